@@ -1,0 +1,378 @@
+"""ConformalDetector: the estimator that wires plan, ensemble, ranks and FDR control together."""
+
+from __future__ import annotations
+
+import warnings
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from sklearn.base import BaseEstimator, OutlierMixin
+from sklearn.utils.validation import _num_samples, check_is_fitted, validate_data
+
+from .aggregation import FloatArray
+from .certificates import guarantee
+from .detectors import resolve_detector
+from .discoveries import Discoveries
+from .ensemble import refit
+from .errors import check_probability, unknown_choice
+from .fdr import RankCounts, adjust, exact_fraction
+from .methods import Method, resolve_method
+from .pvalues import RankArray, Ranks, row_uniforms, smoothed_p_values, to_p_values
+from .stability import Stability
+
+TIES = ("conservative", "randomized")
+
+
+class ConformalDetector(OutlierMixin, BaseEstimator):
+    """Any anomaly detector, with conformal p-values and bounded false discoveries.
+
+    Parameters
+    ----------
+    detector : str, estimator or callable, default="iforest"
+        ``"knn"``, ``"iforest"``, ``"inne"``; a scikit-learn outlier detector or a pipeline ending
+        in one; a PyOD detector; an object with ``fit`` and ``score_samples``; or a function
+        ``fit(X) -> score(X)``, optionally ``fit(X, random_state)``.
+    method : str or Method, default="jab+"
+        ``"split"``, ``"jackknife"``, ``"jackknife+"``, ``"cv"``, ``"cv+"``, ``"jab"``, ``"jab+"``,
+        ``"prefit"``, or a method object such as ``Bootstrap(draws=50)``.
+    alpha : float, default=0.1
+        Level of the per-row test in `predict`: a row with p <= alpha is an outlier.
+    ties : {"conservative", "randomized"}, default="conservative"
+        Count tied scores against the row as in the paper, or smooth the p-values with a uniform
+        number per row. That number is keyed by the seed and by the row's position in the batch,
+        so the same call gives the same p-values, and another order of rows gives others.
+    larger_is : {"strange", "normal"}, optional
+        What a large score of the detector means. By default this follows from its interface; a
+        bare function must state it.
+    random_state : int, RandomState, Generator or None, default=None
+        One seed for everything: the plan, and an independent stream for every model. Any
+        ``random_state`` inside the detector is replaced.
+    n_jobs : int, optional
+        Number of joblib jobs; ``joblib.parallel_config`` chooses the backend.
+    verbose : int, default=0
+        With 1, show a progress bar.
+
+    Attributes
+    ----------
+    plan_ : Plan
+        The training and held-out rows of every model.
+    calibration_ : Calibration
+        The calibration scores c_i, small = strange.
+    ensemble_ : Ensemble
+        The fitted models.
+    n_calibration_ : int
+        Number of calibration scores; rows that no model held out do not count.
+    guarantee_ : Guarantee
+        What is known about the p-values of this method.
+    offset_ : float
+        The smallest p-value that is not an outlier in `predict`.
+    n_features_in_ : int
+    feature_names_in_ : array of str
+        Only if `fit` was given a frame with column names.
+
+    See Also
+    --------
+    reconform.Split, reconform.Jackknife, reconform.CrossValidation, reconform.Bootstrap,
+    reconform.Resampling
+
+    Notes
+    -----
+    `predict` tests every row on its own at level `alpha`. A batch of m normal rows then has about
+    alpha m false alarms; to bound the share of false alarms among the alarms use `discover`.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from reconform import ConformalDetector
+    >>> rng = np.random.default_rng(0)
+    >>> normal = rng.normal(size=(200, 2))
+    >>> new = np.vstack([rng.normal(size=(95, 2)), rng.normal(6, 1, size=(5, 2))])
+    >>> cad = ConformalDetector("knn", method="jackknife+", random_state=0).fit(normal)
+    >>> found = cad.discover(new, fdr=0.1)
+    >>> found.count
+    5
+    >>> np.flatnonzero(found.mask)
+    array([95, 96, 97, 98, 99])
+    """
+
+    def __init__(
+        self,
+        detector: Any = "iforest",
+        method: str | Method = "jab+",
+        *,
+        alpha: float = 0.1,
+        ties: str = "conservative",
+        larger_is: str | None = None,
+        random_state: Any = None,
+        n_jobs: int | None = None,
+        verbose: int = 0,
+    ) -> None:
+        self.detector = detector
+        self.method = method
+        self.alpha = alpha
+        self.ties = ties
+        self.larger_is = larger_is
+        self.random_state = random_state
+        self.n_jobs = n_jobs
+        self.verbose = verbose
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        try:
+            tags.input_tags.allow_nan = resolve_detector(self.detector, self.larger_is).accepts_nan
+        except (ImportError, ValueError):  # fit will say what is wrong
+            tags.input_tags.allow_nan = False
+        return tags
+
+    def fit(
+        self, X: npt.ArrayLike, y: object = None, *, groups: npt.ArrayLike | None = None
+    ) -> ConformalDetector:
+        """Fit and calibrate on normal rows.
+
+        Parameters
+        ----------
+        X : array-like or frame of shape (n, d)
+            Normal rows, exchangeable with the normal rows to come.
+        y : ignored
+            Present for scikit-learn's convention.
+        groups : array-like of shape (n,), optional
+            For `Resampling` with a splitter that keeps groups together.
+
+        Returns
+        -------
+        ConformalDetector
+            Itself.
+        """
+        method = resolve_method(self.method)
+        detector = resolve_detector(self.detector, self.larger_is)
+        check_probability("alpha", self.alpha)
+        if self.ties not in TIES:
+            raise unknown_choice("ties", self.ties, TIES)
+        X = self._validate(X, reset=True)
+        if groups is not None and len(np.asarray(groups)) != len(X):
+            raise ValueError(
+                f"groups must have one label per row: {len(X)} rows, {len(np.asarray(groups))} "
+                "labels."
+            )
+
+        plan_seed, model_seed, tie_seed = _root_seed(self.random_state).spawn(3)
+        plan = method.plan(len(X), groups=groups, random_state=plan_seed)
+        if detector.frozen and plan.scheme != "prefit":
+            raise ValueError(
+                f"method={self.method!r} would fit the detector again, and {detector.name} is "
+                "frozen; use method='prefit' to calibrate a model as it is."
+            )
+        seeds = model_seed.spawn(plan.n_models + 1)
+        ensemble = refit(detector, X, plan, seeds, n_jobs=self.n_jobs, verbose=self.verbose)
+
+        self.plan_ = plan
+        self.ensemble_ = ensemble
+        self.calibration_ = ensemble.calibration
+        self.n_calibration_ = len(ensemble.calibration)
+        self.guarantee_ = guarantee(plan.scheme, plan.variant)
+        # p = alpha is an outlier, and scikit-learn calls a row normal where p - offset_ >= 0.
+        self.offset_ = float(np.nextafter(self.alpha, 2.0))
+        self._tie_key = int(tie_seed.generate_state(1, np.uint64)[0])
+        self._warn_if_constant()
+        return self
+
+    def ranks(self, X: npt.ArrayLike) -> RankArray:
+        """Rank new rows: 1 + #{i : c_i <= t_i}, from 1 (strangest) to n_calibration_ + 1.
+
+        Parameters
+        ----------
+        X : array-like or frame of shape (m, d)
+
+        Returns
+        -------
+        int array of shape (m,)
+        """
+        return self._ranks(X).at_most
+
+    def p_values(self, X: npt.ArrayLike) -> FloatArray:
+        """Conformal p-values of new rows.
+
+        Parameters
+        ----------
+        X : array-like or frame of shape (m, d)
+
+        Returns
+        -------
+        float array of shape (m,)
+            In [1 / (n_calibration_ + 1), 1]; with ``ties="randomized"`` in (0, 1].
+        """
+        return self._p_values(self._ranks(X))
+
+    def score_samples(self, X: npt.ArrayLike) -> FloatArray:
+        """Return `p_values`, under scikit-learn's name: small = strange."""
+        return self.p_values(X)
+
+    def decision_function(self, X: npt.ArrayLike) -> FloatArray:
+        """Return p-values minus `offset_`: negative for outliers at level `alpha`."""
+        return self.p_values(X) - self.offset_
+
+    def predict(self, X: npt.ArrayLike) -> npt.NDArray[np.int64]:
+        """Test every row on its own at level `alpha`: +1 normal, -1 outlier.
+
+        Decisions that look at the whole batch, and bound the share of false alarms among the
+        alarms, are made by `discover`.
+        """
+        return np.where(self.decision_function(X) >= 0, 1, -1).astype(np.int64)
+
+    def discover(
+        self,
+        X: npt.ArrayLike,
+        fdr: float | Fraction = 0.1,
+        *,
+        procedure: str = "bh",
+        storey_lambda: float | Fraction = 0.5,
+    ) -> Discoveries:
+        """Find anomalies in a batch with a bounded false discovery rate.
+
+        Parameters
+        ----------
+        X : array-like or frame of shape (m, d)
+            The batch.
+        fdr : float, default=0.1
+            Target false discovery rate.
+        procedure : {"bh", "by", "storey"}, default="bh"
+            Benjamini-Hochberg, Benjamini-Yekutieli (any dependence), or Benjamini-Hochberg with
+            Storey's estimate of the share of normal rows.
+        storey_lambda : float, default=0.5
+            Storey's λ.
+
+        Returns
+        -------
+        Discoveries
+        """
+        level = exact_fraction("fdr", fdr)
+        ranks = self._ranks(X)
+        p_values = self._p_values(ranks)
+        if self.ties == "randomized":  # off the grid
+            q_values = adjust(p_values, procedure=procedure, storey_lambda=storey_lambda)
+            mask = q_values <= float(level)
+            p_threshold = float(p_values[mask].max(initial=0.0))
+        else:
+            decision = self._count(ranks.at_most).decide(
+                level, procedure=procedure, storey_lambda=storey_lambda
+            )
+            mask = decision.mask(ranks.at_most)
+            q_values = decision.q_values(ranks.at_most)
+            p_threshold = decision.p_threshold
+        return Discoveries(
+            mask=mask,
+            p_values=p_values,
+            q_values=q_values,
+            scores=ranks.scores,
+            p_threshold=p_threshold,
+            procedure=procedure,
+            fdr=float(level),
+            guarantee=str(self.guarantee_),
+            index=getattr(X, "index", None) if hasattr(X, "iloc") else None,
+        )
+
+    def rank_counts(self, X: npt.ArrayLike) -> RankCounts:
+        """Count the ranks of a batch; the counts of batches merge, and decide like the whole.
+
+        Parameters
+        ----------
+        X : array-like or frame of shape (m, d)
+
+        Returns
+        -------
+        RankCounts
+        """
+        if self.ties == "randomized":
+            raise ValueError(
+                "smoothed p-values are off the grid of ranks and cannot be counted; "
+                "use ties='conservative'."
+            )
+        return self._count(self._ranks(X).at_most)
+
+    def stability(self, X: npt.ArrayLike) -> Stability:
+        """Compare basic with plus ranks of the same rows (the paper's stability remark).
+
+        Non-retaining variants rely on the model fitted on all rows being close to the resampled
+        ones. This says how close they are for this detector and these data.
+
+        Parameters
+        ----------
+        X : array-like or frame of shape (m, d)
+            Rows like those in production.
+
+        Returns
+        -------
+        Stability
+            Numbers, and a verdict in words.
+        """
+        check_is_fitted(self, "ensemble_")
+        if not self.plan_.full:
+            raise ValueError(
+                f"stability compares one model with many, and method={self.method!r} has only "
+                "one; use it with jackknife+, cv+, jab+ or Resampling."
+            )
+        X = self._validate(X, reset=False)
+        return Stability(
+            basic=self.ensemble_.ranks(X, variant="basic").at_most,
+            plus=self.ensemble_.ranks(X, variant="plus").at_most,
+            n_calibration=self.n_calibration_,
+            alpha=float(self.alpha),
+        )
+
+    def _validate(self, X: npt.ArrayLike, *, reset: bool) -> FloatArray:
+        finite = "allow-nan" if self.__sklearn_tags__().input_tags.allow_nan else True
+        least = 2 if reset else 1
+        validated: FloatArray = validate_data(
+            self,
+            X,
+            reset=reset,
+            dtype=np.float64,
+            order="C",
+            ensure_all_finite=finite,
+            ensure_min_samples=least,
+        )
+        return validated
+
+    def _ranks(self, X: npt.ArrayLike) -> Ranks:
+        check_is_fitted(self, "ensemble_")
+        if _num_samples(X) == 0:
+            raise ValueError("X has no rows; give at least one row to judge.")
+        X = self._validate(X, reset=False)
+        return self.ensemble_.ranks(X, strictly=self.ties == "randomized")
+
+    def _p_values(self, ranks: Ranks) -> FloatArray:
+        if self.ties == "randomized":
+            uniforms = row_uniforms(self._tie_key, 0, len(ranks.at_most))
+            return smoothed_p_values(ranks, self.n_calibration_, uniforms)
+        return to_p_values(ranks.at_most, self.n_calibration_)
+
+    def _count(self, ranks: RankArray) -> RankCounts:
+        return RankCounts(self.n_calibration_, self.calibration_.fingerprint).add(ranks)
+
+    def _warn_if_constant(self) -> None:
+        scores = self.calibration_.scores
+        if len(scores) > 1 and (scores == scores[0]).all():
+            warnings.warn(
+                f"all {len(scores)} calibration scores are equal ({scores[0]:g}): the detector "
+                "does not tell the reference rows apart, so only rows that score strictly lower "
+                "can get a small p-value, and very likely nothing will be found. Check the "
+                "reference for constant or duplicated rows, or use another detector.",
+                UserWarning,
+                stacklevel=3,
+            )
+
+
+def _root_seed(random_state: Any) -> np.random.SeedSequence:
+    if isinstance(random_state, np.random.RandomState):
+        return np.random.SeedSequence(random_state.randint(0, 2**31, size=4).tolist())
+    if isinstance(random_state, np.random.Generator):
+        return np.random.SeedSequence(random_state.integers(0, 2**32, size=4).tolist())
+    try:
+        return np.random.SeedSequence(random_state)
+    except (TypeError, ValueError) as error:
+        raise ValueError(
+            "random_state must be None, a non-negative integer, a RandomState or a Generator; "
+            f"got {random_state!r}."
+        ) from error

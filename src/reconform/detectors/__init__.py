@@ -1,0 +1,30 @@
+"""Detectors: native ones, and the door for everyone else's."""
+
+from __future__ import annotations
+
+import importlib
+from typing import Any
+
+from ..errors import unknown_choice
+from .foreign import ForeignDetector, adapt
+
+NAMES = ("knn", "iforest", "inne")
+
+
+def resolve_detector(detector: Any, larger_is: str | None = None) -> ForeignDetector:
+    """Turn a name or any detector into one that fits and scores, small = strange."""
+    if isinstance(detector, str):
+        if detector not in NAMES:
+            raise unknown_choice("detector", detector, NAMES)
+        detector = _from_pyod(detector)
+    return adapt(detector, larger_is)
+
+
+def _from_pyod(name: str) -> Any:
+    try:
+        module = importlib.import_module(f"pyod.models.{name}")
+    except ImportError as error:
+        raise ImportError(
+            f"detector={name!r} needs PyOD: pip install 'reconform[pyod]'."
+        ) from error
+    return getattr(module, {"knn": "KNN", "iforest": "IForest", "inne": "INNE"}[name])()

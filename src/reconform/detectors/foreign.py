@@ -1,0 +1,286 @@
+"""Other people's detectors, turned to one convention at the door: small = strange.
+
+The direction of scores follows from the interface, never from the data:
+
+- ``score_samples`` means scikit-learn's convention, large = normal;
+- ``decision_function`` of a PyOD detector means large = strange, of a scikit-learn outlier
+  detector large = normal;
+- a bare function ``fit(X) -> score(X)`` says nothing, so `larger_is` must.
+"""
+
+from __future__ import annotations
+
+import copy
+import inspect
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from sklearn.base import clone
+from sklearn.exceptions import NotFittedError
+from sklearn.frozen import FrozenEstimator
+from sklearn.utils import get_tags
+
+from ..aggregation import FloatArray
+from ..errors import BatchDependenceError, unknown_choice
+
+LARGER_IS = ("strange", "normal")
+
+# The probe compares a few rows scored alone with the same rows in a batch of this many.
+PROBE_BATCH = 512
+PROBE_TOLERANCE = 1e-5
+
+
+@dataclass(frozen=True)
+class FittedDetector:
+    """A fitted model that scores rows, small = strange.
+
+    Attributes
+    ----------
+    model : object
+        The foreign model.
+    score_name : str or None
+        Its method that scores; None if the model itself is the scoring function.
+    sign : int
+        +1 if its large scores mean normal, -1 if they mean strange.
+    name : str
+        What to call it in messages.
+    """
+
+    model: Any
+    score_name: str | None
+    sign: int
+    name: str
+
+    def score_samples(self, X: FloatArray) -> FloatArray:
+        """Score rows, small = strange; refuse what is not one number per row."""
+        score = self.model if self.score_name is None else getattr(self.model, self.score_name)
+        scores = np.asarray(score(X), dtype=np.float64)
+        if scores.shape == (len(X), 1):
+            scores = scores[:, 0]
+        if scores.shape != (len(X),):
+            raise ValueError(
+                f"detector {self.name} must return one score per row; for {len(X)} rows it "
+                f"returned an array of shape {scores.shape}."
+            )
+        if np.isnan(scores).any():
+            row = int(np.flatnonzero(np.isnan(scores))[0])
+            raise ValueError(
+                f"detector {self.name} returned NaN for {int(np.isnan(scores).sum())} of {len(X)} "
+                f"rows (first at position {row}). A row without a score has no p-value: check the "
+                "detector on these data, or scale or impute them in a pipeline."
+            )
+        return scores if self.sign > 0 else -scores
+
+
+@dataclass(frozen=True)
+class ForeignDetector:
+    """An unfitted algorithm A from elsewhere; `fit` makes one model of it.
+
+    Attributes
+    ----------
+    template : object
+        The estimator or function as the user gave it; never fitted itself.
+    score_name, sign, name
+        As in `FittedDetector`.
+    """
+
+    template: Any
+    score_name: str | None
+    sign: int
+    name: str
+
+    @property
+    def accepts_nan(self) -> bool:
+        """Whether the detector says that it can handle missing values."""
+        try:
+            return bool(get_tags(self.template).input_tags.allow_nan)
+        except Exception:  # an object without scikit-learn's tags makes no such promise
+            return False
+
+    @property
+    def frozen(self) -> bool:
+        """Whether the detector was frozen, that is, must not be fitted again."""
+        return isinstance(self.template, FrozenEstimator)
+
+    def fit(self, X: FloatArray, seed: np.random.SeedSequence) -> FittedDetector:
+        """Fit a fresh copy with its own stream of randomness."""
+        if self.score_name is None:
+            keywords = {}
+            if "random_state" in inspect.signature(self.template).parameters:
+                keywords["random_state"] = _seeds(seed, 1)[0]
+            return self.fitted(self.template(X, **keywords))
+        if hasattr(self.template, "get_params"):
+            model = clone(self.template)
+        else:
+            model = copy.deepcopy(self.template)
+        _seed_model(model, seed)
+        result = model.fit(X)
+        return self.fitted(model if result is None else result)
+
+    def fitted(self, model: Any) -> FittedDetector:
+        """Wrap a model that is fitted already."""
+        return FittedDetector(model, self.score_name, self.sign, self.name)
+
+
+def adapt(detector: Any, larger_is: str | None = None) -> ForeignDetector:
+    """Turn any detector to the convention small = strange.
+
+    Parameters
+    ----------
+    detector : object or callable
+        A scikit-learn outlier detector or a pipeline ending in one, a PyOD detector, an object
+        with ``fit`` and ``score_samples``, or a function ``fit(X) -> score(X)``.
+    larger_is : {"strange", "normal"}, optional
+        What a large score means; by default it follows from the interface.
+
+    Returns
+    -------
+    ForeignDetector
+
+    Examples
+    --------
+    >>> from sklearn.svm import OneClassSVM
+    >>> adapted = adapt(OneClassSVM())
+    >>> adapted.score_name, adapted.sign
+    ('score_samples', 1)
+    """
+    if larger_is is not None and larger_is not in LARGER_IS:
+        raise unknown_choice("larger_is", larger_is, LARGER_IS)
+    stated = None if larger_is is None else (1 if larger_is == "normal" else -1)
+    name = getattr(detector, "__name__", None) or type(detector).__name__
+    if isinstance(detector, type):
+        raise ValueError(f"detector must be an object; got the class {name}. Write {name}().")
+
+    inner = _innermost(detector)
+    if not hasattr(detector, "fit"):
+        return _adapt_function(detector, stated, name)
+    if _is_pyod(inner):
+        return ForeignDetector(detector, "decision_function", stated or -1, name)
+    if hasattr(detector, "score_samples"):
+        return ForeignDetector(detector, "score_samples", stated or 1, name)
+    if getattr(inner, "novelty", None) is False:
+        raise ValueError(
+            f"detector {inner!r} can only score the rows it was fitted on; "
+            f"use {type(inner).__name__}(novelty=True)."
+        )
+    if hasattr(detector, "decision_function"):
+        if stated is None and not _is_outlier_detector(detector):
+            raise ValueError(
+                f"detector {name} has a decision_function, but its interface does not say whether "
+                "large scores are strange or normal; state larger_is='strange' or 'normal'."
+            )
+        return ForeignDetector(detector, "decision_function", stated or 1, name)
+    raise ValueError(
+        f"detector must have score_samples or decision_function besides fit; {name} has neither. "
+        "A function fit(X) that returns a function score(X) will do as well."
+    )
+
+
+def _adapt_function(function: Any, stated: int | None, name: str) -> ForeignDetector:
+    if not callable(function):
+        raise ValueError(
+            "detector must be 'knn', 'iforest', 'inne', an estimator with fit and score_samples, "
+            f"or a function fit(X) -> score(X); got {function!r}."
+        )
+    if stated is None:
+        raise ValueError(
+            f"detector {name} is a bare function, and a function does not say which of its scores "
+            "are strange; state larger_is='strange' or larger_is='normal'."
+        )
+    return ForeignDetector(function, None, stated, name)
+
+
+def _innermost(detector: Any) -> Any:
+    """Return the detector at the end of a pipeline or inside a frozen estimator."""
+    while True:
+        if isinstance(detector, FrozenEstimator):
+            detector = detector.estimator
+        elif hasattr(detector, "steps") and detector.steps:
+            detector = detector.steps[-1][1]
+        else:
+            return detector
+
+
+def _is_pyod(detector: Any) -> bool:
+    # By ancestry and not by isinstance: PyOD is optional and slow to import.
+    return any(
+        base.__name__ == "BaseDetector" and base.__module__.split(".")[0] == "pyod"
+        for base in type(detector).__mro__
+    )
+
+
+def _is_outlier_detector(detector: Any) -> bool:
+    try:
+        return bool(get_tags(detector).estimator_type == "outlier_detector")
+    except Exception:  # no tags, no promise
+        return False
+
+
+def _seeds(seed: np.random.SeedSequence, count: int) -> list[int]:
+    # 31 bits: some libraries read a seed as a signed 32-bit integer.
+    return [int(state >> 1) for state in seed.generate_state(count)]
+
+
+def _seed_model(model: Any, seed: np.random.SeedSequence) -> None:
+    """Set every ``random_state`` of the model and of what it contains."""
+    if not hasattr(model, "get_params"):
+        if hasattr(model, "random_state"):
+            model.random_state = _seeds(seed, 1)[0]
+        return
+    names = sorted(
+        name for name in model.get_params(deep=True) if name.split("__")[-1] == "random_state"
+    )
+    if names:
+        model.set_params(**dict(zip(names, _seeds(seed, len(names)), strict=True)))
+
+
+def probe_batch_dependence(model: FittedDetector, X: FloatArray) -> None:
+    """Refuse a model whose score of a row depends on the other rows of the batch.
+
+    A handful of rows is scored alone and within a larger batch. Equal up to rounding is all that
+    conformal validity asks for; ECOD and its kin, which rank a batch against itself, differ by
+    far more even on a large reference.
+
+    Parameters
+    ----------
+    model : FittedDetector
+    X : float array
+        Rows to probe with; reference rows will do.
+    """
+    batch = X[np.resize(np.arange(len(X)), PROBE_BATCH)]
+    together = model.score_samples(batch)
+    finite = together[np.isfinite(together)]
+    tolerance = PROBE_TOLERANCE * max(np.abs(finite).max(initial=0.0), np.finfo(float).tiny)
+    for count in (1, 7):
+        try:
+            alone = model.score_samples(batch[:count])
+        except NotFittedError:
+            raise
+        except Exception as error:
+            raise _batch_dependence(
+                model.name, f"it cannot score {count} row(s) alone ({error})"
+            ) from error
+        with np.errstate(invalid="ignore"):
+            apart = np.where(alone == together[:count], 0.0, np.abs(alone - together[:count]))
+        if not apart.max() <= tolerance:
+            raise _batch_dependence(
+                model.name,
+                f"a row scored {_one(alone, apart):.6g} in a batch of {count} and "
+                f"{_one(together[:count], apart):.6g} in a batch of {PROBE_BATCH}",
+            )
+
+
+def _one(scores: FloatArray, apart: npt.NDArray[np.float64]) -> float:
+    return float(scores[int(np.nanargmax(apart))])
+
+
+def _batch_dependence(name: str, evidence: str) -> BatchDependenceError:
+    return BatchDependenceError(
+        f"detector {name} cannot be used: its score of a row depends on the other rows of the "
+        f"batch, or on chance ({evidence}). A conformal p-value compares scores of one fixed "
+        "function; with this detector calibration and test rows would be scored by different "
+        "ones, and no error rate would hold. Use a detector that scores rows one by one after "
+        "fitting, such as 'knn', 'iforest' or 'inne'."
+    )

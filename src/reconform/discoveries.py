@@ -1,0 +1,141 @@
+"""The result: a decision on a batch, and all that explains it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from html import escape
+from typing import Any
+
+import numpy as np
+
+from .aggregation import FloatArray
+from .errors import unknown_choice
+from .fdr import BoolArray
+from .pvalues import RankArray
+
+COLUMNS = ("row", "score", "p-value", "q-value", "anomaly")
+
+
+@dataclass(frozen=True, eq=False)
+class Discoveries:
+    """The decision on a batch, and all that explains it.
+
+    Attributes
+    ----------
+    mask : bool array
+        Which rows are discoveries.
+    p_values, q_values : float arrays
+        Conformal p-values, and the smallest FDR level at which each row would be a discovery.
+    scores : float array
+        One raw score per row, small = strange; breaks ties among equal p-values.
+    p_threshold : float
+        The largest p-value that is a discovery; 0.0 if there is none.
+    procedure : str
+    fdr : float
+    guarantee : str
+        What holds, in a sentence.
+    index : sequence, optional
+        The input's row labels.
+    """
+
+    mask: BoolArray
+    p_values: FloatArray
+    q_values: FloatArray
+    scores: FloatArray
+    p_threshold: float
+    procedure: str
+    fdr: float
+    guarantee: str = ""
+    index: Any = None
+
+    @property
+    def count(self) -> int:
+        """Number of discoveries."""
+        return int(self.mask.sum())
+
+    def __len__(self) -> int:
+        return len(self.mask)
+
+    @property
+    def order(self) -> RankArray:
+        """Row positions, the strangest first; ties in p are broken by the raw score."""
+        return np.lexsort((self.scores, self.p_values))
+
+    def to_frame(self, *, order: str = "strangest") -> Any:
+        """Return the rows as a pandas DataFrame under the input's row labels.
+
+        Parameters
+        ----------
+        order : {"strangest", "input"}
+            Sort the strangest first, or keep the order of the input.
+
+        Returns
+        -------
+        pandas.DataFrame
+            Columns ``score``, ``p_value``, ``q_value``, ``anomaly``.
+        """
+        if order not in ("strangest", "input"):
+            raise unknown_choice("order", order, ("strangest", "input"))
+        try:
+            import pandas as pd
+        except ImportError as error:
+            raise ImportError("to_frame() needs pandas: pip install pandas.") from error
+        frame = pd.DataFrame(
+            {
+                "score": self.scores,
+                "p_value": self.p_values,
+                "q_value": self.q_values,
+                "anomaly": self.mask,
+            },
+            index=self.index,
+        )
+        return frame if order == "input" else frame.iloc[self.order]
+
+    def _labels(self) -> Any:
+        return np.arange(len(self)) if self.index is None else self.index
+
+    def _headline(self) -> str:
+        return (
+            f"{self.count:,} of {len(self):,} rows flagged at FDR {self.fdr:g} "
+            f"({self.procedure.upper()})"
+        )
+
+    def _top(self, most: int) -> list[tuple[str, ...]]:
+        labels = self._labels()
+        return [
+            (
+                str(labels[i]),
+                f"{self.scores[i]:.4g}",
+                f"{self.p_values[i]:.4g}",
+                f"{self.q_values[i]:.4g}",
+                "yes" if self.mask[i] else "",
+            )
+            for i in self.order[:most]
+        ]
+
+    def __repr__(self) -> str:
+        lines = [f"Discoveries: {self._headline()}"]
+        if len(self):
+            table = [COLUMNS, *self._top(5)]
+            widths = [max(len(line[c]) for line in table) for c in range(5)]
+            lines += [
+                "  ".join(cell.rjust(width) for cell, width in zip(line, widths, strict=True))
+                for line in table
+            ]
+            if len(self) > 5:
+                lines.append(f"... and {len(self) - 5:,} more rows, less strange")
+        if self.guarantee:
+            lines.append(self.guarantee)
+        return "\n".join(lines)
+
+    def _repr_html_(self) -> str:
+        head = "".join(f"<th>{c}</th>" for c in COLUMNS)
+        body = "".join(
+            "<tr>" + "".join(f"<td>{escape(cell)}</td>" for cell in line) + "</tr>"
+            for line in self._top(10)
+        )
+        more = f"<p>… and {len(self) - 10:,} more rows, less strange</p>" if len(self) > 10 else ""
+        return (
+            f"<p><strong>{escape(self._headline())}</strong></p><table><thead><tr>{head}</tr>"
+            f"</thead><tbody>{body}</tbody></table>{more}<p>{escape(self.guarantee)}</p>"
+        )

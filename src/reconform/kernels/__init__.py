@@ -1,0 +1,1 @@
+"""Numba functions on arrays; no classes, no input or output."""

@@ -1,0 +1,453 @@
+"""Methods only plan: which rows train model k, which are held out, how scores are compared.
+
+A method is a small value with scikit-learn's parameter contract. It never fits and never holds
+data. `plan` is pure: the same arguments give the same `Plan`, and the method is left untouched.
+"""
+
+from __future__ import annotations
+
+import copy
+import math
+import numbers
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any, overload
+
+import numpy as np
+import numpy.typing as npt
+from sklearn.base import BaseEstimator
+
+from .aggregation import Aggregate, check_aggregate
+from .errors import check_count, check_probability, unknown_choice
+
+IndexArray = npt.NDArray[np.intp]
+
+VARIANTS = ("basic", "plus", "pooled")
+
+
+class _LazySets(Sequence[IndexArray]):
+    """Index sets that are computed when asked for, so that n leave-one-out sets cost nothing."""
+
+    def __init__(self, n_sets: int) -> None:
+        self._n_sets = n_sets
+
+    def __len__(self) -> int:
+        return self._n_sets
+
+    def _compute(self, k: int) -> IndexArray:
+        raise NotImplementedError
+
+    @overload
+    def __getitem__(self, k: int) -> IndexArray: ...
+    @overload
+    def __getitem__(self, k: slice) -> Sequence[IndexArray]: ...
+    def __getitem__(self, k: int | slice) -> IndexArray | Sequence[IndexArray]:
+        if isinstance(k, slice):
+            return [self._compute(j) for j in range(*k.indices(self._n_sets))]
+        if not -self._n_sets <= k < self._n_sets:
+            raise IndexError(f"there are {self._n_sets} models; got index {k}.")
+        return self._compute(int(k) % self._n_sets)
+
+    def __iter__(self) -> Iterator[IndexArray]:
+        return (self._compute(k) for k in range(self._n_sets))
+
+
+class _Singletons(_LazySets):
+    """H_i = {i}: what the leave-one-out models hold out."""
+
+    def _compute(self, k: int) -> IndexArray:
+        return np.array([k], dtype=np.intp)
+
+
+class _Complements(_LazySets):
+    """The rows of [n] that a set leaves over, in increasing order."""
+
+    def __init__(self, n: int, sets: Sequence[IndexArray]) -> None:
+        super().__init__(len(sets))
+        self._n, self._sets = n, sets
+
+    def _compute(self, k: int) -> IndexArray:
+        left = np.ones(self._n, dtype=bool)
+        left[self._sets[k]] = False
+        return np.flatnonzero(left)
+
+
+@dataclass(frozen=True, eq=False)
+class Plan:
+    """Lines 1-4 of Algorithm 1, written down: every T_k and H_k, φ and the comparison.
+
+    Attributes
+    ----------
+    n : int
+        Rows of D.
+    train : sequence of int arrays
+        T_k, the rows that train model k; repeats allowed (a multiset).
+    held_out : sequence of int arrays
+        H_k = [n] without the support of T_k.
+    scheme : str
+        Where the plan comes from: "split", "jackknife", "cv", "jab", "resampling" or "prefit".
+    variant : {"plus", "basic", "pooled"}
+        Which comparison is made.
+    aggregate : str, float or callable
+        φ.
+    full : bool
+        Whether A(D), the model fitted on all rows, belongs to the plan.
+    """
+
+    n: int
+    train: Sequence[IndexArray] = field(repr=False)
+    held_out: Sequence[IndexArray] = field(repr=False)
+    scheme: str = "resampling"
+    variant: str = "plus"
+    aggregate: Aggregate = "median"
+    full: bool = True
+
+    @property
+    def n_models(self) -> int:
+        """K, the number of resampled models."""
+        return len(self.train)
+
+    @property
+    def leaves_one_out(self) -> bool:
+        """Whether model i is A(D without row i), for every i in order."""
+        return isinstance(self.held_out, _Singletons)
+
+    def multiplicity(self, k: int) -> IndexArray:
+        """How often each row of D is in T_k."""
+        return np.bincount(self.train[k], minlength=self.n)
+
+    @cached_property
+    def membership(self) -> tuple[IndexArray, IndexArray, npt.NDArray[np.int32]]:
+        """K_i for every row that some model held out: ``rows, indptr, models``.
+
+        Row ``rows[j]`` was held out by ``models[indptr[j]:indptr[j + 1]]``, in increasing order.
+        """
+        if self.leaves_one_out:
+            every = np.arange(self.n)
+            return every, np.arange(self.n + 1), every.astype(np.int32)
+        sizes = [len(held) for held in self.held_out]
+        held_rows = np.concatenate([np.empty(0, np.intp), *self.held_out])
+        held_by = np.repeat(np.arange(self.n_models, dtype=np.int32), sizes)
+        order = np.argsort(held_rows, kind="stable")
+        rows, counts = np.unique(held_rows, return_counts=True)
+        return rows, np.concatenate([[0], np.cumsum(counts)]), held_by[order]
+
+
+def _seed_sequence(random_state: object) -> np.random.SeedSequence:
+    if isinstance(random_state, np.random.SeedSequence):
+        return random_state
+    return np.random.SeedSequence(random_state)  # type: ignore[arg-type]
+
+
+def _check_variant(variant: str) -> None:
+    if variant not in VARIANTS:
+        raise unknown_choice("variant", variant, VARIANTS)
+
+
+class Method(BaseEstimator, ABC):
+    """What every method has in common: `plan`."""
+
+    @abstractmethod
+    def plan(
+        self, n: int, *, groups: npt.ArrayLike | None = None, random_state: object = None
+    ) -> Plan:
+        """Plan the models for `n` rows.
+
+        Parameters
+        ----------
+        n : int
+            Rows of D.
+        groups : array-like of shape (n,), optional
+            Group labels, for splitters that need them.
+        random_state : int, SeedSequence or None
+            Source of the plan's own draws.
+
+        Returns
+        -------
+        Plan
+        """
+
+
+class Split(Method):
+    """Split-conformal: one part of the rows trains, the other calibrates.
+
+    The only method besides `Prefit` and full-conformal whose p-values have an exact finite-sample
+    guarantee; paid for with a coarser grid of p-values.
+
+    Parameters
+    ----------
+    calibration : float or int, default=0.5
+        Share (float) or number (int) of rows for calibration. A share is rounded up.
+
+    Examples
+    --------
+    >>> plan = Split(calibration=0.4).plan(10, random_state=0)
+    >>> len(plan.train[0]), len(plan.held_out[0])
+    (6, 4)
+    """
+
+    def __init__(self, calibration: float | int = 0.5) -> None:
+        self.calibration = calibration
+
+    def plan(
+        self, n: int, *, groups: npt.ArrayLike | None = None, random_state: object = None
+    ) -> Plan:
+        """Draw the calibration rows without replacement."""
+        if isinstance(self.calibration, numbers.Integral):
+            held = check_count("calibration", self.calibration, least=1)
+        else:
+            held = math.ceil(n * check_probability("calibration", self.calibration))
+        if held >= n:
+            raise ValueError(
+                f"calibration={self.calibration!r} takes {held} of {n} rows and leaves none for "
+                "training; ask for fewer calibration rows or give more data."
+            )
+        rng = np.random.default_rng(_seed_sequence(random_state))
+        shuffled = rng.permutation(n)
+        held_out, train = np.sort(shuffled[:held]), np.sort(shuffled[held:])
+        return Plan(n, (train,), (held_out,), scheme="split", full=False)
+
+
+class Prefit(Method):
+    """Calibrate a model that was fitted elsewhere; every row given to `fit` calibrates.
+
+    Exact like `Split`, provided the model never saw the calibration rows.
+
+    Examples
+    --------
+    >>> plan = Prefit().plan(3)
+    >>> plan.train[0], plan.held_out[0]
+    (array([], dtype=int64), array([0, 1, 2]))
+    """
+
+    def plan(
+        self, n: int, *, groups: npt.ArrayLike | None = None, random_state: object = None
+    ) -> Plan:
+        """Hold out every row from the one model there is."""
+        nothing = np.empty(0, dtype=np.intp)
+        return Plan(n, (nothing,), (np.arange(n),), scheme="prefit", full=False)
+
+
+class Jackknife(Method):
+    """Leave-one-out: model i is fitted without row i (J_AD, J+_AD).
+
+    Parameters
+    ----------
+    variant : {"plus", "basic", "pooled"}, default="plus"
+        ``"plus"`` compares c_i with the test score of the same model (J+_AD), ``"basic"`` with
+        that of one model fitted on all rows (J_AD), ``"pooled"`` with the median over all models.
+
+    Examples
+    --------
+    >>> plan = Jackknife().plan(4)
+    >>> plan.train[1], plan.held_out[1]
+    (array([0, 2, 3]), array([1]))
+    """
+
+    def __init__(self, variant: str = "plus") -> None:
+        self.variant = variant
+
+    def plan(
+        self, n: int, *, groups: npt.ArrayLike | None = None, random_state: object = None
+    ) -> Plan:
+        """Leave every row out once; nothing is drawn."""
+        _check_variant(self.variant)
+        held_out = _Singletons(n)
+        return Plan(
+            n, _Complements(n, held_out), held_out, scheme="jackknife", variant=self.variant
+        )
+
+
+class CrossValidation(Method):
+    """K-fold: model k is fitted without fold k (CV_AD, CV+_AD).
+
+    Parameters
+    ----------
+    folds : int, default=10
+        Number of folds; their sizes differ by at most one row.
+    variant : {"plus", "basic", "pooled"}, default="plus"
+        As in `Jackknife`.
+
+    Examples
+    --------
+    >>> plan = CrossValidation(folds=3).plan(8, random_state=0)
+    >>> [len(held) for held in plan.held_out]
+    [3, 3, 2]
+    """
+
+    def __init__(self, folds: int = 10, variant: str = "plus") -> None:
+        self.folds = folds
+        self.variant = variant
+
+    def plan(
+        self, n: int, *, groups: npt.ArrayLike | None = None, random_state: object = None
+    ) -> Plan:
+        """Shuffle the rows and cut them into folds."""
+        _check_variant(self.variant)
+        folds = check_count("folds", self.folds, least=2)
+        if folds > n:
+            raise ValueError(
+                f"folds={folds} needs at least {folds} rows; got {n}. "
+                "Use fewer folds, or method='jackknife+'."
+            )
+        rng = np.random.default_rng(_seed_sequence(random_state))
+        held_out = tuple(np.sort(fold) for fold in np.array_split(rng.permutation(n), folds))
+        return Plan(n, _Complements(n, held_out), held_out, scheme="cv", variant=self.variant)
+
+
+class Bootstrap(Method):
+    """Models on bootstrap samples, calibrated out of bag (JaB_AD, J+aB_AD).
+
+    Parameters
+    ----------
+    draws : int, default=100
+        Number of bootstrap samples of size n.
+    aggregate : {"median", "mean", "min", "max"}, float or callable, default="median"
+        φ, applied to the conformity scores (small = strange) of the models that held a row out. A
+        float is a quantile. A callable has an ``axis`` parameter like NumPy's reductions, or takes
+        the scores of one row and returns a number.
+    variant : {"plus", "basic", "pooled"}, default="plus"
+        As in `Jackknife`; ``"pooled"`` takes φ over all draws.
+
+    Examples
+    --------
+    >>> plan = Bootstrap(draws=5).plan(8, random_state=0)
+    >>> [len(train) for train in plan.train]
+    [8, 8, 8, 8, 8]
+    """
+
+    def __init__(
+        self, draws: int = 100, aggregate: Aggregate = "median", variant: str = "plus"
+    ) -> None:
+        self.draws = draws
+        self.aggregate = aggregate
+        self.variant = variant
+
+    def plan(
+        self, n: int, *, groups: npt.ArrayLike | None = None, random_state: object = None
+    ) -> Plan:
+        """Draw every T_k with replacement."""
+        _check_variant(self.variant)
+        check_aggregate(self.aggregate)
+        draws = check_count("draws", self.draws, least=1)
+        rng = np.random.default_rng(_seed_sequence(random_state))
+        train = tuple(np.sort(rng.integers(0, n, size=n)).astype(np.intp) for _ in range(draws))
+        held_out = tuple(_Complements(n, train))
+        return Plan(
+            n, train, held_out, scheme="jab", variant=self.variant, aggregate=self.aggregate
+        )
+
+
+class Resampling(Method):
+    """Algorithm 1 in full generality: any training sets T_k.
+
+    Parameters
+    ----------
+    splitter : scikit-learn splitter or list of int arrays
+        A splitter (`RepeatedKFold`, `ShuffleSplit`, `GroupKFold`, ...) whose training sets are
+        taken, or the training indices of every model, literally; repeats allowed. As in
+        Algorithm 1, everything that does not train model k is held out by it.
+    aggregate : {"median", "mean", "min", "max"}, float or callable, default="median"
+        φ, as in `Bootstrap`.
+    variant : {"plus", "basic", "pooled"}, default="plus"
+        As in `Jackknife`.
+
+    Examples
+    --------
+    >>> plan = Resampling([[0, 1, 1], [2, 3]]).plan(4)
+    >>> plan.held_out[0], plan.held_out[1]
+    (array([2, 3]), array([0, 1]))
+    """
+
+    def __init__(
+        self, splitter: Any, aggregate: Aggregate = "median", variant: str = "plus"
+    ) -> None:
+        self.splitter = splitter
+        self.aggregate = aggregate
+        self.variant = variant
+
+    def plan(
+        self, n: int, *, groups: npt.ArrayLike | None = None, random_state: object = None
+    ) -> Plan:
+        """Take the training sets from the splitter, or as they are given."""
+        _check_variant(self.variant)
+        check_aggregate(self.aggregate)
+        if hasattr(self.splitter, "split"):
+            sets = self._from_splitter(n, groups, _seed_sequence(random_state))
+        else:
+            sets = self.splitter
+        train = tuple(self._check_set(k, rows, n) for k, rows in enumerate(sets))
+        if not train:
+            raise ValueError("splitter must give at least one training set; got none.")
+        held_out = tuple(_Complements(n, train))
+        if not any(len(held) for held in held_out):
+            raise ValueError(
+                "every model trains on all rows, so no row is held out and nothing can be "
+                "calibrated; leave some rows out of some training sets."
+            )
+        return Plan(n, train, held_out, variant=self.variant, aggregate=self.aggregate)
+
+    def _from_splitter(
+        self, n: int, groups: npt.ArrayLike | None, seed: np.random.SeedSequence
+    ) -> list[IndexArray]:
+        # A copy, so that neither the seed we set nor a generator that the user put in is spent.
+        splitter = copy.deepcopy(self.splitter)
+        if getattr(splitter, "random_state", 0) is None:
+            splitter.random_state = int(seed.generate_state(1)[0])
+        try:
+            return [train for train, _ in splitter.split(np.empty((n, 1)), None, groups)]
+        except (TypeError, ValueError) as error:
+            hint = " Pass fit(X, groups=...)." if groups is None and "groups" in str(error) else ""
+            raise ValueError(
+                f"splitter {self.splitter!r} could not split {n} rows: {error}{hint}"
+            ) from error
+
+    @staticmethod
+    def _check_set(k: int, rows: npt.ArrayLike, n: int) -> IndexArray:
+        indices = np.asarray(rows)
+        if indices.ndim != 1 or not len(indices) or not np.issubdtype(indices.dtype, np.integer):
+            raise ValueError(
+                f"training set {k} must be a non-empty one-dimensional array of row indices; "
+                f"got an array of shape {indices.shape} and type {indices.dtype}."
+            )
+        if indices.min() < 0 or indices.max() >= n:
+            raise ValueError(
+                f"training set {k} has row indices from {indices.min()} to {indices.max()}, but "
+                f"the data has rows 0 to {n - 1}."
+            )
+        return indices.astype(np.intp)
+
+
+_NAMED: dict[str, tuple[type[Method], dict[str, Any]]] = {
+    "split": (Split, {}),
+    "jackknife": (Jackknife, {"variant": "basic"}),
+    "jackknife+": (Jackknife, {}),
+    "cv": (CrossValidation, {"variant": "basic"}),
+    "cv+": (CrossValidation, {}),
+    "jab": (Bootstrap, {"variant": "basic"}),
+    "jab+": (Bootstrap, {}),
+    "prefit": (Prefit, {}),
+}
+
+
+def resolve_method(method: str | Method) -> Method:
+    """Turn a name such as ``"jab+"`` into its method; pass methods through.
+
+    Examples
+    --------
+    >>> resolve_method("cv")
+    CrossValidation(variant='basic')
+    """
+    if isinstance(method, str):
+        if method not in _NAMED:
+            raise unknown_choice("method", method, _NAMED)
+        kind, parameters = _NAMED[method]
+        return kind(**parameters)
+    if not isinstance(method, Method):
+        raise ValueError(
+            "method must be a name such as 'jab+' or a method such as Bootstrap(draws=50); "
+            f"got {method!r}."
+        )
+    return method
