@@ -15,11 +15,11 @@ from .aggregation import FloatArray
 from .certificates import guarantee
 from .detectors import resolve_detector
 from .discoveries import Discoveries
-from .ensemble import refit
 from .errors import check_probability, unknown_choice
 from .fdr import RankCounts, adjust, exact_fraction
-from .methods import Method, resolve_method
+from .methods import Method, Prefit, resolve_method
 from .pvalues import RankArray, Ranks, row_uniforms, smoothed_p_values, to_p_values
+from .randomness import root_seed
 from .stability import Stability
 
 TIES = ("conservative", "randomized")
@@ -146,7 +146,9 @@ class ConformalDetector(OutlierMixin, BaseEstimator):
             Itself.
         """
         method = resolve_method(self.method)
-        detector = resolve_detector(self.detector, self.larger_is)
+        detector = resolve_detector(
+            self.detector, self.larger_is, refit=not isinstance(method, Prefit)
+        )
         check_probability("alpha", self.alpha)
         if self.ties not in TIES:
             raise unknown_choice("ties", self.ties, TIES)
@@ -157,7 +159,7 @@ class ConformalDetector(OutlierMixin, BaseEstimator):
                 "labels."
             )
 
-        plan_seed, model_seed, tie_seed = _root_seed(self.random_state).spawn(3)
+        plan_seed, model_seed, tie_seed = root_seed(self.random_state).spawn(3)
         plan = method.plan(len(X), groups=groups, random_state=plan_seed)
         if detector.frozen and plan.scheme != "prefit":
             raise ValueError(
@@ -165,7 +167,7 @@ class ConformalDetector(OutlierMixin, BaseEstimator):
                 "frozen; use method='prefit' to calibrate a model as it is."
             )
         seeds = model_seed.spawn(plan.n_models + 1)
-        ensemble = refit(detector, X, plan, seeds, n_jobs=self.n_jobs, verbose=self.verbose)
+        ensemble = detector.fit_plan(X, plan, seeds, n_jobs=self.n_jobs, verbose=self.verbose)
 
         self.plan_ = plan
         self.ensemble_ = ensemble
@@ -362,17 +364,3 @@ class ConformalDetector(OutlierMixin, BaseEstimator):
                 UserWarning,
                 stacklevel=3,
             )
-
-
-def _root_seed(random_state: Any) -> np.random.SeedSequence:
-    if isinstance(random_state, np.random.RandomState):
-        return np.random.SeedSequence(random_state.randint(0, 2**31, size=4).tolist())
-    if isinstance(random_state, np.random.Generator):
-        return np.random.SeedSequence(random_state.integers(0, 2**32, size=4).tolist())
-    try:
-        return np.random.SeedSequence(random_state)
-    except (TypeError, ValueError) as error:
-        raise ValueError(
-            "random_state must be None, a non-negative integer, a RandomState or a Generator; "
-            f"got {random_state!r}."
-        ) from error

@@ -10,11 +10,9 @@ import numpy as np
 from joblib import Parallel, delayed
 
 from .aggregation import FloatArray, reduction
-from .detectors.foreign import FittedDetector, ForeignDetector, probe_batch_dependence
 from .methods import IndexArray, Plan
 from .progress import track
 from .pvalues import BLOCK_BYTES, Calibration, Ranks, calibrate, ranks_among, ranks_paired
-
 
 # Detectors make copies of the rows they score; a chunk has no more rows than this.
 MOST_ROWS = 1 << 17
@@ -27,6 +25,31 @@ class Ensemble(Protocol):
 
     def ranks(self, X: FloatArray, *, variant: str | None = None, strictly: bool = False) -> Ranks:
         """Rank new rows; `variant` other than the plan's where the models for it are kept."""
+        ...
+
+
+class Model(Protocol):
+    """One fitted model."""
+
+    def score_samples(self, X: FloatArray) -> FloatArray:
+        """Score rows, small = strange."""
+        ...
+
+
+class Algorithm(Protocol):
+    """A of Algorithm 1: fits one model on the rows it is given."""
+
+    @property
+    def name(self) -> str:
+        """What to call it in messages."""
+        ...
+
+    def fit_model(self, X: FloatArray, seed: np.random.SeedSequence) -> Model:
+        """Fit a fresh model with its own stream of randomness."""
+        ...
+
+    def check_model(self, model: Model, X: FloatArray) -> None:
+        """Refuse a model that cannot give valid p-values."""
         ...
 
 
@@ -97,9 +120,9 @@ class RefitEnsemble:
     ----------
     plan : Plan
     calibration : Calibration
-    models : list of FittedDetector
+    models : list of Model
         The resampled models; empty after a basic fit, which needs them for calibration only.
-    full : FittedDetector
+    full : Model
         A(D), or the only model of a plan without one (split, prefit).
     n_jobs : int or None
         Jobs for scoring.
@@ -107,8 +130,8 @@ class RefitEnsemble:
 
     plan: Plan
     calibration: Calibration
-    models: list[FittedDetector]
-    full: FittedDetector
+    models: list[Model]
+    full: Model
     n_jobs: int | None = None
 
     @property
@@ -133,24 +156,24 @@ class RefitEnsemble:
 
 
 def _fit_one(
-    detector: ForeignDetector,
+    algorithm: Algorithm,
     X: FloatArray,
     train: IndexArray,
     held_out: IndexArray,
     seed: np.random.SeedSequence,
     keep: bool,
     probe: bool,
-) -> tuple[FittedDetector | None, FloatArray]:
+) -> tuple[Model | None, FloatArray]:
     """Lines 6 and 11 of Algorithm 1 for one k: fit on T_k, score H_k."""
-    model = detector.fit(X[train], seed)
+    model = algorithm.fit_model(X[train], seed)
     if probe:
-        probe_batch_dependence(model, X)
+        algorithm.check_model(model, X)
     scores = model.score_samples(X[held_out]) if len(held_out) else np.empty(0)
     return (model if keep else None), scores
 
 
 def refit(
-    detector: ForeignDetector,
+    algorithm: Algorithm,
     X: FloatArray,
     plan: Plan,
     seeds: Sequence[np.random.SeedSequence],
@@ -162,7 +185,7 @@ def refit(
 
     Parameters
     ----------
-    detector : ForeignDetector
+    algorithm : Algorithm
     X : float array of shape (n, d)
     plan : Plan
     seeds : sequence of SeedSequence
@@ -174,17 +197,15 @@ def refit(
     -------
     RefitEnsemble
     """
-    if plan.scheme == "prefit":
-        return _calibrate_fitted(detector, X, plan, n_jobs)
     keep = plan.variant != "basic" or not plan.full
     nothing = np.empty(0, dtype=np.intp)
     # The first fit runs here and alone: it tells within one model's time that a detector cannot
     # be used, instead of after all of them.
     if plan.full:
-        full, _ = _fit_one(detector, X, np.arange(plan.n), nothing, seeds[-1], True, True)
+        full, _ = _fit_one(algorithm, X, np.arange(plan.n), nothing, seeds[-1], True, True)
     calls = (
         delayed(_fit_one)(
-            detector, X, plan.train[k], plan.held_out[k], seeds[k], keep, not plan.full and k == 0
+            algorithm, X, plan.train[k], plan.held_out[k], seeds[k], keep, not plan.full and k == 0
         )
         for k in range(plan.n_models)
     )
@@ -192,7 +213,7 @@ def refit(
         track(
             _run(calls, n_jobs=n_jobs),
             total=plan.n_models,
-            label=f"fitting {detector.name}",
+            label=f"fitting {algorithm.name}",
             verbose=verbose,
         )
     )
@@ -214,10 +235,9 @@ def _run(calls: Iterable[Any], *, n_jobs: int | None) -> Iterable[Any]:
     return parallel(calls)
 
 
-def _calibrate_fitted(
-    detector: ForeignDetector, X: FloatArray, plan: Plan, n_jobs: int | None
+def calibrate_fitted(
+    model: Model, X: FloatArray, plan: Plan, *, n_jobs: int | None = None
 ) -> RefitEnsemble:
-    model = detector.fitted(detector.template)
-    probe_batch_dependence(model, X)
+    """Calibrate the one model of a plan that was fitted elsewhere."""
     calibration = calibrate(plan, [model.score_samples(X)], reduction(plan.aggregate))
     return RefitEnsemble(plan, calibration, [], model, n_jobs)

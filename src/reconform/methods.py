@@ -21,6 +21,7 @@ from sklearn.base import BaseEstimator
 
 from .aggregation import Aggregate, check_aggregate
 from .errors import check_count, check_probability, unknown_choice
+from .randomness import root_seed
 
 IndexArray = npt.NDArray[np.intp]
 
@@ -135,12 +136,6 @@ class Plan:
         return rows, np.concatenate([[0], np.cumsum(counts)]), held_by[order]
 
 
-def _seed_sequence(random_state: object) -> np.random.SeedSequence:
-    if isinstance(random_state, np.random.SeedSequence):
-        return random_state
-    return np.random.SeedSequence(random_state)  # type: ignore[arg-type]
-
-
 def _check_variant(variant: str) -> None:
     if variant not in VARIANTS:
         raise unknown_choice("variant", variant, VARIANTS)
@@ -204,7 +199,7 @@ class Split(Method):
                 f"calibration={self.calibration!r} takes {held} of {n} rows and leaves none for "
                 "training; ask for fewer calibration rows or give more data."
             )
-        rng = np.random.default_rng(_seed_sequence(random_state))
+        rng = np.random.default_rng(root_seed(random_state))
         shuffled = rng.permutation(n)
         held_out, train = np.sort(shuffled[:held]), np.sort(shuffled[held:])
         return Plan(n, (train,), (held_out,), scheme="split", full=False)
@@ -292,7 +287,7 @@ class CrossValidation(Method):
                 f"folds={folds} needs at least {folds} rows; got {n}. "
                 "Use fewer folds, or method='jackknife+'."
             )
-        rng = np.random.default_rng(_seed_sequence(random_state))
+        rng = np.random.default_rng(root_seed(random_state))
         held_out = tuple(np.sort(fold) for fold in np.array_split(rng.permutation(n), folds))
         return Plan(n, _Complements(n, held_out), held_out, scheme="cv", variant=self.variant)
 
@@ -332,7 +327,7 @@ class Bootstrap(Method):
         _check_variant(self.variant)
         check_aggregate(self.aggregate)
         draws = check_count("draws", self.draws, least=1)
-        rng = np.random.default_rng(_seed_sequence(random_state))
+        rng = np.random.default_rng(root_seed(random_state))
         train = tuple(np.sort(rng.integers(0, n, size=n)).astype(np.intp) for _ in range(draws))
         held_out = tuple(_Complements(n, train))
         return Plan(
@@ -375,7 +370,7 @@ class Resampling(Method):
         _check_variant(self.variant)
         check_aggregate(self.aggregate)
         if hasattr(self.splitter, "split"):
-            sets = self._from_splitter(n, groups, _seed_sequence(random_state))
+            sets = self._from_splitter(n, groups, root_seed(random_state))
         else:
             sets = self.splitter
         train = tuple(self._check_set(k, rows, n) for k, rows in enumerate(sets))

@@ -198,7 +198,7 @@ def to_p_values(ranks: RankArray, n_calibration: int) -> FloatArray:
 
 
 def smoothed_p_values(ranks: Ranks, n_calibration: int, uniforms: FloatArray) -> FloatArray:
-    """Smooth: p = (#{c_i < t_i} + u (1 + #{c_i = t_i})) / (n + 1): exactly uniform under the null."""
+    """Smooth: p = (#{c_i < t_i} + u (1 + #{c_i = t_i})) / (n + 1), uniform under the null."""
     if ranks.below is None:
         raise ValueError("smoothed p-values need ranks with `below`; ask for them strictly too.")
     ties = ranks.at_most - ranks.below + 1

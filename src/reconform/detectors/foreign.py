@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import copy
 import inspect
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -23,7 +24,9 @@ from sklearn.frozen import FrozenEstimator
 from sklearn.utils import get_tags
 
 from ..aggregation import FloatArray
+from ..ensemble import Model, RefitEnsemble, calibrate_fitted, refit
 from ..errors import BatchDependenceError, unknown_choice
+from ..methods import Plan
 
 LARGER_IS = ("strange", "normal")
 
@@ -104,7 +107,7 @@ class ForeignDetector:
         """Whether the detector was frozen, that is, must not be fitted again."""
         return isinstance(self.template, FrozenEstimator)
 
-    def fit(self, X: FloatArray, seed: np.random.SeedSequence) -> FittedDetector:
+    def fit_model(self, X: FloatArray, seed: np.random.SeedSequence) -> FittedDetector:
         """Fit a fresh copy with its own stream of randomness."""
         if self.score_name is None:
             keywords = {}
@@ -118,6 +121,26 @@ class ForeignDetector:
         _seed_model(model, seed)
         result = model.fit(X)
         return self.fitted(model if result is None else result)
+
+    def check_model(self, model: Model, X: FloatArray) -> None:
+        """Refuse a model whose score of a row depends on the rest of the batch."""
+        probe_batch_dependence(model, X, name=self.name)
+
+    def fit_plan(
+        self,
+        X: FloatArray,
+        plan: Plan,
+        seeds: Sequence[np.random.SeedSequence],
+        *,
+        n_jobs: int | None = None,
+        verbose: int = 0,
+    ) -> RefitEnsemble:
+        """Fit every model of a plan on its own; with prefit, calibrate the model there is."""
+        if plan.scheme == "prefit":
+            model = self.fitted(self.template)
+            self.check_model(model, X)
+            return calibrate_fitted(model, X, plan, n_jobs=n_jobs)
+        return refit(self, X, plan, seeds, n_jobs=n_jobs, verbose=verbose)
 
     def fitted(self, model: Any) -> FittedDetector:
         """Wrap a model that is fitted already."""
@@ -236,7 +259,7 @@ def _seed_model(model: Any, seed: np.random.SeedSequence) -> None:
         model.set_params(**dict(zip(names, _seeds(seed, len(names)), strict=True)))
 
 
-def probe_batch_dependence(model: FittedDetector, X: FloatArray) -> None:
+def probe_batch_dependence(model: Model, X: FloatArray, *, name: str) -> None:
     """Refuse a model whose score of a row depends on the other rows of the batch.
 
     A handful of rows is scored alone and within a larger batch. Equal up to rounding is all that
@@ -245,9 +268,11 @@ def probe_batch_dependence(model: FittedDetector, X: FloatArray) -> None:
 
     Parameters
     ----------
-    model : FittedDetector
+    model : Model
     X : float array
         Rows to probe with; reference rows will do.
+    name : str
+        What to call the detector in the message.
     """
     batch = X[np.resize(np.arange(len(X)), PROBE_BATCH)]
     together = model.score_samples(batch)
@@ -260,13 +285,13 @@ def probe_batch_dependence(model: FittedDetector, X: FloatArray) -> None:
             raise
         except Exception as error:
             raise _batch_dependence(
-                model.name, f"it cannot score {count} row(s) alone ({error})"
+                name, f"it cannot score {count} row(s) alone ({error})"
             ) from error
         with np.errstate(invalid="ignore"):
             apart = np.where(alone == together[:count], 0.0, np.abs(alone - together[:count]))
         if not apart.max() <= tolerance:
             raise _batch_dependence(
-                model.name,
+                name,
                 f"a row scored {_one(alone, apart):.6g} in a batch of {count} and "
                 f"{_one(together[:count], apart):.6g} in a batch of {PROBE_BATCH}",
             )
