@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Protocol
 
 import numpy as np
@@ -74,7 +75,12 @@ class ScoringEnsemble(Protocol):
 
 
 def ranks_by_scores(
-    ensemble: ScoringEnsemble, X: FloatArray, *, variant: str | None = None, strictly: bool = False
+    ensemble: ScoringEnsemble,
+    X: FloatArray,
+    *,
+    variant: str | None = None,
+    strictly: bool = False,
+    n_jobs: int | None = None,
 ) -> Ranks:
     """Rank new rows through the scores of all models, chunk by chunk.
 
@@ -101,9 +107,10 @@ def ranks_by_scores(
         raw[chunk] = ensemble.full_scores(X[chunk])
         if variant == "plus":
             scores = ensemble.scores(X[chunk])
-            at_most[chunk] = ranks_paired(calibration, scores, phi)
+            paired = partial(ranks_paired, calibration, scores, plan.aggregate, n_jobs=n_jobs)
+            at_most[chunk] = paired()
             if below is not None:
-                below[chunk] = ranks_paired(calibration, scores, phi, strictly=True)
+                below[chunk] = paired(strictly=True)
         else:
             t = raw[chunk] if variant == "basic" else phi(ensemble.scores(X[chunk]))
             at_most[chunk] = ranks_among(calibration.sorted_scores, t)
@@ -152,7 +159,7 @@ class RefitEnsemble:
 
     def ranks(self, X: FloatArray, *, variant: str | None = None, strictly: bool = False) -> Ranks:
         """Rank new rows through the scores of all models."""
-        return ranks_by_scores(self, X, variant=variant, strictly=strictly)
+        return ranks_by_scores(self, X, variant=variant, strictly=strictly, n_jobs=self.n_jobs)
 
 
 def _fit_one(

@@ -7,20 +7,26 @@ small = strange. Ranks are integers, r = 1 + #{i : c_i <= t_i}, so that p = r / 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
 import numpy.typing as npt
 
-from .aggregation import FloatArray, Reduction
+from .aggregation import Aggregate, FloatArray, Reduction, reduction
+from .kernels import paired
 from .methods import IndexArray, Plan
+from .threads import run_blocks
 
 RankArray = npt.NDArray[np.int64]
+Kernel = Callable[[int, int], object]
 
 # A block of scores that is compared at once stays about this large, whatever n and m are.
 BLOCK_BYTES = 1 << 25
+
+# Threads are worth starting from about this many pairs of a reference and a test row.
+LEAST_PAIRS = 1 << 19
 
 
 @dataclass(frozen=True, eq=False)
@@ -112,27 +118,43 @@ def calibrate(plan: Plan, held_out_scores: Sequence[FloatArray], phi: Reduction)
     array([7., 1., 3.])
     """
     rows, indptr, models = plan.membership
-    held_rows = np.concatenate([np.asarray(held) for held in plan.held_out])
-    flat = np.concatenate(held_out_scores)[np.argsort(held_rows, kind="stable")]
+    if plan.leaves_one_out:
+        flat = np.ravel(held_out_scores)
+    else:
+        flat = _scatter(plan, held_out_scores, rows, indptr)
     scores = np.empty(len(rows))
-    for block, members in _by_size(indptr, len(rows)):
+    for block, members in _by_size(indptr, BLOCK_BYTES // 8):
         scores[block] = phi(flat[members])
     return Calibration(scores, rows, indptr, models)
 
 
-def _by_size(
-    indptr: IndexArray, n_rows: int, most: int | None = None
-) -> list[tuple[IndexArray, IndexArray]]:
-    """Group rows whose K_i are equally large; positions in the flat array as (|K_i|, rows)."""
+def _scatter(
+    plan: Plan, held_out_scores: Sequence[FloatArray], rows: IndexArray, indptr: IndexArray
+) -> FloatArray:
+    """Turn scores by model into scores by row, next to the models of ``plan.membership``."""
+    flat = np.empty(indptr[-1])
+    # Model after model in increasing order, so each score goes behind those already there.
+    free = np.zeros(plan.n, dtype=np.intp)
+    free[rows] = indptr[:-1]
+    for held, scores in zip(plan.held_out, held_out_scores, strict=True):
+        flat[free[held]] = scores
+        free[held] += 1
+    return flat
+
+
+def _by_size(indptr: IndexArray, most: int) -> Iterator[tuple[IndexArray, IndexArray]]:
+    """Blocks of rows whose K_i are equally large; positions in the flat array as (|K_i|, rows).
+
+    A block holds no more than `most` positions, or else a single row.
+    """
     sizes = np.diff(indptr)
-    blocks = []
-    for size in np.unique(sizes):
-        same = np.flatnonzero(sizes == size)
-        step = len(same) if most is None else max(1, most // int(size))
+    order = np.argsort(sizes, kind="stable")
+    for same in np.split(order, np.flatnonzero(np.diff(sizes[order])) + 1):
+        size = int(sizes[same[0]]) if len(same) else 1
+        step = max(1, most // size)
         for start in range(0, len(same), step):
             block = same[start : start + step]
-            blocks.append((block, indptr[block] + np.arange(size)[:, None]))
-    return blocks
+            yield block, indptr[block] + np.arange(size)[:, None]
 
 
 def ranks_among(sorted_scores: FloatArray, t: FloatArray, *, strictly: bool = False) -> RankArray:
@@ -149,30 +171,152 @@ def ranks_among(sorted_scores: FloatArray, t: FloatArray, *, strictly: bool = Fa
 
 
 def ranks_paired(
-    calibration: Calibration, scores: FloatArray, phi: Reduction, *, strictly: bool = False
+    calibration: Calibration,
+    scores: FloatArray,
+    aggregate: Aggregate,
+    *,
+    strictly: bool = False,
+    n_jobs: int | None = None,
 ) -> RankArray:
     """1 + #{i : c_i <= t_i} with t_i from the models that held row i out: plus.
+
+    Lines 13-15 of Algorithm 1. A callable φ is computed for every pair of rows; for the others
+    compiled kernels make the same comparisons, bit for bit, much sooner.
 
     Parameters
     ----------
     calibration : Calibration
     scores : float array of shape (models, rows)
         Test scores of every model.
-    phi : callable
-        φ.
+    aggregate : str, float or callable
+        φ, the one that the calibration was made with.
     strictly : bool
         Count c_i < t_i instead.
+    n_jobs : int or None
+        Threads, as in joblib.
 
     Returns
     -------
     int array of shape (rows,)
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from reconform.methods import Resampling
+    >>> plan = Resampling([[0], [0, 1], [1, 2]]).plan(3)
+    >>> held_out = [np.array([1.0, 2.0]), np.array([4.0]), np.array([7.0])]
+    >>> calibration = calibrate(plan, held_out, lambda s: np.median(s, axis=0))
+    >>> ranks_paired(calibration, np.array([[1.0, 0.0], [5.0, 5.0], [6.0, 8.0]]), "median")
+    array([3, 2])
     """
+    if callable(aggregate):
+        return _ranks_gathered(calibration, scores, reduction(aggregate), strictly)
+    ranks = np.ones(scores.shape[1], dtype=np.int64)
+    if not len(calibration):
+        return ranks
+    scores = np.ascontiguousarray(scores, dtype=np.float64)
+    if len(calibration.models) == len(calibration):
+        kernel = _single(calibration, scores, strictly, ranks)
+    elif aggregate == "mean":
+        kernel = _means(calibration, scores, strictly, ranks)
+    else:
+        kernel = _ordered(calibration, scores, aggregate, strictly, ranks)
+    few = len(calibration) * len(ranks) < LEAST_PAIRS
+    run_blocks(kernel, len(ranks), n_jobs=1 if few else n_jobs)
+    unbounded = _unbounded(scores, aggregate)
+    if unbounded.any():
+        ranks[unbounded] = _ranks_gathered(
+            calibration, scores[:, unbounded], reduction(aggregate), strictly
+        )
+    return ranks
+
+
+def _single(
+    calibration: Calibration, scores: FloatArray, strictly: bool, ranks: RankArray
+) -> Kernel:
+    """Every row was held out by one model (cross-validation): a sorted list per model."""
+    order = np.lexsort((calibration.scores, calibration.models))
+    models, first = np.unique(calibration.models[order], return_index=True)
+    edges = np.append(first, len(order))
+    by_model = calibration.scores[order]
+    return lambda start, stop: paired.rank_single(
+        by_model, edges, models, scores, strictly, start, stop, ranks
+    )
+
+
+def _means(
+    calibration: Calibration, scores: FloatArray, strictly: bool, ranks: RankArray
+) -> Kernel:
+    c, indptr, models = calibration.scores, calibration.indptr, calibration.models
+    return lambda start, stop: paired.rank_means(
+        c, indptr, models, scores, strictly, start, stop, ranks
+    )
+
+
+def _ordered(
+    calibration: Calibration,
+    scores: FloatArray,
+    aggregate: str | float,
+    strictly: bool,
+    ranks: RankArray,
+) -> Kernel:
+    """Order statistics: count the models below c_i instead of computing t_i."""
+    c, indptr, models = calibration.scores, calibration.indptr, calibration.models
+    # A c_i that is NaN (half of -inf + inf) sorts to the end and passes no comparison.
+    order = np.argsort(c)[: len(c) - np.count_nonzero(np.isnan(c))]
+    ordered = c[order]
+    words = paired.pack_members(indptr, models, order)
+    lower, upper, weight = _order_statistics(np.diff(indptr)[order], aggregate)
+
+    def kernel(start: int, stop: int) -> None:
+        by_row = np.ascontiguousarray(scores[:, start:stop].T)
+        ascending = np.argsort(by_row, axis=1)
+        paired.rank_ordered(
+            *(ordered, order, indptr, models, words, lower, upper, weight),
+            *(by_row, ascending, strictly, ranks[start:stop]),
+        )
+
+    return kernel
+
+
+def _order_statistics(
+    sizes: IndexArray, aggregate: str | float
+) -> tuple[IndexArray, IndexArray, FloatArray]:
+    """Which two order statistics of |K_i| scores φ lies between, and where (see the kernel)."""
+    last = sizes - 1
+    if aggregate == "median":
+        return last // 2, sizes // 2, np.full(len(sizes), -1.0)
+    level = {"min": 0.0, "max": 1.0}.get(aggregate, aggregate)
+    # As np.quantile does it: position (|K_i| - 1) q, linear between neighbours.
+    position = last * float(level)
+    lower = np.floor(position).astype(np.intp)
+    weight = position - lower
+    return lower, lower + (weight > 0), weight
+
+
+def _unbounded(scores: FloatArray, aggregate: str | float) -> npt.NDArray[np.bool_]:
+    """Test rows where a point between two scores may lie outside them: sums that overflow, NaN."""
+    half = np.finfo(np.float64).max / 2
+    if aggregate in ("mean", "min", "max") or np.abs([scores.min(), scores.max()]).max() <= half:
+        return np.zeros(scores.shape[1], dtype=bool)
+    large = np.abs(scores) > half
+    if aggregate == "median":  # infinite scores are safe as long as all have the same sign
+        highest, lowest = np.isposinf(scores), np.isneginf(scores)
+        overflows = (large & ~highest & ~lowest).any(axis=0)
+        return np.asarray(overflows | (highest.any(axis=0) & lowest.any(axis=0)))
+    return np.asarray(large.any(axis=0))
+
+
+def _ranks_gathered(
+    calibration: Calibration, scores: FloatArray, phi: Reduction, strictly: bool
+) -> RankArray:
+    """Compute every t_i and compare: for any φ, and the reference for the kernels."""
     compare = np.less if strictly else np.less_equal
     ranks = np.ones(scores.shape[1], dtype=np.int64)
-    most = max(1, BLOCK_BYTES // (8 * max(1, scores.shape[1])))
-    for block, members in _by_size(calibration.indptr, len(calibration), most):
-        models = calibration.models[members]
-        t = scores[models[0]] if len(models) == 1 else _aggregate_block(scores, models, phi)
+    if not len(ranks):
+        return ranks
+    for block, members in _by_size(calibration.indptr, BLOCK_BYTES // (8 * len(ranks))):
+        t = _aggregate_block(scores, calibration.models[members], phi)
         ranks += compare(calibration.scores[block, None], t).sum(axis=0)
     return ranks
 

@@ -30,7 +30,7 @@ from ..methods import Plan
 
 LARGER_IS = ("strange", "normal")
 
-# The probe compares a few rows scored alone with the same rows in a batch of this many.
+# The probe compares a few rows scored alone with the same rows in a batch of up to this many.
 PROBE_BATCH = 512
 PROBE_TOLERANCE = 1e-5
 
@@ -97,15 +97,12 @@ class ForeignDetector:
     @property
     def accepts_nan(self) -> bool:
         """Whether the detector says that it can handle missing values."""
-        try:
-            return bool(get_tags(self.template).input_tags.allow_nan)
-        except Exception:  # an object without scikit-learn's tags makes no such promise
-            return False
+        return _accepts_nan(self.template)
 
     @property
     def frozen(self) -> bool:
         """Whether the detector was frozen, that is, must not be fitted again."""
-        return isinstance(self.template, FrozenEstimator)
+        return _is_frozen(self.template)
 
     def fit_model(self, X: FloatArray, seed: np.random.SeedSequence) -> FittedDetector:
         """Fit a fresh copy with its own stream of randomness."""
@@ -226,6 +223,27 @@ def _innermost(detector: Any) -> Any:
             return detector
 
 
+def _is_frozen(detector: Any) -> bool:
+    """Whether the detector, or the one that ends a pipeline, must not be fitted again."""
+    if isinstance(detector, FrozenEstimator):
+        return True
+    return bool(getattr(detector, "steps", None)) and _is_frozen(detector.steps[-1][1])
+
+
+def _accepts_nan(detector: Any) -> bool:
+    """Whether missing values may enter: what a pipeline's first step says, or the tags."""
+    for _, step in getattr(detector, "steps", None) or []:
+        if step not in (None, "passthrough"):
+            return _accepts_nan(step)
+    parts = [part for _, part, *_ in getattr(detector, "transformers", None) or []]
+    if parts:  # a ColumnTransformer
+        return all(part in ("drop", "passthrough") or _accepts_nan(part) for part in parts)
+    try:
+        return bool(get_tags(detector).input_tags.allow_nan)
+    except Exception:  # an object without scikit-learn's tags makes no such promise
+        return False
+
+
 def _is_pyod(detector: Any) -> bool:
     # By ancestry and not by isinstance: PyOD is optional and slow to import.
     return any(
@@ -274,7 +292,7 @@ def probe_batch_dependence(model: Model, X: FloatArray, *, name: str) -> None:
     name : str
         What to call the detector in the message.
     """
-    batch = X[np.resize(np.arange(len(X)), PROBE_BATCH)]
+    batch = X[:PROBE_BATCH]
     together = model.score_samples(batch)
     finite = together[np.isfinite(together)]
     tolerance = PROBE_TOLERANCE * max(np.abs(finite).max(initial=0.0), np.finfo(float).tiny)
@@ -293,7 +311,7 @@ def probe_batch_dependence(model: Model, X: FloatArray, *, name: str) -> None:
             raise _batch_dependence(
                 name,
                 f"a row scored {_one(alone, apart):.6g} in a batch of {count} and "
-                f"{_one(together[:count], apart):.6g} in a batch of {PROBE_BATCH}",
+                f"{_one(together[:count], apart):.6g} in a batch of {len(batch)}",
             )
 
 

@@ -1,0 +1,45 @@
+# Two commands for users: make demo, make test. They do all the set-up there is.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
+
+# The paper's data sets, where they lie beside the repository; tests that need them skip otherwise.
+ifneq ($(wildcard ../shared/datasets),)
+export RECONFORM_DATA ?= $(abspath ../shared/datasets)
+endif
+
+.PHONY: demo test check format clean
+.DEFAULT_GOAL := test
+
+demo: $(VENV)/.demo-installed
+	$(BIN)/python -m reconform.demo
+
+test: $(VENV)/.test-installed
+	$(BIN)/python -m pytest -n 2
+
+check: $(VENV)/.test-installed
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+format: $(VENV)/.test-installed
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+$(BIN)/python:
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
+	  { echo "reconform needs Python 3.11 or newer; $(PYTHON) is $$($(PYTHON) --version). Say make PYTHON=python3.12"; exit 1; }
+	$(PYTHON) -m venv $(VENV)
+
+$(VENV)/.demo-installed: pyproject.toml | $(BIN)/python
+	$(PIP) --editable .
+	@touch $@
+
+$(VENV)/.test-installed: pyproject.toml | $(BIN)/python
+	$(PIP) --editable '.[test,dev]'
+	@touch $@ $(VENV)/.demo-installed
+
+clean:
+	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache

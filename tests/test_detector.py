@@ -1,0 +1,396 @@
+from __future__ import annotations
+
+import pickle
+import warnings
+
+import joblib
+import numpy as np
+import pandas as pd
+import polars as pl
+import pytest
+from sklearn.base import clone
+from sklearn.ensemble import IsolationForest
+from sklearn.exceptions import NotFittedError
+from sklearn.impute import SimpleImputer
+from sklearn.model_selection import GridSearchCV, GroupKFold, RepeatedKFold, ShuffleSplit
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
+
+from reconform import (
+    Bootstrap,
+    ConformalDetector,
+    CrossValidation,
+    Jackknife,
+    RankCounts,
+    Resampling,
+    Split,
+)
+
+NAMES = ["split", "jackknife", "jackknife+", "cv", "cv+", "jab", "jab+"]
+
+
+def nearest(X):
+    """Distance to the nearest training row: a detector without draws."""
+    return lambda Z: np.abs(Z[:, None, :] - X).sum(axis=2).min(axis=1)
+
+
+def cad_of(method="cv+", detector=nearest, **parameters):
+    parameters.setdefault("random_state", 0)
+    larger_is = "strange" if detector is nearest else None
+    return ConformalDetector(detector, method, larger_is=larger_is, **parameters)
+
+
+# --- finding things -----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("method", NAMES)
+def test_every_method_ranks_strange_rows_first(method, blobs):
+    reference, new = blobs
+    cad = cad_of(method).fit(reference)
+    ranks = cad.ranks(new)
+    assert ranks.dtype == np.int64
+    assert ranks.min() >= 1
+    assert ranks.max() <= cad.n_calibration_ + 1
+    assert (ranks[30:] == 1).all()
+    assert np.array_equal(cad.p_values(new), ranks / (cad.n_calibration_ + 1))
+    found = cad.discover(new, fdr=0.3)
+    assert found.mask[30:].all() or method == "split"
+    assert np.array_equal(found.p_values, cad.p_values(new))
+
+
+@pytest.mark.parametrize(
+    "splitter",
+    [RepeatedKFold(n_splits=4, n_repeats=2), ShuffleSplit(5, test_size=0.2)],
+    ids=lambda s: type(s).__name__,
+)
+def test_resampling_with_splitters(splitter, blobs):
+    cad = cad_of(Resampling(splitter)).fit(blobs[0])
+    assert (cad.ranks(blobs[1])[30:] == 1).all()
+    assert cad.n_calibration_ == len(np.unique(np.concatenate(list(cad.plan_.held_out))))
+
+
+def test_groups_reach_the_splitter(blobs):
+    groups = np.repeat(np.arange(6), 10)
+    cad = cad_of(Resampling(GroupKFold(6))).fit(blobs[0], groups=groups)
+    assert [len(held) for held in cad.plan_.held_out] == [10] * 6
+    with pytest.raises(ValueError, match="60 rows, 3 labels"):
+        cad.fit(blobs[0], groups=[1, 2, 3])
+
+
+def test_fitted_attributes(blobs):
+    cad = cad_of(Bootstrap(draws=4)).fit(blobs[0])
+    assert len(cad.plan_.train) == 4
+    assert cad.calibration_.scores.shape == (cad.n_calibration_,)
+    assert cad.n_features_in_ == 3
+    assert not hasattr(cad, "feature_names_in_")
+    assert cad.guarantee_.kind == "measured"
+    assert cad_of("split").fit(blobs[0]).guarantee_.kind == "exact"
+
+
+def test_predict_calls_p_equal_alpha_an_outlier():
+    reference = np.arange(9.0)[:, None]
+    cad = ConformalDetector(
+        lambda X: lambda Z: Z[:, 0], "jackknife+", larger_is="normal", alpha=0.1
+    ).fit(reference)
+    new = np.array([[-1.0], [0.0]])  # p = 1/10 and 2/10
+    assert cad.p_values(new).tolist() == [0.1, 0.2]
+    assert cad.predict(new).tolist() == [-1, 1]
+    assert (cad.decision_function(new) < 0).tolist() == [True, False]
+    assert np.array_equal(cad.score_samples(new), cad.p_values(new))
+
+
+def test_basic_keeps_one_model_and_plus_all(blobs):
+    assert cad_of("cv").fit(blobs[0]).ensemble_.models == []
+    assert len(cad_of("cv+").fit(blobs[0]).ensemble_.models) == 10
+
+
+def test_rank_counts_decide_like_discover(blobs):
+    reference, new = blobs
+    cad = cad_of("jackknife+").fit(reference)
+    counts = RankCounts(cad.n_calibration_, cad.calibration_.fingerprint)
+    for part in np.array_split(new, 5):
+        counts = counts.merge(cad.rank_counts(part))
+    found = cad.discover(new, fdr=0.2)
+    decision = counts.decide(0.2)
+    assert decision.count == found.count > 0
+    assert np.array_equal(decision.mask(cad.ranks(new)), found.mask)
+    other = cad_of("jackknife+").fit(reference + 1)
+    with pytest.raises(ValueError, match="same calibration"):
+        counts.merge(other.rank_counts(new + 1))
+
+
+def test_smoothed_p_values_are_not_counted(blobs):
+    cad = cad_of("jackknife+", ties="randomized").fit(blobs[0])
+    with pytest.raises(ValueError, match="off the grid"):
+        cad.rank_counts(blobs[1])
+    found = cad.discover(blobs[1], fdr=0.2)
+    assert np.array_equal(found.mask, found.q_values <= 0.2)
+    assert found.mask[30:].all()
+
+
+# --- same seed, same answer ---------------------------------------------------------------------
+
+
+def forest():
+    return IsolationForest(n_estimators=10)
+
+
+@pytest.mark.parametrize("method", ["split", "cv+", Bootstrap(draws=6)], ids=str)
+def test_jobs_backend_and_row_order_change_nothing(method, blobs, monkeypatch):
+    reference, new = blobs
+    expected = cad_of(method, forest()).fit(reference).p_values(new)
+    assert np.array_equal(cad_of(method, forest()).fit(reference).p_values(new), expected)
+    for backend in ("loky", "threading", "multiprocessing"):
+        with joblib.parallel_config(backend, n_jobs=2):
+            again = cad_of(method, forest()).fit(reference).p_values(new)
+        assert np.array_equal(again, expected)
+    two = cad_of(method, forest(), n_jobs=2).fit(reference)
+    assert np.array_equal(two.p_values(new), expected)
+    order = np.random.default_rng(0).permutation(len(new))
+    assert np.array_equal(two.p_values(new[order]), expected[order])
+    for size in (8, 200):  # one row at a time, and a few
+        monkeypatch.setattr("reconform.ensemble.BLOCK_BYTES", size * 8)
+        monkeypatch.setattr("reconform.pvalues.BLOCK_BYTES", size * 8)
+        assert np.array_equal(two.p_values(new), expected)
+
+
+def test_another_seed_gives_other_models(blobs):
+    reference, _ = blobs
+    one = cad_of("cv+", forest(), random_state=1).fit(reference).calibration_.scores
+    two = cad_of("cv+", forest(), random_state=2).fit(reference).calibration_.scores
+    assert not np.array_equal(one, two)
+
+
+@pytest.mark.parametrize(
+    "make", [lambda: np.random.RandomState(3), lambda: np.random.default_rng(3)]
+)
+def test_generators_seed_too(make, blobs):
+    one = cad_of("jab+", random_state=make()).fit(blobs[0]).calibration_.fingerprint
+    two = cad_of("jab+", random_state=make()).fit(blobs[0]).calibration_.fingerprint
+    assert one == two
+
+
+def test_smoothed_p_values_are_keyed_by_seed_and_position(blobs):
+    reference, new = blobs
+    cad = cad_of("cv+", ties="randomized").fit(reference)
+    p = cad.p_values(new)
+    assert np.array_equal(cad.p_values(new), p)
+    assert np.array_equal(cad.p_values(new[:7]), p[:7])
+    assert not np.array_equal(cad.p_values(new[::-1])[::-1], p)
+
+
+def test_a_p_value_does_not_depend_on_its_batch(blobs):
+    reference, new = blobs
+    cad = cad_of("jab+", forest()).fit(reference)
+    together = cad.p_values(new)
+    assert [float(cad.p_values(row[None])[0]) for row in new] == together.tolist()
+
+
+# --- scikit-learn -------------------------------------------------------------------------------
+
+
+def test_works_in_clone_pipeline_grid_search_and_pickle(blobs):
+    reference, new = blobs
+    pipeline = make_pipeline(StandardScaler(), cad_of("cv+")).fit(reference)
+    assert (pipeline.predict(new)[30:] == -1).all()
+    cad = cad_of(CrossValidation(folds=4))
+    assert clone(cad).get_params()["method__folds"] == 4
+    y = np.r_[np.ones(len(new) - 4), -np.ones(4)]
+    search = GridSearchCV(
+        cad, {"method__folds": [2, 5], "method__variant": ["plus", "basic"]}, scoring="accuracy"
+    ).fit(new, y)
+    assert search.best_params_["method__folds"] in (2, 5)
+    fitted = ConformalDetector(forest(), "cv+", random_state=0).fit(reference)
+    again = pickle.loads(pickle.dumps(fitted))
+    assert np.array_equal(again.p_values(new), fitted.p_values(new))
+
+
+def test_frames_keep_their_names_and_labels(blobs):
+    reference, new = blobs
+    columns = ["a", "b", "c"]
+    labels = [f"row {i}" for i in range(len(new))]
+    frame = pd.DataFrame(new, columns=columns, index=labels)
+    cad = cad_of().fit(pd.DataFrame(reference, columns=columns))
+    assert cad.feature_names_in_.tolist() == columns
+    found = cad.discover(frame, fdr=0.2)
+    table = found.to_frame()
+    assert set(table.index) == set(labels)
+    assert table.loc[labels, "p_value"].tolist() == found.p_values.tolist()
+    assert table.columns.tolist() == ["score", "p_value", "q_value", "anomaly"]
+    assert found.to_frame(order="input").index.tolist() == labels
+    with pytest.raises(ValueError, match="feature names"):
+        cad.p_values(frame[["b", "a", "c"]])
+    with pytest.raises(ValueError, match="feature names"):
+        cad.p_values(frame.rename(columns={"a": "z"}))
+
+
+def test_polars_frames(blobs):
+    reference, new = blobs
+    columns = ["a", "b", "c"]
+    cad = cad_of().fit(pl.DataFrame(reference, schema=columns))
+    assert cad.feature_names_in_.tolist() == columns
+    found = cad.discover(pl.DataFrame(new, schema=columns))
+    assert np.array_equal(found.p_values, cad_of().fit(reference).p_values(new))
+    with pytest.raises(ValueError, match="feature names"):
+        cad.p_values(pl.DataFrame(new, schema=["c", "b", "a"]))
+
+
+# --- stability ----------------------------------------------------------------------------------
+
+
+def test_stability_in_words_and_numbers(blobs):
+    reference, new = blobs
+    cad = cad_of("jackknife+").fit(reference)
+    report = cad.stability(new)
+    basic = cad_of("jackknife").fit(reference)
+    assert np.array_equal(report.basic, basic.ranks(new))
+    assert np.array_equal(report.plus, cad.ranks(new))
+    apart = np.abs(basic.p_values(new) - cad.p_values(new))
+    assert report.largest == pytest.approx(apart.max())
+    assert report.typical == pytest.approx(np.median(apart))
+    changed = basic.predict(new) != cad.predict(new)
+    assert report.changed == pytest.approx(changed.mean())
+    assert f"Stability: {report.verdict} on 34 rows" in repr(report)
+
+
+def test_an_unstable_detector_is_called_unstable(blobs):
+    def memory(X):
+        # the score of a row is decided by one training row: leave it out and all changes
+        return lambda Z: np.sign(np.cos(1e3 * X[0, 0])) * Z[:, 0]
+
+    cad = ConformalDetector(memory, Bootstrap(9), larger_is="normal", random_state=0)
+    assert cad.fit(blobs[0]).stability(blobs[1]).verdict == "unstable"
+
+    def fixed(X):
+        return lambda Z: Z[:, 0]
+
+    cad = ConformalDetector(fixed, Bootstrap(20), larger_is="normal", random_state=0)
+    report = cad.fit(blobs[0]).stability(blobs[1])
+    assert report.verdict == "stable"
+    assert "as good as all of them" in repr(report)
+
+
+def test_stability_says_what_it_needs(blobs):
+    with pytest.raises(ValueError, match="has only one"):
+        cad_of("split").fit(blobs[0]).stability(blobs[1])
+    with pytest.raises(ValueError, match="fit with variant='plus'"):
+        cad_of("cv").fit(blobs[0]).stability(blobs[1])
+
+
+# --- progress -----------------------------------------------------------------------------------
+
+
+def test_verbose_shows_progress_on_standard_error(blobs, capsys):
+    cad_of("cv+", verbose=1).fit(blobs[0])
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert "fitting nearest" in err
+    assert "10/10" in err
+    cad_of("cv+").fit(blobs[0])
+    assert capsys.readouterr() == ("", "")
+
+
+# --- bad input ----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf])
+def test_nan_and_inf_are_refused(value, blobs):
+    reference, new = blobs[0].copy(), blobs[1].copy()
+    cad = cad_of().fit(reference)
+    new[3, 1] = reference[3, 1] = value
+    word = "NaN" if np.isnan(value) else "infinity"
+    with pytest.raises(ValueError, match=word):
+        cad.p_values(new)
+    with pytest.raises(ValueError, match=word):
+        cad_of().fit(reference)
+
+
+def test_nan_is_welcome_where_the_detector_accepts_it(blobs):
+    reference, new = blobs[0].copy(), blobs[1].copy()
+    reference[::7, 0] = new[::5, 1] = np.nan
+    pipeline = make_pipeline(SimpleImputer(), IsolationForest(n_estimators=10))
+    cad = ConformalDetector(pipeline, "cv+", random_state=0).fit(reference)
+    assert cad.p_values(new)[30:].max() < 0.25
+    new[0, 0] = np.inf
+    with pytest.raises(ValueError, match="infinity"):
+        cad.p_values(new)
+
+
+@pytest.mark.parametrize(
+    ("X", "words"),
+    [
+        (np.array([["a", "b"], ["c", "d"]]), "could not convert string to float"),
+        (pd.DataFrame({"x": ["red", "blue"], "y": [1, 2]}), "could not convert string to float"),
+        (np.empty((0, 3)), "0 sample"),
+        (np.ones((1, 3)), "1 sample"),
+        (np.arange(5.0), "Expected 2D array"),
+        (np.empty((5, 0)), "0 feature"),
+    ],
+    ids=["strings", "string column", "no rows", "one row", "one-dimensional", "no columns"],
+)
+def test_what_is_no_reference_is_refused(X, words):
+    with pytest.raises(ValueError, match=words):
+        cad_of().fit(X)
+
+
+def test_new_rows_must_fit_the_reference(blobs):
+    cad = cad_of().fit(blobs[0])
+    with pytest.raises(ValueError, match="expecting 3 features"):
+        cad.p_values(blobs[1][:, :2])
+    with pytest.raises(ValueError, match="no rows"):
+        cad.discover(np.empty((0, 3)))
+
+
+def test_fewer_rows_than_folds():
+    with pytest.raises(ValueError, match="folds=10 needs at least 10 rows; got 5"):
+        cad_of("cv+").fit(np.ones((5, 2)))
+
+
+@pytest.mark.parametrize(
+    ("parameters", "words"),
+    [
+        ({"method": "jacknife+"}, "Did you mean 'jackknife\\+'"),
+        ({"detector": "iforrest"}, "Did you mean 'iforest'"),
+        ({"ties": "random"}, "Did you mean 'randomized'"),
+        ({"alpha": 0}, "alpha must be a number strictly between 0 and 1; got 0"),
+        ({"larger_is": "odd"}, "larger_is must be one of 'strange', 'normal'"),
+        ({"random_state": "seed"}, "random_state must be"),
+        ({"random_state": -1}, "random_state must be"),
+    ],
+    ids=lambda value: str(value),
+)
+def test_wrong_parameters_are_refused_in_words(parameters, words, blobs):
+    with pytest.raises(ValueError, match=words):
+        ConformalDetector(**{"detector": IsolationForest(), **parameters}).fit(blobs[0])
+
+
+@pytest.mark.parametrize("fdr", [0, 1, 2, -1, "a"])
+def test_wrong_levels_are_refused(fdr, blobs):
+    with pytest.raises(ValueError, match="fdr must be"):
+        cad_of().fit(blobs[0]).discover(blobs[1], fdr=fdr)
+
+
+def test_wrong_procedures_are_refused(blobs):
+    with pytest.raises(ValueError, match="Did you mean 'by'"):
+        cad_of().fit(blobs[0]).discover(blobs[1], procedure="yb")
+
+
+@pytest.mark.parametrize("call", ["ranks", "p_values", "predict", "discover", "stability"])
+def test_nothing_works_before_fit(call, blobs):
+    with pytest.raises(NotFittedError):
+        getattr(cad_of(), call)(blobs[1])
+
+
+def test_equal_calibration_scores_are_warned_about(blobs):
+    with pytest.warns(UserWarning, match="all 60 calibration scores are equal"):
+        cad_of("jackknife+").fit(np.ones((60, 3)))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        cad_of("jackknife+").fit(blobs[0])
+
+
+def test_methods_as_objects_and_by_name_agree(blobs):
+    pairs = [("split", Split()), ("jackknife+", Jackknife()), ("jab", Bootstrap(variant="basic"))]
+    for name, method in pairs:
+        one, two = cad_of(name).fit(blobs[0]), cad_of(method).fit(blobs[0])
+        assert np.array_equal(one.ranks(blobs[1]), two.ranks(blobs[1]))

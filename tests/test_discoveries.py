@@ -1,0 +1,59 @@
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from reconform import Discoveries
+
+
+@pytest.fixture
+def found():
+    return Discoveries(
+        mask=np.array([False, True, True, False]),
+        p_values=np.array([0.5, 0.1, 0.1, 1.0]),
+        q_values=np.array([0.6, 0.2, 0.2, 1.0]),
+        scores=np.array([0.0, -2.0, -3.0, 1.0]),
+        p_threshold=0.1,
+        procedure="bh",
+        fdr=0.2,
+        guarantee="It holds.",
+        index=pd.Index(["a", "<b>", "c", "d"]),
+    )
+
+
+def test_the_strangest_come_first_and_scores_break_ties(found):
+    assert found.order.tolist() == [2, 1, 0, 3]
+    assert found.to_frame().index.tolist() == ["c", "<b>", "a", "d"]
+    assert found.to_frame(order="input").index.tolist() == ["a", "<b>", "c", "d"]
+    assert found.to_frame()["anomaly"].tolist() == [True, True, False, False]
+    with pytest.raises(ValueError, match="Did you mean 'input'"):
+        found.to_frame(order="inputs")
+
+
+def test_the_repr_tells_the_story(found):
+    text = repr(found)
+    assert "2 of 4 rows flagged at FDR 0.2 (BH)" in text
+    assert text.index("c") < text.index("<b>")
+    assert "It holds." in text
+    assert found.count == 2
+    assert len(found) == 4
+
+
+def test_the_notebook_table_escapes_labels(found):
+    html = found._repr_html_()
+    assert "&lt;b&gt;" in html
+    assert "<b>" not in html
+    assert "2 of 4 rows flagged" in html
+
+
+def test_long_results_are_cut():
+    m = 100
+    found = Discoveries(np.zeros(m, bool), np.ones(m), np.ones(m), np.zeros(m), 0.0, "by", 0.1)
+    assert "... and 95 more rows" in repr(found)
+    assert "90 more rows" in found._repr_html_()
+
+
+def test_results_are_frozen(found):
+    with pytest.raises(AttributeError):
+        found.fdr = 0.5

@@ -1,0 +1,57 @@
+"""What users may rely on: the public names, and the signature of the estimator."""
+
+from __future__ import annotations
+
+import inspect
+import subprocess
+import sys
+
+import reconform
+
+NAMES = [
+    "BatchDependenceError",
+    "Bootstrap",
+    "ConformalDetector",
+    "CrossValidation",
+    "Discoveries",
+    "Jackknife",
+    "Prefit",
+    "RankCounts",
+    "Resampling",
+    "Split",
+    "__version__",
+]
+
+
+def test_public_names():
+    assert sorted(reconform.__all__) == sorted(NAMES)
+    assert all(hasattr(reconform, name) for name in NAMES)
+
+
+def test_signature_of_the_estimator():
+    signature = inspect.signature(reconform.ConformalDetector)
+    assert str(signature).replace("'", '"').split(" -> ")[0] == (
+        '(detector: "Any" = "iforest", method: "str | Method" = "jab+", *, '
+        'alpha: "float" = 0.1, ties: "str" = "conservative", larger_is: "str | None" = None, '
+        'random_state: "Any" = None, n_jobs: "int | None" = None, verbose: "int" = 0)'
+    )
+    public = {name for name in vars(reconform.ConformalDetector) if not name.startswith("_")}
+    assert {"fit", "ranks", "p_values", "discover", "rank_counts", "stability"} <= public
+
+
+def test_everything_public_is_documented():
+    for name in NAMES[:-1]:
+        thing = getattr(reconform, name)
+        assert thing.__doc__, name
+        for attribute, value in vars(thing).items():
+            if not attribute.startswith("_") and callable(value):
+                assert inspect.getdoc(value), f"{name}.{attribute}"
+
+
+def test_importing_pulls_in_no_extras():
+    extras = ["pyod", "polars", "altair", "dask", "skops", "matplotlib", "rich.progress"]
+    code = f"import sys, reconform; print([m for m in {extras} if m in sys.modules])"
+    result = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True
+    )
+    assert result.stdout.strip() == "[]"
