@@ -67,7 +67,7 @@ def test_jackknife_plus_stays_within_twice_the_level():
 
 
 # Measured, not proven. The stated bounds leave room for what such small samples do: with 30 rows
-# the measured level at 0.1 was 0.09 .. 0.12 for all of them.
+# the measured level at 0.1 was 0.110 .. 0.116 over these 500 data sets.
 @pytest.mark.parametrize(
     "method",
     [

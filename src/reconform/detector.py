@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 from fractions import Fraction
+from importlib.metadata import version
 from typing import Any
 
 import numpy as np
@@ -14,7 +15,7 @@ from sklearn.utils.validation import _num_samples, check_is_fitted, validate_dat
 from .aggregation import FloatArray
 from .certificates import guarantee
 from .detectors import resolve_detector
-from .discoveries import Discoveries
+from .discoveries import Discoveries, Provenance
 from .errors import check_probability, unknown_choice
 from .fdr import RankCounts, adjust, exact_fraction
 from .methods import Method, Prefit, resolve_method
@@ -273,6 +274,7 @@ class ConformalDetector(OutlierMixin, BaseEstimator):
             fdr=float(level),
             guarantee=str(self.guarantee_),
             index=getattr(X, "index", None) if hasattr(X, "iloc") else None,
+            provenance=self._provenance(),
         )
 
     def rank_counts(self, X: npt.ArrayLike) -> RankCounts:
@@ -352,6 +354,22 @@ class ConformalDetector(OutlierMixin, BaseEstimator):
 
     def _count(self, ranks: RankArray) -> RankCounts:
         return RankCounts(self.n_calibration_, self.calibration_.fingerprint).add(ranks)
+
+    def _provenance(self) -> Provenance:
+        return Provenance(
+            detector=repr(self.detector),
+            method=repr(self.method),
+            scheme=self.plan_.scheme,
+            variant=self.plan_.variant,
+            n_reference=self.plan_.n,
+            n_calibration=self.n_calibration_,
+            n_features=self.n_features_in_,
+            calibration_scores=self.calibration_.scores,
+            calibration_fingerprint=self.calibration_.fingerprint,
+            feature_names=tuple(map(str, getattr(self, "feature_names_in_", ()))),
+            random_state=repr(self.random_state),
+            version=version("reconform"),
+        )
 
     def _warn_if_constant(self) -> None:
         scores = self.calibration_.scores

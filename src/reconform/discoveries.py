@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from html import escape
 from typing import Any
 
@@ -14,6 +14,43 @@ from .fdr import BoolArray
 from .pvalues import RankArray
 
 COLUMNS = ("row", "score", "p-value", "q-value", "anomaly")
+
+
+@dataclass(frozen=True, eq=False)
+class Provenance:
+    """Where a decision comes from: enough to explain it, and to make it again.
+
+    Attributes
+    ----------
+    detector, method : str
+        As they print.
+    scheme, variant : str
+        Of the plan.
+    n_reference, n_calibration, n_features : int
+        Rows given to `fit`, calibration scores, columns.
+    calibration_scores : float array
+        c_i, small = strange.
+    calibration_fingerprint : str
+    feature_names : tuple of str
+        Empty if the reference had none.
+    random_state : str
+        As it prints.
+    version : str
+        Of reconform.
+    """
+
+    detector: str
+    method: str
+    scheme: str
+    variant: str
+    n_reference: int
+    n_calibration: int
+    n_features: int
+    calibration_scores: FloatArray = field(repr=False)
+    calibration_fingerprint: str
+    feature_names: tuple[str, ...]
+    random_state: str
+    version: str
 
 
 @dataclass(frozen=True, eq=False)
@@ -36,6 +73,8 @@ class Discoveries:
         What holds, in a sentence.
     index : sequence, optional
         The input's row labels.
+    provenance : Provenance, optional
+        Detector, method, sizes and seed.
     """
 
     mask: BoolArray
@@ -47,6 +86,7 @@ class Discoveries:
     fdr: float
     guarantee: str = ""
     index: Any = None
+    provenance: Provenance | None = field(default=None, repr=False)
 
     @property
     def count(self) -> int:
