@@ -20,7 +20,7 @@ from .errors import check_probability, unknown_choice
 from .fdr import RankCounts, adjust, exact_fraction
 from .methods import Method, Prefit, resolve_method
 from .pvalues import RankArray, Ranks, row_uniforms, smoothed_p_values, to_p_values
-from .randomness import root_seed
+from .randomness import Streams, root_seed
 from .stability import Stability
 
 TIES = ("conservative", "randomized")
@@ -167,7 +167,7 @@ class ConformalDetector(OutlierMixin, BaseEstimator):
                 f"method={self.method!r} would fit the detector again, and {detector.name} is "
                 "frozen; use method='prefit' to calibrate a model as it is."
             )
-        seeds = model_seed.spawn(plan.n_models + 1)
+        seeds = Streams(model_seed, plan.n_models + 1)
         ensemble = detector.fit_plan(X, plan, seeds, n_jobs=self.n_jobs, verbose=self.verbose)
 
         self.plan_ = plan
