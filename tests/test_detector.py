@@ -271,7 +271,7 @@ def test_an_unstable_detector_is_called_unstable(blobs):
 
 
 def test_stability_says_what_it_needs(blobs):
-    with pytest.raises(ValueError, match="has only one"):
+    with pytest.raises(ValueError, match="has none"):
         cad_of("split").fit(blobs[0]).stability(blobs[1])
     with pytest.raises(ValueError, match="fit with variant='plus'"):
         cad_of("cv").fit(blobs[0]).stability(blobs[1])

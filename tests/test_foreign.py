@@ -136,7 +136,7 @@ def test_every_model_gets_its_own_seed_whatever_the_template_says(blobs):
         (IsolationForest, r"Write IsolationForest\(\)"),
         (7, "got 7"),
     ],
-    ids=str,
+    ids=["ambiguous", "no scores", "not novelty", "class", "number"],
 )
 def test_what_is_no_detector_is_refused_in_words(detector, words, blobs):
     with pytest.raises(ValueError, match=words):

@@ -71,7 +71,7 @@ def test_named_methods_equal_algorithm_1(name, data):
 
 @pytest.mark.filterwarnings("ignore:all .* calibration scores are equal")
 @pytest.mark.parametrize("variant", ["basic", "plus", "pooled"])
-@pytest.mark.parametrize("aggregate", AGGREGATES, ids=str)
+@pytest.mark.parametrize("aggregate", AGGREGATES, ids=lambda a: getattr(a, "__name__", str(a)))
 @given(data=st.data())
 @settings(max_examples=15)
 def test_any_resampling_equals_algorithm_1(variant, aggregate, data):

@@ -14,6 +14,7 @@ NAMES = [
     "ConformalDetector",
     "CrossValidation",
     "Discoveries",
+    "Full",
     "Jackknife",
     "Prefit",
     "RankCounts",

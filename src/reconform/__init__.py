@@ -8,7 +8,7 @@ from .detector import ConformalDetector
 from .discoveries import Discoveries
 from .errors import BatchDependenceError
 from .fdr import RankCounts
-from .methods import Bootstrap, CrossValidation, Jackknife, Prefit, Resampling, Split
+from .methods import Bootstrap, CrossValidation, Full, Jackknife, Prefit, Resampling, Split
 
 __version__ = version("reconform")
 
@@ -18,6 +18,7 @@ __all__ = [
     "ConformalDetector",
     "CrossValidation",
     "Discoveries",
+    "Full",
     "Jackknife",
     "Prefit",
     "RankCounts",

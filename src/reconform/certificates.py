@@ -1,55 +1,216 @@
-"""What holds, said in words: one table that the estimator, the results and the docs read from."""
+"""What holds, said in words and numbers: one table that everything else reads from.
+
+The estimator (`guarantee_`), every `Discoveries`, the documents and the report render this table,
+so that they can never disagree.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+
+import numpy as np
+
+from .errors import unknown_choice
+from .grid import Grid, usual
+from .methods import Plan
+
+VALIDITY = ("nominal", "proven")
+
+_MEASURED_P = "measured only: near α in experiments, no finite-sample theorem"
 
 
 @dataclass(frozen=True)
 class Guarantee:
-    """What is known about the p-values of a method.
+    """What is known about a method, for a new normal row exchangeable with the reference.
 
     Attributes
     ----------
+    name : str
+        The method, as a user writes it.
     kind : {"exact", "bounded", "measured"}
         A theorem at the nominal level, a theorem at a larger level, or experience only.
     p_value : str
-        The statement about one p-value, under exchangeability of reference and new normal rows.
+        The statement about one p-value.
+    proven : mapping of str to str
+        The procedures with a proven false discovery rate, and on what it rests.
+    needs_correction : bool
+        Whether those proofs are about the corrected p-values of ``validity="proven"``.
     """
 
+    name: str
     kind: str
     p_value: str
+    proven: Mapping[str, str]
+    needs_correction: bool = False
 
     def __str__(self) -> str:
-        return self.p_value
+        return f"{self.name}: one p-value is {self.p_value}; the false discovery rate: {self.fdr}."
+
+    @property
+    def fdr(self) -> str:
+        """The statement about the false discovery rate, for all procedures."""
+        if not self.proven:
+            return "measured"
+        by_reason: dict[str, list[str]] = {}
+        for procedure, reason in self.proven.items():
+            by_reason.setdefault(reason, []).append(procedure.upper())
+        on = " on the corrected p-value" if self.needs_correction else ""
+        said = "; ".join(f"{', '.join(names)}{on} proven ({r})" for r, names in by_reason.items())
+        return said + ("" if len(self.proven) >= 3 else "; otherwise measured")
+
+    def sentence(self, procedure: str, *, validity: str = "nominal") -> str:
+        """Say what holds for the false discovery rate of one procedure.
+
+        Parameters
+        ----------
+        procedure : str
+        validity : {"nominal", "proven"}
+
+        Examples
+        --------
+        >>> guarantee("split").sentence("bh")
+        'FDR proven for BH on split (conformal p-values are positively dependent).'
+        >>> guarantee("jackknife+").sentence("bh")
+        'FDR measured, not proven, for BH on jackknife+.'
+        """
+        reason = self.proven.get(procedure)
+        if reason is not None and (not self.needs_correction or validity == "proven"):
+            return f"FDR proven for {procedure.upper()} on {self.name} ({reason})."
+        return f"FDR measured, not proven, for {procedure.upper()} on {self.name}."
 
 
-_EXACT = Guarantee("exact", "Exact: P(p <= α) <= α for a new normal row, for every sample size.")
-_MEASURED = Guarantee(
-    "measured", "Measured only: close to P(p <= α) <= α in experiments, no finite-sample theorem."
-)
-_TABLE: dict[tuple[str, str], Guarantee] = {
-    ("split", "plus"): _EXACT,
-    ("prefit", "plus"): Guarantee(
+_PRDS = "conformal p-values are positively dependent"
+_FIXED_LAMBDA = "at a fixed λ"
+_ANY = "any dependence"
+_E_VALUES = "the e-values of the nulls add up to at most m in expectation"
+
+_SPLIT_FDR = {"bh": _PRDS, "storey": _FIXED_LAMBDA, "by": _ANY, "ebh": _E_VALUES}
+
+TABLE: tuple[Guarantee, ...] = (
+    Guarantee("split", "exact", "exact: P(p <= α) <= α", _SPLIT_FDR),
+    Guarantee(
+        "repeated split",
         "exact",
-        "Exact: P(p <= α) <= α for a new normal row, if the model never saw the calibration rows.",
+        "exact: P(p <= α) <= α for twice the median over the splits",
+        {"by": _ANY, "ebh": _E_VALUES},
     ),
-    ("jackknife", "plus"): Guarantee(
+    Guarantee(
+        "prefit",
+        "exact",
+        "exact: P(p <= α) <= α, if the model never saw the calibration rows",
+        {k: v for k, v in _SPLIT_FDR.items() if k != "ebh"},
+    ),
+    Guarantee(
+        "full",
+        "exact",
+        "exact: P(p <= α) <= α over the data and the detector's draws, for a detector that treats "
+        "its rows symmetrically",
+        {"by": _ANY},
+    ),
+    Guarantee(
+        "jackknife+",
         "bounded",
-        "Bounded: P(p <= α) < 2α for a symmetric detector with independent draws per model; "
-        "close to α in experiments.",
+        "bounded: P(p <= α) < 2α for a symmetric detector with independent draws per model",
+        {"by": _ANY},
+        needs_correction=True,
     ),
-}
+    Guarantee(
+        "cv+",
+        "bounded",
+        "bounded: P(p <= α) <= 2α + 2(K-1)/(n+K) for K folds, and for n/K = m rows in every fold "
+        "also <= 2α + (m-2)/(n+m) if the detector is symmetric with independent draws per model",
+        {"by": _ANY},
+        needs_correction=True,
+    ),
+    Guarantee(
+        "jab+",
+        "measured",
+        _MEASURED_P
+        + " (2α is proven only if the number of draws is itself random, Kim et al. 2020)",
+        {},
+    ),
+    Guarantee("shared draws", "measured", _MEASURED_P, {}),
+    Guarantee("basic", "measured", _MEASURED_P, {}),
+    Guarantee("pooled", "measured", _MEASURED_P, {}),
+    Guarantee("resampling", "measured", _MEASURED_P, {}),
+)
 
 
-def guarantee(scheme: str, variant: str) -> Guarantee:
-    """Look up what holds for a scheme and a variant.
+def guarantee(name: str) -> Guarantee:
+    """Look up a row of the table.
 
     Examples
     --------
-    >>> print(guarantee("split", "plus"))
-    Exact: P(p <= α) <= α for a new normal row, for every sample size.
-    >>> guarantee("jab", "plus").kind
-    'measured'
+    >>> guarantee("split").kind, guarantee("jab+").kind
+    ('exact', 'measured')
     """
-    return _TABLE.get((scheme, variant), _MEASURED)
+    for row in TABLE:
+        if row.name == name:
+            return row
+    raise unknown_choice("method", name, [row.name for row in TABLE])
+
+
+def guarantee_of(plan: Plan, *, shares_draws: bool = False) -> Guarantee:
+    """Look up what holds for a plan.
+
+    Parameters
+    ----------
+    plan : Plan
+    shares_draws : bool
+        Whether the models share random draws to save work.
+    """
+    if plan.scheme == "split" and plan.n_models > 1:
+        return guarantee("repeated split")
+    if plan.scheme in ("split", "prefit", "full"):
+        return guarantee(plan.scheme)
+    if plan.variant != "plus":
+        return guarantee(plan.variant)
+    if shares_draws:
+        return guarantee("shared draws")
+    return guarantee(plan.scheme if plan.scheme == "resampling" else f"{plan.scheme}+")
+
+
+def proven_grid(plan: Plan, row: Guarantee, n_calibration: int) -> Grid:
+    """The p-values for which P(p <= α) <= α is a theorem, as a grid over the ranks.
+
+    Exact methods need no correction. Jackknife+ is doubled (a tournament argument, Barber et al.
+    2021). CV+ takes the smaller of twice the mean of the folds' exact p-values (Vovk and Wang
+    2020) and of the tournament bound.
+
+    Parameters
+    ----------
+    plan : Plan
+    row : Guarantee
+        What `guarantee_of` says of the plan.
+    n_calibration : int
+    """
+    ranks = np.arange(n_calibration + 2, dtype=np.int64)
+    n = n_calibration
+    if row.kind == "exact":
+        return usual(n)
+    if row.name == "jackknife+":
+        return Grid(np.minimum(2 * ranks, n + 1), n + 1)
+    if row.name == "cv+":
+        sizes = {len(held) for held in plan.held_out}
+        folds = plan.n_models
+        # 2 (K - 1 + r) / (n + K): holds for any folds and any detector.
+        merged, denominator = 2 * (folds - 1 + ranks), n + folds
+        if len(sizes) == 1:  # the tournament needs folds of one size, m
+            m = sizes.pop()
+            merged = np.minimum(merged * (n + m), (2 * ranks + m - 2) * denominator)
+            denominator *= n + m
+        merged = np.minimum(merged, denominator)
+        merged[0] = 0
+        return Grid(merged, denominator)
+    raise ValueError(
+        f"validity='proven' asks for a theorem, and none is known for {row.name}; use 'split', "
+        "'full', 'jackknife+' or 'cv+', or validity='nominal'."
+    )
+
+
+def markdown() -> str:
+    """Render the table for the documents."""
+    lines = ["| method | one p-value | false discovery rate |", "|---|---|---|"]
+    lines += [f"| {row.name} | {row.p_value} | {row.fdr} |" for row in TABLE]
+    return "\n".join(lines)

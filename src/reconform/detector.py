@@ -13,14 +13,19 @@ from sklearn.base import BaseEstimator, OutlierMixin
 from sklearn.utils.validation import _num_samples, check_is_fitted, validate_data
 
 from .aggregation import FloatArray
-from .certificates import guarantee
-from .detectors import resolve_detector
+from .certificates import VALIDITY, guarantee_of, proven_grid
+from .conditional import conditional_table
+from .detectors import ForeignDetector, NativeDetector, resolve_detector
 from .discoveries import Discoveries, Provenance
+from .ensemble import Ensemble
 from .errors import check_probability, unknown_choice
 from .fdr import RankCounts, adjust, exact_fraction
-from .methods import Method, Prefit, resolve_method
-from .pvalues import RankArray, Ranks, row_uniforms, smoothed_p_values, to_p_values
+from .grid import Grid, from_floats, usual
+from .methods import Method, Plan, Prefit, resolve_method
+from .progress import track
+from .pvalues import RankArray, Ranks, row_uniforms, smoothed_p_values
 from .randomness import Streams, root_seed
+from .repeats import RepeatedSplit
 from .stability import Stability
 
 TIES = ("conservative", "randomized")
@@ -167,14 +172,14 @@ class ConformalDetector(OutlierMixin, BaseEstimator):
                 f"method={self.method!r} would fit the detector again, and {detector.name} is "
                 "frozen; use method='prefit' to calibrate a model as it is."
             )
-        seeds = Streams(model_seed, plan.n_models + 1)
-        ensemble = detector.fit_plan(X, plan, seeds, n_jobs=self.n_jobs, verbose=self.verbose)
+        ensemble = self._fit_ensemble(detector, X, plan, Streams(model_seed, plan.n_models + 1))
 
         self.plan_ = plan
         self.ensemble_ = ensemble
         self.calibration_ = ensemble.calibration
-        self.n_calibration_ = len(ensemble.calibration)
-        self.guarantee_ = guarantee(plan.scheme, plan.variant)
+        # a repeated split has a calibration set per split, and ranks within one
+        self.n_calibration_ = len(ensemble.calibration) // len(plan.repeats)
+        self.guarantee_ = guarantee_of(plan, shares_draws=ensemble.shares_draws)
         # p = alpha is an outlier, and scikit-learn calls a row normal where p - offset_ >= 0.
         self.offset_ = float(np.nextafter(self.alpha, 2.0))
         self._tie_key = int(tie_seed.generate_state(1, np.uint64)[0])
@@ -194,19 +199,38 @@ class ConformalDetector(OutlierMixin, BaseEstimator):
         """
         return self._ranks(X).at_most
 
-    def p_values(self, X: npt.ArrayLike) -> FloatArray:
+    def p_values(
+        self,
+        X: npt.ArrayLike,
+        *,
+        validity: str = "nominal",
+        conditional: str | None = None,
+        confidence: float = 0.9,
+    ) -> FloatArray:
         """Conformal p-values of new rows.
 
         Parameters
         ----------
         X : array-like or frame of shape (m, d)
+        validity : {"nominal", "proven"}, default="nominal"
+            With ``"proven"``, p-values for which P(p <= α) <= α is a theorem: twice the p-value
+            for jackknife+, a little more for cv+, unchanged for split, prefit and full, refused
+            for methods that are only measured.
+        conditional : {"simes", "dkw", "montecarlo", "asymptotic"}, optional
+            For split and prefit: p-values that are valid given the calibration set, for all but a
+            share 1 - `confidence` of calibration sets (Bates et al. 2023).
+        confidence : float, default=0.9
+            Of `conditional`.
 
         Returns
         -------
         float array of shape (m,)
-            In [1 / (n_calibration_ + 1), 1]; with ``ties="randomized"`` in (0, 1].
+            In [1 / (n_calibration_ + 1), 1]; with ``ties="randomized"`` in (0, 1]. With
+            ``Split(repeats=...)`` twice the median over the splits.
         """
-        return self._p_values(self._ranks(X))
+        check_is_fitted(self, "ensemble_")
+        grid = self._grid(validity, conditional, confidence)
+        return self._p_values(self._ranks(X), grid)
 
     def score_samples(self, X: npt.ArrayLike) -> FloatArray:
         """Return `p_values`, under scikit-learn's name: small = strange."""
@@ -231,6 +255,9 @@ class ConformalDetector(OutlierMixin, BaseEstimator):
         *,
         procedure: str = "bh",
         storey_lambda: float | Fraction = 0.5,
+        validity: str = "nominal",
+        conditional: str | None = None,
+        confidence: float = 0.9,
     ) -> Discoveries:
         """Find anomalies in a batch with a bounded false discovery rate.
 
@@ -245,21 +272,25 @@ class ConformalDetector(OutlierMixin, BaseEstimator):
             Storey's estimate of the share of normal rows.
         storey_lambda : float, default=0.5
             Storey's λ.
+        validity, conditional, confidence
+            Which p-values to use, as in `p_values`.
 
         Returns
         -------
         Discoveries
         """
         level = exact_fraction("fdr", fdr)
+        check_is_fitted(self, "ensemble_")
+        grid = self._grid(validity, conditional, confidence)
         ranks = self._ranks(X)
-        p_values = self._p_values(ranks)
+        p_values = self._p_values(ranks, grid)
         if self.ties == "randomized":  # off the grid
             q_values = adjust(p_values, procedure=procedure, storey_lambda=storey_lambda)
             mask = q_values <= float(level)
             p_threshold = float(p_values[mask].max(initial=0.0))
         else:
             decision = self._count(ranks.at_most).decide(
-                level, procedure=procedure, storey_lambda=storey_lambda
+                level, procedure=procedure, storey_lambda=storey_lambda, grid=grid
             )
             mask = decision.mask(ranks.at_most)
             q_values = decision.q_values(ranks.at_most)
@@ -272,7 +303,7 @@ class ConformalDetector(OutlierMixin, BaseEstimator):
             p_threshold=p_threshold,
             procedure=procedure,
             fdr=float(level),
-            guarantee=str(self.guarantee_),
+            guarantee=self.guarantee_.sentence(procedure, validity=validity),
             index=getattr(X, "index", None) if hasattr(X, "iloc") else None,
             provenance=self._provenance(),
         )
@@ -312,10 +343,10 @@ class ConformalDetector(OutlierMixin, BaseEstimator):
             Numbers, and a verdict in words.
         """
         check_is_fitted(self, "ensemble_")
-        if not self.plan_.full:
+        if self.plan_.scheme in ("split", "prefit", "full"):
             raise ValueError(
-                f"stability compares one model with many, and method={self.method!r} has only "
-                "one; use it with jackknife+, cv+, jab+ or Resampling."
+                f"stability compares resampled models with one on all rows, and "
+                f"method={self.method!r} has none; use it with jackknife+, cv+, jab+ or Resampling."
             )
         X = self._validate(X, reset=False)
         return Stability(
@@ -346,11 +377,48 @@ class ConformalDetector(OutlierMixin, BaseEstimator):
         X = self._validate(X, reset=False)
         return self.ensemble_.ranks(X, strictly=self.ties == "randomized")
 
-    def _p_values(self, ranks: Ranks) -> FloatArray:
+    def _fit_ensemble(
+        self,
+        detector: ForeignDetector | NativeDetector,
+        X: FloatArray,
+        plan: Plan,
+        seeds: Streams,
+    ) -> Ensemble:
+        if len(plan.repeats) == 1:
+            return detector.fit_plan(X, plan, seeds, n_jobs=self.n_jobs, verbose=self.verbose)
+        splits = track(plan.repeats, total=len(plan.repeats), label="splits", verbose=self.verbose)
+        return RepeatedSplit(
+            [
+                detector.fit_plan(X, split, [seed, seeds[-1]], n_jobs=self.n_jobs)
+                for split, seed in zip(splits, seeds[:-1], strict=True)
+            ]
+        )
+
+    def _grid(self, validity: str, conditional: str | None, confidence: float) -> Grid:
+        """What each rank is worth under the options of `p_values`."""
+        if validity not in VALIDITY:
+            raise unknown_choice("validity", validity, VALIDITY)
+        if validity == "nominal" and conditional is None:
+            return usual(self.n_calibration_)
+        if self.ties == "randomized":
+            raise ValueError(
+                "proven and calibration-conditional p-values are corrections of ranks, and "
+                "smoothed p-values have none; use ties='conservative'."
+            )
+        if conditional is None:
+            return proven_grid(self.plan_, self.guarantee_, self.n_calibration_)
+        if self.plan_.scheme not in ("split", "prefit") or len(self.plan_.repeats) > 1:
+            raise ValueError(
+                f"conditional={conditional!r} needs one model and calibration rows it has not "
+                f"seen; use method='split' or 'prefit' instead of {self.method!r}."
+            )
+        return from_floats(conditional_table(self.n_calibration_, conditional, confidence))
+
+    def _p_values(self, ranks: Ranks, grid: Grid) -> FloatArray:
         if self.ties == "randomized":
             uniforms = row_uniforms(self._tie_key, 0, len(ranks.at_most))
             return smoothed_p_values(ranks, self.n_calibration_, uniforms)
-        return to_p_values(ranks.at_most, self.n_calibration_)
+        return grid.values(ranks.at_most)
 
     def _count(self, ranks: RankArray) -> RankCounts:
         return RankCounts(self.n_calibration_, self.calibration_.fingerprint).add(ranks)

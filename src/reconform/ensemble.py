@@ -24,6 +24,11 @@ class Ensemble(Protocol):
 
     calibration: Calibration
 
+    @property
+    def shares_draws(self) -> bool:
+        """Whether the models share random draws to save work."""
+        ...
+
     def ranks(self, X: FloatArray, *, variant: str | None = None, strictly: bool = False) -> Ranks:
         """Rank new rows; `variant` other than the plan's where the models for it are kept."""
         ...
@@ -140,6 +145,11 @@ class RefitEnsemble:
     models: list[Model]
     full: Model
     n_jobs: int | None = None
+
+    @property
+    def shares_draws(self) -> bool:
+        """Every model has draws of its own."""
+        return False
 
     @property
     def retained(self) -> bool:

@@ -17,6 +17,7 @@ import numpy.typing as npt
 
 from .aggregation import FloatArray
 from .errors import check_probability, unknown_choice
+from .grid import Grid, usual
 from .pvalues import RankArray
 
 BoolArray = npt.NDArray[np.bool_]
@@ -81,7 +82,8 @@ class Decision:
         Number of discoveries.
     tested : int
         Number of rows, m.
-    n_calibration : int
+    grid : Grid
+        What each rank is worth.
     fdr : Fraction
         The level, exactly.
     procedure : str
@@ -92,7 +94,7 @@ class Decision:
     rank_threshold: int
     count: int
     tested: int
-    n_calibration: int
+    grid: Grid
     fdr: Fraction
     procedure: str
     q_table: FloatArray = field(repr=False)
@@ -100,7 +102,7 @@ class Decision:
     @property
     def p_threshold(self) -> float:
         """The largest p-value that is a discovery; 0.0 if there is none."""
-        return self.rank_threshold / (self.n_calibration + 1)
+        return float(self.grid.table[self.rank_threshold])
 
     def mask(self, ranks: RankArray) -> BoolArray:
         """Which of these rows are discoveries."""
@@ -188,6 +190,7 @@ class RankCounts:
         *,
         procedure: str = "bh",
         storey_lambda: float | Fraction = 0.5,
+        grid: Grid | None = None,
     ) -> Decision:
         """Apply a step-up procedure, exactly.
 
@@ -202,32 +205,40 @@ class RankCounts:
         procedure : {"bh", "by", "storey"}
         storey_lambda : float
             Storey's λ, fixed beforehand.
+        grid : Grid, optional
+            What each rank is worth; by default r / (n + 1).
 
         Returns
         -------
         Decision
         """
         level = exact_fraction("fdr", fdr)
-        low, high = self._factor(procedure, storey_lambda)
-        m, grid = self.rows, self.n_calibration + 1
+        grid = usual(self.n_calibration) if grid is None else grid
+        low, high = self._factor(procedure, storey_lambda, grid)
+        m = self.rows
         ranks = np.flatnonzero(self.counts)
         upto = np.cumsum(self.counts[ranks])
-        # r / grid * factor <= level * k / m, multiplied out; Python's integers do not overflow.
+        worth = grid.numerators[ranks]
+        # p * factor <= level * k / m, multiplied out; Python's integers do not overflow.
         left_high = m * high.numerator * level.denominator
-        right_high = grid * high.denominator * level.numerator
+        right_high = grid.denominator * high.denominator * level.numerator
         left_low = m * low.numerator * level.denominator
-        right_low = grid * low.denominator * level.numerator
+        right_low = grid.denominator * low.denominator * level.numerator
         threshold, count = 0, 0
-        for r, k in zip(ranks[::-1].tolist(), upto[::-1].tolist(), strict=True):
-            if r * left_high <= k * right_high or (
-                r * left_low <= k * right_low and _harmonic_below(m, level * k * grid / (r * m))
+        columns = (ranks[::-1].tolist(), worth[::-1].tolist(), upto[::-1].tolist())
+        for r, w, k in zip(*columns, strict=True):
+            if w * left_high <= k * right_high or (
+                w * left_low <= k * right_low
+                and _harmonic_below(m, level * k * grid.denominator / (w * m))
             ):
                 threshold, count = r, k
                 break
-        q_table = self._q_table(ranks, upto, high)
-        return Decision(threshold, count, m, self.n_calibration, level, procedure, q_table)
+        q_table = self._q_table(ranks, worth, upto, high / grid.denominator)
+        return Decision(threshold, count, m, grid, level, procedure, q_table)
 
-    def _factor(self, procedure: str, storey_lambda: float | Fraction) -> tuple[Fraction, Fraction]:
+    def _factor(
+        self, procedure: str, storey_lambda: float | Fraction, grid: Grid
+    ) -> tuple[Fraction, Fraction]:
         """Bounds on what p-values are multiplied by: 1, H_m, or Storey's share of nulls."""
         if procedure == "bh":
             return Fraction(1), Fraction(1)
@@ -235,27 +246,28 @@ class RankCounts:
             return harmonic_number(self.rows)
         if procedure == "storey":
             share = exact_fraction("storey_lambda", storey_lambda)
-            # r / (n + 1) > λ
-            above = int(self.counts[int(share * (self.n_calibration + 1)) + 1 :].sum())
+            last = int(share * grid.denominator)  # p > λ iff its numerator exceeds this
+            above = int(self.counts[grid.numerators > last].sum())
             factor = _storey_share(above, self.rows, share)
             return factor, factor
         raise unknown_choice("procedure", procedure, PROCEDURES)
 
-    def _q_table(self, ranks: RankArray, upto: RankArray, factor: Fraction) -> FloatArray:
+    def _q_table(
+        self, ranks: RankArray, worth: RankArray, upto: RankArray, factor: Fraction
+    ) -> FloatArray:
         table = np.ones(self.n_calibration + 2)
         if not len(ranks):
             return table
-        grid = self.n_calibration + 1
-        numerator, denominator = self.rows * factor.numerator, grid * factor.denominator
-        if max(numerator * grid, denominator * self.rows) < 1 << 53:
+        numerator, denominator = self.rows * factor.numerator, factor.denominator
+        if max(numerator * int(worth[-1]), denominator * self.rows) < 1 << 53:
             # both products are exact in a double, and one division rounds once
-            raw = (ranks * float(numerator)) / (upto * float(denominator))
+            raw = (worth * float(numerator)) / (upto * float(denominator))
         else:
-            pairs = zip(ranks.tolist(), upto.tolist(), strict=True)
-            raw = np.array([(r * numerator) / (k * denominator) for r, k in pairs])
+            pairs = zip(worth.tolist(), upto.tolist(), strict=True)
+            raw = np.array([(w * numerator) / (k * denominator) for w, k in pairs])
         q = np.minimum(np.minimum.accumulate(raw[::-1])[::-1], 1.0)
         # A rank that no row has takes the q-value of the next one that occurs.
-        position = np.searchsorted(ranks, np.arange(grid + 1))
+        position = np.searchsorted(ranks, np.arange(self.n_calibration + 2))
         inside = position < len(ranks)
         table[inside] = q[position[inside]]
         return table

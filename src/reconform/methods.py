@@ -11,7 +11,7 @@ import math
 import numbers
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, overload
 
@@ -88,7 +88,8 @@ class Plan:
     held_out : sequence of int arrays
         H_k = [n] without the support of T_k.
     scheme : str
-        Where the plan comes from: "split", "jackknife", "cv", "jab", "resampling" or "prefit".
+        Where the plan comes from: "split", "jackknife", "cv", "jab", "resampling", "full" or
+        "prefit".
     variant : {"plus", "basic", "pooled"}
         Which comparison is made.
     aggregate : str, float or callable
@@ -114,6 +115,16 @@ class Plan:
     def leaves_one_out(self) -> bool:
         """Whether model i is A(D without row i), for every i in order."""
         return isinstance(self.held_out, _Singletons)
+
+    @property
+    def repeats(self) -> tuple[Plan, ...]:
+        """The splits of a repeated split, each a plan of its own; otherwise the plan itself."""
+        if self.scheme != "split" or self.n_models == 1:
+            return (self,)
+        return tuple(
+            replace(self, train=(train,), held_out=(held,))
+            for train, held in zip(self.train, self.held_out, strict=True)
+        )
 
     def multiplicity(self, k: int) -> IndexArray:
         """How often each row of D is in T_k."""
@@ -175,21 +186,29 @@ class Split(Method):
     ----------
     calibration : float or int, default=0.5
         Share (float) or number (int) of rows for calibration. A share is rounded up.
+    repeats : int, default=1
+        Number of independent splits. With more than one, p-values are twice the median over the
+        splits, which is valid and coarser; ``discover(procedure="ebh")`` averages e-values
+        instead, and depends less on the luck of one split.
 
     Examples
     --------
     >>> plan = Split(calibration=0.4).plan(10, random_state=0)
     >>> len(plan.train[0]), len(plan.held_out[0])
     (6, 4)
+    >>> Split(repeats=20).plan(10).n_models
+    20
     """
 
-    def __init__(self, calibration: float | int = 0.5) -> None:
+    def __init__(self, calibration: float | int = 0.5, repeats: int = 1) -> None:
         self.calibration = calibration
+        self.repeats = repeats
 
     def plan(
         self, n: int, *, groups: npt.ArrayLike | None = None, random_state: object = None
     ) -> Plan:
-        """Draw the calibration rows without replacement."""
+        """Draw the calibration rows without replacement, anew for every repeat."""
+        repeats = check_count("repeats", self.repeats, least=1)
         if isinstance(self.calibration, numbers.Integral):
             held = check_count("calibration", self.calibration, least=1)
         else:
@@ -200,9 +219,14 @@ class Split(Method):
                 "training; ask for fewer calibration rows or give more data."
             )
         rng = np.random.default_rng(root_seed(random_state))
-        shuffled = rng.permutation(n)
-        held_out, train = np.sort(shuffled[:held]), np.sort(shuffled[held:])
-        return Plan(n, (train,), (held_out,), scheme="split", full=False)
+        shuffled = [rng.permutation(n) for _ in range(repeats)]
+        return Plan(
+            n,
+            tuple(np.sort(rows[held:]) for rows in shuffled),
+            tuple(np.sort(rows[:held]) for rows in shuffled),
+            scheme="split",
+            full=False,
+        )
 
 
 class Prefit(Method):
@@ -223,6 +247,26 @@ class Prefit(Method):
         """Hold out every row from the one model there is."""
         nothing = np.empty(0, dtype=np.intp)
         return Plan(n, (nothing,), (np.arange(n),), scheme="prefit", full=False)
+
+
+class Full(Method):
+    """Full-conformal (transductive): for every new row, A is fitted on D and that row together.
+
+    All rows train and all calibrate, and P(p <= α) <= α holds exactly, over the data and the
+    detector's own draws, if the detector treats its rows symmetrically. With the native detectors
+    this costs little more than one fit; any other detector is fitted once per new row.
+
+    Examples
+    --------
+    >>> Full().plan(3).n_models
+    0
+    """
+
+    def plan(
+        self, n: int, *, groups: npt.ArrayLike | None = None, random_state: object = None
+    ) -> Plan:
+        """Plan no models: there is one per new row."""
+        return Plan(n, (), (), scheme="full", full=True)
 
 
 class Jackknife(Method):
@@ -423,6 +467,7 @@ _NAMED: dict[str, tuple[type[Method], dict[str, Any]]] = {
     "cv+": (CrossValidation, {}),
     "jab": (Bootstrap, {"variant": "basic"}),
     "jab+": (Bootstrap, {}),
+    "full": (Full, {}),
     "prefit": (Prefit, {}),
 }
 

@@ -25,8 +25,12 @@ Kernel = Callable[[int, int], object]
 # A block of scores that is compared at once stays about this large, whatever n and m are.
 BLOCK_BYTES = 1 << 25
 
-# Threads are worth starting from about this many pairs of a reference and a test row.
-LEAST_PAIRS = 1 << 19
+# From so many pairs of a reference and a test row on, threads save more than the 10 ms that joblib
+# takes to notice that they are done.
+LEAST_PAIRS = 1 << 22
+
+# The quantiles that have names; half of a sum is not quite the quantile 0.5.
+LEVELS = {"min": 0.0, "max": 1.0, "median": None}
 
 
 @dataclass(frozen=True, eq=False)
@@ -92,14 +96,17 @@ class Ranks:
     scores: FloatArray
 
 
-def calibrate(plan: Plan, held_out_scores: Sequence[FloatArray], phi: Reduction) -> Calibration:
+def calibrate(
+    plan: Plan, held_out_scores: Sequence[FloatArray] | FloatArray, phi: Reduction
+) -> Calibration:
     """Lines 8-11 of Algorithm 1: c_i = φ({s_k(X_i) : k in K_i}).
 
     Parameters
     ----------
     plan : Plan
     held_out_scores : sequence of float arrays
-        For every model its scores on ``plan.held_out[k]``, in that order.
+        For every model its scores on ``plan.held_out[k]``, in that order. One array of shape
+        (n, 1) is quickest for leave-one-out.
     phi : callable
         φ, from (models, rows) to (rows,).
 
@@ -129,7 +136,10 @@ def calibrate(plan: Plan, held_out_scores: Sequence[FloatArray], phi: Reduction)
 
 
 def _scatter(
-    plan: Plan, held_out_scores: Sequence[FloatArray], rows: IndexArray, indptr: IndexArray
+    plan: Plan,
+    held_out_scores: Sequence[FloatArray] | FloatArray,
+    rows: IndexArray,
+    indptr: IndexArray,
 ) -> FloatArray:
     """Turn scores by model into scores by row, next to the models of ``plan.membership``."""
     flat = np.empty(indptr[-1])
@@ -149,8 +159,9 @@ def _by_size(indptr: IndexArray, most: int) -> Iterator[tuple[IndexArray, IndexA
     """
     sizes = np.diff(indptr)
     order = np.argsort(sizes, kind="stable")
-    for same in np.split(order, np.flatnonzero(np.diff(sizes[order])) + 1):
-        size = int(sizes[same[0]]) if len(same) else 1
+    values, first = np.unique(sizes[order], return_index=True)
+    # Without rows there are no sizes, though np.split still makes one (empty) part.
+    for size, same in zip(values.tolist(), np.split(order, first[1:]), strict=False):
         step = max(1, most // size)
         for start in range(0, len(same), step):
             block = same[start : start + step]
@@ -180,8 +191,8 @@ def ranks_paired(
 ) -> RankArray:
     """1 + #{i : c_i <= t_i} with t_i from the models that held row i out: plus.
 
-    Lines 13-15 of Algorithm 1. A callable φ is computed for every pair of rows; for the others
-    compiled kernels make the same comparisons, bit for bit, much sooner.
+    Lines 13 and 20 of Algorithm 1. A callable φ is computed for every pair of rows; for the
+    others compiled kernels make the same comparisons, bit for bit, much sooner.
 
     Parameters
     ----------
@@ -212,11 +223,13 @@ def ranks_paired(
     if callable(aggregate):
         return _ranks_gathered(calibration, scores, reduction(aggregate), strictly)
     ranks = np.ones(scores.shape[1], dtype=np.int64)
-    if not len(calibration):
+    if not len(calibration) or not len(ranks):
         return ranks
     scores = np.ascontiguousarray(scores, dtype=np.float64)
     if len(calibration.models) == len(calibration):
         kernel = _single(calibration, scores, strictly, ranks)
+        if isinstance(aggregate, str):
+            aggregate = "min"  # of one score, all the same
     elif aggregate == "mean":
         kernel = _means(calibration, scores, strictly, ranks)
     else:
@@ -262,36 +275,30 @@ def _ordered(
 ) -> Kernel:
     """Order statistics: count the models below c_i instead of computing t_i."""
     c, indptr, models = calibration.scores, calibration.indptr, calibration.models
-    # A c_i that is NaN (half of -inf + inf) sorts to the end and passes no comparison.
-    order = np.argsort(c)[: len(c) - np.count_nonzero(np.isnan(c))]
+    order = np.argsort(c)
     ordered = c[order]
-    words = paired.pack_members(indptr, models, order)
-    lower, upper, weight = _order_statistics(np.diff(indptr)[order], aggregate)
+    masks = paired.pack_members(indptr, models, order)
+    level = LEVELS[aggregate] if isinstance(aggregate, str) else float(aggregate)
+    lower, upper, weight = paired.order_statistics(np.diff(indptr)[order], level)
 
     def kernel(start: int, stop: int) -> None:
         by_row = np.ascontiguousarray(scores[:, start:stop].T)
-        ascending = np.argsort(by_row, axis=1)
         paired.rank_ordered(
-            *(ordered, order, indptr, models, words, lower, upper, weight),
-            *(by_row, ascending, strictly, ranks[start:stop]),
+            ordered,
+            order,
+            indptr,
+            models,
+            masks,
+            lower,
+            upper,
+            weight,
+            by_row,
+            np.argsort(by_row, axis=1),
+            strictly,
+            ranks[start:stop],
         )
 
     return kernel
-
-
-def _order_statistics(
-    sizes: IndexArray, aggregate: str | float
-) -> tuple[IndexArray, IndexArray, FloatArray]:
-    """Which two order statistics of |K_i| scores φ lies between, and where (see the kernel)."""
-    last = sizes - 1
-    if aggregate == "median":
-        return last // 2, sizes // 2, np.full(len(sizes), -1.0)
-    level = {"min": 0.0, "max": 1.0}.get(aggregate, aggregate)
-    # As np.quantile does it: position (|K_i| - 1) q, linear between neighbours.
-    position = last * float(level)
-    lower = np.floor(position).astype(np.intp)
-    weight = position - lower
-    return lower, lower + (weight > 0), weight
 
 
 def _unbounded(scores: FloatArray, aggregate: str | float) -> npt.NDArray[np.bool_]:

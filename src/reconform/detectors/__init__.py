@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-import importlib
 from typing import Any
 
 from ..errors import unknown_choice
 from .foreign import ForeignDetector, adapt
+from .iforest import IForest
+from .inne import INNE
+from .knn import KNN
 from .native import NativeDetector
 
-NAMES = ("knn", "iforest", "inne")
+NAMED: dict[str, type[NativeDetector]] = {"knn": KNN, "iforest": IForest, "inne": INNE}
 
 
 def resolve_detector(
@@ -23,24 +25,35 @@ def resolve_detector(
     larger_is : {"strange", "normal"}, optional
     refit : bool
         False if the detector is to be used as it is fitted already.
+
+    Examples
+    --------
+    >>> resolve_detector("knn")
+    KNN()
     """
     if isinstance(detector, str):
-        if detector not in NAMES:
-            raise unknown_choice("detector", detector, NAMES)
-        detector = _from_pyod(detector)
-    if isinstance(detector, NativeDetector) and refit and larger_is in (None, "normal"):
+        if detector not in NAMED:
+            raise unknown_choice("detector", detector, NAMED)
+        detector = NAMED[detector]()
+    if refit and larger_is in (None, "normal") and isinstance(detector, NativeDetector):
         return detector
+    if refit and larger_is in (None, "strange") and _is_pyods_knn(detector):
+        return KNN.from_pyod(detector)  # the numbers are the same, the road is shorter
     return adapt(detector, larger_is)
 
 
-def _from_pyod(name: str) -> Any:
-    try:
-        module = importlib.import_module(f"pyod.models.{name}")
-    except ImportError as error:
-        raise ImportError(
-            f"detector={name!r} needs PyOD: pip install 'reconform[pyod]'."
-        ) from error
-    return getattr(module, {"knn": "KNN", "iforest": "IForest", "inne": "INNE"}[name])()
+def _is_pyods_knn(detector: Any) -> bool:
+    # by name, and exactly: PyOD is optional, and a subclass may compute something else
+    kind = type(detector)
+    return kind.__module__ == "pyod.models.knn" and kind.__name__ == "KNN"
 
 
-__all__ = ["ForeignDetector", "NativeDetector", "adapt", "resolve_detector"]
+__all__ = [
+    "INNE",
+    "KNN",
+    "ForeignDetector",
+    "IForest",
+    "NativeDetector",
+    "adapt",
+    "resolve_detector",
+]

@@ -24,9 +24,10 @@ from sklearn.frozen import FrozenEstimator
 from sklearn.utils import get_tags
 
 from ..aggregation import FloatArray
-from ..ensemble import Model, RefitEnsemble, calibrate_fitted, refit
+from ..ensemble import Ensemble, Model, calibrate_fitted, refit
 from ..errors import BatchDependenceError, unknown_choice
 from ..methods import Plan
+from ..transductive import fit_full
 
 LARGER_IS = ("strange", "normal")
 
@@ -131,13 +132,24 @@ class ForeignDetector:
         *,
         n_jobs: int | None = None,
         verbose: int = 0,
-    ) -> RefitEnsemble:
+    ) -> Ensemble:
         """Fit every model of a plan on its own; with prefit, calibrate the model there is."""
         if plan.scheme == "prefit":
             model = self.fitted(self.template)
             self.check_model(model, X)
             return calibrate_fitted(model, X, plan, n_jobs=n_jobs)
+        if plan.scheme == "full":
+            return fit_full(self, X, seeds[-1], n_jobs=n_jobs, verbose=verbose)
         return refit(self, X, plan, seeds, n_jobs=n_jobs, verbose=verbose)
+
+    def training_scores(self, model: Model, X: FloatArray) -> FloatArray:
+        """Score the training rows, by the detector's own leave-one-out style scores if any."""
+        inner = _innermost(getattr(model, "model", model))
+        for own in ("decision_scores_", "negative_outlier_factor_"):
+            scores = np.asarray(getattr(inner, own, ()), dtype=np.float64)
+            if scores.shape == (len(X),):
+                return scores if self.sign > 0 else -scores
+        return model.score_samples(X)
 
     def fitted(self, model: Any) -> FittedDetector:
         """Wrap a model that is fitted already."""

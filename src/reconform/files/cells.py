@@ -1,0 +1,199 @@
+"""From a column of cells to float64: numbers, category codes, NaN for what is missing.
+
+Every cell is judged by itself. What a cell means never depends on the cells around it, so a table
+gives the same matrix whatever batches it is read in.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from ..prepare import UNSEEN, Feature, describe
+from .source import Layout
+
+FloatArray = npt.NDArray[np.float64]
+BoolArray = npt.NDArray[np.bool_]
+
+# What the usual programs write for a missing value.
+MISSING = (
+    *("", "#N/A", "#N/A N/A", "#NA", "-1.#IND", "-1.#QNAN", "-NaN", "-nan", "1.#IND", "1.#QNAN"),
+    *("<NA>", "N/A", "NA", "NULL", "NaN", "None", "n/a", "nan", "null"),
+)
+NUMBER = r"^[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?$|^[+-]?(?i:inf|infinity)$"
+
+
+def kind_of(type: Any) -> str:
+    """Sort Arrow's types: ``"number"``, ``"text"``, ``"time"``, or ``"other"``.
+
+    Examples
+    --------
+    >>> import pyarrow as pa
+    >>> [kind_of(t) for t in (pa.bool_(), pa.string(), pa.timestamp("s"), pa.binary())]
+    ['number', 'text', 'time', 'other']
+    """
+    types = pa.types
+    if (
+        types.is_integer(type)
+        or types.is_floating(type)
+        or types.is_boolean(type)
+        or types.is_decimal(type)
+        or types.is_null(type)
+    ):
+        return "number"
+    if types.is_string(type) or types.is_large_string(type) or types.is_string_view(type):
+        return "text"
+    return "time" if types.is_temporal(type) else "other"
+
+
+def numbers(column: Any, layout: Layout, *, parse: bool) -> tuple[FloatArray, BoolArray]:
+    """Read a column as numbers.
+
+    Parameters
+    ----------
+    column : pyarrow.ChunkedArray
+    layout : Layout
+        The decimal sign, and what means missing.
+    parse : bool
+        Whether text is to be read as numbers, as in a text file. In a Parquet or Arrow file a
+        column of text is meant as text.
+
+    Returns
+    -------
+    values : float array
+        NaN where the cell is missing or not a number.
+    strange : bool array
+        Where the cell is not missing and not a number.
+
+    Examples
+    --------
+    >>> import pyarrow as pa
+    >>> numbers(pa.chunked_array([["1.5", " true", "n/a", "red"]]), Layout(), parse=True)
+    (array([1.5, 1. , nan, nan]), array([False, False, False,  True]))
+    """
+    kind = kind_of(column.type)
+    if kind == "number":
+        return _to_float(column), np.zeros(len(column), dtype=bool)
+    if kind != "text" or not parse:
+        return np.full(len(column), np.nan), _to_bool(pc.is_valid(column))
+    if layout.decimal == "." and not layout.missing:
+        try:
+            return _to_float(column), np.zeros(len(column), dtype=bool)
+        except pa.ArrowInvalid:  # some cell is missing, padded, a truth value, or no number
+            pass
+    cells = texts(column, layout, parse=True)
+    if layout.decimal == ",":
+        # A point is then no decimal sign: 1.500 may well mean one thousand and a half.
+        cells = pc.replace_substring(pc.replace_substring(cells, ".", "·"), ",", ".")
+    lower = pc.utf8_lower(cells)
+    cells = pc.if_else(pc.equal(lower, "true"), "1", cells)
+    cells = pc.if_else(pc.equal(lower, "false"), "0", cells)
+    is_number = pc.match_substring_regex(cells, NUMBER)
+    values = _to_float(pc.if_else(is_number, cells, pa.scalar(None, cells.type)))
+    return values, _to_bool(pc.fill_null(pc.invert(is_number), False))
+
+
+def texts(column: Any, layout: Layout, *, parse: bool) -> Any:
+    """Read a column as labels; null where the cell is missing.
+
+    Parameters
+    ----------
+    column : pyarrow.ChunkedArray
+    layout : Layout
+    parse : bool
+        Whether the cells come from a text file, where some texts mean "missing".
+
+    Returns
+    -------
+    pyarrow.ChunkedArray of strings
+    """
+    cells = column if kind_of(column.type) == "text" else pc.cast(column, pa.string())
+    if not parse:
+        return cells
+    cells = pc.utf8_trim_whitespace(cells)
+    gone = pc.is_in(cells, value_set=pa.array([*MISSING, *layout.missing], cells.type))
+    return pc.if_else(gone, pa.scalar(None, cells.type), cells)
+
+
+def codes(column: Any, labels: Sequence[str], layout: Layout, *, parse: bool) -> FloatArray:
+    """Read a column as the positions of its labels; `UNSEEN` for a label that is not listed.
+
+    Examples
+    --------
+    >>> import pyarrow as pa
+    >>> column = pa.chunked_array([["red", "blue", "", "mauve"]])
+    >>> codes(column, ("blue", "red"), Layout(), parse=True)
+    array([ 1.,  0., nan, -1.])
+    """
+    cells = texts(column, layout, parse=parse)
+    found = pc.index_in(cells, value_set=pa.array(labels, cells.type))
+    values = _to_float(pc.fill_null(found, int(UNSEEN)))
+    values[_to_bool(pc.is_null(cells))] = np.nan
+    return values
+
+
+def matrix(
+    table: Any, features: Sequence[Feature], layout: Layout, *, parse: bool
+) -> tuple[FloatArray, bool]:
+    """Read the columns of the features, by name, into a matrix.
+
+    Returns
+    -------
+    X : float array of shape (rows, features)
+    strange : bool
+        Whether some cell of a column of numbers is not a number.
+    """
+    X = np.empty((table.num_rows, len(features)))
+    strange = False
+    for j, feature in enumerate(features):
+        column = table.column(feature.name)
+        if feature.labels is None:
+            X[:, j], marks = numbers(column, layout, parse=parse)
+            strange = strange or bool(marks.any())
+        else:
+            X[:, j] = codes(column, feature.labels, layout, parse=parse)
+    return X, strange
+
+
+class Fingerprint:
+    """A digest of a table as the detector sees it: equal for the same rows in any format.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> whole = Fingerprint([Feature("x")]).add(np.array([[1.0], [2.0]])).hexdigest()
+    >>> parts = Fingerprint([Feature("x")]).add(np.array([[1.0]])).add(np.array([[2.0]]))
+    >>> parts.hexdigest() == whole
+    True
+    """
+
+    def __init__(self, features: Sequence[Feature]) -> None:
+        self._digest = hashlib.sha256(json.dumps(describe(features)).encode())
+
+    def add(self, X: FloatArray) -> Fingerprint:
+        """Add rows."""
+        # Little-endian, and one NaN: the same digest on every machine.
+        rows = np.ascontiguousarray(np.where(np.isnan(X), np.nan, X), dtype="<f8")
+        self._digest.update(rows.data)
+        return self
+
+    def hexdigest(self) -> str:
+        """SHA-256 in hexadecimal."""
+        return self._digest.hexdigest()
+
+
+def _to_float(column: Any) -> FloatArray:
+    # Not `safe`: an integer beyond 2^53 is rounded, as everywhere in floating point.
+    values = pc.cast(column, pa.float64(), safe=False).to_numpy()
+    return np.array(values, dtype=np.float64)
+
+
+def _to_bool(column: Any) -> BoolArray:
+    return np.asarray(column.to_numpy(), dtype=bool)

@@ -1,0 +1,387 @@
+"""`read_reference`, the whole of it, and `open_batches`, for new rows of any number."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from ..errors import check_count
+from ..prepare import Feature
+from .cells import Fingerprint, FloatArray, kind_of, matrix, numbers
+from .errors import InputError, listed, nearest
+from .source import Layout, Source, open_source
+from .survey import labels_of, refuse_new, refuse_reference, survey
+
+# A batch is at most this many rows, and about this many cells.
+BATCH_ROWS = 1 << 16
+BATCH_CELLS = 1 << 21
+
+
+@dataclass(frozen=True, eq=False)
+class Table:
+    """A reference in memory.
+
+    Attributes
+    ----------
+    path : str
+    X : float array of shape (rows, features)
+        Numbers, and the codes of categories; NaN where a value is missing.
+    features : tuple of Feature
+        The columns of X: what `open_batches` needs to read new rows the same way.
+    ids : pyarrow.Table or None
+        The identifier columns that this table has, as they are in the file.
+    missing : dict
+        Number of missing values by column, where there are any.
+    fingerprint : str
+        SHA-256 of what the detector sees: names, kinds and values.
+    """
+
+    path: str
+    X: FloatArray = field(repr=False)
+    features: tuple[Feature, ...]
+    ids: Any = field(repr=False)
+    missing: dict[str, int]
+    fingerprint: str
+
+    def __len__(self) -> int:
+        return len(self.X)
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Names of the features."""
+        return tuple(feature.name for feature in self.features)
+
+    @property
+    def frame(self) -> Any:
+        """X as an Arrow table: `fit` takes it like any frame and remembers the names."""
+        return pa.table({name: self.X[:, j] for j, name in enumerate(self.names)})
+
+
+def read_reference(
+    path: str | Path,
+    *,
+    columns: Sequence[str] | None = None,
+    drop: Sequence[str] = (),
+    id_columns: Sequence[str] = (),
+    prepare: bool = False,
+    categories: Sequence[str] = (),
+    allow_missing: bool | None = None,
+    layout: Layout | None = None,
+) -> Table:
+    r"""Read a file of normal rows; refuse what no detector could use.
+
+    Parameters
+    ----------
+    path : str or Path
+        ``-`` for standard input.
+    columns : sequence of str, optional
+        Use these columns only.
+    drop : sequence of str
+        Leave these columns out.
+    id_columns : sequence of str
+        Identifiers or times: never used. The reference need not have them.
+    prepare : bool
+        Take text columns as categories and let values be missing; for a detector made by
+        `reconform.prepare.prepared`.
+    categories : sequence of str
+        Columns whose numbers are only labels; with `prepare`.
+    allow_missing : bool, optional
+        Whether missing values may pass; by default with `prepare` only.
+    layout : Layout, optional
+
+    Returns
+    -------
+    Table
+
+    Raises
+    ------
+    InputError
+        With a sentence that says what is wrong, where, and what to do.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> from pathlib import Path
+    >>> folder = tempfile.TemporaryDirectory()
+    >>> path = Path(folder.name, "normal.csv")
+    >>> _ = path.write_text("id,flow,valve\nA1,3.5,true\nA2,3.75,false\n")
+    >>> table = read_reference(path, id_columns=["id"])
+    >>> table.names
+    ('flow', 'valve')
+    >>> table.X
+    array([[3.5 , 1.  ],
+           [3.75, 0.  ]])
+    >>> folder.cleanup()
+    """
+    if categories and not prepare:
+        raise ValueError("categories are encoded by --prepare: give it too.")
+    layout = layout or Layout()
+    with open_source(path, layout) as source:
+        names = _select(source, columns, drop, id_columns)
+        _check_known(source, "--category", categories, names)
+        _check_labels(source, categories)
+        ids = [name for name in id_columns if name in source.schema.names]
+        rows = default_batch_rows(len(source.schema.names))
+        surveys = survey(source, names, layout, rows)
+        count = surveys[names[0]].rows
+        if count < 2:
+            raise InputError(
+                source.label, f"it has {count} row(s); a reference needs at least two."
+            )
+        text = [n for n in names if n in categories or (prepare and surveys[n].nature == "text")]
+        labels = labels_of(source, text, layout, rows)
+        if allow_missing is None:
+            allow_missing = prepare
+        refuse_reference(source, surveys, labels, prepare=prepare, allow_missing=allow_missing)
+        features = tuple(Feature(name, labels.get(name)) for name in names)
+        X = np.empty((count, len(features)))
+        kept = []
+        start = 0
+        for table in source.tables([*names, *ids], rows):
+            X[start : start + table.num_rows], _ = matrix(
+                table, features, layout, parse=source.is_text
+            )
+            kept.append(table.select(ids))
+            start += table.num_rows
+        return Table(
+            path=source.label,
+            X=X,
+            features=features,
+            ids=pa.concat_tables(kept) if ids else None,
+            missing=missing_counts(X, features),
+            fingerprint=Fingerprint(features).add(X).hexdigest(),
+        )
+
+
+def missing_counts(X: FloatArray, features: Sequence[Feature]) -> dict[str, int]:
+    """Count missing values by column, where there are any."""
+    counts = np.isnan(X).sum(axis=0)
+    return {f.name: int(c) for f, c in zip(features, counts, strict=True) if c}
+
+
+class Batches:
+    """New rows in batches of a bounded number, which can be gone through more than once.
+
+    Iterating yields the matrix of every batch, with the columns of the features whatever their
+    order in the file. `tables` yields the same batches as they are in the file.
+
+    Attributes
+    ----------
+    source : Source
+    features : tuple of Feature
+    batch_rows : int
+    """
+
+    def __init__(
+        self,
+        source: Source,
+        features: Sequence[Feature],
+        layout: Layout,
+        allow_missing: bool,
+        batch_rows: int,
+    ) -> None:
+        self.source = source
+        self.features = tuple(features)
+        self.layout = layout
+        self.allow_missing = allow_missing
+        self.batch_rows = batch_rows
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """All columns of the file."""
+        return tuple(self.source.schema.names)
+
+    def __iter__(self) -> Iterator[FloatArray]:
+        used = [feature.name for feature in self.features]
+        plain = [j for j, feature in enumerate(self.features) if not feature.is_category]
+        empty = True
+        for table in self.tables(used):
+            X, strange = self.matrix(table)
+            fit = np.isfinite(X[:, plain])
+            if self.allow_missing:
+                fit |= np.isnan(X[:, plain])
+            if strange or not fit.all():
+                surveys = survey(self.source, used, self.layout, self.batch_rows)
+                refuse_new(self.source, surveys, self.features, allow_missing=self.allow_missing)
+            empty = False
+            yield X
+        if empty:
+            raise InputError(self.source.label, "it has no rows.")
+
+    def matrix(self, table: Any) -> tuple[FloatArray, bool]:
+        """Read the features of a table; and whether some number is no number."""
+        return matrix(table, self.features, self.layout, parse=self.source.is_text)
+
+    def typed(self, table: Any) -> Any:
+        """Turn the numbers of a text file into numbers, for a format that has types.
+
+        Only the features are known to be numbers; all other columns stay the text that they are.
+        """
+        if self.source.is_text:
+            for feature in self.features:
+                if not feature.is_category:
+                    i = table.schema.get_field_index(feature.name)
+                    values, _ = numbers(table.column(i), self.layout, parse=True)
+                    column = pa.array(values, from_pandas=True)  # NaN is written as missing
+                    table = table.set_column(i, feature.name, column)
+        return table
+
+    def tables(self, columns: Sequence[str] | None = None) -> Iterator[Any]:
+        """Yield Arrow tables, each of `batch_rows` rows but for the last.
+
+        Parameters
+        ----------
+        columns : sequence of str, optional
+            By default all, in the order of the file.
+        """
+        names = list(self.names if columns is None else columns)
+        pending: list[Any] = []
+        count = 0
+        for whole in self.source.tables(names, self.batch_rows):
+            table = whole.select(names)
+            while table.num_rows:
+                piece = table.slice(0, self.batch_rows - count)
+                table = table.slice(piece.num_rows)
+                pending.append(piece)
+                count += piece.num_rows
+                if count == self.batch_rows:
+                    yield pa.concat_tables(pending)
+                    pending, count = [], 0
+        if pending:
+            yield pa.concat_tables(pending)
+
+
+@contextmanager
+def open_batches(
+    path: str | Path,
+    features: Sequence[Feature],
+    *,
+    id_columns: Sequence[str] = (),
+    allow_missing: bool = False,
+    batch_rows: int | None = None,
+    layout: Layout | None = None,
+) -> Iterator[Batches]:
+    r"""Open a file of new rows, of any size.
+
+    Parameters
+    ----------
+    path : str or Path
+        ``-`` for standard input, which is spooled to disk so that it can be read twice.
+    features : sequence of Feature
+        Of the reference. They are matched by name; other columns are carried through unused.
+    id_columns : sequence of str
+        Must be there.
+    allow_missing : bool
+        Whether values may be missing: where the detector can handle that.
+    batch_rows : int, optional
+        Rows of a batch; by default 65,536, and fewer in wide tables.
+    layout : Layout, optional
+
+    Yields
+    ------
+    Batches
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> from pathlib import Path
+    >>> folder = tempfile.TemporaryDirectory()
+    >>> path = Path(folder.name, "new.csv")
+    >>> _ = path.write_text("b,a,note\n1,2,x\n3,4,y\n")
+    >>> with open_batches(path, [Feature("a"), Feature("b")], batch_rows=1) as batches:
+    ...     for X in batches:
+    ...         print(X)
+    [[2. 1.]]
+    [[4. 3.]]
+    >>> folder.cleanup()
+    """
+    layout = layout or Layout()
+    with open_source(path, layout) as source:
+        names = source.schema.names
+        gone = [feature.name for feature in features if feature.name not in names]
+        if gone:
+            raise InputError(
+                source.label,
+                f"it lacks {'columns' if len(gone) > 1 else 'the column'} {listed(gone)} of the "
+                f"reference.{nearest(gone[0], names)} It has {listed(names)}.",
+                column=gone[0] if len(gone) == 1 else None,
+            )
+        _check_known(source, "--id", id_columns, names)
+        _check_labels(source, [feature.name for feature in features if feature.is_category])
+        if batch_rows is None:
+            batch_rows = default_batch_rows(len(names))
+        batch_rows = check_count("batch_rows", batch_rows, least=1)
+        yield Batches(source, features, layout, allow_missing, batch_rows)
+
+
+def default_batch_rows(columns: int) -> int:
+    """Choose the rows of a batch so that it stays small however wide the table is.
+
+    Examples
+    --------
+    >>> default_batch_rows(10), default_batch_rows(5_000)
+    (65536, 419)
+    """
+    return max(1, min(BATCH_ROWS, BATCH_CELLS // max(1, columns)))
+
+
+def _select(
+    source: Source,
+    columns: Sequence[str] | None,
+    drop: Sequence[str],
+    id_columns: Sequence[str],
+) -> list[str]:
+    """Names of the columns to use, in the order of the file."""
+    names = source.schema.names
+    _check_known(source, "--columns", columns or (), names)
+    _check_known(source, "--drop", drop, names)
+    both = [name for name in columns or () if name in (*drop, *id_columns)]
+    if both:
+        raise InputError(
+            source.label, f"--columns names {listed(both)}, and so does --drop or --id."
+        )
+    used = [
+        name
+        for name in names
+        if name not in drop and name not in id_columns and (columns is None or name in columns)
+    ]
+    if not used:
+        raise InputError(source.label, f"no column is left to use; it has {listed(names)}.")
+    for name in used:
+        if not name.strip() or re.fullmatch(r"__index_level_\d+__", name):
+            raise InputError(
+                source.label,
+                f"the column named {name!r} seems to be a row index that pandas wrote. Carry it "
+                f"through unused with --id {name or repr('')}, or write the file without it.",
+                column=name,
+            )
+    return used
+
+
+def _check_known(source: Source, option: str, wanted: Sequence[str], names: Sequence[str]) -> None:
+    for name in wanted:
+        if name not in names:
+            raise InputError(
+                source.label,
+                f"{option} names a column {name!r} that is not there.{nearest(name, names)} There "
+                f"are {listed(names)}.",
+                column=name,
+            )
+
+
+def _check_labels(source: Source, names: Sequence[str]) -> None:
+    for name in names:
+        type = source.schema.field(name).type
+        if kind_of(type) == "other":
+            raise InputError(
+                source.label,
+                f"the column {name!r} should hold labels, and holds cells of type {type}.",
+                column=name,
+            )

@@ -1,0 +1,289 @@
+"""One re-readable table per format: its column names, and its rows in batches."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+import tempfile
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Protocol
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from .errors import InputError, listed
+from .text import TextSource
+
+TEXT_FORMATS = ("csv", "tsv")
+FORMATS = (*TEXT_FORMATS, "parquet", "arrow")
+SUFFIXES = {
+    ".csv": "csv",
+    ".tsv": "tsv",
+    ".parquet": "parquet",
+    ".pq": "parquet",
+    ".arrow": "arrow",
+    ".feather": "arrow",
+    ".ipc": "arrow",
+}
+
+# Pages of a column chunk are read through a buffer of this size: a file that is one huge row
+# group must not be in memory at once.
+PARQUET_BUFFER = 1 << 20
+
+
+@dataclass(frozen=True)
+class Layout:
+    """How a file is written, where its name does not say it.
+
+    Attributes
+    ----------
+    format : {"csv", "tsv", "parquet", "arrow"} or None
+        By default it follows from the suffix; standard input and output are CSV.
+    delimiter : str or None
+        Of a text file: by default a comma for CSV, a tab for TSV.
+    decimal : {".", ","}
+        The decimal sign of a text file.
+    missing : tuple of str
+        Cells of a text file that mean "missing", besides the usual ones.
+
+    Examples
+    --------
+    >>> Layout(delimiter=";", decimal=",").format_of("new.csv.gz")
+    'csv'
+    """
+
+    format: str | None = None
+    delimiter: str | None = None
+    decimal: str = "."
+    missing: tuple[str, ...] = field(default=())
+
+    def __post_init__(self) -> None:
+        if self.format is not None and self.format not in FORMATS:
+            raise ValueError(f"format must be one of {listed(FORMATS)}; got {self.format!r}.")
+        if self.delimiter is not None and len(self.delimiter) != 1:
+            raise ValueError(f"delimiter must be one character; got {self.delimiter!r}.")
+        if self.decimal not in (".", ","):
+            raise ValueError(f"decimal must be '.' or ','; got {self.decimal!r}.")
+
+    def format_of(self, path: str | Path) -> str:
+        """Return the format of a file, by this layout or else by the file's name."""
+        if self.format is not None:
+            return self.format
+        if is_standard(path):
+            return "csv"
+        suffixes = [suffix.lower() for suffix in Path(path).suffixes]
+        if is_compressed(path):
+            suffixes.pop()
+        found = SUFFIXES.get(suffixes[-1]) if suffixes else None
+        if found is None or (is_compressed(path) and found not in TEXT_FORMATS):
+            raise InputError(
+                path,
+                "its name does not tell its format. Name it .csv, .tsv (these also .gz), "
+                f".parquet or .arrow, or give --format, one of {', '.join(FORMATS)}.",
+            )
+        return found
+
+    def delimiter_of(self, format: str) -> str:
+        """Return the delimiter of a text format."""
+        return self.delimiter or {"csv": ",", "tsv": "\t"}[format]
+
+
+def is_standard(path: str | Path) -> bool:
+    """Whether the path is ``-``, standard input or output."""
+    return str(path) == "-"
+
+
+def is_compressed(path: str | Path) -> bool:
+    """Whether a text file is compressed with gzip."""
+    return Path(path).suffix.lower() == ".gz"
+
+
+class Source(Protocol):
+    """A table that can be read from its start any number of times."""
+
+    @property
+    def path(self) -> Path:
+        """Where it is read from: the file, or the spool of a pipe."""
+        ...
+
+    @property
+    def label(self) -> str:
+        """What to call the file in messages."""
+        ...
+
+    @property
+    def schema(self) -> Any:
+        """Arrow's schema."""
+        ...
+
+    @property
+    def rows(self) -> int | None:
+        """Number of rows, where the file tells it beforehand."""
+        ...
+
+    @property
+    def is_text(self) -> bool:
+        """Whether every cell is text that is yet to be read as a number."""
+        ...
+
+    def tables(self, columns: Sequence[str], rows: int) -> Iterator[Any]:
+        """Yield Arrow tables of about `rows` rows, with these columns at least."""
+        ...
+
+    def line(self, row: int) -> int | None:
+        """Line of a row (from 0) in a text file, from 1."""
+        ...
+
+
+class ParquetSource:
+    """A Parquet file."""
+
+    is_text = False
+
+    def __init__(self, path: Path, label: str) -> None:
+        self.path = path
+        self.label = label
+        with _open_as(label, "Parquet"):
+            file = self._open()
+            self.schema = _plain(file.schema_arrow.empty_table()).schema
+            self.rows: int | None = file.metadata.num_rows
+
+    def _open(self) -> Any:
+        return pq.ParquetFile(self.path, pre_buffer=False, buffer_size=PARQUET_BUFFER)
+
+    def tables(self, columns: Sequence[str], rows: int) -> Iterator[Any]:
+        """Yield Arrow tables of at most `rows` rows."""
+        with _open_as(self.label, "Parquet"):
+            for batch in self._open().iter_batches(batch_size=rows, columns=list(columns)):
+                yield _plain(pa.Table.from_batches([batch]))
+
+    def line(self, row: int) -> int | None:
+        """Return None: there are no lines."""
+        return None
+
+
+class ArrowSource:
+    """An Arrow IPC file, which is also Feather, or an Arrow IPC stream."""
+
+    is_text = False
+
+    def __init__(self, path: Path, label: str) -> None:
+        self.path = path
+        self.label = label
+        self.rows: int | None = None
+        with _open_as(label, "Arrow"), pa.memory_map(str(path)) as file:
+            self.schema = _plain(self._open(file).schema.empty_table()).schema
+
+    @staticmethod
+    def _open(file: Any) -> Any:
+        try:
+            return pa.ipc.open_file(file)
+        except pa.ArrowInvalid:  # no footer: perhaps a stream
+            file.seek(0)
+            return pa.ipc.open_stream(file)
+
+    def tables(self, columns: Sequence[str], rows: int) -> Iterator[Any]:
+        """Yield Arrow tables as the file is cut into."""
+        with _open_as(self.label, "Arrow"), pa.memory_map(str(self.path)) as file:
+            reader = self._open(file)
+            if hasattr(reader, "num_record_batches"):
+                batches = map(reader.get_batch, range(reader.num_record_batches))
+            else:
+                batches = iter(reader)
+            for batch in batches:
+                yield _plain(pa.Table.from_batches([batch]))
+
+    def line(self, row: int) -> int | None:
+        """Return None: there are no lines."""
+        return None
+
+
+def _plain(table: Any) -> Any:
+    """Turn dictionary columns into what they stand for: dictionaries may differ by batch."""
+    for i, column in enumerate(table.schema):
+        if pa.types.is_dictionary(column.type):
+            plain = column.with_type(column.type.value_type)
+            table = table.set_column(i, plain, table.column(i).cast(plain.type))
+    # What pandas noted of its index no longer fits the columns that are written.
+    return table.replace_schema_metadata(None)
+
+
+@contextmanager
+def _open_as(label: str, format: str) -> Iterator[None]:
+    try:
+        yield
+    except InputError:
+        raise
+    except (pa.ArrowException, OSError) as error:
+        raise InputError(
+            label, f"it cannot be read as {format} ({str(error).rstrip('. ')})."
+        ) from error
+
+
+@contextmanager
+def open_source(path: str | Path, layout: Layout) -> Iterator[Source]:
+    """Open a table that can be read more than once; standard input is spooled to disk.
+
+    Parameters
+    ----------
+    path : str or Path
+        ``-`` for standard input.
+    layout : Layout
+
+    Yields
+    ------
+    Source
+    """
+    format = layout.format_of(path)
+    label = "standard input" if is_standard(path) else str(path)
+    with _spooled(path) as local:
+        if not local.exists():
+            raise InputError(label, "there is no such file.")
+        if local.is_dir():
+            raise InputError(label, "it is a folder, not a file.")
+        if local.is_file() and not os.path.getsize(local):
+            raise InputError(label, "the file is empty.")
+        source: Source
+        if format == "parquet":
+            source = ParquetSource(local, label)
+        elif format == "arrow":
+            source = ArrowSource(local, label)
+        else:
+            delimiter = layout.delimiter_of(format)
+            source = TextSource(
+                local, label, delimiter, layout.delimiter is not None, is_compressed(path)
+            )
+        _check_names(label, source.schema.names)
+        yield source
+
+
+def _check_names(label: str, names: Sequence[str]) -> None:
+    if not names:
+        raise InputError(label, "it has no columns.")
+    twice = [name for name, count in Counter(names).items() if count > 1]
+    if twice:
+        raise InputError(
+            label,
+            f"these column names occur more than once: {listed(twice)}. Columns are matched by "
+            "name, so every name must be different; rename them in the file.",
+            column=twice[0] if len(twice) == 1 else None,
+        )
+
+
+@contextmanager
+def _spooled(path: str | Path) -> Iterator[Path]:
+    """A file that can be read twice: what comes through a pipe is written to disk first."""
+    if not is_standard(path) and not Path(path).is_fifo():
+        yield Path(path)
+        return
+    with tempfile.TemporaryDirectory(prefix="reconform-") as folder:
+        spool = Path(folder, "spool")
+        with ExitStack() as stack, spool.open("wb") as file:
+            pipe = sys.stdin.buffer if is_standard(path) else stack.enter_context(open(path, "rb"))
+            shutil.copyfileobj(pipe, file, 1 << 20)
+        yield spool

@@ -1,0 +1,117 @@
+"""What waits on disk between two passes over a file."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Iterator
+from contextlib import ExitStack
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from .cells import FloatArray
+
+IntArray = npt.NDArray[np.int64]
+
+# Ranks and scores wait in memory up to this size, and beyond on disk.
+SPILL_BYTES = 1 << 24
+RECORD = np.dtype([("rank", "<i4"), ("score", "<f8")])
+
+# Rows are stored in record batches of at least so many.
+STORED_AT_ONCE = 1 << 14
+
+
+class Spill:
+    """Ranks and scores of every row in order, in memory while they are few."""
+
+    def __init__(self) -> None:
+        self._file = tempfile.SpooledTemporaryFile(max_size=SPILL_BYTES)  # noqa: SIM115
+
+    def __enter__(self) -> Spill:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self._file.close()
+
+    def add(self, ranks: IntArray, scores: FloatArray) -> None:
+        """Append the numbers of some rows."""
+        records = np.empty(len(ranks), dtype=RECORD)
+        records["rank"], records["score"] = ranks, scores
+        self._file.write(records.tobytes())
+
+    def batches(self, rows: int) -> Iterator[tuple[IntArray, FloatArray]]:
+        """Yield everything that was added, so many rows at a time."""
+        self._file.seek(0)
+        while data := self._file.read(rows * RECORD.itemsize):
+            records = np.frombuffer(data, dtype=RECORD)
+            yield records["rank"].astype(np.int64), records["score"].astype(np.float64)
+
+    def everything(self) -> tuple[IntArray, FloatArray]:
+        """Return all that was added."""
+        return next(self.batches(-1))
+
+
+class RowStore:
+    """Rows on disk, to be taken in any order after the last of them was added.
+
+    Parameters
+    ----------
+    schema : pyarrow.Schema
+    """
+
+    def __init__(self, schema: Any) -> None:
+        self._schema = schema
+        self._pending: list[Any] = []
+        self._reader: Any = None
+
+    def __enter__(self) -> RowStore:
+        with ExitStack() as stack:
+            folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="reconform-"))
+            self._path = str(Path(folder, "rows.arrow"))
+            self._sink = stack.enter_context(pa.OSFile(self._path, "wb"))
+            self._writer = pa.ipc.new_file(self._sink, self._schema)
+            self._stack = stack.pop_all()
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self._stack.close()
+
+    def add(self, table: Any) -> None:
+        """Append rows; a few of them wait for more."""
+        self._pending.append(table)
+        if sum(waiting.num_rows for waiting in self._pending) >= STORED_AT_ONCE:
+            self._flush()
+
+    def _flush(self) -> None:
+        self._writer.write_table(
+            pa.concat_tables([self._schema.empty_table(), *self._pending]).combine_chunks()
+        )
+        self._pending = []
+
+    def _open(self) -> None:
+        self._flush()
+        self._writer.close()
+        self._sink.close()
+        self._reader = pa.ipc.open_file(self._stack.enter_context(pa.memory_map(self._path)))
+        parts = map(self._reader.get_batch, range(self._reader.num_record_batches))
+        self._edges = np.cumsum([0, *(part.num_rows for part in parts)])
+
+    def take(self, rows: IntArray) -> Any:
+        """Return rows by their positions in the store, in this order."""
+        if self._reader is None:
+            self._open()
+        # Part by part in ascending order, and then into the order that was asked for.
+        order = np.argsort(rows, kind="stable")
+        ascending = rows[order]
+        taken = [self._schema.empty_table()]
+        for part, (low, high) in enumerate(pairwise(np.searchsorted(ascending, self._edges))):
+            if low < high:
+                inside = pa.array(ascending[low:high] - self._edges[part])
+                taken.append(pa.Table.from_batches([self._reader.get_batch(part).take(inside)]))
+        back = np.empty(len(rows), dtype=np.intp)
+        back[order] = np.arange(len(rows))
+        return pa.concat_tables(taken).combine_chunks().take(back)

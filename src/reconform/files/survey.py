@@ -1,0 +1,302 @@
+"""What a table holds column by column, and the sentences that refuse it.
+
+A survey reads the whole table, so that one message names every column at fault, with counts. A
+reference is always surveyed; of new rows only those of a table that is about to be refused.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import pyarrow.compute as pc
+
+from ..prepare import Feature
+from .cells import BoolArray, kind_of, numbers, texts
+from .errors import MOST_LISTED, InputError
+from .source import Layout, Source
+
+# Cells that are no numbers, and what they seem to be.
+TIME = (
+    r"^\d{4}-\d{1,2}-\d{1,2}([T ].*)?$|^\d{1,2}[/.]\d{1,2}[/.]\d{2,4}( .*)?$"
+    r"|^\d{4}/\d{1,2}/\d{1,2}( .*)?$|^\d{1,2}:\d{2}(:\d{2}([.,]\d+)?)?$"
+)
+COMMA = r"^[+-]?\d+(\.\d{3})*,\d+([eE][+-]?\d+)?$"
+
+# A column of text with more labels than this, most of them in a single row, is an identifier.
+FEW_LABELS = 20
+
+
+@dataclass
+class ColumnSurvey:
+    """What one column holds, counted over batches.
+
+    Attributes
+    ----------
+    name : str
+    rows, missing, infinite, strange : int
+        Rows; of them without a value, infinite, and neither missing nor a number.
+    first : dict
+        The first row (from 0) that is ``"missing"``, ``"infinite"`` or ``"strange"``.
+    seems : Counter
+        What the strange cells seem to be: ``"text"``, ``"time"``, ``"comma"`` or ``"other"``.
+    example : str
+        The first strange cell.
+    low, high : float
+        The range of the finite numbers.
+    """
+
+    name: str
+    rows: int = 0
+    missing: int = 0
+    infinite: int = 0
+    strange: int = 0
+    first: dict[str, int] = field(default_factory=dict)
+    seems: Counter[str] = field(default_factory=Counter)
+    example: str = ""
+    low: float = np.inf
+    high: float = -np.inf
+
+    def add(self, column: Any, layout: Layout, *, parse: bool) -> None:
+        """Count a batch of cells."""
+        values, strange = numbers(column, layout, parse=parse)
+        missing, infinite = np.isnan(values) & ~strange, np.isinf(values)
+        self._note("missing", missing)
+        self._note("infinite", infinite)
+        self._note("strange", strange)
+        self.missing += int(missing.sum())
+        self.infinite += int(infinite.sum())
+        if strange.any():
+            self._look_at(column.filter(strange), layout, parse)
+        finite = values[np.isfinite(values)]
+        self.low = min(self.low, float(finite.min(initial=np.inf)))
+        self.high = max(self.high, float(finite.max(initial=-np.inf)))
+        self.rows += len(values)
+
+    def _note(self, what: str, marks: BoolArray) -> None:
+        if what not in self.first and marks.any():
+            self.first[what] = self.rows + int(marks.argmax())
+
+    def _look_at(self, cells: Any, layout: Layout, parse: bool) -> None:
+        kind = kind_of(cells.type)
+        self.example = self.example or str(cells[0])[:40]
+        self.strange += len(cells)
+        times = commas = 0
+        if kind == "text":
+            cells = texts(cells, layout, parse=parse)
+            times = pc.sum(pc.match_substring_regex(cells, TIME)).as_py()
+            commas = pc.sum(pc.match_substring_regex(cells, COMMA)).as_py()
+        self.seems.update({"time": times, "comma": commas, kind: len(cells) - times - commas})
+
+    @property
+    def present(self) -> int:
+        """Rows with a value."""
+        return self.rows - self.missing
+
+    @property
+    def nature(self) -> str:
+        """What the column is: ``"number"``, or what most of its strange cells seem to be.
+
+        Text in a column that is otherwise numbers is ``"stray"``.
+        """
+        if not self.strange:
+            return "number"
+        most = self.seems.most_common(1)[0][0]
+        if most == "text" and 2 * self.strange <= self.present:
+            return "stray"
+        return most
+
+    @property
+    def is_constant(self) -> bool:
+        """Whether all rows have the same number, or none has any."""
+        if self.missing:
+            return self.missing == self.rows
+        return self.low == self.high
+
+
+def survey(
+    source: Source, columns: Sequence[str], layout: Layout, rows: int
+) -> dict[str, ColumnSurvey]:
+    """Read a whole table and count what its columns hold.
+
+    Parameters
+    ----------
+    source : Source
+    columns : sequence of str
+    layout : Layout
+    rows : int
+        Of a batch.
+
+    Returns
+    -------
+    dict
+        By column name.
+    """
+    surveys = {name: ColumnSurvey(name) for name in columns}
+    for table in source.tables(columns, rows):
+        for name, found in surveys.items():
+            found.add(table.column(name), layout, parse=source.is_text)
+    return surveys
+
+
+def labels_of(
+    source: Source, columns: Sequence[str], layout: Layout, rows: int
+) -> dict[str, tuple[str, ...]]:
+    """Collect the different labels of some columns, in order."""
+    labels: dict[str, set[str]] = {name: set() for name in columns}
+    if labels:
+        for table in source.tables(columns, rows):
+            for name, known in labels.items():
+                cells = texts(table.column(name), layout, parse=source.is_text)
+                known.update(pc.unique(cells.drop_null()).to_pylist())
+    return {name: tuple(sorted(known)) for name, known in labels.items()}
+
+
+def refuse_reference(
+    source: Source,
+    surveys: dict[str, ColumnSurvey],
+    labels: dict[str, tuple[str, ...]],
+    *,
+    prepare: bool,
+    allow_missing: bool,
+) -> None:
+    """Refuse a reference with a sentence for every kind of trouble in it.
+
+    Parameters
+    ----------
+    source : Source
+    surveys : dict
+        Of every feature.
+    labels : dict
+        Of those features that are categories; the others must hold numbers.
+    prepare : bool
+        Whether ``--prepare`` was given, and need not be recommended.
+    allow_missing : bool
+    """
+    plain = [found for name, found in surveys.items() if name not in labels]
+    categories = [found for name, found in surveys.items() if name in labels]
+    complaints = _Complaints(source)
+    complaints.add(
+        "text",
+        [s for s in plain if s.nature == "text"],
+        "Encode text as categories with --prepare, carry a column through unused with --id, or "
+        "leave it out with --drop.",
+    )
+    also = "" if prepare else "--prepare and "
+    complaints.add(
+        "text among numbers",
+        [s for s in plain if s.nature == "stray"],
+        f"Correct these cells, call them missing with {also}--missing, or leave the column out "
+        f"with --drop; if its numbers are only labels, say so with {also}--category.",
+    )
+    impute = "Impute missing values with --prepare, or leave the columns out with --drop."
+    complaints.add_common(plain, None if allow_missing else impute)
+    complaints.add(
+        "constant values",
+        [s for s in plain if s.nature == "number" and not s.infinite and s.is_constant]
+        + [s for s in categories if len(labels[s.name]) + (s.missing > 0) < 2],
+        "A column that never changes cannot show what is normal; leave it out with --drop.",
+        count="rows",
+    )
+    complaints.add(
+        "a different text in most rows",
+        [s for s in categories if len(labels[s.name]) > max(FEW_LABELS, s.present / 2)],
+        "Identifiers are no categories: carry them through unused with --id, or leave them out "
+        "with --drop.",
+        count="present",
+    )
+    complaints.refuse()
+
+
+def refuse_new(
+    source: Source,
+    surveys: dict[str, ColumnSurvey],
+    features: Sequence[Feature],
+    *,
+    allow_missing: bool,
+) -> None:
+    """Refuse new rows with a sentence for every kind of trouble in them."""
+    plain = [surveys[feature.name] for feature in features if not feature.is_category]
+    complaints = _Complaints(source)
+    complaints.add(
+        "text where the reference has numbers",
+        [s for s in plain if s.nature in ("text", "stray")],
+        "Correct these cells, or call them missing with --missing and fit with --prepare.",
+    )
+    refit = "Fit with --prepare, which imputes them, or without these columns (--drop)."
+    complaints.add_common(plain, None if allow_missing else refit)
+    complaints.refuse()
+
+
+class _Complaints:
+    """Sentences about columns, gathered to be said at once."""
+
+    def __init__(self, source: Source) -> None:
+        self.source = source
+        self.sentences: list[str] = []
+        self.columns: list[str] = []
+        self.lines: list[int | None] = []
+
+    def add(
+        self, what: str, surveys: Sequence[ColumnSurvey], remedy: str, count: str = "strange"
+    ) -> None:
+        """Add a sentence about columns of one kind; `count` is the attribute that says how many."""
+        if not surveys:
+            return
+        parts: list[str] = []
+        for survey in surveys[:MOST_LISTED]:
+            part = f"{getattr(survey, count):,} of {survey.rows:,} rows"
+            # To find a line the file is read up to it: for the first column only.
+            where = self._where(survey.first[count]) if count in survey.first and not parts else ""
+            if count == "strange":
+                part += f", such as {survey.example!r}{where}"
+            elif where:
+                part += f", first{where}"
+            parts.append(f"{survey.name!r} ({part})")
+        rest = len(surveys) - len(parts)
+        more = f" and {rest} more" if rest else ""
+        noun = "column" if len(surveys) == 1 else "columns"
+        sentence = f"{what} in {len(surveys)} {noun}: {', '.join(parts)}{more}. {remedy}"
+        if self.sentences:
+            sentence = sentence[0].upper() + sentence[1:]
+        self.sentences.append(sentence)
+        self.columns += [survey.name for survey in surveys]
+
+    def add_common(self, surveys: Sequence[ColumnSurvey], missing_remedy: str | None) -> None:
+        """Complain of what no detector can use; of missing values only with a remedy for them."""
+        aside = "Carry such a column through unused with --id, or leave it out with --drop."
+        for nature, what, remedy in (
+            ("time", "dates or times", aside),
+            ("comma", "numbers with decimal commas", "Read them with --decimal ','."),
+            ("other", "neither numbers nor text", aside),
+        ):
+            self.add(what, [s for s in surveys if s.nature == nature], remedy)
+        numeric = [s for s in surveys if s.nature in ("number", "stray")]
+        if missing_remedy is not None:
+            missing = [s for s in numeric if s.missing]
+            self.add("missing values", missing, missing_remedy, count="missing")
+        self.add(
+            "infinite values",
+            [s for s in numeric if s.infinite],
+            "Replace them by numbers, or leave the columns out with --drop.",
+            count="infinite",
+        )
+
+    def _where(self, row: int) -> str:
+        line = self.source.line(row)
+        self.lines.append(line)
+        return f" in row {row + 1:,}" if line is None else f" on line {line:,}"
+
+    def refuse(self) -> None:
+        """Raise everything that was complained of."""
+        if not self.sentences:
+            return
+        one = len(self.columns) == 1
+        error = InputError(
+            self.source.label, " ".join(self.sentences), column=self.columns[0] if one else None
+        )
+        error.line = self.lines[0] if one and self.lines else None
+        raise error

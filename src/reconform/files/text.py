@@ -1,0 +1,238 @@
+"""CSV and TSV as a source, and what is wrong with one that cannot be read.
+
+Every cell is read as the text that it is. Numbers are made of the cells that a detector needs and
+of no others, so identifiers such as ``007`` come out as they went in, and whether a cell is a
+number never depends on the cells around it.
+
+The quick reader is Arrow's. Where it fails, the file is read once more and slowly, by Python's
+own reader, to say what is wrong on which line.
+"""
+
+from __future__ import annotations
+
+import csv
+import gzip
+import io
+import re
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import IO, Any, NoReturn
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.csv as arrow_csv
+
+from .errors import InputError
+
+# One line must fit into a block.
+BLOCK_BYTES = 1 << 23
+
+OTHER_DELIMITERS = {";": "semicolons", "\t": "tabs", "|": "bars", ",": "commas"}
+SIGNATURES = {
+    b"PAR1": "a Parquet file: give --format parquet",
+    b"ARROW1": "an Arrow file: give --format arrow",
+    b"PK\x03\x04": "an Excel or zip file: save the table as CSV",
+    b"\xd0\xcf\x11\xe0": "an old Excel file: save the table as CSV",
+    b"\x1f\x8b": "compressed with gzip: let its name end in .gz",
+    b"\xff\xfe": "UTF-16 text: save it as UTF-8",
+    b"\xfe\xff": "UTF-16 text: save it as UTF-8",
+}
+
+
+class TextSource:
+    """A CSV or TSV file.
+
+    Parameters
+    ----------
+    path : Path
+    label : str
+        What to call the file in messages.
+    delimiter : str
+    stated : bool
+        Whether the user stated the delimiter, and need not be asked about it.
+    compressed : bool
+        By gzip.
+    """
+
+    is_text = True
+    rows: int | None = None
+
+    def __init__(
+        self, path: Path, label: str, delimiter: str, stated: bool, compressed: bool
+    ) -> None:
+        self.path = path
+        self.label = label
+        self.delimiter = delimiter
+        self.compressed = compressed
+        self._refuse_other_formats()
+        names = self._header()
+        if not stated:
+            self._check_delimiter(names)
+        self._check_header(names)
+        self.schema = pa.schema([(name, pa.string()) for name in names])
+
+    def tables(self, columns: Sequence[str], rows: int) -> Iterator[Any]:
+        """Yield Arrow tables of text, with all columns, as large as the blocks of the reader."""
+        last = None
+        try:
+            with self._arrow_stream() as stream:
+                for batch in self._reader(stream):
+                    if batch.num_rows:
+                        last = batch
+                        yield pa.Table.from_batches([batch])
+        except (pa.ArrowException, OSError) as error:
+            self._explain(error)
+        if last is not None and _breaks_lines(last.slice(last.num_rows - 1)):
+            self._scan()  # the last row may have swallowed others after a quote
+
+    def line(self, row: int) -> int | None:
+        """Line of a row, found by reading up to it."""
+        for number, (line, _) in enumerate(self._records(), start=-1):
+            if number == row:
+                return line
+        return None
+
+    def _reader(self, stream: Any) -> Any:
+        return arrow_csv.open_csv(
+            stream,
+            read_options=arrow_csv.ReadOptions(block_size=BLOCK_BYTES),
+            parse_options=arrow_csv.ParseOptions(
+                delimiter=self.delimiter, newlines_in_values=True, ignore_empty_lines=True
+            ),
+            convert_options=arrow_csv.ConvertOptions(
+                column_types=self.schema, strings_can_be_null=False
+            ),
+        )
+
+    def _arrow_stream(self) -> Any:
+        return pa.input_stream(str(self.path), compression="gzip" if self.compressed else None)
+
+    def _bytes(self) -> IO[bytes]:
+        if self.compressed:
+            return gzip.open(self.path, "rb")  # type: ignore[return-value]
+        return self.path.open("rb")
+
+    def _records(self) -> Iterator[tuple[int, list[str]]]:
+        """Lines and fields of every record, the header first, by Python's reader."""
+        with self._bytes() as raw:
+            lines = io.TextIOWrapper(raw, encoding="utf-8-sig", newline="")
+            reader = csv.reader(lines, delimiter=self.delimiter, strict=True)
+            line = 1
+            try:
+                for fields in reader:
+                    if fields:
+                        yield line, fields
+                    line = reader.line_num + 1
+            except UnicodeDecodeError as error:
+                self._refuse_bytes()
+                raise InputError(self.label, "this is not UTF-8 text.") from error
+            except csv.Error as error:
+                unfinished = "unexpected end" in str(error) or "field larger" in str(error)
+                what = "a quote opens here and never closes" if unfinished else f"{error}"
+                raise InputError(
+                    self.label, f"{what}. Quotes inside a cell are written twice.", line=line
+                ) from error
+
+    def _header(self) -> list[str]:
+        """Column names; refuse a file without any rows."""
+        try:
+            records = self._records()
+            _, names = next(records, (0, []))
+            if not names:
+                raise InputError(self.label, "the file is empty.")
+            if next(records, None) is None:
+                raise InputError(self.label, "it has a header and no rows.")
+        except (OSError, EOFError) as error:  # a broken gzip
+            raise InputError(self.label, f"it cannot be read ({error}).") from error
+        return names
+
+    def _check_delimiter(self, names: list[str]) -> None:
+        if len(names) > 1:
+            return
+        for other, word in OTHER_DELIMITERS.items():
+            if other in names[0]:
+                option = "--format tsv" if other == "\t" else f"--delimiter {other!r}"
+                raise InputError(
+                    self.label,
+                    f"the header is a single column, {names[0][:60]!r}, which contains {word}. "
+                    f"If {word} separate the columns, give {option}; if not, give "
+                    f"--delimiter {self.delimiter!r}.",
+                )
+
+    def _check_header(self, names: list[str]) -> None:
+        if all(re.fullmatch(r"\s*[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?\s*", n) for n in names) and (
+            any(re.search(r"[.eE-]", name) for name in names)
+        ):
+            raise InputError(
+                self.label,
+                f"the first line holds numbers ({', '.join(names[:3])}, ...) and should hold the "
+                "names of the columns; add a header.",
+                line=1,
+            )
+
+    # --- what is wrong ---------------------------------------------------------------------------
+
+    def _refuse_other_formats(self) -> None:
+        with self.path.open("rb") as file:
+            start = file.read(1 << 12)
+        for signature, words in SIGNATURES.items():
+            if start.startswith(signature) and not (self.compressed and signature == b"\x1f\x8b"):
+                raise InputError(self.label, f"this is not a text file but seems to be {words}.")
+        if not self.compressed and b"\0" in start:
+            raise InputError(
+                self.label, "this is not UTF-8 text: it contains zero bytes. Save it as UTF-8."
+            )
+
+    def _explain(self, error: Exception) -> NoReturn:
+        """Find the line at which the quick reader failed."""
+        self._refuse_bytes()
+        self._scan()
+        raise InputError(self.label, f"it cannot be read ({error}).") from error
+
+    def _refuse_bytes(self) -> None:
+        """Refuse the first line that is not UTF-8."""
+        with self._bytes() as raw:
+            try:
+                for number, line in enumerate(raw, start=1):
+                    try:
+                        line.decode("utf-8")
+                    except UnicodeDecodeError as error:
+                        raise InputError(
+                            self.label,
+                            f"this is not UTF-8 text: byte 0x{line[error.start]:02x} at position "
+                            f"{error.start + 1} of the line. If the file is Latin-1, convert it: "
+                            "iconv -f latin1 -t utf-8.",
+                            line=number,
+                        ) from error
+            except (OSError, EOFError) as error:  # a broken gzip
+                raise InputError(self.label, f"it cannot be read ({error}).") from error
+
+    def _scan(self) -> None:
+        """Refuse the first ragged line, or a quote that never closes."""
+        records = self._records()
+        _, names = next(records)
+        for line, fields in records:
+            if len(fields) != len(names):
+                hint = ""
+                if self.delimiter == "," and len(fields) == 2 * len(names):
+                    hint = (
+                        " Twice as many: numbers with decimal commas? They cannot be told from "
+                        "the commas between columns; write the file with another delimiter."
+                    )
+                raise InputError(
+                    self.label,
+                    f"the line has {_count(len(fields), 'field')}, and the header has "
+                    f"{len(names)}.{hint}",
+                    line=line,
+                )
+
+
+def _breaks_lines(row: Any) -> bool:
+    """Whether a cell of the row contains a line break."""
+    return any(
+        pc.match_substring_regex(column, "[\r\n]")[0].as_py() is True for column in row.columns
+    )
+
+
+def _count(count: int, noun: str) -> str:
+    return f"{count:,} {noun}" if count == 1 else f"{count:,} {noun}s"

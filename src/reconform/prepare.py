@@ -1,0 +1,184 @@
+"""Text and missing values for detectors that know only numbers: what ``--prepare`` does.
+
+A table becomes a float64 matrix by naming only: a category is written as the position of its label
+in a list (`Feature.labels`), a missing value as NaN. Everything that is learned from data, medians,
+scales, which categories exist, is learned by the steps of a pipeline (`make_prepared`) that ends in
+the detector. The pipeline is the algorithm A: it is fitted anew on the rows of every model, so no
+held-out row has a part in preparing the rows that it is compared with.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from sklearn.compose import ColumnTransformer
+from sklearn.impute import MissingIndicator, SimpleImputer
+from sklearn.pipeline import Pipeline
+from sklearn.preprocessing import OneHotEncoder, StandardScaler
+
+from .detectors import resolve_detector
+
+# The code of a label that the reference does not have. No model has seen it, so that every
+# one-hot encoder turns it into zeros, as it does with a label that only held-out rows have.
+UNSEEN = -1.0
+
+# Detectors that look at one column at a time by order alone: the scale of columns is nothing to
+# them. By class name, since PyOD is optional and slow to import.
+SCALE_FREE = frozenset({"iforest", "isolationforest"})
+
+
+@dataclass(frozen=True)
+class Feature:
+    """A column that the detector looks at, and how it becomes a number.
+
+    Attributes
+    ----------
+    name : str
+    labels : tuple of str or None
+        The categories of the reference, in the order of their codes 0, 1, ...; None for a column
+        of numbers.
+
+    Examples
+    --------
+    >>> Feature("colour", ("blue", "red")).is_category
+    True
+    """
+
+    name: str
+    labels: tuple[str, ...] | None = None
+
+    @property
+    def is_category(self) -> bool:
+        """Whether the column holds labels instead of numbers."""
+        return self.labels is not None
+
+
+def describe(features: Sequence[Feature]) -> list[dict[str, Any]]:
+    """Write features as plain data, for a saved model's manifest.
+
+    Examples
+    --------
+    >>> describe([Feature("x"), Feature("colour", ("blue", "red"))])
+    [{'name': 'x', 'kind': 'number'},
+     {'name': 'colour', 'kind': 'category', 'labels': ['blue', 'red']}]
+    """
+    return [
+        {"name": feature.name, "kind": "number"}
+        if feature.labels is None
+        else {"name": feature.name, "kind": "category", "labels": list(feature.labels)}
+        for feature in features
+    ]
+
+
+def restore(description: Sequence[Mapping[str, Any]]) -> tuple[Feature, ...]:
+    """Read features back from what `describe` wrote; refuse anything else.
+
+    Examples
+    --------
+    >>> features = (Feature("x"), Feature("colour", ("blue", "red")))
+    >>> restore(describe(features)) == features
+    True
+    """
+    features = tuple(_restore_one(entry) for entry in description)
+    names = [feature.name for feature in features]
+    if len(set(names)) < len(names):
+        raise ValueError(f"features must have distinct names; got {names!r}.")
+    return features
+
+
+def _restore_one(entry: Mapping[str, Any]) -> Feature:
+    match dict(entry):
+        case {"name": str(name), "kind": "number", **rest} if not rest:
+            return Feature(name)
+        case {"name": str(name), "kind": "category", "labels": list(labels), **rest} if (
+            not rest
+            and all(isinstance(label, str) for label in labels)
+            and len(set(labels)) == len(labels)
+        ):
+            return Feature(name, tuple(labels))
+    raise ValueError(
+        "a feature must have a name, a kind ('number' or 'category') and, for a category, "
+        f"distinct labels; got {entry!r}."
+    )
+
+
+def make_prepared(
+    detector: Any,
+    numeric_columns: Sequence[int],
+    categorical_columns: Sequence[int],
+    *,
+    distance_based: bool | None = None,
+) -> Pipeline:
+    """Put imputing, encoding and scaling in front of a detector, as one algorithm.
+
+    Numbers: a missing one becomes the median, and every column with missing values among the
+    training rows gets a column that says where they were. For detectors that measure distances
+    the numbers are also standardised. Categories: one column of zeros and ones per label among
+    the training rows; missing is a label like others, and a label that is not among the training
+    rows gives zeros.
+
+    Parameters
+    ----------
+    detector : str or estimator
+        As `ConformalDetector` takes it; a name or an object with ``fit``.
+    numeric_columns, categorical_columns : sequences of int
+        Positions in the matrix.
+    distance_based : bool, optional
+        Whether to standardise. By default, for all but isolation forests.
+
+    Returns
+    -------
+    sklearn.pipeline.Pipeline
+        For ``ConformalDetector(detector=...)``.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from sklearn.neighbors import LocalOutlierFactor
+    >>> X = np.array([[1.0, 0], [np.nan, 1], [3.0, 1], [5.0, 0]])
+    >>> pipeline = make_prepared(LocalOutlierFactor(novelty=True), [0], [1])
+    >>> pipeline[:-1].fit_transform(X)
+    array([[-1.41421356,  0.        ,  1.        ,  0.        ],
+           [ 0.        ,  1.        ,  0.        ,  1.        ],
+           [ 0.        ,  0.        ,  0.        ,  1.        ],
+           [ 1.41421356,  0.        ,  1.        ,  0.        ]])
+    """
+    resolved = resolve_detector(detector)
+    # A detector from elsewhere comes wrapped; the pipeline wants the estimator itself.
+    estimator = getattr(resolved, "template", resolved)
+    if distance_based is None:
+        distance_based = type(estimator).__name__.lower() not in SCALE_FREE
+    numbers = [("impute", SimpleImputer(strategy="median", keep_empty_features=True))]
+    if distance_based:
+        numbers.append(("scale", StandardScaler()))
+    parts: list[tuple[str, Any, list[int]]] = []
+    if len(numeric_columns):
+        numeric = list(numeric_columns)
+        parts.append(("numbers", Pipeline(numbers), numeric))
+        parts.append(("missing", MissingIndicator(error_on_new=False), numeric))
+    if len(categorical_columns):
+        encoder = OneHotEncoder(handle_unknown="ignore", sparse_output=False)
+        parts.append(("categories", encoder, list(categorical_columns)))
+    prepare = ColumnTransformer(parts, sparse_threshold=0.0)
+    return Pipeline([("prepare", prepare), ("detector", estimator)])
+
+
+def prepared(
+    detector: Any, features: Sequence[Feature], *, distance_based: bool | None = None
+) -> Pipeline:
+    """Prepare for the columns of a table; see `make_prepared`.
+
+    Examples
+    --------
+    >>> pipeline = prepared("iforest", [Feature("x"), Feature("colour", ("blue", "red"))])
+    >>> [name for name, _, columns in pipeline["prepare"].transformers]
+    ['numbers', 'missing', 'categories']
+    """
+    return make_prepared(
+        detector,
+        [j for j, feature in enumerate(features) if not feature.is_category],
+        [j for j, feature in enumerate(features) if feature.is_category],
+        distance_based=distance_based,
+    )

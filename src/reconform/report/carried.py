@@ -1,0 +1,120 @@
+"""Which rows the page carries: the strangest, and a sample of the others, within a budget."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from ..discoveries import Discoveries
+from ..pvalues import RankArray
+from .features import Unusual
+from .text import number, script_json, shorten
+
+# Bytes of rows on the page; with everything else it stays below 5 MB.
+BUDGET = 4_400_000
+SAMPLE = 1_000
+BLOCK = 2_048
+LONGEST_ID, LONGEST_VALUE, LONGEST_NAME = 120, 60, 80
+
+Describe = Callable[[Sequence[int]], list[list[Unusual]]]
+
+
+@dataclass(frozen=True, eq=False)
+class Carried:
+    """Rows on the page, the strangest first.
+
+    Attributes
+    ----------
+    lines : list of list
+        For each row its place (1 = strangest), id, score, p-value, q-value, and its unusual
+        features as (index in `names`, value, strength, note).
+    names : list of str
+        Of the features that are mentioned.
+    strangest : int
+        The first so many places are all there; what follows is a sample.
+    """
+
+    lines: list[list[Any]]
+    names: list[str]
+    strangest: int
+
+
+def carry(
+    found: Discoveries,
+    order: RankArray,
+    wanted: int,
+    ids: npt.NDArray[Any],
+    *,
+    describe: Describe | None = None,
+    names: Sequence[str] = (),
+    budget: int = BUDGET,
+    sample: int = SAMPLE,
+) -> Carried:
+    """Pick the rows that the page carries.
+
+    Parameters
+    ----------
+    found : Discoveries
+    order : int array
+        Positions, the strangest first.
+    wanted : int
+        How many of the strangest should be there: the discoveries at the highest level.
+    ids : array
+        A label per row.
+    describe : callable, optional
+        From positions to unusual features.
+    names : sequence of str
+        Of all features.
+    budget : int
+        Bytes that the rows may take.
+    sample : int
+        Rows beyond the `wanted` ones, spread evenly over the others.
+
+    Returns
+    -------
+    Carried
+    """
+    others = len(order) - wanted
+    spread = wanted + np.unique(np.linspace(0, others - 1, min(sample, others)).astype(np.intp))
+    lines: list[list[Any]] = []
+    used: dict[int, int] = {}
+    spent = 0
+    # The strangest leave a twentieth of the budget to the sample.
+    for places, limit in ((np.arange(wanted), budget * 19 // 20), (spread, budget)):
+        for place, features in _described(places, order, describe):
+            fresh = {u.feature for u in features} - used.keys()
+            line = _line(found, int(order[place]), place, ids)
+            line.append([[u.feature, *_words(u)] for u in features])
+            spent += len(script_json(line).encode()) + 1
+            spent += sum(len(script_json(shorten(names[j], LONGEST_NAME)).encode()) for j in fresh)
+            if spent > limit:
+                break
+            used.update({j: len(used) + i for i, j in enumerate(sorted(fresh))})
+            line[-1] = [[used[j], *words] for j, *words in line[-1]]
+            lines.append(line)
+    strangest = sum(line[0] <= wanted for line in lines)
+    return Carried(lines, [shorten(names[j], LONGEST_NAME) for j in used], strangest)
+
+
+def _described(
+    places: npt.NDArray[np.intp], order: RankArray, describe: Describe | None
+) -> Iterator[tuple[int, list[Unusual]]]:
+    """Blocks, so that a spent budget ends the work."""
+    for start in range(0, len(places), BLOCK):
+        block = places[start : start + BLOCK]
+        features = describe(order[block].tolist()) if describe else [[] for _ in block]
+        yield from zip(block.tolist(), features, strict=True)
+
+
+def _line(found: Discoveries, i: int, place: int, ids: npt.NDArray[Any]) -> list[Any]:
+    values = (found.scores[i], found.p_values[i], found.q_values[i])
+    return [place + 1, shorten(str(ids[i]), LONGEST_ID), *map(number, map(float, values))]
+
+
+def _words(unusual: Unusual) -> list[Any]:
+    words: list[Any] = [shorten(unusual.value, LONGEST_VALUE), number(unusual.strength)]
+    return [*words, unusual.note] if unusual.note else words

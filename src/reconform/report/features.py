@@ -1,0 +1,172 @@
+"""The features in which a row is most unusual against the reference.
+
+A description of the row, feature by feature, and not the detector's reason: a detector may well
+flag a row for a combination of values that are each ordinary.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from scipy.stats import norm
+
+from ..aggregation import FloatArray
+from .tables import Column, Table
+
+# Factors that make each measure of spread estimate a normal distribution's standard deviation.
+MAD, IQR, MEAN_DEVIATION = 1.4826, 1 / 1.349, 1.2533
+
+# A feature is mentioned from here on: about one normal value in 80 lies so far out.
+LEAST_STRENGTH = 2.5
+MOST_FEATURES = 3
+# What never happens in the reference comes before all else.
+NEVER = np.inf
+# A text column that has this share of distinct values is an identifier, not a category.
+IDENTIFIER = 0.5
+
+
+@dataclass(frozen=True)
+class Unusual:
+    """One unusual feature of one row.
+
+    Attributes
+    ----------
+    feature : int
+        Which column.
+    value : str
+    strength : float
+        Robust z for a number, signed; for a category or a missing value the z that is as rare;
+        infinite for what the reference never has.
+    note : str
+        Said instead of the strength, where it is not a z.
+    """
+
+    feature: int
+    value: str
+    strength: float
+    note: str = ""
+
+
+def robust_scale(values: FloatArray) -> tuple[float, float]:
+    """Median and spread: MAD, or where that is 0 the interquartile range, or the mean deviation.
+
+    All are scaled to the standard deviation of normal data. A spread of 0 means constant.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> median, spread = robust_scale(np.array([1.0, 2.0, 3.0, 4.0, 1000.0]))
+    >>> median, round(spread, 4)
+    (3.0, 1.4826)
+    >>> robust_scale(np.array([5.0, 5.0]))
+    (5.0, 0.0)
+    """
+    known = values[np.isfinite(values)]
+    if not len(known):
+        return np.nan, 0.0
+    median = float(np.median(known))
+    distances = np.abs(known - median)
+    low, high = np.quantile(known, [0.25, 0.75])
+    measures = (MAD * np.median(distances), IQR * (high - low), MEAN_DEVIATION * distances.mean())
+    return median, next((float(spread) for spread in measures if spread > 0), 0.0)
+
+
+def unusual_features(
+    rows: Table, reference: Table, *, most: int = MOST_FEATURES
+) -> Callable[[Sequence[int]], list[list[Unusual]]]:
+    """Learn the reference's usual values; return a function that describes rows of `rows`.
+
+    Parameters
+    ----------
+    rows, reference : Table
+        With the same columns.
+    most : int
+        Features per row.
+
+    Returns
+    -------
+    callable
+        From row positions to the unusual features of each row, the most unusual first.
+
+    Examples
+    --------
+    >>> from reconform.report.tables import read_table
+    >>> reference = read_table("reference", [[1, 5], [2, 5], [3, 5], [4, 5]])
+    >>> rows = read_table("rows", [[2, 5], [40, 5], [3, 6]])
+    >>> describe = unusual_features(rows, reference)
+    >>> [[(u.feature, u.value, round(u.strength, 1)) for u in row] for row in describe([0, 1, 2])]
+    [[], [(0, '40', 25.3)], [(1, '6', inf)]]
+    """
+    experts = [
+        _judge_numbers(known) if known.numeric and column.numeric else _judge_texts(known)
+        for column, known in zip(rows.columns, reference.columns, strict=True)
+    ]
+
+    def describe(positions: Sequence[int]) -> list[list[Unusual]]:
+        which = np.asarray(positions, dtype=np.intp)
+        judged = [
+            expert(column.values[which])
+            for expert, column in zip(experts, rows.columns, strict=True)
+        ]
+        if not judged:
+            return [[] for _ in which]
+        strengths = np.abs(np.column_stack(judged))
+        # Stable, so that equally unusual features keep the order of the columns.
+        top = np.argsort(-strengths, axis=1, kind="stable")[:, :most]
+        return [
+            [
+                _unusual(int(j), rows.columns[j], which[i], judged[j][i], reference.columns[j])
+                for j in top[i]
+                if strengths[i, j] >= LEAST_STRENGTH
+            ]
+            for i in range(len(which))
+        ]
+
+    return describe
+
+
+Expert = Callable[[npt.NDArray[Any]], FloatArray]
+
+
+def _judge_numbers(known: Column) -> Expert:
+    median, spread = robust_scale(known.values)
+    gap = _rarity(float(known.missing.mean()))
+
+    def judge(values: npt.NDArray[Any]) -> FloatArray:
+        with np.errstate(divide="ignore", invalid="ignore"):
+            z = (values - median) / spread
+        # A constant reference: 0 / 0 is the constant itself, anything else is infinitely far.
+        z = np.where(np.isnan(z), NEVER if np.isnan(median) else 0.0, z)
+        return np.where(np.isnan(values), gap, z)
+
+    return judge
+
+
+def _judge_texts(known: Column) -> Expert:
+    values, counts = np.unique([str(v) for v in known.values], return_counts=True)
+    if len(values) > IDENTIFIER * len(known.values):
+        return lambda cells: np.zeros(len(cells))
+    shares = dict(zip(values.tolist(), (counts / len(known.values)).tolist(), strict=True))
+    return lambda cells: np.array([_rarity(shares.get(str(cell), 0.0)) for cell in cells])
+
+
+def _rarity(share: float) -> float:
+    """The z that is as rare, on both sides together."""
+    return float(norm.isf(share / 2)) if share > 0 else NEVER
+
+
+def _unusual(feature: int, column: Column, row: int, strength: float, reference: Column) -> Unusual:
+    cell = column.values[row]
+    missing = cell is None or cell != cell
+    value = "missing" if missing else f"{cell:.5g}" if column.numeric else str(cell)
+    if np.isinf(strength):
+        note = "never in the reference"
+    elif missing or not (column.numeric and reference.numeric):
+        note = f"{200 * float(norm.sf(strength)):.2g}% of the reference"
+    else:
+        note = ""
+    return Unusual(feature, value, float(strength), note)

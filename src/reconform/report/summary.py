@@ -1,0 +1,309 @@
+"""The numbers behind the page and the charts: exact counts over all rows, small whatever m is."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+
+import numpy as np
+import numpy.typing as npt
+
+from ..aggregation import FloatArray
+from ..discoveries import Discoveries
+from ..fdr import exact_fraction
+from ..pvalues import RankArray
+
+# Where the slider can stand. k / 100 is the very float that the decimal is read as.
+LEVELS = (0.001, 0.002, 0.005, *(k / 100 for k in range(1, 51)))
+CONFIDENCE = 0.95
+
+P_BINS = 20
+SCORE_BINS = 40
+# The curve of sorted p-values is thinned out beyond this many rows.
+CURVE_HEAD, CURVE_TAIL = 200, 300
+
+STEP_UP = ("bh", "by", "storey")
+
+
+@dataclass(frozen=True, eq=False)
+class Histogram:
+    """Counts in the bins (edges[b], edges[b + 1]].
+
+    Attributes
+    ----------
+    edges : float array of shape (bins + 1,)
+    counts : int array of shape (bins,)
+        All new rows.
+    flagged : int array of shape (levels, bins)
+        Those that are discoveries at each level.
+    """
+
+    edges: FloatArray
+    counts: RankArray
+    flagged: RankArray
+
+
+@dataclass(frozen=True, eq=False)
+class ScoreHistogram(Histogram):
+    """Scores of new rows and of the reference, in bins of equal width on a stretched scale.
+
+    Some detectors score strange rows a hundred times further out than ordinary ones. On the scale
+    asinh((score - centre) / spread), linear inside and logarithmic outside, both can be seen.
+
+    Attributes
+    ----------
+    reference : int array of shape (bins,), or None
+        Calibration scores.
+    centre, spread : float
+        Of the scale; `edges` are on it.
+    """
+
+    reference: RankArray | None
+    centre: float
+    spread: float
+
+
+@dataclass(frozen=True, eq=False)
+class Summary:
+    """What the page and the charts show, computed over all rows.
+
+    Attributes
+    ----------
+    rows : int
+        m.
+    n_calibration : int or None
+    levels, counts, p_thresholds : arrays of shape (levels,)
+        How many rows are discoveries at each level, and the largest p-value among them.
+    chosen : int
+        Which of the levels is the one of the decision.
+    least : int array of shape (levels,), or None
+        The shortest list that the grid of p-values allows at each level.
+    false_bounds : int array of shape (levels,), or None
+        With `CONFIDENCE`, at most so many of each list are false; where that is known.
+    order : int array of shape (rows,)
+        Positions, the strangest first: the discoveries at any level come first.
+    line : float or None
+        The line of a step-up procedure is level * k / line; None for other procedures.
+    p_histogram : Histogram
+    score_histogram : ScoreHistogram
+    curve : tuple of arrays
+        Some k, and the k-th smallest p-value.
+    """
+
+    rows: int
+    n_calibration: int | None
+    levels: FloatArray
+    counts: RankArray
+    p_thresholds: FloatArray
+    chosen: int
+    least: RankArray | None
+    false_bounds: RankArray | None
+    order: RankArray
+    line: float | None
+    p_histogram: Histogram
+    score_histogram: ScoreHistogram
+    curve: tuple[RankArray, FloatArray]
+
+
+def summarise(found: Discoveries, levels: Sequence[float] = LEVELS) -> Summary:
+    """Count everything that is shown.
+
+    Parameters
+    ----------
+    found : Discoveries
+    levels : sequence of float
+        FDR levels to count at; that of the decision is added.
+
+    Returns
+    -------
+    Summary
+
+    Examples
+    --------
+    >>> from reconform.demo import run_demo
+    >>> found = run_demo().found
+    >>> summary = summarise(found, [0.05, 0.2])
+    >>> summary.levels, summary.counts
+    (array([0.05, 0.1 , 0.2 ]), array([ 0, 32, 51]))
+    """
+    if not len(found):
+        raise ValueError("found has no rows; there is nothing to show.")
+    grid = np.unique([*levels, found.fdr])
+    chosen = int(np.searchsorted(grid, found.fdr))
+    # A row is a discovery at level q iff its q-value is at most q. The mask was decided in exact
+    # fractions, so at its own level it has the word.
+    order = np.lexsort((found.scores, found.p_values, found.q_values, ~found.mask))
+    counts = np.searchsorted(np.sort(found.q_values), grid, side="right")
+    counts[chosen] = found.count
+    largest = np.maximum.accumulate(found.p_values[order])
+    p_thresholds = np.where(counts > 0, largest[np.maximum(counts, 1) - 1], 0.0)
+    provenance = found.provenance
+    n = provenance.n_calibration if provenance else None
+    line = step_up_line(found)
+    ascending = np.sort(found.p_values)
+    k = _thin(len(found), counts)
+    return Summary(
+        rows=len(found),
+        n_calibration=n,
+        levels=grid,
+        counts=counts,
+        p_thresholds=p_thresholds,
+        chosen=chosen,
+        least=_least(found, grid, line, n),
+        false_bounds=_false_bounds(found, p_thresholds, counts),
+        order=order,
+        line=line,
+        p_histogram=_p_histogram(found, order, counts, n),
+        score_histogram=_score_histogram(found, order, counts),
+        curve=(k, ascending[k - 1]),
+    )
+
+
+def step_up_line(found: Discoveries) -> float | None:
+    """What a step-up procedure divides by: p_(k) <= level * k / line makes k discoveries.
+
+    m for Benjamini-Hochberg, m H_m for Benjamini-Yekutieli, m times the estimated share of normal
+    rows for Storey. Read off the q-values, where min over j >= k of line * p_(j) / j is reached.
+
+    Examples
+    --------
+    >>> from reconform.demo import run_demo
+    >>> step_up_line(run_demo().found)
+    229.0
+    """
+    if found.procedure not in STEP_UP:
+        return None
+    if found.procedure == "bh":
+        return float(len(found))
+    order = np.lexsort((found.q_values, found.p_values))
+    p, q = found.p_values[order], found.q_values[order]
+    with np.errstate(divide="ignore", invalid="ignore"):
+        lines = np.where(p > 0, q * np.arange(1, len(p) + 1) / p, 0.0)
+    return float(lines.max())
+
+
+def p_value_nature(found: Discoveries) -> str:
+    """What the p-values are: "conservative" (r / (n + 1)), "smoothed", "corrected" or "unknown".
+
+    Only the first two are uniform for normal rows. Corrected ones (proven, conditional) are
+    larger, and share values between rows, which smoothed ones do not.
+
+    Examples
+    --------
+    >>> from reconform.demo import run_demo
+    >>> p_value_nature(run_demo().found)
+    'conservative'
+    """
+    if found.provenance is None:
+        return "unknown"
+    n = found.provenance.n_calibration
+    ranks = np.rint(found.p_values * (n + 1)).astype(np.int64)
+    if np.array_equal(ranks / (n + 1), found.p_values) and ranks.min() >= 1:
+        # Doubled ranks have a common factor; the grid's own hardly ever do.
+        return "conservative" if np.gcd.reduce(ranks[ranks <= n]) <= 1 else "corrected"
+    return "smoothed" if len(np.unique(found.p_values)) == len(found) else "corrected"
+
+
+def shortest_list(line: float, n_calibration: int, level: float | Fraction) -> int:
+    """The fewest discoveries that the smallest p-value, 1 / (n + 1), allows at this level.
+
+    Parameters
+    ----------
+    line : float
+        As `step_up_line` gives it: m for Benjamini-Hochberg.
+    n_calibration : int
+    level : float
+
+    Examples
+    --------
+    >>> shortest_list(5_000, 100, 0.1)
+    496
+    """
+    share = Fraction(line) / (exact_fraction("level", level) * (n_calibration + 1))
+    return math.ceil(share)
+
+
+def _least(
+    found: Discoveries, levels: FloatArray, line: float | None, n: int | None
+) -> RankArray | None:
+    if n is None or line is None or p_value_nature(found) != "conservative":
+        return None
+    # BH divides by m itself; for the others the line carries rounding, which must not add a row.
+    slack = 1.0 if found.procedure == "bh" else 1 - 1e-12
+    return np.array([shortest_list(line * slack, n, level) for level in levels.tolist()])
+
+
+def _false_bounds(
+    found: Discoveries, p_thresholds: FloatArray, counts: RankArray
+) -> RankArray | None:
+    """Ask for the certificate on this very list; there is none outside split and prefit."""
+    certificate = getattr(found, "fdp_bound", None)
+    if certificate is None or found.procedure not in STEP_UP:
+        return None
+    try:
+        shares = np.asarray(certificate(p_thresholds, confidence=CONFIDENCE), dtype=np.float64)
+    except ValueError:
+        return None
+    return np.minimum(np.rint(shares * counts), counts).astype(np.int64)
+
+
+def _thin(m: int, counts: RankArray) -> RankArray:
+    """Pick k from 1 .. m: all of the first, fewer later, and wherever a decision falls."""
+    k = np.concatenate(
+        [
+            np.arange(1, min(m, CURVE_HEAD) + 1),
+            np.geomspace(1, m, CURVE_TAIL),
+            np.linspace(1, m, CURVE_TAIL),
+            counts,
+            counts + 1,
+        ]
+    )
+    k = np.unique(np.rint(k).astype(np.int64))
+    return k[(k >= 1) & (k <= m)]
+
+
+def _p_histogram(
+    found: Discoveries, order: RankArray, counts: RankArray, n: int | None
+) -> Histogram:
+    """Bins that end on the grid of p-values, so that normal rows fill them in equal parts."""
+    grid = P_BINS if n is None else n + 1
+    cuts = np.rint(np.linspace(0, grid, min(P_BINS, grid) + 1))
+    edges = cuts / grid
+    return Histogram(edges, *_count(_bin(edges, found.p_values), len(edges) - 1, order, counts))
+
+
+def _score_histogram(found: Discoveries, order: RankArray, counts: RankArray) -> ScoreHistogram:
+    known = found.provenance.calibration_scores if found.provenance else np.empty(0)
+    everything = np.concatenate([found.scores, known])
+    finite = everything[np.isfinite(everything)]
+    low, centre, high = np.quantile(finite, [0.25, 0.5, 0.75]) if len(finite) else (0.0, 0.0, 0.0)
+    lowest, highest = finite.min(initial=centre), finite.max(initial=centre)
+    spread = float(high - low) or float(highest - lowest) or 1.0
+
+    def stretched(scores: FloatArray) -> FloatArray:
+        return np.arcsinh((scores - centre) / spread)
+
+    start, stop = stretched(np.array([lowest, highest])).tolist()
+    if start == stop:
+        start, stop = start - 0.5, stop + 0.5
+    edges = np.linspace(start, stop, SCORE_BINS + 1)
+    counted = _count(_bin(edges, stretched(found.scores)), SCORE_BINS, order, counts)
+    reference = np.bincount(_bin(edges, stretched(known)), minlength=SCORE_BINS)
+    shown = reference if len(known) else None
+    return ScoreHistogram(edges, *counted, reference=shown, centre=float(centre), spread=spread)
+
+
+def _bin(edges: FloatArray, values: FloatArray) -> npt.NDArray[np.intp]:
+    """Which of the bins, closed on the right; what lies outside goes into the outer ones."""
+    return np.searchsorted(edges[1:-1], values, side="left")
+
+
+def _count(
+    bins: npt.NDArray[np.intp], size: int, order: RankArray, counts: RankArray
+) -> tuple[RankArray, RankArray]:
+    """All rows per bin, and those that are discoveries at each level."""
+    ordered = bins[order]
+    flagged = np.array([np.bincount(ordered[:count], minlength=size) for count in counts])
+    return np.bincount(bins, minlength=size), flagged

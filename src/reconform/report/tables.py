@@ -1,0 +1,197 @@
+"""Feature tables, read column by column: arrays, pandas, polars and Arrow alike."""
+
+from __future__ import annotations
+
+import hashlib
+import numbers
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+
+@dataclass(frozen=True, eq=False)
+class Column:
+    """One feature.
+
+    Attributes
+    ----------
+    name : str
+    values : array
+        float64 if `numeric`; otherwise str, and None where missing.
+    numeric : bool
+    """
+
+    name: str
+    values: npt.NDArray[Any]
+    numeric: bool
+
+    @property
+    def missing(self) -> npt.NDArray[np.bool_]:
+        """Where there is no value."""
+        if self.numeric:
+            return np.asarray(np.isnan(self.values))
+        return np.array([value is None for value in self.values], dtype=bool)
+
+
+@dataclass(frozen=True, eq=False)
+class Table:
+    """Features in columns of equal length.
+
+    Attributes
+    ----------
+    columns : tuple of Column
+    rows : int
+    named : bool
+        Whether the names are the data's own.
+    """
+
+    columns: tuple[Column, ...]
+    rows: int
+    named: bool
+
+    def select(self, names: Sequence[str]) -> Table:
+        """Keep the columns of these names, in this order."""
+        by_name = {column.name: column for column in self.columns}
+        return Table(tuple(by_name[name] for name in names), self.rows, self.named)
+
+    @property
+    def fingerprint(self) -> str:
+        """SHA-256 of names and values: equal for equal data, whatever frame it came in."""
+        digest = hashlib.sha256(f"{self.rows}".encode())
+        for column in self.columns:
+            digest.update(repr(column.name).encode("utf-8", "backslashreplace"))
+            if column.numeric:
+                digest.update(np.ascontiguousarray(column.values + 0.0).tobytes())
+            else:
+                text = "\0".join(map(repr, column.values))
+                digest.update(text.encode("utf-8", "backslashreplace"))
+        return digest.hexdigest()
+
+    def digests(self) -> list[bytes]:
+        """One digest per row: equal for equal rows."""
+        codes = np.empty((self.rows, len(self.columns)), dtype=np.float64)
+        for j, column in enumerate(self.columns):
+            if column.numeric:
+                codes[:, j] = column.values + 0.0  # -0.0 is 0.0
+            else:
+                codes[:, j] = [_text_code(value) for value in column.values]
+        return [row.tobytes() for row in np.ascontiguousarray(codes)]
+
+
+def read_table(argument: str, data: Any, *, names: Sequence[str] = ()) -> Table:
+    """Read a frame or a two-dimensional array.
+
+    Parameters
+    ----------
+    argument : str
+        What to call it in messages.
+    data : array-like, pandas or polars DataFrame, or Arrow table
+    names : sequence of str
+        For an array, which has none of its own.
+
+    Returns
+    -------
+    Table
+
+    Examples
+    --------
+    >>> table = read_table("rows", [[1, 2], [3, 4]])
+    >>> [column.name for column in table.columns], table.rows
+    (['feature 0', 'feature 1'], 2)
+    """
+    frame = _frame_columns(data)
+    if frame is not None:
+        columns = [_column(str(name), values) for name, values in frame]
+        return Table(tuple(columns), len(columns[0].values) if columns else 0, True)
+    array = np.asarray(data)
+    if array.ndim != 2:
+        raise ValueError(
+            f"{argument} must be a table of two dimensions, one row per row; got shape "
+            f"{array.shape}."
+        )
+    named = len(names) == array.shape[1]
+    labels = names if named else [f"feature {j}" for j in range(array.shape[1])]
+    columns = [_column(name, array[:, j]) for j, name in enumerate(labels)]
+    return Table(tuple(columns), len(array), named)
+
+
+def matched(rows: Table, reference: Table, used: Sequence[str] = ()) -> tuple[Table, Table]:
+    """Keep the columns that both tables have; of those only the `used` ones, if they are there.
+
+    Tables without names are matched by position.
+    """
+    if not (rows.named and reference.named):
+        if len(rows.columns) != len(reference.columns):
+            raise ValueError(
+                f"rows has {len(rows.columns)} columns and reference {len(reference.columns)}; "
+                "give both with the same columns, or as frames, whose columns match by name."
+            )
+        return rows, reference
+    in_rows = {column.name for column in rows.columns}
+    common = [column.name for column in reference.columns if column.name in in_rows]
+    if not common:
+        raise ValueError(
+            "rows and reference have no column name in common: "
+            f"{_some(rows)} against {_some(reference)}."
+        )
+    if set(used) <= set(common) and used:
+        common = list(used)
+    return rows.select(common), reference.select(common)
+
+
+def count_copies(rows: Table, reference: Table) -> tuple[int, float]:
+    """How many rows equal a reference row, and the share of reference rows with a twin."""
+    known: dict[bytes, int] = {}
+    for digest in reference.digests():
+        known[digest] = known.get(digest, 0) + 1
+    copies = sum(digest in known for digest in rows.digests())
+    twins = sum(times for times in known.values() if times > 1)
+    return copies, twins / max(1, reference.rows)
+
+
+def _some(table: Table) -> str:
+    names = [column.name for column in table.columns]
+    return ", ".join(map(repr, names[:3])) + (", ..." if len(names) > 3 else "")
+
+
+def _frame_columns(data: Any) -> list[tuple[Any, Any]] | None:
+    """Names and columns, by position, so that repeated names do no harm; None for no frame."""
+    if hasattr(data, "iloc") and hasattr(data, "columns"):
+        return [(name, data.iloc[:, j]) for j, name in enumerate(data.columns)]
+    if hasattr(data, "get_columns"):
+        return [(series.name, series) for series in data.get_columns()]
+    if hasattr(data, "column_names"):
+        return list(zip(data.column_names, data.columns, strict=True))
+    return None
+
+
+def _column(name: str, values: Any) -> Column:
+    array = np.asarray(values)
+    if array.dtype.kind in "iuf":
+        return Column(name, array.astype(np.float64), True)
+    cells = [None if _is_missing(value) else value for value in array.tolist()]
+    if array.dtype.kind == "O" and all(c is None or _is_number(c) for c in cells):
+        return Column(name, np.array(cells, dtype=np.float64), True)
+    texts = np.array([None if cell is None else str(cell) for cell in cells], dtype=object)
+    return Column(name, texts, False)
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, numbers.Real) and not isinstance(value, bool)
+
+
+def _is_missing(value: object) -> bool:
+    if value is None or type(value).__name__ in ("NAType", "NaTType"):
+        return True
+    return isinstance(value, float) and value != value
+
+
+def _text_code(value: str | None) -> float:
+    """A number that stands for a text: 52 bits of its digest."""
+    if value is None:
+        return np.nan
+    digest = hashlib.sha256(value.encode("utf-8", "backslashreplace")).digest()
+    return float(int.from_bytes(digest[:6], "big"))

@@ -1,0 +1,41 @@
+// The slider and the theme; then the first drawing.
+
+function update() {
+  const said = data.words[state.level], slider = $("level");
+  for (const part of ["count", "headline", "meaning", "bound", "moved", "least"]) $(part).textContent = said[part];
+  $("shown").textContent = data.labels[state.level];
+  $("flagged").textContent = `${some(flaggedCount(), "row")} flagged`;
+  $("reset").hidden = state.level === data.chosen;
+  slider.setAttribute("aria-valuetext", `${data.labels[state.level]}, ${some(flaggedCount(), "row")} flagged`);
+  slider.style.setProperty("--fill", `${(100 * state.level) / (data.levels.length - 1)}%`);
+  drawCharts();
+  drawTable();
+}
+
+function moveTo(level) {
+  state.level = level;
+  $("level").value = level;
+  update();
+}
+
+const darkAtFirst = matchMedia("(prefers-color-scheme: dark)");
+const isDark = () => (document.documentElement.dataset.theme ?? (darkAtFirst.matches ? "dark" : "light")) === "dark";
+const nameTheme = () => { $("theme").textContent = isDark() ? "Light" : "Dark"; };
+
+$("theme").addEventListener("click", () => {
+  document.documentElement.dataset.theme = isDark() ? "light" : "dark";
+  nameTheme();
+});
+darkAtFirst.addEventListener("change", nameTheme);
+$("level").addEventListener("input", () => moveTo(Number($("level").value)));
+$("reset").addEventListener("click", () => { moveTo(data.chosen); $("level").focus(); });
+$("zoom").addEventListener("click", () => {
+  state.whole = !state.whole;
+  $("zoom").setAttribute("aria-pressed", String(state.whole));
+  drawSorted();
+});
+new ResizeObserver(() => drawCharts()).observe($("histogram"));
+
+nameTheme();
+startTable();
+moveTo(data.chosen);

@@ -1,0 +1,144 @@
+"""The sentences of the page. They are written here once; the page's script only chooses."""
+
+from __future__ import annotations
+
+import platform
+from datetime import UTC, datetime
+from importlib.metadata import version
+from typing import Any
+
+from ..discoveries import Discoveries
+from .carried import Carried
+from .summary import CONFIDENCE, Summary
+from .text import percent
+
+PROCEDURES = {
+    "bh": "Benjamini–Hochberg",
+    "by": "Benjamini–Yekutieli",
+    "storey": "Benjamini–Hochberg with Storey's estimate of the share of normal rows",
+    "ebh": "e-BH (Benjamini–Hochberg for e-values)",
+}
+
+ASSUMPTION = (
+    "It rests on one assumption: the normal rows among the new ones come from the same process as "
+    "the reference rows, in no particular order (they are exchangeable)."
+)
+DESCRIPTION = (
+    "Most unusual features: how far each value lies from the reference's median, in robust "
+    "standard deviations (median and MAD); for categories, how rare they are. This describes the "
+    "row. It is not the detector's reason for flagging it."
+)
+
+# What the histogram can look like, for readers who have never seen one.
+SHAPES = {
+    "healthy": "Flat, perhaps with a peak at the left: as it should be.",
+    "drifted": "Leaning left throughout: the process has moved.",
+    "cautious": "Leaning right: the reference is more varied than the new rows.",
+    "duplicates": "A heap at the right: reference rows among the new ones.",
+    "reference too small": "A peak, and nothing flagged: too few reference rows to tell.",
+}
+SILHOUETTES = {
+    "healthy": (20, 6, 5, 6, 5, 6, 5, 6),
+    "drifted": (18, 16, 13, 11, 8, 6, 4, 2),
+    "cautious": (2, 4, 6, 8, 11, 13, 16, 18),
+    "duplicates": (6, 5, 6, 5, 6, 5, 6, 20),
+    "reference too small": (10, 6, 5, 6, 5, 6, 5, 6),
+}
+
+
+def level_sentences(summary: Summary, i: int) -> dict[str, str]:
+    """What the page says when the slider stands at level i.
+
+    Returns
+    -------
+    dict
+        count, headline, meaning, bound, least and moved; empty where there is nothing to say.
+    """
+    count, level = int(summary.counts[i]), percent(summary.levels[i])
+    rows = f"{summary.rows:,} row" + ("s" if summary.rows != 1 else "")
+    return {
+        "count": f"{count:,}",
+        "headline": f"of {rows} flagged at a false discovery rate of {level}",
+        "meaning": (
+            f"The list is made so that, on average over repetitions, at most {level} of such a "
+            "list is false."
+            if count
+            else "No row is strange enough for a list at this level."
+        ),
+        "bound": _bound(summary, i, count),
+        "least": _least(summary, i),
+        "moved": (
+            ""
+            if i == summary.chosen
+            else f"The decision was made at {percent(summary.levels[summary.chosen])}. A level "
+            "moved after looking is for exploring: the statement on averages is about a level "
+            "fixed beforehand."
+        ),
+    }
+
+
+def _bound(summary: Summary, i: int, count: int) -> str:
+    if summary.false_bounds is None or not count:
+        return ""
+    bound, confidence = int(summary.false_bounds[i]), percent(CONFIDENCE)
+    if bound >= count:
+        return f"For this very list no bound can be given with {confidence} confidence."
+    return (
+        f"In this very list, with {confidence} confidence, at most {bound:,} of {count:,} are "
+        "false, whatever level the slider is moved to."
+    )
+
+
+def _least(summary: Summary, i: int) -> str:
+    if summary.least is None or summary.least[i] < 2:
+        return ""
+    scores, least = f"{summary.n_calibration:,} calibration scores", int(summary.least[i])
+    if least > summary.rows:
+        return f"{scores} are too few for any list at this level."
+    return f"{scores} allow no list shorter than {least:,} rows at this level."
+
+
+def carried_sentence(carried: Carried, rows: int) -> str:
+    """Say which rows are on the page."""
+    held, sampled = len(carried.lines), len(carried.lines) - carried.strangest
+    if held == rows:
+        return f"All {rows:,} rows are on this page." if rows > 1 else "The row is on this page."
+    parts = [f"the {carried.strangest:,} strangest"] if carried.strangest else []
+    parts += [f"a sample of {sampled:,} others"] if sampled else []
+    return (
+        f"This page carries {held:,} of {rows:,} rows: {' and '.join(parts)}. Counts and charts "
+        "are about all rows."
+    )
+
+
+def facts(found: Discoveries, fingerprints: dict[str, str]) -> list[tuple[str, str]]:
+    """How it was computed, as names and values."""
+    known: list[tuple[str, Any]] = []
+    provenance = found.provenance
+    if provenance:
+        known = [
+            ("Detector", provenance.detector.strip("'\"")),
+            ("Method", provenance.method.strip("'\"")),
+            ("Plan", f"{provenance.scheme}, {provenance.variant}"),
+            ("Reference rows", f"{provenance.n_reference:,}"),
+            ("Calibration scores", f"{provenance.n_calibration:,}"),
+            ("Features", f"{provenance.n_features:,}"),
+            ("Seed", provenance.random_state),
+        ]
+        fingerprints = {"calibration": provenance.calibration_fingerprint, **fingerprints}
+    known += [
+        ("New rows", f"{len(found):,}"),
+        ("Procedure", PROCEDURES.get(found.procedure, found.procedure)),
+        ("Level", percent(found.fdr)),
+        ("Largest p-value flagged", f"{found.p_threshold:.4g}" if found.count else "none"),
+    ]
+    made = datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC")
+    packages = {name: version(name) for name in ("numpy", "scipy", "scikit-learn")}
+    packages = {"reconform": provenance.version if provenance else version("reconform"), **packages}
+    known += [
+        ("Versions", ", ".join([f"{n} {v}" for n, v in packages.items()])),
+        ("Python", platform.python_version()),
+        ("Report made", made),
+    ]
+    known += [(f"SHA-256, {name}", digest) for name, digest in fingerprints.items()]
+    return known

@@ -1,0 +1,40 @@
+"""The paper's evaluation, and anyone's own: data sets, protocol, tables and charts.
+
+>>> from reconform.study import Study
+>>> Study(["wbc", "breast"], ["knn"], ["split", "cv+"], draws=3)
+Study(datasets=['wbc', 'breast'], detectors=['knn'], draws=3, methods=['split', 'cv+'])
+"""
+
+from __future__ import annotations
+
+from .charts import comparison_chart, line_chart, results_chart, save_chart
+from .comparison import Comparison, compare_cells, read_reference
+from .datasets import Dataset, load, make_dataset, read
+from .protocol import Protocol
+from .study import PAPER_DATASETS, PAPER_DETECTORS, PAPER_METHODS, Study
+from .summary import Cell, Estimate, summarise
+from .tables import columns_of, format_table
+
+__all__ = [
+    "PAPER_DATASETS",
+    "PAPER_DETECTORS",
+    "PAPER_METHODS",
+    "Cell",
+    "Comparison",
+    "Dataset",
+    "Estimate",
+    "Protocol",
+    "Study",
+    "columns_of",
+    "compare_cells",
+    "comparison_chart",
+    "format_table",
+    "line_chart",
+    "load",
+    "make_dataset",
+    "read",
+    "read_reference",
+    "results_chart",
+    "save_chart",
+    "summarise",
+]

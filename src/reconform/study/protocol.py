@@ -1,0 +1,213 @@
+"""The paper's evaluation (sections VI and VII), on arrays: draws, test sets, FDP and power.
+
+Where the paper is silent, this is the reading that reproduces its numbers: test sets of
+min(1000, n_train / 3) rows, a tenth of them outliers, drawn without replacement from the normal
+rows that are left and from all outliers.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass
+from fractions import Fraction
+
+import numpy as np
+
+from ..fdr import BoolArray
+from ..methods import IndexArray
+from ..pvalues import RankArray
+from .datasets import Dataset
+
+# Streams of randomness within one draw.
+ROWS, TEST_SETS, MODELS = range(3)
+
+
+@dataclass(frozen=True)
+class Sizes:
+    """How many rows a draw of a data set has.
+
+    Attributes
+    ----------
+    train : int
+        Normal rows for training and calibration, n_train.
+    test : int
+        Rows of a test set.
+    outliers : int
+        Outliers among them.
+    """
+
+    train: int
+    test: int
+    outliers: int
+
+
+@dataclass(frozen=True, eq=False)
+class Draw:
+    """D_j and its L test sets, as positions.
+
+    Attributes
+    ----------
+    train : int array
+        Rows of the data set that make up D_j; all normal.
+    pool : int array
+        Rows of the data set that test sets are drawn from: the normal ones that are left, then
+        all outliers.
+    test_sets : int array of shape (L, test)
+        Positions in the pool; in every test set the normal rows come first.
+    outliers : int
+        Number of outliers at the end of every test set.
+    """
+
+    train: IndexArray
+    pool: IndexArray
+    test_sets: IndexArray
+    outliers: int
+
+
+@dataclass(frozen=True)
+class Protocol:
+    """What fixes the numbers of a study, besides data, detector and method.
+
+    Attributes
+    ----------
+    fdr : Fraction
+        Target level of Benjamini-Hochberg.
+    test_sets : int
+        L, test sets per draw.
+    anomaly_rate : Fraction
+        Share of outliers in a test set, rounded to whole rows.
+    test_size : int or None
+        Rows of a test set; None for min(1000, n_train / 3).
+    train_share : Fraction
+        Share of the normal rows for training and calibration.
+    seed : int
+        Of everything.
+
+    Examples
+    --------
+    >>> Protocol().sizes(213, 10)
+    Sizes(train=106, test=35, outliers=4)
+    """
+
+    fdr: Fraction = Fraction(1, 10)
+    test_sets: int = 100
+    anomaly_rate: Fraction = Fraction(1, 10)
+    test_size: int | None = None
+    train_share: Fraction = Fraction(1, 2)
+    seed: int = 0
+
+    def sizes(self, n_normal: int, n_outliers: int, name: str = "this one") -> Sizes:
+        """Count the rows of a draw, or say why the data set is too small for it."""
+        train = int(self.train_share * n_normal)
+        test = min(1000, train // 3) if self.test_size is None else self.test_size
+        outliers = round(self.anomaly_rate * test)
+        normal, left = test - outliers, n_normal - train
+        if train < 2 or not 1 <= outliers <= n_outliers or not 1 <= normal <= left:
+            raise ValueError(
+                f"data set {name!r} is too small for this study: {n_normal} normal rows give "
+                f"{train} for training (at least 2 are needed) and leave {left}, and a test set "
+                f"takes {normal} of those (at least 1) and {outliers} of {n_outliers} outliers "
+                "(at least 1). Change test_size, anomaly_rate or train_share."
+            )
+        return Sizes(train, test, outliers)
+
+    def draw(self, dataset: Dataset, j: int) -> Draw:
+        """Draw D_j and its test sets. Detectors and methods all see the same ones."""
+        normal, outliers = dataset.normal, dataset.outliers
+        sizes = self.sizes(len(normal), len(outliers), dataset.name)
+        shuffled = np.random.default_rng(self.stream(dataset.name, j, ROWS)).permutation(normal)
+        left = len(normal) - sizes.train
+        rng = np.random.default_rng(self.stream(dataset.name, j, TEST_SETS))
+        # One after the other, so that more test sets keep the first ones as they were.
+        test_sets = [
+            np.concatenate(
+                [
+                    rng.choice(left, sizes.test - sizes.outliers, replace=False),
+                    left + rng.choice(len(outliers), sizes.outliers, replace=False),
+                ]
+            )
+            for _ in range(self.test_sets)
+        ]
+        return Draw(
+            train=shuffled[: sizes.train],
+            pool=np.concatenate([shuffled[sizes.train :], outliers]),
+            test_sets=np.array(test_sets),
+            outliers=sizes.outliers,
+        )
+
+    def stream(self, dataset: str, j: int, *purpose: int) -> np.random.SeedSequence:
+        """Seed of one draw of one data set: the same whatever else the study runs."""
+        return np.random.SeedSequence(self.seed, spawn_key=(name_key(dataset), j, *purpose))
+
+
+def name_key(name: str) -> int:
+    """Turn a name into a number of 64 bits, the same on every machine.
+
+    Examples
+    --------
+    >>> name_key("wbc")
+    3057006146399341199
+    """
+    return int.from_bytes(hashlib.sha256(name.encode()).digest()[:8], "big")
+
+
+def bh_masks(ranks: RankArray, n_calibration: int, fdr: Fraction) -> BoolArray:
+    """Benjamini-Hochberg on many test sets at once, exactly.
+
+    Parameters
+    ----------
+    ranks : int array of shape (L, m)
+        A test set per row.
+    n_calibration : int
+        p = rank / (n_calibration + 1).
+    fdr : Fraction
+
+    Returns
+    -------
+    bool array of shape (L, m)
+        The discoveries: for every row what `RankCounts.decide` says.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> bh_masks(np.array([[1, 9, 2], [9, 9, 9]]), 19, Fraction(1, 5))
+    array([[ True, False,  True],
+           [False, False, False]])
+    """
+    m = ranks.shape[1]
+    # p_(k) <= k fdr / m, solved for the rank: p_(k) = r_(k) / (n + 1). Python's integers are exact.
+    factor = fdr / m * (n_calibration + 1)
+    limits = np.array([int(k * factor) for k in range(1, m + 1)], dtype=np.int64)
+    ascending = np.sort(ranks, axis=1)
+    passes = ascending <= limits
+    # The largest k that passes, or none; then its rank is the threshold.
+    last = m - 1 - np.argmax(passes[:, ::-1], axis=1)
+    thresholds = np.where(
+        passes.any(axis=1), np.take_along_axis(ascending, last[:, None], axis=1)[:, 0], 0
+    )
+    return np.asarray(ranks <= thresholds[:, None])
+
+
+def conditional_fdr_and_power(
+    pool_ranks: RankArray, n_calibration: int, draw: Draw, fdr: Fraction
+) -> tuple[float, float]:
+    """Mean FDP and mean power over the test sets of a draw: cFDR and cPower of D_j.
+
+    Parameters
+    ----------
+    pool_ranks : int array
+        Rank of every row of the pool. A p-value depends on its row alone, so that all test sets
+        read from here.
+    n_calibration : int
+    draw : Draw
+    fdr : Fraction
+
+    Returns
+    -------
+    cfdr, cpower : float
+    """
+    found = bh_masks(pool_ranks[draw.test_sets], n_calibration, fdr)
+    true = found[:, -draw.outliers :].sum(axis=1)
+    every = found.sum(axis=1)
+    fdp = (every - true) / np.maximum(every, 1)
+    return float(fdp.mean()), float((true / draw.outliers).mean())

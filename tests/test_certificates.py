@@ -1,0 +1,145 @@
+from __future__ import annotations
+
+from fractions import Fraction
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from oracle import binomial_upper
+from reconform import (
+    Bootstrap,
+    ConformalDetector,
+    CrossValidation,
+    Full,
+    Jackknife,
+    Prefit,
+    Resampling,
+    Split,
+)
+from reconform.certificates import TABLE, guarantee, guarantee_of, markdown, proven_grid
+from reconform.grid import Grid, from_floats, usual
+from test_validity import distance
+
+ROOT = Path(__file__).parent.parent
+
+
+@pytest.mark.parametrize(
+    ("method", "name", "kind"),
+    [
+        (Split(), "split", "exact"),
+        (Split(repeats=3), "repeated split", "exact"),
+        (Prefit(), "prefit", "exact"),
+        (Full(), "full", "exact"),
+        (Jackknife(), "jackknife+", "bounded"),
+        (CrossValidation(3), "cv+", "bounded"),
+        (Bootstrap(3), "jab+", "measured"),
+        (Jackknife("basic"), "basic", "measured"),
+        (Bootstrap(3, variant="pooled"), "pooled", "measured"),
+        (Resampling([[0, 1]]), "resampling", "measured"),
+    ],
+    ids=str,
+)
+def test_every_plan_finds_its_row(method, name, kind):
+    row = guarantee_of(method.plan(9))
+    assert (row.name, row.kind) == (name, kind)
+
+
+def test_models_that_share_draws_are_only_measured():
+    assert guarantee_of(Jackknife().plan(9), shares_draws=True).kind == "measured"
+
+
+def test_sentences_follow_from_the_table():
+    assert guarantee("split").sentence("bh").startswith("FDR proven for BH on split")
+    assert guarantee("full").sentence("by").startswith("FDR proven for BY on full")
+    assert "not proven" in guarantee("full").sentence("bh")
+    assert "not proven" in guarantee("jackknife+").sentence("by")
+    assert "proven" in guarantee("jackknife+").sentence("by", validity="proven")
+    assert "not proven" in guarantee("repeated split").sentence("bh")
+    with pytest.raises(ValueError, match="Did you mean 'split'"):
+        guarantee("splot")
+
+
+def test_the_documents_render_the_table():
+    assert markdown() in (ROOT / "docs" / "methods.md").read_text()
+    assert len(TABLE) == len({row.name for row in TABLE})
+
+
+def as_fractions(grid):
+    return [Fraction(int(num), grid.denominator) for num in grid.numerators[1:]]
+
+
+def test_proven_grids_equal_their_formulas():
+    plan = Jackknife().plan(10)
+    grid = proven_grid(plan, guarantee_of(plan), 10)
+    assert as_fractions(grid) == [min(Fraction(1), Fraction(2 * r, 11)) for r in range(1, 12)]
+
+    n, folds, m = 12, 4, 3
+    plan = CrossValidation(folds).plan(n)
+    grid = proven_grid(plan, guarantee_of(plan), n)
+    assert as_fractions(grid) == [
+        min(
+            Fraction(1),
+            Fraction(2 * (folds - 1 + r), n + folds),
+            Fraction(2 * r + m - 2, n + m),
+        )
+        for r in range(1, n + 2)
+    ]
+    plan = CrossValidation(5).plan(n)  # folds of 3, 3, 2, 2, 2: the tournament does not apply
+    grid = proven_grid(plan, guarantee_of(plan), n)
+    expected = [min(Fraction(1), Fraction(2 * (4 + r), n + 5)) for r in range(1, n + 2)]
+    assert as_fractions(grid) == expected
+
+    plan = Full().plan(5)
+    assert as_fractions(proven_grid(plan, guarantee_of(plan), 5)) == as_fractions(usual(5))
+
+
+@pytest.mark.parametrize("method", ["jab+", "jab", "cv", "jackknife"])
+def test_what_is_only_measured_is_refused_as_proven(method, blobs):
+    cad = ConformalDetector("knn", method, random_state=0).fit(blobs[0])
+    with pytest.raises(ValueError, match="asks for a theorem"):
+        cad.p_values(blobs[1], validity="proven")
+
+
+def test_proven_p_values_and_discoveries(blobs):
+    reference, new = blobs
+    cad = ConformalDetector("knn", "jackknife+").fit(reference)
+    p = cad.p_values(new)
+    assert np.array_equal(cad.p_values(new, validity="proven"), np.minimum(1, 2 * p))
+    found = cad.discover(new, 0.8, procedure="by", validity="proven")
+    assert "FDR proven for BY" in repr(found)
+    assert found.count == cad.discover(new, 0.4, procedure="by").count > 0
+    with pytest.raises(ValueError, match="Did you mean 'proven'"):
+        cad.p_values(new, validity="proved")
+
+
+def test_proven_cv_plus_holds_where_the_nominal_level_may_not():
+    """P(p' <= α) <= α, over data and draws; a correct program fails with probability 1e-5."""
+    rng = np.random.default_rng(3)
+    p = []
+    for j in range(600):
+        X = rng.normal(size=(25, 2))
+        cad = ConformalDetector(
+            distance, CrossValidation(4), larger_is="strange", random_state=j
+        ).fit(X[:24])
+        p.append(cad.p_values(X[24:], validity="proven")[0])
+    for alpha in (0.3, 0.5, 0.8):
+        assert (np.array(p) <= alpha).sum() <= binomial_upper(len(p), alpha, 1e-5)
+
+
+def test_corrections_need_ranks(blobs):
+    cad = ConformalDetector("knn", "jackknife+", ties="randomized").fit(blobs[0])
+    with pytest.raises(ValueError, match="smoothed p-values have none"):
+        cad.p_values(blobs[1], validity="proven")
+
+
+def test_grids():
+    assert usual(3).table.tolist() == [0.0, 0.25, 0.5, 0.75, 1.0]
+    grid = from_floats(np.array([0.0, 1 / 3, 1.0]))
+    assert grid.numerators[1] >= grid.denominator / 3
+    assert grid.table[1] == pytest.approx(1 / 3)
+    with pytest.raises(ValueError, match="nondecreasing"):
+        from_floats(np.array([0.0, 0.5, 0.4]))
+    with pytest.raises(ValueError, match="nondecreasing"):
+        from_floats(np.array([0.0, 0.5, 1.4]))
+    assert isinstance(grid, Grid)

@@ -1,0 +1,614 @@
+"""IForest: its trees, its law, and every fast road against the plain one."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy.stats import ks_2samp, spearmanr
+from sklearn.ensemble import IsolationForest
+from sklearn.utils.estimator_checks import parametrize_with_checks
+
+from reconform.aggregation import reduction
+from reconform.detectors import forest as forest_module
+from reconform.detectors import shared_forest
+from reconform.detectors.forest import (
+    UNITS,
+    Forest,
+    Recipe,
+    average_path_length,
+    conformity,
+    draw,
+    fit_forest,
+    tree_keys,
+)
+from reconform.detectors.forest_ensemble import ForestEnsemble
+from reconform.detectors.iforest import IForest
+from reconform.detectors.shared_forest import SharedForestEnsemble
+from reconform.kernels.forest import draw_positions
+from reconform.methods import Bootstrap, CrossValidation, Jackknife, Resampling, Split
+from reconform.pvalues import calibrate, ranks_among
+
+SEED = np.random.SeedSequence(20240607)
+
+
+def sample(n, d, seed=0, decimals=None):
+    """Normal rows with a correlated column; rounded ones have ties."""
+    X = np.random.default_rng(seed).normal(size=(n, d))
+    X[:, -1] += X[:, 0]
+    return X if decimals is None else X.round(decimals)
+
+
+# --- the kernels against plain Python ---------------------------------------------------------
+
+
+def stream(key: int) -> Iterator[float]:
+    """Splitmix64 in plain integers."""
+    mask = 2**64 - 1
+    for i in itertools.count(1):
+        z = (key + i * 0x9E3779B97F4A7C15) & mask
+        z = ((z ^ (z >> 30)) * 0xBF58476D1CE4E5B9) & mask
+        z = ((z ^ (z >> 27)) * 0x94D049BB133111EB) & mask
+        yield ((z ^ (z >> 31)) >> 11) * 2.0**-53
+
+
+def plain_tree(X, rows, features, key, depth):
+    """Grow one tree by recursion; nodes are tuples, leaves are path lengths in units."""
+    uniforms = stream(int(key))
+    order = list(features)
+
+    def node(rows, level, constant):
+        if level < depth and len(rows) > 1:
+            while constant < len(order):
+                f = constant + int(next(uniforms) * (len(order) - constant))
+                column = order[f]
+                low, high = X[rows, column].min(), X[rows, column].max()
+                if low < high:
+                    cut = 2.0 * (0.5 * low + next(uniforms) * (0.5 * high - 0.5 * low))
+                    cut = cut if low <= cut < high else low
+                    left = X[rows, column] <= cut
+                    return (
+                        column,
+                        cut,
+                        node(rows[left], level + 1, constant),
+                        node(rows[~left], level + 1, constant),
+                    )
+                order[f], order[constant] = order[constant], column
+                constant += 1
+        return level * UNITS + round(float(average_path_length(len(rows))) * UNITS)
+
+    return node(np.asarray(rows), 0, 0)
+
+
+def plain_length(tree, x):
+    while isinstance(tree, tuple):
+        column, cut, left, right = tree
+        tree = left if x[column] <= cut else right
+    return tree
+
+
+@given(
+    seed=st.integers(0, 2**32),
+    n=st.integers(1, 40),
+    d=st.integers(1, 5),
+    decimals=st.integers(0, 2),
+    replace=st.booleans(),
+    data=st.data(),
+)
+@settings(max_examples=60, deadline=None)
+def test_trees_equal_a_plain_recursion(seed, n, d, decimals, replace, data):
+    X = sample(n, d, seed, decimals)
+    psi, width = data.draw(st.integers(1, n)), data.draw(st.integers(1, d))
+    recipe = Recipe(3, psi, width, replace)
+    seq = np.random.SeedSequence(seed)
+    train = np.random.default_rng(seed).integers(0, n, size=n)
+    forest = fit_forest(X, train, recipe, seq)
+    draws = draw(recipe, tree_keys(seq, 3), n, d)
+    depth = int(np.ceil(np.log2(max(psi, 2))))
+    lengths = forest.path_lengths(X)
+    for t in range(3):
+        positions = draws.samples[t][draws.samples[t] >= 0]
+        features = draws.features[t % len(draws.features)]
+        tree = plain_tree(X, train[positions], features, draws.keys[t], depth)
+        assert [plain_length(tree, x) for x in X] == lengths[t].tolist()
+    assert np.array_equal(forest.path_sums(X), lengths.sum(axis=0))
+
+
+@pytest.mark.parametrize(("size", "count"), [(1, 1), (7, 7), (7, 3), (300, 256)])
+def test_positions_drawn_without_replacement_are_distinct(size, count):
+    out = np.empty((200, count), dtype=np.int32)
+    draw_positions(tree_keys(SEED, 200), size, False, out)
+    assert out.min() >= 0
+    assert out.max() < size
+    assert all(len(set(row)) == count for row in out.tolist())
+
+
+def test_every_subset_is_drawn_equally_often():
+    out = np.empty((60_000, 2), dtype=np.int32)
+    draw_positions(tree_keys(SEED, len(out)), 4, False, out)
+    _, counts = np.unique(np.sort(out, axis=1), axis=0, return_counts=True)
+    # Six subsets; Pearson's statistic exceeds the 1e-5 quantile 30.86 of chi2(5) by chance 1e-5.
+    assert len(counts) == 6
+    assert ((counts - 10_000) ** 2 / 10_000).sum() < 30.86
+
+
+def test_positions_drawn_with_replacement_count_once():
+    out = np.empty((20_000, 3), dtype=np.int32)
+    draw_positions(tree_keys(SEED, len(out)), 3, True, out)
+    kept = (out >= 0).sum(axis=1)
+    assert all(
+        (row[:k] >= 0).all() and (row[k:] == -1).all() for row, k in zip(out, kept, strict=True)
+    )
+    assert all(len(set(row[:k])) == k for row, k in zip(out.tolist(), kept, strict=True))
+    # 1, 2 or 3 distinct positions with probability 1/9, 6/9, 2/9; five standard deviations.
+    shares = np.bincount(kept, minlength=4)[1:] / len(out)
+    assert np.abs(shares - np.array([1, 6, 2]) / 9).max() < 5 * np.sqrt(2 / 9 / len(out))
+
+
+def test_scores_keep_the_order_of_sums():
+    sums = 100 * 10 * UNITS + np.arange(-2000, 2000)
+    assert (np.diff(conformity(sums, 100, 256)) > 0).all()
+
+
+# --- the law: scikit-learn's ------------------------------------------------------------------
+
+
+def sklearn_path_lengths(model, X):
+    """Path length of every row in every tree of a scikit-learn forest."""
+    lengths = np.empty((len(model.estimators_), len(X)))
+    for t, (tree, features) in enumerate(
+        zip(model.estimators_, model.estimators_features_, strict=True)
+    ):
+        columns = X[:, features]
+        depths = np.asarray(tree.decision_path(columns).sum(axis=1)).ravel() - 1
+        lengths[t] = depths + average_path_length(tree.tree_.n_node_samples[tree.apply(columns)])
+    return lengths
+
+
+@pytest.mark.parametrize(
+    "parameters",
+    [{}, {"bootstrap": True}, {"max_features": 0.5}, {"max_samples": 200}],
+    ids=["default", "bootstrap", "features", "all-rows"],
+)
+def test_path_lengths_have_scikit_learns_law(parameters):
+    parameters = {"n_estimators": 1500, "max_samples": 50, **parameters}
+    # Single precision and ties, so that both libraries see the same numbers.
+    X = sample(200, 4, decimals=1).astype(np.float32).astype(np.float64)
+    rows = np.vstack([X[:6], [[4, 4, 4, 4], [0, 0, 0, 0]]])
+    ours = IForest(random_state=1, **parameters).fit(X).forest_.path_lengths(rows) / UNITS
+    theirs = sklearn_path_lengths(IsolationForest(random_state=2, **parameters).fit(X), rows)
+    # Trees are independent and identically distributed, so the law of a score is that of a tree.
+    # 32 two-sample tests at 1e-6 (conservative with ties): false alarm below 4e-5 over all cases.
+    for r in range(len(rows)):
+        assert ks_2samp(ours[:, r].round(6), theirs[:, r].round(6)).pvalue > 1e-6
+
+
+def test_ranking_agrees_with_scikit_learns():
+    X = sample(400, 5, seed=3)
+    ours = IForest(n_estimators=2000, random_state=0).fit(X).score_samples(X)
+    theirs = IsolationForest(n_estimators=2000, random_state=0).fit(X).score_samples(X)
+    # The scores differ by about 0.003 (one standard deviation at most, over seeds), and spread over
+    # the rows by 0.06: their correlation is near 0.999. Six standard deviations for the largest.
+    assert spearmanr(ours, theirs).statistic > 0.99
+    assert np.abs(ours - theirs).max() < 0.02
+
+
+# --- every plan against separate refits -------------------------------------------------------
+
+PLANS = {
+    "split": Split(),
+    "jackknife": Jackknife(),
+    "cv": CrossValidation(folds=4),
+    "bootstrap": Bootstrap(draws=9),
+    "bootstrap-mean": Bootstrap(draws=8, aggregate="mean"),
+    # Rows repeated, rows held out by several models and by none (row 0), sizes that differ.
+    "explicit": Resampling(
+        [[0, 1, 1, 1, 2], np.arange(45), [0, 44, 43], np.r_[0, np.arange(20, 45), 30, 30, 30]]
+    ),
+}
+
+
+def refit(detector, X, plan, seeds):
+    """Fit every model of a plan by hand."""
+    models = [
+        IForest(**{**detector.get_params(), "random_state": seed}).fit(X[train])
+        for seed, train in zip(seeds, plan.train, strict=False)
+    ]
+    if not plan.full:
+        return models, models[0]
+    return models, IForest(**{**detector.get_params(), "random_state": seeds[-1]}).fit(X)
+
+
+def paired_ranks(calibration, scores, phi, *, strictly):
+    """Count c_i <= t_i, one calibration row after the other."""
+    ranks = np.ones(scores.shape[1], dtype=np.int64)
+    for j, c in enumerate(calibration.scores):
+        models = calibration.models[calibration.indptr[j] : calibration.indptr[j + 1]]
+        t = phi(scores[models])
+        ranks += (c < t) if strictly else (c <= t)
+    return ranks
+
+
+@pytest.mark.parametrize("variant", ["basic", "plus", "pooled"])
+@pytest.mark.parametrize("name", PLANS)
+@pytest.mark.parametrize(
+    "parameters",
+    [
+        {},
+        {"max_samples": 16, "max_features": 2},
+        {"max_samples": 0.6, "bootstrap": True},
+    ],
+    ids=["default", "small-trees", "bootstrap"],
+)
+def test_a_plan_equals_separate_refits_bit_for_bit(name, variant, parameters):
+    X, new = sample(45, 3, decimals=1), sample(20, 3, seed=1, decimals=1)
+    detector = IForest(n_estimators=6, share=False, **parameters)
+    method = PLANS[name]
+    if name != "split":
+        method = type(method)(**{**method.get_params(), "variant": variant})
+    plan = method.plan(len(X), random_state=5)
+    seeds = SEED.spawn(plan.n_models + 1)
+    ensemble = detector.fit_plan(X, plan, seeds)
+    models, full = refit(detector, X, plan, seeds)
+
+    phi = reduction(plan.aggregate)
+    expected = calibrate(
+        plan,
+        [
+            model.score_samples(X[held]) if len(held) else np.empty(0)
+            for model, held in zip(models, plan.held_out, strict=True)
+        ],
+        phi,
+    )
+    assert not ensemble.shares_draws
+    assert ensemble.calibration.fingerprint == expected.fingerprint
+    scores = np.array([model.score_samples(new) for model in models])
+    t = full.score_samples(new)
+    assert np.array_equal(ensemble.full_scores(new), t)
+    if plan.full and variant != "basic":
+        assert np.array_equal(ensemble.scores(new), scores)
+    assert ensemble.retained == (plan.full and variant != "basic")
+
+    ranks = ensemble.ranks(new, strictly=True)
+    for strictly, found in ((False, ranks.at_most), (True, ranks.below)):
+        if plan.full and variant == "plus":
+            right = paired_ranks(expected, scores, phi, strictly=strictly)
+        else:
+            if variant == "pooled" and plan.full:
+                t = phi(scores)
+            right = ranks_among(expected.sorted_scores, t, strictly=strictly)
+        assert np.array_equal(found, right)
+
+
+def test_a_row_held_out_by_no_model_is_not_calibrated():
+    X = sample(45, 3)
+    plan = PLANS["explicit"].plan(45)
+    ensemble = IForest(n_estimators=3).fit_plan(X, plan, SEED.spawn(plan.n_models + 1))
+    assert 0 not in ensemble.calibration.rows
+    assert len(ensemble.calibration) == 44
+
+
+def test_a_basic_fit_refuses_the_other_comparisons():
+    X = sample(30, 2)
+    plan = Jackknife(variant="basic").plan(30)
+    for share in (True, False):
+        detector = IForest(n_estimators=3, max_samples=8, share=share)
+        ensemble = detector.fit_plan(X, plan, SEED.spawn(31))
+        assert not ensemble.retained
+        for variant in ("plus", "pooled"):
+            with pytest.raises(ValueError, match="basic fit keeps only"):
+                ensemble.ranks(X, variant=variant)
+
+
+# --- shared trees -----------------------------------------------------------------------------
+
+
+def shared(X, variant="plus", seed=SEED, **parameters):
+    detector = IForest(**{"n_estimators": 10, "max_samples": 12, "share": True, **parameters})
+    ensemble = detector.fit_plan(X, Jackknife(variant=variant).plan(len(X)), [seed])
+    assert isinstance(ensemble, SharedForestEnsemble)
+    assert ensemble.shares_draws
+    return ensemble
+
+
+@pytest.mark.parametrize("n", [60, 400])  # all rows drawn by some tree; most rows by none
+@pytest.mark.parametrize("parameters", [{}, {"bootstrap": True, "max_features": 2}])
+def test_shared_trees_equal_the_explicit_sum(n, parameters):
+    X, new = sample(n, 3, decimals=1), sample(15, 3, seed=1, decimals=1)
+    ensemble = shared(X, **parameters)
+    recipe, replacements = ensemble.recipe, ensemble.replacements
+    base = draw(recipe, tree_keys(SEED, 10), n, 3)
+    fresh = replacements.draw(recipe, n, 3, 0, len(replacements))
+
+    def grown(draws, t):
+        rows = draws.samples[t][draws.samples[t] >= 0]
+        return plain_tree(X, rows, draws.features[t % len(draws.features)], draws.keys[t], 4)
+
+    base_trees = [grown(base, t) for t in range(10)]
+    of_row = {i: [] for i in range(n)}
+    for j, (i, t) in enumerate(zip(replacements.left_out, replacements.trees, strict=True)):
+        of_row[int(i)].append((int(t), j))
+    sums = np.empty((n, len(new)), dtype=np.int64)
+    c = np.empty(n, dtype=np.int64)
+    for i in range(n):
+        trees = list(base_trees)
+        assert [t for t, _ in of_row[i]] == [t for t in range(10) if i in base.samples[t]]
+        for t, j in of_row[i]:
+            assert i not in fresh.samples[j]
+            trees[t] = grown(fresh, j)
+        c[i] = sum(plain_length(tree, X[i]) for tree in trees)
+        sums[i] = [sum(plain_length(tree, x) for tree in trees) for x in new]
+
+    totals = np.array([sum(plain_length(tree, x) for tree in base_trees) for x in new])
+    assert np.array_equal(ensemble.path_sums, c)
+    assert np.array_equal(ensemble.calibration.scores, conformity(c, 10, 12))
+    scores = conformity(sums, 10, 12)
+    assert np.array_equal(ensemble.scores(new), scores)
+    assert np.array_equal(ensemble.full_scores(new), conformity(totals, 10, 12))
+    plus = ensemble.ranks(new, strictly=True)
+    assert np.array_equal(plus.at_most, 1 + (c[:, None] <= sums).sum(axis=0))
+    assert np.array_equal(plus.below, 1 + (c[:, None] < sums).sum(axis=0))
+    assert np.array_equal(plus.scores, conformity(totals, 10, 12))
+    basic = ensemble.ranks(new, variant="basic", strictly=True)
+    assert np.array_equal(basic.at_most, 1 + (c[:, None] <= totals).sum(axis=0))
+    assert np.array_equal(basic.below, 1 + (c[:, None] < totals).sum(axis=0))
+    pooled = ensemble.ranks(new, variant="pooled")
+    sorted_c = ensemble.calibration.sorted_scores
+    assert np.array_equal(pooled.at_most, ranks_among(sorted_c, np.median(scores, axis=0)))
+
+
+def test_replacements_are_fresh_samples_of_the_other_rows():
+    X = sample(50, 2)
+    ensemble = shared(X)
+    replacements = ensemble.replacements
+    samples = replacements.draw(ensemble.recipe, 50, 2, 0, len(replacements)).samples
+    assert len(replacements) == 10 * 12
+    assert samples.min() >= 0
+    assert samples.max() <= 49
+    assert all(len(set(row)) == 12 for row in samples.tolist())
+    keys = np.concatenate([tree_keys(SEED, 10), replacements.keys])
+    assert len(set(keys.tolist())) == len(keys)
+
+
+def test_shared_trees_need_the_last_seed_only_and_contain_the_full_fit():
+    X = sample(40, 2)
+    ensemble = shared(X)
+    alone = IForest(n_estimators=10, max_samples=12, random_state=SEED).fit(X)
+    assert np.array_equal(ensemble.full_scores(X), alone.score_samples(X))
+
+
+def test_a_basic_fit_on_shared_trees_keeps_none_of_the_regrown():
+    X = sample(80, 3)
+    basic, plus = shared(X, variant="basic"), shared(X)
+    assert basic.regrown is None
+    assert np.array_equal(basic.path_sums, plus.path_sums)
+    assert np.array_equal(basic.ranks(X).at_most, plus.ranks(X, variant="basic").at_most)
+
+
+@pytest.mark.parametrize("bootstrap", [False, True])
+def test_shared_models_have_the_law_of_separate_ones(bootstrap):
+    n, fits = 30, 1500
+    X = sample(n, 2, seed=4)
+    x = np.array([[1.5, -1.0]])
+    watched = [0, 11, 29]
+    recipe = Recipe(30, 12, 2, bootstrap)
+    plan = Jackknife().plan(n)
+    detector = IForest(n_estimators=30, max_samples=12, share=True, bootstrap=bootstrap)
+    one, two = SEED.spawn(2)
+    own, new, full = np.empty((3, fits)), np.empty((3, fits)), np.empty((3, fits))
+    for s, seed in enumerate(one.spawn(fits)):
+        ensemble = detector.fit_plan(X, plan, [seed])
+        own[:, s] = ensemble.calibration.scores[watched]
+        new[:, s] = ensemble.scores(x)[watched, 0]
+        full[:, s] = ensemble.full_scores(X)[watched]
+    for w, i in enumerate(watched):
+        apart = np.empty((2, fits))
+        for s, seed in enumerate(two.spawn(fits)):
+            model = fit_forest(X, plan.train[i], recipe, seed)
+            apart[:, s] = model.scores(np.vstack([X[i], x]))
+        # Two bootstraps, three rows, two laws: 12 tests at 5e-6, false alarm at most 6e-5.
+        assert ks_2samp(own[w], apart[0]).pvalue > 5e-6
+        assert ks_2samp(new[w], apart[1]).pvalue > 5e-6
+        # The test is not blind: A(D), which has seen row i, has another law at it.
+        assert ks_2samp(full[w], apart[0]).pvalue < 1e-9
+
+
+@pytest.mark.parametrize("n", [255, 256, 257])
+def test_nothing_is_shared_before_the_sample_size_settles(n):
+    X = sample(n, 2)
+    plan = Jackknife().plan(n)
+    detector = IForest(n_estimators=3, share=True)
+    seeds = SEED.spawn(n + 1)
+    ensemble = detector.fit_plan(X, plan, seeds)
+    assert isinstance(ensemble, SharedForestEnsemble if n == 257 else ForestEnsemble)
+    assert ensemble.full.psi == min(n, 256)
+    if n <= 256:
+        i = n // 2
+        alone = IForest(n_estimators=3, random_state=seeds[i]).fit(np.delete(X, i, axis=0))
+        assert alone.max_samples_ == n - 1
+        assert ensemble.calibration.scores[i] == alone.score_samples(X[[i]])[0]
+        assert np.array_equal(ensemble.scores(X[:9])[i], alone.score_samples(X[:9]))
+
+
+@pytest.mark.parametrize(
+    ("n", "parameters", "shares"),
+    [
+        (1000, {}, False),
+        (1001, {}, True),
+        (1001, {"share": False}, False),
+        # A share of the rows: 0.5 n and 0.5 (n - 1), rounded down, are equal for odd n only.
+        (101, {"share": True, "max_samples": 0.5}, True),
+        (100, {"share": True, "max_samples": 0.5}, False),
+        (2, {"share": True}, False),
+    ],
+)
+def test_sharing_is_chosen_by_the_number_of_rows(n, parameters, shares):
+    detector = IForest(n_estimators=1, **parameters)
+    ensemble = detector.fit_plan(sample(n, 2), Jackknife().plan(n), SEED.spawn(n + 1))
+    assert isinstance(ensemble, SharedForestEnsemble) == shares
+
+
+def test_only_leave_one_out_shares():
+    plan = CrossValidation(folds=3).plan(60)
+    detector = IForest(n_estimators=1, max_samples=5, share=True)
+    assert isinstance(detector.fit_plan(sample(60, 2), plan, SEED.spawn(4)), ForestEnsemble)
+
+
+# --- threads and chunks -----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("method", [Split(), CrossValidation(folds=3), Bootstrap(draws=20)])
+def test_threads_and_chunks_change_nothing(method, monkeypatch):
+    X, new = sample(120, 3, decimals=1), sample(33, 3, seed=1, decimals=1)
+    plan = method.plan(120, random_state=0)
+    seeds = SEED.spawn(plan.n_models + 1)
+    detector = IForest(n_estimators=9)
+    one = detector.fit_plan(X, plan, seeds, n_jobs=1)
+    monkeypatch.setattr(forest_module, "WALKS_WORTH_A_THREAD", 0)
+    monkeypatch.setattr(forest_module, "DRAWN_AT_ONCE", 500)
+    two = detector.fit_plan(X, plan, seeds, n_jobs=2)
+    assert one.calibration.fingerprint == two.calibration.fingerprint
+    assert np.array_equal(one.scores(new), two.scores(new))
+    assert np.array_equal(one.full_scores(new), two.full_scores(new))
+    alone = np.concatenate([two.full_scores(new[[r]]) for r in range(len(new))])
+    assert np.array_equal(one.full_scores(new), alone)
+
+
+@pytest.mark.parametrize("variant", ["basic", "plus"])
+def test_threads_and_chunks_change_nothing_where_trees_are_shared(variant, monkeypatch):
+    X, new = sample(150, 3, decimals=1), sample(33, 3, seed=1, decimals=1)
+    plan = Jackknife(variant=variant).plan(150)
+    detector = IForest(n_estimators=9, max_samples=20, share=True)
+    one = detector.fit_plan(X, plan, [SEED], n_jobs=1)
+    expected = one.ranks(new, strictly=True)
+    monkeypatch.setattr(forest_module, "WALKS_WORTH_A_THREAD", 0)
+    monkeypatch.setattr(shared_forest, "DRAWN_AT_ONCE", 100)
+    monkeypatch.setattr(shared_forest, "CHUNK_ROWS", 7)
+    monkeypatch.setattr(shared_forest, "CHUNK_MODELS", 4)
+    two = detector.fit_plan(X, plan, [SEED], n_jobs=2)
+    found = two.ranks(new, strictly=True)
+    assert one.calibration.fingerprint == two.calibration.fingerprint
+    assert np.array_equal(expected.at_most, found.at_most)
+    assert np.array_equal(expected.below, found.below)
+    assert np.array_equal(expected.scores, found.scores)
+    if variant == "plus":
+        assert np.array_equal(one.scores(new), two.scores(new))
+
+
+def test_blocks_of_rows_in_the_kernel_change_nothing():
+    X = sample(1500, 3)
+    forest = IForest(n_estimators=5, random_state=0).fit(X).forest_
+    lengths = forest.path_lengths(X)
+    trees, rows = np.divmod(np.arange(lengths.size), len(X))
+    assert np.array_equal(forest.paired_lengths(trees, X, rows).reshape(lengths.shape), lengths)
+    order = np.random.default_rng(0).permutation(1500)
+    assert np.array_equal(forest.path_sums(X[order]), lengths.sum(axis=0)[order])
+
+
+# --- the detector alone -----------------------------------------------------------------------
+
+
+@parametrize_with_checks([IForest(n_estimators=10)])
+def test_scikit_learns_contract(estimator, check):
+    check(estimator)
+
+
+def test_same_seed_same_forest():
+    X = sample(300, 4)
+    first, again, other = (
+        IForest(random_state=seed, n_jobs=jobs).fit(X).score_samples(X)
+        for seed, jobs in ((3, 1), (3, 2), (4, 1))
+    )
+    assert np.array_equal(first, again)
+    assert not np.array_equal(first, other)
+
+
+def test_constant_data_tells_nothing_apart():
+    X = np.ones((50, 3))
+    scores = (
+        IForest(n_estimators=5, random_state=0).fit(X).score_samples(np.arange(6).reshape(2, 3))
+    )
+    assert np.array_equal(scores, [-0.5, -0.5])  # a mean path of c(psi)
+
+
+def test_constant_columns_are_never_split():
+    X = np.zeros((100, 6))
+    X[:, 4] = np.arange(100)
+    forest = IForest(n_estimators=20, random_state=0).fit(X).forest_
+    assert set(forest.features[np.isfinite(forest.thresholds)]) == {4}
+
+
+def test_duplicated_rows_stay_together():
+    X = np.repeat([[0.0, 0.0], [1.0, 5.0]], 20, axis=0)
+    forest = IForest(n_estimators=7, random_state=0).fit(X).forest_
+    # One split parts the two kinds of rows; each leaf holds 20 of them.
+    assert np.isfinite(forest.thresholds).sum() == 7
+    expected = UNITS + round(float(average_path_length(20)) * UNITS)
+    assert (forest.path_lengths(X) == expected).all()
+
+
+@pytest.mark.parametrize("d", [1, 200])
+def test_an_outlier_scores_lowest_in_one_feature_and_in_many(d):
+    X = sample(300, d) if d > 1 else np.random.default_rng(0).normal(size=(300, 1))
+    X[17] += 8
+    assert IForest(random_state=0).fit(X).score_samples(X).argmin() == 17
+
+
+def test_features_are_split_equally_often():
+    X = np.random.default_rng(0).normal(size=(256, 8))
+    forest = IForest(n_estimators=2000, random_state=0).fit(X).forest_
+    roots = np.bincount(forest.features[:, 1], minlength=8)
+    # chi2(7) exceeds 35.3 with probability 1e-5.
+    assert ((roots - 250) ** 2 / 250).sum() < 35.3
+
+
+def test_extreme_numbers_are_split_without_overflow():
+    big = np.finfo(float).max
+    tiny = np.finfo(float).smallest_subnormal
+    for low, high in ((-big, big), (0.0, tiny), (1.0, np.nextafter(1.0, 2.0))):
+        X = np.array([[low], [high]] * 8)
+        cuts = fit_forest(X, np.arange(16), Recipe(50, 16, 1), SEED).thresholds[:, 1]
+        assert ((low <= cuts) & (cuts < high)).all()
+    assert len(np.unique(cuts)) == 1  # two neighbours leave one place to cut
+
+
+def test_one_row_per_tree_scores_as_in_scikit_learn():
+    X = sample(20, 2)
+    ours = IForest(max_samples=1, n_estimators=3, random_state=0).fit(X)
+    theirs = IsolationForest(max_samples=1, n_estimators=3, random_state=0).fit(X)
+    assert np.array_equal(ours.score_samples(X), theirs.score_samples(X))
+
+
+def test_depth_and_sizes_follow_the_recipe():
+    assert IForest().recipe(100, 3) == Recipe(100, 100, 3)
+    assert IForest(max_samples=0.25, max_features=0.5).recipe(100, 5) == Recipe(100, 25, 2)
+    assert IForest(max_samples=500, max_features=0.01).recipe(100, 5) == Recipe(100, 100, 1)
+    shapes = {psi: Forest.empty(1, psi).lengths.shape[1] for psi in (1, 2, 3, 255, 256, 257)}
+    assert shapes == {1: 2, 2: 2, 3: 4, 255: 256, 256: 256, 257: 512}
+
+
+@pytest.mark.parametrize(
+    "parameters",
+    [
+        {"n_estimators": 0},
+        {"max_samples": "all"},
+        {"max_samples": 0},
+        {"max_samples": 1.5},
+        {"max_samples": True},
+        {"max_features": 3},
+        {"max_features": 0.0},
+        {"max_features": "sqrt"},
+        {"share": "yes"},
+        {"contamination": 0.0},
+        {"random_state": "seven"},
+    ],
+    ids=str,
+)
+def test_bad_parameters_are_named(parameters):
+    ((name, value),) = parameters.items()
+    with pytest.raises(ValueError, match=f"{name}.*{value}"):
+        IForest(**parameters).fit(sample(10, 2))

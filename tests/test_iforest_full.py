@@ -1,0 +1,265 @@
+"""Full-conformal IForest: the shared trees and the window against a plain forest per new row."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy.stats import binom
+
+from oracle import binomial_upper
+from reconform import ConformalDetector, Full
+from reconform.detectors import forest as forest_module
+from reconform.detectors.forest import (
+    Forest,
+    ForestDraws,
+    Recipe,
+    conformity,
+    draw,
+    fit_forest,
+    tree_keys,
+)
+from reconform.detectors.full_forest import FullForest
+from reconform.detectors.iforest import IForest
+from reconform.randomness import root_seed
+
+SEED = np.random.SeedSequence(20240911)
+
+
+def rows(n, kind, seed=0):
+    X = np.random.default_rng(seed).normal(size=(n, 4))
+    if kind == "ties":
+        return X.round(0) + 0.0
+    if kind == "duplicates":
+        return X[np.random.default_rng(seed + 1).integers(0, 1 + n // 3, size=n)]
+    if kind == "constant columns":
+        X[:, :3] = [0.0, -7.5, 1e300]
+    if kind == "constant":
+        X[:] = 3.0
+    return X
+
+
+def new_rows(reference, kind):
+    """Like the reference, among it, far from it, and zeros of both signs."""
+    there = reference[[0, len(reference) // 2, -1]]
+    return np.vstack([rows(6, kind, 7), there, there[:1] + 50.0, np.zeros((1, 4)), [[-0.0] * 4]])
+
+
+def forest_per_row(detector, reference, new, seed):
+    """The definition: a forest on D and x, and the rank of x among all n + 1 sums."""
+    ranks, strict, scores = [], [], []
+    for x in new:
+        together = np.vstack([reference, x])
+        recipe = detector.recipe(*together.shape)
+        forest = fit_forest(together, np.arange(len(together)), recipe, seed)
+        *sums, mine = forest.path_sums(together).tolist()
+        ranks.append(1 + sum(one <= mine for one in sums))
+        strict.append(1 + sum(one < mine for one in sums))
+        scores.append(forest.scores(together)[-1])
+    return ranks, strict, scores
+
+
+def fit(detector, reference, seed=SEED, n_jobs=None):
+    ensemble = detector.fit_plan(reference, Full().plan(len(reference)), [seed], n_jobs=n_jobs)
+    assert isinstance(ensemble, FullForest)
+    return ensemble
+
+
+def assert_equals_definition(detector, reference, new):
+    found = fit(detector, reference).ranks(new, strictly=True)
+    ranks, strict, scores = forest_per_row(detector, reference, new, SEED)
+    assert found.at_most.tolist() == ranks
+    assert found.below.tolist() == strict
+    assert found.scores.tolist() == scores
+
+
+@pytest.mark.parametrize(
+    "kind", ["continuous", "ties", "duplicates", "constant columns", "constant"]
+)
+@pytest.mark.parametrize("n", [5, 30, 254, 255, 256, 257, 600])
+def test_equals_a_forest_per_row(n, kind):
+    reference = rows(n, kind)
+    assert_equals_definition(IForest(), reference, new_rows(reference, kind))
+
+
+@pytest.mark.parametrize(
+    "parameters",
+    [
+        {"max_samples": 16},
+        {"max_samples": 16, "bootstrap": True},
+        {"max_samples": 1.0, "n_estimators": 10},
+        {"max_samples": 1.0, "n_estimators": 10, "bootstrap": True},
+        {"max_samples": 0.1, "max_features": 0.5},
+        {"max_samples": 32, "max_features": 1, "bootstrap": True},
+        {"max_samples": 1},
+        {"max_samples": 2, "n_estimators": 300},
+        {"max_samples": 300, "n_estimators": 1, "max_features": 2},
+    ],
+    ids=str,
+)
+@pytest.mark.parametrize("kind", ["continuous", "duplicates"])
+def test_equals_a_forest_per_row_for_all_parameters(kind, parameters):
+    reference = rows(400, kind)
+    assert_equals_definition(IForest(**parameters), reference, new_rows(reference, kind))
+
+
+@given(
+    seed=st.integers(0, 2**32),
+    n=st.integers(2, 60),
+    decimals=st.integers(0, 2),
+    replace=st.booleans(),
+    data=st.data(),
+)
+@settings(max_examples=60)
+def test_equals_a_forest_per_row_at_random(seed, n, decimals, replace, data):
+    X = np.random.default_rng(seed).normal(size=(n + 3, 3)).round(decimals)
+    parameters = {
+        "n_estimators": data.draw(st.integers(1, 12)),
+        "max_samples": data.draw(st.integers(1, n + 1)),
+        "max_features": data.draw(st.integers(1, 3)),
+        "bootstrap": replace,
+    }
+    assert_equals_definition(IForest(**parameters), X[:n], X[n:])
+
+
+def test_only_trees_that_drew_the_new_row_are_regrown():
+    reference = rows(600, "continuous")
+    full = fit(IForest(), reference)
+    samples = draw(IForest().recipe(601, 4), tree_keys(SEED, 100), 601, 4).samples
+    drew_new = (samples == 600).any(axis=1)
+    assert 0 < drew_new.sum() < 100
+    assert np.array_equal(full.draws.keys, tree_keys(SEED, 100)[drew_new])
+    assert len(full.shared) == 100 - drew_new.sum()
+    assert len(fit(IForest(), rows(255, "continuous")).shared) == 0
+
+
+def test_without_regrown_trees_no_row_is_kept():
+    reference, new = rows(600, "ties"), rows(20, "ties", 5)
+    detector = IForest(n_estimators=20, max_samples=2)
+    full = fit(detector, reference)
+    assert len(full.draws.keys) == 0
+    assert len(full.reference) == len(full.drawn) == 0
+    assert_equals_definition(detector, reference, new)
+
+
+# --- the law: what makes the ranks valid ------------------------------------------------------
+
+
+@given(
+    seed=st.integers(0, 2**32),
+    n=st.integers(1, 50),
+    d=st.integers(1, 4),
+    decimals=st.integers(0, 2),
+    data=st.data(),
+)
+@settings(max_examples=60)
+def test_a_tree_depends_on_its_rows_but_not_on_their_order(seed, n, d, decimals, data):
+    rng = np.random.default_rng(seed)
+    X = rng.normal(size=(n, d)).round(decimals)  # rounding leaves zeros of both signs
+    psi = data.draw(st.integers(1, n))
+    width = data.draw(st.integers(1, d))
+    recipe = Recipe(4, psi, width, data.draw(st.booleans()))
+    draws = draw(recipe, tree_keys(np.random.SeedSequence(seed), 4), n, d)
+    one = Forest.empty(4, psi)
+    one.grow(X, draws.samples, draws)
+
+    moved = rng.permutation(n)  # row i of X is row moved[i] of Y
+    Y = np.empty_like(X)
+    Y[moved] = X
+    samples = np.where(draws.samples < 0, -1, moved[draws.samples]).astype(np.int32)
+    for row in samples:
+        row[row >= 0] = rng.permutation(row[row >= 0])
+    two = Forest.empty(4, psi)
+    two.grow(Y, samples, ForestDraws(samples, draws.features, draws.keys))
+    assert np.array_equal(one.thresholds, two.thresholds)
+    assert np.array_equal(one.features, two.features)
+    assert np.array_equal(one.lengths, two.lengths)
+
+
+@pytest.mark.parametrize("bootstrap", [False, True])
+def test_the_level_is_exact_over_data_and_draws(bootstrap):
+    """3000 null data sets with ties; a correct program fails with probability 6e-5 at most."""
+    rng = np.random.default_rng(0)
+    detector = IForest(n_estimators=10, max_samples=8, bootstrap=bootstrap)
+    at_most, below, regrown = [], [], []
+    for j in range(3000):
+        X = rng.normal(size=(20, 2)).round(1)
+        full = fit(detector, X[:19], np.random.SeedSequence(j))
+        ranks = full.ranks(X[19:], strictly=True)
+        at_most.append(ranks.at_most[0])
+        below.append(ranks.below[0])
+        regrown.append(len(full.draws.keys))
+    assert min(regrown) < 5 < max(regrown)
+    for r in (1, 2, 10):
+        # Counting ties P(rank <= r) is at most r / 20, and leaving them out it is at least that.
+        assert np.sum(np.array(at_most) <= r) <= binomial_upper(3000, r / 20, 1e-5)
+        assert np.sum(np.array(below) <= r) >= binom.ppf(1e-5, 3000, r / 20)
+
+
+# --- what must not matter ---------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("n", [100, 600])
+def test_a_rank_depends_neither_on_the_batch_nor_on_the_place_in_it(n):
+    reference, new = rows(n, "ties"), rows(12, "ties", 5)
+    full = fit(IForest(), reference)
+    together = full.ranks(new, strictly=True)
+    order = np.random.default_rng(0).permutation(len(new))
+    moved = full.ranks(np.asfortranarray(new[order]), strictly=True)
+    for name in ("at_most", "below", "scores"):
+        assert np.array_equal(getattr(moved, name), getattr(together, name)[order])
+        alone = [getattr(full.ranks(x[None], strictly=True), name)[0] for x in new]
+        assert np.array_equal(alone, getattr(together, name))
+    assert full.ranks(new).below is None
+
+
+def test_threads_change_nothing(monkeypatch):
+    reference, new = rows(600, "duplicates"), rows(15, "duplicates", 5)
+    detector = IForest(max_features=2)
+    alone = fit(detector, reference, n_jobs=1)
+    monkeypatch.setattr(forest_module, "WALKS_WORTH_A_THREAD", 0)
+    threads = fit(detector, reference, n_jobs=2)
+    assert np.array_equal(alone.calibration.scores, threads.calibration.scores)
+    assert np.array_equal(alone.ranks(new).at_most, threads.ranks(new).at_most)
+
+
+@pytest.mark.parametrize("bootstrap", [False, True])
+def test_the_calibration_shows_the_forest_without_any_new_row(bootstrap):
+    reference = rows(300, "ties")
+    detector = IForest(bootstrap=bootstrap)
+    recipe = detector.recipe(301, 4)
+    draws = draw(recipe, tree_keys(SEED, 100), 301, 4)
+    samples = np.full_like(draws.samples, -1)
+    for t, row in enumerate(draws.samples):
+        kept = row[(row >= 0) & (row < 300)]
+        samples[t, : len(kept)] = kept
+    forest = Forest.empty(100, recipe.psi)
+    forest.grow(reference, samples, draws)
+    full = fit(detector, reference)
+    expected = conformity(forest.path_sums(reference), 100, recipe.psi)
+    assert np.array_equal(full.calibration.scores, expected)
+
+
+def test_the_estimator_asks_for_it(breast):
+    normal, strange = breast
+    cad = ConformalDetector("iforest", "full", random_state=3).fit(normal[:300])
+    assert isinstance(cad.ensemble_, FullForest)
+    assert cad.guarantee_.name == "full"
+    (seed,) = root_seed(3).spawn(3)[1].spawn(1)
+    new = np.vstack([normal[300:305], strange[:5]])
+    expected, _, _ = forest_per_row(IForest(), normal[:300], new, seed)
+    assert cad.ranks(new).tolist() == expected
+    assert np.array_equal(cad.p_values(new), np.array(expected) / 301)
+
+
+def test_bad_parameters_are_named():
+    X = rows(20, "continuous")
+    with pytest.raises(ValueError, match="share must be True, False or 'auto'"):
+        fit(IForest(share="no"), X)
+    with pytest.raises(ValueError, match="max_samples"):
+        fit(IForest(max_samples=0), X)
+
+
+def test_threads_follow_joblibs_convention():
+    assert IForest().n_jobs is None

@@ -1,0 +1,552 @@
+from __future__ import annotations
+
+from collections import Counter
+
+import joblib
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy.stats import chisquare, ks_2samp
+from sklearn.base import clone
+from sklearn.model_selection import ShuffleSplit
+from sklearn.utils.estimator_checks import parametrize_with_checks
+
+from reconform import ConformalDetector
+from reconform.detectors import inne_ensembles, spheres
+from reconform.detectors.inne import INNE
+from reconform.detectors.inne_ensembles import SeparateINNE, SharedINNE
+from reconform.detectors.spheres import Draws, SharedDraws, Spheres
+from reconform.ensemble import refit
+from reconform.kernels import random
+from reconform.kernels.inne import UNIT
+from reconform.methods import Bootstrap, CrossValidation, Jackknife, Resampling, Split
+
+VARIANTS = ("basic", "plus", "pooled")
+
+
+def squared_distances(A, B):
+    """Sum of squared differences, feature after feature."""
+    total = np.zeros((len(A), len(B)))
+    for f in range(A.shape[1]):
+        total += (A[:, None, f] - B[None, :, f]) ** 2
+    return total
+
+
+def reference_sums(X, centres, T):
+    """PyOD's lines on the distances above, with scores as integers: (sets, rows) added up."""
+    eps = np.finfo(float).eps
+    total = np.zeros(len(T), dtype=np.int64)
+    for rows in centres:
+        between = squared_distances(X[rows], X[rows])
+        np.fill_diagonal(between, np.inf)
+        radius = between.min(axis=1)
+        nearest = radius[between.argmin(axis=1)]
+        # A lone centre is isolated; PyOD has inf / inf there.
+        share = (nearest + eps) / (radius + eps) if len(rows) > 1 else np.zeros(1)
+        ratio = np.floor((1 - share) * UNIT + 0.5).astype(np.int64)
+        to = squared_distances(T, X[rows])
+        for m in range(len(T)):
+            covering = np.where(to[m] <= radius, radius, np.nan)
+            total[m] += UNIT if np.isnan(covering).all() else ratio[np.nanargmin(covering)]
+    return total
+
+
+def few_valued(rng, n, d):
+    """Rows with many ties: equal rows, equal distances, rows on the edge of spheres."""
+    return rng.integers(0, 3, size=(n, d)).astype(float)
+
+
+def seeds_for(plan, seed=7):
+    return np.random.SeedSequence(seed).spawn(plan.n_models + 1)
+
+
+class Refits:
+    """The slow road: fits `detector` anew on every training set."""
+
+    name = "INNE"
+
+    def __init__(self, detector):
+        self.detector = detector
+
+    def fit_model(self, X, seed):
+        return clone(self.detector).set_params(random_state=seed).fit(X)
+
+    def check_model(self, model, X):
+        pass
+
+
+# --- the detector ---------------------------------------------------------------------------
+
+
+@parametrize_with_checks([INNE(n_estimators=10)])
+def test_scikit_learn(estimator, check):
+    check(estimator)
+
+
+# Rows that are not training rows: a training row that is a centre lies exactly on the edge of the
+# spheres that it limits, where PyOD's dot products round to either side. On the continuous rows
+# here no distance comes near a radius.
+@pytest.mark.parametrize("d", [1, 3, 40])
+@pytest.mark.parametrize("max_samples", ["auto", 2, 0.5])
+def test_equals_pyod_given_the_same_centres(d, max_samples):
+    from pyod.models import inne as pyod_inne
+
+    rng = np.random.default_rng(d)
+    X, new = rng.normal(size=(60, d)), rng.normal(scale=2, size=(200, d))
+    peer = pyod_inne.INNE(n_estimators=50, max_samples=max_samples, random_state=3).fit(X)
+    centres = np.array(
+        [
+            np.random.RandomState(seed).choice(len(X), peer.max_samples_, replace=False)
+            for seed in peer._seeds
+        ]
+    )
+    ours = Spheres.around(X, [centres]).scores(new)[0]
+    np.testing.assert_allclose(ours, -peer.decision_function(new), rtol=0, atol=1e-12)
+    assert INNE(max_samples=max_samples).fit(X).max_samples_ == peer.max_samples_
+
+
+def test_same_parameters_as_pyod():
+    from pyod.models import inne as pyod_inne
+
+    theirs = pyod_inne.INNE().get_params()
+    assert INNE().get_params() == {**theirs, "n_jobs": None, "share": "auto"}
+
+
+def test_a_fit_is_its_draws():
+    rng = np.random.default_rng(0)
+    X, new = few_valued(rng, 30, 2), few_valued(rng, 20, 2)
+    model = INNE(n_estimators=20, random_state=5).fit(X)
+    assert model.draws_.samples.shape == (20, 8)
+    expected = 0.0 - reference_sums(X, model.draws_.samples, new) / (20 * UNIT)
+    assert np.array_equal(model.score_samples(new), expected)
+    again = INNE(n_estimators=20, random_state=5).fit(X)
+    assert np.array_equal(again.score_samples(new), expected)
+    other = INNE(n_estimators=20, random_state=6).fit(X)
+    assert not np.array_equal(other.score_samples(new), expected)
+
+
+def test_contamination_is_the_share_of_training_outliers():
+    X = np.random.default_rng(0).normal(size=(200, 3))
+    model = INNE(contamination=0.2, random_state=0).fit(X)
+    assert (model.predict(X) == -1).sum() == 40
+
+
+@pytest.mark.parametrize(
+    ("parameters", "message"),
+    [
+        ({"n_estimators": 0}, "n_estimators must be an integer of at least 1; got 0"),
+        ({"max_samples": "all"}, "max_samples must be one of 'auto'; got 'all'"),
+        ({"max_samples": 0}, "max_samples must be an integer of at least 1; got 0"),
+        ({"max_samples": 1.5}, r"share in \(0, 1\]; got 1.5"),
+        ({"max_samples": None}, r"share in \(0, 1\]; got None"),
+        ({"max_samples": 0.01}, "max_samples=0.01 of 20 training rows is less than one row"),
+        ({"share": "yes"}, "share must be 'auto', True or False; got 'yes'"),
+        ({"contamination": 1}, "contamination must be a number strictly between 0 and 1"),
+    ],
+)
+def test_bad_parameters_are_named(parameters, message):
+    with pytest.raises(ValueError, match=message):
+        INNE(**parameters).fit(np.zeros((20, 2)))
+
+
+def test_more_samples_than_rows():
+    X = np.random.default_rng(0).normal(size=(5, 2))
+    with pytest.warns(UserWarning, match="max_samples=6 is more than the 5 training rows"):
+        model = INNE(max_samples=6, random_state=0).fit(X)
+    assert model.max_samples_ == 5
+
+
+def test_threads_follow_parallel_config(monkeypatch):
+    calls = []
+    all_sums = spheres.kernels.all_sums
+
+    def spy(*arguments):
+        calls.append(arguments[-2:])
+        all_sums(*arguments)
+
+    monkeypatch.setattr(spheres, "LEAST_WORK", 0)
+    monkeypatch.setattr(spheres.kernels, "all_sums", spy)
+    X = np.random.default_rng(0).normal(size=(400, 2))
+    model = INNE(n_estimators=3, random_state=0).fit(X)
+    calls.clear()
+    alone = model.score_samples(X)
+    assert len(calls) == 1
+    calls.clear()
+    with joblib.parallel_config(n_jobs=2):
+        together = model.score_samples(X)
+    assert len(calls) > 1
+    assert np.array_equal(together, alone)
+
+
+# --- random numbers -------------------------------------------------------------------------
+
+
+def test_splitmix64():
+    """The first numbers that Vigna's splitmix64.c gives for the seed 0."""
+    expected = [0xE220A8397B1DCDAF, 0x6E789E6AA1B965F4, 0x06C45D188009454F]
+    state, got = np.uint64(0), []
+    for _ in expected:
+        with np.errstate(over="ignore"):
+            state += random.GOLDEN
+        got.append(int(random.mix(state)))
+    assert got == expected
+    assert random.uniform(random.GOLDEN) == (expected[0] >> 11) / 2**53
+
+
+@pytest.mark.parametrize("span", [1, 2, 3, 1000, 2**31 + 1, 2**32 - 1, 2**32])
+def test_integers_below_are_exactly_uniform(span):
+    """Every number has as many accepted 32-bit words as any other: 2**32 // span."""
+    refused = int(random.refusals(np.uint64(span)))
+    assert refused == 2**32 % span
+    # Words w with w * span >> 32 == number, less those whose lower half is refused.
+    for number in {0, span // 3, span - 1}:
+        first, last = -(-number * 2**32 // span), -(-(number + 1) * 2**32 // span)
+        accepted = last - first - ((first * span) % 2**32 < refused)
+        assert accepted == 2**32 // span
+    state = np.uint64(5)
+    for _ in range(100):
+        state, number = random.integer_below(state, np.uint64(span), np.uint64(refused))
+        state = np.uint64(state)
+        word = int(random.mix(state)) >> 32
+        assert number == word * span >> 32
+        assert word * span % 2**32 >= refused
+
+
+# --- draws ----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("size", "psi"), [(1, 1), (2, 2), (9, 8), (1000, 8), (50, 50)])
+def test_a_set_has_no_row_twice(size, psi):
+    samples = Draws.of(size, psi, 300, np.random.SeedSequence(1)).samples
+    assert samples.min() >= 0
+    assert samples.max() < size
+    assert all(len(set(rows)) == psi for rows in samples.tolist())
+
+
+def test_draws_are_uniform():
+    # All 60 ordered triples out of 5 are equally likely. A correct program fails with
+    # probability 1e-4.
+    triples = Draws.of(5, 3, 60_000, np.random.SeedSequence(2)).samples
+    counts = Counter(map(tuple, triples.tolist()))
+    assert len(counts) == 60
+    assert chisquare(list(counts.values())).pvalue > 1e-4
+
+
+def test_shared_sets_without_a_row_are_uniform():
+    # Without row 2 of 5, all 24 ordered triples out of the other 4 are equally likely, and do not
+    # depend on whether the set was redrawn. A correct program fails with probability 1e-4.
+    draws = SharedDraws.of(5, 3, 60_000, np.random.SeedSequence(3))
+    counts = Counter(map(tuple, draws.without(2).tolist()))
+    assert len(counts) == 24
+    assert chisquare(list(counts.values())).pvalue > 1e-4
+
+
+def test_shared_draws_begin_with_those_of_the_full_model():
+    seed = np.random.SeedSequence(4)
+    shared = SharedDraws.of(30, 8, 10, seed)
+    assert np.array_equal(shared.samples, Draws.of(30, 8, 10, seed).samples)
+    for t, j in np.ndindex(10, 8):
+        redrawn = shared.redrawn[t, j].tolist()
+        assert len(set(redrawn) - {shared.samples[t, j]}) == 8
+        assert 0 <= min(redrawn) <= max(redrawn) < 30
+    for i in range(30):
+        kept = ~(shared.samples == i).any(axis=1)
+        assert np.array_equal(shared.without(i)[kept], shared.samples[kept])
+        assert not (shared.without(i) == i).any()
+
+
+# --- kernels --------------------------------------------------------------------------------
+
+
+@given(st.data())
+def test_kernels_equal_numpy(data):
+    """Few-valued coordinates, so that everything ties: rows, distances, radii, edges."""
+    seed = data.draw(st.integers(0, 2**32 - 1))
+    rng = np.random.default_rng(seed)
+    n, d, m = rng.integers(1, 12), rng.integers(1, 4), rng.integers(1, 9)
+    sets = int(rng.integers(1, 5))
+    X = rng.integers(0, data.draw(st.integers(1, 4)), size=(n, d)).astype(float)
+    new = rng.integers(-1, 4, size=(m, d)) / 2
+    # Models with sets of different sizes; a row may be drawn twice, as from a multiset.
+    centres = [
+        rng.integers(0, n, size=(sets, rng.integers(1, 10)))
+        for _ in range(data.draw(st.integers(1, 4)))
+    ]
+    expected = np.array([reference_sums(X, model, new) for model in centres])
+    models_built = Spheres.around(X, centres)
+    assert np.array_equal(models_built.sums(new), expected)
+
+    # Any choice of pairs of row and model.
+    chosen = rng.random((m, len(centres))) < 0.5
+    rows = np.flatnonzero(chosen.any(axis=1))
+    indptr = np.concatenate([[0], np.cumsum(chosen[rows].sum(axis=1))])
+    models = np.nonzero(chosen[rows])[1].astype(np.int32)
+    flat = models_built.chosen_sums(new, rows, indptr, models)
+    assert np.array_equal(flat, expected.T[chosen])
+
+
+def test_distances_do_not_depend_on_the_road():
+    """Each row, as a scored row, lies exactly on the edge of the spheres that it limits."""
+    X = np.random.default_rng(0).normal(size=(8, 7)) * 1e3 + 1e5
+    centres = np.arange(8)[None]
+    spheres = Spheres.around(X, [centres])
+    by_road = squared_distances(X, X[centres[0]])
+    np.fill_diagonal(by_road, np.inf)
+    nearest = by_road.argmin(axis=1)
+    assert np.array_equal(np.sort(spheres.radius), np.sort(by_road.min(axis=1)))
+    # The nearest of row a limits a's sphere, is covered by it, and so is not fully isolated
+    # unless a smaller sphere says so.
+    assert np.array_equal(spheres.sums(X[nearest])[0], reference_sums(X, centres, X[nearest]))
+
+
+# --- all models of a plan, against separate refits ------------------------------------------
+
+PLANS = {
+    "split": Split(),
+    "jackknife": Jackknife(),
+    "cv": CrossValidation(folds=4),
+    "bootstrap": Bootstrap(draws=7),
+    "bootstrap mean": Bootstrap(draws=6, aggregate="mean"),
+    "splitter": Resampling(ShuffleSplit(5, train_size=0.4, random_state=0)),
+    # Repeats, sizes from 2 up, a row that every model trains on, another that none does.
+    "multisets": Resampling([[0, 0, 0, 1, 2, 3, 4, 5, 6, 7], [0, 9], list(range(20)) * 2, [3] * 9]),
+}
+
+
+@pytest.mark.parametrize("ties", [False, True])
+@pytest.mark.parametrize("max_samples", ["auto", 0.5])
+@pytest.mark.parametrize("name", PLANS)
+def test_equals_separate_refits(name, max_samples, ties):
+    rng = np.random.default_rng(11)
+    make = few_valued if ties else lambda rng, n, d: rng.normal(size=(n, d))
+    X, new = make(rng, 30, 3), make(rng, 25, 3)
+    detector = INNE(n_estimators=15, max_samples=max_samples, share=False)
+    plan = PLANS[name].plan(len(X), random_state=1)
+    seeds = seeds_for(plan)
+    fast = detector.fit_plan(X, plan, seeds)
+    slow = refit(Refits(detector), X, plan, seeds)
+
+    assert isinstance(fast, SeparateINNE)
+    assert fast.calibration.fingerprint == slow.calibration.fingerprint
+    assert np.array_equal(fast.full_scores(new), slow.full_scores(new))
+    if plan.full:
+        assert np.array_equal(fast.scores(new), slow.scores(new))
+    for variant in VARIANTS:
+        ours = fast.ranks(new, variant=variant, strictly=True)
+        theirs = slow.ranks(new, variant=variant, strictly=True)
+        assert np.array_equal(ours.at_most, theirs.at_most)
+        assert np.array_equal(ours.below, theirs.below)
+        assert np.array_equal(ours.scores, theirs.scores)
+
+
+@pytest.mark.parametrize("method", [Jackknife, CrossValidation, Bootstrap])
+@pytest.mark.parametrize("share", [False, True])
+def test_basic_keeps_the_full_model_only(method, share):
+    rng = np.random.default_rng(0)
+    X, new = rng.normal(size=(30, 2)), rng.normal(size=(5, 2))
+    detector = INNE(n_estimators=10, share=share)
+    plan = method().plan(len(X), random_state=0)
+    basic_plan = method(variant="basic").plan(len(X), random_state=0)
+    seeds = seeds_for(plan)
+    plus = detector.fit_plan(X, plan, seeds)
+    basic = detector.fit_plan(X, basic_plan, seeds)
+    assert plus.retained
+    assert not basic.retained
+    assert basic.calibration.fingerprint == plus.calibration.fingerprint
+    assert np.array_equal(basic.ranks(new).at_most, plus.ranks(new, variant="basic").at_most)
+    with pytest.raises(ValueError, match="variant='plus' needs the resampled models"):
+        basic.ranks(new, variant="plus")
+
+
+def test_the_full_model_is_the_fit_with_the_last_seed():
+    rng = np.random.default_rng(0)
+    X, new = few_valued(rng, 25, 2), few_valued(rng, 9, 2)
+    plan = Jackknife().plan(len(X))
+    seeds = seeds_for(plan)
+    expected = INNE(random_state=seeds[-1]).fit(X).score_samples(new)
+    for share in (False, True):
+        ensemble = INNE(share=share).fit_plan(X, plan, seeds)
+        assert np.array_equal(ensemble.full_scores(new), expected)
+        assert np.array_equal(ensemble.ranks(new).scores, expected)
+    assert all(seed.n_children_spawned == 0 for seed in seeds)
+
+
+@pytest.mark.parametrize("share", [False, True])
+@pytest.mark.parametrize("n", [2, 7, 8, 9, 10])
+def test_hardly_more_rows_than_centres(n, share):
+    rng = np.random.default_rng(n)
+    X, new = rng.normal(size=(n, 2)), rng.normal(size=(6, 2))
+    plan = Jackknife().plan(n)
+    seeds = seeds_for(plan)
+    ensemble = INNE(n_estimators=6, share=share).fit_plan(X, plan, seeds)
+    # With n <= 8 a model without a row has fewer centres per set, so nothing can be shared.
+    assert isinstance(ensemble, SharedINNE if share and n > 8 else SeparateINNE)
+    sums = []
+    for i in range(n):
+        if isinstance(ensemble, SharedINNE):
+            centres = ensemble.draws.without(i)
+        else:
+            centres = plan.train[i][Draws.of(n - 1, min(8, n - 1), 6, seeds[i]).samples]
+        sums.append(reference_sums(X, centres, np.vstack([new, X[i]])))
+    scores = 0.0 - np.array(sums) / (6 * UNIT)
+    assert np.array_equal(ensemble.scores(new), scores[:, :-1])
+    assert np.array_equal(ensemble.calibration.scores, scores[:, -1])
+
+
+# --- leave-one-out with shared sets ---------------------------------------------------------
+
+
+def test_sharing_is_automatic_above_a_thousand_rows():
+    X = np.random.default_rng(0).normal(size=(1001, 2))
+    for n, kind in ((1000, SeparateINNE), (1001, SharedINNE)):
+        plan = Jackknife().plan(n)
+        assert isinstance(INNE(n_estimators=2).fit_plan(X[:n], plan, seeds_for(plan)), kind)
+    plan = CrossValidation().plan(1001, random_state=0)
+    detector = INNE(n_estimators=2, share=True)
+    assert isinstance(detector.fit_plan(X, plan, seeds_for(plan)), SeparateINNE)
+    # Half of 40 rows are 20 centres and half of 39 are 19; half of 41 are 20 again.
+    half = INNE(n_estimators=2, max_samples=0.5, share=True)
+    for n, kind in ((40, SeparateINNE), (41, SharedINNE)):
+        plan = Jackknife().plan(n)
+        assert isinstance(half.fit_plan(X[:n], plan, seeds_for(plan)), kind)
+
+
+@pytest.mark.parametrize("ties", [False, True])
+@pytest.mark.parametrize(("n", "max_samples"), [(9, "auto"), (40, "auto"), (300, "auto"), (12, 1)])
+def test_shared_sets_equal_explicit_sums(n, max_samples, ties):
+    rng = np.random.default_rng(n)
+    make = few_valued if ties else lambda rng, n, d: rng.normal(size=(n, d))
+    X, new = make(rng, n, 3), make(rng, 30, 3)
+    plan = Jackknife().plan(n)
+    detector = INNE(n_estimators=12, max_samples=max_samples, share=True)
+    ensemble = detector.fit_plan(X, plan, seeds_for(plan))
+    assert isinstance(ensemble, SharedINNE)
+
+    models = [Spheres.around(X, [ensemble.draws.without(i)]) for i in range(n)]
+    scores = np.array([model.scores(new)[0] for model in models])
+    c = np.array([model.scores(X[[i]])[0, 0] for i, model in enumerate(models)])
+    full = Spheres.around(X, [ensemble.draws.samples]).scores(new)[0]
+    assert np.array_equal(ensemble.scores(new), scores)
+    assert np.array_equal(ensemble.calibration.scores, c)
+    assert np.array_equal(ensemble.full_scores(new), full)
+    for variant, t in (("plus", scores), ("basic", full), ("pooled", np.median(scores, axis=0))):
+        ranks = ensemble.ranks(new, variant=variant, strictly=True)
+        assert np.array_equal(ranks.at_most, 1 + (c[:, None] <= t).sum(axis=0))
+        assert np.array_equal(ranks.below, 1 + (c[:, None] < t).sum(axis=0))
+        assert np.array_equal(ranks.scores, full)
+
+
+def test_a_shared_model_has_the_law_of_a_separate_fit():
+    # Score of row i and of a new row under the model without row i, over seeds. Two-sample
+    # Kolmogorov-Smirnov tests at 5e-5 each (conservative, since scores tie): a correct program
+    # fails with probability at most 1e-4. With n = 12 two sets out of three are redrawn.
+    rng = np.random.default_rng(5)
+    X, new = rng.normal(size=(12, 2)), rng.normal(size=(1, 2))
+    plan = Jackknife().plan(len(X))
+    i, runs = 3, 1500
+    detector = INNE(n_estimators=5, share=True)
+    shared, separate = np.empty((runs, 2)), np.empty((runs, 2))
+    others = np.delete(X, i, axis=0)
+    for run, seed in enumerate(np.random.SeedSequence(6).spawn(2 * runs)):
+        if run < runs:
+            ensemble = detector.fit_plan(X, plan, [seed])
+            shared[run] = ensemble.calibration.scores[i], ensemble.scores(new)[i, 0]
+        else:
+            centres = Draws.of(len(others), 8, 5, seed).samples
+            both = np.vstack([X[i], new])
+            separate[run - runs] = Spheres.around(others, [centres]).scores(both)[0]
+    for column in range(2):
+        assert ks_2samp(shared[:, column], separate[:, column]).pvalue > 5e-5
+
+
+# --- what must not matter -------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "method",
+    [Split(), Jackknife(), CrossValidation(3), Bootstrap(5)],
+    ids=lambda m: type(m).__name__,
+)
+@pytest.mark.parametrize("share", [False, True])
+def test_threads_and_blocks_do_not_matter(method, share, monkeypatch):
+    rng = np.random.default_rng(0)
+    X, new = few_valued(rng, 70, 4), few_valued(rng, 50, 4)
+    plan = method.plan(len(X), random_state=0)
+    seeds = seeds_for(plan)
+    detector = INNE(n_estimators=9, share=share)
+
+    def answers(n_jobs=None):
+        ensemble = detector.fit_plan(X, plan, seeds, n_jobs=n_jobs)
+        scores = [ensemble.full_scores(new)] + ([ensemble.scores(new)] if plan.full else [])
+        return [ensemble.calibration.scores, ensemble.ranks(new).at_most, *scores]
+
+    expected = answers()
+    monkeypatch.setattr(spheres, "LEAST_WORK", 0)
+    for lanes in (1, 3, 16, 1000):
+        monkeypatch.setattr(spheres, "LEAST_LANES", lanes)
+        monkeypatch.setattr(spheres, "MOST_LANES", lanes)
+        for n_jobs in (1, 3):
+            for ours, theirs in zip(answers(n_jobs), expected, strict=True):
+                assert np.array_equal(ours, theirs)
+    monkeypatch.setattr(spheres, "STEP_ROWS", 20)
+    monkeypatch.setattr(inne_ensembles, "BLOCK_BYTES", 8 * 9 * 8 * 7)
+    for ours, theirs in zip(answers(), expected, strict=True):
+        assert np.array_equal(ours, theirs)
+
+
+@pytest.mark.parametrize("share", [False, True])
+def test_a_row_does_not_depend_on_its_batch(share):
+    rng = np.random.default_rng(0)
+    X, new = rng.normal(size=(40, 3)), rng.normal(size=(33, 3))
+    plan = Jackknife().plan(len(X))
+    ensemble = INNE(n_estimators=9, share=share).fit_plan(X, plan, seeds_for(plan))
+    together = ensemble.ranks(new).at_most
+    alone = [ensemble.ranks(new[[j]]).at_most[0] for j in range(len(new))]
+    assert np.array_equal(together, alone)
+
+
+# --- difficult data -------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("share", [False, True])
+@pytest.mark.parametrize(
+    "X",
+    [
+        np.zeros((20, 2)),
+        np.repeat(np.random.default_rng(0).normal(size=(5, 2)), 4, axis=0),
+        np.column_stack([np.ones(20), np.arange(20.0)]),
+        np.random.default_rng(1).normal(size=(20, 1)),
+        np.random.default_rng(2).normal(size=(20, 200)),
+        np.vstack([np.random.default_rng(3).normal(size=(18, 2)), [[1e200, 0], [-1e200, 1e308]]]),
+    ],
+    ids=["all equal", "duplicates", "constant column", "one feature", "200 features", "overflow"],
+)
+def test_difficult_data(X, share):
+    plan = Jackknife().plan(len(X))
+    ensemble = INNE(n_estimators=10, share=share).fit_plan(X, plan, seeds_for(plan))
+    new = np.vstack([X[:3], X[:1] + 1.0, X[:1] * 2.0])
+    scores = ensemble.scores(new)
+    assert ((scores >= -1) & (scores <= 0)).all()
+    ranks = ensemble.ranks(new).at_most
+    assert np.array_equal(ranks, 1 + (ensemble.calibration.scores[:, None] <= scores).sum(axis=0))
+
+
+def test_equal_rows_cover_themselves_only():
+    model = INNE(random_state=0).fit(np.ones((20, 2)))
+    assert np.array_equal(model.score_samples([[1.0, 1.0], [1.0, 1.0 + 1e-12]]), [0.0, -1.0])
+
+
+def test_a_lone_centre_isolates_everything():
+    X = np.random.default_rng(0).normal(size=(10, 2))
+    assert np.array_equal(INNE(max_samples=1, random_state=0).fit(X).score_samples(X), [-1.0] * 10)
+
+
+@pytest.mark.parametrize("method", ["split", "jackknife+", "jackknife", "cv+", "jab+"])
+@pytest.mark.parametrize("share", [False, True])
+def test_in_a_conformal_detector(method, share, blobs):
+    reference, new = blobs
+    cad = ConformalDetector(INNE(share=share), method=method, random_state=0).fit(reference)
+    p = cad.p_values(new)
+    assert np.array_equal(p, clone(cad).set_params(n_jobs=2).fit(reference).p_values(new))
+    assert (p[-4:] <= np.sort(p)[4]).all()

@@ -1,0 +1,683 @@
+from __future__ import annotations
+
+import pickle
+import warnings
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from sklearn.base import clone
+from sklearn.model_selection import GroupKFold, ShuffleSplit
+from sklearn.utils.estimator_checks import parametrize_with_checks
+
+import oracle
+from reconform import Bootstrap, ConformalDetector, CrossValidation, Jackknife, Resampling, Split
+from reconform.aggregation import reduction
+from reconform.detectors import knn_ensembles, neighbours
+from reconform.detectors.knn import KNN
+from reconform.detectors.knn_ensembles import KNNModel, LeaveOneOut, OneTable, tabulate
+from reconform.detectors.neighbours import PairwiseSearch, TreeSearch, WideSearch, make_search
+from reconform.ensemble import RefitEnsemble
+from reconform.methods import _Complements, _Singletons
+from reconform.pvalues import calibrate
+
+METHODS = ("largest", "mean", "median")
+VARIANTS = ("plus", "basic", "pooled")
+
+
+def grid(n=40, m=25, d=2):
+    """Few values: ties everywhere, and repeated rows."""
+    rng = np.random.default_rng(1)
+    return rng.integers(0, 4, (n, d)).astype(float), rng.integers(-1, 6, (m, d)).astype(float)
+
+
+def normal(n=40, m=25, d=3, shift=0.0):
+    rng = np.random.default_rng(2)
+    return rng.normal(shift, 1, (n, d)), rng.normal(shift, 2, (m, d))
+
+
+def repeated():
+    X, Z = normal(12)
+    return np.repeat(X, 4, axis=0), np.vstack([Z, X])
+
+
+def constant_columns():
+    X, Z = normal()
+    X[:, 1], Z[:, 1] = 7.25, 7.25
+    X[:, 2], Z[:, 2] = 0.1, 0.3
+    return X, Z
+
+
+DATA = {
+    "grid": grid(),
+    "grid of one feature": grid(d=1),
+    "one feature": normal(d=1),
+    "repeated rows": repeated(),
+    "constant columns": constant_columns(),
+    "all rows equal": (np.ones((20, 3)), np.arange(9.0).reshape(3, 3)),
+    "n barely larger than k": normal(7, 10),
+    "200 features": normal(d=200),
+    "200 features of few values": grid(d=200),
+    "far from the origin": normal(shift=1e8),
+    "grid far from the origin": tuple(a + 1e8 for a in grid(d=20)),
+    "tiny and huge": tuple(a * np.array([1e-160, 1.0, 1e150]) for a in normal()),
+}
+
+
+def multisets(n):
+    """Training sets with repeats; row 0 is held out by nobody, row 1 by all."""
+    rng = np.random.default_rng(3)
+    sets = [np.append(rng.integers(2, n, size), np.zeros(3, int)) for size in (n, n, 3, 2 * n, 9)]
+    return [*sets, np.repeat(np.arange(0, n, 2), 3)]
+
+
+def plans(n, variant="plus"):
+    return {
+        "jackknife": Jackknife(variant).plan(n),
+        "cv": CrossValidation(7, variant).plan(n, random_state=0),
+        "bootstrap": Bootstrap(23, variant=variant).plan(n, random_state=0),
+        "mean of bootstrap": Bootstrap(8, aggregate="mean", variant=variant).plan(
+            n, random_state=1
+        ),
+        "multisets": Resampling(multisets(n), variant=variant).plan(n),
+        "small sets": Resampling(
+            ShuffleSplit(4, train_size=6, random_state=0), variant=variant
+        ).plan(n),
+    }
+
+
+def refit(knn, X, plan):
+    """The slow way: every model fitted through the public door, on its own rows."""
+    models = [clone(knn).fit(X[train]) for train in plan.train]
+    full = clone(knn).fit(X) if plan.full else models[0]
+    held = [
+        model.score_samples(X[rows]) if len(rows) else np.empty(0)
+        for model, rows in zip(models, plan.held_out, strict=True)
+    ]
+    calibration = calibrate(plan, held, reduction(plan.aggregate))
+    return RefitEnsemble(plan, calibration, models if plan.full else [], full)
+
+
+def assert_same_calibration(fast, slow):
+    for name in ("scores", "rows", "indptr", "models"):
+        expected = getattr(slow.calibration, name)
+        np.testing.assert_array_equal(getattr(fast.calibration, name), expected)
+
+
+def assert_same_ensemble(fast, slow, Z):
+    """Equal to the last bit: calibration, scores, and ranks of every variant."""
+    assert_same_calibration(fast, slow)
+    np.testing.assert_array_equal(fast.full_scores(Z), slow.full_scores(Z))
+    if slow.plan.full:
+        np.testing.assert_array_equal(fast.scores(Z), slow.scores(Z))
+    for variant in VARIANTS:
+        ours = fast.ranks(Z, variant=variant, strictly=True)
+        theirs = slow.ranks(Z, variant=variant, strictly=True)
+        np.testing.assert_array_equal(ours.at_most, theirs.at_most)
+        np.testing.assert_array_equal(ours.below, theirs.below)
+        np.testing.assert_array_equal(ours.scores, theirs.scores)
+        assert fast.ranks(Z, variant=variant).below is None
+
+
+class TestAgainstPyOD:
+    @pytest.mark.parametrize("method", METHODS)
+    @pytest.mark.parametrize(
+        "metric",
+        [
+            {},
+            {"p": 1},
+            {"p": 3},
+            {"p": 1.5},
+            {"metric": "euclidean"},
+            {"metric": "manhattan"},
+            {"metric": "chebyshev"},
+            {"metric": "infinity"},
+            {"metric": "cosine"},
+            {"metric": "correlation"},
+            {"metric": "canberra"},
+            {"metric": "sqeuclidean"},
+            {"metric": "jaccard"},
+            {"metric": "minkowski", "metric_params": {"w": np.array([1.0, 2.0, 0.5, 3.0])}},
+            {"metric": "seuclidean", "metric_params": {"V": np.array([1.0, 2.0, 0.5, 3.0])}},
+            {"metric": lambda a, b: np.abs(a - b).sum() ** 0.5},
+        ],
+        ids=lambda metric: str(metric.get("metric", metric)),
+    )
+    def test_the_same_numbers(self, method, metric):
+        pyod = pytest.importorskip("pyod.models.knn")
+        X, Z = normal(80, 30, d=4)
+        X[:5], Z[:3, 1] = X[5:10], 0.0
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # scikit-learn turns data to bool for jaccard, loudly
+            for k in (1, 4, 5):
+                theirs = pyod.KNN(n_neighbors=k, method=method, **metric).fit(X)
+                ours = KNN.from_pyod(theirs).fit(X)
+                np.testing.assert_allclose(
+                    -ours.score_samples(Z), theirs.decision_function(Z), rtol=1e-12
+                )
+                # PyOD's threshold is the same quantile, of the scores turned round.
+                np.testing.assert_allclose(-ours.offset_, theirs.threshold_, rtol=1e-12)
+
+    def test_parameters_come_along(self):
+        pyod = pytest.importorskip("pyod.models.knn")
+        given = {"contamination": 0.2, "n_neighbors": 3, "method": "mean", "leaf_size": 9, "p": 1}
+        native = KNN.from_pyod(pyod.KNN(n_jobs=2, metric="l1", **given))
+        assert native.get_params() == {
+            **KNN().get_params(), **given, "n_jobs": 2, "metric": "l1"
+        }  # fmt: skip
+        defaults = pyod.KNN().get_params()
+        defaults.pop("radius")  # without effect in PyOD
+        assert KNN().get_params() == defaults
+
+    def test_only_knn(self):
+        with pytest.raises(ValueError, match=r"must be a pyod.models.knn.KNN object; got KNN"):
+            KNN.from_pyod(KNN())
+
+    def test_cosine_of_a_row_of_zeros(self):
+        pyod = pytest.importorskip("pyod.models.knn")
+        X, Z = normal()
+        X[3], Z[4] = 0.0, 0.0
+        theirs = pyod.KNN(metric="cosine", n_neighbors=40).fit(np.vstack([X, X[:2]]))
+        ours = KNN.from_pyod(theirs).fit(np.vstack([X, X[:2]]))
+        keep = np.arange(len(Z)) != 4
+        expected = theirs.decision_function(Z)
+        np.testing.assert_allclose(-ours.score_samples(Z)[keep], expected[keep], rtol=1e-12)
+        assert ours.score_samples(Z)[4] == pytest.approx(-1.0, rel=1e-12)
+
+
+class TestContract:
+    """The fast ensemble is the slow one, to the last bit."""
+
+    @pytest.mark.parametrize("method", METHODS)
+    @pytest.mark.parametrize("name", DATA)
+    def test_every_plan(self, name, method):
+        X, Z = DATA[name]
+        knn = KNN(method=method)
+        for plan in plans(len(X)).values():
+            if min(map(len, plan.train)) < 5:
+                continue
+            fast = knn.fit_plan(X, plan, [])
+            assert_same_ensemble(fast, refit(knn, X, plan), Z)
+
+    @pytest.mark.parametrize("k", [1, 2, 3, 4])
+    @pytest.mark.parametrize("method", METHODS)
+    def test_other_numbers_of_neighbours(self, method, k):
+        X, Z = DATA["grid"]
+        knn = KNN(n_neighbors=k, method=method)
+        for plan in plans(len(X)).values():
+            assert_same_ensemble(knn.fit_plan(X, plan, []), refit(knn, X, plan), Z)
+
+    @pytest.mark.parametrize("method", METHODS)
+    def test_split(self, method):
+        X, Z = DATA["grid"]
+        knn, plan = KNN(method=method), Split(0.3).plan(40, random_state=0)
+        fast, slow = knn.fit_plan(X, plan, []), refit(knn, X, plan)
+        assert_same_ensemble(fast, slow, Z)
+        np.testing.assert_array_equal(fast.full_scores(Z), slow.full.score_samples(Z))
+
+    @pytest.mark.parametrize(
+        "metric",
+        [
+            {"metric": "manhattan"},
+            {"metric": "chebyshev"},
+            {"p": 3},
+            {"p": 0.5},
+            {"metric": "cosine"},
+            {"metric": "braycurtis"},
+        ],
+        ids=str,
+    )
+    def test_metrics(self, metric):
+        X, Z = (a + 2.0 for a in DATA["grid"])
+        knn = KNN(method="mean", **metric)
+        for plan in plans(len(X)).values():
+            assert_same_ensemble(knn.fit_plan(X, plan, []), refit(knn, X, plan), Z)
+
+    @pytest.mark.parametrize("name", plans(40))
+    def test_a_basic_fit(self, name):
+        X, Z = DATA["grid"]
+        fast = KNN().fit_plan(X, plans(40, "basic")[name], [])
+        slow = refit(KNN(), X, plans(40, "basic")[name])
+        assert_same_calibration(fast, slow)
+        np.testing.assert_array_equal(fast.ranks(Z).at_most, slow.ranks(Z).at_most)
+        if isinstance(fast, LeaveOneOut):  # A(D) and the neighbours are all there is to keep
+            ranks = fast.ranks(Z, variant="plus").at_most
+            np.testing.assert_array_equal(ranks, slow.ranks(Z, variant="plus").at_most)
+        else:
+            assert not fast.retained
+            with pytest.raises(ValueError, match="keeps only the one"):
+                fast.ranks(Z, variant="plus")
+
+    def test_the_oracle(self):
+        X, Z = DATA["grid"][0][:12], DATA["grid"][1][:4]
+        for name, plan in plans(12).items():
+            phi = oracle.phi_of(plan.aggregate)
+            for variant in VARIANTS:
+                ensemble = KNN(n_neighbors=2).fit_plan(X, plan, [])
+                ranks = ensemble.ranks(Z, variant=variant).at_most
+                for x, rank in zip(Z, ranks, strict=True):
+                    p = oracle.p_value(
+                        X,
+                        lambda D: KNN(n_neighbors=2).fit(D).score_samples,
+                        x,
+                        [train.tolist() for train in plan.train],
+                        phi,
+                        variant,
+                    )
+                    assert p == oracle.Fraction(int(rank), len(ensemble.calibration) + 1), name
+
+    def test_pooling_few_models(self):
+        """With n <= 2k the median over all models is not the score that most of them share."""
+        X, Z = DATA["n barely larger than k"]
+        plan = Jackknife("pooled").plan(7)
+        for method in METHODS:
+            fast, slow = (
+                KNN(method=method).fit_plan(X, plan, []),
+                refit(KNN(method=method), X, plan),
+            )
+            np.testing.assert_array_equal(fast.ranks(Z).at_most, slow.ranks(Z).at_most)
+
+    def test_roads(self):
+        """Each plan takes the road that it is meant to take."""
+        X, _ = DATA["grid"]
+        roads = {name: type(KNN().fit_plan(X, plan, [])) for name, plan in plans(40).items()}
+        assert roads == {
+            "jackknife": LeaveOneOut,
+            "cv": OneTable,
+            "bootstrap": OneTable,
+            "mean of bootstrap": OneTable,
+            "multisets": RefitEnsemble,
+            "small sets": RefitEnsemble,
+        }
+
+    def test_tables_for_any_sets(self):
+        """What one by one is quicker for is right by the table, too."""
+        X, Z = DATA["grid"]
+        for name in ("multisets", "small sets"):
+            plan = plans(40)[name]
+            full = KNNModel(make_search(X), 5, 5, None)
+            fast = OneTable.fit(full, X, plan, *tabulate(plan, 5))
+            assert_same_ensemble(fast, refit(KNN(), X, plan), Z)
+
+    @pytest.mark.parametrize("method", METHODS)
+    def test_all_near_rows_held_out_together(self, method, monkeypatch):
+        """Tables that run out are completed: a fold is a cluster, far from all others."""
+        rng = np.random.default_rng(4)
+        clusters = np.repeat(np.arange(5), 30)
+        X = rng.integers(0, 3, (150, 2)) + 1000.0 * clusters[:, None]
+        Z = rng.integers(0, 3, (40, 2)) + 1000.0 * rng.integers(0, 6, (40, 1))
+        plan = Resampling(GroupKFold(5)).plan(150, groups=clusters)
+        widths = []
+        search = TreeSearch.nearest
+        monkeypatch.setattr(
+            TreeSearch,
+            "nearest",
+            lambda self, X, width, **kw: widths.append(width) or search(self, X, width, **kw),
+        )
+        knn = KNN(method=method)
+        fast = knn.fit_plan(X, plan, [])
+        assert isinstance(fast, OneTable)
+        assert widths[0] < 29 < widths[-1]
+        assert_same_ensemble(fast, refit(knn, X, plan), Z)
+
+    def test_a_table_of_all_rows(self):
+        """Doubling ends at n, where even the farthest row is met."""
+        X = np.arange(30.0)[:, None]
+        plan = Resampling([[29] * 5, [0] * 5, np.arange(1, 30)]).plan(30)
+        multiplicity, _ = tabulate(plan, 5)
+        for width in (1, 2, 29):
+            fast = OneTable.fit(KNNModel(make_search(X), 5, 5, None), X, plan, multiplicity, width)
+            assert_same_ensemble(fast, refit(KNN(), X, plan), X)
+
+
+class TestLeaveOneOutIsLean:
+    def test_models_are_never_written_down(self, monkeypatch):
+        def refuse(*_):
+            raise AssertionError("a training set was written down")
+
+        X, Z = DATA["grid"]
+        plan = Jackknife().plan(40)
+        monkeypatch.setattr(_Complements, "_compute", refuse)
+        monkeypatch.setattr(_Singletons, "_compute", refuse)
+        ensemble = KNN().fit_plan(X, plan, None)
+        assert len(ensemble.ranks(Z, strictly=True).at_most) == len(Z)
+
+    def test_neighbours_looked_up(self, monkeypatch):
+        widths = []
+        search = TreeSearch.nearest
+        monkeypatch.setattr(
+            TreeSearch,
+            "nearest",
+            lambda self, X, width, **kw: widths.append(width) or search(self, X, width, **kw),
+        )
+        X, Z = DATA["grid"]
+        KNN(n_neighbors=6).fit_plan(X, Jackknife().plan(40), []).ranks(Z)
+        assert widths == [6, 7]
+        widths.clear()  # the median of six is the mean of the third and fourth
+        KNN(n_neighbors=6, method="median").fit_plan(X, Jackknife().plan(40), []).ranks(Z)
+        assert widths == [4, 5]
+
+
+coordinates = st.integers(0, 3)
+
+
+@st.composite
+def problems(draw):
+    n, d = draw(st.integers(3, 14)), draw(st.integers(1, 3))
+    rows = st.lists(st.lists(coordinates, min_size=d, max_size=d), min_size=n, max_size=n)
+    X = np.array(draw(rows), dtype=float)
+    Z = np.array(draw(st.lists(st.lists(coordinates, min_size=d, max_size=d), min_size=1)), float)
+    k = draw(st.integers(1, 4))
+    sets = draw(
+        st.lists(
+            st.lists(st.integers(0, n - 1), min_size=k, max_size=2 * n), min_size=1, max_size=5
+        )
+    )
+    return X, Z, k, sets
+
+
+def plain_scores(X, Z, k, method, metric, skip=None):
+    """NumPy, one row at a time. Distances of small integers are exact but for the root."""
+    scores = []
+    for z, own in zip(Z, [None] * len(Z) if skip is None else skip, strict=True):
+        gaps = np.abs(X - z) if own is None else np.abs(np.delete(X, own, axis=0) - z)
+        distances = {
+            "euclidean": lambda gaps=gaps: np.sqrt((gaps**2).sum(axis=1)),
+            "manhattan": lambda gaps=gaps: gaps.sum(axis=1),
+            "chebyshev": lambda gaps=gaps: gaps.max(axis=1),
+        }[metric]()
+        near = np.sort(distances)[:k]
+        total = 0.0
+        for distance in near:
+            total += distance
+        scores.append(-{"largest": near[-1], "mean": total / k, "median": np.median(near)}[method])
+    return np.array(scores)
+
+
+class TestPlainReference:
+    @given(
+        problems(),
+        st.sampled_from(METHODS),
+        st.sampled_from(["euclidean", "manhattan", "chebyshev"]),
+    )
+    def test_any_multisets(self, problem, method, metric):
+        X, Z, k, sets = problem
+        knn = KNN(n_neighbors=k, method=method, metric=metric, leaf_size=1)
+        try:
+            plan = Resampling(sets).plan(len(X))
+        except ValueError:  # nothing held out
+            return
+        full = KNNModel(
+            make_search(X, metric=metric), *knn_ensembles.neighbours_averaged(method, k), 1
+        )
+        if len(X) <= k:
+            return
+        expected = np.array([plain_scores(X[s], Z, k, method, metric) for s in sets])
+        for ensemble in (
+            knn.fit_plan(X, plan, []),
+            OneTable.fit(full, X, plan, *tabulate(plan, full.high)),
+        ):
+            np.testing.assert_array_equal(ensemble.scores(Z), expected)
+            np.testing.assert_array_equal(
+                ensemble.full_scores(Z), plain_scores(X, Z, k, method, metric)
+            )
+            for i, c in zip(ensemble.calibration.rows, ensemble.calibration.scores, strict=True):
+                by = [plain_scores(X[s], X[[i]], k, method, metric)[0] for s in sets if i not in s]
+                assert c == np.median(by)
+
+    @given(problems(), st.sampled_from(METHODS))
+    def test_leave_one_out(self, problem, method):
+        X, Z, k, _ = problem
+        if len(X) <= k:
+            return
+        ensemble = KNN(n_neighbors=k, method=method).fit_plan(X, Jackknife().plan(len(X)), [])
+        every = range(len(X))
+        c = plain_scores(X, X, k, method, "euclidean", skip=every)
+        t = np.array([plain_scores(np.delete(X, i, 0), Z, k, method, "euclidean") for i in every])
+        ranks = ensemble.ranks(Z, strictly=True)
+        np.testing.assert_array_equal(ensemble.calibration.scores, c)
+        np.testing.assert_array_equal(ranks.at_most, 1 + (c[:, None] <= t).sum(axis=0))
+        np.testing.assert_array_equal(ranks.below, 1 + (c[:, None] < t).sum(axis=0))
+        pooled = np.median(t, axis=0)
+        ranks = ensemble.ranks(Z, variant="pooled", strictly=True)
+        np.testing.assert_array_equal(ranks.at_most, 1 + (c[:, None] <= pooled).sum(axis=0))
+        np.testing.assert_array_equal(ranks.below, 1 + (c[:, None] < pooled).sum(axis=0))
+
+
+def brute(X, Z, power):
+    """Every distance by the direct formula, feature after feature."""
+    total = np.zeros((len(Z), len(X)))
+    for j in range(X.shape[1]):
+        gap = np.abs(X[:, j] - Z[:, j, None])
+        total = np.maximum(total, gap) if power == np.inf else total + gap**power
+    return total
+
+
+class TestSearch:
+    @pytest.mark.parametrize("metric", ["euclidean", "manhattan", "chebyshev"])
+    @pytest.mark.parametrize("name", DATA)
+    def test_the_tree_is_exact(self, name, metric):
+        """Distances equal brute force by the same formula, bit for bit, at every width."""
+        X, Z = DATA[name]
+        power = {"euclidean": 2, "manhattan": 1, "chebyshev": np.inf}[metric]
+        with np.errstate(over="ignore"):
+            expected = brute(X, Z, power)
+        every = np.sort(np.sqrt(expected) if power == 2 else expected, axis=1)
+        for leaf_size in (1, 8, 30):
+            search = make_search(X, metric=metric, leaf_size=leaf_size, algorithm="kd_tree")
+            for width in (1, 3, len(X)):
+                distances, rows = search.nearest(Z, width)
+                np.testing.assert_array_equal(distances, every[:, :width])
+                assert all(len(set(row)) == width for row in rows.tolist())
+                chosen = np.take_along_axis(expected, rows, axis=1)
+                chosen = np.sqrt(chosen) if power == 2 else chosen
+                np.testing.assert_array_equal(chosen, distances)
+
+    def test_sorted_by_distance_then_row(self):
+        X, Z = DATA["grid"]
+        for search in (make_search(X), make_search(X, metric="canberra")):
+            distances, rows = search.nearest(Z, 40)
+            keys = list(zip(distances.ravel(), rows.ravel(), strict=True))
+            for q in range(len(Z)):
+                assert keys[40 * q : 40 * (q + 1)] == sorted(keys[40 * q : 40 * (q + 1)])
+
+    @pytest.mark.parametrize("metric", ["euclidean", "cosine", "canberra"])
+    def test_no_row_is_its_own_neighbour(self, metric):
+        X = DATA["repeated rows"][0]
+        own = np.arange(len(X), dtype=np.int32)
+        own[::5] = -1
+        distances, rows = make_search(X, metric=metric).nearest(X, 3, own=own)
+        assert not (rows == own[:, None]).any()
+        assert (distances[:, 0] == 0).all()  # the others like it are
+
+    @pytest.mark.parametrize("shift", [0.0, 1e8])
+    @pytest.mark.parametrize("few_values", [False, True])
+    @pytest.mark.parametrize("metric", ["euclidean", "sqeuclidean", "cosine"])
+    def test_the_matrix_product_only_proposes(self, metric, few_values, shift, monkeypatch):
+        rng = np.random.default_rng(5)
+        X, Z = rng.normal(size=(300, 20)), rng.normal(size=(50, 20))
+        if few_values:
+            X, Z = np.round(X), np.round(Z)
+        X, Z = X + shift, Z + shift
+        X[7] = 1e12  # one wild row must not blind the check for all
+        own = np.arange(300, dtype=np.int32)
+        tree = make_search(X, metric=metric, algorithm="kd_tree")
+        expected, expected_own = tree.nearest(Z, 6), tree.nearest(X, 6, own=own)
+        monkeypatch.setattr(neighbours, "SMALL_WORK", 0)
+        asked = []
+        exact = TreeSearch.nearest_embedded
+        monkeypatch.setattr(
+            TreeSearch,
+            "nearest_embedded",
+            lambda self, Q, *args: asked.append(len(Q)) or exact(self, Q, *args),
+        )
+        wide = make_search(X, metric=metric)
+        assert isinstance(wide, WideSearch)
+        np.testing.assert_array_equal(wide.nearest(Z, 6)[0], expected[0])
+        np.testing.assert_array_equal(wide.nearest(X, 6, own=own)[0], expected_own[0])
+        assert not (wide.nearest(X, 6, own=own)[1] == own[:, None]).any()
+        if not few_values and metric != "cosine":
+            assert sum(asked) <= 3  # only the wild row is in doubt
+        if few_values and shift == 0 and metric == "euclidean":
+            assert asked  # ties at the edge of the proposals
+
+    def test_proposals_that_are_wrong_are_found_out(self, monkeypatch):
+        """Rounding in the product hides neighbours; the check sees that it may have."""
+        rng = np.random.default_rng(6)
+        # Two clouds 1e9 apart, each of size 1: seen from the middle, a product has no digits left.
+        X = rng.normal(size=(200, 16)) + 1e9 * np.repeat([-1, 1], 100)[:, None]
+        Z = rng.normal(size=(40, 16)) + 1e9
+        expected, _ = make_search(X, algorithm="kd_tree").nearest(Z, 5)
+        monkeypatch.setattr(neighbours, "SMALL_WORK", 0)
+        wide = make_search(X)
+        proposed = np.sort(wide.proposals.kneighbors(Z - wide.middle, 5)[1], axis=1)
+        truth = np.sort(make_search(X, algorithm="kd_tree").nearest(Z, 5)[1], axis=1)
+        assert (proposed != truth).any()
+        np.testing.assert_array_equal(wide.nearest(Z, 5)[0], expected)
+
+    def test_numbers_too_large_for_a_product(self, monkeypatch):
+        monkeypatch.setattr(neighbours, "SMALL_WORK", 0)
+        X, Z = normal(d=20)
+        Z[3, 3] = 1e200
+        for rows in (X, X * 1e200):
+            expected, _ = make_search(rows, algorithm="kd_tree").nearest(Z, 4)
+            np.testing.assert_array_equal(make_search(rows).nearest(Z, 4)[0], expected)
+
+    def test_which_search(self):
+        narrow, wide = DATA["grid"][0], DATA["200 features"][0]
+        assert isinstance(make_search(narrow), TreeSearch)
+        assert isinstance(make_search(wide), WideSearch)
+        assert isinstance(make_search(wide, algorithm="ball_tree"), TreeSearch)
+        assert isinstance(make_search(wide, metric="manhattan"), TreeSearch)
+        assert isinstance(make_search(narrow, algorithm="brute"), WideSearch)
+        assert isinstance(make_search(narrow, metric="canberra"), PairwiseSearch)
+
+
+class TestNothingChangesANumber:
+    @pytest.mark.parametrize(
+        "metric", [{}, {"p": 3}, {"metric": "cosine"}, {"metric": "canberra"}], ids=str
+    )
+    def test_jobs_blocks_leaves_and_algorithms(self, metric, monkeypatch):
+        X, Z = grid(120, 70, d=17)
+        plan = Bootstrap(9).plan(120, random_state=0)
+        jackknife = Jackknife().plan(120)
+
+        def numbers(n_jobs=None, **parameters):
+            knn = KNN(method="mean", **metric, **parameters)
+            table = knn.fit_plan(X, plan, [], n_jobs=n_jobs)
+            left_out = knn.fit_plan(X, jackknife, [], n_jobs=n_jobs)
+            return [
+                table.calibration.scores,
+                table.scores(Z),
+                table.ranks(Z).at_most,
+                left_out.calibration.scores,
+                left_out.ranks(Z).at_most,
+                knn.fit(X).score_samples(Z),
+                np.float64(knn.offset_),
+            ]
+
+        expected = numbers()
+        calls = [{"n_jobs": 2}, {"leaf_size": 1}, {"algorithm": "kd_tree"}, {"algorithm": "brute"}]
+        for small_work, block_bytes in [(neighbours.SMALL_WORK, 1000), (0, 50_000)]:
+            monkeypatch.setattr(neighbours, "SMALL_WORK", small_work)
+            monkeypatch.setattr(neighbours, "BLOCK_BYTES", block_bytes)
+            monkeypatch.setattr(knn_ensembles, "BLOCK_BYTES", block_bytes)
+            for call in [{}, *calls]:
+                for ours, theirs in zip(numbers(**call), expected, strict=True):
+                    np.testing.assert_array_equal(ours, theirs)
+
+    def test_rows_are_scored_alone(self):
+        X, Z = DATA["200 features"]
+        knn = KNN(method="mean").fit(X)
+        alone = np.concatenate([knn.score_samples(z[None]) for z in Z])
+        np.testing.assert_array_equal(alone, knn.score_samples(Z))
+        np.testing.assert_array_equal(alone[::-1], knn.score_samples(Z[::-1]))
+
+    def test_pickle_and_read_only_rows(self):
+        X, Z = (np.array(a) for a in DATA["one feature"])
+        X.flags.writeable = Z.flags.writeable = False
+        for plan in plans(40).values():
+            ensemble = KNN().fit_plan(X, plan, [])
+            again = pickle.loads(pickle.dumps(ensemble))
+            np.testing.assert_array_equal(ensemble.ranks(Z).at_most, again.ranks(Z).at_most)
+
+
+class TestEstimator:
+    def test_offset_leaves_each_row_out(self):
+        X = np.array([[0.0], [1.0], [3.0], [7.0]])
+        knn = KNN(n_neighbors=1, contamination=0.25).fit(X)
+        # Leave-one-out distances 1, 1, 2, 4.
+        assert knn.offset_ == np.quantile([-1, -1, -2, -4], 0.25)
+        np.testing.assert_array_equal(knn.predict([[0.0], [30.0]]), [1, -1])
+
+    def test_a_model_of_n_neighbors_rows(self):
+        X = np.array([[0.0], [1.0], [3.0]])
+        knn = KNN(n_neighbors=3).fit(X)
+        np.testing.assert_array_equal(knn.score_samples([[5.0]]), [-5.0])
+        assert np.isfinite(knn.offset_)
+
+    @pytest.mark.parametrize("method", ["split", "jackknife+", "cv", "cv+", "jab+"])
+    def test_inside_a_conformal_detector(self, blobs, method):
+        """The same p-values as those of a stranger whom the estimator refits model by model."""
+        X, Z = blobs
+        native = ConformalDetector(KNN(), method, random_state=0).fit(X)
+        stranger = ConformalDetector(
+            lambda D: KNN().fit(D).score_samples, method, larger_is="normal", random_state=0
+        ).fit(X)
+        np.testing.assert_array_equal(native.p_values(Z), stranger.p_values(Z))
+
+    @pytest.mark.parametrize(
+        ("parameters", "message"),
+        [
+            ({"n_neighbors": 0}, "n_neighbors must be an integer of at least 1; got 0"),
+            ({"n_neighbors": 2.5}, "n_neighbors must be an integer"),
+            ({"method": "max"}, "method must be one of 'largest', 'mean', 'median'; got 'max'"),
+            ({"algorithm": "tree"}, "algorithm must be one of"),
+            ({"leaf_size": 0}, "leaf_size must be an integer of at least 1"),
+            ({"p": 0}, "p must be a positive number; got 0"),
+            ({"metric": "no such"}, "metric='no such' .* cannot be used"),
+            ({"metric": "seuclidean"}, "state metric_params={'V': ...}"),
+            ({"metric": "mahalanobis"}, "state metric_params={'VI': ...}"),
+            ({"metric": "braycurtis"}, "metric='braycurtis' gives NaN .* reference row"),
+        ],
+    )
+    def test_bad_parameters(self, parameters, message):
+        X = np.zeros((20, 2))
+        with pytest.raises(ValueError, match=message):
+            KNN(**parameters).fit(X)
+        with pytest.raises(ValueError, match=message):
+            KNN(**parameters).fit_plan(X, Jackknife().plan(20), [])
+        with pytest.raises(ValueError, match=message):
+            KNN(**parameters).fit_plan(X, CrossValidation(4).plan(20, random_state=0), [])
+
+    def test_too_few_rows(self):
+        X = np.arange(8.0)[:, None]
+        with pytest.raises(ValueError, match=r"this model has n_samples = 4. Use fewer"):
+            KNN().fit(X[:4])
+        with pytest.raises(ValueError, match=r"all rows but one, has n_samples = 4"):
+            KNN().fit_plan(X[:5], Jackknife().plan(5), [])
+        plan = Resampling([np.arange(7), np.arange(4), np.arange(6)]).plan(8)
+        with pytest.raises(ValueError, match=r"n_neighbors=5 needs at least 5 .* model 1 has .* 4"):
+            KNN().fit_plan(X, plan, [])
+        # Repeats count: five times one row is five rows.
+        repeated = Resampling([[3] * 5, [0, 1, 2, 2, 2]]).plan(8)
+        assert_same_ensemble(KNN().fit_plan(X, repeated, []), refit(KNN(), X, repeated), X)
+
+
+OWN_NEIGHBOUR = (
+    "as in PyOD, the offset comes from training rows that are not their own neighbours, while "
+    "predict finds each of them at distance 0 from itself; so fewer training rows are predicted "
+    "outliers than the contamination says"
+)
+
+
+def expected_failures(estimator):
+    checks = ("check_outliers_train", "check_outliers_fit_predict")
+    return dict.fromkeys(checks, OWN_NEIGHBOUR)
+
+
+@pytest.mark.filterwarnings("ignore")
+@parametrize_with_checks([KNN()], expected_failed_checks=expected_failures)
+def test_scikit_learn_checks(estimator, check):
+    check(estimator)

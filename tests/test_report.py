@@ -1,0 +1,632 @@
+"""The report: exact numbers, honest words, safe text, one whole file."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+import re
+import subprocess
+import sys
+from dataclasses import replace
+from fractions import Fraction
+from html import unescape
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import polars as pl
+import pyarrow as pa
+import pytest
+
+from reconform import ConformalDetector, Discoveries
+from reconform.discoveries import Provenance
+from reconform.fdp_bounds import fdp_bound
+from reconform.fdr import RankCounts, adjust, harmonic_number
+from reconform.report import chart, report
+from reconform.report.carried import carry
+from reconform.report.features import robust_scale, unusual_features
+from reconform.report.page import render
+from reconform.report.readings import read_p_values
+from reconform.report.summary import (
+    LEVELS,
+    p_value_nature,
+    shortest_list,
+    step_up_line,
+    summarise,
+)
+from reconform.report.tables import count_copies, matched, read_table
+from reconform.report.text import script_json
+
+HOSTILE = "</script><script>window.ran = true</script><!--"
+
+
+def judged(scores, calibration_scores, *, fdr=0.1, procedure="bh", scheme="split", **more):
+    """A decision on scores, small = strange, made the way `discover` makes it."""
+    c, t = np.asarray(calibration_scores, float), np.asarray(scores, float)
+    n = len(c)
+    ranks = 1 + np.searchsorted(np.sort(c), t, side="right")
+    decision = RankCounts(n, "f").add(ranks).decide(fdr, procedure=procedure)
+    provenance = Provenance(
+        detector="'max'",
+        method="'split'",
+        scheme=scheme,
+        variant="plus",
+        n_reference=2 * n,
+        n_calibration=n,
+        n_features=2,
+        calibration_scores=c,
+        calibration_fingerprint="f" * 64,
+        feature_names=(),
+        random_state="0",
+        version="0.1.0",
+    )
+    fields = {
+        "mask": decision.mask(ranks),
+        "p_values": ranks / (n + 1),
+        "q_values": decision.q_values(ranks),
+        "scores": t,
+        "p_threshold": decision.p_threshold,
+        "procedure": procedure,
+        "fdr": fdr,
+        "guarantee": "It holds.",
+        "provenance": provenance,
+    }
+    return Discoveries(**{**fields, **more})
+
+
+def batch(m=400, n=300, strange=40, seed=0, **more):
+    rng = np.random.default_rng(seed)
+    scores = np.r_[rng.normal(size=m - strange), rng.normal(-5, 1, size=strange)]
+    return judged(scores, rng.normal(size=n), **more)
+
+
+def embedded(html):
+    """The data that the page's script reads."""
+    return json.loads(re.search(r'id="data">(.*?)</script>', html, re.S)[1])
+
+
+# --- the numbers ---------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("procedure", ["bh", "by", "storey"])
+def test_counts_at_every_level_are_those_of_the_q_values(procedure):
+    found = batch(n=900, procedure=procedure)
+    summary = summarise(found)
+    assert set(LEVELS) <= set(summary.levels.tolist())
+    for i, (level, count) in enumerate(zip(summary.levels, summary.counts, strict=True)):
+        flagged = found.q_values <= level
+        assert count == flagged.sum()
+        assert set(summary.order[:count]) == set(np.flatnonzero(flagged))
+        assert summary.p_thresholds[i] == found.p_values[flagged].max(initial=0.0)
+        assert summary.p_histogram.flagged[i].sum() == count
+        assert summary.score_histogram.flagged[i].sum() == count
+    assert summary.counts[summary.chosen] == found.count > 0
+    for histogram in (summary.p_histogram, summary.score_histogram):
+        assert histogram.counts.sum() == len(found)
+        assert (histogram.flagged <= histogram.counts).all()
+    assert summary.score_histogram.reference.sum() == 900
+
+
+def test_a_decision_at_an_unusual_level_has_its_place_on_the_slider():
+    summary = summarise(batch(fdr=0.123))
+    assert summary.levels[summary.chosen] == 0.123
+    assert (np.diff(summary.levels) > 0).all()
+
+
+@pytest.mark.parametrize("procedure", ["bh", "by", "storey"])
+def test_the_line_parts_the_sorted_p_values_where_the_decision_does(procedure):
+    found = batch(n=900, procedure=procedure)
+    line, m = step_up_line(found), len(found)
+    if procedure == "bh":
+        assert line == m
+    elif procedure == "by":
+        assert line == pytest.approx(m * float(harmonic_number(m)[0]))
+    else:
+        assert line == pytest.approx((1 + (found.p_values > 0.5).sum()) * 2)
+    ascending, k = np.sort(found.p_values), np.arange(1, m + 1)
+    for level, count in zip(*(lambda s: (s.levels, s.counts))(summarise(found)), strict=True):
+        below = k[ascending <= level * k / line * (1 + 1e-12)]
+        assert below.max(initial=0) == count
+
+
+def test_a_procedure_without_a_line_gets_none():
+    found = replace(batch(), procedure="ebh")
+    assert step_up_line(found) is None
+    assert '"line":null' in render(found)
+
+
+@pytest.mark.parametrize("n", [1, 7, 19, 20, 178, 1000])
+def test_normal_rows_fill_the_bins_in_equal_parts(n):
+    # One row on every point of the grid: the exact law of a normal row.
+    c = np.arange(n, dtype=float)
+    found = judged(np.arange(n + 1) - 0.5, c)
+    histogram = summarise(found).p_histogram
+    assert histogram.counts.tolist() == np.rint(np.diff(histogram.edges) * (n + 1)).tolist()
+    assert 1 <= len(histogram.counts) <= 20
+
+
+@pytest.mark.parametrize(("m", "n", "level"), [(5000, 100, 0.1), (229, 178, 0.1), (10, 99, 0.1)])
+def test_the_shortest_list_is_the_first_that_bh_accepts(m, n, level):
+    accepted = [k for k in range(1, 10 * m) if Fraction(k, m) * Fraction(str(level)) * (n + 1) >= 1]
+    assert shortest_list(m, n, level) == accepted[0]
+
+
+def test_scores_far_out_and_infinite_ones_are_counted():
+    found = judged([-np.inf, -1e9, 0.1, 0.2, 0.3, np.inf], [0.0, 0.1, 0.2, 0.4])
+    histogram = summarise(found).score_histogram
+    assert histogram.counts.sum() == 6
+    assert histogram.counts[0] == 2
+    same = summarise(judged([1.0, 1.0], [1.0, 1.0])).score_histogram
+    assert same.counts.sum() == 2
+    render(found)
+
+
+def test_the_nature_of_p_values(blobs):
+    reference, new = blobs
+    split = ConformalDetector("knn", "split", random_state=0).fit(reference)
+    assert p_value_nature(split.discover(new)) == "conservative"
+    smooth = ConformalDetector("knn", "split", ties="randomized", random_state=0).fit(reference)
+    assert p_value_nature(smooth.discover(new)) == "smoothed"
+    conditional = split.discover(new, conditional="simes")
+    assert p_value_nature(conditional) == "corrected"
+    proven = ConformalDetector("knn", "jackknife+", random_state=0).fit(reference)
+    assert p_value_nature(proven.discover(new)) == "conservative"
+    assert p_value_nature(proven.discover(new, validity="proven")) == "corrected"
+    assert p_value_nature(replace(batch(), provenance=None)) == "unknown"
+
+
+# --- the reading ---------------------------------------------------------------------------------
+
+
+def kinds(found, **more):
+    return [
+        reading.kind
+        for reading in read_p_values(
+            found.p_values,
+            fdr=found.fdr,
+            count=found.count,
+            n_calibration=found.provenance.n_calibration,
+            calibration_scores=found.provenance.calibration_scores,
+            nature=p_value_nature(found),
+            line=step_up_line(found),
+            **more,
+        )
+    ]
+
+
+def test_healthy_batches_are_called_healthy():
+    # A shape is misread in less than 0.2% of batches (simulated), so of 300 in six or more with
+    # probability below 1e-4.
+    batches = [batch(m=300, n=300, strange=s, seed=i) for i in range(150) for s in (0, 30)]
+    wrong = [kinds(found) for found in batches if kinds(found) != ["healthy"]]
+    shapes = [found for found in wrong if found != ["reference too small"]]
+    assert len(shapes) <= 5
+    # The strange rows of a batch are flagged, and the others have strangest rows by chance only.
+    assert len(wrong) - len(shapes) <= 25
+
+
+def test_drift_is_seen_with_strange_rows_and_without():
+    rng = np.random.default_rng(1)
+    # Half a standard deviation moves the mean of the upper p-values by 0.12, 8 standard errors.
+    for strange in (0, 60):
+        scores = np.r_[rng.normal(-0.7, 1, 600 - strange), rng.normal(-6, 1, strange)]
+        assert kinds(judged(scores, rng.normal(size=600))) == ["drifted"]
+
+
+def test_new_rows_more_ordinary_than_the_reference():
+    rng = np.random.default_rng(2)
+    assert kinds(judged(rng.normal(0.7, 1, 600), rng.normal(size=600))) == ["cautious"]
+
+
+def test_copies_of_training_rows_make_a_heap_near_one():
+    rng = np.random.default_rng(0)
+    reference, new = rng.normal(size=(240, 3)), rng.normal(size=(200, 3))
+    cad = ConformalDetector("knn", "jackknife", random_state=0).fit(reference)
+    assert kinds(cad.discover(new)) == ["healthy"]
+    with_copies = np.vstack([new, reference[:60]])
+    found = cad.discover(with_copies)
+    assert kinds(found) == ["duplicates"]
+    copies = count_copies(read_table("rows", with_copies), read_table("reference", reference))
+    assert copies == (60, 0.0)
+    reading = read_p_values(np.linspace(0.01, 1, 100), n_calibration=1000, copies=(60, 0.0))[0]
+    assert reading.kind == "duplicates"
+    assert "60 of 100" in reading.text
+
+
+def test_few_copies_and_natural_twins_are_no_news():
+    p = np.linspace(0.01, 1, 100)
+    assert [r.kind for r in read_p_values(p, n_calibration=1000, copies=(1, 0.0))] == ["healthy"]
+    assert [r.kind for r in read_p_values(p, n_calibration=1000, copies=(50, 0.4))] == ["healthy"]
+
+
+def test_tied_scores_are_not_taken_for_copies():
+    rng = np.random.default_rng(3)
+    scores, c = (np.minimum(rng.normal(size=400), 0.3) for _ in range(2))
+    assert (judged(scores, c).p_values == 1).mean() > 0.3
+    assert kinds(judged(scores, c)) == ["healthy"]
+
+
+def test_a_reference_that_is_too_small():
+    rng = np.random.default_rng(4)
+    scores = np.r_[rng.normal(size=4990), np.full(10, -9.0)]
+    found = judged(scores, rng.normal(size=100))
+    assert found.count == 0
+    assert "reference too small" in kinds(found)
+    reading = read_p_values(found.p_values, n_calibration=100)[0]
+    assert "With 100 calibration scores and 5,000 new rows, fewer than 496" in reading.text
+    assert "from 49,999 calibration scores on" in reading.text
+    # At exactly that size one row can be flagged, and with one score less it cannot.
+    for n, flagged in ((49_999, 1), (49_998, 0)):
+        ranks = np.r_[1, np.linspace(n // 2, n + 1, 4_999).astype(int)]
+        assert RankCounts(n, "f").add(ranks).decide(0.1).count == flagged
+
+
+def test_a_large_reference_and_one_strange_row_by_chance_is_healthy():
+    p = np.arange(1, 2001) / 2000
+    assert [r.kind for r in read_p_values(p, n_calibration=1999)] == ["healthy"]
+
+
+def test_few_rows_and_corrected_p_values_are_not_read():
+    assert [r.kind for r in read_p_values(np.array([0.1, 0.5]), n_calibration=900)] == [
+        "too few rows"
+    ]
+    p = np.ones(100)
+    assert [r.kind for r in read_p_values(p, n_calibration=900, nature="corrected")] == [
+        "not uniform by design"
+    ]
+
+
+# --- features ------------------------------------------------------------------------------------
+
+
+def test_robust_scale_falls_back_where_most_values_are_equal():
+    assert robust_scale(np.array([0.0] * 3 + [1.0, 2.0]))[1] == pytest.approx(1 / 1.349)
+    assert robust_scale(np.array([0.0] * 9 + [1.0]))[1] == pytest.approx(1.2533 / 10)
+    assert robust_scale(np.array([np.nan, np.nan]))[1] == 0.0
+    normal = np.random.default_rng(0).normal(10, 3, size=100_000)
+    # Both estimates have a standard error below 0.02.
+    assert robust_scale(normal) == pytest.approx((10, 3), abs=0.1)
+
+
+def frame():
+    reference = pd.DataFrame(
+        {
+            "size": np.arange(200.0),
+            "colour": ["red"] * 150 + ["blue"] * 49 + ["grey"],
+            "same": 5,
+            "code": [f"part {i}" for i in range(200)],
+            "gap": [1.0, 2.0] * 100,
+        }
+    )
+    rows = pd.DataFrame(
+        {
+            "gap": [1.0, np.nan, 2.0],
+            "same": [5, 5, 6],
+            "colour": ["red", HOSTILE, "grey"],
+            "size": [100.0, 1000.0, -900.0],
+            "code": ["part 900", "part 901", "part 902"],
+            "extra": [9e9, 9e9, 9e9],
+        }
+    )
+    return reference, rows
+
+
+@pytest.mark.parametrize("kind", ["pandas", "polars", "arrow"])
+def test_what_is_unusual_about_a_row(kind):
+    convert = {"pandas": lambda x: x, "polars": pl.from_pandas, "arrow": pa.Table.from_pandas}
+    reference, rows = (read_table("table", convert[kind](f)) for f in frame())
+    rows, reference = matched(rows, reference)
+    assert [column.name for column in rows.columns] == ["size", "colour", "same", "code", "gap"]
+    described = unusual_features(rows, reference, most=4)([0, 1, 2])
+    told = [[(reference.columns[u.feature].name, u.value, u.note) for u in d] for d in described]
+    assert told == [
+        [],
+        [
+            ("colour", HOSTILE, "never in the reference"),
+            ("gap", "missing", "never in the reference"),
+            ("size", "1000", ""),
+        ],
+        [
+            ("same", "6", "never in the reference"),
+            ("size", "-900", ""),
+            ("colour", "grey", "0.5% of the reference"),
+        ],
+    ]
+    size = described[2][1]
+    assert size.strength == pytest.approx((-900 - 99.5) / (1.4826 * 50), abs=0.01)
+
+
+def test_only_the_features_that_the_detector_used_are_described():
+    reference, rows = (read_table("table", f) for f in frame())
+    kept, _ = matched(rows, reference, used=("same", "size"))
+    assert [column.name for column in kept.columns] == ["same", "size"]
+
+
+def test_the_fingerprint_is_that_of_the_data_and_not_of_the_frame():
+    reference, _ = frame()
+    table = read_table("reference", reference)
+    assert read_table("reference", pl.from_pandas(reference)).fingerprint == table.fingerprint
+    assert read_table("reference", pa.Table.from_pandas(reference)).fingerprint == table.fingerprint
+    changed = reference.copy()
+    changed.loc[3, "size"] += 1e-9
+    assert read_table("reference", changed).fingerprint != table.fingerprint
+    assert read_table("r", reference.rename(columns={"gap": "g"})).fingerprint != table.fingerprint
+
+
+def test_tables_that_do_not_fit_are_refused(tmp_path):
+    found = batch(m=10, n=20, strange=2)
+    target = tmp_path / "report.html"
+    with pytest.raises(ValueError, match=r"rows must be the rows.*it has 10, and rows has 3"):
+        report(found, target, rows=np.ones((3, 2)))
+    with pytest.raises(ValueError, match="reference must be the rows given to fit: 40"):
+        report(found, target, reference=np.ones((3, 2)))
+    with pytest.raises(ValueError, match="rows has 2 columns and reference 3"):
+        report(found, target, rows=np.ones((10, 2)), reference=np.ones((40, 3)))
+    with pytest.raises(ValueError, match="no column name in common: 'a' against 'b'"):
+        report(
+            found,
+            target,
+            rows=pd.DataFrame({"a": np.ones(10)}),
+            reference=pd.DataFrame({"b": np.ones(40)}),
+        )
+    with pytest.raises(ValueError, match="rows must be a table of two dimensions"):
+        report(found, target, rows=pd.Series(np.ones(10)))
+    with pytest.raises(ValueError, match="one label per row: 10 rows, 3"):
+        report(found, target, ids=["a", "b", "c"])
+    assert list(tmp_path.iterdir()) == []
+
+
+# --- the page ------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def hostile_page():
+    found = batch(m=60, n=60, strange=12)
+    rng = np.random.default_rng(0)
+    reference = pd.DataFrame({HOSTILE: rng.normal(size=120), "kind": ["a"] * 119 + ["b"]})
+    rows = pd.DataFrame({HOSTILE: np.r_[rng.normal(size=48), np.full(12, 50)], "kind": HOSTILE})
+    ids = [f"{HOSTILE} {i} \ud800" for i in range(60)]
+    found = replace(found, guarantee=HOSTILE)
+    return render(found, rows=rows, reference=reference, ids=ids, title=HOSTILE)
+
+
+def test_text_from_the_data_is_shown_and_not_run(hostile_page):
+    # Two scripts of our own, none of theirs; and all of their text is still there.
+    assert len(re.findall(r"<script", hostile_page, re.I)) == 2
+    assert len(re.findall(r"</script", hostile_page, re.I)) == 2
+    assert "<!--" not in hostile_page
+    data = embedded(hostile_page)
+    assert data["names"] == [HOSTILE, "kind"]
+    assert data["lines"][0][1].startswith(HOSTILE)
+    assert data["lines"][0][5][0][1] == HOSTILE
+    assert HOSTILE in unescape(re.search(r"<h1>(.*?)</h1>", hostile_page)[1])
+    hostile_page.encode()
+
+
+def test_nothing_is_loaded_and_only_our_script_may_run(hostile_page):
+    assert not re.search(r"(https?:)?//[a-z]", hostile_page.split("<style>")[0], re.I)
+    assert "http:" not in hostile_page
+    assert "https:" not in hostile_page
+    assert not re.search(r"\s(src|srcset|style|on[a-z]+)=", hostile_page.split('id="data"')[0])
+    policy = re.search(r'Content-Security-Policy" content="([^"]*)"', hostile_page)[1]
+    script = re.search(r"<script>(.*?)</script>", hostile_page, re.S)[1]
+    digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
+    assert policy.startswith("default-src 'none'; ")
+    assert policy.endswith(f"; script-src 'sha256-{digest}'")
+    assert "unsafe" not in policy
+
+
+def test_json_inside_a_script_cannot_end_it():
+    value = {"a": "</script><!--\u2028&", "b": [1.5, None]}
+    text = script_json(value)
+    assert not set("<>&\u2028") & set(text)
+    assert json.loads(text) == value
+
+
+def test_a_hundred_thousand_rows_fit_in_five_megabytes_with_exact_counts():
+    m = 100_000
+    found = batch(m=m, n=5_000, strange=60_000)
+    reference = np.random.default_rng(0).normal(size=(10_000, 8))
+    rows = np.random.default_rng(1).normal(3, 1, size=(m, 8))
+    names = [f"{'<' * 70} {j}" for j in range(8)]
+    ids = [f"{i} {'<é' * 60}" for i in range(m)]
+    page = render(
+        found,
+        rows=pd.DataFrame(rows, columns=names),
+        reference=pd.DataFrame(reference, columns=names),
+        ids=ids,
+    )
+    assert 3_000_000 < len(page.encode()) < 5_000_000
+    data = embedded(page)
+    for level, count in zip(data["levels"], data["counts"], strict=True):
+        assert count == (found.q_values <= level).sum()
+    held, strangest = len(data["lines"]), data["strangest"]
+    assert 0 < strangest < found.count
+    assert f"This page carries {held:,} of 100,000 rows: the {strangest:,} strangest" in page
+    assert f"a sample of {held - strangest:,} others" in page
+    assert [line[0] for line in data["lines"][:strangest]] == list(range(1, strangest + 1))
+
+
+def test_rows_come_strangest_first_and_the_sample_is_spread_over_the_rest():
+    found = batch(m=5_000, n=2_000, strange=100)
+    summary = summarise(found)
+    carried = carry(found, summary.order, 300, np.arange(5_000), sample=50)
+    places = [line[0] for line in carried.lines]
+    assert places[:300] == list(range(1, 301))
+    assert len(places) == 350
+    assert (places[300], places[-1]) == (301, 5_000)
+    assert carried.strangest == 300
+    row = carried.lines[7]
+    i = summary.order[7]
+    assert row[1] == str(i)
+    assert row[2:5] == [float(f"{v[i]:.4g}") for v in (found.scores, found.p_values, found.q_values)]
+
+
+def test_a_small_batch_is_carried_whole():
+    found = batch(m=60, n=60, strange=12)
+    data = embedded(render(found))
+    assert sorted(int(line[1]) for line in data["lines"]) == list(range(60))
+    assert data["names"] == []
+    assert "All 60 rows are on this page." in render(found)
+
+
+def test_labels_come_from_ids_or_the_index():
+    found = replace(batch(m=3, n=60, strange=1), index=pd.Index(["x", "y", "z"]))
+    assert {line[1] for line in embedded(render(found))["lines"]} == {"x", "y", "z"}
+    lines = embedded(render(found, ids=[(1, 2), (3, 4), (5, 6)]))["lines"]
+    assert {line[1] for line in lines} == {"(1, 2)", "(3, 4)", "(5, 6)"}
+
+
+def test_the_headline_and_how_it_was_computed():
+    found = batch()
+    page = render(found, title="Plant 7")
+    said = embedded(page)["words"]
+    summary = summarise(found)
+    assert f'<strong id="count">{found.count}</strong>' in page
+    assert "of 400 rows flagged at a false discovery rate of 10%" in page
+    assert "on average over repetitions, at most 10% of such a list is false" in page
+    assert "It holds." in page
+    assert "exchangeable" in page
+    assert len(said) == len(summary.levels)
+    assert said[summary.chosen]["moved"] == ""
+    assert "The decision was made at 10%" in said[0]["moved"]
+    assert said[0]["least"] == "300 calibration scores are too few for any list at this level."
+    assert "allow no list shorter than 14 rows" in page
+    for fact in ("max", "split", "600", "Benjamini–Hochberg", "numpy", "f" * 64):
+        assert f"<dd>{fact}</dd>" in page or fact in page
+    assert "<title>Plant 7</title>" in page
+
+
+class Certified(Discoveries):
+    """With a bound on the share of false discoveries in this batch, for every threshold."""
+
+    def fdp_bound(self, p_threshold, confidence=0.95):
+        n = self.provenance.n_calibration
+        ranks = np.rint(self.p_values * (n + 1)).astype(int)
+        return fdp_bound(ranks, n, p_threshold, confidence)
+
+
+class Refusing(Discoveries):
+    def fdp_bound(self, p_threshold, confidence=0.95):
+        raise ValueError("only for split")
+
+
+def test_a_bound_for_this_very_list_is_said_where_there_is_one():
+    plain = batch()
+    certified = Certified(**vars(plain))
+    share = certified.fdp_bound(plain.p_threshold)
+    bound = round(float(share) * plain.count)
+    assert 0 < bound < plain.count
+    assert f"with 95% confidence, at most {bound} of {plain.count} are false" in render(certified)
+    for silent in (plain, Refusing(**vars(plain))):
+        assert "confidence" not in json.dumps(embedded(render(silent))["words"])
+
+
+def test_a_decision_without_provenance_still_makes_a_page():
+    page = render(replace(batch(), provenance=None))
+    assert embedded(page)["scores"]["reference"] is None
+    assert "Calibration scores" not in page
+
+
+def test_nothing_to_show_is_refused():
+    empty = Discoveries(np.zeros(0, bool), *[np.zeros(0)] * 3, 0.0, "bh", 0.1)
+    with pytest.raises(ValueError, match="found has no rows"):
+        render(empty)
+
+
+def test_smoothed_p_values_and_other_methods_make_a_page(blobs):
+    reference, new = blobs
+    for options in ({"ties": "randomized"}, {}):
+        cad = ConformalDetector("knn", "split", random_state=0, **options).fit(reference)
+        found = cad.discover(new)
+        q = adjust(found.p_values) if options else found.q_values
+        data = embedded(render(found, rows=new, reference=reference))
+        assert data["counts"] == [int((q <= level).sum()) for level in data["levels"]]
+        assert data["names"]
+
+
+# --- the file ------------------------------------------------------------------------------------
+
+
+def test_the_file_is_written_whole_or_not_at_all(tmp_path, monkeypatch):
+    found = batch(m=20, n=30, strange=3)
+    target = tmp_path / "report.html"
+    assert report(found, str(target)) == target
+    assert target.read_text().startswith("<!doctype html>")
+    target.write_text("mine")
+    with pytest.raises(FileExistsError, match=r"exists; choose another name or pass overwrite"):
+        report(found, target)
+    assert target.read_text() == "mine"
+
+    def fail(self, other):
+        raise OSError("disk full")
+
+    monkeypatch.setattr(Path, "replace", fail)
+    with pytest.raises(OSError, match="disk full"):
+        report(found, target, overwrite=True)
+    assert target.read_text() == "mine"
+    monkeypatch.undo()
+    report(found, target, overwrite=True)
+    assert target.read_text() != "mine"
+    assert [path.name for path in tmp_path.iterdir()] == ["report.html"]
+
+
+def test_places_that_cannot_be_written_are_said(tmp_path):
+    found = batch(m=20, n=30, strange=3)
+    with pytest.raises(FileNotFoundError, match=r"folder that does not exist; make '.*nowhere'"):
+        report(found, tmp_path / "nowhere" / "report.html")
+    with pytest.raises(IsADirectoryError, match="is a folder; name a file in it"):
+        report(found, tmp_path, overwrite=True)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_link_stays_and_its_target_is_replaced(tmp_path):
+    (tmp_path / "real.html").write_text("old")
+    link = tmp_path / "latest.html"
+    link.symlink_to("real.html")
+    report(batch(m=20, n=30, strange=3), link, overwrite=True)
+    assert link.is_symlink()
+    assert "<!doctype html>" in (tmp_path / "real.html").read_text()
+
+
+# --- the charts ----------------------------------------------------------------------------------
+
+
+def test_the_chart_holds_the_same_numbers():
+    pytest.importorskip("altair", reason="needs Altair: pip install 'reconform[report]'")
+    found = batch()
+    spec = chart(found).to_dict()
+    assert spec["params"][0]["value"] == 0.1
+    headline, charts = spec["vconcat"]
+    texts = {row["level"]: row["text"] for row in headline["data"]["values"]}
+    for level, text in texts.items():
+        count = (found.q_values <= level).sum()
+        assert text.startswith(f"{count} of 400 rows flagged")
+    every, flagged, _ = charts["hconcat"][0]["layer"]
+    assert sum(bar["rows"] for bar in every["data"]["values"]) == 400
+    at_level = [bar["rows"] for bar in flagged["data"]["values"] if bar["level"] == 0.1]
+    assert sum(at_level) == found.count
+    assert len(charts["hconcat"]) == 3
+
+
+def test_the_chart_is_valid_vega():
+    pytest.importorskip("altair", reason="needs Altair: pip install 'reconform[report]'")
+    convert = pytest.importorskip("vl_convert", reason="needs vl-convert-python to draw")
+    for found in (batch(m=60, n=30, strange=6), replace(batch(), provenance=None)):
+        assert convert.vegalite_to_svg(chart(found).to_dict()).startswith("<svg")
+
+
+def test_without_altair_the_page_works_and_the_chart_says_what_to_install():
+    code = (
+        "import sys; sys.modules['altair'] = None\n"
+        "from reconform.demo import run_demo\n"
+        "from reconform.report import chart\n"
+        "from reconform.report.page import render\n"
+        "found = run_demo().found\n"
+        "assert 'rows flagged' in render(found)\n"
+        "try: chart(found)\n"
+        "except ImportError as error: print(error)\n"
+    )
+    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert run.stdout.strip() == "chart() needs Altair: pip install 'reconform[report]'."

@@ -1,0 +1,746 @@
+"""The study: protocol against literal loops, kill and resume, tables, comparison, charts."""
+
+from __future__ import annotations
+
+import json
+import multiprocessing
+import os
+import sys
+import time
+from fractions import Fraction
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy.stats import t as student
+from sklearn.base import BaseEstimator
+
+from reconform import ConformalDetector, CrossValidation, RankCounts, Resampling, Split
+from reconform.methods import resolve_method
+from reconform.study import (
+    Cell,
+    Estimate,
+    Protocol,
+    Study,
+    columns_of,
+    compare_cells,
+    comparison_chart,
+    format_table,
+    line_chart,
+    make_dataset,
+    read_reference,
+    save_chart,
+)
+from reconform.study.comparison import Reference
+from reconform.study.protocol import MODELS, bh_masks, conditional_fdr_and_power, name_key
+from reconform.study.readings import describe, resolve_readings
+from reconform.study.store import Store
+from reconform.study.summary import lower_bound
+from reconform.study.tables import best_power
+
+pytest.importorskip("pyarrow", reason="the store of a study needs pyarrow: reconform[study]")
+parquet = pytest.importorskip("pyarrow.parquet")
+
+
+class Centre(BaseEstimator):
+    """A detector that costs nothing: minus the distance to the mean, with a bit of noise."""
+
+    def __init__(self, noise=0.0, random_state=None):
+        self.noise = noise
+        self.random_state = random_state
+
+    def fit(self, X):
+        shift = np.random.default_rng(self.random_state).normal(0, self.noise, X.shape[1])
+        self.centre_ = X.mean(axis=0) + shift
+        return self
+
+    def score_samples(self, X):
+        return -np.linalg.norm(X - self.centre_, axis=1)
+
+
+class Fragile(Centre):
+    """Fits small training sets only."""
+
+    def fit(self, X):
+        if len(X) > 20:
+            raise RuntimeError("too many rows for me")
+        return super().fit(X)
+
+
+def blobs(name="blobs", n_normal=90, n_outliers=12, seed=5):
+    rng = np.random.default_rng(seed)
+    X = np.vstack([rng.normal(size=(n_normal, 2)), rng.normal(2.5, 1, size=(n_outliers, 2))])
+    return name, X, np.r_[np.zeros(n_normal), np.ones(n_outliers)]
+
+
+def toy(**changes):
+    """A study of 24 rows that runs in a moment."""
+    parameters = {
+        "datasets": [blobs(), blobs("more", 120, 20, 6)],
+        "detectors": [("centre", Centre(noise=0.1))],
+        "methods": ["split", "cv", "cv+", "cv-pooled"],
+        "draws": 3,
+        "test_sets": 5,
+        "folds": 4,
+    }
+    return Study(**{**parameters, **changes})
+
+
+def results_bytes(store):
+    return Path(store, "results.parquet").read_bytes()
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory):
+    """The toy study, undisturbed: the store and the study."""
+    store = tmp_path_factory.mktemp("finished")
+    return store, toy().run(store)
+
+
+# --- the protocol -------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("n_normal", "n_outliers", "train", "test", "outliers"),
+    [
+        (213, 10, 106, 35, 4),  # wbc: round(3.5) = 4
+        (225, 126, 112, 37, 4),  # ionosphere
+        (357, 10, 178, 59, 6),  # wdbc
+        (444, 239, 222, 74, 7),  # breast
+        (2965, 97, 1482, 494, 49),  # musk
+        (3679, 93, 1839, 613, 61),  # thyroid
+        (4399, 2036, 2199, 733, 73),  # satellite
+        (10923, 260, 5461, 1000, 100),  # mammography: no more than 1000
+    ],
+)
+def test_sizes_of_the_papers_data_sets(n_normal, n_outliers, train, test, outliers):
+    sizes = Protocol().sizes(n_normal, n_outliers)
+    assert (sizes.train, sizes.test, sizes.outliers) == (train, test, outliers)
+
+
+def test_sizes_follow_the_parameters():
+    protocol = Protocol(test_size=40, anomaly_rate=Fraction(1, 4), train_share=Fraction(3, 10))
+    sizes = protocol.sizes(100, 30)  # 0.3 * 100 is 30 exactly, not 29.999...
+    assert (sizes.train, sizes.test, sizes.outliers) == (30, 40, 10)
+
+
+def test_a_draw_is_normal_disjoint_and_without_repeats():
+    data = make_dataset(*blobs())
+    draw = Protocol(test_sets=7).draw(data, 3)
+    assert len(draw.train) == 45
+    assert not data.y[draw.train].any()
+    assert sorted([*draw.train, *draw.pool]) == list(range(len(data.X)))
+    assert draw.test_sets.shape == (7, 15)
+    assert draw.outliers == 2  # round(1.5)
+    for rows in draw.test_sets:
+        assert len(set(rows)) == 15
+        assert data.y[draw.pool[rows]].tolist() == [False] * 13 + [True] * 2
+
+
+def test_draws_differ_and_do_not_depend_on_each_other():
+    data, same = make_dataset(*blobs()), make_dataset(*blobs("another name"))
+    protocol = Protocol(test_sets=4)
+    first, again = protocol.draw(data, 0), protocol.draw(data, 0)
+    assert np.array_equal(first.train, again.train)
+    assert np.array_equal(first.test_sets, again.test_sets)
+    longer = Protocol(test_sets=9).draw(data, 0)
+    assert np.array_equal(longer.test_sets[:4], first.test_sets)
+    # Each of these equals the first with probability 1 / C(90, 45).
+    for other in (
+        protocol.draw(data, 1),
+        protocol.draw(same, 0),
+        Protocol(seed=1).draw(data, 0),
+    ):
+        assert sorted(other.train) != sorted(first.train)
+
+
+@given(
+    ranks=st.integers(1, 60).flatmap(
+        lambda n: st.tuples(
+            st.just(n),
+            st.integers(1, 25).flatmap(
+                lambda m: st.lists(
+                    st.lists(st.integers(1, n + 1), min_size=m, max_size=m), min_size=1, max_size=4
+                )
+            ),
+        )
+    ),
+    fdr=st.sampled_from([0.1, 0.05, 0.2, 0.5, 0.9, 0.123456789012345, 1e-3]),
+)
+def test_bh_on_many_test_sets_is_bh_on_each(ranks, fdr):
+    n, rows = ranks
+    level = Fraction(repr(fdr))
+    masks = bh_masks(np.array(rows), n, level)
+    for row, mask in zip(rows, masks, strict=True):
+        decision = RankCounts(n, "").add(row).decide(fdr)
+        assert np.array_equal(mask, decision.mask(np.array(row)))
+
+
+def test_bh_on_the_boundary_is_exact():
+    # p = 3/30 = 0.1 = 1 * 0.1 / 1: a discovery, though 3 / 30 > 0.1 in some orders of arithmetic.
+    assert bh_masks(np.array([[3], [4]]), 29, Fraction(1, 10)).tolist() == [[True], [False]]
+
+
+def test_one_draw_against_a_literal_loop():
+    """cFDR and cPower of section VI, one test set after the other, through the public estimator."""
+    data = make_dataset(*blobs())
+    protocol = Protocol(test_sets=20, fdr=Fraction(2, 5))
+    draw = protocol.draw(data, 2)
+    cad = ConformalDetector(Centre(), "cv+", random_state=1).fit(data.X[draw.train])
+    fdps, powers = [], []
+    for rows in draw.test_sets:
+        new, truth = data.X[draw.pool[rows]], data.y[draw.pool[rows]]
+        mask = cad.discover(new, fdr=0.4).mask
+        false, every = (mask & ~truth).sum(), mask.sum()
+        fdps.append(false / every if every else 0.0)
+        powers.append((mask & truth).sum() / truth.sum())
+    assert sum(fdps) > 0
+    assert 0 < sum(powers) < 20
+    ranks = cad.ranks(data.X[draw.pool])
+    found = conditional_fdr_and_power(ranks, cad.n_calibration_, draw, protocol.fdr)
+    assert found == (np.mean(fdps), np.mean(powers))
+
+
+def test_every_row_of_a_study_against_separate_fits(finished):
+    """Sharing models and scoring the pool once change nothing."""
+    _, study = finished
+    expected = []
+    for source in study.datasets:
+        data = make_dataset(*source)
+        for label in study.methods:
+            [reading] = resolve_readings([label], folds=4)
+            for j in range(3):
+                draw = Protocol(test_sets=5).draw(data, j)
+                seed = np.random.SeedSequence(
+                    0,
+                    spawn_key=(
+                        *(name_key(data.name), j, MODELS),
+                        name_key(type(reading.method).__name__),
+                    ),
+                )
+                cad = ConformalDetector(Centre(noise=0.1), reading.method, random_state=seed)
+                cad.fit(data.X[draw.train])
+                masks = [cad.discover(data.X[draw.pool[rows]]).mask for rows in draw.test_sets]
+                true = [mask[-draw.outliers :].sum() for mask in masks]
+                every = [mask.sum() for mask in masks]
+                fdp = [(r - t) / max(r, 1) for r, t in zip(every, true, strict=True)]
+                power = [t / draw.outliers for t in true]
+                expected.append((data.name, label, j, np.mean(fdp), np.mean(power)))
+    columns = ("dataset", "method", "draw", "cfdr", "cpower")
+    found = list(zip(*(study.results_[name].to_pylist() for name in columns), strict=True))
+    assert found == expected
+
+
+# --- over the draws -----------------------------------------------------------------------------
+
+
+def test_bound_of_a_violation():
+    x = np.random.default_rng(0).uniform(size=9)
+    mean, sd = x.mean(), x.std(ddof=1)
+    assert np.isclose(lower_bound(mean, sd, 9), mean - student.ppf(0.95, 8) * sd / 3, rtol=1e-12)
+    assert lower_bound(0.9, float("nan"), 1) == -np.inf  # one draw is no evidence
+
+
+def test_summary_of_the_draws(finished):
+    _, study = finished
+    cells = study.cells()
+    assert [(cell.dataset, cell.method) for cell in cells[:2]] == [
+        ("blobs", "split"),
+        ("blobs", "cv"),
+    ]
+    first = [row for row in study.results_.to_pylist() if row["dataset"] == "blobs"][:3]
+    powers = [row["cpower"] for row in first]
+    assert cells[0].power == Estimate(np.mean(powers), np.std(powers, ddof=1), 3)
+
+
+# --- running, resuming, adding ------------------------------------------------------------------
+
+
+def test_jobs_do_not_change_the_table(finished, tmp_path):
+    store, study = finished
+    two = toy().run(tmp_path, n_jobs=2)
+    assert results_bytes(tmp_path) == results_bytes(store)
+    assert two.results_.equals(study.results_)
+
+
+def test_separate_fits_do_not_change_the_table(finished, tmp_path):
+    store, study = finished
+    separate = toy(share_models=False).run(tmp_path)
+    assert results_bytes(tmp_path) == results_bytes(store)
+    fitted = dict(zip(*(separate.costs_[n].to_pylist() for n in ("method", "fitted")), strict=True))
+    shared = dict(zip(*(study.costs_[n].to_pylist() for n in ("method", "fitted")), strict=True))
+    assert fitted["cv"] == "CrossValidation(folds=4, variant='basic')"
+    assert shared["cv"] == "CrossValidation(folds=4)"
+    # A basic fit keeps one model, a plus fit five.
+    sizes = dict(
+        zip(*(separate.costs_[n].to_pylist() for n in ("method", "model_bytes")), strict=True)
+    )
+    assert 0 < sizes["cv"] < sizes["cv+"]
+
+
+def test_order_and_later_additions_do_not_change_rows(finished, tmp_path):
+    store, study = finished
+    few = toy(datasets=study.datasets[::-1], methods=["cv+"], draws=2).run(tmp_path)
+    before = {tuple(row.values()) for row in few.results_.to_pylist()}
+    everything = {tuple(row.values()) for row in study.results_.to_pylist()}
+    assert before < everything
+    stamps = {path: path.stat().st_mtime_ns for path in tmp_path.glob("parts/*")}
+    toy().run(tmp_path)
+    assert results_bytes(tmp_path) == results_bytes(store)
+    assert all(path.stat().st_mtime_ns == stamp for path, stamp in stamps.items())  # not redone
+
+
+def test_columns_of_the_tables(finished):
+    store, _ = finished
+    results, costs = (parquet.read_table(store / f"{n}.parquet") for n in ("results", "costs"))
+    names = ["dataset", "detector", "method", "draw", "cfdr", "cpower"]
+    assert results.column_names == names
+    assert results.num_rows == costs.num_rows == 24
+    keys = [tuple(row.values())[:4] for row in results.to_pylist()]
+    assert keys == sorted(keys)
+    assert keys == [tuple(row.values())[:4] for row in costs.to_pylist()]
+    row = costs.to_pylist()[0]
+    assert row["fit_seconds"] > 0
+    assert row["score_seconds"] > 0
+    assert row["model_bytes"] > 0
+    assert "reconform " in row["versions"]
+    assert "numpy " in row["versions"]
+
+
+def test_read_takes_what_is_there(finished, tmp_path):
+    store, study = finished
+    assert toy().read(store).results_.equals(study.results_)
+    assert toy().read(tmp_path / "nothing").results_.num_rows == 0
+    assert not (tmp_path / "nothing").exists()
+
+
+HEAVY = ["reconform.study", "pyarrow.parquet", "hypothesis.strategies", "pytest", "scipy.stats"]
+
+
+def run_toy_study(store):
+    toy().run(store)
+
+
+def test_killed_at_any_instant_it_resumes(finished, tmp_path):
+    """SIGKILL after every stage of the run; the next run ends with the same bytes."""
+    store, _ = finished
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload(HEAVY)  # so that a child is there in an instant
+    rng = np.random.default_rng(0)
+    seen = set()
+    for attempt in range(20):
+        target = tmp_path / str(attempt)
+        stage = int(rng.integers(0, 25))  # kill a moment after that many rows are there
+        child = context.Process(target=run_toy_study, args=(target,))
+        child.start()
+        while child.is_alive() and len(list(target.glob("parts/*.json"))) < stage:
+            time.sleep(0.0005)
+        time.sleep(rng.uniform(0, 0.01))
+        child.kill()
+        child.join()
+        for path in target.glob("parts/*.json"):
+            json.loads(path.read_bytes())
+        for path in target.glob("*.parquet"):
+            parquet.read_table(path)
+        seen.add(len(list(target.glob("parts/*.json"))))
+        toy().run(target)
+        assert results_bytes(target) == results_bytes(store)
+    assert len(seen) > 1
+
+
+def test_old_leftovers_of_killed_runs_are_removed(finished):
+    store, _ = finished
+    old, young, foreign = (
+        store / name for name in (".reconform-1.tmp", ".reconform-2.tmp", "a.tmp")
+    )
+    for path in (old, young, foreign):
+        path.touch()
+    os.utime(old, (0, 0))
+    os.utime(foreign, (0, 0))
+    Store(store).remove_leftovers()
+    assert not old.exists()
+    assert young.exists()  # a run that is under way may own it
+    assert foreign.exists()
+    young.unlink()
+    foreign.unlink()
+
+
+def test_a_store_of_another_study_is_refused(finished):
+    store, _ = finished
+    changes = [
+        ({"fdr": 0.2}, "fdr was 1/10 and is 1/5"),
+        ({"seed": 1}, "seed was 0 and is 1"),
+        ({"test_sets": 6}, "test_sets was 5 and is 6"),
+        ({"folds": 5}, "method was .*folds=4.* and is .*folds=5"),
+        ({"detectors": [("centre", Centre())]}, r"noise=0\.1.* and is .*noise=0\.0"),
+        ({"datasets": [blobs(seed=9)]}, "data was"),
+    ]
+    for change, told in changes:
+        with pytest.raises(ValueError, match=told):
+            toy(**change).run(store)
+
+
+def test_a_damaged_row_is_named(tmp_path):
+    toy(draws=1, methods=["split"]).run(tmp_path)
+    victim = sorted(tmp_path.glob("parts/*.json"))[0]
+    victim.write_text("{")
+    with pytest.raises(ValueError, match=r"is not a finished row .* Delete it and run again"):
+        toy(draws=1, methods=["split"]).run(tmp_path)
+
+
+@pytest.mark.parametrize("n_jobs", [1, 2])
+def test_a_detector_that_fails_is_named_and_the_rest_is_kept(tmp_path, n_jobs):
+    # Split trains on 23 of 45 rows, or on 15 with a larger calibration part.
+    study = toy(
+        datasets=[blobs()],
+        detectors=[("fragile", Fragile())],
+        methods=[("small", Split(calibration=30)), "split"],
+        draws=1,
+    )
+    with pytest.raises(RuntimeError, match="too many rows for me") as error:
+        study.run(tmp_path, n_jobs=n_jobs)
+    [note] = error.value.__notes__
+    for told in ("'blobs'", "'fragile'", "'split'", "draw 0"):
+        assert told in note
+    assert [key[2] for key in Store(tmp_path).parts_by_key()] == ["small"]
+
+
+def test_any_method_and_any_label(tmp_path):
+    halves = Resampling([np.arange(25), np.arange(20, 45)])
+    methods = [CrossValidation(folds=3), ("halves", halves), ("a / b: \\ %", "jackknife"), "full"]
+    study = toy(datasets=[blobs()], methods=methods, draws=2).run(tmp_path)
+    assert [cell.method for cell in study.cells()] == [
+        "CrossValidation(folds=3)",
+        "halves",
+        "a / b: \\ %",
+        "full",
+    ]
+    assert (
+        toy(datasets=[blobs()], methods=methods, draws=2)
+        .read(tmp_path)
+        .results_.equals(study.results_)
+    )
+    assert r"a / b: \textbackslash{} \%" in study.table("latex")
+
+
+def test_named_methods_take_the_studys_parameters():
+    readings = resolve_readings(["jab-pooled", "cv", "split"], folds=7, bootstrap_draws=9)
+    assert [repr(reading.method) for reading in readings] == [
+        "Bootstrap(draws=9, variant='pooled')",
+        "CrossValidation(folds=7, variant='basic')",
+        "Split()",
+    ]
+    families = resolve_readings(["jab", "jab+", "jab-pooled", "cv"])
+    assert len({reading.family for reading in families}) == 2
+
+
+def test_descriptions_tell_contents_apart_and_no_addresses():
+    long = np.arange(5000)
+    assert describe(Resampling([long])) != describe(Resampling([long[::-1]]))
+    assert describe(Resampling([long], aggregate=np.median)) == describe(
+        Resampling([long.copy()], aggregate=np.median)
+    )
+    assert " at 0x" not in describe(Resampling([long], aggregate=lambda s: s.mean()))
+    assert describe(resolve_method("cv")) != describe(resolve_method("cv+"))
+
+
+def test_jackknife_limit(tmp_path):
+    study = toy(methods=["split", "jackknife"], draws=1, jackknife_limit=60).run(tmp_path)
+    assert [(cell.dataset, cell.method) for cell in study.cells()] == [
+        ("blobs", "split"),  # n_train = 45
+        ("blobs", "jackknife"),
+        ("more", "split"),  # n_train = 60
+    ]
+    assert "| more | " in study.table()
+    assert "— |" in study.table()
+
+
+def test_smoke_study(tmp_path):
+    """Two small data sets, J = 3, with a named detector."""
+    names = ["breast_cancer"]
+    if os.environ.get("RECONFORM_DATA"):
+        names = ["wbc", "breast"]
+    study = Study(names, ["knn"], ["split", "cv+", "cv"], draws=3, test_sets=10, folds=3)
+    study.run(tmp_path)
+    cells = study.cells()
+    assert len(cells) == 3 * len(names)
+    assert all(0 <= cell.fdr.mean < 0.5 for cell in cells)
+    assert all(cell.power.mean > 0.1 for cell in cells if cell.method == "cv+")
+
+
+def test_sweep(tmp_path):
+    table = toy(methods=["cv+"]).sweep("fdr", [0.05, 0.4], tmp_path)
+    assert table.num_rows == 12
+    assert table.column_names[-1] == "fdr"
+    rows = table.to_pylist()
+    low, high = ([row["cpower"] for row in rows if row["fdr"] == fdr] for fdr in (0.05, 0.4))
+    # The same draws and models at a larger level: never fewer discoveries.
+    assert all(a <= b for a, b in zip(low, high, strict=True))
+    assert sum(low) < sum(high)
+
+
+# --- tables -------------------------------------------------------------------------------------
+
+PAPER_COLUMNS = columns_of(
+    {
+        "split": None,
+        "cv+": "plus",
+        "jab+": "plus",
+        "jackknife+": "plus",
+        "jackknife": "basic",
+        "jab": "basic",
+        "cv": "basic",
+    }
+)
+
+
+def papers_cells():
+    """The paper's numbers, as if they were ours."""
+    estimates = read_reference("paper").estimates
+    return [
+        Cell(dataset, detector, method, fdr, estimates[detector, dataset, method, "power"], 0.1)
+        for (detector, dataset, method, metric), fdr in estimates.items()
+        if metric == "fdr"
+    ]
+
+
+def test_columns_are_in_the_papers_order():
+    assert [column.heading for column in PAPER_COLUMNS] == [
+        *("Split", "JaB+", "10-CV+", "Jackknife+", "JaB", "10-CV", "Jackknife")
+    ]
+    both = columns_of(
+        {"cv-pooled": "pooled", "cv+": "plus", "full": None, "mine": "basic"}, folds=5
+    )
+    assert [column.heading for column in both] == ["Full", "5-CV+", "5-CV pooled", "mine"]
+
+
+@pytest.mark.parametrize(
+    ("detector", "dataset", "bold"),
+    [  # as printed in the paper
+        ("knn", "wbc", {"jab+", "jab"}),
+        ("knn", "breast", {"jab+", "jackknife"}),
+        ("knn", "musk", {"split", "jab+", "cv+", "jab", "cv"}),  # all 1.000
+        ("knn", "satellite", {"jab+", "jab"}),
+        ("iforest", "wdbc", {"jackknife+", "jackknife"}),
+        ("inne", "musk", {"split", "jab+", "cv+", "cv"}),  # jab's 1.000 has an FDR of 0.189
+        ("inne", "wbc", {"cv+", "cv"}),
+    ],
+)
+def test_bold_is_the_papers(detector, dataset, bold):
+    row = [c for c in papers_cells() if (c.detector, c.dataset) == (detector, dataset)]
+    assert best_power(row, PAPER_COLUMNS) == bold
+
+
+def test_the_papers_only_violation():
+    violated = [(c.detector, c.dataset, c.method) for c in papers_cells() if c.violation]
+    assert violated == [("inne", "musk", "jab")]
+
+
+def test_markdown_has_the_papers_layout():
+    lines = format_table(papers_cells(), PAPER_COLUMNS).splitlines()
+    start = lines.index("### Isolation-based Nearest-Neighbor Ensemble")
+    assert lines[start + 2] == (
+        "| False discovery rate | Split | JaB+ | 10-CV+ | Jackknife+ | JaB | 10-CV | Jackknife |"
+    )
+    fdr, power = (line for line in lines[start:] if line.startswith("| Musk"))
+    assert fdr == (
+        "| Musk | 0.086 ± 0.041 | 0.076 ± 0.026 | 0.020 ± 0.019 | — | 0.189 ± 0.102 † "
+        "| 0.101 ± 0.094 | — |"
+    )
+    one = "**1.000 ± 0.000**"
+    assert power == f"| Musk | {one} | {one} | {one} | — | 1.000 ± 0.000 | {one} | — |"
+    assert lines[-1].endswith("† marks evidence that the marginal FDR exceeds 0.1.")
+
+
+def test_latex_rows_have_a_column_each():
+    text = format_table(papers_cells(), PAPER_COLUMNS, fmt="latex")
+    assert text.count(r"\begin{table*}") == text.count(r"\end{table*}") == 3
+    for line in text.splitlines():
+        if line.strip().startswith(("WBC", "Musk", "Mammography")):
+            assert line.count("&") == 7
+            assert line.endswith(r"\\")
+    assert r"\textbf{0.638 $\pm$ 0.192}" in text
+    assert r"0.189 $\pm$ 0.102\textsuperscript{\dag}" in text
+    assert r"JaB$^{+}_{\mathrm{AD}}$" in text
+    assert text.count("{") == text.count("}")
+    assert "±" not in text
+
+
+def test_csv_reads_back_as_a_reference(tmp_path):
+    path = tmp_path / "ours.csv"
+    path.write_text(format_table(papers_cells(), PAPER_COLUMNS, fmt="csv"))
+    again = read_reference(path)
+    assert again.estimates == read_reference("paper").estimates
+    comparison = compare_cells(papers_cells(), again)
+    assert len(comparison.cells) == comparison.within(0) == 288
+
+
+def test_cost_table(finished):
+    _, study = finished
+    lines = study.cost_table().splitlines()
+    assert len(lines) == 2 + 8
+    assert lines[2].startswith("| centre | blobs | split | ")
+    assert len(study.cost_table("csv").splitlines()) == 9
+
+
+# --- comparison ---------------------------------------------------------------------------------
+
+
+def cell(method, fdr, power):
+    return Cell("wbc", "knn", method, Estimate(*fdr, 100), Estimate(*power, 100), 0.1)
+
+
+def test_differences_in_combined_standard_errors():
+    # Paper, kNN on WBC: jab+ has FDR 0.078 ± 0.095 and power 0.638 ± 0.192, both over 25 draws.
+    ours = cell("jab-pooled", (0.100, 0.080), (0.5, 0.3))
+    comparison = compare_cells([ours], read_reference("paper"))
+    fdr, power = comparison.cells
+    assert fdr.reference_method == "jab+"
+    assert np.isclose(fdr.z, 0.022 / np.sqrt(0.095**2 / 25 + 0.080**2 / 100))
+    assert np.isclose(power.z, -0.138 / np.sqrt(0.192**2 / 25 + 0.3**2 / 100))
+    assert len(comparison.missing) == 286
+
+
+def test_standard_errors_have_a_floor():
+    reference = Reference("theirs", {("knn", "wbc", "cv", "power"): Estimate(1.0, 0.0, 25)}, {})
+    [compared] = compare_cells([cell("cv", (0, 0), (0.9985, 0.0))], reference).cells
+    assert np.isclose(compared.z, -1.5)
+
+
+def test_summary_of_a_comparison():
+    # Standard errors of 0.01 on their side, none on ours: means at 0, 1, ..., 9 of them.
+    theirs = {("knn", f"d{k}", "cv", "fdr"): Estimate(0.5, 0.05, 25) for k in range(10)}
+    ours = [
+        Cell(f"d{k}", "knn", "cv", Estimate(0.5 + 0.01 * k, 0.0, 9), Estimate(0, 0, 9), 0.1)
+        for k in range(10)
+    ]
+    comparison = compare_cells(ours, Reference("theirs", theirs, {}))
+    assert (comparison.within(2.5), comparison.within(3.5)) == (3, 4)
+    assert [c.dataset for c in comparison.beyond(6.5)] == ["d9", "d8", "d7"]
+    assert "of 10 cells" in str(comparison)
+    assert "largest difference is 9.0" in str(comparison)
+    text = comparison.to_markdown(beyond=6.5)
+    assert text.count("| d9 | cv |") == 2  # among the far ones, and among all
+    assert text.count("| d2 | cv |") == 1
+    assert len(comparison.to_csv().splitlines()) == 11
+
+
+def test_true_plus_can_be_read_against_the_paper_too():
+    ours = cell("jab+", (0.1, 0.1), (0.5, 0.3))
+    paper = read_reference("paper")
+    assert compare_cells([ours], paper).cells == ()
+    assert len(compare_cells([ours], paper, {"jab+": "jab+"}).cells) == 2
+
+
+def test_bad_references(tmp_path):
+    with pytest.raises(FileNotFoundError, match="there is no file 'papr'"):
+        read_reference("papr")
+    (tmp_path / "a.csv").write_text("detector,dataset\nknn,wbc\n")
+    with pytest.raises(ValueError, match="must be a CSV file with the columns"):
+        read_reference(tmp_path / "a.csv")
+    one = Cell("wbc", "knn", "cv", Estimate(0, float("nan"), 1), Estimate(0, float("nan"), 1), 0.1)
+    with pytest.raises(ValueError, match="at least two draws"):
+        compare_cells([one], read_reference("paper"))
+
+
+# --- charts -------------------------------------------------------------------------------------
+
+
+def chart_files(chart, folder):
+    pytest.importorskip("vl_convert")
+    heads = {"svg": b"<svg", "png": b"\x89PNG", "html": b"<!DOCTYPE html>", "json": b"{"}
+    for suffix, head in heads.items():
+        path = save_chart(chart, folder / "new" / f"chart.{suffix}")
+        assert path.read_bytes().lstrip().startswith(head)
+    svg = (folder / "new" / "chart.svg").read_text()
+    assert "http" not in (folder / "new" / "chart.html").read_text().split("<script")[0]
+    return svg
+
+
+def test_chart_of_results(finished, tmp_path):
+    pytest.importorskip("altair")
+    _, study = finished
+    svg = chart_files(study.chart(), tmp_path)
+    for shown in ("blobs", "more", "False discovery rate", "Statistical power", "Non-retaining"):
+        assert shown in svg
+    points = json.loads((tmp_path / "new" / "chart.json").read_text())
+    assert len(points["vconcat"]) == 1
+
+
+def test_chart_against_the_paper(tmp_path):
+    pytest.importorskip("altair")
+    reading = {column.label: column.label for column in PAPER_COLUMNS}
+    comparison = compare_cells(papers_cells(), read_reference("paper"), reading)
+    svg = chart_files(comparison_chart(comparison), tmp_path)
+    assert "Isolation Forest" in svg
+    assert "Statistical power, the paper" in svg
+
+
+def test_chart_of_a_sweep():
+    pytest.importorskip("altair")
+    rows = {
+        "test_size": [10, 10, 20, 20],
+        "method": ["cv+"] * 4,
+        "dataset": ["wbc"] * 4,
+        "cpower": [0.2, 0.4, 0.5, 0.5],
+    }
+    first, second = line_chart(rows, x="test_size").data.values
+    assert first["mean"] == pytest.approx(0.3)
+    assert first["high"] == pytest.approx(0.5)  # two standard errors of 0.1
+    assert second["low"] == second["high"] == 0.5
+    assert "facet" in line_chart(rows, x="test_size", facet="dataset").to_dict()
+
+
+def test_no_altair(finished, monkeypatch):
+    monkeypatch.setitem(sys.modules, "altair", None)
+    with pytest.raises(ImportError, match=r"Drawing charts needs altair: pip install 'reconform\["):
+        finished[1].chart()
+
+
+# --- what goes wrong ----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("change", "told"),
+    [
+        ({"methods": ["cv++"]}, "method must be one of"),
+        ({"methods": ["split-pooled"]}, "only 'jackknife', 'cv' and 'jab' can be pooled"),
+        ({"methods": "cv"}, r"Say methods=\['cv'\]"),
+        ({"methods": ["cv", "cv"]}, "'cv' more than once"),
+        ({"methods": []}, "methods must have at least one entry"),
+        ({"detectors": ["kn"]}, "Did you mean 'knn'"),
+        ({"detectors": [Centre(), Centre(noise=1)]}, "'Centre' more than once"),
+        ({"folds": 46}, "folds=46 needs at least 46 rows; got 45"),
+        ({"test_size": 100}, "'blobs' is too small"),
+        ({"anomaly_rate": 0.01}, "takes 15 of those .* and 0 of 12 outliers"),
+        ({"anomaly_rate": 0}, "anomaly_rate must be a number strictly between 0 and 1"),
+        ({"draws": 0}, "draws must be an integer of at least 1"),
+        ({"seed": -1}, "seed must be an integer of at least 0"),
+        ({"fdr": 1.5}, "fdr must be a number strictly between 0 and 1"),
+        ({"datasets": ["wcb"]}, "Did you mean 'wbc'"),
+    ],
+)
+def test_bad_parameters_are_told_before_anything_is_run(change, told, tmp_path):
+    store = tmp_path / "store"
+    with pytest.raises(ValueError, match=told):
+        toy(**change).run(store)
+    assert not store.exists()
+
+
+def test_results_before_a_run():
+    with pytest.raises(ValueError, match=r"no results yet; call run\(store\)"):
+        toy().table()
+
+
+def test_unknown_formats(finished, tmp_path):
+    _, study = finished
+    with pytest.raises(ValueError, match="Did you mean 'markdown'"):
+        study.table("markdwon")
+    with pytest.raises(ValueError, match="kind must be one of"):
+        study.chart("pie")
+    with pytest.raises(ValueError, match=r"got '\.pdf'"):
+        save_chart(None, tmp_path / "chart.pdf")
+    with pytest.raises(ValueError, match="Did you mean 'folds'"):
+        study.sweep("fold", [2], tmp_path)
