@@ -9,7 +9,7 @@ ifneq ($(wildcard ../shared/datasets),)
 export RECONFORM_DATA ?= $(abspath ../shared/datasets)
 endif
 
-.PHONY: demo test check format clean
+.PHONY: demo test check bench format clean
 .DEFAULT_GOAL := test
 
 demo: $(VENV)/.demo-installed
@@ -23,6 +23,9 @@ check: $(VENV)/.test-installed
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+
+bench: .venv-bench/.installed
+	cd benchmarks && ../.venv-bench/bin/python bench.py --json results.json
 
 format: $(VENV)/.test-installed
 	$(BIN)/ruff check --fix .
@@ -41,5 +44,14 @@ $(VENV)/.test-installed: pyproject.toml | $(BIN)/python
 	$(PIP) --editable '.[test,dev]'
 	@touch $@ $(VENV)/.demo-installed
 
+# nonconform 2.0.0, the peer, needs Python 3.12 or newer: pyenv's if there is one.
+.venv-bench/.installed: pyproject.toml
+	@found=""; for python in python3.13 python3.12 $(HOME)/.pyenv/versions/3.1[2-9]*/bin/python $(PYTHON); do \
+	  if $$python -c 'import sys; sys.exit(sys.version_info < (3, 12))' 2>/dev/null; then found=$$python; break; fi; done; \
+	  if [ -z "$$found" ]; then echo "make bench compares with nonconform 2.0.0, which needs Python 3.12 or newer; none found (looked for python3.13, python3.12, pyenv's). Say make bench PYTHON=/path/to/python3.12"; exit 1; fi; \
+	  $$found -m venv .venv-bench
+	.venv-bench/bin/python -m pip install --quiet --disable-pip-version-check --editable . nonconform==2.0.0 'pyod>=3'
+	@touch $@
+
 clean:
-	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache
+	rm -rf $(VENV) .venv-bench .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache

@@ -14,7 +14,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import RobustScaler, StandardScaler
 from sklearn.svm import OneClassSVM
 
-from reconform import BatchDependenceError, ConformalDetector
+from reconform import BatchDependenceError, Bootstrap, ConformalDetector
 from reconform.detectors.foreign import adapt, probe_batch_dependence
 
 pyod = pytest.importorskip("pyod", reason="PyOD is an extra; the test environment has it")
@@ -280,3 +280,14 @@ def test_prefit_needs_a_fitted_model(blobs):
     for detector in (IsolationForest(), OneClassSVM(), "iforest"):
         with pytest.raises(NotFittedError):
             ConformalDetector(detector, "prefit").fit(blobs[0])
+
+
+def test_aggregates_of_infinite_scores_are_numbers(blobs):
+    def cliff(X):
+        return lambda Z: np.where(np.abs(Z - X[0]).sum(axis=1) > 3, -np.inf, np.inf)
+
+    for aggregate in ("median", 0.3, "mean"):
+        method = Bootstrap(draws=9, aggregate=aggregate)
+        cad = ConformalDetector(cliff, method, larger_is="normal", random_state=0).fit(blobs[0])
+        assert not np.isnan(cad.calibration_.scores).any()
+        assert (cad.ranks(blobs[1])[30:] <= cad.ranks(blobs[1])[:30].max()).all()

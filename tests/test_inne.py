@@ -274,15 +274,15 @@ def test_kernels_equal_numpy(data):
         for _ in range(data.draw(st.integers(1, 4)))
     ]
     expected = np.array([reference_sums(X, model, new) for model in centres])
-    models_built = Spheres.around(X, centres)
-    assert np.array_equal(models_built.sums(new), expected)
+    built = Spheres.around(X, centres)
+    assert np.array_equal(built.sums(new), expected)
 
     # Any choice of pairs of row and model.
     chosen = rng.random((m, len(centres))) < 0.5
     rows = np.flatnonzero(chosen.any(axis=1))
     indptr = np.concatenate([[0], np.cumsum(chosen[rows].sum(axis=1))])
     models = np.nonzero(chosen[rows])[1].astype(np.int32)
-    flat = models_built.chosen_sums(new, rows, indptr, models)
+    flat = built.chosen_sums(new, rows, indptr, models)
     assert np.array_equal(flat, expected.T[chosen])
 
 
@@ -290,14 +290,14 @@ def test_distances_do_not_depend_on_the_road():
     """Each row, as a scored row, lies exactly on the edge of the spheres that it limits."""
     X = np.random.default_rng(0).normal(size=(8, 7)) * 1e3 + 1e5
     centres = np.arange(8)[None]
-    spheres = Spheres.around(X, [centres])
+    built = Spheres.around(X, [centres])
     by_road = squared_distances(X, X[centres[0]])
     np.fill_diagonal(by_road, np.inf)
     nearest = by_road.argmin(axis=1)
-    assert np.array_equal(np.sort(spheres.radius), np.sort(by_road.min(axis=1)))
+    assert np.array_equal(np.sort(built.radius), np.sort(by_road.min(axis=1)))
     # The nearest of row a limits a's sphere, is covered by it, and so is not fully isolated
     # unless a smaller sphere says so.
-    assert np.array_equal(spheres.sums(X[nearest])[0], reference_sums(X, centres, X[nearest]))
+    assert np.array_equal(built.sums(X[nearest])[0], reference_sums(X, centres, X[nearest]))
 
 
 # --- all models of a plan, against separate refits ------------------------------------------

@@ -82,15 +82,19 @@ def _from_callable(function: Callable[..., Any]) -> Reduction:
         numpy_like = False
 
     def reduce(scores: FloatArray) -> FloatArray:
+        rows = scores.shape[1]
         if numpy_like:
-            result = np.asarray(function(scores, axis=0), dtype=np.float64)
+            # NumPy sums a lone column in another order; beside a second one it does not.
+            wide = np.ascontiguousarray(scores if rows != 1 else np.repeat(scores, 2, axis=1))
+            result = np.asarray(function(wide, axis=0), dtype=np.float64)
         else:
+            wide = scores
             result = np.array([function(column) for column in scores.T], dtype=np.float64)
-        if result.shape != scores.shape[1:]:
+        if result.shape != wide.shape[1:]:
             raise ValueError(
                 "aggregate must turn the scores of one row into one number; for an array of shape "
-                f"{scores.shape} it returned shape {result.shape}, expected {scores.shape[1:]}."
+                f"{wide.shape} it returned shape {result.shape}, expected {wide.shape[1:]}."
             )
-        return result
+        return result[:rows]
 
     return reduce

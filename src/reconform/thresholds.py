@@ -191,4 +191,4 @@ def _tail_within(n: int, k: int, rate: Fraction, risk: Fraction) -> bool:
         return False
     yes, no = rate.numerator, rate.denominator - rate.numerator
     total = sum(math.comb(n, j) * yes**j * no ** (n - j) for j in range(k))
-    return total * risk.denominator <= risk.numerator * rate.denominator**n
+    return bool(total * risk.denominator <= risk.numerator * rate.denominator**n)

@@ -31,6 +31,9 @@ from ..transductive import fit_full
 
 LARGER_IS = ("strange", "normal")
 
+# Infinite scores become this, so that aggregates of them are numbers and keep their order.
+LARGEST = float(np.finfo(np.float64).max) / 8
+
 # The probe compares a few rows scored alone with the same rows in a batch of up to this many.
 PROBE_BATCH = 512
 PROBE_TOLERANCE = 1e-5
@@ -75,7 +78,7 @@ class FittedDetector:
                 f"rows (first at position {row}). A row without a score has no p-value: check the "
                 "detector on these data, or scale or impute them in a pipeline."
             )
-        return scores if self.sign > 0 else -scores
+        return np.clip(scores if self.sign > 0 else -scores, -LARGEST, LARGEST)
 
 
 @dataclass(frozen=True)

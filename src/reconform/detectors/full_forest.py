@@ -152,7 +152,7 @@ def fit_full_forest(
     >>> recipe = Recipe(n_trees=100, psi=20, n_features=2)
     >>> full = fit_full_forest(X, recipe, np.random.SeedSequence(0))
     >>> len(full.shared), len(full.draws.keys)
-    (79, 21)
+    (71, 29)
     >>> full.ranks(np.array([[5.0, 5.0]])).at_most
     array([1])
     """

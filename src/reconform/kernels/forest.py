@@ -9,8 +9,8 @@ branch depends on the data.
 
 Path lengths are integers in units of 2**-32: their sums are exact in any order.
 
-Randomness is counter-based: number i of stream `key` is ``mix(key + i * GOLDEN)`` (splitmix64).
-A tree is a function of its rows and its key, whoever grows it and whenever.
+Randomness is counter-based (`kernels.random`). A tree is a function of its rows, in whatever order,
+and its key, whoever grows it and whenever.
 """
 
 from __future__ import annotations
@@ -21,6 +21,8 @@ import numpy as np
 import numpy.typing as npt
 from numba import njit
 
+from .random import GOLDEN, uniform
+
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
 Positions = npt.NDArray[np.int32]
@@ -30,25 +32,7 @@ Keys = npt.NDArray[np.uint64]
 # A block of rows that meets one tree after the other stays in the first-level cache.
 WALK_BYTES = 1 << 15
 
-_GOLDEN = np.uint64(0x9E3779B97F4A7C15)
-_MIX_1 = np.uint64(0xBF58476D1CE4E5B9)
-_MIX_2 = np.uint64(0x94D049BB133111EB)
-_S30, _S27, _S31, _S11 = np.uint64(30), np.uint64(27), np.uint64(31), np.uint64(11)
 _ONE = np.uint64(1)
-
-
-@njit(cache=True, nogil=True)
-def _mix(state: Any) -> Any:
-    """Scramble 64 bits (the finaliser of splitmix64)."""
-    z = (state ^ (state >> _S30)) * _MIX_1
-    z = (z ^ (z >> _S27)) * _MIX_2
-    return z ^ (z >> _S31)
-
-
-@njit(cache=True, nogil=True)
-def _uniform(state: Any) -> Any:
-    """Turn a state of the stream into a uniform number of 53 bits in [0, 1)."""
-    return np.float64(_mix(state) >> _S11) * 2.0**-53
 
 
 @njit(cache=True, nogil=True)
@@ -64,9 +48,9 @@ def draw_positions(keys: Keys, size: int, replace: bool, out: Positions) -> None
         state = keys[t]
         kept = 0
         for c in range(count):
-            state += _GOLDEN
+            state += GOLDEN
             most = size if replace else size - count + c + 1
-            position = int(_uniform(state) * most)  # < most: 53 bits times an integer below 2**53
+            position = int(uniform(state) * most)  # < most: 53 bits times an integer below 2**53
             if seen[position]:
                 if replace:
                     continue
@@ -138,8 +122,8 @@ def grow_trees(
             low = high = 0.0
             if level < depth and stop - start > 1:
                 while constant < width:
-                    state += _GOLDEN
-                    f = constant + int(_uniform(state) * (width - constant))
+                    state += GOLDEN
+                    f = constant + int(uniform(state) * (width - constant))
                     column = order[f]
                     low = high = X[here[start], column]
                     values[0] = low
@@ -155,9 +139,9 @@ def grow_trees(
                     order[constant] = column
                     constant += 1
             if chosen >= 0:
-                state += _GOLDEN
+                state += GOLDEN
                 # Halved, so that the range of a column cannot overflow.
-                cut = 2.0 * (0.5 * low + _uniform(state) * (0.5 * high - 0.5 * low))
+                cut = 2.0 * (0.5 * low + uniform(state) * (0.5 * high - 0.5 * low))
                 if not low <= cut < high:
                     cut = low
                 threshold[node] = cut
@@ -310,6 +294,22 @@ def _range_of_lengths(length: Ints) -> Any:
 
 
 @njit(cache=True, nogil=True)
+def _count_below(ordered: Ints, value: int) -> Any:
+    """Count the entries of an increasing array that are smaller than `value`.
+
+    As `np.searchsorted`, which takes numba seconds to compile.
+    """
+    low, high = 0, len(ordered)
+    while low < high:
+        middle = (low + high) // 2
+        if ordered[middle] < value:
+            low = middle + 1
+        else:
+            high = middle
+    return low
+
+
+@njit(cache=True, nogil=True)
 def rank_with_regrown(
     rows: Floats,
     samples: Positions,
@@ -349,7 +349,8 @@ def rank_with_regrown(
     last = len(rows) - 1
     mine = np.zeros((1, 1), np.int64)
     for j in range(len(X)):
-        rows[last] = X[j]
+        for f in range(X.shape[1]):  # a slice would take seconds more to compile
+            rows[last, f] = X[j, f]
         grow_trees(rows, samples, subsets, keys, leaf_lengths, thresholds, features, lengths)
         mine[0, 0] = totals[j]
         add_path_lengths(thresholds, features, lengths, rows[last:], False, mine)
@@ -361,8 +362,8 @@ def rank_with_regrown(
             most += longest
         # Whatever the grown trees add, rows before `first` end below, and those from `stop` on
         # above; only the rows between them have to be walked.
-        first = np.searchsorted(sums, total - most, side="left")
-        stop = np.searchsorted(sums, total - least, side="right")
+        first = _count_below(sums, total - most)
+        stop = _count_below(sums, total - least + 1)
         between = sums[first:stop].copy().reshape(1, -1)
         add_path_lengths(thresholds, features, lengths, reference[first:stop], False, between)
         smaller = equal = 0

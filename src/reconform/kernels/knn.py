@@ -21,7 +21,7 @@ POW_SLACK = 1.0 - 1e-9
 
 
 @njit(cache=True, nogil=True)
-def _box_distance(x: FloatArray, box: FloatArray, power: float) -> float:
+def box_distance(x: FloatArray, box: FloatArray, power: float) -> float:
     """Return a lower bound, in reduced form, for the distance of `x` to any row in the box."""
     total = 0.0
     for j in range(x.size):
@@ -40,7 +40,7 @@ def _box_distance(x: FloatArray, box: FloatArray, power: float) -> float:
 
 
 @njit(cache=True, nogil=True)
-def _measure_leaf(x: FloatArray, leaf: FloatArray, power: float, out: FloatArray) -> None:
+def measure_leaf(x: FloatArray, leaf: FloatArray, power: float, out: FloatArray) -> None:
     """Reduced distances of `x` to the rows of a leaf, which holds them feature by feature."""
     if power == 2.0 or power == 1.0 or power == np.inf:
         # All rows at once, feature after feature: the compiler uses vector instructions, and
@@ -64,6 +64,16 @@ def _measure_leaf(x: FloatArray, leaf: FloatArray, power: float, out: FloatArray
             for j in range(x.size):
                 total += abs(leaf[j, row] - x[j]) ** power
             out[row] = total
+
+
+@njit(cache=True, nogil=True)
+def rooted(reduced: float, root: float) -> float:
+    """Turn the reduced form of a distance, the sum of powers, into the distance."""
+    if root == 0.5:
+        return np.sqrt(reduced)
+    if root == 1.0:
+        return reduced
+    return reduced**root
 
 
 @njit(cache=True, nogil=True)
@@ -143,8 +153,8 @@ def nearest(
                 # Nodes are numbered in preorder: a subtree of c leaves has 2c - 1 of them.
                 middle = (first + last) // 2
                 left, right = node + 1, node + 2 * (middle - first)
-                to_left = _box_distance(x, boxes[left], power)
-                to_right = _box_distance(x, boxes[right], power)
+                to_left = box_distance(x, boxes[left], power)
+                to_right = box_distance(x, boxes[right], power)
                 at_left = top + 2 if to_left <= to_right else top + 1  # the nearer one on top
                 at_right = 2 * top + 3 - at_left
                 waiting[at_left, 0], waiting[at_right, 0] = left, right
@@ -153,7 +163,7 @@ def nearest(
                 bounds[at_left], bounds[at_right] = to_left, to_right
                 top += 2
                 continue
-            _measure_leaf(x, leaves[first], power, measured)
+            measure_leaf(x, leaves[first], power, measured)
             for slot in range(leaf_size):
                 if filled >= width and measured[slot] >= heap[0]:
                     continue
@@ -167,10 +177,7 @@ def nearest(
             heap_rows[0], heap_rows[size] = heap_rows[size], heap_rows[0]
             _sink(heap, heap_rows, size)
         for t in range(width):
-            if root == 0.5:
-                heap[t] = np.sqrt(heap[t])
-            elif root != 1.0:
-                heap[t] = heap[t] ** root
+            heap[t] = rooted(heap[t], root)
 
 
 @njit(cache=True, nogil=True)

@@ -167,9 +167,7 @@ def _heap(p: FloatArray, expected: FloatArray) -> tuple[float, float, float]:
     return float((upper > NEAR_ONE).mean()), usual, spread
 
 
-def _lean(
-    p: FloatArray, expected: FloatArray, below: float = 1.0
-) -> tuple[float, float, float]:
+def _lean(p: FloatArray, expected: FloatArray, below: float = 1.0) -> tuple[float, float, float]:
     """The mean of the p-values in the bulk, what is usual, and its error."""
     bulk, known = (values[(values > BULK) & (values <= below)] for values in (p, expected))
     if not len(bulk) or not len(known):

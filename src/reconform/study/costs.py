@@ -93,6 +93,10 @@ def format_costs(cells: Sequence[CostCell], *, fmt: str = "markdown") -> str:
     for cell in cells:
         titles = [TITLES.get(name, name) for name in (cell.detector, cell.dataset)]
         numbers = (cell.fit_seconds, cell.score_seconds, cell.model_bytes / 1e6)
-        shown = " | ".join(f"{1e3 * number:,.3g}" for number in numbers)
+        shown = " | ".join(_three_digits(1e3 * number) for number in numbers)
         lines.append(f"| {' | '.join(titles)} | {cell.method} | {shown} |")
     return "\n".join(lines) + "\n"
+
+
+def _three_digits(number: float) -> str:
+    return f"{number:,.0f}" if number >= 100 else f"{number:.3g}"

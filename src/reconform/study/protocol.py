@@ -176,8 +176,8 @@ def bh_masks(ranks: RankArray, n_calibration: int, fdr: Fraction) -> BoolArray:
     """
     m = ranks.shape[1]
     # p_(k) <= k fdr / m, solved for the rank: p_(k) = r_(k) / (n + 1). Python's integers are exact.
-    factor = fdr / m * (n_calibration + 1)
-    limits = np.array([int(k * factor) for k in range(1, m + 1)], dtype=np.int64)
+    top, bottom = (fdr * (n_calibration + 1) / m).as_integer_ratio()
+    limits = np.array([k * top // bottom for k in range(1, m + 1)], dtype=np.int64)
     ascending = np.sort(ranks, axis=1)
     passes = ascending <= limits
     # The largest k that passes, or none; then its rank is the threshold.

@@ -20,7 +20,7 @@ import os
 import time
 import uuid
 from collections.abc import Iterable
-from dataclasses import asdict, dataclass, fields
+from dataclasses import Field, asdict, dataclass, fields
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -186,27 +186,28 @@ def check_identity(part: Part, expected: Identity) -> None:
 
 def results_table(results: Iterable[Result]) -> Any:
     """Arrange results in a pyarrow table."""
-    pa = need("pyarrow", "The table of a study")
-    kinds = {"str": pa.string(), "int": pa.int64(), "float": pa.float64()}
-    schema = pa.schema([(field.name, kinds[str(field.type)]) for field in fields(Result)])
-    return pa.Table.from_pylist([asdict(result) for result in results], schema=schema)
+    return _table([fields(Result)], [(result,) for result in results])
 
 
 def costs_table(parts: Iterable[Part]) -> Any:
     """Arrange the costs of the same rows in a pyarrow table."""
+    labels = fields(Result)[:4]
+    return _table([labels, fields(Cost)], [(part.result, part.cost) for part in parts])
+
+
+def _table(columns: list[tuple[Field[Any], ...]], rows: list[tuple[Any, ...]]) -> Any:
+    """Columns from the fields of the first, second, ... thing in every row."""
     pa = need("pyarrow", "The table of a study")
-    kinds = {
-        "str": pa.string(),
-        "int": pa.int64(),
-        "int | None": pa.int64(),
-        "float": pa.float64(),
+    kinds = {"str": pa.string(), "int": pa.int64(), "float": pa.float64()}
+    arrays = {
+        field.name: pa.array(
+            [getattr(row[place], field.name) for row in rows],
+            type=kinds[str(field.type).removesuffix(" | None")],
+        )
+        for place, described in enumerate(columns)
+        for field in described
     }
-    described = [*fields(Result)[:4], *fields(Cost)]
-    schema = pa.schema([(field.name, kinds[str(field.type)]) for field in described])
-    rows = [asdict(part.result) | asdict(part.cost) for part in parts]
-    return pa.Table.from_pylist(
-        [{name: row[name] for name in schema.names} for row in rows], schema=schema
-    )
+    return pa.table(arrays)
 
 
 def write_atomically(path: Path, content: bytes) -> None:

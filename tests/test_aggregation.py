@@ -1,0 +1,21 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from reconform.aggregation import reduction
+
+
+@pytest.mark.parametrize("aggregate", ["mean", np.mean, "median", 0.3, lambda s: s.sum()])
+def test_a_row_aggregates_to_the_same_number_whatever_its_neighbours(aggregate):
+    phi = reduction(aggregate)
+    for models in (1, 3, 9, 50, 129):
+        scores = np.random.default_rng(models).normal(size=(models, 7))
+        together = phi(scores)
+        assert [float(phi(scores[:, [j]])[0]) for j in range(7)] == together.tolist()
+
+
+@pytest.mark.parametrize("bad", [lambda s, axis: s.mean(), lambda s: s])
+def test_a_callable_must_give_one_number_per_row(bad):
+    with pytest.raises(ValueError, match="one number"):
+        reduction(bad)(np.ones((3, 4)))

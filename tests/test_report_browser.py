@@ -1,0 +1,243 @@
+"""The page in a real browser, with the network off: what a reader does, and what they see."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from reconform import ConformalDetector
+from reconform.report import report
+
+pytest.importorskip("selenium", reason="needs Selenium: pip install selenium")
+
+from selenium.webdriver import Chrome, ChromeOptions
+from selenium.webdriver.chrome.service import Service
+from selenium.webdriver.common.by import By
+from selenium.webdriver.common.keys import Keys
+from selenium.webdriver.support.ui import Select, WebDriverWait
+
+CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
+CHROMEDRIVER = shutil.which("chromedriver")
+pytestmark = pytest.mark.skipif(
+    not (CHROMIUM and CHROMEDRIVER),
+    reason="needs a browser: apt-get install chromium chromium-driver",
+)
+
+HOSTILE = "</script><script>window.ran = true</script><img src=x onerror='window.ran = true'>"
+QUIET = (
+    "--headless",
+    "--disable-gpu",
+    "--disable-quic",
+    "--no-first-run",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+    "--host-resolver-rules=MAP * ~NOTFOUND",
+    "--window-size=1200,900",
+)
+
+
+@pytest.fixture(scope="module")
+def written(breast, tmp_path_factory):
+    """A page about real data, with markup in every text that comes from outside."""
+    benign, malignant = breast
+    names = [HOSTILE if j == 13 else f"feature {j}" for j in range(30)]  # 13: far out in most
+    reference = pd.DataFrame(benign[:178], columns=names)
+    new = pd.DataFrame(np.vstack([benign[178:], malignant[:50]]), columns=names)
+    new.index = [f"row {i}" for i in range(len(new))]
+    new = new.rename(index={"row 200": HOSTILE})
+    found = ConformalDetector("knn", "jackknife+", random_state=0).fit(reference).discover(new)
+    path = tmp_path_factory.mktemp("page") / "report.html"
+    report(found, path, rows=new, reference=reference, title=HOSTILE)
+    return found, path
+
+
+@pytest.fixture(scope="module")
+def browser(tmp_path_factory):
+    options = ChromeOptions()
+    options.binary_location = CHROMIUM
+    # Chromium's sandbox refuses to run as root, which containers do.
+    root = ["--no-sandbox"] if hasattr(os, "geteuid") and os.geteuid() == 0 else []
+    for flag in (*QUIET, *root, f"--user-data-dir={tmp_path_factory.mktemp('profile')}"):
+        options.add_argument(flag)
+    options.set_capability("goog:loggingPrefs", {"browser": "ALL", "performance": "ALL"})
+    driver = Chrome(options=options, service=Service(CHROMEDRIVER))
+    yield driver
+    driver.quit()
+
+
+@pytest.fixture
+def page(browser, written):
+    """The page, freshly opened offline; at the end there must be no error and no request."""
+    _, path = written
+    offline = {"offline": True, "latency": 0, "downloadThroughput": 0, "uploadThroughput": 0}
+    browser.execute_cdp_cmd("Network.enable", {})
+    browser.execute_cdp_cmd("Network.emulateNetworkConditions", offline)
+    browser.get_log("performance")
+    browser.get(path.as_uri())
+    yield browser
+    assert browser.get_log("browser") == []
+    events = [json.loads(line["message"])["message"] for line in browser.get_log("performance")]
+    asked = [e["params"] for e in events if e["method"] == "Network.requestWillBeSent"]
+    assert {request["request"]["url"] for request in asked} <= {path.as_uri()}
+
+
+def text(page, identifier):
+    return page.find_element(By.ID, identifier).text
+
+
+def cells(page, column):
+    column_of = (
+        "return [...document.querySelectorAll('#body tr')].map(r => r.cells[%d].textContent)"
+    )
+    return page.execute_script(column_of % column)
+
+
+def all_cells(page, column):
+    """Over all pages of the table."""
+    while page.find_element(By.ID, "back").is_enabled():
+        page.find_element(By.ID, "back").send_keys(Keys.ENTER)
+    found = cells(page, column)
+    while page.find_element(By.ID, "next").is_enabled():
+        page.find_element(By.ID, "next").send_keys(Keys.ENTER)
+        found += cells(page, column)
+    return found
+
+
+def test_the_slider_moves_counts_table_and_charts(page, written):
+    found, _ = written
+    slider = page.find_element(By.ID, "level")
+    assert text(page, "count") == str(found.count)
+    assert text(page, "shown") == "10%"
+    seen = {}
+    # By keyboard: down to the first level, then up step by step.
+    slider.send_keys(Keys.HOME)
+    for _ in range(int(slider.get_attribute("max")) + 1):
+        level = float(text(page, "shown").rstrip("%")) / 100
+        seen[level] = int(text(page, "count"))
+        assert text(page, "flagged").split()[0] == text(page, "count")
+        slider.send_keys(Keys.ARROW_RIGHT)
+    assert len(seen) == 53
+    for level, count in seen.items():
+        assert count == (found.q_values <= level + 1e-12).sum()
+    assert len(set(seen.values())) > 10
+
+
+def test_what_is_flagged_is_in_the_table_and_in_the_charts(page, written):
+    found, _ = written
+    slider = page.find_element(By.ID, "level")
+    for key, level in ((None, 0.1), (Keys.END, 0.5), (Keys.HOME, 0.001)):
+        if key:
+            slider.send_keys(key)
+        labels = set(np.asarray(found.index)[found.q_values <= level])
+        assert set(all_cells(page, 1)) == labels
+        assert text(page, "place").startswith("No rows" if not labels else "")
+        bars = page.find_elements(By.CSS_SELECTOR, "#histogram rect.flag")
+        assert any(float(bar.get_attribute("height")) for bar in bars) == bool(labels)
+    assert text(page, "moved").startswith("The decision was made at 10%")
+    page.find_element(By.ID, "reset").click()
+    assert text(page, "shown") == "10%"
+    assert text(page, "moved") == ""
+    assert page.switch_to.active_element.get_attribute("id") == "level"
+
+
+def test_moving_away_and_back_gives_the_words_that_python_wrote(page, written):
+    _, path = written
+    source = path.read_text()
+    page.find_element(By.ID, "level").send_keys(Keys.END, Keys.HOME)
+    page.find_element(By.ID, "reset").click()
+    for part in ("count", "headline", "meaning", "least"):
+        assert f'id="{part}">{text(page, part)}<' in source
+
+
+def test_sorting_by_every_column(page, written):
+    found, _ = written
+    strange = found.to_frame()[found.mask[found.order]]
+    heads = page.find_elements(By.CSS_SELECTOR, "#columns th")
+    assert [h.get_attribute("aria-sort") for h in heads] == ["ascending", *["none"] * 5]
+    for column, name in ((2, "score"), (3, "p_value"), (4, "q_value")):
+        button = heads[column].find_element(By.TAG_NAME, "button")
+        for press, order in ((Keys.ENTER, "ascending"), (Keys.SPACE, "descending")):
+            button.send_keys(press)
+            assert heads[column].get_attribute("aria-sort") == order
+            shown = [float(value.replace("−", "-")) for value in all_cells(page, column)]
+            assert shown == sorted(shown, reverse=order == "descending")
+            assert sorted(shown) == sorted(float(f"{v:.4g}") for v in strange[name])
+    heads[1].find_element(By.TAG_NAME, "button").send_keys(Keys.ENTER)
+    numbers = [int(label.split()[1]) for label in all_cells(page, 1) if label.startswith("row ")]
+    assert numbers == sorted(numbers)
+    assert [h.get_attribute("aria-sort") for h in heads].count("none") == 5
+    heads[5].find_element(By.TAG_NAME, "button").send_keys(Keys.ENTER)
+    assert heads[5].get_attribute("aria-sort") == "descending"
+
+
+def test_all_rows_can_be_shown_and_searched(page, written):
+    found, _ = written
+    Select(page.find_element(By.ID, "scope")).select_by_value("all")
+    assert f"of {len(found)} rows" in text(page, "place")
+    assert len(page.find_elements(By.CSS_SELECTOR, "#body .dot")) == 10
+    page.find_element(By.ID, "find").send_keys("ROW 21")
+    labels = all_cells(page, 1)
+    assert sorted(labels) == sorted(label for label in found.index if "row 21" in label)
+    assert len(labels) > 1
+
+
+def test_markup_in_the_data_is_shown_and_not_run(page):
+    assert page.execute_script("return window.ran === undefined")
+    assert page.find_element(By.TAG_NAME, "h1").text.startswith(HOSTILE)
+    page.find_element(By.ID, "find").send_keys("</script>")
+    assert HOSTILE in all_cells(page, 1)
+    assert any(HOSTILE[:70] in cell for cell in all_cells(page, 5))
+    assert not page.find_elements(By.CSS_SELECTOR, "main img")
+
+
+def test_light_and_dark(page):
+    colours = "const s = getComputedStyle(document.body); return [s.backgroundColor, s.color]"
+
+    def preferring(scheme):
+        feature = {"name": "prefers-color-scheme", "value": scheme}
+        page.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": [feature]})
+        return page.execute_script(colours)
+
+    light, dark = preferring("light"), preferring("dark")
+    assert sum(map(int, light[0][4:-1].split(","))) > 600
+    assert sum(map(int, dark[0][4:-1].split(","))) < 150
+    assert light[1] != dark[1]
+    toggle = page.find_element(By.ID, "theme")
+    WebDriverWait(page, 5).until(lambda _: toggle.text == "Light")  # told with the next frame
+    toggle.send_keys(Keys.ENTER)
+    assert page.execute_script(colours) == light
+    assert toggle.text == "Dark"
+    preferring("light")
+    toggle.click()
+    assert page.execute_script(colours) == dark
+
+
+def test_a_phone_needs_no_sideways_scrolling(page):
+    metrics = {"width": 360, "height": 740, "deviceScaleFactor": 2, "mobile": True}
+    page.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", metrics)
+    try:
+        page.refresh()
+        width = page.execute_script("return document.documentElement.scrollWidth")
+        assert width <= 360
+        assert cells(page, 1)
+    finally:
+        page.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})
+
+
+def test_every_control_is_reached_by_the_tab_key_and_named(page):
+    reached = []
+    for _ in range(40):
+        page.switch_to.active_element.send_keys(Keys.TAB)
+        active = page.switch_to.active_element
+        if active.tag_name == "body":
+            break
+        reached.append(active.get_attribute("id") or active.text)
+        assert active.accessible_name, reached[-1]
+    wanted = {"theme", "level", "scope", "find", "next", "zoom", "Score", "p-value"}
+    assert wanted <= set(reached)
