@@ -22,7 +22,6 @@ import pytest
 from reconform import ConformalDetector, Discoveries
 from reconform.detectors import KNN
 from reconform.discoveries import Provenance
-from reconform.fdp_bounds import fdp_bound
 from reconform.fdr import RankCounts, adjust, harmonic_number
 from reconform.report import chart, report
 from reconform.report.carried import carry
@@ -61,6 +60,7 @@ def judged(scores, calibration_scores, *, fdr=0.1, procedure="bh", scheme="split
         feature_names=(),
         random_state="0",
         version="0.1.0",
+        one_split=scheme == "split",
     )
     fields = {
         "mask": decision.mask(ranks),
@@ -71,6 +71,7 @@ def judged(scores, calibration_scores, *, fdr=0.1, procedure="bh", scheme="split
         "procedure": procedure,
         "fdr": fdr,
         "guarantee": "It holds.",
+        "ranks": ranks,
         "provenance": provenance,
     }
     return Discoveries(**{**fields, **more})
@@ -501,29 +502,39 @@ def test_the_headline_and_how_it_was_computed():
     assert "<title>Plant 7</title>" in page
 
 
-class Certified(Discoveries):
-    """With a bound on the share of false discoveries in this batch, for every threshold."""
-
-    def fdp_bound(self, p_threshold, confidence=0.95):
-        n = self.provenance.n_calibration
-        ranks = np.rint(self.p_values * (n + 1)).astype(int)
-        return fdp_bound(ranks, n, p_threshold, confidence)
-
-
-class Refusing(Discoveries):
-    def fdp_bound(self, p_threshold, confidence=0.95):
-        raise ValueError("only for split")
-
-
 def test_a_bound_for_this_very_list_is_said_where_there_is_one():
-    plain = batch()
-    certified = Certified(**vars(plain))
-    share = certified.fdp_bound(plain.p_threshold)
-    bound = round(float(share) * plain.count)
-    assert 0 < bound < plain.count
-    assert f"with 95% confidence, at most {bound} of {plain.count} are false" in render(certified)
-    for silent in (plain, Refusing(**vars(plain))):
+    found = batch()
+    summary = summarise(found)
+    for i, threshold in enumerate(summary.p_thresholds):
+        share = found.fdp_bound(threshold) if threshold else 0.0
+        assert summary.false_bounds[i] == round(share * summary.counts[i])
+    bound = summary.false_bounds[summary.chosen]
+    assert 0 < bound < found.count
+    assert f"with 95% confidence, at most {bound} of {found.count} are false" in render(found)
+    # Strange rows in plenty are flagged at 50%, and so are normal ones; a bound is still a bound.
+    assert (summary.false_bounds <= summary.counts).all()
+    for silent in (batch(scheme="jackknife"), replace(found, ranks=None)):
         assert "confidence" not in json.dumps(embedded(render(silent))["words"])
+
+
+def test_the_bound_is_about_the_list_where_p_values_were_corrected(blobs):
+    reference, new = blobs
+    cad = ConformalDetector("knn", "split", random_state=0).fit(np.vstack([reference] * 4))
+    found = cad.discover(new, fdr=0.3, conditional="simes")
+    summary = summarise(found)
+    assert found.count > 0
+    last = found.ranks[found.mask].max()
+    share = found.fdp_bound(last / (cad.n_calibration_ + 1))
+    assert summary.false_bounds[summary.chosen] == round(share * found.count)
+
+
+def test_doubts_are_said_beside_the_headline():
+    rng = np.random.default_rng(1)
+    drifted = render(judged(rng.normal(-0.7, 1, 600), rng.normal(size=600)))
+    headline = drifted[: drifted.index('id="level"')]
+    assert "The whole histogram leans left: drifted?" in headline
+    assert 'href="#shape"' in headline
+    assert 'href="#shape"' not in render(batch())
 
 
 def test_a_decision_without_provenance_still_makes_a_page():

@@ -92,10 +92,8 @@ def text(page, identifier):
 
 
 def cells(page, column):
-    column_of = (
-        "return [...document.querySelectorAll('#body tr')].map(r => r.cells[%d].textContent)"
-    )
-    return page.execute_script(column_of % column)
+    every = "return [...document.querySelectorAll('#body tr')].map(r => [...r.cells]"
+    return [row[column] for row in page.execute_script(every + ".map(c => c.textContent))")]
 
 
 def all_cells(page, column):

@@ -59,13 +59,17 @@ class Guarantee:
         said = "; ".join(f"{', '.join(names)}{on} proven ({r})" for r, names in by_reason.items())
         return said + ("" if len(self.proven) >= 3 else "; otherwise measured")
 
-    def sentence(self, procedure: str, *, validity: str = "nominal") -> str:
+    def sentence(
+        self, procedure: str, *, validity: str = "nominal", conditional: str | None = None
+    ) -> str:
         """Say what holds for the false discovery rate of one procedure.
 
         Parameters
         ----------
         procedure : str
         validity : {"nominal", "proven"}
+        conditional : str, optional
+            The kind of calibration-conditional p-values, where those are used.
 
         Examples
         --------
@@ -74,6 +78,17 @@ class Guarantee:
         >>> guarantee("jackknife+").sentence("bh")
         'FDR measured, not proven, for BH on jackknife+.'
         """
+        if conditional == "asymptotic":
+            return (
+                f"FDR of {procedure.upper()} holds given the calibration set only approximately: "
+                "the band behind asymptotic conditional p-values is a large-sample one."
+            )
+        if conditional is not None:
+            return (
+                f"FDR proven for {procedure.upper()} given the calibration set, for all but the "
+                f"stated share of calibration sets ({conditional} conditional p-values, which are "
+                "independent given it)."
+            )
         reason = self.proven.get(procedure)
         if reason is not None and (not self.needs_correction or validity == "proven"):
             return f"FDR proven for {procedure.upper()} on {self.name} ({reason})."

@@ -19,6 +19,7 @@ from .detectors import ForeignDetector, NativeDetector, resolve_detector
 from .discoveries import Discoveries, Provenance
 from .ensemble import Ensemble
 from .errors import check_probability, unknown_choice
+from .evalues import EValues, average_e_values, conformal_e_values, e_bh, e_q_values
 from .fdr import RankCounts, adjust, exact_fraction
 from .grid import Grid, from_floats, usual
 from .methods import Method, Plan, Prefit, resolve_method
@@ -27,6 +28,7 @@ from .pvalues import RankArray, Ranks, row_uniforms, smoothed_p_values
 from .randomness import Streams, root_seed
 from .repeats import RepeatedSplit
 from .stability import Stability
+from .thresholds import ScoreThreshold, score_threshold
 
 TIES = ("conservative", "randomized")
 
@@ -258,6 +260,7 @@ class ConformalDetector(OutlierMixin, BaseEstimator):
         validity: str = "nominal",
         conditional: str | None = None,
         confidence: float = 0.9,
+        alpha_bh: float | Fraction | None = None,
     ) -> Discoveries:
         """Find anomalies in a batch with a bounded false discovery rate.
 
@@ -267,13 +270,17 @@ class ConformalDetector(OutlierMixin, BaseEstimator):
             The batch.
         fdr : float, default=0.1
             Target false discovery rate.
-        procedure : {"bh", "by", "storey"}, default="bh"
-            Benjamini-Hochberg, Benjamini-Yekutieli (any dependence), or Benjamini-Hochberg with
-            Storey's estimate of the share of normal rows.
+        procedure : {"bh", "by", "storey", "ebh"}, default="bh"
+            Benjamini-Hochberg, Benjamini-Yekutieli (any dependence), Benjamini-Hochberg with
+            Storey's estimate of the share of normal rows, or e-BH on the e-values of a split,
+            averaged over its repeats (Bashari et al. 2023).
         storey_lambda : float, default=0.5
             Storey's λ.
         validity, conditional, confidence
             Which p-values to use, as in `p_values`.
+        alpha_bh : float, optional
+            For ``"ebh"``: the level of the threshold inside each split, at most `fdr`; it affects
+            power, not validity. By default half of `fdr`, and `fdr` itself for one split.
 
         Returns
         -------
@@ -284,26 +291,29 @@ class ConformalDetector(OutlierMixin, BaseEstimator):
         grid = self._grid(validity, conditional, confidence)
         ranks = self._ranks(X)
         p_values = self._p_values(ranks, grid)
-        if self.ties == "randomized":  # off the grid
+        if procedure == "ebh":
+            e_values = self._e_values(X, level, alpha_bh)
+            mask, q_values = e_bh(e_values, level), e_q_values(e_values)
+        elif self.ties == "randomized":  # off the grid
             q_values = adjust(p_values, procedure=procedure, storey_lambda=storey_lambda)
             mask = q_values <= float(level)
-            p_threshold = float(p_values[mask].max(initial=0.0))
         else:
             decision = self._count(ranks.at_most).decide(
                 level, procedure=procedure, storey_lambda=storey_lambda, grid=grid
             )
-            mask = decision.mask(ranks.at_most)
-            q_values = decision.q_values(ranks.at_most)
-            p_threshold = decision.p_threshold
+            mask, q_values = decision.mask(ranks.at_most), decision.q_values(ranks.at_most)
         return Discoveries(
             mask=mask,
             p_values=p_values,
             q_values=q_values,
             scores=ranks.scores,
-            p_threshold=p_threshold,
+            ranks=None if self.ties == "randomized" else ranks.at_most,
+            p_threshold=float(p_values[mask].max(initial=0.0)),
             procedure=procedure,
             fdr=float(level),
-            guarantee=self.guarantee_.sentence(procedure, validity=validity),
+            guarantee=self.guarantee_.sentence(
+                procedure, validity=validity, conditional=conditional
+            ),
             index=getattr(X, "index", None) if hasattr(X, "iloc") else None,
             provenance=self._provenance(),
         )
@@ -325,6 +335,45 @@ class ConformalDetector(OutlierMixin, BaseEstimator):
                 "use ties='conservative'."
             )
         return self._count(self._ranks(X).at_most)
+
+    def threshold(
+        self, false_alarm_rate: float = 0.01, *, confidence: float = 0.95
+    ) -> ScoreThreshold:
+        """Find a raw score cut-off for production, with a bounded false-alarm rate.
+
+        For split and prefit: with probability `confidence` over the calibration set, at most a
+        share `false_alarm_rate` of future normal rows scores *strictly* beyond the cut-off.
+
+        Parameters
+        ----------
+        false_alarm_rate : float, default=0.01
+        confidence : float, default=0.95
+
+        Returns
+        -------
+        ScoreThreshold
+            In the polarity of the detector's own scores, which `larger_is` states; `flags` applies
+            it. With too few calibration rows nothing is flagged, and it says how many are needed.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> from sklearn.ensemble import IsolationForest
+        >>> X = np.random.default_rng(0).normal(size=(2000, 2))
+        >>> model = IsolationForest(random_state=0).fit(X[:1000])
+        >>> limit = ConformalDetector(model, "prefit").fit(X[1000:]).threshold(0.01)
+        >>> int(limit.flags(model.score_samples([[0, 0], [9, 9]])).sum())
+        1
+        """
+        check_is_fitted(self, "ensemble_")
+        if self.plan_.scheme not in ("split", "prefit") or self.plan_.n_models > 1:
+            raise ValueError(
+                "threshold needs one model and calibration rows it has not seen; use "
+                f"method='split' or 'prefit' instead of {self.method!r}."
+            )
+        limit = score_threshold(self.calibration_.scores, false_alarm_rate, confidence)
+        own = resolve_detector(self.detector, self.larger_is, refit=False)
+        return limit if isinstance(own, NativeDetector) or own.sign > 0 else limit.turned()
 
     def stability(self, X: npt.ArrayLike) -> Stability:
         """Compare basic with plus ranks of the same rows (the paper's stability remark).
@@ -394,6 +443,32 @@ class ConformalDetector(OutlierMixin, BaseEstimator):
             ]
         )
 
+    def _e_values(
+        self, X: npt.ArrayLike, level: Fraction, alpha_bh: float | Fraction | None
+    ) -> EValues:
+        """E-values of a batch: of every split, averaged."""
+        if self.plan_.scheme != "split":
+            raise ValueError(
+                "procedure='ebh' needs the e-values of splits; use method=Split(repeats=20) "
+                f"instead of {self.method!r}."
+            )
+        ensemble = self.ensemble_
+        splits = ensemble.splits if isinstance(ensemble, RepeatedSplit) else [ensemble]
+        inner = level / 2 if len(splits) > 1 else level
+        if alpha_bh is not None:
+            inner = exact_fraction("alpha_bh", alpha_bh)
+            if inner > level:
+                raise ValueError(
+                    f"alpha_bh must be at most fdr={float(level):g}; got {alpha_bh!r}."
+                )
+        rows = self._validate(X, reset=False)
+        return average_e_values(
+            [
+                conformal_e_values(split.calibration.scores, split.ranks(rows).scores, inner)
+                for split in splits
+            ]
+        )
+
     def _grid(self, validity: str, conditional: str | None, confidence: float) -> Grid:
         """What each rank is worth under the options of `p_values`."""
         if validity not in VALIDITY:
@@ -437,6 +512,7 @@ class ConformalDetector(OutlierMixin, BaseEstimator):
             feature_names=tuple(map(str, getattr(self, "feature_names_in_", ()))),
             random_state=repr(self.random_state),
             version=version("reconform"),
+            one_split=self.plan_.scheme in ("split", "prefit") and self.plan_.n_models == 1,
         )
 
     def _warn_if_constant(self) -> None:

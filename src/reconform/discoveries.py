@@ -10,6 +10,7 @@ import numpy as np
 
 from .aggregation import FloatArray
 from .errors import unknown_choice
+from .fdp_bounds import fdp_bound
 from .fdr import BoolArray
 from .pvalues import RankArray
 
@@ -37,6 +38,8 @@ class Provenance:
         As it prints.
     version : str
         Of reconform.
+    one_split : bool
+        Whether one model was calibrated on rows it had not seen: split without repeats, prefit.
     """
 
     detector: str
@@ -51,6 +54,7 @@ class Provenance:
     feature_names: tuple[str, ...]
     random_state: str
     version: str
+    one_split: bool = False
 
 
 @dataclass(frozen=True, eq=False)
@@ -71,6 +75,8 @@ class Discoveries:
     fdr : float
     guarantee : str
         What holds, in a sentence.
+    ranks : int array or None
+        Conservative ranks; None for smoothed p-values, which have none.
     index : sequence, optional
         The input's row labels.
     provenance : Provenance, optional
@@ -85,6 +91,7 @@ class Discoveries:
     procedure: str
     fdr: float
     guarantee: str = ""
+    ranks: RankArray | None = field(default=None, repr=False)
     index: Any = None
     provenance: Provenance | None = field(default=None, repr=False)
 
@@ -100,6 +107,37 @@ class Discoveries:
     def order(self) -> RankArray:
         """Row positions, the strangest first; ties in p are broken by the raw score."""
         return np.lexsort((self.scores, self.p_values))
+
+    def fdp_bound(self, p_threshold: float | None = None, *, confidence: float = 0.95) -> float:
+        """Bound the false discovery proportion in this very batch, after looking at it.
+
+        The FDR is an average over repetitions. This is a statement about the one list at hand:
+        with probability `confidence`, the share of normal rows among those with p <= `p_threshold`
+        is at most the bound, for every threshold at once, so thresholds may be tried out.
+
+        Parameters
+        ----------
+        p_threshold : float, optional
+            On the scale of r / (n + 1); by default that of the discoveries.
+        confidence : float, default=0.95
+
+        Returns
+        -------
+        float
+            In [0, 1]; 0 where no row is flagged.
+
+        See Also
+        --------
+        reconform.fdp_bounds : Construction and reference.
+        """
+        source = self.provenance
+        if source is None or self.ranks is None or not source.one_split:
+            raise ValueError(
+                "fdp_bound needs conservative ranks of one split, whose joint law is known; use "
+                "method='split' or 'prefit' with ties='conservative'."
+            )
+        threshold = self.p_threshold if p_threshold is None else p_threshold
+        return float(fdp_bound(self.ranks, source.n_calibration, threshold, confidence))
 
     def to_frame(self, *, order: str = "strangest") -> Any:
         """Return the rows as a pandas DataFrame under the input's row labels.

@@ -8,7 +8,7 @@ convention, small = strange.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 
 import numpy as np
@@ -26,7 +26,7 @@ _EXACT_UP_TO = 2_000
 
 @dataclass(frozen=True)
 class ScoreThreshold:
-    """A cut-off: rows with a score strictly below it are flagged.
+    """A cut-off: rows whose score lies *strictly* beyond it are flagged.
 
     Attributes
     ----------
@@ -40,6 +40,9 @@ class ScoreThreshold:
         The least number of calibration scores that allows any cut-off at all.
     false_alarm_rate, confidence : float
         The claim, as it was asked for.
+    larger_is : {"normal", "strange"}
+        What a large score means, and so on which side of the cut-off rows are flagged: strictly
+        below it if large scores are normal, strictly above it if they are strange.
     """
 
     cutoff: float
@@ -48,6 +51,7 @@ class ScoreThreshold:
     needed: int
     false_alarm_rate: float
     confidence: float
+    larger_is: str = "normal"
 
     @property
     def enough(self) -> bool:
@@ -58,6 +62,40 @@ class ScoreThreshold:
     def mean_rate(self) -> float:
         """The false-alarm rate to expect: at most order / (n + 1) on average."""
         return self.order / (self.n + 1)
+
+    def turned(self) -> ScoreThreshold:
+        """The same cut-off for scores of the other direction."""
+        other = "strange" if self.larger_is == "normal" else "normal"
+        return replace(self, cutoff=-self.cutoff, larger_is=other)
+
+    def flags(self, scores: npt.ArrayLike) -> npt.NDArray[np.bool_]:
+        """Which rows to flag: those with a score strictly beyond the cut-off.
+
+        Examples
+        --------
+        >>> limit = score_threshold(range(1000), 0.01)
+        >>> limit.flags([3.0, 4.0, 5.0])
+        array([ True, False, False])
+        >>> limit.turned().flags([-3.0, -4.0, -5.0])
+        array([ True, False, False])
+        """
+        array = np.asarray(scores, dtype=np.float64)
+        return np.asarray(
+            array < self.cutoff if self.larger_is == "normal" else array > self.cutoff
+        )
+
+    def __str__(self) -> str:
+        claim = (
+            f"at most {self.false_alarm_rate:g} of future normal rows, with confidence "
+            f"{self.confidence:g}"
+        )
+        if not self.enough:
+            return (
+                f"Flag nothing: {self.n} calibration rows are too few to claim {claim}; "
+                f"{self.needed} are needed."
+            )
+        side = "below" if self.larger_is == "normal" else "above"
+        return f"Flag rows with a score strictly {side} {self.cutoff:.6g}: {claim}."
 
 
 def score_threshold(
@@ -105,8 +143,9 @@ def score_threshold(
     >>> limit = score_threshold(np.arange(1000.0), 0.01)
     >>> limit.cutoff, limit.order
     (4.0, 5)
-    >>> score_threshold(np.arange(100.0), 0.01)  # 0.99^100 > 0.05
-    ScoreThreshold(cutoff=-inf, order=0, n=100, needed=299, false_alarm_rate=0.01, confidence=0.95)
+    >>> few = score_threshold(np.arange(100.0), 0.01)  # 0.99^100 > 0.05
+    >>> few.cutoff, few.needed
+    (-inf, 299)
     """
     scores = np.asarray(calibration_scores, dtype=np.float64)
     if scores.ndim != 1 or not len(scores):

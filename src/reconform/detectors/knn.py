@@ -13,6 +13,7 @@ from ..errors import check_count, unknown_choice
 from ..methods import Plan
 from ..progress import track
 from ..pvalues import calibrate
+from .full_neighbours import FullNeighbours
 from .knn_ensembles import (
     KNNModel,
     LeaveOneOut,
@@ -147,6 +148,9 @@ class KNN(NativeDetector):
         -------
         Ensemble
         """
+        if plan.scheme == "full":
+            self._check_rows(plan.n, "the reference, of n + 1 rows with the new one,")
+            return FullNeighbours.fit(self._model(X, n_jobs), X)
         if plan.leaves_one_out:
             self._check_rows(plan.n - 1, "every model, fitted on all rows but one,")
             return LeaveOneOut.fit(self._model(X, n_jobs), X, plan)

@@ -35,6 +35,10 @@ SUFFIXES = {
 # group must not be in memory at once.
 PARQUET_BUFFER = 1 << 20
 
+# Batches of an Arrow file are read one by one. Where they are larger than this the file is mapped
+# instead, and the system decides what part of it stays in memory.
+LARGE_BATCH = 1 << 28
+
 
 @dataclass(frozen=True)
 class Layout:
@@ -171,27 +175,32 @@ class ArrowSource:
     """An Arrow IPC file, which is also Feather, or an Arrow IPC stream."""
 
     is_text = False
+    rows: int | None = None
 
     def __init__(self, path: Path, label: str) -> None:
         self.path = path
         self.label = label
-        self.rows: int | None = None
-        with _open_as(label, "Arrow"), pa.memory_map(str(path)) as file:
-            self.schema = _plain(self._open(file).schema.empty_table()).schema
+        with self._reader() as reader:
+            self.schema = _plain(reader.schema.empty_table()).schema
 
-    @staticmethod
-    def _open(file: Any) -> Any:
-        try:
-            return pa.ipc.open_file(file)
-        except pa.ArrowInvalid:  # no footer: perhaps a stream
-            file.seek(0)
-            return pa.ipc.open_stream(file)
+    @contextmanager
+    def _reader(self) -> Iterator[Any]:
+        with _open_as(self.label, "Arrow"), ExitStack() as stack:
+            file = stack.enter_context(pa.OSFile(str(self.path)))
+            try:
+                reader = pa.ipc.open_file(file)
+            except pa.ArrowInvalid:  # no footer: perhaps a stream
+                file.seek(0)
+                yield stack.enter_context(pa.ipc.open_stream(file))
+                return
+            if self.path.stat().st_size > LARGE_BATCH * max(1, reader.num_record_batches):
+                reader = pa.ipc.open_file(stack.enter_context(pa.memory_map(str(self.path))))
+            yield reader
 
     def tables(self, columns: Sequence[str], rows: int) -> Iterator[Any]:
         """Yield Arrow tables as the file is cut into."""
-        with _open_as(self.label, "Arrow"), pa.memory_map(str(self.path)) as file:
-            reader = self._open(file)
-            if hasattr(reader, "num_record_batches"):
+        with self._reader() as reader:
+            if isinstance(reader, pa.RecordBatchFileReader):
                 batches = map(reader.get_batch, range(reader.num_record_batches))
             else:
                 batches = iter(reader)

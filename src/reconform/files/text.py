@@ -14,6 +14,7 @@ import csv
 import gzip
 import io
 import re
+import zlib
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import IO, Any, NoReturn
@@ -24,8 +25,9 @@ import pyarrow.csv as arrow_csv
 
 from .errors import InputError
 
-# One line must fit into a block.
-BLOCK_BYTES = 1 << 23
+# The reader has several blocks in memory. A row must fit into one: in wide tables they are larger.
+BLOCK_BYTES = 1 << 20
+ROWS_IN_BLOCK = 64
 
 OTHER_DELIMITERS = {";": "semicolons", "\t": "tabs", "|": "bars", ",": "commas"}
 SIGNATURES = {
@@ -65,10 +67,11 @@ class TextSource:
         self.delimiter = delimiter
         self.compressed = compressed
         self._refuse_other_formats()
-        names = self._header()
+        names, row = self._first_records()
         if not stated:
             self._check_delimiter(names)
         self._check_header(names)
+        self._block = max(BLOCK_BYTES, ROWS_IN_BLOCK * len(self.delimiter.join(row).encode()))
         self.schema = pa.schema([(name, pa.string()) for name in names])
 
     def tables(self, columns: Sequence[str], rows: int) -> Iterator[Any]:
@@ -95,7 +98,7 @@ class TextSource:
     def _reader(self, stream: Any) -> Any:
         return arrow_csv.open_csv(
             stream,
-            read_options=arrow_csv.ReadOptions(block_size=BLOCK_BYTES),
+            read_options=arrow_csv.ReadOptions(block_size=self._block),
             parse_options=arrow_csv.ParseOptions(
                 delimiter=self.delimiter, newlines_in_values=True, ignore_empty_lines=True
             ),
@@ -133,18 +136,19 @@ class TextSource:
                     self.label, f"{what}. Quotes inside a cell are written twice.", line=line
                 ) from error
 
-    def _header(self) -> list[str]:
-        """Column names; refuse a file without any rows."""
+    def _first_records(self) -> tuple[list[str], list[str]]:
+        """Column names and the first row; refuse a file without any."""
         try:
             records = self._records()
             _, names = next(records, (0, []))
-            if not names:
-                raise InputError(self.label, "the file is empty.")
-            if next(records, None) is None:
-                raise InputError(self.label, "it has a header and no rows.")
-        except (OSError, EOFError) as error:  # a broken gzip
+            _, row = next(records, (0, []))
+        except (OSError, EOFError, zlib.error) as error:  # a broken gzip
             raise InputError(self.label, f"it cannot be read ({error}).") from error
-        return names
+        if not row:
+            raise InputError(
+                self.label, "it has a header and no rows." if names else "the file is empty."
+            )
+        return names, row
 
     def _check_delimiter(self, names: list[str]) -> None:
         if len(names) > 1:
@@ -187,7 +191,10 @@ class TextSource:
         """Find the line at which the quick reader failed."""
         self._refuse_bytes()
         self._scan()
-        raise InputError(self.label, f"it cannot be read ({error}).") from error
+        what = f"it cannot be read ({error})."
+        if "straddl" in str(error):
+            what = f"a row is longer than {self._block:,} bytes, the most that can be read."
+        raise InputError(self.label, what) from error
 
     def _refuse_bytes(self) -> None:
         """Refuse the first line that is not UTF-8."""
@@ -204,7 +211,7 @@ class TextSource:
                             "iconv -f latin1 -t utf-8.",
                             line=number,
                         ) from error
-            except (OSError, EOFError) as error:  # a broken gzip
+            except (OSError, EOFError, zlib.error) as error:  # a broken gzip
                 raise InputError(self.label, f"it cannot be read ({error}).") from error
 
     def _scan(self) -> None:

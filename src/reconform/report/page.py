@@ -183,6 +183,7 @@ def _fill(
         last=len(summary.levels) - 1,
         chosen=summary.chosen,
         level=percent(summary.levels[summary.chosen]),
+        notice="".join(_notice(reading) for reading in readings if reading.doubtful),
         readings="\n".join(map(_reading, readings)),
         shapes="\n".join(_shape(kind, text, readings) for kind, text in words.SHAPES.items()),
         carried=escape(words.carried_sentence(carried, summary.rows)),
@@ -206,12 +207,17 @@ def _readings(found: Discoveries, summary: Summary, tables: _Tables) -> tuple[Re
 
 
 def _reading(reading: Reading) -> str:
-    tone = "good" if reading.kind == "healthy" else "heed"
+    tone = " good" if reading.kind == "healthy" else ""
     return (
-        f'<div class="reading {tone}" data-kind="{escape(reading.kind)}">'
+        f'<div class="reading{tone}" data-kind="{escape(reading.kind)}">'
         f"<h3>{escape(reading.title)}</h3><p>{escape(reading.text)}</p>"
         f'<p class="rule">{escape(reading.rule)}</p></div>'
     )
+
+
+def _notice(reading: Reading) -> str:
+    """Point from the headline to what may speak against it."""
+    return f'  <p class="notice"><a href="#shape">{escape(reading.title)}</a></p>\n'
 
 
 def _fact(name: str, value: str) -> str:

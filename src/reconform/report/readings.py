@@ -61,6 +61,11 @@ class Reading:
     text: str
     rule: str
 
+    @property
+    def doubtful(self) -> bool:
+        """Whether it may speak against the result."""
+        return self.kind in ("drifted", "cautious", "duplicates", "reference too small")
+
 
 def read_p_values(
     p_values: FloatArray,
@@ -231,9 +236,9 @@ def _reference_size(
             f"cannot be flagged at {percent(float(fdr))}. {seen} stranger than every reference "
             f"row. What helps: more reference rows (from {enough:,} calibration scores on, a "
             "single row can be flagged), fewer new rows at a time, or a higher level.",
-            f"The smallest p-value is 1/{n + 1:,}. Normal rows alone would have {strangest:,} "
-            f"there with probability {chance:.2g} (rule: up to {CHANCE:g}, or the shortest list "
-            f"is above {USUAL_LIST:.0%} of the rows).",
+            f"The smallest p-value is 1/{n + 1:,}. Normal rows alone would have {strangest:,} or "
+            f"more there with probability {chance:.2g} (rule: up to {CHANCE:g}, or the "
+            f"shortest list is above {USUAL_LIST:.0%} of the rows).",
         )
     ]
 

@@ -12,6 +12,7 @@ import numpy.typing as npt
 
 from ..aggregation import FloatArray
 from ..discoveries import Discoveries
+from ..fdp_bounds import false_discovery_table
 from ..fdr import exact_fraction
 from ..pvalues import RankArray
 
@@ -152,7 +153,7 @@ def summarise(found: Discoveries, levels: Sequence[float] = LEVELS) -> Summary:
         p_thresholds=p_thresholds,
         chosen=chosen,
         least=_least(found, grid, line, n),
-        false_bounds=_false_bounds(found, p_thresholds, counts),
+        false_bounds=_false_bounds(found, order, counts),
         order=order,
         line=line,
         p_histogram=_p_histogram(found, order, counts, n),
@@ -187,8 +188,8 @@ def step_up_line(found: Discoveries) -> float | None:
 def p_value_nature(found: Discoveries) -> str:
     """What the p-values are: "conservative" (r / (n + 1)), "smoothed", "corrected" or "unknown".
 
-    Only the first two are uniform for normal rows. Corrected ones (proven, conditional) are
-    larger, and share values between rows, which smoothed ones do not.
+    Only the first two are uniform for normal rows; corrected ones (proven, conditional, repeated
+    splits) are larger.
 
     Examples
     --------
@@ -198,12 +199,10 @@ def p_value_nature(found: Discoveries) -> str:
     """
     if found.provenance is None:
         return "unknown"
-    n = found.provenance.n_calibration
-    ranks = np.rint(found.p_values * (n + 1)).astype(np.int64)
-    if np.array_equal(ranks / (n + 1), found.p_values) and ranks.min() >= 1:
-        # Doubled ranks have a common factor; the grid's own hardly ever do.
-        return "conservative" if np.gcd.reduce(ranks[ranks <= n]) <= 1 else "corrected"
-    return "smoothed" if len(np.unique(found.p_values)) == len(found) else "corrected"
+    if found.ranks is None:
+        return "smoothed"
+    nominal = found.ranks / (found.provenance.n_calibration + 1)
+    return "conservative" if np.array_equal(nominal, found.p_values) else "corrected"
 
 
 def shortest_list(line: float, n_calibration: int, level: float | Fraction) -> int:
@@ -235,18 +234,17 @@ def _least(
     return np.array([shortest_list(line * slack, n, level) for level in levels.tolist()])
 
 
-def _false_bounds(
-    found: Discoveries, p_thresholds: FloatArray, counts: RankArray
-) -> RankArray | None:
-    """Ask for the certificate on this very list; there is none outside split and prefit."""
-    certificate = getattr(found, "fdp_bound", None)
-    if certificate is None or found.procedure not in STEP_UP:
+def _false_bounds(found: Discoveries, order: RankArray, counts: RankArray) -> RankArray | None:
+    """The certificate on each list, simultaneously; there is none outside split and prefit."""
+    provenance = found.provenance
+    certified = provenance is not None and provenance.one_split and found.procedure in STEP_UP
+    if not certified or found.ranks is None:
         return None
-    try:
-        shares = np.asarray(certificate(p_thresholds, confidence=CONFIDENCE), dtype=np.float64)
-    except ValueError:
-        return None
-    return np.minimum(np.rint(shares * counts), counts).astype(np.int64)
+    by_rank = np.bincount(found.ranks, minlength=provenance.n_calibration + 2)
+    table = false_discovery_table(by_rank, CONFIDENCE)
+    # A list holds all rows up to the rank of its last one.
+    last = np.where(counts > 0, found.ranks[order][np.maximum(counts, 1) - 1], 0)
+    return np.asarray(np.minimum(table[last], counts))
 
 
 def _thin(m: int, counts: RankArray) -> RankArray:

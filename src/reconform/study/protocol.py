@@ -205,6 +205,14 @@ def conditional_fdr_and_power(
     Returns
     -------
     cfdr, cpower : float
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> tests = np.array([[0, 1, 3], [1, 2, 3]])  # the last row of each is an outlier
+    >>> draw = Draw(np.arange(9), np.arange(4), tests, outliers=1)
+    >>> conditional_fdr_and_power(np.array([50, 1, 60, 1]), 99, draw, Fraction(1, 10))
+    (0.5, 1.0)
     """
     found = bh_masks(pool_ranks[draw.test_sets], n_calibration, fdr)
     true = found[:, -draw.outliers :].sum(axis=1)

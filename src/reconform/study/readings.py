@@ -32,14 +32,14 @@ def describe(value: object) -> str:
     >>> describe(CrossValidation(folds=5))
     "reconform.methods.CrossValidation(folds=5, variant='plus')"
     """
-    if isinstance(value, np.ndarray):
+    if isinstance(value, np.ndarray) and value.dtype != object:
         content = hashlib.sha256(str((value.shape, value.dtype)).encode())
         content.update(np.ascontiguousarray(value).tobytes())
         return f"array:{content.hexdigest()[:16]}"
     if isinstance(value, Mapping):
         pairs = ", ".join(f"{describe(k)}: {describe(v)}" for k, v in value.items())
         return f"{{{pairs}}}"
-    if isinstance(value, list | tuple):
+    if isinstance(value, list | tuple | np.ndarray):
         return f"[{', '.join(map(describe, value))}]"
     named = value if isinstance(value, type) or hasattr(value, "__qualname__") else type(value)
     name = f"{named.__module__}.{named.__qualname__}"

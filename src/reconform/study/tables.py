@@ -127,6 +127,14 @@ def format_table(cells: Sequence[Cell], columns: Sequence[Column], *, fmt: str =
     Returns
     -------
     str
+
+    Examples
+    --------
+    >>> cell = Cell("wbc", "knn", "cv+", Estimate(0.05, 0.08, 25), Estimate(0.6, 0.2, 25), 0.1)
+    >>> print(format_table([cell], columns_of({"cv+": "plus"}), fmt="csv"))
+    detector,dataset,method,metric,mean,std,draws,violation,best
+    knn,wbc,cv+,fdr,0.050000,0.080000,25,0,1
+    knn,wbc,cv+,power,0.600000,0.200000,25,0,1
     """
     layouts = {"markdown": _markdown, "latex": _latex, "csv": _csv}
     if fmt not in layouts:

@@ -70,7 +70,9 @@ function drawHistogram() {
 function drawSorted() {
   const level = data.levels[state.level], count = flaggedCount();
   const slope = data.line === null ? null : level / data.line;
-  const reach = state.whole ? data.rows : Math.min(data.rows, niceCeiling(Math.max(20, 1.7 * count)));
+  // Far enough to see the list end, or where the line meets the smallest p-value if there is none.
+  const shortest = slope ? data.curve.p[0] / slope : 0;
+  const reach = state.whole ? data.rows : Math.min(data.rows, niceCeiling(Math.max(20, count ? 1.7 * count : 1.3 * shortest)));
   const highest = state.whole ? 1 : Math.min(1, Math.max(2.2 * (slope ?? 0) * reach, data.curve.p[0] * 3));
   const chart = frame("sorted", [0, reach], [0, highest], { xFormat: whole, ends: ["", "rows, the strangest first"] });
   const { put, x, y, bottom, top } = chart;

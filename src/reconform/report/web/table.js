@@ -85,6 +85,9 @@ function turnPage(by) {
 }
 
 function startTable() {
+  $("table").classList.toggle("wide", data.names.length > 0);
+  // With nothing flagged, the strangest rows are still worth a look.
+  if (!flaggedCount()) $("scope").value = "all";
   for (const column of COLUMNS) {
     if (column.wide && !data.names.length) continue;
     const button = element("button", { type: "button" }, column.label);

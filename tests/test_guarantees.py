@@ -1,0 +1,192 @@
+"""Certificates as a user meets them: through the estimator and its results."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from sklearn.ensemble import IsolationForest
+
+from oracle import binomial_upper
+from reconform import ConformalDetector, RankCounts, Split
+from reconform.conditional import conditional_table
+from reconform.fdp_bounds import fdp_bound
+from reconform.grid import from_floats
+
+
+@pytest.fixture(scope="module")
+def batch():
+    rng = np.random.default_rng(0)
+    reference = rng.normal(size=(600, 3))
+    new = np.vstack([rng.normal(size=(180, 3)), rng.normal(6, 1, size=(20, 3))])
+    return reference, new
+
+
+@pytest.fixture(scope="module")
+def split(batch):
+    return ConformalDetector("knn", "split", random_state=0).fit(batch[0])
+
+
+# --- calibration-conditional p-values ---------------------------------------------------------
+
+
+@pytest.mark.parametrize("kind", ["simes", "dkw", "montecarlo", "asymptotic"])
+def test_conditional_p_values_are_a_table_over_the_ranks(kind, split, batch):
+    table = conditional_table(split.n_calibration_, kind, 0.8)
+    p = split.p_values(batch[1], conditional=kind, confidence=0.8)
+    np.testing.assert_allclose(p, table[split.ranks(batch[1])], rtol=1e-12)
+    found = split.discover(batch[1], 0.2, conditional=kind, confidence=0.8)
+    assert np.array_equal(found.p_values, p)
+    counts = RankCounts(split.n_calibration_, split.calibration_.fingerprint)
+    decision = counts.add(split.ranks(batch[1])).decide(0.2, grid=from_floats(table))
+    assert np.array_equal(decision.mask(split.ranks(batch[1])), found.mask)
+    assert ("approximately" in found.guarantee) == (kind == "asymptotic")
+    assert "given the calibration set" in found.guarantee
+
+
+def test_conditional_p_values_need_one_model(batch):
+    for method in ("jackknife+", "jab+", "full", Split(repeats=3)):
+        cad = ConformalDetector("knn", method, random_state=0).fit(batch[0][:50])
+        with pytest.raises(ValueError, match="needs one model"):
+            cad.p_values(batch[1], conditional="simes")
+    with pytest.raises(ValueError, match="Did you mean 'simes'"):
+        ConformalDetector("knn", "split").fit(batch[0]).p_values(batch[1], conditional="sims")
+
+
+# --- the bound on this very batch -------------------------------------------------------------
+
+
+def test_fdp_bound_of_a_result(split, batch):
+    found = split.discover(batch[1], 0.1)
+    ranks, n = split.ranks(batch[1]), split.n_calibration_
+    assert found.fdp_bound(0.05) == float(fdp_bound(ranks, n, 0.05))
+    assert found.fdp_bound() == float(fdp_bound(ranks, n, found.p_threshold))
+    assert found.fdp_bound(confidence=0.5) <= found.fdp_bound(confidence=0.99)
+
+
+def test_fdp_bound_says_what_it_needs(batch):
+    for cad in (
+        ConformalDetector("knn", "jackknife+"),
+        ConformalDetector("knn", Split(repeats=3)),
+        ConformalDetector("knn", "split", ties="randomized"),
+    ):
+        found = cad.fit(batch[0]).discover(batch[1])
+        with pytest.raises(ValueError, match="use method='split'"):
+            found.fdp_bound()
+
+
+def test_fdp_bound_covers_simultaneously():
+    """Through the estimator: 300 batches with 10% anomalies, the worst threshold of each.
+
+    The bound at confidence 0.8 may fail for one batch in five; a correct program fails this test
+    with probability below 1e-5.
+    """
+    misses = 0
+    for j in range(300):
+        rng = np.random.default_rng(j)
+        reference = rng.normal(size=(200, 1))
+        new = np.concatenate([rng.normal(size=(90, 1)), rng.normal(4, 1, size=(10, 1))])
+        cad = ConformalDetector(
+            lambda X: lambda Z: Z[:, 0], Split(100), larger_is="strange", random_state=j
+        )
+        found = cad.fit(reference).discover(new)
+        thresholds = np.unique(found.p_values)
+        bounds = fdp_bound(found.ranks, 100, thresholds, 0.8)
+        normal = np.arange(100) < 90
+        truth = [
+            (normal & (found.p_values <= t)).sum() / (found.p_values <= t).sum() for t in thresholds
+        ]
+        misses += bool((np.array(truth) > bounds + 1e-12).any())
+    assert misses <= binomial_upper(300, 0.2, 1e-5)
+
+
+# --- a cut-off for production -----------------------------------------------------------------
+
+
+@pytest.mark.parametrize("larger_is", ["strange", "normal"])
+def test_threshold_is_in_the_detectors_own_polarity(larger_is):
+    rng = np.random.default_rng(1)
+    sign = 1 if larger_is == "strange" else -1
+    detector = lambda X: lambda Z: sign * np.abs(Z[:, 0])  # noqa: E731
+    cad = ConformalDetector(detector, "split", larger_is=larger_is, random_state=0)
+    cad.fit(rng.normal(size=(4_000, 1)))
+    limit = cad.threshold(0.01)
+    assert limit.larger_is == larger_is
+    assert limit.flags([sign * 10.0, 0.0, limit.cutoff]).tolist() == [True, False, False]
+    fresh = sign * np.abs(rng.normal(size=20_000))
+    assert 0.001 < limit.flags(fresh).mean() < 0.013
+    assert ("above" if larger_is == "strange" else "below") in str(limit)
+
+
+def test_threshold_of_a_model_in_production(batch):
+    model = IsolationForest(random_state=0).fit(batch[0][:300])
+    cad = ConformalDetector(model, "prefit").fit(batch[0][300:])
+    limit = cad.threshold(0.05, confidence=0.9)
+    assert limit.enough
+    assert limit.flags(model.score_samples(batch[1]))[180:].all()
+
+
+def test_too_few_rows_for_a_threshold(split, batch):
+    limit = split.threshold(0.001)
+    assert not limit.enough
+    assert not limit.flags([-np.inf, -1e9]).any()
+    assert "2995 are needed" in str(limit)
+    with pytest.raises(ValueError, match="use method='split' or 'prefit'"):
+        ConformalDetector("knn", "cv+").fit(batch[0]).threshold()
+
+
+def test_threshold_bounds_the_false_alarm_rate_with_confidence():
+    """Exact false-alarm rates of 1,000 cut-offs; a correct program fails with probability 1e-5."""
+    from scipy.stats import norm
+
+    above = 0
+    for j in range(1_000):
+        rows = np.random.default_rng(j).normal(size=(200, 1))
+        cad = ConformalDetector(
+            lambda X: lambda Z: Z[:, 0], Split(100), larger_is="normal", random_state=j
+        )
+        above += norm.cdf(cad.fit(rows).threshold(0.1, confidence=0.9).cutoff) > 0.1
+    assert above <= binomial_upper(1_000, 0.1, 1e-5)
+
+
+# --- e-values ---------------------------------------------------------------------------------
+
+
+def test_ebh_averages_over_repeats(batch):
+    cad = ConformalDetector("knn", Split(repeats=10), random_state=0).fit(batch[0])
+    found = cad.discover(batch[1], 0.1, procedure="ebh")
+    assert found.mask[180:].all()
+    assert found.count <= 25
+    assert np.array_equal(found.mask, found.q_values <= 0.1)
+    assert "FDR proven for EBH" in found.guarantee
+    bold = cad.discover(batch[1], 0.1, procedure="ebh", alpha_bh=0.1)
+    assert bold.count <= len(bold)
+
+
+def test_ebh_with_one_split_and_its_own_level_is_bh(split, batch):
+    for fdr in (0.05, 0.1, 0.3):
+        e = split.discover(batch[1], fdr, procedure="ebh")
+        assert np.array_equal(e.mask, split.discover(batch[1], fdr).mask)
+
+
+def test_ebh_says_what_it_needs(split, batch):
+    with pytest.raises(ValueError, match="needs the e-values of splits"):
+        ConformalDetector("knn", "cv+").fit(batch[0]).discover(batch[1], procedure="ebh")
+    with pytest.raises(ValueError, match="alpha_bh must be at most fdr"):
+        split.discover(batch[1], 0.1, procedure="ebh", alpha_bh=0.2)
+
+
+def test_ebh_controls_the_false_discovery_rate():
+    """200 batches; FDP has mean at most 0.2 and lies in [0, 1].
+
+    Hoeffding: the mean of 200 such numbers exceeds 0.2 + 0.17 with probability below 1e-5.
+    """
+    fdp = []
+    for j in range(200):
+        rng = np.random.default_rng(j)
+        new = np.concatenate([rng.normal(size=45), rng.normal(-4, 1, size=5)])[:, None]
+        cad = ConformalDetector(
+            lambda X: lambda Z: Z[:, 0], Split(repeats=3), larger_is="normal", random_state=j
+        )
+        mask = cad.fit(rng.normal(size=(100, 1))).discover(new, 0.2, procedure="ebh").mask
+        fdp.append(mask[:45].sum() / max(1, mask.sum()))
+    assert np.mean(fdp) <= 0.2 + 0.17
