@@ -11,7 +11,11 @@ from typing import Any
 import numpy as np
 from bench import THREADS, Contender, Job, Timed
 
-FILES = {"thyroid": "38_thyroid.npz", "breast": "4_breastw.npz"}
+FILES = {
+    "thyroid": "38_thyroid.npz",
+    "breast": "4_breastw.npz",
+    "mammography": "23_mammography.npz",
+}
 
 
 def halves(name: str) -> tuple[np.ndarray, np.ndarray]:
@@ -248,5 +252,87 @@ def single() -> list[Job]:
     ]
 
 
+# --- full-conformal -----------------------------------------------------------
+
+SEEDS = range(20)
+
+
+def over_seeds(data: Any, detector: str, seeds: range = SEEDS) -> Timed:
+    """Mean time of full-conformal ranks over fixed seeds: how many trees drew x is chance."""
+    from reconform import ConformalDetector
+
+    start = time.perf_counter()
+    for seed in seeds:
+        cad = ConformalDetector(detector, "full", random_state=seed, n_jobs=THREADS).fit(data[0])
+        p_values = cad.p_values(data[1])
+    return Timed((time.perf_counter() - start) / len(seeds), p_values)
+
+
+def distances_and_table(data: Any) -> None:
+    """One distance matrix of the test rows, and the leave-one-out table of the reference."""
+    from reconform.detectors.neighbours import make_search
+    from scipy.spatial.distance import cdist
+
+    cdist(data[1], data[0])
+    rows = np.arange(len(data[0]))
+    make_search(data[0]).nearest(data[0], 5, own=rows, n_jobs=THREADS)
+
+
+def fits_with_each(data: Any) -> np.ndarray:
+    """The native forest, fitted on D and x and walked by all n + 1 rows, for every x."""
+    from joblib import Parallel, delayed
+    from reconform.detectors import IForest
+
+    def rank(x: np.ndarray) -> float:
+        together = np.vstack([data[0], x])
+        forest = IForest(random_state=0)
+        forest.fit(together)
+        scores = forest.score_samples(together)
+        return float((1 + (scores[:-1] <= scores[-1]).sum()) / len(together))
+
+    ranks = Parallel(n_jobs=THREADS, prefer="threads")(delayed(rank)(x) for x in data[1])
+    return np.array(ranks)
+
+
+def one_fit_one_scoring(data: Any) -> None:
+    from reconform.detectors import IForest
+
+    rows = np.vstack(data)
+    forest = IForest(random_state=0, n_jobs=THREADS)
+    forest._fit_rows(data[0], np.random.SeedSequence(0))
+    forest._score_rows(rows)
+
+
+def full() -> list[Job]:
+    data = partial(halves, "mammography")
+    million = partial(gaussian, 1_000_000, 1_000)
+    return [
+        Job(
+            "full",
+            "knn, full, mammography (n=5,461, m=1,000), against cdist + table",
+            Contender("cdist and leave-one-out table", data, distances_and_table, 5),
+            Contender("reconform", data, partial(reconform, detector="knn", method="full"), 5),
+            at_most=4,
+        ),
+        Job(
+            "full",
+            "iforest, full, mammography, against m fits and walks",
+            Contender("m native fits", data, fits_with_each, 1, warm_up=False),
+            Contender("reconform, mean of 20 seeds", data, partial(over_seeds, detector="iforest")),
+            at_least=12,
+            agree=correlation,
+        ),
+        Job(
+            "full",
+            "iforest, full, n=1,000,000, m=1,000, against one fit and scoring",
+            Contender("one native fit, one scoring of n+m", million, one_fit_one_scoring, 5),
+            Contender(
+                "reconform, mean of 20 seeds", million, partial(over_seeds, detector="iforest"), 1
+            ),
+            at_most=2,
+        ),
+    ]
+
+
 def every() -> list[Job]:
-    return [*peers(), *scale(), *single()]
+    return [*peers(), *scale(), *single(), *full()]

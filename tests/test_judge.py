@@ -93,7 +93,7 @@ def test_two_passes_give_what_one_batch_gives(tmp_path, cad, data, new_table, ba
     assert (judged.count, judged.tested) == (found.count, 230)
     assert found.count > 10
     same = judged.to_discoveries()
-    for name in ("mask", "p_values", "q_values", "scores"):
+    for name in ("mask", "p_values", "q_values", "scores", "ranks"):
         assert np.array_equal(getattr(same, name), getattr(found, name))
     for name in ("p_threshold", "procedure", "fdr", "guarantee"):
         assert getattr(same, name) == getattr(found, name)
@@ -234,6 +234,29 @@ def test_standard_input_and_output(tmp_path, cad, new_table, monkeypatch):
     judged = judge_file(cad, "-", "-", batch_rows=33)
     assert judged.path == "standard input"
     assert stdout.getvalue() == out.read_bytes()
+
+
+def test_an_output_is_laid_out_like_the_input(tmp_path, cad, monkeypatch):
+    path = tmp_path / "new.csv"
+    path.write_text("b;note;a;c\n0,5;x;0;1\n-1,5;y;7,25;8\n")
+    layout = Layout(delimiter=";", decimal=",")
+    judged = judge_file(cad, path, tmp_path / "out.csv", layout=layout)
+    lines = (tmp_path / "out.csv").read_text().splitlines()
+    assert lines[0] == "b;note;a;c;score;p_value;q_value;anomaly"
+    assert lines[2].startswith("-1,5;y;7,25;8;")
+    p = judged.to_discoveries().p_values[1]
+    assert lines[2].split(";")[5] == str(p).replace(".", ",")
+    judge_file(cad, path, tmp_path / "out.tsv", layout=layout)
+    assert "\t" in (tmp_path / "out.tsv").read_text()
+    stdout = io.BytesIO()
+    monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(stdout))
+    judge_file(cad, path, "-", layout=layout)
+    assert stdout.getvalue() == (tmp_path / "out.csv").read_bytes()
+
+
+def test_e_values_are_not_counted(tmp_path, cad, new_table):
+    with pytest.raises(ValueError, match="procedure"):
+        judge_file(cad, save(new_table, tmp_path / "new.csv"), procedure="ebh")
 
 
 def test_progress_is_reported(tmp_path, cad, new_table):

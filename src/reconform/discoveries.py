@@ -136,8 +136,10 @@ class Discoveries:
                 "fdp_bound needs conservative ranks of one split, whose joint law is known; use "
                 "method='split' or 'prefit' with ties='conservative'."
             )
-        threshold = self.p_threshold if p_threshold is None else p_threshold
-        return float(fdp_bound(self.ranks, source.n_calibration, threshold, confidence))
+        if p_threshold is None:  # the discoveries', on the scale of r / (n + 1)
+            largest = int(self.ranks[self.mask].max(initial=0))
+            p_threshold = largest / (source.n_calibration + 1)
+        return float(fdp_bound(self.ranks, source.n_calibration, p_threshold, confidence))
 
     def to_frame(self, *, order: str = "strangest") -> Any:
         """Return the rows as a pandas DataFrame under the input's row labels.

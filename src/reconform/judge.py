@@ -12,7 +12,7 @@ import os
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
@@ -31,7 +31,7 @@ from .fdr import PROCEDURES, Decision, RankCounts, exact_fraction
 from .files import Batches, InputError, Layout, add_results, check_output, open_batches, open_output
 from .files.cells import Fingerprint
 from .files.reading import missing_counts
-from .files.source import TEXT_FORMATS
+from .files.source import TEXT_FORMATS, is_standard
 from .files.spill import RowStore, Spill
 from .files.writing import stops_by_exception
 from .prepare import UNSEEN, Feature
@@ -139,6 +139,7 @@ class Judgement:
             p_values=self.decision.grid.values(ranks),
             q_values=self.decision.q_values(ranks),
             scores=scores,
+            ranks=ranks,
             p_threshold=self.decision.p_threshold,
             procedure=self.decision.procedure,
             fdr=float(self.decision.fdr),
@@ -194,7 +195,8 @@ def judge_file(
     prefix : str
         Of the names of the added columns.
     layout, output_layout : Layout, optional
-        How the files are written, where their names do not say it.
+        How the files are written, where their names do not say it. By default an output in the
+        format of the input is laid out like it, and standard output is in this format.
     batch_rows : int, optional
         Rows of a batch. It changes no number.
     progress : callable, optional
@@ -247,6 +249,7 @@ def judge_file(
     )
     with stops_by_exception(), opened as batches, Spill() as spill:
         if output is not None:
+            output_layout = output_layout or _like(path, layout or Layout(), output)
             check_output(
                 output,
                 batches.source.schema,
@@ -281,7 +284,9 @@ def judge_file(
                 n_reference=cad.plan_.n,
                 smallest_p=Fraction(int(grid.numerators[1]), grid.denominator),
             ),
-            guarantee=cad.guarantee_.sentence(procedure, validity=validity),
+            guarantee=cad.guarantee_.sentence(
+                procedure, validity=validity, conditional=conditional
+            ),
             provenance=cad._provenance(),
             _numbers=spill.everything() if decision.tested <= MOST_DISCOVERIES else None,
             _index=index,
@@ -296,6 +301,14 @@ def _features_of(cad: ConformalDetector) -> tuple[Feature, ...]:
             "returns them."
         )
     return tuple(Feature(str(name)) for name in names)
+
+
+def _like(path: str | Path, layout: Layout, output: str | Path) -> Layout:
+    """The layout of an output that was not told any."""
+    format = layout.format_of(path)
+    if is_standard(output) or Layout().format_of(output) == format:
+        return replace(layout, format=format)
+    return Layout()
 
 
 # --- the first pass: ranks -----------------------------------------------------------------------

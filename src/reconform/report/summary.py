@@ -237,8 +237,9 @@ def _least(
 def _false_bounds(found: Discoveries, order: RankArray, counts: RankArray) -> RankArray | None:
     """The certificate on each list, simultaneously; there is none outside split and prefit."""
     provenance = found.provenance
-    certified = provenance is not None and provenance.one_split and found.procedure in STEP_UP
-    if not certified or found.ranks is None:
+    if provenance is None or not provenance.one_split:
+        return None
+    if found.ranks is None or found.procedure not in STEP_UP:
         return None
     by_rank = np.bincount(found.ranks, minlength=provenance.n_calibration + 2)
     table = false_discovery_table(by_rank, CONFIDENCE)
