@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from bench import THREADS, Contender, Job, Timed
+from harness import THREADS, Contender, Job, Timed
 
 FILES = {
     "thyroid": "38_thyroid.npz",
@@ -270,8 +270,9 @@ def over_seeds(data: Any, detector: str, seeds: range = SEEDS) -> Timed:
 
 def distances_and_table(data: Any) -> None:
     """One distance matrix of the test rows, and the leave-one-out table of the reference."""
-    from reconform.detectors.neighbours import make_search
     from scipy.spatial.distance import cdist
+
+    from reconform.detectors.neighbours import make_search
 
     cdist(data[1], data[0])
     rows = np.arange(len(data[0]))
@@ -281,6 +282,7 @@ def distances_and_table(data: Any) -> None:
 def fits_with_each(data: Any) -> np.ndarray:
     """The native forest, fitted on D and x and walked by all n + 1 rows, for every x."""
     from joblib import Parallel, delayed
+
     from reconform.detectors import IForest
 
     def rank(x: np.ndarray) -> float:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import datetime
 import decimal
 import gzip
@@ -19,6 +20,8 @@ import pyarrow as pa
 import pyarrow.feather
 import pyarrow.parquet
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from reconform.files import (
     InputError,
@@ -444,6 +447,25 @@ def test_text_with_other_delimiters_and_decimals(tmp_path):
         assert f'"x{delimiter}y"' in out.read_text()
 
 
+cells = st.text(st.characters(codec="utf-8", exclude_characters="\0"), max_size=6)
+
+
+@given(
+    rows=st.lists(st.tuples(cells, cells), min_size=1, max_size=5),
+    delimiter=st.sampled_from(",;\t"),
+)
+def test_python_reads_what_is_written(tmp_path_factory, rows, delimiter):
+    path = tmp_path_factory.getbasetemp() / "cells.csv"
+    table = pa.table({"a": [a for a, _ in rows], "b": [b for _, b in rows]})
+    with open_output(
+        path, table.schema, layout=Layout(delimiter=delimiter), overwrite=True
+    ) as write:
+        write(table)
+    with path.open(newline="", encoding="utf-8") as file:
+        read = list(csv.reader(file, delimiter=delimiter))
+    assert read == [["a", "b"], *map(list, rows)]
+
+
 def test_written_floats_are_read_back_exactly(tmp_path):
     values = np.random.default_rng(0).random(1000) * 10.0 ** np.arange(-300, 300, 0.6)
     path = save(pa.table({"a": values, "b": -values}), tmp_path / "floats.csv")
@@ -590,6 +612,13 @@ def test_standard_output_gets_everything_or_nothing(tmp_path):
     )
     assert failed.stdout == b""
     assert b"ZeroDivisionError" in failed.stderr
+
+
+def test_without_pyarrow_the_error_says_what_to_install():
+    code = "import sys; sys.modules['pyarrow'] = None; import reconform, reconform.files"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert "ImportError: reading and writing files needs pyarrow" in done.stderr
+    assert "reconform[files]" in done.stderr
 
 
 def test_signals_are_given_back(tmp_path, table):

@@ -428,7 +428,7 @@ def test_json_inside_a_script_cannot_end_it():
 
 def test_a_hundred_thousand_rows_fit_in_five_megabytes_with_exact_counts():
     m = 100_000
-    found = batch(m=m, n=5_000, strange=60_000)
+    found = batch(m=m, n=5_000, strange=60_000, scheme="jackknife")
     reference = np.random.default_rng(0).normal(size=(10_000, 8))
     rows = np.random.default_rng(1).normal(3, 1, size=(m, 8))
     names = [f"{'<' * 70} {j}" for j in range(8)]
@@ -530,7 +530,7 @@ def test_the_bound_is_about_the_list_where_p_values_were_corrected(blobs):
 
 def test_doubts_are_said_beside_the_headline():
     rng = np.random.default_rng(1)
-    drifted = render(judged(rng.normal(-0.7, 1, 600), rng.normal(size=600)))
+    drifted = render(judged(rng.normal(-0.7, 1, 300), rng.normal(size=300), scheme="jackknife"))
     headline = drifted[: drifted.index('id="level"')]
     assert "The whole histogram leans left: drifted?" in headline
     assert 'href="#shape"' in headline

@@ -37,15 +37,9 @@ def resolve_detector(
         detector = NAMED[detector]()
     if refit and larger_is in (None, "normal") and isinstance(detector, NativeDetector):
         return detector
-    if refit and larger_is in (None, "strange") and _is_pyods_knn(detector):
+    if refit and larger_is in (None, "strange") and KNN.takes(detector):
         return KNN.from_pyod(detector)  # the numbers are the same, the road is shorter
     return adapt(detector, larger_is)
-
-
-def _is_pyods_knn(detector: Any) -> bool:
-    # by name, and exactly: PyOD is optional, and a subclass may compute something else
-    kind = type(detector)
-    return kind.__module__ == "pyod.models.knn" and kind.__name__ == "KNN"
 
 
 __all__ = [

@@ -1,10 +1,10 @@
 """Full-conformal kNN: every one of n + 1 rows is scored by its nearest other rows.
 
-Adding a new row x to D gives x a score, by its neighbours in D, and changes the scores of those
-rows of D that x is nearer to than their last neighbour. These are few. So the rank of x is one
-look-up of its score among the leave-one-out scores of D, corrected for them. They are found
-without measuring all distances, by a tree that knows how far the neighbourhoods in each of its
-branches reach; for metrics without a tree, all distances to x are measured, once.
+A new row x has a score by its neighbours in D. It changes the scores of those rows of D that it is
+nearer to than their last neighbour, and they are few. So the rank of x is one look-up of its score
+among the leave-one-out scores of D, corrected for these rows. A tree that knows how far the
+neighbourhoods in each of its branches reach finds them without measuring all distances; for
+metrics without a tree every distance to x is measured, once.
 
 Nothing is random and every row is treated alike, so P(p <= α) <= α holds exactly.
 """
@@ -26,6 +26,9 @@ from ..transductive import reference_calibration
 from .knn_ensembles import KNNModel
 from .neighbours import PairwiseSearch, Search, TreeSearch, WideSearch, worthwhile_jobs
 
+# 1 + #{s_i <= t}, 1 + #{s_i < t}, t.
+Ranked = tuple[RankArray, RankArray, FloatArray]
+
 
 @dataclass(eq=False)
 class FullNeighbours:
@@ -40,8 +43,8 @@ class FullNeighbours:
     root : float
         A distance is its reduced form to this power.
     near : float array of shape (n, high)
-        Reduced distances of the rows of D to their neighbours in D, sorted. Infinite where D has
-        one row too few; the new row fills the gap.
+        Reduced distances of the rows of D to their neighbours in D, sorted. Infinity where D is
+        one row short; the new row fills the gap.
     low : int
         A score is minus the mean of the low-th to the high-th distance.
     n_jobs : int or None
@@ -59,7 +62,7 @@ class FullNeighbours:
 
     @classmethod
     def fit(cls, model: KNNModel, X: FloatArray) -> Self:
-        """Tabulate the neighbours of every row of D.
+        """Look up the neighbours of every row of D.
 
         Parameters
         ----------
@@ -90,15 +93,16 @@ class FullNeighbours:
         if width:
             own = np.arange(n, dtype=np.int32)
             near[:, :width], _ = search.nearest(X, width, own=own, n_jobs=model.n_jobs)
-        # What is shown stays finite: if need be, scores by as many neighbours as there are.
-        there = np.ascontiguousarray(near[:, : max(width, 1)])
-        shown = score_neighbours(there, min(model.low, there.shape[1]), root)
-        calibration = reference_calibration(shown)
-        return cls(calibration, search, root, near, model.low, model.n_jobs)
+        # What is shown are scores by as many neighbours as there are: they are finite.
+        shown = np.ascontiguousarray(near[:, : max(width, 1)])
+        scores = score_neighbours(shown, min(model.low, shown.shape[1]), root)
+        return cls(
+            reference_calibration(scores), search, root, near, model.low, n_jobs=model.n_jobs
+        )
 
     @cached_property
     def scores(self) -> FloatArray:
-        """Leave-one-out scores of D; -inf for a row that has no `high` others without x."""
+        """Leave-one-out scores of D; -inf where D is one row short."""
         return score_neighbours(self.near, self.low, self.root)
 
     @cached_property
@@ -108,13 +112,13 @@ class FullNeighbours:
 
     @cached_property
     def reach(self) -> tuple[FloatArray, FloatArray]:
-        """How far the neighbourhoods reach of the rows in each leaf, and in each node at most."""
-        ids = self._tree.tree[1]
+        """How far neighbourhoods reach: (leaves, leaf_size) of rows, (nodes,) the largest."""
+        ids = _tree_of(self.search).tree[1]
         of_rows = np.where(ids >= 0, self.near[ids, -1], -np.inf)
         of_leaves = of_rows.max(axis=1)
         of_nodes = np.empty(2 * len(ids) - 1)
         nodes = [(0, 0, len(ids))]
-        while nodes:  # numbered as `build_tree` does
+        while nodes:  # numbered as in `build_tree`
             node, first, last = nodes.pop()
             of_nodes[node] = of_leaves[first:last].max()
             if last - first > 1:
@@ -124,78 +128,75 @@ class FullNeighbours:
         return of_rows, of_nodes
 
     def ranks(self, X: FloatArray, *, variant: str | None = None, strictly: bool = False) -> Ranks:
-        """Rank every new row x among D, all scored with x there; there are no variants."""
-        t = np.empty(len(X))
+        """Rank every new row x among D, all of them scored with x there; there are no variants."""
         at_most, below = np.empty((2, len(X)), dtype=np.int64)
-        rank = self._rank_by_rows if isinstance(self.search, PairwiseSearch) else self._rank_by_tree
-        step = max(1, BLOCK_BYTES // (8 * self.near.shape[1]))
-        for first in range(0, len(X), step):
-            block = slice(first, first + step)
-            rank(X[block], t[block], at_most[block], below[block])
+        t = np.empty(len(X))
+        n, high = self.near.shape
+        if isinstance(self.search, PairwiseSearch):
+            road, width = self._rank_by_rows, n
+            jobs = worthwhile_jobs(self.n_jobs, len(X) * self.search.rows.size)
+        else:
+            road, width = self._rank_by_tree, high
+            jobs = 1  # a block has threads of its own
+        step = max(1, BLOCK_BYTES // (8 * width))
+
+        def rank(start: int, stop: int) -> None:
+            for first in range(start, stop, step):
+                rows = slice(first, min(first + step, stop))
+                at_most[rows], below[rows], t[rows] = road(X[rows], first)
+
+        run_blocks(rank, len(X), n_jobs=jobs)
         return Ranks(at_most, below if strictly else None, t)
 
-    def _look_up(
-        self, near: FloatArray, t: FloatArray, at_most: RankArray, below: RankArray
-    ) -> None:
-        """Score new rows by their neighbours, and rank them as if they changed no other score."""
-        t[:] = score_neighbours(near, self.low, self.root)
-        at_most[:] = ranks_among(self.sorted_scores, t)
-        below[:] = ranks_among(self.sorted_scores, t, strictly=True)
-
-    def _rank_by_tree(
-        self, X: FloatArray, t: FloatArray, at_most: RankArray, below: RankArray
-    ) -> None:
+    def _rank_by_tree(self, X: FloatArray, first: int) -> Ranked:
+        """Rank a block of new rows, the tree finding the rows of D that they change."""
         near, _ = self.search.nearest(X, self.near.shape[1], n_jobs=self.n_jobs)
-        self._look_up(near, t, at_most, below)
-        exact = self._tree
+        at_most, below, t = self._look_up(near)
+        exact = _tree_of(self.search)
+        power, root, low = exact.formula.power, self.root, self.low
         queries, tree, reach = exact.embed(X), exact.tree, self.reach
-        mine = self.near, self.scores, self.low, exact.formula.power, self.root
+        known = self.near, self.scores
 
         def kernel(start: int, stop: int) -> None:
-            correct_by_tree(queries, t, *tree, *reach, *mine, start, stop, at_most, below)
+            correct_by_tree(
+                queries, t, *tree, *reach, *known, low, power, root, start, stop, at_most, below
+            )
 
         run_blocks(kernel, len(X), n_jobs=worthwhile_jobs(self.n_jobs, len(X) * exact.rows.size))
+        return at_most, below, t
 
-    @property
-    def _tree(self) -> TreeSearch:
-        search = self.search.exact if isinstance(self.search, WideSearch) else self.search
-        assert isinstance(search, TreeSearch)
-        return search
-
-    def _rank_by_rows(
-        self, X: FloatArray, t: FloatArray, at_most: RankArray, below: RankArray
-    ) -> None:
-        search = self.search
+    def _rank_by_rows(self, X: FloatArray, first: int) -> Ranked:
+        """Rank a block of new rows, the first of which is row `first`, by all its distances."""
+        search, high = self.search, self.near.shape[1]
         assert isinstance(search, PairwiseSearch)
-        n, high = self.near.shape
-        step = max(1, BLOCK_BYTES // (8 * n))
+        distances = search._measure(search._prepare(X), first)
+        near = np.sort(np.partition(distances, high - 1, axis=1)[:, :high], axis=1)
+        at_most, below, t = self._look_up(near)
+        if callable(search.metric):
+            # It need not be the same both ways; the row that is scored comes first.
+            new = PairwiseSearch(X, search.metric, search.parameters)
+            distances = np.ascontiguousarray(new._measure(search.rows, 0).T)
+        correct_by_rows(distances, t, self.near, self.scores, self.low, at_most, below)
+        return at_most, below, t
 
-        def kernel(start: int, stop: int) -> None:
-            for first in range(start, stop, step):
-                block = slice(first, min(first + step, stop))
-                queries = search._prepare(X[block])
-                distances = search._measure(queries, first)
-                near = np.sort(np.partition(distances, high - 1, axis=1)[:, :high], axis=1)
-                mine = t[block], at_most[block], below[block]
-                self._look_up(near, *mine)
-                if callable(search.metric):  # which need not be the same both ways
-                    there = PairwiseSearch(X[block], search.metric, search.parameters)
-                    distances = np.ascontiguousarray(there._measure(search.rows, 0).T)
-                correct_by_rows(
-                    distances, t[block], self.near, self.scores, self.low, *mine[1:]
-                )
-
-        run_blocks(kernel, len(X), n_jobs=worthwhile_jobs(self.n_jobs, len(X) * search.rows.size))
+    def _look_up(self, near: FloatArray) -> Ranked:
+        """Score new rows by their neighbours; rank them as if they changed no other score."""
+        t, c = score_neighbours(near, self.low, self.root), self.sorted_scores
+        return ranks_among(c, t), ranks_among(c, t, strictly=True), t
 
 
 def _without_root(search: Search) -> tuple[Search, float]:
     """Search in reduced distances, and the root that was left out."""
-    if isinstance(search, WideSearch):
-        reduced, root = _without_root(search.exact)
-        assert isinstance(reduced, TreeSearch)
-        return WideSearch(reduced), root
-    if isinstance(search, TreeSearch):
-        reduced = copy.copy(search)
-        reduced.formula = replace(search.formula, root=1.0)
-        return reduced, search.formula.root
-    return search, 1.0
+    if isinstance(search, PairwiseSearch):
+        return search, 1.0
+    reduced = copy.copy(_tree_of(search))
+    root = reduced.formula.root
+    reduced.formula = replace(reduced.formula, root=1.0)
+    return WideSearch(reduced) if isinstance(search, WideSearch) else reduced, root
+
+
+def _tree_of(search: Search) -> TreeSearch:
+    """The tree that answers, or that answers where a matrix product is in doubt."""
+    tree = search.exact if isinstance(search, WideSearch) else search
+    assert isinstance(tree, TreeSearch)
+    return tree

@@ -27,6 +27,15 @@ from .neighbours import make_search
 
 METHODS = ("largest", "mean", "median")
 
+# Metrics that scikit-learn, on which PyOD's KNN stands, computes like us on whatever data. (Others
+# that both know differ: on signed numbers, say, or where one has NaN.)
+ALIKE = (
+    "canberra", "chebyshev", "cityblock", "cosine", "euclidean", "hamming", "infinity", "jaccard",
+    "l1", "l2", "manhattan", "minkowski", "rogerstanimoto", "russellrao", "sqeuclidean", "yule",
+)  # fmt: skip
+# So are these, if this parameter is stated.
+ALIKE_GIVEN = {"seuclidean": "V", "mahalanobis": "VI"}
+
 
 class KNN(NativeDetector):
     """Distance to the nearest neighbours (PyOD's ``KNN``), with every resampled model for free.
@@ -53,8 +62,9 @@ class KNN(NativeDetector):
         Power of the Minkowski distance.
     metric_params : dict, optional
         More parameters of the metric.
-    n_jobs : int, default=1
-        Threads of `fit` and `score_samples`. Inside a `ConformalDetector` its own `n_jobs` counts.
+    n_jobs : int or None, default=None
+        Threads of `fit` and `score_samples`, as in joblib. Inside a `ConformalDetector` its own
+        `n_jobs` counts.
 
     Attributes
     ----------
@@ -93,7 +103,7 @@ class KNN(NativeDetector):
         metric: str | Callable[..., float] = "minkowski",
         p: float = 2,
         metric_params: dict[str, Any] | None = None,
-        n_jobs: int | None = 1,
+        n_jobs: int | None = None,
     ) -> None:
         self.contamination = contamination
         self.n_neighbors = n_neighbors
@@ -106,13 +116,39 @@ class KNN(NativeDetector):
         self.n_jobs = n_jobs
 
     @classmethod
+    def takes(cls, detector: Any) -> bool:
+        """Say whether an object is PyOD's KNN, with a metric for which `from_pyod` is its twin.
+
+        Parameters
+        ----------
+        detector : object
+
+        Returns
+        -------
+        bool
+
+        Examples
+        --------
+        >>> from sklearn.neighbors import LocalOutlierFactor
+        >>> KNN.takes(LocalOutlierFactor())
+        False
+        """
+        # By name: PyOD is optional. Exactly: a subclass may compute something else.
+        kind = type(detector)
+        if (kind.__module__, kind.__name__) != ("pyod.models.knn", "KNN"):
+            return False
+        metric, given = detector.metric, detector.metric_params or {}
+        return callable(metric) or metric in ALIKE or ALIKE_GIVEN.get(metric) in given
+
+    @classmethod
     def from_pyod(cls, detector: Any) -> Self:
         """Make the native twin of a ``pyod.models.knn.KNN`` object: same parameters and numbers.
 
         Parameters
         ----------
         detector : pyod.models.knn.KNN
-            Only its parameters are read, fitted or not.
+            Only its parameters are read, fitted or not. The numbers are the same for the metrics
+            that `takes` accepts.
 
         Returns
         -------
@@ -149,7 +185,7 @@ class KNN(NativeDetector):
         Ensemble
         """
         if plan.scheme == "full":
-            self._check_rows(plan.n, "the reference, of n + 1 rows with the new one,")
+            self._check_rows(plan.n, "the reference")
             return FullNeighbours.fit(self._model(X, n_jobs), X)
         if plan.leaves_one_out:
             self._check_rows(plan.n - 1, "every model, fitted on all rows but one,")

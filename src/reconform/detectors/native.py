@@ -95,7 +95,10 @@ class NativeDetector(OutlierMixin, BaseEstimator, ABC):
         check_probability("contamination", self.contamination)
         rows = validate_data(self, X, dtype=np.float64, order="C", ensure_min_samples=2)
         self._fit_rows(rows, root_seed(getattr(self, "random_state", None)))
-        self.offset_ = float(np.quantile(self._training_scores(rows), self.contamination))
+        # Numbers whose squares overflow have infinite scores, between which there is no quantile.
+        largest = np.finfo(np.float64).max
+        scores = np.clip(self._training_scores(rows), -largest, largest)
+        self.offset_ = float(np.quantile(scores, self.contamination))
         return self
 
     def score_samples(self, X: npt.ArrayLike) -> FloatArray:

@@ -69,11 +69,12 @@ def measure_leaf(x: FloatArray, leaf: FloatArray, power: float, out: FloatArray)
 @njit(cache=True, nogil=True)
 def rooted(reduced: float, root: float) -> float:
     """Turn the reduced form of a distance, the sum of powers, into the distance."""
+    distance = reduced
     if root == 0.5:
-        return np.sqrt(reduced)
-    if root == 1.0:
-        return reduced
-    return reduced**root
+        distance = np.sqrt(reduced)
+    elif root != 1.0:
+        distance = reduced**root
+    return distance
 
 
 @njit(cache=True, nogil=True)

@@ -1,0 +1,162 @@
+"""Redo the committed results from nothing: ``make study-paper``.
+
+    python results/make.py --store /tmp/store --jobs 2            # everything
+    python results/make.py --store /tmp/store --jobs 2 grid       # some parts
+
+Parts run in this order and are resumable: what the store has is not computed again. Tables, charts
+and ``times.json`` are written beside this file; `docs/results.md` shows them.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import platform
+import resource
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from reconform.detectors import INNE, IForest
+from reconform.study import Study, line_chart, save_chart
+
+HERE = Path(__file__).parent
+SMALL = ("wbc", "ionosphere", "wdbc", "breast")
+EVERY_METHOD = (
+    "split",
+    "jab+",
+    "cv+",
+    "jackknife+",
+    "jab",
+    "cv",
+    "jackknife",
+    "jab-pooled",
+    "cv-pooled",
+    "jackknife-pooled",
+    "full",
+)
+RETAINING = ("split", "jab+", "cv+", "jackknife+", "full")
+SWEPT = ("wdbc", "breast", "thyroid")
+
+
+def paper(store: Path, jobs: int) -> None:
+    """The paper's 288 cells, and nothing else."""
+    study = Study(jackknife_limit=500).run(store / "paper", n_jobs=jobs, verbose=1)
+    comparison = study.compare("paper")
+    write("paper.md", study.table())
+    write("paper.tex", study.table("latex"))
+    write("paper.csv", study.table("csv"))
+    write("comparison.md", comparison.to_markdown())
+    write("comparison.csv", comparison.to_csv())
+    save_chart(study.chart("paper"), HERE / "comparison.svg")
+    print(comparison)
+
+
+def grid(store: Path, jobs: int) -> None:
+    """All eight data sets, three detectors, every method, jackknife everywhere."""
+    study = Study(methods=EVERY_METHOD).run(store / "grid", n_jobs=jobs, verbose=1)
+    write("grid.md", study.table())
+    write("grid.csv", study.table("csv"))
+    save_chart(study.chart("results"), HERE / "grid.svg")
+
+
+def small(store: Path, jobs: int) -> None:
+    """J = 100 for the small data sets."""
+    study = Study(SMALL, methods=EVERY_METHOD, draws=100)
+    study.run(store / "small", n_jobs=jobs, verbose=1)
+    write("small.md", study.table())
+    write("small.csv", study.table("csv"))
+
+
+def sweeps(store: Path, jobs: int) -> None:
+    """Power and FDR against the batch size, the level, the anomaly rate and the folds."""
+    base = Study(SWEPT, ["knn"], RETAINING)
+    for parameter, values in {
+        "test_size": (20, 40, 70, 100, 150),
+        "fdr": (0.02, 0.05, 0.1, 0.2, 0.3),
+        "anomaly_rate": (0.02, 0.05, 0.1, 0.2, 0.3),
+    }.items():
+        study = base
+        if parameter == "anomaly_rate":  # enough rows that 2% is one of them
+            study = Study(SWEPT[1:], ["knn"], RETAINING, test_size=100)
+        if parameter == "test_size":
+            study = Study(SWEPT[1:], ["knn"], RETAINING)
+        sweep(study, parameter, values, store, jobs)
+    folds = Study(SWEPT, ["knn", "iforest"], ["cv+", "cv"], draws=50)
+    sweep(folds, "folds", (2, 3, 5, 10, 20, 50), store, jobs)
+
+
+def sweep(study: Study, parameter: str, values: Any, store: Path, jobs: int) -> None:
+    import pyarrow.csv
+
+    table = study.sweep(parameter, values, store / "sweeps", n_jobs=jobs, verbose=1)
+    pyarrow.csv.write_csv(table, HERE / f"sweep-{parameter}.csv")
+    for metric in ("cfdr", "cpower"):
+        chart = line_chart(table, x=parameter, y=metric, by="method", facet="dataset")
+        save_chart(chart, HERE / f"sweep-{parameter}-{metric}.svg")
+
+
+def sharing(store: Path, jobs: int) -> None:
+    """Leave-one-out models that share draws against separate ones."""
+    study = Study(
+        ["wdbc", "breast", "musk"],
+        [
+            ("iforest shared", IForest(share=True)),
+            ("iforest separate", IForest(share=False)),
+            ("inne shared", INNE(share=True)),
+            ("inne separate", INNE(share=False)),
+        ],
+        ["jackknife+", "jackknife"],
+    )
+    study.run(store / "sharing", n_jobs=jobs, verbose=1)
+    write("sharing.md", study.table())
+    write("sharing.csv", study.table("csv"))
+
+
+def costs(store: Path, jobs: int) -> None:
+    """What retaining costs: every method fitted on its own, one job at a time."""
+    study = Study(["breast", "thyroid"], methods=EVERY_METHOD, draws=5, share_models=False)
+    study.run(store / "costs", n_jobs=1, verbose=1)
+    write("costs.md", study.cost_table())
+
+
+PARTS: dict[str, Callable[[Path, int], None]] = {
+    part.__name__: part for part in (paper, grid, small, sweeps, sharing, costs)
+}
+
+
+def write(name: str, text: str) -> None:
+    """Write a file whole or not at all."""
+    temporary = HERE / f".{name}.partial"
+    temporary.write_text(text if text.endswith("\n") else text + "\n", encoding="utf-8")
+    os.replace(temporary, HERE / name)
+
+
+def main() -> None:
+    """Run the parts that were asked for, and note how long each took."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("parts", nargs="*", choices=[*PARTS, []], default=[])
+    parser.add_argument("--store", type=Path, required=True)
+    parser.add_argument("--jobs", type=int, default=2)
+    arguments = parser.parse_args()
+    times_path = HERE / "times.json"
+    times = json.loads(times_path.read_text()) if times_path.exists() else {}
+    for name in arguments.parts or PARTS:
+        start = time.perf_counter()
+        PARTS[name](arguments.store, arguments.jobs)
+        usage = resource.getrusage(resource.RUSAGE_CHILDREN), resource.getrusage(0)
+        times[name] = {
+            "minutes": round((time.perf_counter() - start) / 60, 1),
+            "peak_gigabytes_of_one_process": round(max(u.ru_maxrss for u in usage) / 2**20, 2),
+            "jobs": arguments.jobs,
+            "machine": f"{platform.machine()}, {os.cpu_count()} cores",
+            "python": platform.python_version(),
+        }
+        write("times.json", json.dumps(times, indent=1))
+        print(name, times[name])
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,184 @@
+"""A file that remembers a stream: plain JSON, one object per line, each sealed.
+
+The first line, the head, says what the stream is and where it stood when the file was made. Every
+further line is a batch decided since then. A file without further lines is a saved state; a file
+that lines are added to is a journal. A line's seal is a digest of its content and of the seal
+before it, so a line that was damaged, lost or moved does not go unnoticed.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import os
+import secrets
+from collections.abc import Iterator
+from pathlib import Path
+from typing import IO, Any, NamedTuple
+
+try:
+    import fcntl
+except ImportError:  # Windows: nothing keeps two processes from one journal there
+    fcntl = None  # type: ignore[assignment]
+
+Content = dict[str, Any]
+
+
+class Line(NamedTuple):
+    """One whole line: its content, its seal, and where in the file it ends."""
+
+    content: Content
+    seal: str
+    end: int
+
+
+def lines_of(file: IO[bytes], path: Path) -> Iterator[Line]:
+    """Read line after line, and stop before one that was not written to its end.
+
+    A line is on disk, with its end, before its decisions are returned; so a line without an end
+    was never acted upon, and is as good as never begun.
+
+    Parameters
+    ----------
+    file : binary file
+        At its beginning.
+    path : Path
+        For messages.
+    """
+    seal, end = "", 0
+    for number, raw in enumerate(file, start=1):
+        if not raw.endswith(b"\n"):
+            return
+        try:
+            line = json.loads(raw)
+            content, stated = line["content"], line["seal"]
+        except (ValueError, KeyError, TypeError) as error:
+            raise _damaged(path, number) from error
+        seal = _seal(seal, content)
+        if seal != stated:
+            raise _damaged(path, number)
+        end += len(raw)
+        yield Line(content, seal, end)
+
+
+def write_head(path: str | Path, head: Content, *, replace: bool) -> None:
+    """Make a file with a head only, whole or not at all.
+
+    Parameters
+    ----------
+    path : str or Path
+    head : dict
+        Plain data.
+    replace : bool
+        Whether a file of that name may be replaced.
+    """
+    # A link stays, and what it points to is replaced.
+    target = Path(os.path.realpath(path))
+    temporary = target.with_name(f".{target.name}.{secrets.token_hex(4)}.partial")
+    try:
+        with temporary.open("xb") as file:
+            file.write(_sealed("", head)[0])
+            file.flush()
+            os.fsync(file.fileno())
+        if replace:
+            os.replace(temporary, target)
+        else:
+            os.link(temporary, target)  # refuses where a name is taken, in one step
+    except FileExistsError as error:
+        raise FileExistsError(
+            f"{path} exists already: resume from it, or give the journal another name."
+        ) from error
+    finally:
+        temporary.unlink(missing_ok=True)
+    _sync_folder(target.parent)
+
+
+class Journal:
+    """A journal that is open for more lines, by one process at a time.
+
+    Parameters
+    ----------
+    path : str or Path
+        A file made by `write_head`.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> folder = tempfile.TemporaryDirectory()
+    >>> path = Path(folder.name, "stream.journal")
+    >>> write_head(path, {"kind": "example"}, replace=False)
+    >>> journal = Journal(path)
+    >>> [line.content for line in journal.lines()]
+    [{'kind': 'example'}]
+    >>> journal.append({"batch": 0})
+    >>> [line.content for line in journal.lines()]
+    [{'kind': 'example'}, {'batch': 0}]
+    >>> journal.close()
+    >>> folder.cleanup()
+    """
+
+    def __init__(self, path: str | Path) -> None:
+        self.path = Path(os.path.realpath(path))
+        self._file = self.path.open("r+b")
+        self._seal, self._end = "", 0
+        if fcntl is not None:
+            try:
+                fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except OSError as error:
+                self._file.close()
+                raise RuntimeError(
+                    f"{path} is in use: another process, or an object in this one that was not "
+                    "closed, is adding to it. Two would spend the same error budget twice."
+                ) from error
+
+    def lines(self) -> Iterator[Line]:
+        """Read the head and all batches; once read to the end, lines can be added."""
+        self._file.seek(0)
+        for line in lines_of(self._file, self.path):
+            self._seal, self._end = line.seal, line.end
+            yield line
+
+    def append(self, content: Content) -> None:
+        """Add a line, and return only when it is on the disk."""
+        raw, seal = _sealed(self._seal, content)
+        self._file.seek(self._end)
+        self._file.truncate()  # a line that was never finished
+        self._file.write(raw)
+        self._file.flush()
+        os.fsync(self._file.fileno())
+        self._seal, self._end = seal, self._end + len(raw)
+
+    def close(self) -> None:
+        """Let another process have the file."""
+        self._file.close()
+
+
+def _sealed(previous: str, content: Content) -> tuple[bytes, str]:
+    seal = _seal(previous, content)
+    line = json.dumps({"content": content, "seal": seal}, allow_nan=False)
+    return line.encode() + b"\n", seal
+
+
+def _seal(previous: str, content: Content) -> str:
+    # Python writes a float with all its digits, so what was read is written the same again.
+    text = json.dumps(content, sort_keys=True)
+    return hashlib.sha256((previous + text).encode()).hexdigest()[:32]
+
+
+def _sync_folder(folder: Path) -> None:
+    """Make a new name durable too, where folders can be synced (not on Windows)."""
+    with contextlib.suppress(OSError):
+        handle = os.open(folder, os.O_RDONLY)
+        try:
+            os.fsync(handle)
+        finally:
+            os.close(handle)
+
+
+def _damaged(path: Path, number: int) -> ValueError:
+    return ValueError(
+        f"{path}, line {number:,}: this line is damaged or no line of a stream's state. Take a "
+        "copy of the file that is whole. If it is the last line and the machine lost power while "
+        "it was written, its decisions were never returned: delete the line and resume."
+    )
