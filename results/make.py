@@ -89,6 +89,7 @@ def sweeps(store: Path, jobs: int) -> None:
 
 
 def sweep(study: Study, parameter: str, values: Any, store: Path, jobs: int) -> None:
+    """Run one sweep; write its rows and its two charts."""
     import pyarrow.csv
 
     table = study.sweep(parameter, values, store / "sweeps", n_jobs=jobs, verbose=1)

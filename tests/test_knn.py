@@ -14,8 +14,8 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 import oracle
 from reconform import Bootstrap, ConformalDetector, CrossValidation, Jackknife, Resampling, Split
 from reconform.aggregation import reduction
-from reconform.detectors import knn_ensembles, neighbours
-from reconform.detectors.knn import KNN
+from reconform.detectors import ForeignDetector, knn_ensembles, neighbours, resolve_detector
+from reconform.detectors.knn import ALIKE, KNN
 from reconform.detectors.knn_ensembles import KNNModel, LeaveOneOut, OneTable, tabulate
 from reconform.detectors.neighbours import PairwiseSearch, TreeSearch, WideSearch, make_search
 from reconform.ensemble import RefitEnsemble
@@ -168,7 +168,79 @@ class TestAgainstPyOD:
         }  # fmt: skip
         defaults = pyod.KNN().get_params()
         defaults.pop("radius")  # without effect in PyOD
-        assert KNN().get_params() == defaults
+        assert KNN(n_jobs=1).get_params() == defaults
+        assert KNN().n_jobs is None  # joblib's convention
+
+    def test_metrics_with_a_twin(self):
+        pyod = pytest.importorskip("pyod.models.knn")
+
+        class Altered(pyod.KNN):
+            pass
+
+        taken = [
+            pyod.KNN(),
+            pyod.KNN(metric="hamming"),
+            pyod.KNN(metric=lambda a, b: np.abs(a - b).sum()),
+            pyod.KNN(metric="mahalanobis", metric_params={"VI": np.eye(2)}),
+        ]
+        left = [
+            pyod.KNN(metric="haversine"),
+            pyod.KNN(metric="braycurtis"),  # other numbers on signed data
+            pyod.KNN(metric="dice"),  # 0 for empty rows there, undefined in SciPy
+            pyod.KNN(metric="mahalanobis", metric_params={"V": np.eye(2)}),
+            Altered(),
+            KNN(),
+            "knn",
+            None,
+        ]
+        assert all(map(KNN.takes, taken))
+        assert not any(map(KNN.takes, left))
+
+    @pytest.mark.parametrize("metric", ALIKE)
+    def test_twins_have_the_same_numbers(self, metric):
+        """Also on rows of zeros and ones, where some metrics are not defined."""
+        pyod = pytest.importorskip("pyod.models.knn")
+        rows = np.random.default_rng(8).integers(0, 2, (80, 5)).astype(float)
+        if metric == "cosine":  # see below
+            rows = rows[rows.any(axis=1)]
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # scikit-learn turns data to bool, loudly
+            for X, Z in ((rows[:50], rows[50:]), normal(d=5)):
+                theirs = pyod.KNN(metric=metric, method="mean").fit(X)
+                ours = KNN.from_pyod(theirs).fit(X).score_samples(Z)
+                # Cosines come from a product of matrices there: 1e-16 instead of 0.
+                np.testing.assert_allclose(
+                    -ours, theirs.decision_function(Z), rtol=1e-12, atol=1e-15
+                )
+
+    @pytest.mark.parametrize("method", ["split", "jackknife+", "cv+", "jab+"])
+    def test_pyods_objects_take_the_native_road(self, blobs, method):
+        pyod = pytest.importorskip("pyod.models.knn")
+        X, Z = blobs
+        fast = ConformalDetector(pyod.KNN(), method, random_state=0).fit(X)
+        assert isinstance(fast.ensemble_.full, KNNModel)
+        slow = ConformalDetector(
+            lambda D: pyod.KNN().fit(D).decision_function,
+            method,
+            larger_is="strange",
+            random_state=0,
+        ).fit(X)
+        np.testing.assert_array_equal(fast.p_values(Z), slow.p_values(Z))
+
+    def test_pyods_metrics_without_a_twin_are_refitted(self):
+        pyod = pytest.importorskip("pyod.models.knn")
+        rng = np.random.default_rng(9)
+        X, Z = rng.uniform(-1, 1, (40, 2)), rng.uniform(-1, 1, (10, 2))
+        detector = pyod.KNN(metric="haversine")
+        assert isinstance(resolve_detector(detector), ForeignDetector)
+        ours = ConformalDetector(detector, "cv+", random_state=0).fit(X)
+        theirs = ConformalDetector(
+            lambda D: pyod.KNN(metric="haversine").fit(D).decision_function,
+            "cv+",
+            larger_is="strange",
+            random_state=0,
+        ).fit(X)
+        np.testing.assert_array_equal(ours.p_values(Z), theirs.p_values(Z))
 
     def test_only_knn(self):
         with pytest.raises(ValueError, match=r"must be a pyod.models.knn.KNN object; got KNN"):
@@ -610,6 +682,16 @@ class TestEstimator:
         # Leave-one-out distances 1, 1, 2, 4.
         assert knn.offset_ == np.quantile([-1, -1, -2, -4], 0.25)
         np.testing.assert_array_equal(knn.predict([[0.0], [30.0]]), [1, -1])
+
+    @pytest.mark.filterwarnings("error")
+    def test_infinite_scores_have_an_offset(self):
+        X = np.arange(8.0)[:, None] * np.array([1.0, 0.0])
+        X[:3, 1] = 1e200 * np.arange(1, 4)  # squares overflow: infinitely far from all others
+        for contamination in (0.1, 0.25, 0.4, 0.5):
+            knn = KNN(n_neighbors=1, contamination=contamination).fit(X)
+            assert np.isfinite(knn.offset_)
+            assert knn.score_samples([[0.0, -1e200]])[0] == -np.inf
+            np.testing.assert_array_equal(knn.predict([[5.0, 0.0], [0.0, -1e200]]), [1, -1])
 
     def test_a_model_of_n_neighbors_rows(self):
         X = np.array([[0.0], [1.0], [3.0]])

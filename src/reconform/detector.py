@@ -230,8 +230,7 @@ class ConformalDetector(OutlierMixin, BaseEstimator):
             In [1 / (n_calibration_ + 1), 1]; with ``ties="randomized"`` in (0, 1]. With
             ``Split(repeats=...)`` twice the median over the splits.
         """
-        check_is_fitted(self, "ensemble_")
-        grid = self._grid(validity, conditional, confidence)
+        grid = self.grid(validity=validity, conditional=conditional, confidence=confidence)
         return self._p_values(self._ranks(X), grid)
 
     def score_samples(self, X: npt.ArrayLike) -> FloatArray:
@@ -287,8 +286,7 @@ class ConformalDetector(OutlierMixin, BaseEstimator):
         Discoveries
         """
         level = exact_fraction("fdr", fdr)
-        check_is_fitted(self, "ensemble_")
-        grid = self._grid(validity, conditional, confidence)
+        grid = self.grid(validity=validity, conditional=conditional, confidence=confidence)
         ranks = self._ranks(X)
         p_values = self._p_values(ranks, grid)
         if procedure == "ebh":
@@ -315,7 +313,7 @@ class ConformalDetector(OutlierMixin, BaseEstimator):
                 procedure, validity=validity, conditional=conditional
             ),
             index=getattr(X, "index", None) if hasattr(X, "iloc") else None,
-            provenance=self._provenance(),
+            provenance=self.provenance(),
         )
 
     def rank_counts(self, X: npt.ArrayLike) -> RankCounts:
@@ -469,8 +467,26 @@ class ConformalDetector(OutlierMixin, BaseEstimator):
             ]
         )
 
-    def _grid(self, validity: str, conditional: str | None, confidence: float) -> Grid:
-        """What each rank is worth under the options of `p_values`."""
+    def grid(
+        self,
+        *,
+        validity: str = "nominal",
+        conditional: str | None = None,
+        confidence: float = 0.9,
+    ) -> Grid:
+        """What each rank is worth under the options of `p_values`.
+
+        Parameters
+        ----------
+        validity, conditional, confidence
+            As in `p_values`.
+
+        Returns
+        -------
+        Grid
+            For `RankCounts.decide`.
+        """
+        check_is_fitted(self, "ensemble_")
         if validity not in VALIDITY:
             raise unknown_choice("validity", validity, VALIDITY)
         if validity == "nominal" and conditional is None:
@@ -498,7 +514,9 @@ class ConformalDetector(OutlierMixin, BaseEstimator):
     def _count(self, ranks: RankArray) -> RankCounts:
         return RankCounts(self.n_calibration_, self.calibration_.fingerprint).add(ranks)
 
-    def _provenance(self) -> Provenance:
+    def provenance(self) -> Provenance:
+        """Where decisions of this detector come from: method, detector, sizes, seed, version."""
+        check_is_fitted(self, "ensemble_")
         return Provenance(
             detector=repr(self.detector),
             method=repr(self.method),

@@ -232,7 +232,7 @@ def judge_file(
             "a file is judged by counting ranks, and smoothed p-values have none; use "
             "ties='conservative'."
         )
-    grid = cad._grid(validity, conditional, confidence)
+    grid = cad.grid(validity=validity, conditional=conditional, confidence=confidence)
     features = _features_of(cad) if features is None else tuple(features)
     if len(features) != cad.n_features_in_:
         raise ValueError(
@@ -287,7 +287,7 @@ def judge_file(
             guarantee=cad.guarantee_.sentence(
                 procedure, validity=validity, conditional=conditional
             ),
-            provenance=cad._provenance(),
+            provenance=cad.provenance(),
             _numbers=spill.everything() if decision.tested <= MOST_DISCOVERIES else None,
             _index=index,
         )

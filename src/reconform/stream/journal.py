@@ -84,11 +84,7 @@ def write_head(path: str | Path, head: Content, *, replace: bool) -> None:
         if replace:
             os.replace(temporary, target)
         else:
-            os.link(temporary, target)  # refuses where a name is taken, in one step
-    except FileExistsError as error:
-        raise FileExistsError(
-            f"{path} exists already: resume from it, or give the journal another name."
-        ) from error
+            _place(temporary, target)
     finally:
         temporary.unlink(missing_ok=True)
     _sync_folder(target.parent)
@@ -121,23 +117,30 @@ class Journal:
     def __init__(self, path: str | Path) -> None:
         self.path = Path(os.path.realpath(path))
         self._file = self.path.open("r+b")
-        self._seal, self._end = "", 0
-        if fcntl is not None:
-            try:
-                fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except OSError as error:
-                self._file.close()
-                raise RuntimeError(
-                    f"{path} is in use: another process, or an object in this one that was not "
-                    "closed, is adding to it. Two would spend the same error budget twice."
-                ) from error
+        try:
+            self._lock()
+            self._seal, self._end = "", 0
+            for line in self.lines():
+                self._seal, self._end = line.seal, line.end
+        except BaseException:
+            self._file.close()
+            raise
+
+    def _lock(self) -> None:
+        if fcntl is None:
+            return
+        try:
+            fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            raise RuntimeError(
+                f"{self.path} is in use: another process, or an object in this one that was not "
+                "closed, is adding to it. Two would spend the same error budget twice."
+            ) from error
 
     def lines(self) -> Iterator[Line]:
-        """Read the head and all batches; once read to the end, lines can be added."""
+        """Read the head and all batches from the beginning."""
         self._file.seek(0)
-        for line in lines_of(self._file, self.path):
-            self._seal, self._end = line.seal, line.end
-            yield line
+        yield from lines_of(self._file, self.path)
 
     def append(self, content: Content) -> None:
         """Add a line, and return only when it is on the disk."""
@@ -164,6 +167,18 @@ def _seal(previous: str, content: Content) -> str:
     # Python writes a float with all its digits, so what was read is written the same again.
     text = json.dumps(content, sort_keys=True)
     return hashlib.sha256((previous + text).encode()).hexdigest()[:32]
+
+
+def _place(temporary: Path, target: Path) -> None:
+    """Give a file its name, unless the name is taken: of two that try, one is refused."""
+    try:
+        os.link(temporary, target)
+    except OSError as error:
+        if target.exists():
+            raise FileExistsError(
+                f"{target} exists already: resume from it, or give the journal another name."
+            ) from error
+        os.replace(temporary, target)  # a file system without hard links
 
 
 def _sync_folder(folder: Path) -> None:

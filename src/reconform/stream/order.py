@@ -48,6 +48,11 @@ class OrderedScores:
     def __len__(self) -> int:
         return self._used - 1
 
+    @property
+    def scores(self) -> FloatArray:
+        """All scores, in the order in which they came."""
+        return self._keys[1 : self._used]
+
     def rank_and_insert(self, scores: FloatArray) -> tuple[RankArray, RankArray]:
         """Rank scores in turn, each among all that came before it, and keep them.
 

@@ -2,8 +2,8 @@
 
 An error budget must neither be lost nor spent twice. So batches are numbered; a batch that comes
 again gets the decisions it got before, and one that skips a number is refused. With a journal, the
-decisions of a batch are on disk before they are returned. What is stored is plain data; reading it
-back runs no code, and all batches of a journal are decided again and compared.
+decisions of a batch are on disk before they are returned. What is stored is plain data: reading it
+back runs no code, and every batch of a journal is decided again and compared.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from ..detector import ConformalDetector
 from ..errors import check_count
 from .journal import Content, Journal, lines_of, write_head
 
-FORMAT, FORMAT_VERSION = "reconform stream", 1
+FORMAT = "reconform stream 1"
 
 
 class ResumableStream(ABC):
@@ -30,7 +30,7 @@ class ResumableStream(ABC):
     cad : ConformalDetector
         Fitted.
     batches, rows : int
-        How many were decided so far; `batches` is the number of the next batch.
+        How many were decided so far; `batches` is also the number of the next batch.
     """
 
     kind: ClassVar[str]
@@ -42,9 +42,14 @@ class ResumableStream(ABC):
         self.rows = 0
         self._last: Content | None = None
         self._journal: Journal | None = None
-        self._interrupted = False
+        self._refusal = ""  # why nothing more can be decided here; empty as long as it can
 
-    # What a kind of stream says of itself, in plain data.
+    # --- what a kind of stream says of itself, in plain data ---
+
+    @classmethod
+    @abstractmethod
+    def _make(cls, cad: ConformalDetector, settings: Content) -> Self:
+        """Make an object that has seen nothing yet, without a word."""
 
     @abstractmethod
     def _settings(self) -> Content:
@@ -62,34 +67,40 @@ class ResumableStream(ABC):
     def _decide(self, given: list[Any]) -> Content:
         """Move on by one batch; the same past and the same batch must give the same content."""
 
+    def _warn(self) -> None:  # noqa: B027 - most have nothing to say
+        """Say what the caller should know before the next batch; called from public methods."""
+
     def _same(self, given: list[Any], recorded: list[Any]) -> bool:
         """Whether a batch that comes again is the one that was decided."""
         return given == recorded
 
-    # What all kinds do.
+    # --- batches ---
 
     def _submit(self, given: list[Any], batch: int | None) -> Content:
         """Decide a batch, or recall it; return what is recorded of it."""
-        if self._interrupted:
-            raise RuntimeError(
-                "an earlier update was interrupted, and what it spent is unknown here; "
-                f"use {type(self).__name__}.resume with the journal or the last saved state."
-            )
+        self._check_usable()
         number = self.batches if batch is None else check_count("batch", batch, least=0)
         if number > self.batches:
             raise ValueError(
                 f"batch={number} skips batches: the next one is {self.batches}. Batches are "
-                "numbered from 0 in the order in which they are decided."
+                "numbered from 0, in the order in which they are decided."
             )
         if number < self.batches:
             return self._recall(number, given)
-        self._interrupted = True  # until everything below is done
+        self._refusal = "an update was interrupted, and what it has spent is not known here"
         record = {"batch": number, "row": self.rows, "given": given, "found": self._decide(given)}
         if self._journal is not None:
             self._journal.append(record)
         self._count(record)
-        self._interrupted = False
+        self._refusal = ""
         return record
+
+    def _check_usable(self) -> None:
+        if self._refusal:
+            raise RuntimeError(
+                f"{self._refusal}; go on with {type(self).__name__}.resume(cad, path), from the "
+                "journal or the state that was saved last."
+            )
 
     def _count(self, record: Content) -> None:
         self.batches += 1
@@ -100,12 +111,12 @@ class ResumableStream(ABC):
         record = self._recorded(number)
         if record is None:
             raise ValueError(
-                f"batch={number} was decided already, and its decisions are not kept: the next "
-                f"batch is {self.batches}. A journal (journal=...) keeps all since it was made."
+                f"batch={number} was decided before, and its decisions were not kept; the next "
+                f"batch is {self.batches}. A journal (journal=...) keeps the decisions of all."
             )
         if not self._same(given, record["given"]):
             raise ValueError(
-                f"batch={number} was decided already, with other rows; the next batch is "
+                f"batch={number} was decided before, with other rows; the next batch is "
                 f"{self.batches}."
             )
         return record
@@ -119,27 +130,117 @@ class ResumableStream(ABC):
                     return line.content
         return None
 
+    # --- files ---
+
     def save(self, path: str | Path) -> None:
         """Write the state, whole or not at all.
 
         Parameters
         ----------
         path : str or Path
-            A file of that name is replaced. The path of the stream's own journal makes the
-            journal short again: it then begins here, and earlier batches but the last can no
-            longer be recalled.
+            A file of that name is replaced. The path of the stream's own journal makes the journal
+            short again: it then begins here, and of the batches before only the last is kept.
         """
-        self._submit_possible()
-        journal = self._journal
-        if journal is None or Path(path).resolve() != journal.path:
-            write_head(path, self._head(journal=False), replace=True)
-            return
-        write_head(path, self._head(journal=True), replace=True)
-        journal.close()
-        self._journal = self._open(path)
+        self._check_usable()
+        own = self._journal is not None and Path(path).resolve() == self._journal.path
+        write_head(path, self._head(journal=own), replace=True)
+        if self._journal is not None and own:
+            self._journal.close()
+            self._journal = Journal(path)
 
     def close(self) -> None:
-        """Let go of the journal, if there is one; another process can then resume from it."""
+        """Let go of the journal; afterwards another process can resume from it."""
         if self._journal is not None:
             self._journal.close()
-            self._interrupted = True
+        self._refusal = "the stream was closed"
+
+    def _begin_journal(self, path: str | Path) -> None:
+        write_head(path, self._head(journal=True), replace=False)
+        self._journal = Journal(path)
+
+    def _head(self, *, journal: bool) -> Content:
+        return {
+            "format": FORMAT,
+            "kind": self.kind,
+            "journal": journal,
+            "reconform": version("reconform"),
+            "calibration": self.cad.calibration_.fingerprint,
+            "settings": self._settings(),
+            "batches": self.batches,
+            "rows": self.rows,
+            "last": self._last,
+            "state": self._snapshot(),
+        }
+
+    @classmethod
+    def resume(
+        cls, cad: ConformalDetector, path: str | Path, *, journal: str | Path | None = None
+    ) -> Self:
+        """Go on where a saved state or a journal ends.
+
+        Parameters
+        ----------
+        cad : ConformalDetector
+            The one that the stream began with: same calibration, same model.
+        path : str or Path
+            What `save` wrote, or a journal. A journal goes on being written.
+        journal : str or Path, optional
+            Begin a journal with a state that `save` wrote.
+
+        Returns
+        -------
+        Same class
+            Its `batches` says which batch comes next.
+        """
+        check_is_fitted(cad, "ensemble_")
+        with Path(path).open("rb") as file:
+            lines = lines_of(file, Path(path))
+            first = next(lines, None)
+            head = cls._check_head({} if first is None else first.content, cad, path)
+        stream = cls._make(cad, head["settings"])
+        if not head["journal"]:
+            stream._go_to(head)
+            if journal is not None:
+                stream._begin_journal(journal)
+            stream._warn()
+            return stream
+        if journal is not None:
+            raise ValueError(
+                f"journal={str(journal)!r} would be a second one: {path} is a journal already, "
+                "and goes on being written."
+            )
+        stream._journal = Journal(path)
+        records = stream._journal.lines()
+        stream._go_to(next(records).content)
+        for record in records:
+            stream._replay(record.content, path)
+        stream._warn()
+        return stream
+
+    @classmethod
+    def _check_head(cls, head: Content, cad: ConformalDetector, path: str | Path) -> Content:
+        if head.get("format") != FORMAT or head.get("kind") != cls.kind:
+            got = f"{head.get('kind')!r}, {head.get('format')!r}" if head else "no whole first line"
+            raise ValueError(f"{path} must hold a state of {cls.__name__} ({FORMAT!r}); got {got}.")
+        own = cad.calibration_.fingerprint
+        if head["calibration"] != own:
+            raise ValueError(
+                f"{path} belongs to another calibration ({head['calibration'][:12]}; cad has "
+                f"{own[:12]}). Its error budget cannot go on with other p-values: resume with "
+                "the detector it was made with, or begin a new stream."
+            )
+        return head
+
+    def _go_to(self, head: Content) -> None:
+        self._restore(head["state"])
+        self.batches, self.rows, self._last = head["batches"], head["rows"], head["last"]
+
+    def _replay(self, record: Content, path: str | Path) -> None:
+        """Decide a recorded batch again: it must come out as it was."""
+        if record["batch"] != self.batches or self._decide(record["given"]) != record["found"]:
+            raise ValueError(
+                f"{path}: batch {record['batch']} does not come out as it was recorded. Another "
+                "version of online-fdr or reconform may be at work than the one that wrote it "
+                "(the first line says which); resume with that one."
+            )
+        self._count(record)

@@ -1,0 +1,306 @@
+"""The container of a model: a zip of a manifest and members, written whole and read with limits.
+
+The manifest lists the size and SHA-256 of every member, and the comment of the zip holds the
+SHA-256 of the manifest, so that any change is noticed. That is a guard against accidents, not a
+signature: whoever can write a file can write matching sums. What protects from malice is that
+nothing is trusted: names, counts and sizes are checked before anything is read, a member is never
+larger in memory than it says, and no byte of it is ever executed.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import re
+import secrets
+import stat
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, BinaryIO
+from zipfile import ZIP_DEFLATED, ZIP_STORED, ZipFile, ZipInfo, is_zipfile
+
+import numpy as np
+import numpy.typing as npt
+
+FORMAT = "reconform model"
+FORMAT_VERSION = 1
+
+MANIFEST = "manifest.json"
+SEAL = "reconform model, sha256 of manifest.json: "
+
+# A zip of more members, or one that grows by more than this when it is read, is refused; small
+# files may grow as they like. Ours are far from it: what would compress better is not compressed.
+MOST_MEMBERS = 1 << 16
+MOST_GROWTH = 100
+SMALL_BYTES = 1 << 24
+MOST_TEXT_BYTES = 1 << 28
+
+_NAME = re.compile(r"[A-Za-z0-9_]+(/[A-Za-z0-9_]+)*\.(json|npy|skops)")
+_CHUNK = 1 << 20
+
+Buffer = npt.NDArray[np.uint8]
+Pieces = Sequence[bytes | memoryview]
+
+
+class ModelFileError(ValueError):
+    """A file that is no model, or one that cannot be loaded safely; the message says why."""
+
+
+@contextmanager
+def refusing(path: str | Path, what: str) -> Iterator[None]:
+    """Turn whatever goes wrong inside, on bytes that anyone may have written, into a refusal."""
+    try:
+        yield
+    except (ModelFileError, ImportError):
+        raise
+    except Exception as error:
+        reason = str(error) or type(error).__name__
+        raise ModelFileError(f"{path}: {what} ({reason.rstrip('.')}).") from error
+
+
+def parse_json(text: bytes) -> Any:
+    """Parse JSON proper: no NaN, no infinity, no name twice in an object."""
+
+    def refuse(constant: str) -> None:
+        raise ValueError(f"{constant} is not JSON")
+
+    def pairs(items: list[tuple[str, Any]]) -> dict[str, Any]:
+        if len({key for key, _ in items}) < len(items):
+            raise ValueError("a name stands twice in one JSON object")
+        return dict(items)
+
+    return json.loads(text, parse_constant=refuse, object_pairs_hook=pairs)
+
+
+def as_json(value: Any, *, indent: int | None = None) -> bytes:
+    """Write JSON proper."""
+    return json.dumps(value, allow_nan=False, ensure_ascii=False, indent=indent).encode()
+
+
+# --- limits --------------------------------------------------------------------------------------
+
+
+def grows_too_much(sizes: Sequence[int], file_size: int) -> bool:
+    """Whether members of these sizes are more than a zip of this size may hold.
+
+    Examples
+    --------
+    >>> grows_too_much([1 << 20], 2000), grows_too_much([1 << 40], 1 << 30)
+    (False, True)
+    """
+    return sum(sizes) > max(SMALL_BYTES, MOST_GROWTH * file_size)
+
+
+def check_directory(members: Sequence[ZipInfo], file_size: int) -> None:
+    """Refuse what a zip may say of its members and ours never does, before any is read."""
+    if len(members) > MOST_MEMBERS:
+        raise ValueError(f"it has {len(members):,} members, and at most {MOST_MEMBERS:,} may be")
+    names = [member.orig_filename for member in members]
+    if len(set(names)) < len(names):
+        raise ValueError("two members have the same name")
+    for name, member in zip(names, members, strict=True):
+        if not _NAME.fullmatch(name) or name != member.filename:
+            raise ValueError(f"a member is called {name[:80]!r}")
+        kind = stat.S_IFMT(member.external_attr >> 16)
+        if kind not in (0, stat.S_IFREG):
+            raise ValueError(f"member {name} is a link or something else that is no file")
+        if member.flag_bits & 0x1 or member.compress_type not in (ZIP_STORED, ZIP_DEFLATED):
+            raise ValueError(f"member {name} is encrypted, or compressed in a way we never use")
+    if sum(member.compress_size for member in members) > file_size:
+        raise ValueError("members overlap")
+    if grows_too_much([member.file_size for member in members], file_size):
+        raise ValueError(f"{file_size:,} bytes would become more than {MOST_GROWTH} times as many")
+
+
+# --- reading -------------------------------------------------------------------------------------
+
+
+class Archive:
+    """A container that passed the checks of its directory and of its manifest.
+
+    Attributes
+    ----------
+    path : str or Path
+    manifest : dict
+    sizes : dict of str to (int, int)
+        Bytes of every member in memory, and in the file.
+    """
+
+    def __init__(self, path: str | Path, file: BinaryIO) -> None:
+        self.path = path
+        with refusing(path, "this is no reconform model, or a damaged one"):
+            size = file.seek(0, os.SEEK_END)
+            self._zip = _open_zip(file)
+            self._members = {member.orig_filename: member for member in self._zip.infolist()}
+            check_directory(self._zip.infolist(), size)
+            self.sizes = {n: (m.file_size, m.compress_size) for n, m in self._members.items()}
+            self.manifest = self._read_manifest()
+
+    def read(self, name: str) -> Buffer:
+        """Read a member that the manifest lists, and check its sum."""
+        with refusing(self.path, "the file is damaged or was altered"):
+            listed = self.manifest["members"][name]
+            buffer = self._read(name)
+            if hashlib.sha256(buffer).hexdigest() != listed["sha256"]:
+                raise ValueError(f"the SHA-256 of {name} is not the one in the manifest")
+            return buffer
+
+    def _read(self, name: str) -> Buffer:
+        # The directory says how large it is, and that was checked; not a byte more is read.
+        buffer = np.empty(self._members[name].file_size, dtype=np.uint8)
+        view, filled = memoryview(buffer), 0
+        with self._zip.open(self._members[name]) as stream:
+            while filled < len(buffer):
+                piece = stream.read(min(_CHUNK, len(buffer) - filled))
+                if not piece:
+                    raise ValueError(f"{name} is shorter than it says")
+                view[filled : filled + len(piece)] = piece
+                filled += len(piece)
+            if stream.read(1):
+                raise ValueError(f"{name} is longer than it says")
+        return buffer
+
+    def _read_manifest(self) -> dict[str, Any]:
+        if MANIFEST not in self._members:
+            raise ValueError(f"it has no {MANIFEST}")
+        if self.sizes[MANIFEST][0] > MOST_TEXT_BYTES:
+            raise ValueError(f"its {MANIFEST} is too large")
+        text = self._read(MANIFEST).tobytes()
+        manifest = parse_json(text)
+        if not isinstance(manifest, dict) or manifest.get("format") != FORMAT:
+            raise ValueError(f"its {MANIFEST} is not one of ours")
+        self._check_version(manifest)
+        if self._zip.comment != (SEAL + hashlib.sha256(text).hexdigest()).encode():
+            raise ValueError(f"its {MANIFEST} was altered")
+        listed = manifest["members"]
+        if set(listed) != set(self._members) - {MANIFEST}:
+            raise ValueError("its members are not those that the manifest lists")
+        for name, entry in listed.items():
+            if entry["bytes"] != self.sizes[name][0]:
+                raise ValueError(f"the size of {name} is not the one in the manifest")
+        return manifest
+
+    def _check_version(self, manifest: dict[str, Any]) -> None:
+        version = manifest.get("format_version")
+        if type(version) is not int or version < 1:
+            raise ValueError(f"its format version is {version!r}")
+        if version > FORMAT_VERSION:
+            raise ModelFileError(
+                f"{self.path}: this model has format version {version}, written by reconform "
+                f"{manifest.get('reconform')}, and the installed reconform reads up to "
+                f"{FORMAT_VERSION}; update it: pip install -U reconform."
+            )
+
+
+def _open_zip(file: BinaryIO) -> ZipFile:
+    file.seek(0)
+    start = file.read(4)
+    if is_zipfile(file):
+        return ZipFile(file)
+    if start == b"PK\x03\x04":
+        raise ValueError("it begins like one and ends too soon")
+    raise ValueError("it is not a zip archive")
+
+
+@contextmanager
+def open_archive(path: str | Path) -> Iterator[Archive]:
+    """Open a container for reading; refuse it here if anything about it is wrong."""
+    with open(path, "rb") as file:
+        yield Archive(path, file)
+
+
+# --- writing -------------------------------------------------------------------------------------
+
+
+def write_archive(
+    path: str | Path,
+    manifest: Mapping[str, Any],
+    members: Mapping[str, Pieces],
+    *,
+    overwrite: bool = False,
+) -> None:
+    """Write a container to a temporary file and move it into place.
+
+    Parameters
+    ----------
+    path : str or Path
+    manifest : mapping
+        Plain JSON data; the list of members is added.
+    members : mapping of str to sequence of bytes-like
+        The pieces of every member, one after the other.
+    overwrite : bool
+        Replace a file that exists.
+    """
+    check_place(path, overwrite=overwrite)
+    target = Path(os.path.realpath(path))  # a link stays, and what it points to is replaced
+    temporary = target.with_name(f".{target.name}.{secrets.token_hex(4)}.partial")
+    try:
+        _write(temporary, manifest, members, ZIP_DEFLATED)
+        with ZipFile(temporary) as written:
+            sizes = [member.file_size for member in written.infolist()]
+        if grows_too_much(sizes, temporary.stat().st_size):
+            _write(temporary, manifest, members, ZIP_STORED)
+        with open(temporary, "rb+") as file:
+            try:
+                Archive(path, file)
+            except ModelFileError as error:  # what would be refused is not written
+                raise ValueError(f"this model cannot be saved in one file: {error}") from error
+            os.fsync(file.fileno())
+        if overwrite:
+            os.replace(temporary, target)
+        else:
+            _place(temporary, target)
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+def check_place(path: str | Path, *, overwrite: bool) -> None:
+    """Refuse to write to a place before any work is done for it."""
+    target = Path(path)
+    if target.is_dir():
+        raise IsADirectoryError(f"{path} is a folder; give the name of a file.")
+    if not target.absolute().parent.is_dir():
+        raise FileNotFoundError(f"there is no folder {str(target.parent)!r} to write to.")
+    if target.exists() and not overwrite:
+        raise _exists(path)
+
+
+def _exists(path: str | Path) -> FileExistsError:
+    return FileExistsError(f"{path} exists already; replace it with overwrite=True.")
+
+
+def _place(temporary: Path, target: Path) -> None:
+    """Give the file its name, unless another file got it meanwhile."""
+    try:
+        os.link(temporary, target)
+    except FileExistsError as error:
+        raise _exists(target) from error
+    except OSError as error:  # a file system without hard links
+        if target.exists():
+            raise _exists(target) from error
+        os.replace(temporary, target)
+
+
+def _write(
+    path: Path, manifest: Mapping[str, Any], members: Mapping[str, Pieces], compression: int
+) -> None:
+    listed = {}
+    # Trees shrink to a sixth, and hardly further at higher levels, which take three times as long.
+    with ZipFile(path, "w", compression, compresslevel=1) as archive:
+        for name, pieces in members.items():
+            listed[name] = _write_member(archive, name, pieces)
+        text = as_json({**manifest, "members": listed}, indent=1)
+        seal = _write_member(archive, MANIFEST, [text])["sha256"]
+        archive.comment = (SEAL + seal).encode()
+
+
+def _write_member(archive: ZipFile, name: str, pieces: Pieces) -> dict[str, Any]:
+    digest, size = hashlib.sha256(), sum(map(len, pieces))
+    # Opened by name, a member gets a date of 1980: equal models have equal bytes.
+    with archive.open(name, "w", force_zip64=size >= 1 << 31) as stream:
+        for piece in pieces:
+            digest.update(piece)
+            stream.write(piece)
+    return {"bytes": size, "sha256": digest.hexdigest()}

@@ -1,0 +1,290 @@
+"""How values become JSON and arrays, and back: a few specifications to describe classes with.
+
+A class that may stand in a file is described field by field (`Record`); the descriptions together
+are the format. Writing and reading both go by the description, so that a file can neither name a
+class nor set an attribute that is not described, and an object comes into being without any of
+its code being run. Every record may state what must hold for its values (`check`): compiled
+kernels do not check their indices, so a file must not be able to send them out of bounds.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+import numpy as np
+
+from ..methods import Plan
+from .archive import Archive
+from .arrays import AnyArray, narrowed, read_npy, widened
+
+Json = Any
+
+
+def require(holds: object, what: str) -> None:
+    """Refuse a value that does not hold what it must."""
+    if not holds:
+        raise ValueError(what)
+
+
+class Estimators(Protocol):
+    """Where detectors are kept, each once, whoever refers to them."""
+
+    def write(self, detector: Any, *, fitted: bool) -> int:
+        """Keep a detector; return its number."""
+        ...
+
+    def read(self, number: Json) -> Any:
+        """Return the detector with a number."""
+        ...
+
+
+@dataclass
+class Writer:
+    """What is being written.
+
+    Attributes
+    ----------
+    estimators : Estimators
+    plan : Plan
+        That of the ensemble that is being written.
+    n_features : int
+        Columns of the rows that come in.
+    arrays : dict of str to array
+        Members, by name.
+    """
+
+    estimators: Estimators
+    plan: Plan
+    n_features: int
+    arrays: dict[str, AnyArray] = field(default_factory=dict)
+
+    def array(self, array: AnyArray, at: str) -> str:
+        """Keep an array; return the name of its member."""
+        name = f"{at.replace('/_', '/')}.npy"
+        require(name not in self.arrays, f"two arrays are called {name}")
+        self.arrays[name] = array
+        return name
+
+
+@dataclass
+class Reader:
+    """What is being read.
+
+    Attributes
+    ----------
+    archive : Archive
+    estimators : Estimators
+    plan : Plan
+        That of the ensemble that is being read.
+    n_features : int
+        Columns of the rows that will come in.
+    unread : set of str
+        Arrays that nothing has asked for yet. An array belongs to one place.
+    """
+
+    archive: Archive
+    estimators: Estimators
+    plan: Plan
+    n_features: int
+    unread: set[str]
+
+    def array(self, name: Json) -> AnyArray:
+        """Read an array."""
+        require(isinstance(name, str) and name in self.unread, f"there is no array {name!r} to read")
+        self.unread.remove(name)
+        return read_npy(self.archive.read(name))
+
+
+class Spec(Protocol):
+    """How one kind of value is written and read."""
+
+    def write(self, value: Any, at: str, out: Writer) -> Json:
+        """Return the value as JSON; its arrays go to `out`, under the name `at`."""
+        ...
+
+    def read(self, json: Json, source: Reader) -> Any:
+        """Return the value, or raise ValueError for what was never written."""
+        ...
+
+
+class Scalar:
+    """A number, a word or a flag: one of these types, exactly."""
+
+    def __init__(self, *types: type | None) -> None:
+        self.types = tuple(type(None) if kind is None else kind for kind in types)
+
+    def write(self, value: Any, at: str, out: Writer) -> Json:
+        """Write infinity, which JSON lacks, as a word."""
+        value = value.item() if isinstance(value, np.generic) else value
+        require(type(value) in self.types, f"{at} cannot be {value!r}")
+        return repr(value) if isinstance(value, float) and not math.isfinite(value) else value
+
+    def read(self, json: Json, source: Reader) -> Any:
+        """Read one of the types."""
+        if float in self.types and json in ("inf", "-inf"):
+            return float(json)
+        require(type(json) in self.types, f"{json!r} stands where {self.types} belongs")
+        return json
+
+
+class Array:
+    """An array of one of these types, with so many dimensions."""
+
+    def __init__(self, *dtypes: str, ndim: int) -> None:
+        self.dtypes = [np.dtype(dtype) for dtype in dtypes]
+        self.ndim = ndim
+
+    def write(self, value: AnyArray, at: str, out: Writer) -> Json:
+        """Keep the array; integers that can only be of one type are stored in fewer bytes."""
+        require(value.dtype in self.dtypes, f"{at} cannot be an array of {value.dtype}")
+        require(value.ndim == self.ndim, f"{at} cannot have {value.ndim} dimensions")
+        return out.array(narrowed(value) if len(self.dtypes) == 1 else value, at)
+
+    def read(self, json: Json, source: Reader) -> AnyArray:
+        """Read the array, in the type that was written."""
+        array = source.array(json)
+        require(array.ndim == self.ndim, f"{json} has {array.ndim} dimensions")
+        if len(self.dtypes) == 1:
+            return widened(array, self.dtypes[0])
+        require(array.dtype in self.dtypes, f"{json} is an array of {array.dtype}")
+        return array
+
+
+class Named:
+    """One of a few functions of ours, by a name."""
+
+    def __init__(self, **choices: Any) -> None:
+        self.choices = choices
+
+    def write(self, value: Any, at: str, out: Writer) -> Json:
+        """Write the name."""
+        for name, choice in self.choices.items():
+            if choice is value:
+                return name
+        raise ValueError(f"{at} cannot be {value!r}")
+
+    def read(self, json: Json, source: Reader) -> Any:
+        """Look the name up."""
+        return self.choices[json]
+
+
+class Maybe:
+    """Something, or None."""
+
+    def __init__(self, spec: Spec) -> None:
+        self.spec = spec
+
+    def write(self, value: Any, at: str, out: Writer) -> Json:
+        """Write None as it is."""
+        return None if value is None else self.spec.write(value, at, out)
+
+    def read(self, json: Json, source: Reader) -> Any:
+        """Read None as it is."""
+        return None if json is None else self.spec.read(json, source)
+
+
+class Many:
+    """A list of such things."""
+
+    def __init__(self, spec: Spec) -> None:
+        self.spec = spec
+
+    def write(self, value: Any, at: str, out: Writer) -> Json:
+        """Write one after the other."""
+        return [self.spec.write(item, f"{at}/{k}", out) for k, item in enumerate(value)]
+
+    def read(self, json: Json, source: Reader) -> list[Any]:
+        """Read one after the other."""
+        require(isinstance(json, list), "a list is missing")
+        return [self.spec.read(item, source) for item in json]
+
+
+class Detector:
+    """A detector, kept among the estimators; fitted or as it was before `fit`."""
+
+    def __init__(self, *, fitted: bool) -> None:
+        self.fitted = fitted
+
+    def write(self, value: Any, at: str, out: Writer) -> Json:
+        """Write its number."""
+        return out.estimators.write(value, fitted=self.fitted)
+
+    def read(self, json: Json, source: Reader) -> Any:
+        """Read the one with that number."""
+        return source.estimators.read(json)
+
+
+@dataclass(frozen=True)
+class Record:
+    """A class, field by field.
+
+    Attributes
+    ----------
+    kind : type
+    fields : mapping of str to Spec
+        All that is stored. Whatever else an object has follows from it.
+    check : callable, optional
+        ``check(value, n_features)`` refuses, by `require`, what would not be safe to use.
+    """
+
+    kind: type
+    fields: Mapping[str, Spec]
+    check: Callable[[Any, int], None] | None = None
+
+    @property
+    def name(self) -> str:
+        """What the kind is called in a file."""
+        return self.kind.__name__
+
+    def write(self, value: Any, at: str, out: Writer) -> Json:
+        """Write the fields under their names."""
+        require(type(value) is self.kind, f"{at} cannot be a {type(value).__name__}")
+        if self.check is not None:  # what would be refused is not written
+            self.check(value, out.n_features)
+        return {
+            "kind": self.name,
+            **{key: s.write(getattr(value, key), f"{at}/{key}", out) for key, s in self.fields.items()},
+        }
+
+    def read(self, json: Json, source: Reader) -> Any:
+        """Make an object of the fields; its own code is not run."""
+        return self.make(json, source, {})
+
+    def make(self, json: Json, source: Reader, more: Mapping[str, Any]) -> Any:
+        """Make an object of the fields, and of `more` that is known already."""
+        require(
+            isinstance(json, dict) and set(json) == {"kind", *self.fields},
+            f"the fields of a {self.name} are not what they should be",
+        )
+        require(json["kind"] == self.name, f"a {self.name} is missing")
+        value = object.__new__(self.kind)
+        read = {key: spec.read(json[key], source) for key, spec in self.fields.items()}
+        for key, item in {**more, **read}.items():
+            object.__setattr__(value, key, item)  # a frozen dataclass is set like any other
+        if self.check is not None:
+            self.check(value, source.n_features)
+        return value
+
+
+class OneOf:
+    """One of several records."""
+
+    def __init__(self, *records: Record) -> None:
+        self.records = {record.name: record for record in records}
+
+    def write(self, value: Any, at: str, out: Writer) -> Json:
+        """Write by the record of its class."""
+        return self.record(type(value).__name__).write(value, at, out)
+
+    def read(self, json: Json, source: Reader) -> Any:
+        """Read by the record that is named."""
+        require(isinstance(json, dict), "a record is missing")
+        return self.record(json.get("kind")).read(json, source)
+
+    def record(self, name: Any) -> Record:
+        """Look a record up by its name."""
+        require(isinstance(name, str) and name in self.records, f"a {name} cannot stand here")
+        return self.records[name]

@@ -1,0 +1,104 @@
+"""Parameters: plain values of Python and NumPy as JSON, exactly as they were."""
+
+from __future__ import annotations
+
+import math
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+
+from .kinds import Json, Reader, Writer, require
+
+# NumPy's own sources of random bits, by name: all that a generator may be restored from.
+BIT_GENERATORS = ("MT19937", "PCG64", "PCG64DXSM", "Philox", "SFC64")
+
+
+class Plain:
+    """Any value made of numbers, words, arrays, seeds, lists, tuples and dicts.
+
+    What JSON has is written as it is, everything else as an object with the single key that says
+    what it is.
+    """
+
+    def write(self, value: Any, at: str, out: Writer) -> Json:
+        """Write a value; refuse what is not plain."""
+        if value is None or type(value) in (bool, int, str):
+            return value
+        if type(value) is float:
+            return value if math.isfinite(value) else {"float": repr(value)}
+        if type(value) is list:
+            return self._items(value, at, out)
+        if type(value) is tuple:
+            return {"tuple": self._items(value, at, out)}
+        if type(value) is dict:
+            return {"dict": self._items([list(item) for item in value.items()], at, out)}
+        if isinstance(value, Fraction):
+            return {"fraction": [value.numerator, value.denominator]}
+        if isinstance(value, np.generic) and value.dtype.kind in "biuf":
+            item = self.write(value.item(), at, out)
+            return {"scalar": [value.dtype.str, item]}
+        if isinstance(value, np.ndarray):
+            return {"array": out.array(value, at)}
+        if isinstance(value, np.random.SeedSequence):
+            seed = [value.entropy, value.spawn_key, value.pool_size]
+            return {"seed": self._items(seed, at, out)}
+        if isinstance(value, np.random.Generator):
+            return {"generator": self.write(value.bit_generator.state, at, out)}
+        if isinstance(value, np.random.RandomState):
+            return {"random_state": self.write(value.get_state(legacy=False), at, out)}
+        raise ValueError(
+            f"{at} is {value!r}, and only plain values can be saved: numbers, words, arrays, lists, "
+            "tuples, dicts, seeds. A function has no place in a file that is safe to load; use a "
+            "named choice instead."
+        )
+
+    def _items(self, values: Any, at: str, out: Writer) -> list[Json]:
+        return [self.write(value, f"{at}/{k}", out) for k, value in enumerate(values)]
+
+    def read(self, json: Json, source: Reader) -> Any:
+        """Read a value."""
+        if isinstance(json, list):
+            return [self.read(item, source) for item in json]
+        if not isinstance(json, dict):
+            return json
+        require(len(json) == 1, "a value says more than one thing of what it is")
+        ((what, content),) = json.items()
+        match what:
+            case "float":
+                return float(content)
+            case "tuple":
+                return tuple(self.read(content, source))
+            case "dict":
+                return {key: value for key, value in self.read(content, source)}
+            case "fraction":
+                return Fraction(*content)
+            case "scalar":
+                dtype = np.dtype(content[0])
+                require(dtype.kind in "biuf", f"{dtype} is no number")
+                return dtype.type(self.read(content[1], source))
+            case "array":
+                return source.array(content)
+            case "seed":
+                entropy, spawn_key, pool_size = self.read(content, source)
+                return np.random.SeedSequence(entropy, spawn_key=spawn_key, pool_size=pool_size)
+            case "generator":
+                return np.random.Generator(_bits(self.read(content, source)))
+            case "random_state":
+                return _random_state(self.read(content, source))
+        raise ValueError(f"nothing is called {what!r}")
+
+
+def _bits(state: dict[str, Any]) -> Any:
+    name = state["bit_generator"]
+    require(name in BIT_GENERATORS, f"{name!r} is no bit generator of NumPy")
+    bits = getattr(np.random, name)(0)
+    bits.state = state
+    return bits
+
+
+def _random_state(state: dict[str, Any]) -> np.random.RandomState:
+    require(state["bit_generator"] in BIT_GENERATORS, "a bit generator is unknown")
+    restored = np.random.RandomState(getattr(np.random, state["bit_generator"])(0))
+    restored.set_state(state)
+    return restored

@@ -1,0 +1,269 @@
+"""Whether the reference still describes the stream: evidence against exchangeability."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any, ClassVar, Self
+
+import numpy as np
+import numpy.typing as npt
+
+from ..aggregation import FloatArray
+from ..detector import ConformalDetector
+from ..errors import check_probability
+from ..pvalues import row_uniforms
+from ..randomness import root_seed
+from .evidence import Evidence, EvidenceHistory
+from .journal import Content
+from .martingales import make_martingale
+from .order import OrderedScores
+from .state import ResumableStream
+
+
+@dataclass(frozen=True, eq=False)
+class MonitorReport:
+    """What a batch has added to the evidence.
+
+    Attributes
+    ----------
+    batch : int
+        Number of the batch, from 0.
+    row : int
+        Position of its first row in the stream, from 0.
+    p_values : float array
+        Smoothed p-value of each row among the calibration and all rows before it.
+    log10_evidence : float array
+        Evidence after each row: 2 means odds of 100 to 1 against exchangeability.
+    alarm : bool
+        Whether the evidence has ever reached 1/alpha, up to the end of this batch.
+    alarm_row : int or None
+        Position in the stream of the row at which it first did.
+    alpha : float
+    """
+
+    batch: int
+    row: int
+    p_values: FloatArray = field(repr=False)
+    log10_evidence: FloatArray = field(repr=False)
+    alarm: bool
+    alarm_row: int | None
+    alpha: float
+
+    def __len__(self) -> int:
+        return len(self.p_values)
+
+
+class ExchangeabilityMonitor(ResumableStream):
+    """Raise an alarm when new rows no longer look like draws from where the reference came from.
+
+    Every new score is ranked among those of the calibration rows *and of all rows before it*. If
+    all of them are exchangeable, the smoothed p-values are independent and uniform, and what a
+    bettor wins against them is a test martingale; the alarm sounds when it reaches 1/alpha. Over
+    the whole life of the stream, however long, the probability of a false alarm is at most alpha.
+
+    Parameters
+    ----------
+    cad : ConformalDetector
+        Fitted, with one model that has not seen the calibration rows: ``method="split"`` with one
+        repeat, or ``"prefit"``. Others are refused.
+    alpha : float, default=0.05
+        Probability of a false alarm.
+    martingale : {"simple-jumper", "mixture", "power"}, default="simple-jumper"
+        How to bet. The simple jumper bets on small and on large p-values and is quick to change
+        its mind; the others bet on small ones only, that is on rows that are stranger.
+    epsilon : float, default=0.92
+        Of the power martingale, p -> epsilon p^(epsilon - 1).
+    jump : float, default=0.01
+        Of the simple jumper: the share of the capital that is divided anew before every row.
+    random_state : int, RandomState, Generator or None, default=None
+        Of the uniform numbers that smooth the p-values; keyed by the position in the stream.
+    journal : str or Path, optional
+        Write every batch to this file before its report is returned. The file must not exist:
+        after a crash use `resume`.
+
+    Attributes
+    ----------
+    alarm : bool
+    alarm_row : int or None
+        Position in the stream of the row with the alarm.
+    log10_evidence : float
+        Evidence now.
+    evidence : Evidence
+        Its course so far, for a chart.
+    batches, rows : int
+        How many there were so far; `batches` is also the number of the next batch.
+
+    Notes
+    -----
+    p-values against the calibration rows alone, those of `ConformalDetector.p_values`, are no
+    substitute. Each is uniform, but they share one calibration set and are not independent: on a
+    long stream they settle at whatever that set got wrong by chance, and a bettor wins from it.
+
+    A row takes O(log) time; all scores of the stream are kept, 40 bytes each.
+
+    References
+    ----------
+    V. Vovk, A. Gammerman, G. Shafer, "Algorithmic Learning in a Random World", second edition
+    (2022), chapter 8.
+
+    V. Vovk, I. Petej, I. Nouretdinov, E. Ahlberg, L. Carlsson, A. Gammerman, "Retrain or not
+    retrain: conformal test martingales for change-point detection", PMLR 152 (2021).
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from reconform import ConformalDetector
+    >>> from reconform.stream import ExchangeabilityMonitor
+    >>> rng = np.random.default_rng(0)
+    >>> cad = ConformalDetector("knn", "split", random_state=0).fit(rng.normal(size=(1_000, 2)))
+    >>> monitor = ExchangeabilityMonitor(cad, alpha=0.01, random_state=0)
+    >>> monitor.update(rng.normal(size=(500, 2))).alarm
+    False
+    >>> report = monitor.update(rng.normal(scale=1.5, size=(500, 2)))
+    >>> report.alarm, report.alarm_row
+    (True, 0)
+    """
+
+    kind: ClassVar[str] = "exchangeability monitor"
+
+    def __init__(
+        self,
+        cad: ConformalDetector,
+        alpha: float = 0.05,
+        martingale: str = "simple-jumper",
+        *,
+        epsilon: float = 0.92,
+        jump: float = 0.01,
+        random_state: Any = None,
+        journal: str | Path | None = None,
+    ) -> None:
+        key = int(root_seed(random_state).generate_state(1, np.uint64)[0])
+        self._set_up(cad, alpha, martingale, epsilon, jump, key)
+        if journal is not None:
+            self._begin_journal(journal)
+
+    def _set_up(
+        self,
+        cad: ConformalDetector,
+        alpha: float,
+        martingale: str,
+        epsilon: float,
+        jump: float,
+        key: int,
+    ) -> None:
+        super().__init__(cad)
+        if cad.plan_.scheme not in ("split", "prefit") or len(cad.plan_.repeats) > 1:
+            raise ValueError(
+                f"method={cad.method!r} cannot be monitored: the scores of calibration rows and "
+                "of new rows must come from one model that has seen neither, or they are not "
+                "exchangeable even where the rows are. Use method='split' (one repeat) or "
+                "'prefit'. p-values against a fixed calibration set would be no way out: they "
+                "are not independent, and inflate the rate of false alarms several-fold."
+            )
+        self.alpha = check_probability("alpha", alpha)
+        self.martingale = martingale
+        self.epsilon = epsilon
+        self.jump = jump
+        self.alarm_row: int | None = None
+        self._key = key
+        self._bettor = make_martingale(martingale, epsilon=epsilon, jump=jump)
+        self._ordered = OrderedScores(cad.calibration_.scores)
+        self.log10_evidence = 0.0
+        self._history = EvidenceHistory()
+
+    @property
+    def alarm(self) -> bool:
+        """Whether the evidence has ever reached 1/alpha."""
+        return self.alarm_row is not None
+
+    @property
+    def evidence(self) -> Evidence:
+        """The course of the evidence so far."""
+        return self._history.evidence
+
+    def update(self, X: npt.ArrayLike, *, batch: int | None = None) -> MonitorReport:
+        """Add the next rows, in their order.
+
+        Parameters
+        ----------
+        X : array-like or frame of shape (m, d)
+        batch : int, optional
+            The number of the batch, from 0. A batch that was added before gets the same report
+            again and changes nothing. Without a number, X is taken for new rows.
+
+        Returns
+        -------
+        MonitorReport
+        """
+        record = self._submit(self.cad._ranks(X).scores.tolist(), batch)
+        found = record["found"]
+        return MonitorReport(
+            batch=record["batch"],
+            row=record["row"],
+            p_values=np.array(found["p_values"]),
+            log10_evidence=np.array(found["log10_evidence"]),
+            alarm=found["alarm_row"] is not None,
+            alarm_row=found["alarm_row"],
+            alpha=self.alpha,
+        )
+
+    # --- the evidence ---
+
+    def _decide(self, given: list[float]) -> Content:
+        scores = np.array(given, dtype=np.float64)
+        earlier = len(self._ordered) + np.arange(len(scores))
+        below, equal = self._ordered.rank_and_insert(scores)
+        uniforms = row_uniforms(self._key, self.rows, len(scores))
+        # The row itself is one of those that its score ties with.
+        p_values = (below + uniforms * (equal + 1)) / (earlier + 1)
+        path = self._bettor.advance(p_values)
+        reached = np.flatnonzero(path >= -math.log(self.alpha))
+        if self.alarm_row is None and len(reached):
+            self.alarm_row = self.rows + int(reached[0])
+        log10 = path / math.log(10)
+        self._history.extend(log10)
+        self.log10_evidence = float(log10[-1])
+        return {
+            "p_values": p_values.tolist(),
+            "log10_evidence": log10.tolist(),
+            "alarm_row": self.alarm_row,
+        }
+
+    # --- what `ResumableStream` asks for ---
+
+    @classmethod
+    def _make(cls, cad: ConformalDetector, settings: Content) -> Self:
+        stream = cls.__new__(cls)
+        stream._set_up(cad, **settings)
+        return stream
+
+    def _settings(self) -> Content:
+        return {
+            "alpha": self.alpha,
+            "martingale": self.martingale,
+            "epsilon": self.epsilon,
+            "jump": self.jump,
+            "key": self._key,
+        }
+
+    def _snapshot(self) -> Content:
+        return {
+            "scores": self._ordered.scores[self.cad.n_calibration_ :].tolist(),
+            "bettor": asdict(self._bettor),
+            "alarm_row": self.alarm_row,
+            "log10_evidence": self.log10_evidence,
+            "history": self._history.snapshot(),
+        }
+
+    def _restore(self, snapshot: Content) -> None:
+        self._ordered.rank_and_insert(np.array(snapshot["scores"], dtype=np.float64))
+        self._bettor = type(self._bettor)(**snapshot["bettor"])
+        self.alarm_row = snapshot["alarm_row"]
+        self.log10_evidence = snapshot["log10_evidence"]
+        self._history = EvidenceHistory.restore(snapshot["history"])
+
+    def _same(self, given: list[float], recorded: list[float]) -> bool:
+        # Another machine may round scores otherwise.
+        return len(given) == len(recorded) and np.allclose(given, recorded, rtol=1e-5, atol=0)

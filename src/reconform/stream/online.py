@@ -1,0 +1,277 @@
+"""Discoveries as rows arrive, with a bounded false discovery rate."""
+
+from __future__ import annotations
+
+import math
+import warnings
+from dataclasses import dataclass, field
+from fractions import Fraction
+from pathlib import Path
+from typing import Any, ClassVar, Self
+
+import numpy as np
+import numpy.typing as npt
+
+from ..aggregation import FloatArray
+from ..detector import ConformalDetector
+from ..errors import unknown_choice
+from ..fdr import BoolArray, RankCounts, exact_fraction
+from ..smallest import smallest_count
+from .journal import Content
+from .procedures import PROCEDURES, make_test, next_level, promise, restore_test
+from .state import ResumableStream
+
+
+@dataclass(frozen=True, eq=False)
+class StreamDecisions:
+    """The decisions on one batch of a stream.
+
+    Attributes
+    ----------
+    batch : int
+        Number of the batch, from 0.
+    row : int
+        Position of its first row in the stream, from 0.
+    mask : bool array
+        Which rows are discoveries.
+    p_values : float array
+    levels : float array
+        The level at which each row was tested: a discovery has a p-value of at most that. With
+        "batch-bh" the largest p-value that is a discovery, and 0.0 if there is none.
+    procedure : str
+    fdr : float
+    guarantee : str
+        What holds, in words.
+    """
+
+    batch: int
+    row: int
+    mask: BoolArray = field(repr=False)
+    p_values: FloatArray = field(repr=False)
+    levels: FloatArray = field(repr=False)
+    procedure: str
+    fdr: float
+    guarantee: str
+
+    @property
+    def count(self) -> int:
+        """Number of discoveries in the batch."""
+        return int(self.mask.sum())
+
+    def __len__(self) -> int:
+        return len(self.mask)
+
+
+class OnlineDiscoveries(ResumableStream):
+    """Decide about rows as they arrive, for good, and keep the false discovery rate bounded.
+
+    Parameters
+    ----------
+    cad : ConformalDetector
+        Fitted, with ``ties="conservative"``.
+    fdr : float, default=0.1
+        Target false discovery rate.
+    procedure : {"lond", "lord", "saffron", "addis", "batch-bh"}, default="lond"
+        The first four test row after row, at levels that depend on the rows before (LORD is
+        LORD++). ``"batch-bh"`` is Benjamini-Hochberg on every batch by itself.
+    conditional : {"simes", "dkw", "montecarlo", "asymptotic"}, optional
+        Use p-values that are valid given the calibration set, as in `ConformalDetector.p_values`.
+        LORD and SAFFRON are proven only with these.
+    confidence : float, default=0.9
+        Of `conditional`.
+    journal : str or Path, optional
+        Write the decisions of every batch to this file before they are returned. The file must not
+        exist: after a crash use `resume`.
+
+    Attributes
+    ----------
+    guarantee : str
+        What holds, in words.
+    batches, rows, discoveries : int
+        How many there were so far; `batches` is also the number of the next batch.
+
+    Warns
+    -----
+    UserWarning
+        As soon as the next level lies below the smallest p-value that there is, so that nothing
+        can be found, and with it how many reference rows would be needed.
+
+    See Also
+    --------
+    ConformalDetector.discover : A batch that is there as a whole.
+    ExchangeabilityMonitor : Whether the reference still describes the stream.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from reconform import ConformalDetector
+    >>> from reconform.stream import OnlineDiscoveries
+    >>> rng = np.random.default_rng(0)
+    >>> cad = ConformalDetector("knn", "split", random_state=0).fit(rng.normal(size=(20_000, 2)))
+    >>> online = OnlineDiscoveries(cad, fdr=0.1)
+    >>> decided = online.update([[0.3, 0.1], [9.0, 9.0], [0.0, -1.0], [8.0, -9.0]])
+    >>> decided.mask
+    array([False,  True, False,  True])
+    >>> decided.levels.round(5)
+    array([0.00535, 0.00116, 0.00198, 0.00165])
+    """
+
+    kind: ClassVar[str] = "online discoveries"
+
+    def __init__(
+        self,
+        cad: ConformalDetector,
+        fdr: float | Fraction = 0.1,
+        procedure: str = "lond",
+        *,
+        conditional: str | None = None,
+        confidence: float = 0.9,
+        journal: str | Path | None = None,
+    ) -> None:
+        self._set_up(cad, fdr, procedure, conditional, confidence)
+        if journal is not None:
+            self._begin_journal(journal)
+        self._warn()
+
+    def _set_up(
+        self,
+        cad: ConformalDetector,
+        fdr: float | Fraction,
+        procedure: str,
+        conditional: str | None,
+        confidence: float,
+    ) -> None:
+        super().__init__(cad)
+        if procedure not in PROCEDURES:
+            raise unknown_choice("procedure", procedure, PROCEDURES)
+        if cad.ties == "randomized":
+            raise ValueError(
+                "a stream is decided by ranks, and smoothed p-values have none; use a detector "
+                "with ties='conservative'."
+            )
+        self._level = exact_fraction("fdr", fdr)
+        self.fdr = float(self._level)
+        self.procedure = procedure
+        self.conditional = conditional
+        self.confidence = confidence
+        self.discoveries = 0
+        self._grid = cad._grid("nominal", conditional, confidence)
+        self.guarantee = promise(procedure, cad.guarantee_, self.fdr, conditional, confidence)
+        self._test = None if procedure == "batch-bh" else make_test(procedure, self.fdr)
+        self._blind = False
+
+    def update(self, X: npt.ArrayLike, *, batch: int | None = None) -> StreamDecisions:
+        """Decide about the next rows, in their order and for good.
+
+        Parameters
+        ----------
+        X : array-like or frame of shape (m, d)
+        batch : int, optional
+            The number of the batch, from 0. A batch that was decided before gets the same
+            decisions again and spends nothing, so after a crash a batch can safely be sent once
+            more. Without a number, X is taken for new rows.
+
+        Returns
+        -------
+        StreamDecisions
+        """
+        record = self._submit(self.cad.ranks(X).tolist(), batch)
+        self._warn()
+        return StreamDecisions(
+            batch=record["batch"],
+            row=record["row"],
+            mask=np.array(record["found"]["mask"], dtype=bool),
+            p_values=self._grid.values(np.array(record["given"])),
+            levels=np.array(record["found"]["levels"], dtype=np.float64),
+            procedure=self.procedure,
+            fdr=self.fdr,
+            guarantee=self.guarantee,
+        )
+
+    # --- the decisions ---
+
+    def _decide(self, given: list[int]) -> Content:
+        ranks = np.array(given, dtype=np.int64)
+        if self._test is None:
+            counts = RankCounts(self.cad.n_calibration_, self.cad.calibration_.fingerprint)
+            decision = counts.add(ranks).decide(self._level, grid=self._grid)
+            mask = decision.mask(ranks).tolist()
+            levels = [decision.p_threshold] * len(given)
+        else:
+            mask, levels = [], []
+            for p in self._grid.values(ranks).tolist():
+                mask.append(bool(self._test.test_one(p)))
+                levels.append(float(self._test.last_test_level))
+        self.discoveries += sum(mask)
+        return {"mask": mask, "levels": levels}
+
+    def _warn(self) -> None:
+        """Warn when it begins that nothing, or no single anomaly, can be found."""
+        if self._test is not None:
+            # A level rises only after a discovery: once none can be made, this stays so.
+            level = next_level(self._test) if not self._blind else 0.0
+            what = (
+                f"from row {self.rows:,} on nothing can be found: the row is tested at level "
+                f"{level:.3g}, and the levels of {self.procedure.upper()} rise only with "
+                "discoveries"
+            )
+            other = "a higher fdr, or procedure='batch-bh'"
+        elif self._last is not None:
+            m = len(self._last["given"])
+            fewest = smallest_count(0, m, self._level, smallest_p=self._smallest_p)
+            level = self.fdr / m
+            what = f"in a batch of {m:,} rows fewer than {fewest:,} anomalies cannot be found"
+            other = "smaller batches, or a higher fdr"
+        else:
+            return
+        blind = level < self._smallest_p
+        if blind and not self._blind:
+            warnings.warn(
+                f"{what}. No p-value of {self.cad.n_calibration_:,} calibration rows is below "
+                f"{float(self._smallest_p):.3g}. What helps: {self._rows_needed(level)}, {other}.",
+                UserWarning,
+                stacklevel=3,
+            )
+        self._blind = blind
+
+    @property
+    def _smallest_p(self) -> Fraction:
+        return Fraction(int(self._grid.numerators[1]), self._grid.denominator)
+
+    def _rows_needed(self, level: float) -> str:
+        """Say how many calibration rows have a p-value as small as `level`."""
+        have = self.cad.n_calibration_
+        if self.conditional is None:
+            needed, about = math.ceil(1 / level) - 1, "at least"
+        else:  # the smallest p-value falls like 1/n, with "dkw" like its square root
+            power = 2 if self.conditional == "dkw" else 1
+            needed = math.ceil(have * (float(self._smallest_p) / level) ** power)
+            about = "about"
+        reference = math.ceil(needed * self.cad.plan_.n / have)
+        of = f", that is {reference:,} reference rows" if reference > needed else ""
+        return f"{about} {needed:,} calibration rows{of}"
+
+    # --- what `ResumableStream` asks for ---
+
+    @classmethod
+    def _make(cls, cad: ConformalDetector, settings: Content) -> Self:
+        stream = cls.__new__(cls)
+        stream._set_up(cad, **{**settings, "fdr": Fraction(settings["fdr"])})
+        return stream
+
+    def _settings(self) -> Content:
+        return {
+            "fdr": str(self._level),
+            "procedure": self.procedure,
+            "conditional": self.conditional,
+            "confidence": self.confidence,
+        }
+
+    def _snapshot(self) -> Content:
+        test = None if self._test is None else self._test.snapshot()
+        return {"discoveries": self.discoveries, "test": test}
+
+    def _restore(self, snapshot: Content) -> None:
+        self.discoveries = snapshot["discoveries"]
+        if self._test is not None:
+            self._test = restore_test(self.procedure, snapshot["test"])

@@ -1,0 +1,155 @@
+"""The online procedures of the `online-fdr` library, and what is proven about them here."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterator
+from typing import Any
+
+from ..certificates import Guarantee
+from ..errors import unknown_choice
+
+ONLINE = ("lond", "lord", "saffron", "addis")
+PROCEDURES = (*ONLINE, "batch-bh")
+
+# The bands that hold for every number of calibration rows; "asymptotic" is a large-sample one.
+_PROVEN_BANDS = ("simes", "dkw", "montecarlo")
+
+# The γ of SAFFRON and ADDIS in online-fdr 1.0 add up to 1 + 6e-11, and must not exceed 1.
+_WITHIN = 1 - 1e-10
+
+
+def make_test(procedure: str, fdr: float) -> Any:
+    """Make a test of `online-fdr` with its usual parameters; half of the level as first wealth.
+
+    Examples
+    --------
+    >>> test = make_test("lond", 0.1)
+    >>> test.test_one(0.5), round(test.last_test_level, 5)
+    (False, 0.00535)
+    """
+    library = _library(procedure)
+    if procedure == "lond":
+        return library.Lond(alpha=fdr)
+    if procedure == "lord":
+        return library.LordPlusPlus(alpha=fdr, wealth=fdr / 2)
+    level = fdr * _WITHIN
+    if procedure == "saffron":
+        return library.Saffron(alpha=level, wealth=level / 2, lambda_=0.5)
+    return library.Addis(alpha=level, wealth=level / 2, lambda_=0.25, tau=0.5)
+
+
+def restore_test(procedure: str, snapshot: dict[str, Any]) -> Any:
+    """Make a test of `online-fdr` as it was when its `snapshot` was taken."""
+    return type(make_test(procedure, 0.1)).from_snapshot(snapshot)
+
+
+def _library(procedure: str) -> Any:
+    if procedure not in ONLINE:
+        raise unknown_choice("procedure", procedure, PROCEDURES)
+    try:
+        from online_fdr import p_values
+    except ImportError as error:
+        raise ImportError(
+            f"procedure={procedure!r} needs online-fdr: pip install 'reconform[stream]'. "
+            "procedure='batch-bh' does without."
+        ) from error
+    return p_values
+
+
+def next_level(test: Any) -> float:
+    """Tell at which level the next row will be tested, whatever its p-value; nothing is spent.
+
+    Examples
+    --------
+    >>> test = make_test("saffron", 0.1)
+    >>> ahead = next_level(test)
+    >>> test.test_one(0.03), test.last_test_level == ahead
+    (False, True)
+    """
+    # The library has no such question. A p-value of 1 is never rejected, so asking a copy that
+    # cannot remember changes nothing; a deep copy would cost the whole history each time.
+    twin = copy.copy(test)
+    for name, value in vars(twin).items():
+        if isinstance(value, list):
+            setattr(twin, name, _Unchanging(value))
+    twin.test_one(1.0)
+    return float(twin.last_test_level)
+
+
+class _Unchanging:
+    """A list that can be read, and takes appended things for granted."""
+
+    def __init__(self, items: list[Any]) -> None:
+        self._items = items
+
+    def __len__(self) -> int:
+        return len(self._items)
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter(self._items)
+
+    def __getitem__(self, index: Any) -> Any:
+        return self._items[index]
+
+    def append(self, item: Any) -> None:
+        """Forget it."""
+
+
+def promise(
+    procedure: str, method: Guarantee, fdr: float, conditional: str | None, confidence: float
+) -> str:
+    """Say what holds for the false discovery rate of a stream, in a sentence or two.
+
+    Parameters
+    ----------
+    procedure : str
+    method : Guarantee
+        What is known about the p-values.
+    fdr : float
+    conditional : str or None
+        The kind of calibration-conditional p-values, where those are used.
+    confidence : float
+        Of `conditional`.
+
+    Examples
+    --------
+    >>> from reconform.certificates import guarantee
+    >>> promise("lond", guarantee("split"), 0.1, None, 0.9)
+    'FDR at most 0.1 after any number of rows, proven for LOND on split (conformal p-values are
+    positively dependent), if new rows are independent.'
+    >>> promise("saffron", guarantee("split"), 0.1, None, 0.9)
+    "FDR measured, not proven, for SAFFRON on split: p-values of one calibration set depend on each
+    other. With conditional='simes' it is proven."
+    """
+    name = procedure.upper()
+    if procedure == "batch-bh":
+        said = method.sentence("bh", conditional=conditional)
+        return f"{said} It holds for each batch, not for all batches together."
+    if procedure == "addis" and conditional is not None:
+        return (
+            "FDR measured, not proven, for ADDIS: its proof asks that p-values be uniformly "
+            "conservative, and calibration-conditional ones need not be. SAFFRON is proven."
+        )
+    if conditional in _PROVEN_BANDS:
+        return (
+            f"FDR at most {fdr:g} after any number of rows given the calibration set, proven for "
+            f"{name} on {conditional} conditional p-values for a share {confidence:g} of "
+            "calibration sets, if new rows are independent."
+        )
+    if conditional is not None:
+        return (
+            f"FDR of {name} holds given the calibration set only approximately: the band behind "
+            f"{conditional} conditional p-values is a large-sample one."
+        )
+    one_model = method.name in ("split", "prefit")
+    if procedure == "lond" and one_model:
+        return (
+            f"FDR at most {fdr:g} after any number of rows, proven for LOND on {method.name} "
+            "(conformal p-values are positively dependent), if new rows are independent."
+        )
+    way_out = " With conditional='simes' it is proven." if one_model and name != "ADDIS" else ""
+    return (
+        f"FDR measured, not proven, for {name} on {method.name}: p-values of one calibration set "
+        f"depend on each other.{way_out}"
+    )

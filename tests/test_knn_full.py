@@ -1,0 +1,304 @@
+"""Full-conformal kNN: the ranks of a literal loop, to the last bit, and an exact level."""
+
+from __future__ import annotations
+
+import pickle
+import tracemalloc
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy.spatial.distance import cdist
+from scipy.stats import binom
+
+from oracle import binomial_upper
+from reconform import ConformalDetector, Full, Jackknife
+from reconform.detectors import full_neighbours, neighbours
+from reconform.detectors.foreign import adapt
+from reconform.detectors.full_neighbours import FullNeighbours
+from reconform.detectors.knn import KNN
+from reconform.detectors.neighbours import PairwiseSearch, TreeSearch, WideSearch, _directions
+from reconform.pvalues import smoothed_p_values
+from reconform.transductive import FullRefit
+from test_knn import DATA, METHODS, grid, normal
+
+FORMULAS = {
+    "minkowski": ({}, 2.0, 0.5),
+    "p=1": ({"p": 1}, 1.0, 1.0),
+    "p=3": ({"p": 3}, 3.0, 1 / 3),
+    "chebyshev": ({"metric": "chebyshev"}, np.inf, 1.0),
+    "cosine": ({"metric": "cosine"}, 2.0, 1.0),
+}
+
+
+def reduced_distance(a, b, power):
+    """The direct formula, feature after feature."""
+    total = 0.0
+    for u, v in zip(a, b, strict=True):
+        gap = abs(u - v)
+        if power == np.inf:
+            total = max(total, gap)
+        elif power == 2.0:
+            total += gap * gap
+        else:
+            try:
+                total += gap**power
+            except OverflowError:  # Python's way to say infinity
+                total = np.inf
+    return total
+
+
+def score(near, k, method):
+    """Score from sorted distances, added up in order."""
+    if method == "largest":
+        return -near[k - 1]
+    if method == "mean":
+        total = 0.0
+        for distance in near[:k]:
+            total += distance
+        return -(total / k)
+    return -(near[k // 2] if k % 2 else (near[k // 2 - 1] + near[k // 2]) / 2)
+
+
+def all_distances(X, Z, formula):
+    """Reduced distances between all rows of X and Z, in this order."""
+    parameters, power, _ = formula
+    rows = np.vstack([X, Z])
+    rows = (_directions(rows) if parameters.get("metric") == "cosine" else rows).tolist()
+    return [[reduced_distance(a, b, power) for b in rows] for a in rows]
+
+
+def literal(distances, n, k, method, root=1.0):
+    """For every new row, and every one of the n + 1 rows: its k nearest others."""
+    ranks = []
+    for x in range(n, len(distances)):
+        together = [*range(n), x]
+        s = []
+        for i in together:
+            near = sorted(distances[i][j] for j in together if j != i)[:k]
+            near = [np.sqrt(d) if root == 0.5 else d**root for d in near]
+            s.append(score(near, k, method))
+        t = s.pop()
+        ranks.append((1 + sum(c <= t for c in s), 1 + sum(c < t for c in s), t))
+    return ranks
+
+
+def fast(knn, X, Z, n_jobs=None):
+    ensemble = knn.fit_plan(X, Full().plan(len(X)), [], n_jobs=n_jobs)
+    assert isinstance(ensemble, FullNeighbours)
+    assert ensemble.ranks(Z).below is None
+    ranks = ensemble.ranks(Z, strictly=True)
+    assert ranks.at_most.dtype == ranks.below.dtype == np.int64
+    return list(
+        zip(ranks.at_most.tolist(), ranks.below.tolist(), ranks.scores.tolist(), strict=True)
+    )
+
+
+class TestLiteral:
+    @pytest.mark.parametrize("formula", FORMULAS)
+    @pytest.mark.parametrize("name", DATA)
+    def test_the_same_ranks(self, name, formula):
+        X, Z = DATA[name]
+        Z = np.vstack([Z[:12], X[:2], X[-1:]])  # rows that are in D already
+        parameters, _, root = FORMULAS[formula]
+        distances = all_distances(X, Z, FORMULAS[formula])
+        for k, method in [(1, "largest"), (2, "mean"), *((5, method) for method in METHODS)]:
+            knn = KNN(n_neighbors=k, method=method, **parameters)
+            assert fast(knn, X, Z) == literal(distances, len(X), k, method, root)
+
+    @pytest.mark.parametrize("method", METHODS)
+    @pytest.mark.parametrize("k", [1, 2, 3, 4, 5])
+    def test_few_rows(self, k, method):
+        """With n = k every row needs the new one to have k neighbours."""
+        X, Z = normal(k + 1, 8, d=2)
+        for data in ((X, Z), (np.round(X), np.round(Z))):
+            Z = np.vstack([data[1], data[0][:1]])
+            for n in (k, k + 1):
+                X = data[0][:n]
+                for formula in FORMULAS.values():
+                    expected = literal(all_distances(X, Z, formula), n, k, method, formula[2])
+                    knn = KNN(n_neighbors=k, method=method, leaf_size=1, **formula[0])
+                    assert fast(knn, X, Z) == expected
+                canberra = KNN(n_neighbors=k, method=method, metric="canberra")
+                rows = np.vstack([X, Z])
+                expected = literal(cdist(rows, rows, "canberra").tolist(), n, k, method)
+                assert fast(canberra, X, Z) == expected
+
+    @pytest.mark.parametrize("method", METHODS)
+    @pytest.mark.parametrize(
+        "metric",
+        [
+            {"metric": "canberra"},
+            {"metric": "braycurtis"},
+            {"metric": "jaccard"},
+            {"metric": "minkowski", "metric_params": {"w": np.array([1.0, 2.0, 0.5])}},
+            # not the same both ways: a row is scored by its distances to the others
+            {"metric": lambda a, b: np.maximum(a - b, 0).sum() + 0.1 * np.abs(a - b).sum()},
+        ],
+        ids=lambda metric: str(metric["metric"]),
+    )
+    def test_metrics_without_a_tree(self, metric, method, monkeypatch):
+        X, Z = (a + 1.0 for a in grid(30, 12, d=3))
+        rows = np.vstack([X, Z, X[:3]])
+        seen = rows.astype(bool) if metric["metric"] == "jaccard" else rows
+        distances = cdist(seen, seen, metric["metric"], **metric.get("metric_params", {}))
+        knn = KNN(n_neighbors=4, method=method, **metric)
+        expected = literal(distances.tolist(), 30, 4, method)
+        assert fast(knn, X, rows[30:]) == expected
+        monkeypatch.setattr(full_neighbours, "BLOCK_BYTES", 1000)
+        monkeypatch.setattr(neighbours, "SMALL_WORK", 0)
+        assert fast(knn, X, rows[30:], n_jobs=2) == expected
+
+    @given(st.data())
+    def test_any_small_grid(self, data):
+        n, m, d = (data.draw(st.integers(1, most)) for most in (9, 3, 2))
+        k = data.draw(st.integers(1, n))
+        numbers = st.lists(st.integers(0, 3), min_size=(n + m) * d, max_size=(n + m) * d)
+        rows = np.array(data.draw(numbers), dtype=float).reshape(n + m, d)
+        method = data.draw(st.sampled_from(METHODS))
+        formula = FORMULAS[data.draw(st.sampled_from(sorted(FORMULAS)))]
+        knn = KNN(n_neighbors=k, method=method, leaf_size=1, **formula[0])
+        expected = literal(all_distances(rows[:n], rows[n:], formula), n, k, method, formula[2])
+        assert fast(knn, rows[:n], rows[n:]) == expected
+
+
+class TestNothingChangesANumber:
+    @pytest.mark.parametrize("metric", [{}, {"p": 3}, {"metric": "cosine"}], ids=str)
+    @pytest.mark.parametrize("make", [grid, normal])
+    def test_jobs_blocks_leaves_and_algorithms(self, make, metric, monkeypatch):
+        X, Z = make(150, 70, d=17)
+        expected = fast(KNN(method="mean", **metric), X, Z)
+        for small_work, block_bytes in [(neighbours.SMALL_WORK, 1000), (0, 1000), (0, 1 << 25)]:
+            monkeypatch.setattr(neighbours, "SMALL_WORK", small_work)
+            monkeypatch.setattr(full_neighbours, "BLOCK_BYTES", block_bytes)
+            for n_jobs in (1, 2):
+                for call in ({}, {"leaf_size": 1}, {"algorithm": "kd_tree"}):
+                    knn = KNN(method="mean", **metric, **call)
+                    assert fast(knn, X, Z, n_jobs=n_jobs) == expected
+
+    def test_roads(self):
+        wide, narrow = normal(d=20)[0], normal(d=2)[0]
+        for X, parameters, kind in [
+            (wide, {}, WideSearch),
+            (narrow, {}, TreeSearch),
+            (wide, {"p": 1}, TreeSearch),
+            (narrow, {"metric": "canberra"}, PairwiseSearch),
+        ]:
+            ensemble = KNN(**parameters).fit_plan(X, Full().plan(len(X)), [])
+            assert isinstance(ensemble.search, kind)
+
+    @pytest.mark.parametrize("metric", ["minkowski", "cosine", "canberra"])
+    def test_neither_batch_nor_position(self, metric):
+        X, Z = DATA["200 features"]
+        knn = KNN(method="mean", metric=metric)
+        expected = fast(knn, X, Z)
+        assert [fast(knn, X, z[None])[0] for z in Z] == expected
+        assert fast(knn, X, Z[::-1])[::-1] == expected
+
+    def test_nor_the_order_of_the_reference(self):
+        X, Z = DATA["grid"]
+        shuffled = X[np.random.default_rng(0).permutation(len(X))]
+        assert fast(KNN(method="mean"), shuffled, Z) == fast(KNN(method="mean"), X, Z)
+
+    @pytest.mark.parametrize("metric", ["minkowski", "canberra"])
+    def test_pickle_and_read_only_rows(self, metric):
+        X, Z = (np.array(a) for a in DATA["one feature"])
+        X.flags.writeable = Z.flags.writeable = False
+        ensemble = KNN(metric=metric).fit_plan(X, Full().plan(40), [])
+        before = pickle.loads(pickle.dumps(ensemble))
+        expected = ensemble.ranks(Z).at_most
+        after = pickle.loads(pickle.dumps(ensemble))
+        np.testing.assert_array_equal(before.ranks(Z).at_most, expected)
+        np.testing.assert_array_equal(after.ranks(Z).at_most, expected)
+
+
+class TestCalibration:
+    @pytest.mark.parametrize("method", METHODS)
+    def test_leave_one_out_scores(self, method):
+        for name in ("grid", "200 features", "n barely larger than k"):
+            X, _ = DATA[name]
+            knn = KNN(method=method)
+            full = knn.fit_plan(X, Full().plan(len(X)), [])
+            left_out = knn.fit_plan(X, Jackknife().plan(len(X)), [])
+            np.testing.assert_array_equal(full.calibration.scores, left_out.calibration.scores)
+            np.testing.assert_array_equal(full.calibration.rows, np.arange(len(X)))
+            assert not full.shares_draws
+
+    @pytest.mark.parametrize("method", METHODS)
+    def test_finite_where_d_is_one_row_short(self, method):
+        X = np.array([[0.0], [1.0], [3.0]])
+        full = KNN(n_neighbors=3, method=method).fit_plan(X, Full().plan(3), [])
+        by_two = {"largest": [-3, -2, -3], "mean": [-2, -1.5, -2.5], "median": [-3, -2, -3]}
+        assert full.calibration.scores.tolist() == by_two[method]
+
+
+class TestInsideAConformalDetector:
+    @pytest.mark.parametrize("method", METHODS)
+    def test_the_same_as_refits_of_pyod(self, blobs, method):
+        """PyOD's own training scores leave each row out: one refit per new row is the slow way."""
+        pyod = pytest.importorskip("pyod.models.knn")
+        X, Z = blobs
+        stranger = pyod.KNN(method=method)
+        cad = ConformalDetector(stranger, "full").fit(X)
+        assert isinstance(cad.ensemble_, FullNeighbours)
+        slow = adapt(stranger).fit_plan(X, Full().plan(len(X)), [np.random.SeedSequence(0)])
+        assert isinstance(slow, FullRefit)
+        np.testing.assert_array_equal(cad.ranks(Z), slow.ranks(Z).at_most)
+        scores = cad.ensemble_.ranks(Z).scores
+        np.testing.assert_allclose(scores, slow.ranks(Z).scores, rtol=1e-12)
+        assert cad.guarantee_.name == "full"
+        assert cad.n_calibration_ == len(X)
+
+    def test_bad_parameters(self):
+        X = np.zeros((4, 2))
+        for detector, message in [
+            ("knn", r"n_neighbors=5 needs at least 5 .* the reference has n_samples = 4"),
+            (KNN(n_neighbors=0), "n_neighbors must be an integer"),
+            (KNN(n_neighbors=2, method="max"), "method must be one of"),
+            (KNN(n_neighbors=2, metric="no such"), "metric='no such' .* cannot be used"),
+        ]:
+            with pytest.raises(ValueError, match=message):
+                ConformalDetector(detector, "full").fit(X)
+
+    def test_a_distance_that_is_not_a_number(self, monkeypatch):
+        """The message counts rows from the start of the batch, not of a block."""
+        monkeypatch.setattr(full_neighbours, "BLOCK_BYTES", 1000)
+        X, Z = normal(20, 30)
+        Z[23] = 1.0  # a row of equal numbers is correlated with nothing
+        cad = ConformalDetector(KNN(metric="correlation"), "full").fit(X)
+        with pytest.raises(ValueError, match=r"NaN .* between row 23 and reference row 0"):
+            cad.ranks(Z)
+
+    def test_no_table_of_all_pairs(self):
+        rng = np.random.default_rng(0)
+        X, Z = rng.normal(size=(2, 4000, 2))
+        cad = ConformalDetector("knn", "full")
+        cad.fit(X[:50]).ranks(Z[:50])  # compile
+        tracemalloc.start()
+        cad.fit(X).ranks(Z)
+        _, peak = tracemalloc.get_traced_memory()
+        tracemalloc.stop()
+        assert peak < 4000 * 4000  # an eighth of a table of all distances
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_the_level_is_exact(method):
+    """2,000 null data sets with ties and repeated rows, one new row each.
+
+    Counts of p <= α are at most binomial, and exactly so for smoothed p-values, at both ends. A
+    correct program fails with probability below 4 * 3 * 5e-6 = 6e-5 for each method.
+    """
+    rng = np.random.default_rng(7)
+    p, smoothed = [], []
+    for _ in range(2000):
+        X = np.round(rng.normal(size=(20, 2)), int(rng.integers(0, 3)))
+        ensemble = KNN(n_neighbors=3, method=method).fit_plan(X[:19], Full().plan(19), [])
+        ranks = ensemble.ranks(X[19:], strictly=True)
+        p.append(ranks.at_most[0] / 20)
+        smoothed.append(smoothed_p_values(ranks, 19, rng.random(1))[0])
+    for alpha in (0.05, 0.1, 0.3, 0.5):
+        most = binomial_upper(2000, alpha, 5e-6)
+        assert (np.array(p) <= alpha).sum() <= most
+        count = (np.array(smoothed) <= alpha).sum()
+        assert binom.ppf(5e-6, 2000, alpha) <= count <= most
