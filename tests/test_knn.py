@@ -142,7 +142,7 @@ class TestAgainstPyOD:
             {"metric": "seuclidean", "metric_params": {"V": np.array([1.0, 2.0, 0.5, 3.0])}},
             {"metric": lambda a, b: np.abs(a - b).sum() ** 0.5},
         ],
-        ids=lambda metric: str(metric.get("metric", metric)),
+        ids=lambda metric: getattr(metric.get("metric"), "__name__", str(metric)),
     )
     def test_the_same_numbers(self, method, metric):
         pyod = pytest.importorskip("pyod.models.knn")

@@ -136,7 +136,7 @@ class TestLiteral:
             # not the same both ways: a row is scored by its distances to the others
             {"metric": lambda a, b: np.maximum(a - b, 0).sum() + 0.1 * np.abs(a - b).sum()},
         ],
-        ids=lambda metric: str(metric["metric"]),
+        ids=lambda metric: getattr(metric["metric"], "__name__", metric["metric"]),
     )
     def test_metrics_without_a_tree(self, metric, method, monkeypatch):
         X, Z = (a + 1.0 for a in grid(30, 12, d=3))

@@ -34,7 +34,8 @@ def test_signature_of_the_estimator():
     assert str(signature).replace("'", '"').split(" -> ")[0] == (
         '(detector: "Any" = "iforest", method: "str | Method" = "jab+", *, '
         'alpha: "float" = 0.1, ties: "str" = "conservative", larger_is: "str | None" = None, '
-        'random_state: "Any" = None, n_jobs: "int | None" = None, verbose: "int" = 0)'
+        'random_state: "Any" = None, n_jobs: "int | None" = None, verbose: "int" = 0, '
+        'keep: "str | Path" = "memory")'
     )
     public = {name for name in vars(reconform.ConformalDetector) if not name.startswith("_")}
     assert {"fit", "ranks", "p_values", "discover", "rank_counts", "stability"} <= public

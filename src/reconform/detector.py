@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import warnings
+from collections.abc import Callable
 from fractions import Fraction
+from functools import partial
 from importlib.metadata import version
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -22,6 +25,7 @@ from .errors import check_probability, unknown_choice
 from .evalues import EValues, average_e_values, conformal_e_values, e_bh, e_q_values
 from .fdr import RankCounts, adjust, exact_fraction
 from .grid import Grid, from_floats, usual
+from .keep import MEMORY, check_keep
 from .methods import Method, Plan, Prefit, resolve_method
 from .progress import track
 from .pvalues import RankArray, Ranks, row_uniforms, smoothed_p_values
@@ -61,6 +65,10 @@ class ConformalDetector(OutlierMixin, BaseEstimator):
         Number of joblib jobs; ``joblib.parallel_config`` chooses the backend.
     verbose : int, default=0
         With 1, show a progress bar.
+    keep : "memory" or path of a folder, default="memory"
+        Where the resampled models of a detector from elsewhere stay. In a folder they are a cache
+        that lives as long as the fitted object, and one at a time is loaded to score; the native
+        detectors are small and stay in memory.
 
     Attributes
     ----------
@@ -116,6 +124,7 @@ class ConformalDetector(OutlierMixin, BaseEstimator):
         random_state: Any = None,
         n_jobs: int | None = None,
         verbose: int = 0,
+        keep: str | Path = MEMORY,
     ) -> None:
         self.detector = detector
         self.method = method
@@ -125,6 +134,7 @@ class ConformalDetector(OutlierMixin, BaseEstimator):
         self.random_state = random_state
         self.n_jobs = n_jobs
         self.verbose = verbose
+        self.keep = keep
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
@@ -160,6 +170,7 @@ class ConformalDetector(OutlierMixin, BaseEstimator):
         check_probability("alpha", self.alpha)
         if self.ties not in TIES:
             raise unknown_choice("ties", self.ties, TIES)
+        check_keep(self.keep)
         X = self._validate(X, reset=True)
         if groups is not None and len(np.asarray(groups)) != len(X):
             raise ValueError(
@@ -431,12 +442,15 @@ class ConformalDetector(OutlierMixin, BaseEstimator):
         plan: Plan,
         seeds: Streams,
     ) -> Ensemble:
+        fit_plan: Callable[..., Ensemble] = partial(detector.fit_plan, n_jobs=self.n_jobs)
+        if isinstance(detector, ForeignDetector):
+            fit_plan = partial(fit_plan, keep=self.keep)
         if len(plan.repeats) == 1:
-            return detector.fit_plan(X, plan, seeds, n_jobs=self.n_jobs, verbose=self.verbose)
+            return fit_plan(X, plan, seeds, verbose=self.verbose)
         splits = track(plan.repeats, total=len(plan.repeats), label="splits", verbose=self.verbose)
         return RepeatedSplit(
             [
-                detector.fit_plan(X, split, [seed, seeds[-1]], n_jobs=self.n_jobs)
+                fit_plan(X, split, [seed, seeds[-1]])
                 for split, seed in zip(splits, seeds[:-1], strict=True)
             ]
         )

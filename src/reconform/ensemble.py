@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Protocol
+from pathlib import Path
+from typing import Protocol
 
 import numpy as np
-from joblib import Parallel, delayed
+import numpy.typing as npt
 
 from .aggregation import FloatArray, reduction
+from .keep import MEMORY, ModelFolder, check_keep
 from .methods import IndexArray, Plan
+from .nested import run_jobs
 from .progress import track
 from .pvalues import BLOCK_BYTES, Calibration, Ranks, calibrate, ranks_among, ranks_paired
 
@@ -138,6 +142,8 @@ class RefitEnsemble:
         A(D), or the only model of a plan without one (split, prefit).
     n_jobs : int or None
         Jobs for scoring.
+    folder : ModelFolder or None
+        Where the resampled models are, if they are not in memory.
     """
 
     plan: Plan
@@ -145,6 +151,7 @@ class RefitEnsemble:
     models: list[Model]
     full: Model
     n_jobs: int | None = None
+    folder: ModelFolder | None = None
 
     @property
     def shares_draws(self) -> bool:
@@ -159,9 +166,9 @@ class RefitEnsemble:
     def scores(self, X: FloatArray) -> FloatArray:
         """Scores of every resampled model, (models, rows)."""
         # Threads by default: models stay where they are, and most scoring releases the GIL.
-        parallel = Parallel(n_jobs=self.n_jobs, prefer="threads")
-        rows = parallel(delayed(model.score_samples)(X) for model in self.models)
-        return np.array(rows, dtype=np.float64)
+        calls = ((model, X) for model in self.models)
+        rows = run_jobs(_score, calls, total=len(self.models), n_jobs=self.n_jobs, prefer="threads")
+        return np.array(list(rows), dtype=np.float64)
 
     def full_scores(self, X: FloatArray) -> FloatArray:
         """Scores of A(D), or of the only model."""
@@ -171,22 +178,56 @@ class RefitEnsemble:
         """Rank new rows through the scores of all models."""
         return ranks_by_scores(self, X, variant=variant, strictly=strictly, n_jobs=self.n_jobs)
 
+    def close(self) -> None:
+        """Remove models that are kept in a folder, now rather than with this object."""
+        if self.folder is not None:
+            self.folder.close()
+
+
+def _score(model: Model, X: FloatArray) -> FloatArray:
+    return model.score_samples(X)
+
 
 def _fit_one(
     algorithm: Algorithm,
     X: FloatArray,
-    train: IndexArray,
-    held_out: IndexArray,
+    rows: npt.NDArray[np.integer],
+    rows_train: bool,
     seed: np.random.SeedSequence,
-    keep: bool,
+    k: int,
+    keep: bool | ModelFolder,
     probe: bool,
 ) -> tuple[Model | None, FloatArray]:
     """Lines 6 and 11 of Algorithm 1 for one k: fit on T_k, score H_k."""
-    model = algorithm.fit_model(X[train], seed)
+    others = _complement(len(X), rows)
+    train, held_out = (rows, others) if rows_train else (others, rows)
+    model: Model = algorithm.fit_model(X[train], seed)
     if probe:
         algorithm.check_model(model, X)
     scores = model.score_samples(X[held_out]) if len(held_out) else np.empty(0)
+    if isinstance(keep, ModelFolder):
+        model = keep.put(model, k)
     return (model if keep else None), scores
+
+
+def _complement(n: int, rows: npt.NDArray[np.integer]) -> IndexArray:
+    left = np.ones(n, dtype=bool)
+    left[rows] = False
+    return np.flatnonzero(left)
+
+
+def _compact(plan: Plan, k: int) -> tuple[npt.NDArray[np.integer], bool]:
+    """T_k, or H_k where that is shorter and says it all; and whether it is T_k.
+
+    What travels with every task: n - 1 indices for each of n leave-one-out models would be n times
+    as many as there are rows. Each is the complement of the other, unless T_k repeats rows or has
+    an order of its own.
+    """
+    train, held_out = plan.train[k], plan.held_out[k]
+    ascending = len(train) + len(held_out) == plan.n and bool((np.diff(train) > 0).all())
+    rows_train = not ascending or len(train) <= len(held_out)
+    rows = train if rows_train else held_out
+    return rows.astype(np.min_scalar_type(plan.n)), rows_train
 
 
 def refit(
@@ -197,6 +238,7 @@ def refit(
     *,
     n_jobs: int | None = None,
     verbose: int = 0,
+    keep: str | Path = MEMORY,
 ) -> RefitEnsemble:
     """Fit every model of a plan, each on its own: the slow way, for any detector.
 
@@ -209,47 +251,44 @@ def refit(
         One stream per resampled model, and a last one for A(D).
     n_jobs, verbose : int
         As in joblib; the caller's ``parallel_config`` chooses the backend.
+    keep : "memory" or a folder
+        Where the resampled models stay. In a folder they are written where they are fitted, and
+        loaded one at a time to score.
 
     Returns
     -------
     RefitEnsemble
     """
-    keep = plan.variant != "basic" or not plan.full
-    nothing = np.empty(0, dtype=np.intp)
-    # The first fit runs here and alone: it tells within one model's time that a detector cannot
-    # be used, instead of after all of them.
-    if plan.full:
-        full, _ = _fit_one(algorithm, X, np.arange(plan.n), nothing, seeds[-1], True, True)
-    calls = (
-        delayed(_fit_one)(
-            algorithm, X, plan.train[k], plan.held_out[k], seeds[k], keep, not plan.full and k == 0
+    retain = plan.variant != "basic" or not plan.full
+    parent = check_keep(keep)
+    folder = ModelFolder(parent) if parent is not None and retain else None
+    with ExitStack() as undo:
+        if folder is not None:
+            undo.callback(folder.close)
+        # The first fit runs here and alone: it tells within one model's time that a detector
+        # cannot be used, instead of after all of them.
+        if plan.full:
+            everything = np.arange(plan.n)
+            full, _ = _fit_one(algorithm, X, everything, True, seeds[-1], plan.n_models, True, True)
+        calls = (
+            (algorithm, X, *_compact(plan, k), seeds[k], k, folder or retain, not (k or plan.full))
+            for k in range(plan.n_models)
         )
-        for k in range(plan.n_models)
-    )
-    fitted = list(
-        track(
-            _run(calls, n_jobs=n_jobs),
-            total=plan.n_models,
-            label=f"fitting {algorithm.name}",
-            verbose=verbose,
+        fitted = list(
+            track(
+                run_jobs(_fit_one, calls, total=plan.n_models, n_jobs=n_jobs),
+                total=plan.n_models,
+                label=f"fitting {algorithm.name}",
+                verbose=verbose,
+            )
         )
-    )
+        undo.pop_all()
     calibration = calibrate(plan, [scores for _, scores in fitted], reduction(plan.aggregate))
     models = [model for model, _ in fitted if model is not None]
     if not plan.full:
-        return RefitEnsemble(plan, calibration, [], models[0], n_jobs)
+        return RefitEnsemble(plan, calibration, [], models[0], n_jobs, folder)
     assert full is not None
-    return RefitEnsemble(plan, calibration, models, full, n_jobs)
-
-
-def _run(calls: Iterable[Any], *, n_jobs: int | None) -> Iterable[Any]:
-    """Results in order, one by one where the caller's joblib backend can do that."""
-    parallel: Callable[[Iterable[Any]], Iterable[Any]]
-    try:
-        parallel = Parallel(n_jobs=n_jobs, return_as="generator")
-    except ValueError:  # multiprocessing hands back everything at the end
-        parallel = Parallel(n_jobs=n_jobs)
-    return parallel(calls)
+    return RefitEnsemble(plan, calibration, models, full, n_jobs, folder)
 
 
 def calibrate_fitted(

@@ -8,10 +8,11 @@ from dataclasses import dataclass
 from typing import Protocol
 
 import numpy as np
-from joblib import Parallel, delayed, effective_n_jobs
+from joblib import effective_n_jobs
 
 from .aggregation import FloatArray
 from .ensemble import Model
+from .nested import run_jobs
 from .progress import track
 from .pvalues import Calibration, Ranks
 
@@ -71,10 +72,10 @@ class FullRefit:
     def ranks(self, X: FloatArray, *, variant: str | None = None, strictly: bool = False) -> Ranks:
         """Rank every new row by a refit of its own."""
         started = time.perf_counter()
-        first = self._rank_one(X[0])
+        first = _rank_one(self.algorithm, self.reference, self.seed, X[0])
         self._word_about_cost(time.perf_counter() - started, len(X))
-        parallel = Parallel(n_jobs=self.n_jobs, return_as="generator")
-        rest = parallel(delayed(self._rank_one)(x) for x in X[1:])
+        calls = ((self.algorithm, self.reference, self.seed, x) for x in X[1:])
+        rest = run_jobs(_rank_one, calls, total=len(X) - 1, n_jobs=self.n_jobs)
         label = f"refitting {self.algorithm.name}"
         rows = [first, *track(rest, total=len(X) - 1, label=label, verbose=self.verbose)]
         at_most, below, scores = zip(*rows, strict=True)
@@ -82,17 +83,6 @@ class FullRefit:
             np.array(at_most, dtype=np.int64),
             np.array(below, dtype=np.int64) if strictly else None,
             np.array(scores),
-        )
-
-    def _rank_one(self, x: FloatArray) -> tuple[int, int, float]:
-        together = np.vstack([self.reference, x])
-        model = self.algorithm.fit_model(together, self.seed)
-        scores = self.algorithm.training_scores(model, together)
-        mine = scores[-1]
-        return (
-            1 + int((scores[:-1] <= mine).sum()),
-            1 + int((scores[:-1] < mine).sum()),
-            float(mine),
         )
 
     def _word_about_cost(self, seconds: float, rows: int) -> None:
@@ -105,6 +95,24 @@ class FullRefit:
                 UserWarning,
                 stacklevel=5,
             )
+
+
+def _rank_one(
+    algorithm: SymmetricAlgorithm,
+    reference: FloatArray,
+    seed: np.random.SeedSequence,
+    x: FloatArray,
+) -> tuple[int, int, float]:
+    """Rank one new row among the scores of D, all under A(D and x)."""
+    together = np.vstack([reference, x])
+    model = algorithm.fit_model(together, seed)
+    scores = algorithm.training_scores(model, together)
+    mine = scores[-1]
+    return (
+        1 + int((scores[:-1] <= mine).sum()),
+        1 + int((scores[:-1] < mine).sum()),
+        float(mine),
+    )
 
 
 def fit_full(

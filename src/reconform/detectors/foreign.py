@@ -14,6 +14,7 @@ import copy
 import inspect
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -26,6 +27,7 @@ from sklearn.utils import get_tags
 from ..aggregation import FloatArray
 from ..ensemble import Ensemble, Model, calibrate_fitted, refit
 from ..errors import BatchDependenceError, unknown_choice
+from ..keep import MEMORY
 from ..methods import Plan
 from ..transductive import fit_full
 
@@ -135,6 +137,7 @@ class ForeignDetector:
         *,
         n_jobs: int | None = None,
         verbose: int = 0,
+        keep: str | Path = MEMORY,
     ) -> Ensemble:
         """Fit every model of a plan on its own; with prefit, calibrate the model there is."""
         if plan.scheme == "prefit":
@@ -143,7 +146,7 @@ class ForeignDetector:
             return calibrate_fitted(model, X, plan, n_jobs=n_jobs)
         if plan.scheme == "full":
             return fit_full(self, X, seeds[-1], n_jobs=n_jobs, verbose=verbose)
-        return refit(self, X, plan, seeds, n_jobs=n_jobs, verbose=verbose)
+        return refit(self, X, plan, seeds, n_jobs=n_jobs, verbose=verbose, keep=keep)
 
     def training_scores(self, model: Model, X: FloatArray) -> FloatArray:
         """Score the training rows, by the detector's own leave-one-out style scores if any."""

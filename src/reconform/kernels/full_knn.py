@@ -57,7 +57,7 @@ def _count_again(
 ) -> tuple[int, int]:
     """Say by how much ranks change, c <= t and c < t, when a row gets a new neighbour."""
     s = _score(near, new, low, root)
-    return int(s <= t) - int(c <= t), int(s < t) - int(c <= t)
+    return int(s <= t) - int(c <= t), int(s < t) - int(c < t)
 
 
 @njit(cache=True, nogil=True)

@@ -1,9 +1,11 @@
 """Order statistics of a growing multiset: a skip list with counts, on flat arrays.
 
-Node 0 is the head, before all scores; it has every level. Node k holds ``keys[k]`` and the links
-``first[k]`` to ``first[k + 1]``, one per level of its own. A link leads to the next node of that
-level or higher (0: there is none) and its span says how many nodes it moves on. Finding a place
-takes O(log n) links in expectation over the heights, whatever the order of the scores.
+A node is a run of links, one per level of its own, and goes by the position of the first. Link
+``at`` leads to node ``links[at, 0]``, the next that reaches this level (0: there is none), and
+moves on by ``links[at, 1]`` places; ``ahead[at]`` is the score there (infinite: there is none), so
+that a step looks at neighbours in memory. Node 0 stands before all scores and has every level.
+Finding a place takes O(log n) steps in expectation over the heights, in whatever order the scores
+come.
 """
 
 from __future__ import annotations
@@ -19,11 +21,11 @@ IntArray = npt.NDArray[np.int64]
 @njit(cache=True, nogil=True)
 def rank_and_insert(
     scores: FloatArray,
-    keys: FloatArray,
-    first: IntArray,
+    heights: IntArray,
     links: IntArray,
-    spans: IntArray,
-    used: int,
+    ahead: FloatArray,
+    levels: int,
+    end: int,
     below: IntArray,
     equal: IntArray,
 ) -> None:
@@ -33,47 +35,44 @@ def rank_and_insert(
     ----------
     scores : float array of shape (m,)
         Without NaN.
-    keys, first, links, spans : arrays
-        The list, with room for m more nodes whose heights are laid out in `first`.
-    used : int
-        Nodes in use, the head included.
+    heights : int array of shape (m,)
+        Levels of the new nodes, 1 .. levels.
+    links : int array of shape (room, 2)
+    ahead : float array of shape (room,)
+        The list, with room for the new nodes.
+    levels : int
+        Of node 0.
+    end : int
+        Where the new nodes go.
     below, equal : int arrays of shape (m,)
         The answers.
     """
-    levels = first[1] - first[0]
-    before = np.empty(levels, dtype=np.int64)  # on each level the last node below the score
-    passed = np.empty(levels, dtype=np.int64)  # and its position
+    before = np.empty(levels, dtype=np.int64)  # on each level the last link below the score
+    passed = np.empty(levels, dtype=np.int64)  # and how many scores lie before it
     for j in range(len(scores)):
         score = scores[j]
         node, position = 0, 0
         for level in range(levels - 1, -1, -1):
-            follower = links[first[node] + level]
-            while follower != 0 and keys[follower] < score:
-                position += spans[first[node] + level]
-                node = follower
-                follower = links[first[node] + level]
-            before[level], passed[level] = node, position
-        below[j] = position
-        equal[j] = 0
-        if follower != 0 and keys[follower] == score:  # ties: go down once more, past them
+            while ahead[node + level] < score:
+                position += links[node + level, 1]
+                node = links[node + level, 0]
+            before[level], passed[level] = node + level, position
+        below[j], equal[j] = position, 0
+        if links[node, 0] != 0 and ahead[node] == score:  # ties: go down again, past them
             node, after = 0, 0
             for level in range(levels - 1, -1, -1):
-                follower = links[first[node] + level]
-                while follower != 0 and keys[follower] <= score:
-                    after += spans[first[node] + level]
-                    node = follower
-                    follower = links[first[node] + level]
+                while links[node + level, 0] != 0 and ahead[node + level] <= score:
+                    after += links[node + level, 1]
+                    node = links[node + level, 0]
             equal[j] = after - position
-        new = used + j
-        keys[new] = score
-        height = first[new + 1] - first[new]
         for level in range(levels):
-            link = first[before[level]] + level
-            if level < height:
-                own = first[new] + level
-                links[own] = links[link]
-                spans[own] = spans[link] - (position - passed[level])
-                links[link] = new
-                spans[link] = position - passed[level] + 1
+            at = before[level]
+            if level < heights[j]:
+                moved = position - passed[level]
+                links[end + level, 0], links[end + level, 1] = links[at, 0], links[at, 1] - moved
+                ahead[end + level] = ahead[at]
+                links[at, 0], links[at, 1] = end, moved + 1
+                ahead[at] = score
             else:
-                spans[link] += 1
+                links[at, 1] += 1
+        end += heights[j]

@@ -143,14 +143,14 @@ class Archive:
         with refusing(self.path, "the file is damaged or was altered"):
             listed = self.manifest["members"][name]
             buffer = self._read(name)
-            if hashlib.sha256(buffer).hexdigest() != listed["sha256"]:
+            if hashlib.sha256(buffer.data).hexdigest() != listed["sha256"]:
                 raise ValueError(f"the SHA-256 of {name} is not the one in the manifest")
             return buffer
 
     def _read(self, name: str) -> Buffer:
         # The directory says how large it is, and that was checked; not a byte more is read.
         buffer = np.empty(self._members[name].file_size, dtype=np.uint8)
-        view, filled = memoryview(buffer), 0
+        view, filled = buffer.data, 0
         with self._zip.open(self._members[name]) as stream:
             while filled < len(buffer):
                 piece = stream.read(min(_CHUNK, len(buffer) - filled))

@@ -114,7 +114,9 @@ def _check_replacements(some: Replacements, d: int) -> None:
     count = len(some.keys)
     require(len(some.indptr) == len(some.rows) + 1, "rows and their trees do not go together")
     require(increasing(some.indptr, count), "the trees of a row are not in order")
-    require(len(some.trees) == len(some.left_out) == count, "every replacement has a tree and a row")
+    require(
+        len(some.trees) == len(some.left_out) == count, "every replacement has a tree and a row"
+    )
 
 
 FOREST = Record(
@@ -127,9 +129,7 @@ FOREST = Record(
     },
     _check_forest,
 )
-RECIPE = Record(
-    Recipe, {"n_trees": INT, "psi": INT, "n_features": INT, "replace": Scalar(bool)}
-)
+RECIPE = Record(Recipe, {"n_trees": INT, "psi": INT, "n_features": INT, "replace": Scalar(bool)})
 FOREST_DRAWS = Record(
     ForestDraws,
     {
@@ -172,9 +172,7 @@ def _check_slots(slots: Slots, d: int) -> None:
 
 
 DRAWS = Record(Draws, {"samples": Array("i8", ndim=2)})
-SHARED_DRAWS = Record(
-    SharedDraws, {"samples": Array("i8", ndim=2), "redrawn": Array("i8", ndim=3)}
-)
+SHARED_DRAWS = Record(SharedDraws, {"samples": Array("i8", ndim=2), "redrawn": Array("i8", ndim=3)})
 SPHERES = Record(
     Spheres,
     {

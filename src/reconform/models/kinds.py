@@ -16,7 +16,6 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from ..methods import Plan
 from .archive import Archive
 from .arrays import AnyArray, narrowed, read_npy, widened
 
@@ -29,12 +28,16 @@ def require(holds: object, what: str) -> None:
         raise ValueError(what)
 
 
-class Estimators(Protocol):
-    """Where detectors are kept, each once, whoever refers to them."""
+class Keeper(Protocol):
+    """Keeps detectors, each once, whoever refers to them."""
 
     def write(self, detector: Any, *, fitted: bool) -> int:
         """Keep a detector; return its number."""
         ...
+
+
+class Kept(Protocol):
+    """Has the detectors that were kept."""
 
     def read(self, number: Json) -> Any:
         """Return the detector with a number."""
@@ -47,17 +50,14 @@ class Writer:
 
     Attributes
     ----------
-    estimators : Estimators
-    plan : Plan
-        That of the ensemble that is being written.
+    estimators : Keeper
     n_features : int
         Columns of the rows that come in.
     arrays : dict of str to array
         Members, by name.
     """
 
-    estimators: Estimators
-    plan: Plan
+    estimators: Keeper
     n_features: int
     arrays: dict[str, AnyArray] = field(default_factory=dict)
 
@@ -76,9 +76,7 @@ class Reader:
     Attributes
     ----------
     archive : Archive
-    estimators : Estimators
-    plan : Plan
-        That of the ensemble that is being read.
+    estimators : Kept
     n_features : int
         Columns of the rows that will come in.
     unread : set of str
@@ -86,14 +84,15 @@ class Reader:
     """
 
     archive: Archive
-    estimators: Estimators
-    plan: Plan
+    estimators: Kept
     n_features: int
     unread: set[str]
 
     def array(self, name: Json) -> AnyArray:
         """Read an array."""
-        require(isinstance(name, str) and name in self.unread, f"there is no array {name!r} to read")
+        require(
+            isinstance(name, str) and name in self.unread, f"there is no array {name!r} to read"
+        )
         self.unread.remove(name)
         return read_npy(self.archive.read(name))
 
@@ -246,7 +245,10 @@ class Record:
             self.check(value, out.n_features)
         return {
             "kind": self.name,
-            **{key: s.write(getattr(value, key), f"{at}/{key}", out) for key, s in self.fields.items()},
+            **{
+                key: s.write(getattr(value, key), f"{at}/{key}", out)
+                for key, s in self.fields.items()
+            },
         }
 
     def read(self, json: Json, source: Reader) -> Any:
@@ -260,7 +262,7 @@ class Record:
             f"the fields of a {self.name} are not what they should be",
         )
         require(json["kind"] == self.name, f"a {self.name} is missing")
-        value = object.__new__(self.kind)
+        value: Any = object.__new__(self.kind)
         read = {key: spec.read(json[key], source) for key, spec in self.fields.items()}
         for key, item in {**more, **read}.items():
             object.__setattr__(value, key, item)  # a frozen dataclass is set like any other

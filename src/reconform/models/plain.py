@@ -12,6 +12,7 @@ from .kinds import Json, Reader, Writer, require
 
 # NumPy's own sources of random bits, by name: all that a generator may be restored from.
 BIT_GENERATORS = ("MT19937", "PCG64", "PCG64DXSM", "Philox", "SFC64")
+MOST_POOL = 1 << 10  # NumPy's default is 4
 
 
 class Plain:
@@ -48,8 +49,8 @@ class Plain:
         if isinstance(value, np.random.RandomState):
             return {"random_state": self.write(value.get_state(legacy=False), at, out)}
         raise ValueError(
-            f"{at} is {value!r}, and only plain values can be saved: numbers, words, arrays, lists, "
-            "tuples, dicts, seeds. A function has no place in a file that is safe to load; use a "
+            f"{at} is {value!r}, and only plain values can be saved: numbers, words, arrays, "
+            "lists, tuples, dicts, seeds. A function has no place in a file that is safe to load; use a "
             "named choice instead."
         )
 
@@ -70,7 +71,7 @@ class Plain:
             case "tuple":
                 return tuple(self.read(content, source))
             case "dict":
-                return {key: value for key, value in self.read(content, source)}
+                return dict(self.read(content, source))
             case "fraction":
                 return Fraction(*content)
             case "scalar":
@@ -81,6 +82,7 @@ class Plain:
                 return source.array(content)
             case "seed":
                 entropy, spawn_key, pool_size = self.read(content, source)
+                require(pool_size <= MOST_POOL, "the pool of a seed is too large")
                 return np.random.SeedSequence(entropy, spawn_key=spawn_key, pool_size=pool_size)
             case "generator":
                 return np.random.Generator(_bits(self.read(content, source)))

@@ -131,11 +131,15 @@ class Journal:
             return
         try:
             fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError as error:
+            # The one who had it may have put a shorter journal in its place meanwhile.
+            free = os.path.samestat(os.fstat(self._file.fileno()), self.path.stat())
+        except OSError:
+            free = False
+        if not free:
             raise RuntimeError(
                 f"{self.path} is in use: another process, or an object in this one that was not "
                 "closed, is adding to it. Two would spend the same error budget twice."
-            ) from error
+            )
 
     def lines(self) -> Iterator[Line]:
         """Read the head and all batches from the beginning."""

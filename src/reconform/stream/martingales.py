@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -23,14 +22,6 @@ from ..errors import check_probability, unknown_choice
 _LEAST_SHARE = 1e-250
 
 
-class Martingale(Protocol):
-    """Anything that bets; its fields are plain numbers, and are its whole state."""
-
-    def advance(self, p_values: FloatArray) -> FloatArray:
-        """Bet on p-values in turn; return the logarithm of the capital after each."""
-        ...
-
-
 @dataclass
 class Power:
     """f(p) = ε p^(ε-1): bets on small p-values, with one fixed ε in (0, 1).
@@ -38,7 +29,7 @@ class Power:
     Attributes
     ----------
     epsilon : float
-        The smaller, the bolder; with 0.92 a row can win at most little and loses 0.08.
+        The smaller, the bolder: at most a share 1 - ε is lost by a row.
     log_capital : float
 
     Examples
@@ -130,11 +121,10 @@ class SimpleJumper:
         return path
 
 
-MARTINGALES: dict[str, type[Power] | type[Mixture] | type[SimpleJumper]] = {
-    "power": Power,
-    "mixture": Mixture,
-    "simple-jumper": SimpleJumper,
-}
+# Their fields are plain numbers, and are all that they remember.
+Martingale = Power | Mixture | SimpleJumper
+
+MARTINGALES = ("simple-jumper", "mixture", "power")
 
 
 def make_martingale(name: str, *, epsilon: float, jump: float) -> Martingale:
@@ -157,7 +147,7 @@ def make_martingale(name: str, *, epsilon: float, jump: float) -> Martingale:
 
 
 def log_mixture(rows: npt.NDArray[np.int64], surprise: FloatArray) -> FloatArray:
-    """log of the integral of ε^N exp((1 - ε) S) over ε in (0, 1), without loss of digits.
+    """Take the log of the integral of ε^N exp((1 - ε) S) over ε in (0, 1), without loss of digits.
 
     Parameters
     ----------
@@ -176,7 +166,7 @@ def log_mixture(rows: npt.NDArray[np.int64], surprise: FloatArray) -> FloatArray
     Examples
     --------
     >>> log_mixture(np.array([0, 1_000_000]), np.array([0.0, 1_010_000.0])).round(3)
-    array([ 0.   , 43.655])
+    array([ 0.  , 43.67])
     """
     a = np.asarray(rows, dtype=np.float64) + 1
     S = np.asarray(surprise, dtype=np.float64)
@@ -204,7 +194,7 @@ def log_mixture(rows: npt.NDArray[np.int64], surprise: FloatArray) -> FloatArray
 
 
 def _stirling_rest(a: FloatArray) -> FloatArray:
-    """log Γ(a) - (a - 1/2) log a + a - log(2π)/2: by its series where a difference loses digits."""
+    """Compute log Γ(a) - (a - 1/2) log a + a - log(2π)/2, for large a by its series."""
     series = (1 / 12 - (1 / 360 - (1 / 1260 - 1 / 1680 / a**2) / a**2) / a**2) / a
     difference = gammaln(a) - (a - 0.5) * np.log(a) + a - 0.5 * math.log(2 * math.pi)
     return np.where(a < 20, difference, series)

@@ -7,7 +7,7 @@ import warnings
 from dataclasses import dataclass, field
 from fractions import Fraction
 from pathlib import Path
-from typing import Any, ClassVar, Self
+from typing import ClassVar, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -155,7 +155,7 @@ class OnlineDiscoveries(ResumableStream):
         self.conditional = conditional
         self.confidence = confidence
         self.discoveries = 0
-        self._grid = cad._grid("nominal", conditional, confidence)
+        self._grid = cad.grid(conditional=conditional, confidence=confidence)
         self.guarantee = promise(procedure, cad.guarantee_, self.fdr, conditional, confidence)
         self._test = None if procedure == "batch-bh" else make_test(procedure, self.fdr)
         self._blind = False

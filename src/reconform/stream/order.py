@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
+import numpy.typing as npt
 
 from ..aggregation import FloatArray
 from ..kernels.skiplist import rank_and_insert
@@ -16,9 +19,8 @@ REACHES_HIGHER = 0.25
 class OrderedScores:
     """A growing multiset of scores that ranks each new one among all before it, in O(log) time.
 
-    A skip list in compiled code. Sorted lists of Python's own (`bisect.insort`) move half of all
-    scores for every new one; `sortedcontainers` would do, with ten times the time and twice the
-    memory, and would be one more dependency.
+    A skip list in compiled code, because nothing at hand does this: a sorted array moves half of
+    all scores for every new one.
 
     Parameters
     ----------
@@ -32,26 +34,26 @@ class OrderedScores:
     >>> below, equal = ordered.rank_and_insert(np.array([2.0, 2.0, 9.0]))
     >>> below, equal
     (array([1, 1, 5]), array([1, 2, 0]))
-    >>> len(ordered)
-    6
+    >>> ordered.scores
+    array([3., 1., 2., 2., 2., 9.])
     """
 
     def __init__(self, scores: FloatArray) -> None:
-        self._used = 1  # the head
         self._heights = np.random.default_rng(0)  # they decide about speed, never about a number
-        self._keys = np.empty(1)
-        self._first = np.array([0, LEVELS], dtype=np.int64)
-        self._links = np.zeros(LEVELS, dtype=np.int64)
-        self._spans = np.zeros(LEVELS, dtype=np.int64)
+        self._scores = np.empty(0)
+        self._count = 0
+        self._links = np.zeros((LEVELS, 2), dtype=np.int64)
+        self._ahead = np.full(LEVELS, np.inf)
+        self._end = LEVELS
         self.rank_and_insert(scores)
 
     def __len__(self) -> int:
-        return self._used - 1
+        return self._count
 
     @property
     def scores(self) -> FloatArray:
         """All scores, in the order in which they came."""
-        return self._keys[1 : self._used]
+        return self._scores[: self._count]
 
     def rank_and_insert(self, scores: FloatArray) -> tuple[RankArray, RankArray]:
         """Rank scores in turn, each among all that came before it, and keep them.
@@ -66,30 +68,22 @@ class OrderedScores:
         below, equal : int arrays of shape (m,)
             How many earlier scores are smaller than this one, and how many are equal to it.
         """
-        self._make_room(self._used + len(scores))
+        scores = np.ascontiguousarray(scores, dtype=np.float64)
+        heights = np.minimum(self._heights.geometric(1 - REACHES_HIGHER, len(scores)), LEVELS)
+        count, end = self._count + len(scores), self._end + int(heights.sum())
+        self._scores = _with_room(self._scores, count)
+        self._links, self._ahead = _with_room(self._links, end), _with_room(self._ahead, end)
         below, equal = np.empty((2, len(scores)), dtype=np.int64)
-        rank_and_insert(
-            np.ascontiguousarray(scores, dtype=np.float64),
-            self._keys,
-            self._first,
-            self._links,
-            self._spans,
-            self._used,
-            below,
-            equal,
-        )
-        self._used += len(scores)
+        rank_and_insert(scores, heights, self._links, self._ahead, LEVELS, self._end, below, equal)
+        self._scores[self._count : count] = scores
+        self._count, self._end = count, end
         return below, equal
 
-    def _make_room(self, needed: int) -> None:
-        """Let the arrays hold so many nodes; they double, so that each score moves O(1) times."""
-        have = len(self._keys)
-        if needed <= have:
-            return
-        more = max(needed, 2 * have) - have
-        heights = np.minimum(self._heights.geometric(1 - REACHES_HIGHER, more), LEVELS)
-        self._first = np.append(self._first, self._first[-1] + np.cumsum(heights))
-        links = np.zeros(int(heights.sum()), dtype=np.int64)
-        self._keys = np.append(self._keys, np.empty(more))
-        self._links = np.append(self._links, links)
-        self._spans = np.append(self._spans, links)
+
+def _with_room(array: npt.NDArray[Any], needed: int) -> npt.NDArray[Any]:
+    """Return the array, or a copy of at least twice its length, so that it is seldom copied."""
+    if needed <= len(array):
+        return array
+    longer = np.empty((max(needed, 2 * len(array)), *array.shape[1:]), dtype=array.dtype)
+    longer[: len(array)] = array
+    return longer

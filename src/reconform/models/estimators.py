@@ -1,0 +1,177 @@
+"""Detectors, fitted or not: native ones as parameters and arrays, all others through skops."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+from sklearn.base import clone
+from sklearn.frozen import FrozenEstimator
+from sklearn.pipeline import Pipeline
+
+from ..detectors import INNE, KNN, IForest, NativeDetector
+from . import foreign
+from .blocks import DRAWS, FLOAT, FOREST, INT, KNN_MODEL, SPHERES
+from .kinds import Json, Reader, Spec, Writer, require
+from .plain import Plain
+
+# What `fit` adds to a native detector, besides what it learns about columns.
+FITTED: Mapping[type[NativeDetector], Mapping[str, Spec]] = {
+    KNN: {"offset_": FLOAT, "_fitted": KNN_MODEL},
+    IForest: {"offset_": FLOAT, "max_samples_": INT, "forest_": FOREST},
+    INNE: {"offset_": FLOAT, "max_samples_": INT, "draws_": DRAWS, "_spheres": SPHERES},
+}
+NATIVE = {kind.__name__: kind for kind in FITTED}
+
+
+@dataclass
+class DetectorsOut:
+    """Detectors that are being written, each once.
+
+    Attributes
+    ----------
+    entries : list
+        What `model.json` says of each.
+    dumps : list of bytes
+        Foreign objects, by skops.
+    """
+
+    out: Writer = field(init=False)
+    entries: list[Json] = field(default_factory=list)
+    dumps: list[bytes] = field(default_factory=list)
+    _known: dict[tuple[int, bool], int] = field(default_factory=dict)
+    _kept: list[Any] = field(default_factory=list)  # so that no id is given twice
+
+    def write(self, detector: Any, *, fitted: bool) -> int:
+        """Keep a detector; return its number."""
+        key = (id(detector), fitted)
+        if key not in self._known:
+            self._kept.append(detector)
+            entry = self._entry(detector, fitted)  # first, so that parts have smaller numbers
+            self._known[key] = len(self.entries)
+            self.entries.append(entry)
+        return self._known[key]
+
+    def _entry(self, detector: Any, fitted: bool) -> Json:
+        if type(detector) in FITTED:
+            return self._native(detector, fitted)
+        if type(detector) is FrozenEstimator and _has_native(detector):
+            return {"frozen": self.write(detector.estimator, fitted=True)}
+        if type(detector) is Pipeline and _has_native(detector):
+            return self._pipeline(detector, fitted)
+        if not hasattr(detector, "fit") and not hasattr(detector, "split"):
+            raise ValueError(
+                f"detector {getattr(detector, '__name__', detector)!r} is a bare function, and a "
+                "function has no place in a file that is safe to load; write it as a class with "
+                "fit and score_samples, or use one of the detectors that can be saved: 'knn', "
+                "'iforest', 'inne', or any of scikit-learn and PyOD."
+            )
+        self.dumps.append(foreign.dump(detector if fitted else _unfitted(detector)))
+        return {"foreign": len(self.dumps) - 1}
+
+    def _native(self, detector: NativeDetector, fitted: bool) -> Json:
+        at = f"estimators/{len(self.entries)}"
+        parameters = Plain().write(detector.get_params(deep=False), f"{at}/parameters", self.out)
+        entry = {"native": type(detector).__name__, "parameters": parameters}
+        if fitted:
+            names = getattr(detector, "feature_names_in_", None)
+            out = replace(self.out, n_features=detector.n_features_in_)
+            entry["n_features"] = detector.n_features_in_
+            entry["feature_names"] = None if names is None else [str(name) for name in names]
+            entry["fitted"] = {
+                key: spec.write(getattr(detector, key), f"{at}/{key.strip('_')}", out)
+                for key, spec in FITTED[type(detector)].items()
+            }
+        return entry
+
+    def _pipeline(self, pipeline: Pipeline, fitted: bool) -> Json:
+        parameters = pipeline.get_params(deep=False)
+        steps = [
+            [name, step if step in (None, "passthrough") else self.write(step, fitted=fitted)]
+            for name, step in parameters.pop("steps")
+        ]
+        at = f"estimators/{len(self.entries)}/parameters"
+        return {"pipeline": steps, "parameters": Plain().write(parameters, at, self.out)}
+
+
+@dataclass
+class DetectorsIn:
+    """Detectors that are being read: each is made once, when it is asked for first.
+
+    Attributes
+    ----------
+    entries : list
+        What `model.json` says of each.
+    foreign : list of objects
+        Those that skops made.
+    """
+
+    entries: list[Json]
+    foreign: list[Any]
+    source: Reader = field(init=False)
+    _made: dict[int, Any] = field(default_factory=dict)
+
+    def read(self, number: Json) -> Any:
+        """Return the detector with a number."""
+        require(type(number) is int and 0 <= number < len(self.entries), "a detector is missing")
+        if number not in self._made:
+            self._made[number] = self._make(self.entries[number], number)
+        return self._made[number]
+
+    def _make(self, entry: Json, number: int) -> Any:
+        match entry:
+            case {"foreign": int(place)}:
+                return self.foreign[place]
+            case {"frozen": int(inner)} if inner < number:
+                return FrozenEstimator(self.read(inner))
+            case {"pipeline": steps, "parameters": parameters}:
+                return Pipeline(
+                    [(name, self._step(step, number)) for name, step in steps],
+                    **Plain().read(parameters, self.source),
+                )
+            case {"native": kind, "parameters": parameters}:
+                detector = NATIVE[kind](**Plain().read(parameters, self.source))
+                if "fitted" in entry:
+                    self._restore(detector, entry)
+                return detector
+        raise ValueError("a detector is of no known kind")
+
+    def _step(self, step: Json, number: int) -> Any:
+        if step in (None, "passthrough"):
+            return step
+        require(type(step) is int and step < number, "a pipeline contains itself")
+        return self.read(step)
+
+    def _restore(self, detector: NativeDetector, entry: dict[str, Json]) -> None:
+        specs = FITTED[type(detector)]
+        require(set(entry["fitted"]) == set(specs), "the fit of a detector is incomplete")
+        restore_columns(detector, entry["n_features"], entry["feature_names"])
+        source = replace(self.source, n_features=entry["n_features"])
+        for key, spec in specs.items():
+            setattr(detector, key, spec.read(entry["fitted"][key], source))
+
+
+def restore_columns(estimator: Any, n_features: Json, names: Json) -> None:
+    """Set what `fit` learned about columns."""
+    require(type(n_features) is int and n_features >= 1, "the number of features is missing")
+    estimator.n_features_in_ = n_features
+    if names is not None:
+        fits = len(names) == n_features and all(isinstance(name, str) for name in names)
+        require(fits, "the names of the features do not fit their number")
+        estimator.feature_names_in_ = np.array(names, dtype=object)
+
+
+def _has_native(detector: Any) -> bool:
+    if type(detector) is FrozenEstimator:
+        return _has_native(detector.estimator)
+    if type(detector) is Pipeline:
+        return any(_has_native(step) for _, step in detector.steps)
+    return type(detector) in FITTED
+
+
+def _unfitted(detector: Any) -> Any:
+    """A copy without what a fit, which is not the one to be saved, may have left in it."""
+    make: Callable[[Any], Any] = clone if hasattr(detector, "get_params") else lambda same: same
+    return make(detector)

@@ -1,0 +1,92 @@
+"""Plans in few bytes: one of T_k and H_k follows from the other, and leave-one-out from n alone."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from ..aggregation import check_aggregate
+from ..methods import VARIANTS, IndexArray, Jackknife, Plan, _Complements
+from ..pvalues import Calibration
+from ..transductive import reference_calibration
+from .kinds import Array, Json, Reader, Scalar, Writer, require
+
+SCHEMES = ("split", "jackknife", "cv", "jab", "resampling", "full", "prefit")
+
+INDEX = Array("i8", ndim=1)
+
+# Rows that all models together may hold out; a few sets in a file could stand for any number.
+MOST_HELD = 1 << 31
+
+
+def write_plan(plan: Plan, out: Writer) -> Json:
+    """Write a plan; its index sets go to `out`."""
+    if callable(plan.aggregate):
+        raise ValueError(
+            f"aggregate={plan.aggregate!r} is a function, and a function has no place in a file "
+            "that is safe to load; use 'median', 'mean', 'min', 'max' or a quantile."
+        )
+    json = {
+        "n": plan.n,
+        "scheme": plan.scheme,
+        "variant": plan.variant,
+        "aggregate": Scalar(str, float, int).write(plan.aggregate, "aggregate", out),
+        "full": plan.full,
+    }
+    if plan.leaves_one_out:
+        return {**json, "sets": "leave-one-out"}
+    if isinstance(plan.train, _Complements):
+        return {**json, "sets": "held out", **_write_sets(plan.held_out, out)}
+    for held, follows in zip(plan.held_out, _Complements(plan.n, plan.train), strict=True):
+        require(np.array_equal(held, follows), "held-out rows are those that do not train")
+    return {**json, "sets": "train", **_write_sets(plan.train, out)}
+
+
+def _write_sets(sets: Sequence[IndexArray], out: Writer) -> dict[str, Json]:
+    sizes = np.array([len(rows) for rows in sets], dtype=np.int64)
+    rows = np.concatenate([np.empty(0, np.int64), *sets])
+    return {
+        "rows": INDEX.write(rows, "plan/rows", out),
+        "sizes": INDEX.write(sizes, "plan/sizes", out),
+    }
+
+
+def read_plan(json: Json, source: Reader) -> Plan:
+    """Read a plan."""
+    n, aggregate = json["n"], json["aggregate"]
+    # Every row trains or calibrates, and takes a byte at least.
+    most = sum(size for size, _ in source.archive.sizes.values())
+    require(type(n) is int and 1 <= n <= most, f"n is {n!r}")
+    require(json["scheme"] in SCHEMES and json["variant"] in VARIANTS, "the scheme is unknown")
+    require(type(json["full"]) is bool, "full is true or false")
+    check_aggregate(aggregate)
+    facts: dict[str, Any] = {key: json[key] for key in ("scheme", "variant", "aggregate", "full")}
+    if json["sets"] == "leave-one-out":
+        return replace(Jackknife().plan(n), **facts)
+    sets = _read_sets(json, n, source)
+    require(json["sets"] in ("train", "held out"), "the sets of a plan are unknown")
+    held = sum(map(len, sets)) if json["sets"] == "held out" else sum(n - len(s) for s in sets)
+    require(held <= MOST_HELD, "the plan holds out too many rows")
+    if json["sets"] == "held out":
+        return Plan(n, _Complements(n, sets), sets, **facts)
+    return Plan(n, sets, tuple(_Complements(n, sets)), **facts)
+
+
+def _read_sets(json: Json, n: int, source: Reader) -> tuple[IndexArray, ...]:
+    rows, sizes = INDEX.read(json["rows"], source), INDEX.read(json["sizes"], source)
+    require(not rows.size or (rows.min() >= 0 and rows.max() < n), "a row does not exist")
+    require((sizes >= 0).all() and sizes.sum() == len(rows), "the sets of a plan do not add up")
+    return tuple(np.split(rows, np.cumsum(sizes)[:-1])) if len(sizes) else ()
+
+
+def calibration_of(plan: Plan, scores: Any) -> Calibration:
+    """The calibration of a plan: who was held out where follows from it."""
+    if plan.scheme == "full":
+        require(len(scores) == plan.n, "the reference has another number of scores")
+        return reference_calibration(scores)
+    rows, indptr, models = plan.membership
+    require(len(scores) == len(rows), "the calibration has another number of scores")
+    return Calibration(scores, rows, indptr, models)
