@@ -23,7 +23,7 @@ from .discoveries import Discoveries, Provenance
 from .ensemble import Ensemble
 from .errors import check_probability, unknown_choice
 from .evalues import EValues, average_e_values, conformal_e_values, e_bh, e_q_values
-from .fdr import RankCounts, adjust, exact_fraction
+from .fdr import PROCEDURES, RankCounts, adjust, exact_fraction
 from .grid import Grid, from_floats, usual
 from .keep import MEMORY, check_keep
 from .methods import Method, Plan, Prefit, resolve_method
@@ -297,6 +297,13 @@ class ConformalDetector(OutlierMixin, BaseEstimator):
         Discoveries
         """
         level = exact_fraction("fdr", fdr)
+        if procedure not in (*PROCEDURES, "ebh"):
+            raise unknown_choice("procedure", procedure, (*PROCEDURES, "ebh"))
+        if procedure == "ebh" and (validity, conditional) != ("nominal", None):
+            raise ValueError(
+                "procedure='ebh' works on e-values, which are proven as they are; leave validity "
+                "and conditional at their defaults."
+            )
         grid = self.grid(validity=validity, conditional=conditional, confidence=confidence)
         ranks = self._ranks(X)
         p_values = self._p_values(ranks, grid)

@@ -53,6 +53,8 @@ def _check_formula(formula: Formula, d: int) -> None:
 def _check_tree(search: TreeSearch, d: int) -> None:
     columns = d if search.formula.embed is None else d + 1
     require(len(search.rows) and search.rows.shape[1] == columns, "rows have the wrong shape")
+    # Among distances that are no numbers there are not as many nearest ones as were asked for.
+    require(np.isfinite(search.rows).all(), "a row is not finite")
     require(0 < search.leaf_size <= MOST_LEAF, "leaf_size is too large")
 
 

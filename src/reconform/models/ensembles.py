@@ -18,6 +18,7 @@ from ..detectors.inne_ensembles import FullINNE, SeparateINNE, SharedINNE
 from ..detectors.knn_ensembles import LeaveOneOut, OneTable
 from ..detectors.shared_forest import SharedForestEnsemble
 from ..ensemble import Ensemble, RefitEnsemble
+from ..keep import KeptModel
 from ..methods import Plan
 from ..repeats import RepeatedSplit
 from ..transductive import FullRefit
@@ -62,7 +63,17 @@ _FOREIGN: Mapping[str, Spec] = {
 }  # fmt: skip
 FITTED_DETECTOR = Record(FittedDetector, {"model": Detector(fitted=True), **_FOREIGN})
 FOREIGN_DETECTOR = Record(ForeignDetector, {"template": Detector(fitted=False), **_FOREIGN})
-MODEL = OneOf(FITTED_DETECTOR, KNN_MODEL)
+
+
+class _Model(OneOf):
+    """One fitted model; one that is kept in a folder comes from there."""
+
+    def write(self, value: Any, at: str, out: Writer) -> Json:
+        """Write the model itself."""
+        return super().write(value.load() if isinstance(value, KeptModel) else value, at, out)
+
+
+MODEL = _Model(FITTED_DETECTOR, KNN_MODEL)
 
 
 # --- what must hold ------------------------------------------------------------------------------

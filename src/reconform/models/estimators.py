@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -173,5 +173,4 @@ def _has_native(detector: Any) -> bool:
 
 def _unfitted(detector: Any) -> Any:
     """A copy without what a fit, which is not the one to be saved, may have left in it."""
-    make: Callable[[Any], Any] = clone if hasattr(detector, "get_params") else lambda same: same
-    return make(detector)
+    return clone(detector) if hasattr(detector, "get_params") else detector

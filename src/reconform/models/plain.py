@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from fractions import Fraction
 from typing import Any
 
@@ -33,7 +34,7 @@ class Plain:
         if type(value) is tuple:
             return {"tuple": self._items(value, at, out)}
         if type(value) is dict:
-            return {"dict": self._items([list(item) for item in value.items()], at, out)}
+            return {"dict": [self._item(key, value[key], at, out) for key in value]}
         if isinstance(value, Fraction):
             return {"fraction": [value.numerator, value.denominator]}
         if isinstance(value, np.generic) and value.dtype.kind in "biuf":
@@ -50,12 +51,16 @@ class Plain:
             return {"random_state": self.write(value.get_state(legacy=False), at, out)}
         raise ValueError(
             f"{at} is {value!r}, and only plain values can be saved: numbers, words, arrays, "
-            "lists, tuples, dicts, seeds. A function has no place in a file that is safe to load; use a "
-            "named choice instead."
+            "lists, tuples, dicts, seeds. A function has no place in a file that is safe to load; "
+            "use a named choice instead."
         )
 
     def _items(self, values: Any, at: str, out: Writer) -> list[Json]:
         return [self.write(value, f"{at}/{k}", out) for k, value in enumerate(values)]
+
+    def _item(self, key: Any, value: Any, at: str, out: Writer) -> list[Json]:
+        require(isinstance(key, str), f"{at} has the key {key!r}, and only words can be keys")
+        return [key, self.write(value, f"{at}/{re.sub('[^A-Za-z0-9_]', '_', key)}", out)]
 
     def read(self, json: Json, source: Reader) -> Any:
         """Read a value."""

@@ -18,8 +18,8 @@ SCHEMES = ("split", "jackknife", "cv", "jab", "resampling", "full", "prefit")
 
 INDEX = Array("i8", ndim=1)
 
-# Rows that all models together may hold out; a few sets in a file could stand for any number.
-MOST_HELD = 1 << 31
+# Models, and rows that they may hold out together: a few bytes could stand for any number.
+MOST_SETS, MOST_HELD = 1 << 20, 1 << 31
 
 
 def write_plan(plan: Plan, out: Writer) -> Json:
@@ -40,6 +40,7 @@ def write_plan(plan: Plan, out: Writer) -> Json:
         return {**json, "sets": "leave-one-out"}
     if isinstance(plan.train, _Complements):
         return {**json, "sets": "held out", **_write_sets(plan.held_out, out)}
+    _check_sets(sum(plan.n - len(train) for train in plan.train), plan.n_models)
     for held, follows in zip(plan.held_out, _Complements(plan.n, plan.train), strict=True):
         require(np.array_equal(held, follows), "held-out rows are those that do not train")
     return {**json, "sets": "train", **_write_sets(plan.train, out)}
@@ -47,10 +48,13 @@ def write_plan(plan: Plan, out: Writer) -> Json:
 
 def _write_sets(sets: Sequence[IndexArray], out: Writer) -> dict[str, Json]:
     sizes = np.array([len(rows) for rows in sets], dtype=np.int64)
-    rows = np.concatenate([np.empty(0, np.int64), *sets])
+    # From row to row a set that is in order takes small steps, and those take few bytes.
+    steps = all((np.diff(rows) >= 0).all() for rows in sets)
+    rows = [np.diff(rows, prepend=0) for rows in sets] if steps else sets
     return {
-        "rows": INDEX.write(rows, "plan/rows", out),
+        "rows": INDEX.write(np.concatenate([np.empty(0, np.int64), *rows]), "plan/rows", out),
         "sizes": INDEX.write(sizes, "plan/sizes", out),
+        "steps": steps,
     }
 
 
@@ -67,19 +71,28 @@ def read_plan(json: Json, source: Reader) -> Plan:
     if json["sets"] == "leave-one-out":
         return replace(Jackknife().plan(n), **facts)
     sets = _read_sets(json, n, source)
-    require(json["sets"] in ("train", "held out"), "the sets of a plan are unknown")
-    held = sum(map(len, sets)) if json["sets"] == "held out" else sum(n - len(s) for s in sets)
-    require(held <= MOST_HELD, "the plan holds out too many rows")
     if json["sets"] == "held out":
         return Plan(n, _Complements(n, sets), sets, **facts)
+    require(json["sets"] == "train", "the sets of a plan are unknown")
+    _check_sets(sum(n - len(train) for train in sets), len(sets))
     return Plan(n, sets, tuple(_Complements(n, sets)), **facts)
+
+
+def _check_sets(held: int, count: int) -> None:
+    require(count <= MOST_SETS, f"a plan of {count:,} models is too large")
+    require(held <= MOST_HELD, f"a plan that holds out {held:,} rows is too large")
 
 
 def _read_sets(json: Json, n: int, source: Reader) -> tuple[IndexArray, ...]:
     rows, sizes = INDEX.read(json["rows"], source), INDEX.read(json["sizes"], source)
-    require(not rows.size or (rows.min() >= 0 and rows.max() < n), "a row does not exist")
     require((sizes >= 0).all() and sizes.sum() == len(rows), "the sets of a plan do not add up")
-    return tuple(np.split(rows, np.cumsum(sizes)[:-1])) if len(sizes) else ()
+    require(len(sizes) <= MOST_SETS, "the plan has too many models")
+    sets = np.split(rows, np.cumsum(sizes)[:-1]) if len(sizes) else []
+    if json["steps"]:
+        sets = [np.cumsum(steps) for steps in sets]
+    for some in sets:
+        require(not len(some) or (some.min() >= 0 and some.max() < n), "a row does not exist")
+    return tuple(sets)
 
 
 def calibration_of(plan: Plan, scores: Any) -> Calibration:

@@ -10,10 +10,10 @@ from sklearn.utils.validation import check_is_fitted
 
 from ..certificates import guarantee_of
 from ..detector import ConformalDetector
+from ..keep import MEMORY
 from ..methods import Bootstrap, CrossValidation, Full, Jackknife, Prefit, Resampling, Split
 from . import foreign
 from .archive import (
-    MOST_TEXT_BYTES,
     Archive,
     Pieces,
     as_json,
@@ -56,7 +56,8 @@ def save(
     ----------
     cad : ConformalDetector
         Fitted. Detectors of scikit-learn, PyOD and others need skops
-        (``pip install 'reconform[skops]'``); bare functions cannot be saved.
+        (``pip install 'reconform[skops]'``); bare functions cannot be saved. Models that were
+        kept in a folder go into the file with the others, and come back in memory.
     path : str or Path
         By custom with the ending ``.rcad``.
     overwrite : bool, default=False
@@ -154,7 +155,8 @@ def _dump_name(k: int) -> str:
 
 
 def _write_model(cad: ConformalDetector, out: Writer) -> Json:
-    parameters = cad.get_params(deep=False)
+    plan = write_plan(cad.plan_, out)
+    parameters = {**cad.get_params(deep=False), "keep": MEMORY}
     detector, method = parameters.pop("detector"), parameters.pop("method")
     if not isinstance(detector, str):
         fitted = cad.plan_.scheme == "prefit"
@@ -168,13 +170,12 @@ def _write_model(cad: ConformalDetector, out: Writer) -> Json:
         "feature_names": None if names is None else [str(name) for name in names],
         "offset": Scalar(float).write(cad.offset_, "offset_", out),
         "tie_key": cad._tie_key,
-        "plan": write_plan(cad.plan_, out),
+        "plan": plan,
         "ensemble": write_ensemble(cad.ensemble_, cad.plan_, out),
     }
 
 
 def _read_model(archive: Archive, trusted: list[str]) -> ConformalDetector:
-    require(archive.sizes[MODEL][0] <= MOST_TEXT_BYTES, f"{MODEL} is too large")
     json = parse_json(archive.read(MODEL).tobytes())
     names = [name for name in archive.manifest["members"] if name.endswith(".skops")]
     dumps = [archive.read(_dump_name(k)).tobytes() for k in range(len(names))]

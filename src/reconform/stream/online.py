@@ -211,8 +211,8 @@ class OnlineDiscoveries(ResumableStream):
             # A level rises only after a discovery: once none can be made, this stays so.
             level = next_level(self._test) if not self._blind else 0.0
             what = (
-                f"from row {self.rows:,} on nothing can be found: the row is tested at level "
-                f"{level:.3g}, and the levels of {self.procedure.upper()} rise only with "
+                f"nothing can be found from here on: the next row ({self.rows:,}) is tested at "
+                f"level {level:.3g}, and the levels of {self.procedure.upper()} rise only with "
                 "discoveries"
             )
             other = "a higher fdr, or procedure='batch-bh'"

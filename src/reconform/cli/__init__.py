@@ -1,0 +1,24 @@
+"""The command line: thin commands over functions that return data."""
+
+from __future__ import annotations
+
+import click
+
+from .demo import demo
+from .detect import detect
+from .failures import Commands
+from .models import fit, inspect, score
+from .study import study
+
+
+@click.group(
+    cls=Commands,
+    commands=[detect, fit, score, inspect, demo, study],
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
+)
+@click.version_option(package_name="reconform")
+def main() -> None:
+    """Anomalies in tables, with a bound on false alarms.
+
+    Exit codes: 0 all is well, 1 the input is at fault, 2 usage.
+    """

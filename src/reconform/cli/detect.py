@@ -1,0 +1,75 @@
+"""`reconform detect`: from two files to the anomalies in the second."""
+
+from __future__ import annotations
+
+import click
+
+from . import fitting as fits
+from .judging import check_header, judge
+from .options import (
+    PATH,
+    Columns,
+    Command,
+    Deciding,
+    Files,
+    Fitting,
+    Writing,
+    columns_options,
+    deciding_options,
+    files_options,
+    fitting_options,
+    voice_options,
+    writing_options,
+)
+from .output import Voice
+
+
+@click.command(
+    cls=Command,
+    examples=[
+        "reconform detect normal.csv new.csv --fdr 0.1 --output flagged.csv --report report.html"
+    ],
+)
+@click.argument("reference", type=PATH)
+@click.argument("new", type=PATH)
+@deciding_options
+@writing_options
+@fitting_options
+@columns_options
+@files_options
+@voice_options
+def detect(
+    reference: str,
+    new: str,
+    deciding: Deciding,
+    writing: Writing,
+    fitting: Fitting,
+    columns: Columns,
+    files: Files,
+    voice: Voice,
+) -> None:
+    """Find the anomalies in NEW, given normal rows in REFERENCE.
+
+    Both are tables: CSV, TSV (also .gz), Parquet or Arrow; '-' is standard input. Columns are
+    matched by name. Without --output the strangest rows are shown.
+    """
+    if reference == new == "-":
+        raise click.UsageError("REFERENCE and NEW cannot both be standard input.")
+    writing.check(voice)
+    known, unknown = files.layouts(reference, new)
+    table = fits.read(voice, reference, known, files.id_columns, columns)
+    check_header(new, table.features, unknown, files, writing)
+    cad = fits.fit(voice, table, fitting, prepare=columns.prepare)
+    facts = judge(
+        voice,
+        cad,
+        new,
+        features=table.features,
+        layout=unknown,
+        files=files,
+        deciding=deciding,
+        writing=writing,
+        jobs=fitting.jobs,
+        reference=table,
+    )
+    voice.finish({"command": "detect", "reference": fits.facts_of(table), **facts})

@@ -1,0 +1,108 @@
+"""What went wrong, as an exit code that scripts can trust.
+
+====  ====================================================================
+0     all is well
+1     the input is at fault: one sentence on standard error says how
+2     the command was used in a way it cannot be: click says how
+70    a bug: the traceback is shown
+130   interrupted by Ctrl-C; nothing is half written
+====  ====================================================================
+"""
+
+from __future__ import annotations
+
+import dis
+import traceback
+from typing import Any
+
+import click
+
+from ..files import InputError
+from ..models import ModelFileError
+from .options import write_examples
+from .output import complain
+
+INPUT, BUG, INTERRUPTED = 1, 70, 130
+
+# Whose ValueErrors are sentences about what the user gave: ours, and those of detectors.
+SPEAKERS = ("reconform", "sklearn", "pyod")
+
+
+def blames_input(error: Exception) -> bool:
+    """Whether an error is a sentence for the user, or an accident that needs a traceback.
+
+    A `ValueError` speaks to the user where the library raises it by a statement. One that comes
+    out of NumPy's compiled code, or of ``int("x")``, was not foreseen.
+
+    Examples
+    --------
+    >>> from reconform import ConformalDetector
+    >>> def error_of(call):
+    ...     try:
+    ...         call()
+    ...     except Exception as error:
+    ...         return error
+    >>> blames_input(error_of(lambda: ConformalDetector("no-such").fit([[1.0], [2.0]])))
+    True
+    >>> blames_input(error_of(lambda: int("x")))
+    False
+    """
+    if isinstance(error, InputError | ModelFileError | OSError):
+        return True
+    if type(error) is ImportError:  # a package that is optional: the message says how to get it
+        return True
+    trace = error.__traceback__
+    if not isinstance(error, ValueError) or trace is None:
+        return False
+    while trace.tb_next is not None:
+        trace = trace.tb_next
+    speaker = trace.tb_frame.f_globals.get("__name__", "").split(".")[0]
+    instruction = trace.tb_frame.f_code.co_code[trace.tb_lasti]
+    return speaker in SPEAKERS and dis.opname[instruction] == "RAISE_VARARGS"
+
+
+def sentence_of(error: Exception) -> str:
+    """Say an error without its type.
+
+    Examples
+    --------
+    >>> sentence_of(PermissionError(13, "Permission denied", "normal.csv"))
+    'normal.csv: permission denied.'
+    """
+    if isinstance(error, OSError) and error.strerror:
+        what = f"{error.strerror[0].lower()}{error.strerror[1:]}."
+        return what if error.filename is None else f"{error.filename}: {what}"
+    return " ".join([str(error), *getattr(error, "__notes__", ())])
+
+
+class Commands(click.Group):
+    """A group whose commands end with the exit codes above."""
+
+    examples = ("reconform detect normal.csv new.csv --fdr 0.1 --output flagged.csv",)
+
+    def format_help_text(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write the description and an example."""
+        super().format_help_text(ctx, formatter)
+        write_examples(formatter, self.examples)
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """In the order of use, not of the alphabet."""
+        return list(self.commands)
+
+    def invoke(self, ctx: click.Context) -> Any:
+        """Run a command; turn what goes wrong into a sentence and an exit code."""
+        try:
+            return super().invoke(ctx)
+        except (click.ClickException, click.exceptions.Exit, click.Abort, BrokenPipeError):
+            raise  # click knows what to do
+        except KeyboardInterrupt as error:
+            notes = getattr(error, "__notes__", ())
+            complain(" ".join(["interrupted. No file is half written.", *notes]))
+            ctx.exit(INTERRUPTED)
+        except Exception as error:
+            if blames_input(error):
+                complain(sentence_of(error))
+                ctx.exit(INPUT)
+            traceback.print_exc()
+            complain("this is a bug in reconform; please report it with the lines above.")
+            ctx.exit(BUG)

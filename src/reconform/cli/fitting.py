@@ -1,0 +1,53 @@
+"""From a file of normal rows to a fitted detector: what `detect` and `fit` have in common."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ..detector import ConformalDetector
+from ..files import Layout, Table, read_reference
+from ..prepare import prepared
+from .options import Columns, Fitting, parallel
+from .output import Voice
+
+
+def read(voice: Voice, path: str, layout: Layout, ids: tuple[str, ...], columns: Columns) -> Table:
+    """Read the reference."""
+    voice.step(f"Reading {path}")
+    return read_reference(
+        path,
+        columns=columns.columns or None,
+        drop=columns.drop,
+        id_columns=ids,
+        prepare=columns.prepare,
+        categories=columns.category,
+        layout=layout,
+    )
+
+
+def fit(voice: Voice, reference: Table, fitting: Fitting, *, prepare: bool) -> ConformalDetector:
+    """Fit and calibrate the detector that was asked for."""
+    # A full-conformal detector fits while it judges, and that has a bar of its own.
+    watched = voice.shows_progress and fitting.method != "full"
+    cad = ConformalDetector(
+        prepared(fitting.detector, reference.features) if prepare else fitting.detector,
+        fitting.make_method(),
+        random_state=fitting.seed,
+        verbose=int(watched),
+    )
+    voice.step(f"Fitting {fitting.detector}, {fitting.method}, on {len(reference):,} rows")
+    with voice.gathering_warnings(), parallel(fitting.jobs):
+        cad.fit(reference.frame)
+    cad.set_params(verbose=0)
+    return cad
+
+
+def facts_of(reference: Table) -> dict[str, Any]:
+    """Say what was read, as plain data."""
+    return {
+        "path": reference.path,
+        "rows": len(reference),
+        "features": list(reference.names),
+        "sha256": reference.fingerprint,
+        "missing": reference.missing,
+    }

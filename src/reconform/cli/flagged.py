@@ -1,0 +1,163 @@
+"""The strangest rows: as a table for a person, and as records for JSON."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from rich.box import SIMPLE_HEAD
+from rich.table import Table as RichTable
+from rich.text import Text
+
+from ..aggregation import FloatArray
+from ..files import Table
+from ..judge import Judgement
+from ..prepare import Feature
+from ..report.features import Unusual, unusual_features
+from ..report.tables import read_table
+from ..report.text import shorten
+from .output import printable
+
+LONGEST_CELL = 40
+CAPTION = (
+    "In brackets: robust standard deviations from the reference's median. This describes the row; "
+    "it is not the detector's reason."
+)
+
+
+@dataclass(frozen=True, eq=False)
+class Flagged:
+    """Rows that were flagged, the strangest first.
+
+    Attributes
+    ----------
+    rows : list of int
+        Their numbers in the file, from 1.
+    ids : dict of str to list
+        Columns that name them.
+    scores, p_values, q_values : float arrays
+    """
+
+    rows: list[int]
+    ids: dict[str, list[Any]]
+    scores: FloatArray
+    p_values: FloatArray
+    q_values: FloatArray
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def records(self) -> list[dict[str, Any]]:
+        """One dict of plain data per row."""
+        return [
+            {
+                "row": row,
+                "id": {name: _plain(values[i]) for name, values in self.ids.items()},
+                "score": float(self.scores[i]),
+                "p_value": float(self.p_values[i]),
+                "q_value": float(self.q_values[i]),
+            }
+            for i, row in enumerate(self.rows)
+        ]
+
+    def table(self, unusual: Sequence[str] = ()) -> RichTable:
+        """Lay the rows out, with what is unusual about each of them if that is known."""
+        labels: dict[str, list[Any]] = self.ids or {"row": [f"{row:,}" for row in self.rows]}
+        numbers = {"score": self.scores, "p-value": self.p_values, "q-value": self.q_values}
+        made = RichTable(box=SIMPLE_HEAD, pad_edge=False, show_edge=False)
+        for name in labels:
+            made.add_column(_cell(name), justify="left" if self.ids else "right", no_wrap=True)
+        for name in numbers:
+            made.add_column(name, justify="right", no_wrap=True)
+        if unusual:
+            made.add_column("most unusual")
+        for i in range(len(self)):
+            # In a narrow window it is the words about the row that are cut, not the numbers.
+            words = unusual[i : i + 1]
+            made.add_row(
+                *(_cell(values[i]) for values in labels.values()),
+                *(f"{values[i]:.4g}" for values in numbers.values()),
+                *(Text(printable(said), no_wrap=True, overflow="ellipsis") for said in words),
+            )
+        return made
+
+
+def take_flagged(judgement: Judgement, ids: Sequence[str], most: int) -> Flagged:
+    """Take the strangest of the rows that a judgement has flagged."""
+    positions = judgement.flagged.positions[:most]
+    table = judgement.flagged.table.slice(0, most)
+    # The results are the last columns, whatever they are called.
+    scores, p_values, q_values, _ = (column.to_numpy() for column in table.columns[-4:])
+    return Flagged(
+        rows=(positions + 1).tolist(),
+        ids={name: table.column(name).to_pylist() for name in ids},
+        scores=scores,
+        p_values=p_values,
+        q_values=q_values,
+    )
+
+
+def unusual_words(judgement: Judgement, reference: Table, most: int) -> list[str]:
+    """Say for the strangest rows which features are most unusual against the reference."""
+    found, features = judgement.flagged, reference.features
+    rows = labelled(found.X[:most], features, found.table.slice(0, most))
+    describe = unusual_features(
+        read_table("rows", rows), read_table("reference", labelled(reference.X, features))
+    )
+    names = reference.names
+    return [", ".join(_said(u, names) for u in row) for row in describe(range(rows.num_rows))]
+
+
+def labelled(X: FloatArray, features: Sequence[Feature], cells: Any = None) -> Any:
+    """Write features as an Arrow table with labels instead of codes.
+
+    Parameters
+    ----------
+    X : float array
+    features : sequence of Feature
+        Of its columns.
+    cells : pyarrow.Table, optional
+        Where to look up labels that the reference does not have.
+
+    Examples
+    --------
+    >>> X = np.array([[0.5, 1.0], [0.7, np.nan]])
+    >>> labelled(X, [Feature("flow"), Feature("colour", ("blue", "red"))]).to_pylist()
+    [{'flow': 0.5, 'colour': 'red'}, {'flow': 0.7, 'colour': None}]
+    """
+    columns: dict[str, Any] = {}
+    for j, feature in enumerate(features):
+        if feature.labels is None:
+            columns[feature.name] = X[:, j]
+            continue
+        labels = np.array([*feature.labels, None], dtype=object)
+        codes = np.where(np.isnan(X[:, j]), len(feature.labels), X[:, j]).astype(np.intp)
+        values = labels[codes]
+        if cells is not None:
+            for i in np.flatnonzero(codes < 0).tolist():
+                values[i] = str(cells.column(feature.name)[i])
+        columns[feature.name] = pa.array(values, pa.string())
+    return pa.table(columns)
+
+
+def _said(unusual: Unusual, names: Sequence[str]) -> str:
+    name, value = (
+        shorten(names[unusual.feature], LONGEST_CELL),
+        shorten(unusual.value, LONGEST_CELL),
+    )
+    return f"{name} {value} ({unusual.note or format(unusual.strength, '+.1f')})"
+
+
+def _cell(value: object) -> str:
+    return shorten(printable("" if value is None else value), LONGEST_CELL)
+
+
+def _plain(value: Any) -> Any:
+    """What JSON can hold: numbers and words as they are, everything else as it prints."""
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    return value if value is None or isinstance(value, bool | int | str) else str(value)

@@ -1,0 +1,183 @@
+"""From new rows to what is said of them: what `detect` and `score` have in common."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from ..detector import ConformalDetector
+from ..fdp_bounds import false_discovery_table
+from ..files import InputError, Layout, Table, check_output, open_batches
+from ..judge import MOST_DISCOVERIES, Judgement, judge_file
+from ..prepare import Feature
+from ..report.text import percent
+from .flagged import CAPTION, take_flagged, unusual_words
+from .options import Deciding, Files, Writing, parallel
+from .output import Voice, one_line
+from .page import write_page
+
+PROCEDURES = {
+    "bh": "Benjamini-Hochberg",
+    "by": "Benjamini-Yekutieli",
+    "storey": "Benjamini-Hochberg, with Storey's estimate of the share of normal rows",
+}
+
+# Of the bound on the false alarms in the very list at hand.
+CONFIDENCE = 0.95
+
+MOST_SHOWN = 20
+MOST_LISTED = 1_000
+
+
+def check_header(
+    path: str, features: Sequence[Feature], layout: Layout, files: Files, writing: Writing
+) -> None:
+    """Refuse new rows without the columns of the reference before a detector is fitted."""
+    if not Path(path).is_file():  # a pipe can be read only once
+        return
+    with open_batches(path, features, id_columns=files.id_columns, layout=layout) as batches:
+        if writing.output is not None:
+            check_output(
+                writing.output,
+                batches.source.schema,
+                layout=files.output_layout(writing.output),
+                overwrite=writing.overwrite,
+                prefix=writing.prefix,
+            )
+
+
+def judge(
+    voice: Voice,
+    cad: ConformalDetector,
+    path: str,
+    *,
+    features: Sequence[Feature] | None,
+    layout: Layout,
+    files: Files,
+    deciding: Deciding,
+    writing: Writing,
+    jobs: int | None,
+    reference: Table | None = None,
+) -> dict[str, Any]:
+    """Judge a file, write what was asked for, say what was found, and return it as plain data."""
+    with voice.gathering_warnings(), parallel(jobs), voice.passes() as advance:
+
+        def progress(stage: str, done: int, total: int | None) -> None:
+            if writing.report is not None and max(done, total or 0) > MOST_DISCOVERIES:
+                raise InputError(
+                    path,
+                    f"it has more than {MOST_DISCOVERIES:,} rows, the most that a report covers. "
+                    "Leave out --report, or report on a part of the file.",
+                )
+            advance(stage, done, total)
+
+        judgement = judge_file(
+            cad,
+            path,
+            writing.output,
+            features=features,
+            **deciding.parameters(),
+            id_columns=files.id_columns,
+            only_anomalies=writing.only_anomalies,
+            overwrite=writing.overwrite,
+            prefix=writing.prefix,
+            layout=layout,
+            output_layout=files.output_layout(writing.output),
+            progress=progress,
+        )
+    page = None
+    if writing.report is not None:
+        voice.step(f"Writing {writing.report}")
+        page = write_page(voice, judgement, path, layout, files.id_columns, reference, writing)
+    bound = false_bound(judgement)
+    if judgement.warning:
+        voice.warn(judgement.warning)
+    if voice.talks:
+        _tell_decision(voice, judgement, bound)
+        if writing.output is None and judgement.count:
+            _tell_rows(voice, judgement, files.id_columns, reference)
+        for what, where in (("Rows", writing.output), ("Report", writing.report)):
+            if where is not None and where != "-":
+                voice.say(f"{what}: {where}")
+    listed = take_flagged(judgement, files.id_columns, MOST_LISTED)
+    facts = {**_facts(judgement, deciding), "false_bound": bound, "anomalies": listed.records()}
+    return {**facts, "output": judgement.output, "report": page}
+
+
+def _tell_decision(voice: Voice, judgement: Judgement, bound: int | None) -> None:
+    level = percent(float(judgement.decision.fdr))
+    procedure = PROCEDURES[judgement.decision.procedure]
+    voice.say(
+        f"{judgement.count:,} of {_rows(judgement.tested)} flagged at a false discovery rate of "
+        f"{level} ({procedure})",
+        style="bold",
+    )
+    if judgement.count:
+        voice.say(
+            f"The list is made so that, on average over repetitions, at most {level} of such a "
+            "list is false."
+        )
+    if bound is not None:
+        voice.say(
+            f"In this very list, with {percent(CONFIDENCE)} confidence, at most {bound:,} of "
+            f"{judgement.count:,} are false."
+        )
+    voice.say(judgement.guarantee)
+    for what, counts in (
+        ("Missing values, imputed", judgement.missing),
+        ("Labels that the reference does not have", judgement.unseen),
+    ):
+        if counts:
+            said = ", ".join(f"{name!r} in {_rows(count)}" for name, count in counts.items())
+            voice.say(f"{what}: {said}.")
+
+
+def _tell_rows(
+    voice: Voice, judgement: Judgement, ids: Sequence[str], reference: Table | None
+) -> None:
+    flagged = take_flagged(judgement, ids, MOST_SHOWN)
+    unusual = unusual_words(judgement, reference, MOST_SHOWN) if reference is not None else []
+    voice.say()
+    voice.show(flagged.table(unusual))
+    voice.say()
+    if unusual:
+        voice.say(CAPTION, style="dim")
+    left = judgement.count - len(flagged)
+    if left:
+        voice.say(f"... and {left:,} more; --output FILE --only-anomalies writes them all.")
+
+
+def false_bound(judgement: Judgement) -> int | None:
+    """Bound the false alarms in this very list, where one split makes that possible."""
+    if not judgement.provenance.one_split or not judgement.count:
+        return None
+    table = false_discovery_table(judgement.rank_counts.counts, CONFIDENCE)
+    bound = int(table[judgement.decision.rank_threshold])
+    return bound if bound < judgement.count else None
+
+
+def _rows(count: int) -> str:
+    return f"{count:,} row" if count == 1 else f"{count:,} rows"
+
+
+def _facts(judgement: Judgement, deciding: Deciding) -> dict[str, Any]:
+    source = judgement.provenance
+    return {
+        "new": {
+            "path": judgement.path,
+            "rows": judgement.tested,
+            "sha256": judgement.fingerprint,
+            "missing": judgement.missing,
+            "unseen": judgement.unseen,
+        },
+        "detector": one_line(source.detector),
+        "method": one_line(source.method),
+        "seed": source.random_state,
+        "n_reference": source.n_reference,
+        "n_calibration": source.n_calibration,
+        "decision": deciding.parameters(),
+        "flagged": judgement.count,
+        "p_threshold": judgement.decision.p_threshold,
+        "guarantee": judgement.guarantee,
+    }

@@ -1,0 +1,211 @@
+"""`reconform fit`, `score` and `inspect`: a detector that is fitted once and used often."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import Any
+
+import click
+from rich.box import SIMPLE_HEAD
+from rich.filesize import decimal
+from rich.table import Table as RichTable
+
+from .. import models
+from ..models import ModelFileError, ModelInfo
+from ..prepare import Feature, describe, restore
+from . import fitting as fits
+from .judging import judge
+from .options import (
+    JOBS,
+    PATH,
+    Columns,
+    Command,
+    Deciding,
+    Files,
+    Fitting,
+    Option,
+    Writing,
+    columns_options,
+    deciding_options,
+    files_options,
+    fitting_options,
+    voice_options,
+    writing_options,
+)
+from .output import Voice, check_place, one_line, printable
+
+
+@click.command(
+    cls=Command,
+    examples=["reconform fit normal.parquet --detector knn --method jackknife+ --model plant.rcad"],
+)
+@click.argument("reference", type=PATH)
+@click.option(
+    "--model",
+    type=PATH,
+    required=True,
+    metavar="FILE",
+    cls=Option,
+    section="Model",
+    help="Where to save it; by custom .rcad.",
+)
+@click.option(
+    "--overwrite", is_flag=True, cls=Option, section="Model", help="Replace a file that exists."
+)
+@fitting_options
+@columns_options
+@files_options
+@voice_options
+def fit(
+    reference: str,
+    model: str,
+    overwrite: bool,
+    fitting: Fitting,
+    columns: Columns,
+    files: Files,
+    voice: Voice,
+) -> None:
+    """Fit a detector to the normal rows in REFERENCE and save it."""
+    if model == "-":
+        raise click.UsageError("--model must be the name of a file; got '-'.")
+    check_place(model, overwrite=overwrite)
+    (layout,) = files.layouts(reference)
+    table = fits.read(voice, reference, layout, files.id_columns, columns)
+    cad = fits.fit(voice, table, fitting, prepare=columns.prepare)
+    voice.step(f"Writing {model}")
+    extras = {
+        "detector": fitting.detector,
+        "prepare": columns.prepare,
+        "features": describe(table.features),
+        "reference": fits.facts_of(table),
+    }
+    models.save(cad, model, overwrite=overwrite, extras=extras)
+    info = models.inspect(model)
+    voice.say(
+        f"{fitting.detector}, {fitting.method}: fitted to {len(table):,} rows of "
+        f"{len(table.features):,} columns, {cad.n_calibration_:,} calibration scores",
+        style="bold",
+    )
+    voice.say(f"Guarantee: {info.guarantee}")
+    voice.say(f"Model: {model} ({decimal(info.file_bytes)})")
+    voice.finish({"command": "fit", "reference": fits.facts_of(table), **_facts(info)})
+
+
+@click.command(
+    cls=Command,
+    examples=["reconform score plant.rcad new.parquet --fdr 0.05 --output scored.parquet"],
+)
+@click.argument("model", type=PATH)
+@click.argument("new", type=PATH)
+@deciding_options
+@writing_options
+@files_options
+@click.option(
+    "--trust",
+    multiple=True,
+    metavar="TYPE",
+    cls=Option,
+    section="Model",
+    help="A foreign type in the model that may be made; 'reconform inspect' names them. May be "
+    "repeated.",
+)
+@click.option(*JOBS[0], cls=Option, section="Model", **JOBS[1])
+@voice_options
+def score(
+    model: str,
+    new: str,
+    deciding: Deciding,
+    writing: Writing,
+    files: Files,
+    trust: tuple[str, ...],
+    jobs: int | None,
+    voice: Voice,
+) -> None:
+    """Find the anomalies in NEW with a saved MODEL."""
+    writing.check(voice)
+    (layout,) = files.layouts(new)
+    info = models.inspect(model)
+    untrusted = [name for name in info.foreign_types if name not in trust]
+    if untrusted:
+        raise ModelFileError(
+            f"{model}: the model contains {', '.join(untrusted)}, which reconform does not make "
+            "from a file unless you trust it by name. If you know where the file comes from, give "
+            f"{' '.join(f'--trust {name}' for name in untrusted)}."
+        )
+    facts = judge(
+        voice,
+        models.load(model, trusted=trust),
+        new,
+        features=_features(info),
+        layout=layout,
+        files=files,
+        deciding=deciding,
+        writing=writing,
+        jobs=jobs,
+    )
+    voice.finish({"command": "score", "model": model, **facts})
+
+
+@click.command(cls=Command, examples=["reconform inspect plant.rcad"])
+@click.argument("model", type=PATH)
+@voice_options
+def inspect(model: str, voice: Voice) -> None:
+    """Say what is in a saved MODEL, and how large each part is. Nothing in it is run."""
+    info = models.inspect(model)
+    if voice.talks:
+        voice.show(_facts_table(info))
+        voice.show(_parts_table(info))
+    voice.finish({"command": "inspect", **_facts(info)})
+
+
+def _features(info: ModelInfo) -> tuple[Feature, ...] | None:
+    """The columns as `reconform fit` saved them; a model saved in Python has only their names."""
+    described = info.extras.get("features")
+    return None if described is None else restore(described)
+
+
+def _facts(info: ModelInfo) -> dict[str, Any]:
+    return {"model": info.path, **{k: v for k, v in asdict(info).items() if k != "path"}}
+
+
+def _facts_table(info: ModelInfo) -> RichTable:
+    table = RichTable.grid(padding=(0, 2))
+    table.add_column(style="bold", no_wrap=True)
+    table.add_column()
+    features = _features(info) or ()
+    labels = {
+        f.name: f"{f.name} ({len(f.labels)} labels)" for f in features if f.labels is not None
+    }
+    names = [labels.get(name, name) for name in info.feature_names or ()]
+    reference = info.extras.get("reference", {})
+    facts = {
+        "Model": info.path,
+        "Detector": f"{info.extras['detector']}, with --prepare"
+        if info.extras.get("prepare")
+        else one_line(info.detector),
+        "Method": one_line(info.method),
+        "Guarantee": info.guarantee,
+        "Reference": f"{info.n_reference:,} rows"
+        + (f" of {reference['path']}" if "path" in reference else ""),
+        "Calibration": f"{info.n_calibration:,} scores",
+        "Features": f"{info.n_features:,}" + (f": {', '.join(names)}" if names else ""),
+        "Seed": info.parameters.get("random_state", "unknown"),
+        "Needs trust in": ", ".join(info.foreign_types),
+        "Written": f"{info.created} by reconform {info.reconform}, format {info.format_version}",
+        "With": ", ".join(f"{name} {number}" for name, number in info.versions.items()),
+        "Size": decimal(info.file_bytes),
+    }
+    for name, value in facts.items():
+        if value:
+            table.add_row(name, printable(value))
+    return table
+
+
+def _parts_table(info: ModelInfo) -> RichTable:
+    table = RichTable(box=SIMPLE_HEAD, pad_edge=False)
+    table.add_column("part")
+    table.add_column("in the file", justify="right")
+    table.add_column("in memory", justify="right")
+    for part in info.parts:
+        table.add_row(printable(part.name), decimal(part.stored), decimal(part.bytes))
+    return table

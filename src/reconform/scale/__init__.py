@@ -1,0 +1,19 @@
+"""More rows than one machine holds: the same answers, row for row, through Dask.
+
+A row's rank depends on no other row, and n + 1 counts of ranks say everything that the decision
+asks of all rows together. So pass one maps parts of the rows to ranks, wherever they are, and adds
+up counts; pass two marks the rows.
+"""
+
+from __future__ import annotations
+
+try:
+    import dask.dataframe  # noqa: F401
+except ImportError as error:
+    raise ImportError("reconform.scale needs Dask: pip install 'reconform[dask]'.") from error
+
+from .folder import discover_folder
+from .result import ScaledDiscoveries
+from .rows import discover, fit
+
+__all__ = ["ScaledDiscoveries", "discover", "discover_folder", "fit"]

@@ -1,0 +1,210 @@
+"""One Parquet file: its ranks on disk, then its rows again with their results.
+
+Either file says in its metadata what it was made from, so that a later run knows whether it can
+take it as it is. That a file cannot be used is returned and not raised, so that a run over many
+files can name them all.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass, replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+from joblib import cpu_count
+from sklearn.utils import get_tags
+
+from ..detector import ConformalDetector
+from ..fdr import Decision, RankCounts
+from ..files import RESULT_NAMES, InputError, Layout, add_results, open_batches, open_output
+from ..files.errors import listed
+from ..nested import share_of
+from ..prepare import Feature
+
+Refusals = tuple[str, ...]
+
+LAYOUT = Layout(format="parquet")
+RANKS = pa.schema([("rank", pa.int32()), ("score", pa.float64())])
+METADATA = b"reconform"
+
+
+@dataclass(frozen=True)
+class Origin:
+    """What a file of ranks or of results was made from.
+
+    Attributes
+    ----------
+    calibration : str
+        Fingerprint of the calibration.
+    features : list of str
+    size, modified : int
+        Of the input file: bytes, and the time in nanoseconds.
+    decision : str
+        For results: a digest of the decision.
+    """
+
+    calibration: str
+    features: list[str]
+    size: int
+    modified: int
+    decision: str = ""
+
+    @classmethod
+    def of(cls, source: Path, calibration: str, features: Sequence[Feature]) -> Origin:
+        """Look at the input file as it is now."""
+        try:
+            now = source.stat()
+        except OSError as error:
+            raise InputError(source, f"it cannot be read ({error.strerror}).") from error
+        names = [feature.name for feature in features]
+        return cls(calibration, names, now.st_size, now.st_mtime_ns)
+
+    def decided(self, decision: Decision) -> Origin:
+        """Add what marks the rows: the threshold, and the p- and q-value of every rank."""
+        rule = hashlib.sha256(str(decision.rank_threshold).encode())
+        rule.update(decision.grid.table.tobytes())
+        rule.update(decision.q_table.tobytes())
+        return replace(self, decision=rule.hexdigest())
+
+    def write_into(self, schema: Any) -> Any:
+        """Return the schema with this as metadata."""
+        return schema.with_metadata({METADATA: self._text()})
+
+    def made(self, path: Path) -> bool:
+        """Whether a file is there that was made from just this."""
+        try:
+            return (pq.read_schema(path).metadata or {}).get(METADATA) == self._text()
+        except (OSError, pa.ArrowException):  # not there, or not ours
+            return False
+
+    def _text(self) -> bytes:
+        return json.dumps(asdict(self)).encode()
+
+
+def rank_file(
+    cad: ConformalDetector, features: Sequence[Feature], source: Path, target: Path
+) -> tuple[RankCounts, Refusals]:
+    """Write the ranks and scores of a file, a row group per batch, and count the ranks.
+
+    Parameters
+    ----------
+    cad : ConformalDetector
+    features : sequence of Feature
+        The columns to look at.
+    source, target : Path
+
+    Returns
+    -------
+    RankCounts, tuple of str
+        The counts; and a sentence if the file cannot be used.
+    """
+    counts = RankCounts(cad.n_calibration_, cad.calibration_.fingerprint)
+    return counts, _refusals(partial(_rank, counts, cad, features), source, target)
+
+
+def _rank(
+    counts: RankCounts,
+    cad: ConformalDetector,
+    features: Sequence[Feature],
+    source: Path,
+    target: Path,
+) -> None:
+    origin = Origin.of(source, counts.fingerprint, features)
+    if origin.made(target):
+        for batch in pq.ParquetFile(target).iter_batches(columns=["rank"]):
+            counts.add(batch["rank"].to_numpy())
+        return
+    missing = bool(get_tags(cad).input_tags.allow_nan)
+    with open_batches(source, features, allow_missing=missing, layout=LAYOUT) as batches:
+        clash = [name for name in RESULT_NAMES if name in batches.names]
+        if clash:
+            raise InputError(
+                source, f"it has columns {listed(clash)}, the names of results; rename them."
+            )
+        target.parent.mkdir(parents=True, exist_ok=True)
+        with open_output(target, origin.write_into(RANKS), layout=LAYOUT, overwrite=True) as write:
+            for X in batches if batches.source.rows else ():
+                with share_of(cpu_count()):  # files are the parallelism; within one there is none
+                    found = cad.ensemble_.ranks(X)
+                counts.add(found.at_most)
+                write(pa.table([found.at_most.astype(np.int32), found.scores], schema=RANKS))
+
+
+def mark_file(
+    decision: Decision,
+    calibration: str,
+    features: Sequence[Feature],
+    source: Path,
+    ranks: Path,
+    target: Path,
+) -> Refusals:
+    """Write a file again, with the results of its rows.
+
+    Parameters
+    ----------
+    decision : Decision
+    calibration : str
+        Fingerprint of the calibration.
+    features : sequence of Feature
+    source, ranks, target : Path
+        The input, what `rank_file` wrote for it, and the output.
+
+    Returns
+    -------
+    tuple of str
+        A sentence if the file cannot be used or written.
+    """
+    return _refusals(partial(_mark, decision, calibration, features, ranks), source, target)
+
+
+def _mark(
+    decision: Decision,
+    calibration: str,
+    features: Sequence[Feature],
+    ranks: Path,
+    source: Path,
+    target: Path,
+) -> None:
+    origin = Origin.of(source, calibration, features)
+    if origin.decided(decision).made(target):
+        return
+    if not origin.made(ranks):
+        raise InputError(source, "it has changed since its rows were ranked; run again.")
+    ranked = pq.ParquetFile(ranks)
+    with open_batches(source, features, layout=LAYOUT) as batches:
+        schema = _judged(batches.source.schema.empty_table(), RANKS.empty_table(), decision).schema
+        schema = origin.decided(decision).write_into(schema)
+        target.parent.mkdir(parents=True, exist_ok=True)
+        with open_output(target, schema, layout=LAYOUT, overwrite=True) as write:
+            for number, table in enumerate(batches.tables()):
+                write(_judged(table, ranked.read_row_group(number), decision))
+
+
+def _judged(table: Any, numbers: Any, decision: Decision) -> Any:
+    ranks = numbers["rank"].to_numpy()
+    return add_results(
+        table,
+        numbers["score"].to_numpy(),
+        decision.grid.values(ranks),
+        decision.q_values(ranks),
+        decision.mask(ranks),
+    )
+
+
+def _refusals(work: Callable[[Path, Path], None], source: Path, target: Path) -> Refusals:
+    try:
+        work(source, target)
+    except InputError as error:
+        return (str(error),)
+    except OSError as error:
+        return (f"{target}: it cannot be written ({error}).",)
+    except ValueError as error:
+        return (f"{source}: {error}",)
+    return ()

@@ -1,0 +1,294 @@
+"""Dask DataFrames and arrays: ranks by partition, counts in a tree, marks when asked for."""
+
+from __future__ import annotations
+
+import os
+import secrets
+from collections.abc import Sequence
+from fractions import Fraction
+from pathlib import Path
+from typing import Any, NoReturn
+
+import dask.array as da
+import dask.dataframe as dd
+import numpy as np
+import pandas as pd
+from dask.utils import format_bytes, parse_bytes
+from joblib import cpu_count
+
+from ..detector import ConformalDetector
+from ..fdr import Decision, RankCounts
+from ..files.errors import listed
+from ..keep import MEMORY
+from ..nested import share_of
+from .folder import discover_folder
+from .graph import compute, delayed, merged, persist, with_models
+from .result import RESULTS, Question, ScaledDiscoveries
+
+
+def discover(
+    cad: ConformalDetector,
+    data: Any,
+    fdr: float | Fraction = 0.1,
+    *,
+    procedure: str = "bh",
+    storey_lambda: float | Fraction = 0.5,
+    validity: str = "nominal",
+    conditional: str | None = None,
+    confidence: float = 0.9,
+    keep: str | Path | None = MEMORY,
+    output: str | Path | None = None,
+    overwrite: bool = False,
+) -> ScaledDiscoveries:
+    """Find anomalies among any number of rows, with a bounded false discovery rate.
+
+    The answer is that of ``cad.discover`` on all rows at once, row for row, whatever the
+    partitions. Ranks are computed where the partitions are, by the Dask client or scheduler that
+    the caller has chosen; only counts come here.
+
+    Parameters
+    ----------
+    cad : ConformalDetector
+        Fitted.
+    data : dask.dataframe.DataFrame, dask.array.Array or path
+        The new rows. A frame must have the columns that `cad` was fitted with, in any order, and
+        may have others. A path is a folder of Parquet files; see `discover_folder`.
+    fdr, procedure, storey_lambda, validity, conditional, confidence
+        As in `ConformalDetector.discover`; ``"ebh"`` and smoothed p-values cannot be counted.
+    keep : "memory", path of a folder, or None, default="memory"
+        Where ranks and scores, 12 bytes per row, wait between the passes: in the memory of the
+        workers; as Parquet files in a new subfolder of a folder that every worker sees, which is
+        the caller's to delete; or nowhere, and are computed again when `frame` is.
+    output, overwrite
+        For a folder of Parquet files: where to write, and whether to replace what is there.
+
+    Returns
+    -------
+    ScaledDiscoveries
+        `count` and `decision` are there; `frame` is lazy.
+
+    Examples
+    --------
+    >>> rng = np.random.default_rng(0)
+    >>> cad = ConformalDetector("knn", "split", random_state=0).fit(rng.normal(size=(400, 2)))
+    >>> new = np.vstack([rng.normal(size=(95, 2)), rng.normal(9, 1, size=(5, 2))])
+    >>> found = discover(cad, da.from_array(new, chunks=(30, 2)), fdr=0.1)
+    >>> found.count
+    5
+    >>> found.frame.npartitions
+    4
+    >>> int(found.frame["anomaly"].sum().compute())
+    5
+    """
+    question = Question.check(cad, fdr, procedure, storey_lambda, validity, conditional, confidence)
+    if isinstance(data, str | os.PathLike):
+        if output is None:
+            raise ValueError(
+                f"a folder of Parquet files is judged into another folder; got {str(data)!r} and "
+                "no output. Give output='...', or dask.dataframe.read_parquet(...) as data."
+            )
+        return discover_folder(
+            cad,
+            Path(data),
+            output,
+            fdr,
+            procedure=procedure,
+            storey_lambda=storey_lambda,
+            validity=validity,
+            conditional=conditional,
+            confidence=confidence,
+            overwrite=overwrite,
+        )
+    if output is not None:
+        raise ValueError(
+            "output is for a folder of Parquet files; write the rows of a Dask collection with "
+            "found.frame.to_parquet(...)."
+        )
+    frame = _frame(data)
+    names = None if isinstance(data, da.Array) else _names(cad, frame.columns)
+    folder = _rank_folder(keep)
+    with with_models():
+        ranked = _ranks(cad, frame if names is None else frame[names], names, keep, folder)
+        count = delayed(_count)
+        whose = cad.n_calibration_, cad.calibration_.fingerprint
+        try:
+            counts = merged([count(part, *whose) for part in ranked], RankCounts.merge).compute()
+        except KeyError as error:
+            _refuse_lacking(frame, names or [], error)
+    if not counts.rows:
+        raise ValueError("data has no rows; give at least one row to judge.")
+    decision = question.decide(counts)
+    return question.answer(counts, decision, _marked(ranked, decision, frame))
+
+
+def fit(cad: ConformalDetector, data: Any, *, budget: int | str = "1 GiB") -> ConformalDetector:
+    """Fit on a Dask DataFrame or array of normal rows, if it fits in memory here.
+
+    Parameters
+    ----------
+    cad : ConformalDetector
+    data : dask.dataframe.DataFrame or dask.array.Array
+        Normal rows.
+    budget : int or str, default="1 GiB"
+        Bytes that the reference may take as float64, also as ``"500 MB"``; what fitting itself
+        takes comes on top.
+
+    Returns
+    -------
+    ConformalDetector
+        `cad`, fitted.
+
+    Examples
+    --------
+    >>> rows = da.from_array(np.random.default_rng(0).normal(size=(200, 3)), chunks=(50, 3))
+    >>> fit(ConformalDetector("knn", "split"), rows).n_calibration_
+    100
+    >>> fit(ConformalDetector("knn", "split"), rows, budget="4 kB")
+    Traceback (most recent call last):
+        ...
+    ValueError: the reference of 200 rows and 3 columns takes 4.69 kiB as float64, more than
+    budget=3.91 kiB. Give a larger budget, or fit on a share of 0.79 of its rows drawn at random.
+    """
+    frame = _frame(data)
+    allowed = parse_bytes(budget)
+    rows, columns = len(frame), len(frame.columns)
+    if (size := 8 * rows * columns) > allowed:
+        raise ValueError(
+            f"the reference of {rows:,} rows and {columns:,} columns takes {format_bytes(size)} as "
+            f"float64, more than budget={format_bytes(allowed)}. Give a larger budget, or fit on a "
+            f"share of {0.95 * allowed / size:.2g} of its rows drawn at random."
+        )
+    return cad.fit(data.compute())
+
+
+def _frame(data: Any) -> Any:
+    if isinstance(data, da.Array):
+        if data.ndim != 2:
+            raise ValueError(f"data must have two dimensions; got a Dask array of {data.ndim}.")
+        return dd.from_dask_array(data)
+    if isinstance(data, dd.DataFrame):
+        return data
+    raise ValueError(
+        "data must be a Dask DataFrame or a Dask array (or for discover the path of a folder); "
+        f"got {type(data).__name__}. For what is in memory use the detector's own methods."
+    )
+
+
+def _names(cad: ConformalDetector, columns: Any) -> list[str] | None:
+    names = getattr(cad, "feature_names_in_", None)
+    if names is None:
+        return None
+    gone = [name for name in names if name not in columns]
+    if gone:
+        raise ValueError(f"data lacks {listed(gone)} of the reference; it has {listed(columns)}.")
+    return [str(name) for name in names]
+
+
+def _rank_folder(keep: str | Path | None) -> Path | None:
+    if keep is None or keep == MEMORY:
+        return None
+    if not isinstance(keep, str | os.PathLike) or not Path(keep).is_dir():
+        raise ValueError(f"keep must be 'memory', a folder that exists, or None; got {keep!r}.")
+    folder = Path(keep).absolute() / f"ranks-{secrets.token_hex(4)}"
+    folder.mkdir()
+    return folder
+
+
+# --- pass one ------------------------------------------------------------------------------------
+
+
+def _ranks(
+    cad: ConformalDetector,
+    frame: Any,
+    names: list[str] | None,
+    keep: str | Path | None,
+    folder: Path | None,
+) -> Sequence[Any]:
+    """Delayed frames of ranks and scores, kept where they are to be."""
+    # One node of the graph, which a worker gets once.
+    model = delayed(cad)
+    rank = delayed(_rank)
+    ranked = [rank(model, part, k, names) for k, part in enumerate(frame.to_delayed())]
+    if keep is None:
+        return ranked
+    if folder is None:
+        kept: Sequence[Any] = persist(*ranked)
+        return kept
+    spill, read = delayed(_spill), delayed(pd.read_parquet)
+    # What stays in memory is the name of a file that is there and whole.
+    paths = persist(
+        *(spill(part, str(folder / f"{k:06d}.parquet")) for k, part in enumerate(ranked))
+    )
+    return [read(path) for path in paths]
+
+
+def _rank(
+    cad: ConformalDetector, part: pd.DataFrame, number: int, names: list[str] | None
+) -> pd.DataFrame:
+    """Ranks and scores of one partition."""
+    _check_part(part, number, names or [])
+    X = part.to_numpy() if names is None else part[names]
+    ranks, scores = np.empty(0, dtype=np.int64), np.empty(0)
+    if len(part):
+        try:
+            # The partitions are the parallelism; within one there is no more of it.
+            with share_of(cpu_count()):
+                found = cad._ranks(X)
+        except (TypeError, ValueError) as error:
+            raise ValueError(f"partition {number} of data cannot be judged: {error}") from error
+        ranks, scores = found.at_most, found.scores
+    return pd.DataFrame({"rank": ranks.astype(np.int32), "score": scores}, index=part.index)
+
+
+def _spill(ranked: pd.DataFrame, path: str) -> str:
+    temporary = f"{path}.{secrets.token_hex(4)}.partial"
+    try:
+        ranked.to_parquet(temporary)
+        os.replace(temporary, path)
+    finally:
+        Path(temporary).unlink(missing_ok=True)
+    return path
+
+
+def _count(ranked: pd.DataFrame, n_calibration: int, fingerprint: str) -> RankCounts:
+    return RankCounts(n_calibration, fingerprint).add(ranked["rank"].to_numpy())
+
+
+def _check_part(part: pd.DataFrame, number: int, names: list[str]) -> None:
+    gone = [name for name in names if name not in part.columns]
+    if gone:
+        raise ValueError(
+            f"partition {number} of data lacks {listed(gone)} of the reference, which other "
+            "partitions have."
+        )
+
+
+def _refuse_lacking(frame: Any, names: list[str], error: KeyError) -> NoReturn:
+    """Say which partition lacks a column: by another look, since Dask's error does not know."""
+    check = delayed(_check_part)
+    compute(*(check(part, k, names) for k, part in enumerate(frame.to_delayed())))
+    raise error
+
+
+# --- pass two ------------------------------------------------------------------------------------
+
+
+def _marked(ranked: Sequence[Any], decision: Decision, frame: Any) -> Any:
+    rule, mark = delayed(decision), delayed(_mark)
+    columns = {name: pd.Series(dtype=dtype) for name, dtype in RESULTS.items()}
+    meta = pd.DataFrame(columns, index=frame._meta.index[:0])
+    divisions = frame.divisions if frame.known_divisions else None
+    return dd.from_delayed(
+        [mark(rule, part) for part in ranked], meta=meta, divisions=divisions, verify_meta=False
+    )
+
+
+def _mark(decision: Decision, ranked: pd.DataFrame) -> pd.DataFrame:
+    ranks = ranked["rank"].to_numpy()
+    columns = (
+        ranked["score"].to_numpy(),
+        decision.grid.values(ranks),
+        decision.q_values(ranks),
+        decision.mask(ranks),
+    )
+    return pd.DataFrame(dict(zip(RESULTS, columns, strict=True)), index=ranked.index)

@@ -1,0 +1,77 @@
+"""Write the fixtures of a format version: a small model per kind of ensemble, and its ranks.
+
+Run once per format version, with the reconform that introduced it, and never again for an old
+one: ``python tests/data/models/make.py``.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
+
+from reconform import Bootstrap, ConformalDetector, CrossValidation, Split
+from reconform.detectors import INNE, KNN, IForest
+from reconform.models import inspect, save
+
+HERE = Path(__file__).parent
+FOREST = IForest(n_estimators=5, max_samples=6)
+SHARED_FOREST = IForest(n_estimators=3, max_samples=4, share=True)
+SPHERES = INNE(n_estimators=6, max_samples=4)
+SHARED_SPHERES = INNE(n_estimators=4, max_samples=3, share=True)
+TURNED = {"larger_is": "strange"}  # a native detector taken for a foreign one
+
+MODELS = {
+    "knn-split": (KNN(3), "split", {}),
+    "knn-repeated-split": (KNN(2), Split(repeats=3), {}),
+    "knn-jackknife-plus": (KNN(3), "jackknife+", {}),
+    "knn-cosine-cv": (KNN(3, metric="cosine"), "cv", {}),
+    "knn-jab-plus": (KNN(3), Bootstrap(draws=3), {}),
+    "knn-canberra-full": (KNN(3, metric="canberra"), "full", {}),
+    "knn-wide-full": (KNN(3, algorithm="brute"), "full", {}),
+    "iforest-cv-plus": (FOREST, CrossValidation(folds=3), {}),
+    "iforest-cv": (FOREST, CrossValidation(folds=3, variant="basic"), {}),
+    "iforest-shared-jackknife-plus": (SHARED_FOREST, "jackknife+", {}),
+    "iforest-shared-jackknife": (SHARED_FOREST, "jackknife", {}),
+    "iforest-full": (FOREST, "full", {}),
+    "iforest-prefit": (FOREST, "prefit", {}),
+    "iforest-refitted-full": (FOREST, "full", TURNED),
+    "inne-jab-pooled": (SPHERES, Bootstrap(draws=3, aggregate="mean", variant="pooled"), {}),
+    "inne-shared-jackknife-plus": (SHARED_SPHERES, "jackknife+", {}),
+    "inne-full": (SPHERES, "full", {}),
+    "pipeline-cv-plus": (make_pipeline(StandardScaler(), FOREST), CrossValidation(folds=2), {}),
+}
+
+
+def main() -> None:
+    """Write all files."""
+    rng = np.random.default_rng(20261115)
+    X, rows = rng.normal(size=(24, 3)), rng.normal(0, 1.5, size=(15, 3)).round(3)
+    expected = {}
+    for name, (detector, method, options) in MODELS.items():
+        if method == "prefit":
+            detector.fit(rng.normal(size=(20, 3)))
+        cad = ConformalDetector(detector, method, random_state=1, **options).fit(X)
+        path = HERE / f"{name}.rcad"
+        save(cad, path, overwrite=True)
+        # Scores of forests are powers of two, whose last bit another machine may round otherwise;
+        # a tie with a stored score may then count as less. All other arithmetic is exact.
+        powers = "forest" in repr(detector).lower()
+        ranks = cad.ensemble_.ranks(rows, strictly=powers)
+        expected[path.name] = {
+            "ensemble": type(cad.ensemble_).__name__,
+            "foreign": any(part.name == "foreign" for part in inspect(path).parts),
+            "fingerprint": cad.calibration_.fingerprint,
+            "ranks": ranks.at_most.tolist(),
+            "at_least": (ranks.below if powers else ranks.at_most).tolist(),
+        }
+    (HERE / "rows.json").write_text(json.dumps(rows.tolist()) + "\n")
+    lines = [f"{json.dumps(name)}: {json.dumps(facts)}" for name, facts in expected.items()]
+    (HERE / "expected.json").write_text("{\n" + ",\n".join(lines) + "\n}\n")
+
+
+if __name__ == "__main__":
+    main()

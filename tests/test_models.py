@@ -1,0 +1,1020 @@
+"""Saved models: the same numbers after a round trip, and a refusal of everything else."""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import io
+import json
+import os
+import pickle
+import stat
+import subprocess
+import sys
+import time
+import zipfile
+from fractions import Fraction
+from pathlib import Path
+
+import numpy as np
+import pytest
+from sklearn.base import BaseEstimator, OutlierMixin
+from sklearn.covariance import EllipticEnvelope
+from sklearn.ensemble import IsolationForest
+from sklearn.exceptions import NotFittedError
+from sklearn.frozen import FrozenEstimator
+from sklearn.model_selection import RepeatedKFold
+from sklearn.neighbors import LocalOutlierFactor
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import FunctionTransformer, StandardScaler
+from sklearn.svm import OneClassSVM
+
+from reconform import (
+    Bootstrap,
+    ConformalDetector,
+    CrossValidation,
+    Jackknife,
+    Resampling,
+    Split,
+)
+from reconform.detectors import INNE, KNN, IForest
+from reconform.models import ModelFileError, archive, arrays, ensembles, inspect, load, save
+from reconform.models.kinds import OneOf, Record
+from reconform.prepare import make_prepared
+
+DATA = Path(__file__).parent / "data" / "models"
+
+RNG = np.random.default_rng(0)
+X = RNG.normal(size=(41, 3)).round(1)  # rounded: ties
+NEW = np.vstack([RNG.normal(size=(20, 3)).round(1), RNG.normal(6, 1, size=(3, 3)), X[:4]])
+
+TREE, EUCLIDEAN, KD_TREE = (
+    "sklearn.tree._tree.Tree",
+    "sklearn.metrics._dist_metrics.EuclideanDistance64",
+    "sklearn.neighbors._kd_tree.KDTree",
+)
+
+NATIVE = {
+    "knn": KNN(n_neighbors=3),
+    "iforest": IForest(n_estimators=9, max_samples=8),
+    "iforest-shared": IForest(n_estimators=9, max_samples=8, max_features=2, share=True),
+    "inne": INNE(n_estimators=9, max_samples=4),
+    "inne-shared": INNE(n_estimators=9, max_samples=4, share=True),
+}
+METHODS = {
+    "split": "split",
+    "repeated split": Split(calibration=0.4, repeats=3),
+    "jackknife": "jackknife",
+    "jackknife+": "jackknife+",
+    "jackknife pooled": Jackknife(variant="pooled"),
+    "cv": CrossValidation(folds=4, variant="basic"),
+    "cv+": CrossValidation(folds=4),
+    "cv pooled": CrossValidation(folds=4, variant="pooled"),
+    "jab": Bootstrap(draws=7, variant="basic"),
+    "jab+": Bootstrap(draws=7),
+    "jab+ mean": Bootstrap(draws=7, aggregate="mean"),
+    "jab pooled": Bootstrap(draws=7, aggregate=0.3, variant="pooled"),
+    "listed": Resampling([np.arange(20), list(range(10, 41)), [5] * 3 + list(range(30, 41))]),
+    "full": "full",
+}
+
+
+def fitted(detector, method, X=X, **options):
+    options = {"random_state": 7, **options}
+    return ConformalDetector(detector, method, **options).fit(X)
+
+
+def equal(a, b):
+    """Equal to the last bit, for what results are made of."""
+    if isinstance(a, np.ndarray):
+        return isinstance(b, np.ndarray) and a.dtype == b.dtype and np.array_equal(a, b)
+    if dataclasses.is_dataclass(a):
+        names = [f.name for f in dataclasses.fields(a)]
+        return type(a) is type(b) and all(equal(getattr(a, n), getattr(b, n)) for n in names)
+    if hasattr(a, "equals"):  # the index of a frame
+        return a.equals(b)
+    if isinstance(a, dict):
+        return a.keys() == b.keys() and all(equal(a[key], b[key]) for key in a)
+    return a == b
+
+
+def outcome(action):
+    """The result, or the complaint."""
+    try:
+        return action()
+    except ValueError as error:
+        return str(error)
+
+
+def assert_same(cad, again, new=NEW):
+    assert type(again.ensemble_) is type(cad.ensemble_)
+    assert again.get_params(deep=False).keys() == cad.get_params(deep=False).keys()
+    assert repr(again) == repr(cad)
+    for name in ("n_calibration_", "offset_", "_tie_key", "n_features_in_", "guarantee_"):
+        assert getattr(again, name) == getattr(cad, name), name
+    names = [getattr(c, "feature_names_in_", np.empty(0, object)) for c in (cad, again)]
+    assert equal(*names)
+    assert dataclasses.astuple(again.plan_)[3:] == dataclasses.astuple(cad.plan_)[3:]
+    for sets in ("train", "held_out"):
+        ours, theirs = getattr(cad.plan_, sets), getattr(again.plan_, sets)
+        assert len(ours) == len(theirs)
+        assert all(map(equal, ours, theirs))
+    assert equal(cad.calibration_, again.calibration_)
+    for strictly in (False, True):
+        ours, theirs = (
+            outcome(lambda c=c, s=strictly: c.ensemble_.ranks(np.asarray(new), strictly=s))
+            for c in (cad, again)
+        )
+        assert equal(ours, theirs)
+    assert equal(cad.ranks(new), again.ranks(new))
+    assert equal(cad.p_values(new), again.p_values(new))
+    assert equal(cad.discover(new, fdr=0.2), again.discover(new, fdr=0.2))
+    ours, theirs = (outcome(lambda c=c: vars(c.rank_counts(new))) for c in (cad, again))
+    assert equal(ours, theirs)
+    assert equal(outcome(lambda: cad.stability(new)), outcome(lambda: again.stability(new)))
+
+
+def round_trip(cad, tmp_path, *, trusted=(), new=NEW):
+    path = tmp_path / "model.rcad"
+    save(cad, path, overwrite=True)
+    again = load(path, trusted=trusted)
+    assert_same(cad, again, new)
+    return path
+
+
+# --- the same numbers ----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("detector", NATIVE)
+def test_native_models_come_back_the_same(detector, method, tmp_path):
+    round_trip(fitted(NATIVE[detector], METHODS[method]), tmp_path)
+
+
+@pytest.mark.parametrize("name", ["knn", "iforest", "inne"])
+@pytest.mark.parametrize("method", ["jackknife+", "jab+", "full"])
+def test_names_and_smoothed_ties(name, method, tmp_path):
+    round_trip(fitted(name, method, ties="randomized", alpha=0.2, n_jobs=2), tmp_path)
+
+
+@pytest.mark.parametrize("detector", NATIVE)
+def test_fitted_natives_calibrated_elsewhere(detector, tmp_path):
+    model = type(NATIVE[detector])().fit(X[:25])
+    path = round_trip(fitted(model, "prefit", X[25:]), tmp_path)
+    again = load(path)
+    assert again.detector is again.ensemble_.full.model  # stored once
+    assert equal(model.predict(NEW), again.detector.predict(NEW))
+    round_trip(fitted(FrozenEstimator(model), "prefit", X[25:]), tmp_path)
+
+
+@pytest.mark.parametrize("method", ["split", "jackknife", "cv+", "jackknife+", "full"])
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"method": "mean"},
+        {"method": "median", "metric": "manhattan"},
+        {"metric": "chebyshev"},
+        {"p": np.inf, "algorithm": "brute"},
+        {"p": 1.5, "leaf_size": 3},
+        {"metric": "cosine"},
+        {"metric": "cosine", "algorithm": "brute"},
+        {"algorithm": "brute"},
+        {"metric": "mahalanobis", "metric_params": {"VI": np.diag([1.0, 2.0, 3.0])}},
+        {"metric": "canberra"},
+        {"metric": "jaccard"},
+    ],
+    ids=str,
+)
+def test_every_kind_of_search(options, method, tmp_path):
+    round_trip(fitted(KNN(n_neighbors=4, **options), method), tmp_path)
+
+
+def test_wide_rows_and_tiny_training_sets(tmp_path):
+    rng = np.random.default_rng(1)
+    wide, new = rng.normal(size=(60, 20)), rng.normal(size=(9, 20))
+    round_trip(fitted("knn", "cv+", wide), tmp_path, new=new)
+    tiny = Resampling([[0, 1, 2, 3], [4, 5, 6, 7]])  # searched one by one
+    path = round_trip(fitted(KNN(n_neighbors=2), tiny), tmp_path)
+    assert type(load(path).ensemble_).__name__ == "RefitEnsemble"
+
+
+def test_natives_turned_around_are_refitted(tmp_path):
+    cad = fitted(IForest(5, max_samples=8), "cv+", larger_is="strange")
+    assert type(cad.ensemble_).__name__ == "RefitEnsemble"
+    round_trip(cad, tmp_path)
+    round_trip(fitted(KNN(), "full", larger_is="strange"), tmp_path)
+
+
+def test_column_names_come_back(tmp_path):
+    pd = pytest.importorskip("pandas")
+    names = ["druck", "température", "流量"]
+    frame = pd.DataFrame(X, columns=names)
+    path = round_trip(
+        fitted("iforest", "split", frame), tmp_path, new=pd.DataFrame(NEW, columns=names)
+    )
+    assert inspect(path).feature_names == tuple(names)
+    with pytest.raises(ValueError, match="feature names"):
+        load(path).ranks(pd.DataFrame(NEW, columns=["a", "b", "c"]))
+
+
+@pytest.mark.parametrize(
+    "seed",
+    [
+        None,
+        np.int64(3),
+        np.random.SeedSequence(5, spawn_key=(1, 2)),
+        np.random.default_rng(1),
+        np.random.Generator(np.random.Philox(1)),
+        np.random.Generator(np.random.SFC64(1)),
+        np.random.RandomState(1),
+    ],
+    ids=lambda seed: type(seed).__name__,
+)
+def test_every_random_state(seed, tmp_path):
+    cad = fitted(IForest(3, max_samples=4), "jab+", random_state=seed)
+    path = tmp_path / "model.rcad"
+    save(cad.set_params(alpha=Fraction(1, 7)), path)
+    again = load(path)
+    assert again.alpha == Fraction(1, 7)
+    assert type(again.random_state) is type(cad.random_state)
+    # drawn from again, it goes on where it stood
+    cad.set_params(alpha=0.1), again.set_params(alpha=0.1)
+    assert equal(cad.fit(X).ranks(NEW), again.fit(X).ranks(NEW)) or seed is None
+
+
+def test_the_thread_count_and_a_second_round_change_nothing(tmp_path):
+    cad = fitted("inne", "jab+", n_jobs=2)
+    first = round_trip(cad, tmp_path)
+    second = tmp_path / "second.rcad"
+    save(load(first), second)
+    assert_same(cad, load(second))
+    assert_members_equal(first, second)
+
+
+def assert_members_equal(a, b):
+    with zipfile.ZipFile(a) as first, zipfile.ZipFile(b) as second:
+        assert first.namelist() == second.namelist()
+        for name in set(first.namelist()) - {archive.MANIFEST}:  # which has the time
+            assert first.read(name) == second.read(name), name
+
+
+# --- foreign models ------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("method", ["split", "cv+", "full", "prefit"])
+@pytest.mark.parametrize(
+    ("detector", "trusted"),
+    [
+        (IsolationForest(n_estimators=4, random_state=0), [TREE]),
+        (OneClassSVM(gamma=0.5), []),
+        (LocalOutlierFactor(novelty=True, n_neighbors=4), [EUCLIDEAN, KD_TREE]),
+        (EllipticEnvelope(random_state=0), []),
+        (make_pipeline(StandardScaler(), OneClassSVM()), []),
+        (make_pipeline(StandardScaler(), IForest(5, max_samples=8)), []),
+        (make_pipeline(StandardScaler(), "passthrough", KNN()), []),
+        (make_prepared("inne", [0, 1], [2]), []),
+        (make_prepared(OneClassSVM(), [0, 1], [2]), []),
+    ],
+    ids=lambda item: (
+        "" if isinstance(item, list) else type(getattr(item, "steps", [[item]])[-1][-1]).__name__
+    ),
+)
+def test_scikit_learn(detector, trusted, method, tmp_path):
+    pytest.importorskip("skops")
+    method = CrossValidation(folds=3) if method == "cv+" else method
+    if method == "prefit":
+        detector.fit(X[:20])
+    cad = fitted(detector, method, X[20:] if method == "prefit" else X)
+    if method == "full":  # nothing fitted is stored, so nothing needs trust
+        trusted = []
+    path = round_trip(cad, tmp_path, trusted=trusted, new=NEW[:9])
+    assert inspect(path).foreign_types == tuple(sorted(trusted))
+
+
+@pytest.mark.parametrize("method", ["split", "cv+", "prefit"])
+@pytest.mark.parametrize("name", ["knn.KNN", "hbos.HBOS", "pca.PCA", "iforest.IForest"])
+def test_pyod(name, method, tmp_path):
+    pytest.importorskip("skops")
+    pytest.importorskip("pyod")
+    module, kind = name.split(".")
+    detector = getattr(__import__(f"pyod.models.{module}", fromlist=[kind]), kind)()
+    method = CrossValidation(folds=3) if method == "cv+" else method
+    cad = fitted(detector.fit(X[:20]) if method == "prefit" else detector, method)
+    path = tmp_path / "model.rcad"
+    save(cad, path)
+    needed = inspect(path).foreign_types
+    assert f"pyod.models.{name}" in needed
+    with pytest.raises(ModelFileError, match=f"pyod.models.{name}.*trusted="):
+        load(path)
+    assert_same(cad, load(path, trusted=needed))
+
+
+def test_splitters_are_known(tmp_path):
+    pytest.importorskip("skops")
+    cad = fitted("knn", Resampling(RepeatedKFold(n_splits=3, n_repeats=2, random_state=1)))
+    round_trip(cad, tmp_path)
+
+
+def test_models_in_a_folder_go_into_the_file(tmp_path):
+    pytest.importorskip("skops")
+    folder, path = tmp_path / "kept", tmp_path / "model.rcad"
+    folder.mkdir()
+    for method in ("split", CrossValidation(folds=3)):
+        cad = fitted(OneClassSVM(), method, keep=folder)
+        save(cad, path, overwrite=True)
+        again = load(path)
+        assert again.keep == "memory"
+        assert equal(cad.discover(NEW).p_values, again.discover(NEW).p_values)
+        assert again.calibration_.fingerprint == cad.calibration_.fingerprint
+        cad.ensemble_.close()
+        assert again.ranks(NEW).min() >= 1
+
+
+def test_types_must_be_trusted_by_name(tmp_path):
+    pytest.importorskip("skops")
+    path = tmp_path / "model.rcad"
+    save(fitted(IsolationForest(n_estimators=3), "split"), path)
+    for trusted in ([], ["sklearn.ensemble._iforest.IsolationForest"], ["sklearn.tree"]):
+        with pytest.raises(ModelFileError, match=r"trusted=\['sklearn.tree._tree.Tree'\]"):
+            load(path, trusted=trusted)
+    with pytest.raises(ValueError, match="list of names"):
+        load(path, trusted=TREE)
+    assert load(path, trusted={TREE}).n_calibration_ == 21
+
+
+def test_a_class_of_ones_own(tmp_path):
+    pytest.importorskip("skops")
+    path = tmp_path / "model.rcad"
+    cad = fitted(Distance(), "split")
+    save(cad, path)
+    (name,) = inspect(path).foreign_types
+    assert name.endswith("test_models.Distance")
+    assert_same(cad, load(path, trusted=[name]))
+
+
+class Distance(OutlierMixin, BaseEstimator):
+    def fit(self, X, y=None):
+        self.mean_ = X.mean(axis=0)
+        return self
+
+    def score_samples(self, X):
+        return -np.abs(X - self.mean_).sum(axis=1)
+
+
+def test_a_clear_word_without_skops(tmp_path, monkeypatch):
+    pytest.importorskip("skops")
+    path = tmp_path / "model.rcad"
+    save(fitted(OneClassSVM(), "split"), path)
+    monkeypatch.setitem(sys.modules, "skops.io", None)
+    with pytest.raises(ImportError, match=r"loading .*reconform\[skops\]"):
+        load(path)
+    with pytest.raises(ImportError, match=r"saving .*reconform\[skops\]"):
+        save(fitted(OneClassSVM(), "split"), tmp_path / "other.rcad")
+    assert os.listdir(tmp_path) == ["model.rcad"]
+    assert inspect(path).foreign_types == ()
+
+
+# --- what cannot be saved ------------------------------------------------------------------------
+
+
+def bare(X):
+    mean = X.mean(axis=0)
+    return lambda rows: np.abs(rows - mean).sum(axis=1)
+
+
+class Halves(Split):
+    pass
+
+
+@pytest.mark.parametrize(
+    ("cad", "message"),
+    [
+        (lambda: fitted(bare, "split", larger_is="strange"), "bare function"),
+        (lambda: fitted(lambda X: bare(X), "cv", larger_is="strange"), "bare function"),
+        (lambda: fitted("knn", Bootstrap(5, aggregate=np.median)), "aggregate=.* is a function"),
+        (lambda: fitted(KNN(metric=lambda a, b: abs(a - b).sum()), "cv"), "metric.*|lambda"),
+        (lambda: fitted("knn", Halves()), "method Halves"),
+        (lambda: ConformalDetector("knn").set_params(alpha=0.2), "not fitted"),
+        (lambda: IForest().fit(X), "only a ConformalDetector"),
+    ],
+    ids=["function", "lambda", "aggregate", "metric", "method", "unfitted", "detector"],
+)
+def test_what_cannot_be_saved_is_said(cad, message, tmp_path):
+    with pytest.raises((ValueError, NotFittedError), match=message):
+        save(cad(), tmp_path / "model.rcad")
+    assert os.listdir(tmp_path) == []
+
+
+def test_lambdas_inside_a_pipeline_are_found(tmp_path):
+    pytest.importorskip("skops")
+    hidden = make_pipeline(FunctionTransformer(lambda rows: rows), OneClassSVM())
+    with pytest.raises(ValueError, match=r"lambda.*cannot be found again"):
+        save(fitted(hidden, "split"), tmp_path / "model.rcad")
+    assert os.listdir(tmp_path) == []
+
+
+def test_extras_are_plain_json(tmp_path):
+    path = tmp_path / "model.rcad"
+    cad = fitted("knn", "split")
+    extras = {"columns": ["a", "ß"], "codes": {"x": [1, 2.5, None, True]}}
+    save(cad, path, extras=extras)
+    assert inspect(path).extras == extras
+    for bad in ({"t": (1, 2)}, {1: 2}, {"x": np.nan}, {"x": np.zeros(2)}, {"x": object()}):
+        with pytest.raises(ValueError, match="extras"):
+            save(cad, path, overwrite=True, extras=bad)
+    assert inspect(path).extras == extras
+
+
+# --- the file ------------------------------------------------------------------------------------
+
+
+def test_existing_files_are_kept_unless_told(tmp_path):
+    path = tmp_path / "model.rcad"
+    path.write_text("mine")
+    cad = fitted("knn", "split")
+    with pytest.raises(FileExistsError, match="overwrite=True"):
+        save(cad, path)
+    assert path.read_text() == "mine"
+    save(cad, path, overwrite=True)
+    assert_same(cad, load(path))
+    with pytest.raises(IsADirectoryError):
+        save(cad, tmp_path, overwrite=True)
+    with pytest.raises(FileNotFoundError, match="no folder"):
+        save(cad, tmp_path / "nowhere" / "model.rcad")
+    with pytest.raises(FileNotFoundError):
+        load(tmp_path / "nothing.rcad")
+
+
+def test_a_failure_while_writing_leaves_nothing_behind(tmp_path, monkeypatch):
+    path = tmp_path / "model.rcad"
+    cad = fitted("knn", "split")
+    save(cad, path)
+    before = path.read_bytes()
+
+    def full(*_):
+        raise OSError("no space left on device")
+
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(OSError, match="no space"):
+        save(fitted("iforest", "cv+"), path, overwrite=True)
+    assert path.read_bytes() == before
+    assert os.listdir(tmp_path) == ["model.rcad"]
+
+
+def test_links_are_followed_and_permissions_are_the_usual_ones(tmp_path):
+    real, link = tmp_path / "real.rcad", tmp_path / "link.rcad"
+    link.symlink_to(real)
+    save(fitted("knn", "split"), link)
+    assert link.is_symlink()
+    assert real.is_file()
+    umask = os.umask(0)
+    os.umask(umask)
+    assert stat.S_IMODE(real.stat().st_mode) == 0o666 & ~umask
+
+
+def test_the_facts(tmp_path):
+    path = tmp_path / "model.rcad"
+    cad = fitted(IForest(9, max_samples=8), Bootstrap(draws=7), ties="randomized")
+    before = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
+    save(cad, path)
+    info = inspect(path)
+    assert before <= info.created <= time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
+    assert info.detector == repr(cad.detector)
+    assert info.method == "Bootstrap(draws=7)"
+    assert (info.scheme, info.variant) == ("jab", "plus")
+    assert info.parameters["ties"] == "'randomized'"
+    assert (info.n_features, info.feature_names, info.feature_type) == (3, None, "float64")
+    assert (info.n_reference, info.n_calibration, info.n_models) == (41, cad.n_calibration_, 7)
+    assert info.fingerprint == cad.calibration_.fingerprint
+    assert info.guarantee == str(cad.guarantee_)
+    assert info.format_version == archive.FORMAT_VERSION
+    assert info.file_bytes == path.stat().st_size
+    parts = {part.name: part for part in info.parts}
+    assert set(parts) >= {"ensemble/forests", "ensemble/full", "ensemble/calibration", "plan"}
+    assert parts["ensemble/forests"].bytes > 6 * parts["ensemble/full"].bytes
+    assert sum(part.stored for part in info.parts) < info.file_bytes
+    assert "7,"[0] in str(info)
+    assert str(path) in str(info)
+
+
+def test_sizes(tmp_path):
+    def size(detector, method):
+        path = tmp_path / "model.rcad"
+        save(fitted(detector, method, rows), path, overwrite=True)
+        return path.stat().st_size
+
+    rows = np.random.default_rng(3).normal(size=(300, 4))
+    for detector in ("iforest", "inne", IForest(20, share=True), INNE(50, share=True)):
+        for scheme in ("cv", "jackknife"):
+            if (detector, scheme) != ("iforest", "jackknife"):  # 300 forests
+                assert 2 * size(detector, scheme) < size(detector, scheme + "+")
+    for scheme in ("cv", "jab"):
+        assert size("knn", scheme) < size("knn", scheme + "+")
+    # leave-one-out neighbours: the reference, a score per row, and no more
+    assert size("knn", "jackknife+") < rows.nbytes + 8 * len(rows) + 4000
+
+
+def test_constant_data_is_no_bomb(tmp_path):
+    path = tmp_path / "model.rcad"
+    zeros = np.zeros((1 << 17, 40))
+    with pytest.warns(UserWarning, match="equal"):
+        cad = ConformalDetector(KNN(1), Split(calibration=2)).fit(zeros)
+    save(cad, path)  # 42 MB of zeros would shrink a thousandfold, and is not compressed
+    assert path.stat().st_size > 1 << 25
+    assert equal(load(path).ranks(zeros[:2]), cad.ranks(zeros[:2]))
+
+
+# --- refusals ------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def small(tmp_path_factory):
+    """A small file, and what it should say."""
+    path = tmp_path_factory.mktemp("small") / "model.rcad"
+    cad = fitted(IForest(2, max_samples=4), CrossValidation(folds=2), X[:12])
+    save(cad, path)
+    return path, cad
+
+
+def members_of(path):
+    with zipfile.ZipFile(path) as file:
+        return {name: file.read(name) for name in file.namelist()}
+
+
+def forge(path, members, manifest=None, *, compression=zipfile.ZIP_DEFLATED, sums=True, more=()):
+    """Write a file with any contents whose sums are right, as an attacker would."""
+    manifest = dict(manifest or json.loads(members[archive.MANIFEST]))
+    if sums:
+        manifest["members"] = {
+            name: {"bytes": len(data), "sha256": hashlib.sha256(data).hexdigest()}
+            for name, data in members.items()
+            if name != archive.MANIFEST
+        }
+    text = json.dumps(manifest).encode()
+    with zipfile.ZipFile(path, "w", compression) as file:
+        for name, data in {**members, archive.MANIFEST: text}.items():
+            file.writestr(name, data)
+        for info, data in more:
+            file.writestr(info, data)
+        file.comment = (archive.SEAL + hashlib.sha256(text).hexdigest()).encode()
+    return path
+
+
+def refused(path, match):
+    with pytest.raises(ModelFileError, match=match) as caught:
+        load(path)
+    assert str(path) in str(caught.value)
+
+
+def test_forged_files_with_the_right_contents_load(small, tmp_path):
+    path, cad = small
+    assert_same(cad, load(forge(tmp_path / "forged.rcad", members_of(path))))
+
+
+def test_foreign_files(tmp_path):
+    path = tmp_path / "model.rcad"
+    path.write_bytes(b"")
+    refused(path, "not a zip")
+    path.write_bytes(pickle.dumps([1, 2]))
+    refused(path, "not a zip")
+    with zipfile.ZipFile(path, "w") as file:
+        file.writestr("data.json", "{}")
+    refused(path, "no manifest.json")
+    with zipfile.ZipFile(path, "w") as file:
+        file.writestr("manifest.json", '{"format": "something else"}')
+    refused(path, "not one of ours")
+    with zipfile.ZipFile(path, "w"):
+        pass
+    refused(path, "no manifest.json")
+
+
+def test_newer_formats(small, tmp_path):
+    members = members_of(small[0])
+    manifest = {**json.loads(members[archive.MANIFEST]), "format_version": 2, "reconform": "9.9"}
+    path = forge(tmp_path / "new.rcad", members, manifest)
+    refused(path, "format version 2.*9.9.*update")
+    with pytest.raises(ModelFileError, match="update"):
+        inspect(path)
+    for version in (0, "1", True, None):
+        refused(forge(path, members, {**manifest, "format_version": version}), "format version is")
+
+
+def test_altered_members(small, tmp_path):
+    members = members_of(small[0])
+    name = "ensemble/calibration.npy"
+    changed = bytearray(members[name])
+    changed[-1] ^= 1
+    path = tmp_path / "altered.rcad"
+    refused(forge(path, {**members, name: bytes(changed)}, sums=False), f"SHA-256 of {name}")
+    refused(forge(path, {**members, name: members[name] + b"\0"}, sums=False), "size of")
+    missing = {key: value for key, value in members.items() if key != name}
+    refused(forge(path, missing, sums=False), "not those that the manifest lists")
+    refused(forge(path, {**members, "more.npy": members[name]}, sums=False), "not those that")
+    forge(path, members)
+    with zipfile.ZipFile(path, "a") as file:
+        file.comment = b""
+    refused(path, "manifest.json was altered")
+
+
+def test_truncated_files(small, tmp_path):
+    data = small[0].read_bytes()
+    path = tmp_path / "cut.rcad"
+    for length in [*range(0, len(data), 97), len(data) - 1]:
+        path.write_bytes(data[:length])
+        refused(path, "model")
+    path.write_bytes(data[: len(data) // 2])
+    refused(path, "ends too soon")
+
+
+def test_random_damage_is_refused_or_harmless(small, tmp_path):
+    """Never another exception, and never another number."""
+    path, cad = small
+    data = path.read_bytes()
+    ranks = cad.ranks(NEW)
+    damaged = tmp_path / "damaged.rcad"
+    rng = np.random.default_rng(0)
+    count = 0
+    for trial in range(1200):
+        changed = bytearray(data)
+        # half of the trials aim at the directory, at the end of the file
+        first = 0 if trial % 2 else len(data) - 1500
+        for place in rng.integers(first, len(data), size=rng.integers(1, 5)):
+            changed[place] = rng.integers(256)
+        if trial % 7 == 0:
+            del changed[rng.integers(len(data)) :]
+        damaged.write_bytes(changed)
+        try:
+            again = load(damaged)
+        except ModelFileError:
+            count += 1
+        else:
+            assert equal(again.ranks(NEW), ranks)
+    assert count > 900
+
+
+class Malice:
+    """Says so if it is ever unpickled."""
+
+    def __init__(self, place):
+        self.place = place
+
+    def __reduce__(self):
+        return os.mkdir, (self.place,)
+
+
+def test_pickles_are_not_executed(small, tmp_path):
+    place, path = str(tmp_path / "executed"), tmp_path / "pickle.rcad"
+    stream = io.BytesIO()
+    np.save(stream, np.array([Malice(place)], dtype=object), allow_pickle=True)
+    members = members_of(small[0])
+    for name in members:
+        if name != archive.MANIFEST:
+            refused(forge(path, {**members, name: stream.getvalue()}), "damaged")
+            refused(forge(path, {**members, name: pickle.dumps(Malice(place))}), "damaged")
+    path.write_bytes(pickle.dumps(Malice(place)))
+    refused(path, "not a zip")
+    assert not os.path.exists(place)
+    np.load(io.BytesIO(stream.getvalue()), allow_pickle=True)
+    assert os.path.exists(place)  # it would have been noticed
+
+
+def test_forged_skops_is_audited(tmp_path):
+    pytest.importorskip("skops")
+    place, path = str(tmp_path / "executed"), tmp_path / "model.rcad"
+    save(fitted(OneClassSVM(), "split"), path)
+    members = members_of(path)
+    call = {"__class__": "mkdir", "__module__": "os", "__loader__": "FunctionNode", "__id__": 1}
+    words = {"__class__": "str", "__module__": "builtins", "__loader__": "JsonNode"}
+    run = {
+        "__class__": "partial",
+        "__module__": "functools",
+        "__loader__": "PartialNode",
+        "content": {"func": call, "args": words, "kwds": words, "namespace": words},
+        "protocol": 2,
+    }
+    run["content"] = {
+        key: value if key == "func" else {**value, "content": json.dumps([place]), "__id__": k}
+        for k, (key, value) in enumerate(run["content"].items(), start=2)
+    }
+    stream = io.BytesIO()
+    with zipfile.ZipFile(stream, "w") as file:
+        file.writestr("schema.json", json.dumps(run))
+    refused(forge(path, {**members, "foreign/0.skops": stream.getvalue()}), "os.mkdir")
+    for junk in (b"", b"junk", pickle.dumps(Malice(place))):
+        refused(forge(path, {**members, "foreign/0.skops": junk}), "damaged")
+    stream = io.BytesIO()
+    with zipfile.ZipFile(stream, "w", zipfile.ZIP_DEFLATED) as file:
+        file.writestr("schema.json", b" " * (1 << 22))
+    refused(forge(path, {**members, "foreign/0.skops": stream.getvalue()}), "as skops does")
+    assert not os.path.exists(place)
+
+
+def test_zip_bombs(small, tmp_path):
+    members = members_of(small[0])
+    path = tmp_path / "bomb.rcad"
+    zeros = bytes(1 << 25)
+    refused(forge(path, {**members, "bomb.npy": zeros}), "times as many")
+    with pytest.raises(ModelFileError, match="times as many"):
+        inspect(path)
+    refused(forge(path, {**members, "model.json": zeros}), "times as many")
+    # a member that is larger than the directory says
+    honest = forge(path, {**members, "plan/sizes.npy": bytes(1 << 18)}).read_bytes()
+    for said in (100, 1 << 17):
+        path.write_bytes(
+            honest.replace((1 << 18).to_bytes(4, "little"), said.to_bytes(4, "little"))
+        )
+        refused(path, "size of plan/sizes.npy")
+        manifest = json.loads(members_of(path)[archive.MANIFEST])
+        manifest["members"]["plan/sizes.npy"]["bytes"] = said
+        lie = forge(path, {**members, "plan/sizes.npy": bytes(1 << 18)}, manifest, sums=False)
+        lie.write_bytes(
+            lie.read_bytes().replace((1 << 18).to_bytes(4, "little"), said.to_bytes(4, "little"))
+        )
+        with pytest.raises(ModelFileError, match="damaged"):
+            load(path)
+    text = b" " * (archive.MOST_TEXT_BYTES + 1)
+    refused(forge(path, {**members, "model.json": text}, compression=0), "larger than")
+    many = {f"m{k}.npy": b"" for k in range(archive.MOST_MEMBERS)}
+    refused(forge(path, {**members, **many}, compression=zipfile.ZIP_STORED), "members")
+
+
+def test_overlapping_members(small, tmp_path):
+    data = small[0].read_bytes()
+    path = tmp_path / "overlap.rcad"
+    with zipfile.ZipFile(io.BytesIO(data)) as file:
+        infos = file.infolist()
+    # every entry of the directory points to the first member
+    changed = bytearray(data)
+    where = data.index(b"PK\x01\x02")
+    for _ in infos:
+        changed[where + 42 : where + 46] = (0).to_bytes(4, "little")
+        where = data.find(b"PK\x01\x02", where + 1)
+    path.write_bytes(changed)
+    refused(path, "model")
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["../evil.npy", "/etc/evil.npy", "a/../../evil.npy", "a\\b.npy", "evil.py", "C:evil.npy", "a/",
+     "a//b.npy", ".npy", "ä.npy", "nul\0.npy"],
+)  # fmt: skip
+def test_names_that_lead_elsewhere(name, small, tmp_path):
+    info = zipfile.ZipInfo("placeholder")
+    info.filename = name
+    path = forge(tmp_path / "names.rcad", members_of(small[0]), more=[(info, b"")])
+    refused(path, "called|members|no reconform model")
+
+
+def test_links_and_duplicates_in_the_zip(small, tmp_path):
+    members, path = members_of(small[0]), tmp_path / "links.rcad"
+    link = zipfile.ZipInfo("link.npy")
+    link.external_attr = (stat.S_IFLNK | 0o777) << 16
+    refused(forge(path, members, more=[(link, b"/etc/passwd")]), "is a link")
+    with pytest.warns(UserWarning, match="Duplicate"):
+        forge(path, members, more=[("model.json", members["model.json"])])
+    refused(path, "same name")
+    packed = zipfile.ZipInfo("packed.npy")
+    packed.compress_type = zipfile.ZIP_BZIP2
+    refused(forge(path, members, more=[(packed, b"123")]), "compressed in a way")
+
+
+@pytest.mark.parametrize(
+    "header",
+    [
+        "{'descr': '<f8', 'fortran_order': False, 'shape': (1000000000000,), }",
+        "{'descr': '<f8', 'fortran_order': False, 'shape': (0, 1000000000000), }",
+        "{'descr': '<f8', 'fortran_order': False, 'shape': (-1,), }",
+        "{'descr': '<f8', 'fortran_order': True, 'shape': (12,), }",
+        "{'descr': '|O', 'fortran_order': False, 'shape': (12,), }",
+        "{'descr': [('a', '<f8')], 'fortran_order': False, 'shape': (12,), }",
+        "{'descr': '<f8', 'fortran_order': False, 'shape': (12,), 'more': 1, }",
+        "{'descr': '<f8', 'fortran_order': False, 'shape': (12, ), }",
+        "{'descr': '<f4', 'fortran_order': False, 'shape': (24,), }",
+        "{'descr': '<i8', 'fortran_order': False, 'shape': (12,), }",
+        "{'descr': '<f8', 'fortran_order': False, 'shape': (3, 4), }",
+        "__import__('os').mkdir('executed')",
+        "[" * 100,
+        "",
+    ],
+)
+def test_absurd_headers(header, small, tmp_path):
+    members, path = members_of(small[0]), tmp_path / "header.rcad"
+    text = header.encode().ljust(117) + b"\n"
+    data = arrays._MAGIC + len(text).to_bytes(2, "little") + text + bytes(96)
+    refused(forge(path, {**members, "ensemble/calibration.npy": data}), "damaged")
+    good = "{'descr': '<f8', 'fortran_order': False, 'shape': (12,), }"
+    assert arrays.read_npy(
+        np.frombuffer(data.replace(text, good.encode().ljust(117) + b"\n"), dtype=np.uint8)
+    ).shape == (12,)
+
+
+def edited(small, tmp_path, edit):
+    members = members_of(small[0])
+    model = json.loads(members["model.json"])
+    edit(model, members)
+    return forge(tmp_path / "edited.rcad", {**members, "model.json": json.dumps(model).encode()})
+
+
+def put(members, name, change):
+    """Change an array of a forged file."""
+    array = arrays.read_npy(np.frombuffer(members[name], dtype=np.uint8)).copy()
+    changed = change(array)
+    members[name] = b"".join(map(bytes, arrays.npy_pieces(array if changed is None else changed)))
+
+
+def reach_out(array):
+    array.flat[-1] = 200
+
+
+EDITS = {
+    "a class that is not ours": lambda m, _: m["ensemble"]["models"].update(kind="Popen"),
+    "another ensemble": lambda m, _: m["ensemble"]["models"].update(kind="FullForest"),
+    "a field too many": lambda m, _: m["ensemble"]["models"].update(__class__=1),
+    "a field too few": lambda m, _: m["ensemble"]["models"].pop("full"),
+    "a number for a forest": lambda m, _: m["ensemble"]["models"].update(full=3),
+    "a word for a number": lambda m, _: m["ensemble"]["models"]["full"].update(psi="4"),
+    "more rows than there are bytes": lambda m, _: m["plan"].update(n=10**12),
+    "leave-one-out of many": lambda m, _: m["plan"].update(n=10**12, sets="leave-one-out"),
+    "another plan": lambda m, _: m["plan"].update(sets="train"),
+    "an unknown scheme": lambda m, _: m["plan"].update(scheme="magic"),
+    "an aggregate": lambda m, _: m["plan"].update(aggregate="os.system"),
+    "an array twice": lambda m, _: m["plan"].update(rows=m["plan"]["sizes"]),
+    "an array of nobody": lambda m, _: m.update(ensemble={}),
+    "a file elsewhere": lambda m, _: m["plan"].update(rows="/etc/passwd"),
+    "an unknown parameter": lambda m, _: m.update(parameters={"dict": [["code", 1]]}),
+    "a class as a detector": lambda m, _: m["estimators"][0].update(native="Popen"),
+    "a detector that contains itself": lambda m, _: m.update(
+        estimators=[{"pipeline": [["a", 0]], "parameters": {"dict": []}}]
+    ),
+    "a generator that is none": lambda m, _: m.update(
+        parameters={
+            "dict": [["random_state", {"generator": {"dict": [["bit_generator", "seed"]]}}]]
+        }
+    ),
+    "a type of objects": lambda m, _: m.update(
+        parameters={"dict": [["alpha", {"scalar": ["O", 1]}]]}
+    ),
+    "features of nobody": lambda m, _: m.update(n_features=1),
+    "no features": lambda m, _: m.update(n_features=0),
+    "names that do not fit": lambda m, _: m.update(feature_names=["a"]),
+    "a tree out of bounds": lambda _, a: put(a, "ensemble/full/features.npy", reach_out),
+    "another tree out of bounds": lambda _, a: put(a, "ensemble/forests/1/features.npy", reach_out),
+    "a row out of bounds": lambda _, a: put(a, "plan/rows.npy", reach_out),
+    "sets that do not add up": lambda _, a: put(a, "plan/sizes.npy", reach_out),
+    "a tree cut off": lambda _, a: put(a, "ensemble/full/lengths.npy", lambda x: x[:, :2]),
+    "a score too few": lambda _, a: put(a, "ensemble/calibration.npy", lambda x: x[:-1]),
+    "another score": lambda _, a: put(a, "ensemble/calibration.npy", reach_out),
+    "a model too few": lambda m, _: m["ensemble"]["models"]["forests"].pop(),
+    "too deep": lambda m, _: m.update(parameters=json.loads("[" * 900 + "]" * 900)),
+    "not an object": lambda m, _: m.clear(),
+}
+
+
+@pytest.mark.parametrize("what", EDITS)
+def test_forged_models(what, small, tmp_path):
+    refused(edited(small, tmp_path, EDITS[what]), "damaged")
+
+
+def test_json_that_is_none(small, tmp_path):
+    members, path = members_of(small[0]), tmp_path / "json.rcad"
+    for text in (
+        b"",
+        b"{",
+        b"[" * 100_000,
+        b'{"a": NaN}',
+        b'{"a": 1, "a": 2}',
+        b"\xff",
+        b"1" * 5000,
+    ):
+        refused(forge(path, {**members, "model.json": text}), "damaged")
+
+
+# Indices in the arrays of every native ensemble, set too high; kernels would follow them.
+OUT_OF_BOUNDS = [
+    ("iforest", "split", "full/features"),
+    ("iforest-shared", "jackknife+", "regrown/features"),
+    ("iforest-shared", "jackknife+", "replacements/trees"),
+    ("iforest-shared", "jackknife+", "replacements/indptr"),
+    ("iforest-shared", "jackknife+", "replacements/rows"),
+    ("iforest", "full", "draws/samples"),
+    ("iforest", "full", "draws/features"),
+    ("iforest", "full", "shared/features"),
+    ("inne", "cv+", "models/centre"),
+    ("inne", "cv+", "models/edges"),
+    ("inne", "cv", "full/centre"),
+    ("inne-shared", "jackknife+", "slots/spheres/centre"),
+    ("inne-shared", "jackknife+", "slots/replaced"),
+    ("inne-shared", "jackknife+", "slots/rows"),
+    ("inne-shared", "jackknife+", "slots/starts"),
+    ("inne", "full", "order"),
+    ("inne", "full", "draws/samples"),
+]
+
+
+@pytest.mark.parametrize(("detector", "method", "name"), OUT_OF_BOUNDS)
+def test_indices_stay_within_bounds(detector, method, name, tmp_path):
+    path = tmp_path / "model.rcad"
+    save(fitted(NATIVE[detector], METHODS[method]), path)
+    for change in (reach_out, lambda array: np.where(array == array.max(), -5, array)):
+        members = members_of(path)
+        put(members, f"ensemble/{name}.npy", change)
+        refused(forge(tmp_path / "forged.rcad", members), "damaged")
+
+
+@pytest.mark.parametrize(
+    ("method", "field", "value"),
+    [
+        ("jackknife+", ("full", "high"), 41),
+        ("jackknife+", ("full", "low"), 0),
+        ("cv+", ("width",), 42),
+        ("full", ("low",), 4),
+        ("split", ("full", "search", "leaf_size"), 1 << 40),
+        ("split", ("full", "search", "leaf_size"), 0),
+        ("split", ("full", "search", "formula", "embed"), "os.system"),
+        ("split", ("full", "n_jobs"), "all"),
+    ],
+)
+def test_numbers_of_neighbours_stay_within_bounds(method, field, value, tmp_path):
+    path = tmp_path / "model.rcad"
+    save(fitted(NATIVE["knn"], METHODS[method]), path)
+    members = members_of(path)
+    model = json.loads(members["model.json"])
+    inner = model["ensemble"]["models"]
+    for key in field[:-1]:
+        inner = inner[key]
+    assert field[-1] in inner
+    inner[field[-1]] = value
+    refused(forge(path, {**members, "model.json": json.dumps(model).encode()}), "damaged")
+
+
+def test_rows_that_are_not_numbers(tmp_path):
+    path = tmp_path / "model.rcad"
+    save(fitted(NATIVE["knn"], "jackknife+"), path)
+    members = members_of(path)
+    put(members, "ensemble/full/search/rows.npy", lambda rows: rows * np.nan)
+    refused(forge(path, members), "not finite")
+
+
+# --- the format ----------------------------------------------------------------------------------
+
+
+def records():
+    """Every record that can be reached from the ensembles."""
+    found, waiting = {}, list(ensembles.ENSEMBLES.records.values())
+    while waiting:
+        spec = waiting.pop()
+        if isinstance(spec, Record) and spec.kind not in found:
+            found[spec.kind] = spec
+            waiting += spec.fields.values()
+        elif isinstance(spec, OneOf):
+            waiting += spec.records.values()
+        elif hasattr(spec, "spec"):
+            waiting.append(spec.spec)
+    return found.values()
+
+
+def test_descriptions_and_classes_agree():
+    """A field that a class gains must be described, or it would be lost."""
+    for record in records():
+        if dataclasses.is_dataclass(record.kind):
+            names = {field.name for field in dataclasses.fields(record.kind)}
+            assert set(record.fields) == names - {"plan", "calibration", "folder"}, record.name
+
+
+def test_descriptions_of_plain_classes_agree():
+    wide = fitted(KNN(algorithm="brute"), "split").ensemble_.full.search
+    pairwise = fitted(KNN(metric="canberra"), "split").ensemble_.full.search
+    slots = fitted(NATIVE["inne-shared"], "jackknife+").ensemble_.slots
+    described = {record.kind: set(record.fields) for record in records()}
+    for thing in (wide, wide.exact, pairwise, slots):
+        assert set(vars(thing)) - {"tree", "proposals"} == described[type(thing)]  # cached
+
+
+@pytest.mark.parametrize("expected", json.loads((DATA / "expected.json").read_text()).items())
+def test_version_1_keeps_loading(expected):
+    name, facts = expected
+    if facts["foreign"]:
+        pytest.importorskip("skops")
+    cad = load(DATA / name)
+    assert inspect(DATA / name).format_version == 1
+    assert type(cad.ensemble_).__name__ == facts["ensemble"]
+    assert cad.calibration_.fingerprint == facts["fingerprint"]
+    rows = np.array(json.loads((DATA / "rows.json").read_text()))
+    ranks = cad.ranks(rows)
+    assert (ranks >= facts["at_least"]).all()  # see make.py
+    assert (ranks <= facts["ranks"]).all()
+
+
+def test_version_1_has_every_ensemble():
+    expected = json.loads((DATA / "expected.json").read_text())
+    kinds = {facts["ensemble"] for facts in expected.values()}
+    assert kinds == {*ensembles.ENSEMBLES.records, "RepeatedSplit"}
+    assert sum(file.stat().st_size for file in DATA.iterdir()) < 100_000
+
+
+def test_importing_models_imports_no_extras():
+    code = "import sys, reconform.models; print('skops' in sys.modules)"
+    result = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True
+    )
+    assert result.stdout.strip() == "False"

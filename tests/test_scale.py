@@ -1,0 +1,651 @@
+"""Many parts, one answer: partitions, files, workers that die, and runs that do not finish."""
+
+from __future__ import annotations
+
+import json
+import os
+import pickle
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+from joblib import Parallel, delayed, parallel_config
+from sklearn.base import BaseEstimator
+from sklearn.ensemble import IsolationForest
+
+from reconform import Bootstrap, ConformalDetector, CrossValidation, Split
+from reconform.files import InputError
+from reconform.prepare import Feature
+
+pytest.importorskip("dask", reason="needs reconform[dask]")
+pytest.importorskip("distributed", reason="needs reconform[dask]")
+
+import dask
+import dask.array as da
+import dask.dataframe as dd
+from distributed import Client, LocalCluster
+
+from reconform.scale import ScaledDiscoveries, discover, discover_folder, fit
+from reconform.scale import parquet as parquet_module
+
+NAMES = ["flow", "heat", "speed"]
+
+
+def rows_of(seed, normal, strange=0):
+    rng = np.random.default_rng(seed)
+    rows = np.vstack([rng.normal(size=(normal, 3)), rng.normal(6, 1, size=(strange, 3))])
+    return pd.DataFrame(rng.permutation(rows), columns=NAMES)
+
+
+REFERENCE = rows_of(0, 1000)
+NEW = rows_of(1, 440, 60)
+NEW.index = pd.Index(np.arange(500) * 2 + 7, name="line")
+
+
+def detector(method="split", algorithm="knn", **parameters):
+    return ConformalDetector(algorithm, method, random_state=0, **parameters).fit(REFERENCE)
+
+
+def expected(cad, rows=NEW, **options):
+    return cad.discover(rows, **options).to_frame(order="input")
+
+
+def assert_same(found: ScaledDiscoveries, whole: pd.DataFrame):
+    pd.testing.assert_frame_equal(found.frame.compute(), whole, check_exact=True)
+    assert found.count == whole["anomaly"].sum() > 0
+    assert found.tested == len(found) == len(whole)
+
+
+@pytest.fixture(scope="module")
+def client():
+    """Two real worker processes; those that are killed are not waited for longer than needed."""
+    options = {"n_workers": 2, "threads_per_worker": 1, "dashboard_address": None}
+    patience = dask.config.set({"distributed.comm.timeouts.connect": "3s"})
+    with patience, LocalCluster(**options) as cluster, Client(cluster) as client:
+        yield client
+
+
+@pytest.fixture
+def threads():
+    """Dask's threads in this process, whatever cluster other tests have."""
+    with dask.config.set(scheduler="threads", num_workers=2):
+        yield
+
+
+# --- frames and arrays ---------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("partitions", [1, 3, 20])
+@pytest.mark.parametrize("keep", ["memory", "folder", None])
+def test_any_partitions_give_the_answer_of_the_whole(partitions, keep, tmp_path, threads):
+    cad = detector()
+    found = discover(
+        cad,
+        dd.from_pandas(NEW, npartitions=partitions),
+        fdr=0.1,
+        keep=tmp_path if keep == "folder" else keep,
+    )
+    assert_same(found, expected(cad))
+    assert found.frame.known_divisions
+    assert found.frame.npartitions == partitions
+    spilled = list(tmp_path.glob("ranks-*/*.parquet"))
+    assert len(spilled) == (partitions if keep == "folder" else 0)
+
+
+@pytest.mark.parametrize("algorithm", ["knn", "iforest", IsolationForest(n_estimators=5)], ids=str)
+@pytest.mark.parametrize("method", ["cv+", "cv", Bootstrap(draws=10), Split(repeats=3)])
+def test_methods_and_detectors(method, algorithm, threads):
+    cad = detector(method, algorithm)
+    assert_same(discover(cad, dd.from_pandas(NEW, npartitions=4)), expected(cad))
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"fdr": 0.2},
+        {"procedure": "by", "fdr": 0.3},
+        {"procedure": "storey", "storey_lambda": 0.3},
+        {"conditional": "simes", "confidence": 0.8, "fdr": 0.5},
+    ],
+    ids=str,
+)
+def test_options_are_those_of_the_detector(options, threads):
+    cad = detector()
+    found = discover(cad, dd.from_pandas(NEW, npartitions=4), **options)
+    assert_same(found, expected(cad, **options))
+    whole = cad.discover(NEW, **options)
+    assert found.guarantee == whole.guarantee
+    assert found.provenance.calibration_fingerprint == cad.calibration_.fingerprint
+
+
+def test_proven_p_values(threads):
+    cad = detector("jackknife+")
+    found = discover(cad, dd.from_pandas(NEW, npartitions=4), validity="proven", fdr=0.2)
+    assert_same(found, expected(cad, validity="proven", fdr=0.2))
+
+
+def test_columns_are_matched_by_name(threads):
+    cad = detector()
+    other = NEW[["speed", "flow", "heat"]].assign(note="text", score=1.0)
+    assert_same(discover(cad, dd.from_pandas(other, npartitions=4)), expected(cad))
+
+
+def test_results_go_beside_the_rows(threads):
+    cad = detector()
+    ddf = dd.from_pandas(NEW, npartitions=4)
+    joined = dd.concat([ddf, discover(cad, ddf).frame], axis=1).compute()
+    pd.testing.assert_frame_equal(joined, NEW.join(expected(cad)))
+    unknown = ddf.clear_divisions()
+    with pytest.warns(UserWarning, match="unknown divisions"):
+        joined = dd.concat([unknown, discover(cad, unknown).frame], axis=1).compute()
+    pd.testing.assert_frame_equal(joined, NEW.join(expected(cad)))
+
+
+def test_empty_partitions_count_nothing(threads):
+    cad = detector()
+    ddf = dd.from_pandas(NEW, npartitions=10)
+    few = ddf[ddf["flow"] > 7]
+    found = discover(cad, few)
+    assert 0 in few.map_partitions(len).compute().tolist()
+    assert_same(found, expected(cad, NEW[NEW["flow"] > 7]))
+    with pytest.raises(ValueError, match="data has no rows"):
+        discover(cad, ddf[ddf["flow"] > 1e6])
+
+
+@pytest.mark.parametrize("chunks", [(500, 3), (130, 3), (99, 2)])
+def test_arrays(chunks, threads):
+    cad = ConformalDetector("knn", "split", random_state=0).fit(REFERENCE.to_numpy())
+    array = da.from_array(NEW.to_numpy(), chunks=chunks)
+    assert_same(discover(cad, array), expected(cad, NEW.to_numpy()))
+
+
+def test_arrays_whose_size_is_not_known(threads):
+    cad = ConformalDetector("knn", "split", random_state=0).fit(REFERENCE.to_numpy())
+    array = da.from_array(NEW.to_numpy(), chunks=(130, 3))
+    found = discover(cad, array[array[:, 0] > 0])
+    whole = expected(cad, NEW.to_numpy()[NEW["flow"] > 0])
+    assert_same(found, whole.set_axis(found.frame.index.compute()))
+
+
+def test_it_says_what_it_found(threads):
+    text = repr(discover(detector(), dd.from_pandas(NEW, npartitions=2)))
+    assert text.startswith("ScaledDiscoveries: 73 ")
+    assert "of 500 rows flagged at FDR 0.1 (BH)" in text
+
+
+class Counting(BaseEstimator):
+    """A detector that notes every batch it scores, and can be told to take the process along."""
+
+    def __init__(self, log=None, deadly=None):
+        self.log = log
+        self.deadly = deadly
+
+    def fit(self, X, y=None):
+        self.centre_ = X.mean(axis=0)
+        return self
+
+    def score_samples(self, X):
+        if self.deadly is not None and len(X) == 50:  # a partition, and not the calibration
+            try:
+                os.unlink(self.deadly)  # only one process gets to do this
+            except FileNotFoundError:
+                pass
+            else:
+                os.kill(os.getpid(), signal.SIGKILL)
+        if self.log is not None:
+            with open(self.log, "a") as log:
+                log.write(f"{os.getpid()} {len(X)}\n")
+        return -np.abs(X - self.centre_).max(axis=1)
+
+    def __setstate__(self, state):
+        super().__setstate__(state)
+        if self.log is not None:
+            with open(f"{self.log}.loads", "a") as log:
+                log.write(f"{os.getpid()}\n")
+
+
+def lines(path):
+    return Path(path).read_text().splitlines() if Path(path).exists() else []
+
+
+@pytest.mark.parametrize(("keep", "times"), [("memory", 1), (None, 2), ("folder", 1)])
+def test_kept_ranks_are_not_computed_twice(keep, times, tmp_path, threads):
+    log = tmp_path / "log"
+    cad = detector(algorithm=Counting(str(log)))
+    whole = expected(cad)
+    log.unlink()
+    where = tmp_path if keep == "folder" else keep
+    found = discover(cad, dd.from_pandas(NEW, npartitions=10), keep=where)
+    assert_same(found, whole)
+    assert lines(log) == [f"{os.getpid()} 50"] * 10 * times
+
+
+def test_a_partition_that_lacks_a_column_is_named(threads):
+    message = r"partition 1 of data lacks 'heat' of the reference"
+    for rows in (NEW, NEW.assign(note="text")):  # as it is, and after Dask has chosen columns
+        parts = [rows.iloc[:50], rows.iloc[50:100].drop(columns="heat"), rows.iloc[100:]]
+        ddf = dd.from_delayed([dask.delayed(part) for part in parts], meta=rows, verify_meta=False)
+        with pytest.raises(ValueError, match=message):
+            discover(detector(), ddf)
+    with pytest.raises(ValueError, match=r"data lacks 'heat' of the reference; it has 'flow'"):
+        discover(detector(), ddf[["flow", "speed"]])
+
+
+def test_a_partition_that_cannot_be_judged_is_named(threads):
+    holes = NEW.copy()
+    holes.iloc[260, 1] = np.nan
+    with pytest.raises(ValueError, match=r"(?s)partition 2 of data cannot be judged: .*NaN"):
+        discover(detector(), dd.from_pandas(holes, npartitions=5))
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"procedure": "ebh"}, "procedure must be one of 'bh', 'by', 'storey'"),
+        ({"fdr": 0}, "fdr must be a number strictly between 0 and 1"),
+        ({"keep": "disk"}, "keep must be 'memory', a folder that exists, or None; got 'disk'"),
+        ({"output": "x"}, "output is for a folder of Parquet files"),
+        ({"data": NEW}, "data must be a Dask DataFrame or a Dask array .* got DataFrame"),
+        ({"data": da.zeros(5)}, "data must have two dimensions; got a Dask array of 1"),
+        ({"data": "folder"}, "got 'folder' and no output"),
+    ],
+)
+def test_what_cannot_be_done_is_said(options, message, threads):
+    arguments = {"data": dd.from_pandas(NEW, npartitions=2), **options}
+    with pytest.raises(ValueError, match=message):
+        discover(detector(), **arguments)
+
+
+def test_smoothed_p_values_cannot_be_counted(threads):
+    with pytest.raises(ValueError, match="smoothed p-values have none"):
+        discover(detector(ties="randomized"), dd.from_pandas(NEW, npartitions=2))
+
+
+def test_fit_keeps_to_its_budget(threads):
+    frame = dd.from_pandas(REFERENCE, npartitions=3)
+    whole = ConformalDetector("knn", "cv+", random_state=0).fit(REFERENCE)
+    for data in (frame, frame.to_dask_array(lengths=True)):
+        cad = fit(ConformalDetector("knn", "cv+", random_state=0), data, budget=1000 * 3 * 8)
+        assert np.array_equal(cad.calibration_.scores, whole.calibration_.scores)
+        with pytest.raises(ValueError, match=r"of 1,000 rows and 3 columns takes 23\.44 kiB"):
+            fit(ConformalDetector("knn"), data, budget=1000 * 3 * 8 - 1)
+    with pytest.raises(ValueError, match="got ndarray"):
+        fit(ConformalDetector("knn"), REFERENCE.to_numpy())
+
+
+def test_without_dask_it_says_what_to_install():
+    code = "import sys; sys.modules['dask'] = None; import reconform.scale"
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert (
+        "ImportError: reconform.scale needs Dask: pip install 'reconform[dask]'." in result.stderr
+    )
+
+
+# --- a cluster -----------------------------------------------------------------------------------
+
+
+def test_on_a_cluster_the_detector_travels_once_per_worker(client, tmp_path):
+    log = tmp_path / "log"
+    cad = detector(algorithm=Counting(str(log)))
+    whole = expected(cad)
+    here = str(os.getpid())
+    Path(f"{log}.loads").unlink(missing_ok=True)
+    assert_same(discover(cad, dd.from_pandas(NEW, npartitions=20)), whole)
+    workers = [process for process in lines(f"{log}.loads") if process != here]
+    scored = [line.split()[0] for line in lines(log) if line.endswith(" 25")]
+    assert len(scored) == 20
+    assert set(scored) <= set(workers)
+    # fitted model and template: two objects per copy of the detector
+    assert all(workers.count(process) <= 2 for process in workers)
+
+
+def test_a_killed_worker_changes_nothing(client, tmp_path):
+    deadly = tmp_path / "deadly"
+    cad = detector(algorithm=Counting(deadly=str(deadly)))
+    whole = expected(cad)
+    before = set(client.run(os.getpid).values())
+    deadly.touch()
+    found = discover(cad, dd.from_pandas(NEW, npartitions=10))
+    assert_same(found, whole)
+    assert not deadly.exists()
+    client.wait_for_workers(2)
+    assert len(before - set(client.run(os.getpid).values())) == 1
+
+
+def test_a_worker_killed_after_the_ranks_changes_nothing(client):
+    cad = detector()
+    found = discover(cad, dd.from_pandas(NEW, npartitions=10))
+    client.wait_for_workers(2)
+    process = next(iter(client.run(os.getpid).values()))
+    os.kill(process, signal.SIGKILL)  # and with it the ranks that it kept
+    assert_same(found, expected(cad))
+
+
+def test_fits_go_through_the_cluster_and_the_data_once(client, monkeypatch):
+    rows = np.random.default_rng(0).normal(size=(3000, 4))
+    forest = IsolationForest(n_estimators=3, n_jobs=2)
+
+    def make():
+        return ConformalDetector(forest, CrossValidation(folds=6), random_state=0)
+
+    usual = make().fit(rows)
+    scattered, sent = [], []
+    scatter, submit = client.scatter, client.submit
+
+    def noted_scatter(data, **options):
+        scattered.append(data)
+        return scatter(data, **options)
+
+    def noted_submit(function, *arguments, **options):
+        sent.append(len(pickle.dumps(options["tasks"])))
+        return submit(function, *arguments, **options)
+
+    monkeypatch.setattr(client, "scatter", noted_scatter)
+    monkeypatch.setattr(client, "submit", noted_submit)
+    with parallel_config("dask"):
+        there = make().fit(rows)
+    assert np.array_equal(there.calibration_.scores, usual.calibration_.scores)
+    assert np.array_equal(there.ranks(rows[:50]), usual.ranks(rows[:50]))
+    # scikit-learn sends a float32 copy by itself for the model on all rows, which is fitted alone
+    mine = [data for data in scattered if getattr(data, "dtype", None) == np.float64]
+    assert [data.shape for data in mine] == [rows.shape]
+    assert max(sent) < rows.nbytes / 10
+
+
+class Nesting(BaseEstimator):
+    """A detector with an inner joblib loop, which by itself would go to the cluster as well."""
+
+    def fit(self, X, y=None):
+        self.places_ = {os.getpid(), *Parallel(n_jobs=2)(delayed(os.getpid)() for _ in range(4))}
+        return self
+
+    def score_samples(self, X):
+        return X[:, 0]
+
+
+def test_inner_loops_of_a_fit_stay_where_they_are(client):
+    rows = np.random.default_rng(0).normal(size=(40, 2))
+    cad = ConformalDetector(Nesting(), CrossValidation(folds=6))
+    with parallel_config("dask"):
+        models = cad.fit(rows).ensemble_.models
+    places = [model.model.places_ for model in models]
+    assert all(len(place) == 1 for place in places)
+    assert set().union(*places) <= set(client.run(os.getpid).values())
+
+
+# --- folders of files ----------------------------------------------------------------------------
+
+
+@pytest.fixture
+def folder(tmp_path):
+    """Ten files of 50 rows, two of them in a subfolder, and some that are not input."""
+    place = tmp_path / "new"
+    (place / "late").mkdir(parents=True)
+    for k in range(10):
+        name = f"late/{k}.parquet" if k > 7 else f"{k}.parquet"
+        part = NEW.iloc[50 * k : 50 * (k + 1)].reset_index().assign(note=f"file {k}")
+        part.to_parquet(place / name, row_group_size=20)
+    (place / "_SUCCESS").touch()
+    (place / "readme.txt").touch()
+    return place
+
+
+def read_back(output):
+    files = [output / (f"late/{k}.parquet" if k > 7 else f"{k}.parquet") for k in range(10)]
+    return pd.concat([pd.read_parquet(file) for file in files]).set_index("line")
+
+
+def assert_whole(output, whole):
+    back = read_back(output)
+    pd.testing.assert_frame_equal(back[whole.columns], whole, check_exact=True)
+    pd.testing.assert_frame_equal(back[NAMES], NEW, check_exact=True)
+    kept = sorted(str(path.relative_to(output)) for path in output.rglob("*") if path.is_file())
+    files = [f"{k}.parquet" for k in range(8)] + ["late/8.parquet", "late/9.parquet"]
+    assert kept == sorted([*files, "_SUCCESS"])
+    assert not output.with_name(output.name + ".partial").exists()
+
+
+def test_a_folder_gives_the_answer_of_the_whole(folder, tmp_path, threads):
+    cad = detector()
+    found = discover(cad, folder, output=tmp_path / "judged")
+    assert_whole(tmp_path / "judged", expected(cad))
+    assert_same(found, expected(cad).set_axis(found.frame.index.compute()))
+    manifest = json.loads((tmp_path / "judged" / "_SUCCESS").read_text())
+    assert manifest["rows"] == 500
+    assert manifest["discoveries"] == found.count
+    assert manifest["files"]["late/9.parquet"] == 50
+    assert "written to" in repr(found)
+
+
+def test_small_batches_and_empty_files(folder, tmp_path, threads, monkeypatch):
+    monkeypatch.setattr("reconform.files.reading.BATCH_ROWS", 7)
+    empty = NEW.iloc[:0].reset_index().assign(note=pd.Series(dtype="str"))
+    empty.to_parquet(folder / "empty.parquet")
+    cad = detector()
+    discover(cad, folder, output=tmp_path / "judged")
+    assert len(pd.read_parquet(tmp_path / "judged" / "empty.parquet")) == 0
+    (tmp_path / "judged" / "empty.parquet").unlink()
+    assert_whole(tmp_path / "judged", expected(cad))
+
+
+def test_a_folder_on_a_cluster_with_a_killed_worker(folder, tmp_path, client):
+    deadly = tmp_path / "deadly"
+    cad = detector(algorithm=Counting(deadly=str(deadly)))
+    whole = expected(cad)
+    deadly.touch()
+    discover(cad, folder, output=tmp_path / "judged")
+    assert not deadly.exists()
+    assert_whole(tmp_path / "judged", whole)
+
+
+def test_an_output_that_exists_is_replaced_only_if_told(folder, tmp_path, threads):
+    cad, output = detector(), tmp_path / "judged"
+    output.mkdir()
+    (output / "old.parquet").touch()
+    with pytest.raises(InputError, match=r"judged: the output exists already; .*overwrite=True"):
+        discover(cad, folder, output=output)
+    assert (output / "old.parquet").exists()
+    discover(cad, folder, output=output, overwrite=True)
+    assert_whole(output, expected(cad))
+    discover(cad, folder, output=output, overwrite=True, fdr=0.4)
+    assert_whole(output, expected(cad, fdr=0.4))
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["judged", "new"]
+
+
+@pytest.mark.parametrize(
+    ("place", "message"),
+    [
+        ("new/inside", "the output must not lie in the input folder"),
+        ("no/such/place", "there is no folder .* to write to"),
+    ],
+)
+def test_places_that_will_not_do(folder, tmp_path, place, message, threads):
+    with pytest.raises(InputError, match=message):
+        discover(detector(), folder, output=tmp_path / place)
+
+
+def test_folders_that_will_not_do(tmp_path, threads):
+    (tmp_path / "empty").mkdir()
+    for place, message in [("none", "there is no such folder"), ("empty", "holds no file that")]:
+        with pytest.raises(InputError, match=message):
+            discover(detector(), tmp_path / place, output=tmp_path / "judged")
+    rows = pd.DataFrame({name: pd.Series(dtype=float) for name in NAMES})
+    rows.to_parquet(tmp_path / "empty" / "nothing.parquet")
+    with pytest.raises(InputError, match="its files have no rows"):
+        discover(detector(), tmp_path / "empty", output=tmp_path / "judged")
+
+
+def test_columns_need_names(folder, tmp_path, threads):
+    cad = ConformalDetector("knn", "split", random_state=0).fit(REFERENCE.to_numpy())
+    with pytest.raises(ValueError, match="fitted without column names"):
+        discover_folder(cad, folder, tmp_path / "judged")
+    with pytest.raises(ValueError, match=r"features must be the 3 columns .* got 2"):
+        discover_folder(cad, folder, tmp_path / "judged", features=[Feature("a"), Feature("b")])
+    features = [Feature(name) for name in NAMES]
+    discover_folder(cad, folder, tmp_path / "judged", features=features)
+    assert_whole(tmp_path / "judged", expected(detector()))
+
+
+# --- faults --------------------------------------------------------------------------------------
+
+
+def corrupt_footer(path):
+    path.write_bytes(b"not a table at all")
+
+
+def corrupt_page(path):
+    data = bytearray(path.read_bytes())
+    data[40:400] = bytes(360)
+    path.write_bytes(data)
+
+
+def lose_column(path):
+    pd.read_parquet(path).drop(columns="heat").to_parquet(path)
+
+
+def make_hole(path):
+    rows = pd.read_parquet(path)
+    rows.loc[17, "heat"] = np.nan
+    rows.to_parquet(path)
+
+
+def clash(path):
+    pd.read_parquet(path).assign(p_value=1.0).to_parquet(path)
+
+
+@pytest.mark.parametrize(
+    ("spoil", "message"),
+    [
+        (corrupt_footer, r"3\.parquet: it cannot be read as Parquet"),
+        (corrupt_page, r"3\.parquet: it cannot be read as Parquet"),
+        (lose_column, r"3\.parquet: it lacks the column 'heat' of the reference"),
+        (make_hole, r"3\.parquet: .*'heat'"),
+        (clash, r"3\.parquet: it has columns 'p_value', the names of results; rename them"),
+    ],
+)
+def test_a_bad_file_among_many(spoil, message, folder, tmp_path, threads):
+    log = tmp_path / "log"
+    cad, output = detector(algorithm=Counting(str(log))), tmp_path / "judged"
+    whole = expected(cad)
+    good = (folder / "3.parquet").read_bytes()
+    spoil(folder / "3.parquet")
+    corrupt_footer(folder / "late" / "9.parquet")
+    with pytest.raises(InputError, match=message) as caught:
+        discover(cad, folder, output=output)
+    assert "2 of 10 files failed, and no output was made" in str(caught.value)
+    assert "9.parquet" in str(caught.value)
+    assert not output.exists()
+
+    (folder / "3.parquet").write_bytes(good)
+    NEW.iloc[450:].reset_index().assign(note="file 9").to_parquet(folder / "late" / "9.parquet")
+    log.unlink()
+    discover(cad, folder, output=output)
+    assert_whole(output, whole)
+    assert lines(log) == [f"{os.getpid()} 50"] * 2  # the ranks of the eight others were kept
+
+
+def test_a_full_disk_in_pass_two(folder, tmp_path, threads, monkeypatch):
+    """Writes fail for real: to a device that is always full, for one file."""
+    cad, output = detector(), tmp_path / "judged"
+    work = tmp_path / "judged.partial"
+    open_output = parquet_module.open_output
+    monkeypatch.setattr(
+        parquet_module,
+        "open_output",
+        lambda path, *rest, **options: open_output(
+            "/dev/full" if path == work / "4.parquet" else path, *rest, **options
+        ),
+    )
+    with pytest.raises(OSError, match=r"4\.parquet: it cannot be written \(.*No space") as caught:
+        discover(cad, folder, output=output)
+    assert "1 of 10 files failed, and no output was made" in str(caught.value)
+    assert not output.exists()
+    assert not (work / "4.parquet").exists()
+    assert (work / "5.parquet").exists()
+
+    monkeypatch.undo()
+    discover(cad, folder, output=output)
+    assert_whole(output, expected(cad))
+
+
+def test_an_interrupted_run_goes_on(folder, tmp_path, threads, monkeypatch):
+    cad, output = detector(), tmp_path / "judged"
+    written = []
+
+    def interrupted(*arguments):
+        if len(written) == 3:
+            raise KeyboardInterrupt
+        written.append(arguments)
+        return mark(*arguments)
+
+    mark = parquet_module._mark
+    monkeypatch.setattr(parquet_module, "_mark", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        discover(cad, folder, output=output)
+    assert not output.exists()
+    monkeypatch.undo()
+    discover(cad, folder, output=output)
+    assert_whole(output, expected(cad))
+
+
+def test_a_run_that_was_killed_goes_on(folder, tmp_path, threads):
+    deadly, output = tmp_path / "deadly", tmp_path / "judged"
+    cad = detector(algorithm=Counting(deadly=str(deadly)))
+    whole = expected(cad)
+    deadly.touch()
+    code = (
+        f"import sys; sys.path.insert(0, {str(Path(__file__).parent)!r}); import test_scale as t; "
+        f"cad = t.detector(algorithm=t.Counting(deadly={str(deadly)!r})); "
+        f"t.discover(cad, {str(folder)!r}, output={str(output)!r})"
+    )
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True)
+    assert result.returncode == -signal.SIGKILL, result.stderr
+    assert not output.exists()
+    discover(cad, folder, output=output)
+    assert_whole(output, whole)
+
+
+def test_another_detector_takes_nothing_from_an_old_run(folder, tmp_path, threads):
+    output = tmp_path / "judged"
+    corrupt_footer(folder / "late" / "9.parquet")
+    with pytest.raises(InputError):
+        discover(detector(), folder, output=output)
+    (tmp_path / "judged.partial" / "stale.parquet").touch()
+    NEW.iloc[450:].reset_index().assign(note="file 9").to_parquet(folder / "late" / "9.parquet")
+    other = detector(algorithm="iforest")
+    discover(other, folder, output=output)
+    assert_whole(output, expected(other))
+
+
+def test_an_input_that_changes_on_the_way_is_refused(folder, tmp_path, threads, monkeypatch):
+    cad, output = detector(), tmp_path / "judged"
+    rank = parquet_module._rank
+
+    def and_then_another(counts, cad, features, source, target):
+        rank(counts, cad, features, source, target)
+        if source.name == "0.parquet":
+            NEW.iloc[1:51].reset_index().to_parquet(source)
+
+    monkeypatch.setattr(parquet_module, "_rank", and_then_another)
+    with pytest.raises(OSError, match=r"0\.parquet: it has changed since its rows were ranked"):
+        discover(cad, folder, output=output)
+    assert not output.exists()
+
+
+def test_two_runs_to_one_place_do_not_mix(folder, tmp_path, threads, monkeypatch):
+    cad, output = detector(), tmp_path / "judged"
+    mark = parquet_module._mark
+
+    def and_another_run(decision, *rest):
+        mark(decision, *rest)
+        if rest[-1].name == "2.parquet":  # another run, at another level, writes the same file
+            mark(cad.rank_counts(NEW).decide(0.4), *rest)
+
+    monkeypatch.setattr(parquet_module, "_mark", and_another_run)
+    with pytest.raises(OSError, match=r"2\.parquet: it is not what this run wrote"):
+        discover(cad, folder, output=output)
+    assert not output.exists()
