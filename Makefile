@@ -9,7 +9,7 @@ ifneq ($(wildcard ../shared/datasets),)
 export RECONFORM_DATA ?= $(abspath ../shared/datasets)
 endif
 
-.PHONY: demo test check bench format clean
+.PHONY: demo test check bench study-paper test-spark format clean
 .DEFAULT_GOAL := test
 
 demo: $(VENV)/.demo-installed
@@ -26,6 +26,10 @@ check: $(VENV)/.test-installed
 
 bench: .venv-bench/.installed
 	cd benchmarks && ../.venv-bench/bin/python bench.py --json results.json
+
+# Redoes everything in results/ from nothing; resumable, see results/make.py.
+study-paper: $(VENV)/.test-installed
+	$(BIN)/python results/make.py --store .study --jobs 2
 
 format: $(VENV)/.test-installed
 	$(BIN)/ruff check --fix .

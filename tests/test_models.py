@@ -287,7 +287,7 @@ def test_scikit_learn(detector, trusted, method, tmp_path):
     cad = fitted(detector, method, X[20:] if method == "prefit" else X)
     if method == "full":  # nothing fitted is stored, so nothing needs trust
         trusted = []
-    path = round_trip(cad, tmp_path, trusted=trusted, new=NEW[:9])
+    path = round_trip(cad, tmp_path, trusted=trusted, new=NEW[:4] if method == "full" else NEW)
     assert inspect(path).foreign_types == tuple(sorted(trusted))
 
 
@@ -298,6 +298,8 @@ def test_pyod(name, method, tmp_path):
     pytest.importorskip("pyod")
     module, kind = name.split(".")
     detector = getattr(__import__(f"pyod.models.{module}", fromlist=[kind]), kind)()
+    if kind == "IForest":
+        detector.set_params(n_estimators=5)
     method = CrossValidation(folds=3) if method == "cv+" else method
     cad = fitted(detector.fit(X[:20]) if method == "prefit" else detector, method)
     path = tmp_path / "model.rcad"
@@ -516,11 +518,11 @@ def test_sizes(tmp_path):
 
 def test_constant_data_is_no_bomb(tmp_path):
     path = tmp_path / "model.rcad"
-    zeros = np.zeros((1 << 17, 40))
+    zeros = np.zeros((1 << 14, 40))
     with pytest.warns(UserWarning, match="equal"):
         cad = ConformalDetector(KNN(1), Split(calibration=2)).fit(zeros)
-    save(cad, path)  # 42 MB of zeros would shrink a thousandfold, and is not compressed
-    assert path.stat().st_size > 1 << 25
+    save(cad, path)  # 5 MB of zeros would shrink a thousandfold, and is not compressed
+    assert path.stat().st_size > zeros.nbytes // 2
     assert equal(load(path).ranks(zeros[:2]), cad.ranks(zeros[:2]))
 
 
@@ -709,7 +711,7 @@ def test_forged_skops_is_audited(tmp_path):
     assert not os.path.exists(place)
 
 
-def test_zip_bombs(small, tmp_path):
+def test_zip_bombs(small, tmp_path, monkeypatch):
     members = members_of(small[0])
     path = tmp_path / "bomb.rcad"
     zeros = bytes(1 << 25)
@@ -717,25 +719,22 @@ def test_zip_bombs(small, tmp_path):
     with pytest.raises(ModelFileError, match="times as many"):
         inspect(path)
     refused(forge(path, {**members, "model.json": zeros}), "times as many")
-    # a member that is larger than the directory says
-    honest = forge(path, {**members, "plan/sizes.npy": bytes(1 << 18)}).read_bytes()
+    # a member that is larger than the directory says, and then also than the manifest says
+    larger, truth = {**members, "plan/sizes.npy": bytes(1 << 18)}, (1 << 18).to_bytes(4, "little")
+    forge(path, larger)
+    manifest = json.loads(members_of(path)[archive.MANIFEST])
     for said in (100, 1 << 17):
-        path.write_bytes(
-            honest.replace((1 << 18).to_bytes(4, "little"), said.to_bytes(4, "little"))
-        )
+        lie = forge(path, larger).read_bytes().replace(truth, said.to_bytes(4, "little"))
+        path.write_bytes(lie)
         refused(path, "size of plan/sizes.npy")
-        manifest = json.loads(members_of(path)[archive.MANIFEST])
         manifest["members"]["plan/sizes.npy"]["bytes"] = said
-        lie = forge(path, {**members, "plan/sizes.npy": bytes(1 << 18)}, manifest, sums=False)
-        lie.write_bytes(
-            lie.read_bytes().replace((1 << 18).to_bytes(4, "little"), said.to_bytes(4, "little"))
-        )
-        with pytest.raises(ModelFileError, match="damaged"):
-            load(path)
+        lie = forge(path, larger, manifest, sums=False).read_bytes()
+        path.write_bytes(lie.replace(truth, said.to_bytes(4, "little")))
+        refused(path, "damaged")
     text = b" " * (archive.MOST_TEXT_BYTES + 1)
     refused(forge(path, {**members, "model.json": text}, compression=0), "larger than")
-    many = {f"m{k}.npy": b"" for k in range(archive.MOST_MEMBERS)}
-    refused(forge(path, {**members, **many}, compression=zipfile.ZIP_STORED), "members")
+    monkeypatch.setattr(archive, "MOST_MEMBERS", len(members))
+    refused(forge(path, {**members, "m.npy": b""}), "members, and at most")
 
 
 def test_overlapping_members(small, tmp_path):

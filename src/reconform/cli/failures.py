@@ -97,7 +97,7 @@ class Commands(click.Group):
             raise  # click knows what to do
         except KeyboardInterrupt as error:
             notes = getattr(error, "__notes__", ())
-            complain(" ".join(["interrupted. No file is half written.", *notes]))
+            complain(" ".join(["No file is half written.", *notes]), label="Interrupted. ")
             ctx.exit(INTERRUPTED)
         except Exception as error:
             if blames_input(error):

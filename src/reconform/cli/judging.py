@@ -9,6 +9,7 @@ from typing import Any
 from ..detector import ConformalDetector
 from ..fdp_bounds import false_discovery_table
 from ..files import InputError, Layout, Table, check_output, open_batches
+from ..files.source import is_standard
 from ..judge import MOST_DISCOVERIES, Judgement, judge_file
 from ..prepare import Feature
 from ..report.text import percent
@@ -37,7 +38,7 @@ def check_header(
     if not Path(path).is_file():  # a pipe can be read only once
         return
     with open_batches(path, features, id_columns=files.id_columns, layout=layout) as batches:
-        if writing.output is not None:
+        if writing.output is not None and not is_standard(writing.output):
             check_output(
                 writing.output,
                 batches.source.schema,
@@ -66,7 +67,7 @@ def judge(
         def progress(stage: str, done: int, total: int | None) -> None:
             if writing.report is not None and max(done, total or 0) > MOST_DISCOVERIES:
                 raise InputError(
-                    path,
+                    "standard input" if is_standard(path) else path,
                     f"it has more than {MOST_DISCOVERIES:,} rows, the most that a report covers. "
                     "Leave out --report, or report on a part of the file.",
                 )
@@ -98,7 +99,7 @@ def judge(
         if writing.output is None and judgement.count:
             _tell_rows(voice, judgement, files.id_columns, reference)
         for what, where in (("Rows", writing.output), ("Report", writing.report)):
-            if where is not None and where != "-":
+            if where is not None and not is_standard(where):
                 voice.say(f"{what}: {where}")
     listed = take_flagged(judgement, files.id_columns, MOST_LISTED)
     facts = {**_facts(judgement, deciding), "false_bound": bound, "anomalies": listed.records()}

@@ -37,9 +37,14 @@ Passes = Callable[[str, int, int | None], None]
 def console(*, stderr: bool = False) -> Console:
     """A console for text that comes from files: nothing in it is markup."""
     made = Console(stderr=stderr, markup=False, emoji=False, highlight=False)
-    if not made.is_terminal:
+    if not is_watched(made):
         made.width = PIPED_WIDTH
     return made
+
+
+def is_watched(where: Console) -> bool:
+    """Whether a console is a terminal, and not a pipe that colours were forced on."""
+    return where.file.isatty()
 
 
 def printable(text: object) -> str:
@@ -54,11 +59,11 @@ def printable(text: object) -> str:
 
 
 def one_line(representation: str) -> str:
-    """Write what `repr` gave, of a name or of an estimator, on one line.
+    r"""Write what `repr` gave, of a name or of an estimator, on one line.
 
     Examples
     --------
-    >>> one_line("'knn'"), one_line("Pipeline(steps=[('scale',\\n    StandardScaler())])")
+    >>> one_line("'knn'"), one_line("Pipeline(steps=[('scale',\n    StandardScaler())])")
     ('knn', "Pipeline(steps=[('scale', StandardScaler())])")
     """
     return " ".join(representation.strip("'").split())
@@ -101,17 +106,12 @@ class Voice:
     @property
     def shows_progress(self) -> bool:
         """Whether somebody is watching."""
-        return self._stderr.is_terminal and not self.quiet
-
-    @property
-    def width(self) -> int:
-        """Columns of the console that results go to."""
-        return self._results.width
+        return is_watched(self._stderr) and not self.quiet
 
     @property
     def on_terminal(self) -> bool:
         """Whether results go to a terminal."""
-        return self._results.is_terminal
+        return is_watched(self._results)
 
     def say(self, text: str = "", style: str = "") -> None:
         """Say a sentence of the result."""
@@ -182,13 +182,13 @@ class Voice:
             yield advance
 
 
-def complain(text: str) -> None:
+def complain(text: str, *, label: str = "Error: ") -> None:
     """Say what is wrong, on standard error."""
-    _print(console(stderr=True), Text.assemble(("Error: ", "bold red"), printable(text)))
+    _print(console(stderr=True), Text.assemble((label, "bold red"), printable(text)))
 
 
 def _print(where: Console, text: Text) -> None:
-    where.print(text, soft_wrap=not where.is_terminal)
+    where.print(text, soft_wrap=not is_watched(where))
 
 
 # --- files that are not tables -------------------------------------------------------------------

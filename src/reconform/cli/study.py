@@ -260,8 +260,7 @@ def _planned(what: dict[str, Any], protocol: dict[str, Any]) -> Study:
 
 
 def _check_folder(folder: Path, *, overwrite: bool) -> None:
-    folder.mkdir(parents=True, exist_ok=True)
-    for name in (*TABLES, *COMPARISONS, *CHARTS):
+    for name in (*TABLES, *COMPARISONS, *CHARTS) if folder.is_dir() else ():
         check_place(folder / name, overwrite=overwrite)
 
 
@@ -272,6 +271,7 @@ def _write(voice: Voice, planned: Study, comparison: Comparison | None, folder: 
     if comparison is not None:
         texts |= {"comparison.md": comparison.to_markdown(), "comparison.csv": comparison.to_csv()}
         charts["comparison.svg"] = partial(comparison_chart, comparison)
+    folder.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=folder, prefix=".reconform-") as beside:
         for name, text in texts.items():
             Path(beside, name).write_text(text, encoding="utf-8")

@@ -19,6 +19,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 from importlib.metadata import version
 from pathlib import Path
+from typing import Any
 
 import dask.dataframe as dd
 import pyarrow.parquet as pq
@@ -112,7 +113,7 @@ def discover_folder(
         job.mark(decision)
     job.finish(decision)
     files = [str(job.output / name) for name in job.names]
-    frame = dd.read_parquet(files, columns=list(RESULTS), index=False)
+    frame = dd.read_parquet(files, columns=list(RESULTS))
     return question.answer(counts, decision, frame, job.output)
 
 
@@ -187,9 +188,8 @@ class _Job:
             for name in self.names
         ]
         counts: RankCounts
-        counts, refused = merged(parts, _merge).compute()
-        if refused:
-            raise InputError(self.folder, self._told(refused))
+        counts, refused = self._run(merged(parts, _merge))
+        self._stop_if(refused)
         if not counts.rows:
             raise InputError(self.folder, "its files have no rows.")
         return counts
@@ -208,18 +208,28 @@ class _Job:
             )
             for name in self.names
         ]
-        refused = merged(parts, operator.add).compute()
-        if refused:
-            raise OSError(self._told(refused))
+        self._stop_if(self._run(merged(parts, operator.add)))
 
-    def _told(self, refused: Refusals) -> str:
-        more = len(refused) - MOST_LISTED
-        return (
-            f"{len(refused):,} of {len(self.names):,} files failed, and no output was made. "
-            + " ".join(refused[:MOST_LISTED])
-            + (f" And {more:,} more." if more > 0 else "")
-            + f" What was done for the others waits in {self.work}; the same call goes on from it."
-        )
+    def _run(self, task: Any) -> Any:
+        try:
+            return task.compute()
+        except OSError as error:
+            reason = f"{error.strerror or error}; {self._no_output}"
+            raise OSError(error.errno, reason, error.filename) from error
+
+    def _stop_if(self, refused: Refusals) -> None:
+        if refused:
+            more = len(refused) - MOST_LISTED
+            raise InputError(
+                self.folder,
+                f"{len(refused):,} of {len(self.names):,} files cannot be used; {self._no_output}. "
+                + " ".join(refused[:MOST_LISTED])
+                + (f" And {more:,} more." if more > 0 else ""),
+            )
+
+    @property
+    def _no_output(self) -> str:
+        return f"no output was made, and the same call goes on from what is done in {self.work}"
 
     def finish(self, decision: Decision) -> None:
         """Check that everything is there, write the manifest, and give the folder its name."""

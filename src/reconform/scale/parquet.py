@@ -1,8 +1,8 @@
 """One Parquet file: its ranks on disk, then its rows again with their results.
 
 Either file says in its metadata what it was made from, so that a later run knows whether it can
-take it as it is. That a file cannot be used is returned and not raised, so that a run over many
-files can name them all.
+take it as it is. That an input cannot be used is returned and not raised, so that a run over many
+files can name them all; that an output cannot be written is raised, and ends the run.
 """
 
 from __future__ import annotations
@@ -159,7 +159,7 @@ def mark_file(
     Returns
     -------
     tuple of str
-        A sentence if the file cannot be used or written.
+        A sentence if the file cannot be used.
     """
     return _refusals(partial(_mark, decision, calibration, features, ranks), source, target)
 
@@ -204,7 +204,8 @@ def _refusals(work: Callable[[Path, Path], None], source: Path, target: Path) ->
     except InputError as error:
         return (str(error),)
     except OSError as error:
-        return (f"{target}: it cannot be written ({error}).",)
+        reason = f"it cannot be written ({error.strerror or error})"
+        raise OSError(error.errno, reason, str(target)) from error
     except ValueError as error:
         return (f"{source}: {error}",)
     return ()

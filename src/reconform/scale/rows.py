@@ -107,11 +107,10 @@ def discover(
     frame = _frame(data)
     names = None if isinstance(data, da.Array) else _names(cad, frame.columns)
     folder = _rank_folder(keep)
+    count, whose = delayed(_count), (cad.n_calibration_, cad.calibration_.fingerprint)
     with with_models():
-        ranked = _ranks(cad, frame if names is None else frame[names], names, keep, folder)
-        count = delayed(_count)
-        whose = cad.n_calibration_, cad.calibration_.fingerprint
         try:
+            ranked = _ranks(cad, frame if names is None else frame[names], names, keep, folder)
             counts = merged([count(part, *whose) for part in ranked], RankCounts.merge).compute()
         except KeyError as error:
             _refuse_lacking(frame, names or [], error)

@@ -39,9 +39,10 @@ def chart(monitor: ExchangeabilityMonitor) -> Any:
     evidence = monitor.evidence
     columns = zip(evidence.row.tolist(), evidence.log10.tolist(), strict=True)
     points = [{"row": row, "log10": log10} for row, log10 in columns]
-    within = "" if evidence.every == 1 else f", highest of every {evidence.every:,} rows"
-    x = alt.X("row:Q", title="row of the stream", axis=alt.Axis(format=",d", grid=False))
-    y = alt.Y("log10:Q", title=f"log10 evidence against exchangeability{within}")
+    within = "" if evidence.every == 1 else f" (highest of every {evidence.every:,} rows)"
+    axis = alt.Axis(format=",d", grid=False, tickCount=8)
+    x = alt.X("row:Q", title="row of the stream", axis=axis)
+    y = alt.Y("log10:Q", title=f"log10 evidence{within}")
     course = (
         alt.Chart(alt.Data(values=points))
         .mark_line(color=LINE, interpolate="step-after" if evidence.every > 1 else "linear")
@@ -52,9 +53,11 @@ def chart(monitor: ExchangeabilityMonitor) -> Any:
     if monitor.alarm_row is not None:
         alarm = alt.Chart(alt.Data(values=[{"row": monitor.alarm_row}]))
         layers.append(alarm.mark_rule(color=ALARM).encode(x="row:Q"))
-    return alt.layer(
-        *layers, width=WIDTH, height=HEIGHT, title=alt.Title(_headline(monitor), anchor="start")
-    ).configure_axis(titleFontWeight="normal", labelColor=TEXT, titleColor=TEXT)
+    title = alt.Title(_headline(monitor), anchor="start", fontWeight="normal")
+    whole = alt.layer(*layers, width=WIDTH, height=HEIGHT, title=title)
+    return whole.configure_view(stroke=None).configure_axis(
+        titleFontWeight="normal", labelColor=TEXT, titleColor=TEXT
+    )
 
 
 def _headline(monitor: ExchangeabilityMonitor) -> str:

@@ -164,11 +164,10 @@ class ExchangeabilityMonitor(ResumableStream):
             )
         self.alpha = check_probability("alpha", alpha)
         self.martingale = martingale
-        self.epsilon = epsilon
-        self.jump = jump
         self.alarm_row: int | None = None
         self._key = key
         self._bettor = make_martingale(martingale, epsilon=epsilon, jump=jump)
+        self.epsilon, self.jump = float(epsilon), float(jump)
         self._ordered = OrderedScores(cad.calibration_.scores)
         self.log10_evidence = 0.0
         self._history = EvidenceHistory()

@@ -14,7 +14,7 @@ import numpy.typing as npt
 
 from ..aggregation import FloatArray
 from ..detector import ConformalDetector
-from ..errors import unknown_choice
+from ..errors import check_probability, unknown_choice
 from ..fdr import BoolArray, RankCounts, exact_fraction
 from ..smallest import smallest_count
 from .journal import Content
@@ -153,7 +153,7 @@ class OnlineDiscoveries(ResumableStream):
         self.fdr = float(self._level)
         self.procedure = procedure
         self.conditional = conditional
-        self.confidence = confidence
+        self.confidence = check_probability("confidence", confidence)
         self.discoveries = 0
         self._grid = cad.grid(conditional=conditional, confidence=confidence)
         self.guarantee = promise(procedure, cad.guarantee_, self.fdr, conditional, confidence)
@@ -209,17 +209,17 @@ class OnlineDiscoveries(ResumableStream):
         """Warn when it begins that nothing, or no single anomaly, can be found."""
         if self._test is not None:
             # A level rises only after a discovery: once none can be made, this stays so.
-            level = next_level(self._test) if not self._blind else 0.0
+            level = Fraction(0 if self._blind else next_level(self._test))
+            name = self.procedure.upper()
             what = (
                 f"nothing can be found from here on: the next row ({self.rows:,}) is tested at "
-                f"level {level:.3g}, and the levels of {self.procedure.upper()} rise only with "
-                "discoveries"
+                f"level {float(level):.3g}, and the levels of {name} rise only with discoveries"
             )
             other = "a higher fdr, or procedure='batch-bh'"
         elif self._last is not None:
             m = len(self._last["given"])
             fewest = smallest_count(0, m, self._level, smallest_p=self._smallest_p)
-            level = self.fdr / m
+            level = self._level / m
             what = f"in a batch of {m:,} rows fewer than {fewest:,} anomalies cannot be found"
             other = "smaller batches, or a higher fdr"
         else:
@@ -238,14 +238,14 @@ class OnlineDiscoveries(ResumableStream):
     def _smallest_p(self) -> Fraction:
         return Fraction(int(self._grid.numerators[1]), self._grid.denominator)
 
-    def _rows_needed(self, level: float) -> str:
+    def _rows_needed(self, level: Fraction) -> str:
         """Say how many calibration rows have a p-value as small as `level`."""
         have = self.cad.n_calibration_
         if self.conditional is None:
             needed, about = math.ceil(1 / level) - 1, "at least"
         else:  # the smallest p-value falls like 1/n, with "dkw" like its square root
             power = 2 if self.conditional == "dkw" else 1
-            needed = math.ceil(have * (float(self._smallest_p) / level) ** power)
+            needed = math.ceil(have * (self._smallest_p / level) ** power)
             about = "about"
         reference = math.ceil(needed * self.cad.plan_.n / have)
         of = f", that is {reference:,} reference rows" if reference > needed else ""

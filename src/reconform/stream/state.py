@@ -44,6 +44,9 @@ class ResumableStream(ABC):
         self._journal: Journal | None = None
         self._refusal = ""  # why nothing more can be decided here; empty as long as it can
 
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} after {self.rows:,} rows in {self.batches:,} batches>"
+
     # --- what a kind of stream says of itself, in plain data ---
 
     @classmethod
