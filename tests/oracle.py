@@ -95,9 +95,11 @@ def harmonic(m):
     return sum((Fraction(1, i) for i in range(1, m + 1)), Fraction(0))
 
 
-def storey_share(p, lam):
-    """(1 + #{p > λ}) / (m (1 - λ))."""
-    return Fraction(1 + sum(1 for value in p if value > lam)) / (len(p) * (1 - lam))
+def storey_share(p, lam, n):
+    """(1 + #{p >= λ}) / (m (1 - λ)), with λ rounded up to the grid r / (n + 1) below 1."""
+    grid = [Fraction(r, n + 1) for r in range(1, n + 1)]
+    lam = min([value for value in grid if value >= lam], default=grid[-1])
+    return Fraction(1 + sum(1 for value in p if value >= lam)) / (len(p) * (1 - lam))
 
 
 def binomial_upper(trials, level, failure):

@@ -56,6 +56,8 @@ def test_sentences_follow_from_the_table():
     assert "not proven" in guarantee("jackknife+").sentence("by")
     assert "proven" in guarantee("jackknife+").sentence("by", validity="proven")
     assert "not proven" in guarantee("repeated split").sentence("bh")
+    assert "not proven" in guarantee("split").sentence("bh", smoothed=True)
+    assert "FDR proven" in guarantee("split").sentence("by", smoothed=True)
     with pytest.raises(ValueError, match="Did you mean 'split'"):
         guarantee("splot")
 
@@ -80,14 +82,14 @@ def test_proven_grids_equal_their_formulas():
     assert as_fractions(grid) == [
         min(
             Fraction(1),
-            Fraction(2 * (folds - 1 + r), n + folds),
+            Fraction(2 * r + folds - 2, n + folds),
             Fraction(2 * r + m - 2, n + m),
         )
         for r in range(1, n + 2)
     ]
     plan = CrossValidation(5).plan(n)  # folds of 3, 3, 2, 2, 2: the tournament does not apply
     grid = proven_grid(plan, guarantee_of(plan), n)
-    expected = [min(Fraction(1), Fraction(2 * (4 + r), n + 5)) for r in range(1, n + 2)]
+    expected = [min(Fraction(1), Fraction(2 * r + 3, n + 5)) for r in range(1, n + 2)]
     assert as_fractions(grid) == expected
 
     plan = Full().plan(5)

@@ -9,6 +9,8 @@ from .discoveries import Discoveries
 from .errors import BatchDependenceError
 from .fdr import RankCounts
 from .methods import Bootstrap, CrossValidation, Full, Jackknife, Prefit, Resampling, Split
+from .models import ModelFileError, load, save
+from .report import chart, report
 
 __version__ = version("reconform")
 
@@ -20,9 +22,14 @@ __all__ = [
     "Discoveries",
     "Full",
     "Jackknife",
+    "ModelFileError",
     "Prefit",
     "RankCounts",
     "Resampling",
     "Split",
     "__version__",
+    "chart",
+    "load",
+    "report",
+    "save",
 ]

@@ -60,7 +60,12 @@ class Guarantee:
         return said + ("" if len(self.proven) >= 3 else "; otherwise measured")
 
     def sentence(
-        self, procedure: str, *, validity: str = "nominal", conditional: str | None = None
+        self,
+        procedure: str,
+        *,
+        validity: str = "nominal",
+        conditional: str | None = None,
+        smoothed: bool = False,
     ) -> str:
         """Say what holds for the false discovery rate of one procedure.
 
@@ -70,6 +75,8 @@ class Guarantee:
         validity : {"nominal", "proven"}
         conditional : str, optional
             The kind of calibration-conditional p-values, where those are used.
+        smoothed : bool
+            Whether p-values are smoothed: then only what needs no dependence is claimed.
 
         Examples
         --------
@@ -90,13 +97,15 @@ class Guarantee:
                 "independent given it)."
             )
         reason = self.proven.get(procedure)
+        if smoothed and reason not in (_ANY, _E_VALUES):
+            reason = None
         if reason is not None and (not self.needs_correction or validity == "proven"):
             return f"FDR proven for {procedure.upper()} on {self.name} ({reason})."
         return f"FDR measured, not proven, for {procedure.upper()} on {self.name}."
 
 
 _PRDS = "conformal p-values are positively dependent"
-_FIXED_LAMBDA = "at a fixed λ"
+_FIXED_LAMBDA = "at a λ fixed beforehand, on the grid of p-values"
 _ANY = "any dependence"
 _E_VALUES = "the e-values of the nulls add up to at most m in expectation"
 
@@ -133,7 +142,7 @@ TABLE: tuple[Guarantee, ...] = (
     Guarantee(
         "cv+",
         "bounded",
-        "bounded: P(p <= α) <= 2α + 2(K-1)/(n+K) for K folds, and for n/K = m rows in every fold "
+        "bounded: P(p <= α) <= 2α + (K-2)/(n+K) for K folds, and for n/K = m rows in every fold "
         "also <= 2α + (m-2)/(n+m) if the detector is symmetric with independent draws per model",
         {"by": _ANY},
         needs_correction=True,
@@ -191,7 +200,7 @@ def proven_grid(plan: Plan, row: Guarantee, n_calibration: int) -> Grid:
 
     Exact methods need no correction. Jackknife+ is doubled (a tournament argument, Barber et al.
     2021). CV+ takes the smaller of twice the mean of the folds' exact p-values (Vovk and Wang
-    2020) and of the tournament bound.
+    2020, made a little sharper) and of the tournament bound.
 
     Parameters
     ----------
@@ -209,8 +218,8 @@ def proven_grid(plan: Plan, row: Guarantee, n_calibration: int) -> Grid:
     if row.name == "cv+":
         sizes = {len(held) for held in plan.held_out}
         folds = plan.n_models
-        # 2 (K - 1 + r) / (n + K): holds for any folds and any detector.
-        merged, denominator = 2 * (folds - 1 + ranks), n + folds
+        # (2 r + K - 2) / (n + K): holds for any folds and any detector.
+        merged, denominator = 2 * ranks + folds - 2, n + folds
         if len(sizes) == 1:  # the tournament needs folds of one size, m
             m = sizes.pop()
             merged = np.minimum(merged * (n + m), (2 * ranks + m - 2) * denominator)

@@ -194,7 +194,7 @@ class ConformalDetector(OutlierMixin, BaseEstimator):
         self.n_calibration_ = len(ensemble.calibration) // len(plan.repeats)
         self.guarantee_ = guarantee_of(plan, shares_draws=ensemble.shares_draws)
         # p = alpha is an outlier, and scikit-learn calls a row normal where p - offset_ >= 0.
-        self.offset_ = float(np.nextafter(self.alpha, 2.0))
+        self.offset_ = float(np.nextafter(float(self.alpha), 2.0))
         self._tie_key = int(tie_seed.generate_state(1, np.uint64)[0])
         self._warn_if_constant()
         return self
@@ -328,7 +328,10 @@ class ConformalDetector(OutlierMixin, BaseEstimator):
             procedure=procedure,
             fdr=float(level),
             guarantee=self.guarantee_.sentence(
-                procedure, validity=validity, conditional=conditional
+                procedure,
+                validity=validity,
+                conditional=conditional,
+                smoothed=self.ties == "randomized",
             ),
             index=getattr(X, "index", None) if hasattr(X, "iloc") else None,
             provenance=self.provenance(),

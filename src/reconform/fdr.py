@@ -204,7 +204,7 @@ class RankCounts:
             Target level; a float is read as the decimal number it prints as.
         procedure : {"bh", "by", "storey"}
         storey_lambda : float
-            Storey's λ, fixed beforehand.
+            Storey's λ, fixed beforehand; rounded up to the grid of p-values.
         grid : Grid, optional
             What each rank is worth; by default r / (n + 1).
 
@@ -245,10 +245,16 @@ class RankCounts:
         if procedure == "by":
             return harmonic_number(self.rows)
         if procedure == "storey":
-            share = exact_fraction("storey_lambda", storey_lambda)
-            last = int(share * grid.denominator)  # p > λ iff its numerator exceeds this
-            above = int(self.counts[grid.numerators > last].sum())
-            factor = _storey_share(above, self.rows, share)
+            # λ rounded up to a p-value of the grid, or down where there is none below 1. Counting
+            # p > λ and dividing by 1 - λ, as for continuous p-values, loses a little validity.
+            asked = exact_fraction("storey_lambda", storey_lambda) * grid.denominator
+            below_one = grid.numerators[1:][grid.numerators[1:] < grid.denominator]
+            if not len(below_one):
+                return Fraction(1), Fraction(1)
+            first = int(np.searchsorted(below_one, -int(-asked // 1)))
+            cut = int(below_one[min(first, len(below_one) - 1)])
+            above = int(self.counts[grid.numerators >= cut].sum())
+            factor = _storey_share(above, self.rows, Fraction(cut, grid.denominator))
             return factor, factor
         raise unknown_choice("procedure", procedure, PROCEDURES)
 
@@ -274,7 +280,7 @@ class RankCounts:
 
 
 def _storey_share(above: int, m: int, share: Fraction) -> Fraction:
-    """(1 + #{p > λ}) / (m (1 - λ)); not capped at 1, which the proof does not allow."""
+    """(1 + #{p >= λ}) / (m (1 - λ)); not capped at 1, which the proof does not allow."""
     return Fraction(1 + above, max(m, 1)) / (1 - share)
 
 
@@ -322,7 +328,7 @@ def adjust(
         factor = float(harmonic_number(m)[1]) if m else 1.0
     elif procedure == "storey":
         share = exact_fraction("storey_lambda", storey_lambda)
-        factor = float(_storey_share(int((p > float(share)).sum()), m, share))
+        factor = float(_storey_share(int((p >= float(share)).sum()), m, share))
     else:
         raise unknown_choice("procedure", procedure, PROCEDURES)
     order = np.argsort(p, kind="stable")

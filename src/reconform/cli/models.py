@@ -154,6 +154,7 @@ def inspect(model: str, voice: Voice) -> None:
     info = models.inspect(model)
     if voice.talks:
         voice.show(_facts_table(info))
+        voice.say()
         voice.show(_parts_table(info))
     voice.finish({"command": "inspect", **_facts(info)})
 
@@ -202,7 +203,7 @@ def _facts_table(info: ModelInfo) -> RichTable:
 
 
 def _parts_table(info: ModelInfo) -> RichTable:
-    table = RichTable(box=SIMPLE_HEAD, pad_edge=False)
+    table = RichTable(box=SIMPLE_HEAD, pad_edge=False, show_edge=False)
     table.add_column("part")
     table.add_column("in the file", justify="right")
     table.add_column("in memory", justify="right")

@@ -153,7 +153,7 @@ class ForeignDetector:
         inner = _innermost(getattr(model, "model", model))
         for own in ("decision_scores_", "negative_outlier_factor_"):
             scores = np.asarray(getattr(inner, own, ()), dtype=np.float64)
-            if scores.shape == (len(X),):
+            if scores.shape == (len(X),) and not np.isnan(scores).any():
                 return scores if self.sign > 0 else -scores
         return model.score_samples(X)
 

@@ -76,7 +76,8 @@ def parse_json(text: bytes) -> Any:
 
 def as_json(value: Any, *, indent: int | None = None) -> bytes:
     """Write JSON proper."""
-    return json.dumps(value, allow_nan=False, ensure_ascii=False, indent=indent).encode()
+    text = json.dumps(value, allow_nan=False, ensure_ascii=False, indent=indent)
+    return text.encode("utf-8", "surrogatepass")  # any str may be the name of a column
 
 
 # --- limits --------------------------------------------------------------------------------------
@@ -237,9 +238,7 @@ def write_archive(
     target = Path(os.path.realpath(path))  # a link stays, and what it points to is replaced
     temporary = target.with_name(f".{target.name}.{secrets.token_hex(4)}.partial")
     try:
-        _write(temporary, manifest, members, ZIP_DEFLATED)
-        with ZipFile(temporary) as written:
-            sizes = [member.file_size for member in written.infolist()]
+        sizes = _write(temporary, manifest, members, ZIP_DEFLATED)
         if grows_too_much(sizes, temporary.stat().st_size):
             _write(temporary, manifest, members, ZIP_STORED)
         with open(temporary, "rb+") as file:
@@ -263,6 +262,8 @@ def check_place(path: str | Path, *, overwrite: bool) -> None:
         raise IsADirectoryError(f"{path} is a folder; give the name of a file.")
     if not target.absolute().parent.is_dir():
         raise FileNotFoundError(f"there is no folder {str(target.parent)!r} to write to.")
+    if target.exists() and not target.is_file():
+        raise FileExistsError(f"{path} is a device or a pipe; give the name of a file.")
     if target.exists() and not overwrite:
         raise _exists(path)
 
@@ -285,7 +286,8 @@ def _place(temporary: Path, target: Path) -> None:
 
 def _write(
     path: Path, manifest: Mapping[str, Any], members: Mapping[str, Pieces], compression: int
-) -> None:
+) -> list[int]:
+    """Write a zip; return the sizes of its members."""
     listed = {}
     # Trees shrink to a sixth, and hardly further at higher levels, which take three times as long.
     with ZipFile(path, "w", compression, compresslevel=1) as archive:
@@ -294,6 +296,7 @@ def _write(
         text = as_json({**manifest, "members": listed}, indent=1)
         seal = _write_member(archive, MANIFEST, [text])["sha256"]
         archive.comment = (SEAL + seal).encode()
+    return [len(text), *(entry["bytes"] for entry in listed.values())]
 
 
 def _write_member(archive: ZipFile, name: str, pieces: Pieces) -> dict[str, Any]:

@@ -36,11 +36,14 @@ class DetectorsOut:
         What `model.json` says of each.
     dumps : list of bytes
         Foreign objects, by skops.
+    types : set of str
+        The types in them that need trust.
     """
 
     out: Writer = field(init=False)
     entries: list[Json] = field(default_factory=list)
     dumps: list[bytes] = field(default_factory=list)
+    types: set[str] = field(default_factory=set)
     _known: dict[tuple[int, bool], int] = field(default_factory=dict)
     _kept: list[Any] = field(default_factory=list)  # so that no id is given twice
 
@@ -68,7 +71,9 @@ class DetectorsOut:
                 "fit and score_samples, or use one of the detectors that can be saved: 'knn', "
                 "'iforest', 'inne', or any of scikit-learn and PyOD."
             )
-        self.dumps.append(foreign.dump(detector if fitted else _unfitted(detector)))
+        data, types = foreign.dump(detector if fitted else _unfitted(detector))
+        self.dumps.append(data)
+        self.types.update(types)
         return {"foreign": len(self.dumps) - 1}
 
     def _native(self, detector: NativeDetector, fitted: bool) -> Json:

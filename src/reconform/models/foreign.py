@@ -45,7 +45,7 @@ def _skops(doing: str) -> ModuleType:
     return skops.io  # type: ignore[no-any-return]
 
 
-def dump(thing: Any) -> bytes:
+def dump(thing: Any) -> tuple[bytes, list[str]]:
     """Write an object; refuse one that could not be found again by the names of its types.
 
     Parameters
@@ -54,8 +54,10 @@ def dump(thing: Any) -> bytes:
 
     Returns
     -------
-    bytes
+    data : bytes
         In the format of skops, not compressed.
+    types : list of str
+        Those that need the trust of whoever loads it.
     """
     io_ = _skops("saving")
     name = type(thing).__name__
@@ -71,7 +73,7 @@ def dump(thing: Any) -> bytes:
             "name. Lambdas, and functions and classes made inside a function, have no place in a "
             "file that is safe to load; define them in a module."
         )
-    return data
+    return data, [known for known in types if known not in TRUSTED]
 
 
 def _can_be_found(name: str) -> bool:
@@ -83,16 +85,6 @@ def _can_be_found(name: str) -> bool:
                 thing = getattr(thing, part, None)
             return thing is not None
     return False
-
-
-def untrusted_types(dumps: Iterable[bytes]) -> list[str]:
-    """Say which types in the dumps need the caller's trust; nothing is made."""
-    io_ = _skops("loading")
-    found: set[str] = set()
-    for data in dumps:
-        _check_zip(data)
-        found.update(io_.get_untrusted_types(data=data))
-    return sorted(found - TRUSTED)
 
 
 def construct(dumps: Sequence[bytes], trusted: Iterable[str], *, path: str | Path) -> list[Any]:
@@ -113,15 +105,19 @@ def construct(dumps: Sequence[bytes], trusted: Iterable[str], *, path: str | Pat
     if not dumps:
         return []
     io_ = _skops("loading")
-    refused = [name for name in untrusted_types(dumps) if name not in set(trusted)]
+    found: set[str] = set()
+    for data in dumps:
+        _check_zip(data)
+        found.update(io_.get_untrusted_types(data=data))  # which makes nothing
+    names = {*trusted, *TRUSTED}
+    refused = sorted(found - names)
     if refused:
         raise ModelFileError(
             f"{path}: the model contains {_listed(refused)}, which reconform does not make from a "
             "file unless you trust it by name. If you know where the file comes from: "
             f"load(path, trusted={refused!r})."
         )
-    names = sorted({*trusted, *TRUSTED})
-    return [io_.loads(data, trusted=names) for data in dumps]
+    return [io_.loads(data, trusted=sorted(names)) for data in dumps]
 
 
 def _check_zip(data: bytes) -> None:

@@ -102,8 +102,8 @@ def save(
     members: dict[str, Pieces] = {MODEL: [model]}
     members.update((name, npy_pieces(array)) for name, array in out.arrays.items())
     members.update((_dump_name(k), [dump]) for k, dump in enumerate(detectors.dumps))
-    types = foreign.untrusted_types(detectors.dumps) if detectors.dumps else []
-    write_archive(path, facts_of(cad, extras or {}, types), members, overwrite=overwrite)
+    facts = facts_of(cad, extras or {}, sorted(detectors.types))
+    write_archive(path, facts, members, overwrite=overwrite)
 
 
 def load(path: str | Path, *, trusted: Iterable[str] = ()) -> ConformalDetector:
@@ -136,6 +136,20 @@ def load(path: str | Path, *, trusted: Iterable[str] = ()) -> ConformalDetector:
     A sum over every part guards against accidents, not against malice: it is no signature. Names
     of types say what will be made, not what is in it; trust files of foreign models only if you
     know where they come from.
+
+    Examples
+    --------
+    >>> import os, tempfile
+    >>> from reconform.models import load
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     path = os.path.join(folder, "plant.rcad")
+    ...     with open(path, "w") as file:
+    ...         _ = file.write("something else")
+    ...     load(path)
+    Traceback (most recent call last):
+    ...
+    reconform.models.archive.ModelFileError: ...plant.rcad: this is no reconform model, or a
+    damaged one (it is not a zip archive).
     """
     if isinstance(trusted, str):
         raise ValueError(f"trusted must be a list of names of types; got {trusted!r}.")
