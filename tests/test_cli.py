@@ -9,6 +9,7 @@ import shlex
 import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import click
@@ -842,9 +843,11 @@ def test_a_stopped_run_leaves_nothing(here, number, code):
         stderr=subprocess.PIPE,
         env={**os.environ, "TMPDIR": str(spool)},
     ) as process:
-        # More than a pipe holds: when it is written, the command is reading, and waits for more.
+        # More than a pipe holds: when it is written, the command is reading, and then waits for
+        # more. Python looks at signals between two reads, and in one that waits.
         process.stdin.write(Path("new.csv").read_bytes() * 100)
         process.stdin.flush()
+        time.sleep(0.5)
         process.send_signal(number)
         assert process.wait(timeout=60) == code
         said = process.stderr.read().decode()

@@ -153,6 +153,21 @@ def test_results_go_beside_the_rows(threads):
     pd.testing.assert_frame_equal(joined, NEW.join(expected(cad)))
 
 
+@pytest.mark.parametrize("reader", ["fsspec", "arrow"])
+def test_files_read_by_dask_stay_partitions(reader, tmp_path, threads):
+    cad = detector()
+    for k in range(10):  # with columns that are not used, and files so small that Dask joins them
+        part = NEW.iloc[50 * k : 50 * (k + 1)].assign(**{f"other{j}": "x" for j in range(9)})
+        part.to_parquet(tmp_path / f"{k}.parquet")
+    ddf = dd.read_parquet(tmp_path, filesystem=reader)
+    found = discover(cad, ddf)
+    assert found.frame.npartitions == ddf.npartitions == 10
+    assert_same(found, expected(cad))
+    with pytest.warns(UserWarning, match="unknown divisions"):
+        joined = dd.concat([ddf, found.frame], axis=1).compute()
+    pd.testing.assert_frame_equal(joined[[*NAMES, *expected(cad)]], NEW.join(expected(cad)))
+
+
 def test_empty_partitions_count_nothing(threads):
     cad = detector()
     ddf = dd.from_pandas(NEW, npartitions=10)

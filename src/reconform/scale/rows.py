@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 import dask.array as da
+import dask.config
 import dask.dataframe as dd
 import numpy as np
 import pandas as pd
@@ -24,6 +25,8 @@ from ..nested import share_of
 from .folder import discover_folder
 from .graph import compute, delayed, merged, persist, with_models
 from .result import RESULTS, Question, ScaledDiscoveries
+
+RANKS = {"rank": "int32", "score": "float64"}
 
 
 def discover(
@@ -193,6 +196,12 @@ def _rank_folder(keep: str | Path | None) -> Path | None:
     return folder
 
 
+def _empty(columns: dict[str, str], frame: Any) -> pd.DataFrame:
+    """No rows of these columns, under row labels like those of a frame."""
+    series = {name: pd.Series(dtype=dtype) for name, dtype in columns.items()}
+    return pd.DataFrame(series, index=frame._meta.index[:0])
+
+
 # --- pass one ------------------------------------------------------------------------------------
 
 
@@ -204,12 +213,16 @@ def _ranks(
     folder: Path | None,
 ) -> Sequence[Any]:
     """Delayed frames of ranks and scores, kept where they are to be."""
-    # One node of the graph, which a worker gets once.
-    model = delayed(cad)
-    rank = delayed(_rank)
-    ranked = [rank(model, part, k, names) for k, part in enumerate(frame.to_delayed())]
+    model = delayed(cad)  # one node of the graph, which a worker gets once
+    mapped = frame.map_partitions(
+        _rank, model, names, meta=_empty(RANKS, frame), enforce_metadata=False
+    )
+    # Dask reads only the columns that are used, and ranks in the same task as it reads. Tuned, it
+    # would also join partitions with few columns, and they would no longer be those of the input.
+    with dask.config.set({"optimization.tune.active": False}):
+        ranked = mapped.optimize().to_delayed(optimize_graph=False)
     if keep is None:
-        return ranked
+        return list(ranked)
     if folder is None:
         kept: Sequence[Any] = persist(*ranked)
         return kept
@@ -222,9 +235,13 @@ def _ranks(
 
 
 def _rank(
-    cad: ConformalDetector, part: pd.DataFrame, number: int, names: list[str] | None
+    part: pd.DataFrame,
+    cad: ConformalDetector,
+    names: list[str] | None,
+    partition_info: dict[str, Any],
 ) -> pd.DataFrame:
     """Ranks and scores of one partition."""
+    number = partition_info["number"]
     _check_part(part, number, names or [])
     X = part.to_numpy() if names is None else part[names]
     ranks, scores = np.empty(0, dtype=np.int64), np.empty(0)
@@ -274,11 +291,12 @@ def _refuse_lacking(frame: Any, names: list[str], error: KeyError) -> NoReturn:
 
 def _marked(ranked: Sequence[Any], decision: Decision, frame: Any) -> Any:
     rule, mark = delayed(decision), delayed(_mark)
-    columns = {name: pd.Series(dtype=dtype) for name, dtype in RESULTS.items()}
-    meta = pd.DataFrame(columns, index=frame._meta.index[:0])
     divisions = frame.divisions if frame.known_divisions else None
     return dd.from_delayed(
-        [mark(rule, part) for part in ranked], meta=meta, divisions=divisions, verify_meta=False
+        [mark(rule, part) for part in ranked],
+        meta=_empty(RESULTS, frame),
+        divisions=divisions,
+        verify_meta=False,
     )
 
 
