@@ -210,7 +210,7 @@ def cluster(rows: int, folder: Path) -> dict[str, Any]:
         "input bytes per row": size_of(folder / "new") / rows,
     }
     with two_workers() as client:
-        discover(cad, dd.read_parquet([str(paths[0])]))  # workers import and compile
+        client.run(cad.ranks, reference[:100])  # workers import and compile
         before = moved(client)
         growth = []
         for count in sorted({max(1, len(paths) // part) for part in (20, 10, 4, 2, 1)}):
@@ -238,7 +238,7 @@ def cluster(rows: int, folder: Path) -> dict[str, Any]:
             "peak megabytes": peak_memory(client),
         }
     with two_workers() as client:
-        discover(cad, dd.read_parquet([str(paths[0])]))
+        client.run(cad.ranks, reference[:100])
         start = time.perf_counter()
         found = discover(cad, folder / "new", output=folder / "judged")
         seconds = time.perf_counter() - start

@@ -114,19 +114,38 @@ def sweeps(store: Path, jobs: int) -> None:
         if parameter == "test_size":
             study = Study(SWEPT[1:], ["knn"], RETAINING)
         sweep(study, parameter, values, store, jobs)
+    together()
     folds = Study(SWEPT, ["knn", "iforest"], ["cv+", "cv"], draws=50)
     sweep(folds, "folds", (2, 3, 5, 10, 20, 50), store, jobs)
 
 
+def together() -> None:
+    """One chart of three sweeps: power above, FDR below, with the level that was asked for."""
+    import altair
+    import pyarrow.compute
+    import pyarrow.csv
+
+    rows = []
+    for metric in ("cpower", "cfdr"):
+        charts = []
+        for parameter in ("test_size", "fdr", "anomaly_rate"):
+            table = pyarrow.csv.read_csv(HERE / f"sweep-{parameter}.csv")
+            breast = table.filter(pyarrow.compute.equal(table["dataset"], "breast"))
+            charts.append(line_chart(breast, x=parameter, y=metric, by="method", facet="dataset"))
+        rows.append(altair.hconcat(*charts))
+    save_chart(altair.vconcat(*rows), HERE / "sweeps.svg")
+
+
 def sweep(study: Study, parameter: str, values: Any, store: Path, jobs: int) -> None:
-    """Run one sweep; write its rows and its two charts."""
+    """Run one sweep and write its rows."""
     import pyarrow.csv
 
     table = study.sweep(parameter, values, store / "sweeps", n_jobs=jobs, verbose=1)
     pyarrow.csv.write_csv(table, HERE / f"sweep-{parameter}.csv")
-    for metric in ("cfdr", "cpower"):
-        chart = line_chart(table, x=parameter, y=metric, by="method", facet="dataset")
-        save_chart(chart, HERE / f"sweep-{parameter}-{metric}.svg")
+    if parameter == "folds":  # the others share a chart
+        for metric in ("cfdr", "cpower"):
+            chart = line_chart(table, x=parameter, y=metric, by="method", facet="dataset")
+            save_chart(chart, HERE / f"sweep-{parameter}-{metric}.svg")
 
 
 def sharing(store: Path, jobs: int) -> None:

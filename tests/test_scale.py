@@ -153,6 +153,21 @@ def test_results_go_beside_the_rows(threads):
     pd.testing.assert_frame_equal(joined, NEW.join(expected(cad)))
 
 
+@pytest.mark.parametrize("keep", ["memory", "folder", None])
+def test_identifiers_are_carried_through(keep, tmp_path, threads):
+    cad = detector()
+    rows = NEW.assign(day=pd.Categorical(["a", "b"] * 250), number=np.arange(500), other=1.0)
+    ddf, where = dd.from_pandas(rows, npartitions=4), tmp_path if keep == "folder" else keep
+    found = discover(cad, ddf, id_columns=["number", "day", "heat"], keep=where)
+    whole = rows[["number", "day", "heat"]].join(expected(cad))
+    pd.testing.assert_frame_equal(found.frame.compute(), whole)
+    assert list(found.frame.columns) == list(whole.columns)
+    unnamed = ConformalDetector("knn", "split", random_state=0).fit(REFERENCE.to_numpy())
+    ddf = ddf[[*NAMES, "number"]]
+    found = discover(unnamed, ddf, id_columns=["number"])
+    pd.testing.assert_frame_equal(found.frame.compute(), rows[["number"]].join(expected(cad)))
+
+
 @pytest.mark.parametrize("reader", ["fsspec", "arrow"])
 def test_files_read_by_dask_stay_partitions(reader, tmp_path, threads):
     cad = detector()
@@ -162,10 +177,8 @@ def test_files_read_by_dask_stay_partitions(reader, tmp_path, threads):
     ddf = dd.read_parquet(tmp_path, filesystem=reader)
     found = discover(cad, ddf)
     assert found.frame.npartitions == ddf.npartitions == 10
-    assert_same(found, expected(cad))
-    with pytest.warns(UserWarning, match="unknown divisions"):
-        joined = dd.concat([ddf, found.frame], axis=1).compute()
-    pd.testing.assert_frame_equal(joined[[*NAMES, *expected(cad)]], NEW.join(expected(cad)))
+    whole = expected(cad).loc[ddf.compute().index]  # in the order in which Dask reads the files
+    assert_same(found, whole)
 
 
 def test_empty_partitions_count_nothing(threads):
@@ -248,13 +261,13 @@ def test_kept_ranks_are_not_computed_twice(keep, times, tmp_path, threads):
 
 
 def test_a_partition_that_lacks_a_column_is_named(threads):
-    message = r"partition 1 of data lacks 'heat' of the reference"
+    message = r"partition 1 of data lacks 'heat', which other partitions have"
     for rows in (NEW, NEW.assign(note="text")):  # as it is, and after Dask has chosen columns
         parts = [rows.iloc[:50], rows.iloc[50:100].drop(columns="heat"), rows.iloc[100:]]
         ddf = dd.from_delayed([dask.delayed(part) for part in parts], meta=rows, verify_meta=False)
         with pytest.raises(ValueError, match=message):
             discover(detector(), ddf)
-    with pytest.raises(ValueError, match=r"data lacks 'heat' of the reference; it has 'flow'"):
+    with pytest.raises(ValueError, match=r"data lacks 'heat'; it has 'flow', 'speed'"):
         discover(detector(), ddf[["flow", "speed"]])
 
 
@@ -271,6 +284,8 @@ def test_a_partition_that_cannot_be_judged_is_named(threads):
         ({"procedure": "ebh"}, "procedure must be one of 'bh', 'by', 'storey'"),
         ({"fdr": 0}, "fdr must be a number strictly between 0 and 1"),
         ({"keep": "disk"}, "keep must be 'memory', a folder that exists, or None; got 'disk'"),
+        ({"id_columns": ["rank"]}, "id_columns must not have the names of results; got 'rank'"),
+        ({"id_columns": ["nr"]}, "data lacks 'nr'; it has 'flow', 'heat', 'speed'"),
         ({"output": "x"}, "output is for a folder of Parquet files"),
         ({"data": NEW}, "data must be a Dask DataFrame or a Dask array .* got DataFrame"),
         ({"data": da.zeros(5)}, "data must have two dimensions; got a Dask array of 1"),

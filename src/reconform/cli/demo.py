@@ -8,8 +8,9 @@ from ..demo import Demo, run_demo
 from ..detectors import NAMED
 from ..report import report as write_report
 from ..report.text import percent
+from .declare import Command
 from .flagged import Flagged
-from .options import METHODS, PATH, PROBABILITY, Command, voice_options
+from .options import METHODS, PATH, PROBABILITY, voice_options
 from .output import Voice, check_place
 
 MOST_SHOWN = 5

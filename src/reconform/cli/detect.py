@@ -5,11 +5,11 @@ from __future__ import annotations
 import click
 
 from . import fitting as fits
+from .declare import Command
 from .judging import check_header, judge
 from .options import (
     PATH,
     Columns,
-    Command,
     Deciding,
     Files,
     Fitting,

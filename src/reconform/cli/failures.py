@@ -19,7 +19,7 @@ import click
 
 from ..files import InputError
 from ..models import ModelFileError
-from .options import write_examples
+from .declare import write_examples
 from .output import complain
 
 INPUT, BUG, INTERRUPTED = 1, 70, 130

@@ -87,10 +87,18 @@ def judge(
             output_layout=files.output_layout(writing.output),
             progress=progress,
         )
-    page = None
     if writing.report is not None:
         voice.step(f"Writing {writing.report}")
-        page = write_page(voice, judgement, path, layout, files.id_columns, reference, writing)
+        write_page(
+            voice,
+            judgement,
+            writing.report,
+            path=path,
+            layout=layout,
+            ids=files.id_columns,
+            reference=reference,
+            overwrite=writing.overwrite,
+        )
     bound = false_bound(judgement)
     if judgement.warning:
         voice.warn(judgement.warning)
@@ -103,7 +111,7 @@ def judge(
                 voice.say(f"{what}: {where}")
     listed = take_flagged(judgement, files.id_columns, MOST_LISTED)
     facts = {**_facts(judgement, deciding), "false_bound": bound, "anomalies": listed.records()}
-    return {**facts, "output": judgement.output, "report": page}
+    return {**facts, "output": judgement.output, "report": writing.report}
 
 
 def _tell_decision(voice: Voice, judgement: Judgement, bound: int | None) -> None:

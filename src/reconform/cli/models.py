@@ -12,18 +12,18 @@ from rich.table import Table as RichTable
 
 from .. import models
 from ..models import ModelFileError, ModelInfo
+from ..models.archive import refusing
 from ..prepare import Feature, describe, restore
 from . import fitting as fits
+from .declare import Command, Option
 from .judging import judge
 from .options import (
     JOBS,
     PATH,
     Columns,
-    Command,
     Deciding,
     Files,
     Fitting,
-    Option,
     Writing,
     columns_options,
     deciding_options,
@@ -33,6 +33,10 @@ from .options import (
     writing_options,
 )
 from .output import Voice, check_place, one_line, printable
+
+# Where `fit` puts what `score` needs to know, among the extras of a model file.
+OURS = "command line"
+MOST_NAMES = 20
 
 
 @click.command(
@@ -69,17 +73,19 @@ def fit(
     if model == "-":
         raise click.UsageError("--model must be the name of a file; got '-'.")
     check_place(model, overwrite=overwrite)
+    if columns.prepare:
+        _need_skops()
     (layout,) = files.layouts(reference)
     table = fits.read(voice, reference, layout, files.id_columns, columns)
     cad = fits.fit(voice, table, fitting, prepare=columns.prepare)
     voice.step(f"Writing {model}")
-    extras = {
+    known = {
         "detector": fitting.detector,
         "prepare": columns.prepare,
         "features": describe(table.features),
-        "reference": fits.facts_of(table),
+        "reference": table.path,
     }
-    models.save(cad, model, overwrite=overwrite, extras=extras)
+    models.save(cad, model, overwrite=overwrite, extras={OURS: known})
     info = models.inspect(model)
     voice.say(
         f"{fitting.detector}, {fitting.method}: fitted to {len(table):,} rows of "
@@ -159,10 +165,23 @@ def inspect(model: str, voice: Voice) -> None:
     voice.finish({"command": "inspect", **_facts(info)})
 
 
+def _need_skops() -> None:
+    """Say now what is missing, not after the fit."""
+    try:
+        import skops  # noqa: F401
+    except ImportError as error:
+        raise ImportError(
+            "saving a model that was fitted with --prepare needs skops: "
+            "pip install 'reconform[skops]'."
+        ) from error
+
+
 def _features(info: ModelInfo) -> tuple[Feature, ...] | None:
     """The columns as `reconform fit` saved them; a model saved in Python has only their names."""
-    described = info.extras.get("features")
-    return None if described is None else restore(described)
+    if OURS not in info.extras:
+        return None
+    with refusing(info.path, "it does not describe its columns as we do"):
+        return restore(info.extras[OURS]["features"])
 
 
 def _facts(info: ModelInfo) -> dict[str, Any]:
@@ -173,23 +192,18 @@ def _facts_table(info: ModelInfo) -> RichTable:
     table = RichTable.grid(padding=(0, 2))
     table.add_column(style="bold", no_wrap=True)
     table.add_column()
-    features = _features(info) or ()
-    labels = {
-        f.name: f"{f.name} ({len(f.labels)} labels)" for f in features if f.labels is not None
-    }
-    names = [labels.get(name, name) for name in info.feature_names or ()]
-    reference = info.extras.get("reference", {})
+    with refusing(info.path, "it does not say what we say"):
+        known = info.extras.get(OURS, {})
+        detector, prepare = known.get("detector"), known.get("prepare")
+        source = f" of {known['reference']}" if known else ""
     facts = {
         "Model": info.path,
-        "Detector": f"{info.extras['detector']}, with --prepare"
-        if info.extras.get("prepare")
-        else one_line(info.detector),
+        "Detector": f"{detector}, with --prepare" if prepare else one_line(info.detector),
         "Method": one_line(info.method),
         "Guarantee": info.guarantee,
-        "Reference": f"{info.n_reference:,} rows"
-        + (f" of {reference['path']}" if "path" in reference else ""),
+        "Reference": f"{info.n_reference:,} rows{source}",
         "Calibration": f"{info.n_calibration:,} scores",
-        "Features": f"{info.n_features:,}" + (f": {', '.join(names)}" if names else ""),
+        "Features": _columns(info),
         "Seed": info.parameters.get("random_state", "unknown"),
         "Needs trust in": ", ".join(info.foreign_types),
         "Written": f"{info.created} by reconform {info.reconform}, format {info.format_version}",
@@ -200,6 +214,15 @@ def _facts_table(info: ModelInfo) -> RichTable:
         if value:
             table.add_row(name, printable(value))
     return table
+
+
+def _columns(info: ModelInfo) -> str:
+    features = _features(info) or [Feature(name) for name in info.feature_names or ()]
+    names = [
+        f.name if f.labels is None else f"{f.name} ({len(f.labels):,} labels)" for f in features
+    ]
+    more = [f"{len(names) - MOST_NAMES:,} more"] if len(names) > MOST_NAMES else []
+    return ": ".join([f"{info.n_features:,}", ", ".join(names[:MOST_NAMES] + more)]).rstrip(": ")
 
 
 def _parts_table(info: ModelInfo) -> RichTable:

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import csv
-from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, fields
-from functools import wraps
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import click
 from joblib import parallel_config
@@ -19,6 +17,7 @@ from ..fdr import PROCEDURES
 from ..files import FORMATS, InputError, Layout
 from ..files.source import is_standard
 from ..methods import Bootstrap, CrossValidation, Method, Split, resolve_method
+from .declare import family, option
 from .output import Voice, check_place
 
 METHODS = ("split", "jackknife", "jackknife+", "cv", "cv+", "jab", "jab+", "full")
@@ -31,90 +30,6 @@ OWNERS: dict[str, tuple[type[Method], str]] = {
     "calibration": (Split, "split"),
     "repeats": (Split, "split"),
 }
-
-Function = TypeVar("Function", bound=Callable[..., Any])
-Given = tuple[tuple[str, ...], dict[str, Any]]
-
-
-# --- help in sections ----------------------------------------------------------------------------
-
-
-class Option(click.Option):
-    """An option that knows its section of the help."""
-
-    def __init__(self, *declarations: Any, section: str = "Options", **attributes: Any) -> None:
-        super().__init__(*declarations, **attributes)
-        self.section = section
-
-
-class Command(click.Command):
-    """A command whose help has an example, and lists the options in sections."""
-
-    def __init__(self, *arguments: Any, examples: Sequence[str], **attributes: Any) -> None:
-        super().__init__(*arguments, **attributes)
-        self.examples = examples
-
-    def format_help_text(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """Write the description and the examples."""
-        super().format_help_text(ctx, formatter)
-        write_examples(formatter, self.examples)
-
-    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """Write a list per section, in the order of the options."""
-        sections: dict[str, list[tuple[str, str]]] = {}
-        for parameter in self.get_params(ctx):
-            record = parameter.get_help_record(ctx)
-            if record is not None and not isinstance(parameter, click.Argument):
-                sections.setdefault(getattr(parameter, "section", "Options"), []).append(record)
-        for title, records in sections.items():
-            with formatter.section(title):
-                formatter.write_dl(records)
-
-
-def write_examples(formatter: click.HelpFormatter, examples: Sequence[str]) -> None:
-    """Write commands as they are, in lines that are not broken."""
-    with formatter.section("Example" if len(examples) == 1 else "Examples"):
-        for example in examples:
-            formatter.write(f"{'':>{formatter.current_indent}}{example}\n")
-
-
-def option(*declarations: str, **attributes: Any) -> Given:
-    """Write an option down, for a `family`."""
-    return declarations, attributes
-
-
-def family(
-    parameter: str, section: str, kind: Callable[..., Any], options: Sequence[Given]
-) -> Callable[[Function], Function]:
-    """Make a decorator that hands a command one value instead of many options.
-
-    Parameters
-    ----------
-    parameter : str
-        Of the command.
-    section : str
-        Of the help.
-    kind : dataclass
-        With a field for each of the options.
-    options : sequence of `option`
-    """
-
-    def decorate(command: Function) -> Function:
-        decorated = command
-        for declarations, attributes in reversed(options):
-            add = click.option(*declarations, cls=Option, section=section, **attributes)
-            decorated = add(decorated)
-        added = decorated.__click_params__[-len(options) :]  # type: ignore[attr-defined]
-        names = [one.name for one in added]
-
-        @wraps(decorated)
-        def call(*arguments: Any, **values: Any) -> Any:
-            values[parameter] = kind(**{name: values.pop(name) for name in names})
-            return command(*arguments, **values)
-
-        return call  # type: ignore[return-value]
-
-    return decorate
 
 
 # --- kinds of values -----------------------------------------------------------------------------
@@ -146,7 +61,7 @@ def _names(ctx: click.Context, param: click.Parameter, values: tuple[str, ...]) 
             names += next(csv.reader([value], strict=True), []) or [""]
         except csv.Error as error:
             raise click.BadParameter(f"{value!r}: {error}.", ctx, param) from error
-    return tuple(names)
+    return tuple(dict.fromkeys(names))
 
 
 def _jobs(ctx: click.Context, param: click.Parameter, value: int | None) -> int | None:

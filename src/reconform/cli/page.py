@@ -12,7 +12,6 @@ from ..files import InputError, Layout, Table, open_batches
 from ..judge import Judgement
 from ..report import report
 from .flagged import labelled
-from .options import Writing
 from .output import Voice
 
 # All features of the new rows are in memory while a report is made, up to this many cells.
@@ -22,14 +21,15 @@ MOST_CELLS = 10_000_000
 def write_page(
     voice: Voice,
     judgement: Judgement,
+    target: str,
+    *,
     path: str,
     layout: Layout,
     ids: Sequence[str],
     reference: Table | None,
-    writing: Writing,
-) -> str:
+    overwrite: bool,
+) -> None:
     """Write the page; say what it could not be given."""
-    assert writing.report is not None
     rows = None
     if reference is not None:
         why = _no_features(judgement, path, reference)
@@ -43,16 +43,15 @@ def write_page(
         labels = range(1, judgement.tested + 1)
     elif len(ids) > 1:
         labels = [", ".join(map(str, several)) for several in labels]
-    written = report(
+    report(
         found,
-        writing.report,
+        target,
         rows=rows,
         reference=None if reference is None else labelled(reference.X, reference.features),
         ids=labels,
         title=f"Anomalies in {Path(judgement.path).name}",
-        overwrite=writing.overwrite,
+        overwrite=overwrite,
     )
-    return str(written)
 
 
 def _no_features(judgement: Judgement, path: str, reference: Table) -> str | None:

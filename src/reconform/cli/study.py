@@ -22,7 +22,8 @@ from ..study import (
     read_reference,
     save_chart,
 )
-from .options import JOBS, OVERWRITE, PROBABILITY, SEED, Command, family, option, voice_options
+from .declare import Command, family, option
+from .options import JOBS, OVERWRITE, PROBABILITY, SEED, voice_options
 from .output import Voice, check_place
 
 TABLES = {"table.md": "markdown", "table.tex": "latex", "table.csv": "csv"}

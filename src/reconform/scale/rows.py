@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import secrets
 from collections.abc import Sequence
+from dataclasses import dataclass
 from fractions import Fraction
 from pathlib import Path
 from typing import Any, NoReturn
@@ -39,6 +40,7 @@ def discover(
     validity: str = "nominal",
     conditional: str | None = None,
     confidence: float = 0.9,
+    id_columns: Sequence[str] = (),
     keep: str | Path | None = MEMORY,
     output: str | Path | None = None,
     overwrite: bool = False,
@@ -58,6 +60,9 @@ def discover(
         may have others. A path is a folder of Parquet files; see `discover_folder`.
     fdr, procedure, storey_lambda, validity, conditional, confidence
         As in `ConformalDetector.discover`; ``"ebh"`` and smoothed p-values cannot be counted.
+    id_columns : sequence of str
+        Columns that tell which row is which; they are carried through to `frame`. (The output of a
+        folder has all columns.)
     keep : "memory", path of a folder, or None, default="memory"
         Where ranks and scores, 12 bytes per row, wait between the passes: in the memory of the
         workers; as Parquet files in a new subfolder of a folder that every worker sees, which is
@@ -107,20 +112,20 @@ def discover(
             "output is for a folder of Parquet files; write the rows of a Dask collection with "
             "found.frame.to_parquet(...)."
         )
-    frame = _frame(data)
-    names = None if isinstance(data, da.Array) else _names(cad, frame.columns)
+    columns = _Columns.of(cad, data, id_columns)
     folder = _rank_folder(keep)
+    frame = _frame(data)
     count, whose = delayed(_count), (cad.n_calibration_, cad.calibration_.fingerprint)
     with with_models():
         try:
-            ranked = _ranks(cad, frame if names is None else frame[names], names, keep, folder)
+            ranked = _ranks(cad, frame[columns.used], columns, keep, folder)
             counts = merged([count(part, *whose) for part in ranked], RankCounts.merge).compute()
         except KeyError as error:
-            _refuse_lacking(frame, names or [], error)
+            _refuse_lacking(frame, columns, error)
     if not counts.rows:
         raise ValueError("data has no rows; give at least one row to judge.")
     decision = question.decide(counts)
-    return question.answer(counts, decision, _marked(ranked, decision, frame))
+    return question.answer(counts, decision, _marked(ranked, decision, frame, columns))
 
 
 def fit(cad: ConformalDetector, data: Any, *, budget: int | str = "1 GiB") -> ConformalDetector:
@@ -176,14 +181,49 @@ def _frame(data: Any) -> Any:
     )
 
 
-def _names(cad: ConformalDetector, columns: Any) -> list[str] | None:
-    names = getattr(cad, "feature_names_in_", None)
-    if names is None:
-        return None
-    gone = [name for name in names if name not in columns]
-    if gone:
-        raise ValueError(f"data lacks {listed(gone)} of the reference; it has {listed(columns)}.")
-    return [str(name) for name in names]
+@dataclass(frozen=True)
+class _Columns:
+    """Which columns are looked at, which are carried through.
+
+    Attributes
+    ----------
+    features, ids : list of labels
+    named : bool
+        Whether the detector knows the features by name.
+    """
+
+    features: list[Any]
+    ids: list[Any]
+    named: bool
+
+    @classmethod
+    def of(cls, cad: ConformalDetector, data: Any, id_columns: Sequence[str]) -> _Columns:
+        ids = list(id_columns)
+        taken = [name for name in ids if name in {*RANKS, *RESULTS}]
+        if taken:
+            raise ValueError(f"id_columns must not have the names of results; got {listed(taken)}.")
+        columns = list(_frame(data).columns)
+        named = hasattr(cad, "feature_names_in_") and not isinstance(data, da.Array)
+        if named:
+            features = [str(name) for name in cad.feature_names_in_]
+        else:
+            features = [name for name in columns if name not in ids]
+        gone = [name for name in [*features, *ids] if name not in columns]
+        if gone:
+            raise ValueError(f"data lacks {listed(gone)}; it has {listed(columns)}.")
+        return cls(features, ids, named)
+
+    @property
+    def used(self) -> list[Any]:
+        return list(dict.fromkeys([*self.features, *self.ids]))
+
+    def check(self, part: pd.DataFrame, number: int) -> None:
+        """Refuse a partition that is unlike the others."""
+        gone = [name for name in self.used if name not in part.columns]
+        if gone:
+            raise ValueError(
+                f"partition {number} of data lacks {listed(gone)}, which other partitions have."
+            )
 
 
 def _rank_folder(keep: str | Path | None) -> Path | None:
@@ -196,10 +236,20 @@ def _rank_folder(keep: str | Path | None) -> Path | None:
     return folder
 
 
-def _empty(columns: dict[str, str], frame: Any) -> pd.DataFrame:
-    """No rows of these columns, under row labels like those of a frame."""
-    series = {name: pd.Series(dtype=dtype) for name, dtype in columns.items()}
-    return pd.DataFrame(series, index=frame._meta.index[:0])
+def _empty(columns: dict[str, str], ids: list[Any], frame: Any) -> pd.DataFrame:
+    """No rows: the identifiers and row labels of a frame, and these columns."""
+    empty: pd.DataFrame = frame._meta[ids].iloc[:0]
+    return empty.assign(**{name: pd.Series(dtype=dtype) for name, dtype in columns.items()})
+
+
+def _partitions(frame: Any) -> list[Any]:
+    """Every partition, delayed: with only the columns that are used, and in as few tasks as can be.
+
+    Tuned, Dask would also join partitions with few columns, and they would no longer be those of
+    the input.
+    """
+    with dask.config.set({"optimization.tune.active": False}):
+        return list(frame.optimize().to_delayed(optimize_graph=False))
 
 
 # --- pass one ------------------------------------------------------------------------------------
@@ -208,21 +258,18 @@ def _empty(columns: dict[str, str], frame: Any) -> pd.DataFrame:
 def _ranks(
     cad: ConformalDetector,
     frame: Any,
-    names: list[str] | None,
+    columns: _Columns,
     keep: str | Path | None,
     folder: Path | None,
 ) -> Sequence[Any]:
     """Delayed frames of ranks and scores, kept where they are to be."""
     model = delayed(cad)  # one node of the graph, which a worker gets once
-    mapped = frame.map_partitions(
-        _rank, model, names, meta=_empty(RANKS, frame), enforce_metadata=False
-    )
-    # Dask reads only the columns that are used, and ranks in the same task as it reads. Tuned, it
-    # would also join partitions with few columns, and they would no longer be those of the input.
-    with dask.config.set({"optimization.tune.active": False}):
-        ranked = mapped.optimize().to_delayed(optimize_graph=False)
+    meta = _empty(RANKS, columns.ids, frame)
+    # Mapped and not delayed, so that a partition is ranked in the same task that reads it.
+    mapped = frame.map_partitions(_rank, model, columns, meta=meta, enforce_metadata=False)
+    ranked = _partitions(mapped)
     if keep is None:
-        return list(ranked)
+        return ranked
     if folder is None:
         kept: Sequence[Any] = persist(*ranked)
         return kept
@@ -237,23 +284,23 @@ def _ranks(
 def _rank(
     part: pd.DataFrame,
     cad: ConformalDetector,
-    names: list[str] | None,
+    columns: _Columns,
     partition_info: dict[str, Any],
 ) -> pd.DataFrame:
-    """Ranks and scores of one partition."""
+    """Identifiers, ranks and scores of one partition."""
     number = partition_info["number"]
-    _check_part(part, number, names or [])
-    X = part.to_numpy() if names is None else part[names]
+    columns.check(part, number)
+    X = part[columns.features]
     ranks, scores = np.empty(0, dtype=np.int64), np.empty(0)
     if len(part):
         try:
             # The partitions are the parallelism; within one there is no more of it.
             with share_of(cpu_count()):
-                found = cad._ranks(X)
+                found = cad._ranks(X if columns.named else X.to_numpy())
         except (TypeError, ValueError) as error:
             raise ValueError(f"partition {number} of data cannot be judged: {error}") from error
         ranks, scores = found.at_most, found.scores
-    return pd.DataFrame({"rank": ranks.astype(np.int32), "score": scores}, index=part.index)
+    return part[columns.ids].assign(rank=ranks.astype(np.int32), score=scores)
 
 
 def _spill(ranked: pd.DataFrame, path: str) -> str:
@@ -270,42 +317,32 @@ def _count(ranked: pd.DataFrame, n_calibration: int, fingerprint: str) -> RankCo
     return RankCounts(n_calibration, fingerprint).add(ranked["rank"].to_numpy())
 
 
-def _check_part(part: pd.DataFrame, number: int, names: list[str]) -> None:
-    gone = [name for name in names if name not in part.columns]
-    if gone:
-        raise ValueError(
-            f"partition {number} of data lacks {listed(gone)} of the reference, which other "
-            "partitions have."
-        )
-
-
-def _refuse_lacking(frame: Any, names: list[str], error: KeyError) -> NoReturn:
+def _refuse_lacking(frame: Any, columns: _Columns, error: KeyError) -> NoReturn:
     """Say which partition lacks a column: by another look, since Dask's error does not know."""
-    check = delayed(_check_part)
-    compute(*(check(part, k, names) for k, part in enumerate(frame.to_delayed())))
+    check = delayed(columns.check)
+    compute(*(check(part, number) for number, part in enumerate(_partitions(frame))))
     raise error
 
 
 # --- pass two ------------------------------------------------------------------------------------
 
 
-def _marked(ranked: Sequence[Any], decision: Decision, frame: Any) -> Any:
+def _marked(ranked: Sequence[Any], decision: Decision, frame: Any, columns: _Columns) -> Any:
     rule, mark = delayed(decision), delayed(_mark)
-    divisions = frame.divisions if frame.known_divisions else None
     return dd.from_delayed(
         [mark(rule, part) for part in ranked],
-        meta=_empty(RESULTS, frame),
-        divisions=divisions,
+        meta=_empty(RESULTS, columns.ids, frame),
+        divisions=frame.divisions if frame.known_divisions else None,
         verify_meta=False,
     )
 
 
 def _mark(decision: Decision, ranked: pd.DataFrame) -> pd.DataFrame:
     ranks = ranked["rank"].to_numpy()
-    columns = (
+    results = (
         ranked["score"].to_numpy(),
         decision.grid.values(ranks),
         decision.q_values(ranks),
         decision.mask(ranks),
     )
-    return pd.DataFrame(dict(zip(RESULTS, columns, strict=True)), index=ranked.index)
+    return ranked.drop(columns=list(RANKS)).assign(**dict(zip(RESULTS, results, strict=True)))
