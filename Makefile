@@ -13,7 +13,7 @@ endif
 .DEFAULT_GOAL := test
 
 demo: $(VENV)/.demo-installed
-	$(BIN)/python -m reconform.demo
+	$(BIN)/reconform demo
 
 test: $(VENV)/.test-installed
 	$(BIN)/python -m pytest -n 2

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import os
 import re
-import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -23,21 +22,24 @@ NAMES = ["flow", "heat", "speed"]
 RESULTS = ["p_value", "q_value", "anomaly"]
 
 
-def java():
-    """What Java there is, or None."""
+def java_version() -> int | None:
+    """Major version of the Java that Spark would use, or None."""
     home = os.environ.get("JAVA_HOME")
-    found = str(Path(home, "bin", "java")) if home else shutil.which("java")
+    command = str(Path(home, "bin", "java")) if home else "java"
     try:
-        result = subprocess.run([found or "java", "-version"], capture_output=True, text=True)
+        result = subprocess.run([command, "-version"], capture_output=True, text=True)
     except OSError:
         return None
-    return result.stderr if result.returncode == 0 else None
+    found = re.search(r'version "(\d+)', result.stderr)
+    return int(found[1]) if found else None
 
 
 @pytest.fixture(scope="module")
 def spark():
-    if java() is None:
-        pytest.skip("Spark needs Java 17 or newer: no java on the PATH, and no JAVA_HOME")
+    """Spark on two cores of this machine."""
+    version = java_version()
+    if version is None or version < 17:
+        pytest.skip(f"Spark needs Java 17 or newer; found {version or 'none'}. Set JAVA_HOME.")
     from pyspark.sql import SparkSession
 
     os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
@@ -54,7 +56,16 @@ def spark():
     session.stop()
 
 
+def run_recipe(spark, normal, rows):
+    """Run the recipe, and return all names that it made."""
+    (recipe,) = re.findall(r"^```python-spark\n(.*?)^```", PAGE.read_text(), re.DOTALL | re.M)
+    names = {"spark": spark, "normal": normal, "rows": rows}
+    exec(compile(recipe, str(PAGE), "exec"), names)
+    return names
+
+
 def rows_of(seed, normal, strange=0):
+    """Normal rows and strange ones, shuffled."""
     rng = np.random.default_rng(seed)
     rows = np.vstack([rng.normal(size=(normal, 3)), rng.normal(5, 1, size=(strange, 3))])
     return pd.DataFrame(rng.permutation(rows), columns=NAMES)
@@ -62,11 +73,10 @@ def rows_of(seed, normal, strange=0):
 
 @pytest.mark.parametrize("partitions", [1, 7])
 def test_the_recipe_gives_the_answer_of_one_machine(spark, partitions):
-    (recipe,) = re.findall(r"^```python-spark\n(.*?)^```", PAGE.read_text(), re.DOTALL | re.M)
-    normal, new = rows_of(0, 2000), rows_of(1, 4900, 100).assign(number=np.arange(5000))
+    """Row for row, whatever the partitions."""
+    new = rows_of(1, 4900, 100).assign(number=np.arange(5000))
     rows = spark.createDataFrame(new).repartition(partitions, "number")
-    names = {"spark": spark, "normal": normal, "rows": rows}
-    exec(compile(recipe, str(PAGE), "exec"), names)
+    names = run_recipe(spark, rows_of(0, 2000), rows)
     judged = names["judged"].toPandas().sort_values("number", ignore_index=True)
 
     whole = names["cad"].discover(new[NAMES], fdr=0.1)
@@ -78,8 +88,7 @@ def test_the_recipe_gives_the_answer_of_one_machine(spark, partitions):
 
 
 def test_empty_partitions_do_no_harm(spark):
-    (recipe,) = re.findall(r"^```python-spark\n(.*?)^```", PAGE.read_text(), re.DOTALL | re.M)
-    normal, new = rows_of(0, 2000), rows_of(1, 0, 3)
-    names = {"spark": spark, "normal": normal, "rows": spark.createDataFrame(new).repartition(9)}
-    exec(compile(recipe, str(PAGE), "exec"), names)
+    """More partitions than rows."""
+    rows = spark.createDataFrame(rows_of(1, 0, 3)).repartition(9)
+    names = run_recipe(spark, rows_of(0, 2000), rows)
     assert names["decision"].tested == len(names["judged"].toPandas()) == 3

@@ -59,22 +59,3 @@ def run_demo(detector: str = "knn", method: str = "jackknife+", fdr: float = 0.1
     truth = np.r_[np.zeros(len(rest), bool), np.ones(len(malignant), bool)][order]
     cad = ConformalDetector(detector, method, random_state=0).fit(reference)
     return Demo(cad.discover(new[order], fdr=fdr), truth, len(reference))
-
-
-def main() -> None:
-    """Print the demo for a person."""
-    demo = run_demo()
-    print(
-        f"Breast cancer data: {demo.n_reference} benign rows as reference, {len(demo.found)} new "
-        f"rows of which {demo.truth.sum()} are malignant.\n"
-    )
-    print(demo.found)
-    print(
-        f"\nThe truth, which the detector never saw: {demo.power:.0%} of the malignant rows are "
-        f"flagged,\nand {demo.false_share:.0%} of the flagged rows are benign (aimed at: at most "
-        f"{demo.found.fdr:.0%} on average)."
-    )
-
-
-if __name__ == "__main__":
-    main()
