@@ -79,7 +79,7 @@ def _measure(contender: Contender, pipe: Any) -> None:
 
 def measure(contender: Contender) -> Measurement:
     """Run a contender in a process of its own."""
-    context = multiprocessing.get_context("fork")
+    context = multiprocessing.get_context("spawn")  # loky does not survive a fork
     receiver, sender = context.Pipe(duplex=False)
     process = context.Process(target=_measure, args=(contender, sender))
     process.start()

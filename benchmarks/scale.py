@@ -9,7 +9,8 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import resource
+import pickle
+import re
 import statistics
 import tempfile
 import time
@@ -160,13 +161,17 @@ def two_workers() -> Iterator[Any]:
 
 
 def peak_memory(client: Any) -> list[float]:
-    """Most megabytes that each worker has had."""
-    peak = client.run(lambda: resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)
-    return [kilobytes * 1024 / MB for kilobytes in peak.values()]
+    """Most megabytes that each worker has had; Linux only.
+
+    Not ru_maxrss: that begins with the size of the process that started the worker.
+    """
+    status = client.run(Path("/proc/self/status").read_text)
+    peaks = [re.search(r"VmHWM:\s+(\d+) kB", text) for text in status.values()]
+    return [int(peak[1]) * 1024 / MB for peak in peaks if peak]
 
 
 def moved(client: Any) -> int:
-    """Bytes that the workers have sent to each other and to the client."""
+    """Bytes that the workers have sent to each other, as far as Dask knows: data and counts."""
     sent = client.run(lambda dask_worker: dask_worker.transfer_outgoing_bytes_total)
     return int(sum(sent.values()))
 
@@ -207,10 +212,12 @@ def cluster(rows: int, folder: Path) -> dict[str, Any]:
         "n_calibration": cad.n_calibration_,
         "one process": one_process,
         "discoveries": int(expected["anomaly"].sum()),
+        "detector bytes": len(pickle.dumps(cad)),
         "input bytes per row": size_of(folder / "new") / rows,
     }
     with two_workers() as client:
         client.run(cad.ranks, reference[:100])  # workers import and compile
+        discover(cad, dd.read_parquet([str(path) for path in paths[:2]]))
         before = moved(client)
         growth = []
         for count in sorted({max(1, len(paths) // part) for part in (20, 10, 4, 2, 1)}):
@@ -310,8 +317,9 @@ def _told_cluster(found: dict[str, Any]) -> Iterator[str]:
         f"{found['folder']['output bytes per row']:.1f} written (folder)"
     )
     yield (
-        f"  sent from worker to worker for {found['ranked']:,} rows: {found['moved']:,} bytes; "
-        f"merged state: {state:,} bytes"
+        f"  counts sent from worker to worker for {found['ranked']:,} rows: {found['moved']:,} "
+        f"bytes; merged state: {state:,} bytes; detector, once per worker: "
+        f"{found['detector bytes']:,} bytes"
     )
     reads = found["input bytes per row"] * per_worker / MB
     for workers in (2, 20, 100):
@@ -350,6 +358,7 @@ def draw(result: dict[str, Any], path: Path) -> None:
         color=alt.Color("step:N", scale=colour, title=None),
     )
     alt.hconcat(left, right).resolve_scale(color="independent").save(path)
+    path.write_text(path.read_text().rstrip() + "\n")
 
 
 def main() -> None:

@@ -12,6 +12,9 @@ import dask.config
 from dask.base import compute as _compute
 from dask.base import persist as _persist
 from dask.delayed import delayed as _delayed
+from dask.sizeof import sizeof
+
+from ..fdr import RankCounts
 
 # So many counts are merged at a time: a thousand parts are added up in four rounds.
 MERGED_AT_ONCE = 8
@@ -20,6 +23,10 @@ MERGED_AT_ONCE = 8
 delayed: Callable[..., Any] = partial(_delayed, pure=False)
 compute: Callable[..., Any] = _compute
 persist: Callable[..., Any] = _persist
+
+# What counts weigh, for Dask to decide where to merge them.
+_register: Callable[..., Any] = sizeof.register
+_register(RankCounts, lambda counts: int(counts.counts.nbytes))
 
 
 def merged(parts: Sequence[Any], merge: Callable[[Any, Any], Any]) -> Any:

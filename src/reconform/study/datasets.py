@@ -297,7 +297,7 @@ def _not_there(name: str, reason: str) -> FileNotFoundError:
     file, _ = REGISTRY[name]
     return FileNotFoundError(
         f"data set {name!r} needs the file {file}: {reason}. Either put the file into a folder "
-        "and name the folder (RECONFORM_DATA=folder, data=folder, or --data folder), or unset it and "
+        "and name the folder (RECONFORM_DATA=folder, data=folder, --data folder), or unset it and "
         f"connect to the network once, so that it can be downloaded from {BASE_URL}{file}."
     )
 
