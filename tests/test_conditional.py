@@ -149,7 +149,7 @@ def test_few_calibration_sets_have_an_inflated_level(kind, levels, n):
 def test_asymptotic_is_reported(n, confidence, record_property):
     # Nothing is proven; at 0.99 it misses by more than 0.01 from n = 1000 on.
     miss = 1 - coverage(conditional_table(n, "asymptotic", confidence)[1:-1])
-    record_property("miss", miss)
+    record_property("miss", float(miss))
     assert miss < 1.3 * (1 - confidence)
 
 
