@@ -14,7 +14,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
-from joblib import Parallel, delayed, parallel_config
+from joblib import Parallel, delayed, effective_n_jobs, parallel_config
 from sklearn.base import BaseEstimator
 from sklearn.ensemble import IsolationForest
 
@@ -258,6 +258,22 @@ def test_kept_ranks_are_not_computed_twice(keep, times, tmp_path, threads):
     found = discover(cad, dd.from_pandas(NEW, npartitions=10), keep=where)
     assert_same(found, whole)
     assert lines(log) == [f"{os.getpid()} 50"] * 10 * times
+
+
+def test_partitions_are_the_only_parallelism(threads):
+    jobs = set()
+
+    def fit_centre(X):
+        def score(new):
+            if len(new) == 50:  # a partition
+                jobs.add(effective_n_jobs(8))
+            return -np.abs(new - X.mean(axis=0)).max(axis=1)
+
+        return score
+
+    cad = detector(algorithm=fit_centre, larger_is="normal")
+    assert_same(discover(cad, dd.from_pandas(NEW, npartitions=10)), expected(cad))
+    assert jobs == {1}
 
 
 def test_a_partition_that_lacks_a_column_is_named(threads):
