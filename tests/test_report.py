@@ -125,7 +125,8 @@ def test_the_line_parts_the_sorted_p_values_where_the_decision_does(procedure):
     elif procedure == "by":
         assert line == pytest.approx(m * float(harmonic_number(m)[0]))
     else:
-        assert line == pytest.approx((1 + (found.p_values > 0.5).sum()) * 2)
+        cut = 451 / 901  # λ = 1/2, rounded up to the grid of 900 calibration scores
+        assert line == pytest.approx((1 + (found.p_values >= cut).sum()) / (1 - cut))
     ascending, k = np.sort(found.p_values), np.arange(1, m + 1)
     for level, count in zip(*(lambda s: (s.levels, s.counts))(summarise(found)), strict=True):
         below = k[ascending <= level * k / line * (1 + 1e-12)]
