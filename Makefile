@@ -31,6 +31,10 @@ bench: .venv-bench/.installed
 study-paper: $(VENV)/.test-installed
 	$(BIN)/python results/make.py --store .study --jobs 2
 
+# The Spark recipe of docs/scale.md, for real; pyspark is too large for the ordinary tests.
+test-spark: .venv-spark/.installed
+	.venv-spark/bin/python -m pytest -q -o addopts="" tests_spark
+
 format: $(VENV)/.test-installed
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
@@ -57,5 +61,10 @@ $(VENV)/.test-installed: pyproject.toml | $(BIN)/python
 	.venv-bench/bin/python -m pip install --quiet --disable-pip-version-check --editable . nonconform==2.0.0 'pyod>=3'
 	@touch $@
 
+.venv-spark/.installed: pyproject.toml
+	$(PYTHON) -m venv .venv-spark
+	.venv-spark/bin/python -m pip install --quiet --disable-pip-version-check --editable . pandas pytest pyspark
+	@touch $@
+
 clean:
-	rm -rf $(VENV) .venv-bench .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache
+	rm -rf $(VENV) .venv-bench .venv-spark .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache

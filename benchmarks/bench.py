@@ -24,9 +24,11 @@ from harness import THREADS, run
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("groups", nargs="*", help="peers, scale, single, full, paired, start")
+    parser.add_argument("--only", default="", help="only jobs whose title contains this")
     parser.add_argument("--json", type=Path, help="write the rows here")
     arguments = parser.parse_args()
     chosen = [job for job in jobs.every() if not arguments.groups or job.group in arguments.groups]
+    chosen = [job for job in chosen if arguments.only in job.title]
     print(
         f"{platform.processor() or platform.machine()}, Python {platform.python_version()}, "
         f"{THREADS} threads; median seconds of peer and of ours, ratio peer / ours"
