@@ -33,7 +33,7 @@ study-paper: $(VENV)/.test-installed
 
 # The Spark recipe of docs/scale.md, for real; pyspark is too large for the ordinary tests.
 test-spark: .venv-spark/.installed
-	.venv-spark/bin/python -m pytest -q -o addopts="" tests_spark
+	.venv-spark/bin/python -m pytest -q -rs -o addopts="" tests_spark
 
 format: $(VENV)/.test-installed
 	$(BIN)/ruff check --fix .
@@ -63,7 +63,7 @@ $(VENV)/.test-installed: pyproject.toml | $(BIN)/python
 
 .venv-spark/.installed: pyproject.toml
 	$(PYTHON) -m venv .venv-spark
-	.venv-spark/bin/python -m pip install --quiet --disable-pip-version-check --editable . pandas pytest pyspark
+	.venv-spark/bin/python -m pip install --quiet --disable-pip-version-check --editable . 'pandas<3' pyarrow pytest pyspark
 	@touch $@
 
 clean:
