@@ -28,6 +28,22 @@ def _sequential_mean(scores: FloatArray) -> FloatArray:
     return np.asarray(total / scores.shape[0], dtype=np.float64)
 
 
+def _median(scores: FloatArray) -> FloatArray:
+    # Sorting short rows is several times quicker than the partition behind np.median. Where the
+    # sum of two scores could overflow, np.median's own arithmetic is asked.
+    models, rows = scores.shape
+    if not np.abs(scores).max(initial=0.0) < np.finfo(np.float64).max / 4:  # also for NaN
+        return np.asarray(np.median(scores, axis=0), dtype=np.float64)
+    half = models // 2
+    medians = np.empty(rows)
+    for start in range(0, rows, 1024):
+        block = slice(start, start + 1024)
+        ordered = np.sort(np.ascontiguousarray(scores[:, block].T), axis=1)
+        high = ordered[:, half]
+        medians[block] = high if models % 2 else (ordered[:, half - 1] + high) / 2
+    return medians
+
+
 def check_aggregate(aggregate: Aggregate) -> None:
     """Raise unless `aggregate` names an aggregation, is a quantile in [0, 1], or is callable."""
     if isinstance(aggregate, str):
@@ -62,7 +78,7 @@ def reduction(aggregate: Aggregate) -> Reduction:
     """
     check_aggregate(aggregate)
     if aggregate == "median":
-        return lambda scores: np.asarray(np.median(scores, axis=0), dtype=np.float64)
+        return _median
     if aggregate == "mean":
         return _sequential_mean
     if aggregate == "min":
