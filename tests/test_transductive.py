@@ -58,6 +58,34 @@ def test_ranks_among_all_rows_of_one_symmetric_model(detector, fit_and_score, bl
     assert np.array_equal(two.ranks(new[::-1])[::-1], cad.ranks(new))
 
 
+class Both:
+    """scikit-learn's score_samples (large = normal) beside PyOD's attribute (large = strange)."""
+
+    def fit(self, X):
+        self.middle_ = np.median(X, axis=0)
+        self.decision_scores_ = -self.score_samples(X)
+        self.negative_outlier_factor_ = -self.score_samples(X)  # a name, and the wrong direction
+        return self
+
+    def score_samples(self, X):
+        return -np.abs(X - self.middle_).sum(axis=1)
+
+    def decision_function(self, X):
+        return -self.score_samples(X)
+
+
+@pytest.mark.parametrize("larger_is", [None, "normal"])
+def test_the_direction_of_scores_comes_from_one_place(larger_is):
+    rng = np.random.default_rng(0)
+    reference, strange = rng.normal(size=(30, 2)), np.array([[9.0, 9.0]])
+    cad = ConformalDetector(Both(), "full", larger_is=larger_is, random_state=0).fit(reference)
+    assert cad.ranks(strange).tolist() == [1]
+    middle = np.median(reference, axis=0)[None]
+    assert cad.ranks(middle)[0] > 25
+    turned = ConformalDetector(Both(), "full", larger_is="strange", random_state=0)
+    assert turned.fit(reference).ranks(strange).tolist() == [31]
+
+
 def test_the_level_is_exact_over_data_and_draws():
     """600 null data sets; a correct program fails with probability below 1e-4 in all."""
     rng = np.random.default_rng(0)

@@ -198,9 +198,9 @@ def guarantee_of(plan: Plan, *, shares_draws: bool = False) -> Guarantee:
 def proven_grid(plan: Plan, row: Guarantee, n_calibration: int) -> Grid:
     """The p-values for which P(p <= α) <= α is a theorem, as a grid over the ranks.
 
-    Exact methods need no correction. Jackknife+ is doubled (a tournament argument, Barber et al.
-    2021). CV+ takes the smaller of twice the mean of the folds' exact p-values (Vovk and Wang
-    2020, made a little sharper) and of the tournament bound.
+    Exact methods need no correction. Jackknife+ gets (2r - 1) / (n + 1) (a tournament argument,
+    Barber et al. 2021; docs/guarantees). CV+ takes the smaller of twice the mean of the folds'
+    exact p-values (Vovk and Wang 2020, made a little sharper) and of the tournament bound.
 
     Parameters
     ----------
@@ -214,7 +214,9 @@ def proven_grid(plan: Plan, row: Guarantee, n_calibration: int) -> Grid:
     if row.kind == "exact":
         return usual(n)
     if row.name == "jackknife+":
-        return Grid(np.minimum(2 * ranks, n + 1), n + 1)
+        corrected = np.minimum(2 * ranks - 1, n + 1)
+        corrected[0] = 0  # stands for no rank
+        return Grid(corrected, n + 1)
     if row.name == "cv+":
         sizes = {len(held) for held in plan.held_out}
         folds = plan.n_models

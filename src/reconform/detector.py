@@ -226,9 +226,9 @@ class ConformalDetector(OutlierMixin, BaseEstimator):
         ----------
         X : array-like or frame of shape (m, d)
         validity : {"nominal", "proven"}, default="nominal"
-            With ``"proven"``, p-values for which P(p <= α) <= α is a theorem: twice the p-value
-            for jackknife+, a little more for cv+, unchanged for split, prefit and full, refused
-            for methods that are only measured.
+            With ``"proven"``, p-values for which P(p <= α) <= α is a theorem:
+            (2r - 1) / (n + 1) for rank r of jackknife+, a little more for cv+, unchanged for split,
+            prefit and full, refused for methods that are only measured.
         conditional : {"simes", "dkw", "montecarlo", "asymptotic"}, optional
             For split and prefit: p-values that are valid given the calibration set, for all but a
             share 1 - `confidence` of calibration sets (Bates et al. 2023).

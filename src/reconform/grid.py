@@ -1,8 +1,8 @@
 """The grid of p-values: what each rank is worth, in integers over one denominator.
 
-The usual grid is r / (n + 1). A correction that turns ranks into other p-values (doubling for a
-theorem, calibration-conditional p-values) is another grid over the same ranks, so that whatever
-counts ranks keeps working.
+The usual grid is r / (n + 1). A correction that turns ranks into other p-values (a larger one
+for a theorem, calibration-conditional p-values) is another grid over the same ranks, so that
+whatever counts ranks keeps working.
 """
 
 from __future__ import annotations

@@ -6,6 +6,10 @@ The direction of scores follows from the interface, never from the data:
 - ``decision_function`` of a PyOD detector means large = strange, of a scikit-learn outlier
   detector large = normal;
 - a bare function ``fit(X) -> score(X)`` says nothing, so `larger_is` must.
+
+Scores that a detector keeps of its own training rows are read only where their direction is known
+to be that of the method above: ``decision_scores_`` of PyOD, ``negative_outlier_factor_`` of
+scikit-learn.
 """
 
 from __future__ import annotations
@@ -22,6 +26,7 @@ import numpy.typing as npt
 from sklearn.base import clone
 from sklearn.exceptions import NotFittedError
 from sklearn.frozen import FrozenEstimator
+from sklearn.neighbors import LocalOutlierFactor
 from sklearn.utils import get_tags
 
 from ..aggregation import FloatArray
@@ -93,12 +98,16 @@ class ForeignDetector:
         The estimator or function as the user gave it; never fitted itself.
     score_name, sign, name
         As in `FittedDetector`.
+    training_name : str or None
+        The fitted attribute with leave-one-out style scores of the training rows, of the same
+        direction as `score_name`; None if there is none.
     """
 
     template: Any
     score_name: str | None
     sign: int
     name: str
+    training_name: str | None = None
 
     @property
     def accepts_nan(self) -> bool:
@@ -150,9 +159,9 @@ class ForeignDetector:
 
     def training_scores(self, model: Model, X: FloatArray) -> FloatArray:
         """Score the training rows, by the detector's own leave-one-out style scores if any."""
-        inner = _innermost(getattr(model, "model", model))
-        for own in ("decision_scores_", "negative_outlier_factor_"):
-            scores = np.asarray(getattr(inner, own, ()), dtype=np.float64)
+        if self.training_name is not None:
+            inner = _innermost(getattr(model, "model", model))
+            scores = np.asarray(getattr(inner, self.training_name, ()), dtype=np.float64)
             if scores.shape == (len(X),) and not np.isnan(scores).any():
                 return scores if self.sign > 0 else -scores
         return model.score_samples(X)
@@ -195,9 +204,12 @@ def adapt(detector: Any, larger_is: str | None = None) -> ForeignDetector:
     if not hasattr(detector, "fit"):
         return _adapt_function(detector, stated, name)
     if _is_pyod(inner):
-        return ForeignDetector(detector, "decision_function", stated or -1, name)
+        return ForeignDetector(
+            detector, "decision_function", stated or -1, name, training_name="decision_scores_"
+        )
     if hasattr(detector, "score_samples"):
-        return ForeignDetector(detector, "score_samples", stated or 1, name)
+        own = "negative_outlier_factor_" if isinstance(inner, LocalOutlierFactor) else None
+        return ForeignDetector(detector, "score_samples", stated or 1, name, training_name=own)
     if getattr(inner, "novelty", None) is False:
         raise ValueError(
             f"detector {inner!r} can only score the rows it was fitted on; "
