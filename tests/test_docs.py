@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import inspect
 import re
 from pathlib import Path
 
 import pytest
 
 import reconform
+from reconform import cli
+from reconform.judge import judge_file
+from reconform.methods import _NAMED
 
 ROOT = Path(__file__).parent.parent
 PAGES = sorted([ROOT / "README.md", *ROOT.glob("docs/*.md")])
@@ -40,3 +44,39 @@ def test_links_lead_somewhere(page):
     for target in re.findall(r"\]\(([^)#]+)\)", page.read_text()):
         if "://" not in target:
             assert (page.parent / target).exists(), target
+
+
+# --- words about what holds ----------------------------------------------------------------------
+
+
+def _spoken():
+    """Texts that speak of every method, the defaults included, by where they stand."""
+    readme = (ROOT / "README.md").read_text()
+    found = {"README.md, to its first heading": readme.split("## ")[0]}
+    for thing in (
+        reconform,
+        reconform.ConformalDetector,
+        reconform.ConformalDetector.discover,
+        reconform.ConformalDetector.predict,
+        judge_file,
+        cli.main,
+    ):
+        found[getattr(thing, "__qualname__", repr(thing))] = inspect.getdoc(thing)
+    return found
+
+
+@pytest.mark.parametrize("where", _spoken())
+def test_nothing_is_called_bounded_that_is_only_measured(where):
+    assert not re.search(r"\b(un)?bound(ed|s)?\b|guaranteed", _spoken()[where], re.IGNORECASE)
+
+
+def test_the_estimator_names_every_method():
+    said = inspect.getdoc(reconform.ConformalDetector)
+    assert [name for name in _NAMED if f'``"{name}"``' not in said] == []
+
+
+def test_batch_dependent_detectors_are_refused_except_by_full():
+    for page in ("README.md", "CHANGELOG.md", "docs/methods.md"):
+        for paragraph in re.split(r"\n\n|\n- ", (ROOT / page).read_text()):
+            if re.search(r"batch", paragraph) and "refuse" in paragraph:
+                assert "full" in paragraph, (page, paragraph)

@@ -1,4 +1,4 @@
-"""Conformal anomaly detection: any detector, honest p-values, bounded false discoveries."""
+"""Conformal anomaly detection: any detector, p-values, lists at a chosen false discovery rate."""
 
 from __future__ import annotations
 

@@ -7,7 +7,7 @@ so that they can never disagree.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 
@@ -17,7 +17,7 @@ from .methods import Plan
 
 VALIDITY = ("nominal", "proven")
 
-_MEASURED_P = "measured only: near α in experiments, no finite-sample theorem"
+_MEASURED_P = "measured only: no finite-sample theorem; near α in most experiments, not in all"
 
 
 @dataclass(frozen=True)
@@ -36,6 +36,8 @@ class Guarantee:
         The procedures with a proven false discovery rate, and on what it rests.
     needs_correction : bool
         Whether those proofs are about the corrected p-values of ``validity="proven"``.
+    refuted : mapping of str to str
+        The procedures for which a counterexample is known, and what it is: no theorem will come.
     """
 
     name: str
@@ -43,6 +45,7 @@ class Guarantee:
     p_value: str
     proven: Mapping[str, str]
     needs_correction: bool = False
+    refuted: Mapping[str, str] = field(default_factory=dict)
 
     def __str__(self) -> str:
         return f"{self.name}: one p-value is {self.p_value}; the false discovery rate: {self.fdr}."
@@ -56,8 +59,9 @@ class Guarantee:
         for procedure, reason in self.proven.items():
             by_reason.setdefault(reason, []).append(procedure.upper())
         on = " on the corrected p-value" if self.needs_correction else ""
-        said = "; ".join(f"{', '.join(names)}{on} proven ({r})" for r, names in by_reason.items())
-        return said + ("" if len(self.proven) >= 3 else "; otherwise measured")
+        said = [f"{', '.join(names)}{on} proven ({r})" for r, names in by_reason.items()]
+        said += [f"{name.upper()} false in general ({r})" for name, r in self.refuted.items()]
+        return "; ".join(said if len(self.proven) >= 3 else [*said, "otherwise measured"])
 
     def sentence(
         self,
@@ -84,6 +88,9 @@ class Guarantee:
         'FDR proven for BH on split (conformal p-values are positively dependent).'
         >>> guarantee("jackknife+").sentence("bh")
         'FDR measured, not proven, for BH on jackknife+.'
+        >>> print(guarantee("full").sentence("bh"))
+        FDR measured, not proven, for BH on full, and false in general: there is a symmetric
+        detector on which it is about twice the level.
         """
         if conditional == "asymptotic":
             return (
@@ -101,6 +108,11 @@ class Guarantee:
             reason = None
         if reason is not None and (not self.needs_correction or validity == "proven"):
             return f"FDR proven for {procedure.upper()} on {self.name} ({reason})."
+        if procedure in self.refuted:
+            return (
+                f"FDR measured, not proven, for {procedure.upper()} on {self.name}, and false in "
+                f"general: {self.refuted[procedure]}."
+            )
         return f"FDR measured, not proven, for {procedure.upper()} on {self.name}."
 
 
@@ -131,6 +143,7 @@ TABLE: tuple[Guarantee, ...] = (
         "exact: P(p <= α) <= α over the data and the detector's draws, for a detector that treats "
         "its rows symmetrically",
         {"by": _ANY},
+        refuted={"bh": "there is a symmetric detector on which it is about twice the level"},
     ),
     Guarantee(
         "jackknife+",
@@ -143,7 +156,8 @@ TABLE: tuple[Guarantee, ...] = (
         "cv+",
         "bounded",
         "bounded: P(p <= α) <= 2α + (K-2)/(n+K) for K folds, and for n/K = m rows in every fold "
-        "also <= 2α + (m-2)/(n+m) if the detector is symmetric with independent draws per model",
+        "also <= 2α + (m-2)/(n+m) if the detector is symmetric with independent draws per model, "
+        "and m-1 further rows exchangeable with these could be had, as for independent rows",
         {"by": _ANY},
         needs_correction=True,
     ),

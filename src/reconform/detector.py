@@ -38,7 +38,10 @@ TIES = ("conservative", "randomized")
 
 
 class ConformalDetector(OutlierMixin, BaseEstimator):
-    """Any anomaly detector, with conformal p-values and bounded false discoveries.
+    """Any anomaly detector, with conformal p-values and lists at a chosen false discovery rate.
+
+    What is proven of them depends on the method: `guarantee_` says it, and so does every list. For
+    the default, ``"jab+"``, nothing is; for ``"split"`` the level of `discover` is.
 
     Parameters
     ----------
@@ -48,7 +51,7 @@ class ConformalDetector(OutlierMixin, BaseEstimator):
         ``fit(X) -> score(X)``, optionally ``fit(X, random_state)``.
     method : str or Method, default="jab+"
         ``"split"``, ``"jackknife"``, ``"jackknife+"``, ``"cv"``, ``"cv+"``, ``"jab"``, ``"jab+"``,
-        ``"prefit"``, or a method object such as ``Bootstrap(draws=50)``.
+        ``"full"``, ``"prefit"``, or a method object such as ``Bootstrap(draws=50)``.
     alpha : float, default=0.1
         Level of the per-row test in `predict`: a row with p <= alpha is an outlier.
     ties : {"conservative", "randomized"}, default="conservative"
@@ -81,7 +84,7 @@ class ConformalDetector(OutlierMixin, BaseEstimator):
     n_calibration_ : int
         Number of calibration scores; rows that no model held out do not count.
     guarantee_ : Guarantee
-        What is known about the p-values of this method.
+        What is known about this method's p-values and lists: proven, or only measured.
     offset_ : float
         The smallest p-value that is not an outlier in `predict`.
     n_features_in_ : int
@@ -96,7 +99,7 @@ class ConformalDetector(OutlierMixin, BaseEstimator):
     Notes
     -----
     `predict` tests every row on its own at level `alpha`. A batch of m normal rows then has about
-    alpha m false alarms; to bound the share of false alarms among the alarms use `discover`.
+    alpha m false alarms; for a list in which few of the alarms are false use `discover`.
 
     Examples
     --------
@@ -255,7 +258,7 @@ class ConformalDetector(OutlierMixin, BaseEstimator):
     def predict(self, X: npt.ArrayLike) -> npt.NDArray[np.int64]:
         """Test every row on its own at level `alpha`: +1 normal, -1 outlier.
 
-        Decisions that look at the whole batch, and bound the share of false alarms among the
+        Decisions that look at the whole batch, and aim at a share of false alarms among the
         alarms, are made by `discover`.
         """
         return np.where(self.decision_function(X) >= 0, 1, -1).astype(np.int64)
@@ -272,14 +275,20 @@ class ConformalDetector(OutlierMixin, BaseEstimator):
         confidence: float = 0.9,
         alpha_bh: float | Fraction | None = None,
     ) -> Discoveries:
-        """Find anomalies in a batch with a bounded false discovery rate.
+        """Find anomalies in a batch, aiming at a false discovery rate.
+
+        Whether the rate is proven to be at most `fdr` depends on method and procedure, and
+        ``Discoveries.guarantee`` says it. For the defaults (Benjamini-Hochberg on ``"jab+"``) it
+        is measured only; it is proven for ``"split"`` and ``"prefit"``, and for
+        ``procedure="by"`` wherever `p_values` has ``validity="proven"``.
 
         Parameters
         ----------
         X : array-like or frame of shape (m, d)
             The batch.
         fdr : float, default=0.1
-            Target false discovery rate.
+            False discovery rate aimed at: the share of false ones among the discoveries, on
+            average over repetitions.
         procedure : {"bh", "by", "storey", "ebh"}, default="bh"
             Benjamini-Hochberg, Benjamini-Yekutieli (any dependence), Benjamini-Hochberg with
             Storey's estimate of the share of normal rows, or e-BH on the e-values of a split,

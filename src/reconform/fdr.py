@@ -1,4 +1,4 @@
-"""From p-values to discoveries with a bounded false discovery rate.
+"""From p-values to discoveries at a false discovery rate.
 
 Decisions are made in integers and exact fractions. All p-values of one calibration lie on the
 grid r / (n + 1), so n + 1 counts say everything about a batch that a step-up procedure asks; the

@@ -170,7 +170,7 @@ def judge_file(
     batch_rows: int | None = None,
     progress: Progress | None = None,
 ) -> Judgement:
-    r"""Find the anomalies in a file, with a bounded false discovery rate.
+    r"""Find the anomalies in a file, aiming at a false discovery rate.
 
     Parameters
     ----------

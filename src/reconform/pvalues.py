@@ -47,7 +47,7 @@ class Calibration:
         K_i in compressed form: row ``rows[j]`` was held out by
         ``models[indptr[j]:indptr[j + 1]]``.
     groups : int array of shape (n_calibration,), optional
-        A group id per score, for p-values within groups.
+        Of a repeated split: which of the splits each score belongs to.
     """
 
     scores: FloatArray

@@ -124,7 +124,7 @@ def _tell_decision(voice: Voice, judgement: Judgement, bound: int | None) -> Non
     )
     if judgement.count:
         voice.say(
-            f"The list is made so that, on average over repetitions, at most {level} of such a "
+            f"The list aims at this: on average over repetitions, at most {level} of such a "
             "list is false."
         )
     if bound is not None:

@@ -355,5 +355,6 @@ def _batch_dependence(name: str, evidence: str) -> BatchDependenceError:
         f"batch, or on chance ({evidence}). A conformal p-value compares scores of one fixed "
         "function; with this detector calibration and test rows would be scored by different "
         "ones, and no error rate would hold. Use a detector that scores rows one by one after "
-        "fitting, such as 'knn', 'iforest' or 'inne'."
+        "fitting, such as 'knn', 'iforest' or 'inne', or method='full', which fits and scores all "
+        "rows together, once per new row."
     )

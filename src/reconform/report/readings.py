@@ -203,7 +203,7 @@ def _leaning(mean: float, usual: float, error: float) -> Reading:
             "The whole histogram leans left: drifted?",
             "Not only a few rows are strange: ordinary new rows are stranger than the reference "
             "too. Either the process has moved since the reference was taken, or a large part of "
-            "the new rows is mildly strange. If it is drift, the bound on false alarms does not "
+            "the new rows is mildly strange. If it is drift, what is said of false alarms does not "
             "hold: take a new reference.",
             rule,
         )

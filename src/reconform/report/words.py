@@ -60,7 +60,7 @@ def level_sentences(summary: Summary, i: int) -> dict[str, str]:
         "count": f"{count:,}",
         "headline": f"of {rows} flagged at a false discovery rate of {level}",
         "meaning": (
-            f"The list is made so that, on average over repetitions, at most {level} of such a "
+            f"The list aims at this: on average over repetitions, at most {level} of such a "
             "list is false."
             if count
             else "No row is strange enough for a list at this level."

@@ -45,7 +45,7 @@ def discover(
     output: str | Path | None = None,
     overwrite: bool = False,
 ) -> ScaledDiscoveries:
-    """Find anomalies among any number of rows, with a bounded false discovery rate.
+    """Find anomalies among any number of rows, aiming at a false discovery rate.
 
     The answer is that of ``cad.discover`` on all rows at once, row for row, whatever the
     partitions. Ranks are computed where the partitions are, by the Dask client or scheduler that

@@ -1,4 +1,4 @@
-"""Discoveries as rows arrive, with a bounded false discovery rate."""
+"""Discoveries as rows arrive, at a false discovery rate aimed at beforehand."""
 
 from __future__ import annotations
 
@@ -63,7 +63,9 @@ class StreamDecisions:
 
 
 class OnlineDiscoveries(ResumableStream):
-    """Decide about rows as they arrive, for good, and keep the false discovery rate bounded.
+    """Decide about rows as they arrive, for good, aiming at a false discovery rate.
+
+    `guarantee` says whether it is proven for the procedure, or measured.
 
     Parameters
     ----------

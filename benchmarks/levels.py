@@ -1,0 +1,131 @@
+"""Levels that are not kept: where "measured" ends, and where a claim is false.
+
+    python benchmarks/levels.py musk      # P(p <= α) of normal rows, by detector and method
+    python benchmarks/levels.py full      # a detector on which BH after full exceeds its level
+
+What `docs/guarantees.md` and `docs/methods.md` quote. The data sets are found as in
+`reconform study`: in the folder `RECONFORM_DATA`, or downloaded once.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from scipy.stats import binom
+
+from reconform import ConformalDetector
+from reconform.study.datasets import load
+from reconform.study.protocol import MODELS, Protocol
+
+FloatArray = npt.NDArray[np.float64]
+
+DETECTORS = ("inne", "iforest", "knn")
+METHODS = ("jab", "jab+")
+ALPHAS = (0.01, 0.02, 0.1)
+
+
+def musk(draws: int = 25) -> None:
+    """Print P(p <= α) over the normal rows that are left, and its standard error over draws."""
+    data, protocol = load("musk"), Protocol()
+    print(f"musk, {draws} draws of the paper's protocol; ± is the standard error over draws")
+    print("| detector | method | " + " | ".join(f"P(p <= {a})" for a in ALPHAS) + " |")
+    print("|---" * (2 + len(ALPHAS)) + "|")
+    for detector in DETECTORS:
+        for method in METHODS:
+            shares = []
+            for j in range(draws):
+                draw = protocol.draw(data, j)
+                normal = np.setdiff1d(draw.pool, data.outliers, assume_unique=True)
+                seed = int(protocol.stream("musk", j, MODELS).generate_state(1)[0])
+                cad = ConformalDetector(detector, method, random_state=seed, n_jobs=2)
+                p = cad.fit(data.X[draw.train]).p_values(data.X[normal])
+                shares.append([np.mean(p <= alpha) for alpha in ALPHAS])
+            mean, spread = np.mean(shares, axis=0), np.std(shares, axis=0, ddof=1)
+            cells = [
+                f"{m:.4f} ± {s:.4f}" for m, s in zip(mean, spread / np.sqrt(draws), strict=True)
+            ]
+            print(f"| {detector} | {method} | " + " | ".join(cells) + " |", flush=True)
+
+
+# --- BH on full is not true in general -----------------------------------------------------------
+
+NEW, LEVEL, REFERENCE = 10, 0.1, 999
+ROWS_PER_LEVEL = round(LEVEL * (REFERENCE + 1) / NEW)
+
+
+def _mix(z: Any) -> Any:
+    """Hash 64 bits to 64 bits (the last steps of SplitMix64); overflow is meant."""
+    with np.errstate(over="ignore"):
+        z = np.asarray(z, dtype=np.uint64) + np.uint64(0x9E3779B97F4A7C15)
+        z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+        z = (z ^ (z >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+        return z ^ (z >> np.uint64(31))
+
+
+def _unit(h: Any) -> FloatArray:
+    return (h >> np.uint64(11)).astype(float) / 2**53
+
+
+def _level_probabilities() -> FloatArray:
+    chosen = []
+    for k in range(1, NEW + 1):
+        a = np.linspace(0.3 if k == 1 else 0.5 * k, NEW, 400)
+        chosen.append(a[(binom.sf(k - 1, NEW, np.minimum(a / NEW, 1)) / a).argmax()])
+    return np.cumsum([LEVEL / a for a in chosen])
+
+
+CUMULATIVE = _level_probabilities()
+
+
+def counterexample(X: FloatArray) -> Callable[[FloatArray], FloatArray]:
+    """A detector as a function fit(X) -> score(X); large = normal; rows of one number in [0, 1).
+
+    It scores the rows that it is fitted on, and does not look at their order. A hash of all the
+    *other* rows sends a row to one of ten levels, or to none; in level k the ten rows with the
+    smallest second hash get the score k. For a new row the others are the reference, so all new
+    rows land in the same level: together, which is what BH rewards. Each p-value is exact.
+    """
+
+    def score(rows: FloatArray) -> FloatArray:
+        h = _mix(np.ascontiguousarray(rows[:, 0]).view(np.uint64))
+        everything = np.bitwise_xor.reduce(h)
+        level = np.searchsorted(CUMULATIVE, _unit(_mix(everything ^ h)), side="right") + 1
+        second = _unit(_mix(_mix(everything + np.uint64(7)) ^ h))
+        scores = np.full(len(rows), 100.0)
+        for k in range(1, NEW + 1):
+            here = np.flatnonzero(level == k)
+            scores[here[np.argsort(second[here])[:ROWS_PER_LEVEL]]] = k
+        return scores
+
+    return score
+
+
+def measure_full(repetitions: int, seed: int) -> tuple[float, float]:
+    """P(p <= 0.1), and how often BH at 0.1 finds anything among ten normal rows: the FDR."""
+    rng = np.random.default_rng(seed)
+    cad = ConformalDetector(counterexample, "full", larger_is="normal")
+    small = found = 0
+    for _ in range(repetitions):
+        rows = rng.random((REFERENCE + NEW, 1))
+        discoveries = cad.fit(rows[:REFERENCE]).discover(rows[REFERENCE:], LEVEL)
+        small += int((discoveries.p_values <= LEVEL).sum())
+        found += bool(discoveries.count)
+    return small / (NEW * repetitions), found / repetitions
+
+
+def full(repetitions: int = 4_000) -> None:
+    """Print the level of one p-value and of the list."""
+    share, rate = measure_full(repetitions, 0)
+    print(
+        f"{repetitions:,} batches of {NEW} normal rows, {REFERENCE} reference rows, level {LEVEL}"
+    )
+    print(f"P(p <= {LEVEL}) = {share:.3f} (exact: at most {LEVEL})")
+    print(f"FDR of BH on full = {rate:.3f} ± {np.sqrt(rate * (1 - rate) / repetitions):.3f}")
+
+
+if __name__ == "__main__":
+    {"musk": musk, "full": full}[sys.argv[1]]()
