@@ -51,18 +51,16 @@ def test_links_lead_somewhere(page):
 
 def _spoken():
     """Texts that speak of every method, the defaults included, by where they stand."""
-    readme = (ROOT / "README.md").read_text()
-    found = {"README.md, to its first heading": readme.split("## ")[0]}
-    for thing in (
-        reconform,
-        reconform.ConformalDetector,
-        reconform.ConformalDetector.discover,
-        reconform.ConformalDetector.predict,
-        judge_file,
-        cli.main,
-    ):
-        found[getattr(thing, "__qualname__", repr(thing))] = inspect.getdoc(thing)
-    return found
+    things = {
+        "the package": reconform,
+        "ConformalDetector": reconform.ConformalDetector,
+        "discover": reconform.ConformalDetector.discover,
+        "predict": reconform.ConformalDetector.predict,
+        "judge_file": judge_file,
+        "the command": cli.main,
+    }
+    start = (ROOT / "README.md").read_text().split("## ")[0]
+    return {"README.md": start, **{name: inspect.getdoc(thing) for name, thing in things.items()}}
 
 
 @pytest.mark.parametrize("where", _spoken())
