@@ -171,8 +171,61 @@ def test_ebh_with_one_split_and_its_own_level_is_bh(split, batch):
 def test_ebh_says_what_it_needs(split, batch):
     with pytest.raises(ValueError, match="needs the e-values of splits"):
         ConformalDetector("knn", "cv+").fit(batch[0]).discover(batch[1], procedure="ebh")
-    with pytest.raises(ValueError, match="alpha_bh must be at most fdr"):
-        split.discover(batch[1], 0.1, procedure="ebh", alpha_bh=0.2)
+    with pytest.raises(ValueError, match="alpha_bh must be a number strictly between 0 and 1"):
+        split.discover(batch[1], 0.1, procedure="ebh", alpha_bh=1)
+    with pytest.raises(ValueError, match="leave validity"):
+        split.discover(batch[1], 0.1, procedure="ebh", validity="proven")
+
+
+@pytest.mark.parametrize("alpha_bh", [None, 0.02, 0.1, 0.3])
+@pytest.mark.parametrize("repeats", [1, 2, 7])
+@pytest.mark.parametrize("seed", range(4))
+def test_q_values_of_ebh_are_the_smallest_level_at_which_a_row_is_found(seed, repeats, alpha_bh):
+    """By brute force: decide at 250 levels, and a rounding error above and below every q-value."""
+    rng = np.random.default_rng(seed)
+    new = np.vstack([rng.normal(size=(25, 2)), rng.normal(3.5, 1, size=(25, 2))])
+    cad = ConformalDetector("knn", Split(repeats=repeats), random_state=seed)
+    cad.fit(np.round(rng.normal(size=(160, 2)), 1))
+    options = {"procedure": "ebh", "alpha_bh": alpha_bh}
+    stated = cad.discover(new, 0.3, **options).q_values
+    above, below = np.nextafter(stated, 2), np.nextafter(stated, 0)
+    levels = np.unique(np.r_[np.arange(1, 250) / 250, above, below])
+    smallest = np.ones(len(new))
+    for level in levels[(levels > 0) & (levels < 1)][::-1].tolist():
+        found = cad.discover(new, level, **options)
+        assert np.array_equal(found.q_values, stated)
+        assert np.array_equal(found.mask, stated <= level)
+        smallest[found.mask] = level
+    assert np.array_equal(smallest, np.minimum(above, 1))
+
+
+@pytest.mark.parametrize("ties", ["conservative", "randomized"])
+def test_ebh_on_one_split_reports_the_q_values_of_bh(ties, batch):
+    cad = ConformalDetector("knn", "split", ties=ties, random_state=0).fit(batch[0])
+    bh = ConformalDetector("knn", "split", random_state=0).fit(batch[0]).discover(batch[1], 0.1)
+    found = cad.discover(batch[1], 0.1, procedure="ebh")
+    assert np.array_equal(found.q_values, bh.q_values)
+    assert np.array_equal(found.mask, bh.mask)
+
+
+@pytest.mark.parametrize(("repeats", "alpha_bh"), [(1, None), (1, 0.05), (4, None), (4, 0.05)])
+def test_ebh_scores_every_split_once(repeats, alpha_bh, batch):
+    scored = []
+
+    def fit(X):
+        middle = X.mean(axis=0)
+
+        def score(Z):
+            scored.append(len(Z))
+            return np.abs(Z - middle).sum(axis=1)
+
+        return score
+
+    cad = ConformalDetector(fit, Split(repeats=repeats), larger_is="strange", random_state=0)
+    cad.fit(batch[0])
+    scored.clear()
+    cad.discover(batch[1], 0.1, procedure="ebh", alpha_bh=alpha_bh)
+    assert scored == [len(batch[1])] * repeats
 
 
 def test_ebh_controls_the_false_discovery_rate():

@@ -22,7 +22,7 @@ from .detectors import ForeignDetector, NativeDetector, resolve_detector
 from .discoveries import Discoveries, Provenance
 from .ensemble import Ensemble
 from .errors import check_probability, unknown_choice
-from .evalues import EValues, average_e_values, conformal_e_values, e_bh, e_q_values
+from .evalues import INNER_LEVEL, EValues, average_e_values, conformal_e_values, e_bh, e_q_values
 from .fdr import PROCEDURES, RankCounts, adjust, exact_fraction
 from .grid import Grid, from_floats, usual
 from .keep import MEMORY, check_keep
@@ -298,8 +298,10 @@ class ConformalDetector(OutlierMixin, BaseEstimator):
         validity, conditional, confidence
             Which p-values to use, as in `p_values`.
         alpha_bh : float, optional
-            For ``"ebh"``: the level of the threshold inside each split, at most `fdr`; it affects
-            power, not validity. By default half of `fdr`, and `fdr` itself for one split.
+            For ``"ebh"``: the level of the threshold inside each split; it affects power, not
+            validity. By default 0.05, which suits an `fdr` of 0.1; half of `fdr` is a good choice
+            for others. For one split it is by default `fdr` itself, and e-BH is then
+            Benjamini-Hochberg.
 
         Returns
         -------
@@ -308,23 +310,24 @@ class ConformalDetector(OutlierMixin, BaseEstimator):
         level = exact_fraction("fdr", fdr)
         if procedure not in (*PROCEDURES, "ebh"):
             raise unknown_choice("procedure", procedure, (*PROCEDURES, "ebh"))
-        if procedure == "ebh" and (validity, conditional) != ("nominal", None):
-            raise ValueError(
-                "procedure='ebh' works on e-values, which are proven as they are; leave validity "
-                "and conditional at their defaults."
-            )
+        if procedure == "ebh":
+            self._check_e_values(validity, conditional)
         grid = self.grid(validity=validity, conditional=conditional, confidence=confidence)
         ranks = self._ranks(X)
         p_values = self._p_values(ranks, grid)
-        if procedure == "ebh":
-            e_values = self._e_values(X, level, alpha_bh)
+        if procedure == "ebh" and (ranks.splits or alpha_bh is not None):
+            e_values = self._e_values(ranks, INNER_LEVEL if alpha_bh is None else alpha_bh)
             mask, q_values = e_bh(e_values, level), e_q_values(e_values)
-        elif self.ties == "randomized":  # off the grid
+        elif self.ties == "randomized" and procedure != "ebh":  # off the grid
             q_values = adjust(p_values, procedure=procedure, storey_lambda=storey_lambda)
             mask = q_values <= float(level)
         else:
+            # e-BH on one split, at its own level inside, is Benjamini-Hochberg.
             decision = self._count(ranks.at_most).decide(
-                level, procedure=procedure, storey_lambda=storey_lambda, grid=grid
+                level,
+                procedure="bh" if procedure == "ebh" else procedure,
+                storey_lambda=storey_lambda,
+                grid=grid,
             )
             mask, q_values = decision.mask(ranks.at_most), decision.q_values(ranks.at_most)
         return Discoveries(
@@ -474,29 +477,27 @@ class ConformalDetector(OutlierMixin, BaseEstimator):
             ]
         )
 
-    def _e_values(
-        self, X: npt.ArrayLike, level: Fraction, alpha_bh: float | Fraction | None
-    ) -> EValues:
-        """E-values of a batch: of every split, averaged."""
+    def _check_e_values(self, validity: str, conditional: str | None) -> None:
+        check_is_fitted(self, "ensemble_")
+        if (validity, conditional) != ("nominal", None):
+            raise ValueError(
+                "procedure='ebh' works on e-values, which are proven as they are; leave validity "
+                "and conditional at their defaults."
+            )
         if self.plan_.scheme != "split":
             raise ValueError(
                 "procedure='ebh' needs the e-values of splits; use method=Split(repeats=20) "
                 f"instead of {self.method!r}."
             )
+
+    def _e_values(self, ranks: Ranks, alpha_bh: float | Fraction) -> EValues:
+        """E-values of a batch: of every split, averaged."""
         ensemble = self.ensemble_
         splits = ensemble.splits if isinstance(ensemble, RepeatedSplit) else [ensemble]
-        inner = level / 2 if len(splits) > 1 else level
-        if alpha_bh is not None:
-            inner = exact_fraction("alpha_bh", alpha_bh)
-            if inner > level:
-                raise ValueError(
-                    f"alpha_bh must be at most fdr={float(level):g}; got {alpha_bh!r}."
-                )
-        rows = self._validate(X, reset=False)
         return average_e_values(
             [
-                conformal_e_values(split.calibration.scores, split.ranks(rows).scores, inner)
-                for split in splits
+                conformal_e_values(split.calibration.scores, found.scores, alpha_bh)
+                for split, found in zip(splits, ranks.splits or (ranks,), strict=True)
             ]
         )
 

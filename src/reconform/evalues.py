@@ -20,6 +20,10 @@ from .fdr import exact_fraction
 FloatArray = npt.NDArray[np.float64]
 BoolArray = npt.NDArray[np.bool_]
 
+# The threshold inside each of several splits, whatever the level of e-BH is: then e-values do not
+# depend on that level, and the q-value of a row is the smallest level at which it is found.
+INNER_LEVEL = Fraction(1, 20)
+
 # Far wider than the rounding of the products it is used on, far narrower than any real gap.
 _ROUNDING = 1e-12
 
@@ -64,8 +68,8 @@ def conformal_e_values(
     test_scores : array-like of float, shape (m,)
         The whole batch.
     alpha_bh : float
-        The level of the threshold, below the level of e-BH if repeats are averaged; a tenth of it
-        is a usual choice. It affects power, not validity.
+        The level of the threshold; about half the level of e-BH if repeats are averaged. It
+        affects power, not validity.
 
     Returns
     -------

@@ -89,11 +89,14 @@ class Ranks:
     scores : float array
         One raw score per row (small = strange): that of the model fitted on all rows, or of the
         only model where there is one.
+    splits : tuple of Ranks
+        Of every split where there are several (e-values need their scores); otherwise empty.
     """
 
     at_most: RankArray
     below: RankArray | None
     scores: FloatArray
+    splits: tuple[Ranks, ...] = ()
 
 
 def calibrate(

@@ -47,13 +47,13 @@ class RepeatedSplit:
                 "ties='randomized' smooths one p-value per row and Split(repeats=...) has several; "
                 "use ties='conservative' or repeats=1."
             )
-        every = [split.ranks(X) for split in self.splits]
+        every = tuple(split.ranks(X) for split in self.splits)
         ranks = np.sort([part.at_most for part in every], axis=0)
         half = len(ranks) // 2
         doubled = ranks[half] + ranks[-half - 1]
         largest = len(self.splits[0].calibration) + 1
         scores = reduction("mean")(np.array([part.scores for part in every]))
-        return Ranks(np.minimum(doubled, largest), None, scores)
+        return Ranks(np.minimum(doubled, largest), None, scores, every)
 
     def scores(self, X: FloatArray) -> FloatArray:
         """Test scores of every split, (splits, rows)."""
