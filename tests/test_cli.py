@@ -46,6 +46,8 @@ def run(*arguments, code=0, input=None):
     result = CliRunner().invoke(main, [str(a) for a in arguments], input=input)
     assert result.exit_code == code, result.output
     assert (code == 0) or result.stdout == ""
+    # Options are spelled as options: no `drop`, no overwrite=True.
+    assert not re.search(r"`|\b[a-z_]+=\S", result.stderr), result.stderr
     return result
 
 
@@ -290,6 +292,7 @@ def test_a_small_reference_is_warned_of_once(here):
     said = run(*common)
     assert said.stderr.count("Warning:") == 1
     assert "With 200 reference rows and 300 new ones" in said.stderr
+    assert said.stderr.endswith("or a higher --fdr.\n")
     assert "0 of 300 rows flagged" in said.stdout
     facts = run_json(*common)
     assert len(facts["warnings"]) == 1
@@ -735,13 +738,14 @@ def test_bad_new_rows(tmp_path, monkeypatch, kind, command):
     ("given", "words"),
     [
         (["--drop", "machine", "--id", "machin"], "Did you mean 'machine'?"),
-        (["--drop", "machine", "--validity", "proven", "--method", "jab+"], "proven"),
-        (["--drop", "machine", "--conditional", "dkw", "--method", "cv+"], "method='split'"),
-        (["--drop", "machine", "--folds", "500", "--method", "cv+"], "folds=500"),
-        (["--drop", "machine", "--calibration", "200", "--method", "split"], "leaves none"),
+        (["--drop", "machine", "--validity", "proven", "--method", "jab+"], "--validity nominal"),
+        (["--drop", "machine", "--conditional", "dkw", "--method", "cv+"], "--method split"),
+        (["--drop", "machine", "--folds", "500", "--method", "cv+"], "--folds 500"),
+        (["--drop", "machine", "--calibration", "200", "--method", "split"], "--calibration 200"),
         (["--drop", "machine", "--output", "no/such/out.csv"], "there is no folder"),
         (["--drop", "machine", "--report", "no/such/out.html"], "there is no folder"),
-        (["--drop", "machine", "--output", "out.xls"], "its name does not tell its format"),
+        (["--drop", "machine", "--output", "out.xls"], "or give --format, one of"),
+        (["--columns", "machine", "--drop", "machine"], "--columns names 'machine', and so does"),
     ],
 )
 def test_what_does_not_fit_the_data(here, given, words):

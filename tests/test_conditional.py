@@ -104,7 +104,7 @@ def test_the_grid_of_ranks_costs_little():
 @pytest.mark.parametrize("confidence", [0.05, 0.9, 0.999])
 def test_a_table_of_p_values(kind, n, confidence):
     if kind == "asymptotic" and n < 16:
-        with pytest.raises(ValueError, match=r"at least 16 calibration rows; got .* kind='simes'"):
+        with pytest.raises(ValueError, match=r"at least 16 calibration rows; got .*`kind='simes'`"):
             conditional_table(n, kind, confidence)
         return
     table = conditional_table(n, kind, confidence)

@@ -342,7 +342,7 @@ def test_new_rows_must_fit_the_reference(blobs):
 
 
 def test_fewer_rows_than_folds():
-    with pytest.raises(ValueError, match="folds=10 needs at least 10 rows; got 5"):
+    with pytest.raises(ValueError, match="folds=10` needs at least 10 rows; got 5"):
         cad_of("cv+").fit(np.ones((5, 2)))
 
 

@@ -181,7 +181,7 @@ def test_numbers_that_are_labels(tmp_path):
     )
     table = read_reference(path, prepare=True, categories=["site"])
     assert table.features[1].labels == ("10", "20", "A")
-    with pytest.raises(ValueError, match="--prepare"):
+    with pytest.raises(ValueError, match="prepare=True"):
         read_reference(path, categories=["site"])
 
 
@@ -237,15 +237,15 @@ BAD_REFERENCES = {
     "header without end": ("a,b", {}, "a header and no rows", None),
     "one row": ("a,b\n1,2\n", {}, "1 row.*at least two", None),
     "duplicated names": ("a,b,a\n1,2,3\n2,3,4\n", {}, "more than once: 'a'", None),
-    "semicolons": ("a;b\n1;2\n3;4\n", {}, r"semicolons.*--delimiter ';'", None),
-    "tabs": ("a\tb\n1\t2\n3\t4\n", {}, "tabs.*--format tsv", None),
-    "bars": ("a|b\n1|2\n3|4\n", {}, r"bars.*--delimiter '\|'", None),
+    "semicolons": ("a;b\n1;2\n3;4\n", {}, r"semicolons.*`delimiter=';'`", None),
+    "tabs": ("a\tb\n1\t2\n3\t4\n", {}, "tabs.*`format='tsv'`", None),
+    "bars": ("a|b\n1|2\n3|4\n", {}, r"bars.*`delimiter='\|'`", None),
     "latin-1": (b"a,b\n1,2\n3,\xe9\n", {}, "not UTF-8.*0xe9 at position 3.*iconv", 3),
     "latin-1 header": (b"a,\xe9\n1,2\n3,4\n", {}, "not UTF-8", 1),
     "cut character": (b"a,b\n1,2\n3,4\xc3", {}, "not UTF-8", 3),
     "utf-16": ("a,b\n1,2\n".encode("utf-16"), {}, "UTF-16", None),
     "zero bytes": ("a,b\n1,2\n".encode("utf-16-le"), {}, "zero bytes", None),
-    "parquet as csv": (b"PAR1....", {}, "--format parquet", None),
+    "parquet as csv": (b"PAR1....", {}, "`format='parquet'`", None),
     "excel as csv": (b"PK\x03\x04...", {}, "Excel", None),
     "gzip as csv": (gzip.compress(b"a,b\n1,2\n"), {}, "ends? in .gz", None),
     "too many fields": ("a,b\n1,2\n\n3,4,5\n", {}, "3 fields, and the header has 2", 4),
@@ -255,25 +255,25 @@ BAD_REFERENCES = {
     "decimal commas unquoted": ("a,b\n1,5,2,5\n1,7,3,5\n", {}, "decimal commas", 2),
     "no header": ("1.5,2.5\n1,2\n3,4\n", {}, "add a header", 1),
     "text": ("a,b\n1,red\n2,blue\n", {}, r"text in 1 column: 'b' \(2 of 2 rows, such as 'red'"
-             r" on line 2\).*--prepare.*--id.*--drop", 2),
+             r" on line 2\).*`prepare=True`.*`id_columns`.*`drop`", 2),
     "stray text": ("a,b\n1,1\n2,2\n3,3\n4,err\n", {}, r"text among numbers.*'b' \(1 of 4 rows, "
-                   r"such as 'err' on line 5\).*--missing", 5),
+                   r"such as 'err' on line 5\).*`missing`", 5),
     "missing": ("a,b\n1,1\n,2\n3,NaN\n4,\n", {}, r"missing values in 2 columns: 'a' \(1 of 4 rows"
-                r", first on line 3\), 'b' \(2 of 4 rows\).*--prepare.*--drop", None),
+                r", first on line 3\), 'b' \(2 of 4 rows\).*`prepare=True`.*`drop`", None),
     "decimal commas": ('a,b\n1,"1,5"\n2,"2,25"\n', {}, r"decimal commas in 1 column: 'b'.*'1,5' on "
-                       r"line 2.*--decimal", 2),
-    "times": ("a,t\n1,2024-01-01\n2,2024-01-02 10:00\n", {}, "dates or times.*'t'.*--id.*--drop",
+                       r"line 2.*`decimal=','`", 2),
+    "times": ("a,t\n1,2024-01-01\n2,2024-01-02 10:00\n", {}, "dates or times.*'t'.*`drop`",
               2),
     "times despite prepare": ("a,t\n1,10:30\n2,10:40:15\n", {"prepare": True}, "dates or times", 2),
     "infinite": ("a,b\n1,1\n-inf,2\n3,1e999\n", {}, "infinite values in 2 columns: 'a'", None),
-    "constant": ("a,b\n1,7\n2,7.0\n", {}, "constant values in 1 column: 'b'.*--drop", None),
+    "constant": ("a,b\n1,7\n2,7.0\n", {}, "constant values in 1 column: 'b'.*`drop`", None),
     "constant category": ("a,b\n1,x\n2,x\n", {"prepare": True}, "constant values.*'b'", None),
     "nothing but missing": ("a,b\n1,\n2,NA\n", {"prepare": True}, "constant values.*'b'", None),
     "identifiers": ("a,b\n" + "".join(f"{i},n{i}\n" for i in range(30)), {"prepare": True},
-                    "a different text in most rows.*'b'.*--id", None),
-    "pandas index": (",a\n0,1\n1,2\n", {}, "row index.*--id ''", None),
+                    "a different text in most rows.*'b'.*`id_columns`", None),
+    "pandas index": (",a\n0,1\n1,2\n", {}, r"row index.*id_columns=\[''\]", None),
     "unknown column": ("a,b\n1,2\n3,4\n", {"columns": ["A"]}, "'A'.*Did you mean 'a'", None),
-    "unknown drop": ("aa,b\n1,2\n3,4\n", {"drop": ["ab"]}, "--drop names.*'ab'", None),
+    "unknown drop": ("aa,b\n1,2\n3,4\n", {"drop": ["ab"]}, "`drop` names.*'ab'", None),
     "used and dropped": ("a,b\n1,2\n3,4\n", {"columns": ["a"], "drop": ["a"]}, "so does", None),
     "nothing left": ("a,b\n1,2\n3,4\n", {"drop": ["a", "b"]}, "no column is left", None),
 }  # fmt: skip
@@ -310,7 +310,7 @@ BAD_NEW = {
     "columns missing": ("x,y\n1,2\n", "lacks columns 'a', 'b'.*It has 'x', 'y'", None, None),
     "text": ("a,b\n1,2\n" + 5 * "3,oops\n", r"text where the reference has numbers.*'b' \(5 of 6 "
              r"rows, such as 'oops' on line 3\)", 3, "b"),
-    "missing": ("a,b\n1,2\n3,\n,\n", r"missing values in 2 columns.*--prepare", None, None),
+    "missing": ("a,b\n1,2\n3,\n,\n", r"missing values in 2 columns.*`prepare=True`", None, None),
     "infinite": ("a,b\n1,2\n3,inf\n", r"infinite values.*first on line 3", 3, "b"),
     "decimal commas": ('a,b\n1,2\n3,"4,5"\n', r"decimal commas.*'4,5'", 3, "b"),
     "header only": ("a,b\n", "no rows", None, None),
@@ -383,7 +383,7 @@ def test_files_that_are_not_what_they_are_called(tmp_path):
 def test_names_that_do_not_tell_a_format(tmp_path):
     for name in ("table.xlsx", "table", "table.parquet.gz", "table.gz"):
         error = refusal(read_reference, text_file(tmp_path, "a,b\n1,2\n3,4\n", name))
-        assert "--format" in str(error)
+        assert "`format`" in str(error)
     path = text_file(tmp_path, "a,b\n1,2\n3,4\n", "table.txt")
     assert len(read_reference(path, layout=Layout(format="csv"))) == 2
     assert "no such file" in str(refusal(read_reference, tmp_path / "absent.csv"))
@@ -400,7 +400,7 @@ def test_layouts_are_checked():
 
 def test_one_column_whose_name_contains_a_delimiter(tmp_path):
     path = text_file(tmp_path, "a;b\n1\n2\n")
-    assert "--delimiter" in str(refusal(read_reference, path))
+    assert "`delimiter=" in str(refusal(read_reference, path))
     assert read_reference(path, layout=Layout(delimiter=",")).names == ("a;b",)
 
 
@@ -487,7 +487,7 @@ def test_an_exception_leaves_nothing(tmp_path, suffix, table):
 def test_an_existing_output_is_left_alone(tmp_path, table):
     out = text_file(tmp_path, "precious", "out.csv")
     for call in (lambda: check_output(out, table.schema), lambda: save(table, out)):
-        assert "--overwrite" in str(refusal(call))
+        assert "`overwrite=True`" in str(refusal(call))
         assert out.read_text() == "precious"
 
     def interrupted():
@@ -512,7 +512,7 @@ def test_an_output_that_appears_meanwhile_is_left_alone(tmp_path, table):
             write(table)
             out.write_text("someone else's")
 
-    assert "--overwrite" in str(refusal(late))
+    assert "`overwrite=True`" in str(refusal(late))
     assert out.read_text() == "someone else's"
     assert list(tmp_path.iterdir()) == [out]
 
@@ -556,7 +556,7 @@ def test_bad_places_and_clashes(tmp_path, table):
     clash = table.append_column("score", table["a"])
     error = refusal(check_output, tmp_path / "out.csv", clash.schema)
     assert error.column == "score"
-    assert "--prefix" in str(error)
+    assert "`prefix`" in str(error)
     check_output(tmp_path / "out.csv", clash.schema, prefix="rc_")
     nested = pa.table({"l": [[1]]})
     assert ".parquet" in str(refusal(check_output, tmp_path / "out.csv", nested.schema))

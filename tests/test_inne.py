@@ -152,7 +152,7 @@ def test_bad_parameters_are_named(parameters, message):
 
 def test_more_samples_than_rows():
     X = np.random.default_rng(0).normal(size=(5, 2))
-    with pytest.warns(UserWarning, match="max_samples=6 is more than the 5 training rows"):
+    with pytest.warns(UserWarning, match="max_samples=6` is more than the 5 training rows"):
         model = INNE(max_samples=6, random_state=0).fit(X)
     assert model.max_samples_ == 5
 

@@ -352,7 +352,7 @@ def test_a_bad_output_is_refused_before_any_work(tmp_path, cad, new_table):
         raise AssertionError("work was done")
 
     path = save(new_table, tmp_path / "new.csv")
-    with pytest.raises(InputError, match="--overwrite"):
+    with pytest.raises(InputError, match="`overwrite=True`"):
         judge_file(cad, path, path, progress=fail)
     with pytest.raises(InputError, match="does not tell its format"):
         judge_file(cad, path, tmp_path / "out.xlsx", progress=fail)
@@ -379,7 +379,7 @@ def test_bad_arguments(tmp_path, cad, data, new_table):
         judge_file(cad, path, features=[Feature("a")])
     with pytest.raises(ValueError, match="batch_rows"):
         judge_file(cad, path, batch_rows=0)
-    with pytest.raises(InputError, match="--id names"):
+    with pytest.raises(InputError, match="`id_columns` names"):
         judge_file(cad, path, id_columns=["ID"])
     with pytest.raises(NotFittedError):
         judge_file(ConformalDetector(OneClassSVM()), path)

@@ -740,7 +740,9 @@ class TestEstimator:
         with pytest.raises(ValueError, match=r"all rows but one, has n_samples = 4"):
             KNN().fit_plan(X[:5], Jackknife().plan(5), [])
         plan = Resampling([np.arange(7), np.arange(4), np.arange(6)]).plan(8)
-        with pytest.raises(ValueError, match=r"n_neighbors=5 needs at least 5 .* model 1 has .* 4"):
+        with pytest.raises(
+            ValueError, match=r"n_neighbors=5` needs at least 5 .* model 1 has .* 4"
+        ):
             KNN().fit_plan(X, plan, [])
         # Repeats count: five times one row is five rows.
         repeated = Resampling([[3] * 5, [0, 1, 2, 2, 2]]).plan(8)

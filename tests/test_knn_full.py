@@ -253,7 +253,7 @@ class TestInsideAConformalDetector:
     def test_bad_parameters(self):
         X = np.zeros((4, 2))
         for detector, message in [
-            ("knn", r"n_neighbors=5 needs at least 5 .* the reference has n_samples = 4"),
+            ("knn", r"n_neighbors=5` needs at least 5 .* the reference has n_samples = 4"),
             (KNN(n_neighbors=0), "n_neighbors must be an integer"),
             (KNN(n_neighbors=2, method="max"), "method must be one of"),
             (KNN(n_neighbors=2, metric="no such"), "metric='no such' .* cannot be used"),

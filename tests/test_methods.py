@@ -127,7 +127,7 @@ def test_group_splitters_keep_groups_together():
     [
         (Split(0.0), 10, "calibration must be a number strictly between 0 and 1"),
         (Split(10), 10, "leaves none for training"),
-        (CrossValidation(folds=11), 10, "folds=11 needs at least 11 rows; got 10"),
+        (CrossValidation(folds=11), 10, "folds=11` needs at least 11 rows; got 10"),
         (CrossValidation(folds=1), 10, "folds must be an integer of at least 2"),
         (CrossValidation(variant="plsu"), 10, "Did you mean 'plus'"),
         (Jackknife(variant="minus"), 10, "variant must be one of"),

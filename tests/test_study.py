@@ -711,7 +711,7 @@ def test_no_altair(finished, monkeypatch):
         ({"methods": []}, "methods must have at least one entry"),
         ({"detectors": ["kn"]}, "Did you mean 'knn'"),
         ({"detectors": [Centre(), Centre(noise=1)]}, "'Centre' more than once"),
-        ({"folds": 46}, "folds=46 needs at least 46 rows; got 45"),
+        ({"folds": 46}, "folds=46` needs at least 46 rows; got 45"),
         ({"test_size": 100}, "'blobs' is too small"),
         ({"anomaly_rate": 0.01}, "takes 15 of those .* and 0 of 12 outliers"),
         ({"anomaly_rate": 0}, "anomaly_rate must be a number strictly between 0 and 1"),

@@ -244,8 +244,8 @@ def proven_grid(plan: Plan, row: Guarantee, n_calibration: int) -> Grid:
         merged[0] = 0
         return Grid(merged, denominator)
     raise ValueError(
-        f"validity='proven' asks for a theorem, and none is known for {row.name}; use 'split', "
-        "'full', 'jackknife+' or 'cv+', or validity='nominal'."
+        f"`validity='proven'` asks for a theorem, and none is known for {row.name}; use 'split', "
+        "'full', 'jackknife+' or 'cv+', or `validity='nominal'`."
     )
 
 

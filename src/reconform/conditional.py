@@ -134,8 +134,8 @@ def _dkw(n: int, risk: Fraction, seed: int) -> FloatArray:
 def _asymptotic(n: int, risk: Fraction, seed: int) -> FloatArray:
     if n < _ASYMPTOTIC_FROM:
         raise ValueError(
-            f"kind='asymptotic' needs at least {_ASYMPTOTIC_FROM} calibration rows; got {n}. "
-            "Use kind='simes', which is exact for every n."
+            f"`kind='asymptotic'` needs at least {_ASYMPTOTIC_FROM} calibration rows; got {n}. "
+            "Use `kind='simes'`, which is exact for every n."
         )
     loglog = math.log(math.log(n))
     quantile = -math.log(-math.log1p(-risk))

@@ -534,8 +534,8 @@ class ConformalDetector(OutlierMixin, BaseEstimator):
             return proven_grid(self.plan_, self.guarantee_, self.n_calibration_)
         if self.plan_.scheme not in ("split", "prefit") or len(self.plan_.repeats) > 1:
             raise ValueError(
-                f"conditional={conditional!r} needs one model and calibration rows it has not "
-                f"seen; use method='split' or 'prefit' instead of {self.method!r}."
+                f"`conditional={conditional!r}` needs one model and calibration rows it has not "
+                f"seen; use `method='split'` or 'prefit' instead of {self.method!r}."
             )
         return from_floats(conditional_table(self.n_calibration_, conditional, confidence))
 

@@ -215,7 +215,7 @@ class Split(Method):
             held = math.ceil(n * check_probability("calibration", self.calibration))
         if held >= n:
             raise ValueError(
-                f"calibration={self.calibration!r} takes {held} of {n} rows and leaves none for "
+                f"`calibration={self.calibration!r}` takes {held} of {n} rows and leaves none for "
                 "training; ask for fewer calibration rows or give more data."
             )
         rng = np.random.default_rng(root_seed(random_state))
@@ -328,8 +328,8 @@ class CrossValidation(Method):
         folds = check_count("folds", self.folds, least=2)
         if folds > n:
             raise ValueError(
-                f"folds={folds} needs at least {folds} rows; got {n}. "
-                "Use fewer folds, or method='jackknife+'."
+                f"`folds={folds}` needs at least {folds} rows; got {n}. "
+                "Use fewer folds, or `method='jackknife+'`."
             )
         rng = np.random.default_rng(root_seed(random_state))
         held_out = tuple(np.sort(fold) for fold in np.array_split(rng.permutation(n), folds))

@@ -1,4 +1,4 @@
-"""Text and missing values for detectors that know only numbers: what ``--prepare`` does.
+"""Text and missing values for detectors that know only numbers: what ``prepare=True`` does.
 
 A table becomes a float64 matrix by naming only: a category is written as the position of its label
 in a list (`Feature.labels`), a missing value as NaN. Everything that is learned from data, medians,

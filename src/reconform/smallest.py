@@ -79,7 +79,7 @@ def smallest_batch_warning(
     >>> print(smallest_batch_warning(100, 5_000, 0.1))
     With 100 reference rows and 5,000 new ones, fewer than 496 anomalies cannot be flagged at 10%:
     no p-value is below 1/101. What helps: more reference rows (49,999 let a single anomaly be
-    flagged), fewer new rows at a time, or a higher --fdr.
+    flagged), fewer new rows at a time, or a higher `fdr`.
     """
     if procedure == "storey":
         return None
@@ -101,5 +101,5 @@ def smallest_batch_warning(
         f"With {n_calibration:,} {'calibration' if part else 'reference'} rows and {m:,} new ones, "
         f"{what} be flagged at {float(100 * exact_fraction('fdr', fdr)):g}%: no p-value is below "
         f"{floor}. What helps: more reference rows{more}{method}, fewer new rows at a time, or a "
-        "higher --fdr."
+        "higher `fdr`."
     )

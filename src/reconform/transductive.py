@@ -89,7 +89,7 @@ class FullRefit:
         total = seconds * rows / effective_n_jobs(self.n_jobs)
         if total > _WARN_SECONDS:
             warnings.warn(
-                f"method='full' fits {self.algorithm.name} once per new row: {rows:,} fits of "
+                f"`method='full'` fits {self.algorithm.name} once per new row: {rows:,} fits of "
                 f"about {seconds:.2g} s, some {total / 60:.1f} minutes in all. 'knn', 'iforest' "
                 "and 'inne' need no refits; 'jackknife+' or 'cv+' fit once for all rows.",
                 UserWarning,

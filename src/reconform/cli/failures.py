@@ -21,6 +21,7 @@ from ..files import InputError
 from ..models import ModelFileError
 from .declare import write_examples
 from .output import complain
+from .spelling import in_options
 
 INPUT, BUG, INTERRUPTED = 1, 70, 130
 
@@ -72,7 +73,7 @@ def sentence_of(error: Exception) -> str:
     if isinstance(error, OSError) and error.strerror:
         what = f"{error.strerror[0].lower()}{error.strerror[1:]}."
         return what if error.filename is None else f"{error.filename}: {what}"
-    return " ".join([str(error), *getattr(error, "__notes__", ())])
+    return in_options(" ".join([str(error), *getattr(error, "__notes__", ())]))
 
 
 class Commands(click.Group):

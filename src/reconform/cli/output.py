@@ -27,6 +27,7 @@ from rich.progress import (
 from rich.text import Text
 
 from ..files import Layout, check_output
+from .spelling import in_options
 
 # Wide enough that no table is cut where nobody looks at it through a window.
 PIPED_WIDTH = 2_000
@@ -131,7 +132,8 @@ class Voice:
         self._results.out("\n".join(lines), highlight=False)
 
     def warn(self, text: str) -> None:
-        """Say a warning, once."""
+        """Say a warning, once, in the words of the command line."""
+        text = in_options(text)
         if text not in self.warnings:
             self.warnings.append(text)
             if self.talks:

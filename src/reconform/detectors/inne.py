@@ -195,7 +195,7 @@ class INNE(NativeDetector):
         elif isinstance(self.max_samples, numbers.Integral):
             if check_count("max_samples", self.max_samples, least=1) > n:
                 warnings.warn(
-                    f"max_samples={self.max_samples} is more than the {n} training rows; all of "
+                    f"`max_samples={self.max_samples}` is more than the {n} training rows; all of "
                     "them are centres of every set.",
                     UserWarning,
                     stacklevel=4,

@@ -236,7 +236,7 @@ class KNN(NativeDetector):
         count = check_count("n_neighbors", self.n_neighbors, least=1)
         if n < count:
             raise ValueError(
-                f"n_neighbors={count} needs at least {count} training rows, and {whose} has "
+                f"`n_neighbors={count}` needs at least {count} training rows, and {whose} has "
                 f"n_samples = {n}. Use fewer neighbours, or larger training sets."
             )
 

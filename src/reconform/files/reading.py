@@ -121,11 +121,11 @@ def read_reference(
     >>> folder.cleanup()
     """
     if categories and not prepare:
-        raise ValueError("categories are encoded by --prepare: give it too.")
+        raise ValueError("`categories` are encoded by `prepare=True`: give it too.")
     layout = layout or Layout()
     with open_source(path, layout) as source:
         names = _select(source, columns, drop, id_columns)
-        _check_known(source, "--category", categories, names)
+        _check_known(source, "categories", categories, names)
         _check_labels(source, categories)
         ids = [name for name in id_columns if name in source.schema.names]
         rows = default_batch_rows(len(source.schema.names))
@@ -313,7 +313,7 @@ def open_batches(
                 f"reference.{nearest(gone[0], names)} It has {listed(names)}.",
                 column=gone[0] if len(gone) == 1 else None,
             )
-        _check_known(source, "--id", id_columns, names)
+        _check_known(source, "id_columns", id_columns, names)
         _check_labels(source, [feature.name for feature in features if feature.is_category])
         if batch_rows is None:
             batch_rows = default_batch_rows(len(names))
@@ -340,12 +340,12 @@ def _select(
 ) -> list[str]:
     """Names of the columns to use, in the order of the file."""
     names = source.schema.names
-    _check_known(source, "--columns", columns or (), names)
-    _check_known(source, "--drop", drop, names)
+    _check_known(source, "columns", columns or (), names)
+    _check_known(source, "drop", drop, names)
     both = [name for name in columns or () if name in (*drop, *id_columns)]
     if both:
         raise InputError(
-            source.label, f"--columns names {listed(both)}, and so does --drop or --id."
+            source.label, f"`columns` names {listed(both)}, and so does `drop` or `id_columns`."
         )
     used = [
         name
@@ -359,19 +359,21 @@ def _select(
             raise InputError(
                 source.label,
                 f"the column named {name!r} seems to be a row index that pandas wrote. Carry it "
-                f"through unused with --id {name or repr('')}, or write the file without it.",
+                f"through unused with `id_columns={[name]}`, or write the file without it.",
                 column=name,
             )
     return used
 
 
-def _check_known(source: Source, option: str, wanted: Sequence[str], names: Sequence[str]) -> None:
+def _check_known(
+    source: Source, parameter: str, wanted: Sequence[str], names: Sequence[str]
+) -> None:
     for name in wanted:
         if name not in names:
             raise InputError(
                 source.label,
-                f"{option} names a column {name!r} that is not there.{nearest(name, names)} There "
-                f"are {listed(names)}.",
+                f"`{parameter}` names a column {name!r} that is not there.{nearest(name, names)} "
+                f"There are {listed(names)}.",
                 column=name,
             )
 

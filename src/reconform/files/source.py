@@ -88,7 +88,7 @@ class Layout:
             raise InputError(
                 path,
                 "its name does not tell its format. Name it .csv, .tsv (these also .gz), "
-                f".parquet or .arrow, or give --format, one of {', '.join(FORMATS)}.",
+                f".parquet or .arrow, or give `format`, one of {', '.join(FORMATS)}.",
             )
         return found
 

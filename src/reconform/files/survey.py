@@ -173,7 +173,7 @@ def refuse_reference(
     labels : dict
         Of those features that are categories; the others must hold numbers.
     prepare : bool
-        Whether ``--prepare`` was given, and need not be recommended.
+        Whether `prepare` was given, and need not be recommended.
     allow_missing : bool
     """
     plain = [found for name, found in surveys.items() if name not in labels]
@@ -182,30 +182,30 @@ def refuse_reference(
     complaints.add(
         "text",
         [s for s in plain if s.nature == "text"],
-        "Encode text as categories with --prepare, carry a column through unused with --id, or "
-        "leave it out with --drop.",
+        "Encode text as categories with `prepare=True`, carry a column through unused with "
+        "`id_columns`, or leave it out with `drop`.",
     )
-    also = "" if prepare else "--prepare and "
+    also = "" if prepare else "`prepare=True` and "
     complaints.add(
         "text among numbers",
         [s for s in plain if s.nature == "stray"],
-        f"Correct these cells, call them missing with {also}--missing, or leave the column out "
-        f"with --drop; if its numbers are only labels, say so with {also}--category.",
+        f"Correct these cells, call them missing with {also}`missing`, or leave the column out "
+        f"with `drop`; if its numbers are only labels, say so with {also}`categories`.",
     )
-    impute = "Impute missing values with --prepare, or leave the columns out with --drop."
+    impute = "Impute missing values with `prepare=True`, or leave the columns out with `drop`."
     complaints.add_common(plain, None if allow_missing else impute)
     complaints.add(
         "constant values",
         [s for s in plain if s.nature == "number" and not s.infinite and s.is_constant]
         + [s for s in categories if len(labels[s.name]) + (s.missing > 0) < 2],
-        "A column that never changes cannot show what is normal; leave it out with --drop.",
+        "A column that never changes cannot show what is normal; leave it out with `drop`.",
         count="rows",
     )
     complaints.add(
         "a different text in most rows",
         [s for s in categories if len(labels[s.name]) > max(FEW_LABELS, s.present / 2)],
-        "Identifiers are no categories: carry them through unused with --id, or leave them out "
-        "with --drop.",
+        "Identifiers are no categories: carry them through unused with `id_columns`, or leave "
+        "them out with `drop`.",
         count="present",
     )
     complaints.refuse()
@@ -224,9 +224,9 @@ def refuse_new(
     complaints.add(
         "text where the reference has numbers",
         [s for s in plain if s.nature in ("text", "stray")],
-        "Correct these cells, or call them missing with --missing and fit with --prepare.",
+        "Correct these cells, or call them missing with `missing` and fit with `prepare=True`.",
     )
-    refit = "Fit with --prepare, which imputes them, or without these columns (--drop)."
+    refit = "Fit with `prepare=True`, which imputes them, or without these columns (`drop`)."
     complaints.add_common(plain, None if allow_missing else refit)
     complaints.refuse()
 
@@ -267,10 +267,10 @@ class _Complaints:
 
     def add_common(self, surveys: Sequence[ColumnSurvey], missing_remedy: str | None) -> None:
         """Complain of what no detector can use; of missing values only with a remedy for them."""
-        aside = "Carry such a column through unused with --id, or leave it out with --drop."
+        aside = "Carry such a column through unused with `id_columns`, or leave it out with `drop`."
         for nature, what, remedy in (
             ("time", "dates or times", aside),
-            ("comma", "numbers with decimal commas", "Read them with --decimal ','."),
+            ("comma", "numbers with decimal commas", "Read them with `decimal=','`."),
             ("other", "neither numbers nor text", aside),
         ):
             self.add(what, [s for s in surveys if s.nature == nature], remedy)
@@ -281,7 +281,7 @@ class _Complaints:
         self.add(
             "infinite values",
             [s for s in numeric if s.infinite],
-            "Replace them by numbers, or leave the columns out with --drop.",
+            "Replace them by numbers, or leave the columns out with `drop`.",
             count="infinite",
         )
 

@@ -31,8 +31,8 @@ ROWS_IN_BLOCK = 64
 
 OTHER_DELIMITERS = {";": "semicolons", "\t": "tabs", "|": "bars", ",": "commas"}
 SIGNATURES = {
-    b"PAR1": "a Parquet file: give --format parquet",
-    b"ARROW1": "an Arrow file: give --format arrow",
+    b"PAR1": "a Parquet file: give `format='parquet'`",
+    b"ARROW1": "an Arrow file: give `format='arrow'`",
     b"PK\x03\x04": "an Excel or zip file: save the table as CSV",
     b"\xd0\xcf\x11\xe0": "an old Excel file: save the table as CSV",
     b"\x1f\x8b": "compressed with gzip: let its name end in .gz",
@@ -155,12 +155,12 @@ class TextSource:
             return
         for other, word in OTHER_DELIMITERS.items():
             if other in names[0]:
-                option = "--format tsv" if other == "\t" else f"--delimiter {other!r}"
+                way = "`format='tsv'`" if other == "\t" else f"`delimiter={other!r}`"
                 raise InputError(
                     self.label,
                     f"the header is a single column, {names[0][:60]!r}, which contains {word}. "
-                    f"If {word} separate the columns, give {option}; if not, give "
-                    f"--delimiter {self.delimiter!r}.",
+                    f"If {word} separate the columns, give {way}; if not, give "
+                    f"`delimiter={self.delimiter!r}`.",
                 )
 
     def _check_header(self, names: list[str]) -> None:

@@ -81,7 +81,7 @@ def check_output(
         raise InputError(
             path,
             f"the results would be written to columns {listed(clash)}, which the input has "
-            "already. Rename these in the input, or give --prefix for the names of the results.",
+            "already. Rename these in the input, or give a `prefix` for the names of the results.",
             column=clash[0] if len(clash) == 1 else None,
         )
     _check_format(path, schema, layout or Layout())
@@ -113,7 +113,7 @@ def _check_place(path: str | Path, overwrite: bool) -> None:
 
 
 def _exists(path: str | Path) -> InputError:
-    return InputError(path, "the output exists already; replace it with --overwrite.")
+    return InputError(path, "the output exists already; replace it with `overwrite=True`.")
 
 
 @contextmanager

@@ -269,7 +269,7 @@ def check_place(path: str | Path, *, overwrite: bool) -> None:
 
 
 def _exists(path: str | Path) -> FileExistsError:
-    return FileExistsError(f"{path} exists already; replace it with overwrite=True.")
+    return FileExistsError(f"{path} exists already; replace it with `overwrite=True`.")
 
 
 def _place(temporary: Path, target: Path) -> None:

@@ -291,7 +291,7 @@ def _check_target(target: Path, overwrite: bool) -> None:
         raise IsADirectoryError(f"path {str(target)!r} is a folder; name a file in it.")
     if target.exists() and not overwrite:
         raise FileExistsError(
-            f"path {str(target)!r} exists; choose another name or pass overwrite=True."
+            f"path {str(target)!r} exists; choose another name or pass `overwrite=True`."
         )
 
 

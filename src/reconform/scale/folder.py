@@ -152,7 +152,7 @@ class _Job:
         if not output.parent.is_dir():
             raise InputError(output, f"there is no folder {str(output.parent)!r} to write to.")
         if output.exists() and not overwrite:
-            raise InputError(output, "the output exists already; replace it with overwrite=True.")
+            raise InputError(output, "the output exists already; replace it with `overwrite=True`.")
         names = tuple(sorted(_parquet_files(folder)))
         if not names:
             raise InputError(folder, f"it holds no file that ends in {' or '.join(SUFFIXES)}.")

@@ -297,7 +297,7 @@ def _not_there(name: str, reason: str) -> FileNotFoundError:
     file, _ = REGISTRY[name]
     return FileNotFoundError(
         f"data set {name!r} needs the file {file}: {reason}. Either put the file into a folder "
-        "and name the folder (RECONFORM_DATA=folder, data=folder, --data folder), or unset it and "
+        "and name the folder (`data`, or the environment variable RECONFORM_DATA), or unset it and "
         f"connect to the network once, so that it can be downloaded from {BASE_URL}{file}."
     )
 
@@ -342,7 +342,7 @@ def _read_table(path: Path, label: str, name: str) -> Dataset:
         if column != label and not (numeric or pa.types.is_boolean(kind)):
             raise ValueError(
                 f"data set {str(path)!r}: column {column!r} must be numbers; it is {kind}. "
-                "Encode it, leave it out, or name the label column with label=."
+                "Encode it, leave it out, or name the label column with `label`."
             )
         if column != label:
             features.append(values.cast(pa.float64()).to_numpy())

@@ -107,7 +107,7 @@ class Protocol:
                 f"data set {name!r} is too small for this study: {n_normal} normal rows give "
                 f"{train} for training (at least 2 are needed) and leave {left}, and a test set "
                 f"takes {normal} of those (at least 1) and {outliers} of {n_outliers} outliers "
-                "(at least 1). Change test_size, anomaly_rate or train_share."
+                "(at least 1). Change `test_size`, `anomaly_rate` or `train_share`."
             )
         return Sizes(train, test, outliers)
 

@@ -1,0 +1,61 @@
+"""Who speaks how: the library names parameters, the command line names options."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import click
+import pytest
+
+import reconform
+from reconform.cli import main
+from reconform.cli.spelling import RENAMED, SAME, in_options
+from reconform.files import read_reference
+from reconform.smallest import smallest_batch_warning
+
+SOURCE = Path(reconform.__file__).parent
+OPTIONS = {
+    declared
+    for command in main.commands.values()
+    for option in command.params
+    if isinstance(option, click.Option)
+    for declared in option.opts
+}
+
+
+def test_the_library_names_no_options():
+    for path in SOURCE.rglob("*.py"):
+        if path.parent != SOURCE / "cli":
+            found = re.findall(r"(?<![-\w])--[a-z][a-z-]*", path.read_text(encoding="utf-8"))
+            assert found == [], path
+
+
+def test_every_option_of_the_table_exists():
+    named = [*SAME, *RENAMED.values()]
+    assert [n for n in named if f"--{n.replace('_', '-')}" not in OPTIONS] == []
+    assert not set(SAME) & set(RENAMED)
+
+
+@pytest.mark.parametrize(
+    ("message", "spoken"),
+    [
+        ("give `prepare=True`.", "give --prepare."),
+        ("`storey_lambda=0.5` and `fdr`", "--storey-lambda 0.5 and --fdr"),
+        ("`method='jackknife+'`", "--method jackknife+"),
+        ("`decimal=','` or `delimiter='\\t'`", "--decimal ',' or --delimiter '\\t'"),
+        ("`id_columns=['']`", "--id ''"),
+        ("`id_columns=['Unnamed: 0']`", "--id 'Unnamed: 0'"),
+        ("`trusted=['a.B']`", "--trust a.B"),
+        ("no parameter: 'a=1', a `b c`", "no parameter: 'a=1', a `b c`"),
+    ],
+)
+def test_parameters_are_spelled_as_options(message, spoken):
+    assert in_options(message) == spoken
+
+
+def test_python_is_told_of_parameters(tmp_path):
+    (tmp_path / "text.csv").write_text("a,b\nx,2\ny,3\n")
+    with pytest.raises(ValueError, match=r"with `prepare=True`, .* `id_columns`, .* `drop`\.$"):
+        read_reference(tmp_path / "text.csv")
+    assert smallest_batch_warning(10, 1_000, 0.1).endswith("or a higher `fdr`.")
