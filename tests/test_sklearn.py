@@ -9,6 +9,7 @@ from reconform import Bootstrap, ConformalDetector, CrossValidation, Split
 
 ESTIMATORS = [
     ConformalDetector("knn", Split(), random_state=0),
+    ConformalDetector("knn", Split(), ties="randomized", random_state=0),
     ConformalDetector("knn", CrossValidation(folds=3), random_state=0),
     ConformalDetector("knn", Bootstrap(draws=10), random_state=0),
 ]

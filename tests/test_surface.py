@@ -21,6 +21,7 @@ NAMES = [
     "RankCounts",
     "Resampling",
     "Split",
+    "UnlabelledRowWarning",
     "chart",
     "load",
     "report",

@@ -46,6 +46,7 @@ def test_split_is_exact(round_to):
         assert (p <= alpha).sum() <= binomial_upper(len(p), alpha, FAILURE)
 
 
+@pytest.mark.filterwarnings("ignore::reconform.UnlabelledRowWarning")
 def test_smoothed_split_p_values_are_uniform():
     from scipy.stats import kstest
 

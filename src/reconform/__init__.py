@@ -6,7 +6,7 @@ from importlib.metadata import version
 
 from .detector import ConformalDetector
 from .discoveries import Discoveries
-from .errors import BatchDependenceError
+from .errors import BatchDependenceError, UnlabelledRowWarning
 from .fdr import RankCounts
 from .methods import Bootstrap, CrossValidation, Full, Jackknife, Prefit, Resampling, Split
 from .models import ModelFileError, load, save
@@ -27,6 +27,7 @@ __all__ = [
     "RankCounts",
     "Resampling",
     "Split",
+    "UnlabelledRowWarning",
     "__version__",
     "chart",
     "load",

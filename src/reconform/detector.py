@@ -28,11 +28,12 @@ from .grid import Grid, from_floats, usual
 from .keep import MEMORY, check_keep
 from .methods import Method, Plan, Prefit, resolve_method
 from .progress import track
-from .pvalues import RankArray, Ranks, row_uniforms, smoothed_p_values
+from .pvalues import RankArray, Ranks, smoothed_p_values
 from .randomness import Streams, root_seed
 from .repeats import RepeatedSplit
 from .stability import Stability
 from .thresholds import ScoreThreshold, score_threshold
+from .ties import row_labels, tie_uniforms, warn_if_unlabelled
 
 TIES = ("conservative", "randomized")
 
@@ -56,8 +57,10 @@ class ConformalDetector(OutlierMixin, BaseEstimator):
         Level of the per-row test in `predict`: a row with p <= alpha is an outlier.
     ties : {"conservative", "randomized"}, default="conservative"
         Count tied scores against the row as in the paper, or smooth the p-values with a uniform
-        number per row. That number is keyed by the seed and by the row's position in the batch,
-        so the same call gives the same p-values, and another order of rows gives others.
+        number per row. That number is keyed by the seed, the content of the row and its index label
+        in a frame, so it does not depend on the order of the rows or on the batch. Rows without
+        labels that are equal are numbered within the call; give labels if you judge rows one by
+        one, or their numbers are not independent (`UnlabelledRowWarning`).
     larger_is : {"strange", "normal"}, optional
         What a large score of the detector means. By default this follows from its interface; a
         bare function must state it.
@@ -245,7 +248,7 @@ class ConformalDetector(OutlierMixin, BaseEstimator):
             ``Split(repeats=...)`` twice the median over the splits.
         """
         grid = self.grid(validity=validity, conditional=conditional, confidence=confidence)
-        return self._p_values(self._ranks(X), grid)
+        return self._judge(X, grid)[1]
 
     def score_samples(self, X: npt.ArrayLike) -> FloatArray:
         """Return `p_values`, under scikit-learn's name: small = strange."""
@@ -313,8 +316,7 @@ class ConformalDetector(OutlierMixin, BaseEstimator):
         if procedure == "ebh":
             self._check_e_values(validity, conditional)
         grid = self.grid(validity=validity, conditional=conditional, confidence=confidence)
-        ranks = self._ranks(X)
-        p_values = self._p_values(ranks, grid)
+        ranks, p_values = self._judge(X, grid)
         if procedure == "ebh" and (ranks.splits or alpha_bh is not None):
             e_values = self._e_values(ranks, INNER_LEVEL if alpha_bh is None else alpha_bh)
             mask, q_values = e_bh(e_values, level), e_q_values(e_values)
@@ -450,12 +452,26 @@ class ConformalDetector(OutlierMixin, BaseEstimator):
         )
         return validated
 
-    def _ranks(self, X: npt.ArrayLike) -> Ranks:
+    def _rows(self, X: npt.ArrayLike) -> FloatArray:
         check_is_fitted(self, "ensemble_")
         if _num_samples(X) == 0:
             raise ValueError("X has no rows; give at least one row to judge.")
-        X = self._validate(X, reset=False)
-        return self.ensemble_.ranks(X, strictly=self.ties == "randomized")
+        return self._validate(X, reset=False)
+
+    def _ranks(self, X: npt.ArrayLike) -> Ranks:
+        return self.ensemble_.ranks(self._rows(X), strictly=self.ties == "randomized")
+
+    def _judge(self, X: npt.ArrayLike, grid: Grid) -> tuple[Ranks, FloatArray]:
+        """Ranks and p-values."""
+        if self.ties != "randomized":
+            ranks = self._ranks(X)
+            return ranks, grid.values(ranks.at_most)
+        rows = self._rows(X)
+        ranks = self.ensemble_.ranks(rows, strictly=True)
+        labels = row_labels(X)
+        warn_if_unlabelled(labels, len(rows), self)
+        uniforms = tie_uniforms(self._tie_key, rows, labels)
+        return ranks, smoothed_p_values(ranks, self.n_calibration_, uniforms)
 
     def _fit_ensemble(
         self,
@@ -538,12 +554,6 @@ class ConformalDetector(OutlierMixin, BaseEstimator):
                 f"seen; use `method='split'` or 'prefit' instead of {self.method!r}."
             )
         return from_floats(conditional_table(self.n_calibration_, conditional, confidence))
-
-    def _p_values(self, ranks: Ranks, grid: Grid) -> FloatArray:
-        if self.ties == "randomized":
-            uniforms = row_uniforms(self._tie_key, 0, len(ranks.at_most))
-            return smoothed_p_values(ranks, self.n_calibration_, uniforms)
-        return grid.values(ranks.at_most)
 
     def _count(self, ranks: RankArray) -> RankCounts:
         return RankCounts(self.n_calibration_, self.calibration_.fingerprint).add(ranks)

@@ -11,6 +11,10 @@ class BatchDependenceError(ValueError):
     """A detector whose score of a row depends on the other rows of the batch."""
 
 
+class UnlabelledRowWarning(UserWarning):
+    """Smoothed p-values of single rows that nothing tells apart are not independent."""
+
+
 def unknown_choice(argument: str, value: object, choices: Iterable[str]) -> ValueError:
     """Build the error for a name that is not among the known ones, with the nearest as a hint.
 

@@ -360,9 +360,10 @@ def smoothed_p_values(ranks: Ranks, n_calibration: int, uniforms: FloatArray) ->
 
 
 def row_uniforms(key: int, start: int, count: int) -> FloatArray:
-    """Uniforms of rows ``start`` to ``start + count``, keyed by seed and position.
+    """Uniforms of rows ``start`` to ``start + count`` of a stream, keyed by seed and position.
 
-    Counter-based, so that the uniform of a position is the same whatever batch it comes in.
+    Counter-based, so that the uniform of a position is the same whatever batch it comes in. Rows
+    that are not part of one stream are keyed by content and label instead; see `ties`.
 
     Examples
     --------
