@@ -15,6 +15,8 @@ import reconform
 from reconform import ConformalDetector, UnlabelledRowWarning
 from reconform.ties import tie_uniforms
 
+pytestmark = pytest.mark.filterwarnings("ignore:all .* calibration scores are equal")
+
 
 def kinds(seed, count, labels=None):
     """Rows of nine kinds."""
@@ -110,6 +112,16 @@ def test_distinct_rows_without_labels_need_none():
     assert np.array_equal(tie_uniforms(5, X[:, ::-1].copy()[:, ::-1]), u)  # memory layout
 
 
+def test_the_default_index_of_a_frame_is_no_label(new):
+    cad, bare = fitted(), new.reset_index(drop=True)
+    p = cad.p_values(bare)
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "X does not have valid feature names")
+        assert np.array_equal(cad.p_values(bare.to_numpy()), p)
+    assert not np.array_equal(cad.p_values(bare.set_index(np.arange(1, 301))), p)
+    assert len(set(p.tolist())) == len(p)
+
+
 def test_what_is_the_same_has_the_same_number():
     zero, other = np.array([[0.0, np.nan]]), np.array([[-0.0, -np.nan]])
     assert tie_uniforms(1, zero)[0] == tie_uniforms(1, other)[0]
@@ -118,7 +130,6 @@ def test_what_is_the_same_has_the_same_number():
     assert len({float(tie_uniforms(1, row, [label])[0]) for label in same}) == 1
     differ = ["7", "8", "07", ("1", "23"), ("12", "3"), 7.5, None]
     assert len({float(tie_uniforms(1, row, [label])[0]) for label in differ}) == len(differ)
-    assert tie_uniforms(1, row)[0] == tie_uniforms(1, row, [0])[0]
     with pytest.raises(ValueError):
         tie_uniforms(1, row, ["a", "b"])
 

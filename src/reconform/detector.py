@@ -59,8 +59,9 @@ class ConformalDetector(OutlierMixin, BaseEstimator):
         Count tied scores against the row as in the paper, or smooth the p-values with a uniform
         number per row. That number is keyed by the seed, the content of the row and its index label
         in a frame, so it does not depend on the order of the rows or on the batch. Rows without
-        labels that are equal are numbered within the call; give labels if you judge rows one by
-        one, or their numbers are not independent (`UnlabelledRowWarning`).
+        labels (an array, a frame with pandas' default index) that are equal are numbered within
+        the call; give labels if you judge rows one by one, or their numbers are not independent
+        (`UnlabelledRowWarning`).
     larger_is : {"strange", "normal"}, optional
         What a large score of the detector means. By default this follows from its interface; a
         bare function must state it.
@@ -459,7 +460,8 @@ class ConformalDetector(OutlierMixin, BaseEstimator):
         return self._validate(X, reset=False)
 
     def _ranks(self, X: npt.ArrayLike) -> Ranks:
-        return self.ensemble_.ranks(self._rows(X), strictly=self.ties == "randomized")
+        rows = self._rows(X)
+        return self.ensemble_.ranks(rows, strictly=self.ties == "randomized")
 
     def _judge(self, X: npt.ArrayLike, grid: Grid) -> tuple[Ranks, FloatArray]:
         """Ranks and p-values."""

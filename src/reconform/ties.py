@@ -22,8 +22,8 @@ import numpy as np
 from .aggregation import FloatArray
 from .errors import UnlabelledRowWarning
 
-# What a row without a label is called: what pandas calls the only row of a frame without labels.
-NO_LABEL = 0
+# What rows without labels are called.
+NO_LABEL = ""
 
 _DIGEST_BYTES = 16
 
@@ -80,7 +80,7 @@ def tie_uniforms(key: int, rows: FloatArray, labels: Iterable[object] | None = N
 
 
 def row_labels(X: Any) -> Any:
-    """The row labels of a frame, or None.
+    """The row labels of a frame; None for an array, or where pandas made up 0, 1, 2, ....
 
     Parameters
     ----------
@@ -91,8 +91,14 @@ def row_labels(X: Any) -> Any:
     >>> import pandas as pd
     >>> list(row_labels(pd.DataFrame({"x": [1.0, 2.0]}, index=["a", "b"])))
     ['a', 'b']
+    >>> row_labels(pd.DataFrame({"x": [1.0, 2.0]})) is None
+    True
     """
-    return X.index if hasattr(X, "iloc") else None
+    index: Any = X.index if hasattr(X, "iloc") else None
+    # Nobody gave the default index. It says no more than the order of the rows does, and an array
+    # of the same rows must get the same numbers.
+    made_up = type(index).__name__ == "RangeIndex" and index.start == 0 and index.step == 1
+    return None if made_up else index
 
 
 def warn_if_unlabelled(labels: Any, count: int, judge: object) -> None:
@@ -107,7 +113,7 @@ def warn_if_unlabelled(labels: Any, count: int, judge: object) -> None:
     judge : object
         Who judges the rows.
     """
-    if count > 1 or not (labels is None or _is_default(labels)) or judge in _TOLD:
+    if count > 1 or labels is not None or judge in _TOLD:
         return
     _TOLD.add(judge)
     warnings.warn(
@@ -118,11 +124,6 @@ def warn_if_unlabelled(labels: Any, count: int, judge: object) -> None:
         UnlabelledRowWarning,
         stacklevel=_level_of_caller(),
     )
-
-
-def _is_default(index: Any) -> bool:
-    """Whether pandas made the index because nobody gave one."""
-    return type(index).__name__ == "RangeIndex" and index.start == 0
 
 
 def _text(label: object) -> str:
