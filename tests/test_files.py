@@ -13,6 +13,7 @@ import signal
 import subprocess
 import sys
 import threading
+import tomllib
 from pathlib import Path
 
 import numpy as np
@@ -421,6 +422,31 @@ def test_a_line_beyond_the_first_block_is_found(tmp_path, monkeypatch):
 # --- writing -------------------------------------------------------------------------------------
 
 
+def test_long_cells_are_read_wherever_they_are(tmp_path):
+    # Python's reader stops at 131,072 characters, Arrow's where a row does not fit into a block.
+    for size in (200_000, 3_000_000):
+        for place in (0, 1, 30):
+            notes = ["short"] * 40
+            notes[place] = "x" * size
+            lines = "".join(f"{i},{i % 7},{note}\n" for i, note in enumerate(notes))
+            path = text_file(tmp_path, "a,b,note\n" + lines)
+            with open_batches(path, A_B) as batches:
+                read = pa.concat_tables(batches.tables())
+            assert read["note"].to_pylist() == notes
+            assert read["a"].to_pylist() == [str(i) for i in range(40)]
+            ragged = text_file(tmp_path, "a,b,note\n" + lines + "7\n", "ragged.csv")
+            error = refusal(read_new, ragged)
+            assert "the line has 1 field, and the header has 3" in str(error)
+            assert error.line == 42
+
+
+def test_a_cell_beyond_all_measure_is_refused_as_such(tmp_path, monkeypatch):
+    monkeypatch.setattr("reconform.files.text.LONGEST_ROW", 1 << 21)
+    long = "x" * (1 << 26)
+    late = text_file(tmp_path, "a,b,note\n" + "1,2,\n" * 300_000 + f"1,2,{long}\n")
+    assert "a cell is longer than 2,097,152 characters" in str(refusal(read_new, late))
+
+
 def test_text_goes_through_unchanged(tmp_path):
     text = 'id,a,b,note\n007,1.50,2,"a, ""b"""\n008,1e3,-0,\n009, 5 ,7,"two\nlines"\n'
     path = text_file(tmp_path, text)
@@ -558,9 +584,6 @@ def test_bad_places_and_clashes(tmp_path, table):
     assert error.column == "score"
     assert "`prefix`" in str(error)
     check_output(tmp_path / "out.csv", clash.schema, prefix="rc_")
-    nested = pa.table({"l": [[1]]})
-    assert ".parquet" in str(refusal(check_output, tmp_path / "out.csv", nested.schema))
-    check_output(tmp_path / "out.parquet", nested.schema)
 
 
 def test_results_are_added_at_the_end(table):
@@ -617,8 +640,23 @@ def test_standard_output_gets_everything_or_nothing(tmp_path):
 def test_without_pyarrow_the_error_says_what_to_install():
     code = "import sys; sys.modules['pyarrow'] = None; import reconform, reconform.files"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
-    assert "ImportError: reading and writing files needs pyarrow" in done.stderr
-    assert "reconform[files]" in done.stderr
+    assert "files needs pyarrow: pip install pyarrow." in done.stderr
+
+
+def test_extras_that_messages_name_exist():
+    root = Path(__file__).parent.parent
+    extras = tomllib.loads((root / "pyproject.toml").read_text())["project"][
+        "optional-dependencies"
+    ]
+    places = [*(root / "src").rglob("*.py"), *(root / "docs").glob("*.md"), root / "README.md"]
+    named = {
+        extra.strip()
+        for path in places
+        for names in re.findall(r"reconform\[([\w, -]+)\]", path.read_text())
+        for extra in names.split(",")
+    }
+    assert named
+    assert named <= set(extras)
 
 
 def test_signals_are_given_back(tmp_path, table):

@@ -25,6 +25,7 @@ from .errors import check_probability, unknown_choice
 from .evalues import INNER_LEVEL, EValues, average_e_values, conformal_e_values, e_bh, e_q_values
 from .fdr import PROCEDURES, RankCounts, adjust, exact_fraction
 from .grid import Grid, from_floats, usual
+from .inputs import checked_rows
 from .keep import MEMORY, check_keep
 from .methods import Method, Plan, Prefit, resolve_method
 from .progress import track
@@ -444,7 +445,7 @@ class ConformalDetector(OutlierMixin, BaseEstimator):
         least = 2 if reset else 1
         validated: FloatArray = validate_data(
             self,
-            X,
+            checked_rows(X),
             reset=reset,
             dtype=np.float64,
             order="C",

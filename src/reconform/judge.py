@@ -29,7 +29,7 @@ from .discoveries import Discoveries, Provenance
 from .errors import unknown_choice
 from .fdr import PROCEDURES, Decision, RankCounts, exact_fraction
 from .files import Batches, InputError, Layout, add_results, check_output, open_batches, open_output
-from .files.cells import Fingerprint
+from .files.cells import Fingerprint, to_python
 from .files.reading import missing_counts
 from .files.source import TEXT_FORMATS, is_standard
 from .files.spill import RowStore, Spill
@@ -477,5 +477,5 @@ def _between(positions: Positions, start: int, stop: int) -> Positions:
 
 
 def _index(ids: list[Any]) -> list[Any]:
-    columns = [column.to_pylist() for column in pa.concat_tables(ids).columns]
+    columns = [to_python(column) for column in pa.concat_tables(ids).columns]
     return columns[0] if len(columns) == 1 else list(zip(*columns, strict=True))

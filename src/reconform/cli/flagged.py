@@ -15,6 +15,7 @@ from rich.text import Text
 
 from ..aggregation import FloatArray
 from ..files import Table
+from ..files.cells import to_python, words
 from ..judge import Judgement
 from ..prepare import Feature
 from ..report.features import Unusual, unusual_features
@@ -94,7 +95,7 @@ def take_flagged(judgement: Judgement, ids: Sequence[str], most: int) -> Flagged
     scores, p_values, q_values, _ = (column.to_numpy() for column in table.columns[-4:])
     return Flagged(
         rows=(positions + 1).tolist(),
-        ids={name: table.column(name).to_pylist() for name in ids},
+        ids={name: to_python(table.column(name)) for name in ids},
         scores=scores,
         p_values=p_values,
         q_values=q_values,
@@ -139,7 +140,7 @@ def labelled(X: FloatArray, features: Sequence[Feature], cells: Any = None) -> A
         values = labels[codes]
         if cells is not None:
             for i in np.flatnonzero(codes < 0).tolist():
-                values[i] = str(cells.column(feature.name)[i])
+                values[i] = words(cells.column(feature.name).slice(i, 1))[0].as_py()
         columns[feature.name] = pa.array(values, pa.string())
     return pa.table(columns)
 

@@ -14,6 +14,7 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 from ..aggregation import FloatArray
 from ..ensemble import Ensemble
 from ..errors import check_probability
+from ..inputs import checked_rows
 from ..methods import Plan
 from ..randomness import root_seed
 
@@ -93,7 +94,9 @@ class NativeDetector(OutlierMixin, BaseEstimator, ABC):
             Itself.
         """
         check_probability("contamination", self.contamination)
-        rows = validate_data(self, X, dtype=np.float64, order="C", ensure_min_samples=2)
+        rows = validate_data(
+            self, checked_rows(X), dtype=np.float64, order="C", ensure_min_samples=2
+        )
         self._fit_rows(rows, root_seed(getattr(self, "random_state", None)))
         # Numbers whose squares overflow have infinite scores, between which there is no quantile.
         largest = np.finfo(np.float64).max
@@ -113,7 +116,8 @@ class NativeDetector(OutlierMixin, BaseEstimator, ABC):
         float array of shape (m,)
         """
         check_is_fitted(self, "offset_")
-        return self._score_rows(validate_data(self, X, reset=False, dtype=np.float64, order="C"))
+        rows = validate_data(self, checked_rows(X), reset=False, dtype=np.float64, order="C")
+        return self._score_rows(rows)
 
     def decision_function(self, X: npt.ArrayLike) -> FloatArray:
         """Return `score_samples` minus `offset_`: negative for outliers."""

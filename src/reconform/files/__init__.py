@@ -2,6 +2,7 @@
 
     source.py     one re-readable table per format: its column names, and its rows in batches
     text.py       the same for CSV and TSV, and what is wrong with one that cannot be read
+    plain.py      whatever types a file has, as a few plain ones
     cells.py      from a column of cells to float64: numbers, category codes, missing values
     survey.py     what a table holds column by column, and the sentences that refuse it
     reading.py    `read_reference`, `open_batches`
@@ -16,9 +17,7 @@ from __future__ import annotations
 try:
     import pyarrow as pyarrow
 except ImportError as error:
-    raise ImportError(
-        "reading and writing files needs pyarrow: pip install 'reconform[files]'."
-    ) from error
+    raise ImportError("reading and writing files needs pyarrow: pip install pyarrow.") from error
 
 from .errors import InputError
 from .reading import Batches, Table, open_batches, read_reference

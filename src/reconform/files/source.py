@@ -17,6 +17,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from .errors import InputError, listed
+from .plain import plain_schema, plain_table
 from .text import TextSource
 
 TEXT_FORMATS = ("csv", "tsv")
@@ -154,7 +155,7 @@ class ParquetSource:
         self.label = label
         with _open_as(label, "Parquet"):
             file = self._open()
-            self.schema = _plain(file.schema_arrow.empty_table()).schema
+            self.schema = plain_schema(file.schema_arrow)
             self.rows: int | None = file.metadata.num_rows
 
     def _open(self) -> Any:
@@ -164,7 +165,7 @@ class ParquetSource:
         """Yield Arrow tables of at most `rows` rows."""
         with _open_as(self.label, "Parquet"):
             for batch in self._open().iter_batches(batch_size=rows, columns=list(columns)):
-                yield _plain(pa.Table.from_batches([batch]))
+                yield plain_table(batch)
 
     def line(self, row: int) -> int | None:
         """Return None: there are no lines."""
@@ -181,7 +182,7 @@ class ArrowSource:
         self.path = path
         self.label = label
         with self._reader() as reader:
-            self.schema = _plain(reader.schema.empty_table()).schema
+            self.schema = plain_schema(reader.schema)
 
     @contextmanager
     def _reader(self) -> Iterator[Any]:
@@ -198,28 +199,20 @@ class ArrowSource:
             yield reader
 
     def tables(self, columns: Sequence[str], rows: int) -> Iterator[Any]:
-        """Yield Arrow tables as the file is cut into."""
+        """Yield Arrow tables of at most `rows` rows."""
         with self._reader() as reader:
             if isinstance(reader, pa.RecordBatchFileReader):
                 batches = map(reader.get_batch, range(reader.num_record_batches))
             else:
                 batches = iter(reader)
             for batch in batches:
-                yield _plain(pa.Table.from_batches([batch]))
+                wanted = batch.select(list(columns))
+                for start in range(0, wanted.num_rows, rows):
+                    yield plain_table(wanted.slice(start, rows))
 
     def line(self, row: int) -> int | None:
         """Return None: there are no lines."""
         return None
-
-
-def _plain(table: Any) -> Any:
-    """Turn dictionary columns into what they stand for: dictionaries may differ by batch."""
-    for i, column in enumerate(table.schema):
-        if pa.types.is_dictionary(column.type):
-            plain = column.with_type(column.type.value_type)
-            table = table.set_column(i, plain, table.column(i).cast(plain.type))
-    # What pandas noted of its index no longer fits the columns that are written.
-    return table.replace_schema_metadata(None)
 
 
 @contextmanager
@@ -228,7 +221,8 @@ def _open_as(label: str, format: str) -> Iterator[None]:
         yield
     except InputError:
         raise
-    except (pa.ArrowException, OSError) as error:
+    # A name that is no text, a number that is too large: Arrow's own errors of a damaged file.
+    except (pa.ArrowException, OSError, ValueError, OverflowError, MemoryError) as error:
         raise InputError(
             label, f"it cannot be read as {format} ({str(error).rstrip('. ')})."
         ) from error

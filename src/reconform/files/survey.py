@@ -15,7 +15,7 @@ import numpy as np
 import pyarrow.compute as pc
 
 from ..prepare import Feature
-from .cells import BoolArray, kind_of, numbers, texts
+from .cells import BoolArray, kind_of, numbers, texts, words
 from .errors import MOST_LISTED, InputError
 from .source import Layout, Source
 
@@ -82,7 +82,7 @@ class ColumnSurvey:
 
     def _look_at(self, cells: Any, layout: Layout, parse: bool) -> None:
         kind = kind_of(cells.type)
-        self.example = self.example or str(cells[0])[:40]
+        self.example = self.example or str(words(cells.slice(0, 1))[0])[:40]
         self.strange += len(cells)
         times = commas = 0
         if kind == "text":

@@ -29,6 +29,9 @@ from .errors import InputError
 BLOCK_BYTES = 1 << 20
 ROWS_IN_BLOCK = 64
 
+# The longest row and cell that are read; blocks grow up to twice this size.
+LONGEST_ROW = 1 << 26
+
 OTHER_DELIMITERS = {";": "semicolons", "\t": "tabs", "|": "bars", ",": "commas"}
 SIGNATURES = {
     b"PAR1": "a Parquet file: give `format='parquet'`",
@@ -76,15 +79,23 @@ class TextSource:
 
     def tables(self, columns: Sequence[str], rows: int) -> Iterator[Any]:
         """Yield Arrow tables of text, with all columns, as large as the blocks of the reader."""
-        last = None
-        try:
-            with self._arrow_stream() as stream:
-                for batch in self._reader(stream):
-                    if batch.num_rows:
-                        last = batch
-                        yield pa.Table.from_batches([batch])
-        except (pa.ArrowException, OSError) as error:
-            self._explain(error)
+        last, done = None, 0
+        while True:
+            again = done  # rows that were yielded before the blocks grew
+            try:
+                with self._arrow_stream() as stream:
+                    for batch in self._reader(stream):
+                        new = batch.slice(min(again, batch.num_rows))
+                        again -= batch.num_rows - new.num_rows
+                        if new.num_rows:
+                            last = new
+                            done += new.num_rows
+                            yield pa.Table.from_batches([new])
+                break
+            except (pa.ArrowException, OSError) as error:
+                if "straddl" not in str(error) or self._block > LONGEST_ROW:
+                    self._explain(error)
+                self._block *= 8
         if last is not None and _breaks_lines(last.slice(last.num_rows - 1)):
             self._scan()  # the last row may have swallowed others after a quote
 
@@ -122,7 +133,7 @@ class TextSource:
             reader = csv.reader(lines, delimiter=self.delimiter, strict=True)
             line = 1
             try:
-                for fields in reader:
+                for fields in _unlimited(reader):
                     if fields:
                         yield line, fields
                     line = reader.line_num + 1
@@ -130,8 +141,14 @@ class TextSource:
                 self._refuse_bytes()
                 raise InputError(self.label, "this is not UTF-8 text.") from error
             except csv.Error as error:
-                unfinished = "unexpected end" in str(error) or "field larger" in str(error)
-                what = "a quote opens here and never closes" if unfinished else f"{error}"
+                what = f"{error}"
+                if "unexpected end" in what:
+                    what = "a quote opens here and never closes"
+                elif "field larger" in what:
+                    what = (
+                        f"a cell is longer than {LONGEST_ROW:,} characters, or a quote opens here "
+                        "and never closes"
+                    )
                 raise InputError(
                     self.label, f"{what}. Quotes inside a cell are written twice.", line=line
                 ) from error
@@ -193,7 +210,7 @@ class TextSource:
         self._scan()
         what = f"it cannot be read ({error})."
         if "straddl" in str(error):
-            what = f"a row is longer than {self._block:,} bytes, the most that can be read."
+            what = f"a row is longer than {LONGEST_ROW:,} bytes, the most that can be read."
         raise InputError(self.label, what) from error
 
     def _refuse_bytes(self) -> None:
@@ -232,6 +249,19 @@ class TextSource:
                     f"{len(names)}.{hint}",
                     line=line,
                 )
+
+
+def _unlimited(reader: Iterator[list[str]]) -> Iterator[list[str]]:
+    """Let Python's reader read long cells; its limit is of the whole process, so only meanwhile."""
+    while True:
+        before = csv.field_size_limit(LONGEST_ROW)
+        try:
+            fields = next(reader)
+        except StopIteration:
+            return
+        finally:
+            csv.field_size_limit(before)
+        yield fields
 
 
 def _breaks_lines(row: Any) -> bool:

@@ -16,6 +16,7 @@ import tempfile
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
+from functools import lru_cache
 from pathlib import Path
 from types import FrameType
 from typing import Any, NoReturn
@@ -24,9 +25,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from .cells import BoolArray, FloatArray, kind_of
+from .cells import BoolArray, FloatArray, words
 from .errors import InputError, listed
-from .source import TEXT_FORMATS, Layout, is_compressed, is_standard
+from .source import Layout, is_compressed, is_standard
 
 RESULT_NAMES = ("score", "p_value", "q_value", "anomaly")
 
@@ -84,20 +85,8 @@ def check_output(
             "already. Rename these in the input, or give a `prefix` for the names of the results.",
             column=clash[0] if len(clash) == 1 else None,
         )
-    _check_format(path, schema, layout or Layout())
+    (layout or Layout()).format_of(path)
     _check_place(path, overwrite)
-
-
-def _check_format(path: str | Path, schema: Any, layout: Layout) -> str:
-    format = layout.format_of(path)
-    nested = [field.name for field in schema if kind_of(field.type) == "other"]
-    if nested and format in TEXT_FORMATS:
-        raise InputError(
-            path,
-            f"columns {listed(nested)} hold neither numbers nor text and cannot be written as "
-            "text; write .parquet or .arrow.",
-        )
-    return format
 
 
 def _check_place(path: str | Path, overwrite: bool) -> None:
@@ -153,7 +142,7 @@ def open_output(
     >>> folder.cleanup()
     """
     layout = layout or Layout()
-    format = _check_format(path, schema, layout)
+    format = layout.format_of(path)
     _check_place(path, overwrite)
     with (
         stops_by_exception(),
@@ -161,7 +150,9 @@ def open_output(
         ExitStack() as stack,
     ):
         if format == "parquet":
-            write = stack.enter_context(pq.ParquetWriter(temporary, schema)).write_table
+            held = _parquet_schema(schema)
+            put = stack.enter_context(pq.ParquetWriter(temporary, held)).write_table
+            write = _fitting(path, put, held)
         elif format == "arrow":
             sink = stack.enter_context(pa.OSFile(str(temporary), "wb"))
             write = stack.enter_context(pa.ipc.new_file(sink, schema)).write_table
@@ -233,6 +224,43 @@ def _place(temporary: Path, target: Path, path: str | Path) -> None:
         os.replace(temporary, target)
 
 
+# --- Parquet -------------------------------------------------------------------------------------
+
+
+@lru_cache(maxsize=1024)
+def _parquet_holds(type: Any) -> bool:
+    table = pa.table([pa.array([], type)], names=["x"])
+    try:
+        pq.write_table(table, pa.BufferOutputStream())
+    except pa.ArrowException:
+        return False
+    return True
+
+
+def _parquet_schema(schema: Any) -> Any:
+    """Columns of types that Parquet does not have are written as text."""
+    for i, column in enumerate(schema):
+        if not _parquet_holds(column.type):
+            schema = schema.set(i, column.with_type(pa.large_string()))
+    return schema
+
+
+def _fitting(path: str | Path, put: Callable[[Any], None], schema: Any) -> Callable[[Any], None]:
+    def write(table: Any) -> None:
+        columns = [
+            column if column.type == field.type else pc.cast(words(column), field.type)
+            for column, field in zip(table.columns, schema, strict=True)
+        ]
+        try:
+            put(pa.table(columns, schema=schema))
+        except pa.ArrowInvalid as error:  # a time that Parquet's units are too small for
+            raise InputError(
+                path, f"the rows cannot be written as Parquet ({error}); write .arrow or .csv."
+            ) from error
+
+    return write
+
+
 # --- text ----------------------------------------------------------------------------------------
 
 
@@ -257,11 +285,9 @@ def _lines(table: Any, delimiter: str, decimal: str) -> Any:
 
 
 def _as_text(column: Any, delimiter: str, decimal: str) -> Any:
-    cells = pc.cast(column, pa.large_string())
+    cells = pc.cast(words(column), pa.large_string())
     if decimal == "," and pa.types.is_floating(column.type):
         cells = pc.replace_substring(cells, ".", ",")
-    elif kind_of(column.type) != "text":
-        return cells
     special = pc.match_substring_regex(cells, f'["\r\n{_escaped(delimiter)}]')
     if not pc.any(special).as_py():
         return cells

@@ -11,6 +11,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from ..inputs import unmasked
+
 
 @dataclass(frozen=True, eq=False)
 class Column:
@@ -106,7 +108,7 @@ def read_table(argument: str, data: Any, *, names: Sequence[str] = ()) -> Table:
     if frame is not None:
         columns = [_column(str(name), values) for name, values in frame]
         return Table(tuple(columns), len(columns[0].values) if columns else 0, True)
-    array = np.asarray(data)
+    array = np.asarray(unmasked(data))
     if array.ndim != 2:
         raise ValueError(
             f"{argument} must be a table of two dimensions, one row per row; got shape "

@@ -1,0 +1,177 @@
+"""The door: whatever types a file has, its columns come in as one of a few.
+
+Text that others hold as views, dictionaries or runs comes in as text, a value in a wrapper as the
+value, a time in a zone that nobody knows as a time in UTC. What the rest of the package sees has a
+kernel for everything that is done to it, whether a detector looks at the column or not. Arrays are
+checked before they are touched: a damaged file may hold offsets that point anywhere.
+"""
+
+from __future__ import annotations
+
+import json
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+
+@lru_cache(maxsize=1024)
+def plain_type(type: Any) -> Any:
+    """Return the type that a column of some type comes in as.
+
+    Examples
+    --------
+    >>> import pyarrow as pa
+    >>> plain_type(pa.string_view()), plain_type(pa.dictionary(pa.int8(), pa.float32()))
+    (DataType(large_string), DataType(float))
+    >>> plain_type(pa.timestamp("ms", "Mars/Olympus"))
+    TimestampType(timestamp[ms, tz=UTC])
+    """
+    types = pa.types
+    if isinstance(type, pa.BaseExtensionType):
+        return plain_type(type.storage_type)
+    if types.is_dictionary(type) or types.is_run_end_encoded(type):
+        return plain_type(type.value_type)
+    if types.is_string_view(type):
+        return pa.large_string()
+    if types.is_binary_view(type):
+        return pa.large_binary()
+    if types.is_timestamp(type) and type.tz is not None and not _is_zone(type):
+        return pa.timestamp(type.unit, "UTC")
+    if types.is_union(type):  # of which Arrow can do next to nothing
+        return pa.large_string()
+    return _plain_nested(type) if types.is_nested(type) else type
+
+
+def is_text(type: Any) -> bool:
+    """Whether the cells of a plain type are text."""
+    return bool(pa.types.is_string(type) or pa.types.is_large_string(type))
+
+
+def plain_schema(schema: Any) -> Any:
+    """Return the schema that tables of some schema come in with.
+
+    Any column may have missing values, and what pandas noted of its index is left out: it no
+    longer fits the columns that are written.
+    """
+    return pa.schema([(field.name, plain_type(field.type)) for field in schema])
+
+
+def plain_table(batch: Any) -> Any:
+    """Return a record batch as a table of plain types.
+
+    Raises
+    ------
+    pyarrow.ArrowException
+        For an array that is damaged.
+
+    Examples
+    --------
+    >>> import pyarrow as pa
+    >>> colours = pa.array(["red", "red", None]).dictionary_encode()
+    >>> plain_table(pa.record_batch({"colour": colours})).to_pydict()
+    {'colour': ['red', 'red', None]}
+    """
+    columns = []
+    for name, column in zip(batch.schema.names, batch.columns, strict=True):
+        try:
+            columns.append(_plain(column))
+        except pa.ArrowException as error:
+            raise pa.ArrowInvalid(f"the column {name!r}: {error}") from error
+    return pa.table(columns, schema=plain_schema(batch.schema))
+
+
+def as_json(value: Any) -> str | None:
+    r"""Write a value of Python, however nested, as text; None where there is none.
+
+    Examples
+    --------
+    >>> as_json({"a": [1, None]}), as_json(b"caf\xe9")
+    ('{"a": [1, null]}', 'caf\\xe9')
+    """
+    if value is None or isinstance(value, str):
+        return value
+    if isinstance(value, bytes):
+        return value.decode("utf-8", "backslashreplace")
+    return json.dumps(value, default=as_json_part, ensure_ascii=False)
+
+
+def as_json_part(value: Any) -> str:
+    """Write what JSON has no notation for."""
+    return str(as_json(value)) if isinstance(value, bytes) else str(value)
+
+
+def python_value(cell: Any) -> Any:
+    """Return a cell as a value of Python; its type, where somewhere within Python has none."""
+    try:
+        return cell.as_py()
+    except (pa.ArrowException, OverflowError, ValueError):
+        return f"<{cell.type}>"
+
+
+def _is_zone(type: Any) -> bool:
+    try:
+        pc.cast(pa.array([0], type), pa.string())
+    except pa.ArrowException:
+        return False
+    return True
+
+
+def _plain_nested(type: Any) -> Any:
+    """Make the parts of a nested type plain; where Arrow cannot cast to that, it is text."""
+    types = pa.types
+
+    def part(field: Any) -> Any:
+        return field.with_type(plain_type(field.type))
+
+    target = type
+    if types.is_struct(type):
+        target = pa.struct([part(type.field(i)) for i in range(type.num_fields)])
+    elif types.is_map(type):
+        key, item = plain_type(type.key_type), plain_type(type.item_type)
+        target = pa.map_(key, item, type.keys_sorted)
+    elif types.is_fixed_size_list(type):
+        target = pa.list_(part(type.value_field), type.list_size)
+    elif types.is_list(type):
+        target = pa.list_(part(type.value_field))
+    elif types.is_large_list(type):
+        target = pa.large_list(part(type.value_field))
+    elif types.is_list_view(type) or types.is_large_list_view(type):
+        # Arrow's casts of these are not to be relied on.
+        return type if part(type.value_field) == type.value_field else pa.large_string()
+    if target != type:
+        try:
+            pa.array([], type).cast(target)
+        except pa.ArrowException:
+            return pa.large_string()
+    return target
+
+
+def _plain(column: Any) -> Any:
+    types, type = pa.types, column.type
+    if isinstance(type, pa.BaseExtensionType):
+        return _plain(column.storage)
+    if types.is_dictionary(type):
+        column.indices.validate(full=True)
+        return _plain(column.dictionary).take(column.indices)  # which checks that they are inside
+    if types.is_run_end_encoded(type):
+        column.run_ends.validate(full=True)
+        rows = np.arange(column.offset, column.offset + len(column))
+        runs = np.searchsorted(column.run_ends.to_numpy(), rows, side="right")
+        return _plain(column.values).take(pa.array(runs))
+    target = plain_type(type)
+    try:
+        column.validate(full=True)
+    except pa.ArrowInvalid as error:
+        if "UTF8" not in str(error) or not is_text(target):
+            raise
+        # Nothing is lost: what is no text is written as its bytes, and different cells stay so.
+        cells = column.cast(pa.large_binary(), safe=False).to_pylist()
+        return pa.array([as_json(cell) for cell in cells], target)
+    if target == type:
+        return column
+    if types.is_nested(type) and is_text(target):
+        return pa.array([as_json(python_value(cell)) for cell in column], target)
+    return column.cast(target)

@@ -1,0 +1,234 @@
+"""Columns of every type that Arrow has: what is read, and that an unused one never matters."""
+
+from __future__ import annotations
+
+import decimal
+import json
+
+import numpy as np
+import polars
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from click.testing import CliRunner
+
+from reconform.cli import main
+from reconform.files import open_batches, open_output, read_reference
+from reconform.files.cells import to_python, words
+from reconform.files.plain import plain_schema, plain_table
+from reconform.prepare import Feature
+
+ROWS = 6
+FAR = [10**12, -(10**12), None] * 2
+
+
+def bad_text(type=None):
+    cells = pa.array([b"caf\xe9", b"caf\xe8", b"b", b"c", None, b"e"], pa.binary())
+    made = pa.Array.from_buffers(pa.string(), ROWS, cells.buffers())
+    return made if type is None else made.cast(type)
+
+
+def union(sparse):
+    which = pa.array([0, 1] * 3, pa.int8())
+    if sparse:
+        return pa.UnionArray.from_sparse(which, [pa.array(range(6)), pa.array(list("abcdef"))])
+    places = pa.array([0, 0, 1, 1, 2, 2], pa.int32())
+    return pa.UnionArray.from_dense(which, places, [pa.array(range(3)), pa.array(list("abc"))])
+
+
+def runs(values):
+    return pa.RunEndEncodedArray.from_arrays(pa.array([2, 6], pa.int32()), values)
+
+
+def wrapped(type, values, storage):
+    return pa.ExtensionArray.from_storage(type, pa.array(values, storage))
+
+
+CENT = decimal.Decimal("1.25")
+ZOO = {
+    "string_view": pa.array(["a", "b", None] * 2, pa.string_view()),
+    "binary_view": pa.array([b"a", b"\xff", None] * 2, pa.binary_view()),
+    "large_string": pa.array(["a", "b", None] * 2, pa.large_string()),
+    "runs": runs(pa.array(["x", None])),
+    "runs of views": runs(pa.array(["x", "y"], pa.string_view())),
+    "dictionary": pa.array(["a", "b", None] * 2).dictionary_encode(),
+    "dictionary of views": pa.DictionaryArray.from_arrays(
+        pa.array([0, 1] * 3), pa.array(["a", "b"], pa.string_view())
+    ),
+    "half": pa.array(range(ROWS), pa.float16()),
+    "decimal128": pa.array([CENT] * ROWS, pa.decimal128(5, 2)),
+    "decimal256": pa.array([CENT] * ROWS, pa.decimal256(60, 2)),
+    "list": pa.array([[1, 2], None, []] * 2),
+    "list of views": pa.array([["a"], None, []] * 2, pa.list_(pa.string_view())),
+    "list of dictionaries": pa.array(
+        [["a"], None, ["b"]] * 2, pa.list_(pa.dictionary(pa.int8(), pa.string()))
+    ),
+    "list_view": pa.array([[1, 2], None, []] * 2, pa.list_view(pa.int64())),
+    "list_view of views": pa.array([["a"], None, []] * 2, pa.list_view(pa.string_view())),
+    "fixed list": pa.array([[1, 2], None, [3, 4]] * 2, pa.list_(pa.int64(), 2)),
+    "struct": pa.array([{"a": 1, "b": "x"}, None, {"a": 2, "b": "y"}] * 2),
+    "struct of views": pa.array([{"b": "x"}, None] * 3, pa.struct([("b", pa.string_view())])),
+    "empty struct": pa.array([{}, None] * 3, pa.struct([])),
+    "map": pa.array([[("a", 1)], None, []] * 2, pa.map_(pa.string(), pa.int64())),
+    "sparse union": union(True),
+    "dense union": union(False),
+    "interval": pa.array([(1, 2, 3), None] * 3, pa.month_day_nano_interval()),
+    "duration": pa.array([1, 2, None] * 2, pa.duration("ns")),
+    "time": pa.array([1, 2, None] * 2, pa.time64("ns")),
+    "date beyond": pa.array([10**7, -(10**7), None] * 2, pa.date32()),
+    "date64 beyond": pa.array([86_400_000 * 10**7, 0, None] * 2, pa.date64()),
+    "time beyond": pa.array(FAR, pa.timestamp("s")),
+    "time beyond, in a zone": pa.array(FAR, pa.timestamp("s", "Europe/Berlin")),
+    "list of times beyond": pa.array([FAR, None] * 3, pa.list_(pa.timestamp("s"))),
+    "unknown zone": pa.array([1, 2, None] * 2, pa.timestamp("us", "Mars/Olympus")),
+    "impossible zone": pa.array([1, 2, None] * 2, pa.timestamp("ms", "+25:99")),
+    "nanoseconds": pa.array([1, 2, None] * 2, pa.timestamp("ns")),
+    "null": pa.nulls(ROWS),
+    "uuid": wrapped(pa.uuid(), [b"\xff" * 16] * ROWS, pa.binary(16)),
+    "json": wrapped(pa.json_(), ["{}"] * ROWS, pa.string()),
+    "bool8": wrapped(pa.bool8(), [1, 0] * 3, pa.int8()),
+    "bad text": bad_text(),
+    "bad text, large": bad_text(pa.large_string()),
+    "bad text, dictionary": bad_text().dictionary_encode(),
+}
+
+
+@pytest.mark.parametrize("name", ZOO)
+def test_every_type_comes_in_as_a_plain_one(name):
+    for column in (ZOO[name], ZOO[name].slice(1, 4), ZOO[name].slice(0, 0)):
+        batch = pa.record_batch({"x": column})
+        table = plain_table(batch)
+        assert table.schema == plain_schema(batch.schema)
+        assert len(table) == len(column)
+        assert table["x"].null_count == sum(not v for v in column.is_valid().to_pylist())
+        table.take(np.arange(len(column))[::-1])
+        assert len(to_python(table["x"])) == len(words(table["x"])) == len(column)
+
+
+@pytest.mark.parametrize("suffix", [".csv", ".tsv", ".parquet", ".arrow"])
+def test_every_type_can_be_written(tmp_path, suffix):
+    for name, column in ZOO.items():
+        table = plain_table(pa.record_batch({"a": pa.array(range(ROWS)), "x": column}))
+        path = tmp_path / f"{name}{suffix}"
+        with open_output(path, table.schema) as write:
+            write(table)
+        with open_batches(path, [Feature("a")]) as batches:
+            assert pa.concat_tables(batches.tables()).num_rows == ROWS
+
+
+def test_values_are_what_they_were():
+    table = plain_table(pa.record_batch(ZOO))
+    assert table["runs"].to_pylist() == ["x", "x", None, None, None, None]
+    assert table["dictionary of views"].to_pylist() == ["a", "b"] * 3
+    assert table["struct of views"].to_pylist() == [{"b": "x"}, None] * 3
+    assert table["list of dictionaries"].to_pylist() == [["a"], None, ["b"]] * 2
+    assert json.loads(table["list_view of views"][0].as_py()) == ["a"]
+    assert table["unknown zone"].type.tz == "UTC"
+    assert table["unknown zone"].cast(pa.int64()).to_pylist() == [1, 2, None] * 2
+    # What is no text stays different where it was.
+    assert table["bad text"].to_pylist()[:3] == [r"caf\xe9", r"caf\xe8", "b"]
+    assert words(table["binary_view"]).to_pylist()[:3] == ["a", r"\xff", None]
+
+
+def test_times_that_no_calendar_has_are_written_as_numbers():
+    # Arrow writes "<value out of range>" for the first, and for one in a zone a wrong date.
+    for zone in (None, "Europe/Berlin"):
+        column = pa.array([10**12, 0], pa.timestamp("s", zone))
+        far, near = words(column).to_pylist()
+        assert far == "1000000000000 s since 1970"
+        assert near.startswith("1970-01-01")
+    assert words(pa.array([10**9], pa.date32())).to_pylist() == ["86400000000000 s since 1970"]
+
+
+def zoo_files(tmp_path, suffix, columns=ZOO):
+    """Normal rows, and new ones of which the last are far away, with every type beside them."""
+    rng = np.random.default_rng(0)
+    repeats = 20
+    normal = {"x": rng.normal(size=ROWS * repeats), "y": rng.normal(size=ROWS * repeats)}
+    new = {"x": np.r_[rng.normal(size=ROWS - 2), 50, 60], "y": rng.normal(size=ROWS)}
+    paths = []
+    for name, numbers, times in (("normal", normal, repeats), ("new", new, 1)):
+        batches = []
+        for i in range(times):
+            part = {n: v[ROWS * i : ROWS * (i + 1)] for n, v in numbers.items()}
+            batches.append(pa.record_batch({**part, **columns}))
+        path = tmp_path / f"{name}{suffix}"
+        with pa.OSFile(str(path), "wb") as sink, pa.ipc.new_file(sink, batches[0].schema) as file:
+            for batch in batches:
+                file.write_batch(batch)
+        paths.append(str(path))
+    return paths
+
+
+def run(*arguments):
+    return CliRunner().invoke(main, [*map(str, arguments), "--detector", "knn", "--method", "cv+"])
+
+
+@pytest.mark.parametrize("output", [None, "out.csv", "out.parquet", "out.arrow"])
+def test_unused_columns_of_any_type_do_not_matter(tmp_path, output):
+    options = ["--columns", "x", "--columns", "y", "--fdr", "0.1"]
+    alone = run("detect", *zoo_files(tmp_path, ".arrow", {}), *options).output.splitlines()[0]
+    normal, new = zoo_files(tmp_path, ".arrow")
+    written = [] if output is None else ["--output", tmp_path / output]
+    done = run("detect", normal, new, *options, *written, "--report", tmp_path / "r.html")
+    assert done.exit_code == 0, done.output
+    assert "of 6 rows flagged" in alone
+    assert done.output.splitlines()[0] == alone
+
+
+@pytest.mark.parametrize("name", ZOO)
+def test_any_type_may_identify_rows(tmp_path, name):
+    normal, new = zoo_files(tmp_path, ".arrow", {"what": ZOO[name]})
+    done = run("detect", normal, new, "--id", "what", "--fdr", "0.3", "--json")
+    assert done.exit_code == 0, done.output
+    flagged = json.loads(done.output)["anomalies"]
+    assert {tuple(record["id"]) for record in flagged} == {("what",)}
+    done = run("detect", normal, new, "--id", "what", "--report", tmp_path / "r.html")
+    assert done.exit_code == 0, done.output
+
+
+@pytest.mark.parametrize("name", ZOO)
+@pytest.mark.parametrize("options", [[], ["--prepare"], ["--prepare", "--category", "what"]])
+def test_any_type_as_a_feature_is_read_or_refused_in_a_sentence(tmp_path, name, options):
+    normal, new = zoo_files(tmp_path, ".arrow", {"what": ZOO[name]})
+    done = run("detect", normal, new, *options)
+    assert done.exit_code in (0, 1), done.output
+    assert "Traceback" not in done.output
+
+
+def test_text_that_polars_wrote(tmp_path):
+    rng = np.random.default_rng(0)
+    for name, rows in (("normal", 60), ("new", 5)):
+        frame = polars.DataFrame(
+            {"x": rng.normal(size=rows), "who": [f"row {i}" for i in range(rows)]},
+        )
+        frame = frame.with_columns(kind=polars.lit("a").cast(polars.Categorical))
+        # As Polars does by default with its newest layout.
+        frame.write_ipc(tmp_path / f"{name}.arrow", compat_level=polars.CompatLevel.newest())
+    assert read_reference(tmp_path / "normal.arrow", columns=["x"]).X.shape == (60, 1)
+    done = run(
+        "detect",
+        tmp_path / "normal.arrow",
+        tmp_path / "new.arrow",
+        "--id",
+        "who",
+        "--drop",
+        "kind",
+        "--output",
+        tmp_path / "out.parquet",
+    )
+    assert done.exit_code == 0, done.output
+    assert pq.read_table(tmp_path / "out.parquet")["who"].to_pylist() == [
+        f"row {i}" for i in range(5)
+    ]
+
+
+def test_a_damaged_array_is_refused(tmp_path):
+    good = pa.array(["ab", "cd", "ef"])
+    offsets = pa.py_buffer(np.array([0, 2, 1_000_000, 6], np.int32))
+    broken = pa.Array.from_buffers(pa.string(), 3, [None, offsets, good.buffers()[2]])
+    with pytest.raises(pa.ArrowInvalid, match="the column 's'"):
+        plain_table(pa.record_batch({"s": broken}))
+    indices = pa.DictionaryArray.from_arrays(pa.array([0, 9, 1]), good, safe=False)
+    with pytest.raises(pa.ArrowInvalid, match="the column 's'"):
+        plain_table(pa.record_batch({"s": indices}))
