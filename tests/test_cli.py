@@ -10,6 +10,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections import Counter
 from pathlib import Path
 
 import click
@@ -26,7 +27,9 @@ from reconform import ConformalDetector, methods
 from reconform import models as model_files
 from reconform.cli import failures, judging, main, options
 from reconform.conditional import conditional_table
-from reconform.files import open_output
+from reconform.files import open_output, spill
+from reconform.files.source import ArrowSource, ParquetSource
+from reconform.files.text import TextSource
 
 NAMES = ["temperature", "flow", "pressure"]
 RESULTS = ["score", "p_value", "q_value", "anomaly"]
@@ -320,6 +323,50 @@ def test_a_report_of_a_file(here):
     assert "never in the reference" in page
     run("detect", "normal.csv", "new.csv", "--drop", "machine", "--report", "report.html", code=1)
     run("score", "x.rcad", "new.csv", "--report", "-", code=2)
+
+
+def test_a_report_of_a_pipe_names_unusual_features(here):
+    with open("messy_new.csv", "rb") as new:
+        run(
+            "detect", "messy.csv", "-", "--drop", "time", "--prepare", "--detector", "knn",
+            "--method", "split", "--report", "report.html", input=new,
+        )  # fmt: skip
+    page = (here / "report.html").read_text()
+    assert "mauve" in page
+    assert "never in the reference" in page
+
+
+def test_a_report_looks_at_so_many_cells(here, monkeypatch):
+    common = ["detect", "normal.csv", "new.csv", "--drop", "machine", *QUICK, "--report"]
+    for limit, warned in ((900, False), (899, True)):
+        monkeypatch.setattr(judging, "MOST_CELLS", limit)
+        said = run(*common, f"{limit}.html").stderr
+        assert ("The report names no unusual features: new.csv has 900 cells" in said) == warned
+
+
+@pytest.mark.parametrize("suffix", [".csv", ".parquet", ".arrow"])
+def test_files_are_read_as_often_as_memory_demands(here, monkeypatch, suffix):
+    """Passes over the rows; the first line of a file may be looked at more often."""
+    passes = Counter()
+    for kind in (TextSource, ParquetSource, ArrowSource):
+
+        def tables(self, columns, rows, read=kind.tables):
+            passes[self.label] += 1
+            return read(self, columns, rows)
+
+        monkeypatch.setattr(kind, "tables", tables)
+    normal, new = f"normal{suffix}", f"new{suffix}"
+    written = []
+    for limit, count in ((spill.REMEMBERED_BYTES, 1), (0, 2)):
+        monkeypatch.setattr(spill, "REMEMBERED_BYTES", limit)
+        passes.clear()
+        run(
+            "detect", normal, new, "--id", "machine", *QUICK,
+            "--output", "out.csv", "--report", "report.html", "--overwrite",
+        )  # fmt: skip
+        assert passes == {normal: count, new: count}
+        written.append((here / "out.csv").read_bytes())
+    assert written[0] == written[1]
 
 
 def test_a_report_covers_so_many_rows(here, monkeypatch):

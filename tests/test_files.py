@@ -32,7 +32,9 @@ from reconform.files import (
     open_batches,
     open_output,
     read_reference,
+    spill,
 )
+from reconform.files.source import ParquetSource, open_source
 from reconform.prepare import Feature
 
 A_B = [Feature("a"), Feature("b")]
@@ -667,3 +669,40 @@ def test_signals_are_given_back(tmp_path, table):
     thread.start()
     thread.join()
     assert (tmp_path / "thread.csv").exists()
+
+
+# --- small files are read once -------------------------------------------------------------------
+
+
+def test_a_table_that_grows_when_it_is_read_is_not_remembered(tmp_path, monkeypatch):
+    path = tmp_path / "new.parquet"
+    pa.parquet.write_table(pa.table({"a": np.zeros(50_000), "b": np.ones(50_000)}), path)
+    asked = []
+    read = ParquetSource.tables
+
+    def tables(self, columns, rows):
+        asked.append(list(columns))
+        return read(self, columns, rows)
+
+    monkeypatch.setattr(ParquetSource, "tables", tables)
+    for limit, expected in ((1 << 20, [["a", "b"]]), (1 << 16, [["a", "b"], ["b"]])):
+        assert path.stat().st_size < limit
+        monkeypatch.setattr(spill, "REMEMBERED_BYTES", limit)
+        asked.clear()
+        with open_source(path, Layout()) as source:
+            remembered = spill.Remembered(source, ["a", "b"])
+            for columns in (["a"], ["b"]):
+                got = pa.concat_tables(remembered.tables(columns, 1_000))
+                assert got.num_rows == 50_000
+                assert set(columns) <= set(got.column_names)
+        assert asked == expected
+
+
+def test_a_pass_that_was_not_finished_is_not_remembered(tmp_path):
+    path = tmp_path / "new.csv"
+    path.write_text("a\n" + "12345\n" * 500_000)
+    with open_source(path, Layout()) as source:
+        remembered = spill.Remembered(source, ["a"])
+        assert next(remembered.tables(["a"], 10)).num_rows < 500_000
+        for _ in range(2):
+            assert sum(table.num_rows for table in remembered.tables(["a"], 10)) == 500_000

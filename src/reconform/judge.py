@@ -1,9 +1,10 @@
 """Judge a file of any size: one pass for the ranks, one for the results.
 
 The first pass ranks every batch and counts the ranks; the counts decide for the whole file, exactly
-as if it had been judged at once. Ranks and scores of the rows wait on disk. The second pass reads
-the file again and writes every row with its results. What stays in memory is one batch and the
-counts; to write the flagged rows in order, also their positions, scores and q-values.
+as if it had been judged at once. Ranks and scores of the rows wait on disk. The second pass writes
+every row with its results; it reads the file again, unless that is small enough to stay in memory.
+Of a large file, one batch and the counts do; to write the flagged rows in order, also their
+positions, scores and q-values.
 """
 
 from __future__ import annotations
@@ -87,6 +88,9 @@ class Judgement:
         The strangest discoveries, strangest first; at most 10,000.
     sample : Rows
         Rows that are not flagged, drawn at random, in the order of the file; at most 10,000.
+    rows : Rows or None
+        All rows, where these were asked for and are few enough. Of the columns of the file the
+        table has only those of labels.
     missing, unseen : dict
         By column, where there are any: values that are missing, and labels that the reference
         does not have.
@@ -104,6 +108,7 @@ class Judgement:
     rank_counts: RankCounts
     flagged: Rows = field(repr=False)
     sample: Rows = field(repr=False)
+    rows: Rows | None = field(repr=False)
     missing: dict[str, int]
     unseen: dict[str, int]
     fingerprint: str
@@ -168,6 +173,7 @@ def judge_file(
     layout: Layout | None = None,
     output_layout: Layout | None = None,
     batch_rows: int | None = None,
+    most_cells: int = 0,
     progress: Progress | None = None,
 ) -> Judgement:
     r"""Find the anomalies in a file, aiming at a false discovery rate.
@@ -199,6 +205,8 @@ def judge_file(
         format of the input is laid out like it, and standard output is in this format.
     batch_rows : int, optional
         Rows of a batch. It changes no number.
+    most_cells : int
+        Keep the features of all rows, as `Judgement.rows`, if they are no more cells than this.
     progress : callable, optional
         Called as ``progress(stage, done, total)`` after every batch; total may be None.
 
@@ -246,6 +254,7 @@ def judge_file(
         allow_missing=bool(get_tags(cad).input_tags.allow_nan),
         batch_rows=batch_rows,
         layout=layout,
+        remember=True,
     )
     with stops_by_exception(), opened as batches, Spill() as spill:
         if output is not None:
@@ -258,14 +267,12 @@ def judge_file(
                 prefix=prefix,
             )
         before = os.stat(batches.source.path)
-        first = _rank(cad, batches, spill, progress)
+        first = _rank(cad, batches, spill, most_cells, progress)
         decision = first.counts.decide(
             level, procedure=procedure, storey_lambda=storey_lambda, grid=grid
         )
-        second = _Second(
-            batches, spill, decision, first.fingerprint, id_columns, prefix, before, progress
-        )
-        flagged, sample, index = second.run(output, output_layout, only_anomalies, overwrite)
+        second = _Second(batches, spill, decision, first, id_columns, prefix, before, progress)
+        flagged, sample, rows, index = second.run(output, output_layout, only_anomalies, overwrite)
         return Judgement(
             path=batches.source.label,
             output=None if output is None else str(output),
@@ -273,6 +280,7 @@ def judge_file(
             rank_counts=first.counts,
             flagged=flagged,
             sample=sample,
+            rows=rows,
             missing=dict(first.missing),
             unseen=dict(first.unseen),
             fingerprint=first.fingerprint,
@@ -320,15 +328,21 @@ class _First:
     fingerprint: str
     missing: Counter[str]
     unseen: Counter[str]
+    features: list[FloatArray] | None
 
 
 def _rank(
-    cad: ConformalDetector, batches: Batches, spill: Spill, progress: Progress | None
+    cad: ConformalDetector,
+    batches: Batches,
+    spill: Spill,
+    most_cells: int,
+    progress: Progress | None,
 ) -> _First:
     counts = RankCounts(cad.n_calibration_, cad.calibration_.fingerprint)
     fingerprint = Fingerprint(batches.features)
     missing: Counter[str] = Counter()
     unseen: Counter[str] = Counter()
+    features: list[FloatArray] | None = []
     for X in batches:
         ranks = cad.ensemble_.ranks(X)
         counts.add(ranks.at_most)
@@ -338,9 +352,13 @@ def _rank(
         for j, feature in enumerate(batches.features):
             if feature.is_category and (new := int((X[:, j] == UNSEEN).sum())):
                 unseen[feature.name] += new
+        if features is not None:
+            features.append(X)
+            if counts.rows * X.shape[1] > most_cells:
+                features = None
         if progress is not None:
             progress("ranking", counts.rows, batches.source.rows)
-    return _First(counts, fingerprint.hexdigest(), missing, unseen)
+    return _First(counts, fingerprint.hexdigest(), missing, unseen, features)
 
 
 # --- the second pass: results --------------------------------------------------------------------
@@ -353,7 +371,7 @@ class _Second:
     batches: Batches
     spill: Spill
     decision: Decision
-    fingerprint: str
+    first: _First
     id_columns: Sequence[str]
     prefix: str
     before: os.stat_result
@@ -365,8 +383,8 @@ class _Second:
         layout: Layout | None,
         only_anomalies: bool,
         overwrite: bool,
-    ) -> tuple[Rows, Rows, list[Any] | None]:
-        """Write the output, and return flagged rows, a sample of the others, and identifiers."""
+    ) -> tuple[Rows, Rows, Rows | None, list[Any] | None]:
+        """Write the output; return flagged rows, a sample of the others, all rows, identifiers."""
         everything = only_anomalies and output is not None
         order = self._strangest(self.decision.count if everything else MOST_FLAGGED)
         typed = output is not None and (layout or Layout()).format_of(output) not in TEXT_FORMATS
@@ -374,6 +392,8 @@ class _Second:
         write: Callable[[Any], None] | None = None
         inside, drawn = np.sort(order), self._draw()
         sampled, chosen, ids = [empty], [], []
+        labels = [feature.name for feature in self.batches.features if feature.is_category]
+        cells = []
         keep_ids = bool(self.id_columns) and self.decision.tested <= MOST_DISCOVERIES
         with ExitStack() as stack:
             if output is not None:
@@ -391,6 +411,8 @@ class _Second:
                 here = here[~self.decision.mask(ranks[here])]
                 sampled.append(judged.take(here))
                 chosen.append(here + start)
+                if self.first.features is not None:
+                    cells.append(table.select(labels))
                 if keep_ids:
                     ids.append(table.select(list(self.id_columns)))
                 if self.progress is not None:
@@ -402,7 +424,7 @@ class _Second:
             top = order[:MOST_FLAGGED]
             flagged = self._rows(top, store.take(np.searchsorted(inside, top)))
             sample = self._rows(np.concatenate(chosen), pa.concat_tables(sampled))
-        return flagged, sample, _index(ids) if keep_ids else None
+        return flagged, sample, self._everything(cells), _index(ids) if keep_ids else None
 
     def _strangest(self, most: int) -> Positions:
         """Positions of the strangest discoveries: by q-value, then raw score, then position."""
@@ -422,7 +444,7 @@ class _Second:
 
     def _draw(self) -> Positions:
         """Positions of a sample: of the same file, always the same."""
-        rng = np.random.default_rng(int(self.fingerprint[:16], 16))
+        rng = np.random.default_rng(int(self.first.fingerprint[:16], 16))
         tested = self.decision.tested
         drawn = rng.choice(tested, min(MOST_SAMPLED, tested), replace=False, shuffle=False)
         return np.sort(drawn).astype(np.intp)
@@ -461,6 +483,12 @@ class _Second:
 
     def _rows(self, positions: Positions, table: Any) -> Rows:
         return Rows(positions, table, self.batches.matrix(table)[0])
+
+    def _everything(self, cells: list[Any]) -> Rows | None:
+        if self.first.features is None:
+            return None
+        positions = np.arange(self.decision.tested, dtype=np.intp)
+        return Rows(positions, pa.concat_tables(cells), np.concatenate(self.first.features))
 
 
 def _sorted(found: Any) -> Any:

@@ -16,7 +16,7 @@ from ..report.text import percent
 from .flagged import CAPTION, take_flagged, unusual_words
 from .options import Deciding, Files, Writing, parallel
 from .output import Voice, one_line
-from .page import write_page
+from .page import MOST_CELLS, write_page
 
 PROCEDURES = {
     "bh": "Benjamini-Hochberg",
@@ -85,6 +85,7 @@ def judge(
             prefix=writing.prefix,
             layout=layout,
             output_layout=files.output_layout(writing.output),
+            most_cells=0 if writing.report is None or reference is None else MOST_CELLS,
             progress=progress,
         )
     if writing.report is not None:
@@ -93,8 +94,6 @@ def judge(
             voice,
             judgement,
             writing.report,
-            path=path,
-            layout=layout,
             ids=files.id_columns,
             reference=reference,
             overwrite=writing.overwrite,

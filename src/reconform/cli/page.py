@@ -6,9 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
-
-from ..files import InputError, Layout, Table, open_batches
+from ..files import Table
 from ..judge import Judgement
 from ..report import report
 from .flagged import labelled
@@ -23,8 +21,6 @@ def write_page(
     judgement: Judgement,
     target: str,
     *,
-    path: str,
-    layout: Layout,
     ids: Sequence[str],
     reference: Table | None,
     overwrite: bool,
@@ -32,11 +28,14 @@ def write_page(
     """Write the page; say what it could not be given."""
     rows = None
     if reference is not None:
-        why = _no_features(judgement, path, reference)
-        if why:
-            voice.warn(f"The report names no unusual features: {why}.")
+        if judgement.rows is None:
+            cells = judgement.tested * len(reference.features)
+            voice.warn(
+                f"The report names no unusual features: {judgement.path} has {cells:,} cells, and "
+                f"at most {MOST_CELLS:,} are looked at."
+            )
         else:
-            rows = _read_features(judgement, path, layout, reference)
+            rows = labelled(judgement.rows.X, reference.features, judgement.rows.table)
     found = judgement.to_discoveries()
     labels: Any = found.index
     if labels is None:
@@ -52,25 +51,3 @@ def write_page(
         title=f"Anomalies in {Path(judgement.path).name}",
         overwrite=overwrite,
     )
-
-
-def _no_features(judgement: Judgement, path: str, reference: Table) -> str | None:
-    if not Path(path).is_file():
-        return f"{judgement.path} can be read only once"
-    cells = judgement.tested * len(reference.features)
-    if cells > MOST_CELLS:
-        return f"{judgement.path} has {cells:,} cells, and at most {MOST_CELLS:,} are looked at"
-    return None
-
-
-def _read_features(judgement: Judgement, path: str, layout: Layout, reference: Table) -> Any:
-    """Read the features of all new rows, for a third and last time."""
-    with open_batches(path, reference.features, layout=layout) as batches:
-        tables = [
-            labelled(batches.matrix(table)[0], reference.features, table)
-            for table in batches.tables(reference.names)
-        ]
-    rows = pa.concat_tables(tables)
-    if rows.num_rows != judgement.tested:
-        raise InputError(path, "the file changed while it was judged; run again.")
-    return rows

@@ -17,6 +17,7 @@ from ..prepare import Feature
 from .cells import Fingerprint, FloatArray, kind_of, matrix, numbers
 from .errors import InputError, listed, nearest
 from .source import Layout, Source, open_source
+from .spill import Remembered
 from .survey import labels_of, refuse_new, refuse_reference, survey
 
 # A batch is at most this many rows, and about this many cells.
@@ -123,11 +124,12 @@ def read_reference(
     if categories and not prepare:
         raise ValueError("`categories` are encoded by `prepare=True`: give it too.")
     layout = layout or Layout()
-    with open_source(path, layout) as source:
-        names = _select(source, columns, drop, id_columns)
+    with open_source(path, layout) as file:
+        names = _select(file, columns, drop, id_columns)
+        ids = [name for name in id_columns if name in file.schema.names]
+        source = Remembered(file, [*names, *ids])
         _check_known(source, "categories", categories, names)
         _check_labels(source, categories)
-        ids = [name for name in id_columns if name in source.schema.names]
         rows = default_batch_rows(len(source.schema.names))
         surveys = survey(source, names, layout, rows)
         count = surveys[names[0]].rows
@@ -267,6 +269,7 @@ def open_batches(
     allow_missing: bool = False,
     batch_rows: int | None = None,
     layout: Layout | None = None,
+    remember: bool = False,
 ) -> Iterator[Batches]:
     r"""Open a file of new rows, of any size.
 
@@ -283,6 +286,8 @@ def open_batches(
     batch_rows : int, optional
         Rows of a batch; by default 65,536, and fewer in wide tables.
     layout : Layout, optional
+    remember : bool
+        Keep a small file (16 MB) in memory, so that a second pass does not read it again.
 
     Yields
     ------
@@ -318,7 +323,8 @@ def open_batches(
         if batch_rows is None:
             batch_rows = default_batch_rows(len(names))
         batch_rows = check_count("batch_rows", batch_rows, least=1)
-        yield Batches(source, features, layout, allow_missing, batch_rows)
+        kept = Remembered(source, names) if remember else source
+        yield Batches(kept, features, layout, allow_missing, batch_rows)
 
 
 def default_batch_rows(columns: int) -> int:

@@ -1,9 +1,9 @@
-"""What waits on disk between two passes over a file."""
+"""What waits between two passes over a file: in memory while it is small, and then on disk."""
 
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from itertools import pairwise
 from pathlib import Path
@@ -14,6 +14,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from .cells import FloatArray
+from .source import Source
 
 IntArray = npt.NDArray[np.int64]
 
@@ -23,6 +24,56 @@ RECORD = np.dtype([("rank", "<i4"), ("score", "<f8")])
 
 # Rows are stored in record batches of at least so many.
 STORED_AT_ONCE = 1 << 14
+
+# A table that is not larger, on disk and as Arrow holds it, is read once and stays in memory.
+REMEMBERED_BYTES = SPILL_BYTES
+
+
+class Remembered:
+    """A source that is read once if it is small; a larger one is read again for every pass.
+
+    Parameters
+    ----------
+    source : Source
+    columns : sequence of str
+        All columns that any of the passes will ask for.
+    """
+
+    def __init__(self, source: Source, columns: Sequence[str]) -> None:
+        self._source = source
+        self._columns = list(columns)
+        self._small = source.path.stat().st_size <= REMEMBERED_BYTES
+        self._tables: list[Any] | None = None
+        self.path = source.path
+        self.label = source.label
+        self.schema = source.schema
+        self.rows = source.rows
+        self.is_text = source.is_text
+
+    def tables(self, columns: Sequence[str], rows: int) -> Iterator[Any]:
+        """Yield Arrow tables with these columns at least, from memory where they are there."""
+        if self._tables is not None:
+            yield from self._tables
+            return
+        if not self._small:
+            yield from self._source.tables(columns, rows)
+            return
+        seen: list[Any] = []
+        size = 0
+        for table in self._source.tables(self._columns, rows):
+            if self._small:
+                seen.append(table)
+                size += table.nbytes
+                if size > REMEMBERED_BYTES:  # it was compressed
+                    self._small = False
+                    seen.clear()
+            yield table
+        if self._small:
+            self._tables = seen
+
+    def line(self, row: int) -> int | None:
+        """Line of a row (from 0) in a text file, from 1."""
+        return self._source.line(row)
 
 
 class Spill:
