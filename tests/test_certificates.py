@@ -76,7 +76,8 @@ def test_bh_on_full_exceeds_its_level_with_a_symmetric_detector():
     """The claim of the table, shown: 300 batches of normal rows, each p-value exact.
 
     If the rate were 0.1, more than 51 of 300 batches would have a discovery with probability
-    below 1e-4; it is about 0.21, and 51 or fewer have a probability of 5 %, but the seed is fixed.
+    below 1e-4. It is about 0.22, so that a correct program fails with probability 0.02 over seeds;
+    the seed is fixed.
     """
     spec = importlib.util.spec_from_file_location("levels", ROOT / "benchmarks" / "levels.py")
     levels = importlib.util.module_from_spec(spec)
