@@ -22,9 +22,9 @@ import numpy.typing as npt
 from exact_coverage import coverage, passed
 from scipy import optimize, special
 
-from reconform import fdp_bounds
-from reconform.conditional import conditional_table, rank_grid
-from reconform.fdp_bounds import KINDS, false_discovery_table, fdp_bound, null_envelope
+from reconform.statistics import bounds as fdp_bounds
+from reconform.statistics.bounds import KINDS, false_discovery_table, fdp_bound, null_envelope
+from reconform.statistics.conditional import conditional_table, rank_grid
 
 FloatArray = npt.NDArray[np.float64]
 IntArray = npt.NDArray[np.int64]

@@ -1,7 +1,8 @@
 """Exact probabilities behind the certificates: no simulation, so nothing to take on trust.
 
-`coverage` is for calibration-conditional p-values (`reconform.conditional`), `passed` for the
-curves of `reconform.fdp_bounds`.
+`coverage` is for calibration-conditional p-values (`reconform.statistics.conditional`), `passed` is
+for the
+curves of `reconform.statistics.bounds`.
 """
 
 from __future__ import annotations

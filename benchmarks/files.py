@@ -45,7 +45,7 @@ def judge(folder: Path, suffix: str, detector: str, method: str, only: bool) -> 
     """Fit, judge the file, and say what it took; runs in a process of its own."""
     from reconform import ConformalDetector
     from reconform.files import read_reference
-    from reconform.judge import judge_file
+    from reconform.files.judge import judge_file
 
     base = peak_megabytes()
     start = time.perf_counter()

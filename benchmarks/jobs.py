@@ -272,7 +272,7 @@ def distances_and_table(data: Any) -> None:
     """One distance matrix of the test rows, and the leave-one-out table of the reference."""
     from scipy.spatial.distance import cdist
 
-    from reconform.detectors.neighbours import make_search
+    from reconform.detectors.knn.search import make_search
 
     cdist(data[1], data[0])
     rows = np.arange(len(data[0]))

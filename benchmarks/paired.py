@@ -18,9 +18,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from reconform.aggregation import reduction
 from reconform.methods import Bootstrap
-from reconform.pvalues import Calibration, calibrate, ranks_paired
+from reconform.statistics.aggregation import reduction
+from reconform.statistics.ranks import Calibration, calibrate, ranks_paired
 
 Array = npt.NDArray[Any]
 

@@ -25,8 +25,8 @@ import numpy.typing as npt
 import pandas as pd
 
 from reconform import Bootstrap, ConformalDetector, CrossValidation, RankCounts
-from reconform.aggregation import reduction
-from reconform.pvalues import Calibration, calibrate, ranks_among, ranks_paired
+from reconform.statistics.aggregation import reduction
+from reconform.statistics.ranks import Calibration, calibrate, ranks_among, ranks_paired
 
 Array = npt.NDArray[Any]
 

@@ -19,8 +19,8 @@ from reconform import (
     Resampling,
     Split,
 )
-from reconform.certificates import TABLE, guarantee, guarantee_of, markdown, proven_grid
-from reconform.grid import Grid, from_floats, usual
+from reconform.statistics.certificates import TABLE, guarantee, guarantee_of, markdown, proven_grid
+from reconform.statistics.grid import Grid, from_floats, usual
 from test_validity import distance
 
 ROOT = Path(__file__).parent.parent

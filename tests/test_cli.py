@@ -26,10 +26,10 @@ from sklearn.svm import OneClassSVM
 from reconform import ConformalDetector, methods
 from reconform import models as model_files
 from reconform.cli import failures, judging, main, options
-from reconform.conditional import conditional_table
 from reconform.files import open_output, spill
+from reconform.files.csv_source import TextSource
 from reconform.files.source import ArrowSource, ParquetSource
-from reconform.files.text import TextSource
+from reconform.statistics.conditional import conditional_table
 
 NAMES = ["temperature", "flow", "pressure"]
 RESULTS = ["score", "p_value", "q_value", "anomaly"]
@@ -534,7 +534,7 @@ def test_study_of_a_file_of_ones_own(here, tables):
 
 
 def test_the_limit_of_leave_one_out():
-    from reconform.cli.study import _planned
+    from reconform.cli.study_command import _planned
 
     def limit(given, methods=()):
         return _planned({"methods": methods}, {"jackknife_limit": given}).jackknife_limit

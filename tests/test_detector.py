@@ -150,7 +150,7 @@ def test_jobs_backend_and_row_order_change_nothing(method, blobs, monkeypatch):
     assert np.array_equal(two.p_values(new[order]), expected[order])
     for size in (8, 200):  # one row at a time, and a few
         monkeypatch.setattr("reconform.ensemble.BLOCK_BYTES", size * 8)
-        monkeypatch.setattr("reconform.pvalues.BLOCK_BYTES", size * 8)
+        monkeypatch.setattr("reconform.statistics.ranks.BLOCK_BYTES", size * 8)
         assert np.array_equal(two.p_values(new), expected)
 
 

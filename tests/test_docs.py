@@ -10,7 +10,7 @@ import pytest
 
 import reconform
 from reconform import cli
-from reconform.judge import judge_file
+from reconform.files.judge import judge_file
 from reconform.methods import _NAMED
 
 ROOT = Path(__file__).parent.parent

@@ -8,8 +8,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from reconform.evalues import EValues, average_e_values, conformal_e_values, e_bh, e_q_values
-from reconform.fdr import RankCounts
+from reconform.statistics.evalues import (
+    EValues,
+    average_e_values,
+    conformal_e_values,
+    e_bh,
+    e_q_values,
+)
+from reconform.statistics.fdr import RankCounts
 
 LEVELS = [Fraction(1, 10), Fraction(1, 4), Fraction(1, 3), Fraction(1, 2), Fraction(9, 10)]
 scores = st.lists(st.integers(0, 6), min_size=1, max_size=8)

@@ -10,8 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import optimize, stats
 
-from reconform import fdp_bounds
-from reconform.fdp_bounds import KINDS, false_discovery_table, fdp_bound, null_envelope
+from reconform.statistics import bounds as fdp_bounds
+from reconform.statistics.bounds import KINDS, false_discovery_table, fdp_bound, null_envelope
 
 
 def miss(envelope, n, nulls):

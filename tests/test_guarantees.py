@@ -8,9 +8,9 @@ from sklearn.ensemble import IsolationForest
 
 from oracle import binomial_upper
 from reconform import ConformalDetector, RankCounts, Split
-from reconform.conditional import conditional_table
-from reconform.fdp_bounds import fdp_bound
-from reconform.grid import from_floats
+from reconform.statistics.bounds import fdp_bound
+from reconform.statistics.conditional import conditional_table
+from reconform.statistics.grid import from_floats
 
 
 @pytest.fixture(scope="module")

@@ -13,10 +13,11 @@ from scipy.stats import ks_2samp, spearmanr
 from sklearn.ensemble import IsolationForest
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
-from reconform.aggregation import reduction
-from reconform.detectors import forest as forest_module
-from reconform.detectors import shared_forest
-from reconform.detectors.forest import (
+from reconform.detectors.iforest import IForest
+from reconform.detectors.iforest import model as forest_module
+from reconform.detectors.iforest import shared as shared_forest
+from reconform.detectors.iforest.kernels import draw_positions
+from reconform.detectors.iforest.model import (
     UNITS,
     Forest,
     Recipe,
@@ -26,12 +27,11 @@ from reconform.detectors.forest import (
     fit_forest,
     tree_keys,
 )
-from reconform.detectors.forest_ensemble import ForestEnsemble
-from reconform.detectors.iforest import IForest
-from reconform.detectors.shared_forest import SharedForestEnsemble
-from reconform.kernels.forest import draw_positions
+from reconform.detectors.iforest.separate import ForestEnsemble
+from reconform.detectors.iforest.shared import SharedForestEnsemble
 from reconform.methods import Bootstrap, CrossValidation, Jackknife, Resampling, Split
-from reconform.pvalues import calibrate, ranks_among
+from reconform.statistics.aggregation import reduction
+from reconform.statistics.ranks import calibrate, ranks_among
 
 SEED = np.random.SeedSequence(20240607)
 

@@ -10,8 +10,10 @@ from scipy.stats import binom
 
 from oracle import binomial_upper
 from reconform import ConformalDetector, Full
-from reconform.detectors import forest as forest_module
-from reconform.detectors.forest import (
+from reconform.detectors.iforest import IForest
+from reconform.detectors.iforest import model as forest_module
+from reconform.detectors.iforest.full import FullForest
+from reconform.detectors.iforest.model import (
     Forest,
     ForestDraws,
     Recipe,
@@ -20,8 +22,6 @@ from reconform.detectors.forest import (
     fit_forest,
     tree_keys,
 )
-from reconform.detectors.full_forest import FullForest
-from reconform.detectors.iforest import IForest
 from reconform.randomness import root_seed
 
 SEED = np.random.SeedSequence(20240911)

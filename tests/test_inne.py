@@ -13,13 +13,14 @@ from sklearn.model_selection import ShuffleSplit
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from reconform import ConformalDetector
-from reconform.detectors import inne_ensembles, spheres
+from reconform.detectors import counter as random
 from reconform.detectors.inne import INNE
-from reconform.detectors.inne_ensembles import SeparateINNE, SharedINNE
-from reconform.detectors.spheres import Draws, SharedDraws, Spheres
+from reconform.detectors.inne import ensembles as inne_ensembles
+from reconform.detectors.inne import model as spheres
+from reconform.detectors.inne.ensembles import SeparateINNE, SharedINNE
+from reconform.detectors.inne.kernels import UNIT
+from reconform.detectors.inne.model import Draws, SharedDraws, Spheres
 from reconform.ensemble import refit
-from reconform.kernels import random
-from reconform.kernels.inne import UNIT
 from reconform.methods import Bootstrap, CrossValidation, Jackknife, Resampling, Split
 
 VARIANTS = ("basic", "plus", "pooled")

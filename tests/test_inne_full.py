@@ -11,10 +11,11 @@ from sklearn.base import clone
 
 from oracle import binomial_upper
 from reconform import ConformalDetector, Full
-from reconform.detectors import inne_ensembles, spheres
 from reconform.detectors.inne import INNE
-from reconform.detectors.inne_ensembles import FullINNE
-from reconform.kernels.inne import UNIT
+from reconform.detectors.inne import ensembles as inne_ensembles
+from reconform.detectors.inne import model as spheres
+from reconform.detectors.inne.ensembles import FullINNE
+from reconform.detectors.inne.kernels import UNIT
 from reconform.transductive import fit_full
 from test_inne import Refits, few_valued, reference_sums
 

@@ -17,11 +17,11 @@ from sklearn.exceptions import NotFittedError
 from sklearn.svm import OneClassSVM
 
 from reconform import ConformalDetector, RankCounts
-from reconform.fdr import harmonic_number
 from reconform.files import InputError, Layout, open_output, read_reference
-from reconform.judge import judge_file
+from reconform.files.judge import judge_file
 from reconform.prepare import Feature, prepared
-from reconform.smallest import smallest_batch_warning, smallest_count
+from reconform.statistics.fdr import harmonic_number
+from reconform.statistics.smallest import smallest_batch_warning, smallest_count
 
 RESULTS = ["score", "p_value", "q_value", "anomaly"]
 
@@ -152,7 +152,7 @@ def test_formats_in_and_out(tmp_path, cad, data, new_table, source, target):
 def test_only_anomalies_strangest_first(
     tmp_path, cad, data, new_table, suffix, batch_rows, monkeypatch
 ):
-    monkeypatch.setattr("reconform.judge.MOST_FLAGGED", 5)
+    monkeypatch.setattr("reconform.files.judge.MOST_FLAGGED", 5)
     monkeypatch.setattr("reconform.files.spill.STORED_AT_ONCE", 4)
     found = discover(cad, data)
     path = save(new_table, tmp_path / "new.csv")
@@ -187,8 +187,8 @@ def test_what_a_report_gets(tmp_path, cad, data, new_table, monkeypatch):
     assert sorted([*whole.flagged.positions, *whole.sample.positions]) == list(range(230))
     assert np.array_equal(whole.sample.X, data[1][whole.sample.positions])
     assert whole.sample.table["anomaly"].to_pylist() == [False] * len(whole.sample)
-    monkeypatch.setattr("reconform.judge.MOST_SAMPLED", 20)
-    monkeypatch.setattr("reconform.judge.MOST_DISCOVERIES", 229)
+    monkeypatch.setattr("reconform.files.judge.MOST_SAMPLED", 20)
+    monkeypatch.setattr("reconform.files.judge.MOST_DISCOVERIES", 229)
     part = judge_file(cad, path, batch_rows=40, id_columns=["id"])
     assert 0 < len(part.sample) <= 20
     again = judge_file(cad, path, batch_rows=11)
@@ -298,7 +298,7 @@ CHILD = """
 import sys, time
 from sklearn.svm import OneClassSVM
 from reconform import ConformalDetector
-from reconform.judge import judge_file
+from reconform.files.judge import judge_file
 from reconform.files import read_reference
 reference = read_reference(sys.argv[1])
 cad = ConformalDetector(OneClassSVM(), "split", random_state=0).fit(reference.frame)

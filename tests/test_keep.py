@@ -17,11 +17,11 @@ from sklearn.base import clone
 from sklearn.ensemble import IsolationForest
 
 from reconform import Bootstrap, ConformalDetector, CrossValidation, Jackknife, Split
-from reconform.aggregation import reduction
 from reconform.ensemble import refit
 from reconform.keep import KeptModel
 from reconform.methods import Resampling
-from reconform.pvalues import calibrate
+from reconform.statistics.aggregation import reduction
+from reconform.statistics.ranks import calibrate
 
 X = np.random.default_rng(0).normal(size=(40, 2))
 NEW = np.random.default_rng(1).normal(size=(15, 2)) * 2

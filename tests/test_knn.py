@@ -13,14 +13,21 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 
 import oracle
 from reconform import Bootstrap, ConformalDetector, CrossValidation, Jackknife, Resampling, Split
-from reconform.aggregation import reduction
-from reconform.detectors import ForeignDetector, knn_ensembles, neighbours, resolve_detector
-from reconform.detectors.knn import ALIKE, KNN
-from reconform.detectors.knn_ensembles import KNNModel, LeaveOneOut, OneTable, tabulate
-from reconform.detectors.neighbours import PairwiseSearch, TreeSearch, WideSearch, make_search
+from reconform.detectors import ForeignDetector, resolve_detector
+from reconform.detectors.knn import ensembles as knn_ensembles
+from reconform.detectors.knn import search as neighbours
+from reconform.detectors.knn.detector import ALIKE, KNN
+from reconform.detectors.knn.ensembles import KNNModel, LeaveOneOut, OneTable, tabulate
+from reconform.detectors.knn.search import (
+    PairwiseSearch,
+    TreeSearch,
+    WideSearch,
+    make_search,
+)
 from reconform.ensemble import RefitEnsemble
 from reconform.methods import _Complements, _Singletons
-from reconform.pvalues import calibrate
+from reconform.statistics.aggregation import reduction
+from reconform.statistics.ranks import calibrate
 
 METHODS = ("largest", "mean", "median")
 VARIANTS = ("plus", "basic", "pooled")

@@ -14,12 +14,18 @@ from scipy.stats import binom
 
 from oracle import binomial_upper
 from reconform import ConformalDetector, Full, Jackknife
-from reconform.detectors import full_neighbours, neighbours
 from reconform.detectors.foreign import adapt
-from reconform.detectors.full_neighbours import FullNeighbours
 from reconform.detectors.knn import KNN
-from reconform.detectors.neighbours import PairwiseSearch, TreeSearch, WideSearch, _directions
-from reconform.pvalues import smoothed_p_values
+from reconform.detectors.knn import full as full_neighbours
+from reconform.detectors.knn import search as neighbours
+from reconform.detectors.knn.full import FullNeighbours
+from reconform.detectors.knn.search import (
+    PairwiseSearch,
+    TreeSearch,
+    WideSearch,
+    _directions,
+)
+from reconform.statistics.ranks import smoothed_p_values
 from reconform.transductive import FullRefit
 from test_knn import DATA, METHODS, grid, normal
 

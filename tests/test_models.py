@@ -29,16 +29,10 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import FunctionTransformer, StandardScaler
 from sklearn.svm import OneClassSVM
 
-from reconform import (
-    Bootstrap,
-    ConformalDetector,
-    CrossValidation,
-    Jackknife,
-    Resampling,
-    Split,
-)
+from reconform import Bootstrap, ConformalDetector, CrossValidation, Jackknife, Resampling, Split
 from reconform.detectors import INNE, KNN, IForest
-from reconform.models import ModelFileError, archive, arrays, ensembles, inspect, load, save
+from reconform.models import ModelFileError, archive, ensembles, inspect, load, save
+from reconform.models import npy as arrays
 from reconform.models.kinds import OneOf, Record
 from reconform.prepare import make_prepared
 

@@ -14,8 +14,9 @@ from scipy.integrate import quad
 from scipy.stats import binom, kstest
 
 from reconform import ConformalDetector, Split
-from reconform.pvalues import row_uniforms
-from reconform.stream import ExchangeabilityMonitor, chart
+from reconform.statistics.ranks import row_uniforms
+from reconform.stream import ExchangeabilityMonitor
+from reconform.stream import evidence_chart as chart
 from reconform.stream.evidence import EvidenceHistory
 from reconform.stream.martingales import (
     MARTINGALES,

@@ -11,7 +11,7 @@ from sklearn.ensemble import IsolationForest
 from threadpoolctl import threadpool_info
 
 from reconform import Bootstrap, ConformalDetector
-from reconform.nested import run_jobs, share_of
+from reconform.parallel import run_jobs, share_of
 
 
 def pools():

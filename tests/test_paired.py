@@ -7,11 +7,11 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from reconform import pvalues
-from reconform.aggregation import reduction
-from reconform.kernels.paired import order_statistics, pack_members
 from reconform.methods import Bootstrap, CrossValidation, Jackknife, Plan, Resampling
-from reconform.pvalues import Calibration, calibrate, ranks_paired
+from reconform.statistics import ranks as pvalues
+from reconform.statistics.aggregation import reduction
+from reconform.statistics.paired import order_statistics, pack_members
+from reconform.statistics.ranks import Calibration, calibrate, ranks_paired
 
 # np.median and np.quantile warn where they make NaN of infinities; the kernels need not.
 pytestmark = pytest.mark.filterwarnings("ignore::RuntimeWarning:numpy")

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 import oracle
 from reconform import ConformalDetector, Resampling
 from reconform.methods import resolve_method
-from reconform.pvalues import (
+from reconform.statistics.ranks import (
     Ranks,
     ranks_among,
     row_uniforms,
@@ -148,10 +148,10 @@ def test_comparing_many_rows_with_many_models_stays_small():
     """10,000 x 100,000 as in the issue would be 8 GB; chunks keep it within a few dozen MB."""
     import tracemalloc
 
-    from reconform.aggregation import reduction
     from reconform.ensemble import ranks_by_scores
     from reconform.methods import Jackknife
-    from reconform.pvalues import calibrate
+    from reconform.statistics.aggregation import reduction
+    from reconform.statistics.ranks import calibrate
 
     n, m = 2_000, 40_000
     plan = Jackknife().plan(n)

@@ -22,21 +22,15 @@ import pytest
 from reconform import ConformalDetector, Discoveries
 from reconform.detectors import KNN
 from reconform.discoveries import Provenance
-from reconform.fdr import RankCounts, adjust, harmonic_number
 from reconform.report import chart, report
 from reconform.report.carried import carry
+from reconform.report.diagnosis import read_p_values
+from reconform.report.feature_columns import count_copies, matched, read_table
 from reconform.report.features import robust_scale, unusual_features
 from reconform.report.page import render
-from reconform.report.readings import read_p_values
-from reconform.report.summary import (
-    LEVELS,
-    p_value_nature,
-    shortest_list,
-    step_up_line,
-    summarise,
-)
-from reconform.report.tables import count_copies, matched, read_table
-from reconform.report.text import script_json
+from reconform.report.safe_text import script_json
+from reconform.report.summary import LEVELS, p_value_nature, shortest_list, step_up_line, summarise
+from reconform.statistics.fdr import RankCounts, adjust, harmonic_number
 
 HOSTILE = "</script><script>window.ran = true</script><!--"
 
@@ -635,7 +629,7 @@ def test_the_chart_is_valid_vega():
 def test_without_altair_the_page_works_and_the_chart_says_what_to_install():
     code = (
         "import sys; sys.modules['altair'] = None\n"
-        "from reconform.demo import run_demo\n"
+        "from reconform.cli.demo_command import run_demo\n"
         "from reconform.report import chart\n"
         "from reconform.report.page import render\n"
         "found = run_demo().found\n"

@@ -12,7 +12,7 @@ import reconform
 from reconform.cli import main
 from reconform.cli.spelling import RENAMED, SAME, in_options
 from reconform.files import read_reference
-from reconform.smallest import smallest_batch_warning
+from reconform.statistics.smallest import smallest_batch_warning
 
 SOURCE = Path(reconform.__file__).parent
 OPTIONS = {

@@ -15,7 +15,7 @@ import pytest
 from scipy.stats import binom
 
 from reconform import ConformalDetector
-from reconform.conditional import conditional_table
+from reconform.statistics.conditional import conditional_table
 from reconform.stream import ExchangeabilityMonitor, OnlineDiscoveries
 from reconform.stream.procedures import ONLINE, PROCEDURES, make_test, next_level
 

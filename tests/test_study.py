@@ -33,12 +33,12 @@ from reconform.study import (
     read_reference,
     save_chart,
 )
+from reconform.study.averages import lower_bound
 from reconform.study.comparison import Reference
+from reconform.study.layout import best_power
 from reconform.study.protocol import MODELS, bh_masks, conditional_fdr_and_power, name_key
-from reconform.study.readings import describe, resolve_readings
 from reconform.study.store import Store
-from reconform.study.summary import lower_bound
-from reconform.study.tables import best_power
+from reconform.study.subjects import describe, resolve_readings
 
 pytest.importorskip("pyarrow", reason="the store of a study needs pyarrow: reconform[study]")
 parquet = pytest.importorskip("pyarrow.parquet")

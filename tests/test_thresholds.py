@@ -9,7 +9,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from scipy import stats
 
-from reconform.thresholds import rows_needed, score_threshold, tolerance_order
+from reconform.statistics.thresholds import rows_needed, score_threshold, tolerance_order
 
 levels = st.fractions(Fraction(1, 50), Fraction(49, 50), max_denominator=50)
 

@@ -7,10 +7,10 @@ from importlib.metadata import version
 from .detector import ConformalDetector
 from .discoveries import Discoveries
 from .errors import BatchDependenceError, UnlabelledRowWarning
-from .fdr import RankCounts
 from .methods import Bootstrap, CrossValidation, Full, Jackknife, Prefit, Resampling, Split
 from .models import ModelFileError, load, save
 from .report import chart, report
+from .statistics.fdr import RankCounts
 
 __version__ = version("reconform")
 

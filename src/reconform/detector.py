@@ -15,25 +15,31 @@ import numpy.typing as npt
 from sklearn.base import BaseEstimator, OutlierMixin
 from sklearn.utils.validation import _num_samples, check_is_fitted, validate_data
 
-from .aggregation import FloatArray
-from .certificates import VALIDITY, guarantee_of, proven_grid
-from .conditional import conditional_table
 from .detectors import ForeignDetector, NativeDetector, resolve_detector
 from .discoveries import Discoveries, Provenance
-from .ensemble import Ensemble
+from .ensemble import Ensemble, RepeatedSplit
 from .errors import check_probability, unknown_choice
-from .evalues import INNER_LEVEL, EValues, average_e_values, conformal_e_values, e_bh, e_q_values
-from .fdr import PROCEDURES, RankCounts, adjust, exact_fraction
-from .grid import Grid, from_floats, usual
 from .inputs import checked_rows
 from .keep import MEMORY, check_keep
 from .methods import Method, Plan, Prefit, resolve_method
-from .progress import track
-from .pvalues import RankArray, Ranks, smoothed_p_values
+from .parallel import track
 from .randomness import Streams, root_seed
-from .repeats import RepeatedSplit
-from .stability import Stability
-from .thresholds import ScoreThreshold, score_threshold
+from .statistics.aggregation import FloatArray
+from .statistics.certificates import VALIDITY, guarantee_of, proven_grid
+from .statistics.conditional import conditional_table
+from .statistics.evalues import (
+    INNER_LEVEL,
+    EValues,
+    average_e_values,
+    conformal_e_values,
+    e_bh,
+    e_q_values,
+)
+from .statistics.fdr import PROCEDURES, RankCounts, adjust, exact_fraction
+from .statistics.grid import Grid, from_floats, usual
+from .statistics.ranks import RankArray, Ranks, smoothed_p_values
+from .statistics.stability import Stability
+from .statistics.thresholds import ScoreThreshold, score_threshold
 from .ties import row_labels, tie_uniforms, warn_if_unlabelled
 
 TIES = ("conservative", "randomized")

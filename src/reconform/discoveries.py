@@ -8,11 +8,11 @@ from typing import Any
 
 import numpy as np
 
-from .aggregation import FloatArray
 from .errors import unknown_choice
-from .fdp_bounds import fdp_bound
-from .fdr import BoolArray
-from .pvalues import RankArray
+from .statistics.aggregation import FloatArray
+from .statistics.bounds import fdp_bound
+from .statistics.fdr import BoolArray
+from .statistics.ranks import RankArray
 
 COLUMNS = ("row", "score", "p-value", "q-value", "anomaly")
 
@@ -128,7 +128,7 @@ class Discoveries:
 
         See Also
         --------
-        reconform.fdp_bounds : Construction and reference.
+        reconform.statistics.bounds : Construction and reference.
         """
         source = self.provenance
         if source is None or self.ranks is None or not source.one_split:

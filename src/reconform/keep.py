@@ -17,7 +17,7 @@ from typing import Any
 
 import joblib
 
-from .aggregation import FloatArray
+from .statistics.aggregation import FloatArray
 
 MEMORY = "memory"
 

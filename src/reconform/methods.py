@@ -19,9 +19,9 @@ import numpy as np
 import numpy.typing as npt
 from sklearn.base import BaseEstimator
 
-from .aggregation import Aggregate, check_aggregate
 from .errors import check_count, check_probability, unknown_choice
 from .randomness import root_seed
+from .statistics.aggregation import Aggregate, check_aggregate
 
 IndexArray = npt.NDArray[np.intp]
 

@@ -10,11 +10,10 @@ from typing import Protocol
 import numpy as np
 from joblib import effective_n_jobs
 
-from .aggregation import FloatArray
 from .ensemble import Model
-from .nested import run_jobs
-from .progress import track
-from .pvalues import Calibration, Ranks
+from .parallel import run_jobs, track
+from .statistics.aggregation import FloatArray
+from .statistics.ranks import Calibration, Ranks
 
 # Longer than this in all, and a word about the cost comes before the work.
 _WARN_SECONDS = 30.0

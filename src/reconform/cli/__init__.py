@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import click
 
-from .demo import demo
+from .demo_command import demo
 from .detect import detect
 from .failures import Commands
-from .models import fit, inspect, score
-from .study import study
+from .model_commands import fit, inspect, score
+from .study_command import study
 
 
 @click.group(

@@ -13,14 +13,14 @@ from rich.box import SIMPLE_HEAD
 from rich.table import Table as RichTable
 from rich.text import Text
 
-from ..aggregation import FloatArray
 from ..files import Table
 from ..files.cells import to_python, words
-from ..judge import Judgement
+from ..files.judge import Judgement
 from ..prepare import Feature
+from ..report.feature_columns import read_table
 from ..report.features import Unusual, unusual_features
-from ..report.tables import read_table
-from ..report.text import shorten
+from ..report.safe_text import shorten
+from ..statistics.aggregation import FloatArray
 from .output import printable
 
 LONGEST_CELL = 40

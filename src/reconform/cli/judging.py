@@ -7,16 +7,16 @@ from pathlib import Path
 from typing import Any
 
 from ..detector import ConformalDetector
-from ..fdp_bounds import false_discovery_table
 from ..files import InputError, Layout, Table, check_output, open_batches
+from ..files.judge import MOST_DISCOVERIES, Judgement, judge_file
 from ..files.source import is_standard
-from ..judge import MOST_DISCOVERIES, Judgement, judge_file
 from ..prepare import Feature
-from ..report.text import percent
+from ..report.safe_text import percent
+from ..statistics.bounds import false_discovery_table
 from .flagged import CAPTION, take_flagged, unusual_words
 from .options import Deciding, Files, Writing, parallel
 from .output import Voice, one_line
-from .page import MOST_CELLS, write_page
+from .reporting import MOST_CELLS, write_page
 
 PROCEDURES = {
     "bh": "Benjamini-Hochberg",

@@ -11,12 +11,12 @@ from typing import Any
 import click
 from joblib import parallel_config
 
-from ..certificates import VALIDITY
 from ..detectors import NAMED
-from ..fdr import PROCEDURES
 from ..files import FORMATS, InputError, Layout
 from ..files.source import is_standard
 from ..methods import Bootstrap, CrossValidation, Method, Split, resolve_method
+from ..statistics.certificates import VALIDITY
+from ..statistics.fdr import PROCEDURES
 from .declare import family, option
 from .output import Voice, check_place
 

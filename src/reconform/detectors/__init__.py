@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 from ..errors import unknown_choice
+from .base import NativeDetector
 from .foreign import ForeignDetector, adapt
-from .iforest import IForest
-from .inne import INNE
-from .knn import KNN
-from .native import NativeDetector
+from .iforest.detector import IForest
+from .inne.detector import INNE
+from .knn.detector import KNN
 
 NAMED: dict[str, type[NativeDetector]] = {"knn": KNN, "iforest": IForest, "inne": INNE}
 

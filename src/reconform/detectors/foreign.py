@@ -29,11 +29,11 @@ from sklearn.frozen import FrozenEstimator
 from sklearn.neighbors import LocalOutlierFactor
 from sklearn.utils import get_tags
 
-from ..aggregation import FloatArray
 from ..ensemble import Ensemble, Model, calibrate_fitted, refit
 from ..errors import BatchDependenceError, unknown_choice
 from ..keep import MEMORY
 from ..methods import Plan
+from ..statistics.aggregation import FloatArray
 from ..transductive import fit_full
 
 LARGER_IS = ("strange", "normal")

@@ -16,9 +16,9 @@ from typing import Any, Protocol
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from .csv_source import TextSource
 from .errors import InputError, listed
 from .plain import plain_schema, plain_table
-from .text import TextSource
 
 TEXT_FORMATS = ("csv", "tsv")
 FORMATS = (*TEXT_FORMATS, "parquet", "arrow")

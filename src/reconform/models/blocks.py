@@ -10,20 +10,14 @@ from typing import Any
 
 import numpy as np
 
-from ..detectors.forest import Forest, ForestDraws, Recipe
-from ..detectors.inne_ensembles import Slots
-from ..detectors.knn_ensembles import KNNModel
-from ..detectors.neighbours import (
-    Formula,
-    PairwiseSearch,
-    TreeSearch,
-    WideSearch,
-    _directions,
-)
-from ..detectors.shared_forest import Replacements
-from ..detectors.spheres import Draws, SharedDraws, Spheres
-from .arrays import AnyArray
+from ..detectors.iforest.model import Forest, ForestDraws, Recipe
+from ..detectors.iforest.shared import Replacements
+from ..detectors.inne.ensembles import Slots
+from ..detectors.inne.model import Draws, SharedDraws, Spheres
+from ..detectors.knn.ensembles import KNNModel
+from ..detectors.knn.search import Formula, PairwiseSearch, TreeSearch, WideSearch, _directions
 from .kinds import Array, Maybe, Named, OneOf, Record, Scalar, require
+from .npy import AnyArray
 from .plain import Plain
 
 INT, FLOAT, JOBS = Scalar(int), Scalar(float), Scalar(int, None)

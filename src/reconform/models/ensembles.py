@@ -11,16 +11,15 @@ from dataclasses import fields
 from typing import Any
 
 from ..detectors.foreign import FittedDetector, ForeignDetector
-from ..detectors.forest_ensemble import ForestEnsemble
-from ..detectors.full_forest import FullForest
-from ..detectors.full_neighbours import FullNeighbours
-from ..detectors.inne_ensembles import FullINNE, SeparateINNE, SharedINNE
-from ..detectors.knn_ensembles import LeaveOneOut, OneTable
-from ..detectors.shared_forest import SharedForestEnsemble
-from ..ensemble import Ensemble, RefitEnsemble
+from ..detectors.iforest.full import FullForest
+from ..detectors.iforest.separate import ForestEnsemble
+from ..detectors.iforest.shared import SharedForestEnsemble
+from ..detectors.inne.ensembles import FullINNE, SeparateINNE, SharedINNE
+from ..detectors.knn.ensembles import LeaveOneOut, OneTable
+from ..detectors.knn.full import FullNeighbours
+from ..ensemble import Ensemble, RefitEnsemble, RepeatedSplit
 from ..keep import KeptModel
 from ..methods import Plan
-from ..repeats import RepeatedSplit
 from ..transductive import FullRefit
 from .blocks import (
     DRAWS,

@@ -12,7 +12,7 @@ from sklearn.frozen import FrozenEstimator
 from sklearn.pipeline import Pipeline
 
 from ..detectors import INNE, KNN, IForest, NativeDetector
-from . import foreign
+from . import skops_objects as foreign
 from .blocks import DRAWS, FLOAT, FOREST, INT, KNN_MODEL, SPHERES
 from .kinds import Json, Reader, Spec, Writer, require
 from .plain import Plain

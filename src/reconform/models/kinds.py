@@ -17,7 +17,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from .archive import Archive
-from .arrays import AnyArray, narrowed, read_npy, widened
+from .npy import AnyArray, narrowed, read_npy, widened
 
 Json = Any
 

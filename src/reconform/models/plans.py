@@ -8,9 +8,9 @@ from typing import Any
 
 import numpy as np
 
-from ..aggregation import check_aggregate
 from ..methods import VARIANTS, IndexArray, Jackknife, Plan, _Complements
-from ..pvalues import Calibration
+from ..statistics.aggregation import check_aggregate
+from ..statistics.ranks import Calibration
 from ..transductive import reference_calibration
 from .kinds import Array, Json, Reader, Scalar, Writer, require
 

@@ -8,11 +8,11 @@ from typing import Any
 
 from sklearn.utils.validation import check_is_fitted
 
-from ..certificates import guarantee_of
 from ..detector import ConformalDetector
 from ..keep import MEMORY
 from ..methods import Bootstrap, CrossValidation, Full, Jackknife, Prefit, Resampling, Split
-from . import foreign
+from ..statistics.certificates import guarantee_of
+from . import skops_objects as foreign
 from .archive import (
     Archive,
     Pieces,
@@ -23,11 +23,11 @@ from .archive import (
     refusing,
     write_archive,
 )
-from .arrays import npy_pieces
 from .ensembles import read_ensemble, write_ensemble
 from .estimators import DetectorsIn, DetectorsOut, restore_columns
 from .kinds import Json, Reader, Scalar, Writer, require
 from .manifest import facts_of
+from .npy import npy_pieces
 from .plain import Plain
 from .plans import read_plan, write_plan
 

@@ -10,9 +10,9 @@ import numpy as np
 import numpy.typing as npt
 
 from ..discoveries import Discoveries
-from ..pvalues import RankArray
+from ..statistics.ranks import RankArray
 from .features import Unusual
-from .text import number, script_json, shorten
+from .safe_text import number, script_json, shorten
 
 # Bytes of rows on the page; with everything else it stays below 5 MB.
 BUDGET = 4_400_000

@@ -36,7 +36,7 @@ def chart(found: Discoveries) -> Any:
 
     Examples
     --------
-    >>> from reconform.demo import run_demo
+    >>> from reconform.cli.demo_command import run_demo
     >>> from reconform.report import chart
     >>> type(chart(run_demo().found)).__name__
     'VConcatChart'

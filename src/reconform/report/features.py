@@ -14,8 +14,8 @@ import numpy as np
 import numpy.typing as npt
 from scipy.stats import norm
 
-from ..aggregation import FloatArray
-from .tables import Column, Table
+from ..statistics.aggregation import FloatArray
+from .feature_columns import Column, Table
 
 # Factors that make each measure of spread estimate a normal distribution's standard deviation.
 MAD, IQR, MEAN_DEVIATION = 1.4826, 1 / 1.349, 1.2533
@@ -94,7 +94,7 @@ def unusual_features(
 
     Examples
     --------
-    >>> from reconform.report.tables import read_table
+    >>> from reconform.report.feature_columns import read_table
     >>> reference = read_table("reference", [[1, 5], [2, 5], [3, 5], [4, 5]])
     >>> rows = read_table("rows", [[2, 5], [40, 5], [3, 6]])
     >>> describe = unusual_features(rows, reference)

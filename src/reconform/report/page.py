@@ -19,11 +19,11 @@ import numpy.typing as npt
 from ..discoveries import Discoveries
 from . import words
 from .carried import Carried, Describe, carry
+from .diagnosis import Reading, read_p_values
+from .feature_columns import Table, count_copies, matched, read_table
 from .features import unusual_features
-from .readings import Reading, read_p_values
+from .safe_text import percent, script_json, shorten
 from .summary import Summary, p_value_nature, summarise
-from .tables import Table, count_copies, matched, read_table
-from .text import percent, script_json, shorten
 
 SCRIPTS = ("page.js", "charts.js", "table.js", "start.js")
 LONGEST_TITLE = 200
@@ -80,7 +80,7 @@ def report(
     --------
     >>> import tempfile
     >>> from pathlib import Path
-    >>> from reconform.demo import run_demo
+    >>> from reconform.cli.demo_command import run_demo
     >>> from reconform.report import report
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     page = report(run_demo().found, Path(folder) / "report.html")

@@ -10,11 +10,11 @@ from fractions import Fraction
 import numpy as np
 import numpy.typing as npt
 
-from ..aggregation import FloatArray
 from ..discoveries import Discoveries
-from ..fdp_bounds import false_discovery_table
-from ..fdr import exact_fraction
-from ..pvalues import RankArray
+from ..statistics.aggregation import FloatArray
+from ..statistics.bounds import false_discovery_table
+from ..statistics.fdr import exact_fraction
+from ..statistics.ranks import RankArray
 
 # Where the slider can stand. k / 100 is the very float that the decimal is read as.
 LEVELS = (0.001, 0.002, 0.005, *(k / 100 for k in range(1, 51)))
@@ -123,7 +123,7 @@ def summarise(found: Discoveries, levels: Sequence[float] = LEVELS) -> Summary:
 
     Examples
     --------
-    >>> from reconform.demo import run_demo
+    >>> from reconform.cli.demo_command import run_demo
     >>> found = run_demo().found
     >>> summary = summarise(found, [0.05, 0.2])
     >>> summary.levels, summary.counts
@@ -170,7 +170,7 @@ def step_up_line(found: Discoveries) -> float | None:
 
     Examples
     --------
-    >>> from reconform.demo import run_demo
+    >>> from reconform.cli.demo_command import run_demo
     >>> step_up_line(run_demo().found)
     229.0
     """
@@ -193,7 +193,7 @@ def p_value_nature(found: Discoveries) -> str:
 
     Examples
     --------
-    >>> from reconform.demo import run_demo
+    >>> from reconform.cli.demo_command import run_demo
     >>> p_value_nature(run_demo().found)
     'conservative'
     """

@@ -9,8 +9,8 @@ from typing import Any
 
 from ..discoveries import Discoveries
 from .carried import Carried
+from .safe_text import percent
 from .summary import CONFIDENCE, Summary
-from .text import percent
 
 PROCEDURES = {
     "bh": "Benjamini–Hochberg",

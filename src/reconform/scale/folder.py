@@ -25,9 +25,9 @@ import dask.dataframe as dd
 import pyarrow.parquet as pq
 
 from ..detector import ConformalDetector
-from ..fdr import Decision, RankCounts
 from ..files import InputError
 from ..prepare import Feature
+from ..statistics.fdr import Decision, RankCounts
 from .graph import delayed, merged, with_models
 from .parquet import Origin, Refusals, mark_file, rank_file
 from .result import RESULTS, Question, ScaledDiscoveries

@@ -14,7 +14,7 @@ from dask.base import persist as _persist
 from dask.delayed import delayed as _delayed
 from dask.sizeof import sizeof
 
-from ..fdr import RankCounts
+from ..statistics.fdr import RankCounts
 
 # So many counts are merged at a time: a thousand parts are added up in four rounds.
 MERGED_AT_ONCE = 8

@@ -22,11 +22,11 @@ from joblib import cpu_count
 from sklearn.utils import get_tags
 
 from ..detector import ConformalDetector
-from ..fdr import Decision, RankCounts
 from ..files import RESULT_NAMES, InputError, Layout, add_results, open_batches, open_output
 from ..files.errors import listed
-from ..nested import share_of
+from ..parallel import share_of
 from ..prepare import Feature
+from ..statistics.fdr import Decision, RankCounts
 
 Refusals = tuple[str, ...]
 

@@ -12,9 +12,9 @@ from sklearn.utils.validation import check_is_fitted
 from ..detector import ConformalDetector
 from ..discoveries import Provenance
 from ..errors import unknown_choice
-from ..fdr import PROCEDURES, Decision, RankCounts, exact_fraction
-from ..grid import Grid
-from ..smallest import smallest_batch_warning
+from ..statistics.fdr import PROCEDURES, Decision, RankCounts, exact_fraction
+from ..statistics.grid import Grid
+from ..statistics.smallest import smallest_batch_warning
 
 RESULTS = {"score": "float64", "p_value": "float64", "q_value": "float64", "anomaly": "bool"}
 

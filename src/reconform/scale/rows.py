@@ -19,10 +19,10 @@ from dask.utils import format_bytes, parse_bytes
 from joblib import cpu_count
 
 from ..detector import ConformalDetector
-from ..fdr import Decision, RankCounts
 from ..files.errors import listed
 from ..keep import MEMORY
-from ..nested import share_of
+from ..parallel import share_of
+from ..statistics.fdr import Decision, RankCounts
 from .folder import discover_folder
 from .graph import compute, delayed, merged, persist, with_models
 from .result import RESULTS, Question, ScaledDiscoveries

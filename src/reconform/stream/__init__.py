@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from .chart import chart
 from .evidence import Evidence
+from .evidence_chart import chart
 from .monitor import ExchangeabilityMonitor, MonitorReport
 from .online import OnlineDiscoveries, StreamDecisions
 

@@ -8,7 +8,7 @@ from typing import Any, Self
 import numpy as np
 import numpy.typing as npt
 
-from ..aggregation import FloatArray
+from ..statistics.aggregation import FloatArray
 
 MOST_POINTS = 2048
 

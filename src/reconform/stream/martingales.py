@@ -15,8 +15,8 @@ import numpy as np
 import numpy.typing as npt
 from scipy.special import gammainc, gammaln
 
-from ..aggregation import FloatArray
 from ..errors import check_probability, unknown_choice
+from ..statistics.aggregation import FloatArray
 
 # Below, the incomplete gamma function is left to its expansion: doubles end at 1e-308.
 _LEAST_SHARE = 1e-250

@@ -10,11 +10,11 @@ from typing import Any, ClassVar, Self
 import numpy as np
 import numpy.typing as npt
 
-from ..aggregation import FloatArray
 from ..detector import ConformalDetector
 from ..errors import check_probability
-from ..pvalues import row_uniforms
 from ..randomness import root_seed
+from ..statistics.aggregation import FloatArray
+from ..statistics.ranks import row_uniforms
 from .evidence import Evidence, EvidenceHistory
 from .journal import Content
 from .martingales import make_martingale

@@ -12,11 +12,11 @@ from typing import ClassVar, Self
 import numpy as np
 import numpy.typing as npt
 
-from ..aggregation import FloatArray
 from ..detector import ConformalDetector
 from ..errors import check_probability, unknown_choice
-from ..fdr import BoolArray, RankCounts, exact_fraction
-from ..smallest import smallest_count
+from ..statistics.aggregation import FloatArray
+from ..statistics.fdr import BoolArray, RankCounts, exact_fraction
+from ..statistics.smallest import smallest_count
 from .journal import Content
 from .procedures import PROCEDURES, make_test, next_level, promise, restore_test
 from .state import ResumableStream

@@ -7,9 +7,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from ..aggregation import FloatArray
-from ..kernels.skiplist import rank_and_insert
-from ..pvalues import RankArray
+from ..statistics.aggregation import FloatArray
+from ..statistics.ranks import RankArray
+from .skiplist import rank_and_insert
 
 # A node reaches one level higher with probability 1/4; sixteen levels serve 4^16 scores.
 LEVELS = 16

@@ -6,8 +6,8 @@ import copy
 from collections.abc import Iterator
 from typing import Any
 
-from ..certificates import Guarantee
 from ..errors import unknown_choice
+from ..statistics.certificates import Guarantee
 
 ONLINE = ("lond", "lord", "saffron", "addis")
 PROCEDURES = (*ONLINE, "batch-bh")
@@ -114,7 +114,7 @@ def promise(
 
     Examples
     --------
-    >>> from reconform.certificates import guarantee
+    >>> from reconform.statistics.certificates import guarantee
     >>> promise("lond", guarantee("split"), 0.1, None, 0.9)
     'FDR at most 0.1 after any number of rows, proven for LOND on split (conformal p-values are
     positively dependent), if new rows are independent.'

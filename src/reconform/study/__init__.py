@@ -7,13 +7,13 @@ Study(datasets=['wbc', 'breast'], detectors=['knn'], draws=3, methods=['split', 
 
 from __future__ import annotations
 
-from .charts import comparison_chart, line_chart, results_chart, save_chart
+from .averages import Cell, Estimate, summarise
 from .comparison import Comparison, compare_cells, read_reference
 from .datasets import Dataset, load, make_dataset, read
+from .figures import comparison_chart, line_chart, results_chart, save_chart
+from .layout import columns_of, format_table
 from .protocol import Protocol
-from .study import PAPER_DATASETS, PAPER_DETECTORS, PAPER_METHODS, Study
-from .summary import Cell, Estimate, summarise
-from .tables import columns_of, format_table
+from .runner import PAPER_DATASETS, PAPER_DETECTORS, PAPER_METHODS, Study
 
 __all__ = [
     "PAPER_DATASETS",

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from importlib.resources import files
 from pathlib import Path
 
-from .summary import Cell, Estimate
-from .tables import METRICS, TITLES
+from .averages import Cell, Estimate
+from .layout import METRICS, TITLES
 
 PAPER_DRAWS = 25
 

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from ..errors import unknown_choice
-from .tables import TITLES
+from .layout import TITLES
 
 
 @dataclass(frozen=True)

@@ -17,11 +17,11 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from ..aggregation import FloatArray
 from ..errors import unknown_choice
-from ..fdr import BoolArray
-from .extras import need
-from .labels import as_list, check_labels
+from ..extras import need
+from ..statistics.aggregation import FloatArray
+from ..statistics.fdr import BoolArray
+from .subjects import as_list, check_labels
 
 COMMIT = "3dac8221081e190f157d78e93bfa8867f90d0965"
 BASE_URL = (

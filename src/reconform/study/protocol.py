@@ -13,9 +13,9 @@ from fractions import Fraction
 
 import numpy as np
 
-from ..fdr import BoolArray
 from ..methods import IndexArray
-from ..pvalues import RankArray
+from ..statistics.fdr import BoolArray
+from ..statistics.ranks import RankArray
 from .datasets import Dataset
 
 # Streams of randomness within one draw.

@@ -25,7 +25,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
-from .extras import need
+from ..extras import need
 
 Key = tuple[str, str, str, int]
 Identity = dict[str, Any]

@@ -1,0 +1,161 @@
+"""`reconform demo`: the main job, on data that ships with scikit-learn."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import click
+import numpy as np
+
+from ..detector import ConformalDetector
+from ..detectors import NAMED
+from ..discoveries import Discoveries
+from ..report import report as write_report
+from ..report.safe_text import percent
+from .declare import Command
+from .flagged import Flagged
+from .options import METHODS, PATH, PROBABILITY, voice_options
+from .output import Voice, check_place
+
+MOST_SHOWN = 5
+
+
+@click.command(cls=Command, examples=["reconform demo --report demo.html"])
+@click.option(
+    "--detector",
+    type=click.Choice(list(NAMED)),
+    default="knn",
+    show_default=True,
+    help="What scores the rows.",
+)
+@click.option(
+    "--method",
+    type=click.Choice(METHODS),
+    default="jackknife+",
+    show_default=True,
+    help="How it is calibrated.",
+)
+@click.option(
+    "--fdr",
+    type=PROBABILITY,
+    default=0.1,
+    show_default=True,
+    metavar="LEVEL",
+    help="False discovery rate that is aimed at.",
+)
+@click.option("--report", type=PATH, metavar="FILE", help="Write a page to look at (HTML).")
+@click.option("--overwrite", is_flag=True, help="Replace a page that exists.")
+@voice_options
+def demo(
+    detector: str, method: str, fdr: float, report: str | None, overwrite: bool, voice: Voice
+) -> None:
+    """Find malignant tumours among benign ones: no files are needed.
+
+    The data ship with scikit-learn.
+    """
+    if report is not None:
+        check_place(report, overwrite=overwrite)
+    with voice.gathering_warnings():
+        done = run_demo(detector, method, fdr)
+    if report is not None:
+        write_report(done.found, report, title="Tumours", overwrite=overwrite)
+    _tell(voice, done)
+    if report is not None:
+        voice.say(f"Report: {report}")
+    voice.finish(
+        {
+            "command": "demo",
+            "n_reference": done.n_reference,
+            "tested": len(done.found),
+            "malignant": int(done.truth.sum()),
+            "flagged": done.found.count,
+            "power": done.power,
+            "false_share": done.false_share,
+            "p_threshold": done.found.p_threshold,
+            "guarantee": done.found.guarantee,
+            "report": report,
+        }
+    )
+
+
+def _tell(voice: Voice, done: Demo) -> None:
+    found = done.found
+    voice.say(
+        f"Breast cancer data: {done.n_reference} benign rows as reference, {len(found)} new rows, "
+        f"of which {done.truth.sum()} are malignant."
+    )
+    voice.say()
+    voice.say(
+        f"{found.count:,} of {len(found):,} rows flagged at a false discovery rate of "
+        f"{percent(found.fdr)}",
+        style="bold",
+    )
+    voice.say(found.guarantee)
+    top = found.order[: min(found.count, MOST_SHOWN)]
+    if len(top):
+        strangest = Flagged(
+            rows=(top + 1).tolist(),
+            ids={},
+            scores=found.scores[top],
+            p_values=found.p_values[top],
+            q_values=found.q_values[top],
+        )
+        voice.say()
+        voice.show(strangest.table())
+        voice.say()
+    voice.say(
+        f"The truth, which the detector never saw: {done.power:.0%} of the malignant rows are "
+        f"flagged, and {done.false_share:.0%} of the flagged rows are benign (aimed at: at most "
+        f"{percent(found.fdr)} on average)."
+    )
+
+
+@dataclass(frozen=True)
+class Demo:
+    """What the demo did.
+
+    Attributes
+    ----------
+    found : Discoveries
+    truth : bool array
+        Which new rows are malignant.
+    n_reference : int
+        Number of benign reference rows.
+    """
+
+    found: Discoveries
+    truth: np.typing.NDArray[np.bool_]
+    n_reference: int
+
+    @property
+    def false_share(self) -> float:
+        """Share of the flagged rows that are benign."""
+        return float((self.found.mask & ~self.truth).sum() / max(1, self.found.count))
+
+    @property
+    def power(self) -> float:
+        """Share of the malignant rows that are flagged."""
+        return float((self.found.mask & self.truth).sum() / self.truth.sum())
+
+
+def run_demo(detector: str = "knn", method: str = "jackknife+", fdr: float = 0.1) -> Demo:
+    """Fit on half of the benign rows, and judge the rest mixed with malignant ones.
+
+    Examples
+    --------
+    >>> demo = run_demo()
+    >>> demo.n_reference, len(demo.found)
+    (178, 229)
+    """
+    from sklearn.datasets import load_breast_cancer
+
+    X, y = load_breast_cancer(return_X_y=True)
+    rng = np.random.default_rng(0)
+    benign = rng.permutation(X[y == 1])
+    malignant = rng.permutation(X[y == 0])[:50]
+    reference, rest = benign[:178], benign[178:]
+    new = np.vstack([rest, malignant])
+    order = rng.permutation(len(new))
+    truth = np.r_[np.zeros(len(rest), bool), np.ones(len(malignant), bool)][order]
+    cad = ConformalDetector(detector, method, random_state=0).fit(reference)
+    return Demo(cad.discover(new[order], fdr=fdr), truth, len(reference))

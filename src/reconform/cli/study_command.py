@@ -1,0 +1,306 @@
+"""`reconform study`: the paper's evaluation, and anyone's own."""
+
+from __future__ import annotations
+
+import math
+import os
+import tempfile
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import click
+from rich.markdown import Markdown
+
+from ..study import Cell, Comparison, Estimate, Study, comparison_chart, read_reference, save_chart
+from .declare import Command, family, option
+from .options import JOBS, OVERWRITE, PROBABILITY, SEED, voice_options
+from .output import Voice, check_place
+
+TABLES = {"table.md": "markdown", "table.tex": "latex", "table.csv": "csv"}
+COMPARISONS = ("comparison.md", "comparison.csv")
+CHARTS = ("table.svg", "comparison.svg")
+
+# The paper leaves leave-one-out methods out from here on.
+PAPER_LIMIT = 500
+
+
+def _limit(ctx: click.Context, param: click.Parameter, value: str | None) -> int | str | None:
+    if value is None or value == "none":
+        return value
+    if value.isdecimal():
+        return int(value)
+    raise click.BadParameter(f"it must be a number or 'none'; got {value!r}.", ctx, param)
+
+
+what_options = family(
+    "what",
+    "What is run",
+    dict,
+    [
+        option(
+            "--dataset",
+            "datasets",
+            multiple=True,
+            metavar="NAME|FILE",
+            show_default="the paper's eight",
+            help="One of the paper's, breast_cancer, or an .npz, .csv or .parquet file with "
+            "labels; may be repeated.",
+        ),
+        option(
+            "--detector",
+            "detectors",
+            multiple=True,
+            metavar="NAME",
+            show_default="knn, iforest, inne",
+            help="What scores the rows; may be repeated.",
+        ),
+        option(
+            "--method",
+            "methods",
+            multiple=True,
+            metavar="NAME",
+            show_default="the paper's seven",
+            help="As in 'reconform fit', and cv-pooled, jab-pooled, jackknife-pooled; may be "
+            "repeated.",
+        ),
+        option(
+            "--data",
+            type=click.Path(path_type=str),
+            metavar="FOLDER",
+            show_default="$RECONFORM_DATA, or they are downloaded",
+            help="With the files of the paper's data sets.",
+        ),
+        option(
+            "--label",
+            default="label",
+            show_default=True,
+            metavar="COL",
+            help="Column of CSV and Parquet files that is 1 for outliers and 0 for normal rows.",
+        ),
+    ],
+)
+
+protocol_options = family(
+    "protocol",
+    "Protocol",
+    dict,
+    [
+        option(
+            "--draws",
+            type=click.IntRange(1),
+            metavar="N",
+            default=25,
+            show_default=True,
+            help="Training sets drawn from each data set.",
+        ),
+        option(
+            "--test-sets",
+            type=click.IntRange(1),
+            metavar="N",
+            default=100,
+            show_default=True,
+            help="Test sets per draw.",
+        ),
+        option(
+            "--fdr",
+            type=PROBABILITY,
+            default=0.1,
+            show_default=True,
+            metavar="LEVEL",
+            help="False discovery rate that is aimed at, by Benjamini-Hochberg.",
+        ),
+        option(
+            "--folds",
+            type=click.IntRange(2),
+            metavar="N",
+            default=10,
+            show_default=True,
+            help="Of cv and cv+.",
+        ),
+        option(
+            "--bootstrap-draws",
+            type=click.IntRange(1),
+            metavar="N",
+            default=100,
+            show_default=True,
+            help="Of jab and jab+.",
+        ),
+        option(
+            "--anomaly-rate",
+            type=PROBABILITY,
+            default=0.1,
+            show_default=True,
+            metavar="SHARE",
+            help="Outliers in a test set.",
+        ),
+        option(
+            "--test-size",
+            type=click.IntRange(2),
+            metavar="N",
+            show_default="a third of the training rows, at most 1000",
+            help="Rows of a test set.",
+        ),
+        option(
+            "--train-share",
+            type=PROBABILITY,
+            default=0.5,
+            show_default=True,
+            metavar="SHARE",
+            help="Normal rows for training and calibration.",
+        ),
+        option(
+            "--jackknife-limit",
+            callback=_limit,
+            metavar="ROWS|none",
+            show_default=f"the paper's {PAPER_LIMIT}; none if --method is given",
+            help="Leave out leave-one-out methods from so many training rows on.",
+        ),
+        SEED,
+    ],
+)
+
+run_options = family(
+    "run",
+    "Run",
+    dict,
+    [
+        option(
+            "--store",
+            type=click.Path(path_type=str, file_okay=False),
+            required=True,
+            metavar="FOLDER",
+            help="Where finished draws are kept: a run that was stopped continues there.",
+        ),
+        JOBS,
+        option(
+            "--compare",
+            metavar="paper|FILE",
+            help="Compare with the paper, or with a table.csv of another study.",
+        ),
+        option(
+            "--output",
+            type=click.Path(path_type=str, file_okay=False),
+            metavar="FOLDER",
+            help="Write tables (Markdown, LaTeX, CSV), the comparison and charts.",
+        ),
+        OVERWRITE,
+    ],
+)
+
+
+@click.command(
+    cls=Command,
+    examples=[
+        "reconform study --store runs/paper --jobs 2 --compare paper --output results",
+        "reconform study --store runs/mine --dataset pumps.csv --detector knn --method cv+",
+    ],
+)
+@run_options
+@what_options
+@protocol_options
+@voice_options
+def study(
+    run: dict[str, Any], what: dict[str, Any], protocol: dict[str, Any], voice: Voice
+) -> None:
+    """Measure FDR and power: the paper's study, or your own.
+
+    FDR is the false discovery rate; power, the share of outliers that are found.
+
+    What is finished is kept in the store; the same command continues where it was stopped.
+    """
+    reference, output = run["compare"], run["output"]
+    if reference is not None:
+        if protocol["draws"] < 2:
+            raise click.UsageError("--compare needs standard errors, so at least --draws 2.")
+        read_reference(reference)  # says now what is wrong with it, not after an hour
+    if output is not None:
+        _check_folder(Path(output), overwrite=run["overwrite"])
+    planned = _planned(what, protocol)
+    try:
+        with voice.gathering_warnings():
+            planned.run(run["store"], n_jobs=run["jobs"], verbose=int(voice.shows_progress))
+    except KeyboardInterrupt as error:
+        error.add_note(f"Finished draws are in {run['store']}; the same command continues.")
+        raise
+    comparison = None if reference is None else planned.compare(reference)
+    if voice.talks:
+        table = planned.table()
+        voice.show(Markdown(table)) if voice.on_terminal else voice.say(table)
+        if comparison is not None:
+            voice.say(str(comparison))
+    written = [] if output is None else _write(voice, planned, comparison, Path(output))
+    for path in written:
+        voice.say(f"Written: {path}")
+    voice.finish(
+        {
+            "command": "study",
+            "store": run["store"],
+            "cells": [_cell_facts(cell) for cell in planned.cells()],
+            "comparison": None if comparison is None else _comparison_facts(comparison),
+            "written": written,
+        }
+    )
+
+
+def _planned(what: dict[str, Any], protocol: dict[str, Any]) -> Study:
+    limit = protocol["jackknife_limit"]
+    if limit is None and not what["methods"]:
+        limit = PAPER_LIMIT
+    given = {name: value for name, value in what.items() if value}
+    return Study(**given, **{**protocol, "jackknife_limit": None if limit == "none" else limit})
+
+
+def _check_folder(folder: Path, *, overwrite: bool) -> None:
+    for name in (*TABLES, *COMPARISONS, *CHARTS) if folder.is_dir() else ():
+        check_place(folder / name, overwrite=overwrite)
+
+
+def _write(voice: Voice, planned: Study, comparison: Comparison | None, folder: Path) -> list[str]:
+    """Write everything beside its place, and move it there when all of it is finished."""
+    texts = {name: planned.table(fmt) for name, fmt in TABLES.items()}
+    charts: dict[str, Callable[[], Any]] = {"table.svg": planned.chart}
+    if comparison is not None:
+        texts |= {"comparison.md": comparison.to_markdown(), "comparison.csv": comparison.to_csv()}
+        charts["comparison.svg"] = partial(comparison_chart, comparison)
+    folder.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=folder, prefix=".reconform-") as beside:
+        for name, text in texts.items():
+            Path(beside, name).write_text(text, encoding="utf-8")
+        try:
+            for name, draw in charts.items():
+                save_chart(draw(), Path(beside, name))
+        except ImportError as error:
+            voice.warn(f"No charts are written: {error}")
+        names = sorted(os.listdir(beside))
+        for name in names:
+            os.replace(Path(beside, name), folder / name)
+    return [str(folder / name) for name in names]
+
+
+def _cell_facts(cell: Cell) -> dict[str, Any]:
+    return {
+        "dataset": cell.dataset,
+        "detector": cell.detector,
+        "method": cell.method,
+        "draws": cell.fdr.draws,
+        "fdr": _estimate_facts(cell.fdr),
+        "power": _estimate_facts(cell.power),
+        "violation": cell.violation,
+    }
+
+
+def _estimate_facts(estimate: Estimate) -> dict[str, float | None]:
+    return {"mean": estimate.mean, "sd": None if math.isnan(estimate.sd) else estimate.sd}
+
+
+def _comparison_facts(comparison: Comparison) -> dict[str, Any]:
+    return {
+        "with": comparison.name,
+        "cells": len(comparison.cells),
+        "within_2": comparison.within(2),
+        "within_3": comparison.within(3),
+        "largest": max((abs(cell.z) for cell in comparison.cells), default=None),
+        "missing": len(comparison.missing),
+    }

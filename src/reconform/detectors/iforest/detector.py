@@ -1,0 +1,214 @@
+"""Isolation forest, native: a scikit-learn outlier detector that fits whole plans."""
+
+from __future__ import annotations
+
+import numbers
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from ...errors import check_count
+from ...methods import Plan
+from ...statistics.aggregation import FloatArray
+from ..base import NativeDetector
+from .full import FullForest, fit_full_forest
+from .model import Forest, Recipe, fit_forest
+from .separate import ForestEnsemble, fit_separately
+from .shared import SharedForestEnsemble, fit_shared
+
+# Up to this many rows separate leave-one-out fits are cheap, and they vary less from seed to seed.
+SHARE_ABOVE = 1000
+
+AUTO_SAMPLES = 256
+
+
+class IForest(NativeDetector):
+    """Isolation forest with PyOD's parameters and scikit-learn's law.
+
+    Parameters
+    ----------
+    n_estimators : int, default=100
+        Trees.
+    max_samples : "auto", int or float, default="auto"
+        Rows drawn for a tree: min(256, n), so many but at most n, or this share of n.
+    contamination : float, default=0.1
+        Share of the training rows that `predict` calls outliers.
+    max_features : int or float, default=1.0
+        Features drawn without replacement for a tree: so many, or this share of them.
+    bootstrap : bool, default=False
+        Draw rows with replacement.
+    n_jobs : int or None, default=None
+        Threads for `fit` and `score_samples`, as joblib counts them: None is 1, unless a
+        ``parallel_config`` says otherwise. `fit_plan` is told by its caller.
+    random_state : int, SeedSequence, RandomState, Generator or None, default=None
+        Same seed, same forest, whatever `n_jobs` is.
+    share : bool or "auto", default="auto"
+        Whether leave-one-out models share their trees: only those trees that drew row i are grown
+        again for the model without it. Every model keeps the law of a separate fit, and n models
+        cost as much as 257, whatever n is. The models depend on each other more than separate
+        ones do, so p-values vary more from seed to seed. "auto" shares from 1,001 rows on. Where
+        n - 1 rows and n rows give different sample sizes, nothing is shared.
+
+    Attributes
+    ----------
+    forest_ : Forest
+        The trees, in flat arrays.
+    max_samples_ : int
+        Rows drawn for a tree.
+    offset_ : float
+        `score_samples` below it is an outlier.
+    n_features_in_ : int
+    feature_names_in_ : array of str
+
+    See Also
+    --------
+    sklearn.ensemble.IsolationForest : the same law; other random numbers.
+
+    Notes
+    -----
+    Scores are -2 ** (-E[path length] / c(psi)), as in scikit-learn: in [-1, 0], small = strange.
+    Data stay in double precision, and any two different values can be split; scikit-learn rounds
+    to single precision and takes a range below 1e-7 for constant.
+
+    References
+    ----------
+    F. T. Liu, K. M. Ting, Z.-H. Zhou: Isolation forest. ICDM 2008.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from reconform.detectors.iforest import IForest
+    >>> rng = np.random.default_rng(0)
+    >>> X = rng.normal(size=(500, 2))
+    >>> forest = IForest(random_state=0).fit(X)
+    >>> forest.predict([[0.0, 0.0], [5.0, 5.0]])
+    array([ 1, -1])
+    """
+
+    forest_: Forest
+
+    def __init__(
+        self,
+        n_estimators: int = 100,
+        max_samples: str | int | float = "auto",
+        contamination: float = 0.1,
+        max_features: int | float = 1.0,
+        bootstrap: bool = False,
+        n_jobs: int | None = None,
+        random_state: Any = None,
+        share: bool | str = "auto",
+    ) -> None:
+        self.n_estimators = n_estimators
+        self.max_samples = max_samples
+        self.contamination = contamination
+        self.max_features = max_features
+        self.bootstrap = bootstrap
+        self.n_jobs = n_jobs
+        self.random_state = random_state
+        self.share = share
+
+    def recipe(self, n_rows: int, n_columns: int) -> Recipe:
+        """Work out the size of a forest for training data of this shape.
+
+        Parameters
+        ----------
+        n_rows, n_columns : int
+
+        Returns
+        -------
+        Recipe
+
+        Examples
+        --------
+        >>> IForest().recipe(1000, 5)
+        Recipe(n_trees=100, psi=256, n_features=5, replace=False)
+        """
+        if isinstance(self.max_samples, str):
+            if self.max_samples != "auto":
+                raise ValueError(
+                    "max_samples must be 'auto', a positive integer, or a share in (0, 1]; "
+                    f"got {self.max_samples!r}."
+                )
+            psi = min(AUTO_SAMPLES, n_rows)
+        else:
+            psi = min(_part("max_samples", self.max_samples, n_rows), n_rows)
+        n_features = _part("max_features", self.max_features, n_columns)
+        if n_features > n_columns:
+            raise ValueError(
+                f"max_features={self.max_features!r} asks for more features than the {n_columns} "
+                "that X has; ask for fewer, or for a share such as 1.0."
+            )
+        n_trees = check_count("n_estimators", self.n_estimators, least=1)
+        return Recipe(n_trees, psi, n_features, bool(self.bootstrap))
+
+    def _fit_rows(self, X: FloatArray, seed: np.random.SeedSequence) -> None:
+        self._check_share()
+        recipe = self.recipe(*X.shape)
+        self.forest_ = fit_forest(X, np.arange(len(X)), recipe, seed, n_jobs=self.n_jobs)
+        self.max_samples_ = recipe.psi
+
+    def _score_rows(self, X: FloatArray) -> FloatArray:
+        return self.forest_.scores(X, n_jobs=self.n_jobs)
+
+    def fit_plan(
+        self,
+        X: FloatArray,
+        plan: Plan,
+        seeds: Sequence[np.random.SeedSequence],
+        *,
+        n_jobs: int | None = None,
+        verbose: int = 0,
+    ) -> ForestEnsemble | SharedForestEnsemble | FullForest:
+        """Fit all forests of a plan.
+
+        Separate forests equal ``IForest(random_state=seeds[k]).fit(X[plan.train[k]])`` bit for
+        bit, and A(D) equals the one with the last seed on all rows, shared trees or not. A full
+        plan has a forest per new row x, and it equals the one with the last seed on X and x.
+
+        Parameters
+        ----------
+        X : float array of shape (n, d)
+            Validated rows.
+        plan : Plan
+        seeds : sequence of SeedSequence
+            One per resampled model, and a last one for A(D), which is all that shared trees need.
+        n_jobs : int, optional
+            Threads.
+        verbose : int
+            Not used; a fit is over before a bar would help.
+
+        Returns
+        -------
+        ForestEnsemble, SharedForestEnsemble or FullForest
+        """
+        X = np.ascontiguousarray(X, dtype=np.float64)
+        recipe_for = partial(self.recipe, n_columns=X.shape[1])
+        if plan.scheme == "full":
+            self._check_share()
+            return fit_full_forest(X, recipe_for(plan.n + 1), seeds[-1], n_jobs=n_jobs)
+        if self._shares(plan, recipe_for):
+            return fit_shared(X, plan, recipe_for(plan.n), seeds[-1], n_jobs=n_jobs)
+        return fit_separately(X, plan, recipe_for, seeds, n_jobs=n_jobs)
+
+    def _shares(self, plan: Plan, recipe_for: Callable[[int], Recipe]) -> bool:
+        self._check_share()
+        wanted = plan.n > SHARE_ABOVE if self.share == "auto" else bool(self.share)
+        # Trees of A(D) serve the models without one row only if these draw equally many rows.
+        return wanted and plan.leaves_one_out and recipe_for(plan.n) == recipe_for(plan.n - 1)
+
+    def _check_share(self) -> None:
+        if not (self.share == "auto" or isinstance(self.share, (bool, np.bool_))):
+            raise ValueError(f"share must be True, False or 'auto'; got {self.share!r}.")
+
+
+def _part(argument: str, value: object, whole: int) -> int:
+    """So many, or so large a share of `whole`, rounded down as scikit-learn does; at least 1."""
+    if isinstance(value, numbers.Integral) and not isinstance(value, bool) and int(value) >= 1:
+        return int(value)
+    if isinstance(value, numbers.Real) and not isinstance(value, numbers.Integral):
+        share = float(value)
+        if 0 < share <= 1:
+            return max(1, int(share * whole))
+    raise ValueError(f"{argument} must be a positive integer or a share in (0, 1]; got {value!r}.")

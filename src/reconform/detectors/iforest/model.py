@@ -1,0 +1,308 @@
+"""One isolation forest: what is drawn for it, how it is grown, and how it scores.
+
+Draws are values. A forest is a function of the rows and of its draws, and its draws are a function
+of its seed and of the number of rows, so that whoever fits it gets the same trees.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from ...methods import IndexArray
+from ...parallel import run_blocks
+from ...statistics.aggregation import FloatArray
+from .kernels import add_path_lengths, draw_positions, grow_trees, path_lengths_of_pairs
+
+KeyArray = npt.NDArray[np.uint64]
+PositionArray = npt.NDArray[np.int32]
+LengthArray = npt.NDArray[np.int64]
+
+# Path lengths are integers in these units. A path is shorter than 2**7 for any number of rows, so
+# sums are exact up to 2**24 trees.
+UNITS = 1 << 32
+
+# joblib takes some 15 ms to hand out work; less than about this many walks is done sooner alone.
+# Growing a tree costs about as much as walking it a thousand times.
+WALKS_WORTH_A_THREAD = 1 << 21
+WALKS_PER_GROWTH = 1 << 10
+
+# Rows are drawn for a few trees at a time, so that samples of any size stay small in memory.
+DRAWN_AT_ONCE = 1 << 20
+
+# Each of a tree's streams of random numbers starts from its key, and from one of these.
+_ROWS_STREAM = np.uint64(0x6A09E667F3BCC909)
+_FEATURES_STREAM = np.uint64(0xBB67AE8584CAA73B)
+
+
+def average_path_length(sizes: npt.ArrayLike) -> FloatArray:
+    """c(size): the mean depth at which a random tree isolates one of so many rows.
+
+    Parameters
+    ----------
+    sizes : int array-like
+
+    Returns
+    -------
+    float array
+
+    Examples
+    --------
+    >>> average_path_length([1, 2, 256]).round(4)
+    array([ 0.    ,  1.    , 10.2448])
+    """
+    size = np.asarray(sizes, dtype=np.float64)
+    rest = np.maximum(size - 1, 1)
+    harmonic = 2 * (np.log(rest) + np.euler_gamma) - 2 * rest / np.maximum(size, 1)
+    return np.where(size > 2, harmonic, (size == 2).astype(np.float64))
+
+
+def leaf_lengths(psi: int) -> LengthArray:
+    """c(0), ..., c(psi) in `UNITS`: what a leaf with so many rows adds to its depth.
+
+    Examples
+    --------
+    >>> leaf_lengths(2)
+    array([         0,          0, 4294967296])
+    """
+    return np.rint(average_path_length(np.arange(psi + 1)) * UNITS).astype(np.int64)
+
+
+def conformity(path_sums: LengthArray, n_trees: int, psi: int) -> FloatArray:
+    """Scores of rows from the sums of their path lengths: -2 ** (-mean path / c(psi)).
+
+    The one place where integers become scores. For forests of equally many trees and the same
+    psi it keeps the order of the sums.
+
+    Parameters
+    ----------
+    path_sums : int array
+        In `UNITS`.
+    n_trees, psi : int
+        Trees of the forest, and rows drawn for each of them.
+
+    Returns
+    -------
+    float array
+        Small = strange.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> conformity(np.array([0, 3 * UNITS]), n_trees=3, psi=2)
+    array([-1. , -0.5])
+    """
+    scale = n_trees * int(leaf_lengths(psi)[-1])
+    if scale == 0:  # one row per tree: nothing to isolate it from; scikit-learn's convention
+        return np.full(path_sums.shape, -0.5)
+    return np.asarray(-np.exp2(path_sums / -scale))
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """The size of a forest, once the number of rows is known.
+
+    Attributes
+    ----------
+    n_trees : int
+    psi : int
+        Rows drawn for a tree.
+    n_features : int
+        Features drawn for a tree.
+    replace : bool
+        Whether rows are drawn with replacement.
+    """
+
+    n_trees: int
+    psi: int
+    n_features: int
+    replace: bool = False
+
+
+@dataclass(frozen=True, eq=False)
+class ForestDraws:
+    """All that chance decides about a forest.
+
+    Attributes
+    ----------
+    samples : int array of shape (trees, psi)
+        For every tree its positions among the training rows. Drawn with replacement, a position
+        counts once, as in scikit-learn; -1 fills the row up.
+    features : int array of shape (trees, features) or (1, d)
+        The features that a tree may split; one row of it if every tree may split all.
+    keys : uint64 array of shape (trees,)
+        The key of the stream from which a tree's splits are drawn.
+    """
+
+    samples: PositionArray
+    features: PositionArray
+    keys: KeyArray
+
+
+def tree_keys(seed: np.random.SeedSequence, count: int) -> KeyArray:
+    """Return the keys of the first `count` trees of a seed."""
+    return np.asarray(seed.generate_state(count, np.uint64), dtype=np.uint64)
+
+
+def draw(recipe: Recipe, keys: KeyArray, n_rows: int, n_columns: int) -> ForestDraws:
+    """Draw the rows and features of every tree from its key.
+
+    Parameters
+    ----------
+    recipe : Recipe
+        Its number of trees is not looked at: there is a tree for every key.
+    keys : uint64 array of shape (trees,)
+    n_rows, n_columns : int
+        Shape of the training data.
+
+    Returns
+    -------
+    ForestDraws
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> keys = tree_keys(np.random.SeedSequence(0), 5)
+    >>> draws = draw(Recipe(n_trees=5, psi=3, n_features=2), keys, n_rows=10, n_columns=2)
+    >>> draws.samples.shape, draws.features
+    ((5, 3), array([[0, 1]], dtype=int32))
+    """
+    samples = np.empty((len(keys), recipe.psi), dtype=np.int32)
+    draw_positions(keys ^ _ROWS_STREAM, n_rows, recipe.replace, samples)
+    if recipe.n_features == n_columns:
+        features = np.arange(n_columns, dtype=np.int32)[None, :]
+    else:
+        features = np.empty((len(keys), recipe.n_features), dtype=np.int32)
+        draw_positions(keys ^ _FEATURES_STREAM, n_columns, False, features)
+    return ForestDraws(samples, features, keys)
+
+
+@dataclass(frozen=True, eq=False)
+class Forest:
+    """Isolation trees as heaps in flat arrays; see `reconform.detectors.iforest.kernels`.
+
+    Attributes
+    ----------
+    psi : int
+        Rows drawn for a tree.
+    thresholds, features, lengths : arrays of shape (trees, 2 ** depth)
+        Where node k splits, and the path length that ends at position j of the bottom level.
+    """
+
+    psi: int
+    thresholds: FloatArray
+    features: npt.NDArray[np.uint32]
+    lengths: LengthArray
+
+    @classmethod
+    def empty(cls, n_trees: int, psi: int) -> Forest:
+        """Room for so many trees, of depth ceil(log2(psi)) but at least 1."""
+        shape = (n_trees, 1 << (max(psi, 2) - 1).bit_length())
+        return cls(
+            psi,
+            np.empty(shape),
+            np.empty(shape, dtype=np.uint32),
+            np.empty(shape, dtype=np.int64),
+        )
+
+    def __len__(self) -> int:
+        return len(self.lengths)
+
+    def part(self, start: int, stop: int) -> Forest:
+        """Trees start to stop, without a copy."""
+        some = slice(start, stop)
+        return Forest(self.psi, self.thresholds[some], self.features[some], self.lengths[some])
+
+    def grow(self, X: FloatArray, rows: PositionArray, draws: ForestDraws) -> None:
+        """Fill in every tree, grown on the rows of X that `rows` lists for it."""
+        grow_trees(
+            X,
+            rows,
+            draws.features,
+            draws.keys,
+            leaf_lengths(self.psi),
+            self.thresholds,
+            self.features,
+            self.lengths,
+        )
+
+    def path_sums(self, X: FloatArray, *, n_jobs: int | None = 1) -> LengthArray:
+        """Sum of the path lengths of every row over all trees, in `UNITS`."""
+        sums = np.zeros((1, len(X)), dtype=np.int64)
+
+        def walk(start: int, stop: int) -> None:
+            arrays = self.thresholds, self.features, self.lengths
+            add_path_lengths(*arrays, X[start:stop], False, sums[:, start:stop])
+
+        run_blocks(walk, len(X), n_jobs=worth(n_jobs, len(X) * len(self)))
+        return sums.ravel()
+
+    def path_lengths(self, X: FloatArray) -> LengthArray:
+        """Path length of every row in every tree, (trees, rows), in `UNITS`."""
+        lengths = np.zeros((len(self), len(X)), dtype=np.int64)
+        add_path_lengths(self.thresholds, self.features, self.lengths, X, True, lengths)
+        return lengths
+
+    def paired_lengths(self, trees: IndexArray, X: FloatArray, rows: IndexArray) -> LengthArray:
+        """Path length of row ``rows[j]`` of X in tree ``trees[j]``, in `UNITS`."""
+        lengths = np.empty(len(rows), dtype=np.int64)
+        arrays = self.thresholds, self.features, self.lengths
+        path_lengths_of_pairs(*arrays, trees, X, rows, lengths)
+        return lengths
+
+    def scores(self, X: FloatArray, *, n_jobs: int | None = 1) -> FloatArray:
+        """Score rows, small = strange."""
+        return conformity(self.path_sums(X, n_jobs=n_jobs), len(self), self.psi)
+
+
+def fit_forest(
+    X: FloatArray,
+    train: IndexArray,
+    recipe: Recipe,
+    seed: np.random.SeedSequence,
+    *,
+    n_jobs: int | None = 1,
+) -> Forest:
+    """Fit one forest on the rows `train` of X, a multiset.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> X = np.array([[0.0], [1.0], [0.5], [9.0]])
+    >>> recipe = Recipe(n_trees=50, psi=4, n_features=1)
+    >>> forest = fit_forest(X, np.arange(4), recipe, np.random.SeedSequence(0))
+    >>> int(forest.scores(X).argmin())
+    3
+    """
+    forest = Forest.empty(recipe.n_trees, recipe.psi)
+    keys = tree_keys(seed, recipe.n_trees)
+    rows = train.astype(np.int32)
+
+    def grow(start: int, stop: int) -> None:
+        for low, high in pieces(start, stop, max(1, DRAWN_AT_ONCE // recipe.psi)):
+            draws = draw(recipe, keys[low:high], len(rows), X.shape[1])
+            drawn = np.where(draws.samples < 0, np.int32(-1), rows[draws.samples])
+            forest.part(low, high).grow(X, drawn, draws)
+
+    work = recipe.n_trees * WALKS_PER_GROWTH * math.ceil(recipe.psi / 256)
+    run_blocks(grow, recipe.n_trees, n_jobs=worth(n_jobs, work))
+    return forest
+
+
+def pieces(start: int, stop: int, step: int) -> list[tuple[int, int]]:
+    """Cut start to stop into pieces of at most `step`.
+
+    Examples
+    --------
+    >>> pieces(3, 8, 2)
+    [(3, 5), (5, 7), (7, 8)]
+    """
+    return [(low, min(low + step, stop)) for low in range(start, stop, step)]
+
+
+def worth(n_jobs: int | None, walks: int) -> int | None:
+    """Return `n_jobs` where there is enough to do for threads, else 1."""
+    return n_jobs if walks >= WALKS_WORTH_A_THREAD else 1

@@ -1,0 +1,305 @@
+"""Leave-one-out forests that share almost all their trees.
+
+A tree that drew its psi rows from D and did not draw row i *is* a tree of A(D without i): given
+that it did not, its rows are a uniform subsample of the others. So for model i only the trees that
+drew i are grown again, each on a fresh subsample of D without i. Every model has the law of a
+separate fit, and all n of them together take (1 + psi) times the trees of one, whatever n is.
+
+What sharing changes is the dependence *between* the models: p-values vary more from seed to seed
+than with separate fits.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+
+from ...ensemble import ranks_by_scores
+from ...methods import IndexArray, Plan
+from ...parallel import run_blocks
+from ...randomness import root_seed
+from ...statistics.aggregation import FloatArray
+from ...statistics.ranks import BLOCK_BYTES, Calibration, RankArray, Ranks
+from .kernels import leave_one_out_sums
+from .model import (
+    DRAWN_AT_ONCE,
+    WALKS_PER_GROWTH,
+    Forest,
+    ForestDraws,
+    KeyArray,
+    LengthArray,
+    PositionArray,
+    Recipe,
+    conformity,
+    draw,
+    fit_forest,
+    pieces,
+    tree_keys,
+    worth,
+)
+
+# Rows that are ranked at once, and models whose sums are held at once meanwhile.
+CHUNK_ROWS = 4096
+CHUNK_MODELS = 64
+
+
+@dataclass(frozen=True, eq=False)
+class Replacements:
+    """Which trees of A(D) drew which row, and what replaces them in the model without that row.
+
+    Sorted by row: model ``rows[a]`` replaces base tree ``trees[j]`` by a tree grown from
+    ``keys[j]``, for every j from ``indptr[a]`` to ``indptr[a + 1]``. All other models are A(D)
+    itself.
+
+    Attributes
+    ----------
+    rows : int array of shape (affected,)
+        Rows of D that some tree drew.
+    indptr : int array of shape (affected + 1,)
+    trees : int array of shape (replaced,)
+    left_out : int array of shape (replaced,)
+        The row of D that replacement j is grown without.
+    keys : uint64 array of shape (replaced,)
+    """
+
+    rows: IndexArray
+    indptr: IndexArray
+    trees: IndexArray
+    left_out: IndexArray
+    keys: KeyArray
+
+    @classmethod
+    def of(cls, samples: PositionArray, seed: np.random.SeedSequence) -> Replacements:
+        """Replace every tree for every row it drew.
+
+        Parameters
+        ----------
+        samples : int array of shape (trees, psi)
+            The rows of the base trees.
+        seed : SeedSequence
+            That of A(D); the keys come from a child of it.
+        """
+        (child,) = root_seed(seed).spawn(1)
+        # A key belongs to a tree and a place among its rows; places marked -1 need none.
+        keys = tree_keys(child, samples.size)
+        order = np.argsort(samples, axis=None, kind="stable")
+        order = order[np.count_nonzero(samples < 0) :]
+        left_out = samples.ravel()[order].astype(np.intp)
+        rows, first = np.unique(left_out, return_index=True)
+        indptr = np.append(first, len(left_out))
+        return cls(rows, indptr, order // samples.shape[1], left_out, keys[order])
+
+    def __len__(self) -> int:
+        return len(self.keys)
+
+    def draw(self, recipe: Recipe, n: int, d: int, start: int, stop: int) -> ForestDraws:
+        """Draws of replacements start to stop, each among the n - 1 rows that are left."""
+        draws = draw(recipe, self.keys[start:stop], n - 1, d)
+        skipped = draws.samples >= self.left_out[start:stop, None]
+        # Positions behind the row that is left out move up by one; so they are rows of D.
+        return ForestDraws(draws.samples + skipped, draws.features, draws.keys)
+
+
+@dataclass(eq=False)
+class SharedForestEnsemble:
+    """Leave-one-out forests that share all trees but those that drew the row.
+
+    Attributes
+    ----------
+    plan : Plan
+    calibration : Calibration
+    full : Forest
+        A(D).
+    recipe : Recipe
+        That of every model.
+    replacements : Replacements
+    regrown : Forest or None
+        The trees that replace others, in the order of `replacements`; None after a basic fit.
+    path_sums : int array of shape (n,)
+        c_i before it is turned into a score: for every i the sum of the path lengths of X_i in
+        the trees of the model without row i.
+    n_jobs : int or None
+        Threads for scoring.
+    """
+
+    plan: Plan
+    calibration: Calibration
+    full: Forest
+    recipe: Recipe
+    replacements: Replacements
+    regrown: Forest | None
+    path_sums: LengthArray
+    n_jobs: int | None = None
+
+    @property
+    def shares_draws(self) -> bool:
+        """The models share the trees that did not draw their row."""
+        return True
+
+    @property
+    def retained(self) -> bool:
+        """Whether the resampled models are there."""
+        return self.regrown is not None
+
+    @cached_property
+    def _sums_of_unaffected(self) -> LengthArray:
+        """Sorted path sums of the rows that no tree drew."""
+        unaffected = np.ones(self.plan.n, dtype=bool)
+        unaffected[self.replacements.rows] = False
+        return np.sort(self.path_sums[unaffected])
+
+    def scores(self, X: FloatArray) -> FloatArray:
+        """Scores of every leave-one-out model, (n, rows)."""
+        base = self.full.path_lengths(X)
+        total = base.sum(axis=0)
+        sums = np.repeat(total[None, :], self.plan.n, axis=0)
+        rows = self.replacements.rows
+
+        def replace(start: int, stop: int) -> None:
+            for low, high in pieces(start, stop, CHUNK_MODELS):
+                sums[rows[low:high]] = self._sums(X, base, total, low, high)
+
+        self._run(replace, len(X))
+        return conformity(sums, len(self.full), self.full.psi)
+
+    def full_scores(self, X: FloatArray) -> FloatArray:
+        """Scores of A(D)."""
+        return self.full.scores(X, n_jobs=self.n_jobs)
+
+    def ranks(self, X: FloatArray, *, variant: str | None = None, strictly: bool = False) -> Ranks:
+        """Rank new rows; plus by one look-up for all models that are A(D), one by one for others.
+
+        All forests have equally many trees and the same psi, so sums of path lengths are compared
+        as they are, in integers.
+        """
+        variant = self.plan.variant if variant is None else variant
+        if variant != "plus" or not self.retained:
+            return ranks_by_scores(self, X, variant=variant, strictly=strictly, n_jobs=self.n_jobs)
+        at_most = np.empty(len(X), dtype=np.int64)
+        below = np.empty(len(X), dtype=np.int64) if strictly else None
+        totals = np.empty(len(X), dtype=np.int64)
+        step = max(1, min(CHUNK_ROWS, BLOCK_BYTES // (8 * len(self.full))))
+        for low, high in pieces(0, len(X), step):
+            chunk = slice(low, high)
+            totals[chunk], at_most[chunk], strict = self._paired_ranks(X[chunk], strictly)
+            if below is not None:
+                below[chunk] = strict
+        scores = conformity(totals, len(self.full), self.full.psi)
+        return Ranks(at_most, below, scores)
+
+    def _paired_ranks(
+        self, X: FloatArray, strictly: bool
+    ) -> tuple[LengthArray, RankArray, RankArray]:
+        base = self.full.path_lengths(X)
+        total = base.sum(axis=0)
+        at_most = 1 + np.searchsorted(self._sums_of_unaffected, total, side="right")
+        below = 1 + np.searchsorted(self._sums_of_unaffected, total, side="left")
+        c = self.path_sums[self.replacements.rows, None]
+        counts: list[tuple[RankArray, RankArray | int]] = []
+
+        def count(start: int, stop: int) -> None:
+            for low, high in pieces(start, stop, CHUNK_MODELS):
+                t = self._sums(X, base, total, low, high)
+                strict = np.sum(c[low:high] < t, axis=0) if strictly else 0
+                counts.append((np.sum(c[low:high] <= t, axis=0), strict))
+
+        self._run(count, len(X))
+        for lax, strict in counts:  # integers: the order of the threads does not matter
+            at_most += lax
+            below += strict
+        return total, at_most, below
+
+    def _sums(
+        self, X: FloatArray, base: LengthArray, total: LengthArray, start: int, stop: int
+    ) -> LengthArray:
+        """Path sums of rows X in affected models start to stop."""
+        if self.regrown is None:
+            raise ValueError(
+                "a basic fit keeps only the forest fitted on all rows; fit with variant='plus' for "
+                "the scores of every model."
+            )
+        indptr = self.replacements.indptr[start : stop + 1]
+        first, last = int(indptr[0]), int(indptr[-1])
+        trees = self.regrown.part(first, last)
+        sums = np.empty((stop - start, len(X)), dtype=np.int64)
+        leave_one_out_sums(
+            trees.thresholds,
+            trees.features,
+            trees.lengths,
+            indptr - first,
+            self.replacements.trees[first:last],
+            base,
+            total,
+            X,
+            sums,
+        )
+        return sums
+
+    def _run(self, kernel: Callable[[int, int], None], n_rows: int) -> None:
+        jobs = worth(self.n_jobs, len(self.replacements) * n_rows)
+        run_blocks(kernel, len(self.replacements.rows), n_jobs=jobs)
+
+
+def fit_shared(
+    X: FloatArray,
+    plan: Plan,
+    recipe: Recipe,
+    seed: np.random.SeedSequence,
+    *,
+    n_jobs: int | None = None,
+) -> SharedForestEnsemble:
+    """Fit all leave-one-out forests on shared trees.
+
+    Parameters
+    ----------
+    X : float array of shape (n, d)
+    plan : Plan
+        One that leaves every row out once.
+    recipe : Recipe
+        That of a forest on n - 1 rows, which must be the same for n rows.
+    seed : SeedSequence
+        That of A(D).
+    n_jobs : int, optional
+        Threads.
+
+    Returns
+    -------
+    SharedForestEnsemble
+    """
+    n, d = X.shape
+    full = fit_forest(X, np.arange(n), recipe, seed, n_jobs=n_jobs)
+    samples = draw(recipe, tree_keys(seed, recipe.n_trees), n, d).samples
+    replacements = Replacements.of(samples, seed)
+    keep = plan.variant != "basic"
+    regrown = Forest.empty(len(replacements), recipe.psi) if keep else None
+    # What X_i gains when model i replaces a tree: its path in the new one minus that in the old.
+    gains = np.empty(len(replacements), dtype=np.int64)
+
+    def regrow(start: int, stop: int) -> None:
+        for low, high in pieces(start, stop, max(1, DRAWN_AT_ONCE // recipe.psi)):
+            draws = replacements.draw(recipe, n, d, low, high)
+            size = high - low
+            trees = Forest.empty(size, recipe.psi) if regrown is None else regrown.part(low, high)
+            trees.grow(X, draws.samples, draws)
+            left_out = replacements.left_out[low:high]
+            gains[low:high] = trees.paired_lengths(np.arange(size), X, left_out)
+            gains[low:high] -= full.paired_lengths(replacements.trees[low:high], X, left_out)
+
+    jobs = worth(n_jobs, len(replacements) * WALKS_PER_GROWTH)
+    run_blocks(regrow, len(replacements), n_jobs=jobs)
+    path_sums = full.path_sums(X, n_jobs=n_jobs)
+    path_sums[replacements.rows] += np.add.reduceat(gains, replacements.indptr[:-1])
+    scores = conformity(path_sums, recipe.n_trees, recipe.psi)
+    return SharedForestEnsemble(
+        plan,
+        Calibration(scores, *plan.membership),
+        full,
+        recipe,
+        replacements,
+        regrown,
+        path_sums,
+        n_jobs,
+    )

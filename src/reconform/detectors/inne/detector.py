@@ -1,0 +1,209 @@
+"""INNE: isolation by nearest-neighbour ensembles, all models of a plan at once."""
+
+from __future__ import annotations
+
+import numbers
+import warnings
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from ...ensemble import Ensemble
+from ...errors import check_count, unknown_choice
+from ...methods import Plan
+from ...statistics.aggregation import FloatArray
+from ..base import NativeDetector
+from .ensembles import FullINNE, SeparateINNE, SharedINNE
+from .model import Draws, SharedDraws, Spheres
+
+# PyOD's choice of centres per set for max_samples="auto".
+AUTO_SAMPLES = 8
+
+# share="auto" shares sets between leave-one-out models above this many rows.
+SHARE_ABOVE = 1000
+
+
+class INNE(NativeDetector):
+    """Isolation by nearest-neighbour ensembles.
+
+    A set of spheres is centred at a few random rows; each reaches to the nearest other centre. A
+    row is isolated by the smallest sphere that covers it, the more so the larger that sphere is
+    next to its neighbour's, and fully so if none covers it. The score averages over many sets.
+
+    Parameters
+    ----------
+    n_estimators : int, default=200
+        Number of sets.
+    max_samples : "auto", int or float, default="auto"
+        Centres per set: min(8, n), a number, or a share of the training rows.
+    contamination : float, default=0.1
+        Share of the training rows that `predict` calls outliers.
+    random_state : int, SeedSequence, RandomState, Generator or None, default=None
+        Source of the draws.
+    n_jobs : int, optional
+        Threads, as in joblib: one by default, unless a ``joblib.parallel_config`` says otherwise.
+    share : {"auto", True, False}, default="auto"
+        Whether the models of a leave-one-out plan share their sets; "auto" shares above 1,000
+        rows. See Notes.
+
+    Attributes
+    ----------
+    max_samples_ : int
+        Centres per set.
+    draws_ : Draws
+        The training rows that are centres.
+    offset_ : float
+        `score_samples` below it is an outlier.
+    n_features_in_ : int
+    feature_names_in_ : array of str
+
+    See Also
+    --------
+    pyod.models.inne.INNE : The same detector, one model at a time.
+
+    Notes
+    -----
+    Given the same centres the scores are those of PyOD with the sign turned, up to 2**-41, except
+    for a row whose distance from a centre equals the radius up to rounding: distances here are
+    sums of squared differences, PyOD's come from dot products. Sets of a single centre isolate
+    every row fully, where PyOD's scores are NaN.
+
+    With shared sets, all leave-one-out models together cost as many sets as `max_samples` + 1 of
+    them, whatever n is: a set of A(D) that did not draw row i belongs to model i too, and only
+    those that drew i are drawn again. Every model by itself has exactly the law of a separate
+    fit. The models are no longer independent given D, so p-values vary more from seed to seed,
+    which shows on small data. Models share nothing where leaving out a row changes the number of
+    centres per set.
+
+    Full-conformal ranks (``method="full"``) need no refits: the sets are drawn out of n + 1
+    positions, the last of which stands for the new row, and only those that drew it, about
+    ``n_estimators * max_samples / n``, are built anew for every row. A row is then ranked exactly
+    as by `fit` on D and the row together, with the same seed for every row.
+
+    References
+    ----------
+    Bandaragoda et al. (2018), "Isolation-based anomaly detection using nearest-neighbor
+    ensembles", Computational Intelligence 34(4).
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from reconform.detectors.inne import INNE
+    >>> X = np.random.default_rng(0).normal(size=(200, 2))
+    >>> model = INNE(random_state=0).fit(X)
+    >>> model.predict([[0.0, 0.0], [6.0, 6.0]])
+    array([ 1, -1])
+    """
+
+    def __init__(
+        self,
+        n_estimators: int = 200,
+        max_samples: str | float = "auto",
+        contamination: float = 0.1,
+        random_state: Any = None,
+        n_jobs: int | None = None,
+        share: str | bool = "auto",
+    ) -> None:
+        self.n_estimators = n_estimators
+        self.max_samples = max_samples
+        self.contamination = contamination
+        self.random_state = random_state
+        self.n_jobs = n_jobs
+        self.share = share
+
+    def fit_plan(
+        self,
+        X: FloatArray,
+        plan: Plan,
+        seeds: Sequence[np.random.SeedSequence],
+        *,
+        n_jobs: int | None = None,
+        verbose: int = 0,
+    ) -> Ensemble:
+        """Fit all models of a plan together.
+
+        Parameters
+        ----------
+        X : float array of shape (n, d)
+            Validated rows.
+        plan : Plan
+        seeds : sequence of SeedSequence
+            One per resampled model, and a last one for A(D). With shared sets, and for a
+            full-conformal plan, only the last one is used.
+        n_jobs : int or None
+            Threads; by default those of the detector.
+        verbose : int
+            With 1, show a progress bar.
+
+        Returns
+        -------
+        SeparateINNE, SharedINNE or FullINNE
+        """
+        n_jobs = self.n_jobs if n_jobs is None else n_jobs
+        if plan.scheme == "full":  # the new row makes one training row more
+            self._check_parameters(plan.n + 1)
+            draws = self._draw(plan.n + 1, seeds[-1])
+            return FullINNE.fit(X, draws, n_jobs=n_jobs, verbose=verbose)
+        self._check_parameters(plan.n)
+        if plan.leaves_one_out and self._shares(plan.n):
+            shared = SharedDraws.of(plan.n, self._psi(plan.n), self.n_estimators, seeds[-1])
+            return SharedINNE.fit(X, plan, shared, n_jobs=n_jobs, verbose=verbose)
+        centres = [
+            train[self._draw(len(train), seed).samples]
+            for train, seed in zip(plan.train, seeds, strict=False)
+        ]
+        full = self._draw(plan.n, seeds[-1]).samples if plan.full else None
+        return SeparateINNE.fit(X, plan, centres, full, n_jobs=n_jobs, verbose=verbose)
+
+    def _fit_rows(self, X: FloatArray, seed: np.random.SeedSequence) -> None:
+        self._check_parameters(len(X))
+        self.draws_ = self._draw(len(X), seed)
+        self.max_samples_ = self.draws_.samples.shape[1]
+        self._spheres = Spheres.around(X, [self.draws_.samples], n_jobs=self.n_jobs)
+
+    def _score_rows(self, X: FloatArray) -> FloatArray:
+        return np.asarray(self._spheres.scores(X, n_jobs=self.n_jobs)[0])
+
+    def _draw(self, size: int, seed: np.random.SeedSequence) -> Draws:
+        return Draws.of(size, self._psi(size), self.n_estimators, seed)
+
+    def _psi(self, size: int) -> int:
+        """Count the centres per set of a model with `size` training rows."""
+        if isinstance(self.max_samples, str):
+            return min(AUTO_SAMPLES, size)
+        if isinstance(self.max_samples, numbers.Integral):
+            return min(int(self.max_samples), size)
+        psi = int(self.max_samples * size)
+        if psi < 1:
+            raise ValueError(
+                f"max_samples={self.max_samples!r} of {size} training rows is less than one row; "
+                "give a larger share, or a number of rows."
+            )
+        return psi
+
+    def _shares(self, n: int) -> bool:
+        if self.share is False or (self.share == "auto" and n <= SHARE_ABOVE):
+            return False
+        return self._psi(n) == self._psi(n - 1)
+
+    def _check_parameters(self, n: int) -> None:
+        check_count("n_estimators", self.n_estimators, least=1)
+        if isinstance(self.max_samples, str):
+            if self.max_samples != "auto":
+                raise unknown_choice("max_samples", self.max_samples, ["auto"])
+        elif isinstance(self.max_samples, numbers.Integral):
+            if check_count("max_samples", self.max_samples, least=1) > n:
+                warnings.warn(
+                    f"`max_samples={self.max_samples}` is more than the {n} training rows; all of "
+                    "them are centres of every set.",
+                    UserWarning,
+                    stacklevel=4,
+                )
+        elif not isinstance(self.max_samples, numbers.Real) or not 0 < self.max_samples <= 1:
+            raise ValueError(
+                "max_samples must be 'auto', a number of rows, or a share in (0, 1]; "
+                f"got {self.max_samples!r}."
+            )
+        if self.share != "auto" and not isinstance(self.share, bool):
+            raise ValueError(f"share must be 'auto', True or False; got {self.share!r}.")

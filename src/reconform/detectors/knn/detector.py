@@ -1,0 +1,249 @@
+"""KNN: a row is strange if its neighbours are far. One table of neighbours serves every model."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, Self
+
+import numpy as np
+
+from ...ensemble import Ensemble, Model, RefitEnsemble
+from ...errors import check_count, unknown_choice
+from ...methods import Plan
+from ...parallel import track
+from ...statistics.aggregation import FloatArray, reduction
+from ...statistics.ranks import calibrate
+from ..base import NativeDetector
+from .ensembles import KNNModel, LeaveOneOut, OneTable, neighbours_averaged, score_table, tabulate
+from .full import FullNeighbours
+from .search import make_search
+
+METHODS = ("largest", "mean", "median")
+
+# Metrics that scikit-learn, on which PyOD's KNN stands, computes like us on whatever data. (Others
+# that both know differ: on signed numbers, say, or where one has NaN.)
+ALIKE = (
+    "canberra", "chebyshev", "cityblock", "cosine", "euclidean", "hamming", "infinity", "jaccard",
+    "l1", "l2", "manhattan", "minkowski", "rogerstanimoto", "russellrao", "sqeuclidean", "yule",
+)  # fmt: skip
+# So are these, if this parameter is stated.
+ALIKE_GIVEN = {"seuclidean": "V", "mahalanobis": "VI"}
+
+
+class KNN(NativeDetector):
+    """Distance to the nearest neighbours (PyOD's ``KNN``), with every resampled model for free.
+
+    Parameters
+    ----------
+    contamination : float, default=0.1
+        Share of the training rows that `predict` calls outliers. Has no influence on conformal
+        p-values.
+    n_neighbors : int, default=5
+        Neighbours to look at.
+    method : {"largest", "mean", "median"}, default="largest"
+        How their distances become one number.
+    algorithm : {"auto", "kd_tree", "ball_tree", "brute"}, default="auto"
+        How neighbours are searched: by a tree, or by a matrix product for wide Euclidean data
+        (``"brute"``; ``"auto"`` chooses). Changes the time, never a number.
+    leaf_size : int, default=30
+        Rows in a leaf of the tree. Changes the time, never a number.
+    metric : str or callable, default="minkowski"
+        Any metric that `scipy.spatial.distance.cdist` knows, or a function of two rows. The
+        Euclidean, Manhattan, Chebyshev, Minkowski and cosine distance are searched quickly, the
+        others by brute force.
+    p : float, default=2
+        Power of the Minkowski distance.
+    metric_params : dict, optional
+        More parameters of the metric.
+    n_jobs : int or None, default=None
+        Threads of `fit` and `score_samples`, as in joblib. Inside a `ConformalDetector` its own
+        `n_jobs` counts.
+
+    Attributes
+    ----------
+    offset_ : float
+        `score_samples` below it is an outlier. As in PyOD, taken from training rows that are not
+        their own neighbours.
+    n_features_in_ : int
+    feature_names_in_ : array of str
+
+    See Also
+    --------
+    reconform.ConformalDetector
+
+    Notes
+    -----
+    `score_samples` is minus the distance: small = strange. Nothing is random. Two rows of zeros
+    are at cosine distance 0 from each other (1 in PyOD), and 1 from all other rows.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from reconform.detectors.knn import KNN
+    >>> knn = KNN(n_neighbors=2).fit([[0.0], [1.0], [2.0], [4.0]])
+    >>> knn.score_samples([[1.5], [9.0]])
+    array([-0.5, -7. ])
+    """
+
+    def __init__(
+        self,
+        contamination: float = 0.1,
+        n_neighbors: int = 5,
+        method: str = "largest",
+        *,
+        algorithm: str = "auto",
+        leaf_size: int = 30,
+        metric: str | Callable[..., float] = "minkowski",
+        p: float = 2,
+        metric_params: dict[str, Any] | None = None,
+        n_jobs: int | None = None,
+    ) -> None:
+        self.contamination = contamination
+        self.n_neighbors = n_neighbors
+        self.method = method
+        self.algorithm = algorithm
+        self.leaf_size = leaf_size
+        self.metric = metric
+        self.p = p
+        self.metric_params = metric_params
+        self.n_jobs = n_jobs
+
+    @classmethod
+    def takes(cls, detector: Any) -> bool:
+        """Say whether an object is PyOD's KNN, with a metric for which `from_pyod` is its twin.
+
+        Parameters
+        ----------
+        detector : object
+
+        Returns
+        -------
+        bool
+
+        Examples
+        --------
+        >>> from sklearn.neighbors import LocalOutlierFactor
+        >>> KNN.takes(LocalOutlierFactor())
+        False
+        """
+        # By name: PyOD is optional. Exactly: a subclass may compute something else.
+        kind = type(detector)
+        if (kind.__module__, kind.__name__) != ("pyod.models.knn", "KNN"):
+            return False
+        metric, given = detector.metric, detector.metric_params or {}
+        return callable(metric) or metric in ALIKE or ALIKE_GIVEN.get(metric) in given
+
+    @classmethod
+    def from_pyod(cls, detector: Any) -> Self:
+        """Make the native twin of a ``pyod.models.knn.KNN`` object: same parameters and numbers.
+
+        Parameters
+        ----------
+        detector : pyod.models.knn.KNN
+            Only its parameters are read, fitted or not. The numbers are the same for the metrics
+            that `takes` accepts.
+
+        Returns
+        -------
+        KNN
+        """
+        if type(detector).__module__ != "pyod.models.knn":
+            raise ValueError(f"detector must be a pyod.models.knn.KNN object; got {detector!r}.")
+        given = detector.get_params()
+        return cls(**{name: given[name] for name in cls._get_param_names()})
+
+    def fit_plan(
+        self,
+        X: FloatArray,
+        plan: Plan,
+        seeds: Sequence[np.random.SeedSequence],
+        *,
+        n_jobs: int | None = None,
+        verbose: int = 0,
+    ) -> Ensemble:
+        """Fit all models of a plan together; the same numbers as fitting each on its own.
+
+        Parameters
+        ----------
+        X : float array of shape (n, d)
+            Validated rows.
+        plan : Plan
+        seeds : ignored
+            Nothing is random.
+        n_jobs, verbose : int
+            Threads, and a progress bar where models are fitted one by one.
+
+        Returns
+        -------
+        Ensemble
+        """
+        if plan.scheme == "full":
+            self._check_rows(plan.n, "the reference")
+            return FullNeighbours.fit(self._model(X, n_jobs), X)
+        if plan.leaves_one_out:
+            self._check_rows(plan.n - 1, "every model, fitted on all rows but one,")
+            return LeaveOneOut.fit(self._model(X, n_jobs), X, plan)
+        for k, train in enumerate(plan.train):
+            self._check_rows(len(train), f"model {k}")
+        if plan.full:
+            full = self._model(X, n_jobs)
+            multiplicity, width = tabulate(plan, full.high)
+            # Searching on their own, the models would look up this many neighbours together.
+            if width <= full.high * plan.n_models:
+                return OneTable.fit(full, X, plan, multiplicity, width)
+        return self._fit_one_by_one(X, plan, n_jobs, verbose)
+
+    def _fit_one_by_one(
+        self, X: FloatArray, plan: Plan, n_jobs: int | None, verbose: int
+    ) -> RefitEnsemble:
+        """Search in every training set on its own: for one model, and for very small sets."""
+        keep = plan.variant != "basic" or not plan.full
+        models: list[Model] = []
+        scores = []
+        numbers = range(plan.n_models)
+        for k in track(numbers, total=len(numbers), label="fitting KNN", verbose=verbose):
+            model = self._model(X[plan.train[k]], n_jobs)
+            scores.append(model.score_samples(X[plan.held_out[k]]))
+            if keep:
+                models.append(model)
+        calibration = calibrate(plan, scores, reduction(plan.aggregate))
+        if plan.full:
+            return RefitEnsemble(plan, calibration, models, self._model(X, n_jobs), n_jobs)
+        return RefitEnsemble(plan, calibration, [], models[0], n_jobs)
+
+    def _model(self, X: FloatArray, n_jobs: int | None) -> KNNModel:
+        count = check_count("n_neighbors", self.n_neighbors, least=1)
+        if self.method not in METHODS:
+            raise unknown_choice("method", self.method, METHODS)
+        search = make_search(
+            X,
+            metric=self.metric,
+            p=self.p,
+            metric_params=self.metric_params,
+            algorithm=self.algorithm,
+            leaf_size=check_count("leaf_size", self.leaf_size, least=1),
+        )
+        return KNNModel(search, *neighbours_averaged(self.method, count), n_jobs)
+
+    def _check_rows(self, n: int, whose: str) -> None:
+        count = check_count("n_neighbors", self.n_neighbors, least=1)
+        if n < count:
+            raise ValueError(
+                f"`n_neighbors={count}` needs at least {count} training rows, and {whose} has "
+                f"n_samples = {n}. Use fewer neighbours, or larger training sets."
+            )
+
+    def _fit_rows(self, X: FloatArray, seed: np.random.SeedSequence) -> None:
+        self._check_rows(len(X), "this model")
+        self._fitted = self._model(X, self.n_jobs)
+
+    def _score_rows(self, X: FloatArray) -> FloatArray:
+        return self._fitted.score_samples(X)
+
+    def _training_scores(self, X: FloatArray) -> FloatArray:
+        # A row among n has n - 1 neighbours; a model of n_neighbors rows is one short for its own.
+        low, high = neighbours_averaged(self.method, min(self.n_neighbors, len(X) - 1))
+        distances, _ = self._fitted.search.nearest(
+            X, high, own=np.arange(len(X), dtype=np.int32), n_jobs=self.n_jobs
+        )
+        return score_table(distances, low, high)

@@ -1,0 +1,269 @@
+"""Nearest neighbours, exactly: a box tree whose bounds and distances are one formula.
+
+Every distance that is ever compared is the sum over the features, in their order, of |a - b|^p
+(the largest |a - b| for p = inf). Rounding is monotone: if a box is nearer to x than a row in it
+along every feature, then the *computed* distance to the box is no larger than the computed
+distance to the row. So a branch that is cut off never hides a smaller distance, not even one that
+is smaller in the last bit only, and equal rows are at equal distances wherever they are met.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+from numba import njit
+
+FloatArray = npt.NDArray[np.float64]
+RowArray = npt.NDArray[np.int32]
+
+# pow() is not promised to be monotone, only to be accurate: where it is used, bounds give way.
+POW_SLACK = 1.0 - 1e-9
+
+
+@njit(cache=True, nogil=True)
+def box_distance(x: FloatArray, box: FloatArray, power: float) -> float:
+    """Return a lower bound, in reduced form, for the distance of `x` to any row in the box."""
+    total = 0.0
+    for j in range(x.size):
+        gap = max(max(box[0, j] - x[j], x[j] - box[1, j]), 0.0)
+        if power == 2.0:
+            total += gap * gap
+        elif power == 1.0:
+            total += gap
+        elif power == np.inf:
+            total = max(total, gap)
+        else:
+            total += gap**power
+    if power == 2.0 or power == 1.0 or power == np.inf:
+        return total
+    return total * POW_SLACK
+
+
+@njit(cache=True, nogil=True)
+def measure_leaf(x: FloatArray, leaf: FloatArray, power: float, out: FloatArray) -> None:
+    """Reduced distances of `x` to the rows of a leaf, which holds them feature by feature."""
+    if power == 2.0 or power == 1.0 or power == np.inf:
+        # All rows at once, feature after feature: the compiler uses vector instructions, and
+        # each row's sum still runs through the features in order.
+        out[:] = 0.0
+        for j in range(x.size):
+            if power == 2.0:
+                for row in range(out.size):
+                    gap = leaf[j, row] - x[j]
+                    out[row] += gap * gap
+            elif power == 1.0:
+                for row in range(out.size):
+                    out[row] += abs(leaf[j, row] - x[j])
+            else:
+                for row in range(out.size):
+                    out[row] = max(out[row], abs(leaf[j, row] - x[j]))
+    else:
+        # Row by row: a vectorised pow() may differ in the last bit from the scalar one.
+        for row in range(out.size):
+            total = 0.0
+            for j in range(x.size):
+                total += abs(leaf[j, row] - x[j]) ** power
+            out[row] = total
+
+
+@njit(cache=True, nogil=True)
+def rooted(reduced: float, root: float) -> float:
+    """Turn the reduced form of a distance, the sum of powers, into the distance."""
+    distance = reduced
+    if root == 0.5:
+        distance = np.sqrt(reduced)
+    elif root != 1.0:
+        distance = reduced**root
+    return distance
+
+
+@njit(cache=True, nogil=True)
+def _sink(distances: FloatArray, rows: RowArray, size: int) -> None:
+    """Move the top of a heap, largest (distance, row) first, to where it belongs."""
+    distance, row, hole = distances[0], rows[0], 0
+    while 2 * hole + 1 < size:
+        child = 2 * hole + 1
+        if child + 1 < size and (
+            distances[child + 1] > distances[child]
+            or (distances[child + 1] == distances[child] and rows[child + 1] > rows[child])
+        ):
+            child += 1
+        if distance > distances[child] or (distance == distances[child] and row > rows[child]):
+            break
+        distances[hole], rows[hole] = distances[child], rows[child]
+        hole = child
+    distances[hole], rows[hole] = distance, row
+
+
+@njit(cache=True, nogil=True)
+def nearest(
+    queries: FloatArray,
+    own: RowArray,
+    leaves: FloatArray,
+    ids: RowArray,
+    boxes: FloatArray,
+    power: float,
+    root: float,
+    start: int,
+    stop: int,
+    distances: FloatArray,
+    rows: RowArray,
+) -> None:
+    """Find the nearest rows of queries ``start`` to ``stop``, sorted by distance, then row.
+
+    Parameters
+    ----------
+    queries : float array of shape (m, d)
+    own : int array of shape (m,)
+        A row that is not a neighbour of the query, that is, the query itself; -1 for none.
+    leaves, ids, boxes : arrays
+        The tree, as `reconform.detectors.knn.search.build_tree` makes it.
+    power, root : float
+        A distance is (sum of |a - b|^power)^root.
+    start, stop : int
+    distances, rows : arrays of shape (m, width)
+        Written. `width` must not exceed the number of rows that can be neighbours.
+    """
+    n_leaves, _, leaf_size = leaves.shape
+    width = distances.shape[1]
+    # Nodes to visit: (node, first leaf, last leaf + 1). One waits per level, and a tree that
+    # halves its leaves has fewer than 64 levels.
+    waiting = np.empty((64, 3), dtype=np.int64)
+    bounds = np.empty(64)
+    measured = np.empty(leaf_size)
+    for q in range(start, stop):
+        x = queries[q]
+        heap, heap_rows = distances[q], rows[q]
+        heap[:] = np.inf
+        heap_rows[:] = np.iinfo(np.int32).max
+        filled = 0
+        waiting[0, 0], waiting[0, 1], waiting[0, 2], bounds[0] = 0, 0, n_leaves, 0.0
+        top = 0
+        while top >= 0:
+            node, first, last, bound = (
+                waiting[top, 0],
+                waiting[top, 1],
+                waiting[top, 2],
+                bounds[top],
+            )
+            top -= 1
+            # Behind an equal bound there are equal distances at best, and those change nothing.
+            if filled >= width and bound >= heap[0]:
+                continue
+            if last - first > 1:
+                # Nodes are numbered in preorder: a subtree of c leaves has 2c - 1 of them.
+                middle = (first + last) // 2
+                left, right = node + 1, node + 2 * (middle - first)
+                to_left = box_distance(x, boxes[left], power)
+                to_right = box_distance(x, boxes[right], power)
+                at_left = top + 2 if to_left <= to_right else top + 1  # the nearer one on top
+                at_right = 2 * top + 3 - at_left
+                waiting[at_left, 0], waiting[at_right, 0] = left, right
+                waiting[at_left, 1], waiting[at_right, 1] = first, middle
+                waiting[at_left, 2], waiting[at_right, 2] = middle, last
+                bounds[at_left], bounds[at_right] = to_left, to_right
+                top += 2
+                continue
+            measure_leaf(x, leaves[first], power, measured)
+            for slot in range(leaf_size):
+                if filled >= width and measured[slot] >= heap[0]:
+                    continue
+                row = ids[first, slot]
+                if row >= 0 and row != own[q]:
+                    heap[0], heap_rows[0] = measured[slot], row
+                    _sink(heap, heap_rows, width)
+                    filled += 1
+        for size in range(width - 1, 0, -1):
+            heap[0], heap[size] = heap[size], heap[0]
+            heap_rows[0], heap_rows[size] = heap_rows[size], heap_rows[0]
+            _sink(heap, heap_rows, size)
+        for t in range(width):
+            heap[t] = rooted(heap[t], root)
+
+
+@njit(cache=True, nogil=True)
+def squared_distances(
+    queries: FloatArray,
+    rows: FloatArray,
+    candidates: RowArray,
+    start: int,
+    stop: int,
+    out: FloatArray,
+) -> None:
+    """Measure proposed neighbours by the formula of `nearest`: out[q, c] = |q - candidate c|^2."""
+    for q in range(start, stop):
+        for c in range(candidates.shape[1]):
+            candidate = rows[candidates[q, c]]
+            total = 0.0
+            for j in range(candidate.size):
+                gap = candidate[j] - queries[q, j]
+                total += gap * gap
+            out[q, c] = total
+
+
+@njit(cache=True, nogil=True)
+def walk(
+    distances: FloatArray,
+    rows: RowArray,
+    own: RowArray,
+    multiplicity: npt.NDArray[np.unsignedinteger],
+    low: int,
+    high: int,
+    start: int,
+    stop: int,
+    scores: FloatArray,
+    short: npt.NDArray[np.bool_],
+) -> None:
+    """Score queries ``start`` to ``stop`` by every resampled model, from one table of neighbours.
+
+    A model is how often it has each row of D. Its neighbours are met by walking along the sorted
+    table and counting every row that often.
+
+    Parameters
+    ----------
+    distances, rows : arrays of shape (m, width)
+        The table, sorted.
+    own : int array of shape (m,)
+        The query's own row, or -1. Models that were fitted on it are passed over.
+    multiplicity : unsigned int array of shape (n, K)
+    low, high : int
+        The score is minus the mean of the low-th to the high-th smallest distance.
+    start, stop : int
+    scores : float array of shape (m, K)
+        Written; without meaning for models that are passed over.
+    short : bool array of shape (m,)
+        Set where the table ends before some model has met `high` neighbours.
+    """
+    n_models = multiplicity.shape[1]
+    met = np.empty(n_models, dtype=np.int32)
+    total = np.empty(n_models)
+    for q in range(start, stop):
+        total[:] = 0.0
+        met[:] = 0
+        if own[q] >= 0:
+            for k in range(n_models):
+                met[k] = high if multiplicity[own[q], k] > 0 else 0
+        fewest = 0
+        for t in range(rows.shape[1]):
+            counts = multiplicity[rows[q, t]]
+            most = 1
+            if high > low:
+                for k in range(n_models):
+                    most = max(most, int(counts[k]))
+            # All models abreast and without branches, so that the compiler uses vector
+            # instructions. A row that is there twice is added twice, not doubled: that is how a
+            # refit on repeated rows adds it.
+            for copy in range(min(high - low + 1, most)):
+                for k in range(n_models):
+                    last = min(met[k] + np.int32(counts[k]), high)
+                    added = last - max(met[k], low - 1)
+                    total[k] += distances[q, t] if added > copy else 0.0
+            fewest = high
+            for k in range(n_models):
+                met[k] = min(met[k] + np.int32(counts[k]), high)
+                fewest = min(fewest, met[k])
+            if fewest == high:
+                break
+        short[q] = fewest < high
+        for k in range(n_models):
+            scores[q, k] = -(total[k] / (high - low + 1))

@@ -1,0 +1,380 @@
+"""Who is near, exactly: metrics, and the search for neighbours that suits the data.
+
+Two distances that are equal must come out equal, whichever way they are reached, or a tie is
+broken by rounding and a rank is wrong. So each metric has one formula. `TreeSearch` uses nothing
+else; `WideSearch` lets a matrix product propose candidates and measures them by the formula;
+`PairwiseSearch` is brute force with SciPy's distances, for every other metric.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from ...errors import unknown_choice
+from ...parallel import run_blocks
+from ...statistics.aggregation import FloatArray
+from ...statistics.ranks import BLOCK_BYTES
+from .kernels import RowArray, nearest, squared_distances
+
+ALGORITHMS = ("auto", "kd_tree", "ball_tree", "brute")
+
+# Metrics of sets: what counts is whether a feature is there at all.
+OF_SETS = (
+    "dice", "jaccard", "rogerstanimoto", "russellrao", "sokalmichener", "sokalsneath", "yule",
+)  # fmt: skip
+
+Table = tuple[FloatArray, RowArray]
+
+# Wider than this, boxes hardly prune and a matrix product is quicker (scikit-learn's rule).
+NARROW = 15
+# Starting threads, or scikit-learn's search, takes some milliseconds: about this many
+# differences of two numbers.
+SMALL_WORK = 1 << 25
+# The squares of larger numbers overflow.
+LARGEST = 1e150
+# Candidates that a matrix product proposes beyond those that are needed.
+SPARE = 4
+
+
+class Search(Protocol):
+    """The rows of a model, ready to be searched."""
+
+    def nearest(
+        self, X: FloatArray, width: int, *, own: RowArray | None = None, n_jobs: int | None = None
+    ) -> Table:
+        """Find the `width` nearest rows of each row of X.
+
+        Parameters
+        ----------
+        X : float array of shape (m, d)
+        width : int
+            Not more than there are rows (besides the row itself).
+        own : int array of shape (m,), optional
+            For rows of X that are rows of the model: which one, so that a row is not its own
+            neighbour. -1 for none.
+        n_jobs : int, optional
+            Threads; never changes a number.
+
+        Returns
+        -------
+        distances, rows : arrays of shape (m, width)
+            Sorted by distance, then by row.
+        """
+        ...
+
+
+def make_search(
+    X: FloatArray,
+    *,
+    metric: str | Callable[..., float] = "minkowski",
+    p: float = 2,
+    metric_params: dict[str, Any] | None = None,
+    algorithm: str = "auto",
+    leaf_size: int = 30,
+) -> Search:
+    """Prepare rows for a search; parameters as in scikit-learn's `NearestNeighbors`.
+
+    `algorithm` and `leaf_size` change the time, never a number.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> search = make_search(np.array([[0.0], [1.0], [3.0]]))
+    >>> search.nearest(np.array([[2.5]]), 2)
+    (array([[0.5, 1.5]]), array([[2, 1]], dtype=int32))
+    """
+    if algorithm not in ALGORITHMS:
+        raise unknown_choice("algorithm", algorithm, ALGORITHMS)
+    parameters = dict(metric_params or {})
+    if metric == "minkowski":
+        p = parameters.pop("p", p)
+        if not p > 0:
+            raise ValueError(f"p must be a positive number; got {p!r}.")
+    formula = None if parameters else _formula(metric, p)
+    if formula is None:
+        if metric == "minkowski":
+            parameters["p"] = p
+        return PairwiseSearch(X, metric, parameters)
+    tree = TreeSearch(X, formula, leaf_size)
+    wide = algorithm == "brute" or (algorithm == "auto" and tree.rows.shape[1] > NARROW)
+    wide = wide and formula.power == 2 and np.abs(tree.rows).max() < LARGEST
+    return WideSearch(tree) if wide else tree
+
+
+@dataclass(frozen=True)
+class Formula:
+    """A distance: (sum of |a - b|^power)^root of the rows as `embed` sees them."""
+
+    power: float
+    root: float
+    embed: Callable[[FloatArray], FloatArray] | None = None
+
+
+def _formula(metric: object, p: float) -> Formula | None:
+    """Return the formula of a metric, if it has one of that form."""
+    if metric in ("euclidean", "l2"):
+        return Formula(2.0, 0.5)
+    if metric == "sqeuclidean":
+        return Formula(2.0, 1.0)
+    if metric in ("manhattan", "cityblock", "l1"):
+        return Formula(1.0, 1.0)
+    if metric in ("chebyshev", "infinity") or (metric == "minkowski" and p == np.inf):
+        return Formula(np.inf, 1.0)
+    if metric == "minkowski":
+        return Formula(float(p), 1.0 / float(p))
+    if metric == "cosine":
+        return Formula(2.0, 1.0, _directions)
+    return None
+
+
+def _directions(X: FloatArray) -> FloatArray:
+    """Shrink rows to length sqrt(1/2): then |a - b|^2 = 1 - cos(a, b).
+
+    A row of zeros has no direction. As in scikit-learn it is at distance 1 from all that have
+    one, which a feature of its own does; unlike there, it is at distance 0 from its like.
+    """
+    scale = np.abs(X).max(axis=1)
+    empty = scale == 0
+    unit = X / np.where(empty, 1.0, scale)[:, None]
+    # Feature by feature, so that the sum of a row does not depend on how many rows there are.
+    squares = np.zeros(len(X))
+    for column in unit.T:
+        squares += column * column
+    unit /= np.sqrt(2.0 * np.where(empty, 1.0, squares))[:, None]
+    return np.column_stack([unit, np.where(empty, np.sqrt(0.5), 0.0)])
+
+
+def build_tree(X: FloatArray, leaf_size: int) -> tuple[FloatArray, RowArray, FloatArray]:
+    """Halve the rows along their widest feature until `leaf_size` of them are left.
+
+    Parameters
+    ----------
+    X : float array of shape (n, d)
+    leaf_size : int
+
+    Returns
+    -------
+    leaves : float array of shape (n_leaves, d, leaf_size)
+        The rows of each leaf, feature by feature. All leaves are full but the last, which is
+        filled up with infinity.
+    ids : int array of shape (n_leaves, leaf_size)
+        Which row of X each one is; -1 where the last leaf is filled up.
+    boxes : float array of shape (2 n_leaves - 1, 2, d)
+        The smallest and largest value of each feature in every node, in preorder.
+    """
+    n, d = X.shape
+    n_leaves = -(-n // leaf_size)
+    order = np.arange(n)
+    boxes = np.empty((2 * n_leaves - 1, 2, d))
+    nodes = [(0, 0, n_leaves)]
+    while nodes:
+        node, first, last = nodes.pop()
+        start, stop = first * leaf_size, min(last * leaf_size, n)
+        rows = X[order[start:stop]]
+        boxes[node] = rows.min(axis=0), rows.max(axis=0)
+        if last - first > 1:
+            middle = (first + last) // 2
+            with np.errstate(over="ignore"):
+                widest = rows[:, np.argmax(boxes[node, 1] - boxes[node, 0])]
+            halves = np.argpartition(widest, middle * leaf_size - start)
+            order[start:stop] = order[start:stop][halves]
+            nodes.append((node + 1, first, middle))
+            nodes.append((node + 2 * (middle - first), middle, last))
+    leaves = np.full((n_leaves * leaf_size, d), np.inf)
+    leaves[:n] = X[order]
+    ids = np.full(n_leaves * leaf_size, -1, dtype=np.int32)
+    ids[:n] = order
+    by_feature = leaves.reshape(n_leaves, leaf_size, d).transpose(0, 2, 1)
+    return np.ascontiguousarray(by_feature), ids.reshape(n_leaves, leaf_size), boxes
+
+
+def worthwhile_jobs(n_jobs: int | None, work: int) -> int | None:
+    """Return `n_jobs`, or 1 where starting threads takes longer than the work."""
+    return n_jobs if work > SMALL_WORK else 1
+
+
+def _writable(X: FloatArray) -> FloatArray:
+    # A kernel is compiled once more for read-only arrays; a copy is cheaper.
+    return np.require(X, dtype=np.float64, requirements=["C", "W"])
+
+
+class TreeSearch:
+    """A tree of boxes; exact because bounds and distances are one formula."""
+
+    def __init__(self, X: FloatArray, formula: Formula, leaf_size: int = 30) -> None:
+        self.formula = formula
+        self.rows = self.embed(X)
+        self.leaf_size = -8 * (-leaf_size // 8)  # whole vector registers
+
+    def embed(self, X: FloatArray) -> FloatArray:
+        """See rows as the formula does."""
+        return _writable(X if self.formula.embed is None else self.formula.embed(X))
+
+    @cached_property
+    def tree(self) -> tuple[FloatArray, RowArray, FloatArray]:
+        """Leaves, ids and boxes of `build_tree`."""
+        return build_tree(self.rows, self.leaf_size)
+
+    def nearest(
+        self, X: FloatArray, width: int, *, own: RowArray | None = None, n_jobs: int | None = None
+    ) -> Table:
+        """Find the nearest rows, as `Search` says."""
+        return self.nearest_embedded(self.embed(X), width, own, n_jobs)
+
+    def nearest_embedded(
+        self, queries: FloatArray, width: int, own: RowArray | None, n_jobs: int | None
+    ) -> Table:
+        """Find the nearest rows of queries that are embedded already."""
+        m = len(queries)
+        itself = np.full(m, -1, dtype=np.int32) if own is None else own
+        distances = np.empty((m, width))
+        rows = np.empty((m, width), dtype=np.int32)
+        power, root, tree = self.formula.power, self.formula.root, self.tree
+
+        def kernel(start: int, stop: int) -> None:
+            nearest(queries, itself, *tree, power, root, start, stop, distances, rows)
+
+        run_blocks(kernel, m, n_jobs=worthwhile_jobs(n_jobs, m * self.rows.size))
+        return distances, rows
+
+
+class WideSearch:
+    """Candidates from a matrix product, measured by the formula and checked; for wide rows.
+
+    The product is inexact, so a row just outside the candidates might really be nearer than one
+    inside. Where rounding could have done that, the tree answers instead.
+    """
+
+    def __init__(self, exact: TreeSearch) -> None:
+        self.exact = exact
+        # The product loses digits with the distance from the origin, so the origin moves to the
+        # middle of the rows, and not to their mean, which one wild row drags along.
+        self.middle = np.median(exact.rows, axis=0)
+
+    @cached_property
+    def proposals(self) -> Any:
+        """scikit-learn's brute-force search."""
+        # Imported when needed: `import reconform` stays quick.
+        from sklearn.neighbors import NearestNeighbors
+
+        return NearestNeighbors(algorithm="brute").fit(self.exact.rows - self.middle)
+
+    def nearest(
+        self, X: FloatArray, width: int, *, own: RowArray | None = None, n_jobs: int | None = None
+    ) -> Table:
+        """Find the nearest rows, as `Search` says."""
+        exact, queries = self.exact, self.exact.embed(X)
+        (m, d), n = queries.shape, len(exact.rows)
+        if m * n * d <= SMALL_WORK or np.abs(queries).max() >= LARGEST:
+            return exact.nearest_embedded(queries, width, own, n_jobs)
+
+        centred = queries - self.middle
+        count = min(width + (own is not None) + SPARE, n)
+        proposed, rows = self.proposals.kneighbors(centred, count)
+        rows = np.sort(rows.astype(np.int32), axis=1)
+        squares = np.empty(rows.shape)
+
+        def kernel(start: int, stop: int) -> None:
+            squared_distances(queries, exact.rows, rows, start, stop, squares)
+
+        run_blocks(kernel, m, n_jobs=worthwhile_jobs(n_jobs, squares.size * d))
+        if own is not None:
+            squares[rows == own[:, None]] = np.nan  # sorts last, behind infinity
+        order = np.argsort(squares, axis=1, kind="stable")[:, :width]
+        squares = np.take_along_axis(squares, order, axis=1)
+        rows = np.take_along_axis(rows, order, axis=1)
+        distances = np.sqrt(squares) if exact.formula.root == 0.5 else squares
+        if count < n:
+            doubtful = ~self._certain(centred, squares[:, -1], proposed[:, -1])
+            if doubtful.any():
+                distances[doubtful], rows[doubtful] = exact.nearest_embedded(
+                    queries[doubtful], width, None if own is None else own[doubtful], n_jobs
+                )
+        return distances, rows
+
+    def _certain(
+        self, centred: FloatArray, needed: FloatArray, cut: FloatArray
+    ) -> npt.NDArray[np.bool_]:
+        """Say where no row beyond the proposals can be nearer than the last one needed.
+
+        A row y nearer than sqrt(needed) to x has |y| <= |x| + sqrt(needed), and the product finds
+        |x|^2 - 2 x.y + |y|^2 with an error of at most d + 8 roundings of (|x| + |y|)^2, generously
+        doubled twice. So it would have been proposed if `cut` is larger than that.
+        """
+        lengths = np.sqrt((centred * centred).sum(axis=1))
+        reach = (2.0 * lengths + np.sqrt(needed)) ** 2
+        error = 4.0 * (centred.shape[1] + 8) * np.finfo(float).eps * reach
+        return np.asarray(cut * cut > needed + error + np.finfo(float).tiny)
+
+
+class PairwiseSearch:
+    """Brute force with SciPy's distances, in blocks of queries."""
+
+    def __init__(
+        self, X: FloatArray, metric: str | Callable[..., float], parameters: dict[str, Any]
+    ) -> None:
+        self.metric, self.parameters = metric, parameters
+        self._refuse_batch_dependence()
+        self.rows = self._prepare(X)
+
+    def _refuse_batch_dependence(self) -> None:
+        needs = {"seuclidean": "V", "mahalanobis": "VI"}.get(str(self.metric))
+        if needs is not None and needs not in self.parameters:
+            raise ValueError(
+                f"metric={self.metric!r} would estimate {needs} anew from every batch of rows, "
+                f"and scores could not be compared; state metric_params={{{needs!r}: ...}}."
+            )
+
+    def _prepare(self, X: FloatArray) -> npt.NDArray[Any]:
+        return X.astype(bool) if self.metric in OF_SETS else X
+
+    def nearest(
+        self, X: FloatArray, width: int, *, own: RowArray | None = None, n_jobs: int | None = None
+    ) -> Table:
+        """Find the nearest rows, as `Search` says."""
+        m, n = len(X), len(self.rows)
+        queries = self._prepare(X)
+        distances = np.empty((m, width))
+        rows = np.empty((m, width), dtype=np.int32)
+        step = max(1, BLOCK_BYTES // (8 * n))
+
+        def kernel(start: int, stop: int) -> None:
+            for begin in range(start, stop, step):
+                block = slice(begin, min(begin + step, stop))
+                every = self._measure(queries[block], begin)
+                if own is not None:
+                    mine = own[block]
+                    every[mine >= 0, mine[mine >= 0]] = np.nan  # sorts last, behind infinity
+                near = np.sort(np.argpartition(every, width - 1, axis=1)[:, :width], axis=1)
+                values = np.take_along_axis(every, near, axis=1)
+                order = np.argsort(values, axis=1, kind="stable")
+                distances[block] = np.take_along_axis(values, order, axis=1)
+                rows[block] = np.take_along_axis(near, order, axis=1)
+
+        run_blocks(kernel, m, n_jobs=worthwhile_jobs(n_jobs, m * self.rows.size))
+        return distances, rows
+
+    def _measure(self, queries: npt.NDArray[Any], begin: int) -> FloatArray:
+        from scipy.spatial.distance import cdist
+
+        try:
+            every: FloatArray = cdist(queries, self.rows, self.metric, **self.parameters)
+        except (TypeError, ValueError) as error:
+            raise ValueError(
+                f"metric={self.metric!r} with metric_params={self.parameters!r} cannot be used: "
+                f"{error} Take a metric that scipy.spatial.distance.cdist knows, or a function of "
+                "two rows."
+            ) from error
+        if np.isnan(every).any():
+            query, row = np.argwhere(np.isnan(every))[0]
+            raise ValueError(
+                f"metric={self.metric!r} gives NaN as the distance between row {begin + query} "
+                f"and reference row {row}; use a metric that is defined for these data."
+            )
+        return every

@@ -1,1 +1,0 @@
-"""Numba functions on arrays; no classes, no input or output."""

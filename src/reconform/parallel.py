@@ -1,0 +1,196 @@
+"""One level of parallelism at a time: what runs beside others stays within its share of the cores.
+
+A detector may bring parallelism of its own: joblib inside scikit-learn, OpenMP, BLAS. Next to other
+jobs that would start more threads than there are cores, or, with Dask, send the inner work around
+the cluster. So a job that runs beside others has its inner joblib work done in sequence, and gives
+OpenMP and BLAS its share of the cores; a job that runs alone is left alone.
+"""
+
+from __future__ import annotations
+
+import sys
+import threading
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import lru_cache
+from itertools import pairwise
+from typing import Any, TypeVar
+
+from joblib import Parallel, cpu_count, delayed, effective_n_jobs, parallel_config
+from threadpoolctl import ThreadpoolController
+
+
+def run_jobs(
+    function: Callable[..., Any],
+    calls: Iterable[tuple[Any, ...]],
+    *,
+    total: int,
+    n_jobs: int | None,
+    prefer: str | None = None,
+) -> Iterable[Any]:
+    """Call a function on every tuple of arguments, through the caller's joblib backend.
+
+    Arrays should be arguments of their own and not hide in other objects: joblib maps those into
+    memory, or scatters them over a cluster, once for all calls.
+
+    Parameters
+    ----------
+    function : callable
+    calls : iterable of tuples
+    total : int
+        Number of calls.
+    n_jobs : int or None
+        As in joblib; ``parallel_config`` chooses the backend.
+    prefer : {"threads", "processes"}, optional
+        Where the caller has not chosen.
+
+    Returns
+    -------
+    iterable
+        Results in order, one by one where the backend can do that.
+
+    Examples
+    --------
+    >>> list(run_jobs(pow, [(2, 3), (3, 2)], total=2, n_jobs=1))
+    [8, 9]
+    """
+    job = delayed(Share(function, min(effective_n_jobs(n_jobs), total)))
+    try:
+        parallel = Parallel(n_jobs=n_jobs, prefer=prefer, return_as="generator")
+    except ValueError:  # multiprocessing hands back everything at the end
+        parallel = Parallel(n_jobs=n_jobs, prefer=prefer)
+    results: Iterable[Any] = parallel(job(*arguments) for arguments in calls)
+    return results
+
+
+@dataclass(frozen=True)
+class Share:
+    """A function that stays within its share when `jobs` run at a time."""
+
+    function: Callable[..., Any]
+    jobs: int
+
+    def __call__(self, *arguments: Any) -> Any:
+        """Call the function within its share."""
+        with share_of(self.jobs):
+            return self.function(*arguments)
+
+
+@contextmanager
+def share_of(jobs: int) -> Iterator[None]:
+    """Stay within the share of one of so many jobs, in this thread.
+
+    Examples
+    --------
+    >>> from joblib import effective_n_jobs
+    >>> with share_of(1000):
+    ...     effective_n_jobs(8)
+    1
+    """
+    if jobs <= 1:
+        yield
+        return
+    threads = max(1, cpu_count() // jobs)
+    controller = _controller(len(sys.modules))
+    with (
+        parallel_config(backend="sequential"),
+        controller.select(user_api="openmp").limit(limits=threads),  # a setting of each thread
+        _blas.limited(controller.select(user_api="blas"), threads),
+    ):
+        yield
+
+
+@lru_cache(maxsize=1)
+def _controller(modules: int) -> ThreadpoolController:
+    """Look for the libraries that have threads, which takes milliseconds; once per import."""
+    return ThreadpoolController()
+
+
+class _ProcessWide:
+    """A limit that all threads of a process share: set by the first, taken back by the last.
+
+    Were each thread to restore what it found, the last one out would leave the limit behind.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._holders = 0
+        self._limiter: Any = None
+
+    @contextmanager
+    def limited(self, controller: ThreadpoolController, threads: int) -> Iterator[None]:
+        with self._lock:
+            if not self._holders:
+                self._limiter = controller.limit(limits=threads)
+            self._holders += 1
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._holders -= 1
+                if not self._holders:
+                    self._limiter.restore_original_limits()
+
+
+_blas = _ProcessWide()
+
+
+def run_blocks(
+    kernel: Callable[[int, int], object], total: int, *, n_jobs: int | None, per_job: int = 4
+) -> None:
+    """Call ``kernel(start, stop)`` on contiguous blocks that cover ``range(total)``.
+
+    The kernel writes its own part of an output array, so neither the number of blocks nor their
+    order changes a number.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> squares = np.zeros(5)
+    >>> def kernel(start, stop):
+    ...     squares[start:stop] = np.arange(start, stop) ** 2
+    >>> run_blocks(kernel, 5, n_jobs=2)
+    >>> squares
+    array([ 0.,  1.,  4.,  9., 16.])
+    """
+    jobs = effective_n_jobs(n_jobs)
+    if jobs == 1 or total <= 1:
+        if total:
+            kernel(0, total)
+        return
+    blocks = min(total, jobs * per_job)
+    edges = [total * b // blocks for b in range(blocks + 1)]
+    with ThreadPoolExecutor(max_workers=jobs) as pool:
+        for _ in pool.map(lambda block: kernel(*block), pairwise(edges)):
+            pass  # an exception in a block is raised here
+
+
+T = TypeVar("T")
+
+
+def track(items: Iterable[T], *, total: int, label: str, verbose: int) -> Iterator[T]:
+    """Yield from `items`; with `verbose`, draw a bar on standard error meanwhile."""
+    if not verbose:
+        yield from items
+        return
+    from rich.console import Console
+    from rich.progress import (
+        BarColumn,
+        MofNCompleteColumn,
+        Progress,
+        TextColumn,
+        TimeElapsedColumn,
+        TimeRemainingColumn,
+    )
+
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeElapsedColumn(),
+        TimeRemainingColumn(),
+    )
+    with Progress(*columns, console=Console(stderr=True)) as bar:
+        yield from bar.track(items, total=total, description=label)

@@ -1,0 +1,379 @@
+"""The last lines of Algorithm 1: from scores to integer ranks, from ranks to p-values.
+
+Arrays in, arrays out; nothing here knows of detectors. Scores follow the paper's convention,
+small = strange. Ranks are integers, r = 1 + #{i : c_i <= t_i}, so that p = r / (n + 1) is exact.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+import numpy.typing as npt
+
+from ..methods import IndexArray, Plan
+from ..parallel import run_blocks
+from . import paired
+from .aggregation import Aggregate, FloatArray, Reduction, reduction
+
+RankArray = npt.NDArray[np.int64]
+Kernel = Callable[[int, int], object]
+
+# A block of scores that is compared at once stays about this large, whatever n and m are.
+BLOCK_BYTES = 1 << 25
+
+# From so many pairs of a reference and a test row on, threads save more than the 10 ms that joblib
+# takes to notice that they are done.
+LEAST_PAIRS = 1 << 22
+
+# The quantiles that have names; half of a sum is not quite the quantile 0.5.
+LEVELS = {"min": 0.0, "max": 1.0, "median": None}
+
+
+@dataclass(frozen=True, eq=False)
+class Calibration:
+    """The scores c_i, and who was held out where. Arrays only.
+
+    Attributes
+    ----------
+    scores : float array of shape (n_calibration,)
+        c_i for every row of D that some model held out.
+    rows : int array of shape (n_calibration,)
+        Which row of D each score belongs to.
+    indptr, models : int arrays
+        K_i in compressed form: row ``rows[j]`` was held out by
+        ``models[indptr[j]:indptr[j + 1]]``.
+    groups : int array of shape (n_calibration,), optional
+        Of a repeated split: which of the splits each score belongs to.
+    """
+
+    scores: FloatArray
+    rows: IndexArray
+    indptr: IndexArray
+    models: npt.NDArray[np.int32]
+    groups: IndexArray | None = None
+
+    def __len__(self) -> int:
+        return len(self.scores)
+
+    @cached_property
+    def sorted_scores(self) -> FloatArray:
+        """The scores in increasing order."""
+        return np.sort(self.scores)
+
+    @cached_property
+    def fingerprint(self) -> str:
+        """A digest of every array: equal exactly when two calibrations are the same."""
+        digest = hashlib.sha256()
+        for name in ("scores", "rows", "indptr", "models", "groups"):
+            array = getattr(self, name)
+            digest.update(name.encode())
+            if array is not None:
+                digest.update(str(array.dtype).encode() + np.ascontiguousarray(array).tobytes())
+        return digest.hexdigest()
+
+
+@dataclass(frozen=True, eq=False)
+class Ranks:
+    """What an ensemble says about new rows.
+
+    Attributes
+    ----------
+    at_most : int array
+        1 + #{i : c_i <= t_i}: the paper's, conservative rank.
+    below : int array or None
+        1 + #{i : c_i < t_i}, where it was asked for (smoothed p-values need it).
+    scores : float array
+        One raw score per row (small = strange): that of the model fitted on all rows, or of the
+        only model where there is one.
+    splits : tuple of Ranks
+        Of every split where there are several (e-values need their scores); otherwise empty.
+    """
+
+    at_most: RankArray
+    below: RankArray | None
+    scores: FloatArray
+    splits: tuple[Ranks, ...] = ()
+
+
+def calibrate(
+    plan: Plan, held_out_scores: Sequence[FloatArray] | FloatArray, phi: Reduction
+) -> Calibration:
+    """Lines 8-11 of Algorithm 1: c_i = φ({s_k(X_i) : k in K_i}).
+
+    Parameters
+    ----------
+    plan : Plan
+    held_out_scores : sequence of float arrays
+        For every model its scores on ``plan.held_out[k]``, in that order. One array of shape
+        (n, 1) is quickest for leave-one-out.
+    phi : callable
+        φ, from (models, rows) to (rows,).
+
+    Returns
+    -------
+    Calibration
+        Rows that no model held out are left out of it.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from reconform.methods import Resampling
+    >>> plan = Resampling([[0], [0, 1], [1, 2]]).plan(3)
+    >>> scores = [np.array([1.0, 2.0]), np.array([4.0]), np.array([7.0])]
+    >>> calibrate(plan, scores, lambda s: s.mean(axis=0)).scores
+    array([7., 1., 3.])
+    """
+    rows, indptr, models = plan.membership
+    if plan.leaves_one_out:
+        flat = np.ravel(held_out_scores)
+    else:
+        flat = _scatter(plan, held_out_scores, rows, indptr)
+    scores = np.empty(len(rows))
+    for block, members in _by_size(indptr, BLOCK_BYTES // 8):
+        scores[block] = phi(flat[members])
+    return Calibration(scores, rows, indptr, models)
+
+
+def _scatter(
+    plan: Plan,
+    held_out_scores: Sequence[FloatArray] | FloatArray,
+    rows: IndexArray,
+    indptr: IndexArray,
+) -> FloatArray:
+    """Turn scores by model into scores by row, next to the models of ``plan.membership``."""
+    flat = np.empty(indptr[-1])
+    # Model after model in increasing order, so each score goes behind those already there.
+    free = np.zeros(plan.n, dtype=np.intp)
+    free[rows] = indptr[:-1]
+    for held, scores in zip(plan.held_out, held_out_scores, strict=True):
+        flat[free[held]] = scores
+        free[held] += 1
+    return flat
+
+
+def _by_size(indptr: IndexArray, most: int) -> Iterator[tuple[IndexArray, IndexArray]]:
+    """Blocks of rows whose K_i are equally large; positions in the flat array as (|K_i|, rows).
+
+    A block holds no more than `most` positions, or else a single row.
+    """
+    sizes = np.diff(indptr)
+    order = np.argsort(sizes, kind="stable")
+    values, first = np.unique(sizes[order], return_index=True)
+    # Without rows there are no sizes, though np.split still makes one (empty) part.
+    for size, same in zip(values.tolist(), np.split(order, first[1:]), strict=False):
+        step = max(1, most // size)
+        for start in range(0, len(same), step):
+            block = same[start : start + step]
+            yield block, indptr[block] + np.arange(size)[:, None]
+
+
+def ranks_among(sorted_scores: FloatArray, t: FloatArray, *, strictly: bool = False) -> RankArray:
+    """1 + #{i : c_i <= t} (or < t), where one test score meets every c_i: basic and pooled.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> ranks_among(np.array([1.0, 2.0, 2.0]), np.array([0.0, 2.0, 9.0]))
+    array([1, 4, 4])
+    """
+    below = np.searchsorted(sorted_scores, t, side="left" if strictly else "right")
+    return np.asarray(1 + below, dtype=np.int64)
+
+
+def ranks_paired(
+    calibration: Calibration,
+    scores: FloatArray,
+    aggregate: Aggregate,
+    *,
+    strictly: bool = False,
+    n_jobs: int | None = None,
+) -> RankArray:
+    """1 + #{i : c_i <= t_i} with t_i from the models that held row i out: plus.
+
+    Lines 13 and 20 of Algorithm 1. A callable φ is computed for every pair of rows; for the
+    others compiled kernels make the same comparisons, bit for bit, much sooner.
+
+    Parameters
+    ----------
+    calibration : Calibration
+    scores : float array of shape (models, rows)
+        Test scores of every model.
+    aggregate : str, float or callable
+        φ, the one that the calibration was made with.
+    strictly : bool
+        Count c_i < t_i instead.
+    n_jobs : int or None
+        Threads, as in joblib.
+
+    Returns
+    -------
+    int array of shape (rows,)
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from reconform.methods import Resampling
+    >>> plan = Resampling([[0], [0, 1], [1, 2]]).plan(3)
+    >>> held_out = [np.array([1.0, 2.0]), np.array([4.0]), np.array([7.0])]
+    >>> calibration = calibrate(plan, held_out, lambda s: np.median(s, axis=0))
+    >>> ranks_paired(calibration, np.array([[1.0, 0.0], [5.0, 5.0], [6.0, 8.0]]), "median")
+    array([3, 2])
+    """
+    if callable(aggregate):
+        return _ranks_gathered(calibration, scores, reduction(aggregate), strictly)
+    ranks = np.ones(scores.shape[1], dtype=np.int64)
+    if not len(calibration) or not len(ranks):
+        return ranks
+    scores = np.ascontiguousarray(scores, dtype=np.float64)
+    if len(calibration.models) == len(calibration):
+        kernel = _single(calibration, scores, strictly, ranks)
+        if isinstance(aggregate, str):
+            aggregate = "min"  # of one score, all the same
+    elif aggregate == "mean":
+        kernel = _means(calibration, scores, strictly, ranks)
+    else:
+        kernel = _ordered(calibration, scores, aggregate, strictly, ranks)
+    few = len(calibration) * len(ranks) < LEAST_PAIRS
+    run_blocks(kernel, len(ranks), n_jobs=1 if few else n_jobs)
+    unbounded = _unbounded(scores, aggregate)
+    if unbounded.any():
+        ranks[unbounded] = _ranks_gathered(
+            calibration, scores[:, unbounded], reduction(aggregate), strictly
+        )
+    return ranks
+
+
+def _single(
+    calibration: Calibration, scores: FloatArray, strictly: bool, ranks: RankArray
+) -> Kernel:
+    """Every row was held out by one model (cross-validation): a sorted list per model."""
+    order = np.lexsort((calibration.scores, calibration.models))
+    models, first = np.unique(calibration.models[order], return_index=True)
+    edges = np.append(first, len(order))
+    by_model = calibration.scores[order]
+    return lambda start, stop: paired.rank_single(
+        by_model, edges, models, scores, strictly, start, stop, ranks
+    )
+
+
+def _means(
+    calibration: Calibration, scores: FloatArray, strictly: bool, ranks: RankArray
+) -> Kernel:
+    c, indptr, models = calibration.scores, calibration.indptr, calibration.models
+    return lambda start, stop: paired.rank_means(
+        c, indptr, models, scores, strictly, start, stop, ranks
+    )
+
+
+def _ordered(
+    calibration: Calibration,
+    scores: FloatArray,
+    aggregate: str | float,
+    strictly: bool,
+    ranks: RankArray,
+) -> Kernel:
+    """Order statistics: count the models below c_i instead of computing t_i."""
+    c, indptr, models = calibration.scores, calibration.indptr, calibration.models
+    order = np.argsort(c)
+    ordered = c[order]
+    masks = paired.pack_members(indptr, models, order)
+    level = LEVELS[aggregate] if isinstance(aggregate, str) else float(aggregate)
+    lower, upper, weight = paired.order_statistics(np.diff(indptr)[order], level)
+
+    def kernel(start: int, stop: int) -> None:
+        by_row = np.ascontiguousarray(scores[:, start:stop].T)
+        paired.rank_ordered(
+            ordered,
+            order,
+            indptr,
+            models,
+            masks,
+            lower,
+            upper,
+            weight,
+            by_row,
+            np.argsort(by_row, axis=1),
+            strictly,
+            ranks[start:stop],
+        )
+
+    return kernel
+
+
+def _unbounded(scores: FloatArray, aggregate: str | float) -> npt.NDArray[np.bool_]:
+    """Test rows where a point between two scores may lie outside them: sums that overflow, NaN."""
+    half = np.finfo(np.float64).max / 2
+    if aggregate in ("mean", "min", "max") or np.abs([scores.min(), scores.max()]).max() <= half:
+        return np.zeros(scores.shape[1], dtype=bool)
+    large = np.abs(scores) > half
+    if aggregate == "median":  # infinite scores are safe as long as all have the same sign
+        highest, lowest = np.isposinf(scores), np.isneginf(scores)
+        overflows = (large & ~highest & ~lowest).any(axis=0)
+        return np.asarray(overflows | (highest.any(axis=0) & lowest.any(axis=0)))
+    return np.asarray(large.any(axis=0))
+
+
+def _ranks_gathered(
+    calibration: Calibration, scores: FloatArray, phi: Reduction, strictly: bool
+) -> RankArray:
+    """Compute every t_i and compare: for any φ, and the reference for the kernels."""
+    compare = np.less if strictly else np.less_equal
+    ranks = np.ones(scores.shape[1], dtype=np.int64)
+    if not len(ranks):
+        return ranks
+    for block, members in _by_size(calibration.indptr, BLOCK_BYTES // (8 * len(ranks))):
+        t = _aggregate_block(scores, calibration.models[members], phi)
+        ranks += compare(calibration.scores[block, None], t).sum(axis=0)
+    return ranks
+
+
+def _aggregate_block(
+    scores: FloatArray, models: npt.NDArray[np.int32], phi: Reduction
+) -> FloatArray:
+    size, count = models.shape
+    flat = scores[models].reshape(size, -1)
+    return phi(flat).reshape(count, -1)
+
+
+def to_p_values(ranks: RankArray, n_calibration: int) -> FloatArray:
+    """Divide: p = r / (n + 1).
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> to_p_values(np.array([1, 5]), 4)
+    array([0.2, 1. ])
+    """
+    return ranks / (n_calibration + 1)
+
+
+def smoothed_p_values(ranks: Ranks, n_calibration: int, uniforms: FloatArray) -> FloatArray:
+    """Smooth: p = (#{c_i < t_i} + u (1 + #{c_i = t_i})) / (n + 1), uniform under the null."""
+    if ranks.below is None:
+        raise ValueError("smoothed p-values need ranks with `below`; ask for them strictly too.")
+    ties = ranks.at_most - ranks.below + 1
+    return (ranks.below - 1 + uniforms * ties) / (n_calibration + 1)
+
+
+def row_uniforms(key: int, start: int, count: int) -> FloatArray:
+    """Uniforms of rows ``start`` to ``start + count`` of a stream, keyed by seed and position.
+
+    Counter-based, so that the uniform of a position is the same whatever batch it comes in. Rows
+    that are not part of one stream are keyed by content and label instead; see `ties`.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> bool(np.all(row_uniforms(7, 0, 10)[4:6] == row_uniforms(7, 4, 2)))
+    True
+    """
+    # Philox makes four 64-bit numbers per step of its counter.
+    skip = start % 4
+    bits = np.random.Philox(key=key)
+    bits.advance(start // 4)
+    # 1 - u lies in (0, 1]: a smoothed p-value is never zero.
+    return np.asarray(1.0 - np.random.Generator(bits).random(count + skip)[skip:])

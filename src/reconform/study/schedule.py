@@ -1,0 +1,146 @@
+"""Which rows a study consists of, and which of them are still to be computed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+
+from ..methods import Jackknife
+from .datasets import Dataset
+from .families import identity, run_family
+from .protocol import Protocol, Sizes
+from .store import Key, Part, Store, check_identity
+from .subjects import Labelled, Reading
+
+
+@dataclass(frozen=True, eq=False)
+class Task:
+    """All that is missing of one draw of one data set.
+
+    Attributes
+    ----------
+    protocol : Protocol
+    dataset : Dataset
+    j : int
+        The draw.
+    families : list of (Labelled, list of Reading)
+        What to fit, and what to read from it.
+    store : Store
+    """
+
+    protocol: Protocol
+    dataset: Dataset
+    j: int
+    families: list[tuple[Labelled, list[Reading]]]
+    store: Store
+
+    def run(self) -> list[Part]:
+        """Fit, judge, and put every row into the store as soon as it is finished."""
+        draw = self.protocol.draw(self.dataset, self.j)
+        finished = []
+        for detector, family in self.families:
+            rows = run_family(self.protocol, self.dataset, self.j, draw, detector, family)
+            try:
+                for part in rows:
+                    self.store.put(part)
+                    finished.append(part)
+            except Exception as error:
+                error.add_note(
+                    f"While the study ran data set {self.dataset.name!r}, detector "
+                    f"{detector.label!r}, methods {[reading.label for reading in family]}, draw "
+                    f"{self.j}. Finished rows are kept; the next run continues here."
+                )
+                raise
+        return finished
+
+
+@dataclass(frozen=True, eq=False)
+class Grid:
+    """The parameters of a study, resolved and checked.
+
+    Attributes
+    ----------
+    protocol : Protocol
+    datasets : list of Dataset
+    detectors : list of Labelled
+    readings : list of Reading
+    draws : int
+        J.
+    jackknife_limit : int or None
+        Leave-one-out methods are left out where n_train is this or more.
+    """
+
+    protocol: Protocol
+    datasets: list[Dataset]
+    detectors: list[Labelled]
+    readings: list[Reading]
+    draws: int
+    jackknife_limit: int | None = None
+
+    @cached_property
+    def sizes(self) -> dict[str, Sizes]:
+        """Rows of a draw of every data set; an error if one is too small."""
+        return {
+            data.name: self.protocol.sizes(len(data.normal), len(data.outliers), data.name)
+            for data in self.datasets
+        }
+
+    def readings_of(self, dataset: Dataset) -> list[Reading]:
+        """Methods that are run on a data set: all, or all but leave-one-out on a large one."""
+        limit = self.jackknife_limit
+        if limit is None or self.sizes[dataset.name].train < limit:
+            return self.readings
+        return [r for r in self.readings if not isinstance(r.method, Jackknife)]
+
+    def select(self, parts: Mapping[Key, Part]) -> list[Part]:
+        """Rows of this study among those of a store, in the study's order.
+
+        A row that has the right labels and comes from another study is refused.
+        """
+        mine = []
+        for detector in self.detectors:
+            for dataset in self.datasets:
+                for reading in self.readings_of(dataset):
+                    expected = identity(self.protocol, dataset, detector, reading)
+                    for j in range(self.draws):
+                        part = parts.get((dataset.name, detector.label, reading.label, j))
+                        if part is not None:
+                            check_identity(part, expected)
+                            mine.append(part)
+        return mine
+
+    def missing(self, parts: Mapping[Key, Part], store: Store, *, share: bool) -> Iterator[Task]:
+        """Tasks that are left to do.
+
+        Draw by draw, the largest data set first: so the time left can be told from the tasks that
+        are done, all data sets have results early, and no large task is left for the end.
+        """
+        self.select(parts)
+        ordered = sorted(self.datasets, key=lambda data: data.X.size, reverse=True)
+        for j in range(self.draws):
+            for dataset in ordered:
+                families = [
+                    (detector, family)
+                    for detector in self.detectors
+                    for family in _families(
+                        [
+                            reading
+                            for reading in self.readings_of(dataset)
+                            if (dataset.name, detector.label, reading.label, j) not in parts
+                        ],
+                        share,
+                    )
+                ]
+                if families:
+                    yield Task(self.protocol, dataset, j, families, store)
+
+
+def _families(readings: list[Reading], share: bool) -> list[list[Reading]]:
+    """Readings that one fit answers."""
+    if not share:
+        return [[reading] for reading in readings]
+    families: dict[str, list[Reading]] = {}
+    for reading in readings:
+        families.setdefault(reading.family, []).append(reading)
+    return list(families.values())
