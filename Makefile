@@ -9,7 +9,7 @@ ifneq ($(wildcard ../shared/datasets),)
 export RECONFORM_DATA ?= $(abspath ../shared/datasets)
 endif
 
-.PHONY: demo test check bench study-paper test-spark format clean
+.PHONY: demo test check fuzz bench study-paper test-spark format clean
 .DEFAULT_GOAL := test
 
 demo: $(VENV)/.demo-installed
@@ -23,6 +23,13 @@ check: $(VENV)/.test-installed
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+
+# Damaged tables and model files, for so many seconds each. For a person: FUZZ_SECONDS=1800.
+FUZZ_SECONDS ?= 60
+FUZZ_SEED ?= 0
+fuzz: $(VENV)/.test-installed
+	@for script in $(wildcard tests/fuzz/tables.py tests/fuzz/model_files.py); do \
+	  $(BIN)/python $$script --seconds $(FUZZ_SECONDS) --seed $(FUZZ_SEED) || exit 1; done
 
 bench: .venv-bench/.installed
 	cd benchmarks && ../.venv-bench/bin/python bench.py --json results.json

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 MOST_LISTED = 6
+LONGEST_NAME = 80
 
 
 class InputError(ValueError):
@@ -50,7 +51,9 @@ def listed(names: Iterable[str]) -> str:
     >>> listed("abcdefgh")
     "'a', 'b', 'c', 'd', 'e', 'f' and 2 more"
     """
-    quoted = [repr(name) for name in names]
+    quoted = [
+        repr(name if len(name) <= LONGEST_NAME else f"{name[:LONGEST_NAME]}…") for name in names
+    ]
     shown = ", ".join(quoted[:MOST_LISTED])
     rest = len(quoted) - MOST_LISTED
     return f"{shown} and {rest} more" if rest > 0 else shown

@@ -12,17 +12,9 @@ from ..detector import ConformalDetector
 from ..keep import MEMORY
 from ..methods import Bootstrap, CrossValidation, Full, Jackknife, Prefit, Resampling, Split
 from ..statistics.certificates import guarantee_of
+from ..whole import check_place
 from . import skops_objects as foreign
-from .archive import (
-    Archive,
-    Pieces,
-    as_json,
-    check_place,
-    open_archive,
-    parse_json,
-    refusing,
-    write_archive,
-)
+from .archive import Archive, Pieces, as_json, open_archive, parse_json, refusing, write_archive
 from .ensembles import read_ensemble, write_ensemble
 from .estimators import DetectorsIn, DetectorsOut, restore_columns
 from .kinds import Json, Reader, Scalar, Writer, require

@@ -1,0 +1,646 @@
+"""Throw damaged and odd tables at the command line, and look for what must never happen.
+
+Run ``python tests/fuzz/tables.py --seconds 60 --seed 0``, or ``make fuzz``. Every mutant is a
+reference, new rows and options, made from the seed and its number alone; the command runs inside a
+worker process that lives on until something kills it. A finding is
+
+- exit code 70, or an exception that got out;
+- a worker that dies (a crash in compiled code);
+- a command that takes more than 60 seconds;
+- a file that is left behind although the exit code says failure, or a file that was changed;
+- memory that grows by more than 1 GB.
+
+``--first N --count 1`` repeats number N of a seed; ``--keep FOLDER`` keeps its files.
+"""
+
+from __future__ import annotations
+
+import argparse
+import gzip
+import io
+import json
+import os
+import queue
+import random
+import shutil
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+sys.path.insert(0, str(Path(__file__).parent.parent))
+
+from arrow_types import ZOO
+
+LONGEST_SECONDS = 60
+MOST_MEGABYTES = 1_000
+PRECIOUS = b"precious"
+
+SUFFIXES = (".csv", ".csv", ".tsv", ".csv.gz", ".parquet", ".parquet", ".arrow", ".feather")
+TEXT = (".csv", ".tsv", ".csv.gz")
+ODD_CELLS = (
+    *(
+        "",
+        " ",
+        "NaN",
+        "nan",
+        "NULL",
+        "inf",
+        "-Infinity",
+        "1e400",
+        "1e-400",
+        "-0.0",
+        "0x1F",
+        "1_000",
+    ),
+    *("1,5", "1.000,5", "1e308", "true", "FALSE", "2024-01-31", "31/12/99", "12:30", "red", "rot"),
+    *('"', '""', 'a"b', "a\nb", "a\r\nb", "a,b", "a;b", "a\tb", "\0", "\ufeff", "é", "日本", "😀"),
+    *(
+        "\x1b[2J",
+        "=1+1",
+        "-",
+        "+",
+        ".",
+        "e",
+        "1e",
+        "٣",
+        "１",
+        "9" * 400,
+        "x" * 200_000,
+        "<b>&",
+        "%s",
+    ),
+)
+ODD_NAMES = (
+    *("", " ", "a", "a.b", "score", "p_value", "anomaly", "x" * 5_000, "a,b", 'q"q', "n\nn", "1.5"),
+    *("__index_level_0__", "é", "\ufeff", "\x1b[31m", "None", "-", "--fdr", "{x}", "a\tb", "index"),
+)
+ENCODINGS = ("latin-1", "utf-16", "utf-16-le", "utf-32", "utf-8-sig", "cp1252", "utf-7", "cp037")
+DELIMITERS = (
+    ";",
+    "\t",
+    "|",
+    " ",
+    ":",
+    "tab",
+    ".",
+    "-",
+    "e",
+    "0",
+    "#",
+    "é",
+    '"',
+    "\\",
+    "^",
+    "]",
+    "a",
+)
+
+
+@dataclass
+class Mutant:
+    """One run: the files by name, what to run, and what is given on standard input."""
+
+    files: dict[str, bytes]
+    commands: list[list[str]]
+    stdin: bytes | None = None
+
+
+# --- making mutants ------------------------------------------------------------------------------
+
+
+def make(seed: int, number: int) -> Mutant:
+    """Make a mutant; the same for the same two numbers."""
+    dice = random.Random(f"{seed}/{number}")
+    columns = dice.randint(1, 4)
+    tables = [
+        _table(dice, columns, dice.choice((3, 20, 40, 40, 40, 40))),
+        _table(dice, columns, 12),
+    ]
+    if dice.random() < 0.3:
+        tables = [table.append_column("colour", _labels(dice, len(table))) for table in tables]
+    if dice.random() < 0.5:
+        tables = [
+            table.append_column("id", pa.array([f"r{i}" for i in range(len(table))]))
+            for table in tables
+        ]
+    which = dice.choice(("reference", "new", "new", "both"))
+    suffixes = [dice.choice(SUFFIXES)] * 2 if dice.random() < 0.7 else dice.choices(SUFFIXES, k=2)
+    files = {}
+    for name, table, suffix in zip(("reference", "new"), tables, suffixes, strict=True):
+        touched = which in (name, "both")
+        times = dice.choice((1, 1, 1, 2, 3)) if touched else 0
+        files[name + suffix] = _written(dice, table, suffix, times)
+    return _with_options(dice, files, [str(n) for n in tables[0].column_names])
+
+
+def _table(dice: random.Random, columns: int, rows: int) -> Any:
+    rng = np.random.default_rng(dice.getrandbits(32))
+    values = rng.normal(size=(rows, columns)).round(3)
+    values[-1] += 9
+    return pa.table({f"x{j}": values[:, j] for j in range(columns)})
+
+
+def _labels(dice: random.Random, rows: int) -> Any:
+    return pa.array([dice.choice(("red", "green", "blue")) for _ in range(rows)])
+
+
+def _written(dice: random.Random, table: Any, suffix: str, times: int) -> bytes:
+    """Write a table with so many mutations of its columns, its cells, its text and its bytes."""
+    kinds = dice.choices(("columns", "format", "format", "format", "bytes"), k=times)
+    for _ in range(kinds.count("columns")):
+        table = dice.choice(COLUMN_MUTATIONS)(dice, table)
+    if suffix in TEXT:
+        content = _as_text(dice, table, suffix, kinds.count("format"))
+    else:
+        for _ in range(kinds.count("format")):
+            table = dice.choice(TYPE_MUTATIONS)(dice, table)
+        content = _as_binary(dice, table, suffix, "format" in kinds)
+    for _ in range(kinds.count("bytes")):
+        content = dice.choice(BYTE_MUTATIONS)(dice, content)
+    if suffix.endswith(".gz"):
+        content = gzip.compress(content, mtime=0)
+        if "bytes" in kinds and dice.random() < 0.3:
+            content = dice.choice(BYTE_MUTATIONS)(dice, content)
+    return content
+
+
+def _rename(dice: random.Random, table: Any) -> Any:
+    names = list(table.column_names)
+    names[dice.randrange(len(names))] = dice.choice((*ODD_NAMES, names[0]))
+    return table.rename_columns(names)
+
+
+def _drop(dice: random.Random, table: Any) -> Any:
+    return (
+        table.remove_column(dice.randrange(table.num_columns)) if table.num_columns > 1 else table
+    )
+
+
+def _shuffle(dice: random.Random, table: Any) -> Any:
+    order = list(range(table.num_columns))
+    dice.shuffle(order)
+    return table.select(order)
+
+
+def _repeat_column(dice: random.Random, table: Any) -> Any:
+    return table.append_column(dice.choice(table.column_names), table.column(0))
+
+
+def _constant(dice: random.Random, table: Any) -> Any:
+    value = dice.choice((0.0, 1e308, -1e308, float("inf"), float("nan"), None, 5e-324))
+    column = pa.array([value] * len(table), pa.float64())
+    return table.set_column(dice.randrange(table.num_columns), "x0", column)
+
+
+def _rows(dice: random.Random, table: Any) -> Any:
+    return table.slice(0, dice.choice((0, 1, 2, 3)))
+
+
+def _spoil_number(dice: random.Random, table: Any) -> Any:
+    j = dice.randrange(table.num_columns)
+    if not len(table) or not pa.types.is_floating(table.column(j).type):
+        return table
+    values = table.column(j).to_pylist()
+    for _ in range(dice.choice((1, 2, len(values)))):
+        odd = (None, float("nan"), float("inf"), -float("inf"), 1e308, 1e-308, 1e200, -0.0)
+        values[dice.randrange(len(values))] = dice.choice(odd)
+    return table.set_column(j, table.column_names[j], pa.array(values, pa.float64()))
+
+
+COLUMN_MUTATIONS: list[Callable[[random.Random, Any], Any]] = [
+    *(_rename, _rename, _drop, _shuffle, _repeat_column, _constant, _rows, _spoil_number),
+]
+
+
+def _retype(dice: random.Random, table: Any) -> Any:
+    """Put a column of an odd type in place of one, or beside them."""
+    name = dice.choice(list(ZOO))
+    column = ZOO[name]
+    try:
+        column = pa.concat_arrays([column] * (len(table) // len(column) + 1)).slice(0, len(table))
+    except pa.ArrowException:
+        return table
+    if dice.random() < 0.8:
+        return table.append_column(dice.choice((name, "id2")), column)
+    j = dice.randrange(table.num_columns)
+    return table.set_column(j, table.column_names[j], column)
+
+
+def _cast(dice: random.Random, table: Any) -> Any:
+    types = [pa.float16(), pa.float32(), pa.int8(), pa.uint64(), pa.string(), pa.large_string()]
+    types += [pa.bool_(), pa.decimal128(20, 3), pa.string_view(), pa.timestamp("s"), pa.date32()]
+    j = dice.randrange(table.num_columns)
+    try:
+        column = table.column(j).cast(dice.choice(types), safe=False)
+    except pa.ArrowException:
+        return table
+    return table.set_column(j, table.column_names[j], column)
+
+
+TYPE_MUTATIONS: list[Callable[[random.Random, Any], Any]] = [_retype, _retype, _cast, _spoil_number]
+
+
+def _as_binary(dice: random.Random, table: Any, suffix: str, odd: bool) -> bytes:
+    sink = io.BytesIO()
+    if odd and dice.random() < 0.3:
+        table = table.replace_schema_metadata({b"pandas": b"{", b"\xff": b"\xfe"})
+    step = dice.choice((1, 5, 1_000)) if odd else 1_000
+    if suffix == ".parquet":
+        options = {"compression": dice.choice(("none", "snappy", "zstd", "gzip", "lz4"))}
+        if odd:
+            options["version"] = dice.choice(("1.0", "2.4", "2.6"))
+            options["data_page_version"] = dice.choice(("1.0", "2.0"))
+            options["use_dictionary"] = dice.random() < 0.5
+        try:
+            pq.write_table(table, sink, row_group_size=step, **options)
+            return sink.getvalue()
+        except (pa.ArrowException, UnicodeDecodeError):  # what Parquet has no type for
+            sink = io.BytesIO()
+    compression = dice.choice((None, "lz4", "zstd"))
+    choose = pa.ipc.new_stream if odd and dice.random() < 0.3 else pa.ipc.new_file
+    settings = pa.ipc.IpcWriteOptions(compression=compression, emit_dictionary_deltas=True)
+    with choose(sink, table.schema, options=settings) as writer:
+        writer.write_table(table, max_chunksize=step)
+    return sink.getvalue()
+
+
+def _as_text(dice: random.Random, table: Any, suffix: str, mutations: int) -> bytes:
+    columns = [[_cell(v) for v in column.to_pylist()] for column in table.columns]
+    lines = [list(table.column_names), *map(list, zip(*columns, strict=True))]
+    delimiter = "\t" if suffix == ".tsv" else ","
+    quote, ending, encoding = True, "\n", "utf-8"
+    for _ in range(mutations):
+        what = dice.randrange(9)
+        line = dice.choice(lines)
+        if what <= 3 and line:
+            for _ in range(dice.choice((1, 1, 3, 20))):
+                line[dice.randrange(len(line))] = dice.choice(ODD_CELLS)
+        elif what == 4:
+            delimiter = dice.choice(DELIMITERS)
+            delimiter = "\t" if delimiter == "tab" else delimiter
+        elif what == 5:
+            encoding = dice.choice(ENCODINGS)
+        elif what == 6:
+            ending = dice.choice(("\r\n", "\r", "\n\n", "\n\r", " \n", "\x85", "\u2028"))
+        elif what == 7:
+            quote = False
+        elif line:  # a ragged line
+            line[:] = line + line if dice.random() < 0.5 else line[:-1]
+    text = ending.join(delimiter.join(_quoted(c, delimiter, quote) for c in line) for line in lines)
+    return (text + dice.choice(("", ending))).encode(encoding, "replace")
+
+
+def _cell(value: object) -> str:
+    return "" if value is None else str(value)
+
+
+def _quoted(cell: str, delimiter: str, quote: bool) -> str:
+    if quote and any(c in cell for c in (delimiter, '"', "\n", "\r")):
+        return '"' + cell.replace('"', '""') + '"'
+    return cell
+
+
+def _flip(dice: random.Random, content: bytes) -> bytes:
+    changed = bytearray(content)
+    for _ in range(dice.choice((1, 1, 2, 8, 40))):
+        if changed:
+            changed[dice.randrange(len(changed))] = dice.choice((0, 255, dice.randrange(256)))
+    return bytes(changed)
+
+
+def _flip_end(dice: random.Random, content: bytes) -> bytes:
+    """Change what stands near the end, where Parquet and Arrow keep their footers."""
+    cut = max(0, len(content) - dice.choice((16, 200, 1_000)))
+    return content[:cut] + _flip(dice, content[cut:])
+
+
+def _cut(dice: random.Random, content: bytes) -> bytes:
+    return content[: dice.randrange(len(content) + 1)]
+
+
+def _insert(dice: random.Random, content: bytes) -> bytes:
+    place = dice.randrange(len(content) + 1)
+    odd = (b"\0", b"\xff", b'"', b"\n", b"\xef\xbb\xbf", b"\xed\xa0\x80", b"PAR1", b"\0" * 500)
+    return content[:place] + dice.choice(odd) + content[place:]
+
+
+def _remove(dice: random.Random, content: bytes) -> bytes:
+    place = dice.randrange(len(content) + 1)
+    return content[:place] + content[place + dice.choice((1, 2, 8, 100)) :]
+
+
+def _double(dice: random.Random, content: bytes) -> bytes:
+    low, high = sorted(dice.choices(range(len(content) + 1), k=2))
+    return content[:high] + content[low:]
+
+
+BYTE_MUTATIONS: list[Callable[[random.Random, bytes], bytes]] = [
+    *(_flip, _flip, _flip_end, _cut, _insert, _remove, _double),
+]
+
+
+def _with_options(dice: random.Random, files: dict[str, bytes], names: list[str]) -> Mutant:
+    reference, new = files
+    fitting = [
+        "--detector",
+        "knn",
+        "--method",
+        dice.choice(("split", "split", "cv+", "jackknife+")),
+    ]
+    if dice.random() < 0.1:
+        fitting = ["--detector", dice.choice(("iforest", "inne")), "--method", "split"]
+    elif dice.random() < 0.05:
+        fitting = ["--detector", "knn", "--method", dice.choice(("full", "jab+", "cv", "jab"))]
+    columns: list[str] = []
+    odd = [*names, *ODD_NAMES]
+    features = [name for name in names if name.startswith("x")]
+    if features and dice.random() < 0.5:  # whatever else there is must not matter
+        columns += ["--columns", ",".join(features[: dice.randint(1, len(features))])]
+    for option in ("--columns", "--drop", "--category"):
+        if dice.random() < 0.03:
+            columns += [option, dice.choice(odd)]
+    if "colour" in names or dice.random() < 0.3:
+        columns.append("--prepare")
+    shared: list[str] = []
+    if "id" in names:
+        shared += ["--id", "id"]
+    if dice.random() < 0.1:
+        shared += ["--id", dice.choice(("id2", *odd))]
+    for option, values in (
+        ("--delimiter", DELIMITERS),
+        ("--decimal", (",", ".")),
+        ("--missing", ODD_CELLS),
+        ("--format", ("csv", "tsv", "parquet", "arrow")),
+    ):
+        if dice.random() < 0.03:
+            shared += [option, dice.choice(values)]
+    if dice.random() < 0.2:
+        shared.append("--json")
+    judging = ["--fdr", dice.choice(("0.1", "0.5", "0.999", "1e-9"))]
+    if dice.random() < 0.5:
+        judging += ["--output", f"out{dice.choice(SUFFIXES)}"]
+        judging += ["--only-anomalies"] * (dice.random() < 0.3)
+        if dice.random() < 0.2:
+            judging += ["--prefix", dice.choice(ODD_NAMES)]
+    if dice.random() < 0.3:
+        judging += ["--report", "report.html"]
+    for option, values in (
+        ("--procedure", ("by", "storey")),
+        ("--validity", ("proven",)),
+        ("--conditional", ("simes", "dkw")),
+    ):
+        if dice.random() < 0.05:
+            judging += [option, dice.choice(values)]
+    if dice.random() < 0.05:
+        files["out.csv"] = files["report.html"] = PRECIOUS
+    shared = [text for text in shared if "\0" not in text]
+    judging = [text for text in judging if "\0" not in text]
+    stdin = None
+    if dice.random() < 0.05:
+        format = Path(new.removesuffix(".gz")).suffix[1:].replace("feather", "arrow")
+        stdin, new = files[new], "-"
+        shared += ["--format", format]
+    if dice.random() < 0.2:
+        fit = ["fit", reference, "--model", "m.rcad", *fitting, *columns, *shared]
+        return Mutant(files, [fit, ["score", "m.rcad", new, *judging, *shared]], stdin)
+    detect = ["detect", reference, new, *fitting, *columns, *judging, *shared]
+    return Mutant(files, [detect], stdin)
+
+
+# --- the worker ----------------------------------------------------------------------------------
+
+
+def run(mutant: Mutant) -> list[dict[str, Any]]:
+    """Run a mutant's commands in a folder of their own; say how each ended."""
+    from click.testing import CliRunner
+
+    from reconform.cli import main
+
+    results: list[dict[str, Any]] = []
+    before_folder = os.getcwd()
+    with tempfile.TemporaryDirectory(prefix="fuzz-") as folder:
+        for name, content in mutant.files.items():
+            Path(folder, name).write_bytes(content)
+        os.chdir(folder)
+        try:
+            for command in mutant.commands:
+                before = _contents(folder)
+                memory = _reset_peak()
+                done = CliRunner().invoke(main, command, input=mutant.stdin)
+                after = _contents(folder)
+                escaped = done.exception is not None and not isinstance(done.exception, SystemExit)
+                results.append(
+                    {
+                        "exit": done.exit_code,
+                        "escaped": repr(done.exception)[:300] if escaped else "",
+                        "output": done.output[-3_000:],
+                        "changed": sorted(n for n in before if after.get(n) != before[n]),
+                        "left": sorted(after.keys() - before.keys()),
+                        "megabytes": _peak() - memory,
+                    }
+                )
+                if done.exit_code:
+                    break
+        finally:
+            os.chdir(before_folder)
+    return results
+
+
+def findings(results: list[dict[str, Any]]) -> list[str]:
+    """Say what must not have happened.
+
+    Examples
+    --------
+    >>> good = {"exit": 1, "escaped": "", "output": "Error: no.", "changed": [], "left": []}
+    >>> findings([{**good, "megabytes": 3}])
+    []
+    >>> findings([{**good, "megabytes": 3, "left": ["out.csv"]}])
+    ["exit code 1, and ['out.csv'] left behind"]
+    """
+    found = []
+    for result in results:
+        if result["exit"] not in (0, 1, 2):
+            found.append(f"exit code {result['exit']}")
+        if result["escaped"]:
+            found.append(f"an exception got out: {result['escaped']}")
+        elif "Traceback (most recent call last)" in result["output"]:
+            found.append("a traceback")
+        if result["exit"] and result["left"]:
+            found.append(f"exit code {result['exit']}, and {result['left']} left behind")
+        if result["changed"]:
+            found.append(f"files were changed: {result['changed']}")
+        if result["megabytes"] > MOST_MEGABYTES:
+            found.append(f"{result['megabytes']:,.0f} MB of memory")
+    return found
+
+
+def _contents(folder: str) -> dict[str, bytes]:
+    return {p.name: p.read_bytes() for p in Path(folder).iterdir() if p.is_file()}
+
+
+def _status(field: str) -> float:
+    try:
+        lines = Path("/proc/self/status").read_text().splitlines()
+    except OSError:
+        return 0.0
+    return next((int(x.split()[1]) / 1e3 for x in lines if x.startswith(field)), 0.0)
+
+
+def _reset_peak() -> float:
+    """Forget the largest size so far, where Linux lets us; return the size now, in MB."""
+    try:
+        Path("/proc/self/clear_refs").write_text("5")
+    except OSError:
+        return _status("VmHWM")
+    return _status("VmRSS")
+
+
+def _peak() -> float:
+    return _status("VmHWM")
+
+
+def work() -> None:
+    """Serve: a line of two numbers in, a line of JSON out."""
+    replies = os.fdopen(os.dup(1), "w")
+    os.dup2(2, 1)  # whatever else is printed is no reply
+    for line in sys.stdin:
+        seed, number = map(int, line.split())
+        print(json.dumps(run(make(seed, number))), file=replies, flush=True)
+
+
+# --- the keeper ----------------------------------------------------------------------------------
+
+
+class Worker:
+    """A process that runs mutants, and is started anew after it died.
+
+    Parameters
+    ----------
+    command : list of str
+        What to start.
+    """
+
+    def __init__(self, command: list[str]) -> None:
+        self.command = command
+        self.last: list[dict[str, Any]] = []
+        self._start()
+
+    def _start(self) -> None:
+        self.process = subprocess.Popen(
+            self.command,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            encoding="utf-8",
+            errors="replace",
+        )
+        self.replies: queue.Queue[str] = queue.Queue()
+        self.errors: list[str] = []
+        for stream, put in (
+            (self.process.stdout, self.replies.put),
+            (self.process.stderr, self.errors.append),
+        ):
+            threading.Thread(target=_pump, args=(stream, put), daemon=True).start()
+
+    def ask(self, seed: int, number: int, seconds: float) -> list[str]:
+        """Run one mutant; return what was found."""
+        self.errors.clear()
+        try:
+            self.process.stdin.write(f"{seed} {number}\n")
+            self.process.stdin.flush()
+        except OSError:  # it died between two mutants
+            self.close()
+            self._start()
+            return self.ask(seed, number, seconds)
+        end = time.monotonic() + seconds
+        while time.monotonic() < end:
+            try:
+                self.last = json.loads(self.replies.get(timeout=0.2))
+                return findings(self.last)
+            except queue.Empty:
+                if self.process.poll() is not None:
+                    break
+        code = self.process.poll()
+        self.last = [{"output": "".join(self.errors)[-3_000:]}]
+        self.close()
+        self._start()
+        return [f"more than {seconds:g} s" if code is None else f"the worker died ({code})"]
+
+    def close(self) -> None:
+        """End the process."""
+        self.process.kill()
+        self.process.wait()
+
+
+def _pump(stream: Any, put: Callable[[str], None]) -> None:
+    for line in stream:
+        put(line)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--first", type=int, default=0, help="number of the first mutant")
+    parser.add_argument("--count", type=int, help="how many; by default as many as time allows")
+    parser.add_argument("--seconds", type=float, default=None if "--count" in sys.argv else 60)
+    parser.add_argument("--keep", type=Path, help="write the files of the mutants that were found")
+    parser.add_argument("--worker", action="store_true", help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    if options.worker:
+        work()
+        return 0
+    worker = Worker([sys.executable, __file__, "--worker"])
+    worker.ask(options.seed, 0, 600)  # the first compiles, or loads what is compiled
+    start = time.monotonic()
+    ends: Counter[str] = Counter()
+    found = number = 0
+    try:
+        for number in range(options.first, options.first + (options.count or sys.maxsize)):
+            if options.seconds is not None and time.monotonic() - start > options.seconds:
+                break
+            said = worker.ask(options.seed, number, LONGEST_SECONDS)
+            ends[str(worker.last[-1].get("exit", "none"))] += 1
+            if said:
+                found += 1
+                _tell(options, number, said, worker.last)
+    finally:
+        worker.close()
+    spent = time.monotonic() - start
+    codes = ", ".join(f"{count:,} with {code}" for code, count in sorted(ends.items()))
+    print(
+        f"{sum(ends.values()):,} mutated tables in {spent:.0f} s (seed {options.seed}): "
+        f"{found} findings. Exit codes: {codes}."
+    )
+    return 1 if found else 0
+
+
+def _tell(options: Any, number: int, said: list[str], results: list[dict[str, Any]]) -> None:
+    mutant = make(options.seed, number)
+    print(f"Finding: {'; '.join(said)}")
+    for command in mutant.commands:
+        print(f"  reconform {' '.join(text[:80] for text in command)!r}")
+    print("  " + "\n  ".join(results[-1]["output"].splitlines()[-12:]))
+    print(f"  again: python tests/fuzz/tables.py --seed {options.seed} --first {number} --count 1")
+    sys.stdout.flush()
+    if options.keep is not None:
+        folder = options.keep / f"{options.seed}-{number}"
+        shutil.rmtree(folder, ignore_errors=True)
+        folder.mkdir(parents=True)
+        for name, content in mutant.files.items():
+            (folder / name).write_bytes(content)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
