@@ -10,7 +10,8 @@ from scipy.stats import false_discovery_control
 
 import oracle
 from reconform import RankCounts
-from reconform.statistics.fdr import adjust, exact_fraction, harmonic_number
+from reconform.statistics.exact import exact_fraction, harmonic_number
+from reconform.statistics.fdr import adjust
 
 LEVELS = [Fraction(1, 10), Fraction(1, 4), Fraction(1, 20), Fraction(1, 3), Fraction(9, 10)]
 

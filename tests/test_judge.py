@@ -20,7 +20,7 @@ from reconform import ConformalDetector, RankCounts
 from reconform.files import InputError, Layout, open_output, read_reference
 from reconform.files.judge import judge_file
 from reconform.prepare import Feature, prepared
-from reconform.statistics.fdr import harmonic_number
+from reconform.statistics.exact import harmonic_number
 from reconform.statistics.smallest import smallest_batch_warning, smallest_count
 
 RESULTS = ["score", "p_value", "q_value", "anomaly"]

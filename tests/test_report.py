@@ -30,7 +30,8 @@ from reconform.report.features import robust_scale, unusual_features
 from reconform.report.page import render
 from reconform.report.safe_text import script_json
 from reconform.report.summary import LEVELS, p_value_nature, shortest_list, step_up_line, summarise
-from reconform.statistics.fdr import RankCounts, adjust, harmonic_number
+from reconform.statistics.exact import harmonic_number
+from reconform.statistics.fdr import RankCounts, adjust
 
 HOSTILE = "</script><script>window.ran = true</script><!--"
 

@@ -35,7 +35,8 @@ from .statistics.evalues import (
     e_bh,
     e_q_values,
 )
-from .statistics.fdr import PROCEDURES, RankCounts, adjust, exact_fraction
+from .statistics.exact import exact_fraction
+from .statistics.fdr import PROCEDURES, RankCounts, adjust
 from .statistics.grid import Grid, from_floats, usual
 from .statistics.ranks import RankArray, Ranks, smoothed_p_values
 from .statistics.stability import Stability

@@ -29,7 +29,8 @@ from ..discoveries import Discoveries, Provenance
 from ..errors import unknown_choice
 from ..prepare import UNSEEN, Feature
 from ..statistics.aggregation import FloatArray
-from ..statistics.fdr import PROCEDURES, Decision, RankCounts, exact_fraction
+from ..statistics.exact import exact_fraction
+from ..statistics.fdr import PROCEDURES, Decision, RankCounts
 from ..statistics.ranks import RankArray
 from ..statistics.smallest import smallest_batch_warning
 from ..whole import check_apart, stops_by_exception

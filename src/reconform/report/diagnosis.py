@@ -24,7 +24,7 @@ from fractions import Fraction
 import numpy as np
 
 from ..statistics.aggregation import FloatArray
-from ..statistics.fdr import exact_fraction
+from ..statistics.exact import exact_fraction
 from .safe_text import percent
 from .summary import shortest_list
 

@@ -13,7 +13,7 @@ import numpy.typing as npt
 from ..discoveries import Discoveries
 from ..statistics.aggregation import FloatArray
 from ..statistics.bounds import false_discovery_table
-from ..statistics.fdr import exact_fraction
+from ..statistics.exact import exact_fraction
 from ..statistics.ranks import RankArray
 
 # Where the slider can stand. k / 100 is the very float that the decimal is read as.

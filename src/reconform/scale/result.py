@@ -12,7 +12,8 @@ from sklearn.utils.validation import check_is_fitted
 from ..detector import ConformalDetector
 from ..discoveries import Provenance
 from ..errors import unknown_choice
-from ..statistics.fdr import PROCEDURES, Decision, RankCounts, exact_fraction
+from ..statistics.exact import exact_fraction
+from ..statistics.fdr import PROCEDURES, Decision, RankCounts
 from ..statistics.grid import Grid
 from ..statistics.smallest import smallest_batch_warning
 

@@ -18,7 +18,7 @@ from scipy import special
 
 from ..errors import check_count, unknown_choice
 from .conditional import FloatArray, IntArray, critical_value, rank_grid, simulation_size
-from .fdr import exact_fraction
+from .exact import exact_fraction
 
 KINDS = ("montecarlo", "dkw")
 

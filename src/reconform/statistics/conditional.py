@@ -19,7 +19,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ..errors import check_count, unknown_choice
-from .fdr import exact_fraction
+from .exact import exact_fraction
 from .thresholds import tolerance_order
 
 FloatArray = npt.NDArray[np.float64]

@@ -6,7 +6,7 @@ import math
 from fractions import Fraction
 
 from ..errors import unknown_choice
-from .fdr import exact_fraction, harmonic_number
+from .exact import exact_fraction, harmonic_number
 
 
 def smallest_count(

@@ -16,7 +16,7 @@ import numpy.typing as npt
 from scipy import special
 
 from ..errors import check_count
-from .fdr import exact_fraction
+from .exact import exact_fraction
 
 # A binomial tail this close (relatively) to the risk is settled in integers, up to so many rows.
 # Beyond them the cut-off errs on the safe side.

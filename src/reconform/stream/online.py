@@ -15,7 +15,8 @@ import numpy.typing as npt
 from ..detector import ConformalDetector
 from ..errors import check_probability, unknown_choice
 from ..statistics.aggregation import FloatArray
-from ..statistics.fdr import BoolArray, RankCounts, exact_fraction
+from ..statistics.exact import exact_fraction
+from ..statistics.fdr import BoolArray, RankCounts
 from ..statistics.smallest import smallest_count
 from .journal import Content
 from .procedures import PROCEDURES, make_test, next_level, promise, restore_test

@@ -13,7 +13,7 @@ from sklearn.base import BaseEstimator
 from ..errors import check_count, unknown_choice
 from ..extras import need
 from ..parallel import track
-from ..statistics.fdr import exact_fraction
+from ..statistics.exact import exact_fraction
 from .averages import Cell, summarise
 from .comparison import Comparison, compare_cells, read_reference
 from .costs import format_costs, summarise_costs
