@@ -12,12 +12,12 @@ from ..certificates import guarantee_of
 from ..detector import ConformalDetector
 from ..keep import MEMORY
 from ..methods import Bootstrap, CrossValidation, Full, Jackknife, Prefit, Resampling, Split
+from ..whole import check_place
 from . import foreign
 from .archive import (
     Archive,
     Pieces,
     as_json,
-    check_place,
     open_archive,
     parse_json,
     refusing,
