@@ -9,7 +9,7 @@ ifneq ($(wildcard ../shared/datasets),)
 export RECONFORM_DATA ?= $(abspath ../shared/datasets)
 endif
 
-.PHONY: demo test check fuzz bench study-paper test-spark format clean
+.PHONY: demo test test-slow check fuzz bench study-paper test-spark format clean
 .DEFAULT_GOAL := test
 
 demo: $(VENV)/.demo-installed
@@ -17,6 +17,10 @@ demo: $(VENV)/.demo-installed
 
 test: $(VENV)/.test-installed
 	$(BIN)/python -m pytest -n 2
+
+# What needs thousands of data sets to be seen: a few minutes on two cores.
+test-slow: $(VENV)/.test-installed
+	$(BIN)/python -m pytest -n 2 -m slow tests
 
 check: $(VENV)/.test-installed
 	$(BIN)/ruff check .
