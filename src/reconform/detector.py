@@ -15,6 +15,7 @@ import numpy.typing as npt
 from sklearn.base import BaseEstimator, OutlierMixin
 from sklearn.utils.validation import _num_samples, check_is_fitted, validate_data
 
+from .arrays import FloatArray, IntArray, RankArray
 from .detectors import ForeignDetector, NativeDetector, resolve_detector
 from .discoveries import Discoveries, Provenance
 from .ensemble import Ensemble, RepeatedSplit
@@ -24,7 +25,6 @@ from .keep import MEMORY, check_keep
 from .methods import Method, Plan, Prefit, resolve_method
 from .parallel import track
 from .randomness import Streams, root_seed
-from .statistics.aggregation import FloatArray
 from .statistics.certificates import VALIDITY, guarantee_of, proven_grid
 from .statistics.conditional import conditional_table
 from .statistics.evalues import (
@@ -38,7 +38,7 @@ from .statistics.evalues import (
 from .statistics.exact import exact_fraction
 from .statistics.fdr import PROCEDURES, RankCounts, adjust
 from .statistics.grid import Grid, from_floats, usual
-from .statistics.ranks import RankArray, Ranks, smoothed_p_values
+from .statistics.ranks import Ranks, smoothed_p_values
 from .statistics.stability import Stability
 from .statistics.thresholds import ScoreThreshold, score_threshold
 from .ties import row_labels, tie_uniforms, warn_if_unlabelled
@@ -267,7 +267,7 @@ class ConformalDetector(OutlierMixin, BaseEstimator):
         """Return p-values minus `offset_`: negative for outliers at level `alpha`."""
         return self.p_values(X) - self.offset_
 
-    def predict(self, X: npt.ArrayLike) -> npt.NDArray[np.int64]:
+    def predict(self, X: npt.ArrayLike) -> IntArray:
         """Test every row on its own at level `alpha`: +1 normal, -1 outlier.
 
         Decisions that look at the whole batch, and aim at a share of false alarms among the

@@ -8,11 +8,9 @@ from typing import Any
 
 import numpy as np
 
+from .arrays import BoolArray, FloatArray, RankArray
 from .errors import unknown_choice
-from .statistics.aggregation import FloatArray
 from .statistics.bounds import fdp_bound
-from .statistics.fdr import BoolArray
-from .statistics.ranks import RankArray
 
 COLUMNS = ("row", "score", "p-value", "q-value", "anomaly")
 

@@ -12,10 +12,11 @@ from typing import Protocol
 import numpy as np
 import numpy.typing as npt
 
+from .arrays import FloatArray, IndexArray
 from .keep import MEMORY, ModelFolder, check_keep
-from .methods import IndexArray, Plan
+from .methods import Plan
 from .parallel import run_jobs, track
-from .statistics.aggregation import FloatArray, reduction
+from .statistics.aggregation import reduction
 from .statistics.ranks import BLOCK_BYTES, Calibration, Ranks, calibrate, ranks_among, ranks_paired
 
 # Detectors make copies of the rows they score; a chunk has no more rows than this.

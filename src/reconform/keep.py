@@ -17,7 +17,7 @@ from typing import Any
 
 import joblib
 
-from .statistics.aggregation import FloatArray
+from .arrays import FloatArray
 
 MEMORY = "memory"
 

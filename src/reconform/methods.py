@@ -19,11 +19,10 @@ import numpy as np
 import numpy.typing as npt
 from sklearn.base import BaseEstimator
 
+from .arrays import IndexArray, Int32Array
 from .errors import check_count, check_probability, unknown_choice
 from .randomness import root_seed
 from .statistics.aggregation import Aggregate, check_aggregate
-
-IndexArray = npt.NDArray[np.intp]
 
 VARIANTS = ("basic", "plus", "pooled")
 
@@ -131,7 +130,7 @@ class Plan:
         return np.bincount(self.train[k], minlength=self.n)
 
     @cached_property
-    def membership(self) -> tuple[IndexArray, IndexArray, npt.NDArray[np.int32]]:
+    def membership(self) -> tuple[IndexArray, IndexArray, Int32Array]:
         """K_i for every row that some model held out: ``rows, indptr, models``.
 
         Row ``rows[j]`` was held out by ``models[indptr[j]:indptr[j + 1]]``, in increasing order.

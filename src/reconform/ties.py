@@ -19,8 +19,8 @@ from typing import Any
 
 import numpy as np
 
+from .arrays import FloatArray
 from .errors import UnlabelledRowWarning
-from .statistics.aggregation import FloatArray
 
 # What rows without labels are called.
 NO_LABEL = ""

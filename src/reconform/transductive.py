@@ -10,9 +10,9 @@ from typing import Protocol
 import numpy as np
 from joblib import effective_n_jobs
 
+from .arrays import FloatArray
 from .ensemble import Model
 from .parallel import run_jobs, track
-from .statistics.aggregation import FloatArray
 from .statistics.ranks import Calibration, Ranks
 
 # Longer than this in all, and a word about the cost comes before the work.

@@ -13,6 +13,7 @@ from rich.box import SIMPLE_HEAD
 from rich.table import Table as RichTable
 from rich.text import Text
 
+from ..arrays import FloatArray
 from ..files import Table
 from ..files.cells import to_python, words
 from ..files.judge import Judgement
@@ -20,7 +21,6 @@ from ..prepare import Feature
 from ..report.feature_columns import read_table
 from ..report.features import Unusual, unusual_features
 from ..report.safe_text import shorten
-from ..statistics.aggregation import FloatArray
 from .output import printable
 
 LONGEST_CELL = 40

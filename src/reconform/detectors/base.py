@@ -11,12 +11,12 @@ import numpy.typing as npt
 from sklearn.base import BaseEstimator, OutlierMixin
 from sklearn.utils.validation import check_is_fitted, validate_data
 
+from ..arrays import FloatArray, IntArray
 from ..ensemble import Ensemble
 from ..errors import check_probability
 from ..inputs import checked_rows
 from ..methods import Plan
 from ..randomness import root_seed
-from ..statistics.aggregation import FloatArray
 
 
 class NativeDetector(OutlierMixin, BaseEstimator, ABC):
@@ -123,7 +123,7 @@ class NativeDetector(OutlierMixin, BaseEstimator, ABC):
         """Return `score_samples` minus `offset_`: negative for outliers."""
         return np.asarray(self.score_samples(X) - self.offset_)
 
-    def predict(self, X: npt.ArrayLike) -> npt.NDArray[np.int64]:
+    def predict(self, X: npt.ArrayLike) -> IntArray:
         """Return +1 for normal rows and -1 for outliers."""
         return np.where(self.decision_function(X) >= 0, 1, -1).astype(np.int64)
 

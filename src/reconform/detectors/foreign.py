@@ -22,18 +22,17 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 from sklearn.base import clone
 from sklearn.exceptions import NotFittedError
 from sklearn.frozen import FrozenEstimator
 from sklearn.neighbors import LocalOutlierFactor
 from sklearn.utils import get_tags
 
+from ..arrays import FloatArray
 from ..ensemble import Ensemble, Model, calibrate_fitted, refit
 from ..errors import BatchDependenceError, unknown_choice
 from ..keep import MEMORY
 from ..methods import Plan
-from ..statistics.aggregation import FloatArray
 from ..transductive import fit_full
 
 LARGER_IS = ("strange", "normal")
@@ -351,7 +350,7 @@ def probe_batch_dependence(model: Model, X: FloatArray, *, name: str) -> None:
             )
 
 
-def _one(scores: FloatArray, apart: npt.NDArray[np.float64]) -> float:
+def _one(scores: FloatArray, apart: FloatArray) -> float:
     return float(scores[int(np.nanargmax(apart))])
 
 

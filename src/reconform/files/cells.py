@@ -12,16 +12,13 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from ..arrays import BoolArray, FloatArray
 from ..prepare import UNSEEN, Feature, describe
 from .plain import as_json, is_text, python_value
 from .source import Layout
-
-FloatArray = npt.NDArray[np.float64]
-BoolArray = npt.NDArray[np.bool_]
 
 # What the usual programs write for a missing value.
 MISSING = (

@@ -19,19 +19,17 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 from sklearn.utils import get_tags
 from sklearn.utils.validation import check_is_fitted
 
+from ..arrays import FloatArray, IndexArray, RankArray
 from ..detector import ConformalDetector
 from ..discoveries import Discoveries, Provenance
 from ..errors import unknown_choice
 from ..prepare import UNSEEN, Feature
-from ..statistics.aggregation import FloatArray
 from ..statistics.exact import exact_fraction
 from ..statistics.fdr import PROCEDURES, Decision, RankCounts
-from ..statistics.ranks import RankArray
 from ..statistics.smallest import smallest_batch_warning
 from ..whole import check_apart, stops_by_exception
 from . import (
@@ -50,7 +48,6 @@ from .source import TEXT_FORMATS, is_standard
 from .spill import RowStore, Spill
 
 Progress = Callable[[str, int, int | None], None]
-Positions = npt.NDArray[np.intp]
 
 # A judgement keeps no more flagged rows, no larger a sample of the others, and the numbers of
 # every row only for files of at most so many rows.
@@ -76,7 +73,7 @@ class Rows:
         The features, as the detector saw them.
     """
 
-    positions: Positions
+    positions: IndexArray
     table: Any
     X: FloatArray
 
@@ -448,7 +445,7 @@ class _Second:
             sample = self._rows(np.concatenate(chosen), pa.concat_tables(sampled))
         return flagged, sample, self._everything(cells), _index(ids) if keep_ids else None
 
-    def _strangest(self, most: int) -> Positions:
+    def _strangest(self, most: int) -> IndexArray:
         """Positions of the strangest discoveries: by q-value, then raw score, then position."""
         best = np.empty(0, dtype=FOUND)
         start = 0
@@ -464,7 +461,7 @@ class _Second:
             start += len(ranks)
         return np.asarray(_sorted(best)[:most]["position"], dtype=np.intp)
 
-    def _draw(self) -> Positions:
+    def _draw(self) -> IndexArray:
         """Positions of a sample: of the same file, always the same."""
         rng = np.random.default_rng(int(self.first.fingerprint[:16], 16))
         tested = self.decision.tested
@@ -503,7 +500,7 @@ class _Second:
             prefix=self.prefix,
         )
 
-    def _rows(self, positions: Positions, table: Any) -> Rows:
+    def _rows(self, positions: IndexArray, table: Any) -> Rows:
         return Rows(positions, table, self.batches.matrix(table)[0])
 
     def _everything(self, cells: list[Any]) -> Rows | None:
@@ -520,7 +517,7 @@ def _sorted(found: Any) -> Any:
 _NOTHING = (np.empty(0, dtype=np.int64), np.empty(0))
 
 
-def _between(positions: Positions, start: int, stop: int) -> Positions:
+def _between(positions: IndexArray, start: int, stop: int) -> IndexArray:
     """Those of the sorted positions that lie in a batch, counted from its start."""
     low, high = np.searchsorted(positions, (start, stop))
     return positions[low:high] - start

@@ -12,9 +12,10 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from ..arrays import FloatArray
 from ..errors import check_count
 from ..prepare import Feature
-from .cells import Fingerprint, FloatArray, kind_of, matrix, numbers
+from .cells import Fingerprint, kind_of, matrix, numbers
 from .errors import InputError, listed, nearest
 from .source import Layout, Source, open_source
 from .spill import Remembered

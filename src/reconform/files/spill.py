@@ -10,14 +10,11 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
+from ..arrays import FloatArray, IntArray
 from ..whole import blamed_on_temporary_files
-from .cells import FloatArray
 from .source import Source
-
-IntArray = npt.NDArray[np.int64]
 
 # Ranks and scores wait in memory up to this size, and beyond on disk.
 SPILL_BYTES = 1 << 24

@@ -14,8 +14,9 @@ from typing import Any
 import numpy as np
 import pyarrow.compute as pc
 
+from ..arrays import BoolArray
 from ..prepare import Feature
-from .cells import BoolArray, kind_of, numbers, texts, words
+from .cells import kind_of, numbers, texts, words
 from .errors import MOST_LISTED, InputError
 from .source import Layout, Source
 

@@ -14,8 +14,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from ..arrays import BoolArray, FloatArray
 from ..whole import blamed_on, check_place, whole_file, whole_stream
-from .cells import BoolArray, FloatArray, words
+from .cells import words
 from .errors import InputError, listed
 from .source import Layout, is_compressed, is_standard
 

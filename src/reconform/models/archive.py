@@ -22,8 +22,8 @@ from typing import Any, BinaryIO
 from zipfile import ZIP_DEFLATED, ZIP_STORED, ZipFile, ZipInfo, is_zipfile
 
 import numpy as np
-import numpy.typing as npt
 
+from ..arrays import ByteArray
 from ..whole import blamed_on, whole_file
 
 FORMAT = "reconform model"
@@ -43,7 +43,6 @@ MOST_DIGITS = 1000  # of an integer; numerator and denominator of any float have
 _NAME = re.compile(r"[A-Za-z0-9_]+(/[A-Za-z0-9_]+)*\.(json|npy|skops)")
 _CHUNK = 1 << 20
 
-Buffer = npt.NDArray[np.uint8]
 Pieces = Sequence[bytes | memoryview]
 
 
@@ -160,7 +159,7 @@ class Archive:
             self.sizes = {n: (m.file_size, m.compress_size) for n, m in self._members.items()}
             self.manifest = self._read_manifest()
 
-    def read(self, name: str) -> Buffer:
+    def read(self, name: str) -> ByteArray:
         """Read a member that the manifest lists, and check its sum."""
         with refusing(self.path, "the file is damaged or was altered"):
             listed = self.manifest["members"][name]
@@ -169,7 +168,7 @@ class Archive:
                 raise ValueError(f"the SHA-256 of {name} is not the one in the manifest")
             return buffer
 
-    def _read(self, name: str) -> Buffer:
+    def _read(self, name: str) -> ByteArray:
         # The directory says how large it is, and that was checked; not a byte more is read.
         buffer = np.empty(self._members[name].file_size, dtype=np.uint8)
         view, filled = buffer.data, 0

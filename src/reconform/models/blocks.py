@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from ..arrays import AnyArray
 from ..detectors.iforest.model import UNITS, Forest, ForestDraws, Recipe
 from ..detectors.iforest.shared import Replacements
 from ..detectors.inne.ensembles import Slots
@@ -32,7 +33,6 @@ from .kinds import (
     require,
     within,
 )
-from .npy import AnyArray
 from .plain import Plain
 
 INT, FLOAT = Scalar(int), Scalar(float)

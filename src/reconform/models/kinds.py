@@ -16,8 +16,9 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from ..arrays import AnyArray
 from .archive import Archive
-from .npy import AnyArray, narrowed, read_npy, widened
+from .npy import narrowed, read_npy, widened
 
 Json = Any
 

@@ -8,11 +8,9 @@ import re
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
-from .archive import Buffer, Pieces
-
-AnyArray = npt.NDArray[Any]
+from ..arrays import AnyArray, ByteArray
+from .archive import Pieces
 
 # The only header that we write, and the only one that we read: matched, not evaluated.
 _MAGIC = b"\x93NUMPY\x01\x00"
@@ -44,7 +42,7 @@ def npy_pieces(array: AnyArray) -> Pieces:
     return stream.getvalue(), little.reshape(-1).view(np.uint8).data
 
 
-def read_npy(buffer: Buffer) -> AnyArray:
+def read_npy(buffer: ByteArray) -> AnyArray:
     """Read what `npy_pieces` wrote, in place: the array is a view of the buffer.
 
     Examples

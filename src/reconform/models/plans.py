@@ -8,7 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from ..methods import VARIANTS, IndexArray, Jackknife, Plan, _Complements
+from ..arrays import IndexArray
+from ..methods import VARIANTS, Jackknife, Plan, _Complements
 from ..statistics.aggregation import check_aggregate
 from ..statistics.ranks import Calibration
 from ..transductive import reference_calibration

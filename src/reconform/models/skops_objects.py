@@ -17,9 +17,10 @@ from zipfile import ZIP_STORED, ZipFile
 
 import numpy as np
 
+from ..arrays import AnyArray
 from .archive import ModelFileError, grows_too_much, parse_json
 from .kinds import Json, require, within
-from .npy import MOST_EMPTY, AnyArray
+from .npy import MOST_EMPTY
 from .plain import MOST_POOL
 from .sound import check_sound, needs_trust
 

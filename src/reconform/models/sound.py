@@ -18,8 +18,9 @@ from typing import Any
 import numpy as np
 from scipy import sparse
 
+from ..arrays import AnyArray
 from .kinds import ascending, require, within
-from .npy import MOST_EMPTY, AnyArray
+from .npy import MOST_EMPTY
 from .plain import check_bits
 from .settings import attributes_of, parts_of
 

@@ -7,10 +7,9 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
+from ..arrays import AnyArray, IndexArray, RankArray
 from ..discoveries import Discoveries
-from ..statistics.ranks import RankArray
 from .features import Unusual
 from .safe_text import number, script_json, shorten
 
@@ -47,7 +46,7 @@ def carry(
     found: Discoveries,
     order: RankArray,
     wanted: int,
-    ids: npt.NDArray[Any],
+    ids: AnyArray,
     *,
     describe: Describe | None = None,
     names: Sequence[str] = (),
@@ -101,7 +100,7 @@ def carry(
 
 
 def _described(
-    places: npt.NDArray[np.intp], order: RankArray, describe: Describe | None
+    places: IndexArray, order: RankArray, describe: Describe | None
 ) -> Iterator[tuple[int, list[Unusual]]]:
     """Blocks, so that a spent budget ends the work."""
     for start in range(0, len(places), BLOCK):
@@ -110,7 +109,7 @@ def _described(
         yield from zip(block.tolist(), features, strict=True)
 
 
-def _line(found: Discoveries, i: int, place: int, ids: npt.NDArray[Any]) -> list[Any]:
+def _line(found: Discoveries, i: int, place: int, ids: AnyArray) -> list[Any]:
     values = (found.scores[i], found.p_values[i], found.q_values[i])
     return [place + 1, shorten(str(ids[i]), LONGEST_ID), *map(number, map(float, values))]
 

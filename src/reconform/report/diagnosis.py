@@ -23,7 +23,7 @@ from fractions import Fraction
 
 import numpy as np
 
-from ..statistics.aggregation import FloatArray
+from ..arrays import FloatArray
 from ..statistics.exact import exact_fraction
 from .safe_text import percent
 from .summary import shortest_list

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
+from ..arrays import AnyArray, BoolArray
 from ..inputs import unmasked
 
 
@@ -27,11 +27,11 @@ class Column:
     """
 
     name: str
-    values: npt.NDArray[Any]
+    values: AnyArray
     numeric: bool
 
     @property
-    def missing(self) -> npt.NDArray[np.bool_]:
+    def missing(self) -> BoolArray:
         """Where there is no value."""
         if self.numeric:
             return np.asarray(np.isnan(self.values))

@@ -8,13 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 from scipy.stats import norm
 
-from ..statistics.aggregation import FloatArray
+from ..arrays import AnyArray, FloatArray
 from .feature_columns import Column, Table
 
 # Factors that make each measure of spread estimate a normal distribution's standard deviation.
@@ -129,14 +127,14 @@ def unusual_features(
     return describe
 
 
-Expert = Callable[[npt.NDArray[Any]], FloatArray]
+Expert = Callable[[AnyArray], FloatArray]
 
 
 def _judge_numbers(known: Column) -> Expert:
     median, spread = robust_scale(known.values)
     gap = _rarity(float(known.missing.mean()))
 
-    def judge(values: npt.NDArray[Any]) -> FloatArray:
+    def judge(values: AnyArray) -> FloatArray:
         with np.errstate(divide="ignore", invalid="ignore"):
             z = (values - median) / spread
         # A constant reference: 0 / 0 is the constant itself, anything else is infinitely far.

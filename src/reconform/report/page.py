@@ -13,8 +13,8 @@ from string import Template
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
+from ..arrays import AnyArray
 from ..discoveries import Discoveries
 from ..whole import check_place, write_whole
 from . import words
@@ -152,7 +152,7 @@ def _tables(found: Discoveries, rows: Any, reference: Any) -> _Tables:
     return _Tables(unusual_features(new, known), used, count_copies(new, known), fingerprints)
 
 
-def _labels(found: Discoveries, ids: Any) -> npt.NDArray[Any]:
+def _labels(found: Discoveries, ids: Any) -> AnyArray:
     labels = ids if ids is not None else found.index
     if labels is None:
         return np.arange(len(found))

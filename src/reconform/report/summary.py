@@ -8,13 +8,11 @@ from dataclasses import dataclass
 from fractions import Fraction
 
 import numpy as np
-import numpy.typing as npt
 
+from ..arrays import FloatArray, IndexArray, RankArray
 from ..discoveries import Discoveries
-from ..statistics.aggregation import FloatArray
 from ..statistics.bounds import false_discovery_table
 from ..statistics.exact import exact_fraction
-from ..statistics.ranks import RankArray
 
 # Where the slider can stand. k / 100 is the very float that the decimal is read as.
 LEVELS = (0.001, 0.002, 0.005, *(k / 100 for k in range(1, 51)))
@@ -294,13 +292,13 @@ def _score_histogram(found: Discoveries, order: RankArray, counts: RankArray) ->
     return ScoreHistogram(edges, *counted, reference=shown, centre=float(centre), spread=spread)
 
 
-def _bin(edges: FloatArray, values: FloatArray) -> npt.NDArray[np.intp]:
+def _bin(edges: FloatArray, values: FloatArray) -> IndexArray:
     """Which of the bins, closed on the right; what lies outside goes into the outer ones."""
     return np.searchsorted(edges[1:-1], values, side="left")
 
 
 def _count(
-    bins: npt.NDArray[np.intp], size: int, order: RankArray, counts: RankArray
+    bins: IndexArray, size: int, order: RankArray, counts: RankArray
 ) -> tuple[RankArray, RankArray]:
     """All rows per bin, and those that are discoveries at each level."""
     ordered = bins[order]

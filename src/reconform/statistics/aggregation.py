@@ -8,11 +8,10 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
+from ..arrays import FloatArray
 from ..errors import unknown_choice
 
-FloatArray = npt.NDArray[np.float64]
 Aggregate = str | float | Callable[..., Any]
 Reduction = Callable[[FloatArray], FloatArray]
 

@@ -16,8 +16,9 @@ import numpy as np
 import numpy.typing as npt
 from scipy import special
 
+from ..arrays import FloatArray, IntArray
 from ..errors import check_count, unknown_choice
-from .conditional import FloatArray, IntArray, critical_value, rank_grid, simulation_size
+from .conditional import critical_value, rank_grid, simulation_size
 from .exact import exact_fraction
 
 KINDS = ("montecarlo", "dkw")
@@ -294,9 +295,7 @@ def _montecarlo(n: int, m: int, step: int, risk: Fraction, seed: int) -> IntArra
     return envelope
 
 
-def _likelihood_ratio(
-    n: int, nulls: int, rank: npt.NDArray[np.int64] | int, below: IntArray
-) -> FloatArray:
+def _likelihood_ratio(n: int, nulls: int, rank: IntArray | int, below: IntArray) -> FloatArray:
     """The evidence that `below` test scores before the rank-th calibration score are too many.
 
     Of the first rank + below - 1 scores of the merged order at most rank - 1 belong to the

@@ -13,17 +13,13 @@ import math
 from collections.abc import Callable
 from fractions import Fraction
 from functools import lru_cache
-from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
+from ..arrays import AnyArray, FloatArray, IntArray
 from ..errors import check_count, unknown_choice
 from .exact import exact_fraction
 from .thresholds import tolerance_order
-
-FloatArray = npt.NDArray[np.float64]
-IntArray = npt.NDArray[np.int64]
 
 # Neighbouring ranks of `rank_grid` are apart by this share of the noise in a rank.
 _SPACING = 0.2
@@ -238,9 +234,7 @@ def critical_value(statistics: FloatArray, risk: Fraction) -> float:
     return float(np.partition(statistics, -k)[-k])
 
 
-def _divergence(
-    n: int, ranks: npt.NDArray[Any], level: FloatArray, complement: FloatArray
-) -> FloatArray:
+def _divergence(n: int, ranks: AnyArray, level: FloatArray, complement: FloatArray) -> FloatArray:
     """N KL((r - 1/2)/n, u) where u is the larger one, 0 elsewhere."""
     count = ranks - 0.5
     with np.errstate(divide="ignore"):  # u = 1: infinitely far

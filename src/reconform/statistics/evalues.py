@@ -15,10 +15,8 @@ from fractions import Fraction
 import numpy as np
 import numpy.typing as npt
 
+from ..arrays import BoolArray, FloatArray, IndexArray
 from .exact import exact_fraction
-
-FloatArray = npt.NDArray[np.float64]
-BoolArray = npt.NDArray[np.bool_]
 
 # The threshold inside each of several splits, whatever the level of e-BH is: then e-values do not
 # depend on that level, and the q-value of a row is the smallest level at which it is found.
@@ -191,7 +189,7 @@ def e_q_values(e_values: EValues | npt.ArrayLike) -> FloatArray:
 
 def _distinct(
     e_values: EValues | npt.ArrayLike,
-) -> tuple[list[Fraction] | list[float], npt.NDArray[np.intp]]:
+) -> tuple[list[Fraction] | list[float], IndexArray]:
     """The distinct e-values, largest first, and which of them each row has."""
     if not isinstance(e_values, EValues):
         array = np.asarray(e_values, dtype=np.float64)

@@ -13,13 +13,10 @@ from fractions import Fraction
 import numpy as np
 import numpy.typing as npt
 
+from ..arrays import BoolArray, FloatArray, RankArray
 from ..errors import unknown_choice
-from .aggregation import FloatArray
 from .exact import exact_fraction, harmonic_number
 from .grid import Grid, usual
-from .ranks import RankArray
-
-BoolArray = npt.NDArray[np.bool_]
 
 PROCEDURES = ("bh", "by", "storey")
 

@@ -11,9 +11,8 @@ from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
-import numpy.typing as npt
 
-from .aggregation import FloatArray
+from ..arrays import FloatArray, IntArray
 
 _ROUNDING = 1 << 50
 
@@ -35,7 +34,7 @@ class Grid:
     array([0.2, 1. ])
     """
 
-    numerators: npt.NDArray[np.int64]
+    numerators: IntArray
     denominator: int
 
     @property
@@ -48,7 +47,7 @@ class Grid:
         """The p-value of every rank as a float."""
         return self.numerators / self.denominator
 
-    def values(self, ranks: npt.NDArray[np.int64]) -> FloatArray:
+    def values(self, ranks: IntArray) -> FloatArray:
         """p-values of rows with these ranks."""
         return np.asarray(self.table[ranks])
 

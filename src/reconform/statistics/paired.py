@@ -10,15 +10,12 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 from numba import njit, types
 from numba.extending import intrinsic
 
-FloatArray = npt.NDArray[np.float64]
-IndexArray = npt.NDArray[np.intp]
-ModelArray = npt.NDArray[np.int32]
-RankArray = npt.NDArray[np.int64]
-Mask = tuple[npt.NDArray[np.uint64], npt.NDArray[np.uint32], npt.NDArray[np.uint64]]
+from ..arrays import FloatArray, IndexArray, Int32Array, RankArray, UInt32Array, UInt64Array
+
+Mask = tuple[UInt64Array, UInt32Array, UInt64Array]
 
 # Test rows whose sums over models are carried at once: their scores stay in the cache.
 ROWS_AT_ONCE = 256
@@ -56,7 +53,7 @@ def _count_up_to(sorted_scores: FloatArray, t: float, strictly: bool) -> int:
 
 
 @njit(cache=True, nogil=True)
-def pack_members(indptr: IndexArray, models: ModelArray, order: IndexArray) -> Mask:
+def pack_members(indptr: IndexArray, models: Int32Array, order: IndexArray) -> Mask:
     """Write every K_i, in the given order of rows, as the 64-bit words of its mask.
 
     Only words with a bit in them are kept, so that the masks never take more room than K_i does,
@@ -126,8 +123,8 @@ def order_statistics(
 def _between(
     row: FloatArray,
     upwards: IndexArray,
-    position: npt.NDArray[np.uint32],
-    members: ModelArray,
+    position: UInt32Array,
+    members: Int32Array,
     below: int,
     weight: float,
 ) -> float:
@@ -158,7 +155,7 @@ def rank_ordered(
     sorted_scores: FloatArray,
     order: IndexArray,
     indptr: IndexArray,
-    models: ModelArray,
+    models: Int32Array,
     masks: Mask,
     lower: IndexArray,
     upper: IndexArray,
@@ -247,7 +244,7 @@ def rank_ordered(
 def rank_means(
     calibration: FloatArray,
     indptr: IndexArray,
-    models: ModelArray,
+    models: Int32Array,
     scores: FloatArray,
     strictly: bool,
     start: int,
@@ -291,7 +288,7 @@ def rank_means(
 def rank_single(
     sorted_scores: FloatArray,
     edges: IndexArray,
-    models: ModelArray,
+    models: Int32Array,
     scores: FloatArray,
     strictly: bool,
     start: int,

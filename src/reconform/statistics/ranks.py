@@ -12,14 +12,13 @@ from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
-import numpy.typing as npt
 
-from ..methods import IndexArray, Plan
+from ..arrays import BoolArray, FloatArray, IndexArray, Int32Array, RankArray
+from ..methods import Plan
 from ..parallel import run_blocks
 from . import paired
-from .aggregation import Aggregate, FloatArray, Reduction, reduction
+from .aggregation import Aggregate, Reduction, reduction
 
-RankArray = npt.NDArray[np.int64]
 Kernel = Callable[[int, int], object]
 
 # A block of scores that is compared at once stays about this large, whatever n and m are.
@@ -53,7 +52,7 @@ class Calibration:
     scores: FloatArray
     rows: IndexArray
     indptr: IndexArray
-    models: npt.NDArray[np.int32]
+    models: Int32Array
     groups: IndexArray | None = None
 
     def __len__(self) -> int:
@@ -304,7 +303,7 @@ def _ordered(
     return kernel
 
 
-def _unbounded(scores: FloatArray, aggregate: str | float) -> npt.NDArray[np.bool_]:
+def _unbounded(scores: FloatArray, aggregate: str | float) -> BoolArray:
     """Test rows where a point between two scores may lie outside them: sums that overflow, NaN."""
     half = np.finfo(np.float64).max / 2
     if aggregate in ("mean", "min", "max") or np.abs([scores.min(), scores.max()]).max() <= half:
@@ -331,9 +330,7 @@ def _ranks_gathered(
     return ranks
 
 
-def _aggregate_block(
-    scores: FloatArray, models: npt.NDArray[np.int32], phi: Reduction
-) -> FloatArray:
+def _aggregate_block(scores: FloatArray, models: Int32Array, phi: Reduction) -> FloatArray:
     size, count = models.shape
     flat = scores[models].reshape(size, -1)
     return phi(flat).reshape(count, -1)

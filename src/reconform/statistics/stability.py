@@ -6,7 +6,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from .ranks import RankArray, to_p_values
+from ..arrays import RankArray
+from .ranks import to_p_values
 
 
 @dataclass(frozen=True, eq=False)

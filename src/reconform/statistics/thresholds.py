@@ -15,6 +15,7 @@ import numpy as np
 import numpy.typing as npt
 from scipy import special
 
+from ..arrays import BoolArray
 from ..errors import check_count
 from .exact import exact_fraction
 
@@ -68,7 +69,7 @@ class ScoreThreshold:
         other = "strange" if self.larger_is == "normal" else "normal"
         return replace(self, cutoff=-self.cutoff, larger_is=other)
 
-    def flags(self, scores: npt.ArrayLike) -> npt.NDArray[np.bool_]:
+    def flags(self, scores: npt.ArrayLike) -> BoolArray:
         """Which rows to flag: those with a score strictly beyond the cut-off.
 
         Examples

@@ -6,9 +6,8 @@ from dataclasses import dataclass
 from typing import Any, Self
 
 import numpy as np
-import numpy.typing as npt
 
-from ..statistics.aggregation import FloatArray
+from ..arrays import FloatArray, IntArray
 
 MOST_POINTS = 2048
 
@@ -27,7 +26,7 @@ class Evidence:
         Rows in a stretch; 1 for short streams.
     """
 
-    row: npt.NDArray[np.int64]
+    row: IntArray
     log10: FloatArray
     every: int
 

@@ -12,11 +12,10 @@ import math
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 from scipy.special import gammainc, gammaln
 
+from ..arrays import FloatArray, IntArray
 from ..errors import check_probability, unknown_choice
-from ..statistics.aggregation import FloatArray
 
 # Below, the incomplete gamma function is left to its expansion: doubles end at 1e-308.
 _LEAST_SHARE = 1e-250
@@ -146,7 +145,7 @@ def make_martingale(name: str, *, epsilon: float, jump: float) -> Martingale:
     return SimpleJumper(jump) if name == "simple-jumper" else Mixture()
 
 
-def log_mixture(rows: npt.NDArray[np.int64], surprise: FloatArray) -> FloatArray:
+def log_mixture(rows: IntArray, surprise: FloatArray) -> FloatArray:
     """Take the log of the integral of ε^N exp((1 - ε) S) over ε in (0, 1), without loss of digits.
 
     Parameters

@@ -10,10 +10,10 @@ from typing import Any, ClassVar, Self
 import numpy as np
 import numpy.typing as npt
 
+from ..arrays import FloatArray
 from ..detector import ConformalDetector
 from ..errors import check_probability
 from ..randomness import root_seed
-from ..statistics.aggregation import FloatArray
 from ..statistics.ranks import row_uniforms
 from .evidence import Evidence, EvidenceHistory
 from .journal import Content

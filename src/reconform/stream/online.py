@@ -12,11 +12,11 @@ from typing import ClassVar, Self
 import numpy as np
 import numpy.typing as npt
 
+from ..arrays import BoolArray, FloatArray
 from ..detector import ConformalDetector
 from ..errors import check_probability, unknown_choice
-from ..statistics.aggregation import FloatArray
 from ..statistics.exact import exact_fraction
-from ..statistics.fdr import BoolArray, RankCounts
+from ..statistics.fdr import RankCounts
 from ..statistics.smallest import smallest_count
 from .journal import Content
 from .procedures import PROCEDURES, make_test, next_level, promise, restore_test

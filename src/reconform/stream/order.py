@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
-import numpy.typing as npt
 
-from ..statistics.aggregation import FloatArray
-from ..statistics.ranks import RankArray
+from ..arrays import AnyArray, FloatArray, RankArray
 from .skiplist import rank_and_insert
 
 # A node reaches one level higher with probability 1/4; sixteen levels serve 4^16 scores.
@@ -80,7 +76,7 @@ class OrderedScores:
         return below, equal
 
 
-def _with_room(array: npt.NDArray[Any], needed: int) -> npt.NDArray[Any]:
+def _with_room(array: AnyArray, needed: int) -> AnyArray:
     """Return the array, or a copy of at least twice its length, so that it is seldom copied."""
     if needed <= len(array):
         return array

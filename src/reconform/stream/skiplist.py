@@ -11,11 +11,9 @@ come.
 from __future__ import annotations
 
 import numpy as np
-import numpy.typing as npt
 from numba import njit
 
-FloatArray = npt.NDArray[np.float64]
-IntArray = npt.NDArray[np.int64]
+from ..arrays import FloatArray, IntArray
 
 
 @njit(cache=True, nogil=True)

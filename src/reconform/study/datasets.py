@@ -17,10 +17,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from ..arrays import BoolArray, FloatArray, IndexArray
 from ..errors import unknown_choice
 from ..extras import need
-from ..statistics.aggregation import FloatArray
-from ..statistics.fdr import BoolArray
 from .subjects import as_list, check_labels
 
 COMMIT = "3dac8221081e190f157d78e93bfa8867f90d0965"
@@ -87,12 +86,12 @@ class Dataset:
     y: BoolArray
 
     @property
-    def normal(self) -> npt.NDArray[np.intp]:
+    def normal(self) -> IndexArray:
         """Positions of the normal rows."""
         return np.flatnonzero(~self.y)
 
     @property
-    def outliers(self) -> npt.NDArray[np.intp]:
+    def outliers(self) -> IndexArray:
         """Positions of the outliers."""
         return np.flatnonzero(self.y)
 

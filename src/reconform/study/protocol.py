@@ -13,9 +13,7 @@ from fractions import Fraction
 
 import numpy as np
 
-from ..methods import IndexArray
-from ..statistics.fdr import BoolArray
-from ..statistics.ranks import RankArray
+from ..arrays import BoolArray, IndexArray, RankArray
 from .datasets import Dataset
 
 # Streams of randomness within one draw.

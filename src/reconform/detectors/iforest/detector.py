@@ -9,9 +9,9 @@ from typing import Any
 
 import numpy as np
 
+from ...arrays import FloatArray
 from ...errors import check_count
 from ...methods import Plan
-from ...statistics.aggregation import FloatArray
 from ..base import NativeDetector
 from .full import FullForest, fit_full_forest
 from .model import Forest, Recipe, fit_forest

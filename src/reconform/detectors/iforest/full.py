@@ -16,10 +16,9 @@ import math
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 
+from ...arrays import BoolArray, FloatArray, Int32Array, IntArray
 from ...parallel import run_blocks
-from ...statistics.aggregation import FloatArray
 from ...statistics.ranks import Calibration, Ranks
 from ...transductive import reference_calibration
 from .kernels import rank_with_regrown
@@ -27,8 +26,6 @@ from .model import (
     WALKS_PER_GROWTH,
     Forest,
     ForestDraws,
-    LengthArray,
-    PositionArray,
     Recipe,
     conformity,
     draw,
@@ -65,7 +62,7 @@ class FullForest:
     calibration: Calibration
     recipe: Recipe
     shared: Forest
-    sums: LengthArray
+    sums: IntArray
     reference: FloatArray
     drawn: FloatArray
     draws: ForestDraws
@@ -91,9 +88,7 @@ class FullForest:
         scores = conformity(totals, self.recipe.n_trees, self.recipe.psi)
         return Ranks(at_most, below if strictly else None, scores)
 
-    def _rank_with_regrown(
-        self, X: FloatArray, totals: LengthArray
-    ) -> tuple[LengthArray, LengthArray]:
+    def _rank_with_regrown(self, X: FloatArray, totals: IntArray) -> tuple[IntArray, IntArray]:
         """Ranks of X, strict and not; adds the path lengths in the grown trees to `totals`."""
         below, at_most = np.empty_like(totals), np.empty_like(totals)
         lengths_of_leaves = leaf_lengths(self.recipe.psi)
@@ -183,14 +178,14 @@ def fit_full_forest(
     )
 
 
-def _only(draws: ForestDraws, trees: slice | npt.NDArray[np.bool_]) -> ForestDraws:
+def _only(draws: ForestDraws, trees: slice | BoolArray) -> ForestDraws:
     """Draws of some trees."""
     features = draws.features[trees] if len(draws.features) > 1 else draws.features
     return ForestDraws(draws.samples[trees], features, draws.keys[trees])
 
 
 def _grow(
-    X: FloatArray, recipe: Recipe, draws: ForestDraws, samples: PositionArray, n_jobs: int | None
+    X: FloatArray, recipe: Recipe, draws: ForestDraws, samples: Int32Array, n_jobs: int | None
 ) -> Forest:
     """Grow a tree for every key of `draws`, on the rows of X that `samples` lists for it."""
     forest = Forest.empty(len(samples), recipe.psi)

@@ -18,16 +18,10 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 from numba import njit
 
+from ...arrays import FloatArray, Int32Array, IntArray, UInt32Array, UInt64Array
 from ..counter import GOLDEN, uniform
-
-Floats = npt.NDArray[np.float64]
-Ints = npt.NDArray[np.int64]
-Positions = npt.NDArray[np.int32]
-Nodes = npt.NDArray[np.uint32]
-Keys = npt.NDArray[np.uint64]
 
 # A block of rows that meets one tree after the other stays in the first-level cache.
 WALK_BYTES = 1 << 15
@@ -36,7 +30,7 @@ _ONE = np.uint64(1)
 
 
 @njit(cache=True, nogil=True)
-def draw_positions(keys: Keys, size: int, replace: bool, out: Positions) -> None:
+def draw_positions(keys: UInt64Array, size: int, replace: bool, out: Int32Array) -> None:
     """Draw ``out.shape[1]`` of `size` positions for every tree.
 
     Without replacement by Floyd's algorithm. With replacement, a position that was drawn before
@@ -65,14 +59,14 @@ def draw_positions(keys: Keys, size: int, replace: bool, out: Positions) -> None
 
 @njit(cache=True, nogil=True)
 def grow_trees(
-    X: Floats,
-    rows: Positions,
-    subsets: Positions,
-    keys: Keys,
-    leaf_lengths: Ints,
-    thresholds: Floats,
-    features: Nodes,
-    lengths: Ints,
+    X: FloatArray,
+    rows: Int32Array,
+    subsets: Int32Array,
+    keys: UInt64Array,
+    leaf_lengths: IntArray,
+    thresholds: FloatArray,
+    features: UInt32Array,
+    lengths: IntArray,
 ) -> None:
     """Grow tree t on ``X[rows[t]]``, within the features ``subsets[t]``, from stream ``keys[t]``.
 
@@ -174,14 +168,20 @@ def grow_trees(
 
 
 @njit(cache=True, nogil=True)
-def _rows_at_once(X: Floats) -> Any:
+def _rows_at_once(X: FloatArray) -> Any:
     """Count the rows that meet one tree after the other while they stay in the nearest cache."""
     return max(64, min(512, WALK_BYTES // (8 * X.shape[1])))
 
 
 @njit(cache=True, nogil=True)
 def _walk(
-    threshold: Floats, feature: Nodes, bottom: int, X: Floats, low: int, high: int, leaf: Keys
+    threshold: FloatArray,
+    feature: UInt32Array,
+    bottom: int,
+    X: FloatArray,
+    low: int,
+    high: int,
+    leaf: UInt64Array,
 ) -> None:
     """Walk rows low to high through one tree; ``leaf`` says where each of them ends.
 
@@ -202,7 +202,12 @@ def _walk(
 
 @njit(cache=True, nogil=True)
 def add_path_lengths(
-    thresholds: Floats, features: Nodes, lengths: Ints, X: Floats, apart: bool, out: Ints
+    thresholds: FloatArray,
+    features: UInt32Array,
+    lengths: IntArray,
+    X: FloatArray,
+    apart: bool,
+    out: IntArray,
 ) -> None:
     """Walk every row through every tree: ``out[t if apart else 0, r] += length``."""
     step = _rows_at_once(X)
@@ -218,13 +223,13 @@ def add_path_lengths(
 
 @njit(cache=True, nogil=True)
 def path_lengths_of_pairs(
-    thresholds: Floats,
-    features: Nodes,
-    lengths: Ints,
-    trees: Ints,
-    X: Floats,
-    rows: Ints,
-    out: Ints,
+    thresholds: FloatArray,
+    features: UInt32Array,
+    lengths: IntArray,
+    trees: IntArray,
+    X: FloatArray,
+    rows: IntArray,
+    out: IntArray,
 ) -> None:
     """Walk row ``rows[j]`` through tree ``trees[j]``."""
     leaf = np.empty(1, np.uint64)
@@ -236,15 +241,15 @@ def path_lengths_of_pairs(
 
 @njit(cache=True, nogil=True)
 def leave_one_out_sums(
-    thresholds: Floats,
-    features: Nodes,
-    lengths: Ints,
-    indptr: Ints,
-    replaced: Ints,
-    base: Ints,
-    total: Ints,
-    X: Floats,
-    out: Ints,
+    thresholds: FloatArray,
+    features: UInt32Array,
+    lengths: IntArray,
+    indptr: IntArray,
+    replaced: IntArray,
+    base: IntArray,
+    total: IntArray,
+    X: FloatArray,
+    out: IntArray,
 ) -> None:
     """Sum the path lengths of models that share all but a few of their trees.
 
@@ -280,7 +285,7 @@ def leave_one_out_sums(
 
 
 @njit(cache=True, nogil=True)
-def _range_of_lengths(length: Ints) -> Any:
+def _range_of_lengths(length: IntArray) -> Any:
     """Shortest and longest path of one tree.
 
     A position that no walk reaches has length 0; a leaf has it only where it is the root.
@@ -294,7 +299,7 @@ def _range_of_lengths(length: Ints) -> Any:
 
 
 @njit(cache=True, nogil=True)
-def _count_below(ordered: Ints, value: int) -> Any:
+def _count_below(ordered: IntArray, value: int) -> Any:
     """Count the entries of an increasing array that are smaller than `value`.
 
     As `np.searchsorted`, which takes numba seconds to compile.
@@ -311,20 +316,20 @@ def _count_below(ordered: Ints, value: int) -> Any:
 
 @njit(cache=True, nogil=True)
 def rank_with_regrown(
-    rows: Floats,
-    samples: Positions,
-    subsets: Positions,
-    keys: Keys,
-    leaf_lengths: Ints,
-    thresholds: Floats,
-    features: Nodes,
-    lengths: Ints,
-    reference: Floats,
-    sums: Ints,
-    X: Floats,
-    totals: Ints,
-    below: Ints,
-    at_most: Ints,
+    rows: FloatArray,
+    samples: Int32Array,
+    subsets: Int32Array,
+    keys: UInt64Array,
+    leaf_lengths: IntArray,
+    thresholds: FloatArray,
+    features: UInt32Array,
+    lengths: IntArray,
+    reference: FloatArray,
+    sums: IntArray,
+    X: FloatArray,
+    totals: IntArray,
+    below: IntArray,
+    at_most: IntArray,
 ) -> None:
     """Rank every row of X in a forest of its own: shared trees, and trees grown on it too.
 

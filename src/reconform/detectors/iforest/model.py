@@ -12,14 +12,9 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from ...methods import IndexArray
+from ...arrays import FloatArray, IndexArray, Int32Array, IntArray, UInt32Array, UInt64Array
 from ...parallel import run_blocks
-from ...statistics.aggregation import FloatArray
 from .kernels import add_path_lengths, draw_positions, grow_trees, path_lengths_of_pairs
-
-KeyArray = npt.NDArray[np.uint64]
-PositionArray = npt.NDArray[np.int32]
-LengthArray = npt.NDArray[np.int64]
 
 # Path lengths are integers in these units. A path is shorter than 2**7 for any number of rows, so
 # sums are exact up to 2**24 trees.
@@ -60,7 +55,7 @@ def average_path_length(sizes: npt.ArrayLike) -> FloatArray:
     return np.where(size > 2, harmonic, (size == 2).astype(np.float64))
 
 
-def leaf_lengths(psi: int) -> LengthArray:
+def leaf_lengths(psi: int) -> IntArray:
     """c(0), ..., c(psi) in `UNITS`: what a leaf with so many rows adds to its depth.
 
     Examples
@@ -71,7 +66,7 @@ def leaf_lengths(psi: int) -> LengthArray:
     return np.rint(average_path_length(np.arange(psi + 1)) * UNITS).astype(np.int64)
 
 
-def conformity(path_sums: LengthArray, n_trees: int, psi: int) -> FloatArray:
+def conformity(path_sums: IntArray, n_trees: int, psi: int) -> FloatArray:
     """Scores of rows from the sums of their path lengths: -2 ** (-mean path / c(psi)).
 
     The one place where integers become scores. For forests of equally many trees and the same
@@ -137,17 +132,17 @@ class ForestDraws:
         The key of the stream from which a tree's splits are drawn.
     """
 
-    samples: PositionArray
-    features: PositionArray
-    keys: KeyArray
+    samples: Int32Array
+    features: Int32Array
+    keys: UInt64Array
 
 
-def tree_keys(seed: np.random.SeedSequence, count: int) -> KeyArray:
+def tree_keys(seed: np.random.SeedSequence, count: int) -> UInt64Array:
     """Return the keys of the first `count` trees of a seed."""
     return np.asarray(seed.generate_state(count, np.uint64), dtype=np.uint64)
 
 
-def draw(recipe: Recipe, keys: KeyArray, n_rows: int, n_columns: int) -> ForestDraws:
+def draw(recipe: Recipe, keys: UInt64Array, n_rows: int, n_columns: int) -> ForestDraws:
     """Draw the rows and features of every tree from its key.
 
     Parameters
@@ -194,8 +189,8 @@ class Forest:
 
     psi: int
     thresholds: FloatArray
-    features: npt.NDArray[np.uint32]
-    lengths: LengthArray
+    features: UInt32Array
+    lengths: IntArray
 
     @classmethod
     def empty(cls, n_trees: int, psi: int) -> Forest:
@@ -216,7 +211,7 @@ class Forest:
         some = slice(start, stop)
         return Forest(self.psi, self.thresholds[some], self.features[some], self.lengths[some])
 
-    def grow(self, X: FloatArray, rows: PositionArray, draws: ForestDraws) -> None:
+    def grow(self, X: FloatArray, rows: Int32Array, draws: ForestDraws) -> None:
         """Fill in every tree, grown on the rows of X that `rows` lists for it."""
         grow_trees(
             X,
@@ -229,7 +224,7 @@ class Forest:
             self.lengths,
         )
 
-    def path_sums(self, X: FloatArray, *, n_jobs: int | None = 1) -> LengthArray:
+    def path_sums(self, X: FloatArray, *, n_jobs: int | None = 1) -> IntArray:
         """Sum of the path lengths of every row over all trees, in `UNITS`."""
         sums = np.zeros((1, len(X)), dtype=np.int64)
 
@@ -240,13 +235,13 @@ class Forest:
         run_blocks(walk, len(X), n_jobs=worth(n_jobs, len(X) * len(self)))
         return sums.ravel()
 
-    def path_lengths(self, X: FloatArray) -> LengthArray:
+    def path_lengths(self, X: FloatArray) -> IntArray:
         """Path length of every row in every tree, (trees, rows), in `UNITS`."""
         lengths = np.zeros((len(self), len(X)), dtype=np.int64)
         add_path_lengths(self.thresholds, self.features, self.lengths, X, True, lengths)
         return lengths
 
-    def paired_lengths(self, trees: IndexArray, X: FloatArray, rows: IndexArray) -> LengthArray:
+    def paired_lengths(self, trees: IndexArray, X: FloatArray, rows: IndexArray) -> IntArray:
         """Path length of row ``rows[j]`` of X in tree ``trees[j]``, in `UNITS`."""
         lengths = np.empty(len(rows), dtype=np.int64)
         arrays = self.thresholds, self.features, self.lengths

@@ -8,10 +8,11 @@ from dataclasses import dataclass
 import numpy as np
 from joblib import effective_n_jobs
 
+from ...arrays import FloatArray
 from ...ensemble import ranks_by_scores
 from ...methods import Plan
 from ...parallel import run_blocks
-from ...statistics.aggregation import FloatArray, reduction
+from ...statistics.aggregation import reduction
 from ...statistics.ranks import Calibration, Ranks, calibrate
 from .model import WALKS_PER_GROWTH, Forest, Recipe, fit_forest, worth
 

@@ -17,21 +17,18 @@ from functools import cached_property
 
 import numpy as np
 
+from ...arrays import FloatArray, IndexArray, Int32Array, IntArray, RankArray, UInt64Array
 from ...ensemble import ranks_by_scores
-from ...methods import IndexArray, Plan
+from ...methods import Plan
 from ...parallel import run_blocks
 from ...randomness import root_seed
-from ...statistics.aggregation import FloatArray
-from ...statistics.ranks import BLOCK_BYTES, Calibration, RankArray, Ranks
+from ...statistics.ranks import BLOCK_BYTES, Calibration, Ranks
 from .kernels import leave_one_out_sums
 from .model import (
     DRAWN_AT_ONCE,
     WALKS_PER_GROWTH,
     Forest,
     ForestDraws,
-    KeyArray,
-    LengthArray,
-    PositionArray,
     Recipe,
     conformity,
     draw,
@@ -69,10 +66,10 @@ class Replacements:
     indptr: IndexArray
     trees: IndexArray
     left_out: IndexArray
-    keys: KeyArray
+    keys: UInt64Array
 
     @classmethod
-    def of(cls, samples: PositionArray, seed: np.random.SeedSequence) -> Replacements:
+    def of(cls, samples: Int32Array, seed: np.random.SeedSequence) -> Replacements:
         """Replace every tree for every row it drew.
 
         Parameters
@@ -131,7 +128,7 @@ class SharedForestEnsemble:
     recipe: Recipe
     replacements: Replacements
     regrown: Forest | None
-    path_sums: LengthArray
+    path_sums: IntArray
     n_jobs: int | None = None
 
     @property
@@ -145,7 +142,7 @@ class SharedForestEnsemble:
         return self.regrown is not None
 
     @cached_property
-    def _sums_of_unaffected(self) -> LengthArray:
+    def _sums_of_unaffected(self) -> IntArray:
         """Sorted path sums of the rows that no tree drew."""
         unaffected = np.ones(self.plan.n, dtype=bool)
         unaffected[self.replacements.rows] = False
@@ -190,9 +187,7 @@ class SharedForestEnsemble:
         scores = conformity(totals, len(self.full), self.full.psi)
         return Ranks(at_most, below, scores)
 
-    def _paired_ranks(
-        self, X: FloatArray, strictly: bool
-    ) -> tuple[LengthArray, RankArray, RankArray]:
+    def _paired_ranks(self, X: FloatArray, strictly: bool) -> tuple[IntArray, RankArray, RankArray]:
         base = self.full.path_lengths(X)
         total = base.sum(axis=0)
         at_most = 1 + np.searchsorted(self._sums_of_unaffected, total, side="right")
@@ -213,8 +208,8 @@ class SharedForestEnsemble:
         return total, at_most, below
 
     def _sums(
-        self, X: FloatArray, base: LengthArray, total: LengthArray, start: int, stop: int
-    ) -> LengthArray:
+        self, X: FloatArray, base: IntArray, total: IntArray, start: int, stop: int
+    ) -> IntArray:
         """Path sums of rows X in affected models start to stop."""
         if self.regrown is None:
             raise ValueError(

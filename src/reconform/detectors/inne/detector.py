@@ -9,10 +9,10 @@ from typing import Any
 
 import numpy as np
 
+from ...arrays import FloatArray
 from ...ensemble import Ensemble
 from ...errors import check_count, unknown_choice
 from ...methods import Plan
-from ...statistics.aggregation import FloatArray
 from ..base import NativeDetector
 from .ensembles import FullINNE, SeparateINNE, SharedINNE
 from .model import Draws, SharedDraws, Spheres

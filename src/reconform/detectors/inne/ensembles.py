@@ -11,15 +11,15 @@ from dataclasses import dataclass, replace
 from typing import Self
 
 import numpy as np
-import numpy.typing as npt
 
+from ...arrays import BoolArray, FloatArray, IndexArray, IntArray, RankArray
 from ...ensemble import ranks_by_scores
-from ...methods import IndexArray, Plan
-from ...statistics.aggregation import FloatArray, reduction
-from ...statistics.ranks import BLOCK_BYTES, Calibration, RankArray, Ranks, calibrate, ranks_among
+from ...methods import Plan
+from ...statistics.aggregation import reduction
+from ...statistics.ranks import BLOCK_BYTES, Calibration, Ranks, calibrate, ranks_among
 from ...transductive import reference_calibration
 from .kernels import UNIT
-from .model import Draws, SharedDraws, Spheres, SumArray, conformity
+from .model import Draws, SharedDraws, Spheres, conformity
 
 # Full-conformal ranks are found for as many new rows at a time as keep the spheres around them, of
 # so many bytes each, within BLOCK_BYTES, but no more than this.
@@ -120,7 +120,7 @@ class Slots:
         affected = total + self._by_row(redrawn - base[self.replaced])
         return conformity(total, self._sets), conformity(affected, self._sets)
 
-    def own_changes(self, X: FloatArray, *, n_jobs: int | None) -> SumArray:
+    def own_changes(self, X: FloatArray, *, n_jobs: int | None) -> IntArray:
         """For every affected row i: its sum under model i, less its sum under A(D)."""
         n_slots = len(self.replaced)
         asked = np.stack([self.replaced, self._sets + np.arange(n_slots)], axis=1)
@@ -133,7 +133,7 @@ class Slots:
         ).reshape(n_slots, 2)
         return self._by_row(pairs[:, 1] - pairs[:, 0])
 
-    def _by_row(self, values: SumArray) -> SumArray:
+    def _by_row(self, values: IntArray) -> IntArray:
         """Add up the values of the slots of each affected row."""
         return np.asarray(np.add.reduceat(values, self._starts, axis=0))
 
@@ -259,7 +259,7 @@ class FullINNE:
     draws: Draws
     common: Spheres
     order: IndexArray
-    common_sums: SumArray
+    common_sums: IntArray
     n_jobs: int | None = None
 
     shares_draws = False
@@ -291,7 +291,7 @@ class FullINNE:
         raw = conformity(sums, len(self.draws.samples))
         return Ranks(1 + at_least, 1 + above if strictly else None, raw)
 
-    def _count(self, X: FloatArray, changing: IndexArray) -> tuple[RankArray, RankArray, SumArray]:
+    def _count(self, X: FloatArray, changing: IndexArray) -> tuple[RankArray, RankArray, IntArray]:
         """How many rows of D sum to at least as much as each new row, and to more; its own sum."""
         n = len(self.reference)
         own = self.common.sums(X, n_jobs=self.n_jobs)[0]
@@ -324,7 +324,7 @@ class FullINNE:
         )
 
 
-def _drew(draws: Draws, position: int) -> npt.NDArray[np.bool_]:
+def _drew(draws: Draws, position: int) -> BoolArray:
     """Which sets drew a position."""
     return np.asarray((draws.samples == position).any(axis=1))
 

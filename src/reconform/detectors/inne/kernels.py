@@ -16,15 +16,10 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 from numba import njit
 
+from ...arrays import BoolArray, FloatArray, IndexArray, Int32Array, IntArray, UInt32Array
 from ..counter import integer_below, refusals
-
-Floats = npt.NDArray[np.float64]
-Ints = npt.NDArray[np.int64]
-Positions = npt.NDArray[np.intp]
-Centres = npt.NDArray[np.uint32]
 
 # One, in the fixed point of ratios and of their sums.
 UNIT = 1 << 40
@@ -34,7 +29,7 @@ _EPSILON = float(np.finfo(np.float64).eps)
 
 
 @njit(cache=True, nogil=True)
-def draw_samples(key: np.uint64, size: int, samples: Positions) -> None:
+def draw_samples(key: np.uint64, size: int, samples: IndexArray) -> None:
     """Fill every row of `samples` with positions out of ``range(size)``, without replacement.
 
     A stream of splitmix64 from `key` drives the first steps of a Fisher-Yates shuffle. The pool
@@ -58,7 +53,13 @@ def draw_samples(key: np.uint64, size: int, samples: Positions) -> None:
 
 @njit(cache=True, nogil=True)
 def build_spheres(
-    X: Floats, rows: Positions, edges: Ints, radius: Floats, ratio: Ints, start: int, stop: int
+    X: FloatArray,
+    rows: IndexArray,
+    edges: IntArray,
+    radius: FloatArray,
+    ratio: IntArray,
+    start: int,
+    stop: int,
 ) -> None:
     """Build sets `start` to `stop` around `rows` of X, and order each by decreasing radius.
 
@@ -108,7 +109,9 @@ def build_spheres(
 
 
 @njit(cache=True, nogil=True)
-def _measure(columns: Floats, table: Floats, u: Any, width: int, distance: Floats) -> None:
+def _measure(
+    columns: FloatArray, table: FloatArray, u: Any, width: int, distance: FloatArray
+) -> None:
     """Squared distances from centre `u` to a block of rows (`columns`, features first)."""
     to = distance[u]
     for i in range(width):
@@ -122,14 +125,14 @@ def _measure(columns: Floats, table: Floats, u: Any, width: int, distance: Float
 
 @njit(cache=True, nogil=True)
 def _measure_new(
-    columns: Floats,
-    table: Floats,
-    centre: Centres,
+    columns: FloatArray,
+    table: FloatArray,
+    centre: UInt32Array,
     first: int,
     last: int,
     width: int,
-    measured: npt.NDArray[np.bool_],
-    distance: Floats,
+    measured: BoolArray,
+    distance: FloatArray,
 ) -> int:
     """Measure the centres of spheres `first` to `last` that were not yet; return how many."""
     count = 0
@@ -144,16 +147,16 @@ def _measure_new(
 
 @njit(cache=True, nogil=True)
 def _add_sets(
-    distance: Floats,
-    centre: Centres,
-    radius: Floats,
-    ratio: Ints,
-    edges: Ints,
+    distance: FloatArray,
+    centre: UInt32Array,
+    radius: FloatArray,
+    ratio: IntArray,
+    edges: IntArray,
     first: int,
     last: int,
     width: int,
-    value: Ints,
-    total: Ints,
+    value: IntArray,
+    total: IntArray,
 ) -> None:
     """Sum over sets `first` to `last`: for each row of the block, the smallest sphere's ratio.
 
@@ -174,15 +177,15 @@ def _add_sets(
 
 @njit(cache=True, nogil=True)
 def all_sums(
-    table: Floats,
-    centre: Centres,
-    radius: Floats,
-    ratio: Ints,
-    edges: Ints,
+    table: FloatArray,
+    centre: UInt32Array,
+    radius: FloatArray,
+    ratio: IntArray,
+    edges: IntArray,
     sets: int,
-    X: Floats,
+    X: FloatArray,
     lanes: int,
-    sums: Ints,
+    sums: IntArray,
     start: int,
     stop: int,
 ) -> None:
@@ -212,19 +215,19 @@ def all_sums(
 
 @njit(cache=True, nogil=True)
 def chosen_sums(
-    table: Floats,
-    centre: Centres,
-    radius: Floats,
-    ratio: Ints,
-    edges: Ints,
+    table: FloatArray,
+    centre: UInt32Array,
+    radius: FloatArray,
+    ratio: IntArray,
+    edges: IntArray,
     sets: int,
-    X: Floats,
-    rows: Positions,
-    indptr: Positions,
-    models: npt.NDArray[np.int32],
-    order: Positions,
+    X: FloatArray,
+    rows: IndexArray,
+    indptr: IndexArray,
+    models: Int32Array,
+    order: IndexArray,
     lanes: int,
-    sums: Ints,
+    sums: IntArray,
     start: int,
     stop: int,
 ) -> None:
@@ -272,21 +275,21 @@ def chosen_sums(
 
 @njit(cache=True, nogil=True)
 def count_strange(
-    table: Floats,
-    centre: Centres,
-    radius: Floats,
-    ratio: Ints,
-    edges: Ints,
+    table: FloatArray,
+    centre: UInt32Array,
+    radius: FloatArray,
+    ratio: IntArray,
+    edges: IntArray,
     sets: int,
-    X: Floats,
-    order: Positions,
-    known: Ints,
-    low: Positions,
-    high: Positions,
-    own: Ints,
+    X: FloatArray,
+    order: IndexArray,
+    known: IntArray,
+    low: IndexArray,
+    high: IndexArray,
+    own: IntArray,
     lanes: int,
-    at_least: Ints,
-    above: Ints,
+    at_least: IntArray,
+    above: IntArray,
     start: int,
     stop: int,
 ) -> None:

@@ -13,15 +13,11 @@ from dataclasses import dataclass
 from typing import Any, Self
 
 import numpy as np
-import numpy.typing as npt
 
-from ...methods import IndexArray
+from ...arrays import FloatArray, IndexArray, Int32Array, IntArray, UInt32Array
 from ...parallel import run_blocks, track
 from ...randomness import root_seed
-from ...statistics.aggregation import FloatArray
 from . import kernels
-
-SumArray = npt.NDArray[np.int64]
 
 # Rows are scored in blocks, as many at a time as keep their distances to all centres within this
 # much of the processor's cache, but no fewer and no more than these.
@@ -113,10 +109,10 @@ class Spheres:
     """
 
     table: FloatArray
-    centre: npt.NDArray[np.uint32]
+    centre: UInt32Array
     radius: FloatArray
-    ratio: SumArray
-    edges: SumArray
+    ratio: IntArray
+    edges: IntArray
     models: int
 
     @classmethod
@@ -152,7 +148,7 @@ class Spheres:
         """Scores of every model, (models, rows); small = strange."""
         return conformity(self.sums(X, n_jobs=n_jobs), self.sets)
 
-    def sums(self, X: FloatArray, *, n_jobs: int | None = None) -> SumArray:
+    def sums(self, X: FloatArray, *, n_jobs: int | None = None) -> IntArray:
         """Sum the isolation scores over the sets of every model: (models, rows)."""
         lanes = self._lanes(len(X))
         sums = np.empty((self.models, len(X)), dtype=np.int64)
@@ -161,7 +157,7 @@ class Spheres:
         _run(kernels.all_sums, (*self._arrays, X, lanes, sums), blocks, work, n_jobs)
         return sums
 
-    def only_sums(self, X: FloatArray, *, n_jobs: int | None = None, verbose: int = 0) -> SumArray:
+    def only_sums(self, X: FloatArray, *, n_jobs: int | None = None, verbose: int = 0) -> IntArray:
         """Sum for all rows of D under the only model, (rows,), with a progress bar."""
         sums = np.empty(len(X), dtype=np.int64)
         for step in _steps(len(X), verbose):
@@ -173,11 +169,11 @@ class Spheres:
         X: FloatArray,
         rows: IndexArray,
         indptr: IndexArray,
-        models: npt.NDArray[np.int32],
+        models: Int32Array,
         *,
         n_jobs: int | None = None,
         verbose: int = 0,
-    ) -> SumArray:
+    ) -> IntArray:
         """Sum for row ``rows[j]`` of X under ``models[indptr[j]:indptr[j + 1]]``, beside these."""
         lanes = self._lanes(len(rows))
         sums = np.empty(len(models), dtype=np.int64)
@@ -194,12 +190,12 @@ class Spheres:
         self,
         X: FloatArray,
         order: IndexArray,
-        known: SumArray,
+        known: IntArray,
         bands: tuple[IndexArray, IndexArray],
-        own: SumArray,
+        own: IntArray,
         *,
         n_jobs: int | None = None,
-    ) -> tuple[SumArray, SumArray]:
+    ) -> tuple[IntArray, IntArray]:
         """For every model k count the rows whose sum is at least ``own[k]``, and those above it.
 
         Parameters
@@ -234,7 +230,7 @@ class Spheres:
         return max(1, min(max(LEAST_LANES, fit), MOST_LANES, rows))
 
 
-def conformity(sums: SumArray, sets: int) -> FloatArray:
+def conformity(sums: IntArray, sets: int) -> FloatArray:
     """Turn sums of isolation scores into conformity scores: minus their mean over the sets.
 
     Examples

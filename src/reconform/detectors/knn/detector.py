@@ -7,11 +7,12 @@ from typing import Any, Self
 
 import numpy as np
 
+from ...arrays import FloatArray
 from ...ensemble import Ensemble, Model, RefitEnsemble
 from ...errors import check_count, unknown_choice
 from ...methods import Plan
 from ...parallel import track
-from ...statistics.aggregation import FloatArray, reduction
+from ...statistics.aggregation import reduction
 from ...statistics.ranks import calibrate
 from ..base import NativeDetector
 from .ensembles import KNNModel, LeaveOneOut, OneTable, neighbours_averaged, score_table, tabulate

@@ -13,12 +13,13 @@ from typing import Any, Self
 import numpy as np
 import numpy.typing as npt
 
+from ...arrays import BoolArray, FloatArray, Int32Array, RankArray
 from ...ensemble import ranks_by_scores
 from ...methods import Plan
 from ...parallel import run_blocks
-from ...statistics.aggregation import FloatArray, reduction
-from ...statistics.ranks import BLOCK_BYTES, Calibration, RankArray, Ranks, calibrate, ranks_among
-from .kernels import RowArray, walk
+from ...statistics.aggregation import reduction
+from ...statistics.ranks import BLOCK_BYTES, Calibration, Ranks, calibrate, ranks_among
+from .kernels import walk
 from .search import Search, worthwhile_jobs
 
 Multiplicity = npt.NDArray[np.unsignedinteger[Any]]
@@ -147,7 +148,7 @@ class LeaveOneOut:
 
         return Ranks(count(False), count(True) if strictly else None, t)
 
-    def _scores(self, X: FloatArray) -> tuple[FloatArray, RowArray, FloatArray]:
+    def _scores(self, X: FloatArray) -> tuple[FloatArray, Int32Array, FloatArray]:
         """Scores by A(D), the neighbours that matter, and the scores without each of them."""
         low, high = self.full.low, self.full.high
         distances, rows = self.full.search.nearest(X, high + 1, n_jobs=self.full.n_jobs)
@@ -242,7 +243,7 @@ class OneTable:
 
 
 def _score_by_table(
-    full: KNNModel, X: FloatArray, own: RowArray, multiplicity: Multiplicity, width: int
+    full: KNNModel, X: FloatArray, own: Int32Array, multiplicity: Multiplicity, width: int
 ) -> FloatArray:
     """Score rows by every model that was not fitted on them: (rows, models).
 
@@ -266,11 +267,11 @@ def _score_by_table(
 
 def _walk(
     full: KNNModel,
-    table: tuple[FloatArray, RowArray],
-    own: RowArray,
+    table: tuple[FloatArray, Int32Array],
+    own: Int32Array,
     multiplicity: Multiplicity,
     scores: FloatArray,
-) -> npt.NDArray[np.bool_]:
+) -> BoolArray:
     """Write the scores of one block of rows; return where the table was too short."""
     short = np.zeros(len(scores), dtype=np.bool_)
 

@@ -18,9 +18,9 @@ from typing import Self
 
 import numpy as np
 
+from ...arrays import FloatArray, RankArray
 from ...parallel import run_blocks
-from ...statistics.aggregation import FloatArray
-from ...statistics.ranks import BLOCK_BYTES, Calibration, RankArray, Ranks, ranks_among
+from ...statistics.ranks import BLOCK_BYTES, Calibration, Ranks, ranks_among
 from ...transductive import reference_calibration
 from .ensembles import KNNModel
 from .full_kernels import correct_by_rows, correct_by_tree, score_neighbours

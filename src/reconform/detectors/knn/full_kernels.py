@@ -8,12 +8,10 @@ with and without the new one: all n + 1 are treated alike, to the last bit.
 from __future__ import annotations
 
 import numpy as np
-import numpy.typing as npt
 from numba import njit
 
-from .kernels import FloatArray, RowArray, box_distance, measure_leaf, rooted
-
-RankArray = npt.NDArray[np.int64]
+from ...arrays import FloatArray, Int32Array, RankArray
+from .kernels import box_distance, measure_leaf, rooted
 
 
 @njit(cache=True, nogil=True)
@@ -65,7 +63,7 @@ def correct_by_tree(
     queries: FloatArray,
     t: FloatArray,
     leaves: FloatArray,
-    ids: RowArray,
+    ids: Int32Array,
     boxes: FloatArray,
     reach: FloatArray,
     node_reach: FloatArray,

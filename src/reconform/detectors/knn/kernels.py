@@ -13,8 +13,7 @@ import numpy as np
 import numpy.typing as npt
 from numba import njit
 
-FloatArray = npt.NDArray[np.float64]
-RowArray = npt.NDArray[np.int32]
+from ...arrays import BoolArray, FloatArray, Int32Array
 
 # pow() is not promised to be monotone, only to be accurate: where it is used, bounds give way.
 POW_SLACK = 1.0 - 1e-9
@@ -78,7 +77,7 @@ def rooted(reduced: float, root: float) -> float:
 
 
 @njit(cache=True, nogil=True)
-def _sink(distances: FloatArray, rows: RowArray, size: int) -> None:
+def _sink(distances: FloatArray, rows: Int32Array, size: int) -> None:
     """Move the top of a heap, largest (distance, row) first, to where it belongs."""
     distance, row, hole = distances[0], rows[0], 0
     while 2 * hole + 1 < size:
@@ -98,16 +97,16 @@ def _sink(distances: FloatArray, rows: RowArray, size: int) -> None:
 @njit(cache=True, nogil=True)
 def nearest(
     queries: FloatArray,
-    own: RowArray,
+    own: Int32Array,
     leaves: FloatArray,
-    ids: RowArray,
+    ids: Int32Array,
     boxes: FloatArray,
     power: float,
     root: float,
     start: int,
     stop: int,
     distances: FloatArray,
-    rows: RowArray,
+    rows: Int32Array,
 ) -> None:
     """Find the nearest rows of queries ``start`` to ``stop``, sorted by distance, then row.
 
@@ -185,7 +184,7 @@ def nearest(
 def squared_distances(
     queries: FloatArray,
     rows: FloatArray,
-    candidates: RowArray,
+    candidates: Int32Array,
     start: int,
     stop: int,
     out: FloatArray,
@@ -204,15 +203,15 @@ def squared_distances(
 @njit(cache=True, nogil=True)
 def walk(
     distances: FloatArray,
-    rows: RowArray,
-    own: RowArray,
+    rows: Int32Array,
+    own: Int32Array,
     multiplicity: npt.NDArray[np.unsignedinteger],
     low: int,
     high: int,
     start: int,
     stop: int,
     scores: FloatArray,
-    short: npt.NDArray[np.bool_],
+    short: BoolArray,
 ) -> None:
     """Score queries ``start`` to ``stop`` by every resampled model, from one table of neighbours.
 

@@ -14,13 +14,12 @@ from functools import cached_property
 from typing import Any, Protocol
 
 import numpy as np
-import numpy.typing as npt
 
+from ...arrays import AnyArray, BoolArray, FloatArray, Int32Array
 from ...errors import unknown_choice
 from ...parallel import run_blocks
-from ...statistics.aggregation import FloatArray
 from ...statistics.ranks import BLOCK_BYTES
-from .kernels import RowArray, nearest, squared_distances
+from .kernels import nearest, squared_distances
 
 ALGORITHMS = ("auto", "kd_tree", "ball_tree", "brute")
 
@@ -29,7 +28,7 @@ OF_SETS = (
     "dice", "jaccard", "rogerstanimoto", "russellrao", "sokalmichener", "sokalsneath", "yule",
 )  # fmt: skip
 
-Table = tuple[FloatArray, RowArray]
+Table = tuple[FloatArray, Int32Array]
 
 # Wider than this, boxes hardly prune and a matrix product is quicker (scikit-learn's rule).
 NARROW = 15
@@ -46,7 +45,7 @@ class Search(Protocol):
     """The rows of a model, ready to be searched."""
 
     def nearest(
-        self, X: FloatArray, width: int, *, own: RowArray | None = None, n_jobs: int | None = None
+        self, X: FloatArray, width: int, *, own: Int32Array | None = None, n_jobs: int | None = None
     ) -> Table:
         """Find the `width` nearest rows of each row of X.
 
@@ -150,7 +149,7 @@ def _directions(X: FloatArray) -> FloatArray:
     return np.column_stack([unit, np.where(empty, np.sqrt(0.5), 0.0)])
 
 
-def build_tree(X: FloatArray, leaf_size: int) -> tuple[FloatArray, RowArray, FloatArray]:
+def build_tree(X: FloatArray, leaf_size: int) -> tuple[FloatArray, Int32Array, FloatArray]:
     """Halve the rows along their widest feature until `leaf_size` of them are left.
 
     Parameters
@@ -217,18 +216,18 @@ class TreeSearch:
         return _writable(X if self.formula.embed is None else self.formula.embed(X))
 
     @cached_property
-    def tree(self) -> tuple[FloatArray, RowArray, FloatArray]:
+    def tree(self) -> tuple[FloatArray, Int32Array, FloatArray]:
         """Leaves, ids and boxes of `build_tree`."""
         return build_tree(self.rows, self.leaf_size)
 
     def nearest(
-        self, X: FloatArray, width: int, *, own: RowArray | None = None, n_jobs: int | None = None
+        self, X: FloatArray, width: int, *, own: Int32Array | None = None, n_jobs: int | None = None
     ) -> Table:
         """Find the nearest rows, as `Search` says."""
         return self.nearest_embedded(self.embed(X), width, own, n_jobs)
 
     def nearest_embedded(
-        self, queries: FloatArray, width: int, own: RowArray | None, n_jobs: int | None
+        self, queries: FloatArray, width: int, own: Int32Array | None, n_jobs: int | None
     ) -> Table:
         """Find the nearest rows of queries that are embedded already."""
         m = len(queries)
@@ -266,7 +265,7 @@ class WideSearch:
         return NearestNeighbors(algorithm="brute").fit(self.exact.rows - self.middle)
 
     def nearest(
-        self, X: FloatArray, width: int, *, own: RowArray | None = None, n_jobs: int | None = None
+        self, X: FloatArray, width: int, *, own: Int32Array | None = None, n_jobs: int | None = None
     ) -> Table:
         """Find the nearest rows, as `Search` says."""
         exact, queries = self.exact, self.exact.embed(X)
@@ -298,9 +297,7 @@ class WideSearch:
                 )
         return distances, rows
 
-    def _certain(
-        self, centred: FloatArray, needed: FloatArray, cut: FloatArray
-    ) -> npt.NDArray[np.bool_]:
+    def _certain(self, centred: FloatArray, needed: FloatArray, cut: FloatArray) -> BoolArray:
         """Say where no row beyond the proposals can be nearer than the last one needed.
 
         A row y nearer than sqrt(needed) to x has |y| <= |x| + sqrt(needed), and the product finds
@@ -342,11 +339,11 @@ class PairwiseSearch:
                     f"features; got {np.shape(got)}."
                 )
 
-    def _prepare(self, X: FloatArray) -> npt.NDArray[Any]:
+    def _prepare(self, X: FloatArray) -> AnyArray:
         return X.astype(bool) if self.metric in OF_SETS else X
 
     def nearest(
-        self, X: FloatArray, width: int, *, own: RowArray | None = None, n_jobs: int | None = None
+        self, X: FloatArray, width: int, *, own: Int32Array | None = None, n_jobs: int | None = None
     ) -> Table:
         """Find the nearest rows, as `Search` says."""
         m, n = len(X), len(self.rows)
@@ -371,7 +368,7 @@ class PairwiseSearch:
         run_blocks(kernel, m, n_jobs=worthwhile_jobs(n_jobs, m * self.rows.size))
         return distances, rows
 
-    def _measure(self, queries: npt.NDArray[Any], begin: int) -> FloatArray:
+    def _measure(self, queries: AnyArray, begin: int) -> FloatArray:
         from scipy.spatial.distance import cdist
 
         try:
