@@ -26,6 +26,7 @@ from sklearn.svm import OneClassSVM
 from reconform import ConformalDetector, methods
 from reconform import models as model_files
 from reconform.cli import failures, judging, main, options
+from reconform.extras import extra
 from reconform.files import open_output, spill
 from reconform.files.csv_source import TextSource
 from reconform.files.source import ArrowSource, ParquetSource
@@ -1035,9 +1036,10 @@ def test_accidents_are_told_from_sentences():
         return caught.value
 
     blames = failures.blames_input
-    svm = OneClassSVM().fit([[0.0], [1.0]])
+    svm = ConformalDetector(OneClassSVM(), "split").fit(np.arange(20.0)[:, None])
     assert blames(error_of(lambda: svm.predict([[1.0, 2.0]])))  # scikit-learn's own validation
-    assert blames(ImportError("Drawing charts needs altair"))
+    assert blames(error_of(lambda: extra("no_such_package", "study", "Drawing charts")))
+    assert not blames(ImportError("cannot import name 'x'"))
     assert not blames(error_of(lambda: np.zeros(2) + np.zeros(3)))
     assert not blames(error_of(lambda: [].index(3)))
     assert not blames(ModuleNotFoundError("No module named 'numpy'"))

@@ -19,6 +19,7 @@ NAMES = [
     "ModelFileError",
     "Prefit",
     "RankCounts",
+    "ReconformError",
     "Resampling",
     "Split",
     "UnlabelledRowWarning",

@@ -6,9 +6,9 @@ from importlib.metadata import version
 
 from .detector import ConformalDetector
 from .discoveries import Discoveries
-from .errors import BatchDependenceError, UnlabelledRowWarning
+from .errors import BatchDependenceError, ModelFileError, ReconformError, UnlabelledRowWarning
 from .methods import Bootstrap, CrossValidation, Full, Jackknife, Prefit, Resampling, Split
-from .models import ModelFileError, load, save
+from .models import load, save
 from .report import chart, report
 from .statistics.fdr import RankCounts
 
@@ -25,6 +25,7 @@ __all__ = [
     "ModelFileError",
     "Prefit",
     "RankCounts",
+    "ReconformError",
     "Resampling",
     "Split",
     "UnlabelledRowWarning",

@@ -13,14 +13,14 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 from sklearn.base import BaseEstimator, OutlierMixin
-from sklearn.utils.validation import _num_samples, check_is_fitted, validate_data
+from sklearn.utils.validation import _num_samples, check_is_fitted
 
 from .arrays import FloatArray, IntArray, RankArray
 from .detectors import ForeignDetector, NativeDetector, resolve_detector
 from .discoveries import Discoveries, Provenance
 from .ensemble import Ensemble, RepeatedSplit
-from .errors import check_probability, unknown_choice
-from .inputs import checked_rows
+from .errors import ReconformError, check_probability, unknown_choice
+from .inputs import validated_rows
 from .keep import MEMORY, check_keep
 from .methods import Method, Plan, Prefit, resolve_method
 from .parallel import track
@@ -188,7 +188,7 @@ class ConformalDetector(OutlierMixin, BaseEstimator):
         check_keep(self.keep)
         X = self._validate(X, reset=True)
         if groups is not None and len(np.asarray(groups)) != len(X):
-            raise ValueError(
+            raise ReconformError(
                 f"groups must have one label per row: {len(X)} rows, {len(np.asarray(groups))} "
                 "labels."
             )
@@ -196,7 +196,7 @@ class ConformalDetector(OutlierMixin, BaseEstimator):
         plan_seed, model_seed, tie_seed = root_seed(self.random_state).spawn(3)
         plan = method.plan(len(X), groups=groups, random_state=plan_seed)
         if detector.frozen and plan.scheme != "prefit":
-            raise ValueError(
+            raise ReconformError(
                 f"method={self.method!r} would fit the detector again, and {detector.name} is "
                 "frozen; use method='prefit' to calibrate a model as it is."
             )
@@ -372,7 +372,7 @@ class ConformalDetector(OutlierMixin, BaseEstimator):
         RankCounts
         """
         if self.ties == "randomized":
-            raise ValueError(
+            raise ReconformError(
                 "smoothed p-values are off the grid of ranks and cannot be counted; "
                 "use ties='conservative'."
             )
@@ -409,7 +409,7 @@ class ConformalDetector(OutlierMixin, BaseEstimator):
         """
         check_is_fitted(self, "ensemble_")
         if self.plan_.scheme not in ("split", "prefit") or self.plan_.n_models > 1:
-            raise ValueError(
+            raise ReconformError(
                 "threshold needs one model and calibration rows it has not seen; use "
                 f"method='split' or 'prefit' instead of {self.method!r}."
             )
@@ -435,7 +435,7 @@ class ConformalDetector(OutlierMixin, BaseEstimator):
         """
         check_is_fitted(self, "ensemble_")
         if self.plan_.scheme in ("split", "prefit", "full"):
-            raise ValueError(
+            raise ReconformError(
                 f"stability compares resampled models with one on all rows, and "
                 f"method={self.method!r} has none; use it with jackknife+, cv+, jab+ or Resampling."
             )
@@ -450,21 +450,14 @@ class ConformalDetector(OutlierMixin, BaseEstimator):
     def _validate(self, X: npt.ArrayLike, *, reset: bool) -> FloatArray:
         finite = "allow-nan" if self.__sklearn_tags__().input_tags.allow_nan else True
         least = 2 if reset else 1
-        validated: FloatArray = validate_data(
-            self,
-            checked_rows(X),
-            reset=reset,
-            dtype=np.float64,
-            order="C",
-            ensure_all_finite=finite,
-            ensure_min_samples=least,
+        return validated_rows(
+            self, X, reset=reset, ensure_all_finite=finite, ensure_min_samples=least
         )
-        return validated
 
     def _rows(self, X: npt.ArrayLike) -> FloatArray:
         check_is_fitted(self, "ensemble_")
         if _num_samples(X) == 0:
-            raise ValueError("X has no rows; give at least one row to judge.")
+            raise ReconformError("X has no rows; give at least one row to judge.")
         return self._validate(X, reset=False)
 
     def _ranks(self, X: npt.ArrayLike) -> Ranks:
@@ -506,12 +499,12 @@ class ConformalDetector(OutlierMixin, BaseEstimator):
     def _check_e_values(self, validity: str, conditional: str | None) -> None:
         check_is_fitted(self, "ensemble_")
         if (validity, conditional) != ("nominal", None):
-            raise ValueError(
+            raise ReconformError(
                 "procedure='ebh' works on e-values, which are proven as they are; leave validity "
                 "and conditional at their defaults."
             )
         if self.plan_.scheme != "split":
-            raise ValueError(
+            raise ReconformError(
                 "procedure='ebh' needs the e-values of splits; use method=Split(repeats=20) "
                 f"instead of {self.method!r}."
             )
@@ -552,14 +545,14 @@ class ConformalDetector(OutlierMixin, BaseEstimator):
         if validity == "nominal" and conditional is None:
             return usual(self.n_calibration_)
         if self.ties == "randomized":
-            raise ValueError(
+            raise ReconformError(
                 "proven and calibration-conditional p-values are corrections of ranks, and "
                 "smoothed p-values have none; use ties='conservative'."
             )
         if conditional is None:
             return proven_grid(self.plan_, self.guarantee_, self.n_calibration_)
         if self.plan_.scheme not in ("split", "prefit") or len(self.plan_.repeats) > 1:
-            raise ValueError(
+            raise ReconformError(
                 f"`conditional={conditional!r}` needs one model and calibration rows it has not "
                 f"seen; use `method='split'` or 'prefit' instead of {self.method!r}."
             )

@@ -9,7 +9,8 @@ from typing import Any
 import numpy as np
 
 from .arrays import BoolArray, FloatArray, RankArray
-from .errors import unknown_choice
+from .errors import ReconformError, unknown_choice
+from .extras import extra
 from .statistics.bounds import fdp_bound
 
 COLUMNS = ("row", "score", "p-value", "q-value", "anomaly")
@@ -130,7 +131,7 @@ class Discoveries:
         """
         source = self.provenance
         if source is None or self.ranks is None or not source.one_split:
-            raise ValueError(
+            raise ReconformError(
                 "fdp_bound needs conservative ranks of one split, whose joint law is known; use "
                 "method='split' or 'prefit' with ties='conservative'."
             )
@@ -154,10 +155,7 @@ class Discoveries:
         """
         if order not in ("strangest", "input"):
             raise unknown_choice("order", order, ("strangest", "input"))
-        try:
-            import pandas as pd
-        except ImportError as error:
-            raise ImportError("to_frame() needs pandas: pip install pandas.") from error
+        pd = extra("pandas", None, "to_frame()")
         frame = pd.DataFrame(
             {
                 "score": self.scores,

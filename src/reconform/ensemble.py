@@ -13,6 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from .arrays import FloatArray, IndexArray
+from .errors import ReconformError
 from .keep import MEMORY, ModelFolder, check_keep
 from .methods import Plan
 from .parallel import run_jobs, track
@@ -101,7 +102,7 @@ def ranks_by_scores(
     if not plan.full:  # one model: the three comparisons are the same
         variant = "basic"
     elif variant != "basic" and not ensemble.retained:
-        raise ValueError(
+        raise ReconformError(
             f"variant={variant!r} needs the resampled models, and a basic fit keeps only the one "
             "fitted on all rows; fit with variant='plus' to compare both."
         )
@@ -331,7 +332,7 @@ class RepeatedSplit:
         median of integers is an integer, so the grid stays the same.
         """
         if strictly:
-            raise ValueError(
+            raise ReconformError(
                 "ties='randomized' smooths one p-value per row and Split(repeats=...) has several; "
                 "use ties='conservative' or repeats=1."
             )

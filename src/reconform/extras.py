@@ -1,25 +1,59 @@
-"""Packages that only a study needs: imported when used, and named clearly where missing."""
+"""Packages that not everybody needs: imported when used, and named clearly where missing."""
 
 from __future__ import annotations
 
 import importlib
 from types import ModuleType
 
+from .errors import ExtraImportError
 
-def need(module: str, purpose: str) -> ModuleType:
-    """Import an optional package, or say what it is for and how to get it.
+# How a package is called, where its module has another name.
+CALLED = {
+    "altair": "Altair",
+    "dask": "Dask",
+    "online_fdr": "online-fdr",
+    "vl_convert": "vl-convert-python",
+}
+
+
+def extra(module: str, group: str | None, purpose: str, *, instead: str = "") -> ModuleType:
+    """Import a package that is optional, or say what it is for and how to get it.
+
+    Parameters
+    ----------
+    module : str
+        What to import.
+    group : str or None
+        The optional dependencies of reconform that it belongs to; None for a package of its own.
+    purpose : str
+        Beginning of the sentence: what needs it.
+    instead : str
+        What does without it, as a sentence of its own.
+
+    Returns
+    -------
+    module
+
+    Raises
+    ------
+    ExtraImportError
+        If it cannot be imported.
 
     Examples
     --------
-    >>> need("math", "Arithmetic").sqrt(4)
+    >>> extra("math", None, "Arithmetic").sqrt(4)
     2.0
-    >>> need("no_such_package", "Reading tea leaves")
+    >>> extra("no_such_package", "study", "reading tea leaves")
     Traceback (most recent call last):
     ...
-    ImportError: Reading tea leaves needs no_such_package: pip install 'reconform[study]'.
+    reconform.errors.ExtraImportError: reading tea leaves needs no_such_package: pip install
+    'reconform[study]'.
     """
     try:
         return importlib.import_module(module)
     except ImportError as error:
-        package = module.split(".")[0]
-        raise ImportError(f"{purpose} needs {package}: pip install 'reconform[study]'.") from error
+        root = module.split(".")[0]
+        package = CALLED.get(root, root)
+        what = package if group is None else f"'reconform[{group}]'"
+        sentence = f"{purpose} needs {package}: pip install {what}. {instead}"
+        raise ExtraImportError(sentence.rstrip()) from error

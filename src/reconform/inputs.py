@@ -1,10 +1,18 @@
-"""What NumPy would turn into numbers without a word: masked cells, dates and times."""
+"""Rows from outside as an array of float64: one check for every estimator.
+
+NumPy would turn masked cells, dates and times into numbers without a word; here they are missing,
+or refused.
+"""
 
 from __future__ import annotations
 
 from typing import Any
 
 import numpy as np
+from sklearn.utils.validation import validate_data
+
+from .arrays import FloatArray
+from .errors import ReconformError, blame_input
 
 # Column types of Arrow and Polars that are times, by how their names start.
 TIMES = ("date", "time", "duration", "month_day_nano_interval")
@@ -27,6 +35,27 @@ def unmasked(X: Any) -> Any:
     return np.ma.filled(X.astype(np.float64), np.nan) if np.ma.is_masked(X) else X.data
 
 
+def validated_rows(estimator: Any, X: Any, **checks: Any) -> FloatArray:
+    """Return rows as float64, checked by scikit-learn for `estimator`, or say what is wrong.
+
+    Parameters
+    ----------
+    estimator : object
+        What the rows are for; with ``reset=True``, the default, it takes note of their columns.
+    X : array-like or frame
+    **checks
+        As `sklearn.utils.validation.validate_data` takes them.
+
+    Returns
+    -------
+    float array of shape (m, d)
+    """
+    X = checked_rows(X)
+    with blame_input():
+        rows: FloatArray = validate_data(estimator, X, dtype=np.float64, order="C", **checks)
+    return rows
+
+
 def checked_rows(X: Any) -> Any:
     """Return rows without masks; refuse dates and times.
 
@@ -44,14 +73,15 @@ def checked_rows(X: Any) -> Any:
     >>> checked_rows(np.array([["2024-01-01"]], dtype="datetime64[D]"))
     Traceback (most recent call last):
         ...
-    ValueError: X holds dates or times (datetime64[D]), and detectors take numbers: leave them out,
-    or turn them into numbers that mean something, such as the hour of the day.
+    reconform.errors.ReconformError: X holds dates or times (datetime64[D]), and detectors take
+    numbers: leave them out, or turn them into numbers that mean something, such as the hour of the
+    day.
     """
     X = unmasked(X)
     times = _times(X)
     if times:
         more = f" and {len(times) - MOST_NAMED} more" if len(times) > MOST_NAMED else ""
-        raise ValueError(
+        raise ReconformError(
             f"X holds dates or times ({', '.join(times[:MOST_NAMED])}{more}), and detectors take "
             "numbers: leave them out, or turn them into numbers that mean something, such as the "
             "hour of the day."

@@ -18,6 +18,7 @@ from typing import Any
 import joblib
 
 from .arrays import FloatArray
+from .errors import ReconformError
 
 MEMORY = "memory"
 
@@ -31,13 +32,14 @@ def check_keep(keep: object) -> Path | None:
     >>> check_keep("no/such/folder")
     Traceback (most recent call last):
     ...
-    ValueError: keep must be 'memory' or a folder that exists; got 'no/such/folder'.
+    reconform.errors.ReconformError: keep must be 'memory' or a folder that exists; got
+    'no/such/folder'.
     """
     if isinstance(keep, str) and keep == MEMORY:
         return None
     if isinstance(keep, str | os.PathLike) and Path(keep).is_dir():
         return Path(keep).absolute()
-    raise ValueError(f"keep must be 'memory' or a folder that exists; got {keep!r}.")
+    raise ReconformError(f"keep must be 'memory' or a folder that exists; got {keep!r}.")
 
 
 class ModelFolder:

@@ -20,7 +20,7 @@ import numpy.typing as npt
 from sklearn.base import BaseEstimator
 
 from .arrays import IndexArray, Int32Array
-from .errors import check_count, check_probability, unknown_choice
+from .errors import ReconformError, check_count, check_probability, unknown_choice
 from .randomness import root_seed
 from .statistics.aggregation import Aggregate, check_aggregate
 
@@ -213,7 +213,7 @@ class Split(Method):
         else:
             held = math.ceil(n * check_probability("calibration", self.calibration))
         if held >= n:
-            raise ValueError(
+            raise ReconformError(
                 f"`calibration={self.calibration!r}` takes {held} of {n} rows and leaves none for "
                 "training; ask for fewer calibration rows or give more data."
             )
@@ -326,7 +326,7 @@ class CrossValidation(Method):
         _check_variant(self.variant)
         folds = check_count("folds", self.folds, least=2)
         if folds > n:
-            raise ValueError(
+            raise ReconformError(
                 f"`folds={folds}` needs at least {folds} rows; got {n}. "
                 "Use fewer folds, or `method='jackknife+'`."
             )
@@ -418,10 +418,10 @@ class Resampling(Method):
             sets = self.splitter
         train = tuple(self._check_set(k, rows, n) for k, rows in enumerate(sets))
         if not train:
-            raise ValueError("splitter must give at least one training set; got none.")
+            raise ReconformError("splitter must give at least one training set; got none.")
         held_out = tuple(_Complements(n, train))
         if not any(len(held) for held in held_out):
-            raise ValueError(
+            raise ReconformError(
                 "every model trains on all rows, so no row is held out and nothing can be "
                 "calibrated; leave some rows out of some training sets."
             )
@@ -438,7 +438,7 @@ class Resampling(Method):
             return [train for train, _ in splitter.split(np.empty((n, 1)), None, groups)]
         except (TypeError, ValueError) as error:
             hint = " Pass fit(X, groups=...)." if groups is None and "groups" in str(error) else ""
-            raise ValueError(
+            raise ReconformError(
                 f"splitter {self.splitter!r} could not split {n} rows: {error}{hint}"
             ) from error
 
@@ -446,12 +446,12 @@ class Resampling(Method):
     def _check_set(k: int, rows: npt.ArrayLike, n: int) -> IndexArray:
         indices = np.asarray(rows)
         if indices.ndim != 1 or not len(indices) or not np.issubdtype(indices.dtype, np.integer):
-            raise ValueError(
+            raise ReconformError(
                 f"training set {k} must be a non-empty one-dimensional array of row indices; "
                 f"got an array of shape {indices.shape} and type {indices.dtype}."
             )
         if indices.min() < 0 or indices.max() >= n:
-            raise ValueError(
+            raise ReconformError(
                 f"training set {k} has row indices from {indices.min()} to {indices.max()}, but "
                 f"the data has rows 0 to {n - 1}."
             )
@@ -485,7 +485,7 @@ def resolve_method(method: str | Method) -> Method:
         kind, parameters = _NAMED[method]
         return kind(**parameters)
     if not isinstance(method, Method):
-        raise ValueError(
+        raise ReconformError(
             "method must be a name such as 'jab+' or a method such as Bootstrap(draws=50); "
             f"got {method!r}."
         )

@@ -19,6 +19,7 @@ from sklearn.pipeline import Pipeline
 from sklearn.preprocessing import OneHotEncoder, StandardScaler
 
 from .detectors import resolve_detector
+from .errors import ReconformError
 
 # The code of a label that the reference does not have. No model has seen it, so that every
 # one-hot encoder turns it into zeros, as it does with a label that only held-out rows have.
@@ -84,7 +85,7 @@ def restore(description: Sequence[Mapping[str, Any]]) -> tuple[Feature, ...]:
     features = tuple(_restore_one(entry) for entry in description)
     names = [feature.name for feature in features]
     if len(set(names)) < len(names):
-        raise ValueError(f"features must have distinct names; got {names!r}.")
+        raise ReconformError(f"features must have distinct names; got {names!r}.")
     return features
 
 
@@ -98,7 +99,7 @@ def _restore_one(entry: Mapping[str, Any]) -> Feature:
             and len(set(labels)) == len(labels)
         ):
             return Feature(name, tuple(labels))
-    raise ValueError(
+    raise ReconformError(
         "a feature must have a name, a kind ('number' or 'category') and, for a category, "
         f"distinct labels; got {entry!r}."
     )

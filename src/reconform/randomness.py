@@ -7,6 +7,8 @@ from typing import Any, overload
 
 import numpy as np
 
+from .errors import ReconformError
+
 
 def root_seed(random_state: Any) -> np.random.SeedSequence:
     """Turn what scikit-learn calls a ``random_state`` into a seed sequence to spawn from.
@@ -33,7 +35,7 @@ def root_seed(random_state: Any) -> np.random.SeedSequence:
     try:
         return np.random.SeedSequence(random_state)
     except (TypeError, ValueError) as error:
-        raise ValueError(
+        raise ReconformError(
             "random_state must be None, a non-negative integer, a RandomState or a Generator; "
             f"got {random_state!r}."
         ) from error

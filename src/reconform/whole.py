@@ -25,6 +25,8 @@ from pathlib import Path
 from types import FrameType
 from typing import BinaryIO, NoReturn, Protocol
 
+from .errors import ReconformError
+
 # Of every temporary file that lies beside its target, for those who clean up after a killed run.
 TEMPORARY = ".reconform-*.tmp"
 
@@ -402,15 +404,15 @@ def check_apart(outputs: Mapping[str, str | Path], inputs: Mapping[str, str | Pa
     >>> check_apart({"output": "a.csv", "report": "b/../a.csv"}, {})
     Traceback (most recent call last):
     ...
-    ValueError: output a.csv and report b/../a.csv are the same file; an output must have a file
-    of its own.
+    reconform.errors.ReconformError: output a.csv and report b/../a.csv are the same file; an output
+    must have a file of its own.
     """
     for (one, path), (other, its) in [
         *product(outputs.items(), inputs.items()),
         *combinations(outputs.items(), 2),
     ]:
         if _same_file(path, its):
-            raise ValueError(
+            raise ReconformError(
                 f"{one} {path} and {other} {its} are the same file; an output must have a file of "
                 "its own."
             )

@@ -11,7 +11,6 @@
 
 from __future__ import annotations
 
-import dis
 import sys
 import traceback
 from contextlib import suppress
@@ -19,23 +18,19 @@ from typing import Any
 
 import click
 
-from ..files import InputError
-from ..models import ModelFileError
+from ..errors import ReconformError
 from .declare import write_examples
 from .output import complain, prepare_streams, settle_streams
 from .spelling import in_options
 
 INPUT, BUG, INTERRUPTED = 1, 70, 130
 
-# Whose ValueErrors are sentences about what the user gave: ours, and those of detectors.
-SPEAKERS = ("reconform", "sklearn", "pyod")
-
 
 def blames_input(error: Exception) -> bool:
     """Whether an error is a sentence for the user, or an accident that needs a traceback.
 
-    A `ValueError` speaks to the user where the library raises it by a statement. One that comes
-    out of NumPy's compiled code, or of ``int("x")``, was not foreseen.
+    Everything that the library raises on purpose is a `ReconformError`. An `OSError` is one of a
+    file or a disk that the user named.
 
     Examples
     --------
@@ -50,18 +45,7 @@ def blames_input(error: Exception) -> bool:
     >>> blames_input(error_of(lambda: int("x")))
     False
     """
-    if isinstance(error, InputError | ModelFileError | OSError):
-        return True
-    if type(error) is ImportError:  # a package that is optional: the message says how to get it
-        return True
-    trace = error.__traceback__
-    if not isinstance(error, ValueError) or trace is None:
-        return False
-    while trace.tb_next is not None:
-        trace = trace.tb_next
-    speaker = trace.tb_frame.f_globals.get("__name__", "").split(".")[0]
-    instruction = trace.tb_frame.f_code.co_code[trace.tb_lasti]
-    return speaker in SPEAKERS and dis.opname[instruction] == "RAISE_VARARGS"
+    return isinstance(error, ReconformError | OSError)
 
 
 def sentence_of(error: Exception) -> str:

@@ -7,7 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from ..detector import ConformalDetector
-from ..files import InputError, Layout, Table, check_output, open_batches
+from ..errors import InputError
+from ..files import Layout, Table, check_output, open_batches
 from ..files.judge import MOST_DISCOVERIES, Judgement, judge_file
 from ..files.source import is_standard
 from ..prepare import Feature

@@ -11,7 +11,9 @@ from rich.filesize import decimal
 from rich.table import Table as RichTable
 
 from .. import models
-from ..models import ModelFileError, ModelInfo
+from ..errors import ModelFileError
+from ..extras import extra
+from ..models import ModelInfo
 from ..models.archive import refusing
 from ..prepare import Feature, describe, restore
 from ..whole import check_place
@@ -76,7 +78,8 @@ def fit(
     check_separate({"--model": model}, {"REFERENCE": reference})
     check_place(model, overwrite=overwrite)
     if columns.prepare:
-        _need_skops()
+        # Say now what is missing, not after the fit.
+        extra("skops", "skops", "saving a model that was fitted with --prepare")
     (layout,) = files.layouts(reference)
     table = fits.read(voice, reference, layout, files.id_columns, columns)
     cad = fits.fit(voice, table, fitting, prepare=columns.prepare)
@@ -168,17 +171,6 @@ def inspect(model: str, voice: Voice) -> None:
             voice.say()
             voice.show(_parts_table(info))
         voice.finish({"command": "inspect", **_facts(info)})
-
-
-def _need_skops() -> None:
-    """Say now what is missing, not after the fit."""
-    try:
-        import skops  # noqa: F401
-    except ImportError as error:
-        raise ImportError(
-            "saving a model that was fitted with --prepare needs skops: "
-            "pip install 'reconform[skops]'."
-        ) from error
 
 
 def _features(info: ModelInfo) -> tuple[Feature, ...] | None:

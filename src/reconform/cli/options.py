@@ -11,7 +11,8 @@ import click
 from joblib import parallel_config
 
 from ..detectors import NAMED
-from ..files import FORMATS, InputError, Layout
+from ..errors import InputError
+from ..files import FORMATS, Layout
 from ..files.source import DELIMITER, is_delimiter, is_standard
 from ..methods import Bootstrap, CrossValidation, Method, Split, resolve_method
 from ..statistics.certificates import VALIDITY

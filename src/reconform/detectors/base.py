@@ -9,12 +9,12 @@ from typing import Self
 import numpy as np
 import numpy.typing as npt
 from sklearn.base import BaseEstimator, OutlierMixin
-from sklearn.utils.validation import check_is_fitted, validate_data
+from sklearn.utils.validation import check_is_fitted
 
 from ..arrays import FloatArray, IntArray
 from ..ensemble import Ensemble
 from ..errors import check_probability
-from ..inputs import checked_rows
+from ..inputs import validated_rows
 from ..methods import Plan
 from ..randomness import root_seed
 
@@ -94,9 +94,7 @@ class NativeDetector(OutlierMixin, BaseEstimator, ABC):
             Itself.
         """
         check_probability("contamination", self.contamination)
-        rows = validate_data(
-            self, checked_rows(X), dtype=np.float64, order="C", ensure_min_samples=2
-        )
+        rows = validated_rows(self, X, ensure_min_samples=2)
         self._fit_rows(rows, root_seed(getattr(self, "random_state", None)))
         # Numbers whose squares overflow have infinite scores, between which there is no quantile.
         largest = np.finfo(np.float64).max
@@ -116,7 +114,7 @@ class NativeDetector(OutlierMixin, BaseEstimator, ABC):
         float array of shape (m,)
         """
         check_is_fitted(self, "offset_")
-        rows = validate_data(self, checked_rows(X), reset=False, dtype=np.float64, order="C")
+        rows = validated_rows(self, X, reset=False)
         return self._score_rows(rows)
 
     def decision_function(self, X: npt.ArrayLike) -> FloatArray:

@@ -30,7 +30,7 @@ from sklearn.utils import get_tags
 
 from ..arrays import FloatArray
 from ..ensemble import Ensemble, Model, calibrate_fitted, refit
-from ..errors import BatchDependenceError, unknown_choice
+from ..errors import BatchDependenceError, ReconformError, blame_input, unknown_choice
 from ..keep import MEMORY
 from ..methods import Plan
 from ..transductive import fit_full
@@ -66,6 +66,7 @@ class FittedDetector:
     sign: int
     name: str
 
+    @blame_input()
     def score_samples(self, X: FloatArray) -> FloatArray:
         """Score rows, small = strange; refuse what is not one number per row."""
         score = self.model if self.score_name is None else getattr(self.model, self.score_name)
@@ -73,13 +74,13 @@ class FittedDetector:
         if scores.shape == (len(X), 1):
             scores = scores[:, 0]
         if scores.shape != (len(X),):
-            raise ValueError(
+            raise ReconformError(
                 f"detector {self.name} must return one score per row; for {len(X)} rows it "
                 f"returned an array of shape {scores.shape}."
             )
         if np.isnan(scores).any():
             row = int(np.flatnonzero(np.isnan(scores))[0])
-            raise ValueError(
+            raise ReconformError(
                 f"detector {self.name} returned NaN for {int(np.isnan(scores).sum())} of {len(X)} "
                 f"rows (first at position {row}). A row without a score has no p-value: check the "
                 "detector on these data, or scale or impute them in a pipeline."
@@ -127,6 +128,7 @@ class ForeignDetector:
         """Whether the detector was frozen, that is, must not be fitted again."""
         return _is_frozen(self.template)
 
+    @blame_input()
     def fit_model(self, X: FloatArray, seed: np.random.SeedSequence) -> FittedDetector:
         """Fit a fresh copy with its own stream of randomness."""
         if self.score_name is None:
@@ -206,7 +208,7 @@ def adapt(detector: Any, larger_is: str | None = None) -> ForeignDetector:
     stated = None if larger_is is None else (1 if larger_is == "normal" else -1)
     name = getattr(detector, "__name__", None) or type(detector).__name__
     if isinstance(detector, type):
-        raise ValueError(f"detector must be an object; got the class {name}. Write {name}().")
+        raise ReconformError(f"detector must be an object; got the class {name}. Write {name}().")
 
     inner = _innermost(detector)
     if not hasattr(detector, "fit"):
@@ -216,18 +218,18 @@ def adapt(detector: Any, larger_is: str | None = None) -> ForeignDetector:
     if hasattr(detector, "score_samples"):
         return ForeignDetector(detector, "score_samples", stated or 1, name)
     if getattr(inner, "novelty", None) is False:
-        raise ValueError(
+        raise ReconformError(
             f"detector {inner!r} can only score the rows it was fitted on; "
             f"use {type(inner).__name__}(novelty=True)."
         )
     if hasattr(detector, "decision_function"):
         if stated is None and not _is_outlier_detector(detector):
-            raise ValueError(
+            raise ReconformError(
                 f"detector {name} has a decision_function, but its interface does not say whether "
                 "large scores are strange or normal; state larger_is='strange' or 'normal'."
             )
         return ForeignDetector(detector, "decision_function", stated or 1, name)
-    raise ValueError(
+    raise ReconformError(
         f"detector must have score_samples or decision_function besides fit; {name} has neither. "
         "A function fit(X) that returns a function score(X) will do as well."
     )
@@ -235,12 +237,12 @@ def adapt(detector: Any, larger_is: str | None = None) -> ForeignDetector:
 
 def _adapt_function(function: Any, stated: int | None, name: str) -> ForeignDetector:
     if not callable(function):
-        raise ValueError(
+        raise ReconformError(
             "detector must be 'knn', 'iforest', 'inne', an estimator with fit and score_samples, "
             f"or a function fit(X) -> score(X); got {function!r}."
         )
     if stated is None:
-        raise ValueError(
+        raise ReconformError(
             f"detector {name} is a bare function, and a function does not say which of its scores "
             "are strange; state larger_is='strange' or larger_is='normal'."
         )

@@ -14,12 +14,11 @@ ran the command: it names the options of the command line.
 
 from __future__ import annotations
 
-try:
-    import pyarrow as pyarrow
-except ImportError as error:
-    raise ImportError("reading and writing files needs pyarrow: pip install pyarrow.") from error
+from ..errors import InputError
+from ..extras import extra
 
-from .errors import InputError
+extra("pyarrow", None, "reading and writing files")
+
 from .reading import Batches, Table, open_batches, read_reference
 from .source import FORMATS, Layout
 from .writing import RESULT_NAMES, add_results, check_output, open_output

@@ -26,7 +26,7 @@ from sklearn.utils.validation import check_is_fitted
 from ..arrays import FloatArray, IndexArray, RankArray
 from ..detector import ConformalDetector
 from ..discoveries import Discoveries, Provenance
-from ..errors import unknown_choice
+from ..errors import ReconformError, unknown_choice
 from ..prepare import UNSEEN, Feature
 from ..statistics.exact import exact_fraction
 from ..statistics.fdr import PROCEDURES, Decision, RankCounts
@@ -142,7 +142,7 @@ class Judgement:
         The identifier column, if there is one, labels the rows.
         """
         if self._numbers is None:
-            raise ValueError(
+            raise ReconformError(
                 f"{self.path} has {self.tested:,} rows, and the numbers of every row are kept for "
                 f"at most {MOST_DISCOVERIES:,}; use rank_counts, flagged and sample."
             )
@@ -244,14 +244,14 @@ def judge_file(
         raise unknown_choice("procedure", procedure, PROCEDURES)
     check_is_fitted(cad, "ensemble_")
     if cad.ties == "randomized":
-        raise ValueError(
+        raise ReconformError(
             "a file is judged by counting ranks, and smoothed p-values have none; use "
             "ties='conservative'."
         )
     grid = cad.grid(validity=validity, conditional=conditional, confidence=confidence)
     features = _features_of(cad) if features is None else tuple(features)
     if len(features) != cad.n_features_in_:
-        raise ValueError(
+        raise ReconformError(
             f"features must be the {cad.n_features_in_} columns that the detector was fitted on; "
             f"got {len(features)}."
         )
@@ -323,7 +323,7 @@ def _free_prefix(prefix: str, names: Sequence[str]) -> str:
 def _features_of(cad: ConformalDetector) -> tuple[Feature, ...]:
     names = getattr(cad, "feature_names_in_", None)
     if names is None:
-        raise ValueError(
+        raise ReconformError(
             "the detector was fitted without column names; give features, as read_reference "
             "returns them."
         )

@@ -13,10 +13,9 @@ import numpy as np
 import pyarrow as pa
 
 from ..arrays import FloatArray
-from ..errors import check_count
+from ..errors import InputError, ReconformError, check_count, listed, nearest
 from ..prepare import Feature
 from .cells import Fingerprint, kind_of, matrix, numbers
-from .errors import InputError, listed, nearest
 from .source import Layout, Source, open_source
 from .spill import Remembered
 from .survey import labels_of, refuse_new, refuse_reference, survey
@@ -123,7 +122,7 @@ def read_reference(
     >>> folder.cleanup()
     """
     if categories and not prepare:
-        raise ValueError("`categories` are encoded by `prepare=True`: give it too.")
+        raise ReconformError("`categories` are encoded by `prepare=True`: give it too.")
     layout = layout or Layout()
     with open_source(path, layout) as file:
         names = _select(file, columns, drop, id_columns)

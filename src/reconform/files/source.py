@@ -16,9 +16,9 @@ from typing import Any, Protocol
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from ..errors import InputError, ReconformError, listed
 from ..whole import blamed_on_temporary_files
 from .csv_source import TextSource
-from .errors import InputError, listed
 from .plain import plain_schema, plain_table
 
 TEXT_FORMATS = ("csv", "tsv")
@@ -73,11 +73,11 @@ class Layout:
 
     def __post_init__(self) -> None:
         if self.format is not None and self.format not in FORMATS:
-            raise ValueError(f"format must be one of {listed(FORMATS)}; got {self.format!r}.")
+            raise ReconformError(f"format must be one of {listed(FORMATS)}; got {self.format!r}.")
         if self.delimiter is not None and not is_delimiter(self.delimiter):
-            raise ValueError(f"delimiter must be {DELIMITER}; got {self.delimiter!r}.")
+            raise ReconformError(f"delimiter must be {DELIMITER}; got {self.delimiter!r}.")
         if self.decimal not in (".", ","):
-            raise ValueError(f"decimal must be '.' or ','; got {self.decimal!r}.")
+            raise ReconformError(f"decimal must be '.' or ','; got {self.decimal!r}.")
 
     def format_of(self, path: str | Path) -> str:
         """Return the format of a file, by this layout or else by the file's name."""

@@ -15,9 +15,9 @@ import numpy as np
 import pyarrow.compute as pc
 
 from ..arrays import BoolArray
+from ..errors import MOST_LISTED, InputError
 from ..prepare import Feature
 from .cells import kind_of, numbers, texts, words
-from .errors import MOST_LISTED, InputError
 from .source import Layout, Source
 
 # Cells that are no numbers, and what they seem to be.

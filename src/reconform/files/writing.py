@@ -15,9 +15,9 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from ..arrays import BoolArray, FloatArray
+from ..errors import InputError, listed
 from ..whole import blamed_on, check_place, whole_file, whole_stream
 from .cells import words
-from .errors import InputError, listed
 from .source import Layout, is_compressed, is_standard
 
 RESULT_NAMES = ("score", "p_value", "q_value", "anomaly")

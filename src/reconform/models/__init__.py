@@ -8,7 +8,7 @@ described; `plain`, `blocks`, `plans`, `estimators`, `foreign` and `ensembles`, 
 
 from __future__ import annotations
 
-from .archive import ModelFileError
+from ..errors import ModelFileError
 from .manifest import ModelInfo, Part, inspect
 from .saving import load, save
 

@@ -24,6 +24,7 @@ from zipfile import ZIP_DEFLATED, ZIP_STORED, ZipFile, ZipInfo, is_zipfile
 import numpy as np
 
 from ..arrays import ByteArray
+from ..errors import ModelFileError, ReconformError
 from ..whole import blamed_on, whole_file
 
 FORMAT = "reconform model"
@@ -46,10 +47,6 @@ _CHUNK = 1 << 20
 Pieces = Sequence[bytes | memoryview]
 
 
-class ModelFileError(ValueError):
-    """A file that is no model, or one that cannot be loaded safely; the message says why."""
-
-
 @contextmanager
 def refusing(path: str | Path, what: str) -> Iterator[None]:
     """Turn whatever goes wrong inside, on bytes that anyone may have written, into a refusal."""
@@ -66,21 +63,21 @@ def parse_json(text: bytes) -> Any:
     """Parse JSON proper: no NaN, no infinity, no endless number, no name twice in an object."""
 
     def refuse(constant: str) -> None:
-        raise ValueError(f"{constant} is not JSON")
+        raise ReconformError(f"{constant} is not JSON")
 
     def integer(digits: str) -> int:
         if len(digits) > MOST_DIGITS:  # the work grows with the square of them
-            raise ValueError(f"a number has {len(digits):,} digits")
+            raise ReconformError(f"a number has {len(digits):,} digits")
         return int(digits)
 
     def number(digits: str) -> float:
         if not math.isfinite(value := float(digits)):
-            raise ValueError(f"{digits[:40]} is larger than any number")
+            raise ReconformError(f"{digits[:40]} is larger than any number")
         return value
 
     def pairs(items: list[tuple[str, Any]]) -> dict[str, Any]:
         if len({key for key, _ in items}) < len(items):
-            raise ValueError("a name stands twice in one JSON object")
+            raise ReconformError("a name stands twice in one JSON object")
         return dict(items)
 
     return json.loads(
@@ -115,24 +112,28 @@ def grows_too_much(sizes: Sequence[int], file_size: int) -> bool:
 def check_directory(members: Sequence[ZipInfo], file_size: int) -> None:
     """Refuse what a zip may say of its members and ours never does, before any is read."""
     if len(members) > MOST_MEMBERS:
-        raise ValueError(f"it has {len(members):,} members, and at most {MOST_MEMBERS:,} may be")
+        raise ReconformError(
+            f"it has {len(members):,} members, and at most {MOST_MEMBERS:,} may be"
+        )
     names = [member.orig_filename for member in members]
     if len(set(names)) < len(names):
-        raise ValueError("two members have the same name")
+        raise ReconformError("two members have the same name")
     for name, member in zip(names, members, strict=True):
         if not _NAME.fullmatch(name) or name != member.filename:
-            raise ValueError(f"a member is called {name[:80]!r}")
+            raise ReconformError(f"a member is called {name[:80]!r}")
         kind = stat.S_IFMT(member.external_attr >> 16)
         if kind not in (0, stat.S_IFREG):
-            raise ValueError(f"member {name} is a link or something else that is no file")
+            raise ReconformError(f"member {name} is a link or something else that is no file")
         if member.flag_bits & 0x1 or member.compress_type not in (ZIP_STORED, ZIP_DEFLATED):
-            raise ValueError(f"member {name} is encrypted, or compressed in a way we never use")
+            raise ReconformError(f"member {name} is encrypted, or compressed in a way we never use")
         if name.endswith(".json") and member.file_size > MOST_TEXT_BYTES:
-            raise ValueError(f"{name} is larger than {MOST_TEXT_BYTES:,} bytes")
+            raise ReconformError(f"{name} is larger than {MOST_TEXT_BYTES:,} bytes")
     if sum(member.compress_size for member in members) > file_size:
-        raise ValueError("members overlap")
+        raise ReconformError("members overlap")
     if grows_too_much([member.file_size for member in members], file_size):
-        raise ValueError(f"{file_size:,} bytes would become more than {MOST_GROWTH} times as many")
+        raise ReconformError(
+            f"{file_size:,} bytes would become more than {MOST_GROWTH} times as many"
+        )
 
 
 # --- reading -------------------------------------------------------------------------------------
@@ -165,7 +166,7 @@ class Archive:
             listed = self.manifest["members"][name]
             buffer = self._read(name)
             if hashlib.sha256(buffer.data).hexdigest() != listed["sha256"]:
-                raise ValueError(f"the SHA-256 of {name} is not the one in the manifest")
+                raise ReconformError(f"the SHA-256 of {name} is not the one in the manifest")
             return buffer
 
     def _read(self, name: str) -> ByteArray:
@@ -176,35 +177,35 @@ class Archive:
             while filled < len(buffer):
                 piece = stream.read(min(_CHUNK, len(buffer) - filled))
                 if not piece:
-                    raise ValueError(f"{name} is shorter than it says")
+                    raise ReconformError(f"{name} is shorter than it says")
                 view[filled : filled + len(piece)] = piece
                 filled += len(piece)
             if stream.read(1):
-                raise ValueError(f"{name} is longer than it says")
+                raise ReconformError(f"{name} is longer than it says")
         return buffer
 
     def _read_manifest(self) -> dict[str, Any]:
         if MANIFEST not in self._members:
-            raise ValueError(f"it has no {MANIFEST}")
+            raise ReconformError(f"it has no {MANIFEST}")
         text = self._read(MANIFEST).tobytes()
         manifest = parse_json(text)
         if not isinstance(manifest, dict) or manifest.get("format") != FORMAT:
-            raise ValueError(f"its {MANIFEST} is not one of ours")
+            raise ReconformError(f"its {MANIFEST} is not one of ours")
         self._check_version(manifest)
         if self._zip.comment != (SEAL + hashlib.sha256(text).hexdigest()).encode():
-            raise ValueError(f"its {MANIFEST} was altered")
+            raise ReconformError(f"its {MANIFEST} was altered")
         listed = manifest["members"]
         if set(listed) != set(self._members) - {MANIFEST}:
-            raise ValueError("its members are not those that the manifest lists")
+            raise ReconformError("its members are not those that the manifest lists")
         for name, entry in listed.items():
             if entry["bytes"] != self.sizes[name][0]:
-                raise ValueError(f"the size of {name} is not the one in the manifest")
+                raise ReconformError(f"the size of {name} is not the one in the manifest")
         return manifest
 
     def _check_version(self, manifest: dict[str, Any]) -> None:
         version = manifest.get("format_version")
         if type(version) is not int or version < 1:
-            raise ValueError(f"its format version is {version!r}")
+            raise ReconformError(f"its format version is {version!r}")
         if version > FORMAT_VERSION:
             raise ModelFileError(
                 f"{self.path}: this model has format version {version}, written by reconform "
@@ -219,8 +220,8 @@ def _open_zip(file: BinaryIO) -> ZipFile:
     if is_zipfile(file):
         return ZipFile(file)
     if start == b"PK\x03\x04":
-        raise ValueError("it begins like one and ends too soon")
-    raise ValueError("it is not a zip archive")
+        raise ReconformError("it begins like one and ends too soon")
+    raise ReconformError("it is not a zip archive")
 
 
 @contextmanager
@@ -260,7 +261,7 @@ def write_archive(
             try:
                 Archive(path, file)
             except ModelFileError as error:  # what would be refused is not written
-                raise ValueError(f"this model cannot be saved in one file: {error}") from error
+                raise ReconformError(f"this model cannot be saved in one file: {error}") from error
 
 
 def _write(

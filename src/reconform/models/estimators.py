@@ -12,6 +12,7 @@ from sklearn.frozen import FrozenEstimator
 from sklearn.pipeline import Pipeline
 
 from ..detectors import INNE, KNN, IForest, NativeDetector
+from ..errors import ReconformError
 from . import skops_objects as foreign
 from .blocks import DRAWS, FLOAT, FOREST, INT, KNN_MODEL, SPHERES
 from .kinds import Json, Reader, Spec, Writer, require
@@ -70,7 +71,7 @@ class DetectorsOut:
         if type(detector) is Pipeline and _has_native(detector):
             return self._pipeline(detector, fitted)
         if not hasattr(detector, "fit") and not hasattr(detector, "split"):
-            raise ValueError(
+            raise ReconformError(
                 f"detector {getattr(detector, '__name__', detector)!r} is a bare function, and a "
                 "function has no place in a file that is safe to load; write it as a class with "
                 "fit and score_samples, or use one of the detectors that can be saved: 'knn', "
@@ -152,7 +153,7 @@ class DetectorsIn:
                 if "fitted" in entry:
                     self._restore(detector, entry)
                 return detector
-        raise ValueError("a detector is of no known kind")
+        raise ReconformError("a detector is of no known kind")
 
     def _step(self, step: Json, number: int) -> Any:
         if step in (None, "passthrough"):

@@ -17,6 +17,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from ..arrays import AnyArray
+from ..errors import ReconformError
 from .archive import Archive
 from .npy import narrowed, read_npy, widened
 
@@ -26,7 +27,7 @@ Json = Any
 def require(holds: object, what: str) -> None:
     """Refuse a value that does not hold what it must."""
     if not holds:
-        raise ValueError(what)
+        raise ReconformError(what)
 
 
 def within(array: AnyArray, low: int, high: int) -> bool:
@@ -197,7 +198,7 @@ class Named:
         for name, choice in self.choices.items():
             if choice is value:
                 return name
-        raise ValueError(f"{at} cannot be {value!r}")
+        raise ReconformError(f"{at} cannot be {value!r}")
 
     def read(self, json: Json, source: Reader) -> Any:
         """Look the name up."""

@@ -13,6 +13,7 @@ import numpy
 import sklearn
 
 from ..detector import ConformalDetector
+from ..errors import ReconformError
 from .archive import FORMAT, FORMAT_VERSION, Archive, as_json, open_archive, parse_json, refusing
 from .kinds import require
 
@@ -196,7 +197,7 @@ def _checked(extras: Mapping[str, Any]) -> dict[str, Any]:
             return dict(extras)
     except (TypeError, ValueError):
         pass
-    raise ValueError(
+    raise ReconformError(
         "extras must be a dict of plain JSON data: words, finite numbers, true, false, None, "
         f"lists, and dicts with words as keys; got {extras!r}."
     )

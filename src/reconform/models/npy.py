@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from ..arrays import AnyArray, ByteArray
+from ..errors import ReconformError
 from .archive import Pieces
 
 # The only header that we write, and the only one that we read: matched, not evaluated.
@@ -35,7 +36,7 @@ def npy_pieces(array: AnyArray) -> Pieces:
     ("{'descr': '<f8', 'fortran_order': False, 'shape': (1,), }   ", 8)
     """
     if array.dtype.kind not in "biuf":
-        raise ValueError(f"only arrays of numbers can be saved; got one of type {array.dtype}.")
+        raise ReconformError(f"only arrays of numbers can be saved; got one of type {array.dtype}.")
     little = np.asarray(array, dtype=array.dtype.newbyteorder("<"), order="C")
     stream = io.BytesIO()
     np.lib.format.write_array_header_1_0(stream, np.lib.format.header_data_from_array_1_0(little))
@@ -55,17 +56,17 @@ def read_npy(buffer: ByteArray) -> AnyArray:
     """
     start = buffer[: len(_MAGIC) + 2].tobytes()
     if len(start) < len(_MAGIC) + 2 or not start.startswith(_MAGIC):
-        raise ValueError("an array does not begin like one")
+        raise ReconformError("an array does not begin like one")
     end = len(start) + int.from_bytes(start[-2:], "little")
     match = _HEADER.fullmatch(buffer[len(start) : end].tobytes())
     if match is None or end % _ALIGNMENT:
-        raise ValueError("an array has a header that we never write")
+        raise ReconformError("an array has a header that we never write")
     dtype = np.dtype(match[1].decode())
     shape = tuple(int(part) for part in (match[2] or b"").decode().rstrip(",").split(", ") if part)
     if math.prod(shape) * dtype.itemsize != len(buffer) - end:
-        raise ValueError(f"an array of shape {shape} is not as large as that")
+        raise ReconformError(f"an array of shape {shape} is not as large as that")
     if math.prod(max(size, 1) for size in shape) > max(MOST_EMPTY, math.prod(shape)):
-        raise ValueError(f"an array has the shape {shape}")
+        raise ReconformError(f"an array has the shape {shape}")
     array: AnyArray = buffer[end:].view(dtype)
     return array.astype(dtype.newbyteorder("="), copy=False).reshape(shape)
 
@@ -90,5 +91,5 @@ def widened(array: AnyArray, dtype: np.dtype[Any]) -> AnyArray:
     if array.dtype == dtype:
         return array
     if not (dtype.kind in "iu" and array.dtype.kind == "u" and array.itemsize < dtype.itemsize):
-        raise ValueError(f"an array of {array.dtype} stands where {dtype} belongs")
+        raise ReconformError(f"an array of {array.dtype} stands where {dtype} belongs")
     return array.astype(dtype)

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from ..errors import ReconformError
 from .kinds import Json, Reader, Writer, require
 
 # NumPy's own sources of random bits, by name: all that a generator may be restored from.
@@ -52,7 +53,7 @@ class Plain:
             return {"generator": self.write(value.bit_generator.state, at, out)}
         if isinstance(value, np.random.RandomState):
             return {"random_state": self.write(value.get_state(legacy=False), at, out)}
-        raise ValueError(
+        raise ReconformError(
             f"{at} is {value!r}, and only plain values can be saved: numbers, words, arrays, "
             "lists, tuples, dicts, seeds. A function has no place in a file that is safe to load; "
             "use a named choice instead."
@@ -99,7 +100,7 @@ class Plain:
                 return np.random.Generator(_bits(self.read(content, source)))
             case "random_state":
                 return _random_state(self.read(content, source))
-        raise ValueError(f"nothing is called {what!r}")
+        raise ReconformError(f"nothing is called {what!r}")
 
 
 def _fraction(content: Json) -> Fraction:

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from ..arrays import IndexArray
+from ..errors import ReconformError
 from ..methods import VARIANTS, Jackknife, Plan, _Complements
 from ..statistics.aggregation import check_aggregate
 from ..statistics.ranks import Calibration
@@ -28,7 +29,7 @@ FEW_HELD = 1 << 22
 def write_plan(plan: Plan, out: Writer) -> Json:
     """Write a plan; its index sets go to `out`."""
     if callable(plan.aggregate):
-        raise ValueError(
+        raise ReconformError(
             f"aggregate={plan.aggregate!r} is a function, and a function has no place in a file "
             "that is safe to load; use 'median', 'mean', 'min', 'max' or a quantile."
         )

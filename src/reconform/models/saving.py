@@ -11,7 +11,7 @@ from sklearn.utils.validation import check_is_fitted
 from ..detector import TIES, ConformalDetector
 from ..detectors import resolve_detector
 from ..detectors.foreign import LARGER_IS
-from ..errors import check_probability
+from ..errors import ReconformError, check_probability
 from ..methods import (
     Bootstrap,
     CrossValidation,
@@ -73,7 +73,7 @@ def save(
     ------
     FileExistsError
         If the file exists and `overwrite` is false.
-    ValueError
+    ReconformError
         If something cannot be saved; the message names it.
 
     See Also
@@ -97,7 +97,7 @@ def save(
     True
     """
     if type(cad) is not ConformalDetector:
-        raise ValueError(f"only a ConformalDetector can be saved; got {type(cad).__name__}.")
+        raise ReconformError(f"only a ConformalDetector can be saved; got {type(cad).__name__}.")
     check_is_fitted(cad, "ensemble_")
     check_place(path, overwrite=overwrite)
     detectors = DetectorsOut()
@@ -158,11 +158,11 @@ def load(path: str | Path, *, trusted: Iterable[str] = ()) -> ConformalDetector:
     ...     load(path)
     Traceback (most recent call last):
     ...
-    reconform.models.archive.ModelFileError: ...plant.rcad: this is no reconform model, or a
+    reconform.errors.ModelFileError: ...plant.rcad: this is no reconform model, or a
     damaged one (it is not a zip archive).
     """
     if isinstance(trusted, str):
-        raise ValueError(f"trusted must be a list of names of types; got {trusted!r}.")
+        raise ReconformError(f"trusted must be a list of names of types; got {trusted!r}.")
     trusted = list(trusted)
     with (
         open_archive(path) as archive,
@@ -245,7 +245,7 @@ def _write_method(method: Any, out: Writer) -> Json:
     if isinstance(method, str):
         return method
     if METHODS.get(type(method).__name__) is not type(method):
-        raise ValueError(
+        raise ReconformError(
             f"method {method!r} cannot be saved; use one of reconform's own: {', '.join(METHODS)}."
         )
     parameters = method.get_params(deep=False)

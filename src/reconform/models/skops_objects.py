@@ -18,7 +18,9 @@ from zipfile import ZIP_STORED, ZipFile
 import numpy as np
 
 from ..arrays import AnyArray
-from .archive import ModelFileError, grows_too_much, parse_json
+from ..errors import ModelFileError, ReconformError
+from ..extras import extra
+from .archive import grows_too_much, parse_json
 from .kinds import Json, require, within
 from .npy import MOST_EMPTY
 from .plain import MOST_POOL
@@ -44,14 +46,9 @@ TRUSTED = frozenset(
 
 
 def _skops(doing: str) -> ModuleType:
-    try:
-        import skops.io
-    except ImportError as error:
-        raise ImportError(
-            f"{doing} a model with objects of scikit-learn, PyOD or others needs skops: "
-            "pip install 'reconform[skops]'."
-        ) from error
-    return skops.io  # type: ignore[no-any-return]
+    return extra(
+        "skops.io", "skops", f"{doing} a model with objects of scikit-learn, PyOD or others"
+    )
 
 
 def dump(thing: Any) -> tuple[bytes, list[str]]:
@@ -75,10 +72,10 @@ def dump(thing: Any) -> tuple[bytes, list[str]]:
         data: bytes = io_.dumps(thing)
         types = sorted({*io_.get_untrusted_types(data=data), *_check_dump(data)})
     except Exception as error:
-        raise ValueError(f"{name} cannot be saved: {error}") from error
+        raise ReconformError(f"{name} cannot be saved: {error}") from error
     lost = [known for known in types if not _can_be_found(known)]
     if lost:
-        raise ValueError(
+        raise ReconformError(
             f"{name} cannot be saved: it contains {_listed(lost)}, which cannot be found again by "
             "name. Lambdas, and functions and classes made inside a function, have no place in a "
             "file that is safe to load; define them in a module."

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from ..discoveries import Discoveries
+from ..extras import extra
 from .summary import LEVELS, Histogram, Summary, summarise
 from .words import level_sentences
 
@@ -41,7 +42,7 @@ def chart(found: Discoveries) -> Any:
     >>> type(chart(run_demo().found)).__name__
     'VConcatChart'
     """
-    alt = _altair()
+    alt = extra("altair", "report", "chart()")
     summary = summarise(found, SLIDER)
     slider = alt.binding_range(min=SLIDER[0], max=SLIDER[-1], step=0.01, name="FDR level ")
     level = alt.param("level", value=found.fdr, bind=slider)
@@ -54,14 +55,6 @@ def chart(found: Discoveries) -> Any:
     return whole.configure_view(stroke=None).configure_axis(
         grid=False, titleFontWeight="normal", labelColor=LINE, titleColor=LINE
     )
-
-
-def _altair() -> Any:
-    try:
-        import altair
-    except ImportError as error:
-        raise ImportError("chart() needs Altair: pip install 'reconform[report]'.") from error
-    return altair
 
 
 def _headline(alt: Any, summary: Summary) -> Any:

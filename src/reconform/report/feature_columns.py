@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from ..arrays import AnyArray, BoolArray
+from ..errors import ReconformError
 from ..inputs import unmasked
 
 
@@ -110,7 +111,7 @@ def read_table(argument: str, data: Any, *, names: Sequence[str] = ()) -> Table:
         return Table(tuple(columns), len(columns[0].values) if columns else 0, True)
     array = np.asarray(unmasked(data))
     if array.ndim != 2:
-        raise ValueError(
+        raise ReconformError(
             f"{argument} must be a table of two dimensions, one row per row; got shape "
             f"{array.shape}."
         )
@@ -127,7 +128,7 @@ def matched(rows: Table, reference: Table, used: Sequence[str] = ()) -> tuple[Ta
     """
     if not (rows.named and reference.named):
         if len(rows.columns) != len(reference.columns):
-            raise ValueError(
+            raise ReconformError(
                 f"rows has {len(rows.columns)} columns and reference {len(reference.columns)}; "
                 "give both with the same columns, or as frames, whose columns match by name."
             )
@@ -135,7 +136,7 @@ def matched(rows: Table, reference: Table, used: Sequence[str] = ()) -> tuple[Ta
     in_rows = {column.name for column in rows.columns}
     common = [column.name for column in reference.columns if column.name in in_rows]
     if not common:
-        raise ValueError(
+        raise ReconformError(
             "rows and reference have no column name in common: "
             f"{_some(rows)} against {_some(reference)}."
         )

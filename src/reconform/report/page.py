@@ -16,6 +16,7 @@ import numpy as np
 
 from ..arrays import AnyArray
 from ..discoveries import Discoveries
+from ..errors import ReconformError
 from ..whole import check_place, write_whole
 from . import words
 from .carried import Carried, Describe, carry
@@ -134,12 +135,12 @@ def _tables(found: Discoveries, rows: Any, reference: Any) -> _Tables:
     new = None if rows is None else read_table("rows", rows, names=names)
     known = None if reference is None else read_table("reference", reference, names=names)
     if new is not None and new.rows != len(found):
-        raise ValueError(
+        raise ReconformError(
             f"rows must be the rows that found is about: it has {len(found):,}, and rows has "
             f"{new.rows:,}."
         )
     if known is not None and provenance and known.rows != provenance.n_reference:
-        raise ValueError(
+        raise ReconformError(
             f"reference must be the rows given to fit: {provenance.n_reference:,} of them, and "
             f"this one has {known.rows:,}."
         )
@@ -159,7 +160,9 @@ def _labels(found: Discoveries, ids: Any) -> AnyArray:
     array = np.empty(len(labels), dtype=object)
     array[:] = list(labels)
     if len(array) != len(found):
-        raise ValueError(f"ids must have one label per row: {len(found):,} rows, {len(array):,}.")
+        raise ReconformError(
+            f"ids must have one label per row: {len(found):,} rows, {len(array):,}."
+        )
     return array
 
 

@@ -11,6 +11,7 @@ import numpy as np
 
 from ..arrays import FloatArray, IndexArray, RankArray
 from ..discoveries import Discoveries
+from ..errors import ReconformError
 from ..statistics.bounds import false_discovery_table
 from ..statistics.exact import exact_fraction
 
@@ -128,7 +129,7 @@ def summarise(found: Discoveries, levels: Sequence[float] = LEVELS) -> Summary:
     (array([0.05, 0.1 , 0.2 ]), array([ 0, 32, 51]))
     """
     if not len(found):
-        raise ValueError("found has no rows; there is nothing to show.")
+        raise ReconformError("found has no rows; there is nothing to show.")
     grid = np.unique([*levels, found.fdr])
     chosen = int(np.searchsorted(grid, found.fdr))
     # A row is a discovery at level q iff its q-value is at most q. The mask was decided in exact

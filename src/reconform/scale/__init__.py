@@ -7,10 +7,9 @@ up counts; pass two marks the rows.
 
 from __future__ import annotations
 
-try:
-    import dask.dataframe  # noqa: F401
-except ImportError as error:
-    raise ImportError("reconform.scale needs Dask: pip install 'reconform[dask]'.") from error
+from ..extras import extra
+
+extra("dask.dataframe", "dask", "reconform.scale")
 
 from .folder import discover_folder
 from .result import ScaledDiscoveries

@@ -26,7 +26,7 @@ import dask.dataframe as dd
 import pyarrow.parquet as pq
 
 from ..detector import ConformalDetector
-from ..files import InputError
+from ..errors import InputError, ReconformError
 from ..prepare import Feature
 from ..statistics.fdr import Decision, RankCounts
 from ..whole import blamed_on, write_whole
@@ -168,13 +168,13 @@ class _Job:
         if features is None:
             columns = getattr(cad, "feature_names_in_", None)
             if columns is None:
-                raise ValueError(
+                raise ReconformError(
                     "the detector was fitted without column names, and the columns of files are "
                     "matched by name; fit on a frame, or give features."
                 )
             features = [Feature(str(name)) for name in columns]
         if len(features) != cad.n_features_in_:
-            raise ValueError(
+            raise ReconformError(
                 f"features must be the {cad.n_features_in_} columns that the detector was fitted "
                 f"on; got {len(features)}."
             )

@@ -22,8 +22,8 @@ from joblib import cpu_count
 from sklearn.utils import get_tags
 
 from ..detector import ConformalDetector
-from ..files import RESULT_NAMES, InputError, Layout, add_results, open_batches, open_output
-from ..files.errors import listed
+from ..errors import InputError, listed
+from ..files import RESULT_NAMES, Layout, add_results, open_batches, open_output
 from ..parallel import share_of
 from ..prepare import Feature
 from ..statistics.fdr import Decision, RankCounts

@@ -11,7 +11,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from ..detector import ConformalDetector
 from ..discoveries import Provenance
-from ..errors import unknown_choice
+from ..errors import ReconformError, unknown_choice
 from ..statistics.exact import exact_fraction
 from ..statistics.fdr import PROCEDURES, Decision, RankCounts
 from ..statistics.grid import Grid
@@ -114,7 +114,7 @@ class Question:
             raise unknown_choice("procedure", procedure, PROCEDURES)
         check_is_fitted(cad, "ensemble_")
         if cad.ties == "randomized":
-            raise ValueError(
+            raise ReconformError(
                 "rows in many parts are judged by counting ranks, and smoothed p-values have "
                 "none; use ties='conservative'."
             )

@@ -19,7 +19,7 @@ from dask.utils import format_bytes, parse_bytes
 from joblib import cpu_count
 
 from ..detector import ConformalDetector
-from ..files.errors import listed
+from ..errors import ReconformError, listed
 from ..keep import MEMORY
 from ..parallel import share_of
 from ..statistics.fdr import Decision, RankCounts
@@ -92,7 +92,7 @@ def discover(
     question = Question.check(cad, fdr, procedure, storey_lambda, validity, conditional, confidence)
     if isinstance(data, str | os.PathLike):
         if output is None:
-            raise ValueError(
+            raise ReconformError(
                 f"a folder of Parquet files is judged into another folder; got {str(data)!r} and "
                 "no output. Give output='...', or dask.dataframe.read_parquet(...) as data."
             )
@@ -109,7 +109,7 @@ def discover(
             overwrite=overwrite,
         )
     if output is not None:
-        raise ValueError(
+        raise ReconformError(
             "output is for a folder of Parquet files; write the rows of a Dask collection with "
             "found.frame.to_parquet(...)."
         )
@@ -124,7 +124,7 @@ def discover(
         except KeyError as error:
             _refuse_lacking(frame, columns, error)
     if not counts.rows:
-        raise ValueError("data has no rows; give at least one row to judge.")
+        raise ReconformError("data has no rows; give at least one row to judge.")
     decision = question.decide(counts)
     return question.answer(counts, decision, _marked(ranked, decision, frame, columns))
 
@@ -154,14 +154,15 @@ def fit(cad: ConformalDetector, data: Any, *, budget: int | str = "1 GiB") -> Co
     >>> fit(ConformalDetector("knn", "split"), rows, budget="4 kB")
     Traceback (most recent call last):
         ...
-    ValueError: the reference of 200 rows and 3 columns takes 4.69 kiB as float64, more than
-    budget=3.91 kiB. Give a larger budget, or fit on a share of 0.79 of its rows drawn at random.
+    reconform.errors.ReconformError: the reference of 200 rows and 3 columns takes 4.69 kiB as
+    float64, more than budget=3.91 kiB. Give a larger budget, or fit on a share of 0.79 of its rows
+    drawn at random.
     """
     frame = _frame(data)
     allowed = parse_bytes(budget)
     rows, columns = len(frame), len(frame.columns)
     if (size := 8 * rows * columns) > allowed:
-        raise ValueError(
+        raise ReconformError(
             f"the reference of {rows:,} rows and {columns:,} columns takes {format_bytes(size)} as "
             f"float64, more than budget={format_bytes(allowed)}. Give a larger budget, or fit on a "
             f"share of {0.95 * allowed / size:.2g} of its rows drawn at random."
@@ -172,11 +173,11 @@ def fit(cad: ConformalDetector, data: Any, *, budget: int | str = "1 GiB") -> Co
 def _frame(data: Any) -> Any:
     if isinstance(data, da.Array):
         if data.ndim != 2:
-            raise ValueError(f"data must have two dimensions; got a Dask array of {data.ndim}.")
+            raise ReconformError(f"data must have two dimensions; got a Dask array of {data.ndim}.")
         return dd.from_dask_array(data)
     if isinstance(data, dd.DataFrame):
         return data
-    raise ValueError(
+    raise ReconformError(
         "data must be a Dask DataFrame or a Dask array (or for discover the path of a folder); "
         f"got {type(data).__name__}. For what is in memory use the detector's own methods."
     )
@@ -202,7 +203,9 @@ class _Columns:
         ids = list(id_columns)
         taken = [name for name in ids if name in {*RANKS, *RESULTS}]
         if taken:
-            raise ValueError(f"id_columns must not have the names of results; got {listed(taken)}.")
+            raise ReconformError(
+                f"id_columns must not have the names of results; got {listed(taken)}."
+            )
         columns = list(_frame(data).columns)
         named = hasattr(cad, "feature_names_in_") and not isinstance(data, da.Array)
         if named:
@@ -211,7 +214,7 @@ class _Columns:
             features = [name for name in columns if name not in ids]
         gone = [name for name in [*features, *ids] if name not in columns]
         if gone:
-            raise ValueError(f"data lacks {listed(gone)}; it has {listed(columns)}.")
+            raise ReconformError(f"data lacks {listed(gone)}; it has {listed(columns)}.")
         return cls(features, ids, named)
 
     @property
@@ -222,7 +225,7 @@ class _Columns:
         """Refuse a partition that is unlike the others."""
         gone = [name for name in self.used if name not in part.columns]
         if gone:
-            raise ValueError(
+            raise ReconformError(
                 f"partition {number} of data lacks {listed(gone)}, which other partitions have."
             )
 
@@ -231,7 +234,7 @@ def _rank_folder(keep: str | Path | None) -> Path | None:
     if keep is None or keep == MEMORY:
         return None
     if not isinstance(keep, str | os.PathLike) or not Path(keep).is_dir():
-        raise ValueError(f"keep must be 'memory', a folder that exists, or None; got {keep!r}.")
+        raise ReconformError(f"keep must be 'memory', a folder that exists, or None; got {keep!r}.")
     folder = Path(keep).absolute() / f"ranks-{secrets.token_hex(4)}"
     folder.mkdir()
     return folder
@@ -299,7 +302,7 @@ def _rank(
             with share_of(cpu_count()):
                 found = cad._ranks(X if columns.named else X.to_numpy())
         except (TypeError, ValueError) as error:
-            raise ValueError(f"partition {number} of data cannot be judged: {error}") from error
+            raise ReconformError(f"partition {number} of data cannot be judged: {error}") from error
         ranks, scores = found.at_most, found.scores
     return part[columns.ids].assign(rank=ranks.astype(np.int32), score=scores)
 

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from ..arrays import FloatArray
-from ..errors import unknown_choice
+from ..errors import ReconformError, unknown_choice
 
 Aggregate = str | float | Callable[..., Any]
 Reduction = Callable[[FloatArray], FloatArray]
@@ -50,9 +50,9 @@ def check_aggregate(aggregate: Aggregate) -> None:
             raise unknown_choice("aggregate", aggregate, NAMES)
     elif isinstance(aggregate, numbers.Real) and not isinstance(aggregate, bool):
         if not 0 <= float(aggregate) <= 1:
-            raise ValueError(f"aggregate as a quantile must lie in [0, 1]; got {aggregate!r}.")
+            raise ReconformError(f"aggregate as a quantile must lie in [0, 1]; got {aggregate!r}.")
     elif not callable(aggregate):
-        raise ValueError(
+        raise ReconformError(
             "aggregate must be 'median', 'mean', 'min', 'max', a quantile in [0, 1], or a "
             f"callable; got {aggregate!r}."
         )
@@ -106,7 +106,7 @@ def _from_callable(function: Callable[..., Any]) -> Reduction:
             wide = scores
             result = np.array([function(column) for column in scores.T], dtype=np.float64)
         if result.shape != wide.shape[1:]:
-            raise ValueError(
+            raise ReconformError(
                 "aggregate must turn the scores of one row into one number; for an array of shape "
                 f"{wide.shape} it returned shape {result.shape}, expected {wide.shape[1:]}."
             )

@@ -17,7 +17,7 @@ import numpy.typing as npt
 from scipy import special
 
 from ..arrays import FloatArray, IntArray
-from ..errors import check_count, unknown_choice
+from ..errors import ReconformError, check_count, unknown_choice
 from .conditional import critical_value, rank_grid, simulation_size
 from .exact import exact_fraction
 
@@ -81,7 +81,7 @@ def fdp_bound(
     counts = _count(ranks, n)
     limits = np.asarray(thresholds, dtype=np.float64)
     if np.isnan(limits).any():
-        raise ValueError("thresholds must be numbers; got NaN.")
+        raise ReconformError("thresholds must be numbers; got NaN.")
     table = false_discovery_table(counts, confidence, kind=kind, seed=seed)
     upto = np.cumsum(counts)
     # The largest rank whose p-value, as the float that users see, is within the threshold.
@@ -138,7 +138,7 @@ def false_discovery_table(
     """
     array = np.asarray(counts)
     if array.ndim != 1 or len(array) < 3 or not np.issubdtype(array.dtype, np.integer):
-        raise ValueError(
+        raise ReconformError(
             "counts must be integers, one for each of the ranks 0 .. n + 1; "
             f"got shape {array.shape} and type {array.dtype}."
         )
@@ -224,9 +224,11 @@ def null_envelope(
 def _count(ranks: npt.ArrayLike, n: int) -> IntArray:
     array = np.asarray(ranks)
     if array.size and not np.issubdtype(array.dtype, np.integer):
-        raise ValueError(f"ranks must be integers; got {array.dtype}. Pass ranks, not p-values.")
+        raise ReconformError(
+            f"ranks must be integers; got {array.dtype}. Pass ranks, not p-values."
+        )
     if array.size and (array.min() < 1 or array.max() > n + 1):
-        raise ValueError(f"ranks must lie in 1 .. {n + 1}; got {array.min()} .. {array.max()}.")
+        raise ReconformError(f"ranks must lie in 1 .. {n + 1}; got {array.min()} .. {array.max()}.")
     return np.bincount(array.astype(np.int64).ravel(), minlength=n + 2)
 
 

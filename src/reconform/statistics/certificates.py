@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from ..errors import unknown_choice
+from ..errors import ReconformError, unknown_choice
 from ..methods import Plan
 from .grid import Grid, usual
 
@@ -243,7 +243,7 @@ def proven_grid(plan: Plan, row: Guarantee, n_calibration: int) -> Grid:
         merged = np.minimum(merged, denominator)
         merged[0] = 0
         return Grid(merged, denominator)
-    raise ValueError(
+    raise ReconformError(
         f"`validity='proven'` asks for a theorem, and none is known for {row.name}; use 'split', "
         "'full', 'jackknife+' or 'cv+', or `validity='nominal'`."
     )

@@ -17,7 +17,7 @@ from functools import lru_cache
 import numpy as np
 
 from ..arrays import AnyArray, FloatArray, IntArray
-from ..errors import check_count, unknown_choice
+from ..errors import ReconformError, check_count, unknown_choice
 from .exact import exact_fraction
 from .thresholds import tolerance_order
 
@@ -129,7 +129,7 @@ def _dkw(n: int, risk: Fraction, seed: int) -> FloatArray:
 
 def _asymptotic(n: int, risk: Fraction, seed: int) -> FloatArray:
     if n < _ASYMPTOTIC_FROM:
-        raise ValueError(
+        raise ReconformError(
             f"`kind='asymptotic'` needs at least {_ASYMPTOTIC_FROM} calibration rows; got {n}. "
             "Use `kind='simes'`, which is exact for every n."
         )
@@ -212,7 +212,7 @@ def simulation_size(columns: int, risk: Fraction, *, budget: int) -> int:
     20000
     """
     if 1 - risk > _LARGEST_SIMULATED:
-        raise ValueError(
+        raise ReconformError(
             f"confidence must be at most {float(_LARGEST_SIMULATED)} where bounds are simulated; "
             f"got {float(1 - risk)}. Use a kind that has a formula: 'dkw', or 'simes' for p-values."
         )

@@ -16,6 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ..arrays import BoolArray, FloatArray, IndexArray
+from ..errors import ReconformError
 from .exact import exact_fraction
 
 # The threshold inside each of several splits, whatever the level of e-BH is: then e-values do not
@@ -120,9 +121,9 @@ def average_e_values(repeats: Sequence[EValues]) -> EValues:
     array([3.66666667, 2.        , 0.        ])
     """
     if not repeats:
-        raise ValueError("repeats must hold at least one set of e-values; got none.")
+        raise ReconformError("repeats must hold at least one set of e-values; got none.")
     if len({len(one) for one in repeats}) > 1:
-        raise ValueError(
+        raise ReconformError(
             "repeats must hold e-values of the same rows; "
             f"got sets of {sorted({len(one) for one in repeats})} rows."
         )
@@ -194,9 +195,9 @@ def _distinct(
     if not isinstance(e_values, EValues):
         array = np.asarray(e_values, dtype=np.float64)
         if array.ndim != 1:
-            raise ValueError(f"e_values must be one-dimensional; got shape {array.shape}.")
+            raise ReconformError(f"e_values must be one-dimensional; got shape {array.shape}.")
         if not np.isfinite(array).all() or (array < 0).any():
-            raise ValueError("e_values must be finite and at least 0; got others among them.")
+            raise ReconformError("e_values must be finite and at least 0; got others among them.")
         negative, which = np.unique(-array, return_inverse=True)
         return (-negative).tolist(), which
     # Rows that the same repeats point to share an e-value; there are few such patterns.
@@ -214,7 +215,7 @@ def _distinct(
 def _sorted_scores(argument: str, scores: npt.ArrayLike) -> FloatArray:
     array = np.asarray(scores, dtype=np.float64)
     if array.ndim != 1:
-        raise ValueError(f"{argument} must be one-dimensional; got shape {array.shape}.")
+        raise ReconformError(f"{argument} must be one-dimensional; got shape {array.shape}.")
     if np.isnan(array).any():
-        raise ValueError(f"{argument} must not contain NaN; drop the rows it comes from.")
+        raise ReconformError(f"{argument} must not contain NaN; drop the rows it comes from.")
     return np.sort(array)

@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ..arrays import BoolArray, FloatArray, RankArray
-from ..errors import unknown_choice
+from ..errors import ReconformError, unknown_choice
 from .exact import exact_fraction, harmonic_number
 from .grid import Grid, usual
 
@@ -114,12 +114,12 @@ class RankCounts:
         """
         array = np.asarray(ranks)
         if array.size and not np.issubdtype(array.dtype, np.integer):
-            raise ValueError(
+            raise ReconformError(
                 f"ranks must be integers; got {array.dtype}. p-values, and smoothed ones in "
                 "particular, cannot be counted: use ranks(X) with ties='conservative'."
             )
         if array.size and (array.min() < 1 or array.max() > self.n_calibration + 1):
-            raise ValueError(
+            raise ReconformError(
                 f"ranks must lie in 1 .. {self.n_calibration + 1}; got {array.min()} .. "
                 f"{array.max()}. Do they come from another calibration?"
             )
@@ -129,7 +129,7 @@ class RankCounts:
     def merge(self, other: RankCounts) -> RankCounts:
         """Add up two counts from the same calibration."""
         if (self.n_calibration, self.fingerprint) != (other.n_calibration, other.fingerprint):
-            raise ValueError(
+            raise ReconformError(
                 "rank counts merge only if they come from the same calibration; got fingerprints "
                 f"{self.fingerprint[:12]!r} (n={self.n_calibration}) and "
                 f"{other.fingerprint[:12]!r} (n={other.n_calibration})."
@@ -272,9 +272,9 @@ def adjust(
     """
     p = np.asarray(p_values, dtype=np.float64)
     if p.ndim != 1:
-        raise ValueError(f"p_values must be one-dimensional; got shape {p.shape}.")
+        raise ReconformError(f"p_values must be one-dimensional; got shape {p.shape}.")
     if p.size and not (p.min() >= 0 and p.max() <= 1):  # also false for NaN
-        raise ValueError(f"p_values must lie in [0, 1]; got {p.min()} .. {p.max()}.")
+        raise ReconformError(f"p_values must lie in [0, 1]; got {p.min()} .. {p.max()}.")
     m = len(p)
     if procedure == "bh":
         factor = 1.0

@@ -13,6 +13,7 @@ from functools import cached_property
 import numpy as np
 
 from ..arrays import FloatArray, IntArray
+from ..errors import ReconformError
 
 _ROUNDING = 1 << 50
 
@@ -74,5 +75,5 @@ def from_floats(table: FloatArray) -> Grid:
     numerators = np.ceil(np.asarray(table, dtype=np.float64) * _ROUNDING).astype(np.int64)
     numerators[0] = 0
     if len(numerators) < 2 or (np.diff(numerators) < 0).any() or numerators[-1] > _ROUNDING:
-        raise ValueError("a table of p-values must be nondecreasing in the rank and at most 1.")
+        raise ReconformError("a table of p-values must be nondecreasing in the rank and at most 1.")
     return Grid(numerators, _ROUNDING)

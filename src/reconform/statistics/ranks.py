@@ -14,6 +14,7 @@ from functools import cached_property
 import numpy as np
 
 from ..arrays import BoolArray, FloatArray, IndexArray, Int32Array, RankArray
+from ..errors import ReconformError
 from ..methods import Plan
 from ..parallel import run_blocks
 from . import paired
@@ -351,7 +352,9 @@ def to_p_values(ranks: RankArray, n_calibration: int) -> FloatArray:
 def smoothed_p_values(ranks: Ranks, n_calibration: int, uniforms: FloatArray) -> FloatArray:
     """Smooth: p = (#{c_i < t_i} + u (1 + #{c_i = t_i})) / (n + 1), uniform under the null."""
     if ranks.below is None:
-        raise ValueError("smoothed p-values need ranks with `below`; ask for them strictly too.")
+        raise ReconformError(
+            "smoothed p-values need ranks with `below`; ask for them strictly too."
+        )
     ties = ranks.at_most - ranks.below + 1
     return (ranks.below - 1 + uniforms * ties) / (n_calibration + 1)
 

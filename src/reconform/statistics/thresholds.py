@@ -16,7 +16,7 @@ import numpy.typing as npt
 from scipy import special
 
 from ..arrays import BoolArray
-from ..errors import check_count
+from ..errors import ReconformError, check_count
 from .exact import exact_fraction
 
 # A binomial tail this close (relatively) to the risk is settled in integers, up to so many rows.
@@ -150,12 +150,14 @@ def score_threshold(
     """
     scores = np.asarray(calibration_scores, dtype=np.float64)
     if scores.ndim != 1 or not len(scores):
-        raise ValueError(
+        raise ReconformError(
             "calibration_scores must be a non-empty one-dimensional array; "
             f"got shape {scores.shape}."
         )
     if np.isnan(scores).any():
-        raise ValueError("calibration_scores must not contain NaN; drop the rows it comes from.")
+        raise ReconformError(
+            "calibration_scores must not contain NaN; drop the rows it comes from."
+        )
     order = tolerance_order(len(scores), false_alarm_rate, confidence)
     cutoff = float(np.partition(scores, order - 1)[order - 1]) if order else -math.inf
     return ScoreThreshold(

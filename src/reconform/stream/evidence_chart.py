@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
+from ..extras import extra
 from .monitor import ExchangeabilityMonitor
 
 ALARM, LINE, TEXT = "#bf4312", "#17727b", "#5f6570"
@@ -35,7 +36,7 @@ def chart(monitor: ExchangeabilityMonitor) -> Any:
     >>> type(chart(monitor)).__name__
     'LayerChart'
     """
-    alt = _altair()
+    alt = extra("altair", "stream", "chart()")
     evidence = monitor.evidence
     columns = zip(evidence.row.tolist(), evidence.log10.tolist(), strict=True)
     points = [{"row": row, "log10": log10} for row, log10 in columns]
@@ -67,11 +68,3 @@ def _headline(monitor: ExchangeabilityMonitor) -> str:
         f"Alarm at row {monitor.alarm_row:,} of {monitor.rows:,} "
         f"(false alarms: at most {monitor.alpha:g})"
     )
-
-
-def _altair() -> Any:
-    try:
-        import altair
-    except ImportError as error:
-        raise ImportError("chart() needs Altair: pip install 'reconform[stream]'.") from error
-    return altair

@@ -15,6 +15,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import IO, Any, NamedTuple
 
+from ..errors import ReconformError
 from ..whole import write_whole
 
 try:
@@ -164,8 +165,8 @@ def _seal(previous: str, content: Content) -> str:
     return hashlib.sha256((previous + text).encode()).hexdigest()[:32]
 
 
-def _damaged(path: Path, number: int) -> ValueError:
-    return ValueError(
+def _damaged(path: Path, number: int) -> ReconformError:
+    return ReconformError(
         f"{path}, line {number:,}: this line is damaged or no line of a stream's state. Take a "
         "copy of the file that is whole. If it is the last line and the machine lost power while "
         "it was written, its decisions were never returned: delete the line and resume."

@@ -12,7 +12,7 @@ import numpy.typing as npt
 
 from ..arrays import FloatArray
 from ..detector import ConformalDetector
-from ..errors import check_probability
+from ..errors import ReconformError, check_probability
 from ..randomness import root_seed
 from ..statistics.ranks import row_uniforms
 from .evidence import Evidence, EvidenceHistory
@@ -155,7 +155,7 @@ class ExchangeabilityMonitor(ResumableStream):
     ) -> None:
         super().__init__(cad)
         if cad.plan_.scheme not in ("split", "prefit") or len(cad.plan_.repeats) > 1:
-            raise ValueError(
+            raise ReconformError(
                 f"method={cad.method!r} cannot be monitored: the scores of calibration rows and "
                 "of new rows must come from one model that has seen neither, or they are not "
                 "exchangeable even where the rows are. Use method='split' (one repeat) or "

@@ -14,7 +14,7 @@ import numpy.typing as npt
 
 from ..arrays import BoolArray, FloatArray
 from ..detector import ConformalDetector
-from ..errors import check_probability, unknown_choice
+from ..errors import ReconformError, check_probability, unknown_choice
 from ..statistics.exact import exact_fraction
 from ..statistics.fdr import RankCounts
 from ..statistics.smallest import smallest_count
@@ -148,7 +148,7 @@ class OnlineDiscoveries(ResumableStream):
         if procedure not in PROCEDURES:
             raise unknown_choice("procedure", procedure, PROCEDURES)
         if cad.ties == "randomized":
-            raise ValueError(
+            raise ReconformError(
                 "a stream is decided by ranks, and smoothed p-values have none; use a detector "
                 "with ties='conservative'."
             )

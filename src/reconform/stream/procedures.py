@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from ..errors import unknown_choice
+from ..extras import extra
 from ..statistics.certificates import Guarantee
 
 ONLINE = ("lond", "lord", "saffron", "addis")
@@ -47,14 +48,8 @@ def restore_test(procedure: str, snapshot: dict[str, Any]) -> Any:
 def _library(procedure: str) -> Any:
     if procedure not in ONLINE:
         raise unknown_choice("procedure", procedure, PROCEDURES)
-    try:
-        from online_fdr import p_values
-    except ImportError as error:
-        raise ImportError(
-            f"procedure={procedure!r} needs online-fdr: pip install 'reconform[stream]'. "
-            "procedure='batch-bh' does without."
-        ) from error
-    return p_values
+    without = "procedure='batch-bh' does without."
+    return extra("online_fdr", "stream", f"procedure={procedure!r}", instead=without).p_values
 
 
 def next_level(test: Any) -> float:

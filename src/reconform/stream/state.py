@@ -16,7 +16,7 @@ from typing import Any, ClassVar, Self
 from sklearn.utils.validation import check_is_fitted
 
 from ..detector import ConformalDetector
-from ..errors import check_count
+from ..errors import ReconformError, check_count
 from .journal import Content, Journal, lines_of, write_head
 
 FORMAT = "reconform stream 1"
@@ -84,7 +84,7 @@ class ResumableStream(ABC):
         self._check_usable()
         number = self.batches if batch is None else check_count("batch", batch, least=0)
         if number > self.batches:
-            raise ValueError(
+            raise ReconformError(
                 f"batch={number} skips batches: the next one is {self.batches}. Batches are "
                 "numbered from 0, in the order in which they are decided."
             )
@@ -113,12 +113,12 @@ class ResumableStream(ABC):
     def _recall(self, number: int, given: list[Any]) -> Content:
         record = self._recorded(number)
         if record is None:
-            raise ValueError(
+            raise ReconformError(
                 f"batch={number} was decided before, and its decisions were not kept; the next "
                 f"batch is {self.batches}. A journal (journal=...) keeps the decisions of all."
             )
         if not self._same(given, record["given"]):
-            raise ValueError(
+            raise ReconformError(
                 f"batch={number} was decided before, with other rows; the next batch is "
                 f"{self.batches}."
             )
@@ -208,7 +208,7 @@ class ResumableStream(ABC):
             stream._warn()
             return stream
         if journal is not None:
-            raise ValueError(
+            raise ReconformError(
                 f"journal={str(journal)!r} would be a second one: {path} is a journal already, "
                 "and goes on being written."
             )
@@ -224,10 +224,12 @@ class ResumableStream(ABC):
     def _check_head(cls, head: Content, cad: ConformalDetector, path: str | Path) -> Content:
         if head.get("format") != FORMAT or head.get("kind") != cls.kind:
             got = f"{head.get('kind')!r}, {head.get('format')!r}" if head else "no whole first line"
-            raise ValueError(f"{path} must hold a state of {cls.__name__} ({FORMAT!r}); got {got}.")
+            raise ReconformError(
+                f"{path} must hold a state of {cls.__name__} ({FORMAT!r}); got {got}."
+            )
         own = cad.calibration_.fingerprint
         if head["calibration"] != own:
-            raise ValueError(
+            raise ReconformError(
                 f"{path} belongs to another calibration ({head['calibration'][:12]}; cad has "
                 f"{own[:12]}). Its error budget cannot go on with other p-values: resume with "
                 "the detector it was made with, or begin a new stream."
@@ -241,7 +243,7 @@ class ResumableStream(ABC):
     def _replay(self, record: Content, path: str | Path) -> None:
         """Decide a recorded batch again: it must come out as it was."""
         if record["batch"] != self.batches or self._decide(record["given"]) != record["found"]:
-            raise ValueError(
+            raise ReconformError(
                 f"{path}: batch {record['batch']} does not come out as it was recorded. Another "
                 "version of online-fdr or reconform may be at work than the one that wrote it "
                 "(the first line says which); resume with that one."

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from importlib.resources import files
 from pathlib import Path
 
+from ..errors import ReconformError
 from .averages import Cell, Estimate
 from .layout import METRICS, TITLES
 
@@ -219,7 +220,7 @@ def _parse(text: str, where: str) -> dict[ReferenceKey, Estimate]:
             for row in csv.DictReader(io.StringIO(text))
         }
     except (KeyError, TypeError, ValueError) as error:
-        raise ValueError(
+        raise ReconformError(
             f"{where} must be a CSV file with the columns detector, dataset, method, metric, mean "
             f"and std; {error!r}."
         ) from error
@@ -252,7 +253,7 @@ def compare_cells(
     """
     chosen = reference.reading if reading is None else reading
     if any(cell.fdr.draws < 2 for cell in cells):
-        raise ValueError(
+        raise ReconformError(
             "a comparison needs standard errors, so at least two draws per cell; got one."
         )
     compared = tuple(_pairs(cells, reference, chosen))

@@ -16,10 +16,13 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.csv
+import pyarrow.parquet
 
 from ..arrays import BoolArray, FloatArray, IndexArray
-from ..errors import unknown_choice
-from ..extras import need
+from ..errors import ReconformError, unknown_choice
+from ..extras import extra
 from .subjects import as_list, check_labels
 
 COMMIT = "3dac8221081e190f157d78e93bfa8867f90d0965"
@@ -132,28 +135,28 @@ def make_dataset(name: str, X: npt.ArrayLike, y: npt.ArrayLike) -> Dataset:
     try:
         rows = np.ascontiguousarray(X, dtype=np.float64)
     except (TypeError, ValueError) as error:
-        raise ValueError(f"data set {name!r}: X must be numbers; {error}.") from error
+        raise ReconformError(f"data set {name!r}: X must be numbers; {error}.") from error
     labels = np.asarray(y)
     if rows.ndim != 2 or not rows.shape[1]:
-        raise ValueError(
+        raise ReconformError(
             f"data set {name!r}: X must have two dimensions, rows and features; got shape "
             f"{rows.shape}."
         )
     if labels.shape != (len(rows),):
-        raise ValueError(
+        raise ReconformError(
             f"data set {name!r}: y must have one label per row; X has {len(rows)} rows and y has "
             f"shape {labels.shape}."
         )
     values = np.unique(labels)
     if not set(values.tolist()) <= {0, 1}:  # False == 0 and True == 1
         shown = ", ".join(map(repr, values[:5].tolist())) + (", ..." if len(values) > 5 else "")
-        raise ValueError(
+        raise ReconformError(
             f"data set {name!r}: labels must be 0 or False for normal rows and 1 or True for "
             f"outliers; got {shown}."
         )
     outliers = labels.astype(bool)
     if len(outliers) - outliers.sum() < 2 or not outliers.any():
-        raise ValueError(
+        raise ReconformError(
             f"data set {name!r}: a study needs at least two normal rows and one outlier; got "
             f"{int((~outliers).sum())} and {int(outliers.sum())}."
         )
@@ -223,7 +226,7 @@ def read(path: str | os.PathLike[str], *, label: str = "label", name: str | None
     path = Path(path)
     name = path.stem if name is None else name
     if path.suffix not in SUFFIXES:
-        raise ValueError(
+        raise ReconformError(
             f"data set {str(path)!r} must be a file that ends in {', '.join(SUFFIXES)}."
         )
     if not path.is_file():
@@ -258,7 +261,7 @@ def _resolve(source: Any, data: str | os.PathLike[str] | None, label: str) -> Da
         return read(source, label=label) if looks_like_path else load(source, data)
     if isinstance(source, Sequence) and len(source) == 3 and isinstance(source[0], str):
         return make_dataset(*source)
-    raise ValueError(
+    raise ReconformError(
         "a data set must be a name such as 'wbc', the path of an .npz, .csv or .parquet file, or "
         f"(name, X, y); got {type(source).__name__}."
     )
@@ -278,7 +281,7 @@ def _local(name: str, folder: Path) -> Path:
 
 
 def _download(name: str) -> Path:
-    pooch = need("pooch", f"Downloading the data set {name!r}")
+    pooch = extra("pooch", "study", f"Downloading the data set {name!r}")
     file, expected = REGISTRY[name]
     url, cache = BASE_URL + file, pooch.os_cache("reconform")
     try:
@@ -301,8 +304,8 @@ def _not_there(name: str, reason: str) -> FileNotFoundError:
     )
 
 
-def _corrupted(source: object, reason: str) -> ValueError:
-    return ValueError(
+def _corrupted(source: object, reason: str) -> ReconformError:
+    return ReconformError(
         f"{source} is not the file that the study knows: {reason}. Replace it by the original "
         f"from {BASE_URL}, or give it to the study as a data set of your own, under its path."
     )
@@ -313,25 +316,23 @@ def _read_npz(path: Path, name: str) -> Dataset:
         with np.load(path, allow_pickle=False) as file:
             missing = [key for key in ("X", "y") if key not in file.files]
             if missing:
-                raise ValueError(
+                raise ReconformError(
                     f"it must hold the arrays 'X' and 'y'; it holds {', '.join(file.files)}"
                 )
             X, y = file["X"], file["y"]
     except Exception as error:  # numpy raises half a dozen kinds for a damaged file
-        raise ValueError(f"data set {str(path)!r} cannot be read: {error}.") from error
+        raise ReconformError(f"data set {str(path)!r} cannot be read: {error}.") from error
     return make_dataset(name, X, y)
 
 
 def _read_table(path: Path, label: str, name: str) -> Dataset:
-    purpose = f"Reading {path.name}"
-    pa = need("pyarrow", purpose)
     try:
         if path.suffix == ".csv":
-            table = need("pyarrow.csv", purpose).read_csv(path)
+            table = pyarrow.csv.read_csv(path)
         else:
-            table = need("pyarrow.parquet", purpose).read_table(path)
+            table = pyarrow.parquet.read_table(path)
     except (pa.ArrowException, OSError) as error:
-        raise ValueError(f"data set {str(path)!r} cannot be read: {error}") from error
+        raise ReconformError(f"data set {str(path)!r} cannot be read: {error}") from error
     if table.column_names.count(label) != 1:
         raise unknown_choice(f"label (a column of {path.name})", label, table.column_names)
     features = []
@@ -339,14 +340,14 @@ def _read_table(path: Path, label: str, name: str) -> Dataset:
         kind = values.type
         numeric = pa.types.is_integer(kind) or pa.types.is_floating(kind)
         if column != label and not (numeric or pa.types.is_boolean(kind)):
-            raise ValueError(
+            raise ReconformError(
                 f"data set {str(path)!r}: column {column!r} must be numbers; it is {kind}. "
                 "Encode it, leave it out, or name the label column with `label`."
             )
         if column != label:
             features.append(values.cast(pa.float64()).to_numpy())
     if table[label].null_count:
-        raise ValueError(
+        raise ReconformError(
             f"data set {str(path)!r}: {table[label].null_count} rows have no label in column "
             f"{label!r}; label them or leave them out."
         )

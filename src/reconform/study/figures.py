@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from ..errors import unknown_choice
-from ..extras import need
+from ..extras import extra
 from .averages import Cell, mean_and_sd
 from .comparison import Comparison
 from .layout import METRICS, TITLES, Column
@@ -42,7 +42,7 @@ def results_chart(cells: Sequence[Cell], columns: Sequence[Column]) -> Any:
     -------
     altair.VConcatChart
     """
-    alt = need("altair", PURPOSE)
+    alt = extra("altair", "study", PURPOSE)
     headings = {column.label: column.heading for column in columns}
     families = {column.label: _family(column.heading) for column in columns}
     blocks = {column.label: column.block or "Split, full" for column in columns}
@@ -113,7 +113,7 @@ def comparison_chart(comparison: Comparison) -> Any:
     -------
     altair.HConcatChart
     """
-    alt = need("altair", PURPOSE)
+    alt = extra("altair", "study", PURPOSE)
     detectors = _distinct(TITLES.get(cell.detector, cell.detector) for cell in comparison.cells)
 
     def panel(metric: str) -> Any:
@@ -188,7 +188,7 @@ def line_chart(
     -------
     altair.Chart
     """
-    alt = need("altair", PURPOSE)
+    alt = extra("altair", "study", PURPOSE)
     names = [x, by] + ([facet] if facet else [])
     columns = [np.asarray(table[name]).tolist() for name in (*names, y)]
     groups: dict[tuple[Any, ...], list[float]] = {}
@@ -231,7 +231,7 @@ def save_chart(chart: Any, path: str | os.PathLike[str]) -> Path:
         raise unknown_choice("the suffix of path", target.suffix, SUFFIXES)
     options: dict[str, Any] = {}
     if target.suffix != ".json":
-        need("vl_convert", f"Writing {target.suffix} files")
+        extra("vl_convert", "study", f"Writing {target.suffix} files")
     if target.suffix == ".html":
         options["inline"] = True
     if target.suffix == ".png":

@@ -14,6 +14,7 @@ from fractions import Fraction
 import numpy as np
 
 from ..arrays import BoolArray, IndexArray, RankArray
+from ..errors import ReconformError
 from .datasets import Dataset
 
 # Streams of randomness within one draw.
@@ -101,7 +102,7 @@ class Protocol:
         outliers = round(self.anomaly_rate * test)
         normal, left = test - outliers, n_normal - train
         if train < 2 or not 1 <= outliers <= n_outliers or not 1 <= normal <= left:
-            raise ValueError(
+            raise ReconformError(
                 f"data set {name!r} is too small for this study: {n_normal} normal rows give "
                 f"{train} for training (at least 2 are needed) and leave {left}, and a test set "
                 f"takes {normal} of those (at least 1) and {outliers} of {n_outliers} outliers "

@@ -7,11 +7,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Self
 
+import pyarrow as pa
 from joblib import Parallel, delayed
 from sklearn.base import BaseEstimator
 
-from ..errors import check_count, unknown_choice
-from ..extras import need
+from ..errors import ReconformError, check_count, unknown_choice
 from ..parallel import track
 from ..statistics.exact import exact_fraction
 from .averages import Cell, summarise
@@ -214,7 +214,6 @@ class Study(BaseEstimator):
         pyarrow.Table
             The results of all runs, with one more column, named like the parameter.
         """
-        pa = need("pyarrow", "The table of a study")
         parameters = self.get_params(deep=False)
         if parameter not in parameters:
             raise unknown_choice("parameter", parameter, parameters)
@@ -302,7 +301,7 @@ class Study(BaseEstimator):
 
     def _check_run(self) -> None:
         if not hasattr(self, "results_"):
-            raise ValueError(
+            raise ReconformError(
                 "this study has no results yet; call run(store), or read(store) for those that a "
                 "store has already."
             )

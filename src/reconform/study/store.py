@@ -24,7 +24,10 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
-from ..extras import need
+import pyarrow as pa
+import pyarrow.parquet
+
+from ..errors import ReconformError
 from ..whole import TEMPORARY, write_whole
 
 Key = tuple[str, str, str, int]
@@ -142,7 +145,7 @@ class Store:
             ("costs", costs_table(ordered)),
         ):
             buffer = io.BytesIO()
-            need("pyarrow.parquet", "The store of a study").write_table(table, buffer)
+            pyarrow.parquet.write_table(table, buffer)
             self._write(f"{name}.parquet", buffer.getvalue())
 
     def remove_leftovers(self) -> None:
@@ -164,7 +167,7 @@ class Store:
             content = json.loads(path.read_bytes())
             return Part(Result(**content["result"]), Cost(**content["cost"]), content["identity"])
         except (ValueError, TypeError, KeyError) as error:
-            raise ValueError(
+            raise ReconformError(
                 f"{path} is not a finished row of a study ({error!r}). Delete it and run again: "
                 "only this row is computed anew."
             ) from error
@@ -176,7 +179,7 @@ def check_identity(part: Part, expected: Identity) -> None:
         before = part.identity.get(name)
         if before != now:
             dataset, detector, method, _ = part.result.key
-            raise ValueError(
+            raise ReconformError(
                 f"the store already has rows of data set {dataset!r}, detector {detector!r}, "
                 f"method {method!r} from another study: {name} was {before} and is {now}. Use "
                 "another folder, or other labels."
@@ -196,7 +199,6 @@ def costs_table(parts: Iterable[Part]) -> Any:
 
 def _table(columns: list[tuple[Field[Any], ...]], rows: list[tuple[Any, ...]]) -> Any:
     """Columns from the fields of the first, second, ... thing in every row."""
-    pa = need("pyarrow", "The table of a study")
     kinds = {"str": pa.string(), "int": pa.int64(), "float": pa.float64()}
     arrays = {
         field.name: pa.array(

@@ -16,6 +16,7 @@ import numpy as np
 from sklearn.base import clone
 
 from ..detectors import resolve_detector
+from ..errors import ReconformError
 from ..methods import Bootstrap, CrossValidation, Method, resolve_method
 
 POOLED = "-pooled"
@@ -180,7 +181,7 @@ def _by_name(name: str, folds: int, bootstrap_draws: int) -> Method:
         raise
     if name != base:
         if getattr(method, "variant", None) != "basic":
-            raise ValueError(
+            raise ReconformError(
                 f"method {name!r} does not exist: only 'jackknife', 'cv' and 'jab' can be pooled."
             )
         method.set_params(variant="pooled")
@@ -199,10 +200,12 @@ def as_list(argument: str, given: Iterable[Any]) -> list[Any]:
     >>> as_list("methods", "cv")
     Traceback (most recent call last):
     ...
-    ValueError: methods must be a list; got 'cv'. Say methods=['cv'].
+    reconform.errors.ReconformError: methods must be a list; got 'cv'. Say methods=['cv'].
     """
     if isinstance(given, str):
-        raise ValueError(f"{argument} must be a list; got {given!r}. Say {argument}=[{given!r}].")
+        raise ReconformError(
+            f"{argument} must be a list; got {given!r}. Say {argument}=[{given!r}]."
+        )
     return list(given)
 
 
@@ -216,10 +219,10 @@ def unpack(given: Any) -> tuple[str | None, Any]:
 def check_labels(argument: str, labels: list[str]) -> None:
     """Refuse an empty list, and labels that occur twice."""
     if not labels:
-        raise ValueError(f"{argument} must have at least one entry; got none.")
+        raise ReconformError(f"{argument} must have at least one entry; got none.")
     twice = [label for label in labels if labels.count(label) > 1]
     if twice:
-        raise ValueError(
+        raise ReconformError(
             f"{argument} must have different labels; got {twice[0]!r} more than once. Put a label "
             "of your own in front, (label, ...), to tell them apart."
         )

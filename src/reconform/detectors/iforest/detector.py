@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from ...arrays import FloatArray
-from ...errors import check_count
+from ...errors import ReconformError, check_count
 from ...methods import Plan
 from ..base import NativeDetector
 from .full import FullForest, fit_full_forest
@@ -127,7 +127,7 @@ class IForest(NativeDetector):
         """
         if isinstance(self.max_samples, str):
             if self.max_samples != "auto":
-                raise ValueError(
+                raise ReconformError(
                     "max_samples must be 'auto', a positive integer, or a share in (0, 1]; "
                     f"got {self.max_samples!r}."
                 )
@@ -136,7 +136,7 @@ class IForest(NativeDetector):
             psi = min(_part("max_samples", self.max_samples, n_rows), n_rows)
         n_features = _part("max_features", self.max_features, n_columns)
         if n_features > n_columns:
-            raise ValueError(
+            raise ReconformError(
                 f"max_features={self.max_features!r} asks for more features than the {n_columns} "
                 "that X has; ask for fewer, or for a share such as 1.0."
             )
@@ -200,7 +200,7 @@ class IForest(NativeDetector):
 
     def _check_share(self) -> None:
         if not (self.share == "auto" or isinstance(self.share, (bool, np.bool_))):
-            raise ValueError(f"share must be True, False or 'auto'; got {self.share!r}.")
+            raise ReconformError(f"share must be True, False or 'auto'; got {self.share!r}.")
 
 
 def _part(argument: str, value: object, whole: int) -> int:
@@ -211,4 +211,6 @@ def _part(argument: str, value: object, whole: int) -> int:
         share = float(value)
         if 0 < share <= 1:
             return max(1, int(share * whole))
-    raise ValueError(f"{argument} must be a positive integer or a share in (0, 1]; got {value!r}.")
+    raise ReconformError(
+        f"{argument} must be a positive integer or a share in (0, 1]; got {value!r}."
+    )

@@ -19,6 +19,7 @@ import numpy as np
 
 from ...arrays import FloatArray, IndexArray, Int32Array, IntArray, RankArray, UInt64Array
 from ...ensemble import ranks_by_scores
+from ...errors import ReconformError
 from ...methods import Plan
 from ...parallel import run_blocks
 from ...randomness import root_seed
@@ -212,7 +213,7 @@ class SharedForestEnsemble:
     ) -> IntArray:
         """Path sums of rows X in affected models start to stop."""
         if self.regrown is None:
-            raise ValueError(
+            raise ReconformError(
                 "a basic fit keeps only the forest fitted on all rows; fit with variant='plus' for "
                 "the scores of every model."
             )

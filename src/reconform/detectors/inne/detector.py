@@ -11,7 +11,7 @@ import numpy as np
 
 from ...arrays import FloatArray
 from ...ensemble import Ensemble
-from ...errors import check_count, unknown_choice
+from ...errors import ReconformError, check_count, unknown_choice
 from ...methods import Plan
 from ..base import NativeDetector
 from .ensembles import FullINNE, SeparateINNE, SharedINNE
@@ -176,7 +176,7 @@ class INNE(NativeDetector):
             return min(int(self.max_samples), size)
         psi = int(self.max_samples * size)
         if psi < 1:
-            raise ValueError(
+            raise ReconformError(
                 f"max_samples={self.max_samples!r} of {size} training rows is less than one row; "
                 "give a larger share, or a number of rows."
             )
@@ -201,9 +201,9 @@ class INNE(NativeDetector):
                     stacklevel=4,
                 )
         elif not isinstance(self.max_samples, numbers.Real) or not 0 < self.max_samples <= 1:
-            raise ValueError(
+            raise ReconformError(
                 "max_samples must be 'auto', a number of rows, or a share in (0, 1]; "
                 f"got {self.max_samples!r}."
             )
         if self.share != "auto" and not isinstance(self.share, bool):
-            raise ValueError(f"share must be 'auto', True or False; got {self.share!r}.")
+            raise ReconformError(f"share must be 'auto', True or False; got {self.share!r}.")

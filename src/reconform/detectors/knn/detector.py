@@ -9,7 +9,7 @@ import numpy as np
 
 from ...arrays import FloatArray
 from ...ensemble import Ensemble, Model, RefitEnsemble
-from ...errors import check_count, unknown_choice
+from ...errors import ReconformError, check_count, unknown_choice
 from ...methods import Plan
 from ...parallel import track
 from ...statistics.aggregation import reduction
@@ -149,7 +149,9 @@ class KNN(NativeDetector):
         KNN
         """
         if type(detector).__module__ != "pyod.models.knn":
-            raise ValueError(f"detector must be a pyod.models.knn.KNN object; got {detector!r}.")
+            raise ReconformError(
+                f"detector must be a pyod.models.knn.KNN object; got {detector!r}."
+            )
         given = detector.get_params()
         return cls(**{name: given[name] for name in cls._get_param_names()})
 
@@ -229,7 +231,7 @@ class KNN(NativeDetector):
     def _check_rows(self, n: int, whose: str) -> None:
         count = check_count("n_neighbors", self.n_neighbors, least=1)
         if n < count:
-            raise ValueError(
+            raise ReconformError(
                 f"`n_neighbors={count}` needs at least {count} training rows, and {whose} has "
                 f"n_samples = {n}. Use fewer neighbours, or larger training sets."
             )

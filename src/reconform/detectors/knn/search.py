@@ -16,7 +16,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from ...arrays import AnyArray, BoolArray, FloatArray, Int32Array
-from ...errors import unknown_choice
+from ...errors import ReconformError, unknown_choice
 from ...parallel import run_blocks
 from ...statistics.ranks import BLOCK_BYTES
 from .kernels import nearest, squared_distances
@@ -94,7 +94,7 @@ def make_search(
     if metric == "minkowski":
         p = parameters.pop("p", p)
         if not p > 0:
-            raise ValueError(f"p must be a positive number; got {p!r}.")
+            raise ReconformError(f"p must be a positive number; got {p!r}.")
     formula = None if parameters else _formula(metric, p)
     if formula is None:
         if metric == "minkowski":
@@ -324,7 +324,7 @@ class PairwiseSearch:
     def _refuse_batch_dependence(self) -> None:
         needs = {"seuclidean": "V", "mahalanobis": "VI"}.get(str(self.metric))
         if needs is not None and needs not in self.parameters:
-            raise ValueError(
+            raise ReconformError(
                 f"metric={self.metric!r} would estimate {needs} anew from every batch of rows, "
                 f"and scores could not be compared; state metric_params={{{needs!r}: ...}}."
             )
@@ -334,7 +334,7 @@ class PairwiseSearch:
         for name, shape in (("VI", (d, d)), ("V", (d,)), ("w", (d,))):
             got = self.parameters.get(name)
             if got is not None and np.shape(got) != shape:
-                raise ValueError(
+                raise ReconformError(
                     f"metric_params={{{name!r}: ...}} must have the shape {shape} for rows of {d} "
                     f"features; got {np.shape(got)}."
                 )
@@ -374,14 +374,14 @@ class PairwiseSearch:
         try:
             every: FloatArray = cdist(queries, self.rows, self.metric, **self.parameters)
         except (TypeError, ValueError) as error:
-            raise ValueError(
+            raise ReconformError(
                 f"metric={self.metric!r} with metric_params={self.parameters!r} cannot be used: "
                 f"{error} Take a metric that scipy.spatial.distance.cdist knows, or a function of "
                 "two rows."
             ) from error
         if np.isnan(every).any():
             query, row = np.argwhere(np.isnan(every))[0]
-            raise ValueError(
+            raise ReconformError(
                 f"metric={self.metric!r} gives NaN as the distance between row {begin + query} "
                 f"and reference row {row}; use a metric that is defined for these data."
             )
