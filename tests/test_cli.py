@@ -28,8 +28,8 @@ from reconform import models as model_files
 from reconform.cli import failures, judging, main, options
 from reconform.extras import extra
 from reconform.files import open_output, spill
-from reconform.files.csv_source import TextSource
-from reconform.files.source import ArrowSource, ParquetSource
+from reconform.files.columnar import ArrowSource, ParquetSource
+from reconform.files.text import TextSource
 from reconform.statistics.conditional import conditional_table
 
 NAMES = ["temperature", "flow", "pressure"]

@@ -14,8 +14,7 @@ from click.testing import CliRunner
 from arrow_types import ROWS, ZOO
 from reconform.cli import main
 from reconform.files import open_batches, open_output, read_reference
-from reconform.files.cells import to_python, words
-from reconform.files.plain import plain_schema, plain_table
+from reconform.files.column_types import plain_schema, plain_table, to_python, words
 from reconform.prepare import Feature
 
 

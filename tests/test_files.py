@@ -34,7 +34,8 @@ from reconform.files import (
     read_reference,
     spill,
 )
-from reconform.files.source import ParquetSource, open_source
+from reconform.files.columnar import ParquetSource
+from reconform.files.source import open_source
 from reconform.prepare import Feature
 
 A_B = [Feature("a"), Feature("b")]
@@ -413,7 +414,7 @@ def test_a_quoted_break_in_the_last_row_is_no_open_quote(tmp_path):
 
 
 def test_a_line_beyond_the_first_block_is_found(tmp_path, monkeypatch):
-    monkeypatch.setattr("reconform.files.csv_source.BLOCK_BYTES", 1 << 10)
+    monkeypatch.setattr("reconform.files.text.BLOCK_BYTES", 1 << 10)
     lines = ["a,b"] + [f"{i},{i}" for i in range(5000)]
     lines[4321] = "1,2,3"
     assert refusal(read_new, text_file(tmp_path, "\n".join(lines))).line == 4322
@@ -443,7 +444,7 @@ def test_long_cells_are_read_wherever_they_are(tmp_path):
 
 
 def test_a_cell_beyond_all_measure_is_refused_as_such(tmp_path, monkeypatch):
-    monkeypatch.setattr("reconform.files.csv_source.LONGEST_ROW", 1 << 21)
+    monkeypatch.setattr("reconform.files.text.LONGEST_ROW", 1 << 21)
     long = "x" * (1 << 26)
     late = text_file(tmp_path, "a,b,note\n" + "1,2,\n" * 300_000 + f"1,2,{long}\n")
     assert "a cell is longer than 2,097,152 characters" in str(refusal(read_new, late))

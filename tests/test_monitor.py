@@ -15,8 +15,7 @@ from scipy.stats import binom, kstest
 
 from reconform import ConformalDetector, Split
 from reconform.statistics.ranks import row_uniforms
-from reconform.stream import ExchangeabilityMonitor
-from reconform.stream import evidence_chart as chart
+from reconform.stream import ExchangeabilityMonitor, chart
 from reconform.stream.evidence import EvidenceHistory
 from reconform.stream.martingales import (
     MARTINGALES,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import click
 
+from ..files.formats import titles_in_words
 from . import fitting as fits
 from .declare import Command
 from .judging import check_header, judge
@@ -26,6 +27,11 @@ from .output import Voice
 
 @click.command(
     cls=Command,
+    help=(
+        "Find the anomalies in NEW, given normal rows in REFERENCE.\n\n"
+        f"Both are tables: {titles_in_words()}; '-' is standard input. Columns are matched by "
+        "name. Without --output the most unusual rows are shown."
+    ),
     examples=[
         "reconform detect normal.csv new.csv --fdr 0.1 --output flagged.csv --report report.html"
     ],
@@ -48,11 +54,7 @@ def detect(
     files: Files,
     voice: Voice,
 ) -> None:
-    """Find the anomalies in NEW, given normal rows in REFERENCE.
-
-    Both are tables: CSV, TSV (also .gz), Parquet or Arrow; '-' is standard input. Columns are
-    matched by name. Without --output the strangest rows are shown.
-    """
+    """Find the anomalies in one file, given normal rows in another."""
     if reference == new == "-":
         raise click.UsageError("REFERENCE and NEW cannot both be standard input.")
     writing.check(voice, REFERENCE=reference, NEW=new)

@@ -15,7 +15,7 @@ from rich.text import Text
 
 from ..arrays import FloatArray
 from ..files import Table
-from ..files.cells import to_python, words
+from ..files.column_types import to_python, words
 from ..files.judge import Judgement
 from ..prepare import Feature
 from ..report.feature_columns import read_table

@@ -9,8 +9,8 @@ from typing import Any
 from ..detector import ConformalDetector
 from ..errors import InputError
 from ..files import Layout, Table, check_output, open_batches
+from ..files.formats import is_standard
 from ..files.judge import MOST_DISCOVERIES, Judgement, judge_file
-from ..files.source import is_standard
 from ..prepare import Feature
 from ..report.safe_text import percent
 from ..statistics.bounds import false_discovery_table

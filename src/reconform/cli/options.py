@@ -13,7 +13,7 @@ from joblib import parallel_config
 from ..detectors import NAMED
 from ..errors import InputError
 from ..files import FORMATS, Layout
-from ..files.source import DELIMITER, is_delimiter, is_standard
+from ..files.formats import DELIMITER, is_delimiter, is_standard
 from ..methods import Bootstrap, CrossValidation, Method, Split, resolve_method
 from ..statistics.certificates import VALIDITY
 from ..statistics.fdr import PROCEDURES
@@ -357,7 +357,7 @@ files_options = family(
         ),
         option(
             "--format",
-            type=click.Choice(FORMATS),
+            type=click.Choice(list(FORMATS)),
             help="Of standard input, and of files whose name does not tell it.",
         ),
         option(

@@ -30,7 +30,7 @@ from rich.progress import (
 )
 from rich.text import Text
 
-from ..files.source import is_standard
+from ..files.formats import is_standard
 from ..whole import Together, blamed_on, check_apart, together
 from .spelling import in_options
 

@@ -1,15 +1,19 @@
-"""Tables on disk: CSV, TSV, Parquet and Arrow in and out, in batches.
+"""Tables on disk, in and out, in batches.
 
-    source.py     one re-readable table per format: its column names, and its rows in batches
-    text.py       the same for CSV and TSV, and what is wrong with one that cannot be read
-    plain.py      whatever types a file has, as a few plain ones
-    cells.py      from a column of cells to float64: numbers, category codes, missing values
-    survey.py     what a table holds column by column, and the sentences that refuse it
-    reading.py    `read_reference`, `open_batches`
-    writing.py    `open_output`: whole or not at all
+    formats.py       `FORMATS`, one row per format, and `Layout`, which chooses among them
+    text.py          CSV and TSV
+    columnar.py      Parquet and Arrow
+    source.py        `open_source`: a table that can be read more than once, pipes included
+    column_types.py  whatever types a file has, as a few plain ones
+    cells.py         from a column of cells to float64: numbers, category codes, missing values
+    survey.py        what a table holds column by column, and the sentences that refuse it
+    reading.py       `read_reference`, `open_batches`
+    writing.py       `open_output`: whole or not at all
+    spill.py         rows that do not fit into memory, on disk meanwhile
+    judge.py         `judge_file`: a file in, a file with p-values and decisions out
 
-Everything that is wrong with a file is an `InputError`, and the text of it is for the person who
-ran the command: it names the options of the command line.
+Everything that is wrong with a file is an `InputError`, whose sentence is for the person who ran
+the command.
 """
 
 from __future__ import annotations
@@ -19,8 +23,8 @@ from ..extras import extra
 
 extra("pyarrow", None, "reading and writing files")
 
+from .formats import FORMATS, Layout
 from .reading import Batches, Table, open_batches, read_reference
-from .source import FORMATS, Layout
 from .writing import RESULT_NAMES, add_results, check_output, open_output
 
 __all__ = [

@@ -17,8 +17,8 @@ import pyarrow.compute as pc
 
 from ..arrays import BoolArray, FloatArray
 from ..prepare import UNSEEN, Feature, describe
-from .plain import as_json, is_text, python_value
-from .source import Layout
+from .column_types import kind_of, words
+from .formats import Layout
 
 # What the usual programs write for a missing value.
 MISSING = (
@@ -26,95 +26,6 @@ MISSING = (
     *("<NA>", "N/A", "NA", "NULL", "NaN", "None", "n/a", "nan", "null"),
 )
 NUMBER = r"^[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?$|^[+-]?(?i:inf|infinity)$"
-
-
-def kind_of(type: Any) -> str:
-    """Sort Arrow's types: ``"number"``, ``"text"``, ``"time"``, or ``"other"``.
-
-    Examples
-    --------
-    >>> import pyarrow as pa
-    >>> [kind_of(t) for t in (pa.bool_(), pa.string(), pa.timestamp("s"), pa.binary())]
-    ['number', 'text', 'time', 'other']
-    """
-    types = pa.types
-    if (
-        types.is_integer(type)
-        or types.is_floating(type)
-        or types.is_boolean(type)
-        or types.is_decimal(type)
-        or types.is_null(type)
-    ):
-        return "number"
-    if is_text(type):
-        return "text"
-    return "time" if types.is_temporal(type) else "other"
-
-
-# The times that calendars are made for, in seconds: the years 1 to 9999.
-FIRST_SECOND, LAST_SECOND = -62_135_596_800, 253_402_300_799
-UNITS = {"s": 1, "ms": 10**3, "us": 10**6}
-
-
-def words(column: Any) -> Any:
-    """Read a column of any plain type as text that says what the cells are.
-
-    Examples
-    --------
-    >>> import pyarrow as pa
-    >>> words(pa.array([0, 10**15], pa.timestamp("s"))).to_pylist()
-    ['1970-01-01 00:00:00', '1000000000000000 s since 1970']
-    >>> words(pa.array([[1, 2], None])).to_pylist()
-    ['[1, 2]', None]
-    """
-    type = column.type
-    kind = kind_of(type)
-    if kind == "text":
-        return column
-    if kind == "number" or pa.types.is_time(type) or pa.types.is_duration(type):
-        return pc.cast(column, pa.string())
-    if pa.types.is_date(type):
-        days = pa.types.is_date32(type)
-        seconds = pc.cast(pc.cast(column, pa.int32() if days else pa.int64()), pa.int64())
-        seconds = pc.multiply(seconds, 86_400) if days else pc.divide(seconds, 1000)
-        return _in_calendar(pc.cast(column, pa.string()), seconds, "s", 1)
-    if pa.types.is_timestamp(type):
-        if type.unit == "ns":  # of which no calendar runs out
-            return pc.cast(column, pa.string())
-        ticks = pc.cast(column, pa.int64())
-        return _in_calendar(pc.cast(column, pa.string()), ticks, type.unit, UNITS[type.unit])
-    cells = pa.array([as_json(value) for value in to_python(column)], pa.large_string())
-    return pa.chunked_array([cells]) if isinstance(column, pa.ChunkedArray) else cells
-
-
-def _in_calendar(texts: Any, ticks: Any, unit: str, per_second: int) -> Any:
-    """Replace texts of times that no calendar has, which Arrow gets wrong, by the numbers."""
-    inside = pc.and_(
-        pc.greater_equal(ticks, pa.scalar(FIRST_SECOND * per_second, pa.int64())),
-        pc.less_equal(ticks, pa.scalar(LAST_SECOND * per_second, pa.int64())),
-    )
-    if pc.all(inside).as_py() is not False:
-        return texts
-    bare = pc.binary_join_element_wise(pc.cast(ticks, pa.string()), f"{unit} since 1970", " ")
-    return pc.if_else(inside, texts, bare)
-
-
-def to_python(column: Any) -> list[Any]:
-    """Return cells as values of Python; as text where Python has no such value.
-
-    Examples
-    --------
-    >>> import pyarrow as pa
-    >>> to_python(pa.chunked_array([pa.array([10**15], pa.timestamp("s"))]))
-    ['1000000000000000 s since 1970']
-    """
-    try:
-        values: list[Any] = column.to_pylist()
-    except (pa.ArrowException, OverflowError, ValueError):
-        if pa.types.is_temporal(column.type):
-            return list(words(column).to_pylist())
-        values = [python_value(cell) for cell in column]
-    return values
 
 
 def numbers(column: Any, layout: Layout, *, parse: bool) -> tuple[FloatArray, BoolArray]:
@@ -133,7 +44,7 @@ def numbers(column: Any, layout: Layout, *, parse: bool) -> tuple[FloatArray, Bo
     -------
     values : float array
         NaN where the cell is missing or not a number.
-    strange : bool array
+    unreadable : bool array
         Where the cell is not missing and not a number.
 
     Examples
@@ -211,19 +122,19 @@ def matrix(
     Returns
     -------
     X : float array of shape (rows, features)
-    strange : bool
-        Whether some cell of a column of numbers is not a number.
+    unreadable : bool
+        Whether some cell of a column of numbers is neither a number nor missing.
     """
     X = np.empty((table.num_rows, len(features)))
-    strange = False
+    unreadable = False
     for j, feature in enumerate(features):
         column = table.column(feature.name)
         if feature.labels is None:
             X[:, j], marks = numbers(column, layout, parse=parse)
-            strange = strange or bool(marks.any())
+            unreadable = unreadable or bool(marks.any())
         else:
             X[:, j] = codes(column, feature.labels, layout, parse=parse)
-    return X, strange
+    return X, unreadable
 
 
 class Fingerprint:

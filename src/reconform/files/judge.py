@@ -42,9 +42,10 @@ from . import (
     open_batches,
     open_output,
 )
-from .cells import Fingerprint, to_python
+from .cells import Fingerprint
+from .column_types import to_python
+from .formats import FORMATS, is_standard
 from .reading import missing_counts
-from .source import TEXT_FORMATS, is_standard
 from .spill import RowStore, Spill
 
 Progress = Callable[[str, int, int | None], None]
@@ -406,7 +407,7 @@ class _Second:
         """Write the output; return flagged rows, a sample of the others, all rows, identifiers."""
         everything = only_anomalies and output is not None
         order = self._strangest(self.decision.count if everything else MOST_FLAGGED)
-        typed = output is not None and (layout or Layout()).format_of(output) not in TEXT_FORMATS
+        typed = output is not None and not FORMATS[(layout or Layout()).format_of(output)].is_text
         empty = self._judged(self.batches.source.schema.empty_table(), *_NOTHING, typed)
         write: Callable[[Any], None] | None = None
         inside, drawn = np.sort(order), self._draw()

@@ -15,8 +15,10 @@ import pyarrow as pa
 from ..arrays import FloatArray
 from ..errors import InputError, ReconformError, check_count, listed, nearest
 from ..prepare import Feature
-from .cells import Fingerprint, kind_of, matrix, numbers
-from .source import Layout, Source, open_source
+from .cells import Fingerprint, matrix, numbers
+from .column_types import kind_of
+from .formats import Layout, Source
+from .source import open_source
 from .spill import Remembered
 from .survey import labels_of, refuse_new, refuse_reference, survey
 
@@ -205,11 +207,11 @@ class Batches:
         plain = [j for j, feature in enumerate(self.features) if not feature.is_category]
         empty = True
         for table in self.tables(used):
-            X, strange = self.matrix(table)
+            X, unreadable = self.matrix(table)
             fit = np.isfinite(X[:, plain])
             if self.allow_missing:
                 fit |= np.isnan(X[:, plain])
-            if strange or not fit.all():
+            if unreadable or not fit.all():
                 surveys = survey(self.source, used, self.layout, self.batch_rows)
                 refuse_new(self.source, surveys, self.features, allow_missing=self.allow_missing)
             empty = False
@@ -218,7 +220,7 @@ class Batches:
             raise InputError(self.source.label, "it has no rows.")
 
     def matrix(self, table: Any) -> tuple[FloatArray, bool]:
-        """Read the features of a table; and whether some number is no number."""
+        """Read the features of a table; and whether some cell is neither a number nor missing."""
         return matrix(table, self.features, self.layout, parse=self.source.is_text)
 
     def typed(self, table: Any) -> Any:

@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from ..arrays import FloatArray, IntArray
 from ..whole import blamed_on_temporary_files
-from .source import Source
+from .formats import Source
 
 # Ranks and scores wait in memory up to this size, and beyond on disk.
 SPILL_BYTES = 1 << 24

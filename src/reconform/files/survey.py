@@ -17,8 +17,9 @@ import pyarrow.compute as pc
 from ..arrays import BoolArray
 from ..errors import MOST_LISTED, InputError
 from ..prepare import Feature
-from .cells import kind_of, numbers, texts, words
-from .source import Layout, Source
+from .cells import numbers, texts
+from .column_types import kind_of, words
+from .formats import Layout, Source
 
 # Cells that are no numbers, and what they seem to be.
 TIME = (
@@ -38,14 +39,14 @@ class ColumnSurvey:
     Attributes
     ----------
     name : str
-    rows, missing, infinite, strange : int
+    rows, missing, infinite, unreadable : int
         Rows; of them without a value, infinite, and neither missing nor a number.
     first : dict
-        The first row (from 0) that is ``"missing"``, ``"infinite"`` or ``"strange"``.
+        The first row (from 0) that is ``"missing"``, ``"infinite"`` or ``"unreadable"``.
     seems : Counter
-        What the strange cells seem to be: ``"text"``, ``"time"``, ``"comma"`` or ``"other"``.
+        What the unreadable cells seem to be: ``"text"``, ``"time"``, ``"comma"`` or ``"other"``.
     example : str
-        The first strange cell.
+        The first unreadable cell.
     low, high : float
         The range of the finite numbers.
     """
@@ -54,7 +55,7 @@ class ColumnSurvey:
     rows: int = 0
     missing: int = 0
     infinite: int = 0
-    strange: int = 0
+    unreadable: int = 0
     first: dict[str, int] = field(default_factory=dict)
     seems: Counter[str] = field(default_factory=Counter)
     example: str = ""
@@ -63,15 +64,15 @@ class ColumnSurvey:
 
     def add(self, column: Any, layout: Layout, *, parse: bool) -> None:
         """Count a batch of cells."""
-        values, strange = numbers(column, layout, parse=parse)
-        missing, infinite = np.isnan(values) & ~strange, np.isinf(values)
+        values, unreadable = numbers(column, layout, parse=parse)
+        missing, infinite = np.isnan(values) & ~unreadable, np.isinf(values)
         self._note("missing", missing)
         self._note("infinite", infinite)
-        self._note("strange", strange)
+        self._note("unreadable", unreadable)
         self.missing += int(missing.sum())
         self.infinite += int(infinite.sum())
-        if strange.any():
-            self._look_at(column.filter(strange), layout, parse)
+        if unreadable.any():
+            self._look_at(column.filter(unreadable), layout, parse)
         finite = values[np.isfinite(values)]
         self.low = min(self.low, float(finite.min(initial=np.inf)))
         self.high = max(self.high, float(finite.max(initial=-np.inf)))
@@ -84,7 +85,7 @@ class ColumnSurvey:
     def _look_at(self, cells: Any, layout: Layout, parse: bool) -> None:
         kind = kind_of(cells.type)
         self.example = self.example or str(words(cells.slice(0, 1))[0])[:40]
-        self.strange += len(cells)
+        self.unreadable += len(cells)
         times = commas = 0
         if kind == "text":
             cells = texts(cells, layout, parse=parse)
@@ -99,14 +100,14 @@ class ColumnSurvey:
 
     @property
     def nature(self) -> str:
-        """What the column is: ``"number"``, or what most of its strange cells seem to be.
+        """What the column is: ``"number"``, or what most of its unreadable cells seem to be.
 
         Text in a column that is otherwise numbers is ``"stray"``.
         """
-        if not self.strange:
+        if not self.unreadable:
             return "number"
         most = self.seems.most_common(1)[0][0]
-        if most == "text" and 2 * self.strange <= self.present:
+        if most == "text" and 2 * self.unreadable <= self.present:
             return "stray"
         return most
 
@@ -242,7 +243,7 @@ class _Complaints:
         self.lines: list[int | None] = []
 
     def add(
-        self, what: str, surveys: Sequence[ColumnSurvey], remedy: str, count: str = "strange"
+        self, what: str, surveys: Sequence[ColumnSurvey], remedy: str, count: str = "unreadable"
     ) -> None:
         """Add a sentence about columns of one kind; `count` is the attribute that says how many."""
         if not surveys:
@@ -252,7 +253,7 @@ class _Complaints:
             part = f"{getattr(survey, count):,} of {survey.rows:,} rows"
             # To find a line the file is read up to it: for the first column only.
             where = self._where(survey.first[count]) if count in survey.first and not parts else ""
-            if count == "strange":
+            if count == "unreadable":
                 part += f", such as {survey.example!r}{where}"
             elif where:
                 part += f", first{where}"

@@ -6,19 +6,15 @@ import os
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
-from functools import lru_cache
 from pathlib import Path
 from typing import Any, BinaryIO
 
 import pyarrow as pa
-import pyarrow.compute as pc
-import pyarrow.parquet as pq
 
 from ..arrays import BoolArray, FloatArray
 from ..errors import InputError, listed
 from ..whole import blamed_on, check_place, whole_file, whole_stream
-from .cells import words
-from .source import Layout, is_compressed, is_standard
+from .formats import FORMATS, Layout, is_compressed, is_standard
 
 RESULT_NAMES = ("score", "p_value", "q_value", "anomaly")
 
@@ -120,7 +116,7 @@ def open_output(
     >>> folder.cleanup()
     """
     layout = layout or Layout()
-    format = layout.format_of(path)
+    format = FORMATS[layout.format_of(path)]
     name = "standard output" if is_standard(path) else path
     if is_standard(path):
         _standard_output()
@@ -135,19 +131,13 @@ def open_output(
         with blamed_on(name, draft):
             # By bytes, since Arrow takes a name for UTF-8, which that of the folder need not be.
             sink = opened(pa.OSFile(os.fsencode(draft), "wb"))
-            if format == "parquet":
-                held = _parquet_schema(schema)
-                write = _fitting(path, opened(pq.ParquetWriter(sink, held)).write_table, held)
-            elif format == "arrow":
-                write = opened(pa.ipc.new_file(sink, schema)).write_table
-            else:
-                if is_compressed(path):
-                    sink = opened(pa.CompressedOutputStream(sink, "gzip"))
-                write = _text_writer(sink, schema, layout.delimiter_of(format), layout.decimal)
+            if format.is_text and is_compressed(path):
+                sink = opened(pa.CompressedOutputStream(sink, "gzip"))
+            writer = opened(format.create(sink, schema, str(path), layout))
 
         def write_or_blame(table: Any) -> None:
             with blamed_on(name):
-                write(table)
+                writer.write_table(table)
 
         yield write_or_blame
 
@@ -165,83 +155,3 @@ def _standard_output() -> AbstractContextManager[BinaryIO]:
     if sys.stdout is None:
         raise OSError("standard output: it is closed, and cannot be written to.")
     return nullcontext(sys.stdout.buffer)
-
-
-# --- Parquet -------------------------------------------------------------------------------------
-
-
-@lru_cache(maxsize=1024)
-def _parquet_holds(type: Any) -> bool:
-    table = pa.table([pa.array([], type)], names=["x"])
-    try:
-        pq.write_table(table, pa.BufferOutputStream())
-    except pa.ArrowException:
-        return False
-    return True
-
-
-def _parquet_schema(schema: Any) -> Any:
-    """Columns of types that Parquet does not have are written as text."""
-    for i, column in enumerate(schema):
-        if not _parquet_holds(column.type):
-            schema = schema.set(i, column.with_type(pa.large_string()))
-    return schema
-
-
-def _fitting(path: str | Path, put: Callable[[Any], None], schema: Any) -> Callable[[Any], None]:
-    def write(table: Any) -> None:
-        columns = [
-            column if column.type == field.type else pc.cast(words(column), field.type)
-            for column, field in zip(table.columns, schema, strict=True)
-        ]
-        try:
-            put(pa.table(columns, schema=schema))
-        except pa.ArrowInvalid as error:  # a time that Parquet's units are too small for
-            raise InputError(
-                path, f"the rows cannot be written as Parquet ({error}); write .arrow or .csv."
-            ) from error
-
-    return write
-
-
-# --- text ----------------------------------------------------------------------------------------
-
-
-def _text_writer(stream: Any, schema: Any, delimiter: str, decimal: str) -> Callable[[Any], None]:
-    names = pa.table({str(j): [name] for j, name in enumerate(schema.names)})
-    stream.write(_lines(names, delimiter, "."))
-
-    def write(table: Any) -> None:
-        if table.num_rows:
-            stream.write(_lines(table, delimiter, decimal))
-
-    return write
-
-
-def _lines(table: Any, delimiter: str, decimal: str) -> Any:
-    """Rows of a table as one buffer of text; quotes only where a cell needs them."""
-    cells = [_as_text(column.combine_chunks(), delimiter, decimal) for column in table.columns]
-    rows = pc.binary_join_element_wise(
-        *cells, _text(delimiter), null_handling="replace", null_replacement=""
-    )
-    return pc.binary_join_element_wise(rows, _text(""), _text("\n")).buffers()[2]
-
-
-def _as_text(column: Any, delimiter: str, decimal: str) -> Any:
-    cells = pc.cast(words(column), pa.large_string())
-    if decimal == "," and pa.types.is_floating(column.type):
-        cells = pc.replace_substring(cells, ".", ",")
-    special = pc.match_substring_regex(cells, f'["\r\n{_escaped(delimiter)}]')
-    if not pc.any(special).as_py():
-        return cells
-    doubled = pc.replace_substring(cells, '"', '""')
-    quoted = pc.binary_join_element_wise(_text('"'), doubled, _text('"'), _text(""))
-    return pc.if_else(special, quoted, cells)
-
-
-def _text(text: str) -> Any:
-    return pa.scalar(text, pa.large_string())
-
-
-def _escaped(delimiter: str) -> str:
-    return "\\" + delimiter if delimiter in "\\]^-[" else delimiter

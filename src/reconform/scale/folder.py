@@ -27,6 +27,7 @@ import pyarrow.parquet as pq
 
 from ..detector import ConformalDetector
 from ..errors import InputError, ReconformError
+from ..files import FORMATS
 from ..prepare import Feature
 from ..statistics.fdr import Decision, RankCounts
 from ..whole import blamed_on, write_whole
@@ -34,7 +35,7 @@ from .graph import delayed, merged, with_models
 from .parquet import Origin, Refusals, mark_file, rank_file
 from .result import RESULTS, Question, ScaledDiscoveries
 
-SUFFIXES = (".parquet", ".pq")
+SUFFIXES = FORMATS["parquet"].suffixes
 MANIFEST = "_SUCCESS"
 RANKS = "_ranks"
 

@@ -1,4 +1,4 @@
-"""CSV and TSV as a source, and what is wrong with one that cannot be read.
+"""CSV and TSV: reading, what is wrong with a file that cannot be read, and writing.
 
 Every cell is read as the text that it is. Numbers are made of the cells that a detector needs and
 of no others, so identifiers such as ``007`` come out as they went in, and whether a cell is a
@@ -25,6 +25,7 @@ import pyarrow.compute as pc
 import pyarrow.csv as arrow_csv
 
 from ..errors import InputError
+from .column_types import words
 
 # The reader has several blocks in memory. A row must fit into one: in wide tables they are larger.
 BLOCK_BYTES = 1 << 20
@@ -34,15 +35,6 @@ ROWS_IN_BLOCK = 64
 LONGEST_ROW = 1 << 26
 
 OTHER_DELIMITERS = {";": "semicolons", "\t": "tabs", "|": "bars", ",": "commas"}
-SIGNATURES = {
-    b"PAR1": "a Parquet file: give `format='parquet'`",
-    b"ARROW1": "an Arrow file: give `format='arrow'`",
-    b"PK\x03\x04": "an Excel or zip file: save the table as CSV",
-    b"\xd0\xcf\x11\xe0": "an old Excel file: save the table as CSV",
-    b"\x1f\x8b": "compressed with gzip: let its name end in .gz",
-    b"\xff\xfe": "UTF-16 text: save it as UTF-8",
-    b"\xfe\xff": "UTF-16 text: save it as UTF-8",
-}
 
 
 class TextSource:
@@ -70,7 +62,6 @@ class TextSource:
         self.label = label
         self.delimiter = delimiter
         self.compressed = compressed
-        self._refuse_other_formats()
         names, row = self._first_records()
         if not stated:
             self._check_delimiter(names)
@@ -196,17 +187,6 @@ class TextSource:
 
     # --- what is wrong ---------------------------------------------------------------------------
 
-    def _refuse_other_formats(self) -> None:
-        with self.path.open("rb") as file:
-            start = file.read(1 << 12)
-        for signature, words in SIGNATURES.items():
-            if start.startswith(signature) and not (self.compressed and signature == b"\x1f\x8b"):
-                raise InputError(self.label, f"this is not a text file but seems to be {words}.")
-        if not self.compressed and b"\0" in start:
-            raise InputError(
-                self.label, "this is not UTF-8 text: it contains zero bytes. Save it as UTF-8."
-            )
-
     def _explain(self, error: Exception) -> NoReturn:
         """Find the line at which the quick reader failed."""
         self._refuse_bytes()
@@ -276,3 +256,54 @@ def _breaks_lines(row: Any) -> bool:
 
 def _count(count: int, noun: str) -> str:
     return f"{count:,} {noun}" if count == 1 else f"{count:,} {noun}s"
+
+
+# --- writing -------------------------------------------------------------------------------------
+
+
+class TextWriter:
+    """Writes tables as text, with quotes only where a cell needs them."""
+
+    def __init__(self, sink: Any, schema: Any, delimiter: str, decimal: str) -> None:
+        self.sink = sink
+        self.delimiter = delimiter
+        self.decimal = decimal
+        names = pa.table({str(j): [name] for j, name in enumerate(schema.names)})
+        sink.write(_lines(names, delimiter, "."))
+
+    def write_table(self, table: Any) -> None:
+        """Add the rows of a table."""
+        if table.num_rows:
+            self.sink.write(_lines(table, self.delimiter, self.decimal))
+
+    def close(self) -> None:
+        """Do nothing: the text ends with its last row."""
+
+
+def _lines(table: Any, delimiter: str, decimal: str) -> Any:
+    """Rows of a table as one buffer of text; quotes only where a cell needs them."""
+    cells = [_as_text(column.combine_chunks(), delimiter, decimal) for column in table.columns]
+    rows = pc.binary_join_element_wise(
+        *cells, _text(delimiter), null_handling="replace", null_replacement=""
+    )
+    return pc.binary_join_element_wise(rows, _text(""), _text("\n")).buffers()[2]
+
+
+def _as_text(column: Any, delimiter: str, decimal: str) -> Any:
+    cells = pc.cast(words(column), pa.large_string())
+    if decimal == "," and pa.types.is_floating(column.type):
+        cells = pc.replace_substring(cells, ".", ",")
+    special = pc.match_substring_regex(cells, f'["\r\n{_escaped(delimiter)}]')
+    if not pc.any(special).as_py():
+        return cells
+    doubled = pc.replace_substring(cells, '"', '""')
+    quoted = pc.binary_join_element_wise(_text('"'), doubled, _text('"'), _text(""))
+    return pc.if_else(special, quoted, cells)
+
+
+def _text(text: str) -> Any:
+    return pa.scalar(text, pa.large_string())
+
+
+def _escaped(delimiter: str) -> str:
+    return "\\" + delimiter if delimiter in "\\]^-[" else delimiter

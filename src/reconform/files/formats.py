@@ -1,0 +1,258 @@
+"""The formats of tables: one row of `FORMATS` for each, and `Layout`, which chooses among them.
+
+Reading, writing, messages and the command line's help follow from the rows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, NamedTuple, Protocol
+
+import pyarrow as pa
+
+from ..errors import InputError, ReconformError, listed
+from .columnar import ArrowSource, ParquetSource, ParquetWriter
+from .text import TextSource, TextWriter
+
+DELIMITER = "one ASCII character, and no quote or end of a line"
+
+
+@dataclass(frozen=True)
+class Layout:
+    """How a file is written, where its name does not say it.
+
+    Attributes
+    ----------
+    format : str or None
+        A name in `FORMATS`; by default it follows from the suffix, and standard input and output
+        are CSV.
+    delimiter : str or None
+        Of a text file: by default a comma for CSV, a tab for TSV.
+    decimal : {".", ","}
+        The decimal sign of a text file.
+    missing : tuple of str
+        Cells of a text file that mean "missing", besides the usual ones.
+
+    Examples
+    --------
+    >>> Layout(delimiter=";", decimal=",").format_of("new.csv.gz")
+    'csv'
+    """
+
+    format: str | None = None
+    delimiter: str | None = None
+    decimal: str = "."
+    missing: tuple[str, ...] = field(default=())
+
+    def __post_init__(self) -> None:
+        if self.format is not None and self.format not in FORMATS:
+            raise ReconformError(f"format must be one of {listed(FORMATS)}; got {self.format!r}.")
+        if self.delimiter is not None and not is_delimiter(self.delimiter):
+            raise ReconformError(f"delimiter must be {DELIMITER}; got {self.delimiter!r}.")
+        if self.decimal not in (".", ","):
+            raise ReconformError(f"decimal must be '.' or ','; got {self.decimal!r}.")
+
+    def format_of(self, path: str | Path) -> str:
+        """Return the format of a file, by this layout or else by the file's name."""
+        if self.format is not None:
+            return self.format
+        if is_standard(path):
+            return "csv"
+        suffixes = [suffix.lower() for suffix in Path(path).suffixes]
+        if is_compressed(path):
+            suffixes.pop()
+        for name, format in FORMATS.items():
+            if suffixes and suffixes[-1] in format.suffixes:
+                if is_compressed(path) and not format.is_text:
+                    break
+                return name
+        raise InputError(
+            path,
+            f"its name does not tell its format. Name it {suffixes_in_words()}, or give "
+            f"`format`, one of {', '.join(FORMATS)}.",
+        )
+
+
+def is_delimiter(text: str) -> bool:
+    """Whether a text can be between the columns of a text file."""
+    return len(text) == 1 and text.isascii() and text not in '\0\n\r"'
+
+
+def is_standard(path: str | Path) -> bool:
+    """Whether the path is ``-``, standard input or output."""
+    return str(path) == "-"
+
+
+def is_compressed(path: str | Path) -> bool:
+    """Whether a text file is compressed with gzip."""
+    return Path(path).suffix.lower() == ".gz"
+
+
+class Source(Protocol):
+    """A table that can be read from its start any number of times."""
+
+    @property
+    def path(self) -> Path:
+        """Where it is read from: the file, or the spool of a pipe."""
+        ...
+
+    @property
+    def label(self) -> str:
+        """What to call the file in messages."""
+        ...
+
+    @property
+    def schema(self) -> Any:
+        """Arrow's schema."""
+        ...
+
+    @property
+    def rows(self) -> int | None:
+        """Number of rows, where the file tells it beforehand."""
+        ...
+
+    @property
+    def is_text(self) -> bool:
+        """Whether every cell is text that is yet to be read as a number."""
+        ...
+
+    def tables(self, columns: Sequence[str], rows: int) -> Iterator[Any]:
+        """Yield Arrow tables of about `rows` rows, with these columns at least."""
+        ...
+
+    def line(self, row: int) -> int | None:
+        """Line of a row (from 0) in a text file, from 1."""
+        ...
+
+
+class Writer(Protocol):
+    """Where the rows of an output go."""
+
+    def write_table(self, table: Any) -> None:
+        """Add the rows of an Arrow table."""
+        ...
+
+    def close(self) -> None:
+        """Write what belongs at the end."""
+        ...
+
+
+class Stored(NamedTuple):
+    """A file to read.
+
+    Attributes
+    ----------
+    path : Path
+        Where it is.
+    label : str
+        What to call it in messages.
+    compressed : bool
+        Whether it is compressed by gzip, which only text may be.
+    """
+
+    path: Path
+    label: str
+    compressed: bool
+
+
+@dataclass(frozen=True)
+class Format:
+    """All that is to be known about a format of tables.
+
+    Attributes
+    ----------
+    title : str
+        What people call it.
+    suffixes : tuple of str
+        How the names of such files end, the usual one first.
+    is_text : bool
+        Whether cells are text that is yet to be read as numbers; then the file may be compressed
+        by gzip.
+    open : callable
+        Makes a `Source` of a `Stored` file and a `Layout`.
+    create : callable
+        Makes a `Writer` of a binary stream, an Arrow schema, the name of the file for messages and
+        a `Layout`.
+    signature : bytes or None
+        With what every such file begins: one that is taken for text is recognised by it.
+    """
+
+    title: str
+    suffixes: tuple[str, ...]
+    is_text: bool
+    open: Callable[[Stored, Layout], Source]
+    create: Callable[[Any, Any, str, Layout], Writer]
+    signature: bytes | None = None
+
+
+def _text(title: str, suffix: str, delimiter: str) -> Format:
+    return Format(
+        title,
+        (suffix,),
+        is_text=True,
+        open=lambda file, layout: TextSource(
+            file.path,
+            file.label,
+            layout.delimiter or delimiter,
+            stated=layout.delimiter is not None,
+            compressed=file.compressed,
+        ),
+        create=lambda sink, schema, _, layout: TextWriter(
+            sink, schema, layout.delimiter or delimiter, layout.decimal
+        ),
+    )
+
+
+# The first is that of standard input and output.
+FORMATS: dict[str, Format] = {
+    "csv": _text("CSV", ".csv", ","),
+    "tsv": _text("TSV", ".tsv", "\t"),
+    "parquet": Format(
+        "Parquet",
+        (".parquet", ".pq"),
+        is_text=False,
+        open=lambda file, _: ParquetSource(file.path, file.label),
+        create=lambda sink, schema, label, _: ParquetWriter(sink, schema, label),
+        signature=b"PAR1",
+    ),
+    "arrow": Format(
+        "Arrow",
+        (".arrow", ".feather", ".ipc"),
+        is_text=False,
+        open=lambda file, _: ArrowSource(file.path, file.label),
+        create=lambda sink, schema, _, __: pa.ipc.new_file(sink, schema),
+        signature=b"ARROW1",
+    ),
+}
+
+
+def titles_in_words() -> str:
+    """Name all formats in a sentence.
+
+    Examples
+    --------
+    >>> titles_in_words()
+    'CSV, TSV (these also .gz), Parquet or Arrow'
+    """
+    return _in_words([format.title for format in FORMATS.values()])
+
+
+def suffixes_in_words() -> str:
+    """Name the usual suffixes of all formats in a sentence.
+
+    Examples
+    --------
+    >>> suffixes_in_words()
+    '.csv, .tsv (these also .gz), .parquet or .arrow'
+    """
+    return _in_words([format.suffixes[0] for format in FORMATS.values()])
+
+
+def _in_words(names: list[str]) -> str:
+    rows = list(zip(names, FORMATS.values(), strict=True))
+    texts = [name for name, row in rows if row.is_text]
+    texts[-1] += " (these also .gz)"
+    every = texts + [name for name, row in rows if not row.is_text]
+    return f"{', '.join(every[:-1])} or {every[-1]}"
