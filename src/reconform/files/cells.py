@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 
 from ..arrays import BoolArray, FloatArray
 from ..prepare import UNSEEN, Feature, describe
-from .column_types import kind_of, words
+from .column_types import blocks, kind_of, words
 from .formats import Layout
 
 # What the usual programs write for a missing value.
@@ -114,6 +114,18 @@ def codes(column: Any, labels: Sequence[str], layout: Layout, *, parse: bool) ->
     return values
 
 
+def all_numbers(
+    columns: Sequence[Any], layout: Layout, *, parse: bool
+) -> tuple[FloatArray, BoolArray]:
+    """Read columns as numbers, as `numbers` does; a row of the results for each of them."""
+    shape = (len(columns), len(columns[0]) if columns else 0)
+    values, unreadable = np.empty(shape), np.empty(shape, dtype=bool)
+    for where, cells in blocks(columns):
+        of_block = numbers(cells, layout, parse=parse)
+        values[where], unreadable[where] = (part.reshape(len(where), -1) for part in of_block)
+    return values, unreadable
+
+
 def matrix(
     table: Any, features: Sequence[Feature], layout: Layout, *, parse: bool
 ) -> tuple[FloatArray, bool]:
@@ -126,15 +138,14 @@ def matrix(
         Whether some cell of a column of numbers is neither a number nor missing.
     """
     X = np.empty((table.num_rows, len(features)))
-    unreadable = False
+    plain = [j for j, feature in enumerate(features) if feature.labels is None]
+    columns = [table.column(features[j].name) for j in plain]
+    values, unreadable = all_numbers(columns, layout, parse=parse)
+    X[:, plain] = values.T
     for j, feature in enumerate(features):
-        column = table.column(feature.name)
-        if feature.labels is None:
-            X[:, j], marks = numbers(column, layout, parse=parse)
-            unreadable = unreadable or bool(marks.any())
-        else:
-            X[:, j] = codes(column, feature.labels, layout, parse=parse)
-    return X, unreadable
+        if feature.labels is not None:
+            X[:, j] = codes(table.column(feature.name), feature.labels, layout, parse=parse)
+    return X, bool(unreadable.any())
 
 
 class Fingerprint:

@@ -9,6 +9,7 @@ checked before they are touched: a damaged file may hold offsets that point anyw
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator, Sequence
 from functools import lru_cache
 from typing import Any
 
@@ -203,6 +204,9 @@ def kind_of(type: Any) -> str:
     return "time" if types.is_temporal(type) else "other"
 
 
+# Columns are read together up to this many cells.
+BLOCK_CELLS = 1 << 16
+
 # The times that calendars are made for, in seconds: the years 1 to 9999.
 FIRST_SECOND, LAST_SECOND = -62_135_596_800, 253_402_300_799
 UNITS = {"s": 1, "ms": 10**3, "us": 10**6}
@@ -267,3 +271,36 @@ def to_python(column: Any) -> list[Any]:
             return list(words(column).to_pylist())
         values = [python_value(cell) for cell in column]
     return values
+
+
+def blocks(columns: Sequence[Any]) -> Iterator[tuple[list[int], Any]]:
+    """Put short columns of one type end to end: a call per column is slow in wide tables.
+
+    Parameters
+    ----------
+    columns : sequence of pyarrow.ChunkedArray
+        Of the same length.
+
+    Yields
+    ------
+    positions : list of int
+        Of the columns in a block.
+    cells : pyarrow.ChunkedArray
+        What they hold, one column after the other.
+
+    Examples
+    --------
+    >>> import pyarrow as pa
+    >>> table = pa.table({"a": [1, 2], "b": ["x", "y"], "c": [3, 4]})
+    >>> [(where, cells.to_pylist()) for where, cells in blocks(table.columns)]
+    [([0, 2], [1, 2, 3, 4]), ([1], ['x', 'y'])]
+    """
+    by_type: dict[Any, list[int]] = {}
+    for j, column in enumerate(columns):
+        by_type.setdefault(column.type, []).append(j)
+    width = max(1, BLOCK_CELLS // max(1, len(columns[0]))) if columns else 1
+    for type, positions in by_type.items():
+        for start in range(0, len(positions), width):
+            block = positions[start : start + width]
+            chunks = [chunk for j in block for chunk in columns[j].chunks]
+            yield block, pa.chunked_array(chunks, type)

@@ -14,10 +14,10 @@ from typing import Any
 import numpy as np
 import pyarrow.compute as pc
 
-from ..arrays import BoolArray
+from ..arrays import BoolArray, FloatArray
 from ..errors import MOST_LISTED, InputError
 from ..prepare import Feature
-from .cells import numbers, texts
+from .cells import all_numbers, texts
 from .column_types import kind_of, words
 from .formats import Layout, Source
 
@@ -62,30 +62,21 @@ class ColumnSurvey:
     low: float = np.inf
     high: float = -np.inf
 
-    def add(self, column: Any, layout: Layout, *, parse: bool) -> None:
-        """Count a batch of cells."""
-        values, unreadable = numbers(column, layout, parse=parse)
-        missing, infinite = np.isnan(values) & ~unreadable, np.isinf(values)
-        self._note("missing", missing)
-        self._note("infinite", infinite)
-        self._note("unreadable", unreadable)
-        self.missing += int(missing.sum())
-        self.infinite += int(infinite.sum())
-        if unreadable.any():
-            self._look_at(column.filter(unreadable), layout, parse)
-        finite = values[np.isfinite(values)]
-        self.low = min(self.low, float(finite.min(initial=np.inf)))
-        self.high = max(self.high, float(finite.max(initial=-np.inf)))
-        self.rows += len(values)
+    def add(self, counted: _Counted, j: int) -> None:
+        """Add what was counted of this column in a batch, where it is number `j`."""
+        for what, marks in counted.marks.items():
+            count = int(counted.counts[what][j])
+            if count:
+                setattr(self, what, getattr(self, what) + count)
+                self.first.setdefault(what, self.rows + int(marks[j].argmax()))
+        self.low = min(self.low, float(counted.low[j]))
+        self.high = max(self.high, float(counted.high[j]))
+        self.rows += counted.rows
 
-    def _note(self, what: str, marks: BoolArray) -> None:
-        if what not in self.first and marks.any():
-            self.first[what] = self.rows + int(marks.argmax())
-
-    def _look_at(self, cells: Any, layout: Layout, parse: bool) -> None:
+    def look_at(self, cells: Any, layout: Layout, *, parse: bool) -> None:
+        """Note what unreadable cells seem to be."""
         kind = kind_of(cells.type)
         self.example = self.example or str(words(cells.slice(0, 1))[0])[:40]
-        self.unreadable += len(cells)
         times = commas = 0
         if kind == "text":
             cells = texts(cells, layout, parse=parse)
@@ -119,6 +110,33 @@ class ColumnSurvey:
         return self.low == self.high
 
 
+@dataclass(frozen=True)
+class _Counted:
+    """A batch, counted for all columns at once: marks by what they mean, a row for each column."""
+
+    rows: int
+    marks: dict[str, BoolArray]
+    counts: dict[str, Any]
+    low: FloatArray
+    high: FloatArray
+
+    @classmethod
+    def of(cls, values: FloatArray, unreadable: BoolArray) -> _Counted:
+        finite = np.isfinite(values)
+        marks = {
+            "missing": np.isnan(values) & ~unreadable,
+            "infinite": np.isinf(values),
+            "unreadable": unreadable,
+        }
+        return cls(
+            rows=values.shape[1],
+            marks=marks,
+            counts={what: marked.sum(axis=1) for what, marked in marks.items()},
+            low=np.min(values, axis=1, initial=np.inf, where=finite),
+            high=np.max(values, axis=1, initial=-np.inf, where=finite),
+        )
+
+
 def survey(
     source: Source, columns: Sequence[str], layout: Layout, rows: int
 ) -> dict[str, ColumnSurvey]:
@@ -139,8 +157,13 @@ def survey(
     """
     surveys = {name: ColumnSurvey(name) for name in columns}
     for table in source.tables(columns, rows):
-        for name, found in surveys.items():
-            found.add(table.column(name), layout, parse=source.is_text)
+        cells = [table.column(name) for name in surveys]
+        counted = _Counted.of(*all_numbers(cells, layout, parse=source.is_text))
+        for j, found in enumerate(surveys.values()):
+            found.add(counted, j)
+            if counted.counts["unreadable"][j]:
+                unreadable = cells[j].filter(counted.marks["unreadable"][j])
+                found.look_at(unreadable, layout, parse=source.is_text)
     return surveys
 
 

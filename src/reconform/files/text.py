@@ -25,7 +25,7 @@ import pyarrow.compute as pc
 import pyarrow.csv as arrow_csv
 
 from ..errors import InputError
-from .column_types import words
+from .column_types import blocks, words
 
 # The reader has several blocks in memory. A row must fit into one: in wide tables they are larger.
 BLOCK_BYTES = 1 << 20
@@ -249,9 +249,8 @@ def _unlimited(reader: Iterator[list[str]]) -> Iterator[list[str]]:
 
 def _breaks_lines(row: Any) -> bool:
     """Whether a cell of the row contains a line break."""
-    return any(
-        pc.match_substring_regex(column, "[\r\n]")[0].as_py() is True for column in row.columns
-    )
+    breaks = pc.match_substring_regex(pa.chunked_array(row.columns), "[\r\n]")
+    return pc.any(breaks).as_py() is True
 
 
 def _count(count: int, noun: str) -> str:
@@ -268,7 +267,7 @@ class TextWriter:
         self.sink = sink
         self.delimiter = delimiter
         self.decimal = decimal
-        names = pa.table({str(j): [name] for j, name in enumerate(schema.names)})
+        names = pa.table([[name] for name in schema.names], names=schema.names)
         sink.write(_lines(names, delimiter, "."))
 
     def write_table(self, table: Any) -> None:
@@ -282,7 +281,11 @@ class TextWriter:
 
 def _lines(table: Any, delimiter: str, decimal: str) -> Any:
     """Rows of a table as one buffer of text; quotes only where a cell needs them."""
-    cells = [_as_text(column.combine_chunks(), delimiter, decimal) for column in table.columns]
+    cells: list[Any] = [None] * table.num_columns
+    for where, column in blocks(table.columns):
+        written = _as_text(column.combine_chunks(), delimiter, decimal)
+        for i, j in enumerate(where):
+            cells[j] = written.slice(i * table.num_rows, table.num_rows)
     rows = pc.binary_join_element_wise(
         *cells, _text(delimiter), null_handling="replace", null_replacement=""
     )
