@@ -7,13 +7,13 @@ from collections import Counter
 import numpy as np
 import pyarrow as pa
 import pytest
-from reconform.kernels import inne
-from reconform.report.tables import read_table
 
-from reconform.detectors import spheres
-from reconform.files import cells, open_batches, open_output, read_reference, text, writing
+from reconform.detectors.inne import kernels
+from reconform.detectors.inne import model as spheres
+from reconform.files import cells, open_batches, open_output, read_reference, text
 from reconform.prepare import Feature
 from reconform.report import features
+from reconform.report.feature_columns import read_table
 
 COLUMNS = 2_000
 ROWS = 10
@@ -40,11 +40,11 @@ def calls(monkeypatch):
         monkeypatch.setattr(module, name, counting)
 
     count(cells, "numbers")
-    count(writing, "_as_text")
+    count(text, "_as_text")
     count(features, "robust_scales")
     for name in ("cast", "match_substring_regex"):
         count(cells.pc, name)
-    assert text.pc is cells.pc is writing.pc
+    assert text.pc is cells.pc
     return counted
 
 
@@ -103,13 +103,13 @@ def test_inne_measures_every_pair_once(monkeypatch):
     X = np.random.default_rng(0).normal(size=(20, 50))
     centres = [np.argsort(np.random.default_rng(j).random((30, 20)))[:, :6] for j in range(10)]
     asked = []
-    real = inne.build_spheres
+    real = kernels.build_spheres
 
     def spying(rows, pairs, *arguments):
         asked.append(pairs.shape)
         return real(rows, pairs, *arguments)
 
-    monkeypatch.setattr(inne, "build_spheres", spying)
+    monkeypatch.setattr(kernels, "build_spheres", spying)
     quick = spheres.Spheres.around(X, centres)
     monkeypatch.setattr(spheres, "MOST_PAIRS", 0)
     slow = spheres.Spheres.around(X, centres)
