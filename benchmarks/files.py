@@ -49,7 +49,7 @@ def judge(folder: Path, suffix: str, detector: str, method: str, only: bool) -> 
     """Fit, judge the file, and say what it took; runs in a process of its own."""
     from reconform import ConformalDetector
     from reconform.files import read_reference
-    from reconform.files.judge import judge_file
+    from reconform.files.judge import WriteOptions, judge_file
 
     base = peak_megabytes()
     start = time.perf_counter()
@@ -62,7 +62,13 @@ def judge(folder: Path, suffix: str, detector: str, method: str, only: bool) -> 
         marks[stage] = time.perf_counter()
 
     out = folder / f"out{suffix}"
-    found = judge_file(cad, folder / f"new{suffix}", out, only_anomalies=only, progress=progress)
+    found = judge_file(
+        cad,
+        folder / f"new{suffix}",
+        out,
+        write=WriteOptions(only_anomalies=only),
+        progress=progress,
+    )
     end = time.perf_counter()
     return {
         "rows": found.tested,

@@ -45,7 +45,7 @@ def reconform(data: Any, detector: Any, method: Any, pooled: bool = False) -> np
 
     cad = ConformalDetector(detector, method, random_state=0, n_jobs=THREADS).fit(data[0])
     if pooled:  # the same models, the comparison that nonconform makes
-        ranks = cad.ensemble_.ranks(data[1], variant="pooled").at_most
+        ranks = cad.rank(data[1], variant="pooled").at_most
         return np.asarray(ranks / (cad.n_calibration_ + 1))
     return cad.p_values(data[1])
 

@@ -49,7 +49,8 @@ def test_the_notebook_table_escapes_labels(found):
 
 def test_long_results_are_cut():
     m = 100
-    found = Discoveries(np.zeros(m, bool), np.ones(m), np.ones(m), np.zeros(m), 0.0, "by", 0.1)
+    found = Discoveries(np.zeros(m, bool), np.ones(m), np.ones(m), np.zeros(m),
+                        p_threshold=0.0, procedure="by", fdr=0.1)  # fmt: skip
     assert "... and 95 more rows" in repr(found)
     assert "90 more rows" in found._repr_html_()
 

@@ -16,12 +16,11 @@ import pytest
 from sklearn.exceptions import NotFittedError
 from sklearn.svm import OneClassSVM
 
-from reconform import ConformalDetector, RankCounts
+from reconform import ConformalDetector, RankCounts, Rule
 from reconform.files import InputError, Layout, open_output, read_reference
-from reconform.files.judge import judge_file
+from reconform.files.judge import ReadOptions, WriteOptions, judge_file
 from reconform.prepare import Feature, prepared
 from reconform.statistics.exact import harmonic_number
-from reconform.statistics.smallest import smallest_batch_warning, smallest_count
 
 RESULTS = ["score", "p_value", "q_value", "anomaly"]
 
@@ -82,7 +81,7 @@ def test_two_passes_give_what_one_batch_gives(tmp_path, cad, data, new_table, ba
     found = discover(cad, data)
     path = save(new_table, tmp_path / "new.parquet")
     out = tmp_path / "out.parquet"
-    judged = judge_file(cad, path, out, batch_rows=batch_rows, id_columns=["id"])
+    judged = judge_file(cad, path, out, read=ReadOptions(batch_rows=batch_rows, id_columns=["id"]))
     written = read(out)
     assert written.column_names == [*new_table.column_names, *RESULTS]
     assert written.select(new_table.column_names).equals(new_table)
@@ -110,7 +109,10 @@ def test_methods_and_procedures(tmp_path, data, new_table, method, procedure):
     found = discover(cad, data, fdr=0.2, procedure=procedure)
     path = save(new_table, tmp_path / "new.csv")
     judged = judge_file(
-        cad, path, features=table.features, fdr=0.2, procedure=procedure, batch_rows=50
+        cad,
+        path,
+        rule=Rule(fdr=0.2, procedure=procedure),
+        read=ReadOptions(features=table.features, batch_rows=50),
     )
     assert np.array_equal(judged.to_discoveries().q_values, found.q_values)
     assert np.array_equal(judged.to_discoveries().mask, found.mask)
@@ -122,7 +124,9 @@ def test_proven_p_values(tmp_path, data, new_table):
     cad = ConformalDetector(OneClassSVM(), "jackknife+", random_state=0).fit(frame)
     found = discover(cad, data, fdr=0.3, validity="proven")
     path = save(new_table, tmp_path / "new.parquet")
-    judged = judge_file(cad, path, fdr=0.3, validity="proven", batch_rows=50).to_discoveries()
+    judged = judge_file(
+        cad, path, rule=Rule(fdr=0.3, validity="proven"), read=ReadOptions(batch_rows=50)
+    ).to_discoveries()
     assert np.array_equal(judged.p_values, found.p_values)
     assert np.array_equal(judged.mask, found.mask)
     assert judged.guarantee == found.guarantee
@@ -134,10 +138,10 @@ def test_formats_in_and_out(tmp_path, cad, data, new_table, source, target):
     found = discover(cad, data)
     path = save(new_table, tmp_path / f"new{source}")
     out = tmp_path / f"out{target}"
-    judge_file(cad, path, out, batch_rows=100)
+    judge_file(cad, path, out, read=ReadOptions(batch_rows=100))
     if target == ".tsv":
         out = tmp_path / "as.csv"
-        judge_file(cad, path, out, output_layout=Layout(delimiter=","))
+        judge_file(cad, path, out, write=WriteOptions(layout=Layout(delimiter=",")))
     written = read(out)
     assert written.column_names == [*new_table.column_names, *RESULTS]
     assert np.array_equal(written["q_value"].to_numpy(), found.q_values)
@@ -157,7 +161,13 @@ def test_only_anomalies_strangest_first(
     found = discover(cad, data)
     path = save(new_table, tmp_path / "new.csv")
     out = tmp_path / f"out{suffix}"
-    judged = judge_file(cad, path, out, only_anomalies=True, batch_rows=batch_rows)
+    judged = judge_file(
+        cad,
+        path,
+        out,
+        read=ReadOptions(batch_rows=batch_rows),
+        write=WriteOptions(only_anomalies=True),
+    )
     expected = np.lexsort((found.scores, found.q_values))[: found.count]
     # In text an identifier is text, and stays so: 007 is not 7.
     assert [int(i) for i in read(out)["id"].to_pylist()] == (expected * 7).tolist()
@@ -167,7 +177,7 @@ def test_only_anomalies_strangest_first(
     assert judged.flagged.positions.tolist() == expected[:5].tolist()
     assert np.array_equal(judged.flagged.X, data[1][expected[:5]])
     assert len(judged.flagged.table) == 5
-    every = judge_file(cad, path, batch_rows=batch_rows)
+    every = judge_file(cad, path, read=ReadOptions(batch_rows=batch_rows))
     assert every.flagged.positions.tolist() == expected[:5].tolist()
 
 
@@ -176,23 +186,16 @@ def test_nothing_flagged(tmp_path, cad, new_table):
     path = save(calm, tmp_path / "calm.parquet")
     for suffix in (".csv", ".parquet"):
         out = tmp_path / f"out{suffix}"
-        judged = judge_file(cad, path, out, only_anomalies=True)
+        judged = judge_file(cad, path, out, write=WriteOptions(only_anomalies=True))
         assert judged.count == len(judged.flagged) == read(out).num_rows == 0
         assert read(out).column_names == [*new_table.column_names, *RESULTS]
 
 
 def test_what_a_report_gets(tmp_path, cad, data, new_table, monkeypatch):
     path = save(new_table, tmp_path / "new.csv")
-    whole = judge_file(cad, path, batch_rows=40)
-    assert sorted([*whole.flagged.positions, *whole.sample.positions]) == list(range(230))
-    assert np.array_equal(whole.sample.X, data[1][whole.sample.positions])
-    assert whole.sample.table["anomaly"].to_pylist() == [False] * len(whole.sample)
-    monkeypatch.setattr("reconform.files.judge.MOST_SAMPLED", 20)
+    whole = judge_file(cad, path, read=ReadOptions(batch_rows=40))
     monkeypatch.setattr("reconform.files.judge.MOST_DISCOVERIES", 229)
-    part = judge_file(cad, path, batch_rows=40, id_columns=["id"])
-    assert 0 < len(part.sample) <= 20
-    again = judge_file(cad, path, batch_rows=11)
-    assert np.array_equal(again.sample.positions, part.sample.positions)
+    part = judge_file(cad, path, read=ReadOptions(batch_rows=40, id_columns=["id"]))
     assert part.fingerprint == whole.fingerprint
     with pytest.raises(ValueError, match="230 rows"):
         part.to_discoveries()
@@ -205,7 +208,9 @@ def test_the_fingerprint_is_that_of_the_reference(tmp_path, cad, new_table):
 
 def test_several_identifiers(tmp_path, cad, new_table):
     path = save(new_table, tmp_path / "new.parquet")
-    index = judge_file(cad, path, id_columns=["id", "note"]).to_discoveries().index
+    index = (
+        judge_file(cad, path, read=ReadOptions(id_columns=["id", "note"])).to_discoveries().index
+    )
     assert index[1] == (7, "row 1, say")
 
 
@@ -218,7 +223,9 @@ def test_unseen_labels_and_missing_values_are_counted(tmp_path):
     path = tmp_path / "new.csv"
     path.write_text("colour,x\nred,0\nmauve,1\nmauve,\n,0.5\nteal,0\n")
     for batch_rows in (1, 2, 100):
-        judged = judge_file(cad, path, features=reference.features, batch_rows=batch_rows)
+        judged = judge_file(
+            cad, path, read=ReadOptions(features=reference.features, batch_rows=batch_rows)
+        )
         assert judged.unseen == {"colour": 3}
         assert judged.missing == {"colour": 1, "x": 1}
     assert judged.tested == 5
@@ -231,7 +238,7 @@ def test_standard_input_and_output(tmp_path, cad, new_table, monkeypatch):
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(path.read_bytes())))
     stdout = io.BytesIO()
     monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(stdout))
-    judged = judge_file(cad, "-", "-", batch_rows=33)
+    judged = judge_file(cad, "-", "-", read=ReadOptions(batch_rows=33))
     assert judged.path == "standard input"
     assert stdout.getvalue() == out.read_bytes()
 
@@ -240,29 +247,31 @@ def test_an_output_is_laid_out_like_the_input(tmp_path, cad, monkeypatch):
     path = tmp_path / "new.csv"
     path.write_text("b;note;a;c\n0,5;x;0;1\n-1,5;y;7,25;8\n")
     layout = Layout(delimiter=";", decimal=",")
-    judged = judge_file(cad, path, tmp_path / "out.csv", layout=layout)
+    judged = judge_file(cad, path, tmp_path / "out.csv", read=ReadOptions(layout=layout))
     lines = (tmp_path / "out.csv").read_text().splitlines()
     assert lines[0] == "b;note;a;c;score;p_value;q_value;anomaly"
     assert lines[2].startswith("-1,5;y;7,25;8;")
     p = judged.to_discoveries().p_values[1]
     assert lines[2].split(";")[5] == str(p).replace(".", ",")
-    judge_file(cad, path, tmp_path / "out.tsv", layout=layout)
+    judge_file(cad, path, tmp_path / "out.tsv", read=ReadOptions(layout=layout))
     assert "\t" in (tmp_path / "out.tsv").read_text()
     stdout = io.BytesIO()
     monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(stdout))
-    judge_file(cad, path, "-", layout=layout)
+    judge_file(cad, path, "-", read=ReadOptions(layout=layout))
     assert stdout.getvalue() == (tmp_path / "out.csv").read_bytes()
 
 
 def test_e_values_are_not_counted(tmp_path, cad, new_table):
     with pytest.raises(ValueError, match="procedure"):
-        judge_file(cad, save(new_table, tmp_path / "new.csv"), procedure="ebh")
+        judge_file(cad, save(new_table, tmp_path / "new.csv"), rule=Rule(procedure="ebh"))
 
 
 def test_progress_is_reported(tmp_path, cad, new_table):
     seen = []
     path = save(new_table, tmp_path / "new.parquet")
-    judge_file(cad, path, batch_rows=100, progress=lambda *step: seen.append(step))
+    judge_file(
+        cad, path, read=ReadOptions(batch_rows=100), progress=lambda *step: seen.append(step)
+    )
     assert seen == [(stage, done, 230) for stage in ("ranking", "writing")
                     for done in (100, 200, 230)]  # fmt: skip
 
@@ -287,8 +296,14 @@ def test_an_interrupted_run_leaves_everything_as_it_was(
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        judge_file(cad, path, out, overwrite=True, only_anomalies=only_anomalies, batch_rows=50,
-                   progress=interrupt)  # fmt: skip
+        judge_file(
+            cad,
+            path,
+            out,
+            read=ReadOptions(batch_rows=50),
+            write=WriteOptions(overwrite=True, only_anomalies=only_anomalies),
+            progress=interrupt,
+        )
     assert out.read_text() == "precious"
     assert sorted(p.name for p in tmp_path.iterdir()) == ["new.csv", "out.parquet", "spools"]
     assert list(spools.iterdir()) == []
@@ -298,7 +313,7 @@ CHILD = """
 import sys, time
 from sklearn.svm import OneClassSVM
 from reconform import ConformalDetector
-from reconform.files.judge import judge_file
+from reconform.files.judge import ReadOptions, WriteOptions, judge_file
 from reconform.files import read_reference
 reference = read_reference(sys.argv[1])
 cad = ConformalDetector(OneClassSVM(), "split", random_state=0).fit(reference.frame)
@@ -306,7 +321,8 @@ def wait(stage, done, total):
     if stage == "writing":
         print("half", flush=True)
         time.sleep(60)
-judge_file(cad, "-", sys.argv[2], batch_rows=50, progress=wait, overwrite=True)
+read, write = ReadOptions(batch_rows=50), WriteOptions(overwrite=True)
+judge_file(cad, "-", sys.argv[2], read=read, write=write, progress=wait)
 """
 
 
@@ -352,35 +368,38 @@ def test_a_bad_output_is_refused_before_any_work(tmp_path, cad, new_table):
         raise AssertionError("work was done")
 
     path = save(new_table, tmp_path / "new.csv")
-    with pytest.raises(InputError, match="`overwrite=True`"):
-        judge_file(cad, path, path, progress=fail)
+    (tmp_path / "there.csv").write_text("precious")
+    with pytest.raises(FileExistsError, match="`overwrite=True`"):
+        judge_file(cad, path, tmp_path / "there.csv", progress=fail)
     with pytest.raises(InputError, match="does not tell its format"):
         judge_file(cad, path, tmp_path / "out.xlsx", progress=fail)
     clash = save(new_table.append_column("anomaly", new_table["id"]), tmp_path / "clash.csv")
     with pytest.raises(InputError, match="'anomaly'"):
         judge_file(cad, clash, tmp_path / "out.csv", progress=fail)
-    judge_file(cad, clash, tmp_path / "out.csv", prefix="rc_")
+    judge_file(cad, clash, tmp_path / "out.csv", write=WriteOptions(prefix="rc_"))
     assert read(tmp_path / "out.csv").column_names[-4:] == [f"rc_{name}" for name in RESULTS]
 
 
-def test_a_file_may_be_replaced_by_its_results(tmp_path, cad, new_table, data):
+def test_a_file_is_never_replaced_by_its_results(tmp_path, cad, new_table):
     path = save(new_table, tmp_path / "new.parquet")
-    judge_file(cad, path, path, overwrite=True)
-    assert np.array_equal(read(path)["anomaly"].to_numpy(), discover(cad, data).mask)
+    before = path.read_bytes()
+    with pytest.raises(ValueError, match="are the same file"):
+        judge_file(cad, path, path, write=WriteOptions(overwrite=True))
+    assert path.read_bytes() == before
 
 
 def test_bad_arguments(tmp_path, cad, data, new_table):
     path = save(new_table, tmp_path / "new.csv")
     with pytest.raises(ValueError, match="fdr"):
-        judge_file(cad, path, fdr=1.5)
+        judge_file(cad, path, rule=Rule(fdr=1.5))
     with pytest.raises(ValueError, match="procedure"):
-        judge_file(cad, path, procedure="holm")
+        judge_file(cad, path, rule=Rule(procedure="holm"))
     with pytest.raises(ValueError, match="3 columns"):
-        judge_file(cad, path, features=[Feature("a")])
+        judge_file(cad, path, read=ReadOptions(features=[Feature("a")]))
     with pytest.raises(ValueError, match="batch_rows"):
-        judge_file(cad, path, batch_rows=0)
+        judge_file(cad, path, read=ReadOptions(batch_rows=0))
     with pytest.raises(InputError, match="`id_columns` names"):
-        judge_file(cad, path, id_columns=["ID"])
+        judge_file(cad, path, read=ReadOptions(id_columns=["ID"]))
     with pytest.raises(NotFittedError):
         judge_file(ConformalDetector(OneClassSVM()), path)
     nameless = ConformalDetector(OneClassSVM(), "split").fit(data[0])
@@ -418,7 +437,11 @@ def test_memory_does_not_grow_with_the_file(tmp_path):
     before = pa.total_allocated_bytes()
     tracemalloc.start()
     judged = judge_file(
-        cad, path, tmp_path / "out.parquet", features=features, batch_rows=5_000, progress=watch
+        cad,
+        path,
+        tmp_path / "out.parquet",
+        read=ReadOptions(features=features, batch_rows=5000),
+        progress=watch,
     )
     _, peak = tracemalloc.get_traced_memory()
     tracemalloc.stop()
@@ -439,7 +462,7 @@ def test_exactly_so_many_can_be_flagged(procedure):
     for _ in range(300):
         n, m = int(rng.integers(1, 60)), int(rng.integers(1, 80))
         fdr = Fraction(int(rng.integers(1, 40)), 100)
-        fewest = smallest_count(n, m, fdr, procedure=procedure)
+        fewest = Rule(fdr, procedure).smallest_list(n, m)
         assert fewest >= 1
         for k in {fewest - 1, fewest} & set(range(1, m + 1)):
             ranks = np.r_[np.full(k, 1), np.full(m - k, n + 1)]
@@ -450,33 +473,33 @@ def test_exactly_so_many_can_be_flagged(procedure):
 
 
 def test_the_issues_example():
-    sentence = smallest_batch_warning(100, 5_000, 0.1)
+    sentence = Rule(0.1).warning(100, 5_000)
     assert sentence.startswith(
         "With 100 reference rows and 5,000 new ones, fewer than 496 anomalies cannot be flagged "
         "at 10%: no p-value is below 1/101."
     )
     assert "49,999 let a single anomaly" in sentence
-    assert smallest_count(49_999, 5_000, 0.1) == 1
-    assert smallest_count(49_998, 5_000, 0.1) == 2
-    assert smallest_batch_warning(49_999, 5_000, 0.1) is None
+    assert Rule(0.1).smallest_list(49_999, 5_000) == 1
+    assert Rule(0.1).smallest_list(49_998, 5_000) == 2
+    assert Rule(0.1).warning(49_999, 5_000) is None
 
 
 def test_other_warnings():
-    assert "nothing can be flagged at 2.5%" in smallest_batch_warning(10, 20, 0.025)
-    split = smallest_batch_warning(50, 5_000, 0.1, n_reference=100)
+    assert "nothing can be flagged at 2.5%" in Rule(0.025).warning(10, 20)
+    split = Rule(0.1).warning(50, 5_000, n_reference=100)
     assert split.startswith("With 50 calibration rows and 5,000 new ones, fewer than 981 ")
     assert "jackknife+" in split
-    assert smallest_batch_warning(100, 5_000, 0.1, procedure="storey") is None
-    fewest = smallest_count(100, 5_000, 0.1, procedure="by")
+    assert Rule(0.1, "storey").warning(100, 5_000) is None
+    fewest = Rule(0.1, "by").smallest_list(100, 5_000)
     assert fewest == -(-5_000 * harmonic_number(5_000)[0] * 10 // 101)
-    assert f"{fewest:,}" in smallest_batch_warning(100, 5_000, 0.1, procedure="by")
-    doubled = smallest_batch_warning(100, 5_000, 0.1, smallest_p=Fraction(2, 101))
+    assert f"{fewest:,}" in Rule(0.1, "by").warning(100, 5_000)
+    doubled = Rule(0.1).warning(100, 5_000, smallest_p=Fraction(2, 101))
     assert "fewer than 991 " in doubled
     assert "below 2/101" in doubled
 
 
 def test_a_judgement_carries_the_warning(tmp_path, cad, new_table):
     path = save(new_table, tmp_path / "new.csv")
-    assert judge_file(cad, path, fdr=0.1).warning.startswith(
+    assert judge_file(cad, path, rule=Rule(fdr=0.1)).warning.startswith(
         "With 80 reference rows and 230 new ones, fewer than 29 "
     )

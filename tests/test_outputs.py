@@ -16,7 +16,7 @@ import pytest
 
 from reconform import ConformalDetector
 from reconform.files import Layout, read_reference
-from reconform.files.judge import judge_file
+from reconform.files.judge import WriteOptions, judge_file
 from test_cli import run, run_json
 
 QUICK = ["--detector", "knn", "--method", "jackknife+"]
@@ -85,7 +85,7 @@ def test_a_file_is_not_judged_into_itself(here):
     cad = ConformalDetector("knn", "split", random_state=0).fit(read_reference("normal.csv").frame)
     before = (here / "new.csv").read_bytes()
     with pytest.raises(ValueError, match="are the same file"):
-        judge_file(cad, "new.csv", "./new.csv", overwrite=True)
+        judge_file(cad, "new.csv", "./new.csv", write=WriteOptions(overwrite=True))
     assert (here / "new.csv").read_bytes() == before
 
 

@@ -12,12 +12,12 @@ from hypothesis import strategies as st
 import oracle
 from reconform import ConformalDetector, Resampling
 from reconform.methods import resolve_method
+from reconform.statistics.grid import usual
 from reconform.statistics.ranks import (
     Ranks,
     ranks_among,
     row_uniforms,
     smoothed_p_values,
-    to_p_values,
 )
 
 
@@ -141,7 +141,7 @@ def test_the_uniform_of_a_row_is_keyed_by_its_position(start, count):
 
 
 def test_p_values_never_leave_their_grid():
-    assert to_p_values(np.array([1, 2, 100]), 99).tolist() == [0.01, 0.02, 1.0]
+    assert usual(99).values(np.array([1, 2, 100])).tolist() == [0.01, 0.02, 1.0]
 
 
 def test_comparing_many_rows_with_many_models_stays_small():

@@ -29,7 +29,8 @@ from reconform.report.feature_columns import count_copies, matched, read_table
 from reconform.report.features import robust_scale, robust_scales, unusual_features
 from reconform.report.page import render
 from reconform.report.safe_text import script_json
-from reconform.report.summary import LEVELS, p_value_nature, shortest_list, step_up_line, summarise
+from reconform.report.summary import LEVELS, p_value_nature, step_up_line, summarise
+from reconform.rule import shortest_list
 from reconform.statistics.exact import harmonic_number
 from reconform.statistics.fdr import RankCounts, adjust
 
@@ -147,7 +148,7 @@ def test_normal_rows_fill_the_bins_in_equal_parts(n):
 @pytest.mark.parametrize(("m", "n", "level"), [(5000, 100, 0.1), (229, 178, 0.1), (10, 99, 0.1)])
 def test_the_shortest_list_is_the_first_that_bh_accepts(m, n, level):
     accepted = [k for k in range(1, 10 * m) if Fraction(k, m) * Fraction(str(level)) * (n + 1) >= 1]
-    assert shortest_list(m, n, level) == accepted[0]
+    assert shortest_list(m, Fraction(1, n + 1), level) == accepted[0]
 
 
 def test_scores_far_out_and_infinite_ones_are_counted():
@@ -513,7 +514,7 @@ def test_the_headline_and_how_it_was_computed():
     assert "The decision was made at 10%" in said[0]["moved"]
     assert said[0]["least"] == "300 calibration scores are too few for any list at this level."
     assert "allow no list shorter than 14 rows" in page
-    for fact in ("max", "split", "600", "Benjamini–Hochberg", "numpy", "f" * 64):
+    for fact in ("max", "split", "600", "Benjamini-Hochberg", "numpy", "f" * 64):
         assert f"<dd>{fact}</dd>" in page or fact in page
     assert "<title>Plant 7</title>" in page
 
@@ -560,7 +561,9 @@ def test_a_decision_without_provenance_still_makes_a_page():
 
 
 def test_nothing_to_show_is_refused():
-    empty = Discoveries(np.zeros(0, bool), *[np.zeros(0)] * 3, 0.0, "bh", 0.1)
+    empty = Discoveries(
+        np.zeros(0, bool), *[np.zeros(0)] * 3, p_threshold=0.0, procedure="bh", fdr=0.1
+    )
     with pytest.raises(ValueError, match="found has no rows"):
         render(empty)
 

@@ -18,7 +18,7 @@ from joblib import Parallel, delayed, effective_n_jobs, parallel_config
 from sklearn.base import BaseEstimator
 from sklearn.ensemble import IsolationForest
 
-from reconform import Bootstrap, ConformalDetector, CrossValidation, Split
+from reconform import Bootstrap, ConformalDetector, CrossValidation, Rule, Split
 from reconform.files import InputError
 from reconform.prepare import Feature
 
@@ -94,7 +94,7 @@ def test_any_partitions_give_the_answer_of_the_whole(partitions, keep, tmp_path,
     found = discover(
         cad,
         dd.from_pandas(NEW, npartitions=partitions),
-        fdr=0.1,
+        Rule(fdr=0.1),
         keep=tmp_path if keep == "folder" else keep,
     )
     assert_same(found, expected(cad))
@@ -123,7 +123,7 @@ def test_methods_and_detectors(method, algorithm, threads):
 )
 def test_options_are_those_of_the_detector(options, threads):
     cad = detector()
-    found = discover(cad, dd.from_pandas(NEW, npartitions=4), **options)
+    found = discover(cad, dd.from_pandas(NEW, npartitions=4), Rule(**options))
     assert_same(found, expected(cad, **options))
     whole = cad.discover(NEW, **options)
     assert found.guarantee == whole.guarantee
@@ -132,7 +132,7 @@ def test_options_are_those_of_the_detector(options, threads):
 
 def test_proven_p_values(threads):
     cad = detector("jackknife+")
-    found = discover(cad, dd.from_pandas(NEW, npartitions=4), validity="proven", fdr=0.2)
+    found = discover(cad, dd.from_pandas(NEW, npartitions=4), Rule(validity="proven", fdr=0.2))
     assert_same(found, expected(cad, validity="proven", fdr=0.2))
 
 
@@ -310,8 +310,9 @@ def test_a_partition_that_cannot_be_judged_is_named(threads):
 )
 def test_what_cannot_be_done_is_said(options, message, threads):
     arguments = {"data": dd.from_pandas(NEW, npartitions=2), **options}
+    chosen = {name: arguments.pop(name) for name in ("procedure", "fdr") if name in options}
     with pytest.raises(ValueError, match=message):
-        discover(detector(), **arguments)
+        discover(detector(), rule=Rule(**chosen), **arguments)
 
 
 def test_smoothed_p_values_cannot_be_counted(threads):
@@ -472,7 +473,7 @@ def test_an_output_that_exists_is_replaced_only_if_told(folder, tmp_path, thread
     assert (output / "old.parquet").exists()
     discover(cad, folder, output=output, overwrite=True)
     assert_whole(output, expected(cad))
-    discover(cad, folder, output=output, overwrite=True, fdr=0.4)
+    discover(cad, folder, output=output, overwrite=True, rule=Rule(fdr=0.4))
     assert_whole(output, expected(cad, fdr=0.4))
     assert sorted(path.name for path in tmp_path.iterdir()) == ["judged", "new"]
 

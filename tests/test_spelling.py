@@ -12,7 +12,7 @@ import reconform
 from reconform.cli import main
 from reconform.cli.spelling import RENAMED, SAME, in_options
 from reconform.files import read_reference
-from reconform.statistics.smallest import smallest_batch_warning
+from reconform.rule import Rule
 
 SOURCE = Path(reconform.__file__).parent
 OPTIONS = {
@@ -58,4 +58,4 @@ def test_python_is_told_of_parameters(tmp_path):
     (tmp_path / "text.csv").write_text("a,b\nx,2\ny,3\n")
     with pytest.raises(ValueError, match=r"with `prepare=True`, .* `id_columns`, .* `drop`\.$"):
         read_reference(tmp_path / "text.csv")
-    assert smallest_batch_warning(10, 1_000, 0.1).endswith("or a higher `fdr`.")
+    assert Rule(0.1).warning(10, 1_000).endswith("or a higher `fdr`.")

@@ -21,6 +21,7 @@ NAMES = [
     "RankCounts",
     "ReconformError",
     "Resampling",
+    "Rule",
     "Split",
     "UnlabelledRowWarning",
     "chart",

@@ -10,6 +10,7 @@ from .errors import BatchDependenceError, ModelFileError, ReconformError, Unlabe
 from .methods import Bootstrap, CrossValidation, Full, Jackknife, Prefit, Resampling, Split
 from .models import load, save
 from .report import chart, report
+from .rule import Rule
 from .statistics.fdr import RankCounts
 
 __version__ = version("reconform")
@@ -27,6 +28,7 @@ __all__ = [
     "RankCounts",
     "ReconformError",
     "Resampling",
+    "Rule",
     "Split",
     "UnlabelledRowWarning",
     "__version__",

@@ -17,7 +17,7 @@ from sklearn.utils.validation import _num_samples, check_is_fitted
 
 from .arrays import FloatArray, IntArray, RankArray
 from .detectors import ForeignDetector, NativeDetector, resolve_detector
-from .discoveries import Discoveries, Provenance
+from .discoveries import CountedDiscoveries, Discoveries, Provenance
 from .ensemble import Ensemble, RepeatedSplit
 from .errors import ReconformError, check_probability, unknown_choice
 from .inputs import validated_rows
@@ -25,20 +25,11 @@ from .keep import MEMORY, check_keep
 from .methods import Method, Plan, Prefit, resolve_method
 from .parallel import track
 from .randomness import Streams, root_seed
-from .statistics.certificates import VALIDITY, guarantee_of, proven_grid
-from .statistics.conditional import conditional_table
-from .statistics.evalues import (
-    INNER_LEVEL,
-    EValues,
-    average_e_values,
-    conformal_e_values,
-    e_bh,
-    e_q_values,
-)
-from .statistics.exact import exact_fraction
-from .statistics.fdr import PROCEDURES, RankCounts, adjust
-from .statistics.grid import Grid, from_floats, usual
-from .statistics.ranks import Ranks, smoothed_p_values
+from .rule import Rule
+from .statistics.certificates import guarantee_of
+from .statistics.fdr import RankCounts
+from .statistics.grid import Grid
+from .statistics.ranks import RankedBatch, Ranks, smoothed_p_values
 from .statistics.stability import Stability
 from .statistics.thresholds import ScoreThreshold, score_threshold
 from .ties import row_labels, tie_uniforms, warn_if_unlabelled
@@ -70,7 +61,7 @@ class ConformalDetector(OutlierMixin, BaseEstimator):
         labels (an array, a frame with pandas' default index) that are equal are numbered within
         the call; give labels if you judge rows one by one, or their numbers are not independent
         (`UnlabelledRowWarning`).
-    larger_is : {"strange", "normal"}, optional
+    larger_is : {"anomalous", "normal"}, optional
         What a large score of the detector means. By default this follows from its interface; a
         bare function must state it.
     random_state : int, RandomState, Generator or None, default=None
@@ -90,7 +81,7 @@ class ConformalDetector(OutlierMixin, BaseEstimator):
     plan_ : Plan
         The training and held-out rows of every model.
     calibration_ : Calibration
-        The calibration scores c_i, small = strange.
+        The calibration scores c_i, small = anomalous.
     ensemble_ : Ensemble
         The fitted models.
     n_calibration_ : int
@@ -214,8 +205,31 @@ class ConformalDetector(OutlierMixin, BaseEstimator):
         self._warn_if_constant()
         return self
 
+    def rank(self, X: npt.ArrayLike, *, variant: str | None = None, checked: bool = False) -> Ranks:
+        """Rank and score new rows: all that is known about them before a decision.
+
+        Parameters
+        ----------
+        X : array-like or frame of shape (m, d)
+        variant : {"plus", "basic", "pooled"}, optional
+            A comparison other than the method's, where the models for it are kept.
+        checked : bool
+            X is a float array with the columns of the fit in their order, as a reader of files
+            makes it; it is not checked again.
+
+        Returns
+        -------
+        Ranks
+            `at_most`: 1 + #{i : c_i <= t_i}, from 1 (most anomalous) to n_calibration_ + 1;
+            `below`: the same for <, with ``ties="randomized"``; `scores`: one raw score per row,
+            small = anomalous.
+        """
+        check_is_fitted(self, "ensemble_")
+        rows = np.asarray(X) if checked else self._rows(X)
+        return self.ensemble_.ranks(rows, variant=variant, strictly=self.ties == "randomized")
+
     def ranks(self, X: npt.ArrayLike) -> RankArray:
-        """Rank new rows: 1 + #{i : c_i <= t_i}, from 1 (strangest) to n_calibration_ + 1.
+        """Return the ranks of new rows alone: 1 + #{i : c_i <= t_i}; see `rank`.
 
         Parameters
         ----------
@@ -225,7 +239,7 @@ class ConformalDetector(OutlierMixin, BaseEstimator):
         -------
         int array of shape (m,)
         """
-        return self._ranks(X).at_most
+        return self.rank(X).at_most
 
     def p_values(
         self,
@@ -248,7 +262,7 @@ class ConformalDetector(OutlierMixin, BaseEstimator):
             For split and prefit: p-values that are valid given the calibration set, for all but a
             share 1 - `confidence` of calibration sets (Bates et al. 2023).
         confidence : float, default=0.9
-            Of `conditional`.
+            The confidence of `conditional`.
 
         Returns
         -------
@@ -256,11 +270,12 @@ class ConformalDetector(OutlierMixin, BaseEstimator):
             In [1 / (n_calibration_ + 1), 1]; with ``ties="randomized"`` in (0, 1]. With
             ``Split(repeats=...)`` twice the median over the splits.
         """
-        grid = self.grid(validity=validity, conditional=conditional, confidence=confidence)
-        return self._judge(X, grid)[1]
+        check_is_fitted(self, "ensemble_")
+        rule = Rule(validity=validity, conditional=conditional, confidence=confidence)
+        return self._judge(X, rule.grid(self))[1]
 
     def score_samples(self, X: npt.ArrayLike) -> FloatArray:
-        """Return `p_values`, under scikit-learn's name: small = strange."""
+        """Return `p_values`, under scikit-learn's name: small = anomalous."""
         return self.p_values(X)
 
     def decision_function(self, X: npt.ArrayLike) -> FloatArray:
@@ -319,46 +334,74 @@ class ConformalDetector(OutlierMixin, BaseEstimator):
         -------
         Discoveries
         """
-        level = exact_fraction("fdr", fdr)
-        if procedure not in (*PROCEDURES, "ebh"):
-            raise unknown_choice("procedure", procedure, (*PROCEDURES, "ebh"))
-        if procedure == "ebh":
-            self._check_e_values(validity, conditional)
-        grid = self.grid(validity=validity, conditional=conditional, confidence=confidence)
+        rule = Rule(fdr, procedure, storey_lambda, validity, conditional, confidence, alpha_bh)
+        return self.decide(X, rule)
+
+    def decide(self, X: npt.ArrayLike, rule: Rule) -> Discoveries:
+        """Find anomalies in a batch by a rule; `discover` makes one from its parameters.
+
+        Parameters
+        ----------
+        X : array-like or frame of shape (m, d)
+            The batch.
+        rule : Rule
+
+        Returns
+        -------
+        Discoveries
+        """
+        check_is_fitted(self, "ensemble_")
+        grid = rule.grid(self)
+        smoothed = self.ties == "randomized"
         ranks, p_values = self._judge(X, grid)
-        if procedure == "ebh" and (ranks.splits or alpha_bh is not None):
-            e_values = self._e_values(ranks, INNER_LEVEL if alpha_bh is None else alpha_bh)
-            mask, q_values = e_bh(e_values, level), e_q_values(e_values)
-        elif self.ties == "randomized" and procedure != "ebh":  # off the grid
-            q_values = adjust(p_values, procedure=procedure, storey_lambda=storey_lambda)
-            mask = q_values <= float(level)
-        else:
-            # e-BH on one split, at its own level inside, is Benjamini-Hochberg.
-            decision = self._count(ranks.at_most).decide(
-                level,
-                procedure="bh" if procedure == "ebh" else procedure,
-                storey_lambda=storey_lambda,
-                grid=grid,
-            )
-            mask, q_values = decision.mask(ranks.at_most), decision.q_values(ranks.at_most)
+        batch = RankedBatch(ranks, p_values, grid, self.calibration_, self.n_calibration_, smoothed)
+        outcome = rule.decide_batch(batch, self)
         return Discoveries(
-            mask=mask,
+            mask=outcome.mask,
             p_values=p_values,
-            q_values=q_values,
+            q_values=outcome.q_values,
             scores=ranks.scores,
-            ranks=None if self.ties == "randomized" else ranks.at_most,
-            p_threshold=float(p_values[mask].max(initial=0.0)),
-            procedure=procedure,
-            fdr=float(level),
-            guarantee=self.guarantee_.sentence(
-                procedure,
-                validity=validity,
-                conditional=conditional,
-                smoothed=self.ties == "randomized",
-            ),
+            ranks=None if smoothed else ranks.at_most,
             index=getattr(X, "index", None) if hasattr(X, "iloc") else None,
-            provenance=self.provenance(),
+            decision=outcome.decision,
+            p_threshold=float(p_values[outcome.mask].max(initial=0.0)),
+            **self._facts(rule, grid, len(p_values)),
         )
+
+    def decide_counts(self, counts: RankCounts, rule: Rule) -> CountedDiscoveries:
+        """Decide for all rows whose ranks were counted, exactly as if they had been one batch.
+
+        Parameters
+        ----------
+        counts : RankCounts
+            From `rank_counts`, of one batch or merged.
+        rule : Rule
+
+        Returns
+        -------
+        CountedDiscoveries
+        """
+        check_is_fitted(self, "ensemble_")
+        grid = rule.counting_grid(self, "what is merged")
+        decision = rule.decide_counts(counts, grid)
+        return CountedDiscoveries(
+            decision=decision,
+            rank_counts=counts,
+            p_threshold=decision.p_threshold,
+            **self._facts(rule, grid, decision.tested),
+        )
+
+    def _facts(self, rule: Rule, grid: Grid, m: int) -> dict[str, Any]:
+        """What every list says of itself, whatever the source of the rows."""
+        return {
+            "procedure": rule.procedure,
+            "fdr": float(rule.level),
+            "guarantee": rule.sentence(self),
+            "provenance": self.provenance(),
+            "warning": rule.warning(
+                self.n_calibration_, m, n_reference=self.plan_.n, smallest_p=grid.smallest
+            ),
+        }
 
     def rank_counts(self, X: npt.ArrayLike) -> RankCounts:
         """Count the ranks of a batch; the counts of batches merge, and decide like the whole.
@@ -376,7 +419,8 @@ class ConformalDetector(OutlierMixin, BaseEstimator):
                 "smoothed p-values are off the grid of ranks and cannot be counted; "
                 "use ties='conservative'."
             )
-        return self._count(self._ranks(X).at_most)
+        counts = RankCounts(self.n_calibration_, self.calibration_.fingerprint)
+        return counts.add(self.rank(X).at_most)
 
     def threshold(
         self, false_alarm_rate: float = 0.01, *, confidence: float = 0.95
@@ -460,17 +504,13 @@ class ConformalDetector(OutlierMixin, BaseEstimator):
             raise ReconformError("X has no rows; give at least one row to judge.")
         return self._validate(X, reset=False)
 
-    def _ranks(self, X: npt.ArrayLike) -> Ranks:
-        rows = self._rows(X)
-        return self.ensemble_.ranks(rows, strictly=self.ties == "randomized")
-
     def _judge(self, X: npt.ArrayLike, grid: Grid) -> tuple[Ranks, FloatArray]:
         """Ranks and p-values."""
         if self.ties != "randomized":
-            ranks = self._ranks(X)
+            ranks = self.rank(X)
             return ranks, grid.values(ranks.at_most)
         rows = self._rows(X)
-        ranks = self.ensemble_.ranks(rows, strictly=True)
+        ranks = self.rank(rows, checked=True)
         labels = row_labels(X)
         warn_if_unlabelled(labels, len(rows), self)
         uniforms = tie_uniforms(self._tie_key, rows, labels)
@@ -495,71 +535,6 @@ class ConformalDetector(OutlierMixin, BaseEstimator):
                 for split, seed in zip(splits, seeds[:-1], strict=True)
             ]
         )
-
-    def _check_e_values(self, validity: str, conditional: str | None) -> None:
-        check_is_fitted(self, "ensemble_")
-        if (validity, conditional) != ("nominal", None):
-            raise ReconformError(
-                "procedure='ebh' works on e-values, which are proven as they are; leave validity "
-                "and conditional at their defaults."
-            )
-        if self.plan_.scheme != "split":
-            raise ReconformError(
-                "procedure='ebh' needs the e-values of splits; use method=Split(repeats=20) "
-                f"instead of {self.method!r}."
-            )
-
-    def _e_values(self, ranks: Ranks, alpha_bh: float | Fraction) -> EValues:
-        """E-values of a batch: of every split, averaged."""
-        ensemble = self.ensemble_
-        splits = ensemble.splits if isinstance(ensemble, RepeatedSplit) else [ensemble]
-        return average_e_values(
-            [
-                conformal_e_values(split.calibration.scores, found.scores, alpha_bh)
-                for split, found in zip(splits, ranks.splits or (ranks,), strict=True)
-            ]
-        )
-
-    def grid(
-        self,
-        *,
-        validity: str = "nominal",
-        conditional: str | None = None,
-        confidence: float = 0.9,
-    ) -> Grid:
-        """What each rank is worth under the options of `p_values`.
-
-        Parameters
-        ----------
-        validity, conditional, confidence
-            As in `p_values`.
-
-        Returns
-        -------
-        Grid
-            For `RankCounts.decide`.
-        """
-        check_is_fitted(self, "ensemble_")
-        if validity not in VALIDITY:
-            raise unknown_choice("validity", validity, VALIDITY)
-        if validity == "nominal" and conditional is None:
-            return usual(self.n_calibration_)
-        if self.ties == "randomized":
-            raise ReconformError(
-                "proven and calibration-conditional p-values are corrections of ranks, and "
-                "smoothed p-values have none; use ties='conservative'."
-            )
-        if conditional is None:
-            return proven_grid(self.plan_, self.guarantee_, self.n_calibration_)
-        if self.plan_.scheme not in ("split", "prefit") or len(self.plan_.repeats) > 1:
-            raise ReconformError(
-                f"`conditional={conditional!r}` needs one model and calibration rows it has not "
-                f"seen; use `method='split'` or 'prefit' instead of {self.method!r}."
-            )
-        return from_floats(conditional_table(self.n_calibration_, conditional, confidence))
-
-    def _count(self, ranks: RankArray) -> RankCounts:
-        return RankCounts(self.n_calibration_, self.calibration_.fingerprint).add(ranks)
 
     def provenance(self) -> Provenance:
         """Where decisions of this detector come from: method, detector, sizes, seed, version."""

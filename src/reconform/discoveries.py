@@ -1,8 +1,14 @@
-"""The result: a decision on a batch, and all that explains it."""
+"""The result: a decision, and all that explains it, wherever the rows are.
+
+`Discoveries` holds the rows in memory, `CountedDiscoveries` only the counts of their ranks; what
+was judged in a file or on a cluster is the latter with a place where the rows are.
+"""
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from dataclasses import dataclass, field
+from functools import cached_property
 from html import escape
 from typing import Any
 
@@ -11,7 +17,8 @@ import numpy as np
 from .arrays import BoolArray, FloatArray, RankArray
 from .errors import ReconformError, unknown_choice
 from .extras import extra
-from .statistics.bounds import fdp_bound
+from .statistics.bounds import counted_fdp_bound
+from .statistics.fdr import Decision, RankCounts
 
 COLUMNS = ("row", "score", "p-value", "q-value", "anomaly")
 
@@ -29,7 +36,7 @@ class Provenance:
     n_reference, n_calibration, n_features : int
         Rows given to `fit`, calibration scores, columns.
     calibration_scores : float array
-        c_i, small = strange.
+        c_i, small = anomalous.
     calibration_fingerprint : str
     feature_names : tuple of str
         Empty if the reference had none.
@@ -56,56 +63,56 @@ class Provenance:
     one_split: bool = False
 
 
-@dataclass(frozen=True, eq=False)
-class Discoveries:
-    """The decision on a batch, and all that explains it.
+@dataclass(frozen=True, eq=False, kw_only=True, repr=False)
+class BaseDiscoveries(ABC):
+    """What every list of discoveries says of itself, wherever its rows are.
 
     Attributes
     ----------
-    mask : bool array
-        Which rows are discoveries.
-    p_values, q_values : float arrays
-        Conformal p-values, and the smallest FDR level at which each row would be a discovery.
-    scores : float array
-        One raw score per row, small = strange; breaks ties among equal p-values.
-    p_threshold : float
-        The largest p-value that is a discovery; 0.0 if there is none.
     procedure : str
     fdr : float
+        The level that was aimed at.
+    p_threshold : float
+        The largest p-value that is a discovery; 0.0 if there is none.
     guarantee : str
         What holds, in a sentence.
-    ranks : int array or None
-        Conservative ranks; None for smoothed p-values, which have none.
-    index : sequence, optional
-        The input's row labels.
     provenance : Provenance, optional
         Detector, method, sizes and seed.
+    warning : str or None
+        A sentence if the reference is too small to flag few anomalies among so many rows.
     """
 
-    mask: BoolArray
-    p_values: FloatArray
-    q_values: FloatArray
-    scores: FloatArray
-    p_threshold: float
     procedure: str
     fdr: float
+    p_threshold: float
     guarantee: str = ""
-    ranks: RankArray | None = field(default=None, repr=False)
-    index: Any = None
-    provenance: Provenance | None = field(default=None, repr=False)
+    provenance: Provenance | None = None
+    warning: str | None = None
 
     @property
+    @abstractmethod
     def count(self) -> int:
         """Number of discoveries."""
-        return int(self.mask.sum())
-
-    def __len__(self) -> int:
-        return len(self.mask)
 
     @property
-    def order(self) -> RankArray:
-        """Row positions, the strangest first; ties in p are broken by the raw score."""
-        return np.lexsort((self.scores, self.p_values))
+    @abstractmethod
+    def tested(self) -> int:
+        """Number of rows."""
+
+    def __len__(self) -> int:
+        return self.tested
+
+    @property
+    def headline(self) -> str:
+        """How many rows are flagged, at which level, by which procedure."""
+        return (
+            f"{self.count:,} of {self.tested:,} rows flagged at FDR {self.fdr:g} "
+            f"({self.procedure.upper()})"
+        )
+
+    @abstractmethod
+    def _counts(self) -> RankCounts | None:
+        """The counts of the ranks, where the rows have ranks."""
 
     def fdp_bound(self, p_threshold: float | None = None, *, confidence: float = 0.95) -> float:
         """Bound the false discovery proportion in this very batch, after looking at it.
@@ -129,32 +136,139 @@ class Discoveries:
         --------
         reconform.statistics.bounds : Construction and reference.
         """
-        source = self.provenance
-        if source is None or self.ranks is None or not source.one_split:
+        source, counts = self.provenance, self._counts()
+        if source is None or counts is None or not source.one_split:
             raise ReconformError(
                 "fdp_bound needs conservative ranks of one split, whose joint law is known; use "
                 "method='split' or 'prefit' with ties='conservative'."
             )
         if p_threshold is None:  # the discoveries', on the scale of r / (n + 1)
-            largest = int(self.ranks[self.mask].max(initial=0))
-            p_threshold = largest / (source.n_calibration + 1)
-        return float(fdp_bound(self.ranks, source.n_calibration, p_threshold, confidence))
+            p_threshold = self._largest_rank() / (source.n_calibration + 1)
+        return float(counted_fdp_bound(counts.counts, p_threshold, confidence))
 
-    def to_frame(self, *, order: str = "strangest") -> Any:
+    @abstractmethod
+    def _largest_rank(self) -> int:
+        """The largest rank of a discovery; 0 if there is none."""
+
+    def _shown(self) -> list[str]:
+        """Lines about the rows, for `repr`."""
+        return []
+
+    def __repr__(self) -> str:
+        said = [*self._shown(), self.guarantee, self.warning or ""]
+        return "\n".join([f"{type(self).__name__}: {self.headline}", *filter(None, said)])
+
+
+@dataclass(frozen=True, eq=False, kw_only=True, repr=False)
+class CountedDiscoveries(BaseDiscoveries):
+    """The decision on rows of which only the ranks were counted.
+
+    Attributes
+    ----------
+    decision : Decision
+        The rule on ranks, from the counts of all rows.
+    rank_counts : RankCounts
+        How many rows got each rank: the histogram of p-values, and every other level's decision.
+    provenance : Provenance
+        Always there.
+    """
+
+    provenance: Provenance
+    decision: Decision
+    rank_counts: RankCounts
+
+    @property
+    def count(self) -> int:
+        """Number of discoveries."""
+        return self.decision.count
+
+    @property
+    def tested(self) -> int:
+        """Number of rows."""
+        return self.decision.tested
+
+    def _counts(self) -> RankCounts:
+        return self.rank_counts
+
+    def _largest_rank(self) -> int:
+        return self.decision.rank_threshold
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Discoveries(BaseDiscoveries):
+    """The decision on a batch in memory, and all that explains it.
+
+    Attributes
+    ----------
+    mask : bool array
+        Which rows are discoveries.
+    p_values, q_values : float arrays
+        Conformal p-values, and the smallest FDR level at which each row would be a discovery.
+    scores : float array
+        One raw score per row, small = anomalous; breaks ties among equal p-values.
+    procedure, fdr, p_threshold, guarantee, provenance, warning
+        What was asked, what holds and where it comes from, as in every list of discoveries.
+    ranks : int array or None
+        Conservative ranks; None for smoothed p-values, which have none.
+    index : sequence, optional
+        The input's row labels.
+    decision : Decision or None
+        The rule on ranks, where their counts decided; None for smoothed p-values and e-values.
+    """
+
+    mask: BoolArray
+    p_values: FloatArray
+    q_values: FloatArray
+    scores: FloatArray
+    ranks: RankArray | None = field(default=None, kw_only=True)
+    index: Any = field(default=None, kw_only=True)
+    decision: Decision | None = field(default=None, kw_only=True)
+
+    @property
+    def count(self) -> int:
+        """Number of discoveries."""
+        return int(self.mask.sum())
+
+    @property
+    def tested(self) -> int:
+        """Number of rows."""
+        return len(self.mask)
+
+    @cached_property
+    def rank_counts(self) -> RankCounts | None:
+        """How many rows got each rank; None for smoothed p-values."""
+        if self.ranks is None or self.provenance is None:
+            return None
+        source = self.provenance
+        counts = RankCounts(source.n_calibration, source.calibration_fingerprint)
+        return counts.add(self.ranks)
+
+    def _counts(self) -> RankCounts | None:
+        return self.rank_counts
+
+    def _largest_rank(self) -> int:
+        return 0 if self.ranks is None else int(self.ranks[self.mask].max(initial=0))
+
+    @property
+    def order(self) -> RankArray:
+        """Row positions, the most anomalous first; ties in p are broken by the raw score."""
+        return np.lexsort((self.scores, self.p_values))
+
+    def to_frame(self, *, order: str = "anomalous") -> Any:
         """Return the rows as a pandas DataFrame under the input's row labels.
 
         Parameters
         ----------
-        order : {"strangest", "input"}
-            Sort the strangest first, or keep the order of the input.
+        order : {"anomalous", "input"}
+            Sort the most anomalous first, or keep the order of the input.
 
         Returns
         -------
         pandas.DataFrame
             Columns ``score``, ``p_value``, ``q_value``, ``anomaly``.
         """
-        if order not in ("strangest", "input"):
-            raise unknown_choice("order", order, ("strangest", "input"))
+        if order not in ("anomalous", "input"):
+            raise unknown_choice("order", order, ("anomalous", "input"))
         pd = extra("pandas", None, "to_frame()")
         frame = pd.DataFrame(
             {
@@ -170,12 +284,6 @@ class Discoveries:
     def _labels(self) -> Any:
         return np.arange(len(self)) if self.index is None else self.index
 
-    def _headline(self) -> str:
-        return (
-            f"{self.count:,} of {len(self):,} rows flagged at FDR {self.fdr:g} "
-            f"({self.procedure.upper()})"
-        )
-
     def _top(self, most: int) -> list[tuple[str, ...]]:
         labels = self._labels()
         return [
@@ -189,20 +297,18 @@ class Discoveries:
             for i in self.order[:most]
         ]
 
-    def __repr__(self) -> str:
-        lines = [f"Discoveries: {self._headline()}"]
-        if len(self):
-            table = [COLUMNS, *self._top(5)]
-            widths = [max(len(line[c]) for line in table) for c in range(5)]
-            lines += [
-                "  ".join(cell.rjust(width) for cell, width in zip(line, widths, strict=True))
-                for line in table
-            ]
-            if len(self) > 5:
-                lines.append(f"... and {len(self) - 5:,} more rows, less strange")
-        if self.guarantee:
-            lines.append(self.guarantee)
-        return "\n".join(lines)
+    def _shown(self) -> list[str]:
+        if not len(self):
+            return []
+        table = [COLUMNS, *self._top(5)]
+        widths = [max(len(line[c]) for line in table) for c in range(5)]
+        lines = [
+            "  ".join(cell.rjust(width) for cell, width in zip(line, widths, strict=True))
+            for line in table
+        ]
+        if len(self) > 5:
+            lines.append(f"... and {len(self) - 5:,} more rows, less anomalous")
+        return lines
 
     def _repr_html_(self) -> str:
         head = "".join(f"<th>{c}</th>" for c in COLUMNS)
@@ -210,8 +316,11 @@ class Discoveries:
             "<tr>" + "".join(f"<td>{escape(cell)}</td>" for cell in line) + "</tr>"
             for line in self._top(10)
         )
-        more = f"<p>… and {len(self) - 10:,} more rows, less strange</p>" if len(self) > 10 else ""
+        more = (
+            f"<p>… and {len(self) - 10:,} more rows, less anomalous</p>" if len(self) > 10 else ""
+        )
         return (
-            f"<p><strong>{escape(self._headline())}</strong></p><table><thead><tr>{head}</tr>"
+            f"<p><strong>{escape(self.headline)}</strong></p><table><thead><tr>{head}</tr>"
             f"</thead><tbody>{body}</tbody></table>{more}<p>{escape(self.guarantee)}</p>"
+            + (f"<p>{escape(self.warning)}</p>" if self.warning else "")
         )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import click
 
 from ..files.formats import titles_in_words
+from ..files.judge import ReadOptions
 from . import fitting as fits
 from .declare import Command
 from .judging import check_header, judge
@@ -19,6 +20,7 @@ from .options import (
     deciding_options,
     files_options,
     fitting_options,
+    parallel,
     voice_options,
     writing_options,
 )
@@ -62,17 +64,16 @@ def detect(
     table = fits.read(voice, reference, known, files.id_columns, columns)
     check_header(new, table.features, unknown, files, writing)
     cad = fits.fit(voice, table, fitting, prepare=columns.prepare)
-    with voice.last_words():
+    read = ReadOptions(table.features, files.id_columns, unknown)
+    with voice.last_words(), parallel(fitting.jobs):
         facts = judge(
             voice,
             cad,
             new,
-            features=table.features,
-            layout=unknown,
+            read,
             files=files,
             deciding=deciding,
             writing=writing,
-            jobs=fitting.jobs,
             reference=table,
         )
         voice.finish({"command": "detect", "reference": fits.facts_of(table), **facts})

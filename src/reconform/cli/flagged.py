@@ -16,7 +16,7 @@ from rich.text import Text
 from ..arrays import FloatArray
 from ..files import Table
 from ..files.column_types import to_python, words
-from ..files.judge import Judgement
+from ..files.judge import FileDiscoveries
 from ..prepare import Feature
 from ..report.feature_columns import read_table
 from ..report.features import Unusual, unusual_features
@@ -87,7 +87,7 @@ class Flagged:
         return made
 
 
-def take_flagged(judgement: Judgement, ids: Sequence[str], most: int) -> Flagged:
+def take_flagged(judgement: FileDiscoveries, ids: Sequence[str], most: int) -> Flagged:
     """Take the strangest of the rows that a judgement has flagged."""
     positions = judgement.flagged.positions[:most]
     table = judgement.flagged.table.slice(0, most)
@@ -102,7 +102,7 @@ def take_flagged(judgement: Judgement, ids: Sequence[str], most: int) -> Flagged
     )
 
 
-def unusual_words(judgement: Judgement, reference: Table, most: int) -> list[str]:
+def unusual_words(judgement: FileDiscoveries, reference: Table, most: int) -> list[str]:
     """Say for the strangest rows which features are most unusual against the reference."""
     found, features = judgement.flagged, reference.features
     rows = labelled(found.X[:most], features, found.table.slice(0, most))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -10,22 +11,17 @@ from ..detector import ConformalDetector
 from ..errors import InputError
 from ..files import Layout, Table, check_output, open_batches
 from ..files.formats import is_standard
-from ..files.judge import MOST_DISCOVERIES, Judgement, judge_file
+from ..files.judge import MOST_DISCOVERIES, FileDiscoveries, ReadOptions, judge_file
 from ..prepare import Feature
 from ..report.safe_text import percent
 from ..statistics.bounds import false_discovery_table
+from ..statistics.fdr import PROCEDURES
 from .flagged import CAPTION, take_flagged, unusual_words
-from .options import Deciding, Files, Writing, parallel
+from .options import Deciding, Files, Writing
 from .output import Voice, one_line
 from .reporting import MOST_CELLS, write_page
 
-PROCEDURES = {
-    "bh": "Benjamini-Hochberg",
-    "by": "Benjamini-Yekutieli",
-    "storey": "Benjamini-Hochberg, with Storey's estimate of the share of normal rows",
-}
-
-# Of the bound on the false alarms in the very list at hand.
+# The confidence of the bound on the false alarms in the very list at hand.
 CONFIDENCE = 0.95
 
 MOST_SHOWN = 20
@@ -53,17 +49,31 @@ def judge(
     voice: Voice,
     cad: ConformalDetector,
     path: str,
+    read: ReadOptions,
     *,
-    features: Sequence[Feature] | None,
-    layout: Layout,
     files: Files,
     deciding: Deciding,
     writing: Writing,
-    jobs: int | None,
     reference: Table | None = None,
 ) -> dict[str, Any]:
-    """Judge a file, write what was asked for, say what was found, and return it as plain data."""
-    with voice.gathering_warnings(), parallel(jobs), voice.passes() as advance:
+    """Judge a file, write what was asked for, say what was found, and return it as plain data.
+
+    Parameters
+    ----------
+    voice : Voice
+    cad : ConformalDetector
+    path : str
+        The new rows.
+    read : ReadOptions
+        How to read them.
+    files, deciding, writing
+        What the options say.
+    reference : Table, optional
+        The reference rows, to say what is unusual about a row.
+    """
+    if writing.report is not None and reference is not None:
+        read = replace(read, most_cells=MOST_CELLS)
+    with voice.gathering_warnings(), voice.passes() as advance:
 
         def progress(stage: str, done: int, total: int | None) -> None:
             if writing.report is not None and max(done, total or 0) > MOST_DISCOVERIES:
@@ -78,15 +88,9 @@ def judge(
             cad,
             path,
             writing.output,
-            features=features,
-            **deciding.parameters(),
-            id_columns=files.id_columns,
-            only_anomalies=writing.only_anomalies,
-            overwrite=writing.overwrite,
-            prefix=writing.prefix,
-            layout=layout,
-            output_layout=files.output_layout(writing.output),
-            most_cells=0 if writing.report is None or reference is None else MOST_CELLS,
+            deciding.rule,
+            read=read,
+            write=writing.options(files),
             progress=progress,
         )
     if writing.report is not None:
@@ -114,9 +118,9 @@ def judge(
     return {**facts, "output": judgement.output, "report": writing.report}
 
 
-def _tell_decision(voice: Voice, judgement: Judgement, bound: int | None) -> None:
-    level = percent(float(judgement.decision.fdr))
-    procedure = PROCEDURES[judgement.decision.procedure]
+def _tell_decision(voice: Voice, judgement: FileDiscoveries, bound: int | None) -> None:
+    level = percent(judgement.fdr)
+    procedure = PROCEDURES[judgement.procedure].title
     voice.say(
         f"{judgement.count:,} of {_rows(judgement.tested)} flagged at a false discovery rate of "
         f"{level} ({procedure})",
@@ -143,7 +147,7 @@ def _tell_decision(voice: Voice, judgement: Judgement, bound: int | None) -> Non
 
 
 def _tell_rows(
-    voice: Voice, judgement: Judgement, ids: Sequence[str], reference: Table | None
+    voice: Voice, judgement: FileDiscoveries, ids: Sequence[str], reference: Table | None
 ) -> None:
     flagged = take_flagged(judgement, ids, MOST_SHOWN)
     unusual = unusual_words(judgement, reference, MOST_SHOWN) if reference is not None else []
@@ -157,7 +161,7 @@ def _tell_rows(
         voice.say(f"... and {left:,} more; --output FILE --only-anomalies writes them all.")
 
 
-def false_bound(judgement: Judgement) -> int | None:
+def false_bound(judgement: FileDiscoveries) -> int | None:
     """Bound the false alarms in this very list, where one split makes that possible."""
     if not judgement.provenance.one_split or not judgement.count:
         return None
@@ -170,7 +174,7 @@ def _rows(count: int) -> str:
     return f"{count:,} row" if count == 1 else f"{count:,} rows"
 
 
-def _facts(judgement: Judgement, deciding: Deciding) -> dict[str, Any]:
+def _facts(judgement: FileDiscoveries, deciding: Deciding) -> dict[str, Any]:
     source = judgement.provenance
     return {
         "new": {
@@ -187,6 +191,6 @@ def _facts(judgement: Judgement, deciding: Deciding) -> dict[str, Any]:
         "n_calibration": source.n_calibration,
         "decision": deciding.parameters(),
         "flagged": judgement.count,
-        "p_threshold": judgement.decision.p_threshold,
+        "p_threshold": judgement.p_threshold,
         "guarantee": judgement.guarantee,
     }

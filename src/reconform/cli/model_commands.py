@@ -13,6 +13,7 @@ from rich.table import Table as RichTable
 from .. import models
 from ..errors import ModelFileError
 from ..extras import extra
+from ..files.judge import ReadOptions
 from ..models import ModelInfo
 from ..models.archive import refusing
 from ..prepare import Feature, describe, restore
@@ -32,6 +33,7 @@ from .options import (
     deciding_options,
     files_options,
     fitting_options,
+    parallel,
     voice_options,
     writing_options,
 )
@@ -144,18 +146,10 @@ def score(
             "from a file unless you trust it by name. If you know where the file comes from, give "
             f"{' '.join(f'--trust {name}' for name in untrusted)}."
         )
-    with voice.last_words():
-        facts = judge(
-            voice,
-            models.load(model, trusted=trust),
-            new,
-            features=_features(info),
-            layout=layout,
-            files=files,
-            deciding=deciding,
-            writing=writing,
-            jobs=jobs,
-        )
+    read = ReadOptions(_features(info), files.id_columns, layout)
+    with voice.last_words(), parallel(jobs):
+        cad = models.load(model, trusted=trust)
+        facts = judge(voice, cad, new, read, files=files, deciding=deciding, writing=writing)
         voice.finish({"command": "score", "model": model, **facts})
 
 

@@ -14,15 +14,17 @@ from ..detectors import NAMED
 from ..errors import InputError
 from ..files import FORMATS, Layout
 from ..files.formats import DELIMITER, is_delimiter, is_standard
+from ..files.judge import WriteOptions
 from ..methods import Bootstrap, CrossValidation, Method, Split, resolve_method
+from ..rule import Rule
 from ..statistics.certificates import VALIDITY
-from ..statistics.fdr import PROCEDURES
+from ..statistics.conditional import BANDS
+from ..statistics.fdr import PROCEDURES, counted_names
 from ..whole import check_place
 from .declare import family, option
 from .output import Voice, check_separate
 
 METHODS = ("split", "jackknife", "jackknife+", "cv", "cv+", "jab", "jab+", "full")
-CONDITIONAL = ("simes", "dkw", "montecarlo", "asymptotic")
 
 # Which methods a parameter belongs to, and what they are called.
 OWNERS: dict[str, tuple[type[Method], str]] = {
@@ -187,7 +189,7 @@ def parallel(jobs: int | None) -> AbstractContextManager[Any]:
 
 @dataclass(frozen=True)
 class Deciding:
-    """Which rows are flagged; the parameters of `judge_file`."""
+    """Which rows are flagged: the fields of a `Rule`, None where an option was not given."""
 
     fdr: float
     procedure: str
@@ -197,8 +199,11 @@ class Deciding:
     confidence: float | None
 
     def __post_init__(self) -> None:
-        if self.storey_lambda is not None and self.procedure != "storey":
-            raise click.UsageError("--storey-lambda goes with --procedure storey.")
+        for name in self.parameters():
+            owners = [row.name for row in PROCEDURES.values() if name in row.options]
+            if owners and self.procedure not in owners:
+                option = name.replace("_", "-")
+                raise click.UsageError(f"--{option} goes with --procedure {' or '.join(owners)}.")
         if self.confidence is not None and self.conditional is None:
             raise click.UsageError("--confidence goes with --conditional.")
 
@@ -206,6 +211,18 @@ class Deciding:
         """Those that were given; the others have their defaults."""
         values = {field.name: getattr(self, field.name) for field in fields(self)}
         return {name: value for name, value in values.items() if value is not None}
+
+    @property
+    def rule(self) -> Rule:
+        """The rule that they make."""
+        return Rule(**self.parameters())
+
+
+def _procedures_help() -> str:
+    rows = [PROCEDURES[name] for name in counted_names()]
+    return "How p-values become a list. " + " ".join(
+        f"{row.name}: {row.title}, {row.about}." for row in rows
+    )
 
 
 deciding_options = family(
@@ -224,36 +241,37 @@ deciding_options = family(
         ),
         option(
             "--procedure",
-            type=click.Choice(PROCEDURES),
+            type=click.Choice(counted_names()),
             default="bh",
             show_default=True,
-            help="Benjamini-Hochberg, Benjamini-Yekutieli (any dependence), or Storey.",
+            help=_procedures_help(),
         ),
         option(
             "--storey-lambda",
             type=PROBABILITY,
             metavar="SHARE",
             show_default="0.5",
-            help="Of storey.",
+            help="Storey's λ: p-values above it count as those of normal rows. For storey.",
         ),
         option(
             "--validity",
-            type=click.Choice(VALIDITY),
+            type=click.Choice(list(VALIDITY)),
             default="nominal",
             show_default=True,
-            help="proven: p-values that a theorem covers, where there is one.",
+            help="Which p-values to use. "
+            + " ".join(f"{name}: {row.about}." for name, row in VALIDITY.items()),
         ),
         option(
             "--conditional",
-            type=click.Choice(CONDITIONAL),
-            help="p-values that hold given the calibration rows, for split.",
+            type=click.Choice(list(BANDS)),
+            help="Use p-values that hold given the calibration rows. For split.",
         ),
         option(
             "--confidence",
             type=PROBABILITY,
             metavar="SHARE",
             show_default="0.9",
-            help="Of --conditional.",
+            help="The confidence of --conditional.",
         ),
     ],
 )
@@ -400,6 +418,11 @@ class Writing:
         if self.report is not None and is_standard(self.report):
             raise click.UsageError("--report writes a page: give the name of a file.")
 
+    def options(self, files: Files) -> WriteOptions:
+        """How `judge_file` writes them."""
+        layout = files.output_layout(self.output)
+        return WriteOptions(self.only_anomalies, self.overwrite, self.prefix, layout)
+
     def check(self, voice: Voice, **inputs: str) -> None:
         """Refuse what cannot be written, or would replace an input, before any work is done."""
         check_separate({"--output": self.output, "--report": self.report}, inputs)
@@ -424,7 +447,9 @@ writing_options = family(
             help="Write the rows with score, p_value, q_value and anomaly; '-' is standard output.",
         ),
         option(
-            "--only-anomalies", is_flag=True, help="Write the flagged rows only, strangest first."
+            "--only-anomalies",
+            is_flag=True,
+            help="Write the flagged rows only, most anomalous first.",
         ),
         option(
             "--prefix", default="", metavar="TEXT", help="In front of the names of added columns."

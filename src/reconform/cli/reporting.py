@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from ..files import Table
-from ..files.judge import Judgement
+from ..files.judge import FileDiscoveries
 from ..report import report
 from .flagged import labelled
 from .output import Voice
@@ -18,7 +18,7 @@ MOST_CELLS = 10_000_000
 
 def write_page(
     voice: Voice,
-    judgement: Judgement,
+    judgement: FileDiscoveries,
     target: str,
     *,
     ids: Sequence[str],

@@ -3,8 +3,8 @@
 The first pass ranks every batch and counts the ranks; the counts decide for the whole file, exactly
 as if it had been judged at once. Ranks and scores of the rows wait on disk. The second pass writes
 every row with its results; it reads the file again, unless that is small enough to stay in memory.
-Of a large file, one batch and the counts do; to write the flagged rows in order, also their
-positions, scores and q-values.
+Of a large file, memory holds one batch and the counts; to write the flagged rows in order, also
+their positions, scores and q-values.
 """
 
 from __future__ import annotations
@@ -13,8 +13,7 @@ import os
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, field, replace
-from fractions import Fraction
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -25,12 +24,11 @@ from sklearn.utils.validation import check_is_fitted
 
 from ..arrays import FloatArray, IndexArray, RankArray
 from ..detector import ConformalDetector
-from ..discoveries import Discoveries, Provenance
-from ..errors import ReconformError, unknown_choice
+from ..discoveries import CountedDiscoveries, Discoveries
+from ..errors import ReconformError
 from ..prepare import UNSEEN, Feature
-from ..statistics.exact import exact_fraction
-from ..statistics.fdr import PROCEDURES, Decision, RankCounts
-from ..statistics.smallest import smallest_batch_warning
+from ..rule import Rule
+from ..statistics.fdr import Decision, RankCounts
 from ..whole import check_apart, stops_by_exception
 from . import (
     RESULT_NAMES,
@@ -50,10 +48,9 @@ from .spill import RowStore, Spill
 
 Progress = Callable[[str, int, int | None], None]
 
-# A judgement keeps no more flagged rows, no larger a sample of the others, and the numbers of
-# every row only for files of at most so many rows.
+# A result keeps no more flagged rows, and the numbers of every row only for files of at most so
+# many rows.
 MOST_FLAGGED = 10_000
-MOST_SAMPLED = 10_000
 MOST_DISCOVERIES = 1_000_000
 
 FOUND = np.dtype([("position", "<i8"), ("score", "<f8"), ("q", "<f8")])
@@ -82,21 +79,16 @@ class Rows:
         return len(self.positions)
 
 
-@dataclass(frozen=True, eq=False)
-class Judgement:
-    """The decision on a file, and what a report of it needs.
+@dataclass(frozen=True, eq=False, kw_only=True, repr=False)
+class FileDiscoveries(CountedDiscoveries):
+    """The decision on the rows of a file, and what a report of it needs.
 
     Attributes
     ----------
     path : str
     output : str or None
-    decision : Decision
-    rank_counts : RankCounts
-        How many rows got each rank: the histogram of p-values, and every other level's decision.
     flagged : Rows
-        The strangest discoveries, strangest first; at most 10,000.
-    sample : Rows
-        Rows that are not flagged, drawn at random, in the order of the file; at most 10,000.
+        The most anomalous discoveries, in this order; at most 10,000.
     rows : Rows or None
         All rows, where these were asked for and are few enough. Of the columns of the file the
         table has only those of labels.
@@ -105,37 +97,22 @@ class Judgement:
         does not have.
     fingerprint : str
         Of the new rows, as `Table.fingerprint` of the reference.
-    warning : str or None
-        A sentence if the reference is too small to flag few anomalies among so many rows.
-    guarantee : str
-    provenance : Provenance
+    decision, rank_counts, guarantee, provenance, warning, ...
+        As in every list of discoveries that was decided by counts.
     """
 
     path: str
     output: str | None
-    decision: Decision
-    rank_counts: RankCounts
-    flagged: Rows = field(repr=False)
-    sample: Rows = field(repr=False)
-    rows: Rows | None = field(repr=False)
+    flagged: Rows
+    rows: Rows | None
     missing: dict[str, int]
     unseen: dict[str, int]
     fingerprint: str
-    warning: str | None
-    guarantee: str
-    provenance: Provenance = field(repr=False)
-    _numbers: tuple[RankArray, FloatArray] | None = field(repr=False)
-    _index: list[Any] | None = field(repr=False)
+    _numbers: tuple[RankArray, FloatArray] | None
+    _index: list[Any] | None
 
-    @property
-    def count(self) -> int:
-        """Number of discoveries."""
-        return self.decision.count
-
-    @property
-    def tested(self) -> int:
-        """Number of rows."""
-        return self.decision.tested
+    def _shown(self) -> list[str]:
+        return [] if self.output is None else [f"written to {self.output}"]
 
     def to_discoveries(self) -> Discoveries:
         """Return every row's numbers, as `ConformalDetector.discover` does; up to a million rows.
@@ -145,7 +122,7 @@ class Judgement:
         if self._numbers is None:
             raise ReconformError(
                 f"{self.path} has {self.tested:,} rows, and the numbers of every row are kept for "
-                f"at most {MOST_DISCOVERIES:,}; use rank_counts, flagged and sample."
+                f"at most {MOST_DISCOVERIES:,}; use rank_counts and flagged."
             )
         ranks, scores = self._numbers
         return Discoveries(
@@ -154,37 +131,77 @@ class Judgement:
             q_values=self.decision.q_values(ranks),
             scores=scores,
             ranks=ranks,
-            p_threshold=self.decision.p_threshold,
-            procedure=self.decision.procedure,
-            fdr=float(self.decision.fdr),
-            guarantee=self.guarantee,
             index=self._index,
+            decision=self.decision,
+            p_threshold=self.p_threshold,
+            procedure=self.procedure,
+            fdr=self.fdr,
+            guarantee=self.guarantee,
             provenance=self.provenance,
+            warning=self.warning,
         )
+
+
+@dataclass(frozen=True)
+class ReadOptions:
+    """How the new rows are read.
+
+    Attributes
+    ----------
+    features : sequence of Feature, optional
+        The columns that the detector was fitted on (`Table.features`); by default numbers under
+        the names that it was fitted with.
+    id_columns : sequence of str
+        Columns that name the rows.
+    layout : Layout, optional
+        How the file is laid out, where its name does not say it.
+    batch_rows : int, optional
+        Rows of a batch. It changes no number.
+    most_cells : int
+        Keep the features of all rows, as `FileDiscoveries.rows`, if they are no more cells than
+        this.
+    """
+
+    features: Sequence[Feature] | None = None
+    id_columns: Sequence[str] = ()
+    layout: Layout | None = None
+    batch_rows: int | None = None
+    most_cells: int = 0
+
+
+@dataclass(frozen=True)
+class WriteOptions:
+    """How the results are written.
+
+    Attributes
+    ----------
+    only_anomalies : bool
+        Write only the flagged rows, the most anomalous first: by q-value, then by raw score.
+    overwrite : bool
+        Replace an output that exists.
+    prefix : str
+        Put in front of the names of the added columns.
+    layout : Layout, optional
+        How the output is laid out, where its name does not say it. By default an output in the
+        format of the input is laid out like it, and standard output is in this format.
+    """
+
+    only_anomalies: bool = False
+    overwrite: bool = False
+    prefix: str = ""
+    layout: Layout | None = None
 
 
 def judge_file(
     cad: ConformalDetector,
     path: str | Path,
     output: str | Path | None = None,
+    rule: Rule = Rule(),  # noqa: B008 - a frozen value
     *,
-    features: Sequence[Feature] | None = None,
-    fdr: float | Fraction = 0.1,
-    procedure: str = "bh",
-    storey_lambda: float | Fraction = 0.5,
-    validity: str = "nominal",
-    conditional: str | None = None,
-    confidence: float = 0.9,
-    id_columns: Sequence[str] = (),
-    only_anomalies: bool = False,
-    overwrite: bool = False,
-    prefix: str = "",
-    layout: Layout | None = None,
-    output_layout: Layout | None = None,
-    batch_rows: int | None = None,
-    most_cells: int = 0,
+    read: ReadOptions = ReadOptions(),  # noqa: B008
+    write: WriteOptions = WriteOptions(),  # noqa: B008
     progress: Progress | None = None,
-) -> Judgement:
+) -> FileDiscoveries:
     r"""Find the anomalies in a file, aiming at a false discovery rate.
 
     Parameters
@@ -196,32 +213,16 @@ def judge_file(
     output : str or Path, optional
         Where to write the rows with ``score``, ``p_value``, ``q_value`` and ``anomaly``; ``-``
         for standard output. It appears when it is complete.
-    features : sequence of Feature, optional
-        The columns that `cad` was fitted on (`Table.features`); by default numbers under the
-        names that it was fitted with.
-    fdr, procedure, storey_lambda, validity, conditional, confidence
-        As in `ConformalDetector.discover`.
-    id_columns : sequence of str
-        Columns that name the rows.
-    only_anomalies : bool
-        Write only the flagged rows, strangest first: by q-value, then by raw score.
-    overwrite : bool
-        Replace an output that exists.
-    prefix : str
-        Of the names of the added columns.
-    layout, output_layout : Layout, optional
-        How the files are written, where their names do not say it. By default an output in the
-        format of the input is laid out like it, and standard output is in this format.
-    batch_rows : int, optional
-        Rows of a batch. It changes no number.
-    most_cells : int
-        Keep the features of all rows, as `Judgement.rows`, if they are no more cells than this.
+    rule : Rule
+        The level, the procedure and the p-values; one that counts of ranks can decide.
+    read : ReadOptions
+    write : WriteOptions
     progress : callable, optional
         Called as ``progress(stage, done, total)`` after every batch; total may be None.
 
     Returns
     -------
-    Judgement
+    FileDiscoveries
 
     Examples
     --------
@@ -235,81 +236,52 @@ def judge_file(
     >>> _ = new.write_text("name,x\na,3\nb,400\nc,7\n")
     >>> reference = read_reference(normal)
     >>> cad = ConformalDetector(OneClassSVM(), "split", random_state=0).fit(reference.frame)
-    >>> found = judge_file(cad, new, Path(folder.name, "out.csv"), only_anomalies=True)
+    >>> found = judge_file(cad, new, Path(folder.name, "out.csv"))
     >>> found.count, found.tested, found.flagged.table["name"].to_pylist()
     (1, 3, ['b'])
     >>> folder.cleanup()
     """
-    level = exact_fraction("fdr", fdr)
-    if procedure not in PROCEDURES:
-        raise unknown_choice("procedure", procedure, PROCEDURES)
     check_is_fitted(cad, "ensemble_")
-    if cad.ties == "randomized":
-        raise ReconformError(
-            "a file is judged by counting ranks, and smoothed p-values have none; use "
-            "ties='conservative'."
-        )
-    grid = cad.grid(validity=validity, conditional=conditional, confidence=confidence)
-    features = _features_of(cad) if features is None else tuple(features)
-    if len(features) != cad.n_features_in_:
-        raise ReconformError(
-            f"features must be the {cad.n_features_in_} columns that the detector was fitted on; "
-            f"got {len(features)}."
-        )
+    rule.counting_grid(cad, "a file")
     opened = open_batches(
         path,
-        features,
-        id_columns=id_columns,
+        features_of(cad, read.features),
+        id_columns=read.id_columns,
         allow_missing=bool(get_tags(cad).input_tags.allow_nan),
-        batch_rows=batch_rows,
-        layout=layout,
+        batch_rows=read.batch_rows,
+        layout=read.layout,
         remember=True,
     )
     if output is not None and not is_standard(output):
         check_apart({"output": output}, {"path": "/dev/stdin" if is_standard(path) else path})
     with stops_by_exception(), opened as batches, Spill() as spill:
         if output is None:
-            prefix = _free_prefix(prefix, batches.source.schema.names)
+            names = batches.source.schema.names
+            write = replace(write, prefix=_free_prefix(write.prefix, names))
         else:
-            output_layout = output_layout or _like(path, layout or Layout(), output)
+            write = replace(write, layout=write.layout or _like(path, read.layout, output))
             check_output(
                 output,
                 batches.source.schema,
-                layout=output_layout,
-                overwrite=overwrite,
-                prefix=prefix,
+                layout=write.layout,
+                overwrite=write.overwrite,
+                prefix=write.prefix,
             )
         before = os.stat(batches.source.path)
-        first = _rank(cad, batches, spill, most_cells, progress)
-        decision = first.counts.decide(
-            level, procedure=procedure, storey_lambda=storey_lambda, grid=grid
-        )
-        second = _Second(batches, spill, decision, first, id_columns, prefix, before, progress)
-        flagged, sample, rows, index = second.run(output, output_layout, only_anomalies, overwrite)
-        return Judgement(
+        first = _rank(cad, batches, spill, read.most_cells, progress)
+        found = cad.decide_counts(first.counts, rule)
+        second = _Second(batches, spill, found.decision, first, read, write, before, progress)
+        flagged, rows, index = second.run(output)
+        return FileDiscoveries(
+            **vars(found),
             path=batches.source.label,
             output=None if output is None else str(output),
-            decision=decision,
-            rank_counts=first.counts,
             flagged=flagged,
-            sample=sample,
             rows=rows,
             missing=dict(first.missing),
             unseen=dict(first.unseen),
             fingerprint=first.fingerprint,
-            warning=smallest_batch_warning(
-                cad.n_calibration_,
-                decision.tested,
-                level,
-                procedure=procedure,
-                n_reference=cad.plan_.n,
-                smallest_p=Fraction(int(grid.numerators[1]), grid.denominator),
-            ),
-            guarantee=cad.guarantee_.sentence(
-                procedure, validity=validity, conditional=conditional
-            ),
-            provenance=cad.provenance(),
-            _numbers=spill.everything() if decision.tested <= MOST_DISCOVERIES else None,
+            _numbers=spill.everything() if found.tested <= MOST_DISCOVERIES else None,
             _index=index,
         )
 
@@ -321,18 +293,36 @@ def _free_prefix(prefix: str, names: Sequence[str]) -> str:
     return prefix
 
 
-def _features_of(cad: ConformalDetector) -> tuple[Feature, ...]:
-    names = getattr(cad, "feature_names_in_", None)
-    if names is None:
+def features_of(
+    cad: ConformalDetector, features: Sequence[Feature] | None = None
+) -> tuple[Feature, ...]:
+    """Return the columns that a detector was fitted on: those given, or numbers under its names.
+
+    Parameters
+    ----------
+    cad : ConformalDetector
+        Fitted.
+    features : sequence of Feature, optional
+    """
+    if features is None:
+        names = getattr(cad, "feature_names_in_", None)
+        if names is None:
+            raise ReconformError(
+                "the detector was fitted without column names, and the columns of files are "
+                "matched by name; fit on a frame, or give features, as read_reference returns them."
+            )
+        features = [Feature(str(name)) for name in names]
+    if len(features) != cad.n_features_in_:
         raise ReconformError(
-            "the detector was fitted without column names; give features, as read_reference "
-            "returns them."
+            f"features must be the {cad.n_features_in_} columns that the detector was fitted on; "
+            f"got {len(features)}."
         )
-    return tuple(Feature(str(name)) for name in names)
+    return tuple(features)
 
 
-def _like(path: str | Path, layout: Layout, output: str | Path) -> Layout:
+def _like(path: str | Path, layout: Layout | None, output: str | Path) -> Layout:
     """The layout of an output that was not told any."""
+    layout = layout or Layout()
     format = layout.format_of(path)
     if is_standard(output) or Layout().format_of(output) == format:
         return replace(layout, format=format)
@@ -364,7 +354,7 @@ def _rank(
     unseen: Counter[str] = Counter()
     features: list[FloatArray] | None = []
     for X in batches:
-        ranks = cad.ensemble_.ranks(X)
+        ranks = cad.rank(X, checked=True)
         counts.add(ranks.at_most)
         spill.add(ranks.at_most, ranks.scores)
         fingerprint.add(X)
@@ -392,62 +382,48 @@ class _Second:
     spill: Spill
     decision: Decision
     first: _First
-    id_columns: Sequence[str]
-    prefix: str
+    read: ReadOptions
+    write: WriteOptions
     before: os.stat_result
     progress: Progress | None
 
-    def run(
-        self,
-        output: str | Path | None,
-        layout: Layout | None,
-        only_anomalies: bool,
-        overwrite: bool,
-    ) -> tuple[Rows, Rows, Rows | None, list[Any] | None]:
-        """Write the output; return flagged rows, a sample of the others, all rows, identifiers."""
-        everything = only_anomalies and output is not None
-        order = self._strangest(self.decision.count if everything else MOST_FLAGGED)
-        typed = output is not None and not FORMATS[(layout or Layout()).format_of(output)].is_text
+    def run(self, output: str | Path | None) -> tuple[Rows, Rows | None, list[Any] | None]:
+        """Write the output; return the flagged rows, all rows, and the identifiers."""
+        only = self.write.only_anomalies and output is not None
+        order = self._most_anomalous(self.decision.count if only else MOST_FLAGGED)
+        layout = self.write.layout or Layout()
+        typed = output is not None and not FORMATS[layout.format_of(output)].is_text
         empty = self._judged(self.batches.source.schema.empty_table(), *_NOTHING, typed)
-        write: Callable[[Any], None] | None = None
-        inside, drawn = np.sort(order), self._draw()
-        sampled, chosen, ids = [empty], [], []
-        labels = [feature.name for feature in self.batches.features if feature.is_category]
-        cells = []
-        keep_ids = bool(self.id_columns) and self.decision.tested <= MOST_DISCOVERIES
+        inside = np.sort(order)
         with ExitStack() as stack:
+            write: Callable[[Any], None] | None = None
             if output is not None:
+                overwrite = self.write.overwrite
                 write = stack.enter_context(
                     open_output(output, empty.schema, layout=layout, overwrite=overwrite)
                 )
             store = stack.enter_context(RowStore(empty.schema))
+            kept = _Kept(self)
             for start, table, ranks, scores in self._joined():
                 stop = start + table.num_rows
                 judged = self._judged(table, ranks, scores, typed)
-                if write is not None and not only_anomalies:
+                if write is not None and not only:
                     write(judged)
                 store.add(judged.take(_between(inside, start, stop)))
-                here = _between(drawn, start, stop)
-                here = here[~self.decision.mask(ranks[here])]
-                sampled.append(judged.take(here))
-                chosen.append(here + start)
-                if self.first.features is not None:
-                    cells.append(table.select(labels))
-                if keep_ids:
-                    ids.append(table.select(list(self.id_columns)))
+                kept.add(table)
                 if self.progress is not None:
                     self.progress("writing", stop, self.decision.tested)
-            if write is not None and only_anomalies:
+            if write is not None and only:
                 step = self.batches.batch_rows
                 for first in range(0, len(order), step):
                     write(store.take(np.searchsorted(inside, order[first : first + step])))
             top = order[:MOST_FLAGGED]
-            flagged = self._rows(top, store.take(np.searchsorted(inside, top)))
-            sample = self._rows(np.concatenate(chosen), pa.concat_tables(sampled))
-        return flagged, sample, self._everything(cells), _index(ids) if keep_ids else None
+            table = store.take(np.searchsorted(inside, top))
+            flagged = Rows(top, table, self.batches.matrix(table)[0])
+        return flagged, kept.rows(), kept.index()
 
-    def _strangest(self, most: int) -> IndexArray:
-        """Positions of the strangest discoveries: by q-value, then raw score, then position."""
+    def _most_anomalous(self, most: int) -> IndexArray:
+        """Positions of discoveries by q-value, then raw score, then position: the first of them."""
         best = np.empty(0, dtype=FOUND)
         start = 0
         for ranks, scores in self.spill.batches(self.batches.batch_rows):
@@ -461,13 +437,6 @@ class _Second:
                 best = _sorted(best)[:most]
             start += len(ranks)
         return np.asarray(_sorted(best)[:most]["position"], dtype=np.intp)
-
-    def _draw(self) -> IndexArray:
-        """Positions of a sample: of the same file, always the same."""
-        rng = np.random.default_rng(int(self.first.fingerprint[:16], 16))
-        tested = self.decision.tested
-        drawn = rng.choice(tested, min(MOST_SAMPLED, tested), replace=False, shuffle=False)
-        return np.sort(drawn).astype(np.intp)
 
     def _joined(self) -> Iterator[tuple[int, Any, RankArray, FloatArray]]:
         """Batches of the file beside their ranks and scores."""
@@ -498,17 +467,40 @@ class _Second:
             self.decision.grid.values(ranks),
             self.decision.q_values(ranks),
             self.decision.mask(ranks),
-            prefix=self.prefix,
+            prefix=self.write.prefix,
         )
 
-    def _rows(self, positions: IndexArray, table: Any) -> Rows:
-        return Rows(positions, table, self.batches.matrix(table)[0])
 
-    def _everything(self, cells: list[Any]) -> Rows | None:
-        if self.first.features is None:
+class _Kept:
+    """What stays in memory of every row: labels for a report, and identifiers."""
+
+    def __init__(self, second: _Second) -> None:
+        self._first, self._tested = second.first, second.decision.tested
+        features = second.batches.features
+        self._labels = [feature.name for feature in features if feature.is_category]
+        keeps_ids = self._tested <= MOST_DISCOVERIES
+        self._ids = list(second.read.id_columns) if keeps_ids else []
+        self._label_tables: list[Any] = []
+        self._id_tables: list[Any] = []
+
+    def add(self, table: Any) -> None:
+        if self._first.features is not None:
+            self._label_tables.append(table.select(self._labels))
+        if self._ids:
+            self._id_tables.append(table.select(self._ids))
+
+    def rows(self) -> Rows | None:
+        if self._first.features is None:
             return None
-        positions = np.arange(self.decision.tested, dtype=np.intp)
-        return Rows(positions, pa.concat_tables(cells), np.concatenate(self.first.features))
+        positions = np.arange(self._tested, dtype=np.intp)
+        X = np.concatenate(self._first.features)
+        return Rows(positions, pa.concat_tables(self._label_tables), X)
+
+    def index(self) -> list[Any] | None:
+        if not self._ids:
+            return None
+        columns = [to_python(column) for column in pa.concat_tables(self._id_tables).columns]
+        return columns[0] if len(columns) == 1 else list(zip(*columns, strict=True))
 
 
 def _sorted(found: Any) -> Any:
@@ -522,8 +514,3 @@ def _between(positions: IndexArray, start: int, stop: int) -> IndexArray:
     """Those of the sorted positions that lie in a batch, counted from its start."""
     low, high = np.searchsorted(positions, (start, stop))
     return positions[low:high] - start
-
-
-def _index(ids: list[Any]) -> list[Any]:
-    columns = [to_python(column) for column in pa.concat_tables(ids).columns]
-    return columns[0] if len(columns) == 1 else list(zip(*columns, strict=True))

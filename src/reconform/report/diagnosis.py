@@ -24,9 +24,9 @@ from fractions import Fraction
 import numpy as np
 
 from ..arrays import FloatArray
+from ..rule import shortest_list
 from ..statistics.exact import exact_fraction
 from .safe_text import percent
-from .summary import shortest_list
 
 # Shapes are read from this many p-values on each side.
 LEAST_NEW, LEAST_REFERENCE = 40, 20
@@ -220,7 +220,7 @@ def _reference_size(
     p: FloatArray, fdr: float | Fraction, count: int, n: int, line: float | None
 ) -> list[Reading]:
     m, line = len(p), float(len(p)) if line is None else line
-    least = shortest_list(line, n, fdr)
+    least = shortest_list(line, Fraction(1, n + 1), fdr)
     strangest = int((p * (n + 1) < 1.5).sum())
     chance = _chance_below_all(strangest, m, n)
     hidden = strangest and (least > USUAL_LIST * m or chance <= CHANCE)

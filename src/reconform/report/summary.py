@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
@@ -12,8 +11,9 @@ import numpy as np
 from ..arrays import FloatArray, IndexArray, RankArray
 from ..discoveries import Discoveries
 from ..errors import ReconformError
+from ..rule import shortest_list
 from ..statistics.bounds import false_discovery_table
-from ..statistics.exact import exact_fraction
+from ..statistics.fdr import PROCEDURES
 
 # Where the slider can stand. k / 100 is the very float that the decimal is read as.
 LEVELS = (0.001, 0.002, 0.005, *(k / 100 for k in range(1, 51)))
@@ -24,8 +24,6 @@ LARGEST_SCORE = 1e150
 SCORE_BINS = 40
 # The curve of sorted p-values is thinned out beyond this many rows.
 CURVE_HEAD, CURVE_TAIL = 200, 300
-
-STEP_UP = ("bh", "by", "storey")
 
 
 @dataclass(frozen=True, eq=False)
@@ -174,7 +172,7 @@ def step_up_line(found: Discoveries) -> float | None:
     >>> step_up_line(run_demo().found)
     229.0
     """
-    if found.procedure not in STEP_UP:
+    if not PROCEDURES[found.procedure].steps_up:
         return None
     if found.procedure == "bh":
         return float(len(found))
@@ -205,25 +203,6 @@ def p_value_nature(found: Discoveries) -> str:
     return "conservative" if np.array_equal(nominal, found.p_values) else "corrected"
 
 
-def shortest_list(line: float, n_calibration: int, level: float | Fraction) -> int:
-    """The fewest discoveries that the smallest p-value, 1 / (n + 1), allows at this level.
-
-    Parameters
-    ----------
-    line : float
-        As `step_up_line` gives it: m for Benjamini-Hochberg.
-    n_calibration : int
-    level : float
-
-    Examples
-    --------
-    >>> shortest_list(5_000, 100, 0.1)
-    496
-    """
-    share = Fraction(line) / (exact_fraction("level", level) * (n_calibration + 1))
-    return math.ceil(share)
-
-
 def _least(
     found: Discoveries, levels: FloatArray, line: float | None, n: int | None
 ) -> RankArray | None:
@@ -231,7 +210,8 @@ def _least(
         return None
     # BH divides by m itself; for the others the line carries rounding, which must not add a row.
     slack = 1.0 if found.procedure == "bh" else 1 - 1e-12
-    return np.array([shortest_list(line * slack, n, level) for level in levels.tolist()])
+    smallest = Fraction(1, n + 1)
+    return np.array([shortest_list(line * slack, smallest, level) for level in levels.tolist()])
 
 
 def _false_bounds(found: Discoveries, order: RankArray, counts: RankArray) -> RankArray | None:
@@ -239,7 +219,7 @@ def _false_bounds(found: Discoveries, order: RankArray, counts: RankArray) -> Ra
     provenance = found.provenance
     if provenance is None or not provenance.one_split:
         return None
-    if found.ranks is None or found.procedure not in STEP_UP:
+    if found.ranks is None or not PROCEDURES[found.procedure].steps_up:
         return None
     by_rank = np.bincount(found.ranks, minlength=provenance.n_calibration + 2)
     table = false_discovery_table(by_rank, CONFIDENCE)

@@ -8,16 +8,10 @@ from importlib.metadata import version
 from typing import Any
 
 from ..discoveries import Discoveries
+from ..statistics.fdr import PROCEDURES
 from .carried import Carried
 from .safe_text import percent
 from .summary import CONFIDENCE, Summary
-
-PROCEDURES = {
-    "bh": "Benjamini–Hochberg",
-    "by": "Benjamini–Yekutieli",
-    "storey": "Benjamini–Hochberg with Storey's estimate of the share of normal rows",
-    "ebh": "e-BH (Benjamini–Hochberg for e-values)",
-}
 
 ASSUMPTION = (
     "It rests on one assumption: the normal rows among the new ones come from the same process as "
@@ -128,7 +122,7 @@ def facts(found: Discoveries, fingerprints: dict[str, str]) -> list[tuple[str, s
         fingerprints = {"calibration": provenance.calibration_fingerprint, **fingerprints}
     known += [
         ("New rows", f"{len(found):,}"),
-        ("Procedure", PROCEDURES.get(found.procedure, found.procedure)),
+        ("Procedure", PROCEDURES[found.procedure].title),
         ("Level", percent(found.fdr)),
         ("Largest p-value flagged", f"{found.p_threshold:.4g}" if found.count else "none"),
     ]

@@ -17,23 +17,25 @@ import shutil
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from fractions import Fraction
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
 import dask.dataframe as dd
 import pyarrow.parquet as pq
+from sklearn.utils.validation import check_is_fitted
 
 from ..detector import ConformalDetector
-from ..errors import InputError, ReconformError
+from ..errors import InputError
 from ..files import FORMATS
+from ..files.judge import features_of
 from ..prepare import Feature
+from ..rule import Rule
 from ..statistics.fdr import Decision, RankCounts
 from ..whole import blamed_on, write_whole
 from .graph import delayed, merged, with_models
 from .parquet import Origin, Refusals, mark_file, rank_file
-from .result import RESULTS, Question, ScaledDiscoveries
+from .result import RESULTS, ScaledDiscoveries
 
 SUFFIXES = FORMATS["parquet"].suffixes
 MANIFEST = "_SUCCESS"
@@ -47,13 +49,8 @@ def discover_folder(
     cad: ConformalDetector,
     folder: str | Path,
     output: str | Path,
-    fdr: float | Fraction = 0.1,
+    rule: Rule = Rule(),  # noqa: B008 - a frozen value
     *,
-    procedure: str = "bh",
-    storey_lambda: float | Fraction = 0.5,
-    validity: str = "nominal",
-    conditional: str | None = None,
-    confidence: float = 0.9,
     features: Sequence[Feature] | None = None,
     overwrite: bool = False,
 ) -> ScaledDiscoveries:
@@ -73,8 +70,8 @@ def discover_folder(
         columns of the input and ``score``, ``p_value``, ``q_value`` and ``anomaly``, and a
         manifest, ``_SUCCESS``. It appears when all of it is there; until then the work is in a
         folder of that name and ``.partial``, from which the same call goes on.
-    fdr, procedure, storey_lambda, validity, conditional, confidence
-        As in `ConformalDetector.discover`.
+    rule : Rule
+        The level, the procedure and the p-values; one that counts of ranks can decide.
     features : sequence of Feature, optional
         The columns that `cad` was fitted on; by default numbers under the names of the fit.
     overwrite : bool
@@ -108,16 +105,16 @@ def discover_folder(
     (50, ['_SUCCESS', 'monday.parquet', 'tuesday.parquet'])
     >>> place.cleanup()
     """
-    question = Question.check(cad, fdr, procedure, storey_lambda, validity, conditional, confidence)
+    check_is_fitted(cad, "ensemble_")
+    rule.counting_grid(cad, "a folder of files")
     job = _Job.check(cad, Path(folder).absolute(), Path(output).absolute(), features, overwrite)
     with with_models():
-        counts = job.rank()
-        decision = question.decide(counts)
-        job.mark(decision)
-    job.finish(decision)
+        found = cad.decide_counts(job.rank(), rule)
+        job.mark(found.decision)
+    job.finish(found.decision)
     files = [str(job.output / name) for name in job.names]
     frame = dd.read_parquet(files, columns=list(RESULTS))
-    return question.answer(counts, decision, frame, job.output)
+    return ScaledDiscoveries(**vars(found), frame=frame, output=job.output)
 
 
 @dataclass(frozen=True)
@@ -166,20 +163,7 @@ class _Job:
         names = tuple(sorted(_parquet_files(folder)))
         if not names:
             raise InputError(folder, f"it holds no file that ends in {' or '.join(SUFFIXES)}.")
-        if features is None:
-            columns = getattr(cad, "feature_names_in_", None)
-            if columns is None:
-                raise ReconformError(
-                    "the detector was fitted without column names, and the columns of files are "
-                    "matched by name; fit on a frame, or give features."
-                )
-            features = [Feature(str(name)) for name in columns]
-        if len(features) != cad.n_features_in_:
-            raise ReconformError(
-                f"features must be the {cad.n_features_in_} columns that the detector was fitted "
-                f"on; got {len(features)}."
-            )
-        return cls(cad, tuple(features), folder, output, names)
+        return cls(cad, features_of(cad, features), folder, output, names)
 
     @property
     def work(self) -> Path:

@@ -1,4 +1,4 @@
-"""The little of Dask's graphs that both roads use."""
+"""Dask's graphs, as collections and folders of files use them: tasks, and sums in a tree."""
 
 from __future__ import annotations
 

@@ -133,7 +133,7 @@ def _rank(
         with open_output(target, origin.write_into(RANKS), layout=LAYOUT, overwrite=True) as write:
             for X in batches if batches.source.rows else ():
                 with share_of(cpu_count()):  # files are the parallelism; within one there is none
-                    found = cad.ensemble_.ranks(X)
+                    found = cad.rank(X, checked=True)
                 counts.add(found.at_most)
                 write(pa.table([found.at_most.astype(np.int32), found.scores], schema=RANKS))
 

@@ -6,7 +6,6 @@ import os
 import secrets
 from collections.abc import Sequence
 from dataclasses import dataclass
-from fractions import Fraction
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -17,16 +16,18 @@ import numpy as np
 import pandas as pd
 from dask.utils import format_bytes, parse_bytes
 from joblib import cpu_count
+from sklearn.utils.validation import check_is_fitted
 
 from ..detector import ConformalDetector
 from ..errors import ReconformError, listed
 from ..keep import MEMORY
 from ..parallel import share_of
+from ..rule import Rule
 from ..statistics.fdr import Decision, RankCounts
 from ..whole import blamed_on, whole_file
 from .folder import discover_folder
 from .graph import compute, delayed, merged, persist, with_models
-from .result import RESULTS, Question, ScaledDiscoveries
+from .result import RESULTS, ScaledDiscoveries
 
 RANKS = {"rank": "int32", "score": "float64"}
 
@@ -34,13 +35,8 @@ RANKS = {"rank": "int32", "score": "float64"}
 def discover(
     cad: ConformalDetector,
     data: Any,
-    fdr: float | Fraction = 0.1,
+    rule: Rule = Rule(),  # noqa: B008 - a frozen value
     *,
-    procedure: str = "bh",
-    storey_lambda: float | Fraction = 0.5,
-    validity: str = "nominal",
-    conditional: str | None = None,
-    confidence: float = 0.9,
     id_columns: Sequence[str] = (),
     keep: str | Path | None = MEMORY,
     output: str | Path | None = None,
@@ -59,8 +55,8 @@ def discover(
     data : dask.dataframe.DataFrame, dask.array.Array or path
         The new rows. A frame must have the columns that `cad` was fitted with, in any order, and
         may have others. A path is a folder of Parquet files; see `discover_folder`.
-    fdr, procedure, storey_lambda, validity, conditional, confidence
-        As in `ConformalDetector.discover`; ``"ebh"`` and smoothed p-values cannot be counted.
+    rule : Rule
+        The level, the procedure and the p-values; one that counts of ranks can decide.
     id_columns : sequence of str
         Columns that tell which row is which; they are carried through to `frame`. (The output of a
         folder has all columns.)
@@ -81,7 +77,7 @@ def discover(
     >>> rng = np.random.default_rng(0)
     >>> cad = ConformalDetector("knn", "split", random_state=0).fit(rng.normal(size=(400, 2)))
     >>> new = np.vstack([rng.normal(size=(95, 2)), rng.normal(9, 1, size=(5, 2))])
-    >>> found = discover(cad, da.from_array(new, chunks=(30, 2)), fdr=0.1)
+    >>> found = discover(cad, da.from_array(new, chunks=(30, 2)), Rule(fdr=0.1))
     >>> found.count
     5
     >>> found.frame.npartitions
@@ -89,25 +85,15 @@ def discover(
     >>> int(found.frame["anomaly"].sum().compute())
     5
     """
-    question = Question.check(cad, fdr, procedure, storey_lambda, validity, conditional, confidence)
+    check_is_fitted(cad, "ensemble_")
+    rule.counting_grid(cad, "a Dask collection")
     if isinstance(data, str | os.PathLike):
         if output is None:
             raise ReconformError(
                 f"a folder of Parquet files is judged into another folder; got {str(data)!r} and "
                 "no output. Give output='...', or dask.dataframe.read_parquet(...) as data."
             )
-        return discover_folder(
-            cad,
-            Path(data),
-            output,
-            fdr,
-            procedure=procedure,
-            storey_lambda=storey_lambda,
-            validity=validity,
-            conditional=conditional,
-            confidence=confidence,
-            overwrite=overwrite,
-        )
+        return discover_folder(cad, Path(data), output, rule, overwrite=overwrite)
     if output is not None:
         raise ReconformError(
             "output is for a folder of Parquet files; write the rows of a Dask collection with "
@@ -125,8 +111,8 @@ def discover(
             _refuse_lacking(frame, columns, error)
     if not counts.rows:
         raise ReconformError("data has no rows; give at least one row to judge.")
-    decision = question.decide(counts)
-    return question.answer(counts, decision, _marked(ranked, decision, frame, columns))
+    found = cad.decide_counts(counts, rule)
+    return ScaledDiscoveries(**vars(found), frame=_marked(ranked, found.decision, frame, columns))
 
 
 def fit(cad: ConformalDetector, data: Any, *, budget: int | str = "1 GiB") -> ConformalDetector:
@@ -300,7 +286,7 @@ def _rank(
         try:
             # The partitions are the parallelism; within one there is no more of it.
             with share_of(cpu_count()):
-                found = cad._ranks(X if columns.named else X.to_numpy())
+                found = cad.rank(X if columns.named else X.to_numpy())
         except (TypeError, ValueError) as error:
             raise ReconformError(f"partition {number} of data cannot be judged: {error}") from error
         ranks, scores = found.at_most, found.scores

@@ -77,8 +77,28 @@ def fdp_bound(
     >>> fdp_bound(ranks, 1000, [0.001, 0.01, 0.1]).round(2)
     array([0.1 , 0.2 , 0.55])
     """
-    n = check_count("n", n, least=1)
-    counts = _count(ranks, n)
+    counts = _count(ranks, check_count("n", n, least=1))
+    return counted_fdp_bound(counts, thresholds, confidence, kind=kind, seed=seed)
+
+
+def counted_fdp_bound(
+    counts: IntArray,
+    thresholds: npt.ArrayLike,
+    confidence: float | Fraction = 0.95,
+    *,
+    kind: str = "montecarlo",
+    seed: int = 0,
+) -> FloatArray:
+    """Bound the false discovery proportion, as `fdp_bound`, from the counts of the ranks.
+
+    Parameters
+    ----------
+    counts : int array of shape (n + 2,)
+        As `RankCounts` keeps them.
+    thresholds, confidence, kind, seed
+        As in `fdp_bound`.
+    """
+    n = len(counts) - 2
     limits = np.asarray(thresholds, dtype=np.float64)
     if np.isnan(limits).any():
         raise ReconformError("thresholds must be numbers; got NaN.")

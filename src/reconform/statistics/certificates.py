@@ -1,21 +1,28 @@
-"""What holds, said in words and numbers: one table that everything else reads from.
+"""What is proven about each method: one table that everything else reads from.
 
-The estimator (`guarantee_`), every `Discoveries`, the documents and the report render this table,
-so that they can never disagree.
+A method lists what its p-values and e-values offer to a proof (`Guarantee.supports`), and a
+procedure says what its proof asks for (`Procedure.proof`), so neither has to know the other. The
+estimator (`guarantee_`), every `Discoveries`, the documents and the report render
+this table, so that they can never disagree.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from fractions import Fraction
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from ..errors import ReconformError, unknown_choice
-from ..methods import Plan
+from .conditional import BANDS
+from .fdr import ANY, E_VALUES, FIXED_LAMBDA, POSITIVE, PROCEDURES, Outcome
 from .grid import Grid, usual
+from .ranks import RankedBatch
 
-VALIDITY = ("nominal", "proven")
+if TYPE_CHECKING:
+    from ..methods import Plan  # methods use the aggregation of this package
 
 _MEASURED_P = "measured only: no finite-sample theorem; near α in most experiments, not in all"
 
@@ -32,8 +39,8 @@ class Guarantee:
         A theorem at the nominal level, a theorem at a larger level, or experience only.
     p_value : str
         The statement about one p-value.
-    proven : mapping of str to str
-        The procedures with a proven false discovery rate, and on what it rests.
+    supports : tuple of str
+        What its p-values and e-values offer to a proof; see `Procedure.proof`.
     needs_correction : bool
         Whether those proofs are about the corrected p-values of ``validity="proven"``.
     refuted : mapping of str to str
@@ -43,12 +50,21 @@ class Guarantee:
     name: str
     kind: str
     p_value: str
-    proven: Mapping[str, str]
+    supports: tuple[str, ...] = ()
     needs_correction: bool = False
     refuted: Mapping[str, str] = field(default_factory=dict)
 
     def __str__(self) -> str:
         return f"{self.name}: one p-value is {self.p_value}; the false discovery rate: {self.fdr}."
+
+    @property
+    def proven(self) -> dict[str, str]:
+        """The procedures with a proven false discovery rate, and on what it rests."""
+        return {
+            name: row.proof
+            for name, row in PROCEDURES.items()
+            if row.proof is not None and row.proof in self.supports
+        }
 
     @property
     def fdr(self) -> str:
@@ -92,10 +108,15 @@ class Guarantee:
         FDR measured, not proven, for BH on full, and false in general: there is a symmetric
         detector on which it is about twice the level.
         """
-        if conditional == "asymptotic":
+        if conditional is not None and PROCEDURES[procedure].proof not in _OF_INDEPENDENT:
+            return (
+                f"FDR measured, not proven, for {procedure.upper()} on {conditional} conditional "
+                "p-values."
+            )
+        if conditional is not None and not BANDS[conditional].proven:
             return (
                 f"FDR of {procedure.upper()} holds given the calibration set only approximately: "
-                "the band behind asymptotic conditional p-values is a large-sample one."
+                f"the band behind {conditional} conditional p-values is a large-sample one."
             )
         if conditional is not None:
             return (
@@ -104,7 +125,7 @@ class Guarantee:
                 "independent given it)."
             )
         reason = self.proven.get(procedure)
-        if smoothed and reason not in (_ANY, _E_VALUES):
+        if smoothed and reason not in (ANY, E_VALUES):
             reason = None
         if reason is not None and (not self.needs_correction or validity == "proven"):
             return f"FDR proven for {procedure.upper()} on {self.name} ({reason})."
@@ -116,40 +137,36 @@ class Guarantee:
         return f"FDR measured, not proven, for {procedure.upper()} on {self.name}."
 
 
-_PRDS = "conformal p-values are positively dependent"
-_FIXED_LAMBDA = "at a λ fixed beforehand, on the grid of p-values"
-_ANY = "any dependence"
-_E_VALUES = "the e-values of the nulls add up to at most m in expectation"
-
-_SPLIT_FDR = {"bh": _PRDS, "storey": _FIXED_LAMBDA, "by": _ANY, "ebh": _E_VALUES}
+# What p-values that are valid and independent, as conditional ones are, offer to a proof.
+_OF_INDEPENDENT = (POSITIVE, FIXED_LAMBDA, ANY)
 
 TABLE: tuple[Guarantee, ...] = (
-    Guarantee("split", "exact", "exact: P(p <= α) <= α", _SPLIT_FDR),
+    Guarantee("split", "exact", "exact: P(p <= α) <= α", (POSITIVE, FIXED_LAMBDA, ANY, E_VALUES)),
     Guarantee(
         "repeated split",
         "exact",
         "exact: P(p <= α) <= α for twice the median over the splits",
-        {"by": _ANY, "ebh": _E_VALUES},
+        (ANY, E_VALUES),
     ),
     Guarantee(
         "prefit",
         "exact",
         "exact: P(p <= α) <= α, if the model never saw the calibration rows",
-        {k: v for k, v in _SPLIT_FDR.items() if k != "ebh"},
+        (POSITIVE, FIXED_LAMBDA, ANY),
     ),
     Guarantee(
         "full",
         "exact",
         "exact: P(p <= α) <= α over the data and the detector's draws, for a detector that treats "
         "its rows symmetrically",
-        {"by": _ANY},
+        (ANY,),
         refuted={"bh": "there is a symmetric detector on which it is about twice the level"},
     ),
     Guarantee(
         "jackknife+",
         "bounded",
         "bounded: P(p <= α) < 2α for a symmetric detector with independent draws per model",
-        {"by": _ANY},
+        (ANY,),
         needs_correction=True,
     ),
     Guarantee(
@@ -158,7 +175,7 @@ TABLE: tuple[Guarantee, ...] = (
         "bounded: P(p <= α) <= 2α + (K-2)/(n+K) for K folds, and for n/K = m rows in every fold "
         "also <= 2α + (m-2)/(n+m) if the detector is symmetric with independent draws per model, "
         "and m-1 further rows exchangeable with these could be had, as for independent rows",
-        {"by": _ANY},
+        (ANY,),
         needs_correction=True,
     ),
     Guarantee(
@@ -166,12 +183,11 @@ TABLE: tuple[Guarantee, ...] = (
         "measured",
         _MEASURED_P
         + " (2α is proven only if the number of draws is itself random, Kim et al. 2020)",
-        {},
     ),
-    Guarantee("shared draws", "measured", _MEASURED_P, {}),
-    Guarantee("basic", "measured", _MEASURED_P, {}),
-    Guarantee("pooled", "measured", _MEASURED_P, {}),
-    Guarantee("resampling", "measured", _MEASURED_P, {}),
+    Guarantee("shared draws", "measured", _MEASURED_P),
+    Guarantee("basic", "measured", _MEASURED_P),
+    Guarantee("pooled", "measured", _MEASURED_P),
+    Guarantee("resampling", "measured", _MEASURED_P),
 )
 
 
@@ -247,6 +263,36 @@ def proven_grid(plan: Plan, row: Guarantee, n_calibration: int) -> Grid:
         f"`validity='proven'` asks for a theorem, and none is known for {row.name}; use 'split', "
         "'full', 'jackknife+' or 'cv+', or `validity='nominal'`."
     )
+
+
+BatchRule = Callable[[RankedBatch, Fraction], Outcome]
+
+
+@dataclass(frozen=True)
+class Validity:
+    """A row of the table of validities: which p-values a rule uses, and how strong they are.
+
+    Attributes
+    ----------
+    about : str
+        What it gives, as the end of a sentence.
+    grid : callable
+        What each rank is worth, from the plan, its guarantee and the number of calibration scores.
+    on_batch : callable, optional
+        From a guarantee and the name of a procedure to the function that decides a whole batch in
+        memory (from a `RankedBatch` and the level to an `Outcome`), or to None where the grid is
+        enough. Files, clusters and streams refuse what needs the whole batch.
+    """
+
+    about: str
+    grid: Callable[[Plan, Guarantee, int], Grid]
+    on_batch: Callable[[Guarantee, str], BatchRule | None] | None = None
+
+
+VALIDITY: dict[str, Validity] = {
+    "nominal": Validity("the p-values of the paper", lambda plan, row, n: usual(n)),
+    "proven": Validity("p-values that a theorem covers, where there is one", proven_grid),
+}
 
 
 def markdown() -> str:

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from dataclasses import dataclass
 from fractions import Fraction
 from functools import lru_cache
 
@@ -98,10 +99,10 @@ def conditional_table(
     array([0.0046, 0.017 , 0.1416, 1.    ])
     """
     n = check_count("n", n, least=1)
-    if kind not in _BOUNDS:
-        raise unknown_choice("kind", kind, _BOUNDS)
+    if kind not in BANDS:
+        raise unknown_choice("kind", kind, BANDS)
     risk = 1 - exact_fraction("confidence", confidence)
-    bounds = _BOUNDS[kind](n, risk, seed)
+    bounds = BANDS[kind].bounds(n, risk, seed)
     table = np.ones(n + 2)
     table[0] = 0.0
     # U_(r) <= U_(r') <= b_r' for r' > r, so a bound holds for every rank below its own.
@@ -154,11 +155,30 @@ def _montecarlo(n: int, risk: Fraction, seed: int) -> FloatArray:
     return bounds
 
 
-_BOUNDS: dict[str, Callable[[int, Fraction, int], FloatArray]] = {
-    "simes": _simes,
-    "dkw": _dkw,
-    "montecarlo": _montecarlo,
-    "asymptotic": _asymptotic,
+@dataclass(frozen=True)
+class Band:
+    """A row of the table of calibration-conditional p-values.
+
+    Attributes
+    ----------
+    bounds : callable
+        b_1, ..., b_n from n, the risk δ and a seed.
+    proven : bool
+        Whether it holds for every n; otherwise it is a large-sample band.
+    power : int
+        The smallest p-value falls like n to the power of minus 1 / `power`.
+    """
+
+    bounds: Callable[[int, Fraction, int], FloatArray]
+    proven: bool = True
+    power: int = 1
+
+
+BANDS: dict[str, Band] = {
+    "simes": Band(_simes),
+    "dkw": Band(_dkw, power=2),
+    "montecarlo": Band(_montecarlo),
+    "asymptotic": Band(_asymptotic, proven=False),
 }
 
 

@@ -1,27 +1,37 @@
-"""From p-values to discoveries at a false discovery rate.
+"""From p-values to discoveries at a false discovery rate: counts of ranks, and the procedures.
 
 Decisions are made in integers and exact fractions. All p-values of one calibration lie on the
 grid r / (n + 1), so n + 1 counts say everything about a batch that a step-up procedure asks; the
 counts of batches add up (`RankCounts`), and so a batch, a file or a cluster get the same decision.
+
+`PROCEDURES` is the one table of procedures: a row says how it decides, what it is called, and what
+its proof rests on. Checks, help texts, documents and guarantees read it.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from fractions import Fraction
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
 
 from ..arrays import BoolArray, FloatArray, RankArray
 from ..errors import ReconformError, unknown_choice
+from .evalues import INNER_LEVEL, average_e_values, conformal_e_values, e_bh, e_q_values
 from .exact import exact_fraction, harmonic_number
 from .grid import Grid, usual
+from .ranks import RankedBatch
 
-PROCEDURES = ("bh", "by", "storey")
+if TYPE_CHECKING:
+    from ..methods import Plan  # methods use the aggregation of this package
+
+Bounds = tuple[Fraction, Fraction]
 
 
-# --- the step-up rule on counts ------------------------------------------------------------------
+# --- counts of ranks ------------------------------------------------------------------
 
 
 @dataclass(frozen=True, eq=False)
@@ -157,6 +167,7 @@ class RankCounts:
         fdr : float or Fraction
             Target level; a float is read as the decimal number it prints as.
         procedure : {"bh", "by", "storey"}
+            A procedure of the table that decides on counts.
         storey_lambda : float
             Storey's λ, fixed beforehand; rounded up to the grid of p-values.
         grid : Grid, optional
@@ -166,84 +177,251 @@ class RankCounts:
         -------
         Decision
         """
-        level = exact_fraction("fdr", fdr)
+        row = counting_procedure(procedure)
+        options = {"storey_lambda": storey_lambda}
         grid = usual(self.n_calibration) if grid is None else grid
-        low, high = self._factor(procedure, storey_lambda, grid)
-        m = self.rows
-        ranks = np.flatnonzero(self.counts)
-        upto = np.cumsum(self.counts[ranks])
-        worth = grid.numerators[ranks]
-        # p * factor <= level * k / m, multiplied out; Python's integers do not overflow.
-        left_high = m * high.numerator * level.denominator
-        right_high = grid.denominator * high.denominator * level.numerator
-        left_low = m * low.numerator * level.denominator
-        right_low = grid.denominator * low.denominator * level.numerator
-        threshold, count = 0, 0
-        columns = (ranks[::-1].tolist(), worth[::-1].tolist(), upto[::-1].tolist())
-        for r, w, k in zip(*columns, strict=True):
-            if w * left_high <= k * right_high or (
-                w * left_low <= k * right_low
-                and _harmonic_below(m, level * k * grid.denominator / (w * m))
-            ):
-                threshold, count = r, k
-                break
-        q_table = self._q_table(ranks, worth, upto, high / grid.denominator)
-        return Decision(threshold, count, m, grid, level, procedure, q_table)
+        return row.decide(self, grid, exact_fraction("fdr", fdr), options)
 
-    def _factor(
-        self, procedure: str, storey_lambda: float | Fraction, grid: Grid
-    ) -> tuple[Fraction, Fraction]:
-        """Bounds on what p-values are multiplied by: 1, H_m, or Storey's share of nulls."""
-        if procedure == "bh":
-            return Fraction(1), Fraction(1)
-        if procedure == "by":
-            return harmonic_number(self.rows)
-        if procedure == "storey":
-            # λ rounded up to a p-value of the grid, or down where there is none below 1. Counting
-            # p > λ and dividing by 1 - λ, as for continuous p-values, loses a little validity.
-            asked = exact_fraction("storey_lambda", storey_lambda) * grid.denominator
-            below_one = grid.numerators[1:][grid.numerators[1:] < grid.denominator]
-            if not len(below_one):
-                return Fraction(1), Fraction(1)
-            first = int(np.searchsorted(below_one, -int(-asked // 1)))
-            cut = int(below_one[min(first, len(below_one) - 1)])
-            above = int(self.counts[grid.numerators >= cut].sum())
-            factor = _storey_share(above, self.rows, Fraction(cut, grid.denominator))
-            return factor, factor
-        raise unknown_choice("procedure", procedure, PROCEDURES)
 
-    def _q_table(
-        self, ranks: RankArray, worth: RankArray, upto: RankArray, factor: Fraction
-    ) -> FloatArray:
-        table = np.ones(self.n_calibration + 2)
-        if not len(ranks):
-            return table
-        numerator, denominator = self.rows * factor.numerator, factor.denominator
-        if max(numerator * int(worth[-1]), denominator * self.rows) < 1 << 53:
-            # both products are exact in a double, and one division rounds once
-            raw = (worth * float(numerator)) / (upto * float(denominator))
-        else:
-            pairs = zip(worth.tolist(), upto.tolist(), strict=True)
-            raw = np.array([(w * numerator) / (k * denominator) for w, k in pairs])
-        q = np.minimum(np.minimum.accumulate(raw[::-1])[::-1], 1.0)
-        # A rank that no row has takes the q-value of the next one that occurs.
-        position = np.searchsorted(ranks, np.arange(self.n_calibration + 2))
-        inside = position < len(ranks)
-        table[inside] = q[position[inside]]
+# --- procedures ----------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, eq=False)
+class Outcome:
+    """What a procedure decided about the rows of a batch in memory.
+
+    Attributes
+    ----------
+    mask : bool array
+        Which rows are discoveries.
+    q_values : float array
+        The smallest level at which each row would be one.
+    decision : Decision or None
+        The same as a rule on ranks, where the counts of the ranks decided.
+    """
+
+    mask: BoolArray
+    q_values: FloatArray
+    decision: Decision | None = None
+
+    @classmethod
+    def of(cls, decision: Decision, ranks: RankArray) -> Outcome:
+        """Apply a decision on ranks to the rows that have them."""
+        return cls(decision.mask(ranks), decision.q_values(ranks), decision)
+
+
+class Tally(Protocol):
+    """What a step-up procedure may look at to choose its factor."""
+
+    @property
+    def rows(self) -> int:
+        """Number of p-values."""
+        ...
+
+    def at_least(self, share: Fraction) -> tuple[int, Fraction] | None:
+        """Count the p-values of at least `share`; return the share that was used, or None."""
+        ...
+
+
+@dataclass(frozen=True)
+class Procedure:
+    """A row of the table of procedures.
+
+    One of `factor`, `on_counts` and `on_batch` says how it decides.
+
+    Attributes
+    ----------
+    name : str
+        What users write; the key of the row.
+    title : str
+        What people call it.
+    about : str
+        When to use it, as the end of a sentence.
+    proof : str or None
+        What its proof asks of the p-values: one of the reasons below, which the methods in
+        `certificates` say they support. None if nothing is proven.
+    options : tuple of str
+        The fields of `Rule` that belong to this procedure alone. They are handed to its functions
+        as keywords.
+    factor : callable, optional
+        For a step-up procedure: bounds on what the p-values are multiplied by, from a `Tally`.
+    settle : callable, optional
+        Where those bounds differ: whether the factor for m rows is at most a number, exactly.
+    on_counts : callable, optional
+        For any other procedure that needs no more than counts: from the counts, the grid and the
+        level to a `Decision`.
+    on_p_values : callable, optional
+        For the same, from plain p-values to adjusted ones.
+    on_batch : callable, optional
+        For a procedure that needs the whole batch in memory: from a `RankedBatch` and the level to
+        an `Outcome`. Files, clusters and streams refuse it.
+    objection : callable, optional
+        From the plan, the validity and the conditional p-values asked for to a sentence that says
+        why it cannot be used with them, or None.
+    least_factor : callable, optional
+        From m to a lower bound on the factor that is known before the p-values are: it tells how
+        short a list can be.
+
+    Examples
+    --------
+    >>> PROCEDURES["by"].title
+    'Benjamini-Yekutieli'
+    """
+
+    name: str
+    title: str
+    about: str
+    proof: str | None = None
+    options: tuple[str, ...] = ()
+    factor: Callable[..., Bounds] | None = None
+    settle: Callable[[int, Fraction], bool] | None = None
+    on_counts: Callable[..., Decision] | None = None
+    on_p_values: Callable[..., FloatArray] | None = None
+    on_batch: Callable[..., Outcome] | None = None
+    objection: Callable[[Plan, str, str | None], str | None] | None = None
+    least_factor: Callable[[int], Fraction] | None = None
+
+    @property
+    def counts(self) -> bool:
+        """Whether counts of ranks are enough for it."""
+        return self.factor is not None or self.on_counts is not None
+
+    @property
+    def steps_up(self) -> bool:
+        """Whether it compares the k-th smallest p-value with a line through 0."""
+        return self.factor is not None
+
+    def decide(
+        self, counts: RankCounts, grid: Grid, level: Fraction, options: Mapping[str, Any]
+    ) -> Decision:
+        """Decide on counts, exactly."""
+        own = {name: options[name] for name in self.options}
+        if self.on_counts is not None:
+            return self.on_counts(counts, grid, level, **own)
+        assert self.factor is not None
+        factor = self.factor(_OnGrid(counts, grid), **own)
+        return _step_up(counts, grid, level, factor, self)
+
+    def adjust(self, p_values: FloatArray, options: Mapping[str, Any]) -> FloatArray:
+        """Adjust plain p-values, in floating point."""
+        own = {name: options[name] for name in self.options}
+        if self.on_p_values is not None:
+            return self.on_p_values(p_values, **own)
+        if self.factor is None:
+            raise ReconformError(
+                f"procedure={self.name!r} does not work on plain p-values; use one of "
+                f"{', '.join(repr(name) for name in counted_names())}."
+            )
+        return _step_up_plain(p_values, float(self.factor(_Plain(p_values), **own)[1]))
+
+
+def counted_names() -> list[str]:
+    """Names of the procedures that need no more than counts."""
+    return [name for name, row in PROCEDURES.items() if row.counts]
+
+
+def counting_procedure(name: str) -> Procedure:
+    """Look up a procedure that decides on counts; others are refused."""
+    if name not in counted_names():
+        raise unknown_choice("procedure", name, counted_names())
+    return PROCEDURES[name]
+
+
+# --- step-up procedures: on counts, and on plain p-values ----------------------------------------
+
+
+@dataclass(frozen=True, eq=False)
+class _OnGrid:
+    """The tally of counted ranks."""
+
+    counted: RankCounts
+    grid: Grid
+
+    @property
+    def rows(self) -> int:
+        return self.counted.rows
+
+    def at_least(self, share: Fraction) -> tuple[int, Fraction] | None:
+        # Rounded up to a p-value of the grid, or down where there is none below 1. Counting
+        # p > λ and dividing by 1 - λ, as for continuous p-values, loses a little validity.
+        numerators, denominator = self.grid.numerators, self.grid.denominator
+        below_one = numerators[1:][numerators[1:] < denominator]
+        if not len(below_one):
+            return None
+        first = int(np.searchsorted(below_one, -int(-(share * denominator) // 1)))
+        cut = int(below_one[min(first, len(below_one) - 1)])
+        return int(self.counted.counts[numerators >= cut].sum()), Fraction(cut, denominator)
+
+
+@dataclass(frozen=True, eq=False)
+class _Plain:
+    """The tally of plain p-values."""
+
+    p_values: FloatArray
+
+    @property
+    def rows(self) -> int:
+        return len(self.p_values)
+
+    def at_least(self, share: Fraction) -> tuple[int, Fraction] | None:
+        return int((self.p_values >= float(share)).sum()), share
+
+
+def _step_up(
+    counts: RankCounts, grid: Grid, level: Fraction, factor: Bounds, row: Procedure
+) -> Decision:
+    low, high = factor
+    m = counts.rows
+    ranks = np.flatnonzero(counts.counts)
+    upto = np.cumsum(counts.counts[ranks])
+    worth = grid.numerators[ranks]
+    # p * factor <= level * k / m, multiplied out; Python's integers do not overflow.
+    left_high = m * high.numerator * level.denominator
+    right_high = grid.denominator * high.denominator * level.numerator
+    left_low = m * low.numerator * level.denominator
+    right_low = grid.denominator * low.denominator * level.numerator
+    threshold, count = 0, 0
+    columns = (ranks[::-1].tolist(), worth[::-1].tolist(), upto[::-1].tolist())
+    for r, w, k in zip(*columns, strict=True):
+        if w * left_high <= k * right_high or (
+            w * left_low <= k * right_low
+            and row.settle is not None
+            and row.settle(m, level * k * grid.denominator / (w * m))
+        ):
+            threshold, count = r, k
+            break
+    q_table = _q_table(counts, ranks, worth, upto, high / grid.denominator)
+    return Decision(threshold, count, m, grid, level, row.name, q_table)
+
+
+def _q_table(
+    counts: RankCounts, ranks: RankArray, worth: RankArray, upto: RankArray, factor: Fraction
+) -> FloatArray:
+    table = np.ones(counts.n_calibration + 2)
+    if not len(ranks):
         return table
+    numerator, denominator = counts.rows * factor.numerator, factor.denominator
+    if max(numerator * int(worth[-1]), denominator * counts.rows) < 1 << 53:
+        # both products are exact in a double, and one division rounds once
+        raw = (worth * float(numerator)) / (upto * float(denominator))
+    else:
+        pairs = zip(worth.tolist(), upto.tolist(), strict=True)
+        raw = np.array([(w * numerator) / (k * denominator) for w, k in pairs])
+    q = np.minimum(np.minimum.accumulate(raw[::-1])[::-1], 1.0)
+    # A rank that no row has takes the q-value of the next one that occurs.
+    position = np.searchsorted(ranks, np.arange(counts.n_calibration + 2))
+    inside = position < len(ranks)
+    table[inside] = q[position[inside]]
+    return table
 
 
-def _storey_share(above: int, m: int, share: Fraction) -> Fraction:
-    """(1 + #{p >= λ}) / (m (1 - λ)); not capped at 1, which the proof does not allow."""
-    return Fraction(1 + above, max(m, 1)) / (1 - share)
-
-
-def _harmonic_below(m: int, bound: Fraction) -> bool:
-    """H_m <= bound, for a bound that lies within 10^-30 of H_m: settled by the sum itself."""
-    return sum((Fraction(1, i) for i in range(1, m + 1)), Fraction(0)) <= bound
-
-
-# --- the same procedures on plain p-values -------------------------------------------------------
+def _step_up_plain(p: FloatArray, factor: float) -> FloatArray:
+    m = len(p)
+    order = np.argsort(p, kind="stable")
+    raw = p[order] * (factor * m) / np.arange(1, m + 1)
+    q = np.empty(m)
+    q[order] = np.minimum(np.minimum.accumulate(raw[::-1])[::-1], 1.0)
+    return q
 
 
 def adjust(
@@ -258,6 +436,7 @@ def adjust(
     ----------
     p_values : array-like of float in [0, 1]
     procedure : {"bh", "by", "storey"}
+        A procedure of the table that decides on counts.
     storey_lambda : float
 
     Returns
@@ -270,23 +449,122 @@ def adjust(
     >>> adjust([0.01, 0.04, 0.03, 0.5])
     array([0.04      , 0.05333333, 0.05333333, 0.5       ])
     """
+    row = counting_procedure(procedure)
+    return row.adjust(checked_p_values(p_values), {"storey_lambda": storey_lambda})
+
+
+def checked_p_values(p_values: npt.ArrayLike) -> FloatArray:
+    """Return p-values as an array; refuse what is none."""
     p = np.asarray(p_values, dtype=np.float64)
     if p.ndim != 1:
         raise ReconformError(f"p_values must be one-dimensional; got shape {p.shape}.")
     if p.size and not (p.min() >= 0 and p.max() <= 1):  # also false for NaN
         raise ReconformError(f"p_values must lie in [0, 1]; got {p.min()} .. {p.max()}.")
-    m = len(p)
-    if procedure == "bh":
-        factor = 1.0
-    elif procedure == "by":
-        factor = float(harmonic_number(m)[1]) if m else 1.0
-    elif procedure == "storey":
-        share = exact_fraction("storey_lambda", storey_lambda)
-        factor = float(_storey_share(int((p >= float(share)).sum()), m, share))
-    else:
-        raise unknown_choice("procedure", procedure, PROCEDURES)
-    order = np.argsort(p, kind="stable")
-    raw = p[order] * (factor * m) / np.arange(1, m + 1)
-    q = np.empty(m)
-    q[order] = np.minimum(np.minimum.accumulate(raw[::-1])[::-1], 1.0)
-    return q
+    return p
+
+
+# --- the table -----------------------------------------------------------------------------------
+
+# What a proof may ask of the p-values or e-values. A method in `certificates` lists what it offers.
+POSITIVE = "conformal p-values are positively dependent"
+FIXED_LAMBDA = "at a λ fixed beforehand, on the grid of p-values"
+ANY = "any dependence"
+E_VALUES = "the e-values of the nulls add up to at most m in expectation"
+
+
+def _one(tally: Tally) -> Bounds:
+    return Fraction(1), Fraction(1)
+
+
+def _harmonic(tally: Tally) -> Bounds:
+    return harmonic_number(tally.rows)
+
+
+def _harmonic_below(m: int, bound: Fraction) -> bool:
+    """H_m <= bound, for a bound that lies within 10^-30 of H_m: settled by the sum itself."""
+    return sum((Fraction(1, i) for i in range(1, m + 1)), Fraction(0)) <= bound
+
+
+def _storey(tally: Tally, storey_lambda: float | Fraction) -> Bounds:
+    """(1 + #{p >= λ}) / (m (1 - λ)); not capped at 1, which the proof does not allow."""
+    found = tally.at_least(exact_fraction("storey_lambda", storey_lambda))
+    if found is None:
+        return Fraction(1), Fraction(1)
+    above, share = found
+    factor = Fraction(1 + above, max(tally.rows, 1)) / (1 - share)
+    return factor, factor
+
+
+def _e_values(batch: RankedBatch, level: Fraction, alpha_bh: float | Fraction | None) -> Outcome:
+    """e-BH on the e-values of every split, averaged."""
+    splits = batch.ranks.splits
+    if not splits and alpha_bh is None:
+        # On one split, with the level of the list inside it, e-BH is Benjamini-Hochberg.
+        counts = RankCounts(batch.n_calibration, batch.calibration.fingerprint)
+        decision = counts.add(batch.ranks.at_most).decide(level, grid=batch.grid)
+        return Outcome.of(decision, batch.ranks.at_most)
+    inner = INNER_LEVEL if alpha_bh is None else alpha_bh
+    e_values = average_e_values(
+        [
+            conformal_e_values(scores, found.scores, inner)
+            for scores, found in zip(
+                batch.calibration.scores_by_split, splits or (batch.ranks,), strict=True
+            )
+        ]
+    )
+    return Outcome(e_bh(e_values, level), e_q_values(e_values))
+
+
+def _e_values_objection(plan: Plan, validity: str, conditional: str | None) -> str | None:
+    if (validity, conditional) != ("nominal", None):
+        return (
+            "procedure='ebh' works on e-values, which are proven as they are; leave validity and "
+            "conditional at their defaults."
+        )
+    if plan.scheme != "split":
+        return (
+            "procedure='ebh' needs the e-values of splits; use method=Split(repeats=20) instead of "
+            f"{plan.scheme!r}."
+        )
+    return None
+
+
+_ROWS = (
+    Procedure(
+        "bh",
+        "Benjamini-Hochberg",
+        "the usual choice",
+        POSITIVE,
+        factor=_one,
+        least_factor=lambda m: Fraction(1),
+    ),
+    Procedure(
+        "by",
+        "Benjamini-Yekutieli",
+        "for p-values with any dependence; finds less",
+        ANY,
+        factor=_harmonic,
+        settle=_harmonic_below,
+        # The lower bound: what is said to be impossible is.
+        least_factor=lambda m: harmonic_number(m)[0],
+    ),
+    Procedure(
+        "storey",
+        "Benjamini-Hochberg with Storey's estimate of the share of normal rows",
+        "finds more where many rows are anomalies",
+        FIXED_LAMBDA,
+        options=("storey_lambda",),
+        factor=_storey,
+    ),
+    Procedure(
+        "ebh",
+        "e-BH (Benjamini-Hochberg for e-values)",
+        "averages over repeated splits, so that less depends on the luck of one",
+        E_VALUES,
+        options=("alpha_bh",),
+        on_batch=_e_values,
+        objection=_e_values_objection,
+    ),
+)
+
+PROCEDURES: dict[str, Procedure] = {row.name: row for row in _ROWS}

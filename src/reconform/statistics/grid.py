@@ -8,6 +8,7 @@ whatever counts ranks keeps working.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from fractions import Fraction
 from functools import cached_property
 
 import numpy as np
@@ -42,6 +43,11 @@ class Grid:
     def n_calibration(self) -> int:
         """n, the number of calibration scores."""
         return len(self.numerators) - 2
+
+    @property
+    def smallest(self) -> Fraction:
+        """The smallest p-value that there is."""
+        return Fraction(int(self.numerators[1]), self.denominator)
 
     @cached_property
     def table(self) -> FloatArray:

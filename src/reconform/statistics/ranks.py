@@ -1,7 +1,7 @@
-"""The last lines of Algorithm 1: from scores to integer ranks, from ranks to p-values.
+"""The last lines of Algorithm 1: from scores to integer ranks.
 
 Arrays in, arrays out; nothing here knows of detectors. Scores follow the paper's convention,
-small = strange. Ranks are integers, r = 1 + #{i : c_i <= t_i}, so that p = r / (n + 1) is exact.
+small = anomalous. Ranks are integers, r = 1 + #{i : c_i <= t_i}, so that p = r / (n + 1) is exact.
 """
 
 from __future__ import annotations
@@ -10,15 +10,19 @@ import hashlib
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from ..arrays import BoolArray, FloatArray, IndexArray, Int32Array, RankArray
 from ..errors import ReconformError
-from ..methods import Plan
 from ..parallel import run_blocks
 from . import paired
 from .aggregation import Aggregate, Reduction, reduction
+from .grid import Grid
+
+if TYPE_CHECKING:
+    from ..methods import Plan  # methods use the aggregation of this package
 
 Kernel = Callable[[int, int], object]
 
@@ -64,6 +68,13 @@ class Calibration:
         """The scores in increasing order."""
         return np.sort(self.scores)
 
+    @property
+    def scores_by_split(self) -> list[FloatArray]:
+        """The scores of each split of a repeated split; otherwise all of them, once."""
+        if self.groups is None:
+            return [self.scores]
+        return [self.scores[self.groups == split] for split in np.unique(self.groups)]
+
     @cached_property
     def fingerprint(self) -> str:
         """A digest of every array: equal exactly when two calibrations are the same."""
@@ -87,7 +98,7 @@ class Ranks:
     below : int array or None
         1 + #{i : c_i < t_i}, where it was asked for (smoothed p-values need it).
     scores : float array
-        One raw score per row (small = strange): that of the model fitted on all rows, or of the
+        One raw score per row (small = anomalous): that of the model fitted on all rows, or of the
         only model where there is one.
     splits : tuple of Ranks
         Of every split where there are several (e-values need their scores); otherwise empty.
@@ -97,6 +108,32 @@ class Ranks:
     below: RankArray | None
     scores: FloatArray
     splits: tuple[Ranks, ...] = ()
+
+
+@dataclass(frozen=True, eq=False)
+class RankedBatch:
+    """A whole batch in memory, for procedures that need more of it than counts.
+
+    Attributes
+    ----------
+    ranks : Ranks
+    p_values : float array
+        As the rule asks for them: on the grid, or smoothed.
+    grid : Grid
+        What each rank is worth.
+    calibration : Calibration
+    n_calibration : int
+        Ranks lie in 1 .. n_calibration + 1.
+    smoothed : bool
+        Whether the p-values are smoothed, and so off the grid.
+    """
+
+    ranks: Ranks
+    p_values: FloatArray
+    grid: Grid
+    calibration: Calibration
+    n_calibration: int
+    smoothed: bool = False
 
 
 def calibrate(
@@ -335,18 +372,6 @@ def _aggregate_block(scores: FloatArray, models: Int32Array, phi: Reduction) -> 
     size, count = models.shape
     flat = scores[models].reshape(size, -1)
     return phi(flat).reshape(count, -1)
-
-
-def to_p_values(ranks: RankArray, n_calibration: int) -> FloatArray:
-    """Divide: p = r / (n + 1).
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> to_p_values(np.array([1, 5]), 4)
-    array([0.2, 1. ])
-    """
-    return ranks / (n_calibration + 1)
 
 
 def smoothed_p_values(ranks: Ranks, n_calibration: int, uniforms: FloatArray) -> FloatArray:

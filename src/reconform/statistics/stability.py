@@ -1,4 +1,4 @@
-"""Is one model in production as good as all of them? The paper's remark, measured."""
+"""How far one model in production decides like all of them (the paper's stability remark)."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from ..arrays import RankArray
-from .ranks import to_p_values
+from .grid import usual
 
 
 @dataclass(frozen=True, eq=False)
@@ -50,8 +50,8 @@ class Stability:
         """Share of rows whose per-row decision at `alpha` changes."""
         if not len(self.basic):
             return 0.0
-        p_basic = to_p_values(self.basic, self.n_calibration)
-        p_plus = to_p_values(self.plus, self.n_calibration)
+        p_values = usual(self.n_calibration).values
+        p_basic, p_plus = p_values(self.basic), p_values(self.plus)
         return float(((p_basic <= self.alpha) != (p_plus <= self.alpha)).mean())
 
     @property

@@ -72,11 +72,11 @@ class ExchangeabilityMonitor(ResumableStream):
         Probability of a false alarm.
     martingale : {"simple-jumper", "mixture", "power"}, default="simple-jumper"
         How to bet. The simple jumper bets on small and on large p-values and is quick to change
-        its mind; the others bet on small ones only, that is on rows that are stranger.
+        its mind; the others bet on small ones only, that is on rows that are more anomalous.
     epsilon : float, default=0.92
-        Of the power martingale, p -> epsilon p^(epsilon - 1).
+        For the power martingale, p -> epsilon p^(epsilon - 1).
     jump : float, default=0.01
-        Of the simple jumper: the share of the capital that is divided anew before every row.
+        For the simple jumper: the share of the capital that is divided anew before every row.
     random_state : int, RandomState, Generator or None, default=None
         Of the uniform numbers that smooth the p-values; keyed by the position in the stream.
     journal : str or Path, optional
@@ -196,7 +196,7 @@ class ExchangeabilityMonitor(ResumableStream):
         -------
         MonitorReport
         """
-        record = self._submit(self.cad._ranks(X).scores.tolist(), batch)
+        record = self._submit(self.cad.rank(X).scores.tolist(), batch)
         found = record["found"]
         return MonitorReport(
             batch=record["batch"],

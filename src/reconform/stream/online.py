@@ -14,10 +14,10 @@ import numpy.typing as npt
 
 from ..arrays import BoolArray, FloatArray
 from ..detector import ConformalDetector
-from ..errors import ReconformError, check_probability, unknown_choice
-from ..statistics.exact import exact_fraction
+from ..errors import unknown_choice
+from ..rule import Rule
+from ..statistics.conditional import BANDS
 from ..statistics.fdr import RankCounts
-from ..statistics.smallest import smallest_count
 from .journal import Content
 from .procedures import PROCEDURES, make_test, next_level, promise, restore_test
 from .state import ResumableStream
@@ -81,7 +81,7 @@ class OnlineDiscoveries(ResumableStream):
         Use p-values that are valid given the calibration set, as in `ConformalDetector.p_values`.
         LORD and SAFFRON are proven only with these.
     confidence : float, default=0.9
-        Of `conditional`.
+        The confidence of `conditional`.
     journal : str or Path, optional
         Write the decisions of every batch to this file before they are returned. The file must not
         exist: after a crash use `resume`.
@@ -147,19 +147,15 @@ class OnlineDiscoveries(ResumableStream):
         super().__init__(cad)
         if procedure not in PROCEDURES:
             raise unknown_choice("procedure", procedure, PROCEDURES)
-        if cad.ties == "randomized":
-            raise ReconformError(
-                "a stream is decided by ranks, and smoothed p-values have none; use a detector "
-                "with ties='conservative'."
-            )
-        self._level = exact_fraction("fdr", fdr)
-        self.fdr = float(self._level)
+        # What "batch-bh" decides by; the others take their p-values from it.
+        self._rule = Rule(fdr, conditional=conditional, confidence=confidence)
+        self._grid = self._rule.counting_grid(cad, "a stream")
+        self.fdr = float(self._rule.level)
         self.procedure = procedure
         self.conditional = conditional
-        self.confidence = check_probability("confidence", confidence)
+        self.confidence = float(confidence)
         self.discoveries = 0
-        self._grid = cad.grid(conditional=conditional, confidence=confidence)
-        self.guarantee = promise(procedure, cad.guarantee_, self.fdr, conditional, confidence)
+        self.guarantee = promise(procedure, cad.guarantee_, self._rule)
         self._test = None if procedure == "batch-bh" else make_test(procedure, self.fdr)
         self._blind = False
 
@@ -197,7 +193,7 @@ class OnlineDiscoveries(ResumableStream):
         ranks = np.array(given, dtype=np.int64)
         if self._test is None:
             counts = RankCounts(self.cad.n_calibration_, self.cad.calibration_.fingerprint)
-            decision = counts.add(ranks).decide(self._level, grid=self._grid)
+            decision = self._rule.decide_counts(counts.add(ranks), self._grid)
             mask = decision.mask(ranks).tolist()
             levels = [decision.p_threshold] * len(given)
         else:
@@ -221,25 +217,22 @@ class OnlineDiscoveries(ResumableStream):
             other = "a higher fdr, or procedure='batch-bh'"
         elif self._last is not None:
             m = len(self._last["given"])
-            fewest = smallest_count(0, m, self._level, smallest_p=self._smallest_p)
-            level = self._level / m
+            fewest = self._rule.smallest_list(0, m, smallest_p=self._grid.smallest)
+            level = self._rule.level / m
             what = f"in a batch of {m:,} rows fewer than {fewest:,} anomalies cannot be found"
             other = "smaller batches, or a higher fdr"
         else:
             return
-        blind = level < self._smallest_p
+        blind = level < self._grid.smallest
         if blind and not self._blind:
             warnings.warn(
                 f"{what}. No p-value of {self.cad.n_calibration_:,} calibration rows is below "
-                f"{float(self._smallest_p):.3g}. What helps: {self._rows_needed(level)}, {other}.",
+                f"{float(self._grid.smallest):.3g}. What helps: {self._rows_needed(level)}, "
+                f"{other}.",
                 UserWarning,
                 stacklevel=3,
             )
         self._blind = blind
-
-    @property
-    def _smallest_p(self) -> Fraction:
-        return Fraction(int(self._grid.numerators[1]), self._grid.denominator)
 
     def _rows_needed(self, level: Fraction) -> str:
         """Say how many calibration rows have a p-value as small as `level`."""
@@ -247,8 +240,8 @@ class OnlineDiscoveries(ResumableStream):
         if self.conditional is None:
             needed, about = math.ceil(1 / level) - 1, "at least"
         else:  # the smallest p-value falls like 1/n, with "dkw" like its square root
-            power = 2 if self.conditional == "dkw" else 1
-            needed = math.ceil(have * (self._smallest_p / level) ** power)
+            power = BANDS[self.conditional].power
+            needed = math.ceil(have * (self._grid.smallest / level) ** power)
             about = "about"
         reference = math.ceil(needed * self.cad.plan_.n / have)
         of = f", that is {reference:,} reference rows" if reference > needed else ""
@@ -264,7 +257,7 @@ class OnlineDiscoveries(ResumableStream):
 
     def _settings(self) -> Content:
         return {
-            "fdr": str(self._level),
+            "fdr": str(self._rule.level),
             "procedure": self.procedure,
             "conditional": self.conditional,
             "confidence": self.confidence,

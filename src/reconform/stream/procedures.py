@@ -3,21 +3,61 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from typing import Any
 
 from ..errors import unknown_choice
 from ..extras import extra
+from ..rule import Rule
 from ..statistics.certificates import Guarantee
-
-ONLINE = ("lond", "lord", "saffron", "addis")
-PROCEDURES = (*ONLINE, "batch-bh")
-
-# The bands that hold for every number of calibration rows; "asymptotic" is a large-sample one.
-_PROVEN_BANDS = ("simes", "dkw", "montecarlo")
+from ..statistics.conditional import BANDS
 
 # The γ of SAFFRON and ADDIS in online-fdr 1.0 add up to 1 + 6e-11, and must not exceed 1.
 _WITHIN = 1 - 1e-10
+
+
+@dataclass(frozen=True)
+class OnlineProcedure:
+    """A row of the table of online procedures.
+
+    Attributes
+    ----------
+    make : callable
+        A test of `online-fdr`, from its module and the level, with its usual parameters and half
+        of the level as first wealth.
+    on_split : bool
+        Whether it is proven on the p-values of one split, which are positively dependent.
+    on_conditional : bool
+        Whether it is proven on independent p-values that are valid, as conditional ones are.
+    """
+
+    make: Callable[[Any, float], Any]
+    on_split: bool = False
+    on_conditional: bool = True
+
+
+def _saffron(library: Any, fdr: float) -> Any:
+    level = fdr * _WITHIN
+    return library.Saffron(alpha=level, wealth=level / 2, lambda_=0.5)
+
+
+def _addis(library: Any, fdr: float) -> Any:
+    level = fdr * _WITHIN
+    return library.Addis(alpha=level, wealth=level / 2, lambda_=0.25, tau=0.5)
+
+
+ONLINE: dict[str, OnlineProcedure] = {
+    "lond": OnlineProcedure(lambda library, fdr: library.Lond(alpha=fdr), on_split=True),
+    "lord": OnlineProcedure(
+        lambda library, fdr: library.LordPlusPlus(alpha=fdr, wealth=fdr / 2),
+    ),
+    "saffron": OnlineProcedure(_saffron),
+    # Its proof asks that p-values be uniformly conservative.
+    "addis": OnlineProcedure(_addis, on_conditional=False),
+}
+# "batch-bh" decides every batch by itself, by a `Rule`.
+PROCEDURES = (*ONLINE, "batch-bh")
 
 
 def make_test(procedure: str, fdr: float) -> Any:
@@ -29,15 +69,9 @@ def make_test(procedure: str, fdr: float) -> Any:
     >>> test.test_one(0.5), round(test.last_test_level, 5)
     (False, 0.00535)
     """
-    library = _library(procedure)
-    if procedure == "lond":
-        return library.Lond(alpha=fdr)
-    if procedure == "lord":
-        return library.LordPlusPlus(alpha=fdr, wealth=fdr / 2)
-    level = fdr * _WITHIN
-    if procedure == "saffron":
-        return library.Saffron(alpha=level, wealth=level / 2, lambda_=0.5)
-    return library.Addis(alpha=level, wealth=level / 2, lambda_=0.25, tau=0.5)
+    if procedure not in ONLINE:
+        raise unknown_choice("procedure", procedure, PROCEDURES)
+    return ONLINE[procedure].make(_library(procedure), fdr)
 
 
 def restore_test(procedure: str, snapshot: dict[str, Any]) -> Any:
@@ -46,8 +80,6 @@ def restore_test(procedure: str, snapshot: dict[str, Any]) -> Any:
 
 
 def _library(procedure: str) -> Any:
-    if procedure not in ONLINE:
-        raise unknown_choice("procedure", procedure, PROCEDURES)
     without = "procedure='batch-bh' does without."
     return extra("online_fdr", "stream", f"procedure={procedure!r}", instead=without).p_values
 
@@ -91,9 +123,7 @@ class _Unchanging:
         """Forget it."""
 
 
-def promise(
-    procedure: str, method: Guarantee, fdr: float, conditional: str | None, confidence: float
-) -> str:
+def promise(procedure: str, method: Guarantee, rule: Rule) -> str:
     """Say what holds for the false discovery rate of a stream, in a sentence or two.
 
     Parameters
@@ -101,36 +131,35 @@ def promise(
     procedure : str
     method : Guarantee
         What is known about the p-values.
-    fdr : float
-    conditional : str or None
-        The kind of calibration-conditional p-values, where those are used.
-    confidence : float
-        Of `conditional`.
+    rule : Rule
+        The level and the p-values.
 
     Examples
     --------
     >>> from reconform.statistics.certificates import guarantee
-    >>> promise("lond", guarantee("split"), 0.1, None, 0.9)
+    >>> promise("lond", guarantee("split"), Rule(fdr=0.1))
     'FDR at most 0.1 after any number of rows, proven for LOND on split (conformal p-values are
     positively dependent), if new rows are independent.'
-    >>> promise("saffron", guarantee("split"), 0.1, None, 0.9)
+    >>> promise("saffron", guarantee("split"), Rule(fdr=0.1))
     "FDR measured, not proven, for SAFFRON on split: p-values of one calibration set depend on each
     other. With conditional='simes' it is proven."
     """
-    name = procedure.upper()
+    name, conditional = procedure.upper(), rule.conditional
+    level = f"{float(rule.level):g}"
     if procedure == "batch-bh":
         said = method.sentence("bh", conditional=conditional)
         return f"{said} It holds for each batch, not for all batches together."
-    if procedure == "addis" and conditional is not None:
+    row = ONLINE[procedure]
+    if conditional is not None and not row.on_conditional:
         return (
-            "FDR measured, not proven, for ADDIS: its proof asks that p-values be uniformly "
+            f"FDR measured, not proven, for {name}: its proof asks that p-values be uniformly "
             "conservative, and calibration-conditional ones need not be. SAFFRON is proven."
         )
-    if conditional in _PROVEN_BANDS:
+    if conditional is not None and BANDS[conditional].proven:
         return (
-            f"FDR at most {fdr:g} after any number of rows given the calibration set, proven for "
-            f"{name} on {conditional} conditional p-values for a share {confidence:g} of "
-            "calibration sets, if new rows are independent."
+            f"FDR at most {level} after any number of rows given the calibration set, proven for "
+            f"{name} on {conditional} conditional p-values for a share "
+            f"{float(rule.confidence):g} of calibration sets, if new rows are independent."
         )
     if conditional is not None:
         return (
@@ -138,12 +167,12 @@ def promise(
             f"{conditional} conditional p-values is a large-sample one."
         )
     one_model = method.name in ("split", "prefit")
-    if procedure == "lond" and one_model:
+    if row.on_split and one_model:
         return (
-            f"FDR at most {fdr:g} after any number of rows, proven for LOND on {method.name} "
+            f"FDR at most {level} after any number of rows, proven for {name} on {method.name} "
             "(conformal p-values are positively dependent), if new rows are independent."
         )
-    way_out = " With conditional='simes' it is proven." if one_model and name != "ADDIS" else ""
+    way_out = " With conditional='simes' it is proven." if one_model and row.on_conditional else ""
     return (
         f"FDR measured, not proven, for {name} on {method.name}: p-values of one calibration set "
         f"depend on each other.{way_out}"

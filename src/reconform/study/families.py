@@ -41,7 +41,7 @@ def run_family(
     pool = dataset.X[draw.pool]
     for reading in family:
         start = time.perf_counter()
-        ranks = cad.ensemble_.ranks(pool, variant=reading.variant).at_most
+        ranks = cad.rank(pool, variant=reading.variant).at_most
         score_seconds = time.perf_counter() - start
         cfdr, cpower = conditional_fdr_and_power(ranks, cad.n_calibration_, draw, protocol.fdr)
         yield Part(

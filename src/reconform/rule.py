@@ -1,0 +1,354 @@
+"""The decision as a value: which rows are flagged, at which level, and what is promised of it.
+
+`ConformalDetector.discover`, files, Dask, streams and the command line make one `Rule` and pass it
+on. It checks itself when it is made, so that nothing is read before a mistake in it is found.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, fields
+from fractions import Fraction
+from typing import Any, Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from .errors import ReconformError, unknown_choice
+from .methods import Plan
+from .statistics.certificates import VALIDITY, BatchRule, Guarantee
+from .statistics.conditional import BANDS, conditional_table
+from .statistics.exact import exact_fraction
+from .statistics.fdr import (
+    PROCEDURES,
+    Decision,
+    Outcome,
+    Procedure,
+    RankCounts,
+    checked_p_values,
+    counting_procedure,
+)
+from .statistics.grid import Grid, from_floats, usual
+from .statistics.ranks import RankedBatch
+
+NUMBERS = ("fdr", "storey_lambda", "confidence")
+
+
+class Fitted(Protocol):
+    """What a rule asks of a fitted detector."""
+
+    method: Any
+    ties: str
+    plan_: Plan
+    guarantee_: Guarantee
+    n_calibration_: int
+
+
+@dataclass(frozen=True)
+class Rule:
+    """How a list is decided: the level, the procedure, and the p-values it uses.
+
+    Parameters
+    ----------
+    fdr : float or Fraction, default=0.1
+        False discovery rate aimed at: the share of false ones among the discoveries, on average
+        over repetitions. A float is read as the decimal number it prints as.
+    procedure : {"bh", "by", "storey", "ebh"}, default="bh"
+        A row of `reconform.statistics.PROCEDURES`.
+    storey_lambda : float, default=0.5
+        Storey's λ, fixed beforehand; for ``"storey"``.
+    validity : {"nominal", "proven"}, default="nominal"
+        With ``"proven"``, p-values for which P(p <= α) <= α is a theorem.
+    conditional : {"simes", "dkw", "montecarlo", "asymptotic"}, optional
+        For split and prefit: p-values that are valid given the calibration set, for all but a
+        share 1 - `confidence` of calibration sets.
+    confidence : float, default=0.9
+        The confidence of `conditional`.
+    alpha_bh : float, optional
+        For ``"ebh"``: the level inside each split.
+
+    See Also
+    --------
+    ConformalDetector.discover : The same parameters, explained.
+
+    Examples
+    --------
+    >>> rule = Rule(fdr=0.05, procedure="by")
+    >>> rule.level
+    Fraction(1, 20)
+    >>> rule.smallest_list(n_calibration=1000, m=100)
+    11
+    >>> Rule(procedure="byy")
+    Traceback (most recent call last):
+        ...
+    reconform.errors.ReconformError: procedure must be one of 'bh', 'by', 'storey', 'ebh'; got
+    'byy'. Did you mean 'by'?
+    """
+
+    fdr: float | Fraction = 0.1
+    procedure: str = "bh"
+    storey_lambda: float | Fraction = 0.5
+    validity: str = "nominal"
+    conditional: str | None = None
+    confidence: float | Fraction = 0.9
+    alpha_bh: float | Fraction | None = None
+
+    def __post_init__(self) -> None:
+        for name in NUMBERS:
+            exact_fraction(name, getattr(self, name))
+        if self.alpha_bh is not None:
+            exact_fraction("alpha_bh", self.alpha_bh)
+        if self.procedure not in PROCEDURES:
+            raise unknown_choice("procedure", self.procedure, PROCEDURES)
+        if self.validity not in VALIDITY:
+            raise unknown_choice("validity", self.validity, VALIDITY)
+        if self.conditional is not None and self.conditional not in BANDS:
+            raise unknown_choice("conditional", self.conditional, BANDS)
+
+    @property
+    def level(self) -> Fraction:
+        """The level, exactly."""
+        return exact_fraction("fdr", self.fdr)
+
+    @property
+    def row(self) -> Procedure:
+        """The procedure's row of the table."""
+        return PROCEDURES[self.procedure]
+
+    @property
+    def options(self) -> dict[str, Any]:
+        """All fields by name; a procedure takes those that belong to it."""
+        return {field.name: getattr(self, field.name) for field in fields(self)}
+
+    # --- what it can be used with ---
+
+    def grid(self, cad: Fitted) -> Grid:
+        """Tabulate what each rank of a fitted detector is worth; refuse what cannot be had.
+
+        Parameters
+        ----------
+        cad : ConformalDetector
+            Fitted.
+
+        Returns
+        -------
+        Grid
+        """
+        if self.row.objection is not None:
+            why = self.row.objection(cad.plan_, self.validity, self.conditional)
+            if why is not None:
+                raise ReconformError(why)
+        if cad.ties == "randomized" and (self.validity, self.conditional) != ("nominal", None):
+            raise ReconformError(
+                "proven and calibration-conditional p-values are corrections of ranks, and "
+                "smoothed p-values have none; use ties='conservative'."
+            )
+        if self.conditional is None:
+            return VALIDITY[self.validity].grid(cad.plan_, cad.guarantee_, cad.n_calibration_)
+        if cad.plan_.scheme not in ("split", "prefit") or len(cad.plan_.repeats) > 1:
+            raise ReconformError(
+                f"`conditional={self.conditional!r}` needs one model and calibration rows it has "
+                f"not seen; use `method='split'` or 'prefit' instead of {cad.method!r}."
+            )
+        return from_floats(conditional_table(cad.n_calibration_, self.conditional, self.confidence))
+
+    def counting_grid(self, cad: Fitted, where: str) -> Grid:
+        """Return the `grid`; refuse what counts of ranks cannot decide, before any row is read.
+
+        Parameters
+        ----------
+        cad : ConformalDetector
+            Fitted.
+        where : str
+            What is judged, for the message: "a file".
+        """
+        counting_procedure(self.procedure)
+        if cad.ties == "randomized":
+            raise ReconformError(
+                f"{where} is judged by counting ranks, and smoothed p-values have none; use "
+                "ties='conservative'."
+            )
+        if self._whole_batch(cad) is not None:
+            raise ReconformError(
+                f"{where} is judged by counting ranks, and `validity={self.validity!r}` with "
+                f"method={cad.method!r} needs the whole batch in memory; use discover(X)."
+            )
+        return self.grid(cad)
+
+    # --- decisions ---
+
+    def decide_counts(self, counts: RankCounts, grid: Grid) -> Decision:
+        """Decide for all rows that were counted, exactly as if they had been judged at once."""
+        row = counting_procedure(self.procedure)
+        return row.decide(counts, grid, self.level, self.options)
+
+    def decide_batch(self, batch: RankedBatch, cad: Fitted) -> Outcome:
+        """Decide for a batch in memory.
+
+        Parameters
+        ----------
+        batch : RankedBatch
+        cad : ConformalDetector
+            The one that ranked it.
+        """
+        certify = self._whole_batch(cad)
+        if certify is not None:
+            return certify(batch, self.level)
+        if self.row.on_batch is not None:
+            own = {name: self.options[name] for name in self.row.options}
+            return self.row.on_batch(batch, self.level, **own)
+        if batch.smoothed:
+            return self.decide_p_values(batch.p_values)
+        counts = RankCounts(batch.n_calibration, batch.calibration.fingerprint)
+        decision = self.decide_counts(counts.add(batch.ranks.at_most), batch.grid)
+        return Outcome.of(decision, batch.ranks.at_most)
+
+    def decide_p_values(self, p_values: npt.ArrayLike, n_calibration: int | None = None) -> Outcome:
+        """Decide on p-values from anywhere.
+
+        Parameters
+        ----------
+        p_values : array-like of float in [0, 1]
+        n_calibration : int, optional
+            For p-values on the grid r / (n_calibration + 1), as `reconform.statistics.p_values_of`
+            gives them: they are read as ranks, and the decision is exact. Otherwise they are taken
+            as floats.
+
+        Returns
+        -------
+        Outcome
+            `mask` and `q_values`.
+
+        Examples
+        --------
+        >>> Rule(fdr=0.1).decide_p_values([0.001, 0.6, 0.03, 0.9]).mask
+        array([ True, False,  True, False])
+        """
+        p = checked_p_values(p_values)
+        if n_calibration is None:
+            q_values = self.row.adjust(p, self.options)
+            return Outcome(np.asarray(q_values <= float(self.level)), q_values)
+        ranks = np.rint(p * (n_calibration + 1)).astype(np.int64)
+        if not np.array_equal(ranks / (n_calibration + 1), p):
+            raise ReconformError(
+                f"n_calibration={n_calibration} says that p-values are multiples of "
+                f"1/{n_calibration + 1}, and some are not; leave it out for p-values off this grid."
+            )
+        counts = RankCounts(n_calibration, "").add(ranks)
+        decision = self.decide_counts(counts, usual(n_calibration))
+        return Outcome.of(decision, ranks)
+
+    def _whole_batch(self, cad: Fitted) -> BatchRule | None:
+        """What decides a whole batch instead of the grid, under this validity; None if nothing."""
+        on_batch = VALIDITY[self.validity].on_batch
+        return None if on_batch is None else on_batch(cad.guarantee_, self.procedure)
+
+    # --- what is said about it ---
+
+    def sentence(self, cad: Fitted) -> str:
+        """Say what holds for the false discovery rate of its lists."""
+        return cad.guarantee_.sentence(
+            self.procedure,
+            validity=self.validity,
+            conditional=self.conditional,
+            smoothed=cad.ties == "randomized",
+        )
+
+    def smallest_list(
+        self, n_calibration: int, m: int, *, smallest_p: Fraction | None = None
+    ) -> int | None:
+        """Count the fewest rows that can be flagged among m: k >= m / (fdr (n + 1)).
+
+        Parameters
+        ----------
+        n_calibration, m : int
+            Calibration scores, and new rows.
+        smallest_p : Fraction, optional
+            By default 1 / (n_calibration + 1).
+
+        Returns
+        -------
+        int or None
+            Larger than m if nothing can be flagged at all. None if the procedure has no such
+            number before the p-values are known.
+
+        Examples
+        --------
+        >>> Rule(fdr=0.1).smallest_list(100, 5_000)
+        496
+        """
+        if self.row.least_factor is None:
+            return None
+        p = Fraction(1, n_calibration + 1) if smallest_p is None else smallest_p
+        return shortest_list(m * self.row.least_factor(m), p, self.level)
+
+    def warning(
+        self,
+        n_calibration: int,
+        m: int,
+        *,
+        n_reference: int | None = None,
+        smallest_p: Fraction | None = None,
+    ) -> str | None:
+        """Say how many anomalies there must be for any to be flagged, if one is not enough.
+
+        Parameters
+        ----------
+        n_calibration, m : int
+            Calibration scores, and new rows.
+        n_reference : int, optional
+            Rows of the reference, where they are more than the calibration scores.
+        smallest_p : Fraction, optional
+            By default 1 / (n_calibration + 1).
+
+        Returns
+        -------
+        str or None
+            None if a single anomaly can be flagged.
+
+        Examples
+        --------
+        >>> print(Rule(fdr=0.1).warning(100, 5_000))
+        With 100 reference rows and 5,000 new ones, fewer than 496 anomalies cannot be flagged at
+        10%: no p-value is below 1/101. What helps: more reference rows (49,999 let a single anomaly
+        be flagged), fewer new rows at a time, or a higher `fdr`.
+        """
+        fewest = self.smallest_list(n_calibration, m, smallest_p=smallest_p)
+        if fewest is None or fewest <= 1:
+            return None
+        plain = Fraction(1, n_calibration + 1)
+        p = plain if smallest_p is None else smallest_p
+        part = n_reference is not None and n_reference > n_calibration
+        what = "nothing can" if fewest > m else f"fewer than {fewest:,} anomalies cannot"
+        floor = f"{p.numerator}/{p.denominator:,}" if p.numerator < 10 else f"{float(p):.3g}"
+        more = ""
+        if p == plain and fewest == shortest_list(m, p, self.level):
+            needed = shortest_list(m, Fraction(1), self.level) - 1
+            purpose = " for calibration" if part else ""
+            more = f" ({needed:,}{purpose} let a single anomaly be flagged)"
+        method = ", a method that calibrates on all of them (jackknife+, cv+, jab+)" if part else ""
+        return (
+            f"With {n_calibration:,} {'calibration' if part else 'reference'} rows and {m:,} new "
+            f"ones, {what} be flagged at {float(100 * self.level):g}%: no p-value is below "
+            f"{floor}. What helps: more reference rows{more}{method}, fewer new rows at a time, or "
+            "a higher `fdr`."
+        )
+
+
+def shortest_list(line: Fraction | float, smallest_p: Fraction, level: Fraction | float) -> int:
+    """Find the fewest discoveries that the smallest p-value allows a step-up procedure.
+
+    Parameters
+    ----------
+    line : Fraction or float
+        k rows are flagged where the k-th smallest p-value is at most level k / line; m for
+        Benjamini-Hochberg.
+    smallest_p : Fraction
+    level : Fraction or float
+
+    Examples
+    --------
+    >>> shortest_list(5_000, Fraction(1, 101), 0.1)
+    496
+    """
+    return math.ceil(Fraction(line) * smallest_p / exact_fraction("level", level))
