@@ -6,6 +6,8 @@ import inspect
 import subprocess
 import sys
 
+import pytest
+
 import reconform
 
 NAMES = [
@@ -60,8 +62,21 @@ def test_everything_public_is_documented():
 
 def test_importing_pulls_in_no_extras():
     extras = ["pyod", "polars", "altair", "dask", "skops", "matplotlib", "click"]
-    code = f"import sys, reconform; print([m for m in {extras} if m in sys.modules])"
+    late = [f"reconform.{name}" for name in ("models", "report.page", "study", "files", "cli")]
+    unwanted = [*extras, *late]
+    code = f"import sys, reconform; print([m for m in {unwanted} if m in sys.modules])"
     result = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, text=True, check=True
     )
     assert result.stdout.strip() == "[]"
+
+
+def test_what_is_imported_late_is_there():
+    from reconform import load, models, save, study
+
+    assert (load, save) == (models.load, models.save)
+    assert study.Study.__module__.startswith("reconform.study")
+    assert {"load", "models", "study"} <= set(dir(reconform))
+    assert callable(reconform.report), "the function, also when its package is imported"
+    with pytest.raises(AttributeError, match="has no attribute 'nothing'"):
+        reconform.nothing  # noqa: B018

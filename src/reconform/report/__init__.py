@@ -1,8 +1,111 @@
-"""What was found, to look at: an HTML page, and the same charts for notebooks."""
+"""What was found, to look at: an HTML page, and the same charts for notebooks.
+
+Both functions load what they need when they are called, so that `import reconform` stays light.
+"""
 
 from __future__ import annotations
 
-from .charts import chart
-from .page import report
+import os
+from pathlib import Path
+from typing import Any
+
+from ..discoveries import Discoveries
+from ..whole import check_place, write_whole
 
 __all__ = ["chart", "report"]
+
+
+def report(
+    found: Discoveries,
+    path: str | os.PathLike[str],
+    *,
+    rows: Any = None,
+    reference: Any = None,
+    ids: Any = None,
+    title: str | None = None,
+    overwrite: bool = False,
+) -> Path:
+    """Write a page that shows what was found, for a person deciding what to inspect first.
+
+    The page is one file and needs no network. It has the result in words, a slider for the FDR
+    level, the charts of `chart`, the flagged rows, and how all was computed.
+
+    Parameters
+    ----------
+    found : Discoveries
+    path : str or path
+        Where to write; the folder must exist.
+    rows : array-like or frame of shape (m, d), optional
+        The new rows. Together with `reference`, the table names the most unusual features of each
+        row, and copies of reference rows are looked for.
+    reference : array-like or frame of shape (n, d), optional
+        The normal rows that the detector was fitted on. Columns match by name, or by position
+        where there are no names.
+    ids : sequence of length m, optional
+        A label per row; by default the input's index, or the position.
+    title : str, optional
+    overwrite : bool, default=False
+        Replace an existing file.
+
+    Returns
+    -------
+    pathlib.Path
+        What was written.
+
+    See Also
+    --------
+    reconform.chart : The same charts in a notebook.
+
+    Notes
+    -----
+    Rows are embedded in the page: whoever gets it can read them. Up to about 30,000 rows are
+    carried, the strangest first, so that the page stays below 5 MB; counts and charts are about
+    all rows. The page is written to a temporary file and renamed, so there is never half a page.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> from pathlib import Path
+    >>> from reconform.cli.demo_command import run_demo
+    >>> from reconform.report import report
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     page = report(run_demo().found, Path(folder) / "report.html")
+    ...     "of 229 rows flagged" in page.read_text()
+    True
+    """
+    from .page import render
+
+    target = Path(path)
+    check_place(target, overwrite=overwrite)
+    html = render(found, rows=rows, reference=reference, ids=ids, title=title)
+    # Labels, and names of files, may be any bytes.
+    write_whole(target, html.encode(errors="replace"), overwrite=overwrite)
+    return target
+
+
+def chart(found: Discoveries) -> Any:
+    """Draw p-values, the line of the procedure and scores, with a slider for the FDR level.
+
+    Parameters
+    ----------
+    found : Discoveries
+
+    Returns
+    -------
+    altair.VConcatChart
+        Shown inline in notebooks; ``chart(found).save("charts.html")`` writes it to a file.
+
+    See Also
+    --------
+    reconform.report : The same charts on a page with the rows and all that explains them.
+
+    Examples
+    --------
+    >>> from reconform.cli.demo_command import run_demo
+    >>> from reconform.report import chart
+    >>> type(chart(run_demo().found)).__name__
+    'VConcatChart'
+    """
+    from .charts import draw
+
+    return draw(found)

@@ -19,29 +19,8 @@ AT_LEVEL = "abs(datum.level - level) < 1e-9"
 SCORE = "{centre} + {spread} * (exp(datum.value) - exp(-datum.value)) / 2"
 
 
-def chart(found: Discoveries) -> Any:
-    """Draw p-values, the line of the procedure and scores, with a slider for the FDR level.
-
-    Parameters
-    ----------
-    found : Discoveries
-
-    Returns
-    -------
-    altair.VConcatChart
-        Shown inline in notebooks; ``chart(found).save("charts.html")`` writes it to a file.
-
-    See Also
-    --------
-    reconform.report : The same charts on a page with the rows and all that explains them.
-
-    Examples
-    --------
-    >>> from reconform.cli.demo_command import run_demo
-    >>> from reconform.report import chart
-    >>> type(chart(run_demo().found)).__name__
-    'VConcatChart'
-    """
+def draw(found: Discoveries) -> Any:
+    """Draw the charts; see `reconform.chart`."""
     alt = extra("altair", "report", "chart()")
     summary = summarise(found, SLIDER)
     slider = alt.binding_range(min=SLIDER[0], max=SLIDER[-1], step=0.01, name="FDR level ")

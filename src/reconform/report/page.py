@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import base64
 import hashlib
-import os
 from dataclasses import dataclass
 from html import escape
 from importlib.resources import files
-from pathlib import Path
 from string import Template
 from typing import Any
 
@@ -17,7 +15,6 @@ import numpy as np
 from ..arrays import AnyArray
 from ..discoveries import Discoveries
 from ..errors import ReconformError
-from ..whole import check_place, write_whole
 from . import words
 from .carried import Carried, Describe, carry
 from .diagnosis import Reading, read_p_values
@@ -28,72 +25,6 @@ from .summary import Summary, p_value_nature, summarise
 
 SCRIPTS = ("page.js", "charts.js", "table.js", "start.js")
 LONGEST_TITLE = 200
-
-
-def report(
-    found: Discoveries,
-    path: str | os.PathLike[str],
-    *,
-    rows: Any = None,
-    reference: Any = None,
-    ids: Any = None,
-    title: str | None = None,
-    overwrite: bool = False,
-) -> Path:
-    """Write a page that shows what was found, for a person deciding what to inspect first.
-
-    The page is one file and needs no network. It has the result in words, a slider for the FDR
-    level, the charts of `chart`, the flagged rows, and how all was computed.
-
-    Parameters
-    ----------
-    found : Discoveries
-    path : str or path
-        Where to write; the folder must exist.
-    rows : array-like or frame of shape (m, d), optional
-        The new rows. Together with `reference`, the table names the most unusual features of each
-        row, and copies of reference rows are looked for.
-    reference : array-like or frame of shape (n, d), optional
-        The normal rows that the detector was fitted on. Columns match by name, or by position
-        where there are no names.
-    ids : sequence of length m, optional
-        A label per row; by default the input's index, or the position.
-    title : str, optional
-    overwrite : bool, default=False
-        Replace an existing file.
-
-    Returns
-    -------
-    pathlib.Path
-        What was written.
-
-    See Also
-    --------
-    reconform.chart : The same charts in a notebook.
-
-    Notes
-    -----
-    Rows are embedded in the page: whoever gets it can read them. Up to about 30,000 rows are
-    carried, the strangest first, so that the page stays below 5 MB; counts and charts are about
-    all rows. The page is written to a temporary file and renamed, so there is never half a page.
-
-    Examples
-    --------
-    >>> import tempfile
-    >>> from pathlib import Path
-    >>> from reconform.cli.demo_command import run_demo
-    >>> from reconform.report import report
-    >>> with tempfile.TemporaryDirectory() as folder:
-    ...     page = report(run_demo().found, Path(folder) / "report.html")
-    ...     "of 229 rows flagged" in page.read_text()
-    True
-    """
-    target = Path(path)
-    check_place(target, overwrite=overwrite)
-    html = render(found, rows=rows, reference=reference, ids=ids, title=title)
-    # Labels, and names of files, may be any bytes.
-    write_whole(target, html.encode(errors="replace"), overwrite=overwrite)
-    return target
 
 
 def render(
