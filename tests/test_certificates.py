@@ -172,7 +172,7 @@ def test_proven_cv_plus_holds_where_the_nominal_level_may_not():
     for j in range(600):
         X = rng.normal(size=(25, 2))
         cad = ConformalDetector(
-            distance, CrossValidation(4), larger_is="strange", random_state=j
+            distance, CrossValidation(4), larger_is="anomalous", random_state=j
         ).fit(X[:24])
         p.append(cad.p_values(X[24:], validity="proven")[0])
     for alpha in (0.3, 0.5, 0.8):

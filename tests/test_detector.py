@@ -36,7 +36,7 @@ def nearest(X):
 
 def cad_of(method="cv+", detector=nearest, **parameters):
     parameters.setdefault("random_state", 0)
-    larger_is = "strange" if detector is nearest else None
+    larger_is = "anomalous" if detector is nearest else None
     return ConformalDetector(detector, method, larger_is=larger_is, **parameters)
 
 
@@ -355,7 +355,7 @@ def test_fewer_rows_than_folds():
         ({"detector": "iforrest"}, "Did you mean 'iforest'"),
         ({"ties": "random"}, "Did you mean 'randomized'"),
         ({"alpha": 0}, "alpha must be a number strictly between 0 and 1; got 0"),
-        ({"larger_is": "odd"}, "larger_is must be one of 'strange', 'normal'"),
+        ({"larger_is": "odd"}, "larger_is must be one of 'anomalous', 'normal'"),
         ({"random_state": "seed"}, "random_state must be"),
         ({"random_state": -1}, "random_state must be"),
     ],

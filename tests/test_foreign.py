@@ -15,7 +15,8 @@ from sklearn.preprocessing import RobustScaler, StandardScaler
 from sklearn.svm import OneClassSVM
 
 from reconform import BatchDependenceError, Bootstrap, ConformalDetector
-from reconform.detectors.foreign import adapt, probe_batch_dependence
+from reconform.detectors.foreign import adapt
+from reconform.detectors.scores import probe_batch_dependence
 
 pyod = pytest.importorskip("pyod", reason="PyOD is an extra; the test environment has it")
 
@@ -100,9 +101,9 @@ def test_pyod_detectors_find_what_is_far_away(module, name, parameters, blobs):
 
 def test_functions_must_state_their_direction(blobs):
     reference, new = blobs
-    with pytest.raises(ValueError, match="state larger_is='strange'"):
+    with pytest.raises(ValueError, match="state larger_is='anomalous'"):
         ConformalDetector(distance_function, "split").fit(reference)
-    right = ConformalDetector(distance_function, "split", larger_is="strange", random_state=0)
+    right = ConformalDetector(distance_function, "split", larger_is="anomalous", random_state=0)
     wrong = ConformalDetector(distance_function, "split", larger_is="normal", random_state=0)
     assert right.fit(reference).p_values(new)[30:].max() < 0.05
     assert wrong.fit(reference).p_values(new)[30:].min() == 1.0
@@ -144,10 +145,10 @@ def test_what_is_no_detector_is_refused_in_words(detector, words, blobs):
 
 
 def test_larger_is_settles_what_the_interface_leaves_open(blobs):
-    cad = ConformalDetector(Ambiguous(), "split", larger_is="strange", random_state=0)
+    cad = ConformalDetector(Ambiguous(), "split", larger_is="anomalous", random_state=0)
     assert cad.fit(blobs[0]).p_values(blobs[1])[30:].max() < 0.1
-    with pytest.raises(ValueError, match="Did you mean 'strange'"):
-        adapt(Ambiguous(), "strang")
+    with pytest.raises(ValueError, match="Did you mean 'anomalous'"):
+        adapt(Ambiguous(), "anomalou")
 
 
 @pytest.mark.filterwarnings("ignore")

@@ -86,7 +86,7 @@ def test_fdp_bound_covers_simultaneously():
         reference = rng.normal(size=(200, 1))
         new = np.concatenate([rng.normal(size=(90, 1)), rng.normal(4, 1, size=(10, 1))])
         cad = ConformalDetector(
-            lambda X: lambda Z: Z[:, 0], Split(100), larger_is="strange", random_state=j
+            lambda X: lambda Z: Z[:, 0], Split(100), larger_is="anomalous", random_state=j
         )
         found = cad.fit(reference).discover(new)
         thresholds = np.unique(found.p_values)
@@ -102,10 +102,10 @@ def test_fdp_bound_covers_simultaneously():
 # --- a cut-off for production -----------------------------------------------------------------
 
 
-@pytest.mark.parametrize("larger_is", ["strange", "normal"])
+@pytest.mark.parametrize("larger_is", ["anomalous", "normal"])
 def test_threshold_is_in_the_detectors_own_polarity(larger_is):
     rng = np.random.default_rng(1)
-    sign = 1 if larger_is == "strange" else -1
+    sign = 1 if larger_is == "anomalous" else -1
     detector = lambda X: lambda Z: sign * np.abs(Z[:, 0])  # noqa: E731
     cad = ConformalDetector(detector, "split", larger_is=larger_is, random_state=0)
     cad.fit(rng.normal(size=(4_000, 1)))
@@ -114,7 +114,7 @@ def test_threshold_is_in_the_detectors_own_polarity(larger_is):
     assert limit.flags([sign * 10.0, 0.0, limit.cutoff]).tolist() == [True, False, False]
     fresh = sign * np.abs(rng.normal(size=20_000))
     assert 0.001 < limit.flags(fresh).mean() < 0.013
-    assert ("above" if larger_is == "strange" else "below") in str(limit)
+    assert ("above" if larger_is == "anomalous" else "below") in str(limit)
 
 
 def test_threshold_of_a_model_in_production(batch):
@@ -221,7 +221,7 @@ def test_ebh_scores_every_split_once(repeats, alpha_bh, batch):
 
         return score
 
-    cad = ConformalDetector(fit, Split(repeats=repeats), larger_is="strange", random_state=0)
+    cad = ConformalDetector(fit, Split(repeats=repeats), larger_is="anomalous", random_state=0)
     cad.fit(batch[0])
     scored.clear()
     cad.discover(batch[1], 0.1, procedure="ebh", alpha_bh=alpha_bh)

@@ -14,8 +14,9 @@ from sklearn.ensemble import IsolationForest
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from reconform.detectors.iforest import IForest
+from reconform.detectors.iforest import ensembles as shared_forest
 from reconform.detectors.iforest import model as forest_module
-from reconform.detectors.iforest import shared as shared_forest
+from reconform.detectors.iforest.ensembles import SharedForestEnsemble
 from reconform.detectors.iforest.kernels import draw_positions
 from reconform.detectors.iforest.model import (
     UNITS,
@@ -27,9 +28,8 @@ from reconform.detectors.iforest.model import (
     fit_forest,
     tree_keys,
 )
-from reconform.detectors.iforest.separate import ForestEnsemble
-from reconform.detectors.iforest.shared import SharedForestEnsemble
 from reconform.methods import Bootstrap, CrossValidation, Jackknife, Resampling, Split
+from reconform.refitting import RefitEnsemble
 from reconform.statistics.aggregation import reduction
 from reconform.statistics.ranks import calibrate, ranks_among
 
@@ -424,8 +424,9 @@ def test_nothing_is_shared_before_the_sample_size_settles(n):
     detector = IForest(n_estimators=3, share=True)
     seeds = SEED.spawn(n + 1)
     ensemble = detector.fit_plan(X, plan, seeds)
-    assert isinstance(ensemble, SharedForestEnsemble if n == 257 else ForestEnsemble)
-    assert ensemble.full.psi == min(n, 256)
+    assert isinstance(ensemble, SharedForestEnsemble if n == 257 else RefitEnsemble)
+    full = ensemble.full if n == 257 else ensemble.full.forest
+    assert full.psi == min(n, 256)
     if n <= 256:
         i = n // 2
         alone = IForest(n_estimators=3, random_state=seeds[i]).fit(np.delete(X, i, axis=0))
@@ -455,7 +456,7 @@ def test_sharing_is_chosen_by_the_number_of_rows(n, parameters, shares):
 def test_only_leave_one_out_shares():
     plan = CrossValidation(folds=3).plan(60)
     detector = IForest(n_estimators=1, max_samples=5, share=True)
-    assert isinstance(detector.fit_plan(sample(60, 2), plan, SEED.spawn(4)), ForestEnsemble)
+    assert isinstance(detector.fit_plan(sample(60, 2), plan, SEED.spawn(4)), RefitEnsemble)
 
 
 # --- threads and chunks -----------------------------------------------------------------------

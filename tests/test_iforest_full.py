@@ -12,7 +12,7 @@ from oracle import binomial_upper
 from reconform import ConformalDetector, Full
 from reconform.detectors.iforest import IForest
 from reconform.detectors.iforest import model as forest_module
-from reconform.detectors.iforest.full import FullForest
+from reconform.detectors.iforest.ensembles import FullForest
 from reconform.detectors.iforest.model import (
     Forest,
     ForestDraws,
@@ -255,7 +255,7 @@ def test_the_estimator_asks_for_it(breast):
 
 def test_bad_parameters_are_named():
     X = rows(20, "continuous")
-    with pytest.raises(ValueError, match="share must be True, False or 'auto'"):
+    with pytest.raises(ValueError, match="share must be 'auto', True or False"):
         fit(IForest(share="no"), X)
     with pytest.raises(ValueError, match="max_samples"):
         fit(IForest(max_samples=0), X)

@@ -20,8 +20,8 @@ from reconform.detectors.inne import model as spheres
 from reconform.detectors.inne.ensembles import SeparateINNE, SharedINNE
 from reconform.detectors.inne.kernels import UNIT
 from reconform.detectors.inne.model import Draws, SharedDraws, Spheres
-from reconform.ensemble import refit
 from reconform.methods import Bootstrap, CrossValidation, Jackknife, Resampling, Split
+from reconform.refitting import refit
 
 VARIANTS = ("basic", "plus", "pooled")
 

@@ -16,7 +16,7 @@ from reconform.detectors.inne import ensembles as inne_ensembles
 from reconform.detectors.inne import model as spheres
 from reconform.detectors.inne.ensembles import FullINNE
 from reconform.detectors.inne.kernels import UNIT
-from reconform.transductive import fit_full
+from reconform.refitting import fit_full
 from test_inne import Refits, few_valued, reference_sums
 
 SEED = np.random.SeedSequence(7)

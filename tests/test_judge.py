@@ -426,7 +426,7 @@ def test_memory_does_not_grow_with_the_file(tmp_path):
         mean = X.mean(axis=0)
         return lambda rows: np.abs(rows - mean).sum(axis=1)
 
-    cad = ConformalDetector(fit, "split", larger_is="strange", random_state=0)
+    cad = ConformalDetector(fit, "split", larger_is="anomalous", random_state=0)
     cad.fit(rng.normal(size=(1000, 10)))
     features = [Feature(name) for name in names]
     peaks = []

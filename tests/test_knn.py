@@ -24,10 +24,13 @@ from reconform.detectors.knn.search import (
     WideSearch,
     make_search,
 )
-from reconform.ensemble import RefitEnsemble
 from reconform.methods import _Complements, _Singletons
+from reconform.randomness import Streams
+from reconform.refitting import RefitEnsemble
 from reconform.statistics.aggregation import reduction
 from reconform.statistics.ranks import calibrate
+
+SEEDS = Streams(np.random.SeedSequence(0), 1000)  # kNN draws nothing
 
 METHODS = ("largest", "mean", "median")
 VARIANTS = ("plus", "basic", "pooled")
@@ -229,7 +232,7 @@ class TestAgainstPyOD:
         slow = ConformalDetector(
             lambda D: pyod.KNN().fit(D).decision_function,
             method,
-            larger_is="strange",
+            larger_is="anomalous",
             random_state=0,
         ).fit(X)
         np.testing.assert_array_equal(fast.p_values(Z), slow.p_values(Z))
@@ -244,7 +247,7 @@ class TestAgainstPyOD:
         theirs = ConformalDetector(
             lambda D: pyod.KNN(metric="haversine").fit(D).decision_function,
             "cv+",
-            larger_is="strange",
+            larger_is="anomalous",
             random_state=0,
         ).fit(X)
         np.testing.assert_array_equal(ours.p_values(Z), theirs.p_values(Z))
@@ -276,7 +279,7 @@ class TestContract:
         for plan in plans(len(X)).values():
             if min(map(len, plan.train)) < 5:
                 continue
-            fast = knn.fit_plan(X, plan, [])
+            fast = knn.fit_plan(X, plan, SEEDS)
             assert_same_ensemble(fast, refit(knn, X, plan), Z)
 
     @pytest.mark.parametrize("k", [1, 2, 3, 4])
@@ -285,13 +288,13 @@ class TestContract:
         X, Z = DATA["grid"]
         knn = KNN(n_neighbors=k, method=method)
         for plan in plans(len(X)).values():
-            assert_same_ensemble(knn.fit_plan(X, plan, []), refit(knn, X, plan), Z)
+            assert_same_ensemble(knn.fit_plan(X, plan, SEEDS), refit(knn, X, plan), Z)
 
     @pytest.mark.parametrize("method", METHODS)
     def test_split(self, method):
         X, Z = DATA["grid"]
         knn, plan = KNN(method=method), Split(0.3).plan(40, random_state=0)
-        fast, slow = knn.fit_plan(X, plan, []), refit(knn, X, plan)
+        fast, slow = knn.fit_plan(X, plan, SEEDS), refit(knn, X, plan)
         assert_same_ensemble(fast, slow, Z)
         np.testing.assert_array_equal(fast.full_scores(Z), slow.full.score_samples(Z))
 
@@ -311,12 +314,12 @@ class TestContract:
         X, Z = (a + 2.0 for a in DATA["grid"])
         knn = KNN(method="mean", **metric)
         for plan in plans(len(X)).values():
-            assert_same_ensemble(knn.fit_plan(X, plan, []), refit(knn, X, plan), Z)
+            assert_same_ensemble(knn.fit_plan(X, plan, SEEDS), refit(knn, X, plan), Z)
 
     @pytest.mark.parametrize("name", plans(40))
     def test_a_basic_fit(self, name):
         X, Z = DATA["grid"]
-        fast = KNN().fit_plan(X, plans(40, "basic")[name], [])
+        fast = KNN().fit_plan(X, plans(40, "basic")[name], SEEDS)
         slow = refit(KNN(), X, plans(40, "basic")[name])
         assert_same_calibration(fast, slow)
         np.testing.assert_array_equal(fast.ranks(Z).at_most, slow.ranks(Z).at_most)
@@ -333,7 +336,7 @@ class TestContract:
         for name, plan in plans(12).items():
             phi = oracle.phi_of(plan.aggregate)
             for variant in VARIANTS:
-                ensemble = KNN(n_neighbors=2).fit_plan(X, plan, [])
+                ensemble = KNN(n_neighbors=2).fit_plan(X, plan, SEEDS)
                 ranks = ensemble.ranks(Z, variant=variant).at_most
                 for x, rank in zip(Z, ranks, strict=True):
                     p = oracle.p_value(
@@ -352,7 +355,7 @@ class TestContract:
         plan = Jackknife("pooled").plan(7)
         for method in METHODS:
             fast, slow = (
-                KNN(method=method).fit_plan(X, plan, []),
+                KNN(method=method).fit_plan(X, plan, SEEDS),
                 refit(KNN(method=method), X, plan),
             )
             np.testing.assert_array_equal(fast.ranks(Z).at_most, slow.ranks(Z).at_most)
@@ -360,7 +363,7 @@ class TestContract:
     def test_roads(self):
         """Each plan takes the road that it is meant to take."""
         X, _ = DATA["grid"]
-        roads = {name: type(KNN().fit_plan(X, plan, [])) for name, plan in plans(40).items()}
+        roads = {name: type(KNN().fit_plan(X, plan, SEEDS)) for name, plan in plans(40).items()}
         assert roads == {
             "jackknife": LeaveOneOut,
             "cv": OneTable,
@@ -395,7 +398,7 @@ class TestContract:
             lambda self, X, width, **kw: widths.append(width) or search(self, X, width, **kw),
         )
         knn = KNN(method=method)
-        fast = knn.fit_plan(X, plan, [])
+        fast = knn.fit_plan(X, plan, SEEDS)
         assert isinstance(fast, OneTable)
         assert widths[0] < 29 < widths[-1]
         assert_same_ensemble(fast, refit(knn, X, plan), Z)
@@ -419,7 +422,7 @@ class TestLeaveOneOutIsLean:
         plan = Jackknife().plan(40)
         monkeypatch.setattr(_Complements, "_compute", refuse)
         monkeypatch.setattr(_Singletons, "_compute", refuse)
-        ensemble = KNN().fit_plan(X, plan, None)
+        ensemble = KNN().fit_plan(X, plan, SEEDS)
         assert len(ensemble.ranks(Z, strictly=True).at_most) == len(Z)
 
     def test_neighbours_looked_up(self, monkeypatch):
@@ -431,10 +434,10 @@ class TestLeaveOneOutIsLean:
             lambda self, X, width, **kw: widths.append(width) or search(self, X, width, **kw),
         )
         X, Z = DATA["grid"]
-        KNN(n_neighbors=6).fit_plan(X, Jackknife().plan(40), []).ranks(Z)
+        KNN(n_neighbors=6).fit_plan(X, Jackknife().plan(40), SEEDS).ranks(Z)
         assert widths == [6, 7]
         widths.clear()  # the median of six is the mean of the third and fourth
-        KNN(n_neighbors=6, method="median").fit_plan(X, Jackknife().plan(40), []).ranks(Z)
+        KNN(n_neighbors=6, method="median").fit_plan(X, Jackknife().plan(40), SEEDS).ranks(Z)
         assert widths == [4, 5]
 
 
@@ -494,7 +497,7 @@ class TestPlainReference:
             return
         expected = np.array([plain_scores(X[s], Z, k, method, metric) for s in sets])
         for ensemble in (
-            knn.fit_plan(X, plan, []),
+            knn.fit_plan(X, plan, SEEDS),
             OneTable.fit(full, X, plan, *tabulate(plan, full.high)),
         ):
             np.testing.assert_array_equal(ensemble.scores(Z), expected)
@@ -510,7 +513,7 @@ class TestPlainReference:
         X, Z, k, _ = problem
         if len(X) <= k:
             return
-        ensemble = KNN(n_neighbors=k, method=method).fit_plan(X, Jackknife().plan(len(X)), [])
+        ensemble = KNN(n_neighbors=k, method=method).fit_plan(X, Jackknife().plan(len(X)), SEEDS)
         every = range(len(X))
         c = plain_scores(X, X, k, method, "euclidean", skip=every)
         t = np.array([plain_scores(np.delete(X, i, 0), Z, k, method, "euclidean") for i in every])
@@ -644,8 +647,8 @@ class TestNothingChangesANumber:
 
         def numbers(n_jobs=None, **parameters):
             knn = KNN(method="mean", **metric, **parameters)
-            table = knn.fit_plan(X, plan, [], n_jobs=n_jobs)
-            left_out = knn.fit_plan(X, jackknife, [], n_jobs=n_jobs)
+            table = knn.fit_plan(X, plan, SEEDS, n_jobs=n_jobs)
+            left_out = knn.fit_plan(X, jackknife, SEEDS, n_jobs=n_jobs)
             return [
                 table.calibration.scores,
                 table.scores(Z),
@@ -677,7 +680,7 @@ class TestNothingChangesANumber:
         X, Z = (np.array(a) for a in DATA["one feature"])
         X.flags.writeable = Z.flags.writeable = False
         for plan in plans(40).values():
-            ensemble = KNN().fit_plan(X, plan, [])
+            ensemble = KNN().fit_plan(X, plan, SEEDS)
             again = pickle.loads(pickle.dumps(ensemble))
             np.testing.assert_array_equal(ensemble.ranks(Z).at_most, again.ranks(Z).at_most)
 
@@ -736,24 +739,24 @@ class TestEstimator:
         with pytest.raises(ValueError, match=message):
             KNN(**parameters).fit(X)
         with pytest.raises(ValueError, match=message):
-            KNN(**parameters).fit_plan(X, Jackknife().plan(20), [])
+            KNN(**parameters).fit_plan(X, Jackknife().plan(20), SEEDS)
         with pytest.raises(ValueError, match=message):
-            KNN(**parameters).fit_plan(X, CrossValidation(4).plan(20, random_state=0), [])
+            KNN(**parameters).fit_plan(X, CrossValidation(4).plan(20, random_state=0), SEEDS)
 
     def test_too_few_rows(self):
         X = np.arange(8.0)[:, None]
         with pytest.raises(ValueError, match=r"this model has n_samples = 4. Use fewer"):
             KNN().fit(X[:4])
         with pytest.raises(ValueError, match=r"all rows but one, has n_samples = 4"):
-            KNN().fit_plan(X[:5], Jackknife().plan(5), [])
+            KNN().fit_plan(X[:5], Jackknife().plan(5), SEEDS)
         plan = Resampling([np.arange(7), np.arange(4), np.arange(6)]).plan(8)
         with pytest.raises(
             ValueError, match=r"n_neighbors=5` needs at least 5 .* model 1 has .* 4"
         ):
-            KNN().fit_plan(X, plan, [])
+            KNN().fit_plan(X, plan, SEEDS)
         # Repeats count: five times one row is five rows.
         repeated = Resampling([[3] * 5, [0, 1, 2, 2, 2]]).plan(8)
-        assert_same_ensemble(KNN().fit_plan(X, repeated, []), refit(KNN(), X, repeated), X)
+        assert_same_ensemble(KNN().fit_plan(X, repeated, SEEDS), refit(KNN(), X, repeated), X)
 
 
 OWN_NEIGHBOUR = (

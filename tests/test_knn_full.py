@@ -16,17 +16,17 @@ from oracle import binomial_upper
 from reconform import ConformalDetector, Full, Jackknife
 from reconform.detectors.foreign import adapt
 from reconform.detectors.knn import KNN
-from reconform.detectors.knn import full as full_neighbours
+from reconform.detectors.knn import ensembles as full_neighbours
 from reconform.detectors.knn import search as neighbours
-from reconform.detectors.knn.full import FullNeighbours
+from reconform.detectors.knn.ensembles import FullNeighbours
 from reconform.detectors.knn.search import (
     PairwiseSearch,
     TreeSearch,
     WideSearch,
     _directions,
 )
+from reconform.refitting import FullRefit
 from reconform.statistics.ranks import smoothed_p_values
-from reconform.transductive import FullRefit
 from test_knn import DATA, METHODS, grid, normal
 
 FORMULAS = {

@@ -148,7 +148,7 @@ def test_comparing_many_rows_with_many_models_stays_small():
     """10,000 x 100,000 as in the issue would be 8 GB; chunks keep it within a few dozen MB."""
     import tracemalloc
 
-    from reconform.ensemble import ranks_by_scores
+    from reconform.ensemble import ResampledEnsemble
     from reconform.methods import Jackknife
     from reconform.statistics.aggregation import reduction
     from reconform.statistics.ranks import calibrate
@@ -157,10 +157,8 @@ def test_comparing_many_rows_with_many_models_stays_small():
     plan = Jackknife().plan(n)
     c = np.random.default_rng(0).normal(size=n)
 
-    class Shifted:
+    class Shifted(ResampledEnsemble):
         """Model k scores a row by its value; n models without n fits."""
-
-        retained = True
 
         def __init__(self):
             self.plan = plan
@@ -174,7 +172,7 @@ def test_comparing_many_rows_with_many_models_stays_small():
 
     X = np.random.default_rng(1).normal(size=(m, 1))
     tracemalloc.start()
-    ranks = ranks_by_scores(Shifted(), X).at_most
+    ranks = Shifted().ranks(X).at_most
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     assert np.array_equal(ranks, ranks_among(np.sort(c), X[:, 0]))

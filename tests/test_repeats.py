@@ -11,7 +11,7 @@ from test_validity import distance
 
 def fitted(reference, repeats, **parameters):
     return ConformalDetector(
-        distance, Split(repeats=repeats), larger_is="strange", random_state=0, **parameters
+        distance, Split(repeats=repeats), larger_is="anomalous", random_state=0, **parameters
     ).fit(reference)
 
 
@@ -30,7 +30,7 @@ def test_the_splits_differ_and_one_repeat_is_a_plain_split(blobs):
     rows = [tuple(split.plan.held_out[0]) for split in cad.ensemble_.splits]
     assert len(set(rows)) == 3
     one = fitted(blobs[0], 1)
-    plain = ConformalDetector(distance, "split", larger_is="strange", random_state=0)
+    plain = ConformalDetector(distance, "split", larger_is="anomalous", random_state=0)
     assert np.array_equal(one.ranks(blobs[1]), plain.fit(blobs[0]).ranks(blobs[1]))
 
 
@@ -41,7 +41,7 @@ def test_repeated_p_values_are_valid():
     for j in range(500):
         X = rng.normal(size=(31, 2))
         cad = ConformalDetector(
-            distance, Split(repeats=5), larger_is="strange", random_state=j
+            distance, Split(repeats=5), larger_is="anomalous", random_state=j
         ).fit(X[:30])
         p.append(cad.p_values(X[30:])[0])
     for alpha in (0.1, 0.2, 0.5):

@@ -82,7 +82,7 @@ def test_the_direction_of_scores_comes_from_one_place(larger_is):
     assert cad.ranks(strange).tolist() == [1]
     middle = np.median(reference, axis=0)[None]
     assert cad.ranks(middle)[0] > 25
-    turned = ConformalDetector(Both(), "full", larger_is="strange", random_state=0)
+    turned = ConformalDetector(Both(), "full", larger_is="anomalous", random_state=0)
     assert turned.fit(reference).ranks(strange).tolist() == [31]
 
 
@@ -92,7 +92,7 @@ def test_the_level_is_exact_over_data_and_draws():
     p = []
     for j in range(600):
         X = np.round(rng.normal(size=(20, 2)), 1)
-        cad = ConformalDetector(distance, "full", larger_is="strange", random_state=j)
+        cad = ConformalDetector(distance, "full", larger_is="anomalous", random_state=j)
         p.append(cad.fit(X[:19]).p_values(X[19:])[0])
     for alpha in (0.05, 0.1, 0.3, 0.5):
         assert (np.array(p) <= alpha).sum() <= binomial_upper(len(p), alpha, 1e-5)
@@ -100,16 +100,16 @@ def test_the_level_is_exact_over_data_and_draws():
 
 def test_smoothed_full_p_values(blobs):
     cad = ConformalDetector(
-        distance, "full", larger_is="strange", ties="randomized", random_state=0
+        distance, "full", larger_is="anomalous", ties="randomized", random_state=0
     ).fit(blobs[0])
-    crisp = ConformalDetector(distance, "full", larger_is="strange", random_state=0).fit(blobs[0])
+    crisp = ConformalDetector(distance, "full", larger_is="anomalous", random_state=0).fit(blobs[0])
     p, r = cad.p_values(blobs[1]), crisp.ranks(blobs[1])
     assert (p <= r / 61).all()
     assert (p > (r - 2) / 61).all()
 
 
 def test_a_word_about_the_cost_comes_first(blobs, monkeypatch):
-    monkeypatch.setattr("reconform.transductive._WARN_SECONDS", 0.0)
+    monkeypatch.setattr("reconform.refitting.WARN_SECONDS", 0.0)
     cad = ConformalDetector(OneClassSVM(), "full").fit(blobs[0])
     with pytest.warns(UserWarning, match="fits OneClassSVM once per new row: 34 fits"):
         cad.ranks(blobs[1])

@@ -33,7 +33,7 @@ def null_p_values(method, n, datasets, *, round_to=None):
         X = rng.standard_t(df=3, size=(n + 1, 2))
         if round_to is not None:
             X = np.round(X, round_to)
-        cad = ConformalDetector(distance, method, larger_is="strange", random_state=j)
+        cad = ConformalDetector(distance, method, larger_is="anomalous", random_state=j)
         p[j] = cad.fit(X[:n]).p_values(X[n:])[0]
     return p
 
@@ -55,7 +55,7 @@ def test_smoothed_split_p_values_are_uniform():
     for j in range(1_500):
         X = np.round(rng.normal(size=(25, 2)))
         cad = ConformalDetector(
-            distance, "split", larger_is="strange", ties="randomized", random_state=j
+            distance, "split", larger_is="anomalous", ties="randomized", random_state=j
         )
         p.append(cad.fit(X[:24]).p_values(X[24:])[0])
     assert kstest(p, "uniform").pvalue > FAILURE

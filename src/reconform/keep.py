@@ -117,6 +117,6 @@ class KeptModel:
             ) from error
 
     def score_samples(self, X: FloatArray) -> FloatArray:
-        """Score rows, small = strange."""
+        """Score rows, small = anomalous."""
         scores: FloatArray = self.load().score_samples(X)
         return scores

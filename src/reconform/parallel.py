@@ -15,11 +15,14 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import lru_cache
-from itertools import pairwise
+from itertools import islice, pairwise
 from typing import Any, TypeVar
 
 from joblib import Parallel, cpu_count, delayed, effective_n_jobs, parallel_config
 from threadpoolctl import ThreadpoolController
+
+# Work is cut into more blocks than there are threads, so that all have something to do to the end.
+BLOCKS_PER_JOB = 4
 
 
 def run_jobs(
@@ -63,6 +66,39 @@ def run_jobs(
         parallel = Parallel(n_jobs=n_jobs, prefer=prefer)
     results: Iterable[Any] = parallel(job(*arguments) for arguments in calls)
     return results
+
+
+def run_threads(
+    function: Callable[..., Any],
+    calls: Iterable[tuple[Any, ...]],
+    *,
+    total: int,
+    n_jobs: int | None,
+) -> Iterable[Any]:
+    """Like `run_jobs`, always in threads of this process: for compiled code.
+
+    Many calls are spread over the threads; few calls run one after the other, and each may use
+    threads of its own.
+
+    Examples
+    --------
+    >>> list(run_threads(pow, [(2, 3), (3, 2)], total=2, n_jobs=2))
+    [8, 9]
+    """
+    jobs = effective_n_jobs(n_jobs)
+    if jobs == 1 or total < BLOCKS_PER_JOB * jobs:
+        for arguments in calls:
+            yield function(*arguments)
+        return
+
+    def run(block: list[tuple[Any, ...]]) -> list[Any]:
+        with share_of(jobs):
+            return [function(*arguments) for arguments in block]
+
+    waiting, size = iter(calls), -(-total // (BLOCKS_PER_JOB * jobs))
+    with ThreadPoolExecutor(max_workers=jobs) as pool:
+        for results in pool.map(run, iter(lambda: list(islice(waiting, size)), [])):
+            yield from results
 
 
 @dataclass(frozen=True)
@@ -137,9 +173,7 @@ class _ProcessWide:
 _blas = _ProcessWide()
 
 
-def run_blocks(
-    kernel: Callable[[int, int], object], total: int, *, n_jobs: int | None, per_job: int = 4
-) -> None:
+def run_blocks(kernel: Callable[[int, int], object], total: int, *, n_jobs: int | None) -> None:
     """Call ``kernel(start, stop)`` on contiguous blocks that cover ``range(total)``.
 
     The kernel writes its own part of an output array, so neither the number of blocks nor their
@@ -160,7 +194,7 @@ def run_blocks(
         if total:
             kernel(0, total)
         return
-    blocks = min(total, jobs * per_job)
+    blocks = min(total, jobs * BLOCKS_PER_JOB)
     edges = [total * b // blocks for b in range(blocks + 1)]
     with ThreadPoolExecutor(max_workers=jobs) as pool:
         for _ in pool.map(lambda block: kernel(*block), pairwise(edges)):

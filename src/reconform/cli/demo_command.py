@@ -8,7 +8,7 @@ import click
 import numpy as np
 
 from ..detector import ConformalDetector
-from ..detectors import NAMED
+from ..detectors import DETECTORS
 from ..discoveries import Discoveries
 from ..report import report as write_report
 from ..report.safe_text import percent
@@ -24,7 +24,7 @@ MOST_SHOWN = 5
 @click.command(cls=Command, examples=["reconform demo --report demo.html"])
 @click.option(
     "--detector",
-    type=click.Choice(list(NAMED)),
+    type=click.Choice(list(DETECTORS)),
     default="knn",
     show_default=True,
     help="What scores the rows.",

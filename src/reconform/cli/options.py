@@ -10,7 +10,7 @@ from typing import Any
 import click
 from joblib import parallel_config
 
-from ..detectors import NAMED
+from ..detectors import DETECTORS
 from ..errors import InputError
 from ..files import FORMATS, Layout
 from ..files.formats import DELIMITER, is_delimiter, is_standard
@@ -139,7 +139,7 @@ fitting_options = family(
     [
         option(
             "--detector",
-            type=click.Choice(list(NAMED)),
+            type=click.Choice(list(DETECTORS)),
             default="iforest",
             show_default=True,
             help="What scores the rows.",

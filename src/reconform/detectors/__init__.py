@@ -1,4 +1,4 @@
-"""Detectors: native ones, and the door for everyone else's."""
+"""Detectors: our own, and everybody else's turned to one convention, small = anomalous."""
 
 from __future__ import annotations
 
@@ -10,19 +10,18 @@ from .foreign import ForeignDetector, adapt
 from .iforest.detector import IForest
 from .inne.detector import INNE
 from .knn.detector import KNN
-
-NAMED: dict[str, type[NativeDetector]] = {"knn": KNN, "iforest": IForest, "inne": INNE}
+from .registry import DETECTORS
 
 
 def resolve_detector(
     detector: Any, larger_is: str | None = None, *, refit: bool = True
 ) -> ForeignDetector | NativeDetector:
-    """Turn a name or any detector into one that fits plans, small = strange.
+    """Turn a name or any detector into one that fits plans, small = anomalous.
 
     Parameters
     ----------
     detector : str, estimator or callable
-    larger_is : {"strange", "normal"}, optional
+    larger_is : {"anomalous", "normal"}, optional
     refit : bool
         False if the detector is to be used as it is fitted already.
 
@@ -32,17 +31,20 @@ def resolve_detector(
     KNN()
     """
     if isinstance(detector, str):
-        if detector not in NAMED:
-            raise unknown_choice("detector", detector, NAMED)
-        detector = NAMED[detector]()
+        if detector not in DETECTORS:
+            raise unknown_choice("detector", detector, DETECTORS)
+        detector = DETECTORS[detector].kind()
     if refit and larger_is in (None, "normal") and isinstance(detector, NativeDetector):
         return detector
-    if refit and larger_is in (None, "strange") and KNN.takes(detector):
-        return KNN.from_pyod(detector)  # the numbers are the same, the road is shorter
+    if refit and larger_is in (None, "anomalous"):
+        for entry in DETECTORS.values():
+            if entry.kind.takes(detector):
+                return entry.kind.from_pyod(detector)  # the same numbers, sooner
     return adapt(detector, larger_is)
 
 
 __all__ = [
+    "DETECTORS",
     "INNE",
     "KNN",
     "ForeignDetector",

@@ -1,14 +1,21 @@
-"""What our own detectors share: a scikit-learn outlier detector that also fits whole plans."""
+"""The base class of our own detectors.
+
+A detector is complete with two methods, `_fit_rows` and `_score_rows`. Every method of the
+package then works for it, by one fit per model. What is quicker may be overridden: `fit_model`, a
+lean object per model; `_fit_together`, all models of a plan at once, with the same numbers.
+"""
 
 from __future__ import annotations
 
+import copy
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from typing import Self
+from dataclasses import dataclass
+from typing import Any, Self
 
 import numpy as np
 import numpy.typing as npt
-from sklearn.base import BaseEstimator, OutlierMixin
+from sklearn.base import BaseEstimator, OutlierMixin, clone
 from sklearn.utils.validation import check_is_fitted
 
 from ..arrays import FloatArray, IntArray
@@ -17,13 +24,12 @@ from ..errors import check_probability
 from ..inputs import validated_rows
 from ..methods import Plan
 from ..randomness import root_seed
+from ..refitting import Model, fit_full, refit
+from .scores import checked_scores, probe_batch_dependence
 
 
 class NativeDetector(OutlierMixin, BaseEstimator, ABC):
-    """Base of `KNN`, `IForest` and `INNE`.
-
-    A subclass fits one model (`_fit_rows`), scores rows with it (`_score_rows`), and fits all
-    models of a plan together (`fit_plan`), with the same numbers.
+    """A scikit-learn outlier detector that also fits all models of a plan.
 
     Attributes
     ----------
@@ -34,17 +40,55 @@ class NativeDetector(OutlierMixin, BaseEstimator, ABC):
     feature_names_in_ : array of str
     """
 
-    contamination: float
+    contamination: float = 0.1
+
+    # What `ConformalDetector` asks of any detector.
+    accepts_nan = False
+    frozen = False
+    # Compiled code, for which threads are quicker than joblib's processes.
+    in_threads = False
 
     @abstractmethod
     def _fit_rows(self, X: FloatArray, seed: np.random.SeedSequence) -> None:
-        """Fit one model on validated rows and store its fitted attributes."""
+        """Fit one model on validated rows, drawing from `seed` only; set fitted attributes."""
 
     @abstractmethod
     def _score_rows(self, X: FloatArray) -> FloatArray:
-        """Score validated rows, small = strange."""
+        """Score validated rows, each by itself; small = anomalous."""
 
-    @abstractmethod
+    def _training_scores(self, X: FloatArray) -> FloatArray:
+        """Score the training rows, all alike; for `offset_` and full-conformal ranks."""
+        return self._score_rows(X)
+
+    def _fit_together(
+        self, X: FloatArray, plan: Plan, seeds: Sequence[np.random.SeedSequence], verbose: int
+    ) -> Ensemble | None:
+        """Fit all models of a plan quicker than one by one; None where there is no quicker way."""
+        return None
+
+    @classmethod
+    def has_shortcut(cls) -> bool:
+        """Whether some plans are fitted quicker than model by model."""
+        return cls._fit_together is not NativeDetector._fit_together
+
+    @classmethod
+    def takes(cls, detector: Any) -> bool:
+        """Whether an object of another library is the same algorithm, for `from_pyod`."""
+        return False
+
+    @classmethod
+    def from_pyod(cls, detector: Any) -> Self:
+        """Make the detector with the parameters of PyOD's; the numbers are the same."""
+        given = detector.get_params()
+        return cls(**{name: given[name] for name in cls._get_param_names()})
+
+    @property
+    def name(self) -> str:
+        """What to call it in messages."""
+        return type(self).__name__
+
+    # --- all models of a plan --------------------------------------------------------------------
+
     def fit_plan(
         self,
         X: FloatArray,
@@ -54,7 +98,10 @@ class NativeDetector(OutlierMixin, BaseEstimator, ABC):
         n_jobs: int | None = None,
         verbose: int = 0,
     ) -> Ensemble:
-        """Fit all models of a plan together.
+        """Fit all models of a plan.
+
+        The numbers are those of separate fits with these seeds. Where models share draws to save
+        work, each has the law of a separate fit.
 
         Parameters
         ----------
@@ -62,23 +109,48 @@ class NativeDetector(OutlierMixin, BaseEstimator, ABC):
             Validated rows.
         plan : Plan
         seeds : sequence of SeedSequence
-            One per resampled model, and a last one for A(D).
-        n_jobs, verbose : int
-            Threads, and a progress bar.
+            One per resampled model, and a last one for A(D), for models that share draws and for
+            full-conformal ranks.
+        n_jobs : int, optional
+            Threads or jobs; by default the detector's own parameter.
+        verbose : int
+            With 1, show a progress bar where it takes long.
 
         Returns
         -------
         Ensemble
         """
+        X = np.ascontiguousarray(X, dtype=np.float64)
+        algorithm: Self = clone(self)
+        n_jobs = getattr(self, "n_jobs", None) if n_jobs is None else n_jobs
+        if hasattr(algorithm, "n_jobs"):
+            algorithm.n_jobs = n_jobs
+        together = algorithm._fit_together(X, plan, seeds, verbose)
+        if together is not None:
+            return together
+        if plan.scheme == "full":
+            return fit_full(algorithm, X, seeds[-1], n_jobs=n_jobs, verbose=verbose)
+        return refit(algorithm, X, plan, seeds, n_jobs=n_jobs, verbose=verbose)
 
-    # What the estimator asks of any detector at the door.
-    accepts_nan = False
-    frozen = False
+    def fit_model(self, X: FloatArray, seed: np.random.SeedSequence) -> Model:
+        """Fit one model of a plan on validated rows."""
+        fresh = copy.copy(self)
+        fresh.n_features_in_ = X.shape[1]
+        fresh._fit_rows(X, seed)
+        return NativeModel(fresh)
 
-    @property
-    def name(self) -> str:
-        """What to call it in messages."""
-        return type(self).__name__
+    def check_model(self, model: Model, X: FloatArray) -> None:
+        """Refuse a model whose score of a row depends on the rest of the batch."""
+        if isinstance(model, NativeModel):  # lean models are covered by the detector's own tests
+            probe_batch_dependence(model, X, name=self.name)
+
+    def training_scores(self, model: Model, X: FloatArray) -> FloatArray:
+        """Score the rows that a model was fitted on, all alike."""
+        if not isinstance(model, NativeModel):
+            return model.score_samples(X)
+        return checked_scores(model.detector._training_scores(X), len(X), name=self.name)
+
+    # --- scikit-learn's interface ----------------------------------------------------------------
 
     def fit(self, X: npt.ArrayLike, y: object = None) -> Self:
         """Fit one model.
@@ -103,7 +175,7 @@ class NativeDetector(OutlierMixin, BaseEstimator, ABC):
         return self
 
     def score_samples(self, X: npt.ArrayLike) -> FloatArray:
-        """Score rows; small = strange.
+        """Score rows; small = anomalous.
 
         Parameters
         ----------
@@ -125,6 +197,25 @@ class NativeDetector(OutlierMixin, BaseEstimator, ABC):
         """Return +1 for normal rows and -1 for outliers."""
         return np.where(self.decision_function(X) >= 0, 1, -1).astype(np.int64)
 
-    def _training_scores(self, X: FloatArray) -> FloatArray:
-        """Scores of the training rows, from which the offset is taken."""
-        return self._score_rows(X)
+
+@dataclass(frozen=True, eq=False)
+class NativeModel:
+    """One model of a plan: a fitted copy of the detector, asked without validating rows again.
+
+    Attributes
+    ----------
+    detector : NativeDetector
+        `_fit_rows` has been called; `offset_`, which no plan needs, is not set.
+    """
+
+    detector: NativeDetector
+
+    @property
+    def in_threads(self) -> bool:
+        """As the detector says."""
+        return self.detector.in_threads
+
+    def score_samples(self, X: FloatArray) -> FloatArray:
+        """Score rows, small = anomalous; refuse what is not one number per row."""
+        scores = self.detector._score_rows(X)
+        return checked_scores(scores, len(X), name=self.detector.name)

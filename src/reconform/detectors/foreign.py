@@ -1,9 +1,9 @@
-"""Other people's detectors, turned to one convention at the door: small = strange.
+"""Other people's detectors, turned to one convention at the door: small = anomalous.
 
 The direction of scores follows from the interface, never from the data:
 
 - ``score_samples`` means scikit-learn's convention, large = normal;
-- ``decision_function`` of a PyOD detector means large = strange, of a scikit-learn outlier
+- ``decision_function`` of a PyOD detector means large = anomalous, of a scikit-learn outlier
   detector large = normal;
 - a bare function ``fit(X) -> score(X)`` says nothing, so `larger_is` must.
 
@@ -23,31 +23,24 @@ from typing import Any
 
 import numpy as np
 from sklearn.base import clone
-from sklearn.exceptions import NotFittedError
 from sklearn.frozen import FrozenEstimator
 from sklearn.neighbors import LocalOutlierFactor
 from sklearn.utils import get_tags
 
 from ..arrays import FloatArray
-from ..ensemble import Ensemble, Model, calibrate_fitted, refit
-from ..errors import BatchDependenceError, ReconformError, blame_input, unknown_choice
+from ..ensemble import Ensemble
+from ..errors import ReconformError, blame_input, unknown_choice
 from ..keep import MEMORY
 from ..methods import Plan
-from ..transductive import fit_full
+from ..refitting import Model, calibrate_fitted, fit_full, refit
+from .scores import checked_scores, probe_batch_dependence
 
-LARGER_IS = ("strange", "normal")
-
-# Infinite scores become this, so that aggregates of them are numbers and keep their order.
-LARGEST = float(np.finfo(np.float64).max) / 8
-
-# The probe compares a few rows scored alone with the same rows in a batch of up to this many.
-PROBE_BATCH = 512
-PROBE_TOLERANCE = 1e-5
+LARGER_IS = ("anomalous", "normal")
 
 
 @dataclass(frozen=True)
 class FittedDetector:
-    """A fitted model that scores rows, small = strange.
+    """A fitted model that scores rows, small = anomalous.
 
     Attributes
     ----------
@@ -56,7 +49,7 @@ class FittedDetector:
     score_name : str or None
         Its method that scores; None if the model itself is the scoring function.
     sign : int
-        +1 if its large scores mean normal, -1 if they mean strange.
+        +1 if its large scores mean normal, -1 if they mean anomalous.
     name : str
         What to call it in messages.
     """
@@ -68,24 +61,10 @@ class FittedDetector:
 
     @blame_input()
     def score_samples(self, X: FloatArray) -> FloatArray:
-        """Score rows, small = strange; refuse what is not one number per row."""
+        """Score rows, small = anomalous; refuse what is not one number per row."""
         score = self.model if self.score_name is None else getattr(self.model, self.score_name)
-        scores = np.asarray(score(X), dtype=np.float64)
-        if scores.shape == (len(X), 1):
-            scores = scores[:, 0]
-        if scores.shape != (len(X),):
-            raise ReconformError(
-                f"detector {self.name} must return one score per row; for {len(X)} rows it "
-                f"returned an array of shape {scores.shape}."
-            )
-        if np.isnan(scores).any():
-            row = int(np.flatnonzero(np.isnan(scores))[0])
-            raise ReconformError(
-                f"detector {self.name} returned NaN for {int(np.isnan(scores).sum())} of {len(X)} "
-                f"rows (first at position {row}). A row without a score has no p-value: check the "
-                "detector on these data, or scale or impute them in a pipeline."
-            )
-        return np.clip(scores if self.sign > 0 else -scores, -LARGEST, LARGEST)
+        scores = checked_scores(score(X), len(X), name=self.name)
+        return scores if self.sign > 0 else -scores
 
 
 @dataclass(frozen=True)
@@ -182,14 +161,14 @@ class ForeignDetector:
 
 
 def adapt(detector: Any, larger_is: str | None = None) -> ForeignDetector:
-    """Turn any detector to the convention small = strange.
+    """Turn any detector to the convention small = anomalous.
 
     Parameters
     ----------
     detector : object or callable
         A scikit-learn outlier detector or a pipeline ending in one, a PyOD detector, an object
         with ``fit`` and ``score_samples``, or a function ``fit(X) -> score(X)``.
-    larger_is : {"strange", "normal"}, optional
+    larger_is : {"anomalous", "normal"}, optional
         What a large score means; by default it follows from the interface.
 
     Returns
@@ -226,7 +205,7 @@ def adapt(detector: Any, larger_is: str | None = None) -> ForeignDetector:
         if stated is None and not _is_outlier_detector(detector):
             raise ReconformError(
                 f"detector {name} has a decision_function, but its interface does not say whether "
-                "large scores are strange or normal; state larger_is='strange' or 'normal'."
+                "large scores are anomalous or normal; state larger_is='anomalous' or 'normal'."
             )
         return ForeignDetector(detector, "decision_function", stated or 1, name)
     raise ReconformError(
@@ -237,14 +216,16 @@ def adapt(detector: Any, larger_is: str | None = None) -> ForeignDetector:
 
 def _adapt_function(function: Any, stated: int | None, name: str) -> ForeignDetector:
     if not callable(function):
+        from .registry import named  # which imports the detectors, and they this package
+
         raise ReconformError(
-            "detector must be 'knn', 'iforest', 'inne', an estimator with fit and score_samples, "
-            f"or a function fit(X) -> score(X); got {function!r}."
+            f"detector must be {named('or')}, an estimator with fit and score_samples, or a "
+            f"function fit(X) -> score(X); got {function!r}."
         )
     if stated is None:
         raise ReconformError(
             f"detector {name} is a bare function, and a function does not say which of its scores "
-            "are strange; state larger_is='strange' or larger_is='normal'."
+            "are anomalous; state larger_is='anomalous' or larger_is='normal'."
         )
     return ForeignDetector(function, None, stated, name)
 
@@ -312,56 +293,3 @@ def _seed_model(model: Any, seed: np.random.SeedSequence) -> None:
     )
     if names:
         model.set_params(**dict(zip(names, _seeds(seed, len(names)), strict=True)))
-
-
-def probe_batch_dependence(model: Model, X: FloatArray, *, name: str) -> None:
-    """Refuse a model whose score of a row depends on the other rows of the batch.
-
-    A handful of rows is scored alone and within a larger batch. Equal up to rounding is all that
-    conformal validity asks for; ECOD and its kin, which rank a batch against itself, differ by
-    far more even on a large reference.
-
-    Parameters
-    ----------
-    model : Model
-    X : float array
-        Rows to probe with; reference rows will do.
-    name : str
-        What to call the detector in the message.
-    """
-    batch = X[:PROBE_BATCH]
-    together = model.score_samples(batch)
-    finite = together[np.isfinite(together)]
-    tolerance = PROBE_TOLERANCE * max(np.abs(finite).max(initial=0.0), np.finfo(float).tiny)
-    for count in (1, 7):
-        try:
-            alone = model.score_samples(batch[:count])
-        except NotFittedError:
-            raise
-        except Exception as error:
-            raise _batch_dependence(
-                name, f"it cannot score {count} row(s) alone ({error})"
-            ) from error
-        with np.errstate(invalid="ignore"):
-            apart = np.where(alone == together[:count], 0.0, np.abs(alone - together[:count]))
-        if not apart.max() <= tolerance:
-            raise _batch_dependence(
-                name,
-                f"a row scored {_one(alone, apart):.6g} in a batch of {count} and "
-                f"{_one(together[:count], apart):.6g} in a batch of {len(batch)}",
-            )
-
-
-def _one(scores: FloatArray, apart: FloatArray) -> float:
-    return float(scores[int(np.nanargmax(apart))])
-
-
-def _batch_dependence(name: str, evidence: str) -> BatchDependenceError:
-    return BatchDependenceError(
-        f"detector {name} cannot be used: its score of a row depends on the other rows of the "
-        f"batch, or on chance ({evidence}). A conformal p-value compares scores of one fixed "
-        "function; with this detector calibration and test rows would be scored by different "
-        "ones, and no error rate would hold. Use a detector that scores rows one by one after "
-        "fitting, such as 'knn', 'iforest' or 'inne', or method='full', which fits and scores all "
-        "rows together, once per new row."
-    )

@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 
 from ..arrays import AnyArray
-from ..detectors.iforest.model import UNITS, Forest, ForestDraws, Recipe
-from ..detectors.iforest.shared import Replacements
+from ..detectors.iforest.ensembles import Replacements
+from ..detectors.iforest.model import UNITS, FittedForest, Forest, ForestDraws, Recipe
 from ..detectors.inne.ensembles import Slots
 from ..detectors.inne.kernels import UNIT
 from ..detectors.inne.model import Draws, SharedDraws, Spheres
@@ -159,6 +159,7 @@ RECIPE = Record(
     {"n_trees": INT, "psi": INT, "n_features": INT, "replace": Scalar(bool)},
     _check_recipe,
 )
+FITTED_FOREST = Record(FittedForest, {"forest": FOREST, "n_jobs": JOBS})
 FOREST_DRAWS = Record(
     ForestDraws,
     {

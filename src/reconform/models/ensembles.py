@@ -7,25 +7,22 @@ held out where follows from the plan.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import fields
 from typing import Any
 
 import numpy as np
 
 from ..detectors.foreign import FittedDetector, ForeignDetector
-from ..detectors.iforest.full import FullForest
-from ..detectors.iforest.separate import ForestEnsemble
-from ..detectors.iforest.shared import SharedForestEnsemble
+from ..detectors.iforest.ensembles import FullForest, SharedForestEnsemble
 from ..detectors.inne.ensembles import FullINNE, SeparateINNE, SharedINNE
-from ..detectors.knn.ensembles import LeaveOneOut, OneTable
-from ..detectors.knn.full import FullNeighbours
-from ..ensemble import Ensemble, RefitEnsemble, RepeatedSplit
+from ..detectors.knn.ensembles import FullNeighbours, LeaveOneOut, OneTable
+from ..ensemble import Ensemble, RepeatedSplit, ResampledEnsemble
 from ..keep import KeptModel
 from ..methods import Plan
-from ..transductive import FullRefit
+from ..refitting import FullRefit, RefitEnsemble
 from .blocks import (
     COMMON_SPHERES,
     DRAWS,
+    FITTED_FOREST,
     FLOAT,
     FOREST,
     FOREST_DRAWS,
@@ -103,7 +100,7 @@ class _Model(OneOf):
         return super().write(value.load() if isinstance(value, KeptModel) else value, at, out)
 
 
-MODEL = _Model(FITTED_DETECTOR, KNN_MODEL)
+MODEL = _Model(FITTED_DETECTOR, KNN_MODEL, FITTED_FOREST)
 
 
 # --- what must hold ------------------------------------------------------------------------------
@@ -122,10 +119,6 @@ def _check_kept(kept: Any, plan: Plan) -> None:
 
 def _check_refit(ensemble: RefitEnsemble, d: int) -> None:
     _check_count(len(ensemble.models), ensemble)
-
-
-def _check_forests(ensemble: ForestEnsemble, d: int) -> None:
-    _check_count(len(ensemble.forests), ensemble)
 
 
 def _check_separate(ensemble: SeparateINNE, d: int) -> None:
@@ -249,11 +242,6 @@ ENSEMBLES = OneOf(
         _check_full_neighbours,
     ),
     Record(
-        ForestEnsemble,
-        {"forests": Many(FOREST), "full": FOREST, "n_jobs": JOBS},
-        _check_forests,
-    ),
-    Record(
         SharedForestEnsemble,
         {
             "full": FOREST,
@@ -336,10 +324,30 @@ def read_ensemble(json: Json, plan: Plan, source: Reader) -> Ensemble:
     scores = SCORES.read(json["calibration"], source)
     require(not np.isnan(scores).any(), "a score is not a number")
     known: dict[str, Any] = {"plan": plan, "calibration": calibration_of(plan, scores)}
-    record = ENSEMBLES.record(json["models"]["kind"])
-    names = {item.name for item in fields(record.kind)}
+    models = json["models"]
+    if models["kind"] == "ForestEnsemble":
+        models = _from_forest_ensemble(models)
+    record = ENSEMBLES.record(models["kind"])
     # Full-conformal ensembles have no models that a plan could list.
-    require(("plan" in names) == (plan.scheme != "full"), "the ensemble does not suit its plan")
-    more = {key: value for key, value in known.items() if key in names}
-    ensemble: Ensemble = record.make(json["models"], source, more)
+    resampled = issubclass(record.kind, ResampledEnsemble)
+    require(resampled == (plan.scheme != "full"), "the ensemble does not suit its plan")
+    if not resampled:
+        del known["plan"]
+    ensemble: Ensemble = record.make(models, source, known)
     return ensemble
+
+
+def _from_forest_ensemble(json: Json) -> Json:
+    """Turn what was written before forests were fitted like all other models into what is now."""
+    require(set(json) == {"kind", "forests", "full", "n_jobs"}, "a forest is missing")
+    jobs = json["n_jobs"]
+
+    def model(forest: Json) -> Json:
+        return {"kind": "FittedForest", "forest": forest, "n_jobs": jobs}
+
+    return {
+        "kind": "RefitEnsemble",
+        "models": [model(forest) for forest in json["forests"]],
+        "full": model(json["full"]),
+        "n_jobs": jobs,
+    }

@@ -9,11 +9,11 @@ from typing import Any
 import numpy as np
 
 from ..arrays import IndexArray
+from ..ensemble import reference_calibration
 from ..errors import ReconformError
 from ..methods import VARIANTS, Jackknife, Plan, _Complements
 from ..statistics.aggregation import check_aggregate
 from ..statistics.ranks import Calibration
-from ..transductive import reference_calibration
 from .kinds import Array, Json, Reader, Scalar, Writer, require, within
 
 SCHEMES = ("split", "jackknife", "cv", "jab", "resampling", "full", "prefit")

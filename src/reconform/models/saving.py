@@ -214,6 +214,8 @@ def _read_model(archive: Archive, trusted: list[str]) -> ConformalDetector:
     if not isinstance(detector, str):
         detector = detectors.read(detector["estimator"])
     parameters = neutral(ConformalDetector, Plain().read(json["parameters"], source))
+    if parameters.get("larger_is") == "strange":  # the word for anomalous when files were older
+        parameters["larger_is"] = "anomalous"
     cad = ConformalDetector(detector, _read_method(json["method"], source), **parameters)
     _check_parameters(cad)
     restore_columns(cad, json["n_features"], json["feature_names"])

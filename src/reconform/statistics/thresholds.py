@@ -41,7 +41,7 @@ class ScoreThreshold:
         The least number of calibration scores that allows any cut-off at all.
     false_alarm_rate, confidence : float
         The claim, as it was asked for.
-    larger_is : {"normal", "strange"}
+    larger_is : {"normal", "anomalous"}
         What a large score means, and so on which side of the cut-off rows are flagged: strictly
         below it if large scores are normal, strictly above it if they are strange.
     """
@@ -66,7 +66,7 @@ class ScoreThreshold:
 
     def turned(self) -> ScoreThreshold:
         """The same cut-off for scores of the other direction."""
-        other = "strange" if self.larger_is == "normal" else "normal"
+        other = "anomalous" if self.larger_is == "normal" else "normal"
         return replace(self, cutoff=-self.cutoff, larger_is=other)
 
     def flags(self, scores: npt.ArrayLike) -> BoolArray:

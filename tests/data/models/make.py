@@ -13,7 +13,7 @@ import numpy as np
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
-from reconform import Bootstrap, ConformalDetector, CrossValidation, Split
+from reconform import Bootstrap, ConformalDetector, CrossValidation, Resampling, Split
 from reconform.detectors import INNE, KNN, IForest
 from reconform.models import inspect, save
 
@@ -22,7 +22,7 @@ FOREST = IForest(n_estimators=5, max_samples=6)
 SHARED_FOREST = IForest(n_estimators=3, max_samples=4, share=True)
 SPHERES = INNE(n_estimators=6, max_samples=4)
 SHARED_SPHERES = INNE(n_estimators=4, max_samples=3, share=True)
-TURNED = {"larger_is": "strange"}  # a native detector taken for a foreign one
+TURNED = {"larger_is": "anomalous"}  # a native detector taken for a foreign one
 
 MODELS = {
     "knn-split": (KNN(3), "split", {}),
@@ -32,6 +32,9 @@ MODELS = {
     "knn-jab-plus": (KNN(3), Bootstrap(draws=3), {}),
     "knn-canberra-full": (KNN(3, metric="canberra"), "full", {}),
     "knn-wide-full": (KNN(3, algorithm="brute"), "full", {}),
+    "knn-few-rows": (KNN(n_neighbors=3), Resampling([np.arange(4), np.arange(10, 14)]), {}),
+    "iforest-split": (FOREST, "split", {}),
+    "iforest-jab-plus": (FOREST, Bootstrap(draws=4), {}),
     "iforest-cv-plus": (FOREST, CrossValidation(folds=3), {}),
     "iforest-cv": (FOREST, CrossValidation(folds=3, variant="basic"), {}),
     "iforest-shared-jackknife-plus": (SHARED_FOREST, "jackknife+", {}),
@@ -39,6 +42,8 @@ MODELS = {
     "iforest-full": (FOREST, "full", {}),
     "iforest-prefit": (FOREST, "prefit", {}),
     "iforest-refitted-full": (FOREST, "full", TURNED),
+    "inne-split": (SPHERES, "split", {}),
+    "inne-cv": (SPHERES, CrossValidation(folds=3, variant="basic"), {}),
     "inne-jab-pooled": (SPHERES, Bootstrap(draws=3, aggregate="mean", variant="pooled"), {}),
     "inne-shared-jackknife-plus": (SHARED_SPHERES, "jackknife+", {}),
     "inne-full": (SPHERES, "full", {}),

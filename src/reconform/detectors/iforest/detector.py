@@ -3,23 +3,19 @@
 from __future__ import annotations
 
 import numbers
-from collections.abc import Callable, Sequence
-from functools import partial
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
 from ...arrays import FloatArray
+from ...ensemble import Ensemble
 from ...errors import ReconformError, check_count
 from ...methods import Plan
 from ..base import NativeDetector
-from .full import FullForest, fit_full_forest
-from .model import Forest, Recipe, fit_forest
-from .separate import ForestEnsemble, fit_separately
-from .shared import SharedForestEnsemble, fit_shared
-
-# Up to this many rows separate leave-one-out fits are cheap, and they vary less from seed to seed.
-SHARE_ABOVE = 1000
+from ..subsamples import rows_drawn, wants_sharing
+from .ensembles import fit_full_forest, fit_shared
+from .model import FittedForest, Forest, Recipe, fit_forest
 
 AUTO_SAMPLES = 256
 
@@ -40,8 +36,8 @@ class IForest(NativeDetector):
     bootstrap : bool, default=False
         Draw rows with replacement.
     n_jobs : int or None, default=None
-        Threads for `fit` and `score_samples`, as joblib counts them: None is 1, unless a
-        ``parallel_config`` says otherwise. `fit_plan` is told by its caller.
+        Threads, as joblib counts them: None is 1, unless a ``parallel_config`` says otherwise.
+        Inside a `ConformalDetector` its own `n_jobs` counts, if it has one.
     random_state : int, SeedSequence, RandomState, Generator or None, default=None
         Same seed, same forest, whatever `n_jobs` is.
     share : bool or "auto", default="auto"
@@ -68,7 +64,11 @@ class IForest(NativeDetector):
 
     Notes
     -----
-    Scores are -2 ** (-E[path length] / c(psi)), as in scikit-learn: in [-1, 0], small = strange.
+    Scores are -2 ** (-E[path length] / c(psi)), as in scikit-learn: in [-1, 0], small = anomalous.
+    Separate forests of a plan equal ``IForest(random_state=seeds[k]).fit(X[plan.train[k]])`` bit
+    for bit, and A(D) equals the one with the last seed on all rows, shared trees or not. A full
+    plan has a forest per new row x, and it equals the one with the last seed on X and x.
+
     Data stay in double precision, and any two different values can be split; scikit-learn rounds
     to single precision and takes a range below 1e-7 for constant.
 
@@ -88,6 +88,7 @@ class IForest(NativeDetector):
     """
 
     forest_: Forest
+    in_threads = True
 
     def __init__(
         self,
@@ -125,15 +126,7 @@ class IForest(NativeDetector):
         >>> IForest().recipe(1000, 5)
         Recipe(n_trees=100, psi=256, n_features=5, replace=False)
         """
-        if isinstance(self.max_samples, str):
-            if self.max_samples != "auto":
-                raise ReconformError(
-                    "max_samples must be 'auto', a positive integer, or a share in (0, 1]; "
-                    f"got {self.max_samples!r}."
-                )
-            psi = min(AUTO_SAMPLES, n_rows)
-        else:
-            psi = min(_part("max_samples", self.max_samples, n_rows), n_rows)
+        psi = rows_drawn(self.max_samples, n_rows, auto=AUTO_SAMPLES)
         n_features = _part("max_features", self.max_features, n_columns)
         if n_features > n_columns:
             raise ReconformError(
@@ -144,7 +137,7 @@ class IForest(NativeDetector):
         return Recipe(n_trees, psi, n_features, bool(self.bootstrap))
 
     def _fit_rows(self, X: FloatArray, seed: np.random.SeedSequence) -> None:
-        self._check_share()
+        wants_sharing(self.share, len(X))  # only to refuse what is neither
         recipe = self.recipe(*X.shape)
         self.forest_ = fit_forest(X, np.arange(len(X)), recipe, seed, n_jobs=self.n_jobs)
         self.max_samples_ = recipe.psi
@@ -152,55 +145,23 @@ class IForest(NativeDetector):
     def _score_rows(self, X: FloatArray) -> FloatArray:
         return self.forest_.scores(X, n_jobs=self.n_jobs)
 
-    def fit_plan(
-        self,
-        X: FloatArray,
-        plan: Plan,
-        seeds: Sequence[np.random.SeedSequence],
-        *,
-        n_jobs: int | None = None,
-        verbose: int = 0,
-    ) -> ForestEnsemble | SharedForestEnsemble | FullForest:
-        """Fit all forests of a plan.
+    def fit_model(self, X: FloatArray, seed: np.random.SeedSequence) -> FittedForest:
+        """Fit one forest of a plan."""
+        recipe = self.recipe(*X.shape)
+        forest = fit_forest(X, np.arange(len(X)), recipe, seed, n_jobs=self.n_jobs)
+        return FittedForest(forest, self.n_jobs)
 
-        Separate forests equal ``IForest(random_state=seeds[k]).fit(X[plan.train[k]])`` bit for
-        bit, and A(D) equals the one with the last seed on all rows, shared trees or not. A full
-        plan has a forest per new row x, and it equals the one with the last seed on X and x.
-
-        Parameters
-        ----------
-        X : float array of shape (n, d)
-            Validated rows.
-        plan : Plan
-        seeds : sequence of SeedSequence
-            One per resampled model, and a last one for A(D), which is all that shared trees need.
-        n_jobs : int, optional
-            Threads.
-        verbose : int
-            Not used; a fit is over before a bar would help.
-
-        Returns
-        -------
-        ForestEnsemble, SharedForestEnsemble or FullForest
-        """
-        X = np.ascontiguousarray(X, dtype=np.float64)
-        recipe_for = partial(self.recipe, n_columns=X.shape[1])
+    def _fit_together(
+        self, X: FloatArray, plan: Plan, seeds: Sequence[np.random.SeedSequence], verbose: int
+    ) -> Ensemble | None:
+        n, d = X.shape
+        shares = wants_sharing(self.share, n)
         if plan.scheme == "full":
-            self._check_share()
-            return fit_full_forest(X, recipe_for(plan.n + 1), seeds[-1], n_jobs=n_jobs)
-        if self._shares(plan, recipe_for):
-            return fit_shared(X, plan, recipe_for(plan.n), seeds[-1], n_jobs=n_jobs)
-        return fit_separately(X, plan, recipe_for, seeds, n_jobs=n_jobs)
-
-    def _shares(self, plan: Plan, recipe_for: Callable[[int], Recipe]) -> bool:
-        self._check_share()
-        wanted = plan.n > SHARE_ABOVE if self.share == "auto" else bool(self.share)
+            return fit_full_forest(X, self.recipe(n + 1, d), seeds[-1], n_jobs=self.n_jobs)
         # Trees of A(D) serve the models without one row only if these draw equally many rows.
-        return wanted and plan.leaves_one_out and recipe_for(plan.n) == recipe_for(plan.n - 1)
-
-    def _check_share(self) -> None:
-        if not (self.share == "auto" or isinstance(self.share, (bool, np.bool_))):
-            raise ReconformError(f"share must be True, False or 'auto'; got {self.share!r}.")
+        if shares and plan.leaves_one_out and self.recipe(n, d) == self.recipe(n - 1, d):
+            return fit_shared(X, plan, self.recipe(n, d), seeds[-1], n_jobs=self.n_jobs)
+        return None
 
 
 def _part(argument: str, value: object, whole: int) -> int:

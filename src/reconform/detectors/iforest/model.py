@@ -82,7 +82,7 @@ def conformity(path_sums: IntArray, n_trees: int, psi: int) -> FloatArray:
     Returns
     -------
     float array
-        Small = strange.
+        Small = anomalous.
 
     Examples
     --------
@@ -249,7 +249,7 @@ class Forest:
         return lengths
 
     def scores(self, X: FloatArray, *, n_jobs: int | None = 1) -> FloatArray:
-        """Score rows, small = strange."""
+        """Score rows, small = anomalous."""
         return conformity(self.path_sums(X, n_jobs=n_jobs), len(self), self.psi)
 
 
@@ -301,3 +301,17 @@ def pieces(start: int, stop: int, step: int) -> list[tuple[int, int]]:
 def worth(n_jobs: int | None, walks: int) -> int | None:
     """Return `n_jobs` where there is enough to do for threads, else 1."""
     return n_jobs if walks >= WALKS_WORTH_A_THREAD else 1
+
+
+@dataclass(frozen=True, eq=False)
+class FittedForest:
+    """One model of a plan: a forest, and the threads to score with."""
+
+    forest: Forest
+    n_jobs: int | None = None
+
+    in_threads = True
+
+    def score_samples(self, X: FloatArray) -> FloatArray:
+        """Score rows, small = anomalous."""
+        return self.forest.scores(X, n_jobs=self.n_jobs)

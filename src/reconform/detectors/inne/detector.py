@@ -11,17 +11,15 @@ import numpy as np
 
 from ...arrays import FloatArray
 from ...ensemble import Ensemble
-from ...errors import ReconformError, check_count, unknown_choice
+from ...errors import check_count
 from ...methods import Plan
 from ..base import NativeDetector
+from ..subsamples import rows_drawn, wants_sharing
 from .ensembles import FullINNE, SeparateINNE, SharedINNE
 from .model import Draws, SharedDraws, Spheres
 
 # PyOD's choice of centres per set for max_samples="auto".
 AUTO_SAMPLES = 8
-
-# share="auto" shares sets between leave-one-out models above this many rows.
-SHARE_ABOVE = 1000
 
 
 class INNE(NativeDetector):
@@ -43,6 +41,7 @@ class INNE(NativeDetector):
         Source of the draws.
     n_jobs : int, optional
         Threads, as in joblib: one by default, unless a ``joblib.parallel_config`` says otherwise.
+        Inside a `ConformalDetector` its own `n_jobs` counts, if it has one.
     share : {"auto", True, False}, default="auto"
         Whether the models of a leave-one-out plan share their sets; "auto" shares above 1,000
         rows. See Notes.
@@ -112,35 +111,10 @@ class INNE(NativeDetector):
         self.n_jobs = n_jobs
         self.share = share
 
-    def fit_plan(
-        self,
-        X: FloatArray,
-        plan: Plan,
-        seeds: Sequence[np.random.SeedSequence],
-        *,
-        n_jobs: int | None = None,
-        verbose: int = 0,
+    def _fit_together(
+        self, X: FloatArray, plan: Plan, seeds: Sequence[np.random.SeedSequence], verbose: int
     ) -> Ensemble:
-        """Fit all models of a plan together.
-
-        Parameters
-        ----------
-        X : float array of shape (n, d)
-            Validated rows.
-        plan : Plan
-        seeds : sequence of SeedSequence
-            One per resampled model, and a last one for A(D). With shared sets, and for a
-            full-conformal plan, only the last one is used.
-        n_jobs : int or None
-            Threads; by default those of the detector.
-        verbose : int
-            With 1, show a progress bar.
-
-        Returns
-        -------
-        SeparateINNE, SharedINNE or FullINNE
-        """
-        n_jobs = self.n_jobs if n_jobs is None else n_jobs
+        n_jobs = self.n_jobs
         if plan.scheme == "full":  # the new row makes one training row more
             self._check_parameters(plan.n + 1)
             draws = self._draw(plan.n + 1, seeds[-1])
@@ -170,40 +144,19 @@ class INNE(NativeDetector):
 
     def _psi(self, size: int) -> int:
         """Count the centres per set of a model with `size` training rows."""
-        if isinstance(self.max_samples, str):
-            return min(AUTO_SAMPLES, size)
-        if isinstance(self.max_samples, numbers.Integral):
-            return min(int(self.max_samples), size)
-        psi = int(self.max_samples * size)
-        if psi < 1:
-            raise ReconformError(
-                f"max_samples={self.max_samples!r} of {size} training rows is less than one row; "
-                "give a larger share, or a number of rows."
-            )
-        return psi
+        return rows_drawn(self.max_samples, size, auto=AUTO_SAMPLES)
 
     def _shares(self, n: int) -> bool:
-        if self.share is False or (self.share == "auto" and n <= SHARE_ABOVE):
-            return False
-        return self._psi(n) == self._psi(n - 1)
+        return wants_sharing(self.share, n) and self._psi(n) == self._psi(n - 1)
 
     def _check_parameters(self, n: int) -> None:
         check_count("n_estimators", self.n_estimators, least=1)
-        if isinstance(self.max_samples, str):
-            if self.max_samples != "auto":
-                raise unknown_choice("max_samples", self.max_samples, ["auto"])
-        elif isinstance(self.max_samples, numbers.Integral):
-            if check_count("max_samples", self.max_samples, least=1) > n:
-                warnings.warn(
-                    f"`max_samples={self.max_samples}` is more than the {n} training rows; all of "
-                    "them are centres of every set.",
-                    UserWarning,
-                    stacklevel=4,
-                )
-        elif not isinstance(self.max_samples, numbers.Real) or not 0 < self.max_samples <= 1:
-            raise ReconformError(
-                "max_samples must be 'auto', a number of rows, or a share in (0, 1]; "
-                f"got {self.max_samples!r}."
+        wants_sharing(self.share, n)  # only to refuse what is neither
+        self._psi(n)
+        if isinstance(self.max_samples, numbers.Integral) and self.max_samples > n:
+            warnings.warn(
+                f"`max_samples={self.max_samples}` is more than the {n} training rows; all of "
+                "them are centres of every set.",
+                UserWarning,
+                stacklevel=4,
             )
-        if self.share != "auto" and not isinstance(self.share, bool):
-            raise ReconformError(f"share must be 'auto', True or False; got {self.share!r}.")

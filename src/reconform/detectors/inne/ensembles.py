@@ -13,11 +13,10 @@ from typing import Self
 import numpy as np
 
 from ...arrays import BoolArray, FloatArray, IndexArray, IntArray, RankArray
-from ...ensemble import ranks_by_scores
+from ...ensemble import Ensemble, ResampledEnsemble, reference_calibration
 from ...methods import Plan
 from ...statistics.aggregation import reduction
 from ...statistics.ranks import BLOCK_BYTES, Calibration, Ranks, calibrate, ranks_among
-from ...transductive import reference_calibration
 from .kernels import UNIT
 from .model import Draws, SharedDraws, Spheres, conformity
 
@@ -27,7 +26,7 @@ SPHERE_BYTES, MOST_NEW = 40, 1 << 12
 
 
 @dataclass(eq=False)
-class SeparateINNE:
+class SeparateINNE(ResampledEnsemble):
     """All models of a plan, each with sets of its own.
 
     Attributes
@@ -47,8 +46,6 @@ class SeparateINNE:
     full: Spheres
     models: Spheres | None
     n_jobs: int | None = None
-
-    shares_draws = False
 
     @classmethod
     def fit(
@@ -72,7 +69,7 @@ class SeparateINNE:
 
     @property
     def retained(self) -> bool:
-        """Whether the resampled models are there."""
+        """Whether the resampled models are kept."""
         return self.models is not None
 
     def scores(self, X: FloatArray) -> FloatArray:
@@ -83,10 +80,6 @@ class SeparateINNE:
     def full_scores(self, X: FloatArray) -> FloatArray:
         """Scores of A(D), or of the only model."""
         return np.asarray(self.full.scores(X, n_jobs=self.n_jobs)[0])
-
-    def ranks(self, X: FloatArray, *, variant: str | None = None, strictly: bool = False) -> Ranks:
-        """Rank new rows through the scores of all models."""
-        return ranks_by_scores(self, X, variant=variant, strictly=strictly, n_jobs=self.n_jobs)
 
 
 class Slots:
@@ -139,7 +132,7 @@ class Slots:
 
 
 @dataclass(eq=False)
-class SharedINNE:
+class SharedINNE(ResampledEnsemble):
     """All leave-one-out models, which share the sets of A(D).
 
     Attributes
@@ -186,7 +179,7 @@ class SharedINNE:
 
     @property
     def retained(self) -> bool:
-        """Whether the resampled models are there."""
+        """Whether the resampled models are kept."""
         return self.slots is not None
 
     def scores(self, X: FloatArray) -> FloatArray:
@@ -204,7 +197,7 @@ class SharedINNE:
     def ranks(self, X: FloatArray, *, variant: str | None = None, strictly: bool = False) -> Ranks:
         """Rank new rows; for plus, compare every c_i with A(D) and correct the affected ones."""
         if (variant or self.plan.variant) != "plus" or self.slots is None:
-            return ranks_by_scores(self, X, variant=variant, strictly=strictly, n_jobs=self.n_jobs)
+            return super().ranks(X, variant=variant, strictly=strictly)
         at_most = np.empty(len(X), dtype=np.int64)
         below = np.empty(len(X), dtype=np.int64) if strictly else None
         raw = np.empty(len(X))
@@ -228,7 +221,7 @@ class SharedINNE:
 
 
 @dataclass(eq=False)
-class FullINNE:
+class FullINNE(Ensemble):
     """Full-conformal: for every new row x, A fitted on D and x together scores all n + 1 rows.
 
     The sets are drawn once, out of n + 1 positions, the last of which stands for x. A set that
@@ -261,8 +254,6 @@ class FullINNE:
     order: IndexArray
     common_sums: IntArray
     n_jobs: int | None = None
-
-    shares_draws = False
 
     @classmethod
     def fit(
@@ -307,7 +298,7 @@ class FullINNE:
         # below cannot reach it: only the rows between, neighbours in the order, need a look.
         low = np.searchsorted(self.common_sums, own - len(changing) * UNIT, side="left")
         high = np.searchsorted(self.common_sums, own, side="right")
-        at_least, above = models.count_strange(
+        at_least, above = models.count_anomalous(
             self.reference, self.order, self.common_sums, (low, high), own, n_jobs=self.n_jobs
         )
         return at_least + (n - high), above + (n - high), own

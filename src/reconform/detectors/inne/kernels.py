@@ -292,7 +292,7 @@ def chosen_sums(
 
 
 @njit(cache=True, nogil=True)
-def count_strange(
+def count_anomalous(
     table: FloatArray,
     centre: UInt32Array,
     radius: FloatArray,

@@ -2,7 +2,7 @@
 
 All centres of all models are rows of D. So the distances of a scored row to the rows of D serve
 every set of every model, and a model is only a list of centres, radii and ratios. Scores are sums
-of integers (`kernels.inne.UNIT`), hence exact: no order of work changes them, and what was added
+of integers (`kernels.UNIT`), hence exact: no order of work changes them, and what was added
 can be taken away again.
 """
 
@@ -100,7 +100,7 @@ class SharedDraws:
 
 @dataclass(frozen=True, eq=False)
 class Spheres:
-    """The spheres of one or more models; the arrays are described in `kernels.inne`.
+    """The spheres of one or more models; the arrays are described in `kernels`.
 
     Attributes
     ----------
@@ -153,7 +153,7 @@ class Spheres:
         return (len(self.edges) - 1) // self.models
 
     def scores(self, X: FloatArray, *, n_jobs: int | None = None) -> FloatArray:
-        """Scores of every model, (models, rows); small = strange."""
+        """Scores of every model, (models, rows); small = anomalous."""
         return conformity(self.sums(X, n_jobs=n_jobs), self.sets)
 
     def sums(self, X: FloatArray, *, n_jobs: int | None = None) -> IntArray:
@@ -194,7 +194,7 @@ class Spheres:
             _run(kernels.chosen_sums, (*self._arrays, *asked), blocks, work, n_jobs)
         return sums
 
-    def count_strange(
+    def count_anomalous(
         self,
         X: FloatArray,
         order: IndexArray,
@@ -226,7 +226,7 @@ class Spheres:
         lanes = self._lanes(len(order))
         work = int((high - low).sum()) * (len(self.centre) // self.models + X.shape[1])
         asked = (X, order, known, low, high, own, lanes, at_least, above)
-        _run(kernels.count_strange, (*self._arrays, *asked), self.models, work, n_jobs)
+        _run(kernels.count_anomalous, (*self._arrays, *asked), self.models, work, n_jobs)
         return at_least, above
 
     @property

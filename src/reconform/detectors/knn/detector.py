@@ -1,4 +1,4 @@
-"""KNN: a row is strange if its neighbours are far. One table of neighbours serves every model."""
+"""KNN: the further a row is from its neighbours, the more anomalous. All models in one search."""
 
 from __future__ import annotations
 
@@ -8,15 +8,19 @@ from typing import Any, Self
 import numpy as np
 
 from ...arrays import FloatArray
-from ...ensemble import Ensemble, Model, RefitEnsemble
+from ...ensemble import Ensemble
 from ...errors import ReconformError, check_count, unknown_choice
 from ...methods import Plan
-from ...parallel import track
-from ...statistics.aggregation import reduction
-from ...statistics.ranks import calibrate
 from ..base import NativeDetector
-from .ensembles import KNNModel, LeaveOneOut, OneTable, neighbours_averaged, score_table, tabulate
-from .full import FullNeighbours
+from .ensembles import (
+    FullNeighbours,
+    KNNModel,
+    LeaveOneOut,
+    OneTable,
+    neighbours_averaged,
+    score_table,
+    tabulate,
+)
 from .search import make_search
 
 METHODS = ("largest", "mean", "median")
@@ -57,8 +61,7 @@ class KNN(NativeDetector):
     metric_params : dict, optional
         More parameters of the metric.
     n_jobs : int or None, default=None
-        Threads of `fit` and `score_samples`, as in joblib. Inside a `ConformalDetector` its own
-        `n_jobs` counts.
+        Threads, as in joblib. Inside a `ConformalDetector` its own `n_jobs` counts, if it has one.
 
     Attributes
     ----------
@@ -74,7 +77,7 @@ class KNN(NativeDetector):
 
     Notes
     -----
-    `score_samples` is minus the distance: small = strange. Nothing is random. Two rows of zeros
+    `score_samples` is minus the distance: small = anomalous. Nothing is random. Two rows of zeros
     are at cosine distance 0 from each other (1 in PyOD), and 1 from all other rows.
 
     Examples
@@ -108,6 +111,8 @@ class KNN(NativeDetector):
         self.p = p
         self.metric_params = metric_params
         self.n_jobs = n_jobs
+
+    in_threads = True
 
     @classmethod
     def takes(cls, detector: Any) -> bool:
@@ -152,69 +157,32 @@ class KNN(NativeDetector):
             raise ReconformError(
                 f"detector must be a pyod.models.knn.KNN object; got {detector!r}."
             )
-        given = detector.get_params()
-        return cls(**{name: given[name] for name in cls._get_param_names()})
+        return super().from_pyod(detector)
 
-    def fit_plan(
-        self,
-        X: FloatArray,
-        plan: Plan,
-        seeds: Sequence[np.random.SeedSequence],
-        *,
-        n_jobs: int | None = None,
-        verbose: int = 0,
-    ) -> Ensemble:
-        """Fit all models of a plan together; the same numbers as fitting each on its own.
+    def fit_model(self, X: FloatArray, seed: np.random.SeedSequence) -> KNNModel:
+        """Prepare the search of one model of a plan."""
+        return self._model(X)
 
-        Parameters
-        ----------
-        X : float array of shape (n, d)
-            Validated rows.
-        plan : Plan
-        seeds : ignored
-            Nothing is random.
-        n_jobs, verbose : int
-            Threads, and a progress bar where models are fitted one by one.
-
-        Returns
-        -------
-        Ensemble
-        """
+    def _fit_together(
+        self, X: FloatArray, plan: Plan, seeds: Sequence[np.random.SeedSequence], verbose: int
+    ) -> Ensemble | None:
         if plan.scheme == "full":
             self._check_rows(plan.n, "the reference")
-            return FullNeighbours.fit(self._model(X, n_jobs), X)
+            return FullNeighbours.fit(self._model(X), X)
         if plan.leaves_one_out:
             self._check_rows(plan.n - 1, "every model, fitted on all rows but one,")
-            return LeaveOneOut.fit(self._model(X, n_jobs), X, plan)
+            return LeaveOneOut.fit(self._model(X), X, plan)
         for k, train in enumerate(plan.train):
             self._check_rows(len(train), f"model {k}")
         if plan.full:
-            full = self._model(X, n_jobs)
+            full = self._model(X)
             multiplicity, width = tabulate(plan, full.high)
             # Searching on their own, the models would look up this many neighbours together.
             if width <= full.high * plan.n_models:
                 return OneTable.fit(full, X, plan, multiplicity, width)
-        return self._fit_one_by_one(X, plan, n_jobs, verbose)
+        return None  # one model, or many on very small sets
 
-    def _fit_one_by_one(
-        self, X: FloatArray, plan: Plan, n_jobs: int | None, verbose: int
-    ) -> RefitEnsemble:
-        """Search in every training set on its own: for one model, and for very small sets."""
-        keep = plan.variant != "basic" or not plan.full
-        models: list[Model] = []
-        scores = []
-        numbers = range(plan.n_models)
-        for k in track(numbers, total=len(numbers), label="fitting KNN", verbose=verbose):
-            model = self._model(X[plan.train[k]], n_jobs)
-            scores.append(model.score_samples(X[plan.held_out[k]]))
-            if keep:
-                models.append(model)
-        calibration = calibrate(plan, scores, reduction(plan.aggregate))
-        if plan.full:
-            return RefitEnsemble(plan, calibration, models, self._model(X, n_jobs), n_jobs)
-        return RefitEnsemble(plan, calibration, [], models[0], n_jobs)
-
-    def _model(self, X: FloatArray, n_jobs: int | None) -> KNNModel:
+    def _model(self, X: FloatArray) -> KNNModel:
         count = check_count("n_neighbors", self.n_neighbors, least=1)
         if self.method not in METHODS:
             raise unknown_choice("method", self.method, METHODS)
@@ -226,7 +194,7 @@ class KNN(NativeDetector):
             algorithm=self.algorithm,
             leaf_size=check_count("leaf_size", self.leaf_size, least=1),
         )
-        return KNNModel(search, *neighbours_averaged(self.method, count), n_jobs)
+        return KNNModel(search, *neighbours_averaged(self.method, count), self.n_jobs)
 
     def _check_rows(self, n: int, whose: str) -> None:
         count = check_count("n_neighbors", self.n_neighbors, least=1)
@@ -238,7 +206,7 @@ class KNN(NativeDetector):
 
     def _fit_rows(self, X: FloatArray, seed: np.random.SeedSequence) -> None:
         self._check_rows(len(X), "this model")
-        self._fitted = self._model(X, self.n_jobs)
+        self._fitted = self._model(X)
 
     def _score_rows(self, X: FloatArray) -> FloatArray:
         return self._fitted.score_samples(X)

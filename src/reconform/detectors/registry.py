@@ -1,0 +1,97 @@
+"""The detectors that have a name: one row each, read by everything that lists or saves them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from .base import NativeDetector
+from .iforest.detector import IForest
+from .inne.detector import INNE
+from .knn.detector import KNN
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A detector that users can choose by name.
+
+    Attributes
+    ----------
+    name : str
+        What users write.
+    kind : type
+        Its class; made without arguments.
+    title : str
+        Its name in tables.
+    summary : str
+        One line for help texts, after "NAME: ".
+    scale_matters : bool
+        Whether another unit for a column changes its scores; then ``prepare`` standardises.
+    """
+
+    name: str
+    kind: type[NativeDetector]
+    title: str
+    summary: str
+    scale_matters: bool
+
+
+DETECTORS = {
+    entry.name: entry
+    for entry in (
+        Entry(
+            "knn",
+            KNN,
+            "k-Nearest Neighbors",
+            "the distance to the nearest neighbours",
+            scale_matters=True,
+        ),
+        Entry(
+            "iforest",
+            IForest,
+            "Isolation Forest",
+            "isolation forest, how soon random splits separate a row from the others",
+            scale_matters=False,
+        ),
+        Entry(
+            "inne",
+            INNE,
+            "Isolation-based Nearest-Neighbor Ensemble",
+            "isolation by nearest neighbours, how large the spheres around random rows are where "
+            "a row lies",
+            scale_matters=True,
+        ),
+    )
+}
+
+
+def named(conjunction: str, *, with_shortcut: bool = False) -> str:
+    """List the names of all detectors for a message, or of those that need no refits.
+
+    Examples
+    --------
+    >>> named("or")
+    "'knn', 'iforest' or 'inne'"
+    """
+    names = [
+        repr(entry.name)
+        for entry in DETECTORS.values()
+        if entry.kind.has_shortcut() or not with_shortcut
+    ]
+    return listed(names, conjunction)
+
+
+def listed(words: list[str], conjunction: str) -> str:
+    """Join words as a sentence does.
+
+    Examples
+    --------
+    >>> listed(["a", "b", "c"], "and"), listed(["a"], "and")
+    ('a, b and c', 'a')
+    """
+    *most, last = words
+    return f"{', '.join(most)} {conjunction} {last}" if most else last
+
+
+def entry_of(detector: object) -> Entry | None:
+    """Return the row of a detector object, or None if its class has none."""
+    return next((entry for entry in DETECTORS.values() if entry.kind is type(detector)), None)

@@ -1,0 +1,316 @@
+"""Any detector, the general way: one fit per model, and for full-conformal one per new row."""
+
+from __future__ import annotations
+
+import time
+import warnings
+from collections.abc import Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+import numpy as np
+import numpy.typing as npt
+from joblib import effective_n_jobs
+
+from .arrays import FloatArray, IndexArray
+from .ensemble import Ensemble, ResampledEnsemble, reference_calibration
+from .keep import MEMORY, ModelFolder, check_keep
+from .methods import Plan
+from .parallel import run_jobs, run_threads, track
+from .statistics.aggregation import reduction
+from .statistics.ranks import Calibration, Ranks, calibrate
+
+# If full-conformal ranks take longer than this in all, a warning about it comes first.
+WARN_SECONDS = 30.0
+
+
+class Model(Protocol):
+    """One fitted model."""
+
+    def score_samples(self, X: FloatArray) -> FloatArray:
+        """Score rows, small = anomalous."""
+        ...
+
+
+class Algorithm(Protocol):
+    """A of Algorithm 1: fits one model on the rows it is given."""
+
+    @property
+    def name(self) -> str:
+        """What to call it in messages."""
+        ...
+
+    def fit_model(self, X: FloatArray, seed: np.random.SeedSequence) -> Model:
+        """Fit a fresh model with its own stream of randomness."""
+        ...
+
+    def check_model(self, model: Model, X: FloatArray) -> None:
+        """Refuse a model that cannot give valid p-values."""
+        ...
+
+    def training_scores(self, model: Model, X: FloatArray) -> FloatArray:
+        """Score the rows the model was fitted on, all alike; small = anomalous."""
+        ...
+
+
+def in_threads(thing: Algorithm | Model) -> bool:
+    """Whether a detector or a model is compiled code, to be run in threads of this process.
+
+    It says so by an attribute ``in_threads``; all others go through the caller's joblib backend.
+    """
+    return bool(getattr(thing, "in_threads", False))
+
+
+@dataclass(eq=False)
+class RefitEnsemble(ResampledEnsemble):
+    """Every model of a plan, each fitted on its own.
+
+    Attributes
+    ----------
+    plan : Plan
+    calibration : Calibration
+    models : list of Model
+        The resampled models; empty after a basic fit, which needs them for calibration only.
+    full : Model
+        A(D), or the only model of a plan without one (split, prefit).
+    n_jobs : int or None
+        Jobs for scoring.
+    folder : ModelFolder or None
+        Where the resampled models are, if they are not in memory.
+    """
+
+    plan: Plan
+    calibration: Calibration
+    models: list[Model]
+    full: Model
+    n_jobs: int | None = None
+    folder: ModelFolder | None = None
+
+    @property
+    def retained(self) -> bool:
+        """Whether the resampled models are kept."""
+        return bool(self.models)
+
+    def scores(self, X: FloatArray) -> FloatArray:
+        """Scores of every resampled model, (models, rows)."""
+        calls, total = ((model, X) for model in self.models), len(self.models)
+        if in_threads(self.full):
+            rows = run_threads(_score, calls, total=total, n_jobs=self.n_jobs)
+        else:
+            # Threads by default: models stay where they are, and most scoring releases the GIL.
+            rows = run_jobs(_score, calls, total=total, n_jobs=self.n_jobs, prefer="threads")
+        return np.array(list(rows), dtype=np.float64)
+
+    def full_scores(self, X: FloatArray) -> FloatArray:
+        """Scores of A(D), or of the only model."""
+        return self.full.score_samples(X)
+
+    def close(self) -> None:
+        """Remove models that are kept in a folder, now rather than with this object."""
+        if self.folder is not None:
+            self.folder.close()
+
+
+def _score(model: Model, X: FloatArray) -> FloatArray:
+    return model.score_samples(X)
+
+
+def _fit_one(
+    algorithm: Algorithm,
+    X: FloatArray,
+    rows: npt.NDArray[np.integer],
+    rows_train: bool,
+    seed: np.random.SeedSequence,
+    k: int,
+    keep: bool | ModelFolder,
+    probe: bool,
+) -> tuple[Model | None, FloatArray]:
+    """Lines 6 and 11 of Algorithm 1 for one k: fit on T_k, score H_k."""
+    others = _complement(len(X), rows)
+    train, held_out = (rows, others) if rows_train else (others, rows)
+    model: Model = algorithm.fit_model(X[train], seed)
+    if probe:
+        algorithm.check_model(model, X)
+    scores = model.score_samples(X[held_out]) if len(held_out) else np.empty(0)
+    if isinstance(keep, ModelFolder):
+        model = keep.put(model, k)
+    return (model if keep else None), scores
+
+
+def _complement(n: int, rows: npt.NDArray[np.integer]) -> IndexArray:
+    left = np.ones(n, dtype=bool)
+    left[rows] = False
+    return np.flatnonzero(left)
+
+
+def _compact(plan: Plan, k: int) -> tuple[npt.NDArray[np.integer], bool]:
+    """T_k, or H_k where that is shorter and says it all; and whether it is T_k.
+
+    What travels with every task: n - 1 indices for each of n leave-one-out models would be n times
+    as many as there are rows. Each is the complement of the other, unless T_k repeats rows or has
+    an order of its own.
+    """
+    train, held_out = plan.train[k], plan.held_out[k]
+    ascending = len(train) + len(held_out) == plan.n and bool((np.diff(train) > 0).all())
+    rows_train = not ascending or len(train) <= len(held_out)
+    rows = train if rows_train else held_out
+    return rows.astype(np.min_scalar_type(plan.n)), rows_train
+
+
+def refit(
+    algorithm: Algorithm,
+    X: FloatArray,
+    plan: Plan,
+    seeds: Sequence[np.random.SeedSequence],
+    *,
+    n_jobs: int | None = None,
+    verbose: int = 0,
+    keep: str | Path = MEMORY,
+) -> RefitEnsemble:
+    """Fit every model of a plan, each on its own: the slow way, for any detector.
+
+    Parameters
+    ----------
+    algorithm : Algorithm
+    X : float array of shape (n, d)
+    plan : Plan
+    seeds : sequence of SeedSequence
+        One stream per resampled model, and a last one for A(D).
+    n_jobs, verbose : int
+        As in joblib; the caller's ``parallel_config`` chooses the backend.
+    keep : "memory" or a folder
+        Where the resampled models stay. In a folder they are written where they are fitted, and
+        loaded one at a time to score.
+
+    Returns
+    -------
+    RefitEnsemble
+    """
+    retain = plan.variant != "basic" or not plan.full
+    parent = check_keep(keep)
+    folder = ModelFolder(parent) if parent is not None and retain else None
+    with ExitStack() as undo:
+        if folder is not None:
+            undo.callback(folder.close)
+        # The first fit runs here and alone: it tells within one model's time that a detector
+        # cannot be used, instead of after all of them.
+        if plan.full:
+            everything = np.arange(plan.n)
+            full, _ = _fit_one(algorithm, X, everything, True, seeds[-1], plan.n_models, True, True)
+        calls = (
+            (algorithm, X, *_compact(plan, k), seeds[k], k, folder or retain, not (k or plan.full))
+            for k in range(plan.n_models)
+        )
+        run = run_threads if in_threads(algorithm) else run_jobs
+        fitted = list(
+            track(
+                run(_fit_one, calls, total=plan.n_models, n_jobs=n_jobs),
+                total=plan.n_models,
+                label=f"fitting {algorithm.name}",
+                verbose=verbose,
+            )
+        )
+        undo.pop_all()
+    calibration = calibrate(plan, [scores for _, scores in fitted], reduction(plan.aggregate))
+    models = [model for model, _ in fitted if model is not None]
+    if not plan.full:
+        return RefitEnsemble(plan, calibration, [], models[0], n_jobs, folder)
+    assert full is not None
+    return RefitEnsemble(plan, calibration, models, full, n_jobs, folder)
+
+
+def calibrate_fitted(
+    model: Model, X: FloatArray, plan: Plan, *, n_jobs: int | None = None
+) -> RefitEnsemble:
+    """Calibrate the one model of a plan that was fitted elsewhere."""
+    calibration = calibrate(plan, [model.score_samples(X)], reduction(plan.aggregate))
+    return RefitEnsemble(plan, calibration, [], model, n_jobs)
+
+
+@dataclass(eq=False)
+class FullRefit(Ensemble):
+    """Fit A on D and x together, for every new row x, and rank x among all n + 1 scores.
+
+    Attributes
+    ----------
+    algorithm : Algorithm
+    reference : float array of shape (n, d)
+        D.
+    seed : SeedSequence
+        The same for every row, so that a p-value does not depend on the rest of the batch.
+    calibration : Calibration
+        Scores of D under A(D); the ranks do not use them.
+    n_jobs, verbose : int
+    """
+
+    algorithm: Algorithm
+    reference: FloatArray
+    seed: np.random.SeedSequence
+    calibration: Calibration
+    n_jobs: int | None = None
+    verbose: int = 0
+
+    def ranks(self, X: FloatArray, *, variant: str | None = None, strictly: bool = False) -> Ranks:
+        """Rank every new row by a refit of its own."""
+        started = time.perf_counter()
+        first = _rank_one(self.algorithm, self.reference, self.seed, X[0])
+        self._warn_about_cost(time.perf_counter() - started, len(X))
+        calls = ((self.algorithm, self.reference, self.seed, x) for x in X[1:])
+        run = run_threads if in_threads(self.algorithm) else run_jobs
+        rest = run(_rank_one, calls, total=len(X) - 1, n_jobs=self.n_jobs)
+        label = f"refitting {self.algorithm.name}"
+        rows = [first, *track(rest, total=len(X) - 1, label=label, verbose=self.verbose)]
+        at_most, below, scores = zip(*rows, strict=True)
+        return Ranks(
+            np.array(at_most, dtype=np.int64),
+            np.array(below, dtype=np.int64) if strictly else None,
+            np.array(scores),
+        )
+
+    def _warn_about_cost(self, seconds: float, rows: int) -> None:
+        total = seconds * rows / effective_n_jobs(self.n_jobs)
+        if total > WARN_SECONDS:
+            from .detectors.registry import named  # which imports the detectors, and they this
+
+            warnings.warn(
+                f"`method='full'` fits {self.algorithm.name} once per new row: {rows:,} fits of "
+                f"about {seconds:.2g} s, some {total / 60:.1f} minutes in all. "
+                f"{named('and', with_shortcut=True)} need no refits; 'jackknife+' or 'cv+' fit "
+                "once for all rows.",
+                UserWarning,
+                stacklevel=5,
+            )
+
+
+def _rank_one(
+    algorithm: Algorithm,
+    reference: FloatArray,
+    seed: np.random.SeedSequence,
+    x: FloatArray,
+) -> tuple[int, int, float]:
+    """Rank one new row among the scores of D, all under A(D and x)."""
+    together = np.vstack([reference, x])
+    model = algorithm.fit_model(together, seed)
+    scores = algorithm.training_scores(model, together)
+    mine = scores[-1]
+    return (
+        1 + int((scores[:-1] <= mine).sum()),
+        1 + int((scores[:-1] < mine).sum()),
+        float(mine),
+    )
+
+
+def fit_full(
+    algorithm: Algorithm,
+    X: FloatArray,
+    seed: np.random.SeedSequence,
+    *,
+    n_jobs: int | None = None,
+    verbose: int = 0,
+) -> FullRefit:
+    """Prepare full-conformal ranks for any detector; fits A(D) once, to show its scores."""
+    model = algorithm.fit_model(X, seed)
+    calibration = reference_calibration(algorithm.training_scores(model, X))
+    return FullRefit(algorithm, X, seed, calibration, n_jobs, verbose)
