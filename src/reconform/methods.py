@@ -343,7 +343,7 @@ class Bootstrap(Method):
     draws : int, default=100
         Number of bootstrap samples of size n.
     aggregate : {"median", "mean", "min", "max"}, float or callable, default="median"
-        φ, applied to the conformity scores (small = strange) of the models that held a row out. A
+        φ, applied to the conformity scores (small = anomalous) of the models that held a row out. A
         float is a quantile. A callable has an ``axis`` parameter like NumPy's reductions, or takes
         the scores of one row and returns a number.
     variant : {"plus", "basic", "pooled"}, default="plus"

@@ -127,7 +127,7 @@ def warn_if_unlabelled(labels: Any, count: int, judge: object) -> None:
 
 
 def _text(label: object) -> str:
-    """Print a label so that labels which mean the same are the same on every road."""
+    """Print a label so that it is the same whether it was read from a file or a frame."""
     if isinstance(label, tuple):  # of a MultiIndex
         parts = [_text(part) for part in label]
         return "".join(f"{len(part)}:{part}" for part in parts)

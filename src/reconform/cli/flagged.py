@@ -1,4 +1,4 @@
-"""The strangest rows: as a table for a person, and as records for JSON."""
+"""The most anomalous rows: as a table for a person, and as records for JSON."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ CAPTION = (
 
 @dataclass(frozen=True, eq=False)
 class Flagged:
-    """Rows that were flagged, the strangest first.
+    """Rows that were flagged, the most anomalous first.
 
     Attributes
     ----------
@@ -88,7 +88,7 @@ class Flagged:
 
 
 def take_flagged(judgement: FileDiscoveries, ids: Sequence[str], most: int) -> Flagged:
-    """Take the strangest of the rows that a judgement has flagged."""
+    """Take the most anomalous of the rows that a judgement has flagged."""
     positions = judgement.flagged.positions[:most]
     table = judgement.flagged.table.slice(0, most)
     # The results are the last columns, whatever they are called.
@@ -103,7 +103,7 @@ def take_flagged(judgement: FileDiscoveries, ids: Sequence[str], most: int) -> F
 
 
 def unusual_words(judgement: FileDiscoveries, reference: Table, most: int) -> list[str]:
-    """Say for the strangest rows which features are most unusual against the reference."""
+    """Say for the most anomalous rows which features are most unusual against the reference."""
     found, features = judgement.flagged, reference.features
     rows = labelled(found.X[:most], features, found.table.slice(0, most))
     describe = unusual_features(

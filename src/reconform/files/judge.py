@@ -252,21 +252,8 @@ def judge_file(
         layout=read.layout,
         remember=True,
     )
-    if output is not None and not is_standard(output):
-        check_apart({"output": output}, {"path": "/dev/stdin" if is_standard(path) else path})
     with stops_by_exception(), opened as batches, Spill() as spill:
-        if output is None:
-            names = batches.source.schema.names
-            write = replace(write, prefix=_free_prefix(write.prefix, names))
-        else:
-            write = replace(write, layout=write.layout or _like(path, read.layout, output))
-            check_output(
-                output,
-                batches.source.schema,
-                layout=write.layout,
-                overwrite=write.overwrite,
-                prefix=write.prefix,
-            )
+        write = _checked_output(path, output, batches.source.schema, read, write)
         before = os.stat(batches.source.path)
         first = _rank(cad, batches, spill, read.most_cells, progress)
         found = cad.decide_counts(first.counts, rule)
@@ -284,6 +271,25 @@ def judge_file(
             _numbers=spill.everything() if found.tested <= MOST_DISCOVERIES else None,
             _index=index,
         )
+
+
+def _checked_output(
+    path: str | Path,
+    output: str | Path | None,
+    schema: Any,
+    read: ReadOptions,
+    write: WriteOptions,
+) -> WriteOptions:
+    """Refuse an output that cannot be written; complete the options that say how."""
+    if output is None:
+        return replace(write, prefix=_free_prefix(write.prefix, schema.names))
+    if not is_standard(output):
+        check_apart({"output": output}, {"path": "/dev/stdin" if is_standard(path) else path})
+    write = replace(write, layout=write.layout or _like(path, read.layout, output))
+    check_output(
+        output, schema, layout=write.layout, overwrite=write.overwrite, prefix=write.prefix
+    )
+    return write
 
 
 def _free_prefix(prefix: str, names: Sequence[str]) -> str:

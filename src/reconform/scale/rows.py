@@ -78,10 +78,8 @@ def discover(
     >>> cad = ConformalDetector("knn", "split", random_state=0).fit(rng.normal(size=(400, 2)))
     >>> new = np.vstack([rng.normal(size=(95, 2)), rng.normal(9, 1, size=(5, 2))])
     >>> found = discover(cad, da.from_array(new, chunks=(30, 2)), Rule(fdr=0.1))
-    >>> found.count
-    5
-    >>> found.frame.npartitions
-    4
+    >>> found.count, found.frame.npartitions
+    (5, 4)
     >>> int(found.frame["anomaly"].sum().compute())
     5
     """

@@ -56,7 +56,7 @@ def fdp_bound(
     kind : {"montecarlo", "dkw"}
         How the curve E is found; see `null_envelope`.
     seed : int
-        Of the simulation.
+        The seed of the simulation.
 
     Returns
     -------

@@ -48,7 +48,7 @@ def conditional_table(
     confidence : float
         1 - δ. At most 0.999 for ``"montecarlo"``.
     seed : int
-        Of the simulation behind ``"montecarlo"``; ignored by the others.
+        The seed of the simulation behind ``"montecarlo"``; ignored by the others.
 
     Returns
     -------

@@ -63,7 +63,7 @@ def conformal_e_values(
     Parameters
     ----------
     calibration_scores : array-like of float, shape (n,)
-        Scores of normal rows that the model has not seen; small = strange.
+        Scores of normal rows that the model has not seen; small = anomalous.
     test_scores : array-like of float, shape (m,)
         The whole batch.
     alpha_bh : float

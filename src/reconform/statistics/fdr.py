@@ -88,7 +88,7 @@ class RankCounts:
     n_calibration : int
         Ranks lie in 1 .. n_calibration + 1.
     fingerprint : str
-        Of the calibration that the ranks come from; only counts with the same one merge.
+        Says which calibration the ranks come from; only counts with the same one merge.
 
     Examples
     --------
@@ -568,3 +568,13 @@ _ROWS = (
 )
 
 PROCEDURES: dict[str, Procedure] = {row.name: row for row in _ROWS}
+
+
+def procedures_markdown() -> str:
+    """Render the table for the documents."""
+    lines = ["| `procedure=` | name | when | its proof asks for |", "|---|---|---|---|"]
+    lines += [
+        f"| `{row.name}` | {row.title} | {row.about} | {row.proof or 'none is known'} |"
+        for row in PROCEDURES.values()
+    ]
+    return "\n".join(lines)

@@ -51,7 +51,7 @@ class Calibration:
         K_i in compressed form: row ``rows[j]`` was held out by
         ``models[indptr[j]:indptr[j + 1]]``.
     groups : int array of shape (n_calibration,), optional
-        Of a repeated split: which of the splits each score belongs to.
+        For a repeated split: which of the splits each score belongs to.
     """
 
     scores: FloatArray
@@ -101,7 +101,7 @@ class Ranks:
         One raw score per row (small = anomalous): that of the model fitted on all rows, or of the
         only model where there is one.
     splits : tuple of Ranks
-        Of every split where there are several (e-values need their scores); otherwise empty.
+        The same for every split where there are several (for e-values); otherwise empty.
     """
 
     at_most: RankArray

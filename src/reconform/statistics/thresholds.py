@@ -2,7 +2,7 @@
 
 One fact carries it: the k-th smallest of n calibration scores lies at a level that is at most a
 Beta(k, n + 1 - k) variable, whatever the distribution of the scores. Scores follow the paper's
-convention, small = strange.
+convention, small = anomalous.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class ScoreThreshold:
         The claim, as it was asked for.
     larger_is : {"normal", "anomalous"}
         What a large score means, and so on which side of the cut-off rows are flagged: strictly
-        below it if large scores are normal, strictly above it if they are strange.
+        below it if large scores are normal, strictly above it if they are anomalous.
     """
 
     cutoff: float
@@ -112,7 +112,7 @@ def score_threshold(
     Parameters
     ----------
     calibration_scores : array-like of float
-        Scores of normal rows that the model has not seen; small = strange.
+        Scores of normal rows that the model has not seen; small = anomalous.
     false_alarm_rate : float
         The rate that future normal rows may be flagged at.
     confidence : float

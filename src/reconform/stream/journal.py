@@ -1,4 +1,4 @@
-"""A file that remembers a stream: plain JSON, one object per line, each sealed.
+"""The journal of a stream: a file of plain JSON, one object per line, each with a checksum.
 
 The first line, the head, says what the stream is and where it stood when the file was made. Every
 further line is a batch decided since then. A file without further lines is a saved state; a file

@@ -133,9 +133,9 @@ def make_martingale(name: str, *, epsilon: float, jump: float) -> Martingale:
     ----------
     name : {"power", "mixture", "simple-jumper"}
     epsilon : float
-        Of the power martingale.
+        For the power martingale.
     jump : float
-        Of the simple jumper.
+        For the simple jumper.
     """
     if name not in MARTINGALES:
         raise unknown_choice("martingale", name, MARTINGALES)

@@ -78,7 +78,7 @@ class ExchangeabilityMonitor(ResumableStream):
     jump : float, default=0.01
         For the simple jumper: the share of the capital that is divided anew before every row.
     random_state : int, RandomState, Generator or None, default=None
-        Of the uniform numbers that smooth the p-values; keyed by the position in the stream.
+        The seed of the uniform numbers that smooth the p-values, one per row of the stream.
     journal : str or Path, optional
         Write every batch to this file before its report is returned. The file must not exist:
         after a crash use `resume`.

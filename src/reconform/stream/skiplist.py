@@ -39,7 +39,7 @@ def rank_and_insert(
     ahead : float array of shape (room,)
         The list, with room for the new nodes.
     levels : int
-        Of node 0.
+        The number of levels of node 0, the head.
     end : int
         Where the new nodes go.
     below, equal : int arrays of shape (m,)
