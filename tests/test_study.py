@@ -694,7 +694,7 @@ def test_chart_of_a_sweep():
 
 def test_no_altair(finished, monkeypatch):
     monkeypatch.setitem(sys.modules, "altair", None)
-    with pytest.raises(ImportError, match=r"Drawing charts needs altair: pip install 'reconform\["):
+    with pytest.raises(ImportError, match=r"Drawing charts needs Altair: pip install 'reconform\["):
         finished[1].chart()
 
 

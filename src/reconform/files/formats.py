@@ -127,7 +127,7 @@ class Source(Protocol):
         ...
 
 
-class Writer(Protocol):
+class RowWriter(Protocol):
     """Where the rows of an output go."""
 
     def write_table(self, table: Any) -> None:
@@ -173,8 +173,8 @@ class Format:
     open : callable
         Makes a `Source` of a `Stored` file and a `Layout`.
     create : callable
-        Makes a `Writer` of a binary stream, an Arrow schema, the name of the file for messages and
-        a `Layout`.
+        Makes a `RowWriter` of a binary stream, an Arrow schema, the name of the file for
+        messages and a `Layout`.
     signature : bytes or None
         With what every such file begins: one that is taken for text is recognised by it.
     """
@@ -183,7 +183,7 @@ class Format:
     suffixes: tuple[str, ...]
     is_text: bool
     open: Callable[[Stored, Layout], Source]
-    create: Callable[[Any, Any, str, Layout], Writer]
+    create: Callable[[Any, Any, str, Layout], RowWriter]
     signature: bytes | None = None
 
 

@@ -42,7 +42,7 @@ CHANCE, USUAL_LIST = 0.05, 0.05
 
 
 @dataclass(frozen=True)
-class Reading:
+class Diagnosis:
     """One thing that the histogram says.
 
     Attributes
@@ -77,7 +77,7 @@ def read_p_values(
     nature: str = "conservative",
     line: float | None = None,
     copies: tuple[int, float] = (0, 0.0),
-) -> tuple[Reading, ...]:
+) -> tuple[Diagnosis, ...]:
     """Read the histogram of a batch.
 
     Parameters
@@ -98,29 +98,29 @@ def read_p_values(
 
     Returns
     -------
-    tuple of Reading
+    tuple of Diagnosis
         What needs attention first; healthy only on its own.
 
     Examples
     --------
     >>> import numpy as np
     >>> flat = np.arange(1, 1001) / 1000
-    >>> [reading.kind for reading in read_p_values(flat, n_calibration=999)]
+    >>> [diagnosis.kind for diagnosis in read_p_values(flat, n_calibration=999)]
     ['healthy']
-    >>> [reading.kind for reading in read_p_values(flat**2, count=38, n_calibration=999)]
+    >>> [diagnosis.kind for diagnosis in read_p_values(flat**2, count=38, n_calibration=999)]
     ['drifted']
     """
-    readings = []
+    diagnoses = []
     if nature == "conservative" and n_calibration is not None:
-        readings += _reference_size(p_values, fdr, count, n_calibration, line)
-    readings += _copies(copies, len(p_values))
+        diagnoses += _reference_size(p_values, fdr, count, n_calibration, line)
+    diagnoses += _copies(copies, len(p_values))
     if nature == "corrected":
-        return (*readings, _CORRECTED)
+        return (*diagnoses, _CORRECTED)
     expected = _expected(n_calibration, calibration_scores if nature == "conservative" else None)
     shape = _shape(p_values, expected)
-    if any(reading.kind == "duplicates" for reading in readings):
-        shape = [reading for reading in shape if reading.kind != "duplicates"]
-    return tuple(readings + shape) or (_healthy(count, _lean(p_values, expected)),)
+    if any(diagnosis.kind == "duplicates" for diagnosis in diagnoses):
+        shape = [diagnosis for diagnosis in shape if diagnosis.kind != "duplicates"]
+    return tuple(diagnoses + shape) or (_healthy(count, _lean(p_values, expected)),)
 
 
 def _expected(n_calibration: int | None, scores: FloatArray | None) -> FloatArray:
@@ -131,11 +131,11 @@ def _expected(n_calibration: int | None, scores: FloatArray | None) -> FloatArra
     return np.asarray(np.searchsorted(np.sort(scores), scores, side="right") / n)
 
 
-def _shape(p: FloatArray, expected: FloatArray) -> list[Reading]:
+def _shape(p: FloatArray, expected: FloatArray) -> list[Diagnosis]:
     new, known = (p > BULK).sum(), (expected > BULK).sum()
     if new < LEAST_NEW or known < LEAST_REFERENCE:
         return [
-            Reading(
+            Diagnosis(
                 "too few rows",
                 "Too few rows to read the shape",
                 "With so few p-values, chance alone makes any shape. The decision stands; the "
@@ -148,7 +148,7 @@ def _shape(p: FloatArray, expected: FloatArray) -> list[Reading]:
     heaped = share > HEAP * usual and share - usual > STANDARD_ERRORS * error
     if heaped and _leans(_lean(p, expected, below=NEAR_ONE)) <= 0:
         return [
-            Reading(
+            Diagnosis(
                 "duplicates",
                 "A heap near 1: copies of reference rows?",
                 "Too many new rows look more normal than the reference itself, as rows do that a "
@@ -195,10 +195,10 @@ def _lean_rule(mean: float, usual: float, error: float) -> str:
     )
 
 
-def _leaning(mean: float, usual: float, error: float) -> Reading:
+def _leaning(mean: float, usual: float, error: float) -> Diagnosis:
     rule = _lean_rule(mean, usual, error)
     if mean < usual:
-        return Reading(
+        return Diagnosis(
             "drifted",
             "The whole histogram leans left: drifted?",
             "Not only a few rows are strange: ordinary new rows are stranger than the reference "
@@ -207,7 +207,7 @@ def _leaning(mean: float, usual: float, error: float) -> Reading:
             "hold: take a new reference.",
             rule,
         )
-    return Reading(
+    return Diagnosis(
         "cautious",
         "The histogram leans right: new rows are more ordinary than the reference",
         "The reference is more varied than the new rows, or has strange rows in it. False alarms "
@@ -218,7 +218,7 @@ def _leaning(mean: float, usual: float, error: float) -> Reading:
 
 def _reference_size(
     p: FloatArray, fdr: float | Fraction, count: int, n: int, line: float | None
-) -> list[Reading]:
+) -> list[Diagnosis]:
     m, line = len(p), float(len(p)) if line is None else line
     least = shortest_list(line, Fraction(1, n + 1), fdr)
     strangest = int((p * (n + 1) < 1.5).sum())
@@ -229,7 +229,7 @@ def _reference_size(
     seen = f"{strangest:,} new row" + (" is" if strangest == 1 else "s are")
     enough = math.ceil(Fraction(line) / exact_fraction("fdr", fdr)) - 1
     return [
-        Reading(
+        Diagnosis(
             "reference too small",
             "The reference is too small for this batch",
             f"With {n:,} calibration scores and {m:,} new rows, fewer than {least:,} anomalies "
@@ -249,12 +249,12 @@ def _chance_below_all(k: int, m: int, n: int) -> float:
     return float(np.prod([(m - i) / (n + m - i) for i in range(k)]))
 
 
-def _copies(copies: tuple[int, float], m: int) -> list[Reading]:
+def _copies(copies: tuple[int, float], m: int) -> list[Diagnosis]:
     number, twins = copies
     if number <= max(COPIES, TWINS * twins) * m:
         return []
     return [
-        Reading(
+        Diagnosis(
             "duplicates",
             "Reference rows are in the new data",
             f"{number:,} of {m:,} new rows are exact copies of reference rows. The detector has "
@@ -265,7 +265,7 @@ def _copies(copies: tuple[int, float], m: int) -> list[Reading]:
     ]
 
 
-_CORRECTED = Reading(
+_CORRECTED = Diagnosis(
     "not uniform by design",
     "Corrected p-values: the shape is not read",
     "These p-values were made larger, so that a theorem holds for them. Their histogram is not "
@@ -274,11 +274,11 @@ _CORRECTED = Reading(
 )
 
 
-def _healthy(count: int, lean: tuple[float, float, float]) -> Reading:
+def _healthy(count: int, lean: tuple[float, float, float]) -> Diagnosis:
     shape = (
         "Flat, with a peak at the left: some strange rows among rows that look like the reference."
         if count
         else "Flat: the new rows look like the reference."
     )
     text = f"{shape} This is what the method assumes, and nothing here speaks against it."
-    return Reading("healthy", "The histogram looks healthy", text, _lean_rule(*lean))
+    return Diagnosis("healthy", "The histogram looks healthy", text, _lean_rule(*lean))

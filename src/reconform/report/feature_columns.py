@@ -16,7 +16,7 @@ from ..inputs import unmasked
 
 
 @dataclass(frozen=True, eq=False)
-class Column:
+class FeatureColumn:
     """One feature.
 
     Attributes
@@ -40,25 +40,25 @@ class Column:
 
 
 @dataclass(frozen=True, eq=False)
-class Table:
+class FeatureTable:
     """Features in columns of equal length.
 
     Attributes
     ----------
-    columns : tuple of Column
+    columns : tuple of FeatureColumn
     rows : int
     named : bool
         Whether the names are the data's own.
     """
 
-    columns: tuple[Column, ...]
+    columns: tuple[FeatureColumn, ...]
     rows: int
     named: bool
 
-    def select(self, names: Sequence[str]) -> Table:
+    def select(self, names: Sequence[str]) -> FeatureTable:
         """Keep the columns of these names, in this order."""
         by_name = {column.name: column for column in self.columns}
-        return Table(tuple(by_name[name] for name in names), self.rows, self.named)
+        return FeatureTable(tuple(by_name[name] for name in names), self.rows, self.named)
 
     @property
     def fingerprint(self) -> str:
@@ -84,7 +84,7 @@ class Table:
         return [row.tobytes() for row in np.ascontiguousarray(codes)]
 
 
-def read_table(argument: str, data: Any, *, names: Sequence[str] = ()) -> Table:
+def read_table(argument: str, data: Any, *, names: Sequence[str] = ()) -> FeatureTable:
     """Read a frame or a two-dimensional array.
 
     Parameters
@@ -97,7 +97,7 @@ def read_table(argument: str, data: Any, *, names: Sequence[str] = ()) -> Table:
 
     Returns
     -------
-    Table
+    FeatureTable
 
     Examples
     --------
@@ -108,7 +108,7 @@ def read_table(argument: str, data: Any, *, names: Sequence[str] = ()) -> Table:
     frame = _frame_columns(data)
     if frame is not None:
         columns = [_column(str(name), values) for name, values in frame]
-        return Table(tuple(columns), len(columns[0].values) if columns else 0, True)
+        return FeatureTable(tuple(columns), len(columns[0].values) if columns else 0, True)
     array = np.asarray(unmasked(data))
     if array.ndim != 2:
         raise ReconformError(
@@ -118,10 +118,12 @@ def read_table(argument: str, data: Any, *, names: Sequence[str] = ()) -> Table:
     named = len(names) == array.shape[1]
     labels = names if named else [f"feature {j}" for j in range(array.shape[1])]
     columns = [_column(name, array[:, j]) for j, name in enumerate(labels)]
-    return Table(tuple(columns), len(array), named)
+    return FeatureTable(tuple(columns), len(array), named)
 
 
-def matched(rows: Table, reference: Table, used: Sequence[str] = ()) -> tuple[Table, Table]:
+def matched(
+    rows: FeatureTable, reference: FeatureTable, used: Sequence[str] = ()
+) -> tuple[FeatureTable, FeatureTable]:
     """Keep the columns that both tables have; of those only the `used` ones, if they are there.
 
     Tables without names are matched by position.
@@ -145,7 +147,7 @@ def matched(rows: Table, reference: Table, used: Sequence[str] = ()) -> tuple[Ta
     return rows.select(common), reference.select(common)
 
 
-def count_copies(rows: Table, reference: Table) -> tuple[int, float]:
+def count_copies(rows: FeatureTable, reference: FeatureTable) -> tuple[int, float]:
     """How many rows equal a reference row, and the share of reference rows with a twin."""
     known: dict[bytes, int] = {}
     for digest in reference.digests():
@@ -155,7 +157,7 @@ def count_copies(rows: Table, reference: Table) -> tuple[int, float]:
     return copies, twins / max(1, reference.rows)
 
 
-def _some(table: Table) -> str:
+def _some(table: FeatureTable) -> str:
     names = [column.name for column in table.columns]
     return ", ".join(map(repr, names[:3])) + (", ..." if len(names) > 3 else "")
 
@@ -171,15 +173,15 @@ def _frame_columns(data: Any) -> list[tuple[Any, Any]] | None:
     return None
 
 
-def _column(name: str, values: Any) -> Column:
+def _column(name: str, values: Any) -> FeatureColumn:
     array = np.asarray(values)
     if array.dtype.kind in "iuf":
-        return Column(name, array.astype(np.float64), True)
+        return FeatureColumn(name, array.astype(np.float64), True)
     cells = [None if _is_missing(value) else value for value in array.tolist()]
     if array.dtype.kind == "O" and all(c is None or _is_number(c) for c in cells):
-        return Column(name, np.array(cells, dtype=np.float64), True)
+        return FeatureColumn(name, np.array(cells, dtype=np.float64), True)
     texts = np.array([None if cell is None else str(cell) for cell in cells], dtype=object)
-    return Column(name, texts, False)
+    return FeatureColumn(name, texts, False)
 
 
 def _is_number(value: object) -> bool:

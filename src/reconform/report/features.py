@@ -13,7 +13,7 @@ import numpy as np
 from scipy.stats import norm
 
 from ..arrays import AnyArray, FloatArray
-from .feature_columns import Column, Table
+from .feature_columns import FeatureColumn, FeatureTable
 
 # Factors that make each measure of spread estimate a normal distribution's standard deviation.
 MAD, IQR, MEAN_DEVIATION = 1.4826, 1 / 1.349, 1.2533
@@ -89,13 +89,13 @@ def robust_scales(rows: FloatArray) -> tuple[FloatArray, FloatArray]:
 
 
 def unusual_features(
-    rows: Table, reference: Table, *, most: int = MOST_FEATURES
+    rows: FeatureTable, reference: FeatureTable, *, most: int = MOST_FEATURES
 ) -> Callable[[Sequence[int]], list[list[Unusual]]]:
     """Learn the reference's usual values; return a function that describes rows of `rows`.
 
     Parameters
     ----------
-    rows, reference : Table
+    rows, reference : FeatureTable
         With the same columns.
     most : int
         Features per row.
@@ -145,7 +145,7 @@ def unusual_features(
 Expert = Callable[[AnyArray], FloatArray]
 
 
-def _judge_numbers(known: Sequence[Column]) -> Expert:
+def _judge_numbers(known: Sequence[FeatureColumn]) -> Expert:
     """Learn columns of numbers; what is returned judges an array with a column for each."""
     if not known:
         return lambda cells: cells
@@ -163,7 +163,7 @@ def _judge_numbers(known: Sequence[Column]) -> Expert:
     return judge
 
 
-def _judge_texts(known: Column) -> Expert:
+def _judge_texts(known: FeatureColumn) -> Expert:
     values, counts = np.unique([str(v) for v in known.values], return_counts=True)
     if len(values) > IDENTIFIER * len(known.values):
         return lambda cells: np.zeros(len(cells))
@@ -176,7 +176,9 @@ def _rarity(share: float) -> float:
     return float(norm.isf(share / 2)) if share > 0 else NEVER
 
 
-def _unusual(feature: int, column: Column, row: int, strength: float, reference: Column) -> Unusual:
+def _unusual(
+    feature: int, column: FeatureColumn, row: int, strength: float, reference: FeatureColumn
+) -> Unusual:
     cell = column.values[row]
     missing = cell is None or cell != cell
     value = "missing" if missing else f"{cell:.5g}" if column.numeric else str(cell)

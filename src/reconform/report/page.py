@@ -17,8 +17,8 @@ from ..discoveries import Discoveries
 from ..errors import ReconformError
 from . import words
 from .carried import Carried, Describe, carry
-from .diagnosis import Reading, read_p_values
-from .feature_columns import Table, count_copies, matched, read_table
+from .diagnosis import Diagnosis, read_p_values
+from .feature_columns import FeatureTable, count_copies, matched, read_table
 from .features import unusual_features
 from .safe_text import percent, script_json, shorten
 from .summary import Summary, p_value_nature, summarise
@@ -75,7 +75,7 @@ def _tables(found: Discoveries, rows: Any, reference: Any) -> _Tables:
             f"reference must be the rows given to fit: {provenance.n_reference:,} of them, and "
             f"this one has {known.rows:,}."
         )
-    read: dict[str, Table | None] = {"reference": known, "new rows": new}
+    read: dict[str, FeatureTable | None] = {"reference": known, "new rows": new}
     fingerprints = {name: table.fingerprint for name, table in read.items() if table is not None}
     if new is None or known is None:
         return _Tables(None, (), (0, 0.0), fingerprints)
@@ -104,7 +104,7 @@ def _fill(
     style = (web / "style.css").read_text("utf-8")
     script = "\n".join((web / name).read_text("utf-8") for name in SCRIPTS)
     said = [words.level_sentences(summary, i) for i in range(len(summary.levels))]
-    readings = _readings(found, summary, tables)
+    diagnoses = _diagnoses(found, summary, tables)
     now = {name: escape(text) for name, text in said[summary.chosen].items()}
     return Template((web / "page.html").read_text("utf-8")).substitute(
         now,
@@ -118,16 +118,16 @@ def _fill(
         last=len(summary.levels) - 1,
         chosen=summary.chosen,
         level=percent(summary.levels[summary.chosen]),
-        notice="".join(_notice(reading) for reading in readings if reading.doubtful),
-        readings="\n".join(map(_reading, readings)),
-        shapes="\n".join(_shape(kind, text, readings) for kind, text in words.SHAPES.items()),
+        notice="".join(_notice(diagnosis) for diagnosis in diagnoses if diagnosis.doubtful),
+        diagnoses="\n".join(map(_diagnosis, diagnoses)),
+        shapes="\n".join(_shape(kind, text, diagnoses) for kind, text in words.SHAPES.items()),
         carried=escape(words.carried_sentence(carried, summary.rows)),
         description=escape(words.DESCRIPTION) if tables.describe else "",
         facts="\n".join(_fact(*fact) for fact in words.facts(found, tables.fingerprints)),
     )
 
 
-def _readings(found: Discoveries, summary: Summary, tables: _Tables) -> tuple[Reading, ...]:
+def _diagnoses(found: Discoveries, summary: Summary, tables: _Tables) -> tuple[Diagnosis, ...]:
     provenance = found.provenance
     return read_p_values(
         found.p_values,
@@ -141,18 +141,18 @@ def _readings(found: Discoveries, summary: Summary, tables: _Tables) -> tuple[Re
     )
 
 
-def _reading(reading: Reading) -> str:
-    tone = " good" if reading.kind == "healthy" else ""
+def _diagnosis(diagnosis: Diagnosis) -> str:
+    tone = " good" if diagnosis.kind == "healthy" else ""
     return (
-        f'<div class="reading{tone}" data-kind="{escape(reading.kind)}">'
-        f"<h3>{escape(reading.title)}</h3><p>{escape(reading.text)}</p>"
-        f'<p class="rule">{escape(reading.rule)}</p></div>'
+        f'<div class="diagnosis{tone}" data-kind="{escape(diagnosis.kind)}">'
+        f"<h3>{escape(diagnosis.title)}</h3><p>{escape(diagnosis.text)}</p>"
+        f'<p class="rule">{escape(diagnosis.rule)}</p></div>'
     )
 
 
-def _notice(reading: Reading) -> str:
+def _notice(diagnosis: Diagnosis) -> str:
     """Point from the headline to what may speak against it."""
-    return f'  <p class="notice"><a href="#shape">{escape(reading.title)}</a></p>\n'
+    return f'  <p class="notice"><a href="#shape">{escape(diagnosis.title)}</a></p>\n'
 
 
 def _fact(name: str, value: str) -> str:
@@ -160,13 +160,13 @@ def _fact(name: str, value: str) -> str:
     return f"<div{long}><dt>{escape(name)}</dt><dd>{escape(value)}</dd></div>"
 
 
-def _shape(kind: str, text: str, readings: tuple[Reading, ...]) -> str:
+def _shape(kind: str, text: str, diagnoses: tuple[Diagnosis, ...]) -> str:
     """A little histogram and what it would mean; marked if it is the one that was read."""
     bars = "".join(
         f'<rect x="{6 * i}" y="{20 - h}" width="5" height="{h}" class="new"/>'
         for i, h in enumerate(words.SILHOUETTES[kind])
     )
-    on = ' class="on"' if any(reading.kind == kind for reading in readings) else ""
+    on = ' class="on"' if any(diagnosis.kind == kind for diagnosis in diagnoses) else ""
     drawing = f'<svg viewBox="0 0 47 20" aria-hidden="true">{bars}</svg>'
     return f"<li{on}>{drawing}<span>{escape(text)}</span></li>"
 

@@ -14,7 +14,7 @@ from ..detector import ConformalDetector
 from ..detectors import resolve_detector
 from .datasets import Dataset
 from .protocol import MODELS, Draw, Protocol, conditional_fdr_and_power, name_key
-from .store import Cost, Identity, Part, Result
+from .store import Cost, Identity, Result, StoredResult
 from .subjects import Labelled, Reading, describe, method_to_fit
 
 
@@ -25,7 +25,7 @@ def run_family(
     draw: Draw,
     detector: Labelled,
     family: Sequence[Reading],
-) -> Iterator[Part]:
+) -> Iterator[StoredResult]:
     """Fit the models of a family on D_j and yield one finished row per reading.
 
     The seed of the models depends on data set, draw and kind of method, not on the detector or on
@@ -44,7 +44,7 @@ def run_family(
         ranks = cad.rank(pool, variant=reading.variant).at_most
         score_seconds = time.perf_counter() - start
         cfdr, cpower = conditional_fdr_and_power(ranks, cad.n_calibration_, draw, protocol.fdr)
-        yield Part(
+        yield StoredResult(
             Result(dataset.name, detector.label, reading.label, j, cfdr, cpower),
             Cost(
                 fitted=repr(method),

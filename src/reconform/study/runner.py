@@ -21,8 +21,8 @@ from .datasets import REGISTRY, resolve_datasets
 from .figures import comparison_chart, results_chart
 from .layout import Column, columns_of, format_table
 from .protocol import Protocol
-from .schedule import Grid
-from .store import Key, Part, Store, costs_table, results_table
+from .schedule import Schedule
+from .store import Key, Store, StoredResult, costs_table, results_table
 from .subjects import Reading, resolve_detectors, resolve_readings
 
 PAPER_DATASETS = tuple(REGISTRY)
@@ -159,11 +159,13 @@ class Study(BaseEstimator):
         Study
             Itself, with `results_` and `costs_`.
         """
-        grid, folder = self._grid(), Store(store)
+        schedule, folder = self._schedule(), Store(store)
         folder.remove_leftovers()
         there = folder.parts_by_key()
-        tasks = list(grid.missing(there, folder, share=self.share_models))
-        results: Iterable[list[Part]] = _parallel(n_jobs)(delayed(task.run)() for task in tasks)
+        tasks = list(schedule.missing(there, folder, share=self.share_models))
+        results: Iterable[list[StoredResult]] = _parallel(n_jobs)(
+            delayed(task.run)() for task in tasks
+        )
         for finished in track(
             results, total=len(tasks), label="study", verbose=verbose if tasks else 0
         ):
@@ -172,7 +174,7 @@ class Study(BaseEstimator):
         # Once more from the folder itself: the tables say what the parts say, and nothing else.
         there = folder.parts_by_key()
         folder.write_tables(there.values())
-        return self._keep(grid, there)
+        return self._keep(schedule, there)
 
     def read(self, store: str | os.PathLike[str]) -> Self:
         """Read what a store has of this study, without running anything.
@@ -186,7 +188,7 @@ class Study(BaseEstimator):
         Study
             Itself, with `results_` and `costs_`.
         """
-        return self._keep(self._grid(), Store(store).parts_by_key())
+        return self._keep(self._schedule(), Store(store).parts_by_key())
 
     def sweep(
         self,
@@ -306,10 +308,10 @@ class Study(BaseEstimator):
                 "store has already."
             )
 
-    def _grid(self) -> Grid:
+    def _schedule(self) -> Schedule:
         """Resolve and check every parameter before anything is run."""
         size, limit = self.test_size, self.jackknife_limit
-        grid = Grid(
+        schedule = Schedule(
             Protocol(
                 fdr=exact_fraction("fdr", self.fdr),
                 test_sets=check_count("test_sets", self.test_sets, least=1),
@@ -326,11 +328,11 @@ class Study(BaseEstimator):
             if limit is None
             else check_count("jackknife_limit", limit, least=0),
         )
-        for dataset in grid.datasets:
-            for reading in grid.readings_of(dataset):
+        for dataset in schedule.datasets:
+            for reading in schedule.readings_of(dataset):
                 # Planning is cheap, and says what does not fit: more folds than rows, say.
-                reading.method.plan(grid.sizes[dataset.name].train, random_state=0)
-        return grid
+                reading.method.plan(schedule.sizes[dataset.name].train, random_state=0)
+        return schedule
 
     def _readings(self) -> list[Reading]:
         return resolve_readings(
@@ -341,8 +343,8 @@ class Study(BaseEstimator):
         variants = {reading.label: reading.variant for reading in self._readings()}
         return columns_of(variants, folds=self.folds)
 
-    def _keep(self, grid: Grid, there: Mapping[Key, Part]) -> Self:
-        parts = grid.select(there)
+    def _keep(self, schedule: Schedule, there: Mapping[Key, StoredResult]) -> Self:
+        parts = schedule.select(there)
         self.results_ = results_table(part.result for part in parts)
         self.costs_ = costs_table(parts)
         return self

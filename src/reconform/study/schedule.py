@@ -10,7 +10,7 @@ from ..methods import Jackknife
 from .datasets import Dataset
 from .families import identity, run_family
 from .protocol import Protocol, Sizes
-from .store import Key, Part, Store, check_identity
+from .store import Key, Store, StoredResult, check_identity
 from .subjects import Labelled, Reading
 
 
@@ -35,7 +35,7 @@ class Task:
     families: list[tuple[Labelled, list[Reading]]]
     store: Store
 
-    def run(self) -> list[Part]:
+    def run(self) -> list[StoredResult]:
         """Fit, judge, and put every row into the store as soon as it is finished."""
         draw = self.protocol.draw(self.dataset, self.j)
         finished = []
@@ -56,7 +56,7 @@ class Task:
 
 
 @dataclass(frozen=True, eq=False)
-class Grid:
+class Schedule:
     """The parameters of a study, resolved and checked.
 
     Attributes
@@ -93,7 +93,7 @@ class Grid:
             return self.readings
         return [r for r in self.readings if not isinstance(r.method, Jackknife)]
 
-    def select(self, parts: Mapping[Key, Part]) -> list[Part]:
+    def select(self, parts: Mapping[Key, StoredResult]) -> list[StoredResult]:
         """Rows of this study among those of a store, in the study's order.
 
         A row that has the right labels and comes from another study is refused.
@@ -110,7 +110,9 @@ class Grid:
                             mine.append(part)
         return mine
 
-    def missing(self, parts: Mapping[Key, Part], store: Store, *, share: bool) -> Iterator[Task]:
+    def missing(
+        self, parts: Mapping[Key, StoredResult], store: Store, *, share: bool
+    ) -> Iterator[Task]:
         """Tasks that are left to do.
 
         Draw by draw, the largest data set first: so the time left can be told from the tasks that

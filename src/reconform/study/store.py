@@ -89,7 +89,7 @@ class Cost:
 
 
 @dataclass(frozen=True)
-class Part:
+class StoredResult:
     """A finished row, and what it is the result of.
 
     Attributes
@@ -119,7 +119,7 @@ class Store:
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     store = Store(folder)
     ...     result = Result("wbc", "knn", "cv+", 0, 0.1, 0.5)
-    ...     store.put(Part(result, Cost("cv+", 0.2, 0.1, 512, ""), {"seed": 0}))
+    ...     store.put(StoredResult(result, Cost("cv+", 0.2, 0.1, 512, ""), {"seed": 0}))
     ...     list(store.parts_by_key())
     [('wbc', 'knn', 'cv+', 0)]
     """
@@ -127,17 +127,17 @@ class Store:
     def __init__(self, folder: str | os.PathLike[str]) -> None:
         self.folder = Path(folder)
 
-    def put(self, part: Part) -> None:
+    def put(self, part: StoredResult) -> None:
         """Write one finished row, whole or not at all."""
         content = json.dumps(asdict(part), indent=1, sort_keys=True)
         self._write(f"parts/{_name(part.result.key)}", content.encode())
 
-    def parts_by_key(self) -> dict[Key, Part]:
+    def parts_by_key(self) -> dict[Key, StoredResult]:
         """Read every finished row."""
         found = map(self._read, (self.folder / "parts").glob("*.json"))
         return {part.result.key: part for part in found}
 
-    def write_tables(self, parts: Iterable[Part]) -> None:
+    def write_tables(self, parts: Iterable[StoredResult]) -> None:
         """Derive both tables from the parts."""
         ordered = sorted(parts, key=lambda part: part.result.key)
         for name, table in (
@@ -162,10 +162,12 @@ class Store:
         path.parent.mkdir(parents=True, exist_ok=True)
         write_whole(path, content, overwrite=True)
 
-    def _read(self, path: Path) -> Part:
+    def _read(self, path: Path) -> StoredResult:
         try:
             content = json.loads(path.read_bytes())
-            return Part(Result(**content["result"]), Cost(**content["cost"]), content["identity"])
+            return StoredResult(
+                Result(**content["result"]), Cost(**content["cost"]), content["identity"]
+            )
         except (ValueError, TypeError, KeyError) as error:
             raise ReconformError(
                 f"{path} is not a finished row of a study ({error!r}). Delete it and run again: "
@@ -173,7 +175,7 @@ class Store:
             ) from error
 
 
-def check_identity(part: Part, expected: Identity) -> None:
+def check_identity(part: StoredResult, expected: Identity) -> None:
     """Refuse a row that has the right labels and comes from another study."""
     for name, now in expected.items():
         before = part.identity.get(name)
@@ -191,7 +193,7 @@ def results_table(results: Iterable[Result]) -> Any:
     return _table([fields(Result)], [(result,) for result in results])
 
 
-def costs_table(parts: Iterable[Part]) -> Any:
+def costs_table(parts: Iterable[StoredResult]) -> Any:
     """Arrange the costs of the same rows in a pyarrow table."""
     labels = fields(Result)[:4]
     return _table([labels, fields(Cost)], [(part.result, part.cost) for part in parts])
