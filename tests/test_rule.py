@@ -108,6 +108,16 @@ def test_the_one_door_to_ranking(data):
     assert (smooth.rank(data[1]).below <= ranked.at_most).all()
 
 
+def test_nothing_else_asks_an_ensemble_for_ranks():
+    source = ROOT / "src" / "reconform"
+    found = [
+        str(path.relative_to(source))
+        for path in source.rglob("*.py")
+        if re.search(r"ensemble_\.(ranks|scores|splits)|\bcad\._", path.read_text())
+    ]
+    assert found == ["detector.py"]
+
+
 # --- scores from elsewhere -----------------------------------------------------------------------
 
 

@@ -104,7 +104,7 @@ def unknown_choice(argument: str, value: object, choices: Iterable[str]) -> Reco
     """
     names = list(choices)
     message = f"{argument} must be one of {', '.join(map(repr, names))}; got {value!r}."
-    return ReconformError(message + nearest(str(value), names))
+    return ReconformError(message + nearest(str(value), names, cutoff=0.5))
 
 
 def check_probability(argument: str, value: object) -> float:
@@ -139,7 +139,7 @@ def listed(names: Iterable[str]) -> str:
     return f"{shown} and {rest} more" if rest > 0 else shown
 
 
-def nearest(name: str, names: Sequence[str]) -> str:
+def nearest(name: str, names: Sequence[str], cutoff: float = 0.6) -> str:
     """Return a hint at the name that was probably meant, or nothing.
 
     Examples
@@ -148,5 +148,5 @@ def nearest(name: str, names: Sequence[str]) -> str:
     " Did you mean 'pressure'?"
     """
     plain = {other.strip().lower(): other for other in reversed(names)}
-    close = difflib.get_close_matches(name.strip().lower(), list(plain), n=1, cutoff=0.6)
+    close = difflib.get_close_matches(name.strip().lower(), list(plain), n=1, cutoff=cutoff)
     return f" Did you mean {plain[close[0]]!r}?" if close else ""
