@@ -22,27 +22,27 @@ from typing import Any
 import numpy as np
 
 COLUMNS = 10
-STRANGE = 100  # one new row in so many lies far away
+ANOMALOUS = 100  # one new row in so many lies far away
 
 
-def rows(start: int, count: int, strange: bool = True) -> Any:
+def rows(start: int, count: int, anomalous: bool = True) -> Any:
     """Rows of the file from a position on: normal ones, and a few far away."""
     import pyarrow as pa
 
-    rng = np.random.default_rng([start, strange])
+    rng = np.random.default_rng([start, anomalous])
     X = rng.normal(size=(count, COLUMNS))
-    if strange:
-        X[rng.random(count) < 1 / STRANGE] += 6
+    if anomalous:
+        X[rng.random(count) < 1 / ANOMALOUS] += 6
     return pa.table({f"x{j}": X[:, j] for j in range(COLUMNS)})
 
 
-def write(path: Path, total: int, group: int, strange: bool) -> None:
+def write(path: Path, total: int, group: int, anomalous: bool) -> None:
     """Write the file, a row group or batch at a time."""
     from reconform.files import open_output
 
     with open_output(path, rows(0, 1).schema) as put:
         for start in range(0, total, group):
-            put(rows(start, min(group, total - start), strange))
+            put(rows(start, min(group, total - start), anomalous))
 
 
 def judge(folder: Path, suffix: str, detector: str, method: str, only: bool) -> dict[str, Any]:

@@ -33,7 +33,7 @@ Array = npt.NDArray[Any]
 COLUMNS = [f"x{j}" for j in range(8)]
 FILE_ROWS = 500_000
 REFERENCE_ROWS = 20_000
-STRANGE = 0.002
+ANOMALOUS = 0.002
 MB = 1e6
 
 
@@ -139,13 +139,13 @@ def chunks(m: int = 1_000_000) -> dict[str, dict[str, float]]:
 
 
 def write_files(folder: Path, rows: int) -> list[Path]:
-    """Parquet files of half a million rows, a few of them strange."""
+    """Parquet files of half a million rows, a few of them anomalous."""
     folder.mkdir(parents=True, exist_ok=True)
     paths = []
     for number, start in enumerate(range(0, rows, FILE_ROWS)):
         rng = np.random.default_rng([1, number])
         X = rng.normal(size=(min(FILE_ROWS, rows - start), len(COLUMNS)))
-        X[rng.random(len(X)) < STRANGE] += 4.0
+        X[rng.random(len(X)) < ANOMALOUS] += 4.0
         paths.append(folder / f"{number:05d}.parquet")
         pd.DataFrame(X, columns=COLUMNS).to_parquet(paths[-1])
     return paths

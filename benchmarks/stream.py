@@ -113,7 +113,7 @@ def delays(n: int = 500, streams: int = 100) -> dict[str, Any]:
 def discoveries(
     n: int = 20_000, rows: int = 1_000, streams: int = 200, fdr: float = 0.1
 ) -> dict[str, Any]:
-    """Mean false discovery proportion and power; a tenth of the rows is strange, and clearly so."""
+    """Mean false discovery proportion and power; a tenth of the rows is clearly anomalous."""
     table: dict[str, Any] = {"n": n, "rows": rows, "streams": streams, "fdr": fdr}
     for procedure, conditional in (
         ("lond", None),
@@ -130,15 +130,15 @@ def discoveries(
         for seed in range(streams):
             rng = np.random.default_rng(seed)
             cad = calibrated(rng.normal(size=n))
-            strange = rng.random(rows) < 0.1
-            X = np.where(strange, rng.normal(-5, 1, size=rows), rng.normal(size=rows))
+            anomalous = rng.random(rows) < 0.1
+            X = np.where(anomalous, rng.normal(-5, 1, size=rows), rng.normal(size=rows))
             online = OnlineDiscoveries(cad, fdr, procedure, conditional=conditional)
             step = 100 if procedure == "batch-bh" else rows
             mask = np.concatenate(
                 [online.update(X[i : i + step, None]).mask for i in range(0, rows, step)]
             )
-            proportions.append((mask & ~strange).sum() / max(1, mask.sum()))
-            powers.append(mask[strange].mean())
+            proportions.append((mask & ~anomalous).sum() / max(1, mask.sum()))
+            powers.append(mask[anomalous].mean())
         error = statistics.stdev(proportions) / math.sqrt(streams)
         table[f"{procedure}, {conditional or 'plain'} p-values"] = {
             "FDR": f"{statistics.mean(proportions):.4f} ± {error:.4f}",

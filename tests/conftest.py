@@ -15,7 +15,7 @@ settings.load_profile("reconform")
 
 @pytest.fixture(scope="session")
 def breast():
-    """Benign (normal) and malignant (strange) rows of the data set inside scikit-learn."""
+    """Benign (normal) and malignant (anomalous) rows of the data set inside scikit-learn."""
     X, y = load_breast_cancer(return_X_y=True)
     return X[y == 1], X[y == 0]
 

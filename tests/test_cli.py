@@ -78,11 +78,11 @@ def read(path):
     return pa.csv.read_csv(path, parse_options=tab)
 
 
-def make_rows(rng, count, strange=0):
-    """Normal rows, then strange ones, in a random order; rounded as in a real file."""
-    X = rng.normal([20, 5, 100], [2, 1, 10], size=(count + strange, 3))
+def make_rows(rng, count, anomalous=0):
+    """Normal rows, then anomalies, in a random order; rounded as in a real file."""
+    X = rng.normal([20, 5, 100], [2, 1, 10], size=(count + anomalous, 3))
     X[count:] += [12, 0, 40]
-    return np.round(X[rng.permutation(count + strange)], 3)
+    return np.round(X[rng.permutation(count + anomalous)], 3)
 
 
 @pytest.fixture(scope="module")
@@ -102,9 +102,9 @@ def tables():
     }
 
 
-def make_messy(rng, count, strange=()):
-    """Times, missing numbers, and a category of which the strange rows have a new label."""
-    far = np.isin(np.arange(count), strange)
+def make_messy(rng, count, anomalous=()):
+    """Times, missing numbers, and a category of which the anomalies have a new label."""
+    far = np.isin(np.arange(count), anomalous)
     flow = [f"{v:.3f}" for v in rng.normal(5 + 9 * far)]
     temperature = [f"{v:.3f}" for v in rng.normal(20 + 9 * far)]
     state = np.where(far, "mauve", rng.choice(["idle", "run", "stop"], count)).tolist()
@@ -122,7 +122,7 @@ def folder(tables, tmp_path_factory):
     tables = {
         **tables,
         "messy": make_messy(rng, 120),
-        "messy_new": make_messy(rng, 100, strange=range(0, 100, 9)),
+        "messy_new": make_messy(rng, 100, anomalous=range(0, 100, 9)),
     }
     for name, table in tables.items():
         for suffix in (".csv", ".tsv", ".parquet", ".arrow"):
@@ -168,7 +168,7 @@ def test_detect_writes_what_discover_finds(here, tables, suffix):
     assert 0 < found.count < 300
 
 
-def test_detect_shows_the_strangest_rows(here, tables):
+def test_detect_shows_the_most_unusual_rows(here, tables):
     said = run("detect", "normal.csv", "new.csv", "--id", "machine", *QUICK).stdout
     found = expected(tables)
     rows = re.findall(r"^(N\d+) ", said, flags=re.MULTILINE)
@@ -193,7 +193,7 @@ def test_infinite_scores_are_null_in_json(tmp_path):
     assert [(row["row"], row["score"]) for row in facts["anomalies"]] == [(2, None)]
 
 
-def test_only_anomalies_come_strangest_first(here, tables):
+def test_only_anomalies_come_most_unusual_first(here, tables):
     run(
         "detect", "normal.csv", "new.csv", "--id", "machine", *QUICK, "--only-anomalies",
         "--output", "out.csv", "--prefix", "r_",
@@ -534,8 +534,8 @@ def test_study_of_the_paper(here, data_folder):
 
 
 def test_study_of_a_file_of_ones_own(here, tables):
-    strange = np.arange(300) % 10 == 0
-    columns = tables["new"].drop_columns("machine").append_column("broken", pa.array(strange))
+    anomalous = np.arange(300) % 10 == 0
+    columns = tables["new"].drop_columns("machine").append_column("broken", pa.array(anomalous))
     pq.write_table(columns, here / "pumps.parquet")
     own = ["--store", "s", "--dataset", "pumps.parquet", "--detector", "knn", "--method", "split"]
     small = ["--draws", "2", "--test-sets", "3"]

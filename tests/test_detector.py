@@ -44,7 +44,7 @@ def cad_of(method="cv+", detector=nearest, **parameters):
 
 
 @pytest.mark.parametrize("method", NAMES)
-def test_every_method_ranks_strange_rows_first(method, blobs):
+def test_every_method_ranks_anomalies_first(method, blobs):
     reference, new = blobs
     cad = cad_of(method).fit(reference)
     ranks = cad.ranks(new)

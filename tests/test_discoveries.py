@@ -22,7 +22,7 @@ def found():
     )
 
 
-def test_the_strangest_come_first_and_scores_break_ties(found):
+def test_the_most_unusual_come_first_and_scores_break_ties(found):
     assert found.order.tolist() == [2, 1, 0, 3]
     assert found.to_frame().index.tolist() == ["c", "<b>", "a", "d"]
     assert found.to_frame(order="input").index.tolist() == ["a", "<b>", "c", "d"]

@@ -242,12 +242,12 @@ def test_the_calibration_shows_the_forest_without_any_new_row(bootstrap):
 
 
 def test_the_estimator_asks_for_it(breast):
-    normal, strange = breast
+    normal, anomalous = breast
     cad = ConformalDetector("iforest", "full", random_state=3).fit(normal[:300])
     assert isinstance(cad.ensemble_, FullForest)
     assert cad.guarantee_.name == "full"
     (seed,) = root_seed(3).spawn(3)[1].spawn(1)
-    new = np.vstack([normal[300:305], strange[:5]])
+    new = np.vstack([normal[300:305], anomalous[:5]])
     expected, _, _ = forest_per_row(IForest(), normal[:300], new, seed)
     assert cad.ranks(new).tolist() == expected
     assert np.array_equal(cad.p_values(new), np.array(expected) / 301)

@@ -153,7 +153,7 @@ def test_formats_in_and_out(tmp_path, cad, data, new_table, source, target):
 
 @pytest.mark.parametrize("suffix", [".csv", ".parquet", ".arrow"])
 @pytest.mark.parametrize("batch_rows", [3, 1000])
-def test_only_anomalies_strangest_first(
+def test_only_anomalies_most_unusual_first(
     tmp_path, cad, data, new_table, suffix, batch_rows, monkeypatch
 ):
     monkeypatch.setattr("reconform.files.judge.MOST_FLAGGED", 5)

@@ -711,13 +711,13 @@ class TestEstimator:
 
     @pytest.mark.parametrize("method", ["split", "jackknife+", "cv", "cv+", "jab+"])
     def test_inside_a_conformal_detector(self, blobs, method):
-        """The same p-values as those of a stranger whom the estimator refits model by model."""
+        """The same p-values as those of a foreign detector, refitted model by model."""
         X, Z = blobs
         native = ConformalDetector(KNN(), method, random_state=0).fit(X)
-        stranger = ConformalDetector(
+        foreign = ConformalDetector(
             lambda D: KNN().fit(D).score_samples, method, larger_is="normal", random_state=0
         ).fit(X)
-        np.testing.assert_array_equal(native.p_values(Z), stranger.p_values(Z))
+        np.testing.assert_array_equal(native.p_values(Z), foreign.p_values(Z))
 
     @pytest.mark.parametrize(
         ("parameters", "message"),

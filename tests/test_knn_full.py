@@ -245,10 +245,10 @@ class TestInsideAConformalDetector:
         """PyOD's own training scores leave each row out: one refit per new row is the slow way."""
         pyod = pytest.importorskip("pyod.models.knn")
         X, Z = blobs
-        stranger = pyod.KNN(method=method)
-        cad = ConformalDetector(stranger, "full").fit(X)
+        foreign = pyod.KNN(method=method)
+        cad = ConformalDetector(foreign, "full").fit(X)
         assert isinstance(cad.ensemble_, FullNeighbours)
-        slow = adapt(stranger).fit_plan(X, Full().plan(len(X)), [np.random.SeedSequence(0)])
+        slow = adapt(foreign).fit_plan(X, Full().plan(len(X)), [np.random.SeedSequence(0)])
         assert isinstance(slow, FullRefit)
         np.testing.assert_array_equal(cad.ranks(Z), slow.ranks(Z).at_most)
         scores = cad.ensemble_.ranks(Z).scores

@@ -206,7 +206,7 @@ def test_what_is_scored_by_is_one_of_two_methods(tmp_path):
 
 def test_a_refit_at_any_price_is_refused(tmp_path):
     path = tmp_path / "m.rcad"
-    saved(IForest(5, max_samples=8), "full", path, larger_is="strange")
+    saved(IForest(5, max_samples=8), "full", path, larger_is="anomalous")
 
     def more(model, members):
         parameters = model["estimators"][0]["parameters"]["dict"]

@@ -251,7 +251,7 @@ def test_a_shift_is_noticed_soon(name):
     assert back.alarm_row == shifted.alarm_row == monitor.alarm_row  # the first one stays
 
 
-def test_only_the_simple_jumper_notices_rows_that_are_less_strange():
+def test_only_the_simple_jumper_notices_rows_that_are_less_unusual():
     rng = np.random.default_rng(7)
     cad, X = calibrated(rng.normal(size=500)), rng.normal(1, 1, size=(500, 1))
     alarms = {

@@ -24,9 +24,9 @@ DETECT = ["detect", "normal.csv", "new.csv", *QUICK]
 BOTH = ["--output", "out.csv", "--report", "page.html"]
 
 
-def write_rows(path, names, count, strange=0, seed=0):
+def write_rows(path, names, count, anomalous=0, seed=0):
     X = np.random.default_rng(seed).normal(size=(count, len(names)))
-    X[:strange] += 9
+    X[:anomalous] += 9
     lines = [",".join(names), *(",".join(f"{value:.4f}" for value in row) for row in X)]
     path.write_text("\n".join(lines) + "\n")
 
@@ -35,7 +35,7 @@ def write_rows(path, names, count, strange=0, seed=0):
 def here(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     write_rows(tmp_path / "normal.csv", "ab", 60)
-    write_rows(tmp_path / "new.csv", "ab", 40, strange=10, seed=1)
+    write_rows(tmp_path / "new.csv", "ab", 40, anomalous=10, seed=1)
     return tmp_path
 
 
@@ -123,7 +123,7 @@ def test_columns_may_have_the_names_of_results(here, names):
     said = run(*DETECT).stdout
     plain, labelled = run_json(*DETECT), run_json(*DETECT, "--id", "a")
     write_rows(here / "normal.csv", names, 60)
-    write_rows(here / "new.csv", names, 40, strange=10, seed=1)
+    write_rows(here / "new.csv", names, 40, anomalous=10, seed=1)
     named = run(*DETECT, "--report", "page.html").stdout
     assert named.splitlines()[0] == said.splitlines()[0]
     assert run_json(*DETECT)["anomalies"] == plain["anomalies"] != []

@@ -38,7 +38,7 @@ HOSTILE = "</script><script>window.ran = true</script><!--"
 
 
 def judged(scores, calibration_scores, *, fdr=0.1, procedure="bh", scheme="split", **more):
-    """A decision on scores, small = strange, made the way `discover` makes it."""
+    """A decision on scores, small = anomalous, made the way `discover` makes it."""
     c, t = np.asarray(calibration_scores, float), np.asarray(scores, float)
     n = len(c)
     ranks = 1 + np.searchsorted(np.sort(c), t, side="right")
@@ -73,9 +73,9 @@ def judged(scores, calibration_scores, *, fdr=0.1, procedure="bh", scheme="split
     return Discoveries(**{**fields, **more})
 
 
-def batch(m=400, n=300, strange=40, seed=0, **more):
+def batch(m=400, n=300, anomalous=40, seed=0, **more):
     rng = np.random.default_rng(seed)
-    scores = np.r_[rng.normal(size=m - strange), rng.normal(-5, 1, size=strange)]
+    scores = np.r_[rng.normal(size=m - anomalous), rng.normal(-5, 1, size=anomalous)]
     return judged(scores, rng.normal(size=n), **more)
 
 
@@ -197,19 +197,19 @@ def kinds(found, **more):
 def test_healthy_batches_are_called_healthy():
     # A shape is misread in less than 0.2% of batches (simulated), so of 300 in six or more with
     # probability below 1e-4.
-    batches = [batch(m=300, n=300, strange=s, seed=i) for i in range(150) for s in (0, 30)]
+    batches = [batch(m=300, n=300, anomalous=s, seed=i) for i in range(150) for s in (0, 30)]
     wrong = [kinds(found) for found in batches if kinds(found) != ["healthy"]]
     shapes = [found for found in wrong if found != ["reference too small"]]
     assert len(shapes) <= 5
-    # The strange rows of a batch are flagged, and the others have strangest rows by chance only.
+    # The anomalies of a batch are flagged, and the others have most unusual rows by chance only.
     assert len(wrong) - len(shapes) <= 25
 
 
-def test_drift_is_seen_with_strange_rows_and_without():
+def test_drift_is_seen_with_anomalies_and_without():
     rng = np.random.default_rng(1)
     # Half a standard deviation moves the mean of the upper p-values by 0.12, 8 standard errors.
-    for strange in (0, 60):
-        scores = np.r_[rng.normal(-0.7, 1, 600 - strange), rng.normal(-6, 1, strange)]
+    for anomalous in (0, 60):
+        scores = np.r_[rng.normal(-0.7, 1, 600 - anomalous), rng.normal(-6, 1, anomalous)]
         assert kinds(judged(scores, rng.normal(size=600))) == ["drifted"]
 
 
@@ -261,7 +261,7 @@ def test_a_reference_that_is_too_small():
         assert RankCounts(n, "f").add(ranks).decide(0.1).count == flagged
 
 
-def test_a_large_reference_and_one_strange_row_by_chance_is_healthy():
+def test_a_large_reference_and_one_unusual_row_by_chance_is_healthy():
     p = np.arange(1, 2001) / 2000
     assert [r.kind for r in read_p_values(p, n_calibration=1999)] == ["healthy"]
 
@@ -301,7 +301,7 @@ def test_scales_of_many_columns_are_those_of_each():
 
 
 def test_scores_near_the_largest_numbers_can_be_drawn(tmp_path):
-    found = batch(m=20, n=30, strange=3)
+    found = batch(m=20, n=30, anomalous=3)
     for scores in ([-1.7e308, 1.7e308, -np.inf], [-1e308, 1e-320, 0.0]):
         huge = np.concatenate([scores, found.scores[3:] * 1e-300])
         page = report(replace(found, scores=huge), tmp_path / "huge.html", overwrite=True)
@@ -374,7 +374,7 @@ def test_the_fingerprint_is_that_of_the_data_and_not_of_the_frame():
 
 
 def test_tables_that_do_not_fit_are_refused(tmp_path):
-    found = batch(m=10, n=20, strange=2)
+    found = batch(m=10, n=20, anomalous=2)
     target = tmp_path / "report.html"
     with pytest.raises(ValueError, match=r"rows must be the rows.*it has 10, and rows has 3"):
         report(found, target, rows=np.ones((3, 2)))
@@ -401,7 +401,7 @@ def test_tables_that_do_not_fit_are_refused(tmp_path):
 
 @pytest.fixture
 def hostile_page():
-    found = batch(m=60, n=60, strange=12)
+    found = batch(m=60, n=60, anomalous=12)
     rng = np.random.default_rng(0)
     reference = pd.DataFrame({HOSTILE: rng.normal(size=120), "kind": ["a"] * 119 + ["b"]})
     rows = pd.DataFrame({HOSTILE: np.r_[rng.normal(size=48), np.full(12, 50)], "kind": HOSTILE})
@@ -445,7 +445,7 @@ def test_json_inside_a_script_cannot_end_it():
 
 def test_a_hundred_thousand_rows_fit_in_five_megabytes_with_exact_counts():
     m = 100_000
-    found = batch(m=m, n=5_000, strange=60_000, scheme="jackknife")
+    found = batch(m=m, n=5_000, anomalous=60_000, scheme="jackknife")
     reference = np.random.default_rng(0).normal(size=(10_000, 8))
     rows = np.random.default_rng(1).normal(3, 1, size=(m, 8))
     names = [f"{'<' * 70} {j}" for j in range(8)]
@@ -460,22 +460,22 @@ def test_a_hundred_thousand_rows_fit_in_five_megabytes_with_exact_counts():
     data = embedded(page)
     for level, count in zip(data["levels"], data["counts"], strict=True):
         assert count == (found.q_values <= level).sum()
-    held, strangest = len(data["lines"]), data["strangest"]
-    assert 0 < strangest < found.count
-    assert f"This page carries {held:,} of 100,000 rows: the {strangest:,} strangest" in page
-    assert f"a sample of {held - strangest:,} others" in page
-    assert [line[0] for line in data["lines"][:strangest]] == list(range(1, strangest + 1))
+    held, leading = len(data["lines"]), data["leading"]
+    assert 0 < leading < found.count
+    assert f"This page carries {held:,} of 100,000 rows: the {leading:,} most unusual" in page
+    assert f"a sample of {held - leading:,} others" in page
+    assert [line[0] for line in data["lines"][:leading]] == list(range(1, leading + 1))
 
 
-def test_rows_come_strangest_first_and_the_sample_is_spread_over_the_rest():
-    found = batch(m=5_000, n=2_000, strange=100)
+def test_rows_come_most_unusual_first_and_the_sample_is_spread_over_the_rest():
+    found = batch(m=5_000, n=2_000, anomalous=100)
     summary = summarise(found)
     carried = carry(found, summary.order, 300, np.arange(5_000), sample=50)
     places = [line[0] for line in carried.lines]
     assert places[:300] == list(range(1, 301))
     assert len(places) == 350
     assert (places[300], places[-1]) == (301, 5_000)
-    assert carried.strangest == 300
+    assert carried.leading == 300
     row = carried.lines[7]
     i = summary.order[7]
     assert row[1] == str(i)
@@ -485,7 +485,7 @@ def test_rows_come_strangest_first_and_the_sample_is_spread_over_the_rest():
 
 
 def test_a_small_batch_is_carried_whole():
-    found = batch(m=60, n=60, strange=12)
+    found = batch(m=60, n=60, anomalous=12)
     data = embedded(render(found))
     assert sorted(int(line[1]) for line in data["lines"]) == list(range(60))
     assert data["names"] == []
@@ -493,7 +493,7 @@ def test_a_small_batch_is_carried_whole():
 
 
 def test_labels_come_from_ids_or_the_index():
-    found = replace(batch(m=3, n=60, strange=1), index=pd.Index(["x", "y", "z"]))
+    found = replace(batch(m=3, n=60, anomalous=1), index=pd.Index(["x", "y", "z"]))
     assert {line[1] for line in embedded(render(found))["lines"]} == {"x", "y", "z"}
     lines = embedded(render(found, ids=[(1, 2), (3, 4), (5, 6)]))["lines"]
     assert {line[1] for line in lines} == {"(1, 2)", "(3, 4)", "(5, 6)"}
@@ -528,7 +528,7 @@ def test_a_bound_for_this_very_list_is_said_where_there_is_one():
     bound = summary.false_bounds[summary.chosen]
     assert 0 < bound < found.count
     assert f"with 95% confidence, at most {bound} of {found.count} are false" in render(found)
-    # Strange rows in plenty are flagged at 50%, and so are normal ones; a bound is still a bound.
+    # Anomalies in plenty are flagged at 50%, and so are normal ones; a bound is still a bound.
     assert (summary.false_bounds <= summary.counts).all()
     for silent in (batch(scheme="jackknife"), replace(found, ranks=None)):
         assert "confidence" not in json.dumps(embedded(render(silent))["words"])
@@ -583,7 +583,7 @@ def test_smoothed_p_values_and_other_methods_make_a_page(blobs):
 
 
 def test_the_file_is_written_whole_or_not_at_all(tmp_path, monkeypatch):
-    found = batch(m=20, n=30, strange=3)
+    found = batch(m=20, n=30, anomalous=3)
     target = tmp_path / "report.html"
     assert report(found, str(target)) == target
     assert target.read_text().startswith("<!doctype html>")
@@ -606,7 +606,7 @@ def test_the_file_is_written_whole_or_not_at_all(tmp_path, monkeypatch):
 
 
 def test_places_that_cannot_be_written_are_said(tmp_path):
-    found = batch(m=20, n=30, strange=3)
+    found = batch(m=20, n=30, anomalous=3)
     with pytest.raises(FileNotFoundError, match=r"there is no folder '.*nowhere'"):
         report(found, tmp_path / "nowhere" / "report.html")
     with pytest.raises(IsADirectoryError, match="is a folder; give the name of a file"):
@@ -618,7 +618,7 @@ def test_a_link_stays_and_its_target_is_replaced(tmp_path):
     (tmp_path / "real.html").write_text("old")
     link = tmp_path / "latest.html"
     link.symlink_to("real.html")
-    report(batch(m=20, n=30, strange=3), link, overwrite=True)
+    report(batch(m=20, n=30, anomalous=3), link, overwrite=True)
     assert link.is_symlink()
     assert "<!doctype html>" in (tmp_path / "real.html").read_text()
 
@@ -646,7 +646,7 @@ def test_the_chart_holds_the_same_numbers():
 def test_the_chart_is_valid_vega():
     pytest.importorskip("altair", reason="needs Altair: pip install 'reconform[report]'")
     convert = pytest.importorskip("vl_convert", reason="needs vl-convert-python to draw")
-    for found in (batch(m=60, n=30, strange=6), replace(batch(), provenance=None)):
+    for found in (batch(m=60, n=30, anomalous=6), replace(batch(), provenance=None)):
         assert convert.vegalite_to_svg(chart(found).to_dict()).startswith("<svg")
 
 

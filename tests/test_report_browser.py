@@ -155,7 +155,7 @@ def test_moving_away_and_back_gives_the_words_that_python_wrote(page, written):
 
 def test_sorting_by_every_column(page, written):
     found, _ = written
-    strange = found.to_frame()[found.mask[found.order]]
+    anomalous = found.to_frame()[found.mask[found.order]]
     heads = page.find_elements(By.CSS_SELECTOR, "#columns th")
     assert [h.get_attribute("aria-sort") for h in heads] == ["ascending", *["none"] * 5]
     for column, name in ((2, "score"), (3, "p_value"), (4, "q_value")):
@@ -165,7 +165,7 @@ def test_sorting_by_every_column(page, written):
             assert heads[column].get_attribute("aria-sort") == order
             shown = [float(value.replace("−", "-")) for value in all_cells(page, column)]
             assert shown == sorted(shown, reverse=order == "descending")
-            assert sorted(shown) == sorted(float(f"{v:.4g}") for v in strange[name])
+            assert sorted(shown) == sorted(float(f"{v:.4g}") for v in anomalous[name])
     heads[1].find_element(By.TAG_NAME, "button").send_keys(Keys.ENTER)
     numbers = [int(label.split()[1]) for label in all_cells(page, 1) if label.startswith("row ")]
     assert numbers == sorted(numbers)

@@ -36,9 +36,9 @@ from reconform.scale import parquet as parquet_module
 NAMES = ["flow", "heat", "speed"]
 
 
-def rows_of(seed, normal, strange=0):
+def rows_of(seed, normal, anomalous=0):
     rng = np.random.default_rng(seed)
-    rows = np.vstack([rng.normal(size=(normal, 3)), rng.normal(6, 1, size=(strange, 3))])
+    rows = np.vstack([rng.normal(size=(normal, 3)), rng.normal(6, 1, size=(anomalous, 3))])
     return pd.DataFrame(rng.permutation(rows), columns=NAMES)
 
 

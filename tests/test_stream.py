@@ -47,7 +47,7 @@ def cad():
 
 
 def batches_of(seed, sizes=(1, 7, 30, 1, 12, 20)):
-    """Rows of which a third are strange, in batches."""
+    """Rows of which a third are anomalous, in batches."""
     rng = np.random.default_rng(seed)
     return [np.where(rng.random((m, 1)) < 0.3, -1.0, rng.uniform(size=(m, 1))) for m in sizes]
 
@@ -275,7 +275,7 @@ def test_warns_once_when_nothing_can_be_found_any_more(procedure):
     assert f"nothing can be found from here on: the next row ({dead}) is" in message
     needed = rows_asked_for(message)
     assert 1 / (needed + 1) <= level < 1 / needed
-    # the strangest of all rows is not found now, and would be with so many rows
+    # the most unusual of all rows is not found now, and would be with so many rows
     assert not online.update([[-1.0]]).mask.any()
     more = OnlineDiscoveries(calibrated(np.linspace(0, 1, needed)), procedure=procedure)
     assert more.update([[0.5]] * dead + [[-1.0]]).mask.tolist() == [False] * dead + [True]
@@ -344,11 +344,11 @@ def test_conditional_p_values_keep_the_rate(procedure):
     proportions, found = [], 0
     for _ in range(streams):
         cad = calibrated(rng.uniform(size=1_000))
-        strange = rng.random(60) < 0.3
-        X = np.where(strange, rng.uniform(-1, 0.001, size=60), rng.uniform(size=60))
+        anomalous = rng.random(60) < 0.3
+        X = np.where(anomalous, rng.uniform(-1, 0.001, size=60), rng.uniform(size=60))
         online = OnlineDiscoveries(cad, fdr, procedure, conditional="simes", confidence=confidence)
         mask = online.update(X[:, None]).mask
-        proportions.append((mask & ~strange).sum() / max(1, mask.sum()))
+        proportions.append((mask & ~anomalous).sum() / max(1, mask.sum()))
         found += mask.sum()
     assert found > streams
     slack = math.sqrt(math.log(1 / FAILURE) / (2 * streams))

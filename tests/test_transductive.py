@@ -59,7 +59,7 @@ def test_ranks_among_all_rows_of_one_symmetric_model(detector, fit_and_score, bl
 
 
 class Both:
-    """scikit-learn's score_samples (large = normal) beside PyOD's attribute (large = strange)."""
+    """scikit-learn's score_samples (large = normal) beside PyOD's attribute (large = anomalous)."""
 
     def fit(self, X):
         self.middle_ = np.median(X, axis=0)
@@ -77,13 +77,13 @@ class Both:
 @pytest.mark.parametrize("larger_is", [None, "normal"])
 def test_the_direction_of_scores_comes_from_one_place(larger_is):
     rng = np.random.default_rng(0)
-    reference, strange = rng.normal(size=(30, 2)), np.array([[9.0, 9.0]])
+    reference, anomalous = rng.normal(size=(30, 2)), np.array([[9.0, 9.0]])
     cad = ConformalDetector(Both(), "full", larger_is=larger_is, random_state=0).fit(reference)
-    assert cad.ranks(strange).tolist() == [1]
+    assert cad.ranks(anomalous).tolist() == [1]
     middle = np.median(reference, axis=0)[None]
     assert cad.ranks(middle)[0] > 25
     turned = ConformalDetector(Both(), "full", larger_is="anomalous", random_state=0)
-    assert turned.fit(reference).ranks(strange).tolist() == [31]
+    assert turned.fit(reference).ranks(anomalous).tolist() == [31]
 
 
 def test_the_level_is_exact_over_data_and_draws():

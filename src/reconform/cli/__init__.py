@@ -18,7 +18,7 @@ from .study_command import study
 )
 @click.version_option(package_name="reconform")
 def main() -> None:
-    """Anomalies in tables, at a false discovery rate that you choose.
+    """Find anomalies in tables, at a false discovery rate that you choose.
 
     Exit codes: 0 all is well, 1 the input is at fault, 2 usage.
     """

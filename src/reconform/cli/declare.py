@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import wraps
 from typing import Any, TypeVar
 
@@ -67,9 +67,50 @@ def write_examples(formatter: click.HelpFormatter, examples: Sequence[str]) -> N
             formatter.write(f"{'':>{formatter.current_indent}}{example}\n")
 
 
+PROBABILITY = click.FloatRange(0, 1, min_open=True, max_open=True)
+
+
 def option(*declarations: str, **attributes: Any) -> Given:
     """Write an option down, for a `family`."""
     return declarations, attributes
+
+
+def count(name: str, default: int | str, help: str, *, least: int = 1) -> Given:
+    """Write down an option that takes a whole number.
+
+    Parameters
+    ----------
+    name : str
+        Such as ``"--folds"``.
+    default : int or str
+        The value without it; a text says what happens then, and the value is None.
+    help : str
+    least : int
+        The smallest number that is taken.
+    """
+    return option(name, type=click.IntRange(least), metavar="N", help=help, **_default(default))
+
+
+def share(name: str, default: float | str, help: str, *, metavar: str = "SHARE") -> Given:
+    """Write down an option that takes a number between 0 and 1; the rest is as in `count`."""
+    return option(name, type=PROBABILITY, metavar=metavar, help=help, **_default(default))
+
+
+def choice(name: str, choices: Iterable[str], default: str | None, help: str) -> Given:
+    """Write down an option that takes one of a few words."""
+    return option(
+        name,
+        type=click.Choice(list(choices)),
+        default=default,
+        show_default=default is not None,
+        help=help,
+    )
+
+
+def _default(default: float | str) -> dict[str, Any]:
+    if isinstance(default, str):
+        return {"show_default": default}
+    return {"default": default, "show_default": True}
 
 
 def family(

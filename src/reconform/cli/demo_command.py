@@ -3,61 +3,52 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import click
 import numpy as np
 
+from ..arrays import BoolArray
 from ..detector import ConformalDetector
-from ..detectors import DETECTORS
 from ..discoveries import Discoveries
 from ..report import report as write_report
 from ..report.safe_text import percent
 from ..whole import check_place
-from .declare import Command
+from .declare import Command, family, share
 from .flagged import Flagged
-from .options import METHODS, PATH, PROBABILITY, voice_options
+from .options import OVERWRITE, REPORT, detector_option, method_option, voice_options
 from .output import Voice
 
 MOST_SHOWN = 5
 
 
+demo_options = family(
+    "asked",
+    "Options",
+    dict,
+    [
+        detector_option("knn"),
+        method_option("jackknife+"),
+        share("--fdr", 0.1, "False discovery rate that is aimed at.", metavar="LEVEL"),
+        REPORT,
+        OVERWRITE,
+    ],
+)
+
+
 @click.command(cls=Command, examples=["reconform demo --report demo.html"])
-@click.option(
-    "--detector",
-    type=click.Choice(list(DETECTORS)),
-    default="knn",
-    show_default=True,
-    help="What scores the rows.",
-)
-@click.option(
-    "--method",
-    type=click.Choice(METHODS),
-    default="jackknife+",
-    show_default=True,
-    help="How it is calibrated.",
-)
-@click.option(
-    "--fdr",
-    type=PROBABILITY,
-    default=0.1,
-    show_default=True,
-    metavar="LEVEL",
-    help="False discovery rate that is aimed at.",
-)
-@click.option("--report", type=PATH, metavar="FILE", help="Write a page to look at (HTML).")
-@click.option("--overwrite", is_flag=True, help="Replace a page that exists.")
+@demo_options
 @voice_options
-def demo(
-    detector: str, method: str, fdr: float, report: str | None, overwrite: bool, voice: Voice
-) -> None:
+def demo(asked: dict[str, Any], voice: Voice) -> None:
     """Find malignant tumours among benign ones: no files are needed.
 
     The data ship with scikit-learn.
     """
+    report, overwrite = asked["report"], asked["overwrite"]
     if report is not None:
         check_place(report, overwrite=overwrite)
     with voice.gathering_warnings():
-        done = run_demo(detector, method, fdr)
+        done = run_demo(asked["detector"], asked["method"], asked["fdr"])
     with voice.last_words():
         if report is not None:
             write_report(done.found, report, title="Tumours", overwrite=overwrite)
@@ -95,7 +86,7 @@ def _tell(voice: Voice, done: Demo) -> None:
     voice.say(found.guarantee)
     top = found.order[: min(found.count, MOST_SHOWN)]
     if len(top):
-        strangest = Flagged(
+        flagged = Flagged(
             rows=(top + 1).tolist(),
             ids={},
             scores=found.scores[top],
@@ -103,7 +94,7 @@ def _tell(voice: Voice, done: Demo) -> None:
             q_values=found.q_values[top],
         )
         voice.say()
-        voice.show(strangest.table())
+        voice.show(flagged.table())
         voice.say()
     voice.say(
         f"The truth, which the detector never saw: {done.power:.0%} of the malignant rows are "
@@ -126,7 +117,7 @@ class Demo:
     """
 
     found: Discoveries
-    truth: np.typing.NDArray[np.bool_]
+    truth: BoolArray
     n_reference: int
 
     @property

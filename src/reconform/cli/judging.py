@@ -13,13 +13,16 @@ from ..files import Layout, Table, check_output, open_batches
 from ..files.formats import is_standard
 from ..files.judge import MOST_DISCOVERIES, FileDiscoveries, ReadOptions, judge_file
 from ..prepare import Feature
+from ..report import report
 from ..report.safe_text import percent
 from ..statistics.bounds import false_discovery_table
 from ..statistics.fdr import PROCEDURES
-from .flagged import CAPTION, take_flagged, unusual_words
+from .flagged import CAPTION, labelled, take_flagged, unusual_words
 from .options import Deciding, Files, Writing
 from .output import Voice, one_line
-from .reporting import MOST_CELLS, write_page
+
+# All features of the new rows are in memory while a report is made, up to this many cells.
+MOST_CELLS = 10_000_000
 
 # The confidence of the bound on the false alarms in the very list at hand.
 CONFIDENCE = 0.95
@@ -95,7 +98,7 @@ def judge(
         )
     if writing.report is not None:
         voice.step(f"Writing {writing.report}")
-        write_page(
+        _write_page(
             voice,
             judgement,
             writing.report,
@@ -116,6 +119,43 @@ def judge(
     listed = take_flagged(judgement, files.id_columns, MOST_LISTED)
     facts = {**_facts(judgement, deciding), "false_bound": bound, "anomalies": listed.records()}
     return {**facts, "output": judgement.output, "report": writing.report}
+
+
+def _write_page(
+    voice: Voice,
+    judgement: FileDiscoveries,
+    target: str,
+    *,
+    ids: Sequence[str],
+    reference: Table | None,
+    overwrite: bool,
+) -> None:
+    """Write the page; say what it could not be given."""
+    rows = None
+    if reference is not None:
+        if judgement.rows is None:
+            cells = judgement.tested * len(reference.features)
+            voice.warn(
+                f"The report names no unusual features: {judgement.path} has {cells:,} cells, and "
+                f"at most {MOST_CELLS:,} are looked at."
+            )
+        else:
+            rows = labelled(judgement.rows.X, reference.features, judgement.rows.table)
+    found = judgement.to_discoveries()
+    labels: Any = found.index
+    if labels is None:
+        labels = range(1, judgement.tested + 1)
+    elif len(ids) > 1:
+        labels = [", ".join(map(str, several)) for several in labels]
+    report(
+        found,
+        target,
+        rows=rows,
+        reference=None if reference is None else labelled(reference.X, reference.features),
+        ids=labels,
+        title=f"Anomalies in {Path(judgement.path).name}",
+        overwrite=overwrite,
+    )
 
 
 def _tell_decision(voice: Voice, judgement: FileDiscoveries, bound: int | None) -> None:

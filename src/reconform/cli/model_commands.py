@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, replace
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import click
@@ -13,16 +13,18 @@ from rich.table import Table as RichTable
 from .. import models
 from ..errors import ModelFileError
 from ..extras import extra
+from ..files.formats import is_standard
 from ..files.judge import ReadOptions
 from ..models import ModelInfo
 from ..models.archive import refusing
 from ..prepare import Feature, describe, restore
 from ..whole import check_place
 from . import fitting as fits
-from .declare import Command, Option
+from .declare import Command, family, option
 from .judging import judge
 from .options import (
     JOBS,
+    OVERWRITE,
     PATH,
     Columns,
     Deciding,
@@ -44,41 +46,73 @@ OURS = "command line"
 MOST_NAMES = 20
 
 
+@dataclass(frozen=True)
+class Saving:
+    """Where a model goes."""
+
+    model: str
+    overwrite: bool
+
+    def __post_init__(self) -> None:
+        if is_standard(self.model):
+            raise click.UsageError("--model must be the name of a file; got '-'.")
+
+
+saving_options = family(
+    "saving",
+    "Model",
+    Saving,
+    [
+        option(
+            "--model",
+            type=PATH,
+            required=True,
+            metavar="FILE",
+            help="Where to save the model; by custom its name ends in .rcad.",
+        ),
+        OVERWRITE,
+    ],
+)
+
+loading_options = family(
+    "loading",
+    "Model",
+    dict,
+    [
+        option(
+            "--trust",
+            multiple=True,
+            metavar="TYPE",
+            help="A foreign type in the model that may be made; 'reconform inspect' names them. "
+            "May be repeated.",
+        ),
+        JOBS,
+    ],
+)
+
+
 @click.command(
     cls=Command,
     examples=["reconform fit normal.parquet --detector knn --method jackknife+ --model plant.rcad"],
 )
 @click.argument("reference", type=PATH)
-@click.option(
-    "--model",
-    type=PATH,
-    required=True,
-    metavar="FILE",
-    cls=Option,
-    section="Model",
-    help="Where to save it; by custom .rcad.",
-)
-@click.option(
-    "--overwrite", is_flag=True, cls=Option, section="Model", help="Replace a file that exists."
-)
+@saving_options
 @fitting_options
 @columns_options
 @files_options
 @voice_options
 def fit(
     reference: str,
-    model: str,
-    overwrite: bool,
+    saving: Saving,
     fitting: Fitting,
     columns: Columns,
     files: Files,
     voice: Voice,
 ) -> None:
     """Fit a detector to the normal rows in REFERENCE and save it."""
-    if model == "-":
-        raise click.UsageError("--model must be the name of a file; got '-'.")
+    model = saving.model
     check_separate({"--model": model}, {"REFERENCE": reference})
-    check_place(model, overwrite=overwrite)
+    check_place(model, overwrite=saving.overwrite)
     if columns.prepare:
         # Say now what is missing, not after the fit.
         extra("skops", "skops", "saving a model that was fitted with --prepare")
@@ -93,7 +127,7 @@ def fit(
         "reference": table.path,
     }
     with voice.last_words() as written:
-        models.save(cad, model, overwrite=overwrite, extras={OURS: known})
+        models.save(cad, model, overwrite=saving.overwrite, extras={OURS: known})
         info = replace(models.inspect(written.draft_of(model)), path=model)
         voice.say(
             f"{fitting.detector}, {fitting.method}: fitted to {len(table):,} rows of "
@@ -114,16 +148,7 @@ def fit(
 @deciding_options
 @writing_options
 @files_options
-@click.option(
-    "--trust",
-    multiple=True,
-    metavar="TYPE",
-    cls=Option,
-    section="Model",
-    help="A foreign type in the model that may be made; 'reconform inspect' names them. May be "
-    "repeated.",
-)
-@click.option(*JOBS[0], cls=Option, section="Model", **JOBS[1])
+@loading_options
 @voice_options
 def score(
     model: str,
@@ -131,15 +156,14 @@ def score(
     deciding: Deciding,
     writing: Writing,
     files: Files,
-    trust: tuple[str, ...],
-    jobs: int | None,
+    loading: dict[str, Any],
     voice: Voice,
 ) -> None:
     """Find the anomalies in NEW with a saved MODEL."""
     writing.check(voice, MODEL=model, NEW=new)
     (layout,) = files.layouts(new)
     info = models.inspect(model)
-    untrusted = [name for name in info.foreign_types if name not in trust]
+    untrusted = [name for name in info.foreign_types if name not in loading["trust"]]
     if untrusted:
         raise ModelFileError(
             f"{model}: the model contains {', '.join(untrusted)}, which reconform does not make "
@@ -147,8 +171,8 @@ def score(
             f"{' '.join(f'--trust {name}' for name in untrusted)}."
         )
     read = ReadOptions(_features(info), files.id_columns, layout)
-    with voice.last_words(), parallel(jobs):
-        cad = models.load(model, trusted=trust)
+    with voice.last_words(), parallel(loading["jobs"]):
+        cad = models.load(model, trusted=loading["trust"])
         facts = judge(voice, cad, new, read, files=files, deciding=deciding, writing=writing)
         voice.finish({"command": "score", "model": model, **facts})
 

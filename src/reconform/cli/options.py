@@ -21,7 +21,7 @@ from ..statistics.certificates import VALIDITY
 from ..statistics.conditional import BANDS
 from ..statistics.fdr import PROCEDURES, counted_names
 from ..whole import check_place
-from .declare import family, option
+from .declare import Given, choice, count, family, option, share
 from .output import Voice, check_separate
 
 METHODS = ("split", "jackknife", "jackknife+", "cv", "cv+", "jab", "jab+", "full")
@@ -67,6 +67,11 @@ def _names(ctx: click.Context, param: click.Parameter, values: tuple[str, ...]) 
     return tuple(dict.fromkeys(names))
 
 
+def _columns_option(name: str, help: str, *, parameter: str | None = None) -> Given:
+    names = (name,) if parameter is None else (name, parameter)
+    return option(*names, multiple=True, callback=_names, metavar="COL,...", help=help)
+
+
 def _jobs(ctx: click.Context, param: click.Parameter, value: int | None) -> int | None:
     if value == 0:
         raise click.BadParameter("it must be at least 1, or -1 for all; got 0.", ctx, param)
@@ -81,7 +86,6 @@ def _delimiter(ctx: click.Context, param: click.Parameter, value: str | None) ->
 
 
 PATH = click.Path(path_type=str, allow_dash=True)
-PROBABILITY = click.FloatRange(0, 1, min_open=True, max_open=True)
 
 
 # --- the families --------------------------------------------------------------------------------
@@ -121,60 +125,41 @@ JOBS = option(
     callback=_jobs,
     metavar="N",
     show_default="1",
-    help="Use N processors; -1 for all.",
+    help="Use N processors; -1 stands for all.",
 )
-SEED = option(
-    "--seed",
-    type=click.IntRange(0),
-    metavar="N",
-    default=0,
-    show_default=True,
-    help="Of everything random.",
+SEED = count(
+    "--seed", 0, "Seed of all random numbers: the same seed gives the same result.", least=0
 )
+
+
+def detector_option(default: str) -> Given:
+    """`--detector`, one of those in the registry."""
+    rows = " ".join(f"{name}: {row.summary}." for name, row in DETECTORS.items())
+    return choice("--detector", DETECTORS, default, f"The detector that scores the rows. {rows}")
+
+
+def method_option(default: str) -> Given:
+    """`--method`, one of those that need no object of Python."""
+    return choice("--method", METHODS, default, "The method that calibrates the scores.")
+
 
 fitting_options = family(
     "fitting",
     "Detector and method",
     Fitting,
     [
-        option(
-            "--detector",
-            type=click.Choice(list(DETECTORS)),
-            default="iforest",
-            show_default=True,
-            help="What scores the rows.",
-        ),
-        option(
-            "--method",
-            type=click.Choice(METHODS),
-            default="jab+",
-            show_default=True,
-            help="How it is calibrated.",
-        ),
-        option(
-            "--folds", type=click.IntRange(2), metavar="N", show_default="10", help="Of cv and cv+."
-        ),
-        option(
-            "--draws",
-            type=click.IntRange(1),
-            metavar="N",
-            show_default="100",
-            help="Bootstrap samples of jab and jab+.",
-        ),
+        detector_option("iforest"),
+        method_option("jab+"),
+        count("--folds", "10", "Number of folds, for cv and cv+.", least=2),
+        count("--draws", "100", "Number of bootstrap samples, for jab and jab+."),
         option(
             "--calibration",
             callback=_share_or_count,
             metavar="SHARE|COUNT",
             show_default="0.5",
-            help="Reference rows that split calibrates on.",
+            help="Reference rows to calibrate on, for split.",
         ),
-        option(
-            "--repeats",
-            type=click.IntRange(1),
-            metavar="N",
-            show_default="1",
-            help="Independent splits of split.",
-        ),
+        count("--repeats", "1", "Number of independent splits, for split."),
         SEED,
         JOBS,
     ],
@@ -230,49 +215,33 @@ deciding_options = family(
     "Decision",
     Deciding,
     [
-        option(
+        share(
             "--fdr",
-            type=PROBABILITY,
-            default=0.1,
-            show_default=True,
+            0.1,
+            "False discovery rate that is aimed at: the share of false alarms among the flagged "
+            "rows, on average.",
             metavar="LEVEL",
-            help="False discovery rate: the share of false alarms among the flagged rows, on "
-            "average, that is aimed at.",
         ),
-        option(
-            "--procedure",
-            type=click.Choice(counted_names()),
-            default="bh",
-            show_default=True,
-            help=_procedures_help(),
-        ),
-        option(
+        choice("--procedure", counted_names(), "bh", _procedures_help()),
+        share(
             "--storey-lambda",
-            type=PROBABILITY,
-            metavar="SHARE",
-            show_default="0.5",
-            help="Storey's λ: p-values above it count as those of normal rows. For storey.",
+            "0.5",
+            "Storey's λ: p-values above it count as those of normal rows. For storey.",
         ),
-        option(
+        choice(
             "--validity",
-            type=click.Choice(list(VALIDITY)),
-            default="nominal",
-            show_default=True,
-            help="Which p-values to use. "
+            VALIDITY,
+            "nominal",
+            "Which p-values to use. "
             + " ".join(f"{name}: {row.about}." for name, row in VALIDITY.items()),
         ),
-        option(
+        choice(
             "--conditional",
-            type=click.Choice(list(BANDS)),
-            help="Use p-values that hold given the calibration rows. For split.",
+            BANDS,
+            None,
+            "Use p-values that hold given the calibration rows. For split.",
         ),
-        option(
-            "--confidence",
-            type=PROBABILITY,
-            metavar="SHARE",
-            show_default="0.9",
-            help="The confidence of --conditional.",
-        ),
+        share("--confidence", "0.9", "The confidence of --conditional."),
     ],
 )
 
@@ -291,34 +260,24 @@ class Columns:
             raise click.UsageError("--category goes with --prepare, which encodes categories.")
 
 
+def _scaled() -> str:
+    return " and ".join(name for name, row in DETECTORS.items() if row.scale_matters)
+
+
 columns_options = family(
     "columns",
     "Columns",
     Columns,
     [
-        option(
-            "--columns",
-            multiple=True,
-            callback=_names,
-            metavar="COL,...",
-            help="Use these columns only.",
-        ),
-        option(
-            "--drop", multiple=True, callback=_names, metavar="COL,...", help="Leave these out."
-        ),
+        _columns_option("--columns", "Use these columns only."),
+        _columns_option("--drop", "Leave these columns out."),
         option(
             "--prepare",
             is_flag=True,
             help="Impute missing values, encode text as categories, and standardise numbers for "
-            "knn and inne; inside every model, so that nothing leaks.",
+            f"{_scaled()}; inside every model, so that nothing leaks.",
         ),
-        option(
-            "--category",
-            multiple=True,
-            callback=_names,
-            metavar="COL,...",
-            help="Columns of numbers that are only labels; with --prepare.",
-        ),
+        _columns_option("--category", "Columns of numbers that are only labels; needs --prepare."),
     ],
 )
 
@@ -365,32 +324,24 @@ files_options = family(
     "Files",
     Files,
     [
-        option(
+        _columns_option(
             "--id",
-            "id_columns",
-            multiple=True,
-            callback=_names,
-            metavar="COL,...",
-            help="Identifiers or times: carried through, never used.",
+            "Columns of identifiers or times: they are carried through, never used.",
+            parameter="id_columns",
         ),
-        option(
+        choice(
             "--format",
-            type=click.Choice(list(FORMATS)),
-            help="Of standard input, and of files whose name does not tell it.",
+            FORMATS,
+            None,
+            "The format of standard input, and of files whose name does not tell it.",
         ),
         option(
             "--delimiter",
             callback=_delimiter,
             metavar="CHAR",
-            help="Between columns of text files: a character, or 'tab'.",
+            help="What stands between the columns of text files: a character, or 'tab'.",
         ),
-        option(
-            "--decimal",
-            type=click.Choice([".", ","]),
-            default=".",
-            show_default=True,
-            help="Decimal sign of text files.",
-        ),
+        choice("--decimal", (".", ","), ".", "The decimal sign of text files."),
         option(
             "--missing",
             multiple=True,
@@ -433,6 +384,7 @@ class Writing:
                 check_place(path, overwrite=self.overwrite)
 
 
+REPORT = option("--report", type=PATH, metavar="FILE", help="Write a page to look at (HTML).")
 OVERWRITE = option("--overwrite", is_flag=True, help="Replace files that exist.")
 
 writing_options = family(
@@ -449,12 +401,15 @@ writing_options = family(
         option(
             "--only-anomalies",
             is_flag=True,
-            help="Write the flagged rows only, most anomalous first.",
+            help="Write the flagged rows only, the most unusual first.",
         ),
         option(
-            "--prefix", default="", metavar="TEXT", help="In front of the names of added columns."
+            "--prefix",
+            default="",
+            metavar="TEXT",
+            help="Put this in front of the names of the added columns.",
         ),
-        option("--report", type=PATH, metavar="FILE", help="Write a page to look at (HTML)."),
+        REPORT,
         OVERWRITE,
     ],
 )

@@ -12,10 +12,19 @@ from typing import Any
 import click
 from rich.markdown import Markdown
 
-from ..study import Cell, Comparison, Estimate, Study, comparison_chart, read_reference, save_chart
+from ..study import (
+    PAPER_DETECTORS,
+    Cell,
+    Comparison,
+    Estimate,
+    Study,
+    comparison_chart,
+    read_reference,
+    save_chart,
+)
 from ..whole import check_place, write_whole
-from .declare import Command, family, option
-from .options import JOBS, OVERWRITE, PATH, PROBABILITY, SEED, voice_options
+from .declare import Command, count, family, option, share
+from .options import JOBS, OVERWRITE, PATH, SEED, voice_options
 from .output import Voice, check_separate
 
 TABLES = {"table.md": "markdown", "table.tex": "latex", "table.csv": "csv"}
@@ -46,7 +55,7 @@ what_options = family(
             multiple=True,
             metavar="NAME|FILE",
             show_default="the paper's eight",
-            help="One of the paper's, breast_cancer, or an .npz, .csv or .parquet file with "
+            help="A data set of the paper, breast_cancer, or an .npz, .csv or .parquet file with "
             "labels; may be repeated.",
         ),
         option(
@@ -54,8 +63,8 @@ what_options = family(
             "detectors",
             multiple=True,
             metavar="NAME",
-            show_default="knn, iforest, inne",
-            help="What scores the rows; may be repeated.",
+            show_default=", ".join(PAPER_DETECTORS),
+            help="A detector that scores the rows; may be repeated.",
         ),
         option(
             "--method",
@@ -63,15 +72,15 @@ what_options = family(
             multiple=True,
             metavar="NAME",
             show_default="the paper's seven",
-            help="As in 'reconform fit', and cv-pooled, jab-pooled, jackknife-pooled; may be "
-            "repeated.",
+            help="How scores are calibrated, as in 'reconform fit', or cv-pooled, jab-pooled, "
+            "jackknife-pooled; may be repeated.",
         ),
         option(
             "--data",
             type=click.Path(path_type=str),
             metavar="FOLDER",
             show_default="$RECONFORM_DATA, or they are downloaded",
-            help="With the files of the paper's data sets.",
+            help="The folder with the files of the paper's data sets.",
         ),
         option(
             "--label",
@@ -88,69 +97,24 @@ protocol_options = family(
     "Protocol",
     dict,
     [
-        option(
-            "--draws",
-            type=click.IntRange(1),
-            metavar="N",
-            default=25,
-            show_default=True,
-            help="Training sets drawn from each data set.",
-        ),
-        option(
-            "--test-sets",
-            type=click.IntRange(1),
-            metavar="N",
-            default=100,
-            show_default=True,
-            help="Test sets per draw.",
-        ),
-        option(
+        count("--draws", 25, "Training sets drawn from each data set."),
+        count("--test-sets", 100, "Test sets per draw."),
+        share(
             "--fdr",
-            type=PROBABILITY,
-            default=0.1,
-            show_default=True,
+            0.1,
+            "False discovery rate that is aimed at, by Benjamini-Hochberg.",
             metavar="LEVEL",
-            help="False discovery rate that is aimed at, by Benjamini-Hochberg.",
         ),
-        option(
-            "--folds",
-            type=click.IntRange(2),
-            metavar="N",
-            default=10,
-            show_default=True,
-            help="Of cv and cv+.",
-        ),
-        option(
-            "--bootstrap-draws",
-            type=click.IntRange(1),
-            metavar="N",
-            default=100,
-            show_default=True,
-            help="Of jab and jab+.",
-        ),
-        option(
-            "--anomaly-rate",
-            type=PROBABILITY,
-            default=0.1,
-            show_default=True,
-            metavar="SHARE",
-            help="Outliers in a test set.",
-        ),
-        option(
+        count("--folds", 10, "Number of folds, for cv and cv+.", least=2),
+        count("--bootstrap-draws", 100, "Number of bootstrap samples, for jab and jab+."),
+        share("--anomaly-rate", 0.1, "Share of outliers in a test set."),
+        count(
             "--test-size",
-            type=click.IntRange(2),
-            metavar="N",
-            show_default="a third of the training rows, at most 1000",
-            help="Rows of a test set.",
+            "a third of the training rows, at most 1000",
+            "Rows of a test set.",
+            least=2,
         ),
-        option(
-            "--train-share",
-            type=PROBABILITY,
-            default=0.5,
-            show_default=True,
-            metavar="SHARE",
-            help="Normal rows for training and calibration.",
-        ),
+        share("--train-share", 0.5, "Share of the normal rows for training and calibration."),
         option(
             "--jackknife-limit",
             callback=_limit,

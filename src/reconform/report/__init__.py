@@ -59,7 +59,7 @@ def report(
     Notes
     -----
     Rows are embedded in the page: whoever gets it can read them. Up to about 30,000 rows are
-    carried, the strangest first, so that the page stays below 5 MB; counts and charts are about
+    carried, the most unusual first, so that the page stays below 5 MB; counts and charts are about
     all rows. The page is written to a temporary file and renamed, so there is never half a page.
 
     Examples

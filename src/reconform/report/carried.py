@@ -1,4 +1,4 @@
-"""Which rows the page carries: the strangest, and a sample of the others, within a budget."""
+"""Which rows the page carries: the most unusual, and a sample of the others, within a budget."""
 
 from __future__ import annotations
 
@@ -24,22 +24,22 @@ Describe = Callable[[Sequence[int]], list[list[Unusual]]]
 
 @dataclass(frozen=True, eq=False)
 class Carried:
-    """Rows on the page, the strangest first.
+    """Rows on the page, the most unusual first.
 
     Attributes
     ----------
     lines : list of list
-        For each row its place (1 = strangest), id, score, p-value, q-value, and its unusual
+        For each row its place (1 = most unusual), id, score, p-value, q-value, and its unusual
         features as (index in `names`, value, strength, note).
     names : list of str
         Of the features that are mentioned.
-    strangest : int
+    leading : int
         The first so many places are all there; what follows is a sample.
     """
 
     lines: list[list[Any]]
     names: list[str]
-    strangest: int
+    leading: int
 
 
 def carry(
@@ -59,9 +59,9 @@ def carry(
     ----------
     found : Discoveries
     order : int array
-        Positions, the strangest first.
+        Positions, the most unusual first.
     wanted : int
-        How many of the strangest should be there: the discoveries at the highest level.
+        How many of the most unusual should be there: the discoveries at the highest level.
     ids : array
         A label per row.
     describe : callable, optional
@@ -82,7 +82,7 @@ def carry(
     lines: list[list[Any]] = []
     used: dict[int, int] = {}
     spent = 0
-    # The strangest leave a twentieth of the budget to the sample.
+    # The most unusual leave a twentieth of the budget to the sample.
     for places, limit in ((np.arange(wanted), budget * 19 // 20), (spread, budget)):
         for place, features in _described(places, order, describe):
             fresh = {u.feature for u in features} - used.keys()
@@ -95,8 +95,8 @@ def carry(
             used.update({j: len(used) + i for i, j in enumerate(sorted(fresh))})
             line[-1] = [[used[j], *words] for j, *words in line[-1]]
             lines.append(line)
-    strangest = sum(line[0] <= wanted for line in lines)
-    return Carried(lines, [shorten(names[j], LONGEST_NAME) for j in used], strangest)
+    leading = sum(line[0] <= wanted for line in lines)
+    return Carried(lines, [shorten(names[j], LONGEST_NAME) for j in used], leading)
 
 
 def _described(

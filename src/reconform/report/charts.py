@@ -92,7 +92,7 @@ def _sorted_p_values(alt: Any, summary: Summary, sorted_q: Any) -> Any:
     reach = min(summary.rows, max(20, 1.7 * int(summary.counts[summary.chosen])))
     level = float(summary.levels[summary.chosen])
     height = 1.0 if summary.line is None else min(1.0, 2.2 * level * reach / summary.line)
-    x = alt.X("k:Q", title="rows, the strangest first", scale=alt.Scale(domain=[0, reach]))
+    x = alt.X("k:Q", title="rows, the most unusual first", scale=alt.Scale(domain=[0, reach]))
     y = alt.Y("p:Q", title="p-value", scale=alt.Scale(domain=[0, max(height, 3 * float(p[0]))]))
     colour = alt.when("datum.q <= level").then(alt.value(FLAG)).otherwise(alt.value(NEW))
     base = alt.Chart(alt.Data(values=values))
@@ -112,7 +112,7 @@ def _scores(alt: Any, summary: Summary) -> Any:
     histogram = summary.score_histogram
     label = SCORE.format(centre=histogram.centre, spread=histogram.spread)
     axis = alt.Axis(labelExpr=f"format({label}, '.3~r')", tickCount=5)
-    x = alt.X("low:Q", title="score: the further left, the stranger", axis=axis)
+    x = alt.X("low:Q", title="score: the further left, the more unusual", axis=axis)
     y = alt.Y("height:Q", title="share of rows", axis=alt.Axis(format="%"))
     layers = _bars(alt, summary, histogram, summary.rows, x, y)
     if histogram.reference is not None:

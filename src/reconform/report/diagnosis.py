@@ -1,9 +1,10 @@
 """What the histogram of p-values says, in plain words.
 
-Normal rows have uniform p-values: a flat histogram. Strange rows add a peak at the left. Every
-other shape means that something is off, and each rule below looks where strange rows are not:
+Normal rows have uniform p-values: a flat histogram. Anomalies add a peak at the left. Every
+other shape means that something is off, and each rule below looks where anomalies are not:
 
-- *drifted*: among p > 1/5 the mean is too small, so ordinary rows are stranger than the reference;
+- *drifted*: among p > 1/5 the mean is too small, so ordinary rows are more unusual than the
+  reference;
 - *cautious*: that mean is too large, so new rows are more ordinary than the reference;
 - *duplicates*: among p > 1/2 too many are above 9/10, while those below 9/10 do not lean right; or
   many new rows equal reference rows;
@@ -153,7 +154,7 @@ def _shape(p: FloatArray, expected: FloatArray) -> list[Diagnosis]:
                 "A heap near 1: copies of reference rows?",
                 "Too many new rows look more normal than the reference itself, as rows do that a "
                 "model has already seen. Check the new data for rows that are also in the "
-                "reference: they can hide strange rows, and say nothing about new ones.",
+                "reference: they can hide anomalies, and say nothing about new ones.",
                 f"Of the p-values above {UPPER:g}, {share:.0%} are above {NEAR_ONE:g}; {usual:.0%} "
                 f"± {error:.0%} are usual (rule: {HEAP:g} times, {STANDARD_ERRORS:g} errors).",
             )
@@ -201,17 +202,17 @@ def _leaning(mean: float, usual: float, error: float) -> Diagnosis:
         return Diagnosis(
             "drifted",
             "The whole histogram leans left: drifted?",
-            "Not only a few rows are strange: ordinary new rows are stranger than the reference "
-            "too. Either the process has moved since the reference was taken, or a large part of "
-            "the new rows is mildly strange. If it is drift, what is said of false alarms does not "
-            "hold: take a new reference.",
+            "Not only a few rows are unusual: ordinary new rows are more unusual than the "
+            "reference too. Either the process has moved since the reference was taken, or a large "
+            "part of the new rows is mildly unusual. If it is drift, what is said of false alarms "
+            "does not hold: take a new reference.",
             rule,
         )
     return Diagnosis(
         "cautious",
         "The histogram leans right: new rows are more ordinary than the reference",
-        "The reference is more varied than the new rows, or has strange rows in it. False alarms "
-        "are rarer than stated, and strange rows harder to find: a cleaner reference would help.",
+        "The reference is more varied than the new rows, or has anomalies in it. False alarms "
+        "are rarer than stated, and anomalies harder to find: a cleaner reference would help.",
         rule,
     )
 
@@ -221,22 +222,22 @@ def _reference_size(
 ) -> list[Diagnosis]:
     m, line = len(p), float(len(p)) if line is None else line
     least = shortest_list(line, Fraction(1, n + 1), fdr)
-    strangest = int((p * (n + 1) < 1.5).sum())
-    chance = _chance_below_all(strangest, m, n)
-    hidden = strangest and (least > USUAL_LIST * m or chance <= CHANCE)
+    beyond = int((p * (n + 1) < 1.5).sum())
+    chance = _chance_below_all(beyond, m, n)
+    hidden = beyond and (least > USUAL_LIST * m or chance <= CHANCE)
     if count or least < 2 or not (least > m or hidden):
         return []
-    seen = f"{strangest:,} new row" + (" is" if strangest == 1 else "s are")
+    seen = f"{beyond:,} new row" + (" is" if beyond == 1 else "s are")
     enough = math.ceil(Fraction(line) / exact_fraction("fdr", fdr)) - 1
     return [
         Diagnosis(
             "reference too small",
             "The reference is too small for this batch",
             f"With {n:,} calibration scores and {m:,} new rows, fewer than {least:,} anomalies "
-            f"cannot be flagged at {percent(float(fdr))}. {seen} stranger than every reference "
+            f"cannot be flagged at {percent(float(fdr))}. {seen} more unusual than every reference "
             f"row. What helps: more reference rows (from {enough:,} calibration scores on, a "
             "single row can be flagged), fewer new rows at a time, or a higher level.",
-            f"The smallest p-value is 1/{n + 1:,}. Normal rows alone would have {strangest:,} or "
+            f"The smallest p-value is 1/{n + 1:,}. Normal rows alone would have {beyond:,} or "
             f"more there with probability {chance:.2g} (rule: up to {CHANCE:g}, or the "
             f"shortest list is above {USUAL_LIST:.0%} of the rows).",
         )
@@ -276,7 +277,7 @@ _CORRECTED = Diagnosis(
 
 def _healthy(count: int, lean: tuple[float, float, float]) -> Diagnosis:
     shape = (
-        "Flat, with a peak at the left: some strange rows among rows that look like the reference."
+        "Flat, with a peak at the left: some anomalies among rows that look like the reference."
         if count
         else "Flat: the new rows look like the reference."
     )

@@ -203,7 +203,7 @@ def _rows(carried: Carried) -> dict[str, Any]:
     return {
         "lines": carried.lines,
         "names": carried.names,
-        "strangest": carried.strangest,
+        "leading": carried.leading,
     }
 
 

@@ -48,7 +48,7 @@ class Histogram:
 class ScoreHistogram(Histogram):
     """Scores of new rows and of the reference, in bins of equal width on a stretched scale.
 
-    Some detectors score strange rows a hundred times further out than ordinary ones. On the scale
+    Some detectors score anomalies a hundred times further out than ordinary ones. On the scale
     asinh((score - centre) / spread), linear inside and logarithmic outside, both can be seen.
 
     Attributes
@@ -82,7 +82,7 @@ class Summary:
     false_bounds : int array of shape (levels,), or None
         With `CONFIDENCE`, at most so many of each list are false; where that is known.
     order : int array of shape (rows,)
-        Positions, the strangest first: the discoveries at any level come first.
+        Positions, the most unusual first: the discoveries at any level come first.
     line : float or None
         The line of a step-up procedure is level * k / line; None for other procedures.
     p_histogram : Histogram

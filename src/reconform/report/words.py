@@ -57,7 +57,7 @@ def level_sentences(summary: Summary, i: int) -> dict[str, str]:
             f"The list aims at this: on average over repetitions, at most {level} of such a "
             "list is false."
             if count
-            else "No row is strange enough for a list at this level."
+            else "No row is unusual enough for a list at this level."
         ),
         "bound": _bound(summary, i, count),
         "least": _least(summary, i),
@@ -94,10 +94,10 @@ def _least(summary: Summary, i: int) -> str:
 
 def carried_sentence(carried: Carried, rows: int) -> str:
     """Say which rows are on the page."""
-    held, sampled = len(carried.lines), len(carried.lines) - carried.strangest
+    held, sampled = len(carried.lines), len(carried.lines) - carried.leading
     if held == rows:
         return f"All {rows:,} rows are on this page." if rows > 1 else "The row is on this page."
-    parts = [f"the {carried.strangest:,} strangest"] if carried.strangest else []
+    parts = [f"the {carried.leading:,} most unusual"] if carried.leading else []
     parts += [f"a sample of {sampled:,} others"] if sampled else []
     return (
         f"This page carries {held:,} of {rows:,} rows: {' and '.join(parts)}. Counts and charts "

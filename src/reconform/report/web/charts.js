@@ -58,7 +58,7 @@ function drawHistogram() {
   const expected = (b) => data.rows * (edges[b + 1] - edges[b]);
   const height = (count, b) => count / expected(b);
   const most = Math.max(1.6, ...counts.map(height));
-  const chart = frame("histogram", [0, 1], [0, most * 1.04], { yFormat: (v) => `${short(v)}×`, ends: ["← strange", "ordinary →"] });
+  const chart = frame("histogram", [0, 1], [0, most * 1.04], { yFormat: (v) => `${short(v)}×`, ends: ["← unusual", "ordinary →"] });
   bars(chart, edges, counts, now, height, (b) =>
     `p in (${short(edges[b])}, ${short(edges[b + 1])}]\n${some(counts[b], "row")}, ${whole(now[b])} flagged\n` +
     `${short(expected(b))} expected if all were normal`);
@@ -74,7 +74,7 @@ function drawSorted() {
   const shortest = slope ? data.curve.p[0] / slope : 0;
   const reach = state.whole ? data.rows : Math.min(data.rows, niceCeiling(Math.max(20, count ? 1.7 * count : 1.3 * shortest)));
   const highest = state.whole ? 1 : Math.min(1, Math.max(2.2 * (slope ?? 0) * reach, data.curve.p[0] * 3));
-  const chart = frame("sorted", [0, reach], [0, highest], { xFormat: whole, ends: ["", "rows, the strangest first"] });
+  const chart = frame("sorted", [0, reach], [0, highest], { xFormat: whole, ends: ["", "rows, the most unusual first"] });
   const { put, x, y, bottom, top } = chart;
   const inside = data.curve.k.map((k, i) => [k, data.curve.p[i]]).filter(([k, p]) => k <= reach && p <= highest);
   if (count > 0) {
@@ -117,7 +117,7 @@ function drawScores() {
   const most = Math.max(...counts.map(share), ...known);
   const score = (u) => short(centre + spread * Math.sinh(u));
   const chart = frame("scores", [edges[0], edges[edges.length - 1]], [0, most * 1.06], {
-    xFormat: score, xTicks: scoreTicks, yFormat: (v) => `${short(100 * v)}%`, ends: ["← strange", "ordinary →"],
+    xFormat: score, xTicks: scoreTicks, yFormat: (v) => `${short(100 * v)}%`, ends: ["← unusual", "ordinary →"],
   });
   bars(chart, edges, counts, now, share, (b) =>
     `score ${score(edges[b])} to ${score(edges[b + 1])}\n${some(counts[b], "new row")}, ${whole(now[b])} flagged` +

@@ -29,7 +29,7 @@ function visibleLines() {
   const lines = data.lines.filter((line) => (!flagged || line[0] <= count) && matches(line));
   const { value, text, wide } = view.column, sign = view.descending ? -1 : 1;
   const compare = text && !wide ? collator.compare : (a, b) => (a < b ? -1 : a > b ? 1 : 0);
-  // Sorting is stable and the lines come strangest first, so ties stay in that order.
+  // Sorting is stable and the lines come most unusual first, so ties stay in that order.
   return lines.sort((a, b) => sign * compare(value(a), value(b)));
 }
 
@@ -60,7 +60,7 @@ function drawTable() {
   const start = view.page * PAGE, shown = lines.slice(start, start + PAGE);
   const marked = $("scope").value === "all";
   $("body").replaceChildren(...shown.map((line) => tableRow(line, marked)));
-  const missing = marked ? 0 : flaggedCount() - Math.min(flaggedCount(), data.strangest);
+  const missing = marked ? 0 : flaggedCount() - Math.min(flaggedCount(), data.leading);
   const beyond = missing && data.lines.length < data.rows ? ` The other ${whole(missing)} flagged rows are not on this page.` : "";
   $("place").textContent = (shown.length ? `${whole(start + 1)}–${whole(start + shown.length)} of ${some(lines.length, "row")}.` : "No rows.") + beyond;
   $("back").disabled = view.page === 0;
@@ -86,7 +86,7 @@ function turnPage(by) {
 
 function startTable() {
   $("table").classList.toggle("wide", data.names.length > 0);
-  // With nothing flagged, the strangest rows are still worth a look.
+  // With nothing flagged, the most unusual rows are still worth a look.
   if (!flaggedCount()) $("scope").value = "all";
   for (const column of COLUMNS) {
     if (column.wide && !data.names.length) continue;
