@@ -46,6 +46,19 @@ def test_links_lead_somewhere(page):
             assert (page.parent / target).exists(), target
 
 
+RECIPES = ("procedure", "p-value rule", "command-line option", "file format")
+
+
+@pytest.mark.parametrize("thing", RECIPES)
+def test_every_file_that_a_recipe_names_is_there(thing):
+    text = (ROOT / "docs" / "architecture.md").read_text()
+    recipes = re.findall(rf"^## Add an? {thing}\n(.*?)(?=^## |\Z)", text, re.DOTALL | re.MULTILINE)
+    assert len(recipes) == 1
+    named = re.findall(r"`((?:src|tests|docs)/[\w/.]+)`", recipes[0])
+    assert any(name.startswith("tests/") for name in named)
+    assert [name for name in named if not (ROOT / name).exists()] == []
+
+
 # --- words about what holds ----------------------------------------------------------------------
 
 

@@ -70,12 +70,33 @@ def write_examples(formatter: click.HelpFormatter, examples: Sequence[str]) -> N
 PROBABILITY = click.FloatRange(0, 1, min_open=True, max_open=True)
 
 
-def option(*declarations: str, **attributes: Any) -> Given:
-    """Write an option down, for a `family`."""
+# The option that each parameter of the library has on the command line.
+SPELLED: dict[str, str] = {}
+
+
+def option(*declarations: str, library: str | None = None, **attributes: Any) -> Given:
+    """Write an option down, for a `family`.
+
+    Parameters
+    ----------
+    *declarations : str
+        The option and, where the name of the value is another, that name.
+    library : str, optional
+        What the parameter is called in Python, where it has yet another name: messages of the
+        library name it, and the command line spells it as this option.
+    **attributes
+        As `click.option` takes them.
+    """
+    flag = declarations[0]
+    SPELLED[declarations[-1].removeprefix("--").replace("-", "_")] = flag
+    if library is not None:
+        SPELLED[library] = flag
     return declarations, attributes
 
 
-def count(name: str, default: int | str, help: str, *, least: int = 1) -> Given:
+def count(
+    name: str, default: int | str, help: str, *, least: int = 1, library: str | None = None
+) -> Given:
     """Write down an option that takes a whole number.
 
     Parameters
@@ -87,8 +108,17 @@ def count(name: str, default: int | str, help: str, *, least: int = 1) -> Given:
     help : str
     least : int
         The smallest number that is taken.
+    library : str, optional
+        As in `option`.
     """
-    return option(name, type=click.IntRange(least), metavar="N", help=help, **_default(default))
+    return option(
+        name,
+        library=library,
+        type=click.IntRange(least),
+        metavar="N",
+        help=help,
+        **_default(default),
+    )
 
 
 def share(name: str, default: float | str, help: str, *, metavar: str = "SHARE") -> Given:
@@ -96,10 +126,18 @@ def share(name: str, default: float | str, help: str, *, metavar: str = "SHARE")
     return option(name, type=PROBABILITY, metavar=metavar, help=help, **_default(default))
 
 
-def choice(name: str, choices: Iterable[str], default: str | None, help: str) -> Given:
+def choice(
+    name: str,
+    choices: Iterable[str],
+    default: str | None,
+    help: str,
+    *,
+    library: str | None = None,
+) -> Given:
     """Write down an option that takes one of a few words."""
     return option(
         name,
+        library=library,
         type=click.Choice(list(choices)),
         default=default,
         show_default=default is not None,

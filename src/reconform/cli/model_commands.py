@@ -81,6 +81,7 @@ loading_options = family(
     [
         option(
             "--trust",
+            library="trusted",
             multiple=True,
             metavar="TYPE",
             help="A foreign type in the model that may be made; 'reconform inspect' names them. "

@@ -67,9 +67,13 @@ def _names(ctx: click.Context, param: click.Parameter, values: tuple[str, ...]) 
     return tuple(dict.fromkeys(names))
 
 
-def _columns_option(name: str, help: str, *, parameter: str | None = None) -> Given:
+def _columns_option(
+    name: str, help: str, *, parameter: str | None = None, library: str | None = None
+) -> Given:
     names = (name,) if parameter is None else (name, parameter)
-    return option(*names, multiple=True, callback=_names, metavar="COL,...", help=help)
+    return option(
+        *names, library=library, multiple=True, callback=_names, metavar="COL,...", help=help
+    )
 
 
 def _jobs(ctx: click.Context, param: click.Parameter, value: int | None) -> int | None:
@@ -121,6 +125,7 @@ class Fitting:
 
 JOBS = option(
     "--jobs",
+    library="n_jobs",
     type=int,
     callback=_jobs,
     metavar="N",
@@ -240,6 +245,7 @@ deciding_options = family(
             BANDS,
             None,
             "Use p-values that hold given the calibration rows. For split.",
+            library="kind",
         ),
         share("--confidence", "0.9", "The confidence of --conditional."),
     ],
@@ -277,7 +283,11 @@ columns_options = family(
             help="Impute missing values, encode text as categories, and standardise numbers for "
             f"{_scaled()}; inside every model, so that nothing leaks.",
         ),
-        _columns_option("--category", "Columns of numbers that are only labels; needs --prepare."),
+        _columns_option(
+            "--category",
+            "Columns of numbers that are only labels; needs --prepare.",
+            library="categories",
+        ),
     ],
 )
 

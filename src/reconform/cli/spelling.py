@@ -1,7 +1,7 @@
 """Messages of the library in the words of the command line.
 
 A message of the library names a parameter as Python does, in backquotes: `` `drop` ``, or
-`` `overwrite=True` ``. Here, and nowhere else, it becomes the option.
+`` `overwrite=True` ``. Here, and nowhere else, it becomes the option, as this was declared.
 """
 
 from __future__ import annotations
@@ -9,45 +9,7 @@ from __future__ import annotations
 import ast
 import re
 
-# Parameters of the library whose options have other names, or values.
-RENAMED = {
-    "categories": "category",
-    "id_columns": "id",
-    "kind": "conditional",
-    "n_jobs": "jobs",
-    "random_state": "seed",
-    "trusted": "trust",
-}
-
-# All others with an option have its name, but for the underscores.
-SAME = (
-    "anomaly_rate",
-    "calibration",
-    "columns",
-    "conditional",
-    "confidence",
-    "data",
-    "decimal",
-    "delimiter",
-    "detector",
-    "draws",
-    "drop",
-    "fdr",
-    "folds",
-    "format",
-    "label",
-    "method",
-    "missing",
-    "overwrite",
-    "prefix",
-    "prepare",
-    "procedure",
-    "repeats",
-    "storey_lambda",
-    "test_size",
-    "train_share",
-    "validity",
-)
+from .declare import SPELLED
 
 PARAMETER = re.compile(r"`([a-z_]+)(?:=([^`]*))?`")
 
@@ -72,10 +34,9 @@ def in_options(message: str) -> str:
 
 def _spell(found: re.Match[str]) -> str:
     name, value = found[1], found[2]
-    option = RENAMED.get(name, name if name in SAME else "")
-    if not option:
+    option = SPELLED.get(name)
+    if option is None:
         return name if value is None else f"{name} ({value})"
-    option = f"--{option.replace('_', '-')}"
     return option if value in (None, "True") else f"{option} {_word(value)}"
 
 
