@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from reconform.detectors import INNE, IForest
-from reconform.study import Study, line_chart, save_chart
+from reconform.study import Protocol, Study, line_chart, save_chart
 
 HERE = Path(__file__).parent
 SMALL = ("wbc", "ionosphere", "wdbc", "breast")
@@ -43,7 +43,9 @@ SWEPT = ("wdbc", "breast", "thyroid")
 
 def paper(store: Path, jobs: int) -> None:
     """The paper's 288 cells, and nothing else."""
-    study = Study(jackknife_limit=500).run(store / "paper", n_jobs=jobs, verbose=1)
+    study = Study(protocol=Protocol(jackknife_limit=500)).run(
+        store / "paper", n_jobs=jobs, verbose=1
+    )
     comparison = study.compare("paper")
     write("paper.md", study.table())
     write("paper.tex", study.table("latex"))
@@ -94,7 +96,7 @@ def findings(store: Path, jobs: int) -> None:
 
 def small(store: Path, jobs: int) -> None:
     """J = 100 for the small data sets."""
-    study = Study(SMALL, methods=EVERY_METHOD, draws=100)
+    study = Study(SMALL, methods=EVERY_METHOD, protocol=Protocol(draws=100))
     study.run(store / "small", n_jobs=jobs, verbose=1)
     write("small.md", study.table())
     write("small.csv", study.table("csv"))
@@ -110,12 +112,12 @@ def sweeps(store: Path, jobs: int) -> None:
     }.items():
         study = base
         if parameter == "anomaly_rate":  # enough rows that 2% is one of them
-            study = Study(SWEPT[1:], ["knn"], RETAINING, test_size=100)
+            study = Study(SWEPT[1:], ["knn"], RETAINING, Protocol(test_size=100))
         if parameter == "test_size":
             study = Study(SWEPT[1:], ["knn"], RETAINING)
         sweep(study, parameter, values, store, jobs)
     together()
-    folds = Study(SWEPT, ["knn", "iforest"], ["cv+", "cv"], draws=50)
+    folds = Study(SWEPT, ["knn", "iforest"], ["cv+", "cv"], Protocol(draws=50))
     sweep(folds, "folds", (2, 3, 5, 10, 20, 50), store, jobs)
 
 
@@ -167,7 +169,9 @@ def sharing(store: Path, jobs: int) -> None:
 
 def costs(store: Path, jobs: int) -> None:
     """What retaining costs: every method fitted on its own, one job at a time."""
-    study = Study(["breast", "thyroid"], methods=EVERY_METHOD, draws=5, share_models=False)
+    study = Study(
+        ["breast", "thyroid"], methods=EVERY_METHOD, protocol=Protocol(draws=5), share_models=False
+    )
     study.run(store / "costs", n_jobs=1, verbose=1)
     write("costs.md", study.cost_table())
 

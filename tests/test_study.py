@@ -7,6 +7,7 @@ import multiprocessing
 import os
 import sys
 import time
+from dataclasses import fields
 from fractions import Fraction
 from pathlib import Path
 
@@ -85,7 +86,10 @@ def toy(**changes):
         "test_sets": 5,
         "folds": 4,
     }
-    return Study(**{**parameters, **changes})
+    parameters |= changes
+    names = [field.name for field in fields(Protocol)]
+    protocol = {name: parameters.pop(name) for name in names if name in parameters}
+    return Study(**parameters, protocol=Protocol(**protocol))
 
 
 def results_bytes(store):
@@ -466,7 +470,8 @@ def test_smoke_study(tmp_path):
     names = ["breast_cancer"]
     if os.environ.get("RECONFORM_DATA"):
         names = ["wbc", "breast"]
-    study = Study(names, ["knn"], ["split", "cv+", "cv"], draws=3, test_sets=10, folds=3)
+    protocol = Protocol(draws=3, test_sets=10, folds=3)
+    study = Study(names, ["knn"], ["split", "cv+", "cv"], protocol)
     study.run(tmp_path)
     cells = study.cells()
     assert len(cells) == 3 * len(names)

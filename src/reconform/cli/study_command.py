@@ -17,6 +17,7 @@ from ..study import (
     Cell,
     Comparison,
     Estimate,
+    Protocol,
     Study,
     comparison_chart,
     read_reference,
@@ -218,7 +219,8 @@ def _planned(what: dict[str, Any], protocol: dict[str, Any]) -> Study:
     if limit is None and not what["methods"]:
         limit = PAPER_LIMIT
     given = {name: value for name, value in what.items() if value}
-    return Study(**given, **{**protocol, "jackknife_limit": None if limit == "none" else limit})
+    limited = {**protocol, "jackknife_limit": None if limit == "none" else limit}
+    return Study(**given, protocol=Protocol(**limited))
 
 
 def _check_folder(

@@ -1,8 +1,9 @@
 """The paper's evaluation, and anyone's own: data sets, protocol, tables and charts.
 
->>> from reconform.study import Study
->>> Study(["wbc", "breast"], ["knn"], ["split", "cv+"], draws=3)
-Study(datasets=['wbc', 'breast'], detectors=['knn'], draws=3, methods=['split', 'cv+'])
+>>> from reconform.study import Protocol, Study
+>>> study = Study(["wbc", "breast"], ["knn"], ["split", "cv+"], Protocol(draws=3))
+>>> study.protocol.draws
+3
 """
 
 from __future__ import annotations

@@ -6,6 +6,7 @@ import pickle
 import platform
 import time
 from collections.abc import Iterator, Sequence
+from fractions import Fraction
 from functools import lru_cache
 from importlib.metadata import PackageNotFoundError, packages_distributions, version
 from typing import Any
@@ -43,7 +44,9 @@ def run_family(
         start = time.perf_counter()
         ranks = cad.rank(pool, variant=reading.variant).at_most
         score_seconds = time.perf_counter() - start
-        cfdr, cpower = conditional_fdr_and_power(ranks, cad.n_calibration_, draw, protocol.fdr)
+        cfdr, cpower = conditional_fdr_and_power(
+            ranks, cad.n_calibration_, draw, Fraction(protocol.fdr)
+        )
         yield StoredResult(
             Result(dataset.name, detector.label, reading.label, j, cfdr, cpower),
             Cost(

@@ -14,8 +14,21 @@ from fractions import Fraction
 import numpy as np
 
 from ..arrays import BoolArray, IndexArray, RankArray
-from ..errors import ReconformError
+from ..errors import ReconformError, check_count
+from ..statistics.exact import exact_fraction
 from .datasets import Dataset
+
+# The smallest value of each count, and which of them may be None.
+LEAST = {
+    "draws": 1,
+    "test_sets": 1,
+    "test_size": 2,
+    "folds": 2,
+    "bootstrap_draws": 1,
+    "jackknife_limit": 0,
+    "seed": 0,
+}
+OPTIONAL = ("test_size", "jackknife_limit")
 
 # Streams of randomness within one draw.
 ROWS, TEST_SETS, MODELS = range(3)
@@ -65,41 +78,61 @@ class Draw:
 
 @dataclass(frozen=True)
 class Protocol:
-    """What fixes the numbers of a study, besides data, detector and method.
+    """What fixes the numbers of a study, besides data, detectors and methods.
 
-    Attributes
+    Parameters
     ----------
-    fdr : Fraction
-        Target level of Benjamini-Hochberg.
-    test_sets : int
+    fdr : float or Fraction, default=0.1
+        Target level of Benjamini-Hochberg. Shares are kept as exact fractions.
+    draws : int, default=25
+        J, the number of training sets drawn from a data set.
+    test_sets : int, default=100
         L, test sets per draw.
-    anomaly_rate : Fraction
+    anomaly_rate : float or Fraction, default=0.1
         Share of outliers in a test set, rounded to whole rows.
-    test_size : int or None
-        Rows of a test set; None for min(1000, n_train / 3).
-    train_share : Fraction
+    test_size : int, optional
+        Rows of a test set; by default min(1000, n_train / 3).
+    train_share : float or Fraction, default=0.5
         Share of the normal rows for training and calibration.
-    seed : int
-        Of everything.
+    folds, bootstrap_draws : int
+        Of the methods that are given by name.
+    jackknife_limit : int, optional
+        Leave out leave-one-out methods where n_train is this or more. The paper's is 500.
+    seed : int, default=0
+        Seed of all random numbers. A draw of a data set has its own stream, whatever else is run.
 
     Examples
     --------
     >>> Protocol().sizes(213, 10)
     Sizes(train=106, test=35, outliers=4)
+    >>> Protocol(fdr=0.05).fdr
+    Fraction(1, 20)
     """
 
-    fdr: Fraction = Fraction(1, 10)
+    fdr: float | Fraction = Fraction(1, 10)
+    draws: int = 25
     test_sets: int = 100
-    anomaly_rate: Fraction = Fraction(1, 10)
+    anomaly_rate: float | Fraction = Fraction(1, 10)
     test_size: int | None = None
-    train_share: Fraction = Fraction(1, 2)
+    train_share: float | Fraction = Fraction(1, 2)
+    folds: int = 10
+    bootstrap_draws: int = 100
+    jackknife_limit: int | None = None
     seed: int = 0
+
+    def __post_init__(self) -> None:
+        for name in ("fdr", "anomaly_rate", "train_share"):
+            object.__setattr__(self, name, exact_fraction(name, getattr(self, name)))
+        for name, least in LEAST.items():
+            value = getattr(self, name)
+            if value is not None or name not in OPTIONAL:
+                object.__setattr__(self, name, check_count(name, value, least=least))
 
     def sizes(self, n_normal: int, n_outliers: int, name: str = "this one") -> Sizes:
         """Count the rows of a draw, or say why the data set is too small for it."""
-        train = int(self.train_share * n_normal)
+        train = int(Fraction(self.train_share) * n_normal)
         test = min(1000, train // 3) if self.test_size is None else self.test_size
-        outliers = round(self.anomaly_rate * test)
+        outliers = round(Fraction(self.anomaly_rate) * test)
         normal, left = test - outliers, n_normal - train
         if train < 2 or not 1 <= outliers <= n_outliers or not 1 <= normal <= left:
             raise ReconformError(

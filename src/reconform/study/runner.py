@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any, Self
 
@@ -11,9 +12,8 @@ import pyarrow as pa
 from joblib import Parallel, delayed
 from sklearn.base import BaseEstimator
 
-from ..errors import ReconformError, check_count, unknown_choice
+from ..errors import ReconformError, unknown_choice
 from ..parallel import track
-from ..statistics.exact import exact_fraction
 from .averages import Cell, summarise
 from .comparison import Comparison, compare_cells, read_reference
 from .costs import format_costs, summarise_costs
@@ -37,6 +37,7 @@ PAPER_METHODS = (
     "cv",
     "jackknife",
 )
+PAPER_PROTOCOL = Protocol()
 
 
 class Study(BaseEstimator):
@@ -55,27 +56,11 @@ class Study(BaseEstimator):
         Names as in `ConformalDetector`, ``"jackknife-pooled"``, ``"cv-pooled"``,
         ``"jab-pooled"``, method objects, or ``(label, method)`` pairs. By default the paper's
         seven columns, its retaining ones read as pooled.
-    fdr : float, default=0.1
-        Target level of Benjamini-Hochberg.
-    draws : int, default=25
-        J, the number of training sets drawn from a data set.
-    test_sets : int, default=100
-        L, test sets per draw.
-    anomaly_rate : float, default=0.1
-        Share of outliers in a test set.
-    test_size : int, optional
-        Rows of a test set; by default min(1000, n_train / 3).
-    train_share : float, default=0.5
-        Share of the normal rows for training and calibration.
-    folds, bootstrap_draws : int
-        Of the methods that are given by name.
-    jackknife_limit : int, optional
-        Leave out leave-one-out methods where n_train is this or more. The paper's is 500.
+    protocol : Protocol, optional
+        Levels, sizes, draws and the seed; by default the paper's.
     share_models : bool, default=True
         Fit once what several methods can share. Without it every method is fitted on its own:
         the results are the same, and the costs are those of each method alone.
-    seed : int, default=0
-        Of everything. A draw of a data set has its own stream, whatever else is run.
     data : path, optional
         Folder with the paper's data sets; see `reconform.study.load`.
     label : str, default="label"
@@ -91,7 +76,8 @@ class Study(BaseEstimator):
     Examples
     --------
     >>> import tempfile
-    >>> study = Study(["breast_cancer"], ["knn"], ["split", "cv+"], draws=2, test_sets=5)
+    >>> protocol = Protocol(draws=2, test_sets=5)
+    >>> study = Study(["breast_cancer"], ["knn"], ["split", "cv+"], protocol)
     >>> with tempfile.TemporaryDirectory() as store:
     ...     study.run(store).results_.column_names
     ['dataset', 'detector', 'method', 'draw', 'cfdr', 'cpower']
@@ -107,35 +93,17 @@ class Study(BaseEstimator):
         datasets: Sequence[Any] = PAPER_DATASETS,
         detectors: Sequence[Any] = PAPER_DETECTORS,
         methods: Sequence[Any] = PAPER_METHODS,
+        protocol: Protocol = PAPER_PROTOCOL,
         *,
-        fdr: float = 0.1,
-        draws: int = 25,
-        test_sets: int = 100,
-        anomaly_rate: float = 0.1,
-        test_size: int | None = None,
-        train_share: float = 0.5,
-        folds: int = 10,
-        bootstrap_draws: int = 100,
-        jackknife_limit: int | None = None,
         share_models: bool = True,
-        seed: int = 0,
         data: str | os.PathLike[str] | None = None,
         label: str = "label",
     ) -> None:
         self.datasets = datasets
         self.detectors = detectors
         self.methods = methods
-        self.fdr = fdr
-        self.draws = draws
-        self.test_sets = test_sets
-        self.anomaly_rate = anomaly_rate
-        self.test_size = test_size
-        self.train_share = train_share
-        self.folds = folds
-        self.bootstrap_draws = bootstrap_draws
-        self.jackknife_limit = jackknife_limit
+        self.protocol = protocol
         self.share_models = share_models
-        self.seed = seed
         self.data = data
         self.label = label
 
@@ -199,12 +167,12 @@ class Study(BaseEstimator):
         n_jobs: int | None = None,
         verbose: int = 0,
     ) -> Any:
-        """Run the study once per value of a parameter, each in a folder of its own.
+        """Run the study once per value of a parameter of the protocol, each in its own folder.
 
         Parameters
         ----------
         parameter : str
-            Such as ``"fdr"``, ``"test_size"``, ``"anomaly_rate"``, ``"folds"``.
+            Of `Protocol`, such as ``"fdr"``, ``"test_size"``, ``"anomaly_rate"``, ``"folds"``.
         values : iterable
         store : path
             Folder of the folders.
@@ -216,12 +184,13 @@ class Study(BaseEstimator):
         pyarrow.Table
             The results of all runs, with one more column, named like the parameter.
         """
-        parameters = self.get_params(deep=False)
-        if parameter not in parameters:
-            raise unknown_choice("parameter", parameter, parameters)
+        names = [field.name for field in fields(Protocol)]
+        if parameter not in names:
+            raise unknown_choice("parameter", parameter, names)
         tables = []
         for value in values:
-            study = type(self)(**{**parameters, parameter: value})
+            changed = replace(self.protocol, **{parameter: value})
+            study = type(self)(**{**self.get_params(deep=False), "protocol": changed})
             study.run(Path(store, f"{parameter}={value}"), n_jobs=n_jobs, verbose=verbose)
             column = pa.array([value] * len(study.results_))
             tables.append(study.results_.append_column(parameter, column))
@@ -230,7 +199,7 @@ class Study(BaseEstimator):
     def cells(self) -> list[Cell]:
         """Summarise the draws: one cell per data set, detector and method, in the study's order."""
         self._check_run()
-        return summarise(self.results_, fdr=self.fdr)
+        return summarise(self.results_, fdr=float(self.protocol.fdr))
 
     def table(self, fmt: str = "markdown") -> str:
         """Lay the results out like the paper's tables.
@@ -310,23 +279,11 @@ class Study(BaseEstimator):
 
     def _schedule(self) -> Schedule:
         """Resolve and check every parameter before anything is run."""
-        size, limit = self.test_size, self.jackknife_limit
         schedule = Schedule(
-            Protocol(
-                fdr=exact_fraction("fdr", self.fdr),
-                test_sets=check_count("test_sets", self.test_sets, least=1),
-                anomaly_rate=exact_fraction("anomaly_rate", self.anomaly_rate),
-                test_size=None if size is None else check_count("test_size", size, least=2),
-                train_share=exact_fraction("train_share", self.train_share),
-                seed=check_count("seed", self.seed, least=0),
-            ),
+            self.protocol,
             resolve_datasets(self.datasets, self.data, self.label),
             resolve_detectors(self.detectors),
             self._readings(),
-            draws=check_count("draws", self.draws, least=1),
-            jackknife_limit=None
-            if limit is None
-            else check_count("jackknife_limit", limit, least=0),
         )
         for dataset in schedule.datasets:
             for reading in schedule.readings_of(dataset):
@@ -336,12 +293,14 @@ class Study(BaseEstimator):
 
     def _readings(self) -> list[Reading]:
         return resolve_readings(
-            self.methods, folds=self.folds, bootstrap_draws=self.bootstrap_draws
+            self.methods,
+            folds=self.protocol.folds,
+            bootstrap_draws=self.protocol.bootstrap_draws,
         )
 
     def _columns(self) -> list[Column]:
         variants = {reading.label: reading.variant for reading in self._readings()}
-        return columns_of(variants, folds=self.folds)
+        return columns_of(variants, folds=self.protocol.folds)
 
     def _keep(self, schedule: Schedule, there: Mapping[Key, StoredResult]) -> Self:
         parts = schedule.select(there)

@@ -65,18 +65,12 @@ class Schedule:
     datasets : list of Dataset
     detectors : list of Labelled
     readings : list of Reading
-    draws : int
-        J.
-    jackknife_limit : int or None
-        Leave-one-out methods are left out where n_train is this or more.
     """
 
     protocol: Protocol
     datasets: list[Dataset]
     detectors: list[Labelled]
     readings: list[Reading]
-    draws: int
-    jackknife_limit: int | None = None
 
     @cached_property
     def sizes(self) -> dict[str, Sizes]:
@@ -88,7 +82,7 @@ class Schedule:
 
     def readings_of(self, dataset: Dataset) -> list[Reading]:
         """Methods that are run on a data set: all, or all but leave-one-out on a large one."""
-        limit = self.jackknife_limit
+        limit = self.protocol.jackknife_limit
         if limit is None or self.sizes[dataset.name].train < limit:
             return self.readings
         return [r for r in self.readings if not isinstance(r.method, Jackknife)]
@@ -103,7 +97,7 @@ class Schedule:
             for dataset in self.datasets:
                 for reading in self.readings_of(dataset):
                     expected = identity(self.protocol, dataset, detector, reading)
-                    for j in range(self.draws):
+                    for j in range(self.protocol.draws):
                         part = parts.get((dataset.name, detector.label, reading.label, j))
                         if part is not None:
                             check_identity(part, expected)
@@ -120,7 +114,7 @@ class Schedule:
         """
         self.select(parts)
         ordered = sorted(self.datasets, key=lambda data: data.X.size, reverse=True)
-        for j in range(self.draws):
+        for j in range(self.protocol.draws):
             for dataset in ordered:
                 families = [
                     (detector, family)
