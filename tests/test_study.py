@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import multiprocessing
 import os
+import shutil
 import sys
 import time
 from dataclasses import fields
@@ -18,7 +19,17 @@ from hypothesis import strategies as st
 from scipy.stats import t as student
 from sklearn.base import BaseEstimator
 
-from reconform import ConformalDetector, CrossValidation, RankCounts, Resampling, Split
+from reconform import (
+    Bootstrap,
+    ConformalDetector,
+    CrossValidation,
+    Full,
+    Jackknife,
+    RankCounts,
+    Resampling,
+    Split,
+)
+from reconform.detectors import INNE, KNN, IForest
 from reconform.methods import resolve_method
 from reconform.study import (
     Cell,
@@ -39,7 +50,7 @@ from reconform.study.comparison import Reference
 from reconform.study.layout import best_power
 from reconform.study.protocol import MODELS, bh_masks, conditional_fdr_and_power, name_key
 from reconform.study.store import Store
-from reconform.study.subjects import describe, resolve_readings
+from reconform.study.subjects import current, describe, resolve_readings
 
 pytest.importorskip("pyarrow", reason="the store of a study needs pyarrow: reconform[study]")
 parquet = pytest.importorskip("pyarrow.parquet")
@@ -748,3 +759,47 @@ def test_unknown_formats(finished, tmp_path):
         save_chart(None, tmp_path / "chart.pdf")
     with pytest.raises(ValueError, match="Did you mean 'folds'"):
         study.sweep("fold", [2], tmp_path)
+
+
+# --- names in a store ----------------------------------------------------------------------------
+
+
+def old_study():
+    rng = np.random.default_rng(0)
+    X = np.vstack([rng.normal(size=(60, 2)), rng.normal(5, 1, size=(10, 2))])
+    return Study(
+        [("toy", X, np.repeat([0, 1], [60, 10]))],
+        [
+            KNN(n_neighbors=3),
+            "iforest",
+            ("forest", IForest(n_estimators=5)),
+            INNE(n_estimators=5),
+        ],
+        [CrossValidation(folds=3), Bootstrap(draws=4, variant="basic"), "split"],
+        draws=1,
+        test_sets=3,
+        test_size=10,
+    )
+
+
+def test_a_store_of_before_is_resumed(tmp_path):
+    """Written when identities had module paths: the rows are taken over, and are still right."""
+    old = Path(__file__).parent / "data" / "study" / "parts"
+    shutil.copytree(old, tmp_path / "old" / "parts")
+    before = {path.name: path.read_bytes() for path in (tmp_path / "old" / "parts").iterdir()}
+    assert any(b"reconform.detectors.knn.KNN(" in content for content in before.values())
+    resumed = old_study().run(tmp_path / "old")
+    assert before == {path.name: path.read_bytes() for path in (tmp_path / "old/parts").iterdir()}
+    assert old_study().run(tmp_path / "new").results_.equals(resumed.results_)
+
+
+def test_names_in_a_store_do_not_follow_modules():
+    for method in (CrossValidation(5), Bootstrap(), Split(), Jackknife(), Full()):
+        assert describe(method).startswith(f"{type(method).__name__}(")
+    for detector in (KNN(), IForest(), INNE()):
+        assert describe(detector).startswith(f"{type(detector).__name__}(")
+        stage = (
+            f"reconform.detectors.{type(detector).__name__.lower()}.detector.{describe(detector)}"
+        )
+        assert current(stage) == describe(detector)
+    assert current("mypackage.reconform_like.KNN(n=1)") == "mypackage.reconform_like.KNN(n=1)"

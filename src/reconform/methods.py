@@ -490,3 +490,16 @@ def resolve_method(method: str | Method) -> Method:
             f"got {method!r}."
         )
     return method
+
+
+# What methods are called in model files, and in the stores and seeds of studies. These names never
+# change, whatever happens to the classes.
+RECORDED_AS: dict[type[Method], str] = {
+    Bootstrap: "Bootstrap",
+    CrossValidation: "CrossValidation",
+    Full: "Full",
+    Jackknife: "Jackknife",
+    Prefit: "Prefit",
+    Resampling: "Resampling",
+    Split: "Split",
+}

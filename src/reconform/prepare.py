@@ -19,14 +19,15 @@ from sklearn.pipeline import Pipeline
 from sklearn.preprocessing import OneHotEncoder, StandardScaler
 
 from .detectors import resolve_detector
+from .detectors.registry import entry_of
 from .errors import ReconformError
 
 # The code of a label that the reference does not have. No model has seen it, so that every
 # one-hot encoder turns it into zeros, as it does with a label that only held-out rows have.
 UNSEEN = -1.0
 
-# Detectors that look at one column at a time by order alone: the scale of columns is nothing to
-# them. By class name, since PyOD is optional and slow to import.
+# Detectors of others that look at one column at a time by order alone: the scale of columns is
+# nothing to them. By class name, since PyOD is optional and slow to import.
 SCALE_FREE = frozenset({"iforest", "isolationforest"})
 
 
@@ -150,7 +151,9 @@ def make_prepared(
     # A detector from elsewhere comes wrapped; the pipeline wants the estimator itself.
     estimator = getattr(resolved, "template", resolved)
     if distance_based is None:
-        distance_based = type(estimator).__name__.lower() not in SCALE_FREE
+        entry = entry_of(estimator)
+        of_others = type(estimator).__name__.lower() not in SCALE_FREE
+        distance_based = of_others if entry is None else entry.scale_matters
     numbers = [("impute", SimpleImputer(strategy="median", keep_empty_features=True))]
     if distance_based:
         numbers.append(("scale", StandardScaler()))

@@ -11,6 +11,7 @@ import click
 from joblib import parallel_config
 
 from ..detectors import DETECTORS
+from ..detectors.registry import scale_matters_to
 from ..errors import InputError
 from ..files import FORMATS, Layout
 from ..files.formats import DELIMITER, is_delimiter, is_standard
@@ -266,10 +267,6 @@ class Columns:
             raise click.UsageError("--category goes with --prepare, which encodes categories.")
 
 
-def _scaled() -> str:
-    return " and ".join(name for name, row in DETECTORS.items() if row.scale_matters)
-
-
 columns_options = family(
     "columns",
     "Columns",
@@ -281,7 +278,7 @@ columns_options = family(
             "--prepare",
             is_flag=True,
             help="Impute missing values, encode text as categories, and standardise numbers for "
-            f"{_scaled()}; inside every model, so that nothing leaks.",
+            f"{scale_matters_to()}; inside every model, so that nothing leaks.",
         ),
         _columns_option(
             "--category",

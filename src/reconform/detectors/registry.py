@@ -4,10 +4,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from ..records.specs import DetectorRecord
 from .base import NativeDetector
 from .iforest.detector import IForest
+from .iforest.record import IFOREST_RECORD
 from .inne.detector import INNE
+from .inne.record import INNE_RECORD
 from .knn.detector import KNN
+from .knn.record import KNN_RECORD
 
 
 @dataclass(frozen=True)
@@ -23,9 +27,11 @@ class Entry:
     title : str
         Its name in tables.
     summary : str
-        One line for help texts, after "NAME: ".
+        One line for help texts: what the score is.
     scale_matters : bool
         Whether another unit for a column changes its scores; then ``prepare`` standardises.
+    record : DetectorRecord
+        How it is saved.
     """
 
     name: str
@@ -33,6 +39,7 @@ class Entry:
     title: str
     summary: str
     scale_matters: bool
+    record: DetectorRecord
 
 
 DETECTORS = {
@@ -44,21 +51,23 @@ DETECTORS = {
             "k-Nearest Neighbors",
             "the distance to the nearest neighbours",
             scale_matters=True,
+            record=KNN_RECORD,
         ),
         Entry(
             "iforest",
             IForest,
             "Isolation Forest",
-            "isolation forest, how soon random splits separate a row from the others",
+            "how soon random splits separate a row from the others",
             scale_matters=False,
+            record=IFOREST_RECORD,
         ),
         Entry(
             "inne",
             INNE,
             "Isolation-based Nearest-Neighbor Ensemble",
-            "isolation by nearest neighbours, how large the spheres around random rows are where "
-            "a row lies",
+            "how large the spheres between random rows are where a row lies",
             scale_matters=True,
+            record=INNE_RECORD,
         ),
     )
 }
@@ -78,6 +87,17 @@ def named(conjunction: str, *, with_shortcut: bool = False) -> str:
         if entry.kind.has_shortcut() or not with_shortcut
     ]
     return listed(names, conjunction)
+
+
+def scale_matters_to() -> str:
+    """List the detectors that see another unit of a column.
+
+    Examples
+    --------
+    >>> scale_matters_to()
+    'knn and inne'
+    """
+    return listed([entry.name for entry in DETECTORS.values() if entry.scale_matters], "and")
 
 
 def listed(words: list[str], conjunction: str) -> str:

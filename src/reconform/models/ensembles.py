@@ -1,4 +1,4 @@
-"""Every ensemble, described for the file. A new one needs a record here, and nothing elsewhere.
+"""Ensembles in the file: those of any detector, and what the detectors' own records say.
 
 A plan is stored once, for the whole model; an ensemble stores its calibration scores, and who was
 held out where follows from the plan.
@@ -11,39 +11,22 @@ from typing import Any
 
 import numpy as np
 
+from ..detectors.base import NativeDetector, NativeModel
 from ..detectors.foreign import FittedDetector, ForeignDetector
-from ..detectors.iforest.ensembles import FullForest, SharedForestEnsemble
-from ..detectors.inne.ensembles import FullINNE, SeparateINNE, SharedINNE
-from ..detectors.knn.ensembles import FullNeighbours, LeaveOneOut, OneTable
+from ..detectors.registry import DETECTORS
 from ..ensemble import Ensemble, RepeatedSplit, ResampledEnsemble
 from ..keep import KeptModel
 from ..methods import Plan
-from ..refitting import FullRefit, RefitEnsemble
-from .blocks import (
-    COMMON_SPHERES,
-    DRAWS,
-    FITTED_FOREST,
-    FLOAT,
-    FOREST,
-    FOREST_DRAWS,
+from ..records.checks import check_models, check_reference, require
+from ..records.plain import Plain
+from ..records.specs import (
     INT,
     JOBS,
-    KNN_MODEL,
-    RECIPE,
-    REPLACEMENTS,
-    SEARCH,
-    SHARED_DRAWS,
-    SHARED_TREES,
-    SLOTS,
-    SPHERES,
-    rows_of,
-)
-from .kinds import (
-    Array,
+    ROWS,
+    SCORES,
     Detector,
     Json,
     Many,
-    Maybe,
     OneOf,
     Reader,
     Record,
@@ -51,15 +34,10 @@ from .kinds import (
     Setting,
     Spec,
     Writer,
-    ascending,
-    require,
-    within,
 )
-from .plain import Plain
+from ..refitting import FullRefit, RefitEnsemble
 from .plans import calibration_of
 from .sound import check_columns, check_refit
-
-ROWS, SCORES, SUMS = Array("f8", ndim=2), Array("f8", ndim=1), Array("i8", ndim=1)
 
 _FOREIGN: Mapping[str, Spec] = {
     "score_name": Scalar(str, None), "sign": INT, "name": Scalar(str)
@@ -84,10 +62,13 @@ def _check_template(detector: ForeignDetector, d: int) -> None:
 
 
 FITTED_DETECTOR = Record(
-    FittedDetector, {"model": Detector(fitted=True), **_FOREIGN}, _check_fitted
+    "FittedDetector", FittedDetector, {"model": Detector(fitted=True), **_FOREIGN}, _check_fitted
 )
 FOREIGN_DETECTOR = Record(
-    ForeignDetector, {"template": Detector(fitted=False), **_FOREIGN}, _check_template
+    "ForeignDetector",
+    ForeignDetector,
+    {"template": Detector(fitted=False), **_FOREIGN},
+    _check_template,
 )
 
 
@@ -99,200 +80,71 @@ class _Model(OneOf):
         return super().write(value.load() if isinstance(value, KeptModel) else value, at, out)
 
 
-MODEL = _Model(FITTED_DETECTOR, KNN_MODEL, FITTED_FOREST)
+def _check_native(model: NativeModel, d: int) -> None:
+    require(isinstance(model.detector, NativeDetector), "a model is no detector of ours")
+    check_columns(model.detector, d)
 
 
-# --- what must hold ------------------------------------------------------------------------------
+NATIVE_MODEL = Record(
+    "NativeModel", NativeModel, {"detector": Detector(fitted=True)}, _check_native
+)
 
 
-def _check_count(models: int, ensemble: Any) -> None:
-    plan = ensemble.plan
-    wanted = plan.n_models if plan.full and plan.variant != "basic" else 0
-    require(models == wanted, "the ensemble has another number of models than its plan")
+class _Algorithm:
+    """A detector that is fitted again: one of ours, or somebody else's."""
 
+    spec = FOREIGN_DETECTOR
 
-def _check_kept(kept: Any, plan: Plan) -> None:
-    retained = plan.variant != "basic"
-    require((kept is not None) == retained, "the ensemble does not suit the variant of its plan")
+    def write(self, value: Any, at: str, out: Writer) -> Json:
+        """Write ours by its number among the detectors."""
+        if isinstance(value, NativeDetector):
+            return out.estimators.write(value, fitted=False)
+        return self.spec.write(value, at, out)
+
+    def read(self, json: Json, source: Reader) -> Any:
+        """Read a number as one of ours."""
+        if isinstance(json, dict):
+            return self.spec.read(json, source)
+        detector = source.estimators.read(json)
+        require(isinstance(detector, NativeDetector), "a detector is none of ours")
+        return detector
 
 
 def _check_refit(ensemble: RefitEnsemble, d: int) -> None:
-    _check_count(len(ensemble.models), ensemble)
-
-
-def _check_separate(ensemble: SeparateINNE, d: int) -> None:
-    _check_count(0 if ensemble.models is None else ensemble.models.models, ensemble)
-    require(ensemble.full.models == 1, "A(D) is one model")
-
-
-def _check_leave_one_out(ensemble: LeaveOneOut, d: int) -> None:
-    n = len(rows_of(ensemble.full.search))
-    require(ensemble.plan.leaves_one_out and n == ensemble.plan.n, "a row has no model")
-    require(ensemble.full.high < n, "a model looks at more neighbours than it has rows")
-
-
-def _check_table(ensemble: OneTable, d: int) -> None:
-    n, table = len(rows_of(ensemble.full.search)), ensemble.multiplicity
-    _check_kept(table, ensemble.plan)
-    require(n == ensemble.plan.n and 1 <= ensemble.width <= n, "the table has the wrong size")
-    if table is not None:
-        require(table.shape == (n, ensemble.plan.n_models), "the table has the wrong shape")
-        counts = table.sum(axis=0, dtype="u8")
-        require((counts >= ensemble.full.high).all(), "a model has too few neighbours")
-
-
-def _check_shared_forest(ensemble: SharedForestEnsemble, d: int) -> None:
-    n, some, full = ensemble.plan.n, ensemble.replacements, ensemble.full
-    require(ensemble.plan.leaves_one_out and len(ensemble.path_sums) == n, "a row has no model")
-    _check_kept(ensemble.regrown, ensemble.plan)
-    require(ensemble.recipe.psi == full.psi, "trees draw another number of rows")
-    require(ensemble.recipe.n_trees == len(full), "the forest has another number of trees")
-    require(within(some.rows, 0, n) and within(some.left_out, 0, n), "a row does not exist")
-    require(within(some.trees, 0, len(full)), "a tree that is replaced does not exist")
-    if ensemble.regrown is not None:
-        fits = len(ensemble.regrown) == len(some) and ensemble.regrown.psi == full.psi
-        require(fits, "the trees that replace others are not those that should")
-
-
-def _check_shared_inne(ensemble: SharedINNE, d: int) -> None:
-    require(ensemble.plan.leaves_one_out and ensemble.full.models == 1, "a row has no model")
-    _check_kept(ensemble.slots, ensemble.plan)
-    draws, n = ensemble.draws, ensemble.plan.n
-    require(within(draws.samples, 0, n) and within(draws.redrawn, 0, n), "a row does not exist")
-    require(len(draws.samples) == ensemble.full.sets, "a set has no draws")
-    if ensemble.slots is not None:
-        require(within(ensemble.slots.rows, 0, ensemble.plan.n), "a row does not exist")
-
-
-def _check_reference(n: int, ensemble: Any) -> None:
-    require(n == len(ensemble.calibration), "the reference has another size than its scores")
-
-
-def _check_full_neighbours(ensemble: FullNeighbours, d: int) -> None:
-    n, high = ensemble.near.shape
-    _check_reference(n, ensemble)
-    require(n == len(rows_of(ensemble.search)), "a row has no neighbours")
-    require(1 <= ensemble.low <= high <= n, "rows have the wrong number of neighbours")
-    require(ensemble.root > 0 and (ensemble.near >= 0).all(), "a distance is not one")
-    require(ascending(ensemble.near.T), "neighbours are not in order")
-
-
-def _check_full_forest(ensemble: FullForest, d: int) -> None:
-    n, trees, psi = len(ensemble.sums), len(ensemble.draws.keys), ensemble.recipe.psi
-    draws, drawn = ensemble.draws, ensemble.drawn
-    _check_reference(n, ensemble)
-    require(ensemble.shared.psi == psi <= n + 1, "trees draw more rows than there are")
-    require(len(ensemble.shared) + trees == ensemble.recipe.n_trees, "a tree is missing")
-    require(ascending(ensemble.sums), "the reference is not in order")
-    require(draws.samples.shape == (trees, psi), "a tree has no rows")
-    require(within(draws.samples, -1, len(drawn) + 1), "a tree drew a row that does not exist")
-    require(trees == 0 or len(draws.features) in (1, trees), "a tree has no features")
-    require(within(draws.features, 0, d), "a tree splits a feature that does not exist")
-    require(drawn.shape[1] == ensemble.reference.shape[1] == d, "rows have the wrong shape")
-    require(len(ensemble.reference) == (n if trees else 0), "the reference has another size")
-    for rows in (drawn, ensemble.reference):
-        require(np.isfinite(rows).all(), "a row is not finite")
-
-
-def _check_full_inne(ensemble: FullINNE, d: int) -> None:
-    n = len(ensemble.reference)
-    _check_reference(n, ensemble)
-    require(ensemble.reference.shape[1] == d, "the reference has the wrong shape")
-    require(np.isfinite(ensemble.reference).all(), "a row is not finite")
-    require(ensemble.common.models == 1, "the common sets are one model")
-    require(within(ensemble.draws.samples, 0, n + 1), "a set drew a row that does not exist")
-    require(len(ensemble.order) == len(ensemble.common_sums) == n, "a row has no sum")
-    require(within(ensemble.order, 0, n), "a row does not exist")
-    require(ascending(ensemble.common_sums), "the reference is not in order")
-    drew = (ensemble.draws.samples == n).any(axis=1)
-    require(ensemble.common.sets + drew.sum() == len(drew) > 0, "a set is missing")
+    check_models(len(ensemble.models), ensemble)
 
 
 def _check_full_refit(ensemble: FullRefit, d: int) -> None:
     n = len(ensemble.reference)
-    _check_reference(n, ensemble)
+    check_reference(n, ensemble)
     require(ensemble.reference.shape[1] == d, "the reference has the wrong shape")
     require(isinstance(ensemble.seed, np.random.SeedSequence), "the seed is none")
-    assert isinstance(ensemble.algorithm, ForeignDetector)
-    missing = np.isnan(ensemble.reference) if ensemble.algorithm.accepts_nan else False
+    algorithm = ensemble.algorithm
+    assert isinstance(algorithm, ForeignDetector | NativeDetector)
+    missing = np.isnan(ensemble.reference) if algorithm.accepts_nan else False
     require((np.isfinite(ensemble.reference) | missing).all(), "a row is not finite")
-    check_refit(ensemble.algorithm.template, n)
+    check_refit(getattr(algorithm, "template", algorithm), n)
 
 
-# --- the ensembles -------------------------------------------------------------------------------
-
-ENSEMBLES = OneOf(
-    Record(RefitEnsemble, {"models": Many(MODEL), "full": MODEL, "n_jobs": JOBS}, _check_refit),
-    Record(
-        FullRefit,
-        {
-            "algorithm": FOREIGN_DETECTOR,
-            "reference": ROWS,
-            "seed": Plain(),
-            "n_jobs": JOBS,
-            "verbose": Setting(int, bool, default=0),
-        },
-        _check_full_refit,
-    ),
-    Record(LeaveOneOut, {"full": KNN_MODEL}, _check_leave_one_out),
-    Record(
-        OneTable,
-        {"full": KNN_MODEL, "multiplicity": Maybe(Array("u1", "u4", ndim=2)), "width": INT},
-        _check_table,
-    ),
-    Record(
-        FullNeighbours,
-        {"search": SEARCH, "root": FLOAT, "near": ROWS, "low": INT, "n_jobs": JOBS},
-        _check_full_neighbours,
-    ),
-    Record(
-        SharedForestEnsemble,
-        {
-            "full": FOREST,
-            "recipe": RECIPE,
-            "replacements": REPLACEMENTS,
-            "regrown": Maybe(FOREST),
-            "path_sums": SUMS,
-            "n_jobs": JOBS,
-        },
-        _check_shared_forest,
-    ),
-    Record(
-        FullForest,
-        {
-            "recipe": RECIPE,
-            "shared": SHARED_TREES,
-            "sums": SUMS,
-            "reference": ROWS,
-            "drawn": ROWS,
-            "draws": FOREST_DRAWS,
-            "n_jobs": JOBS,
-        },
-        _check_full_forest,
-    ),
-    Record(
-        SeparateINNE,
-        {"full": SPHERES, "models": Maybe(SPHERES), "n_jobs": JOBS},
-        _check_separate,
-    ),
-    Record(
-        SharedINNE,
-        {"full": SPHERES, "draws": SHARED_DRAWS, "slots": Maybe(SLOTS), "n_jobs": JOBS},
-        _check_shared_inne,
-    ),
-    Record(
-        FullINNE,
-        {
-            "reference": ROWS,
-            "draws": DRAWS,
-            "common": COMMON_SPHERES,
-            "order": SUMS,
-            "common_sums": SUMS,
-            "n_jobs": JOBS,
-        },
-        _check_full_inne,
-    ),
-)
+def known_ensembles() -> OneOf:
+    """Every ensemble that a file may have: two for any detector, and those of the registry."""
+    records = [entry.record for entry in DETECTORS.values()]
+    models = _Model(
+        FITTED_DETECTOR, NATIVE_MODEL, *(m for record in records for m in record.models)
+    )
+    refit: dict[str, Spec] = {"models": Many(models), "full": models, "n_jobs": JOBS}
+    full_refit: dict[str, Spec] = {
+        "algorithm": _Algorithm(),
+        "reference": ROWS,
+        "seed": Plain(),
+        "n_jobs": JOBS,
+        "verbose": Setting(int, bool, default=0),
+    }
+    return OneOf(
+        Record("RefitEnsemble", RefitEnsemble, refit, _check_refit),
+        Record("FullRefit", FullRefit, full_refit, _check_full_refit),
+        *(ensemble for record in records for ensemble in record.ensembles),
+    )
 
 
 def write_ensemble(ensemble: Ensemble, plan: Plan, out: Writer, at: str = "ensemble") -> Json:
@@ -311,7 +163,7 @@ def write_ensemble(ensemble: Ensemble, plan: Plan, out: Writer, at: str = "ensem
     require(follows, "the calibration does not follow from the plan")
     return {
         "calibration": SCORES.write(scores, f"{at}/calibration", out),
-        "models": ENSEMBLES.write(ensemble, at, out),
+        "models": known_ensembles().write(ensemble, at, out),
     }
 
 
@@ -331,7 +183,7 @@ def read_ensemble(json: Json, plan: Plan, source: Reader) -> Ensemble:
     models = json["models"]
     if models["kind"] == "ForestEnsemble":
         models = _from_forest_ensemble(models)
-    record = ENSEMBLES.record(models["kind"])
+    record = known_ensembles().record(models["kind"])
     # Full-conformal ensembles have no models that a plan could list.
     resampled = issubclass(record.kind, ResampledEnsemble)
     require(resampled == (plan.scheme != "full"), "the ensemble does not suit its plan")

@@ -11,22 +11,15 @@ from sklearn.base import clone
 from sklearn.frozen import FrozenEstimator
 from sklearn.pipeline import Pipeline
 
-from ..detectors import INNE, KNN, IForest, NativeDetector
+from ..detectors import DETECTORS, NativeDetector
+from ..detectors.registry import entry_of, named
 from ..errors import ReconformError
+from ..records.checks import require
+from ..records.plain import Plain
+from ..records.specs import FLOAT, DetectorRecord, Json, Reader, Spec, Writer
 from . import skops_objects as foreign
-from .blocks import DRAWS, FLOAT, FOREST, INT, KNN_MODEL, SPHERES
-from .kinds import Json, Reader, Spec, Writer, require
-from .plain import Plain
 from .settings import disarm, neutral
 from .sound import check_sound
-
-# What `fit` adds to a native detector, besides what it learns about columns.
-FITTED: Mapping[type[NativeDetector], Mapping[str, Spec]] = {
-    KNN: {"offset_": FLOAT, "_fitted": KNN_MODEL},
-    IForest: {"offset_": FLOAT, "max_samples_": INT, "forest_": FOREST},
-    INNE: {"offset_": FLOAT, "max_samples_": INT, "draws_": DRAWS, "_spheres": SPHERES},
-}
-NATIVE = {kind.__name__: kind for kind in FITTED}
 
 # Trees do not say how many columns their rows have; more than this is a mistake.
 MOST_FEATURES = 1 << 24
@@ -64,7 +57,7 @@ class DetectorsOut:
         return self._known[key]
 
     def _entry(self, detector: Any, fitted: bool) -> Json:
-        if type(detector) in FITTED:
+        if entry_of(detector) is not None:
             return self._native(detector, fitted)
         if type(detector) is FrozenEstimator and _has_native(detector):
             return {"frozen": self.write(detector.estimator, fitted=True)}
@@ -74,8 +67,8 @@ class DetectorsOut:
             raise ReconformError(
                 f"detector {getattr(detector, '__name__', detector)!r} is a bare function, and a "
                 "function has no place in a file that is safe to load; write it as a class with "
-                "fit and score_samples, or use one of the detectors that can be saved: 'knn', "
-                "'iforest', 'inne', or any of scikit-learn and PyOD."
+                f"fit and score_samples, or use a detector that can be saved: {named('or')}, or "
+                "any of scikit-learn and PyOD."
             )
         data, types = foreign.dump(detector if fitted else _unfitted(detector))
         self.dumps.append(data)
@@ -83,10 +76,11 @@ class DetectorsOut:
         return {"foreign": len(self.dumps) - 1}
 
     def _native(self, detector: NativeDetector, fitted: bool) -> Json:
+        record = _record_of(detector)
         at = f"estimators/{len(self.entries)}"
         values = neutral(type(detector), detector.get_params(deep=False))
         parameters = Plain().write(values, f"{at}/parameters", self.out)
-        entry = {"native": type(detector).__name__, "parameters": parameters}
+        entry = {"native": record.name, "parameters": parameters}
         if fitted:
             names = getattr(detector, "feature_names_in_", None)
             out = replace(self.out, n_features=detector.n_features_in_)
@@ -94,7 +88,7 @@ class DetectorsOut:
             entry["feature_names"] = None if names is None else [str(name) for name in names]
             entry["fitted"] = {
                 key: spec.write(getattr(detector, key), f"{at}/{key.strip('_')}", out)
-                for key, spec in FITTED[type(detector)].items()
+                for key, spec in _fitted_specs(record, hasattr(detector, "offset_")).items()
             }
         return entry
 
@@ -149,7 +143,7 @@ class DetectorsIn:
                     **Plain().read(parameters, self.source),
                 )
             case {"native": kind, "parameters": parameters}:
-                detector = NATIVE[kind](**Plain().read(parameters, self.source))
+                detector = _kind_named(kind)(**Plain().read(parameters, self.source))
                 if "fitted" in entry:
                     self._restore(detector, entry)
                 return detector
@@ -162,12 +156,29 @@ class DetectorsIn:
         return self.read(step)
 
     def _restore(self, detector: NativeDetector, entry: dict[str, Json]) -> None:
-        specs = FITTED[type(detector)]
+        specs = _fitted_specs(_record_of(detector), "offset_" in entry["fitted"])
         require(set(entry["fitted"]) == set(specs), "the fit of a detector is incomplete")
         restore_columns(detector, entry["n_features"], entry["feature_names"])
         source = replace(self.source, n_features=entry["n_features"])
         for key, spec in specs.items():
             setattr(detector, key, spec.read(entry["fitted"][key], source))
+
+
+def _record_of(detector: NativeDetector) -> DetectorRecord:
+    entry = entry_of(detector)
+    assert entry is not None
+    return entry.record
+
+
+def _kind_named(name: Json) -> type[NativeDetector]:
+    kinds = {entry.record.name: entry.kind for entry in DETECTORS.values()}
+    require(isinstance(name, str) and name in kinds, f"no detector is called {name!r}")
+    return kinds[name]
+
+
+def _fitted_specs(record: DetectorRecord, whole: bool) -> Mapping[str, Spec]:
+    """What `fit` sets; the models of a plan, which are not whole detectors, have no offset."""
+    return {"offset_": FLOAT, **record.fitted} if whole else record.fitted
 
 
 def restore_columns(estimator: Any, n_features: Json, names: Json) -> None:
@@ -186,7 +197,7 @@ def _has_native(detector: Any) -> bool:
         return _has_native(detector.estimator)
     if type(detector) is Pipeline:
         return any(_has_native(step) for _, step in detector.steps)
-    return type(detector) in FITTED
+    return entry_of(detector) is not None
 
 
 def _unfitted(detector: Any) -> Any:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import io
 import math
 import re
-from typing import Any
 
 import numpy as np
 
@@ -69,27 +68,3 @@ def read_npy(buffer: ByteArray) -> AnyArray:
         raise ReconformError(f"an array has the shape {shape}")
     array: AnyArray = buffer[end:].view(dtype)
     return array.astype(dtype.newbyteorder("="), copy=False).reshape(shape)
-
-
-def narrowed(array: AnyArray) -> AnyArray:
-    """Write integers in the smallest unsigned type that holds them, if one does.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> narrowed(np.array([3, 300])).dtype, narrowed(np.array([-1, 300])).dtype
-    (dtype('uint16'), dtype('int64'))
-    """
-    if array.dtype.kind not in "iu" or not array.size or array.min() < 0:
-        return array
-    smallest = np.min_scalar_type(int(array.max()))
-    return array.astype(smallest) if smallest.itemsize < array.dtype.itemsize else array
-
-
-def widened(array: AnyArray, dtype: np.dtype[Any]) -> AnyArray:
-    """Undo `narrowed`; refuse any other type."""
-    if array.dtype == dtype:
-        return array
-    if not (dtype.kind in "iu" and array.dtype.kind == "u" and array.itemsize < dtype.itemsize):
-        raise ReconformError(f"an array of {array.dtype} stands where {dtype} belongs")
-    return array.astype(dtype)

@@ -12,9 +12,10 @@ from ..arrays import IndexArray
 from ..ensemble import reference_calibration
 from ..errors import ReconformError
 from ..methods import VARIANTS, Jackknife, Plan, _Complements
+from ..records.checks import require, within
+from ..records.specs import Array, Json, Reader, Scalar, Writer
 from ..statistics.aggregation import check_aggregate
 from ..statistics.ranks import Calibration
-from .kinds import Array, Json, Reader, Scalar, Writer, require, within
 
 SCHEMES = ("split", "jackknife", "cv", "jab", "resampling", "full", "prefit")
 
@@ -65,7 +66,7 @@ def read_plan(json: Json, source: Reader) -> Plan:
     """Read a plan."""
     n, aggregate = json["n"], json["aggregate"]
     # Every row trains or calibrates, and takes a byte at least.
-    size = sum(size for size, _ in source.archive.sizes.values())
+    size = source.size
     require(type(n) is int and 1 <= n <= size, f"n is {n!r}")
     require(json["scheme"] in SCHEMES and json["variant"] in VARIANTS, "the scheme is unknown")
     require(type(json["full"]) is bool, "full is true or false")

@@ -12,35 +12,24 @@ from ..detector import TIES, ConformalDetector
 from ..detectors import resolve_detector
 from ..detectors.foreign import LARGER_IS
 from ..errors import ReconformError, check_probability
-from ..methods import (
-    Bootstrap,
-    CrossValidation,
-    Full,
-    Jackknife,
-    Prefit,
-    Resampling,
-    Split,
-    resolve_method,
-)
+from ..methods import RECORDED_AS, resolve_method
+from ..records.checks import require
+from ..records.plain import Plain
+from ..records.specs import Json, Reader, Scalar, Writer
 from ..statistics.certificates import guarantee_of
 from ..whole import check_place
 from . import skops_objects as foreign
 from .archive import Archive, Pieces, as_json, open_archive, parse_json, refusing, write_archive
 from .ensembles import read_ensemble, write_ensemble
 from .estimators import DetectorsIn, DetectorsOut, restore_columns
-from .kinds import Json, Reader, Scalar, Writer, require
 from .manifest import facts_of
-from .npy import npy_pieces
-from .plain import Plain
+from .npy import npy_pieces, read_npy
 from .plans import check_held, read_plan, write_plan
 from .settings import neutral
 
 MODEL = "model.json"
 
-METHODS = {
-    kind.__name__: kind
-    for kind in (Bootstrap, CrossValidation, Full, Jackknife, Prefit, Resampling, Split)
-}
+METHODS = {name: kind for kind, name in RECORDED_AS.items()}
 
 
 def save(
@@ -207,7 +196,13 @@ def _read_model(archive: Archive, trusted: list[str]) -> ConformalDetector:
         json["estimators"], foreign.construct(dumps, trusted, path=archive.path)
     )
     arrays = {name for name in archive.manifest["members"] if name.endswith(".npy")}
-    source = detectors.source = Reader(archive, detectors, json["n_features"], unread=arrays)
+    source = detectors.source = Reader(
+        lambda name: read_npy(archive.read(name)),
+        sum(size for size, _ in archive.sizes.values()),
+        detectors,
+        json["n_features"],
+        unread=arrays,
+    )
     plan = read_plan(json["plan"], source)
 
     detector = json["detector"]
@@ -246,12 +241,12 @@ def _check_parameters(cad: ConformalDetector) -> None:
 def _write_method(method: Any, out: Writer) -> Json:
     if isinstance(method, str):
         return method
-    if METHODS.get(type(method).__name__) is not type(method):
+    if type(method) not in RECORDED_AS:
         raise ReconformError(
             f"method {method!r} cannot be saved; use one of reconform's own: {', '.join(METHODS)}."
         )
     parameters = method.get_params(deep=False)
-    json: dict[str, Json] = {"method": type(method).__name__}
+    json: dict[str, Json] = {"method": RECORDED_AS[type(method)]}
     if hasattr(parameters.get("splitter"), "split"):
         json["splitter"] = out.estimators.write(parameters.pop("splitter"), fitted=True)
     return {**json, "parameters": Plain().write(parameters, "method", out)}

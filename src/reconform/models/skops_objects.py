@@ -20,10 +20,11 @@ import numpy as np
 from ..arrays import AnyArray
 from ..errors import ModelFileError, ReconformError
 from ..extras import extra
+from ..records.checks import require, within
+from ..records.plain import MOST_POOL
+from ..records.specs import Json
 from .archive import grows_too_much, parse_json
-from .kinds import Json, require, within
 from .npy import MOST_EMPTY
-from .plain import MOST_POOL
 from .sound import check_sound, needs_trust
 
 OLDEST_PROTOCOL = 2  # of skops

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from ..errors import ReconformError
 from .averages import Cell, Estimate
-from .layout import METRICS, TITLES
+from .layout import METRICS, title_of
 
 PAPER_DRAWS = 25
 
@@ -171,7 +171,7 @@ def _line(cell: ComparedCell) -> str:
     method = cell.method
     if cell.reference_method != method:
         method += f" (as {cell.reference_method})"
-    names = (TITLES.get(name, name) for name in (cell.detector, cell.dataset))
+    names = (title_of(name) for name in (cell.detector, cell.dataset))
     return (
         f"| {METRICS[cell.metric]} | {' | '.join(names)} | {method} | {cell.ours} | "
         f"{cell.reference} | {cell.z:+.2f} |"

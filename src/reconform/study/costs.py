@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from ..errors import unknown_choice
-from .layout import TITLES
+from .layout import title_of
 
 
 @dataclass(frozen=True)
@@ -91,7 +91,7 @@ def format_costs(cells: Sequence[CostCell], *, fmt: str = "markdown") -> str:
         "|---" * 6 + "|",
     ]
     for cell in cells:
-        titles = [TITLES.get(name, name) for name in (cell.detector, cell.dataset)]
+        titles = [title_of(name) for name in (cell.detector, cell.dataset)]
         numbers = (cell.fit_seconds, cell.score_seconds, cell.model_bytes / 1e6)
         shown = " | ".join(_three_digits(1e3 * number) for number in numbers)
         lines.append(f"| {' | '.join(titles)} | {cell.method} | {shown} |")

@@ -16,7 +16,7 @@ from ..detectors import resolve_detector
 from .datasets import Dataset
 from .protocol import MODELS, Draw, Protocol, conditional_fdr_and_power, name_key
 from .store import Cost, Identity, Result, StoredResult
-from .subjects import Labelled, Reading, describe, method_to_fit
+from .subjects import Labelled, Reading, describe, method_to_fit, name_of
 
 
 def run_family(
@@ -33,7 +33,7 @@ def run_family(
     what else is run: every detector gets the same folds and the same bootstrap samples.
     """
     method = method_to_fit(family)
-    seed = protocol.stream(dataset.name, j, MODELS, name_key(type(method).__name__))
+    seed = protocol.stream(dataset.name, j, MODELS, name_key(name_of(type(method))))
     start = time.perf_counter()
     cad = ConformalDetector(detector.detector, method, random_state=seed)
     cad.fit(dataset.X[draw.train])

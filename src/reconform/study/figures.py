@@ -13,7 +13,7 @@ from ..errors import unknown_choice
 from ..extras import extra
 from .averages import Cell, mean_and_sd
 from .comparison import Comparison
-from .layout import METRICS, TITLES, Column
+from .layout import METRICS, Column, title_of
 
 PURPOSE = "Drawing charts"
 SUFFIXES = (".svg", ".png", ".html", ".json")
@@ -46,7 +46,7 @@ def results_chart(cells: Sequence[Cell], columns: Sequence[Column]) -> Any:
     headings = {column.label: column.heading for column in columns}
     families = {column.label: _family(column.heading) for column in columns}
     blocks = {column.label: column.block or "Split, full" for column in columns}
-    datasets = _distinct(TITLES.get(cell.dataset, cell.dataset) for cell in cells)
+    datasets = _distinct(title_of(cell.dataset) for cell in cells)
     colours = _distinct(families[column.label] for column in columns)
     shapes = _distinct(blocks[column.label] for column in columns)
 
@@ -57,7 +57,7 @@ def results_chart(cells: Sequence[Cell], columns: Sequence[Column]) -> Any:
                 estimate = getattr(cell, metric)
                 rows.append(
                     {
-                        "data set": TITLES.get(cell.dataset, cell.dataset),
+                        "data set": title_of(cell.dataset),
                         "method": headings[cell.method],
                         "family": families[cell.method],
                         "kind": blocks[cell.method],
@@ -90,7 +90,7 @@ def results_chart(cells: Sequence[Cell], columns: Sequence[Column]) -> Any:
     return alt.vconcat(
         *(
             alt.hconcat(panel(detector, "fdr"), panel(detector, "power")).properties(
-                title=TITLES.get(detector, detector)
+                title=title_of(detector)
             )
             for detector in detectors
         )
@@ -114,7 +114,7 @@ def comparison_chart(comparison: Comparison) -> Any:
     altair.HConcatChart
     """
     alt = extra("altair", "study", PURPOSE)
-    detectors = _distinct(TITLES.get(cell.detector, cell.detector) for cell in comparison.cells)
+    detectors = _distinct(title_of(cell.detector) for cell in comparison.cells)
 
     def panel(metric: str) -> Any:
         rows: list[dict[str, Any]] = []
@@ -124,8 +124,8 @@ def comparison_chart(comparison: Comparison) -> Any:
                 theirs = _interval(cell.reference.mean, cell.reference.standard_error)
                 rows.append(
                     {
-                        "data set": TITLES.get(cell.dataset, cell.dataset),
-                        "detector": TITLES.get(cell.detector, cell.detector),
+                        "data set": title_of(cell.dataset),
+                        "detector": title_of(cell.detector),
                         "method": cell.method,
                         "standard errors apart": round(cell.z, 2),
                         **ours,

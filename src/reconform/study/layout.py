@@ -8,16 +8,14 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 
+from ..detectors import DETECTORS
 from ..errors import unknown_choice
 from .averages import Cell, Estimate
 
 FORMATS = ("markdown", "latex", "csv")
 DAGGER = "†"
 
-TITLES = {
-    "knn": "k-Nearest Neighbors",
-    "iforest": "Isolation Forest",
-    "inne": "Isolation-based Nearest-Neighbor Ensemble",
+DATASET_TITLES = {
     "wbc": "WBC",
     "ionosphere": "Ionosphere",
     "wdbc": "WDBC",
@@ -31,6 +29,19 @@ TITLES = {
 # Blocks in the order of the paper's columns; which one follows from the method's variant.
 BLOCKS = {None: "", "plus": "Retaining (+)", "pooled": "Pooled", "basic": "Non-retaining"}
 WITHIN_BLOCK = ("split", "full", "jab", "cv", "jackknife")
+
+
+def title_of(label: str) -> str:
+    """Return the title of a detector or a data set of the paper in tables; others are their label.
+
+    Examples
+    --------
+    >>> title_of("knn"), title_of("wbc"), title_of("mine")
+    ('k-Nearest Neighbors', 'WBC', 'mine')
+    """
+    if label in DETECTORS:
+        return DETECTORS[label].title
+    return DATASET_TITLES.get(label, label)
 
 
 @dataclass(frozen=True)
@@ -190,7 +201,7 @@ def _legend(cells: list[Cell], dagger: str) -> str:
 def _markdown(cells: list[Cell], columns: list[Column]) -> str:
     parts = []
     for detector, rows in _by_detector(cells).items():
-        parts.append(f"### {TITLES.get(detector, detector)}\n")
+        parts.append(f"### {title_of(detector)}\n")
         for metric, title in METRICS.items():
             lines = [
                 f"| {title} | {' | '.join(column.heading for column in columns)} |",
@@ -198,7 +209,7 @@ def _markdown(cells: list[Cell], columns: list[Column]) -> str:
             ]
             for dataset, row in rows.items():
                 entries = _entries(row, columns, metric, "**{}**", f" {DAGGER}", "—")
-                lines.append(f"| {TITLES.get(dataset, dataset)} | {' | '.join(entries)} |")
+                lines.append(f"| {title_of(dataset)} | {' | '.join(entries)} |")
             parts.append("\n".join(lines) + "\n")
         every = [cell for row in rows.values() for cell in row.values()]
         parts.append(_legend(every, DAGGER) + "\n")
@@ -217,7 +228,7 @@ def _latex(cells: list[Cell], columns: list[Column]) -> str:
     headings = [rf"& \multicolumn{{1}}{{c}}{{{column.latex}}}" for column in columns]
     tables = []
     for detector, rows in _by_detector(cells).items():
-        name = _escape(TITLES.get(detector, detector))
+        name = _escape(title_of(detector))
         every = [cell for row in rows.values() for cell in row.values()]
         legend = _legend(every, r"\textsuperscript{\dag}").replace("±", r"$\pm$")
         lines = [
@@ -241,7 +252,7 @@ def _latex(cells: list[Cell], columns: list[Column]) -> str:
                     *(r"\textbf{{{}}}", r"\textsuperscript{\dag}", "---"),
                 )
                 shown = " & ".join(entries).replace("±", r"$\pm$")
-                lines.append(rf"        {_escape(TITLES.get(dataset, dataset))} & {shown} \\")
+                lines.append(rf"        {_escape(title_of(dataset))} & {shown} \\")
         lines += [
             r"        \bottomrule",
             r"    \end{tabular}",

@@ -15,9 +15,9 @@ from typing import Any
 import numpy as np
 from sklearn.base import clone
 
-from ..detectors import resolve_detector
+from ..detectors import DETECTORS, resolve_detector
 from ..errors import ReconformError
-from ..methods import Bootstrap, CrossValidation, Method, resolve_method
+from ..methods import RECORDED_AS, Bootstrap, CrossValidation, Method, resolve_method
 
 POOLED = "-pooled"
 
@@ -27,10 +27,13 @@ def describe(value: object) -> str:
 
     `repr` will not do: it shortens arrays, leaves out defaults and shows memory addresses.
 
+    Our own methods and detectors have names that never change. Everything else is called by its
+    module and class.
+
     Examples
     --------
     >>> describe(CrossValidation(folds=5))
-    "reconform.methods.CrossValidation(folds=5, variant='plus')"
+    "CrossValidation(folds=5, variant='plus')"
     """
     if isinstance(value, np.ndarray) and value.dtype != object:
         content = hashlib.sha256(str((value.shape, value.dtype)).encode())
@@ -42,7 +45,7 @@ def describe(value: object) -> str:
     if isinstance(value, list | tuple | np.ndarray):
         return f"[{', '.join(map(describe, value))}]"
     named = value if isinstance(value, type) or hasattr(value, "__qualname__") else type(value)
-    name = f"{named.__module__}.{named.__qualname__}"
+    name = name_of(named)
     if named is value:  # a class or a function
         return name
     if hasattr(value, "get_params"):
@@ -50,6 +53,34 @@ def describe(value: object) -> str:
         shown = ", ".join(f"{key}={describe(parameters[key])}" for key in sorted(parameters))
         return f"{name}({shown})"
     return re.sub(r" at 0x[0-9a-fA-F]+", "", repr(value))
+
+
+def name_of(kind: Any) -> str:
+    """Name a class or a function: ours as they are recorded, others by module and name.
+
+    Examples
+    --------
+    >>> name_of(Bootstrap), name_of(sum)
+    ('Bootstrap', 'builtins.sum')
+    """
+    return _own_names().get(kind, f"{kind.__module__}.{kind.__qualname__}")
+
+
+def _own_names() -> dict[Any, str]:
+    detectors = {entry.kind: entry.record.name for entry in DETECTORS.values()}
+    return {**RECORDED_AS, **detectors}
+
+
+def current(description: str) -> str:
+    """Return a description as it is written now; older ones had the modules of our classes.
+
+    Examples
+    --------
+    >>> current("reconform.methods.Split(calibration=0.5, repeats=1)")
+    'Split(calibration=0.5, repeats=1)'
+    """
+    names = "|".join(map(re.escape, _own_names().values()))
+    return re.sub(rf"\breconform(?:\.[a-z_]+)+\.({names})\(", r"\1(", description)
 
 
 @dataclass(frozen=True, eq=False)

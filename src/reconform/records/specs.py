@@ -18,33 +18,9 @@ import numpy as np
 
 from ..arrays import AnyArray
 from ..errors import ReconformError
-from .archive import Archive
-from .npy import narrowed, read_npy, widened
+from .checks import require
 
 Json = Any
-
-
-def require(holds: object, what: str) -> None:
-    """Refuse a value that does not hold what it must."""
-    if not holds:
-        raise ReconformError(what)
-
-
-def within(array: AnyArray, low: int, high: int) -> bool:
-    """Whether low <= x < high for all entries."""
-    return not array.size or bool(low <= array.min() and array.max() < high)
-
-
-def increasing(indptr: AnyArray, last: int) -> bool:
-    """Whether an array of bounds runs from 0 to `last` and never back."""
-    ends = bool(len(indptr)) and indptr[0] == 0 and indptr[-1] == last
-    return bool(ends and (np.diff(indptr) >= 0).all())
-
-
-def ascending(array: AnyArray, *, strictly: bool = False) -> bool:
-    """Whether entries never fall, or always rise."""
-    before, after = array[:-1], array[1:]
-    return bool((before < after).all() if strictly else (before <= after).all())
 
 
 class Keeper(Protocol):
@@ -94,7 +70,10 @@ class Reader:
 
     Attributes
     ----------
-    archive : Archive
+    load : callable
+        From the name of an array to the array.
+    size : int
+        Bytes of all that there is to read, in memory.
     estimators : Kept
     n_features : int
         Columns of the rows that will come in.
@@ -102,7 +81,8 @@ class Reader:
         Arrays that nothing has asked for yet. An array belongs to one place.
     """
 
-    archive: Archive
+    load: Callable[[str], AnyArray]
+    size: int
     estimators: Kept
     n_features: int
     unread: set[str]
@@ -113,7 +93,7 @@ class Reader:
             isinstance(name, str) and name in self.unread, f"there is no array {name!r} to read"
         )
         self.unread.remove(name)
-        return read_npy(self.archive.read(name))
+        return self.load(name)
 
 
 class Spec(Protocol):
@@ -257,6 +237,8 @@ class Record:
 
     Attributes
     ----------
+    name : str
+        What the kind is called in a file. It never changes, whatever happens to the class.
     kind : type
     fields : mapping of str to Spec
         All that is stored. Whatever else an object has follows from it.
@@ -264,14 +246,10 @@ class Record:
         ``check(value, n_features)`` refuses, by `require`, what would not be safe to use.
     """
 
+    name: str
     kind: type
     fields: Mapping[str, Spec]
     check: Callable[[Any, int], None] | None = None
-
-    @property
-    def name(self) -> str:
-        """What the kind is called in a file."""
-        return self.kind.__name__
 
     def write(self, value: Any, at: str, out: Writer) -> Json:
         """Write the fields under their names."""
@@ -314,7 +292,10 @@ class OneOf:
 
     def write(self, value: Any, at: str, out: Writer) -> Json:
         """Write by the record of its class."""
-        return self.record(type(value).__name__).write(value, at, out)
+        for record in self.records.values():
+            if record.kind is type(value):
+                return record.write(value, at, out)
+        raise ReconformError(f"a {type(value).__name__} cannot stand here")
 
     def read(self, json: Json, source: Reader) -> Any:
         """Read by the record that is named."""
@@ -325,3 +306,58 @@ class OneOf:
         """Look a record up by its name."""
         require(isinstance(name, str) and name in self.records, f"a {name} cannot stand here")
         return self.records[name]
+
+
+@dataclass(frozen=True)
+class DetectorRecord:
+    """How one of our own detectors is saved.
+
+    Attributes
+    ----------
+    name : str
+        What it is called in a file. It never changes.
+    fitted : mapping of str to Spec
+        The attributes that `_fit_rows` sets.
+    models : tuple of Record
+        What its `fit_model` makes, if that is not the default.
+    ensembles : tuple of Record
+        What its `_fit_together` makes.
+    """
+
+    name: str
+    fitted: Mapping[str, Spec]
+    models: tuple[Record, ...] = ()
+    ensembles: tuple[Record, ...] = ()
+
+
+# Specifications that many records need.
+INT, FLOAT = Scalar(int), Scalar(float)
+JOBS = Setting(int, None, default=None)
+ROWS, SCORES, SUMS = Array("f8", ndim=2), Array("f8", ndim=1), Array("i8", ndim=1)
+
+
+# --- small integers ------------------------------------------------------------------------------
+
+
+def narrowed(array: AnyArray) -> AnyArray:
+    """Write integers in the smallest unsigned type that holds them, if one does.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> narrowed(np.array([3, 300])).dtype, narrowed(np.array([-1, 300])).dtype
+    (dtype('uint16'), dtype('int64'))
+    """
+    if array.dtype.kind not in "iu" or not array.size or array.min() < 0:
+        return array
+    smallest = np.min_scalar_type(int(array.max()))
+    return array.astype(smallest) if smallest.itemsize < array.dtype.itemsize else array
+
+
+def widened(array: AnyArray, dtype: np.dtype[Any]) -> AnyArray:
+    """Undo `narrowed`; refuse any other type."""
+    if array.dtype == dtype:
+        return array
+    if not (dtype.kind in "iu" and array.dtype.kind == "u" and array.itemsize < dtype.itemsize):
+        raise ReconformError(f"an array of {array.dtype} stands where {dtype} belongs")
+    return array.astype(dtype)

@@ -10,7 +10,8 @@ from typing import Any
 import numpy as np
 
 from ..errors import ReconformError
-from .kinds import Json, Reader, Writer, require
+from .checks import require
+from .specs import Json, Reader, Writer
 
 # NumPy's own sources of random bits, by name: all that a generator may be restored from.
 BIT_GENERATORS = ("MT19937", "PCG64", "PCG64DXSM", "Philox", "SFC64")

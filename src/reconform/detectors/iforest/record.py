@@ -1,0 +1,160 @@
+"""How models of `IForest` are saved, and what must hold for them when they are loaded."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+
+from ...records.checks import ascending, check_kept, check_reference, increasing, require, within
+from ...records.specs import (
+    INT,
+    JOBS,
+    ROWS,
+    SUMS,
+    Array,
+    DetectorRecord,
+    Maybe,
+    Record,
+    Scalar,
+    Spec,
+)
+from .ensembles import FullForest, Replacements, SharedForestEnsemble
+from .model import UNITS, FittedForest, Forest, ForestDraws, Recipe
+
+# Paths are shorter than this for any number of rows; sums of them must not overflow.
+LONGEST = UNITS << 7
+
+
+def _check_forest(forest: Forest, d: int) -> None:
+    width = 1 << (max(forest.psi, 2) - 1).bit_length()
+    shapes = {forest.thresholds.shape, forest.features.shape, forest.lengths.shape}
+    require(forest.psi >= 1 and shapes == {(len(forest), width)}, "trees have the wrong shape")
+    require(within(forest.features, 0, d), "a tree splits a feature that does not exist")
+    require(within(forest.lengths, 0, LONGEST), "a path is longer than any")
+
+
+def check_grown(forest: Forest, d: int) -> None:
+    """Refuse what is no forest, and a forest without trees."""
+    _check_forest(forest, d)
+    require(len(forest), "a forest has no trees")
+
+
+def _check_recipe(recipe: Recipe, d: int) -> None:
+    require(recipe.n_trees >= 1 and recipe.psi >= 1, "a recipe has no trees or no rows")
+    require(1 <= recipe.n_features <= d, "a recipe draws features that do not exist")
+
+
+def _check_replacements(some: Replacements, d: int) -> None:
+    count = len(some.keys)
+    require(len(some.indptr) == len(some.rows) + 1, "rows and their trees do not go together")
+    require(increasing(some.indptr, count), "the trees of a row are not in order")
+    require(ascending(some.rows, strictly=True), "the rows of replacements are not in order")
+    require(
+        len(some.trees) == len(some.left_out) == count, "every replacement has a tree and a row"
+    )
+    left_out = np.repeat(some.rows, np.diff(some.indptr))
+    require(np.array_equal(some.left_out, left_out), "a replacement leaves out another row")
+
+
+_HEAPS: Mapping[str, Spec] = {
+    "psi": INT,
+    "thresholds": Array("f8", ndim=2),
+    "features": Array("u4", ndim=2),
+    "lengths": Array("i8", ndim=2),
+}
+FOREST = Record("Forest", Forest, _HEAPS, check_grown)
+SHARED_TREES = Record(
+    "Forest", Forest, _HEAPS, _check_forest
+)  # every tree may have drawn the new row
+RECIPE = Record(
+    "Recipe",
+    Recipe,
+    {"n_trees": INT, "psi": INT, "n_features": INT, "replace": Scalar(bool)},
+    _check_recipe,
+)
+FITTED_FOREST = Record("FittedForest", FittedForest, {"forest": FOREST, "n_jobs": JOBS})
+FOREST_DRAWS = Record(
+    "ForestDraws",
+    ForestDraws,
+    {
+        "samples": Array("i4", ndim=2),
+        "features": Array("i4", ndim=2),
+        "keys": Array("u8", ndim=1),
+    },
+)
+REPLACEMENTS = Record(
+    "Replacements",
+    Replacements,
+    {
+        **dict.fromkeys(("rows", "indptr", "trees", "left_out"), Array("i8", ndim=1)),
+        "keys": Array("u8", ndim=1),
+    },
+    _check_replacements,
+)
+
+
+def _check_shared_forest(ensemble: SharedForestEnsemble, d: int) -> None:
+    n, some, full = ensemble.plan.n, ensemble.replacements, ensemble.full
+    require(ensemble.plan.leaves_one_out and len(ensemble.path_sums) == n, "a row has no model")
+    check_kept(ensemble.regrown, ensemble.plan)
+    require(ensemble.recipe.psi == full.psi, "trees draw another number of rows")
+    require(ensemble.recipe.n_trees == len(full), "the forest has another number of trees")
+    require(within(some.rows, 0, n) and within(some.left_out, 0, n), "a row does not exist")
+    require(within(some.trees, 0, len(full)), "a tree that is replaced does not exist")
+    if ensemble.regrown is not None:
+        fits = len(ensemble.regrown) == len(some) and ensemble.regrown.psi == full.psi
+        require(fits, "the trees that replace others are not those that should")
+
+
+def _check_full_forest(ensemble: FullForest, d: int) -> None:
+    n, trees, psi = len(ensemble.sums), len(ensemble.draws.keys), ensemble.recipe.psi
+    draws, drawn = ensemble.draws, ensemble.drawn
+    check_reference(n, ensemble)
+    require(ensemble.shared.psi == psi <= n + 1, "trees draw more rows than there are")
+    require(len(ensemble.shared) + trees == ensemble.recipe.n_trees, "a tree is missing")
+    require(ascending(ensemble.sums), "the reference is not in order")
+    require(draws.samples.shape == (trees, psi), "a tree has no rows")
+    require(within(draws.samples, -1, len(drawn) + 1), "a tree drew a row that does not exist")
+    require(trees == 0 or len(draws.features) in (1, trees), "a tree has no features")
+    require(within(draws.features, 0, d), "a tree splits a feature that does not exist")
+    require(drawn.shape[1] == ensemble.reference.shape[1] == d, "rows have the wrong shape")
+    require(len(ensemble.reference) == (n if trees else 0), "the reference has another size")
+    for rows in (drawn, ensemble.reference):
+        require(np.isfinite(rows).all(), "a row is not finite")
+
+
+IFOREST_RECORD = DetectorRecord(
+    "IForest",
+    {"max_samples_": INT, "forest_": FOREST},
+    models=(FITTED_FOREST,),
+    ensembles=(
+        Record(
+            "SharedForestEnsemble",
+            SharedForestEnsemble,
+            {
+                "full": FOREST,
+                "recipe": RECIPE,
+                "replacements": REPLACEMENTS,
+                "regrown": Maybe(FOREST),
+                "path_sums": SUMS,
+                "n_jobs": JOBS,
+            },
+            _check_shared_forest,
+        ),
+        Record(
+            "FullForest",
+            FullForest,
+            {
+                "recipe": RECIPE,
+                "shared": SHARED_TREES,
+                "sums": SUMS,
+                "reference": ROWS,
+                "drawn": ROWS,
+                "draws": FOREST_DRAWS,
+                "n_jobs": JOBS,
+            },
+            _check_full_forest,
+        ),
+    ),
+)

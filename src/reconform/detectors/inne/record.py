@@ -1,0 +1,163 @@
+"""How models of `INNE` are saved, and what must hold for them when they are loaded."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+
+from ...records.checks import (
+    ascending,
+    check_kept,
+    check_models,
+    check_reference,
+    increasing,
+    require,
+    within,
+)
+from ...records.specs import (
+    INT,
+    JOBS,
+    ROWS,
+    SUMS,
+    Array,
+    DetectorRecord,
+    Maybe,
+    Record,
+    Spec,
+)
+from .ensembles import FullINNE, SeparateINNE, SharedINNE, Slots
+from .kernels import UNIT
+from .model import Draws, SharedDraws, Spheres
+
+
+def _check_spheres(spheres: Spheres, d: int) -> None:
+    count = len(spheres.centre)
+    require(len(spheres.radius) == len(spheres.ratio) == count, "a sphere has no radius or ratio")
+    require(increasing(spheres.edges, count), "the sets of spheres are not in order")
+    sets = len(spheres.edges) - 1
+    require(
+        1 <= spheres.models <= max(1, sets) and sets % spheres.models == 0,
+        "models must have equally many sets",
+    )
+    require(within(spheres.ratio, 0, UNIT + 1), "a ratio is not one")
+    require(spheres.table.shape[1] == d, "centres have the wrong shape")
+    require(np.isfinite(spheres.table).all(), "a centre is not finite")
+    require(within(spheres.centre, 0, len(spheres.table)), "a sphere has no centre")
+
+
+def check_sets(spheres: Spheres, d: int) -> None:
+    """Refuse what is no spheres, and models without any sets."""
+    _check_spheres(spheres, d)
+    require(spheres.sets, "a model has no sets")
+
+
+def _check_shared_draws(draws: SharedDraws, d: int) -> None:
+    sets, psi = draws.samples.shape
+    require(draws.redrawn.shape == (sets, psi, psi), "a set that was drawn again is missing")
+
+
+def _check_slots(slots: Slots, d: int) -> None:
+    require(len(slots._starts) == len(slots.rows) > 0, "every row has its slots")
+    require(ascending(slots.rows, strictly=True), "the rows of slots are not in order")
+    require(
+        slots._starts[0] == 0 and ascending(slots._starts, strictly=True), "slots are not in order"
+    )
+    require(slots._sets >= 1, "A(D) has no sets")
+    require(within(slots._starts, 0, len(slots.replaced)), "a row has no slots")
+    require(slots._spheres.sets == 1, "slots are scored set by set")
+    require(slots._spheres.models == slots._sets + len(slots.replaced), "a slot has no set")
+    require(within(slots.replaced, 0, slots._sets), "a slot replaces a set that does not exist")
+
+
+DRAWS = Record("Draws", Draws, {"samples": Array("i8", ndim=2)})
+SHARED_DRAWS = Record(
+    "SharedDraws",
+    SharedDraws,
+    {"samples": Array("i8", ndim=2), "redrawn": Array("i8", ndim=3)},
+    _check_shared_draws,
+)
+_SETS: Mapping[str, Spec] = {
+    "table": Array("f8", ndim=2),
+    "centre": Array("u4", ndim=1),
+    "radius": Array("f8", ndim=1),
+    "ratio": Array("i8", ndim=1),
+    "edges": Array("i8", ndim=1),
+    "models": INT,
+}
+SPHERES = Record("Spheres", Spheres, _SETS, check_sets)
+COMMON_SPHERES = Record(
+    "Spheres", Spheres, _SETS, _check_spheres
+)  # every set may have drawn the new row
+SLOTS = Record(
+    "Slots",
+    Slots,
+    {
+        **dict.fromkeys(("rows", "replaced", "_starts"), Array("i8", ndim=1)),
+        "_sets": INT,
+        "_spheres": SPHERES,
+    },
+    _check_slots,
+)
+
+
+def _check_separate(ensemble: SeparateINNE, d: int) -> None:
+    check_models(0 if ensemble.models is None else ensemble.models.models, ensemble)
+    require(ensemble.full.models == 1, "A(D) is one model")
+
+
+def _check_shared_inne(ensemble: SharedINNE, d: int) -> None:
+    require(ensemble.plan.leaves_one_out and ensemble.full.models == 1, "a row has no model")
+    check_kept(ensemble.slots, ensemble.plan)
+    draws, n = ensemble.draws, ensemble.plan.n
+    require(within(draws.samples, 0, n) and within(draws.redrawn, 0, n), "a row does not exist")
+    require(len(draws.samples) == ensemble.full.sets, "a set has no draws")
+    if ensemble.slots is not None:
+        require(within(ensemble.slots.rows, 0, ensemble.plan.n), "a row does not exist")
+
+
+def _check_full_inne(ensemble: FullINNE, d: int) -> None:
+    n = len(ensemble.reference)
+    check_reference(n, ensemble)
+    require(ensemble.reference.shape[1] == d, "the reference has the wrong shape")
+    require(np.isfinite(ensemble.reference).all(), "a row is not finite")
+    require(ensemble.common.models == 1, "the common sets are one model")
+    require(within(ensemble.draws.samples, 0, n + 1), "a set drew a row that does not exist")
+    require(len(ensemble.order) == len(ensemble.common_sums) == n, "a row has no sum")
+    require(within(ensemble.order, 0, n), "a row does not exist")
+    require(ascending(ensemble.common_sums), "the reference is not in order")
+    drew = (ensemble.draws.samples == n).any(axis=1)
+    require(ensemble.common.sets + drew.sum() == len(drew) > 0, "a set is missing")
+
+
+INNE_RECORD = DetectorRecord(
+    "INNE",
+    {"max_samples_": INT, "draws_": DRAWS, "_spheres": SPHERES},
+    ensembles=(
+        Record(
+            "SeparateINNE",
+            SeparateINNE,
+            {"full": SPHERES, "models": Maybe(SPHERES), "n_jobs": JOBS},
+            _check_separate,
+        ),
+        Record(
+            "SharedINNE",
+            SharedINNE,
+            {"full": SPHERES, "draws": SHARED_DRAWS, "slots": Maybe(SLOTS), "n_jobs": JOBS},
+            _check_shared_inne,
+        ),
+        Record(
+            "FullINNE",
+            FullINNE,
+            {
+                "reference": ROWS,
+                "draws": DRAWS,
+                "common": COMMON_SPHERES,
+                "order": SUMS,
+                "common_sums": SUMS,
+                "n_jobs": JOBS,
+            },
+            _check_full_inne,
+        ),
+    ),
+)
