@@ -132,36 +132,46 @@ def read_reference(
         source = Remembered(file, [*names, *ids])
         _check_known(source, "categories", categories, names)
         _check_labels(source, categories)
-        rows = default_batch_rows(len(source.schema.names))
-        surveys = survey(source, names, layout, rows)
-        count = surveys[names[0]].rows
-        if count < 2:
-            raise InputError(
-                source.label, f"it has {count} row(s); a reference needs at least two."
-            )
-        text = [n for n in names if n in categories or (prepare and surveys[n].nature == "text")]
-        labels = labels_of(source, text, layout, rows)
         if allow_missing is None:
             allow_missing = prepare
-        refuse_reference(source, surveys, labels, prepare=prepare, allow_missing=allow_missing)
-        features = tuple(Feature(name, labels.get(name)) for name in names)
-        X = np.empty((count, len(features)))
-        kept = []
-        start = 0
-        for table in source.tables([*names, *ids], rows):
-            X[start : start + table.num_rows], _ = matrix(
-                table, features, layout, parse=source.is_text
-            )
-            kept.append(table.select(ids))
-            start += table.num_rows
-        return Table(
-            path=source.label,
-            X=X,
-            features=features,
-            ids=pa.concat_tables(kept) if ids else None,
-            missing=missing_counts(X, features),
-            fingerprint=Fingerprint(features).add(X).hexdigest(),
-        )
+        return _read_whole(source, names, ids, categories, prepare, allow_missing, layout)
+
+
+def _read_whole(
+    source: Source,
+    names: list[str],
+    ids: list[str],
+    categories: Sequence[str],
+    prepare: bool,
+    allow_missing: bool,
+    layout: Layout,
+) -> Table:
+    """Read a reference whose columns are chosen."""
+    rows = default_batch_rows(len(source.schema.names))
+    surveys = survey(source, names, layout, rows)
+    count = surveys[names[0]].rows
+    if count < 2:
+        raise InputError(source.label, f"it has {count} row(s); a reference needs at least two.")
+    text = [n for n in names if n in categories or (prepare and surveys[n].nature == "text")]
+    labels = labels_of(source, text, layout, rows)
+    refuse_reference(source, surveys, labels, prepare=prepare, allow_missing=allow_missing)
+    features = tuple(Feature(name, labels.get(name)) for name in names)
+    X = np.empty((count, len(features)))
+    kept = []
+    start = 0
+    for table in source.tables([*names, *ids], rows):
+        stop = start + table.num_rows
+        X[start:stop], _ = matrix(table, features, layout, parse=source.is_text)
+        kept.append(table.select(ids))
+        start = stop
+    return Table(
+        path=source.label,
+        X=X,
+        features=features,
+        ids=pa.concat_tables(kept) if ids else None,
+        missing=missing_counts(X, features),
+        fingerprint=Fingerprint(features).add(X).hexdigest(),
+    )
 
 
 def missing_counts(X: FloatArray, features: Sequence[Feature]) -> dict[str, int]:
