@@ -1,4 +1,4 @@
-"""One level of parallelism at a time: what runs beside others stays within its share of the cores.
+"""Threads, jobs and progress: what runs beside others stays within its share of the cores.
 
 A detector may bring parallelism of its own: joblib inside scikit-learn, OpenMP, BLAS. Next to other
 jobs that would start more threads than there are cores, or, with Dask, send the inner work around

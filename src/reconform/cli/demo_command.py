@@ -1,4 +1,4 @@
-"""`reconform demo`: the main job, on data that ships with scikit-learn."""
+"""`reconform demo`: find anomalies in data that ship with scikit-learn."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What went wrong, as an exit code that scripts can trust.
+"""Exit codes: which error ends a command how.
 
 ====  ====================================================================
 0     all is well

@@ -1,4 +1,4 @@
-"""Where a command speaks: results on standard output, everything else on standard error.
+"""What a command prints: results on standard output, everything else on standard error.
 
 Data on standard output (``--output -``) sends the results to standard error as well. Bars and
 colours are for terminals; what is piped is plain text in lines that are not broken.

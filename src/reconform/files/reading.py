@@ -1,4 +1,4 @@
-"""`read_reference`, the whole of it, and `open_batches`, for new rows of any number."""
+"""`read_reference` reads all rows of a file, `open_batches` new rows in batches."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What waits between two passes over a file: in memory while it is small, and then on disk."""
+"""Rows and ranks between two passes over a file: in memory while they are few, then on disk."""
 
 from __future__ import annotations
 

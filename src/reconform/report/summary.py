@@ -132,7 +132,7 @@ def summarise(found: Discoveries, levels: Sequence[float] = LEVELS) -> Summary:
     grid = np.unique([*levels, found.fdr])
     chosen = int(np.searchsorted(grid, found.fdr))
     # A row is a discovery at level q iff its q-value is at most q. The mask was decided in exact
-    # fractions, so at its own level it has the word.
+    # fractions, so at the level of `found` the mask decides, not a q-value that was rounded.
     order = np.lexsort((found.scores, found.p_values, found.q_values, ~found.mask))
     counts = np.searchsorted(np.sort(found.q_values), grid, side="right")
     counts[chosen] = found.count

@@ -1,4 +1,4 @@
-"""The sentences of the page. They are written here once; the page's script only chooses."""
+"""The sentences of the page. Written here once; the page's script chooses among them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Over the draws: mean, standard deviation, and when an FDR counts as violated (section VI)."""
+"""Mean and standard deviation over the draws; when an FDR counts as violated (section VI)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Ours against theirs, cell by cell: the difference in combined standard errors."""
+"""Compare a study with the paper or another study, cell by cell, in combined standard errors."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where a study keeps what is finished, so that nothing finished is ever lost.
+"""The store of a study: finished draws, one file each, so that a stopped run continues.
 
 A store is a folder::
 
