@@ -73,7 +73,7 @@ PYOD = [
     ("mcd", "MCD", {}),
     ("gmm", "GMM", {}),
     ("kde", "KDE", {}),
-    ("cblof", "CBLOF", {"n_clusters": 4}),
+    ("cblof", "CBLOF", {"n_clusters": 5}),
     ("abod", "ABOD", {}),
 ]
 

@@ -13,18 +13,19 @@ from scipy.stats import ks_2samp, spearmanr
 from sklearn.ensemble import IsolationForest
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
+from reconform.content import Contents, draw_rows
 from reconform.detectors.iforest import IForest
 from reconform.detectors.iforest import ensembles as shared_forest
 from reconform.detectors.iforest import model as forest_module
-from reconform.detectors.iforest.ensembles import SharedForestEnsemble
-from reconform.detectors.iforest.kernels import draw_positions
+from reconform.detectors.iforest.ensembles import LeaveOneOutForests
+from reconform.detectors.iforest.kernels import PATIENCE, draw_positions
 from reconform.detectors.iforest.model import (
     UNITS,
     Forest,
     Recipe,
+    TreeDraws,
     average_path_length,
     conformity,
-    draw,
     fit_forest,
     tree_keys,
 )
@@ -46,42 +47,52 @@ def sample(n, d, seed=0, decimals=None):
 # --- the kernels against plain Python ---------------------------------------------------------
 
 
+MASK = 2**64 - 1
+
+
+def mix(z: int) -> int:
+    """The finaliser of splitmix64, in plain integers."""
+    z = ((z ^ (z >> 30)) * 0xBF58476D1CE4E5B9) & MASK
+    z = ((z ^ (z >> 27)) * 0x94D049BB133111EB) & MASK
+    return z ^ (z >> 31)
+
+
 def stream(key: int) -> Iterator[float]:
-    """Splitmix64 in plain integers."""
-    mask = 2**64 - 1
+    """Splitmix64 as numbers in [0, 1)."""
     for i in itertools.count(1):
-        z = (key + i * 0x9E3779B97F4A7C15) & mask
-        z = ((z ^ (z >> 30)) * 0xBF58476D1CE4E5B9) & mask
-        z = ((z ^ (z >> 27)) * 0x94D049BB133111EB) & mask
-        yield ((z ^ (z >> 31)) >> 11) * 2.0**-53
+        yield (mix((key + i * 0x9E3779B97F4A7C15) & MASK) >> 11) * 2.0**-53
 
 
 def plain_tree(X, rows, features, key, depth):
     """Grow one tree by recursion; nodes are tuples, leaves are path lengths in units."""
-    uniforms = stream(int(key))
-    order = list(features)
 
-    def node(rows, level, constant):
+    def feature(rows, uniforms):
+        """A feature that is not constant: by a few trials, or else among all of these."""
+        for _ in range(PATIENCE):
+            column = features[int(next(uniforms) * len(features))]
+            if np.ptp(X[rows, column]) > 0:
+                return column
+        left = [column for column in features if np.ptp(X[rows, column]) > 0]
+        return left[int(next(uniforms) * len(left))] if left else None
+
+    def node(rows, number, level):
+        uniforms = stream(mix(int(key) ^ (number * 0xD1B54A32D192ED03 & MASK)))
         if level < depth and len(rows) > 1:
-            while constant < len(order):
-                f = constant + int(next(uniforms) * (len(order) - constant))
-                column = order[f]
+            column = feature(rows, uniforms)
+            if column is not None:
                 low, high = X[rows, column].min(), X[rows, column].max()
-                if low < high:
-                    cut = 2.0 * (0.5 * low + next(uniforms) * (0.5 * high - 0.5 * low))
-                    cut = cut if low <= cut < high else low
-                    left = X[rows, column] <= cut
-                    return (
-                        column,
-                        cut,
-                        node(rows[left], level + 1, constant),
-                        node(rows[~left], level + 1, constant),
-                    )
-                order[f], order[constant] = order[constant], column
-                constant += 1
+                cut = 2.0 * (0.5 * low + next(uniforms) * (0.5 * high - 0.5 * low))
+                cut = cut if low <= cut < high else low
+                left = X[rows, column] <= cut
+                return (
+                    column,
+                    cut,
+                    node(rows[left], 2 * number, level + 1),
+                    node(rows[~left], 2 * number + 1, level + 1),
+                )
         return level * UNITS + round(float(average_path_length(len(rows))) * UNITS)
 
-    return node(np.asarray(rows), 0, 0)
+    return node(np.asarray(rows), 1, 0)
 
 
 def plain_length(tree, x):
@@ -107,13 +118,14 @@ def test_trees_equal_a_plain_recursion(seed, n, d, decimals, replace, data):
     seq = np.random.SeedSequence(seed)
     train = np.random.default_rng(seed).integers(0, n, size=n)
     forest = fit_forest(X, train, recipe, seq)
-    draws = draw(recipe, tree_keys(seq, 3), n, d)
+    draws = TreeDraws.of(recipe, seq, n, d)
+    drawn = draw_rows(Contents.of(X), draws.row_streams, psi, train).rows
+    assert (draws.sizes == psi).all() or replace
     depth = int(np.ceil(np.log2(max(psi, 2))))
     lengths = forest.path_lengths(X)
     for t in range(3):
-        positions = draws.samples[t][draws.samples[t] >= 0]
         features = draws.features[t % len(draws.features)]
-        tree = plain_tree(X, train[positions], features, draws.keys[t], depth)
+        tree = plain_tree(X, drawn[t, : draws.sizes[t]], features, draws.keys[t], depth)
         assert [plain_length(tree, x) for x in X] == lengths[t].tolist()
     assert np.array_equal(forest.path_sums(X), lengths.sum(axis=0))
 
@@ -310,68 +322,31 @@ def test_a_basic_fit_refuses_the_other_comparisons():
 def shared(X, variant="plus", seed=SEED, **parameters):
     detector = IForest(**{"n_estimators": 10, "max_samples": 12, "share": True, **parameters})
     ensemble = detector.fit_plan(X, Jackknife(variant=variant).plan(len(X)), [seed])
-    assert isinstance(ensemble, SharedForestEnsemble)
-    assert ensemble.shares_draws
+    assert isinstance(ensemble, LeaveOneOutForests)
+    assert not ensemble.shares_draws  # one seed, one symmetric algorithm
     return ensemble
 
 
-@pytest.mark.parametrize("n", [60, 400])  # all rows drawn by some tree; most rows by none
+@pytest.mark.parametrize("n", [12, 13, 60, 400])  # all rows in every tree; most rows in none
 @pytest.mark.parametrize("parameters", [{}, {"bootstrap": True, "max_features": 2}])
-def test_shared_trees_equal_the_explicit_sum(n, parameters):
+def test_shared_trees_equal_separate_fits_with_one_seed(n, parameters):
     X, new = sample(n, 3, decimals=1), sample(15, 3, seed=1, decimals=1)
     ensemble = shared(X, **parameters)
-    recipe, replacements = ensemble.recipe, ensemble.replacements
-    base = draw(recipe, tree_keys(SEED, 10), n, 3)
-    fresh = replacements.draw(recipe, n, 3, 0, len(replacements))
-
-    def grown(draws, t):
-        rows = draws.samples[t][draws.samples[t] >= 0]
-        return plain_tree(X, rows, draws.features[t % len(draws.features)], draws.keys[t], 4)
-
-    base_trees = [grown(base, t) for t in range(10)]
-    of_row = {i: [] for i in range(n)}
-    for j, (i, t) in enumerate(zip(replacements.left_out, replacements.trees, strict=True)):
-        of_row[int(i)].append((int(t), j))
-    sums = np.empty((n, len(new)), dtype=np.int64)
-    c = np.empty(n, dtype=np.int64)
+    detector = IForest(n_estimators=10, max_samples=12, random_state=SEED, **parameters)
+    order = np.random.default_rng(0).permutation(n - 1)
+    c, scores = np.empty(n), np.empty((n, len(new)))
     for i in range(n):
-        trees = list(base_trees)
-        assert [t for t, _ in of_row[i]] == [t for t in range(10) if i in base.samples[t]]
-        for t, j in of_row[i]:
-            assert i not in fresh.samples[j]
-            trees[t] = grown(fresh, j)
-        c[i] = sum(plain_length(tree, X[i]) for tree in trees)
-        sums[i] = [sum(plain_length(tree, x) for tree in trees) for x in new]
-
-    totals = np.array([sum(plain_length(tree, x) for tree in base_trees) for x in new])
-    assert np.array_equal(ensemble.path_sums, c)
-    assert np.array_equal(ensemble.calibration.scores, conformity(c, 10, 12))
-    scores = conformity(sums, 10, 12)
+        alone = detector.fit(np.delete(X, i, axis=0)[order])
+        c[i], scores[i] = alone.score_samples(X[[i]])[0], alone.score_samples(new)
+    t = detector.fit(X).score_samples(new)
+    assert np.array_equal(ensemble.calibration.scores, c)
     assert np.array_equal(ensemble.scores(new), scores)
-    assert np.array_equal(ensemble.full_scores(new), conformity(totals, 10, 12))
-    plus = ensemble.ranks(new, strictly=True)
-    assert np.array_equal(plus.at_most, 1 + (c[:, None] <= sums).sum(axis=0))
-    assert np.array_equal(plus.below, 1 + (c[:, None] < sums).sum(axis=0))
-    assert np.array_equal(plus.scores, conformity(totals, 10, 12))
-    basic = ensemble.ranks(new, variant="basic", strictly=True)
-    assert np.array_equal(basic.at_most, 1 + (c[:, None] <= totals).sum(axis=0))
-    assert np.array_equal(basic.below, 1 + (c[:, None] < totals).sum(axis=0))
-    pooled = ensemble.ranks(new, variant="pooled")
-    sorted_c = ensemble.calibration.sorted_scores
-    assert np.array_equal(pooled.at_most, ranks_among(sorted_c, np.median(scores, axis=0)))
-
-
-def test_replacements_are_fresh_samples_of_the_other_rows():
-    X = sample(50, 2)
-    ensemble = shared(X)
-    replacements = ensemble.replacements
-    samples = replacements.draw(ensemble.recipe, 50, 2, 0, len(replacements)).samples
-    assert len(replacements) == 10 * 12
-    assert samples.min() >= 0
-    assert samples.max() <= 49
-    assert all(len(set(row)) == 12 for row in samples.tolist())
-    keys = np.concatenate([tree_keys(SEED, 10), replacements.keys])
-    assert len(set(keys.tolist())) == len(keys)
+    assert np.array_equal(ensemble.full_scores(new), t)
+    for variant, theirs in (("plus", scores), ("basic", t), ("pooled", np.median(scores, axis=0))):
+        ranks = ensemble.ranks(new, variant=variant, strictly=True)
+        assert np.array_equal(ranks.at_most, 1 + (c[:, None] <= theirs).sum(axis=0))
+        assert np.array_equal(ranks.below, 1 + (c[:, None] < theirs).sum(axis=0))
+        assert np.array_equal(ranks.scores, t)
 
 
 def test_shared_trees_need_the_last_seed_only_and_contain_the_full_fit():
@@ -418,21 +393,18 @@ def test_shared_models_have_the_law_of_separate_ones(bootstrap):
 
 
 @pytest.mark.parametrize("n", [255, 256, 257])
-def test_nothing_is_shared_before_the_sample_size_settles(n):
+def test_trees_are_shared_where_n_rows_and_one_less_give_different_sizes(n):
     X = sample(n, 2)
-    plan = Jackknife().plan(n)
     detector = IForest(n_estimators=3, share=True)
-    seeds = SEED.spawn(n + 1)
-    ensemble = detector.fit_plan(X, plan, seeds)
-    assert isinstance(ensemble, SharedForestEnsemble if n == 257 else RefitEnsemble)
-    full = ensemble.full if n == 257 else ensemble.full.forest
-    assert full.psi == min(n, 256)
-    if n <= 256:
-        i = n // 2
-        alone = IForest(n_estimators=3, random_state=seeds[i]).fit(np.delete(X, i, axis=0))
-        assert alone.max_samples_ == n - 1
-        assert ensemble.calibration.scores[i] == alone.score_samples(X[[i]])[0]
-        assert np.array_equal(ensemble.scores(X[:9])[i], alone.score_samples(X[:9]))
+    ensemble = detector.fit_plan(X, Jackknife().plan(n), [SEED])
+    assert ensemble.full.psi == min(n, 256)
+    assert ensemble.base.psi == min(n - 1, 256)
+    i = n // 2
+    alone = IForest(n_estimators=3, random_state=SEED).fit(np.delete(X, i, axis=0))
+    assert ensemble.calibration.scores[i] == alone.score_samples(X[[i]])[0]
+    assert np.array_equal(ensemble.scores(X[:9])[i], alone.score_samples(X[:9]))
+    whole = IForest(n_estimators=3, random_state=SEED).fit(X)
+    assert np.array_equal(ensemble.ranks(X[:9]).scores, whole.score_samples(X[:9]))
 
 
 @pytest.mark.parametrize(
@@ -441,16 +413,14 @@ def test_nothing_is_shared_before_the_sample_size_settles(n):
         (1000, {}, False),
         (1001, {}, True),
         (1001, {"share": False}, False),
-        # A share of the rows: 0.5 n and 0.5 (n - 1), rounded down, are equal for odd n only.
-        (101, {"share": True, "max_samples": 0.5}, True),
-        (100, {"share": True, "max_samples": 0.5}, False),
-        (2, {"share": True}, False),
+        (100, {"share": True, "max_samples": 0.5}, True),
+        (2, {"share": True}, True),
     ],
 )
 def test_sharing_is_chosen_by_the_number_of_rows(n, parameters, shares):
     detector = IForest(n_estimators=1, **parameters)
     ensemble = detector.fit_plan(sample(n, 2), Jackknife().plan(n), SEED.spawn(n + 1))
-    assert isinstance(ensemble, SharedForestEnsemble) == shares
+    assert isinstance(ensemble, LeaveOneOutForests) == shares
 
 
 def test_only_leave_one_out_shares():

@@ -1,4 +1,4 @@
-"""Full-conformal IForest: the shared trees and the window against a plain forest per new row."""
+"""Full-conformal IForest: entered trees and the window against a plain forest per new row."""
 
 from __future__ import annotations
 
@@ -10,17 +10,15 @@ from scipy.stats import binom
 
 from oracle import binomial_upper
 from reconform import ConformalDetector, Full
+from reconform.content import Contents, draw_rows
 from reconform.detectors.iforest import IForest
 from reconform.detectors.iforest import model as forest_module
-from reconform.detectors.iforest.ensembles import FullForest
+from reconform.detectors.iforest.ensembles import EnteredForest
 from reconform.detectors.iforest.model import (
     Forest,
-    ForestDraws,
     Recipe,
-    conformity,
-    draw,
+    TreeDraws,
     fit_forest,
-    tree_keys,
 )
 from reconform.randomness import root_seed
 
@@ -52,7 +50,7 @@ def forest_per_row(detector, reference, new, seed):
     for x in new:
         together = np.vstack([reference, x])
         recipe = detector.recipe(*together.shape)
-        forest = fit_forest(together, np.arange(len(together)), recipe, seed)
+        forest = fit_forest(together, None, recipe, seed)
         *sums, mine = forest.path_sums(together).tolist()
         ranks.append(1 + sum(one <= mine for one in sums))
         strict.append(1 + sum(one < mine for one in sums))
@@ -62,7 +60,7 @@ def forest_per_row(detector, reference, new, seed):
 
 def fit(detector, reference, seed=SEED, n_jobs=None):
     ensemble = detector.fit_plan(reference, Full().plan(len(reference)), [seed], n_jobs=n_jobs)
-    assert isinstance(ensemble, FullForest)
+    assert isinstance(ensemble, EnteredForest)
     return ensemble
 
 
@@ -123,24 +121,19 @@ def test_equals_a_forest_per_row_at_random(seed, n, decimals, replace, data):
     assert_equals_definition(IForest(**parameters), X[:n], X[n:])
 
 
-def test_only_trees_that_drew_the_new_row_are_regrown():
-    reference = rows(600, "continuous")
+def test_a_row_enters_the_trees_that_take_it():
+    reference, new = rows(600, "continuous"), rows(30, "continuous", 5)
     full = fit(IForest(), reference)
-    samples = draw(IForest().recipe(601, 4), tree_keys(SEED, 100), 601, 4).samples
-    drew_new = (samples == 600).any(axis=1)
-    assert 0 < drew_new.sum() < 100
-    assert np.array_equal(full.draws.keys, tree_keys(SEED, 100)[drew_new])
-    assert len(full.shared) == 100 - drew_new.sum()
-    assert len(fit(IForest(), rows(255, "continuous")).shared) == 0
-
-
-def test_without_regrown_trees_no_row_is_kept():
-    reference, new = rows(600, "ties"), rows(20, "ties", 5)
-    detector = IForest(n_estimators=20, max_samples=2)
-    full = fit(detector, reference)
-    assert len(full.draws.keys) == 0
-    assert len(full.reference) == len(full.drawn) == 0
-    assert_equals_definition(detector, reference, new)
+    enters = full.enters(new)
+    # 100 trees, each entered with probability 256 / 601: 43 on average, standard deviation 5.
+    assert (np.abs(enters.sum(axis=1) - 42.6) < 6 * 5).all()
+    recipe = IForest().recipe(601, 4)
+    streams = TreeDraws.of(recipe, SEED, 601, 4).row_streams
+    for x, entered in zip(new, enters, strict=True):
+        both = Contents.of(np.vstack([x, reference]))
+        taken = (draw_rows(both, streams, recipe.psi).rows == 0).any(axis=1)
+        assert np.array_equal(taken, entered)
+    assert fit(IForest(), rows(255, "continuous")).enters(new).all()
 
 
 # --- the law: what makes the ranks valid ------------------------------------------------------
@@ -160,18 +153,19 @@ def test_a_tree_depends_on_its_rows_but_not_on_their_order(seed, n, d, decimals,
     psi = data.draw(st.integers(1, n))
     width = data.draw(st.integers(1, d))
     recipe = Recipe(4, psi, width, data.draw(st.booleans()))
-    draws = draw(recipe, tree_keys(np.random.SeedSequence(seed), 4), n, d)
+    draws = TreeDraws.of(recipe, np.random.SeedSequence(seed), n, d)
+    samples = np.array([rng.permutation(n)[:psi] for _ in range(4)], dtype=np.int32)
     one = Forest.empty(4, psi)
-    one.grow(X, draws.samples, draws)
+    one.grow(X, samples, draws)
 
     moved = rng.permutation(n)  # row i of X is row moved[i] of Y
     Y = np.empty_like(X)
     Y[moved] = X
-    samples = np.where(draws.samples < 0, -1, moved[draws.samples]).astype(np.int32)
-    for row in samples:
-        row[row >= 0] = rng.permutation(row[row >= 0])
+    samples = moved[samples].astype(np.int32)
+    for row, size in zip(samples, draws.sizes, strict=True):
+        row[:size] = rng.permutation(row[:size])
     two = Forest.empty(4, psi)
-    two.grow(Y, samples, ForestDraws(samples, draws.features, draws.keys))
+    two.grow(Y, samples, draws)
     assert np.array_equal(one.thresholds, two.thresholds)
     assert np.array_equal(one.features, two.features)
     assert np.array_equal(one.lengths, two.lengths)
@@ -182,15 +176,15 @@ def test_the_level_is_exact_over_data_and_draws(bootstrap):
     """3000 null data sets with ties; a correct program fails with probability 6e-5 at most."""
     rng = np.random.default_rng(0)
     detector = IForest(n_estimators=10, max_samples=8, bootstrap=bootstrap)
-    at_most, below, regrown = [], [], []
+    at_most, below, entered = [], [], []
     for j in range(3000):
         X = rng.normal(size=(20, 2)).round(1)
         full = fit(detector, X[:19], np.random.SeedSequence(j))
         ranks = full.ranks(X[19:], strictly=True)
         at_most.append(ranks.at_most[0])
         below.append(ranks.below[0])
-        regrown.append(len(full.draws.keys))
-    assert min(regrown) < 5 < max(regrown)
+        entered.append(full.enters(X[19:]).sum())
+    assert min(entered) < 4 < max(entered)
     for r in (1, 2, 10):
         # Counting ties P(rank <= r) is at most r / 20, and leaving them out it is at least that.
         assert np.sum(np.array(at_most) <= r) <= binomial_upper(3000, r / 20, 1e-5)
@@ -228,23 +222,18 @@ def test_threads_change_nothing(monkeypatch):
 def test_the_calibration_shows_the_forest_without_any_new_row(bootstrap):
     reference = rows(300, "ties")
     detector = IForest(bootstrap=bootstrap)
-    recipe = detector.recipe(301, 4)
-    draws = draw(recipe, tree_keys(SEED, 100), 301, 4)
-    samples = np.full_like(draws.samples, -1)
-    for t, row in enumerate(draws.samples):
-        kept = row[(row >= 0) & (row < 300)]
-        samples[t, : len(kept)] = kept
-    forest = Forest.empty(100, recipe.psi)
-    forest.grow(reference, samples, draws)
     full = fit(detector, reference)
-    expected = conformity(forest.path_sums(reference), 100, recipe.psi)
-    assert np.array_equal(full.calibration.scores, expected)
+    if bootstrap:  # sizes of trees are drawn for n + 1 rows
+        assert np.array_equal(full.calibration.scores, full.base.scores(reference))
+    else:
+        alone = fit_forest(reference, None, detector.recipe(301, 4), SEED)
+        assert np.array_equal(full.calibration.scores, alone.scores(reference))
 
 
 def test_the_estimator_asks_for_it(breast):
     normal, anomalous = breast
     cad = ConformalDetector("iforest", "full", random_state=3).fit(normal[:300])
-    assert isinstance(cad.ensemble_, FullForest)
+    assert isinstance(cad.ensemble_, EnteredForest)
     assert cad.guarantee_.name == "full"
     (seed,) = root_seed(3).spawn(3)[1].spawn(1)
     new = np.vstack([normal[300:305], anomalous[:5]])

@@ -13,13 +13,14 @@ from sklearn.model_selection import ShuffleSplit
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from reconform import ConformalDetector
-from reconform.detectors import counter as random
+from reconform import counter as random
+from reconform.content import Contents
 from reconform.detectors.inne import INNE
 from reconform.detectors.inne import ensembles as inne_ensembles
 from reconform.detectors.inne import model as spheres
-from reconform.detectors.inne.ensembles import SeparateINNE, SharedINNE
+from reconform.detectors.inne.ensembles import LeaveOneOutINNE, SeparateINNE
 from reconform.detectors.inne.kernels import UNIT
-from reconform.detectors.inne.model import Draws, SharedDraws, Spheres
+from reconform.detectors.inne.model import Draws, Spheres
 from reconform.methods import Bootstrap, CrossValidation, Jackknife, Resampling, Split
 from reconform.refitting import refit
 
@@ -217,9 +218,13 @@ def test_integers_below_are_exactly_uniform(span):
 # --- draws ----------------------------------------------------------------------------------
 
 
+def numbered(n):
+    return Contents.of(np.arange(float(n))[:, None])
+
+
 @pytest.mark.parametrize(("size", "psi"), [(1, 1), (2, 2), (9, 8), (1000, 8), (50, 50)])
 def test_a_set_has_no_row_twice(size, psi):
-    samples = Draws.of(size, psi, 300, np.random.SeedSequence(1)).samples
+    samples = Draws.of(numbered(size), psi, 300, np.random.SeedSequence(1)).samples
     assert samples.min() >= 0
     assert samples.max() < size
     assert all(len(set(rows)) == psi for rows in samples.tolist())
@@ -228,33 +233,21 @@ def test_a_set_has_no_row_twice(size, psi):
 def test_draws_are_uniform():
     # All 60 ordered triples out of 5 are equally likely. A correct program fails with
     # probability 1e-4.
-    triples = Draws.of(5, 3, 60_000, np.random.SeedSequence(2)).samples
+    triples = Draws.of(numbered(5), 3, 60_000, np.random.SeedSequence(2)).samples
     counts = Counter(map(tuple, triples.tolist()))
     assert len(counts) == 60
     assert chisquare(list(counts.values())).pvalue > 1e-4
 
 
-def test_shared_sets_without_a_row_are_uniform():
-    # Without row 2 of 5, all 24 ordered triples out of the other 4 are equally likely, and do not
-    # depend on whether the set was redrawn. A correct program fails with probability 1e-4.
-    draws = SharedDraws.of(5, 3, 60_000, np.random.SeedSequence(3))
-    counts = Counter(map(tuple, draws.without(2).tolist()))
-    assert len(counts) == 24
-    assert chisquare(list(counts.values())).pvalue > 1e-4
-
-
-def test_shared_draws_begin_with_those_of_the_full_model():
-    seed = np.random.SeedSequence(4)
-    shared = SharedDraws.of(30, 8, 10, seed)
-    assert np.array_equal(shared.samples, Draws.of(30, 8, 10, seed).samples)
-    for t, j in np.ndindex(10, 8):
-        redrawn = shared.redrawn[t, j].tolist()
-        assert len(set(redrawn) - {shared.samples[t, j]}) == 8
-        assert 0 <= min(redrawn) <= max(redrawn) < 30
+def test_leaving_out_a_row_moves_the_next_one_up():
+    contents, seed = numbered(30), np.random.SeedSequence(4)
+    drawn = Draws.of(contents, 9, 50, seed).samples
     for i in range(30):
-        kept = ~(shared.samples == i).any(axis=1)
-        assert np.array_equal(shared.without(i)[kept], shared.samples[kept])
-        assert not (shared.without(i) == i).any()
+        without = Draws.of(contents, 8, 50, seed, np.delete(np.arange(30), i)).samples
+        assert all(
+            ours.tolist() == [row for row in theirs.tolist() if row != i][:8]
+            for ours, theirs in zip(without, drawn, strict=True)
+        )
 
 
 # --- kernels --------------------------------------------------------------------------------
@@ -381,14 +374,11 @@ def test_hardly_more_rows_than_centres(n, share):
     plan = Jackknife().plan(n)
     seeds = seeds_for(plan)
     ensemble = INNE(n_estimators=6, share=share).fit_plan(X, plan, seeds)
-    # With n <= 8 a model without a row has fewer centres per set, so nothing can be shared.
-    assert isinstance(ensemble, SharedINNE if share and n > 8 else SeparateINNE)
-    sums = []
+    assert isinstance(ensemble, LeaveOneOutINNE if share else SeparateINNE)
+    contents, psi, sums = Contents.of(X), min(8, n - 1), []
     for i in range(n):
-        if isinstance(ensemble, SharedINNE):
-            centres = ensemble.draws.without(i)
-        else:
-            centres = plan.train[i][Draws.of(n - 1, min(8, n - 1), 6, seeds[i]).samples]
+        seed = seeds[-1] if share else seeds[i]
+        centres = Draws.of(contents, psi, 6, seed, plan.train[i]).samples
         sums.append(reference_sums(X, centres, np.vstack([new, X[i]])))
     scores = 0.0 - np.array(sums) / (6 * UNIT)
     assert np.array_equal(ensemble.scores(new), scores[:, :-1])
@@ -400,34 +390,36 @@ def test_hardly_more_rows_than_centres(n, share):
 
 def test_sharing_is_automatic_above_a_thousand_rows():
     X = np.random.default_rng(0).normal(size=(1001, 2))
-    for n, kind in ((1000, SeparateINNE), (1001, SharedINNE)):
+    for n, kind in ((1000, SeparateINNE), (1001, LeaveOneOutINNE)):
         plan = Jackknife().plan(n)
         assert isinstance(INNE(n_estimators=2).fit_plan(X[:n], plan, seeds_for(plan)), kind)
     plan = CrossValidation().plan(1001, random_state=0)
     detector = INNE(n_estimators=2, share=True)
     assert isinstance(detector.fit_plan(X, plan, seeds_for(plan)), SeparateINNE)
-    # Half of 40 rows are 20 centres and half of 39 are 19; half of 41 are 20 again.
+    # Half of 40 rows are 20 centres and half of 39 are 19.
     half = INNE(n_estimators=2, max_samples=0.5, share=True)
-    for n, kind in ((40, SeparateINNE), (41, SharedINNE)):
-        plan = Jackknife().plan(n)
-        assert isinstance(half.fit_plan(X[:n], plan, seeds_for(plan)), kind)
+    plan = Jackknife().plan(40)
+    assert isinstance(half.fit_plan(X[:40], plan, seeds_for(plan)), LeaveOneOutINNE)
 
 
 @pytest.mark.parametrize("ties", [False, True])
 @pytest.mark.parametrize(("n", "max_samples"), [(9, "auto"), (40, "auto"), (300, "auto"), (12, 1)])
-def test_shared_sets_equal_explicit_sums(n, max_samples, ties):
+def test_shared_sets_equal_separate_fits_with_one_seed(n, max_samples, ties):
     rng = np.random.default_rng(n)
     make = few_valued if ties else lambda rng, n, d: rng.normal(size=(n, d))
     X, new = make(rng, n, 3), make(rng, 30, 3)
     plan = Jackknife().plan(n)
     detector = INNE(n_estimators=12, max_samples=max_samples, share=True)
     ensemble = detector.fit_plan(X, plan, seeds_for(plan))
-    assert isinstance(ensemble, SharedINNE)
+    assert isinstance(ensemble, LeaveOneOutINNE)
+    assert not ensemble.shares_draws  # one seed, one symmetric algorithm
 
-    models = [Spheres.around(X, [ensemble.draws.without(i)]) for i in range(n)]
-    scores = np.array([model.scores(new)[0] for model in models])
-    c = np.array([model.scores(X[[i]])[0, 0] for i, model in enumerate(models)])
-    full = Spheres.around(X, [ensemble.draws.samples]).scores(new)[0]
+    alone = clone(detector).set_params(random_state=seeds_for(plan)[-1])
+    c, scores = np.empty(n), np.empty((n, len(new)))
+    for i in range(n):
+        model = alone.fit(rng.permutation(np.delete(X, i, axis=0)))
+        c[i], scores[i] = model.score_samples(X[[i]])[0], model.score_samples(new)
+    full = alone.fit(X).score_samples(new)
     assert np.array_equal(ensemble.scores(new), scores)
     assert np.array_equal(ensemble.calibration.scores, c)
     assert np.array_equal(ensemble.full_scores(new), full)
@@ -454,7 +446,7 @@ def test_a_shared_model_has_the_law_of_a_separate_fit():
             ensemble = detector.fit_plan(X, plan, [seed])
             shared[run] = ensemble.calibration.scores[i], ensemble.scores(new)[i, 0]
         else:
-            centres = Draws.of(len(others), 8, 5, seed).samples
+            centres = Draws.of(Contents.of(others), 8, 5, seed).samples
             both = np.vstack([X[i], new])
             separate[run - runs] = Spheres.around(others, [centres]).scores(both)[0]
     for column in range(2):

@@ -11,11 +11,13 @@ from sklearn.base import clone
 
 from oracle import binomial_upper
 from reconform import ConformalDetector, Full
+from reconform.content import Contents
 from reconform.detectors.inne import INNE
 from reconform.detectors.inne import ensembles as inne_ensembles
 from reconform.detectors.inne import model as spheres
-from reconform.detectors.inne.ensembles import FullINNE
+from reconform.detectors.inne.ensembles import EnteredINNE
 from reconform.detectors.inne.kernels import UNIT
+from reconform.detectors.inne.model import Draws
 from reconform.refitting import fit_full
 from test_inne import Refits, few_valued, reference_sums
 
@@ -31,13 +33,8 @@ class SymmetricRefits(Refits):
 
 def fitted(X, detector, seed=SEED, **options):
     ensemble = detector.fit_plan(X, Full().plan(len(X)), [seed], **options)
-    assert isinstance(ensemble, FullINNE)
+    assert isinstance(ensemble, EnteredINNE)
     return ensemble
-
-
-def n_changing(ensemble):
-    """How many sets drew the new row."""
-    return int((ensemble.draws.samples == len(ensemble.reference)).any(axis=1).sum())
 
 
 def assert_same_ranks(ours, theirs):
@@ -66,10 +63,6 @@ def test_equals_one_fit_per_row(n, kind):
     X, new = rows(kind, n, 12)
     detector = INNE(n_estimators=40)
     fast = fitted(X, detector)
-    if n <= 7:  # all n + 1 rows are centres of every set
-        assert n_changing(fast) == 40
-    else:
-        assert 0 < n_changing(fast) < 40
     slow = fit_full(SymmetricRefits(detector), X, SEED)
     assert_same_ranks(fast.ranks(new, strictly=True), slow.ranks(new, strictly=True))
 
@@ -80,7 +73,7 @@ def test_equals_one_fit_per_row_whatever_the_size_of_sets(max_samples, psi, kind
     X, new = rows(kind, 41, 12)
     detector = INNE(n_estimators=10, max_samples=max_samples)
     fast = fitted(X, detector)
-    assert fast.draws.samples.shape == (10, psi)
+    assert fast.psi == psi
     slow = fit_full(SymmetricRefits(detector), X, SEED)
     assert_same_ranks(fast.ranks(new, strictly=True), slow.ranks(new, strictly=True))
 
@@ -94,25 +87,22 @@ def test_equals_pyods_lines_in_integers(data):
     X = rng.integers(0, values, size=(n, d)).astype(float)
     new = rng.integers(-1, 2 * values, size=(3, d)) / 2
     sets = data.draw(st.integers(1, 6))
-    ensemble = fitted(X, INNE(n_estimators=sets), np.random.SeedSequence(int(rng.integers(1000))))
+    seed = np.random.SeedSequence(int(rng.integers(1000)))
+    ensemble = fitted(X, INNE(n_estimators=sets), seed)
     ranks = ensemble.ranks(new, strictly=True)
     for j, x in enumerate(new):
         together = np.vstack([X, x])
-        sums = reference_sums(together, ensemble.draws.samples, together)
+        centres = Draws.of(Contents.of(together), min(8, n + 1), sets, seed).samples
+        sums = reference_sums(together, centres, together)
         assert ranks.at_most[j] == 1 + (sums[:-1] >= sums[-1]).sum()
         assert ranks.below[j] == 1 + (sums[:-1] > sums[-1]).sum()
         assert ranks.scores[j] == 0.0 - sums[-1] / (sets * UNIT)
 
 
-def test_no_set_drew_the_new_row():
+def test_rows_that_enter_no_set():
     X, new = rows("ties", 500, 40)
-    seed = next(
-        seed
-        for seed in np.random.SeedSequence(0).spawn(100)
-        if n_changing(fitted(X, INNE(n_estimators=9), seed)) == 0
-    )
-    fast = fitted(X, INNE(n_estimators=9), seed)
-    slow = fit_full(SymmetricRefits(INNE(n_estimators=9)), X, seed)
+    fast = fitted(X, INNE(n_estimators=9))
+    slow = fit_full(SymmetricRefits(INNE(n_estimators=9)), X, SEED)
     assert_same_ranks(fast.ranks(new, strictly=True), slow.ranks(new, strictly=True))
 
 
@@ -133,14 +123,14 @@ def test_difficult_data(X):
     assert_same_ranks(fast.ranks(new, strictly=True), slow.ranks(new, strictly=True))
 
 
-def test_calibration_leaves_the_place_of_the_new_row_empty():
-    for n in (5, 30):
-        X, _ = rows("continuous", n, 2)
-        ensemble = fitted(X, INNE(n_estimators=12))
-        emptied = [centres[centres < n] for centres in ensemble.draws.samples]
-        expected = 0.0 - reference_sums(X, emptied, X) / (12 * UNIT)
-        assert np.array_equal(ensemble.calibration.scores, expected)
-        assert np.array_equal(ensemble.calibration.rows, np.arange(n))
+@pytest.mark.parametrize("n", [5, 30])
+def test_the_calibration_shows_the_sets_without_any_new_row(n):
+    X, _ = rows("continuous", n, 2)
+    ensemble = fitted(X, INNE(n_estimators=12))
+    centres = Draws.of(Contents.of(X), min(8, n), 12, SEED).samples
+    expected = 0.0 - reference_sums(X, centres, X) / (12 * UNIT)
+    assert np.array_equal(ensemble.calibration.scores, expected)
+    assert np.array_equal(ensemble.calibration.rows, np.arange(n))
 
 
 def test_below_is_there_when_asked_for():
@@ -191,10 +181,8 @@ def test_threads_and_blocks_do_not_matter(n, monkeypatch):
         for n_jobs in (1, 3):
             check(n_jobs)
     monkeypatch.setattr(spheres, "STEP_ROWS", 20)
-    monkeypatch.setattr(inne_ensembles, "MOST_NEW", 7)
-    check()
-    monkeypatch.setattr(inne_ensembles, "BLOCK_BYTES", 1)
-    check()
+    monkeypatch.setattr(inne_ensembles, "LEAST_WORK", 0)
+    check(3)
 
 
 # --- the guarantee --------------------------------------------------------------------------

@@ -570,9 +570,9 @@ def test_foreign_files(tmp_path):
 
 def test_newer_formats(small, tmp_path):
     members = members_of(small[0])
-    manifest = {**json.loads(members[archive.MANIFEST]), "format_version": 2, "reconform": "9.9"}
+    manifest = {**json.loads(members[archive.MANIFEST]), "format_version": 3, "reconform": "9.9"}
     path = forge(tmp_path / "new.rcad", members, manifest)
-    refused(path, "format version 2.*9.9.*update")
+    refused(path, "format version 3.*9.9.*update")
     with pytest.raises(ModelFileError, match="update"):
         inspect(path)
     for version in (0, "1", True, None):
@@ -865,12 +865,15 @@ def test_json_that_is_none(small, tmp_path):
 OUT_OF_BOUNDS = [
     ("iforest", "split", "full/forest/features"),
     ("iforest-shared", "jackknife+", "regrown/features"),
-    ("iforest-shared", "jackknife+", "replacements/trees"),
-    ("iforest-shared", "jackknife+", "replacements/indptr"),
-    ("iforest-shared", "jackknife+", "replacements/rows"),
-    ("iforest", "full", "draws/samples"),
+    ("iforest-shared", "jackknife+", "variants/trees"),
+    ("iforest-shared", "jackknife+", "variants/indptr"),
+    ("iforest-shared", "jackknife+", "variants/rows"),
+    ("iforest-shared", "jackknife+", "variants/model"),
+    ("iforest", "full", "samples"),
+    ("iforest", "full", "last"),
+    ("iforest", "full", "draws/sizes"),
     ("iforest", "full", "draws/features"),
-    ("iforest", "full", "shared/features"),
+    ("iforest", "full", "base/features"),
     ("inne", "cv+", "models/centre"),
     ("inne", "cv+", "models/edges"),
     ("inne", "cv", "full/centre"),
@@ -879,7 +882,8 @@ OUT_OF_BOUNDS = [
     ("inne-shared", "jackknife+", "slots/rows"),
     ("inne-shared", "jackknife+", "slots/starts"),
     ("inne", "full", "order"),
-    ("inne", "full", "draws/samples"),
+    ("inne", "full", "drawn"),
+    ("inne-shared", "jackknife+", "model"),
 ]
 
 
@@ -962,16 +966,27 @@ def test_descriptions_of_plain_classes_agree():
         assert set(vars(thing)) - {"tree", "proposals"} == described[type(thing)]  # cached
 
 
-NOW = {"ForestEnsemble": "RefitEnsemble"}  # kinds that were written once, and what they are now
+# Kinds that were written once, and what they are now.
+NOW = {
+    "ForestEnsemble": "RefitEnsemble",
+    "SharedForestEnsemble": "LeaveOneOutForests",
+    "SharedINNE": "LeaveOneOutINNE",
+}
 
 
-@pytest.mark.parametrize("expected", json.loads((DATA / "expected.json").read_text()).items())
-def test_version_1_keeps_loading(expected):
-    name, facts = expected
+def golden(version):
+    """The models of a format version, with what they must give."""
+    folder = DATA if version == 1 else DATA / f"version-{version}"
+    facts = json.loads((folder / "expected.json").read_text())
+    return [(version, folder / name, facts[name]) for name in facts]
+
+
+@pytest.mark.parametrize(("version", "path", "facts"), [*golden(1), *golden(2)])
+def test_older_files_keep_loading(version, path, facts):
     if facts["foreign"]:
         pytest.importorskip("skops")
-    cad = load(DATA / name)
-    assert inspect(DATA / name).format_version == 1
+    cad = load(path)
+    assert inspect(path).format_version == version
     assert type(cad.ensemble_).__name__ == NOW.get(facts["ensemble"], facts["ensemble"])
     assert cad.calibration_.fingerprint == facts["fingerprint"]
     rows = np.array(json.loads((DATA / "rows.json").read_text()))
@@ -980,11 +995,21 @@ def test_version_1_keeps_loading(expected):
     assert (ranks <= facts["ranks"]).all()
 
 
-def test_version_1_has_every_ensemble():
-    expected = json.loads((DATA / "expected.json").read_text())
-    kinds = {facts["ensemble"] for facts in expected.values()}
+@pytest.mark.parametrize("name", ["iforest-shared-jackknife-plus", "inne-shared-jackknife-plus"])
+def test_models_that_shared_draws_by_position_keep_their_guarantee(name, tmp_path):
+    path = DATA / f"{name}.rcad"
+    save(load(path), tmp_path / "again.rcad")
+    for file in (path, tmp_path / "again.rcad"):
+        cad = load(file)
+        assert cad.guarantee_.name == "shared draws"
+        assert "measured" in str(cad.guarantee_)
+    assert load(DATA / "version-2" / f"{name}.rcad").guarantee_.name == "jackknife+"
+
+
+def test_every_ensemble_has_a_file():
+    kinds = {facts["ensemble"] for version in (1, 2) for _, _, facts in golden(version)}
     assert kinds == {*ensembles.known_ensembles().records, *NOW, "RepeatedSplit"}
-    assert sum(file.stat().st_size for file in DATA.iterdir()) < 130_000
+    assert sum(file.stat().st_size for file in DATA.rglob("*")) < 200_000
 
 
 def test_importing_models_imports_no_extras():

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from fractions import Fraction
 from functools import partial
 from importlib.metadata import version
@@ -16,6 +16,7 @@ from sklearn.base import BaseEstimator, OutlierMixin
 from sklearn.utils.validation import _num_samples, check_is_fitted
 
 from .arrays import FloatArray, IntArray, RankArray
+from .content import Contents, RowStreams, by_content
 from .detectors import ForeignDetector, NativeDetector, resolve_detector
 from .discoveries import CountedDiscoveries, Discoveries, Provenance
 from .ensemble import Ensemble, RepeatedSplit
@@ -65,8 +66,9 @@ class ConformalDetector(OutlierMixin, BaseEstimator):
         What a large score of the detector means. By default this follows from its interface; a
         bare function must state it.
     random_state : int, RandomState, Generator or None, default=None
-        One seed for everything: the plan, and an independent stream for every model. Any
-        ``random_state`` inside the detector is replaced.
+        One seed for everything: the plan, and the draws of the models. What is drawn depends on the
+        contents of the rows and not on their order. Any ``random_state`` inside the detector is
+        replaced.
     n_jobs : int, optional
         Number of joblib jobs; ``joblib.parallel_config`` chooses the backend.
     verbose : int, default=0
@@ -185,13 +187,21 @@ class ConformalDetector(OutlierMixin, BaseEstimator):
             )
 
         plan_seed, model_seed, tie_seed = root_seed(self.random_state).spawn(3)
-        plan = method.plan(len(X), groups=groups, random_state=plan_seed)
+        contents = Contents.of(X, n_jobs=self.n_jobs)
+        draws: dict[str, Any] = {"shuffle": by_content(contents)} if method.shuffles else {}
+        plan = method.plan(len(X), groups=groups, random_state=plan_seed, **draws)
         if detector.frozen and plan.scheme != "prefit":
             raise ReconformError(
                 f"method={self.method!r} would fit the detector again, and {detector.name} is "
                 "frozen; use method='prefit' to calibrate a model as it is."
             )
-        ensemble = self._fit_ensemble(detector, X, plan, Streams(model_seed, plan.n_models + 1))
+        # Nothing is drawn by the place of a row: the order of the reference does not matter.
+        seeds: Sequence[np.random.SeedSequence]
+        if plan.leaves_one_out:
+            seeds = RowStreams(model_seed, contents)
+        else:
+            seeds = Streams(model_seed, plan.n_models + 1)
+        ensemble = self._fit_ensemble(detector, X, plan, seeds)
 
         self.plan_ = plan
         self.ensemble_ = ensemble
@@ -521,7 +531,7 @@ class ConformalDetector(OutlierMixin, BaseEstimator):
         detector: ForeignDetector | NativeDetector,
         X: FloatArray,
         plan: Plan,
-        seeds: Streams,
+        seeds: Sequence[np.random.SeedSequence],
     ) -> Ensemble:
         fit_plan: Callable[..., Ensemble] = partial(detector.fit_plan, n_jobs=self.n_jobs)
         if isinstance(detector, ForeignDetector):

@@ -30,7 +30,8 @@ class Ensemble(ABC):
     ----------
     calibration : Calibration
     shares_draws : bool
-        Whether the models share random draws to save work.
+        Whether the models share random draws that go by position, of a file of format 1: no
+        theorem covers these. Models with one seed and draws by content are one symmetric algorithm.
     """
 
     calibration: Calibration

@@ -2,6 +2,11 @@
 
 A method is a small value with scikit-learn's parameter contract. It never fits and never holds
 data. `plan` is pure: the same arguments give the same `Plan`, and the method is left untouched.
+
+Splits, folds and bootstrap samples are cut out of a shuffle of the rows. The estimator hands one
+in that goes by the contents of the rows (`content.by_content`), so that their order does not
+matter; exchanging one row for another then moves at most one row across each cut. Without one,
+positions are shuffled.
 """
 
 from __future__ import annotations
@@ -20,6 +25,7 @@ import numpy.typing as npt
 from sklearn.base import BaseEstimator
 
 from .arrays import IndexArray, Int32Array
+from .content import Shuffle, by_position
 from .errors import ReconformError, check_count, check_probability, unknown_choice
 from .randomness import root_seed
 from .statistics.aggregation import Aggregate, check_aggregate
@@ -152,7 +158,16 @@ def _check_variant(variant: str) -> None:
 
 
 class Method(BaseEstimator, ABC):
-    """What every method has in common: `plan`."""
+    """What every method has in common: `plan`.
+
+    Attributes
+    ----------
+    shuffles : bool
+        Whether `plan` draws rows, and takes the argument `shuffle`. What draws nothing, or what a
+        user wrote down, is taken literally.
+    """
+
+    shuffles = False
 
     @abstractmethod
     def plan(
@@ -168,6 +183,9 @@ class Method(BaseEstimator, ABC):
             Group labels, for splitters that need them.
         random_state : int, SeedSequence or None
             Source of the plan's own draws.
+
+        A method that draws rows (`shuffles`) also takes ``shuffle``, a function from a seed to an
+        order of the rows; by default positions are shuffled.
 
         Returns
         -------
@@ -199,12 +217,19 @@ class Split(Method):
     20
     """
 
+    shuffles = True
+
     def __init__(self, calibration: float | int = 0.5, repeats: int = 1) -> None:
         self.calibration = calibration
         self.repeats = repeats
 
     def plan(
-        self, n: int, *, groups: npt.ArrayLike | None = None, random_state: object = None
+        self,
+        n: int,
+        *,
+        groups: npt.ArrayLike | None = None,
+        random_state: object = None,
+        shuffle: Shuffle | None = None,
     ) -> Plan:
         """Draw the calibration rows without replacement, anew for every repeat."""
         repeats = check_count("repeats", self.repeats, least=1)
@@ -217,8 +242,8 @@ class Split(Method):
                 f"`calibration={self.calibration!r}` takes {held} of {n} rows and leaves none for "
                 "training; ask for fewer calibration rows or give more data."
             )
-        rng = np.random.default_rng(root_seed(random_state))
-        shuffled = [rng.permutation(n) for _ in range(repeats)]
+        shuffle = by_position(n) if shuffle is None else shuffle
+        shuffled = [shuffle(seed) for seed in root_seed(random_state).spawn(repeats)]
         return Plan(
             n,
             tuple(np.sort(rows[held:]) for rows in shuffled),
@@ -251,9 +276,9 @@ class Prefit(Method):
 class Full(Method):
     """Full-conformal (transductive): for every new row, A is fitted on D and that row together.
 
-    All rows train and all calibrate, and P(p <= α) <= α holds exactly, over the data and the
-    detector's own draws, if the detector treats its rows symmetrically. With the native detectors
-    this costs little more than one fit; any other detector is fitted once per new row.
+    All rows train and all calibrate, and P(p <= α) <= α holds exactly given the seed, because every
+    detector is made to treat its rows symmetrically. With the native detectors this costs little
+    more than one fit; any other detector is fitted once per new row.
 
     Examples
     --------
@@ -315,12 +340,19 @@ class CrossValidation(Method):
     [3, 3, 2]
     """
 
+    shuffles = True
+
     def __init__(self, folds: int = 10, variant: str = "plus") -> None:
         self.folds = folds
         self.variant = variant
 
     def plan(
-        self, n: int, *, groups: npt.ArrayLike | None = None, random_state: object = None
+        self,
+        n: int,
+        *,
+        groups: npt.ArrayLike | None = None,
+        random_state: object = None,
+        shuffle: Shuffle | None = None,
     ) -> Plan:
         """Shuffle the rows and cut them into folds."""
         _check_variant(self.variant)
@@ -330,8 +362,9 @@ class CrossValidation(Method):
                 f"`folds={folds}` needs at least {folds} rows; got {n}. "
                 "Use fewer folds, or `method='jackknife+'`."
             )
-        rng = np.random.default_rng(root_seed(random_state))
-        held_out = tuple(np.sort(fold) for fold in np.array_split(rng.permutation(n), folds))
+        shuffle = by_position(n) if shuffle is None else shuffle
+        order = shuffle(root_seed(random_state))
+        held_out = tuple(np.sort(fold) for fold in np.array_split(order, folds))
         return Plan(n, _Complements(n, held_out), held_out, scheme="cv", variant=self.variant)
 
 
@@ -356,6 +389,8 @@ class Bootstrap(Method):
     [8, 8, 8, 8, 8]
     """
 
+    shuffles = True
+
     def __init__(
         self, draws: int = 100, aggregate: Aggregate = "median", variant: str = "plus"
     ) -> None:
@@ -364,14 +399,23 @@ class Bootstrap(Method):
         self.variant = variant
 
     def plan(
-        self, n: int, *, groups: npt.ArrayLike | None = None, random_state: object = None
+        self,
+        n: int,
+        *,
+        groups: npt.ArrayLike | None = None,
+        random_state: object = None,
+        shuffle: Shuffle | None = None,
     ) -> Plan:
         """Draw every T_k with replacement."""
         _check_variant(self.variant)
         check_aggregate(self.aggregate)
         draws = check_count("draws", self.draws, least=1)
-        rng = np.random.default_rng(root_seed(random_state))
-        train = tuple(np.sort(rng.integers(0, n, size=n)).astype(np.intp) for _ in range(draws))
+        shuffle = by_position(n) if shuffle is None else shuffle
+        shuffle_seed, draw_seed = root_seed(random_state).spawn(2)
+        order, rng = shuffle(shuffle_seed), np.random.default_rng(draw_seed)
+        train = tuple(
+            np.sort(order[rng.integers(0, n, size=n)]).astype(np.intp) for _ in range(draws)
+        )
         held_out = tuple(_Complements(n, train))
         return Plan(
             n, train, held_out, scheme="jab", variant=self.variant, aggregate=self.aggregate

@@ -19,6 +19,7 @@ from sklearn.base import BaseEstimator, OutlierMixin, clone
 from sklearn.utils.validation import check_is_fitted
 
 from ..arrays import FloatArray, IntArray
+from ..content import scores_by_content, sorted_by_content
 from ..ensemble import Ensemble
 from ..errors import check_probability
 from ..inputs import validated_rows
@@ -45,6 +46,8 @@ class NativeDetector(OutlierMixin, BaseEstimator, ABC):
     # What `ConformalDetector` asks of any detector.
     accepts_nan = False
     frozen = False
+    # Whether rows are drawn by their position and not by content, as files of format 1 do.
+    draws_by_position = False
     # Compiled code, for which threads are quicker than joblib's processes.
     in_threads = False
 
@@ -133,10 +136,10 @@ class NativeDetector(OutlierMixin, BaseEstimator, ABC):
         return refit(algorithm, X, plan, seeds, n_jobs=n_jobs, verbose=verbose)
 
     def fit_model(self, X: FloatArray, seed: np.random.SeedSequence) -> Model:
-        """Fit one model of a plan on validated rows."""
+        """Fit one model of a plan on validated rows, in the order of their contents."""
         fresh = copy.copy(self)
         fresh.n_features_in_ = X.shape[1]
-        fresh._fit_rows(X, seed)
+        fresh._fit_rows(sorted_by_content(X)[0], seed)
         return NativeModel(fresh)
 
     def check_model(self, model: Model, X: FloatArray) -> None:
@@ -145,10 +148,12 @@ class NativeDetector(OutlierMixin, BaseEstimator, ABC):
             probe_batch_dependence(model, X, name=self.name)
 
     def training_scores(self, model: Model, X: FloatArray) -> FloatArray:
-        """Score the rows that a model was fitted on, all alike."""
+        """Score the rows that a model was fitted on, all alike; equal rows score alike."""
         if not isinstance(model, NativeModel):
             return model.score_samples(X)
-        return checked_scores(model.detector._training_scores(X), len(X), name=self.name)
+        rows, order = sorted_by_content(X)
+        scores = checked_scores(model.detector._training_scores(rows), len(X), name=self.name)
+        return scores_by_content(X, order, scores)
 
     # --- scikit-learn's interface ----------------------------------------------------------------
 

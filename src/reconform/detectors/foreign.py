@@ -28,11 +28,13 @@ from sklearn.neighbors import LocalOutlierFactor
 from sklearn.utils import get_tags
 
 from ..arrays import FloatArray
+from ..content import scores_by_content, sorted_by_content
 from ..ensemble import Ensemble
 from ..errors import ReconformError, blame_input, unknown_choice
 from ..keep import MEMORY
 from ..methods import Plan
 from ..refitting import Model, calibrate_fitted, fit_full, refit
+from .base import NativeDetector
 from .scores import checked_scores, probe_batch_dependence
 
 LARGER_IS = ("anomalous", "normal")
@@ -77,12 +79,17 @@ class ForeignDetector:
         The estimator or function as the user gave it; never fitted itself.
     score_name, sign, name
         As in `FittedDetector`.
+    symmetric : bool
+        Whether models are fitted on the rows in the order of their contents, and so depend on
+        their multiset and the seed only. False in model files of format 1, which keep their
+        numbers.
     """
 
     template: Any
     score_name: str | None
     sign: int
     name: str
+    symmetric: bool = True
 
     @property
     def training_name(self) -> str | None:
@@ -110,6 +117,8 @@ class ForeignDetector:
     @blame_input()
     def fit_model(self, X: FloatArray, seed: np.random.SeedSequence) -> FittedDetector:
         """Fit a fresh copy with its own stream of randomness."""
+        if self.symmetric:
+            X, _ = sorted_by_content(X)
         if self.score_name is None:
             keywords = {}
             if "random_state" in inspect.signature(self.template).parameters:
@@ -120,6 +129,8 @@ class ForeignDetector:
         else:
             model = copy.deepcopy(self.template)
         _seed_model(model, seed)
+        if not self.symmetric and isinstance(_innermost(model), NativeDetector):
+            _innermost(model).draws_by_position = True
         result = model.fit(X)
         return self.fitted(model if result is None else result)
 
@@ -147,7 +158,17 @@ class ForeignDetector:
         return refit(self, X, plan, seeds, n_jobs=n_jobs, verbose=verbose, keep=keep)
 
     def training_scores(self, model: Model, X: FloatArray) -> FloatArray:
-        """Score the training rows, by the detector's own leave-one-out style scores if any."""
+        """Score the training rows, by the detector's own leave-one-out style scores if any.
+
+        Equal rows score alike, whatever the detector makes of them.
+        """
+        if not self.symmetric:
+            return self._own_scores(model, X)
+        rows, order = sorted_by_content(X)
+        return scores_by_content(X, order, self._own_scores(model, rows))
+
+    def _own_scores(self, model: Model, X: FloatArray) -> FloatArray:
+        """Scores of the training rows as the model saw them."""
         if self.training_name is not None:
             inner = _innermost(getattr(model, "model", model))
             scores = np.asarray(getattr(inner, self.training_name, ()), dtype=np.float64)

@@ -67,7 +67,7 @@ FITTED_DETECTOR = Record(
 FOREIGN_DETECTOR = Record(
     "ForeignDetector",
     ForeignDetector,
-    {"template": Detector(fitted=False), **_FOREIGN},
+    {"template": Detector(fitted=False), **_FOREIGN, "symmetric": Scalar(bool)},
     _check_template,
 )
 
@@ -180,9 +180,10 @@ def read_ensemble(json: Json, plan: Plan, source: Reader) -> Ensemble:
     scores = SCORES.read(json["calibration"], source)
     require(not np.isnan(scores).any(), "a score is not a number")
     known: dict[str, Any] = {"plan": plan, "calibration": calibration_of(plan, scores)}
-    models = json["models"]
-    if models["kind"] == "ForestEnsemble":
-        models = _from_forest_ensemble(models)
+    models = _brought_up_to_date(json["models"])
+    older = OneOf(*(one for entry in DETECTORS.values() for one in entry.record.older))
+    if models["kind"] in older.records:
+        return _from_older(older.read(models, source), known, source)
     record = known_ensembles().record(models["kind"])
     # Full-conformal ensembles have no models that a plan could list.
     resampled = issubclass(record.kind, ResampledEnsemble)
@@ -191,6 +192,26 @@ def read_ensemble(json: Json, plan: Plan, source: Reader) -> Ensemble:
         del known["plan"]
     ensemble: Ensemble = record.make(models, source, known)
     return ensemble
+
+
+def _from_older(read: Any, known: Mapping[str, Any], source: Reader) -> Ensemble:
+    """Make what an ensemble that is no longer written is today."""
+    require(known["plan"].leaves_one_out, "the ensemble does not suit its plan")
+    ensemble: Ensemble = read.now(**known)
+    for record in known_ensembles().records.values():
+        if record.kind is type(ensemble) and record.check is not None:
+            record.check(ensemble, source.n_features)
+    return ensemble
+
+
+def _brought_up_to_date(json: Json) -> Json:
+    """Rewrite what files of format 1 have under another name, or lack."""
+    if json["kind"] == "ForestEnsemble":
+        return _from_forest_ensemble(json)
+    algorithm = json.get("algorithm")
+    if isinstance(algorithm, dict) and "symmetric" not in algorithm:
+        return {**json, "algorithm": {**algorithm, "symmetric": False}}  # rows as they came
+    return json
 
 
 def _from_forest_ensemble(json: Json) -> Json:

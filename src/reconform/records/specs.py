@@ -321,13 +321,16 @@ class DetectorRecord:
     models : tuple of Record
         What its `fit_model` makes, if that is not the default.
     ensembles : tuple of Record
-        What its `_fit_together` makes.
+        What its `_fit_together` makes, or made.
+    older : tuple of Record
+        Ensembles that are only read: ``now(plan, calibration)`` makes of each what it is today.
     """
 
     name: str
     fitted: Mapping[str, Spec]
     models: tuple[Record, ...] = ()
     ensembles: tuple[Record, ...] = ()
+    older: tuple[Record, ...] = ()
 
 
 # Specifications that many records need.

@@ -141,11 +141,16 @@ class Guarantee:
 _OF_INDEPENDENT = (POSITIVE, FIXED_LAMBDA, ANY)
 
 TABLE: tuple[Guarantee, ...] = (
-    Guarantee("split", "exact", "exact: P(p <= α) <= α", (POSITIVE, FIXED_LAMBDA, ANY, E_VALUES)),
+    Guarantee(
+        "split",
+        "exact",
+        "exact: P(p <= α) <= α, over the data and the seed",
+        (POSITIVE, FIXED_LAMBDA, ANY, E_VALUES),
+    ),
     Guarantee(
         "repeated split",
         "exact",
-        "exact: P(p <= α) <= α for twice the median over the splits",
+        "exact: P(p <= α) <= α for twice the median over the splits, over the data and the seed",
         (ANY, E_VALUES),
     ),
     Guarantee(
@@ -157,15 +162,16 @@ TABLE: tuple[Guarantee, ...] = (
     Guarantee(
         "full",
         "exact",
-        "exact: P(p <= α) <= α over the data and the detector's draws, for a detector that treats "
-        "its rows symmetrically",
+        "exact: P(p <= α) <= α given the seed, as every detector is made to depend on the multiset "
+        "of its rows only; in model files of format 1 over the seed, for a symmetric detector",
         (ANY,),
         refuted={"bh": "there is a symmetric detector on which it is about twice the level"},
     ),
     Guarantee(
         "jackknife+",
         "bounded",
-        "bounded: P(p <= α) < 2α for a symmetric detector with independent draws per model",
+        "bounded: P(p <= α) < 2α given the seed, where all models have one (shared models, "
+        "detectors that draw nothing), and over the seed where each has its own",
         (ANY,),
         needs_correction=True,
     ),
@@ -173,8 +179,8 @@ TABLE: tuple[Guarantee, ...] = (
         "cv+",
         "bounded",
         "bounded: P(p <= α) <= 2α + (K-2)/(n+K) for K folds, and for n/K = m rows in every fold "
-        "also <= 2α + (m-2)/(n+m) if the detector is symmetric with independent draws per model, "
-        "and m-1 further rows exchangeable with these could be had, as for independent rows",
+        "also <= 2α + (m-2)/(n+m) if m-1 further rows exchangeable with these could be had, as for "
+        "independent rows; both over the data and the seed",
         (ANY,),
         needs_correction=True,
     ),
@@ -184,7 +190,11 @@ TABLE: tuple[Guarantee, ...] = (
         _MEASURED_P
         + " (2α is proven only if the number of draws is itself random, Kim et al. 2020)",
     ),
-    Guarantee("shared draws", "measured", _MEASURED_P),
+    Guarantee(
+        "shared draws",
+        "measured",
+        _MEASURED_P + " (jackknife+ models that shared draws by position, saved with format 1)",
+    ),
     Guarantee("basic", "measured", _MEASURED_P),
     Guarantee("pooled", "measured", _MEASURED_P),
     Guarantee("resampling", "measured", _MEASURED_P),
@@ -212,7 +222,7 @@ def guarantee_of(plan: Plan, *, shares_draws: bool = False) -> Guarantee:
     ----------
     plan : Plan
     shares_draws : bool
-        Whether the models share random draws to save work.
+        Whether the models share random draws that go by position; see `Ensemble`.
     """
     if plan.scheme == "split" and plan.n_models > 1:
         return guarantee("repeated split")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numbers
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -14,7 +15,8 @@ from ...errors import ReconformError, check_count
 from ...methods import Plan
 from ..base import NativeDetector
 from ..subsamples import rows_drawn, wants_sharing
-from .ensembles import fit_full_forest, fit_shared
+from . import by_position
+from .ensembles import fit_full_forest, fit_leave_one_out
 from .model import FittedForest, Forest, Recipe, fit_forest
 
 AUTO_SAMPLES = 256
@@ -41,11 +43,10 @@ class IForest(NativeDetector):
     random_state : int, SeedSequence, RandomState, Generator or None, default=None
         Same seed, same forest, whatever `n_jobs` is.
     share : bool or "auto", default="auto"
-        Whether leave-one-out models share their trees: only those trees that drew row i are grown
-        again for the model without it. Every model keeps the law of a separate fit, and n models
-        cost as much as 257, whatever n is. The models depend on each other more than separate
-        ones do, so p-values vary more from seed to seed. "auto" shares from 1,001 rows on. Where
-        n - 1 rows and n rows give different sample sizes, nothing is shared.
+        Whether leave-one-out models have one seed, and so share their trees: only those trees that
+        took row i are grown again for the model without it. n models cost as much as 257, whatever
+        n is. They depend on each other more than models with seeds of their own, so p-values vary
+        more from seed to seed. "auto" shares from 1,001 rows on.
 
     Attributes
     ----------
@@ -65,9 +66,10 @@ class IForest(NativeDetector):
     Notes
     -----
     Scores are -2 ** (-E[path length] / c(psi)), as in scikit-learn: in [-1, 0], small = anomalous.
-    Separate forests of a plan equal ``IForest(random_state=seeds[k]).fit(X[plan.train[k]])`` bit
-    for bit, and A(D) equals the one with the last seed on all rows, shared trees or not. A full
-    plan has a forest per new row x, and it equals the one with the last seed on X and x.
+    A forest is a function of its seed and of the multiset of its rows: their order does not matter.
+    Models of a plan equal ``IForest(random_state=seeds[k]).fit(X[plan.train[k]])`` bit for bit,
+    A(D) the one with the last seed on all rows; models that share their trees all have the last
+    seed. A full plan has a forest per new row x, the one with the last seed on X and x.
 
     Data stay in double precision, and any two different values can be split; scikit-learn rounds
     to single precision and takes a range below 1e-7 for constant.
@@ -139,7 +141,10 @@ class IForest(NativeDetector):
     def _fit_rows(self, X: FloatArray, seed: np.random.SeedSequence) -> None:
         wants_sharing(self.share, len(X))  # only to refuse what is neither
         recipe = self.recipe(*X.shape)
-        self.forest_ = fit_forest(X, np.arange(len(X)), recipe, seed, n_jobs=self.n_jobs)
+        if self.draws_by_position:
+            self.forest_ = by_position.fit_forest(X, recipe, seed)
+        else:
+            self.forest_ = fit_forest(X, None, recipe, seed, n_jobs=self.n_jobs)
         self.max_samples_ = recipe.psi
 
     def _score_rows(self, X: FloatArray) -> FloatArray:
@@ -147,8 +152,7 @@ class IForest(NativeDetector):
 
     def fit_model(self, X: FloatArray, seed: np.random.SeedSequence) -> FittedForest:
         """Fit one forest of a plan."""
-        recipe = self.recipe(*X.shape)
-        forest = fit_forest(X, np.arange(len(X)), recipe, seed, n_jobs=self.n_jobs)
+        forest = fit_forest(X, None, self.recipe(*X.shape), seed, n_jobs=self.n_jobs)
         return FittedForest(forest, self.n_jobs)
 
     def _fit_together(
@@ -158,9 +162,9 @@ class IForest(NativeDetector):
         shares = wants_sharing(self.share, n)
         if plan.scheme == "full":
             return fit_full_forest(X, self.recipe(n + 1, d), seeds[-1], n_jobs=self.n_jobs)
-        # Trees of A(D) serve the models without one row only if these draw equally many rows.
-        if shares and plan.leaves_one_out and self.recipe(n, d) == self.recipe(n - 1, d):
-            return fit_shared(X, plan, self.recipe(n, d), seeds[-1], n_jobs=self.n_jobs)
+        if shares and plan.leaves_one_out:
+            recipe_for = partial(self.recipe, n_columns=d)
+            return fit_leave_one_out(X, plan, recipe_for, seeds[-1], n_jobs=self.n_jobs)
         return None
 
 

@@ -9,8 +9,10 @@ branch depends on the data.
 
 Path lengths are integers in units of 2**-32: their sums are exact in any order.
 
-Randomness is counter-based (`kernels.random`). A tree is a function of its rows, in whatever order,
-and its key, whoever grows it and whenever.
+Randomness is counter-based (`reconform.counter`), and keyed by node: the split of a node is a
+function of the tree's key, the node's number and the node's rows. So a tree is a function of its
+key and of its rows, in whatever order, and two trees with one key differ only at nodes whose rows
+differ: leaving out a row, or putting one in its place, changes little.
 """
 
 from __future__ import annotations
@@ -20,13 +22,17 @@ from typing import Any
 import numpy as np
 from numba import njit
 
-from ...arrays import FloatArray, Int32Array, IntArray, UInt32Array, UInt64Array
-from ..counter import GOLDEN, uniform
+from ...arrays import BoolArray, FloatArray, Int32Array, IntArray, UInt32Array, UInt64Array
+from ...counter import GOLDEN, mix, uniform
 
 # A block of rows that meets one tree after the other stays in the first-level cache.
 WALK_BYTES = 1 << 15
 
 _ONE = np.uint64(1)
+_NODE = np.uint64(0xD1B54A32D192ED03)
+
+# After so many features that turned out constant, the node looks at all of them.
+PATIENCE = 8
 
 
 @njit(cache=True, nogil=True)
@@ -58,9 +64,156 @@ def draw_positions(keys: UInt64Array, size: int, replace: bool, out: Int32Array)
 
 
 @njit(cache=True, nogil=True)
+def _range(
+    X: FloatArray, here: IntArray, start: int, stop: int, column: int, values: FloatArray
+) -> Any:
+    """Smallest and largest value of a column in a node; `values` are those of its rows."""
+    low = high = X[here[start], column]
+    values[0] = low
+    for j in range(1, stop - start):
+        x = X[here[start + j], column]
+        values[j] = x
+        low = x if x < low else low
+        high = x if x > high else high
+    return low, high
+
+
+@njit(cache=True, nogil=True)
+def _set_aside(order: IntArray, place: IntArray, constant: int, f: int) -> None:
+    """Swap feature f to position `constant` of the order."""
+    other, at = order[constant], place[f]
+    order[at], place[other] = other, at
+    order[constant], place[f] = f, constant
+
+
+@njit(cache=True, nogil=True)
+def grow_tree(
+    X: FloatArray,
+    rows: Int32Array,
+    count: int,
+    subset: Int32Array,
+    key: Any,
+    leaf_lengths: IntArray,
+    threshold: FloatArray,
+    feature: UInt32Array,
+    length: IntArray,
+    here: IntArray,
+    aside: IntArray,
+    values: FloatArray,
+    order: IntArray,
+    place: IntArray,
+    stack: IntArray,
+) -> None:
+    """Grow one tree on the first `count` of `rows`; the arrays from `here` on are room to work.
+
+    Equal rows should be listed as one row, several times: their copies are then known as such.
+
+    A feature is drawn uniformly until one is not constant in the node; after `PATIENCE` failures
+    the rest is drawn among those that are not. Either way it is uniform among these, and depends
+    on nothing but the key, the node and its rows.
+    """
+    bottom = len(length)
+    depth = len(stack) - 1
+    width = len(subset)
+    threshold[:] = np.inf
+    feature[:] = 0
+    length[:] = 0
+    for j in range(count):
+        here[j] = rows[j]
+    for f in range(width):
+        order[f] = place[f] = f
+    # Left children first; what waits on the stack are right children.
+    start, stop, node, level, constant = 0, count, 1, 0, 0
+    waiting = 0
+    while True:
+        # order[:constant] are features known to be constant in this node. Its descendants swap
+        # behind that point only, so the prefix is still there for the right child.
+        chosen = -1
+        low = high = 0.0
+        state = mix(key ^ (np.uint64(node) * _NODE))
+        # Copies of one row are constant in every feature: X need not be looked at.
+        copies = True
+        for j in range(start + 1, stop):
+            copies = copies and here[j] == here[start]
+        if level < depth and not copies:
+            failures = 0
+            while constant < width and failures < PATIENCE:
+                state += GOLDEN
+                f = int(uniform(state) * width)
+                if place[f] >= constant:
+                    low, high = _range(X, here, start, stop, subset[f], values)
+                    if low < high:
+                        chosen = subset[f]
+                        break
+                    _set_aside(order, place, constant, f)
+                    constant += 1
+                failures += 1
+            if chosen < 0 and constant < width:
+                for f in range(width):
+                    if place[f] >= constant:
+                        low, high = _range(X, here, start, stop, subset[f], values)
+                        if not low < high:
+                            _set_aside(order, place, constant, f)
+                            constant += 1
+                if constant < width:
+                    state += GOLDEN
+                    ahead = int(uniform(state) * (width - constant))
+                    for f in range(width):  # by number: `order` depends on what came before
+                        if place[f] >= constant:
+                            if ahead == 0:
+                                chosen = subset[f]
+                                break
+                            ahead -= 1
+                    low, high = _range(X, here, start, stop, chosen, values)
+        if chosen >= 0:
+            state += GOLDEN
+            # Halved, so that the range of a column cannot overflow.
+            cut = 2.0 * (0.5 * low + uniform(state) * (0.5 * high - 0.5 * low))
+            if not low <= cut < high:
+                cut = low
+            threshold[node] = cut
+            feature[node] = chosen
+            left, right = start, 0
+            for j in range(stop - start):
+                row = here[start + j]
+                goes_right = 1 if values[j] > cut else 0
+                here[left] = row
+                aside[right] = row
+                left += 1 - goes_right
+                right += goes_right
+            for j in range(right):
+                here[left + j] = aside[j]
+            stack[waiting, 0] = left
+            stack[waiting, 1] = stop
+            stack[waiting, 2] = 2 * node + 1
+            stack[waiting, 3] = level + 1
+            stack[waiting, 4] = constant
+            waiting += 1
+            stop, node, level = left, 2 * node, level + 1
+            continue
+        below = depth - level
+        length[(node << below) - bottom] = (level << 32) + leaf_lengths[stop - start]
+        if waiting == 0:
+            break
+        waiting -= 1
+        start, stop = stack[waiting, 0], stack[waiting, 1]
+        node, level, constant = stack[waiting, 2], stack[waiting, 3], stack[waiting, 4]
+
+
+@njit(cache=True, nogil=True)
+def _depth(bottom: int) -> Any:
+    """Depth of a tree with so many places at the bottom."""
+    depth = 0
+    while (1 << depth) < bottom:
+        depth += 1
+    return depth
+
+
+@njit(cache=True, nogil=True)
 def grow_trees(
     X: FloatArray,
     rows: Int32Array,
+    sizes: IntArray,
     subsets: Int32Array,
     keys: UInt64Array,
     leaf_lengths: IntArray,
@@ -68,113 +221,30 @@ def grow_trees(
     features: UInt32Array,
     lengths: IntArray,
 ) -> None:
-    """Grow tree t on ``X[rows[t]]``, within the features ``subsets[t]``, from stream ``keys[t]``.
-
-    Parameters
-    ----------
-    X : float array of shape (n, d)
-    rows : int array of shape (trees, psi)
-        Rows of X; -1 marks the end of a shorter list.
-    subsets : int array of shape (trees or 1, features)
-        One row of it serves all trees alike.
-    keys : uint64 array of shape (trees,)
-    leaf_lengths : int array of shape (psi + 1,)
-        The length that a leaf with so many rows adds to its depth.
-    thresholds, features, lengths : arrays of shape (trees, 2**depth)
-        Filled in.
-    """
-    bottom = lengths.shape[1]
-    depth = 0
-    while (1 << depth) < bottom:
-        depth += 1
-    psi = rows.shape[1]
-    width = subsets.shape[1]
+    """Grow tree t on the first ``sizes[t]`` rows of ``rows[t]``, within ``subsets[t]``."""
+    psi, width = rows.shape[1], subsets.shape[1]
     here, aside = np.empty(psi, np.int64), np.empty(psi, np.int64)
     values = np.empty(psi, np.float64)
-    order = np.empty(width, np.int64)
-    stack = np.empty((depth + 1, 5), np.int64)
+    order, place = np.empty(width, np.int64), np.empty(width, np.int64)
+    stack = np.empty((_depth(lengths.shape[1]) + 1, 5), np.int64)
     for t in range(len(keys)):
-        threshold, feature, length = thresholds[t], features[t], lengths[t]
-        threshold[:] = np.inf
-        feature[:] = 0
-        length[:] = 0
-        count = 0
-        while count < psi and rows[t, count] >= 0:
-            here[count] = rows[t, count]
-            count += 1
-        subset = subsets[t if len(subsets) > 1 else 0]
-        for f in range(width):
-            order[f] = subset[f]
-        state = keys[t]
-        # Left children first; what waits on the stack are right children.
-        start, stop, node, level, constant = 0, count, 1, 0, 0
-        waiting = 0
-        while True:
-            # order[:constant] are features known to be constant in this node. Its descendants
-            # swap behind that point only, so the prefix is still there for the right child.
-            chosen = -1
-            low = high = 0.0
-            if level < depth and stop - start > 1:
-                # Copies of one row, as a bootstrap draws them, are constant in every feature. All
-                # numbers are drawn as if that were not known, but X is not looked at.
-                copies = True
-                for j in range(start + 1, stop):
-                    copies = copies and here[j] == here[start]
-                while constant < width:
-                    state += GOLDEN
-                    f = constant + int(uniform(state) * (width - constant))
-                    column = order[f]
-                    if copies:
-                        order[f] = order[constant]
-                        order[constant] = column
-                        constant += 1
-                        continue
-                    low = high = X[here[start], column]
-                    values[0] = low
-                    for j in range(1, stop - start):
-                        x = X[here[start + j], column]
-                        values[j] = x
-                        low = x if x < low else low
-                        high = x if x > high else high
-                    if low < high:
-                        chosen = column
-                        break
-                    order[f] = order[constant]
-                    order[constant] = column
-                    constant += 1
-            if chosen >= 0:
-                state += GOLDEN
-                # Halved, so that the range of a column cannot overflow.
-                cut = 2.0 * (0.5 * low + uniform(state) * (0.5 * high - 0.5 * low))
-                if not low <= cut < high:
-                    cut = low
-                threshold[node] = cut
-                feature[node] = chosen
-                left, right = start, 0
-                for j in range(stop - start):
-                    row = here[start + j]
-                    goes_right = 1 if values[j] > cut else 0
-                    here[left] = row
-                    aside[right] = row
-                    left += 1 - goes_right
-                    right += goes_right
-                for j in range(right):
-                    here[left + j] = aside[j]
-                stack[waiting, 0] = left
-                stack[waiting, 1] = stop
-                stack[waiting, 2] = 2 * node + 1
-                stack[waiting, 3] = level + 1
-                stack[waiting, 4] = constant
-                waiting += 1
-                stop, node, level = left, 2 * node, level + 1
-                continue
-            below = depth - level
-            length[(node << below) - bottom] = (level << 32) + leaf_lengths[stop - start]
-            if waiting == 0:
-                break
-            waiting -= 1
-            start, stop = stack[waiting, 0], stack[waiting, 1]
-            node, level, constant = stack[waiting, 2], stack[waiting, 3], stack[waiting, 4]
+        grow_tree(
+            X,
+            rows[t],
+            sizes[t],
+            subsets[t if len(subsets) > 1 else 0],
+            keys[t],
+            leaf_lengths,
+            thresholds[t],
+            features[t],
+            lengths[t],
+            here,
+            aside,
+            values,
+            order,
+            place,
+            stack,
+        )
 
 
 @njit(cache=True, nogil=True)
@@ -295,7 +365,7 @@ def leave_one_out_sums(
 
 
 @njit(cache=True, nogil=True)
-def _range_of_lengths(length: IntArray) -> Any:
+def range_of_lengths(length: IntArray) -> Any:
     """Shortest and longest path of one tree.
 
     A position that no walk reaches has length 0; a leaf has it only where it is the root.
@@ -309,7 +379,7 @@ def _range_of_lengths(length: IntArray) -> Any:
 
 
 @njit(cache=True, nogil=True)
-def _count_below(ordered: IntArray, value: int) -> Any:
+def count_below(ordered: IntArray, value: int) -> Any:
     """Count the entries of an increasing array that are smaller than `value`.
 
     As `np.searchsorted`, which takes numba seconds to compile.
@@ -325,15 +395,36 @@ def _count_below(ordered: IntArray, value: int) -> Any:
 
 
 @njit(cache=True, nogil=True)
-def rank_with_regrown(
+def _add_walks(
+    threshold: FloatArray,
+    feature: UInt32Array,
+    length: IntArray,
+    X: FloatArray,
+    sign: int,
+    leaf: UInt64Array,
+    out: IntArray,
+) -> None:
+    """Add the path lengths of rows X in one tree, or take them away."""
+    step = len(leaf)
+    for low in range(0, len(X), step):
+        high = min(len(X), low + step)
+        _walk(threshold, feature, len(length), X, low, high, leaf)
+        for r in range(high - low):
+            out[low + r] += sign * length[leaf[r]]
+
+
+@njit(cache=True, nogil=True)
+def rank_with_entered(
     rows: FloatArray,
     samples: Int32Array,
+    sizes: IntArray,
     subsets: Int32Array,
     keys: UInt64Array,
     leaf_lengths: IntArray,
     thresholds: FloatArray,
     features: UInt32Array,
     lengths: IntArray,
+    enters: BoolArray,
     reference: FloatArray,
     sums: IntArray,
     X: FloatArray,
@@ -341,48 +432,86 @@ def rank_with_regrown(
     below: IntArray,
     at_most: IntArray,
 ) -> None:
-    """Rank every row of X in a forest of its own: shared trees, and trees grown on it too.
+    """Rank every row of X in a forest of its own: the base forest, but for trees that it enters.
 
     Parameters
     ----------
     rows : float array of shape (drawn + 1, d)
         What the trees are grown on. The last row is room for the row of X whose turn it is.
-    samples, subsets, keys, leaf_lengths
+    samples : int array of shape (trees, psi)
+        Of every base tree its rows, in the order of their hashes.
+    sizes : int array of shape (trees,)
+        Rows of a tree that the new row enters, itself included: it stands after the first
+        ``sizes[t] - 1`` of them.
+    subsets, keys, leaf_lengths
         As in `grow_trees`.
     thresholds, features, lengths : arrays of shape (trees, 2**depth)
-        Room for the trees.
+        The base trees.
+    enters : bool array of shape (m, trees)
+        Which trees every row of X enters.
     reference : float array of shape (n, d)
         The rows to rank among, by increasing `sums`.
     sums : int array of shape (n,)
-        Their path lengths in the shared trees, added up.
+        Their path lengths in the base trees, added up.
     X : float array of shape (m, d)
     totals : int array of shape (m,)
-        The sums of X in the shared trees; those in all trees afterwards.
+        The sums of X in the base trees; those in its own trees afterwards.
     below, at_most : int arrays of shape (m,)
         Filled in with 1 + the number of reference rows whose sum is smaller, or not larger.
     """
     last = len(rows) - 1
-    mine = np.zeros((1, 1), np.int64)
+    psi, width, bottom = samples.shape[1], subsets.shape[1], lengths.shape[1]
+    here, aside = np.empty(psi + 1, np.int64), np.empty(psi + 1, np.int64)
+    values = np.empty(psi + 1, np.float64)
+    order, place = np.empty(width, np.int64), np.empty(width, np.int64)
+    stack = np.empty((_depth(bottom) + 1, 5), np.int64)
+    grown = np.empty(psi + 1, np.int32)
+    most_trees = 0
+    for j in range(len(X)):
+        most_trees = max(most_trees, enters[j].sum())
+    threshold = np.empty((most_trees, bottom))
+    feature = np.empty((most_trees, bottom), np.uint32)
+    length = np.empty((most_trees, bottom), np.int64)
+    leaf = np.empty(_rows_at_once(reference), np.uint64)
+    mine = np.zeros(1, np.int64)
     for j in range(len(X)):
         for f in range(X.shape[1]):  # a slice would take seconds more to compile
             rows[last, f] = X[j, f]
-        grow_trees(rows, samples, subsets, keys, leaf_lengths, thresholds, features, lengths)
-        mine[0, 0] = totals[j]
-        add_path_lengths(thresholds, features, lengths, rows[last:], False, mine)
-        total = mine[0, 0]
+        mine[0] = totals[j]
+        count = 0
         least = most = 0
         for t in range(len(keys)):
-            shortest, longest = _range_of_lengths(lengths[t])
-            least += shortest
-            most += longest
-        # Whatever the grown trees add, rows before `first` end below, and those from `stop` on
-        # above; only the rows between them have to be walked.
-        first = _count_below(sums, total - most)
-        stop = _count_below(sums, total - least + 1)
-        between = sums[first:stop].copy().reshape(1, -1)
-        add_path_lengths(thresholds, features, lengths, reference[first:stop], False, between)
+            if not enters[j, t]:
+                continue
+            for k in range(sizes[t] - 1):
+                grown[k] = samples[t, k]
+            grown[sizes[t] - 1] = last
+            subset = subsets[t if len(subsets) > 1 else 0]
+            own = threshold[count], feature[count], length[count]
+            room = here, aside, values, order, place, stack
+            grow_tree(rows, grown, sizes[t], subset, keys[t], leaf_lengths, *own, *room)
+            _add_walks(*own, rows[last:], 1, leaf, mine)
+            _add_walks(thresholds[t], features[t], lengths[t], rows[last:], -1, leaf, mine)
+            shortest, longest = range_of_lengths(length[count])
+            least_base, most_base = range_of_lengths(lengths[t])
+            least += shortest - most_base
+            most += longest - least_base
+            count += 1
+        total = mine[0]
+        # However the entered trees differ from those they replace, rows before `first` end below,
+        # and those from `stop` on above; only the rows between them have to be walked.
+        first = count_below(sums, total - most)
+        stop = count_below(sums, total - least + 1)
+        between = sums[first:stop].copy()
+        count = 0
+        for t in range(len(keys)):
+            if enters[j, t]:
+                some = reference[first:stop]
+                _add_walks(threshold[count], feature[count], length[count], some, 1, leaf, between)
+                _add_walks(thresholds[t], features[t], lengths[t], some, -1, leaf, between)
+                count += 1
         smaller = equal = 0
-        for other in between[0]:
+        for other in between:
             smaller += other < total
             equal += other == total
         totals[j] = total

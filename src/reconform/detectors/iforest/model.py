@@ -1,18 +1,26 @@
 """One isolation forest: what is drawn for it, how it is grown, and how it scores.
 
-Draws are values. A forest is a function of the rows and of its draws, and its draws are a function
-of its seed and of the number of rows, so that whoever fits it gets the same trees.
+A forest is a deterministic function of its seed and of the multiset of its rows: tree t takes the
+psi rows with the smallest hashes (`reconform.content`) and splits from its own key, node by node.
+So whoever fits it, on rows in whatever order, gets the same trees.
+
+Drawing with replacement changes only how many rows a tree has. A position that is drawn twice
+counts once, as in scikit-learn; so a tree has K different rows, K distributed as the number of
+different positions among psi draws out of n, and given K they are a uniform subset.
 """
 
 from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import Self
 
 import numpy as np
 import numpy.typing as npt
 
 from ...arrays import FloatArray, IndexArray, Int32Array, IntArray, UInt32Array, UInt64Array
+from ...content import Contents, draw_rows
+from ...content.kernels import distinct_counts
 from ...parallel import run_blocks
 from .kernels import add_path_lengths, draw_positions, grow_trees, path_lengths_of_pairs
 
@@ -29,8 +37,9 @@ WALKS_PER_GROWTH = 1 << 10
 DRAWN_AT_ONCE = 1 << 20
 
 # Each of a tree's streams of random numbers starts from its key, and from one of these.
-_ROWS_STREAM = np.uint64(0x6A09E667F3BCC909)
-_FEATURES_STREAM = np.uint64(0xBB67AE8584CAA73B)
+ROWS_STREAM = np.uint64(0x6A09E667F3BCC909)
+FEATURES_STREAM = np.uint64(0xBB67AE8584CAA73B)
+SIZES_STREAM = np.uint64(0xA54FF53A5F1D36F1)
 
 
 def average_path_length(sizes: npt.ArrayLike) -> FloatArray:
@@ -117,62 +126,50 @@ class Recipe:
     replace: bool = False
 
 
-@dataclass(frozen=True, eq=False)
-class ForestDraws:
-    """All that chance decides about a forest.
-
-    Attributes
-    ----------
-    samples : int array of shape (trees, psi)
-        For every tree its positions among the training rows. Drawn with replacement, a position
-        counts once, as in scikit-learn; -1 fills the row up.
-    features : int array of shape (trees, features) or (1, d)
-        The features that a tree may split; one row of it if every tree may split all.
-    keys : uint64 array of shape (trees,)
-        The key of the stream from which a tree's splits are drawn.
-    """
-
-    samples: Int32Array
-    features: Int32Array
-    keys: UInt64Array
-
-
 def tree_keys(seed: np.random.SeedSequence, count: int) -> UInt64Array:
     """Return the keys of the first `count` trees of a seed."""
     return np.asarray(seed.generate_state(count, np.uint64), dtype=np.uint64)
 
 
-def draw(recipe: Recipe, keys: UInt64Array, n_rows: int, n_columns: int) -> ForestDraws:
-    """Draw the rows and features of every tree from its key.
+@dataclass(frozen=True, eq=False)
+class TreeDraws:
+    """All that chance decides about the trees of a forest on n rows.
 
-    Parameters
+    Attributes
     ----------
-    recipe : Recipe
-        Its number of trees is not looked at: there is a tree for every key.
     keys : uint64 array of shape (trees,)
-    n_rows, n_columns : int
-        Shape of the training data.
-
-    Returns
-    -------
-    ForestDraws
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> keys = tree_keys(np.random.SeedSequence(0), 5)
-    >>> draws = draw(Recipe(n_trees=5, psi=3, n_features=2), keys, n_rows=10, n_columns=2)
-    >>> draws.samples.shape, draws.features
-    ((5, 3), array([[0, 1]], dtype=int32))
+    features : int array of shape (trees, features) or (1, d)
+    sizes : int array of shape (trees,)
+        Different rows of every tree: psi, or fewer where rows are drawn with replacement.
     """
-    samples = np.empty((len(keys), recipe.psi), dtype=np.int32)
-    draw_positions(keys ^ _ROWS_STREAM, n_rows, recipe.replace, samples)
-    if recipe.n_features == n_columns:
-        features = np.arange(n_columns, dtype=np.int32)[None, :]
-    else:
-        features = np.empty((len(keys), recipe.n_features), dtype=np.int32)
-        draw_positions(keys ^ _FEATURES_STREAM, n_columns, False, features)
-    return ForestDraws(samples, features, keys)
+
+    keys: UInt64Array
+    features: Int32Array
+    sizes: IntArray
+
+    @classmethod
+    def of(cls, recipe: Recipe, seed: np.random.SeedSequence, n: int, d: int) -> Self:
+        """Draw keys, features and sizes; the rows follow from their contents."""
+        keys = tree_keys(seed, recipe.n_trees)
+        if recipe.n_features == d:
+            features = np.arange(d, dtype=np.int32)[None, :]
+        else:
+            features = np.empty((len(keys), recipe.n_features), dtype=np.int32)
+            draw_positions(keys ^ FEATURES_STREAM, d, False, features)
+        sizes = np.full(len(keys), recipe.psi, dtype=np.int64)
+        if recipe.replace:
+            distinct_counts(keys ^ SIZES_STREAM, n, recipe.psi, sizes)
+        return cls(keys, features, sizes)
+
+    @property
+    def row_streams(self) -> UInt64Array:
+        """The streams that hash the rows."""
+        return self.keys ^ ROWS_STREAM
+
+    def only(self, trees: slice | IndexArray) -> TreeDraws:
+        """Draws of some trees."""
+        features = self.features[trees] if len(self.features) > 1 else self.features
+        return TreeDraws(self.keys[trees], features, self.sizes[trees])
 
 
 @dataclass(frozen=True, eq=False)
@@ -211,11 +208,12 @@ class Forest:
         some = slice(start, stop)
         return Forest(self.psi, self.thresholds[some], self.features[some], self.lengths[some])
 
-    def grow(self, X: FloatArray, rows: Int32Array, draws: ForestDraws) -> None:
+    def grow(self, X: FloatArray, rows: Int32Array, draws: TreeDraws) -> None:
         """Fill in every tree, grown on the rows of X that `rows` lists for it."""
         grow_trees(
             X,
             rows,
+            draws.sizes,
             draws.features,
             draws.keys,
             leaf_lengths(self.psi),
@@ -253,38 +251,63 @@ class Forest:
         return conformity(self.path_sums(X, n_jobs=n_jobs), len(self), self.psi)
 
 
+def grow_forest(
+    X: FloatArray, recipe: Recipe, rows: Int32Array, draws: TreeDraws, n_jobs: int | None
+) -> Forest:
+    """Grow a forest on the rows of X that `rows` lists for every tree."""
+    forest = Forest.empty(len(draws.keys), recipe.psi)
+    _grow_in_threads(forest, X, rows, draws, n_jobs)
+    return forest
+
+
+def _grow_in_threads(
+    forest: Forest, X: FloatArray, rows: Int32Array, draws: TreeDraws, n_jobs: int | None
+) -> None:
+    def grow(start: int, stop: int) -> None:
+        some = slice(start, stop)
+        forest.part(start, stop).grow(X, rows[some], draws.only(some))
+
+    jobs = worth(n_jobs, walks_to_grow(len(forest), forest.psi))
+    run_blocks(grow, len(forest), n_jobs=jobs)
+
+
 def fit_forest(
     X: FloatArray,
-    train: IndexArray,
+    train: IndexArray | None,
     recipe: Recipe,
     seed: np.random.SeedSequence,
     *,
+    contents: Contents | None = None,
     n_jobs: int | None = 1,
 ) -> Forest:
-    """Fit one forest on the rows `train` of X, a multiset.
+    """Fit one forest on the rows `train` of X, a multiset (all rows by default).
 
     Examples
     --------
     >>> import numpy as np
     >>> X = np.array([[0.0], [1.0], [0.5], [9.0]])
     >>> recipe = Recipe(n_trees=50, psi=4, n_features=1)
-    >>> forest = fit_forest(X, np.arange(4), recipe, np.random.SeedSequence(0))
+    >>> forest = fit_forest(X, None, recipe, np.random.SeedSequence(0))
     >>> int(forest.scores(X).argmin())
     3
+    >>> turned = fit_forest(X[::-1].copy(), None, recipe, np.random.SeedSequence(0))
+    >>> bool((turned.thresholds == forest.thresholds).all())
+    True
     """
+    contents = Contents.of(X, n_jobs=n_jobs) if contents is None else contents
+    n = len(X) if train is None else len(train)
+    draws = TreeDraws.of(recipe, seed, n, X.shape[1])
     forest = Forest.empty(recipe.n_trees, recipe.psi)
-    keys = tree_keys(seed, recipe.n_trees)
-    rows = train.astype(np.int32)
-
-    def grow(start: int, stop: int) -> None:
-        for low, high in pieces(start, stop, max(1, DRAWN_AT_ONCE // recipe.psi)):
-            draws = draw(recipe, keys[low:high], len(rows), X.shape[1])
-            drawn = np.where(draws.samples < 0, np.int32(-1), rows[draws.samples])
-            forest.part(low, high).grow(X, drawn, draws)
-
-    work = recipe.n_trees * WALKS_PER_GROWTH * math.ceil(recipe.psi / 256)
-    run_blocks(grow, recipe.n_trees, n_jobs=worth(n_jobs, work))
+    for low, high in pieces(0, recipe.n_trees, max(1, DRAWN_AT_ONCE // recipe.psi)):
+        some = draws.only(slice(low, high))
+        rows = draw_rows(contents, some.row_streams, recipe.psi, train, n_jobs=n_jobs).rows
+        _grow_in_threads(forest.part(low, high), X, contents.first[rows], some, n_jobs)
     return forest
+
+
+def walks_to_grow(n_trees: int, psi: int) -> int:
+    """Say how many walks take as long as growing so many trees."""
+    return n_trees * WALKS_PER_GROWTH * math.ceil(psi / 256)
 
 
 def pieces(start: int, stop: int, step: int) -> list[tuple[int, int]]:

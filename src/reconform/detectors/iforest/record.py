@@ -19,8 +19,9 @@ from ...records.specs import (
     Scalar,
     Spec,
 )
-from .ensembles import FullForest, Replacements, SharedForestEnsemble
-from .model import UNITS, FittedForest, Forest, ForestDraws, Recipe
+from .by_position import ForestDraws, FullForest, Replacements, SharedForestEnsemble
+from .ensembles import EnteredForest, LeaveOneOutForests, Variants
+from .model import UNITS, FittedForest, Forest, Recipe, TreeDraws
 
 # Paths are shorter than this for any number of rows; sums of them must not overflow.
 LONGEST = UNITS << 7
@@ -64,9 +65,7 @@ _HEAPS: Mapping[str, Spec] = {
     "lengths": Array("i8", ndim=2),
 }
 FOREST = Record("Forest", Forest, _HEAPS, check_grown)
-SHARED_TREES = Record(
-    "Forest", Forest, _HEAPS, _check_forest
-)  # every tree may have drawn the new row
+SOME_TREES = Record("Forest", Forest, _HEAPS, _check_forest)  # there may be none
 RECIPE = Record(
     "Recipe",
     Recipe,
@@ -94,17 +93,63 @@ REPLACEMENTS = Record(
 )
 
 
-def _check_shared_forest(ensemble: SharedForestEnsemble, d: int) -> None:
-    n, some, full = ensemble.plan.n, ensemble.replacements, ensemble.full
+def _check_variants(some: Variants, d: int) -> None:
+    require(len(some.indptr) == len(some.rows) + 1, "rows and their trees do not go together")
+    require(increasing(some.indptr, len(some.trees)), "the trees of a row are not in order")
+    require(ascending(some.rows, strictly=True), "the rows of variants are not in order")
+
+
+TREE_DRAWS = Record(
+    "TreeDraws",
+    TreeDraws,
+    {
+        "keys": Array("u8", ndim=1),
+        "features": Array("i4", ndim=2),
+        "sizes": Array("i8", ndim=1),
+    },
+)
+VARIANTS = Record(
+    "Variants",
+    Variants,
+    dict.fromkeys(("rows", "indptr", "trees", "model"), Array("i8", ndim=1)),
+    _check_variants,
+)
+
+
+def _check_leave_one_out_forests(ensemble: LeaveOneOutForests, d: int) -> None:
+    n, some, base = ensemble.plan.n, ensemble.variants, ensemble.base
     require(ensemble.plan.leaves_one_out and len(ensemble.path_sums) == n, "a row has no model")
     check_kept(ensemble.regrown, ensemble.plan)
-    require(ensemble.recipe.psi == full.psi, "trees draw another number of rows")
-    require(ensemble.recipe.n_trees == len(full), "the forest has another number of trees")
-    require(within(some.rows, 0, n) and within(some.left_out, 0, n), "a row does not exist")
-    require(within(some.trees, 0, len(full)), "a tree that is replaced does not exist")
+    require(ensemble.recipe.psi == base.psi, "trees draw another number of rows")
+    sizes = {ensemble.recipe.n_trees, len(base), len(ensemble.full)}
+    require(len(sizes) == 1, "the forest has another number of trees")
+    require(within(some.rows, 0, n), "a row does not exist")
+    require(len(some.model) == n and within(some.model, -1, len(some.rows)), "a row has no model")
+    require(within(some.trees, 0, len(base)), "a tree that is replaced does not exist")
     if ensemble.regrown is not None:
-        fits = len(ensemble.regrown) == len(some) and ensemble.regrown.psi == full.psi
+        fits = len(ensemble.regrown) == len(some) and ensemble.regrown.psi == base.psi
         require(fits, "the trees that replace others are not those that should")
+
+
+def _check_entered_forest(ensemble: EnteredForest, d: int) -> None:
+    n, psi, draws = len(ensemble.sums), ensemble.recipe.psi, ensemble.draws
+    trees, drawn = ensemble.recipe.n_trees, ensemble.drawn
+    check_reference(n, ensemble)
+    require(ensemble.base.psi == psi <= n + 1, "trees draw more rows than there are")
+    each = (ensemble.base, draws.keys, draws.sizes, ensemble.limits, ensemble.last)
+    require(all(len(one) == trees for one in each), "a tree is missing")
+    require(ascending(ensemble.sums), "the reference is not in order")
+    require(within(draws.sizes, 1, psi + 1), "a tree has too many rows")
+    require(ensemble.samples.shape == (trees, min(psi, n)), "a tree has no rows")
+    exist = within(ensemble.samples, 0, len(drawn)) and within(ensemble.last, -1, len(drawn))
+    require(exist, "a tree drew a row that does not exist")
+    require(((ensemble.last < 0) == (draws.sizes > n)).all(), "a tree has no last row")
+    require(len(draws.features) in (1, trees), "a tree has no features")
+    require(within(draws.features, 0, d), "a tree splits a feature that does not exist")
+    require(drawn.shape[1] == d, "rows have the wrong shape")
+    require(ensemble.reference.shape == (n, d), "the reference has another size")
+    for rows in (drawn, ensemble.reference):
+        require(np.isfinite(rows).all(), "a row is not finite")
 
 
 def _check_full_forest(ensemble: FullForest, d: int) -> None:
@@ -130,6 +175,54 @@ IFOREST_RECORD = DetectorRecord(
     models=(FITTED_FOREST,),
     ensembles=(
         Record(
+            "LeaveOneOutForests",
+            LeaveOneOutForests,
+            {
+                "full": FOREST,
+                "other_base": Maybe(FOREST),
+                "recipe": RECIPE,
+                "variants": VARIANTS,
+                "regrown": Maybe(SOME_TREES),
+                "path_sums": SUMS,
+                "shares_draws": Scalar(bool),
+                "n_jobs": JOBS,
+            },
+            _check_leave_one_out_forests,
+        ),
+        Record(
+            "EnteredForest",
+            EnteredForest,
+            {
+                "recipe": RECIPE,
+                "base": FOREST,
+                "draws": TREE_DRAWS,
+                "limits": Array("u8", ndim=1),
+                "last": Array("i4", ndim=1),
+                "reference": ROWS,
+                "sums": SUMS,
+                "drawn": ROWS,
+                "samples": Array("i4", ndim=2),
+                "n_jobs": JOBS,
+            },
+            _check_entered_forest,
+        ),
+        Record(
+            "FullForest",
+            FullForest,
+            {
+                "recipe": RECIPE,
+                "shared": SOME_TREES,
+                "sums": SUMS,
+                "reference": ROWS,
+                "drawn": ROWS,
+                "draws": FOREST_DRAWS,
+                "n_jobs": JOBS,
+            },
+            _check_full_forest,
+        ),
+    ),
+    older=(
+        Record(
             "SharedForestEnsemble",
             SharedForestEnsemble,
             {
@@ -140,21 +233,6 @@ IFOREST_RECORD = DetectorRecord(
                 "path_sums": SUMS,
                 "n_jobs": JOBS,
             },
-            _check_shared_forest,
-        ),
-        Record(
-            "FullForest",
-            FullForest,
-            {
-                "recipe": RECIPE,
-                "shared": SHARED_TREES,
-                "sums": SUMS,
-                "reference": ROWS,
-                "drawn": ROWS,
-                "draws": FOREST_DRAWS,
-                "n_jobs": JOBS,
-            },
-            _check_full_forest,
         ),
     ),
 )

@@ -9,14 +9,16 @@ from typing import Any
 
 import numpy as np
 
-from ...arrays import FloatArray
+from ...arrays import FloatArray, IndexArray
+from ...content import Contents
 from ...ensemble import Ensemble
 from ...errors import check_count
 from ...methods import Plan
 from ..base import NativeDetector
 from ..subsamples import rows_drawn, wants_sharing
-from .ensembles import FullINNE, SeparateINNE, SharedINNE
-from .model import Draws, SharedDraws, Spheres
+from . import by_position
+from .ensembles import EnteredINNE, LeaveOneOutINNE, SeparateINNE
+from .model import Draws, Spheres
 
 # PyOD's choice of centres per set for max_samples="auto".
 AUTO_SAMPLES = 8
@@ -43,8 +45,8 @@ class INNE(NativeDetector):
         Threads, as in joblib: one by default, unless a ``joblib.parallel_config`` says otherwise.
         Inside a `ConformalDetector` its own `n_jobs` counts, if it has one.
     share : {"auto", True, False}, default="auto"
-        Whether the models of a leave-one-out plan share their sets; "auto" shares above 1,000
-        rows. See Notes.
+        Whether the models of a leave-one-out plan have one seed, and so share their sets; "auto"
+        shares above 1,000 rows. See Notes.
 
     Attributes
     ----------
@@ -68,17 +70,17 @@ class INNE(NativeDetector):
     sums of squared differences, PyOD's come from dot products. Sets of a single centre isolate
     every row fully, where PyOD's scores are NaN.
 
-    With shared sets, all leave-one-out models together cost as many sets as `max_samples` + 1 of
-    them, whatever n is: a set of A(D) that did not draw row i belongs to model i too, and only
-    those that drew i are drawn again. Every model by itself has exactly the law of a separate
-    fit. The models are no longer independent given D, so p-values vary more from seed to seed,
-    which shows on small data. Models share nothing where leaving out a row changes the number of
-    centres per set.
+    A model is a function of its seed and of the multiset of its rows: their order does not matter.
 
-    Full-conformal ranks (``method="full"``) need no refits: the sets are drawn out of n + 1
-    positions, the last of which stands for the new row, and only those that drew it, about
-    ``n_estimators * max_samples / n``, are built anew for every row. A row is then ranked exactly
-    as by `fit` on D and the row together, with the same seed for every row.
+    Leave-one-out models that share their sets have one seed, and each equals `fit` on the other
+    rows. All together cost as many sets as `max_samples` + 1 models, whatever n is: a set that did
+    not take row i belongs to the model without it too, and in the others one row takes its place.
+    They depend on each other more than models with seeds of their own, so p-values vary more from
+    seed to seed, which shows on small data.
+
+    Full-conformal ranks (``method="full"``) need no refits: a new row enters about
+    ``n_estimators * max_samples / n`` sets, and only these are built anew for it. It is then
+    ranked exactly as by `fit` on D and the row together, with the same seed for every row.
 
     References
     ----------
@@ -114,40 +116,42 @@ class INNE(NativeDetector):
     def _fit_together(
         self, X: FloatArray, plan: Plan, seeds: Sequence[np.random.SeedSequence], verbose: int
     ) -> Ensemble:
-        n_jobs = self.n_jobs
+        n_jobs, sets = self.n_jobs, self.n_estimators
         if plan.scheme == "full":  # the new row makes one training row more
             self._check_parameters(plan.n + 1)
-            draws = self._draw(plan.n + 1, seeds[-1])
-            return FullINNE.fit(X, draws, n_jobs=n_jobs, verbose=verbose)
+            psi = self._psi(plan.n + 1)
+            return EnteredINNE.fit(X, psi, sets, seeds[-1], n_jobs=n_jobs, verbose=verbose)
         self._check_parameters(plan.n)
-        if plan.leaves_one_out and self._shares(plan.n):
-            shared = SharedDraws.of(plan.n, self._psi(plan.n), self.n_estimators, seeds[-1])
-            return SharedINNE.fit(X, plan, shared, n_jobs=n_jobs, verbose=verbose)
-        centres = [
-            train[self._draw(len(train), seed).samples]
-            for train, seed in zip(plan.train, seeds, strict=False)
-        ]
-        full = self._draw(plan.n, seeds[-1]).samples if plan.full else None
-        return SeparateINNE.fit(X, plan, centres, full, n_jobs=n_jobs, verbose=verbose)
+        if plan.leaves_one_out and wants_sharing(self.share, plan.n):
+            return LeaveOneOutINNE.fit(
+                X, plan, self._psi, sets, seeds[-1], n_jobs=n_jobs, verbose=verbose
+            )
+        contents = Contents.of(X, n_jobs=n_jobs)
+
+        def centres(train: IndexArray | None, seed: np.random.SeedSequence) -> IndexArray:
+            psi = self._psi(plan.n if train is None else len(train))
+            return Draws.of(contents, psi, sets, seed, train, n_jobs=n_jobs).samples
+
+        models = [centres(train, seed) for train, seed in zip(plan.train, seeds, strict=False)]
+        full = centres(None, seeds[-1]) if plan.full else None
+        return SeparateINNE.fit(X, plan, models, full, n_jobs=n_jobs, verbose=verbose)
 
     def _fit_rows(self, X: FloatArray, seed: np.random.SeedSequence) -> None:
         self._check_parameters(len(X))
-        self.draws_ = self._draw(len(X), seed)
-        self.max_samples_ = self.draws_.samples.shape[1]
+        psi, sets = self._psi(len(X)), self.n_estimators
+        if self.draws_by_position:
+            self.draws_ = by_position.draw(len(X), psi, sets, seed)
+        else:
+            self.draws_ = Draws.of(Contents.of(X), psi, sets, seed, n_jobs=self.n_jobs)
+        self.max_samples_ = psi
         self._spheres = Spheres.around(X, [self.draws_.samples], n_jobs=self.n_jobs)
 
     def _score_rows(self, X: FloatArray) -> FloatArray:
         return np.asarray(self._spheres.scores(X, n_jobs=self.n_jobs)[0])
 
-    def _draw(self, size: int, seed: np.random.SeedSequence) -> Draws:
-        return Draws.of(size, self._psi(size), self.n_estimators, seed)
-
     def _psi(self, size: int) -> int:
         """Count the centres per set of a model with `size` training rows."""
         return rows_drawn(self.max_samples, size, auto=AUTO_SAMPLES)
-
-    def _shares(self, n: int) -> bool:
-        return wants_sharing(self.share, n) and self._psi(n) == self._psi(n - 1)
 
     def _check_parameters(self, n: int) -> None:
         check_count("n_estimators", self.n_estimators, least=1)

@@ -1,28 +1,30 @@
 """All models of a plan, made of spheres.
 
-Every model has sets of its own (`SeparateINNE`), or leave-one-out models share theirs
-(`SharedINNE`), or there is a model per new row (`FullINNE`).
+Every model has sets of its own (`SeparateINNE`), or leave-one-out models with one seed share theirs
+(`LeaveOneOutINNE`), or there is a model per new row (`EnteredINNE`). The centres of a set are the
+psi rows with the smallest hashes. Leaving out one of them moves the row with the next hash up, and
+a new row with a smaller hash takes the place of the last; both are what a fit on these rows gives.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Self
 
 import numpy as np
 
-from ...arrays import BoolArray, FloatArray, IndexArray, IntArray, RankArray
+from ...arrays import FloatArray, IndexArray, Int32Array, IntArray, UInt64Array
+from ...content import Contents, draw_rows
+from ...content.kernels import entries
 from ...ensemble import Ensemble, ResampledEnsemble, reference_calibration
 from ...methods import Plan
+from ...parallel import run_blocks
 from ...statistics.aggregation import reduction
 from ...statistics.ranks import BLOCK_BYTES, Calibration, Ranks, calibrate, ranks_among
-from .kernels import UNIT
-from .model import Draws, SharedDraws, Spheres, conformity
-
-# Full-conformal ranks are found for as many new rows at a time as keep the spheres around them, of
-# so many bytes each, within BLOCK_BYTES, but no more than this.
-SPHERE_BYTES, MOST_NEW = 40, 1 << 12
+from .kernels import count_entered
+from .model import LEAST_WORK, Draws, Spheres, conformity, set_streams
 
 
 @dataclass(eq=False)
@@ -83,30 +85,34 @@ class SeparateINNE(ResampledEnsemble):
 
 
 class Slots:
-    """The sets of A(D), and those that take their place in the models without a drawn row.
+    """The base sets, and those that take their place in the models without a drawn row.
 
-    A slot is a set of A(D) and one row that it drew. Slots are kept in the order of their rows.
+    A slot is a base set and one row that it drew. Slots are kept in the order of their rows.
 
     Attributes
     ----------
     rows : int array
-        The affected rows of D: those that some set drew. For every other row i, model i is A(D).
+        The affected rows of D: those that some set drew. The model without any other row has
+        the base sets.
     replaced : int array of shape (slots,)
-        The set of A(D) that each slot replaces.
+        The base set that each slot replaces.
     """
 
-    def __init__(self, X: FloatArray, draws: SharedDraws, *, n_jobs: int | None) -> None:
-        self._sets, psi = draws.samples.shape
-        drawn = draws.samples.ravel()
+    def __init__(
+        self, X: FloatArray, samples: IndexArray, redrawn: IndexArray, *, n_jobs: int | None
+    ) -> None:
+        """Take the sets (sets, psi), and those that replace one for each of its rows."""
+        self._sets, psi = samples.shape
+        drawn = samples.ravel()
         order = np.argsort(drawn, kind="stable")
         self.rows, self._starts = np.unique(drawn[order], return_index=True)
         self.replaced = order // psi
-        centres = np.concatenate([draws.samples, draws.redrawn.reshape(-1, psi)[order]])
+        centres = np.concatenate([samples, redrawn.reshape(-1, psi)[order]])
         # Every set is scored by itself, as a model of one set.
         self._spheres = replace(Spheres.around(X, [centres], n_jobs=n_jobs), models=len(centres))
 
     def scores(self, X: FloatArray, *, n_jobs: int | None) -> tuple[FloatArray, FloatArray]:
-        """Scores of A(D), (m,), and of the models without an affected row, (rows, m)."""
+        """Scores of the base sets, (m,), and of the models without an affected row, (rows, m)."""
         values = self._spheres.sums(X, n_jobs=n_jobs)
         base, redrawn = values[: self._sets], values[self._sets :]
         total = base.sum(axis=0)
@@ -114,7 +120,7 @@ class Slots:
         return conformity(total, self._sets), conformity(affected, self._sets)
 
     def own_changes(self, X: FloatArray, *, n_jobs: int | None) -> IntArray:
-        """For every affected row i: its sum under model i, less its sum under A(D)."""
+        """For every affected row i: its sum under model i, less that under the base sets."""
         n_slots = len(self.replaced)
         asked = np.stack([self.replaced, self._sets + np.arange(n_slots)], axis=1)
         pairs = self._spheres.chosen_sums(
@@ -132,8 +138,8 @@ class Slots:
 
 
 @dataclass(eq=False)
-class SharedINNE(ResampledEnsemble):
-    """All leave-one-out models, which share the sets of A(D).
+class LeaveOneOutINNE(ResampledEnsemble):
+    """Every model on D without a row, with one seed: each equals `INNE.fit` on these rows.
 
     Attributes
     ----------
@@ -141,10 +147,15 @@ class SharedINNE(ResampledEnsemble):
     calibration : Calibration
     full : Spheres
         A(D).
-    draws : SharedDraws
-        The rows of D that are centres, of every model.
     slots : Slots or None
-        The sets drawn again; None after a basic fit, which needs them for calibration only.
+        The base sets, and those that replace them in the models without a row; None after a basic
+        fit, which needs them for calibration only.
+    model : int array of shape (n,)
+        For every row of D the position of its model in ``slots.rows``; -1 where none of its sets
+        is replaced. Equal rows have one model.
+    shares_draws : bool
+        True for models that were drawn by position, of an older file. With one seed, all models
+        are one symmetric algorithm, and sharing their sets only saves work.
     n_jobs : int or None
         Threads for scoring.
     """
@@ -152,30 +163,41 @@ class SharedINNE(ResampledEnsemble):
     plan: Plan
     calibration: Calibration
     full: Spheres
-    draws: SharedDraws
     slots: Slots | None
+    model: IndexArray
+    shares_draws: bool = False
     n_jobs: int | None = None
-
-    shares_draws = True
 
     @classmethod
     def fit(
         cls,
         X: FloatArray,
         plan: Plan,
-        draws: SharedDraws,
+        psi_for: Callable[[int], int],
+        sets: int,
+        seed: np.random.SeedSequence,
         *,
         n_jobs: int | None = None,
         verbose: int = 0,
     ) -> Self:
-        """Score all rows by A(D), and correct those that some set drew."""
-        full = Spheres.around(X, [draws.samples], n_jobs=n_jobs)
-        slots = Slots(X, draws, n_jobs=n_jobs)
-        sums = full.only_sums(X, n_jobs=n_jobs, verbose=verbose)
-        sums[slots.rows] += slots.own_changes(X, n_jobs=n_jobs)
-        calibration = _calibration(plan, conformity(sums, full.sets))
+        """Draw one centre more than a set has, and let it replace each of the others in turn."""
+        n, psi, whole = len(X), psi_for(len(X) - 1), psi_for(len(X))
+        contents = Contents.of(X, n_jobs=n_jobs)
+        drawn = Draws.of(contents, psi + 1, sets, seed, n_jobs=n_jobs).samples
+        places = np.arange(psi)
+        others = places[None, :] + (places[None, :] >= places[:, None])
+        slots = Slots(X, drawn[:, :psi], drawn[:, others], n_jobs=n_jobs)
+        at = np.full(n, -1, dtype=np.intp)
+        at[slots.rows] = np.arange(len(slots.rows))
+        model = at[contents.last]
+        base = Spheres.around(X, [drawn[:, :psi]], n_jobs=n_jobs)
+        sums = base.only_sums(X, n_jobs=n_jobs, verbose=verbose)
+        # Of equal rows, the last stands for all: what it gains in its own model, they gain.
+        sums += np.append(slots.own_changes(X, n_jobs=n_jobs), 0)[model]
+        full = base if whole == psi else Spheres.around(X, [drawn[:, :whole]], n_jobs=n_jobs)
+        calibration = _calibration(plan, conformity(sums, sets))
         kept = None if plan.variant == "basic" else slots
-        return cls(plan, calibration, full, draws, kept, n_jobs)
+        return cls(plan, calibration, full, kept, model, n_jobs=n_jobs)
 
     @property
     def retained(self) -> bool:
@@ -185,139 +207,144 @@ class SharedINNE(ResampledEnsemble):
     def scores(self, X: FloatArray) -> FloatArray:
         """Scores of every resampled model, (models, rows)."""
         assert self.slots is not None
-        full, affected = self.slots.scores(X, n_jobs=self.n_jobs)
-        scores = np.tile(full, (self.plan.n, 1))
-        scores[self.slots.rows] = affected
-        return scores
+        base, affected = self.slots.scores(X, n_jobs=self.n_jobs)
+        return np.vstack([affected, base])[self.model]
 
     def full_scores(self, X: FloatArray) -> FloatArray:
         """Scores of A(D)."""
         return np.asarray(self.full.scores(X, n_jobs=self.n_jobs)[0])
 
     def ranks(self, X: FloatArray, *, variant: str | None = None, strictly: bool = False) -> Ranks:
-        """Rank new rows; for plus, compare every c_i with A(D) and correct the affected ones."""
+        """Rank new rows; plus by one look-up for all models that are the base sets."""
         if (variant or self.plan.variant) != "plus" or self.slots is None:
             return super().ranks(X, variant=variant, strictly=strictly)
-        at_most = np.empty(len(X), dtype=np.int64)
-        below = np.empty(len(X), dtype=np.int64) if strictly else None
-        raw = np.empty(len(X))
-        step = max(1, BLOCK_BYTES // (8 * len(self.slots.replaced)))
+        c, mine = self.calibration.scores, self.model >= 0
+        unaffected = np.sort(c[~mine])
+        used, first, copies = np.unique(self.model[mine], return_index=True, return_counts=True)
+        own = c[mine][first][:, None]
+        at_most, below = np.empty(len(X), dtype=np.int64), np.empty(len(X), dtype=np.int64)
+        step = max(1, BLOCK_BYTES // (8 * max(1, len(self.slots.replaced))))
         for start in range(0, len(X), step):
             chunk = slice(start, start + step)
-            raw[chunk], affected = self.slots.scores(X[chunk], n_jobs=self.n_jobs)
-            at_most[chunk] = self._ranks_plus(raw[chunk], affected, strictly=False)
-            if below is not None:
-                below[chunk] = self._ranks_plus(raw[chunk], affected, strictly=True)
-        return Ranks(at_most, below, raw)
-
-    def _ranks_plus(self, full: FloatArray, affected: FloatArray, *, strictly: bool) -> RankArray:
-        """Count c_i <= t_i, where t_i is `full` but for the affected i."""
-        assert self.slots is not None
-        c = self.calibration.scores[self.slots.rows]
-        compare = np.less if strictly else np.less_equal
-        ranks = ranks_among(self.calibration.sorted_scores, full, strictly=strictly)
-        ranks -= ranks_among(np.sort(c), full, strictly=strictly) - 1
-        return np.asarray(ranks + compare(c[:, None], affected).sum(axis=0))
+            base, affected = self.slots.scores(X[chunk], n_jobs=self.n_jobs)
+            theirs = affected[used]
+            at_most[chunk] = ranks_among(unaffected, base) + copies @ (own <= theirs)
+            below[chunk] = ranks_among(unaffected, base, strictly=True) + copies @ (own < theirs)
+        return Ranks(at_most, below if strictly else None, self.full_scores(X))
 
 
 @dataclass(eq=False)
-class FullINNE(Ensemble):
-    """Full-conformal: for every new row x, A fitted on D and x together scores all n + 1 rows.
-
-    The sets are drawn once, out of n + 1 positions, the last of which stands for x. A set that
-    did not draw it is the same for every x, so D is scored by these once and for all. The others,
-    ``sets * psi / (n + 1)`` on average, are built anew around each x.
+class EnteredINNE(Ensemble):
+    """A model on D and x for every new row x; it equals `INNE.fit` on both, bit for bit.
 
     Attributes
     ----------
     calibration : Calibration
-        Scores of D under all sets with the place of the new row left empty: for showing, the
-        ranks do not use them.
+        Scores of D under the base sets: for showing, the ranks do not use them.
     reference : float array of shape (n, d)
         D.
-    draws : Draws
-        Positions in D and, as position n, the new row.
-    common : Spheres
-        The sets that did not draw the new row.
-    order : int array of shape (n,)
-        Rows of D by increasing sum over the common sets.
-    common_sums : int array of shape (n,)
-        These sums, in that order.
+    streams : uint64 array of shape (sets,)
+    psi : int
+        Centres per set of a model on n + 1 rows.
+    drawn, hashes : arrays of shape (sets, min(psi, n))
+        The rows of D with the smallest hashes.
+    base : Spheres
+        Sets around these.
+    order, sums : int arrays of shape (n,)
+        Rows of D by increasing sum over the base sets, and these sums.
     n_jobs : int or None
         Threads for ranking.
     """
 
     calibration: Calibration
     reference: FloatArray
-    draws: Draws
-    common: Spheres
-    order: IndexArray
-    common_sums: IntArray
+    streams: UInt64Array
+    psi: int
+    drawn: Int32Array
+    hashes: UInt64Array
+    base: Spheres
+    order: IntArray
+    sums: IntArray
     n_jobs: int | None = None
+
+    @cached_property
+    def contents(self) -> Contents:
+        """Those of D; a new row's key counts the equal rows among them."""
+        return Contents.of(self.reference, n_jobs=self.n_jobs)
 
     @classmethod
     def fit(
-        cls, X: FloatArray, draws: Draws, *, n_jobs: int | None = None, verbose: int = 0
+        cls,
+        X: FloatArray,
+        psi: int,
+        sets: int,
+        seed: np.random.SeedSequence,
+        *,
+        n_jobs: int | None = None,
+        verbose: int = 0,
     ) -> Self:
-        """Score the reference by the sets that every new row leaves alone."""
-        drew = _drew(draws, len(X))
-        common = Spheres.around(X, [draws.samples[~drew]], n_jobs=n_jobs)
-        sums = common.only_sums(X, n_jobs=n_jobs, verbose=verbose)
+        """Score the reference by the sets on D alone; `psi` is that of n + 1 rows."""
+        contents, streams = Contents.of(X, n_jobs=n_jobs), set_streams(seed, sets)
+        drawn = draw_rows(contents, streams, min(psi, len(X)), n_jobs=n_jobs)
+        base = Spheres.around(X, [drawn.rows.astype(np.intp)], n_jobs=n_jobs)
+        sums = base.only_sums(X, n_jobs=n_jobs, verbose=verbose)
         order = np.argsort(sums, kind="stable")
-        changing = draws.samples[drew]
-        emptied = changing[changing != len(X)].reshape(len(changing), changing.shape[1] - 1)
-        shown = sums + Spheres.around(X, [emptied], n_jobs=n_jobs).only_sums(X, n_jobs=n_jobs)
-        calibration = reference_calibration(conformity(shown, len(draws.samples)))
-        return cls(calibration, X, draws, common, order, sums[order], n_jobs)
+        return cls(
+            reference_calibration(conformity(sums, sets)),
+            X,
+            streams,
+            psi,
+            drawn.rows,
+            drawn.hashes,
+            base,
+            order,
+            sums[order],
+            n_jobs,
+        )
 
     def ranks(self, X: FloatArray, *, variant: str | None = None, strictly: bool = False) -> Ranks:
         """Rank every new row among the n + 1 rows of the model fitted on D and that row."""
-        changing = self.draws.samples[_drew(self.draws, len(self.reference))]
-        at_least = np.empty(len(X), dtype=np.int64)
-        above, sums = np.empty_like(at_least), np.empty_like(at_least)
-        step = min(max(1, BLOCK_BYTES // (SPHERE_BYTES * max(1, changing.size))), MOST_NEW)
-        for start in range(0, len(X), step):
-            chunk = slice(start, start + step)
-            at_least[chunk], above[chunk], sums[chunk] = self._count(X[chunk], changing)
-        raw = conformity(sums, len(self.draws.samples))
+        X = np.ascontiguousarray(X, dtype=np.float64)
+        words, keys = self.contents.keys_of_new(X)
+        enters = np.empty((len(X), len(self.streams)), dtype=bool)
+        hashes = np.empty(enters.shape, dtype=np.uint64)
+        full = self.psi > len(self.reference)
+        last = np.full(len(self.streams), -1, dtype=np.int32) if full else self.drawn[:, -1].copy()
+        limits = self.hashes[:, -1].copy()
+        entries(self.streams, limits, last, self.contents.words, keys, words, enters, hashes)
+        own = self.base.sums(X, n_jobs=self.n_jobs)[0]
+        at_least, above = np.empty_like(own), np.empty_like(own)
+        base = self.base
+        centre = base.centre.astype(np.int64)
+
+        def count(start: int, stop: int) -> None:
+            some = slice(start, stop)
+            count_entered(
+                self.reference,
+                self.contents.words,
+                self.order,
+                self.sums,
+                self.drawn,
+                self.hashes,
+                self.psi,
+                base.table,
+                centre,
+                base.radius,
+                base.ratio,
+                base.edges,
+                X[some],
+                words[some],
+                enters[some],
+                hashes[some],
+                own[some],
+                at_least[some],
+                above[some],
+            )
+
+        work = int(enters.sum()) * (self.psi * self.psi + len(self.sums)) * X.shape[1]
+        run_blocks(count, len(X), n_jobs=self.n_jobs if work >= LEAST_WORK else 1)
+        raw = conformity(own, len(self.streams))
         return Ranks(1 + at_least, 1 + above if strictly else None, raw)
-
-    def _count(self, X: FloatArray, changing: IndexArray) -> tuple[RankArray, RankArray, IntArray]:
-        """How many rows of D sum to at least as much as each new row, and to more; its own sum."""
-        n = len(self.reference)
-        own = self.common.sums(X, n_jobs=self.n_jobs)[0]
-        if not len(changing):  # usual where n is large
-            low = np.searchsorted(self.common_sums, own, side="left")
-            high = np.searchsorted(self.common_sums, own, side="right")
-            return n - low, n - high, own
-        models = self._models(X, changing)
-        each = np.arange(len(X) + 1)
-        numbers = each[:-1].astype(np.int32)
-        own += models.chosen_sums(X, each[:-1], each, numbers, n_jobs=self.n_jobs)
-        # A set adds at most UNIT. So rows of D beyond own are above it anyway, and those too far
-        # below cannot reach it: only the rows between, neighbours in the order, need a look.
-        low = np.searchsorted(self.common_sums, own - len(changing) * UNIT, side="left")
-        high = np.searchsorted(self.common_sums, own, side="right")
-        at_least, above = models.count_anomalous(
-            self.reference, self.order, self.common_sums, (low, high), own, n_jobs=self.n_jobs
-        )
-        return at_least + (n - high), above + (n - high), own
-
-    def _models(self, X: FloatArray, changing: IndexArray) -> Spheres:
-        """One model per new row: the sets that drew it, built around it."""
-        n = len(self.reference)
-        rows, places = np.unique(changing[changing < n], return_inverse=True)
-        centres = np.empty((len(X), *changing.shape), dtype=np.intp)
-        centres[:, changing < n] = places
-        centres[:, changing == n] = len(rows) + np.arange(len(X))[:, None]
-        return Spheres.around(
-            np.vstack([self.reference[rows], X]), list(centres), n_jobs=self.n_jobs
-        )
-
-
-def _drew(draws: Draws, position: int) -> BoolArray:
-    """Which sets drew a position."""
-    return np.asarray((draws.samples == position).any(axis=1))
 
 
 def _calibration(plan: Plan, scores: FloatArray) -> Calibration:

@@ -1,4 +1,4 @@
-"""Isolation by nearest-neighbour ensembles (INNE): draw centres, build spheres, add up scores.
+"""Isolation by nearest-neighbour ensembles (INNE): build spheres, add up scores.
 
 A *set* is a few spheres around rows of D; a *model* is `sets` consecutive sets. The spheres of
 set t are ``edges[t]:edges[t + 1]`` of flat arrays: `centre`, a row of the `table` of all distinct
@@ -18,37 +18,22 @@ from typing import Any
 import numpy as np
 from numba import njit
 
-from ...arrays import BoolArray, FloatArray, IndexArray, Int32Array, IntArray, UInt32Array
-from ..counter import integer_below, refusals
+from ...arrays import (
+    BoolArray,
+    FloatArray,
+    IndexArray,
+    Int32Array,
+    IntArray,
+    UInt32Array,
+    UInt64Array,
+)
+from ...content.kernels import compare
 
 # One, in the fixed point of ratios and of their sums.
 UNIT = 1 << 40
 
 # What PyOD adds to both radii of a ratio.
 _EPSILON = float(np.finfo(np.float64).eps)
-
-
-@njit(cache=True, nogil=True)
-def draw_samples(key: np.uint64, size: int, samples: IndexArray) -> None:
-    """Fill every row of `samples` with positions out of ``range(size)``, without replacement.
-
-    A stream of splitmix64 from `key` drives the first steps of a Fisher-Yates shuffle. The pool
-    need not be restored between rows: whatever its order, the next sample is uniform.
-    """
-    sets, psi = samples.shape
-    pool = np.arange(size)
-    span = np.empty(psi, np.uint64)
-    refused = np.empty(psi, np.uint64)
-    for j in range(psi):
-        span[j] = size - j
-        refused[j] = refusals(span[j])
-    state = key
-    for t in range(sets):
-        for j in range(psi):
-            state, ahead = integer_below(state, span[j], refused[j])
-            other = j + ahead
-            pool[j], pool[other] = pool[other], pool[j]
-            samples[t, j] = pool[j]
 
 
 @njit(cache=True, nogil=True)
@@ -142,7 +127,7 @@ def _measure(
 
 
 @njit(cache=True, nogil=True)
-def _measure_new(
+def measure_new(
     columns: FloatArray,
     table: FloatArray,
     centre: UInt32Array,
@@ -164,7 +149,7 @@ def _measure_new(
 
 
 @njit(cache=True, nogil=True)
-def _add_sets(
+def add_sets(
     distance: FloatArray,
     centre: UInt32Array,
     radius: FloatArray,
@@ -226,7 +211,7 @@ def all_sums(
             _measure(columns, table, u, width, distance)
         for k in range(sums.shape[0]):
             a, b = k * sets, (k + 1) * sets
-            _add_sets(distance, centre, radius, ratio, edges, a, b, width, value, total)
+            add_sets(distance, centre, radius, ratio, edges, a, b, width, value, total)
             for i in range(width):
                 sums[k, first + i] = total[i]
 
@@ -281,10 +266,10 @@ def chosen_sums(
                 break
             a, b = k * sets, (k + 1) * sets
             if missing > 0:
-                missing -= _measure_new(
+                missing -= measure_new(
                     columns, table, centre, edges[a], edges[b], width, measured, distance
                 )
-            _add_sets(distance, centre, radius, ratio, edges, a, b, width, value, total)
+            add_sets(distance, centre, radius, ratio, edges, a, b, width, value, total)
             for i in range(width):
                 if cursor[i] < end[i] and models[cursor[i]] == k:
                     sums[cursor[i]] = total[i]
@@ -292,55 +277,134 @@ def chosen_sums(
 
 
 @njit(cache=True, nogil=True)
-def count_anomalous(
+def _value(
+    X: FloatArray,
+    i: int,
     table: FloatArray,
-    centre: UInt32Array,
+    centre: IntArray,
+    radius: FloatArray,
+    ratio: IntArray,
+    a: int,
+    b: int,
+) -> Any:
+    """Ratio of the smallest of spheres a to b that covers row i of X, or one."""
+    for c in range(b - 1, a - 1, -1):  # by decreasing radius
+        squared = 0.0
+        for f in range(X.shape[1]):
+            gap = X[i, f] - table[centre[c], f]
+            squared += gap * gap
+        if squared <= radius[c]:
+            return ratio[c]
+    return UNIT
+
+
+@njit(cache=True, nogil=True)
+def _count_below(ordered: IntArray, value: int) -> int:
+    """Count the entries of an increasing array that are smaller than `value`."""
+    low, high = 0, len(ordered)
+    while low < high:
+        middle = (low + high) // 2
+        if ordered[middle] < value:
+            low = middle + 1
+        else:
+            high = middle
+    return low
+
+
+@njit(cache=True, nogil=True)
+def count_entered(
+    reference: FloatArray,
+    words: UInt64Array,
+    order: IntArray,
+    sums: IntArray,
+    drawn: Int32Array,
+    hashes: UInt64Array,
+    psi: int,
+    table: FloatArray,
+    centre: IntArray,
     radius: FloatArray,
     ratio: IntArray,
     edges: IntArray,
-    sets: int,
     X: FloatArray,
-    order: IndexArray,
-    known: IntArray,
-    low: IndexArray,
-    high: IndexArray,
+    new_words: UInt64Array,
+    enters: BoolArray,
+    new_hashes: UInt64Array,
     own: IntArray,
-    lanes: int,
     at_least: IntArray,
     above: IntArray,
-    start: int,
-    stop: int,
 ) -> None:
-    """Count, for models `start` to `stop`, the rows whose sum is at least, or above, ``own[k]``.
+    """Count for every new row the reference rows whose sum is at least, or above, its own.
 
-    Row ``order[p]`` of X brings ``known[p]`` along, its sum over sets that are not here; model k
-    looks at ``low[k] <= p < high[k]``. Rows are taken in blocks of `lanes`, and their distances
-    to a centre serve all models that have it.
+    The sums are those of a model on the reference and the new row: the base sets, but for those
+    that it enters.
+
+    Parameters
+    ----------
+    reference, words : arrays of shape (n, d)
+    order, sums : int arrays of shape (n,)
+        Reference rows by increasing sum over the base sets, and these sums.
+    drawn, hashes : arrays of shape (sets, size)
+        Base sets: rows by increasing hash.
+    psi : int
+        Centres of a set that the new row enters.
+    table, centre, radius, ratio, edges
+        The base sets, as `Spheres`.
+    X, new_words : arrays of shape (m, d)
+    enters, new_hashes : arrays of shape (m, sets)
+    own : int array of shape (m,)
+        Sums of the new rows over the base sets; over their own sets afterwards.
+    at_least, above : int arrays of shape (m,)
+        Filled in.
     """
-    distance = np.empty((table.shape[0], lanes))
-    columns = np.empty((table.shape[1], lanes))
-    value = np.empty(lanes, np.int64)
-    total = np.empty(lanes, np.int64)
-    measured = np.empty(table.shape[0], np.bool_)
-    lowest, highest = order.shape[0], 0
-    for k in range(start, stop):
-        at_least[k] = above[k] = 0
-        if low[k] < high[k]:
-            lowest, highest = min(lowest, low[k]), max(highest, high[k])
-    for first in range(lowest, highest, lanes):
-        width = min(lanes, highest - first)
-        for i in range(width):
-            for f in range(X.shape[1]):
-                columns[f, i] = X[order[first + i], f]
-        measured[:] = False
-        for k in range(start, stop):
-            begin, end = max(low[k] - first, 0), min(high[k] - first, width)
-            if begin >= end:
+    d = X.shape[1]
+    most = 0
+    for j in range(len(X)):
+        most = max(most, enters[j].sum())
+    points = np.empty((max(1, most) * psi, d))
+    spheres = np.empty(max(1, most) * psi, np.int64)
+    reach, share = np.empty(len(spheres)), np.empty(len(spheres), np.int64)
+    each = np.arange(max(1, most) + 1) * psi
+    unknown = np.empty((0, 0))  # no pairs are measured beforehand
+    for j in range(len(X)):
+        count = 0
+        for t in range(enters.shape[1]):
+            if not enters[j, t]:
                 continue
-            a, b = k * sets, (k + 1) * sets
-            _measure_new(columns, table, centre, edges[a], edges[b], width, measured, distance)
-            _add_sets(distance, centre, radius, ratio, edges, a, b, width, value, total)
-            for i in range(begin, end):
-                reached = known[first + i] + total[i]
-                at_least[k] += reached >= own[k]
-                above[k] += reached > own[k]
+            # The new row in its place by hash, and the last row out.
+            k = 0
+            placed = False
+            for place in range(psi):
+                at = count * psi + place
+                spheres[at] = at
+                mine = False
+                if not placed:
+                    mine = k >= drawn.shape[1] or new_hashes[j, t] < hashes[t, k]
+                    if not mine and new_hashes[j, t] == hashes[t, k]:
+                        mine = compare(new_words, j, words, drawn[t, k]) < 0
+                for f in range(d):
+                    points[at, f] = X[j, f] if mine else reference[drawn[t, k], f]
+                placed = placed or mine
+                k += 0 if mine else 1
+            own[j] -= _value(X, j, table, centre, radius, ratio, edges[t], edges[t + 1])
+            count += 1
+        build_spheres(points, unknown, spheres, each, reach, share, 0, count)
+        for e in range(count):
+            own[j] += _value(X, j, points, spheres, reach, share, each[e], each[e + 1])
+        # A set adds or takes at most UNIT: rows further away need no look.
+        low = _count_below(sums, own[j] - count * UNIT)
+        high = _count_below(sums, own[j] + count * UNIT + 1)
+        at_least[j] = above[j] = len(sums) - high
+        for p in range(low, high):
+            i = order[p]
+            total = sums[p]
+            e = 0
+            for t in range(enters.shape[1]):
+                if enters[j, t]:
+                    a, b = edges[t], edges[t + 1]
+                    total -= _value(reference, i, table, centre, radius, ratio, a, b)
+                    total += _value(
+                        reference, i, points, spheres, reach, share, each[e], each[e + 1]
+                    )
+                    e += 1
+            at_least[j] += total >= own[j]
+            above[j] += total > own[j]

@@ -13,10 +13,11 @@ from dataclasses import dataclass
 from typing import Any, Self
 
 import numpy as np
+import numpy.typing as npt
 
-from ...arrays import FloatArray, IndexArray, Int32Array, IntArray, UInt32Array
+from ...arrays import FloatArray, IndexArray, Int32Array, IntArray, UInt32Array, UInt64Array
+from ...content import Contents, draw_rows
 from ...parallel import run_blocks, track
-from ...randomness import root_seed
 from . import kernels
 
 # Rows are scored in blocks, as many at a time as keep their distances to all centres within this
@@ -38,64 +39,45 @@ LEAST_FEATURES = 16
 
 @dataclass(frozen=True, eq=False)
 class Draws:
-    """Which rows of its training multiset a model draws as centres.
+    """Which rows a model draws as centres: in every set those with the smallest hashes.
 
     Attributes
     ----------
     samples : int array of shape (sets, psi)
-        Positions within the training multiset; distinct within a set.
+        Rows, by increasing hash; this order decides between centres that are equally near.
     """
 
     samples: IndexArray
 
     @classmethod
-    def of(cls, size: int, psi: int, sets: int, seed: np.random.SeedSequence) -> Self:
-        """Draw `sets` times `psi` out of `size` rows, without replacement within a set.
+    def of(
+        cls,
+        contents: Contents,
+        psi: int,
+        sets: int,
+        seed: np.random.SeedSequence,
+        train: npt.NDArray[np.integer] | None = None,
+        *,
+        n_jobs: int | None = 1,
+    ) -> Self:
+        """Draw `sets` times `psi` rows, without replacement within a set, keyed by content.
 
         Examples
         --------
         >>> import numpy as np
-        >>> Draws.of(5, 5, 2, np.random.SeedSequence(0)).samples
-        array([[0, 2, 1, 4, 3],
-               [1, 3, 2, 0, 4]])
+        >>> X = np.array([[0.0], [1.0], [3.0]])
+        >>> here = Draws.of(Contents.of(X), 2, 5, np.random.SeedSequence(0)).samples
+        >>> there = Draws.of(Contents.of(X[::-1]), 2, 5, np.random.SeedSequence(0)).samples
+        >>> bool((X[here] == X[::-1][there]).all())
+        True
         """
-        samples = np.empty((sets, psi), dtype=np.intp)
-        kernels.draw_samples(seed.generate_state(1, np.uint64)[0], size, samples)
-        return cls(samples)
+        rows = draw_rows(contents, set_streams(seed, sets), psi, train, n_jobs=n_jobs).rows
+        return cls(rows.astype(np.intp))
 
 
-@dataclass(frozen=True, eq=False)
-class SharedDraws:
-    """The centres of all leave-one-out models, which share their sets.
-
-    A set that did not draw row i is a set of A(D without i): it has the same law. Only the sets
-    that drew i are drawn again for model i, from the other rows.
-
-    Attributes
-    ----------
-    samples : int array of shape (sets, psi)
-        Rows of D: the sets of A(D).
-    redrawn : int array of shape (sets, psi, psi)
-        ``redrawn[t, j]`` takes the place of set t in the model without row ``samples[t, j]``.
-    """
-
-    samples: IndexArray
-    redrawn: IndexArray
-
-    @classmethod
-    def of(cls, n: int, psi: int, sets: int, seed: np.random.SeedSequence) -> Self:
-        """Draw the sets of A(D) as `Draws.of` does, and those that replace them."""
-        samples = Draws.of(n, psi, sets, seed).samples
-        redrawn = Draws.of(n - 1, psi, sets * psi, root_seed(seed).spawn(1)[0]).samples
-        redrawn += redrawn >= samples.reshape(-1, 1)  # positions in D without the row, to rows
-        return cls(samples, redrawn.reshape(sets, psi, psi))
-
-    def without(self, i: int) -> IndexArray:
-        """Rows of D that are the centres of model i, as (sets, psi)."""
-        centres = self.samples.copy()
-        sets, slots = np.nonzero(self.samples == i)
-        centres[sets] = self.redrawn[sets, slots]
-        return centres
+def set_streams(seed: np.random.SeedSequence, sets: int) -> UInt64Array:
+    """The streams that hash the rows, one per set."""
+    return np.asarray(seed.generate_state(sets, np.uint64), dtype=np.uint64)
 
 
 @dataclass(frozen=True, eq=False)
@@ -141,7 +123,7 @@ class Spheres:
         pairs = _pairs(X, asked, n_jobs)
         work = asked if len(pairs) else asked * X.shape[1]
         arrays = (X, pairs, rows, edges, radius, ratio)
-        _run(kernels.build_spheres, arrays, len(sizes), work, n_jobs)
+        run_kernel(kernels.build_spheres, arrays, len(sizes), work, n_jobs)
         used = np.zeros(len(X), dtype=bool)
         used[rows] = True
         centre = (np.cumsum(used, dtype=np.uint32) - np.uint32(1))[rows]
@@ -158,11 +140,11 @@ class Spheres:
 
     def sums(self, X: FloatArray, *, n_jobs: int | None = None) -> IntArray:
         """Sum the isolation scores over the sets of every model: (models, rows)."""
-        lanes = self._lanes(len(X))
+        lanes = self.lanes(len(X))
         sums = np.empty((self.models, len(X)), dtype=np.int64)
         work = len(X) * (len(self.centre) + self.table.size)
         blocks = -(-len(X) // lanes)
-        _run(kernels.all_sums, (*self._arrays, X, lanes, sums), blocks, work, n_jobs)
+        run_kernel(kernels.all_sums, (*self.arrays, X, lanes, sums), blocks, work, n_jobs)
         return sums
 
     def only_sums(self, X: FloatArray, *, n_jobs: int | None = None, verbose: int = 0) -> IntArray:
@@ -183,7 +165,7 @@ class Spheres:
         verbose: int = 0,
     ) -> IntArray:
         """Sum for row ``rows[j]`` of X under ``models[indptr[j]:indptr[j + 1]]``, beside these."""
-        lanes = self._lanes(len(rows))
+        lanes = self.lanes(len(rows))
         sums = np.empty(len(models), dtype=np.int64)
         # Rows with a model in common next to each other, so that a block asks for few models.
         order = np.argsort(models[indptr[:-1]], kind="stable")
@@ -191,49 +173,16 @@ class Spheres:
         for step in _steps(len(rows), verbose):
             asked = (X, rows, indptr, models, order[step], lanes, sums)
             blocks = -(-len(order[step]) // lanes)
-            _run(kernels.chosen_sums, (*self._arrays, *asked), blocks, work, n_jobs)
+            run_kernel(kernels.chosen_sums, (*self.arrays, *asked), blocks, work, n_jobs)
         return sums
 
-    def count_anomalous(
-        self,
-        X: FloatArray,
-        order: IndexArray,
-        known: IntArray,
-        bands: tuple[IndexArray, IndexArray],
-        own: IntArray,
-        *,
-        n_jobs: int | None = None,
-    ) -> tuple[IntArray, IntArray]:
-        """For every model k count the rows whose sum is at least ``own[k]``, and those above it.
-
-        Parameters
-        ----------
-        X : float array of shape (n, d)
-        order : int array of shape (n,)
-            Rows of X in the order of `known`.
-        known : int array of shape (n,)
-            What each of them has already, from sets that are not here.
-        bands : two int arrays of shape (models,)
-            From where to where in `order` each model looks.
-        own : int array of shape (models,)
-
-        Returns
-        -------
-        at_least, above : int arrays of shape (models,)
-        """
-        low, high = bands
-        at_least, above = np.empty_like(own), np.empty_like(own)
-        lanes = self._lanes(len(order))
-        work = int((high - low).sum()) * (len(self.centre) // self.models + X.shape[1])
-        asked = (X, order, known, low, high, own, lanes, at_least, above)
-        _run(kernels.count_anomalous, (*self._arrays, *asked), self.models, work, n_jobs)
-        return at_least, above
-
     @property
-    def _arrays(self) -> tuple[Any, ...]:
+    def arrays(self) -> tuple[Any, ...]:
+        """What every kernel asks for."""
         return self.table, self.centre, self.radius, self.ratio, self.edges, self.sets
 
-    def _lanes(self, rows: int) -> int:
+    def lanes(self, rows: int) -> int:
+        """Rows that are scored at a time."""
         fit = CACHE_BYTES // (8 * max(1, len(self.table)))
         return max(1, min(max(LEAST_LANES, fit), MOST_LANES, rows))
 
@@ -256,7 +205,7 @@ def _pairs(X: FloatArray, asked: int, n_jobs: int | None) -> FloatArray:
     if n * n > min(asked, MOST_PAIRS) or X.shape[1] < LEAST_FEATURES:
         return np.empty((0, 0))
     pairs = np.empty((n, n))
-    _run(kernels.measure_pairs, (X, pairs), n, n * X.size, n_jobs)
+    run_kernel(kernels.measure_pairs, (X, pairs), n, n * X.size, n_jobs)
     return pairs
 
 
@@ -267,7 +216,7 @@ def _steps(total: int, verbose: int) -> Iterator[slice]:
         yield slice(start, start + STEP_ROWS)
 
 
-def _run(
+def run_kernel(
     kernel: Any, arguments: tuple[Any, ...], total: int, work: int, n_jobs: int | None
 ) -> None:
     """Call ``kernel(*arguments, start, stop)`` on blocks, in threads where the work is worth it."""

@@ -24,11 +24,13 @@ from ...records.specs import (
     DetectorRecord,
     Maybe,
     Record,
+    Scalar,
     Spec,
 )
-from .ensembles import FullINNE, SeparateINNE, SharedINNE, Slots
+from .by_position import FullINNE, SharedDraws, SharedINNE
+from .ensembles import EnteredINNE, LeaveOneOutINNE, SeparateINNE, Slots
 from .kernels import UNIT
-from .model import Draws, SharedDraws, Spheres
+from .model import Draws, Spheres
 
 
 def _check_spheres(spheres: Spheres, d: int) -> None:
@@ -106,14 +108,31 @@ def _check_separate(ensemble: SeparateINNE, d: int) -> None:
     require(ensemble.full.models == 1, "A(D) is one model")
 
 
-def _check_shared_inne(ensemble: SharedINNE, d: int) -> None:
+def _check_leave_one_out_inne(ensemble: LeaveOneOutINNE, d: int) -> None:
+    n, slots = ensemble.plan.n, ensemble.slots
     require(ensemble.plan.leaves_one_out and ensemble.full.models == 1, "a row has no model")
-    check_kept(ensemble.slots, ensemble.plan)
-    draws, n = ensemble.draws, ensemble.plan.n
-    require(within(draws.samples, 0, n) and within(draws.redrawn, 0, n), "a row does not exist")
-    require(len(draws.samples) == ensemble.full.sets, "a set has no draws")
-    if ensemble.slots is not None:
-        require(within(ensemble.slots.rows, 0, ensemble.plan.n), "a row does not exist")
+    check_kept(slots, ensemble.plan)
+    affected = n if slots is None else len(slots.rows)
+    fits = len(ensemble.model) == n and within(ensemble.model, -1, affected)
+    require(fits, "a row has no model")
+    if slots is not None:
+        require(within(slots.rows, 0, n), "a row does not exist")
+        require(slots._sets == ensemble.full.sets, "models have other numbers of sets")
+
+
+def _check_entered_inne(ensemble: EnteredINNE, d: int) -> None:
+    n, sets, psi = len(ensemble.reference), len(ensemble.streams), ensemble.psi
+    check_reference(n, ensemble)
+    require(ensemble.reference.shape[1] == d, "the reference has the wrong shape")
+    require(np.isfinite(ensemble.reference).all(), "a row is not finite")
+    require(1 <= psi <= n + 1, "sets draw more rows than there are")
+    shapes = {ensemble.drawn.shape, ensemble.hashes.shape}
+    require(shapes == {(sets, min(psi, n))}, "a set has no centres")
+    require(ensemble.base.models == 1 and ensemble.base.sets == sets, "a set is missing")
+    require(within(ensemble.drawn, 0, n), "a set drew a row that does not exist")
+    require(len(ensemble.order) == len(ensemble.sums) == n, "a row has no sum")
+    require(within(ensemble.order, 0, n), "a row does not exist")
+    require(ascending(ensemble.sums), "the reference is not in order")
 
 
 def _check_full_inne(ensemble: FullINNE, d: int) -> None:
@@ -141,10 +160,32 @@ INNE_RECORD = DetectorRecord(
             _check_separate,
         ),
         Record(
-            "SharedINNE",
-            SharedINNE,
-            {"full": SPHERES, "draws": SHARED_DRAWS, "slots": Maybe(SLOTS), "n_jobs": JOBS},
-            _check_shared_inne,
+            "LeaveOneOutINNE",
+            LeaveOneOutINNE,
+            {
+                "full": SPHERES,
+                "slots": Maybe(SLOTS),
+                "model": SUMS,
+                "shares_draws": Scalar(bool),
+                "n_jobs": JOBS,
+            },
+            _check_leave_one_out_inne,
+        ),
+        Record(
+            "EnteredINNE",
+            EnteredINNE,
+            {
+                "reference": ROWS,
+                "streams": Array("u8", ndim=1),
+                "psi": INT,
+                "drawn": Array("i4", ndim=2),
+                "hashes": Array("u8", ndim=2),
+                "base": SPHERES,
+                "order": SUMS,
+                "sums": SUMS,
+                "n_jobs": JOBS,
+            },
+            _check_entered_inne,
         ),
         Record(
             "FullINNE",
@@ -158,6 +199,13 @@ INNE_RECORD = DetectorRecord(
                 "n_jobs": JOBS,
             },
             _check_full_inne,
+        ),
+    ),
+    older=(
+        Record(
+            "SharedINNE",
+            SharedINNE,
+            {"full": SPHERES, "draws": SHARED_DRAWS, "slots": Maybe(SLOTS), "n_jobs": JOBS},
         ),
     ),
 )

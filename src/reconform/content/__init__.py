@@ -1,0 +1,341 @@
+"""Draws keyed by content: which rows are drawn depends on what they hold, not on where they stand.
+
+A row's key is a 64-bit digest of its numbers (as doubles, with one zero and one NaN) and its
+occurrence number among equal rows. A draw takes the rows with the smallest hashes of seed and key.
+So it is a deterministic function of the seed and of the *multiset* of rows: equal rows can stand
+for each other, whichever of them has which number, and rows with equal hashes are put in order by
+content. Over the seed, with the hash as a random function, it is a uniform draw without
+replacement, independent of the data.
+
+Two different rows with one digest (probability about n**2 / 2**65: 1e-8 for a million rows) meet
+the same hashes everywhere, so that one of them is drawn only after the other; the draws are still
+symmetric, and only their law is off.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Self, overload
+
+import numpy as np
+import numpy.typing as npt
+
+from ..arrays import FloatArray, IndexArray, Int32Array, IntArray, UInt64Array
+from ..counter import GOLDEN
+from ..parallel import run_blocks
+from . import kernels
+
+# Threads are worth starting from about this many hashes, or words to digest.
+LEAST_HASHES = 1 << 22
+
+
+@dataclass(frozen=True, eq=False)
+class Contents:
+    """Rows, their digests, and which of them are equal.
+
+    Attributes
+    ----------
+    words : uint64 array of shape (n, d)
+        The rows' doubles, as words.
+    digests : uint64 array of shape (n,)
+    order : int array of shape (n,)
+        Sorts the digests.
+    group : int array of shape (n,)
+        The number of a row's content: equal for equal rows.
+    count : int
+        Different contents.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> contents = Contents.of(np.array([[0.0, 1.0], [2.0, 3.0], [-0.0, 1.0]]))
+    >>> contents.count, bool(contents.group[0] == contents.group[2])
+    (2, True)
+    """
+
+    words: UInt64Array
+    digests: UInt64Array
+    order: IndexArray
+    group: IntArray
+    count: int
+
+    @classmethod
+    def of(cls, X: FloatArray, *, n_jobs: int | None = 1) -> Self:
+        """Digest rows, and find equal ones."""
+        words, digests = digests_of(X, n_jobs=n_jobs)
+        order = np.argsort(digests)
+        group = np.empty(len(X), dtype=np.int64)
+        count = int(kernels.number_contents(words, digests, order, group))
+        return cls(words, digests, order, group, count)
+
+    def __len__(self) -> int:
+        return len(self.digests)
+
+    def keys(self, train: npt.NDArray[np.integer] | None = None) -> UInt64Array:
+        """Keys of the rows of a multiset, all rows by default; equal rows are numbered within it.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> contents = Contents.of(np.array([[1.0], [2.0], [1.0]]))
+        >>> a, b = contents.keys(np.array([0, 1])), contents.keys(np.array([1, 2]))
+        >>> set(a.tolist()) == set(b.tolist())
+        True
+        """
+        rows = np.arange(len(self), dtype=np.int32) if train is None else train.astype(np.int32)
+        keys = np.empty(len(rows), dtype=np.uint64)
+        kernels.multiset_keys(self.digests, self.group, rows, self.count, keys)
+        return keys
+
+    def keys_of_new(self, X: FloatArray) -> tuple[UInt64Array, UInt64Array]:
+        """Words and keys of rows that join these rows, each by itself."""
+        words, digests = digests_of(X)
+        occurrence = np.empty(len(X), dtype=np.int64)
+        known = (self.words, self._sorted_digests, self.order)
+        kernels.count_equal(words, digests, *known, occurrence)
+        return words, _keys(digests, occurrence)
+
+    @cached_property
+    def first(self) -> Int32Array:
+        """For every row the first equal row, which may stand for it."""
+        first = np.empty(self.count, dtype=np.int32)
+        first[self.group[::-1]] = np.arange(len(self), dtype=np.int32)[::-1]
+        return first[self.group]
+
+    @cached_property
+    def last(self) -> IndexArray:
+        """For every row the equal row with the largest occurrence number.
+
+        The multiset without row i is the one without that row: equal rows have one model.
+        """
+        last = np.empty(self.count, dtype=np.intp)
+        last[self.group] = np.arange(len(self))  # the last assignment stays
+        return last[self.group]
+
+    @cached_property
+    def _sorted_digests(self) -> UInt64Array:
+        return self.digests[self.order]
+
+
+def digests_of(X: FloatArray, *, n_jobs: int | None = 1) -> tuple[UInt64Array, UInt64Array]:
+    """Words and digests of rows."""
+    words = np.ascontiguousarray(X, dtype=np.float64).view(np.uint64)
+    digests = np.empty(len(words), dtype=np.uint64)
+    run_blocks(
+        lambda start, stop: kernels.digest_rows(words, digests, start, stop),
+        len(words),
+        n_jobs=n_jobs if words.size >= LEAST_HASHES else 1,
+    )
+    return words, digests
+
+
+def _keys(digests: UInt64Array, occurrence: IntArray) -> UInt64Array:
+    """Keys from digests and occurrence numbers, as `kernels.key_of`."""
+    return _mix(digests ^ (occurrence.astype(np.uint64) * GOLDEN))
+
+
+@dataclass(frozen=True, eq=False)
+class Drawn:
+    """For every stream the rows with the smallest hashes, in their order.
+
+    Attributes
+    ----------
+    rows : int array of shape (sets, size)
+    hashes : uint64 array of shape (sets, size)
+    """
+
+    rows: Int32Array
+    hashes: UInt64Array
+
+
+def draw_rows(
+    contents: Contents,
+    streams: UInt64Array,
+    size: int,
+    train: npt.NDArray[np.integer] | None = None,
+    *,
+    n_jobs: int | None = 1,
+) -> Drawn:
+    """Draw `size` rows of a multiset for every stream, without replacement.
+
+    Parameters
+    ----------
+    contents : Contents
+    streams : uint64 array of shape (sets,)
+    size : int
+        At most the number of rows.
+    train : int array, optional
+        The multiset, as rows of `contents`; by default every row once.
+    n_jobs : int, optional
+        Threads.
+
+    Returns
+    -------
+    Drawn
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> X = np.arange(10.0)[:, None]
+    >>> streams = np.array([1, 2], dtype=np.uint64)
+    >>> here = draw_rows(Contents.of(X), streams, 3).rows
+    >>> there = draw_rows(Contents.of(X[::-1]), streams, 3).rows
+    >>> bool((X[here] == X[::-1][there]).all())
+    True
+    """
+    rows = np.arange(len(contents), dtype=np.int32) if train is None else train.astype(np.int32)
+    keys = contents.keys(rows)
+    drawn = np.empty((len(streams), size), dtype=np.int32)
+    hashes = np.empty((len(streams), size), dtype=np.uint64)
+
+    def draw(start: int, stop: int) -> None:
+        some = slice(start, stop)
+        kernels.smallest_hashes(
+            streams[some], keys, rows, contents.words, drawn[some], hashes[some]
+        )
+
+    jobs = n_jobs if len(streams) * len(rows) >= LEAST_HASHES else 1
+    run_blocks(draw, len(streams), n_jobs=jobs)
+    return Drawn(drawn, hashes)
+
+
+def canonical_order(contents: Contents, seed: np.random.SeedSequence) -> IndexArray:
+    """All rows in the order of their hashes: a random order that only the multiset decides.
+
+    What draws positions (folds, splits, bootstrap samples) draws them out of this order.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> X = np.arange(10.0)[:, None]
+    >>> seed = np.random.SeedSequence(0)
+    >>> here = canonical_order(Contents.of(X), seed)
+    >>> there = canonical_order(Contents.of(X[::-1]), seed)
+    >>> bool((X[here] == X[::-1][there]).all())
+    True
+    """
+    stream = seed.generate_state(1, np.uint64)[0]
+    hashes = _mix(contents.keys() ^ stream)
+    order = np.argsort(hashes, kind="stable")
+    tied = np.flatnonzero(hashes[order[1:]] == hashes[order[:-1]])
+    if len(tied):  # two contents with one digest, or an accident of 64 bits: order by content
+        by_content = np.lexsort((*canonical_words(contents.words).T[::-1], hashes))
+        return np.asarray(by_content, dtype=np.intp)
+    return np.asarray(order, dtype=np.intp)
+
+
+Shuffle = Callable[[np.random.SeedSequence], IndexArray]
+
+
+def by_position(n: int) -> Shuffle:
+    """Shuffle positions, whatever the rows are: where only n is known."""
+    return lambda seed: np.random.default_rng(seed).permutation(n)
+
+
+def by_content(contents: Contents) -> Shuffle:
+    """Shuffle rows by their hashes."""
+    return lambda seed: canonical_order(contents, seed)
+
+
+class RowStreams(Sequence[np.random.SeedSequence]):
+    """A stream of randomness per row, keyed by its content, and a last one for A(D).
+
+    For leave-one-out models with draws of their own: model i has stream i, wherever row i stands.
+    Equal rows have one stream, hence one model.
+
+    Parameters
+    ----------
+    seed : SeedSequence
+    contents : Contents
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> seed = np.random.SeedSequence(0)
+    >>> here = RowStreams(seed, Contents.of(np.array([[1.0], [2.0]])))
+    >>> there = RowStreams(seed, Contents.of(np.array([[2.0], [1.0]])))
+    >>> here[0].spawn_key == there[1].spawn_key, len(here)
+    (True, 3)
+    """
+
+    def __init__(self, seed: np.random.SeedSequence, contents: Contents) -> None:
+        self._seed, self._digests = seed, contents.digests
+
+    def __len__(self) -> int:
+        return len(self._digests) + 1
+
+    @overload
+    def __getitem__(self, k: int) -> np.random.SeedSequence: ...
+    @overload
+    def __getitem__(self, k: slice) -> list[np.random.SeedSequence]: ...
+    def __getitem__(self, k: int | slice) -> np.random.SeedSequence | list[np.random.SeedSequence]:
+        if isinstance(k, slice):
+            return [self[j] for j in range(*k.indices(len(self)))]
+        if not -len(self) <= k < len(self):
+            raise IndexError(f"there are {len(self)} streams; got index {k}.")
+        row = int(k) % len(self)
+        # A row's part of the key has two words, that of A(D) one: they never meet.
+        word = int(self._digests[row]) if row < len(self._digests) else 0
+        more = (word >> 32, word & 0xFFFFFFFF) if row < len(self._digests) else (0,)
+        return np.random.SeedSequence(
+            self._seed.entropy,
+            spawn_key=(*self._seed.spawn_key, *more),
+            pool_size=self._seed.pool_size,
+        )
+
+
+def sorted_by_content(X: FloatArray) -> tuple[FloatArray, IndexArray]:
+    """Rows in the order of their contents, the first column first, and that order.
+
+    A detector that is given rows in this order is a function of their multiset, whatever it does.
+    Zeros lose their sign, so that rows that compare equal are equal.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> rows, order = sorted_by_content(np.array([[2.0, 0.0], [1.0, 5.0], [1.0, 3.0]]))
+    >>> order
+    array([2, 1, 0])
+    """
+    rows = X + 0.0
+    order = np.lexsort(rows.T[::-1])
+    return rows[order], order
+
+
+def scores_by_content(X: FloatArray, order: IndexArray, scores: FloatArray) -> FloatArray:
+    """Scores of training rows that stand in `order`, for X as it is; equal rows score alike.
+
+    A detector may tell equal training rows apart, by their place or by ties among neighbours.
+    All of them get their least score, so that it does not matter which of them is new.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> X = np.array([[1.0], [0.0], [1.0]])
+    >>> scores_by_content(X, np.array([1, 0, 2]), np.array([0.5, 0.1, 0.2]))
+    array([0.1, 0.5, 0.1])
+    """
+    back = np.empty(len(X))
+    back[order] = scores
+    contents = Contents.of(X)
+    if contents.count < len(X):
+        least = np.full(contents.count, np.inf)
+        np.minimum.at(least, contents.group, back)
+        back = least[contents.group]
+    return back
+
+
+def canonical_words(words: UInt64Array) -> UInt64Array:
+    """Words with one zero and one NaN."""
+    values = words.view(np.float64) + 0.0
+    values[np.isnan(values)] = np.nan
+    return values.view(np.uint64)
+
+
+def _mix(state: UInt64Array) -> UInt64Array:
+    """`reconform.counter.mix`, for arrays."""
+    z = (state ^ (state >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    z = (z ^ (z >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return z ^ (z >> np.uint64(31))

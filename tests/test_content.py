@@ -1,0 +1,431 @@
+"""Draws keyed by content: brute force, permutations, duplicates, collisions, laws, theorems."""
+
+from __future__ import annotations
+
+from functools import partial
+
+import numpy as np
+import pytest
+from sklearn.ensemble import IsolationForest
+from sklearn.neighbors import LocalOutlierFactor
+
+from reconform import (
+    Bootstrap,
+    ConformalDetector,
+    CrossValidation,
+    Jackknife,
+    Resampling,
+    Split,
+    content,
+)
+from reconform.content import Contents, RowStreams, by_content, canonical_order, draw_rows
+from reconform.detectors import INNE, KNN, IForest
+from reconform.detectors.foreign import adapt
+from reconform.detectors.iforest.ensembles import fit_full_forest, fit_leave_one_out
+from reconform.detectors.iforest.model import Recipe, TreeDraws, fit_forest
+from reconform.detectors.inne.ensembles import EnteredINNE, LeaveOneOutINNE
+from reconform.detectors.inne.model import Draws, Spheres
+from reconform.refitting import fit_full
+
+SEED = np.random.SeedSequence(3)
+
+
+def fit_spheres(X, psi, sets, seed):
+    return Spheres.around(X, [Draws.of(Contents.of(X), psi, sets, seed).samples])
+
+
+GOLDEN_DIGESTS = [
+    10590895045444643113,
+    8936750341160049979,
+    10590895045444643113,
+    7700835123209724737,
+]
+GOLDEN_KEYS = [2965685766772879514, 14104119674672054479, 3593126310679294718, 13601962480550452492]
+GOLDEN_ORDER = [2, 3, 0, 1]
+
+
+def rows(n, d=3, *, kind="continuous", seed=0):
+    rng = np.random.default_rng(seed)
+    X = rng.normal(size=(n, d))
+    if kind == "duplicates":
+        X = rng.integers(-1, 2, size=(n, d)).astype(float)
+        X[rng.random(X.shape) < 0.2] *= -0.0
+    if kind == "mixed":
+        X[: n // 2] = X[n // 2 : n // 2 + n // 2]
+        X[:, 0] = 1.0
+    return X
+
+
+KINDS = ("continuous", "duplicates", "mixed")
+CASES = [
+    (kind, n, options)
+    for kind in KINDS
+    for n, options in (
+        (12, {}),
+        (60, {"max_samples": 8}),
+        (60, {"max_samples": 59}),
+        (60, {"max_samples": 60}),
+        (60, {"max_samples": 0.5, "max_features": 2}),
+        (60, {"max_samples": 20, "bootstrap": True}),
+        (15, {"bootstrap": True}),
+    )
+]
+
+
+def recipes(n, d, options):
+    forest = IForest(n_estimators=20, **options)
+    return lambda size: forest.recipe(size, d)
+
+
+@pytest.mark.parametrize(("kind", "n", "options"), CASES)
+def test_full_equals_brute_force(kind, n, options):
+    X, new = rows(n, kind=kind), rows(25, kind=kind, seed=1)
+    new[:5] = X[:5]
+    recipe = recipes(n, 3, options)(n + 1)
+    full = fit_full_forest(X, recipe, SEED)
+    got = full.ranks(new, strictly=True)
+    for j, x in enumerate(new):
+        both = np.random.default_rng(j).permutation(np.vstack([X, x]))
+        forest = fit_forest(both, None, recipe, SEED)
+        sums, own = forest.path_sums(X), forest.path_sums(x[None])[0]
+        assert got.at_most[j] == 1 + (sums <= own).sum()
+        assert got.below[j] == 1 + (sums < own).sum()
+        assert got.scores[j] == forest.scores(x[None])[0]
+
+
+@pytest.mark.parametrize(("kind", "n", "options"), CASES)
+def test_leave_one_out_equals_separate_fits(kind, n, options):
+    X, new = rows(n, kind=kind), rows(9, kind=kind, seed=1)
+    recipe_for = recipes(n, 3, options)
+    plan = Jackknife().plan(n)
+    models = fit_leave_one_out(X, plan, recipe_for, SEED)
+    scores = models.scores(new)
+    rank = np.ones((2, len(new)), int)
+    for i in range(n):
+        rest = np.random.default_rng(i).permutation(np.delete(X, i, axis=0))
+        forest = fit_forest(rest, None, recipe_for(n - 1), SEED)
+        own, theirs = forest.scores(X[i : i + 1])[0], forest.scores(new)
+        assert models.calibration.scores[i] == own
+        assert (scores[i] == theirs).all()
+        rank += [own <= theirs, own < theirs]
+    got = models.ranks(new, strictly=True)
+    assert (got.at_most == rank[0]).all()
+    assert (got.below == rank[1]).all()
+    alone = fit_forest(X[::-1].copy(), None, recipe_for(n), SEED)
+    assert (models.full_scores(new) == alone.scores(new)).all()
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_order_of_reference_does_not_matter(kind):
+    X, new = rows(80, kind=kind), rows(20, kind=kind, seed=1)
+    recipe_for = recipes(80, 3, {"max_samples": 16})
+    order = np.random.default_rng(5).permutation(80)
+    for fit in (
+        lambda D: fit_full_forest(D, recipe_for(81), SEED),
+        lambda D: fit_leave_one_out(D, Jackknife().plan(80), recipe_for, SEED),
+    ):
+        here, there = fit(X), fit(X[order])
+        assert (here.ranks(new).at_most == there.ranks(new).at_most).all()
+        assert (here.calibration.scores[order] == there.calibration.scores).all()
+
+
+def test_minus_zero_and_dtype_are_canonical():
+    X = np.array([[0.0, 1.0], [-0.0, 1.0], [np.nan, 2.0], [-np.nan, 2.0]])
+    contents = Contents.of(X)
+    assert contents.count == 2
+    assert (Contents.of(np.float32(X)).digests == contents.digests).all()
+
+
+def test_collisions_are_broken_by_content(monkeypatch):
+    """With a digest of 2 bits, all but equal rows collide; draws stay symmetric."""
+    X = rows(60, kind="mixed")
+    real = content.digests_of
+    monkeypatch.setattr(
+        content, "digests_of", lambda X, **k: (lambda w, d: (w, d & np.uint64(3)))(*real(X, **k))
+    )
+    order = np.random.default_rng(0).permutation(60)
+    streams = np.arange(30, dtype=np.uint64)
+    here, there = Contents.of(X), Contents.of(X[order])
+    assert here.count == len(np.unique(X, axis=0))
+    a, b = draw_rows(here, streams, 20).rows, draw_rows(there, streams, 20).rows
+    assert (X[a] == X[order][b]).all()
+    a, b = canonical_order(here, SEED), canonical_order(there, SEED)
+    assert (X[a] == X[order][b]).all()
+    recipe_for = recipes(60, 3, {"max_samples": 8})
+    new = np.vstack([rows(6, kind="mixed", seed=1), X[:4]])
+    full = fit_full_forest(X, recipe_for(61), SEED).ranks(new)
+    for j, x in enumerate(new):
+        forest = fit_forest(np.vstack([x, X[order]]), None, recipe_for(61), SEED)
+        assert full.at_most[j] == 1 + (forest.path_sums(X) <= forest.path_sums(x[None])).sum()
+
+
+def test_draws_are_uniform():
+    """Inclusion of rows and pairs over 40,000 streams; z-scores of 45 pairs and 10 rows.
+
+    A correct program exceeds 4.5 standard errors with probability below 55 * 7e-6 = 4e-4.
+    """
+    X = rows(10)
+    streams = np.random.SeedSequence(1).generate_state(40_000, np.uint64)
+    taken = np.zeros((len(streams), 10))
+    drawn = draw_rows(Contents.of(X), streams, 4).rows
+    np.put_along_axis(taken, drawn.astype(int), 1, axis=1)
+    pairs = taken.T @ taken / len(streams)
+    single, both = 4 / 10, 4 * 3 / 90
+    error = lambda p: np.sqrt(p * (1 - p) / len(streams))  # noqa: E731
+    assert abs(np.diag(pairs) - single).max() < 4.5 * error(single)
+    off = pairs[~np.eye(10, dtype=bool)]
+    assert abs(off - both).max() < 4.5 * error(both)
+    # The first drawn is uniform too.
+    first = np.bincount(drawn[:, 0], minlength=10) / len(streams)
+    assert abs(first - 0.1).max() < 4.5 * error(0.1)
+
+
+def test_bootstrap_sizes_have_the_law_of_draws_with_replacement():
+    """Mean and variance of the number of different rows, 20,000 trees; 5 standard errors."""
+    recipe = Recipe(n_trees=20_000, psi=20, n_features=1, replace=True)
+    sizes = TreeDraws.of(recipe, SEED, 30, 1).sizes
+    rng = np.random.default_rng(0)
+    wanted = np.array([len(np.unique(rng.integers(0, 30, 20))) for _ in range(20_000)])
+    error = wanted.std() * np.sqrt(2 / 20_000)
+    assert abs(sizes.mean() - wanted.mean()) < 5 * error
+    assert abs(sizes.var() / wanted.var() - 1) < 0.1
+
+
+# --- INNE --------------------------------------------------------------------------------------
+
+INNE_CASES = [
+    (kind, n, psi)
+    for kind in KINDS
+    for n, psi in ((6, 8), (7, 8), (8, 8), (9, 8), (60, 8), (60, 2), (60, 1), (60, 59), (60, 60))
+]
+
+
+@pytest.mark.parametrize(("kind", "n", "psi"), INNE_CASES)
+def test_full_inne_equals_brute_force(kind, n, psi):
+    X, new = rows(n, kind=kind), rows(25, kind=kind, seed=1)
+    new[:5] = X[:5]
+    size = min(psi, n + 1)
+    got = EnteredINNE.fit(X, size, 20, SEED).ranks(new, strictly=True)
+    for j, x in enumerate(new):
+        both = np.random.default_rng(j).permutation(np.vstack([X, x]))
+        model = fit_spheres(both, size, 20, SEED)
+        sums, own = model.sums(X)[0], model.sums(x[None])[0, 0]
+        assert got.at_most[j] == 1 + (sums >= own).sum()
+        assert got.below[j] == 1 + (sums > own).sum()
+        assert got.scores[j] == model.scores(x[None])[0, 0]
+
+
+@pytest.mark.parametrize(("kind", "n", "psi"), INNE_CASES)
+def test_leave_one_out_inne_equals_separate_fits(kind, n, psi):
+    X, new = rows(n, kind=kind), rows(9, kind=kind, seed=1)
+    models = LeaveOneOutINNE.fit(X, Jackknife().plan(n), lambda size: min(psi, size), 20, SEED)
+    scores = models.scores(new)
+    rank = np.ones((2, len(new)), int)
+    for i in range(n):
+        rest = np.random.default_rng(i).permutation(np.delete(X, i, axis=0))
+        model = fit_spheres(rest, min(psi, n - 1), 20, SEED)
+        own, theirs = model.scores(X[i : i + 1])[0, 0], model.scores(new)[0]
+        assert models.calibration.scores[i] == own
+        assert (scores[i] == theirs).all()
+        rank += [own <= theirs, own < theirs]
+    got = models.ranks(new, strictly=True)
+    assert (got.at_most == rank[0]).all()
+    assert (got.below == rank[1]).all()
+    order = np.random.default_rng(5).permutation(n)
+    turned = LeaveOneOutINNE.fit(
+        X[order], Jackknife().plan(n), lambda size: min(psi, size), 20, SEED
+    )
+    assert (turned.ranks(new).at_most == got.at_most).all()
+
+
+# --- plans --------------------------------------------------------------------------------------
+
+METHODS = {
+    "split": Split(0.4, repeats=3),
+    "folds": CrossValidation(7),
+    "bootstrap": Bootstrap(5),
+}
+
+
+def planned(name, X):
+    return METHODS[name].plan(len(X), random_state=1, shuffle=by_content(Contents.of(X)))
+
+
+@pytest.mark.parametrize("name", METHODS)
+@pytest.mark.parametrize("kind", KINDS)
+def test_plans_follow_the_rows(name, kind):
+    X = rows(50, kind=kind)
+    order = np.random.default_rng(5).permutation(50)
+    here, there = planned(name, X), planned(name, X[order])
+    for sets in ("train", "held_out"):
+        for a, b in zip(getattr(here, sets), getattr(there, sets), strict=True):
+            assert sorted(map(tuple, X[a] + 0.0)) == sorted(map(tuple, X[order][b] + 0.0))
+
+
+def test_exchanging_a_row_moves_one_row_across_a_cut():
+    X = rows(50)
+    for w in range(50):
+        other = X.copy()
+        other[w] = [9.0, 9.0, w]
+        here, there = planned("folds", X).held_out, planned("folds", other).held_out
+        for a, b in zip(here, there, strict=True):
+            assert len(set(a) - set(b)) <= 1 >= len(set(b) - set(a))
+
+
+def test_what_a_user_wrote_down_is_taken_literally():
+    X = rows(12)
+    sets = [np.arange(6), np.arange(6, 12)]
+    for D in (X, X[::-1]):
+        cad = ConformalDetector("knn", Resampling(sets), random_state=0).fit(D)
+        assert all((a == b).all() for a, b in zip(cad.plan_.train, sets, strict=True))
+
+
+def test_streams_belong_to_contents():
+    X = rows(20, kind="mixed")
+    order = np.random.default_rng(0).permutation(20)
+    here, there = (RowStreams(SEED, Contents.of(D)) for D in (X, X[order]))
+    assert [here[i].spawn_key for i in order] == [seed.spawn_key for seed in there[:-1]]
+    assert here[-1].spawn_key == there[-1].spawn_key
+    assert len({seed.spawn_key for seed in here}) == Contents.of(X).count + 1
+
+
+def test_splits_are_uniform_over_the_seed():
+    """Each of the 10 calibration sets of 2 of 5 rows is equally likely; 20,000 seeds.
+
+    chi-square with 9 degrees of freedom above 35 has probability 6e-5.
+    """
+    X = rows(5)
+    contents = Contents.of(X)
+    counts = {}
+    for seed in np.random.SeedSequence(2).spawn(20_000):
+        held = tuple(sorted(canonical_order(contents, seed)[:2]))
+        counts[held] = counts.get(held, 0) + 1
+    assert len(counts) == 10
+    assert sum((c - 2000) ** 2 / 2000 for c in counts.values()) < 35
+
+
+def test_any_detector_becomes_symmetric():
+    """A detector for which the first row is special; wrapped, permuting changes nothing."""
+
+    def fit(X):
+        weights = np.linspace(2, 1, len(X))
+        centre = (weights[:, None] * X).sum(0) / weights.sum()
+        return lambda Z: np.abs(Z - centre).sum(1)
+
+    algorithm = adapt(fit, larger_is="anomalous")
+    for kind in KINDS:
+        X, new = rows(40, kind=kind), rows(6, kind=kind, seed=1)
+        order = np.random.default_rng(0).permutation(40)
+        models = [algorithm.fit_model(D, SEED) for D in (X, X[order])]
+        assert (models[0].score_samples(new) == models[1].score_samples(new)).all()
+        a, b = (algorithm.training_scores(m, D) for m, D in zip(models, (X, X[order]), strict=True))
+        assert (a[order] == b).all()
+        here, there = (fit_full(algorithm, D, SEED).ranks(new).at_most for D in (X, X[order]))
+        assert (here == there).all()
+
+
+# --- the theorems, given the seed, without simulation -------------------------------------------
+#
+# Given the multiset of n + 1 rows, the new one is equally likely to be any of them. So a theorem
+# given the seed is a count over the n + 1 worlds, for every multiset: of the p-values of the n + 1
+# rows, each against the n others, at most k are <= k / (n + 1) for full, and at most 2k - 1 for
+# jackknife+.
+
+
+def world_ranks(fit, E):
+    return np.array(
+        [fit(np.delete(E, w, axis=0)).ranks(E[w : w + 1]).at_most[0] for w in range(len(E))]
+    )
+
+
+WORLDS = {
+    "iforest": (
+        lambda D, s: fit_full_forest(D, Recipe(5, 4, 2), s),
+        lambda D, s: fit_leave_one_out(D, Jackknife().plan(len(D)), lambda n: Recipe(5, 4, 2), s),
+    ),
+    "inne": (
+        lambda D, s: EnteredINNE.fit(D, 4, 3, s),
+        lambda D, s: LeaveOneOutINNE.fit(D, Jackknife().plan(len(D)), lambda n: 4, 3, s),
+    ),
+}
+
+
+@pytest.mark.parametrize("detector", WORLDS)
+@pytest.mark.parametrize("kind", KINDS)
+def test_bounds_hold_given_the_seed_in_every_world(detector, kind):
+    full, jackknife = WORLDS[detector]
+    for k in range(12):
+        E, seed = rows(12, 2, kind=kind, seed=k), np.random.SeedSequence(k)
+        ranks = world_ranks(partial(full, s=seed), E)
+        assert all((ranks <= r).sum() <= r for r in range(1, 13))
+        ranks = world_ranks(partial(jackknife, s=seed), E)
+        assert all((ranks <= r).sum() <= 2 * r - 1 for r in range(1, 13))
+
+
+def test_draws_by_position_fail_this():
+    """The count is not blind: draws by position are exact over the seed, not given it."""
+    worst = 0
+    for k in range(12):
+        E = rows(12, 2, seed=k)
+        samples = [np.random.default_rng(k).permutation(12)[:4] for _ in range(3)]
+        ranks = []
+        for w in range(12):
+            both = np.vstack([np.delete(E, w, axis=0), E[w]])
+            sums = Spheres.around(both, [np.array(samples)]).sums(both)[0]
+            ranks.append(1 + (sums[:-1] >= sums[-1]).sum())
+        worst = max(worst, *((np.array(ranks) <= r).sum() - r for r in range(1, 13)))
+    assert worst > 0
+
+
+# --- the order of the reference -------------------------------------------------------------------
+
+NAMED = ("split", "jackknife", "jackknife+", "cv", "cv+", "jab", "jab+", "full")
+NATIVE = {
+    "knn": KNN(3),
+    "iforest": IForest(n_estimators=10, max_samples=16),
+    "iforest-shared": IForest(n_estimators=10, max_samples=16, share=True),
+    "iforest-bootstrap": IForest(n_estimators=10, max_samples=0.5, bootstrap=True, max_features=2),
+    "inne": INNE(n_estimators=10),
+    "inne-shared": INNE(n_estimators=10, share=True),
+}
+
+
+@pytest.mark.filterwarnings("ignore:all 60 calibration scores are equal")
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("detector", NATIVE)
+@pytest.mark.parametrize("method", [*NAMED, Split(repeats=3), Jackknife("pooled")], ids=str)
+def test_the_order_of_the_reference_changes_no_p_value(method, detector, kind):
+    X, new = rows(60, kind=kind), rows(20, kind=kind, seed=1)
+    new[:4] = X[:4]
+    order = np.random.default_rng(5).permutation(60)
+    cads = [
+        ConformalDetector(NATIVE[detector], method, random_state=7).fit(D) for D in (X, X[order])
+    ]
+    here, there = (cad.p_values(new) for cad in cads)
+    assert np.array_equal(here, there)
+    here, there = (np.sort(cad.calibration_.scores) for cad in cads)
+    assert np.array_equal(here, there)
+
+
+@pytest.mark.parametrize("method", ["split", "jackknife+", "cv+", "jab+", "full"])
+def test_the_order_of_the_reference_changes_nothing_for_foreign_detectors(method):
+    X, new = rows(40, kind="mixed"), rows(5, seed=1)
+    order = np.random.default_rng(5).permutation(40)
+    for detector in (
+        IsolationForest(n_estimators=5),
+        LocalOutlierFactor(n_neighbors=5, novelty=True),
+    ):
+        here, there = (
+            ConformalDetector(detector, method, random_state=7).fit(D).p_values(new)
+            for D in (X, X[order])
+        )
+        assert np.array_equal(here, there)
+
+
+def test_golden_numbers():
+    """Digests, draws and orders never change: saved models rank new rows with them."""
+    X = np.array([[0.0, 1.5], [-2.0, 3.0], [-0.0, 1.5], [1e300, -1e-300]])
+    contents = Contents.of(X)
+    assert contents.digests.tolist() == GOLDEN_DIGESTS
+    assert contents.keys().tolist() == GOLDEN_KEYS
+    assert canonical_order(contents, np.random.SeedSequence(0)).tolist() == GOLDEN_ORDER
