@@ -365,8 +365,38 @@ class ConformalDetector(OutlierMixin, BaseEstimator):
         check_is_fitted(self, "ensemble_")
         grid = rule.grid(self)
         rule.whole_batch(self)  # refuses what has no theorem before any row is ranked
-        smoothed = self.ties == "randomized"
         ranks, p_values = self._judge(X, grid)
+        index = getattr(X, "index", None) if hasattr(X, "iloc") else None
+        return self._decide(partial(self._rows, X), ranks, p_values, grid, rule, index)
+
+    def decide_ranked(self, X: FloatArray, ranks: Ranks, rule: Rule) -> Discoveries:
+        """Decide for a batch that has been ranked already, and read by a reader of files.
+
+        Parameters
+        ----------
+        X : float array of shape (m, d)
+            As for `rank` with `checked`.
+        ranks : Ranks
+            What that gave.
+        rule : Rule
+
+        Returns
+        -------
+        Discoveries
+        """
+        grid = rule.grid(self)
+        return self._decide(lambda: X, ranks, grid.values(ranks.at_most), grid, rule, None)
+
+    def _decide(
+        self,
+        rows: Callable[[], FloatArray],
+        ranks: Ranks,
+        p_values: FloatArray,
+        grid: Grid,
+        rule: Rule,
+        index: Any,
+    ) -> Discoveries:
+        smoothed = self.ties == "randomized"
         batch = RankedBatch(
             ranks,
             p_values,
@@ -374,7 +404,7 @@ class ConformalDetector(OutlierMixin, BaseEstimator):
             self.calibration_,
             self.n_calibration_,
             smoothed,
-            partial(self._worlds, X),
+            partial(self._worlds, rows),
         )
         outcome = rule.decide_batch(batch, self)
         facts = self._facts(rule, grid, len(p_values))
@@ -386,7 +416,7 @@ class ConformalDetector(OutlierMixin, BaseEstimator):
             q_values=outcome.q_values,
             scores=ranks.scores,
             ranks=None if smoothed else ranks.at_most,
-            index=getattr(X, "index", None) if hasattr(X, "iloc") else None,
+            index=index,
             decision=outcome.decision,
             e_values=outcome.e_values,
             plain_mask=outcome.plain,
@@ -395,11 +425,11 @@ class ConformalDetector(OutlierMixin, BaseEstimator):
         )
 
     def _worlds(
-        self, X: npt.ArrayLike, rows: RankArray, step: StepUp
+        self, rows: Callable[[], FloatArray], candidates: RankArray, step: StepUp
     ) -> Iterator[tuple[int, Worlds]]:
         """`Ensemble.worlds` of new rows, with a bar where it was asked for."""
-        every = self.ensemble_.worlds(self._rows(X), rows, step)
-        return track(every, total=len(rows), label="certifying", verbose=self.verbose)
+        every = self.ensemble_.worlds(rows(), candidates, step)
+        return track(every, total=len(candidates), label="certifying", verbose=self.verbose)
 
     def decide_counts(self, counts: RankCounts, rule: Rule) -> CountedDiscoveries:
         """Decide for all rows whose ranks were counted, exactly as if they had been one batch.
@@ -426,13 +456,18 @@ class ConformalDetector(OutlierMixin, BaseEstimator):
 
     def _facts(self, rule: Rule, grid: Grid, m: int) -> dict[str, Any]:
         """What every list says of itself, whatever the source of the rows."""
+        # A certified list is made from ranks, whatever the p-values beside it are worth.
+        by_ranks = rule.whole_batch(self) is not None
         return {
             "procedure": rule.procedure,
             "fdr": float(rule.level),
             "guarantee": rule.sentence(self),
             "provenance": self.provenance(),
             "warning": rule.warning(
-                self.n_calibration_, m, n_reference=self.plan_.n, smallest_p=grid.smallest
+                self.n_calibration_,
+                m,
+                n_reference=self.plan_.n,
+                smallest_p=None if by_ranks else grid.smallest,
             ),
         }
 
