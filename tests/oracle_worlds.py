@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 FloatArray = npt.NDArray[np.float64]
-# From rows to a function that scores E (its own rows, all alike) or other rows; small = strange.
+# From rows to a function that scores E (its own rows, all alike) or other rows; small = anomalous.
 Detector = Callable[[FloatArray], tuple[FloatArray, Callable[[FloatArray], FloatArray]]]
 # From reference, batch and j to the positions found.
 Rule = Callable[[FloatArray, FloatArray, int], set[int]]

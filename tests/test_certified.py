@@ -172,8 +172,8 @@ def test_the_list_does_not_depend_on_the_order_of_rows(detector, method, batch):
     assert np.array_equal(one.mask[b], two.mask)
 
 
-def last_is_strange(X):
-    """A detector that looks at the order of its rows: the last one is strange."""
+def last_is_unusual(X):
+    """A detector that looks at the order of its rows: the last one is anomalous."""
     last = X[-1].copy()
     return lambda Z: np.where((last == Z).all(axis=1), -1.0, 0.0)
 
@@ -188,7 +188,7 @@ def test_a_detector_that_knows_the_last_row_gains_nothing():
     plain, kept = 0, 0
     for _ in range(40):
         D, X = rng.normal(size=(99, 1)), rng.normal(size=(5, 1))
-        cad = ConformalDetector(last_is_strange, "full", larger_is="normal").fit(D)
+        cad = ConformalDetector(last_is_unusual, "full", larger_is="normal").fit(D)
         found = certified(cad, X)
         plain += found.plain_mask.sum()
         kept += found.mask.sum()

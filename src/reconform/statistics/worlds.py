@@ -11,7 +11,7 @@ is at most a K (n + 1) / m, K the length of the list if that row had rank 0, and
 K rows. So a world is two integers, the rank of w and K, and an e-value is a few counts.
 
 Nothing here knows of detectors: an ensemble says what the worlds of a row are (`Ensemble.worlds`),
-and `certify` makes the list. The proof is in docs/guarantees. Scores: small = strange.
+and `certify` makes the list. The proof is in docs/guarantees. Scores: small = anomalous.
 """
 
 from __future__ import annotations
