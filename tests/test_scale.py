@@ -132,8 +132,11 @@ def test_options_are_those_of_the_detector(options, threads):
 
 def test_proven_p_values(threads):
     cad = detector("jackknife+")
-    found = discover(cad, dd.from_pandas(NEW, npartitions=4), Rule(validity="proven", fdr=0.2))
-    assert_same(found, expected(cad, validity="proven", fdr=0.2))
+    rows = dd.from_pandas(NEW, npartitions=4)
+    found = discover(cad, rows, Rule(validity="proven", fdr=0.2, procedure="by"))
+    assert_same(found, expected(cad, validity="proven", fdr=0.2, procedure="by"))
+    with pytest.raises(ValueError, match="needs the whole batch in memory"):
+        discover(cad, rows, Rule(validity="proven", fdr=0.2))
 
 
 def test_columns_are_matched_by_name(threads):

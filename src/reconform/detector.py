@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from fractions import Fraction
 from functools import partial
 from importlib.metadata import version
@@ -26,6 +26,7 @@ from .keep import MEMORY, check_keep
 from .methods import Method, Plan, Prefit, resolve_method
 from .parallel import track
 from .randomness import Streams, root_seed
+from .refitting import OneModel
 from .rule import Rule
 from .statistics.certificates import guarantee_of
 from .statistics.fdr import RankCounts
@@ -33,6 +34,7 @@ from .statistics.grid import Grid
 from .statistics.ranks import RankedBatch, Ranks, smoothed_p_values
 from .statistics.stability import Stability
 from .statistics.thresholds import ScoreThreshold, score_threshold
+from .statistics.worlds import StepUp, Worlds, cost_sentence
 from .ties import row_labels, tie_uniforms, warn_if_unlabelled
 
 TIES = ("conservative", "randomized")
@@ -209,6 +211,8 @@ class ConformalDetector(OutlierMixin, BaseEstimator):
         # a repeated split has a calibration set per split, and ranks within one
         self.n_calibration_ = len(ensemble.calibration) // len(plan.repeats)
         self.guarantee_ = guarantee_of(plan, shares_draws=ensemble.shares_draws)
+        if self.guarantee_.certified and type(ensemble).worlds is Ensemble.worlds:
+            ensemble.by_refitting = OneModel(detector, X, seeds[-1], self.n_jobs)
         # p = alpha is an outlier, and scikit-learn calls a row normal where p - offset_ >= 0.
         self.offset_ = float(np.nextafter(float(self.alpha), 2.0))
         self._tie_key = int(tie_seed.generate_state(1, np.uint64)[0])
@@ -316,8 +320,8 @@ class ConformalDetector(OutlierMixin, BaseEstimator):
 
         Whether the rate is proven to be at most `fdr` depends on method and procedure, and
         ``Discoveries.guarantee`` says it. For the defaults (Benjamini-Hochberg on ``"jab+"``) it
-        is measured only; it is proven for ``"split"`` and ``"prefit"``, and for
-        ``procedure="by"`` wherever `p_values` has ``validity="proven"``.
+        is measured only; it is proven for ``"split"`` and ``"prefit"``. With
+        ``validity="proven"`` it is proven for ``"full"``, ``"jackknife+"`` and ``"cv+"`` as well.
 
         Parameters
         ----------
@@ -332,7 +336,14 @@ class ConformalDetector(OutlierMixin, BaseEstimator):
             averaged over its repeats (Bashari et al. 2023).
         storey_lambda : float, default=0.5
             Storey's λ.
-        validity, conditional, confidence
+        validity : {"nominal", "proven"}, default="nominal"
+            With ``"proven"``, a list whose false discovery rate is at most `fdr` by a theorem, for
+            every sample size; refused where there is none. ``"split"`` and ``"prefit"`` need
+            nothing for that. For ``"full"``, ``"jackknife+"`` and ``"cv+"`` the list is certified
+            by conditional calibration (docs/guarantees): exactly for ``"knn"``, and for every
+            other detector by one more model per row that may be flagged. Such a list has
+            `e_values` and no q-values, and says what the certificate cost.
+        conditional, confidence
             Which p-values to use, as in `p_values`.
         alpha_bh : float, optional
             For ``"ebh"``: the level of the threshold inside each split; it affects power, not
@@ -362,21 +373,72 @@ class ConformalDetector(OutlierMixin, BaseEstimator):
         """
         check_is_fitted(self, "ensemble_")
         grid = rule.grid(self)
-        smoothed = self.ties == "randomized"
+        rule.whole_batch(self)  # refuses what has no theorem before any row is ranked
         ranks, p_values = self._judge(X, grid)
-        batch = RankedBatch(ranks, p_values, grid, self.calibration_, self.n_calibration_, smoothed)
+        index = getattr(X, "index", None) if hasattr(X, "iloc") else None
+        return self._decide(partial(self._rows, X), ranks, p_values, grid, rule, index)
+
+    def decide_ranked(self, X: FloatArray, ranks: Ranks, rule: Rule) -> Discoveries:
+        """Decide for a batch that has been ranked already, and read by a reader of files.
+
+        Parameters
+        ----------
+        X : float array of shape (m, d)
+            As for `rank` with `checked`.
+        ranks : Ranks
+            What that gave.
+        rule : Rule
+
+        Returns
+        -------
+        Discoveries
+        """
+        grid = rule.grid(self)
+        return self._decide(lambda: X, ranks, grid.values(ranks.at_most), grid, rule, None)
+
+    def _decide(
+        self,
+        rows: Callable[[], FloatArray],
+        ranks: Ranks,
+        p_values: FloatArray,
+        grid: Grid,
+        rule: Rule,
+        index: Any,
+    ) -> Discoveries:
+        smoothed = self.ties == "randomized"
+        batch = RankedBatch(
+            ranks,
+            p_values,
+            grid,
+            self.calibration_,
+            self.n_calibration_,
+            smoothed,
+            partial(self._worlds, rows),
+        )
         outcome = rule.decide_batch(batch, self)
+        facts = self._facts(rule, grid, len(p_values))
+        if outcome.plain is not None:
+            facts["guarantee"] += " " + cost_sentence(outcome.mask, outcome.plain)
         return Discoveries(
             mask=outcome.mask,
             p_values=p_values,
             q_values=outcome.q_values,
             scores=ranks.scores,
             ranks=None if smoothed else ranks.at_most,
-            index=getattr(X, "index", None) if hasattr(X, "iloc") else None,
+            index=index,
             decision=outcome.decision,
+            e_values=outcome.e_values,
+            plain_mask=outcome.plain,
             p_threshold=float(p_values[outcome.mask].max(initial=0.0)),
-            **self._facts(rule, grid, len(p_values)),
+            **facts,
         )
+
+    def _worlds(
+        self, rows: Callable[[], FloatArray], candidates: RankArray, step: StepUp
+    ) -> Iterator[tuple[int, Worlds]]:
+        """`Ensemble.worlds` of new rows, with a bar where it was asked for."""
+        every = self.ensemble_.worlds(rows(), candidates, step)
+        return track(every, total=len(candidates), label="certifying", verbose=self.verbose)
 
     def decide_counts(self, counts: RankCounts, rule: Rule) -> CountedDiscoveries:
         """Decide for all rows whose ranks were counted, exactly as if they had been one batch.
@@ -403,13 +465,18 @@ class ConformalDetector(OutlierMixin, BaseEstimator):
 
     def _facts(self, rule: Rule, grid: Grid, m: int) -> dict[str, Any]:
         """What every list says of itself, whatever the source of the rows."""
+        # A certified list is made from ranks, whatever the p-values beside it are worth.
+        by_ranks = rule.whole_batch(self) is not None
         return {
             "procedure": rule.procedure,
             "fdr": float(rule.level),
             "guarantee": rule.sentence(self),
             "provenance": self.provenance(),
             "warning": rule.warning(
-                self.n_calibration_, m, n_reference=self.plan_.n, smallest_p=grid.smallest
+                self.n_calibration_,
+                m,
+                n_reference=self.plan_.n,
+                smallest_p=None if by_ranks else grid.smallest,
             ),
         }
 

@@ -20,8 +20,6 @@ from .extras import extra
 from .statistics.bounds import counted_fdp_bound
 from .statistics.fdr import Decision, RankCounts
 
-COLUMNS = ("row", "score", "p-value", "q-value", "anomaly")
-
 
 @dataclass(frozen=True, eq=False)
 class Provenance:
@@ -203,7 +201,8 @@ class Discoveries(BaseDiscoveries):
     mask : bool array
         Which rows are discoveries.
     p_values, q_values : float arrays
-        Conformal p-values, and the smallest FDR level at which each row would be a discovery.
+        Conformal p-values, and the smallest FDR level at which each row would be a discovery. A
+        certified list has no q-values: they are NaN, and `e_values` are shown instead.
     scores : float array
         One raw score per row, small = anomalous; breaks ties among equal p-values.
     procedure, fdr, p_threshold, guarantee, provenance, warning
@@ -214,6 +213,12 @@ class Discoveries(BaseDiscoveries):
         The input's row labels.
     decision : Decision or None
         The rule on ranks, where their counts decided; None for smoothed p-values and e-values.
+    e_values : float array or None
+        Of a list that was certified by conditional calibration (``validity="proven"``): the
+        evidence against each row, at this level. None for all other lists.
+    plain_mask : bool array or None
+        For a certified list, the rows that the procedure finds at the same level without a
+        certificate.
     """
 
     mask: BoolArray
@@ -223,6 +228,18 @@ class Discoveries(BaseDiscoveries):
     ranks: RankArray | None = field(default=None, kw_only=True)
     index: Any = field(default=None, kw_only=True)
     decision: Decision | None = field(default=None, kw_only=True)
+    e_values: FloatArray | None = field(default=None, kw_only=True)
+    plain_mask: BoolArray | None = field(default=None, kw_only=True)
+
+    @property
+    def certified(self) -> bool:
+        """Whether the list was certified by conditional calibration."""
+        return self.e_values is not None
+
+    @property
+    def evidence(self) -> tuple[str, FloatArray]:
+        """What is shown beside the p-value: ``("q", q_values)`` or ``("e", e_values)``."""
+        return ("q", self.q_values) if self.e_values is None else ("e", self.e_values)
 
     @property
     def count(self) -> int:
@@ -265,16 +282,18 @@ class Discoveries(BaseDiscoveries):
         Returns
         -------
         pandas.DataFrame
-            Columns ``score``, ``p_value``, ``q_value``, ``anomaly``.
+            Columns ``score``, ``p_value``, ``q_value`` (of a certified list ``e_value``),
+            ``anomaly``.
         """
         if order not in ("anomalous", "input"):
             raise unknown_choice("order", order, ("anomalous", "input"))
         pd = extra("pandas", None, "to_frame()")
+        letter, evidence = self.evidence
         frame = pd.DataFrame(
             {
                 "score": self.scores,
                 "p_value": self.p_values,
-                "q_value": self.q_values,
+                f"{letter}_value": evidence,
                 "anomaly": self.mask,
             },
             index=self.index,
@@ -284,14 +303,17 @@ class Discoveries(BaseDiscoveries):
     def _labels(self) -> Any:
         return np.arange(len(self)) if self.index is None else self.index
 
+    def _columns(self) -> tuple[str, ...]:
+        return ("row", "score", "p-value", f"{self.evidence[0]}-value", "anomaly")
+
     def _top(self, most: int) -> list[tuple[str, ...]]:
-        labels = self._labels()
+        labels, (_, evidence) = self._labels(), self.evidence
         return [
             (
                 str(labels[i]),
                 f"{self.scores[i]:.4g}",
                 f"{self.p_values[i]:.4g}",
-                f"{self.q_values[i]:.4g}",
+                f"{evidence[i]:.4g}",
                 "yes" if self.mask[i] else "",
             )
             for i in self.order[:most]
@@ -300,7 +322,7 @@ class Discoveries(BaseDiscoveries):
     def _shown(self) -> list[str]:
         if not len(self):
             return []
-        table = [COLUMNS, *self._top(5)]
+        table = [self._columns(), *self._top(5)]
         widths = [max(len(line[c]) for line in table) for c in range(5)]
         lines = [
             "  ".join(cell.rjust(width) for cell, width in zip(line, widths, strict=True))
@@ -311,7 +333,7 @@ class Discoveries(BaseDiscoveries):
         return lines
 
     def _repr_html_(self) -> str:
-        head = "".join(f"<th>{c}</th>" for c in COLUMNS)
+        head = "".join(f"<th>{c}</th>" for c in self._columns())
         body = "".join(
             "<tr>" + "".join(f"<td>{escape(cell)}</td>" for cell in line) + "</tr>"
             for line in self._top(10)

@@ -8,19 +8,29 @@ through the scores of all models (`ResampledEnsemble`); a class with a shorter w
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from functools import partial
+from typing import Protocol
 
 import numpy as np
 
-from .arrays import FloatArray
+from .arrays import FloatArray, RankArray
 from .errors import ReconformError
 from .methods import Plan
 from .statistics.aggregation import reduction
 from .statistics.ranks import BLOCK_BYTES, Calibration, Ranks, ranks_among, ranks_paired
+from .statistics.worlds import StepUp, Worlds
 
 # Detectors make copies of the rows they score; a chunk has no more rows than this.
 MOST_ROWS = 1 << 17
+
+
+class KnowsWorlds(Protocol):
+    """What can say what all worlds of new rows come to; see `Ensemble.worlds`."""
+
+    def worlds(self, X: FloatArray, rows: RankArray, step: StepUp) -> Iterator[tuple[int, Worlds]]:
+        """Go through all worlds of some new rows."""
+        ...
 
 
 class Ensemble(ABC):
@@ -32,10 +42,13 @@ class Ensemble(ABC):
     shares_draws : bool
         Whether the models share random draws that go by position, of a file of format 1: no
         theorem covers these. Models with one seed and draws by content are one symmetric algorithm.
+    by_refitting : KnowsWorlds or None
+        What answers `worlds` for an ensemble that has no way of its own.
     """
 
     calibration: Calibration
     shares_draws = False
+    by_refitting: KnowsWorlds | None = None
 
     @abstractmethod
     def ranks(self, X: FloatArray, *, variant: str | None = None, strictly: bool = False) -> Ranks:
@@ -54,6 +67,29 @@ class Ensemble(ABC):
         -------
         Ranks
         """
+
+    def worlds(self, X: FloatArray, rows: RankArray, step: StepUp) -> Iterator[tuple[int, Worlds]]:
+        """Go through all worlds of some new rows, for a certified list.
+
+        Parameters
+        ----------
+        X : float array of shape (m, d)
+            All new rows.
+        rows : int array
+            Those whose worlds are asked for.
+        step : StepUp
+
+        Returns
+        -------
+        iterator of (row, Worlds)
+        """
+        if self.by_refitting is None:
+            raise ReconformError(
+                "`validity='proven'` certifies a list by models on the reference rows and one new "
+                "row, and a model file does not keep the reference rows of this detector and "
+                "method; fit again, or use `method='full'` with 'knn'."
+            )
+        return self.by_refitting.worlds(X, rows, step)
 
 
 class ResampledEnsemble(Ensemble):

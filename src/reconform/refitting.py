@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 import warnings
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,13 +14,14 @@ import numpy as np
 import numpy.typing as npt
 from joblib import effective_n_jobs
 
-from .arrays import FloatArray, IndexArray
+from .arrays import FloatArray, IndexArray, RankArray
 from .ensemble import Ensemble, ResampledEnsemble, reference_calibration
 from .keep import MEMORY, ModelFolder, check_keep
 from .methods import Plan
 from .parallel import run_jobs, run_threads, track
 from .statistics.aggregation import reduction
 from .statistics.ranks import Calibration, Ranks, calibrate
+from .statistics.worlds import StepUp, Worlds, one_model_worlds
 
 # If full-conformal ranks take longer than this in all, a warning about it comes first.
 WARN_SECONDS = 30.0
@@ -256,7 +257,12 @@ class FullRefit(Ensemble):
         """Rank every new row by a refit of its own."""
         started = time.perf_counter()
         first = _rank_one(self.algorithm, self.reference, self.seed, X[0])
-        self._warn_about_cost(time.perf_counter() - started, len(X))
+        _warn_about_cost(
+            f"`method='full'` fits {self.algorithm.name} once per new row",
+            time.perf_counter() - started,
+            len(X),
+            self.n_jobs,
+        )
         calls = ((self.algorithm, self.reference, self.seed, x) for x in X[1:])
         run = run_threads if in_threads(self.algorithm) else run_jobs
         rest = run(_rank_one, calls, total=len(X) - 1, n_jobs=self.n_jobs)
@@ -269,19 +275,24 @@ class FullRefit(Ensemble):
             np.array(scores),
         )
 
-    def _warn_about_cost(self, seconds: float, rows: int) -> None:
-        total = seconds * rows / effective_n_jobs(self.n_jobs)
-        if total > WARN_SECONDS:
-            from .detectors.registry import named  # which imports the detectors, and they this
+    def worlds(self, X: FloatArray, rows: RankArray, step: StepUp) -> Iterator[tuple[int, Worlds]]:
+        """Go through all worlds of some new rows, by one model for each of them."""
+        one = OneModel(self.algorithm, self.reference, self.seed, self.n_jobs)
+        return one.worlds(X, rows, step)
 
-            warnings.warn(
-                f"`method='full'` fits {self.algorithm.name} once per new row: {rows:,} fits of "
-                f"about {seconds:.2g} s, some {total / 60:.1f} minutes in all. "
-                f"{named('and', with_shortcut=True)} need no refits; 'jackknife+' or 'cv+' fit "
-                "once for all rows.",
-                UserWarning,
-                stacklevel=5,
-            )
+
+def _warn_about_cost(what: str, seconds: float, fits: int, n_jobs: int | None) -> None:
+    total = seconds * fits / effective_n_jobs(n_jobs)
+    if total > WARN_SECONDS:
+        from .detectors.registry import named  # which imports the detectors, and they this
+
+        warnings.warn(
+            f"{what}: {fits:,} fits of about {seconds:.2g} s, some {total / 60:.1f} minutes in "
+            f"all. {named('and', with_shortcut=True)} need no refits for `method='full'`; "
+            "'jackknife+' or 'cv+' fit once for all rows, if the list need not be proven.",
+            UserWarning,
+            stacklevel=6,
+        )
 
 
 def _rank_one(
@@ -314,3 +325,75 @@ def fit_full(
     model = algorithm.fit_model(X, seed)
     calibration = reference_calibration(algorithm.training_scores(model, X))
     return FullRefit(algorithm, X, seed, calibration, n_jobs, verbose)
+
+
+# --- certified lists -----------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, eq=False)
+class OneModel:
+    """For a certified list: one model per new row x_j, on D and x_j, that scores everything.
+
+    Attributes
+    ----------
+    algorithm : Algorithm
+    reference : float array of shape (n, d)
+        D.
+    seed : SeedSequence
+        The same for every row.
+    n_jobs : int or None
+    """
+
+    algorithm: Algorithm
+    reference: FloatArray
+    seed: np.random.SeedSequence
+    n_jobs: int | None = None
+
+    def worlds(self, X: FloatArray, rows: RankArray, step: StepUp) -> Iterator[tuple[int, Worlds]]:
+        """Go through all worlds of some new rows, as `Ensemble.worlds` says."""
+        if not len(rows):
+            return
+        common = self.algorithm, self.reference, self.seed, X
+        started = time.perf_counter()
+        yield int(rows[0]), _worlds_of_one(*common, int(rows[0]), step)
+        _warn_about_cost(
+            f"`validity='proven'` fits {self.algorithm.name} once per row that may be flagged",
+            time.perf_counter() - started,
+            len(rows),
+            self.n_jobs,
+        )
+        calls = ((*common, j, step) for j in rows[1:].tolist())
+        run = run_threads if in_threads(self.algorithm) else run_jobs
+        rest = run(_worlds_of_one, calls, total=len(rows) - 1, n_jobs=self.n_jobs)
+        yield from zip(rows[1:].tolist(), rest, strict=True)
+
+
+def _worlds_of_one(
+    algorithm: Algorithm,
+    reference: FloatArray,
+    seed: np.random.SeedSequence,
+    X: FloatArray,
+    j: int,
+    step: StepUp,
+) -> Worlds:
+    """Count the worlds of row j of X."""
+    together = np.vstack([reference, X[j]])
+    others = np.delete(X, j, axis=0)
+    # By content: the scores must not tell which of these rows is the new one.
+    order, copies = _by_content(together)
+    model = algorithm.fit_model(together[order], seed)
+    inside = algorithm.training_scores(model, together[order])
+    scores = np.empty(len(together))
+    scores[order] = np.minimum.reduceat(inside, np.flatnonzero(~copies))[np.cumsum(~copies) - 1]
+    outside = model.score_samples(others) if len(others) else np.empty(0)
+    return one_model_worlds(scores, outside, step)
+
+
+def _by_content(rows: FloatArray) -> tuple[IndexArray, npt.NDArray[np.bool_]]:
+    """An order of rows by their numbers, and where in it a row is a copy of the one before."""
+    rows = rows + 0.0  # no -0.0
+    order = np.lexsort(rows.T)
+    ordered = rows[order]
+    same = ordered[1:] == ordered[:-1]
+    same |= np.isnan(ordered[1:]) & np.isnan(ordered[:-1])
+    return order, np.concatenate([[False], same.all(axis=1)])

@@ -58,7 +58,8 @@ class Rule:
     storey_lambda : float, default=0.5
         Storey's λ, fixed beforehand; for ``"storey"``.
     validity : {"nominal", "proven"}, default="nominal"
-        With ``"proven"``, p-values for which P(p <= α) <= α is a theorem.
+        With ``"proven"``, p-values for which P(p <= α) <= α is a theorem, and only lists whose
+        false discovery rate is one.
     conditional : {"simes", "dkw", "montecarlo", "asymptotic"}, optional
         For split and prefit: p-values that are valid given the calibration set, for all but a
         share 1 - `confidence` of calibration sets.
@@ -168,7 +169,7 @@ class Rule:
                 f"{where} is judged by counting ranks, and smoothed p-values have none; use "
                 "ties='conservative'."
             )
-        if self._whole_batch(cad) is not None:
+        if self.whole_batch(cad) is not None:
             raise ReconformError(
                 f"{where} is judged by counting ranks, and `validity={self.validity!r}` with "
                 f"method={cad.method!r} needs the whole batch in memory; use discover(X)."
@@ -191,7 +192,7 @@ class Rule:
         cad : ConformalDetector
             The one that ranked it.
         """
-        certify = self._whole_batch(cad)
+        certify = self.whole_batch(cad)
         if certify is not None:
             return certify(batch, self.level)
         if self.row.on_batch is not None:
@@ -238,8 +239,10 @@ class Rule:
         decision = self.decide_counts(counts, usual(n_calibration))
         return Outcome.of(decision, ranks)
 
-    def _whole_batch(self, cad: Fitted) -> BatchRule | None:
+    def whole_batch(self, cad: Fitted) -> BatchRule | None:
         """What decides a whole batch instead of the grid, under this validity; None if nothing."""
+        if self.conditional is not None:
+            return None
         on_batch = VALIDITY[self.validity].on_batch
         return None if on_batch is None else on_batch(cad.guarantee_, self.procedure)
 

@@ -91,7 +91,8 @@ def _tell(voice: Voice, done: Demo) -> None:
             ids={},
             scores=found.scores[top],
             p_values=found.p_values[top],
-            q_values=found.q_values[top],
+            letter="q",
+            evidence=found.q_values[top],
         )
         voice.say()
         voice.show(flagged.table())

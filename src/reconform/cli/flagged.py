@@ -40,14 +40,17 @@ class Flagged:
         Their numbers in the file, from 1.
     ids : dict of str to list
         Columns that name them.
-    scores, p_values, q_values : float arrays
+    scores, p_values : float arrays
+    letter, evidence : str and float array
+        "q" and the q-values, or "e" and the e-values of a certified list.
     """
 
     rows: list[int]
     ids: dict[str, list[Any]]
     scores: FloatArray
     p_values: FloatArray
-    q_values: FloatArray
+    letter: str
+    evidence: FloatArray
 
     def __len__(self) -> int:
         return len(self.rows)
@@ -60,7 +63,7 @@ class Flagged:
                 "id": {name: _plain(values[i]) for name, values in self.ids.items()},
                 "score": _plain(float(self.scores[i])),
                 "p_value": float(self.p_values[i]),
-                "q_value": float(self.q_values[i]),
+                f"{self.letter}_value": float(self.evidence[i]),
             }
             for i, row in enumerate(self.rows)
         ]
@@ -68,7 +71,11 @@ class Flagged:
     def table(self, unusual: Sequence[str] = ()) -> RichTable:
         """Lay the rows out, with what is unusual about each of them if that is known."""
         labels: dict[str, list[Any]] = self.ids or {"row": [f"{row:,}" for row in self.rows]}
-        numbers = {"score": self.scores, "p-value": self.p_values, "q-value": self.q_values}
+        numbers = {
+            "score": self.scores,
+            "p-value": self.p_values,
+            f"{self.letter}-value": self.evidence,
+        }
         made = RichTable(box=SIMPLE_HEAD, pad_edge=False, show_edge=False)
         for name in labels:
             made.add_column(_cell(name), justify="left" if self.ids else "right", no_wrap=True)
@@ -92,13 +99,14 @@ def take_flagged(judgement: FileDiscoveries, ids: Sequence[str], most: int) -> F
     positions = judgement.flagged.positions[:most]
     table = judgement.flagged.table.slice(0, most)
     # The results are the last columns, whatever they are called.
-    scores, p_values, q_values, _ = (column.to_numpy() for column in table.columns[-4:])
+    scores, p_values, evidence, _ = (column.to_numpy() for column in table.columns[-4:])
     return Flagged(
         rows=(positions + 1).tolist(),
         ids={name: to_python(table.column(name)) for name in ids},
         scores=scores,
         p_values=p_values,
-        q_values=q_values,
+        letter="q" if judgement.certified is None else "e",
+        evidence=evidence,
     )
 
 

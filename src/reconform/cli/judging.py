@@ -215,7 +215,7 @@ def _rows(count: int) -> str:
 
 
 def _facts(judgement: FileDiscoveries, deciding: Deciding) -> dict[str, Any]:
-    source = judgement.provenance
+    source, plain = judgement.provenance, judgement.decision.count
     return {
         "new": {
             "path": judgement.path,
@@ -233,4 +233,5 @@ def _facts(judgement: FileDiscoveries, deciding: Deciding) -> dict[str, Any]:
         "flagged": judgement.count,
         "p_threshold": judgement.p_threshold,
         "guarantee": judgement.guarantee,
+        **({} if judgement.certified is None else {"flagged_without_certificate": plain}),
     }

@@ -25,9 +25,10 @@ extra("pyarrow", None, "reading and writing files")
 
 from .formats import FORMATS, Layout
 from .reading import Batches, Table, open_batches, read_reference
-from .writing import RESULT_NAMES, add_results, check_output, open_output
+from .writing import CERTIFIED_NAMES, RESULT_NAMES, add_results, check_output, open_output
 
 __all__ = [
+    "CERTIFIED_NAMES",
     "FORMATS",
     "RESULT_NAMES",
     "Batches",

@@ -4,12 +4,14 @@ The first pass ranks every batch and counts the ranks; the counts decide for the
 as if it had been judged at once. Ranks and scores of the rows wait on disk. The second pass writes
 every row with its results; it reads the file again, unless that is small enough to stay in memory.
 Of a large file, memory holds one batch and the counts; to write the flagged rows in order, also
-their positions, scores and q-values.
+their positions, scores and q-values. A certified list needs all rows in memory, and so they are
+kept, up to a million.
 """
 
 from __future__ import annotations
 
 import os
+from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
@@ -22,15 +24,17 @@ import pyarrow as pa
 from sklearn.utils import get_tags
 from sklearn.utils.validation import check_is_fitted
 
-from ..arrays import FloatArray, IndexArray, RankArray
+from ..arrays import BoolArray, FloatArray, IndexArray, RankArray
 from ..detector import ConformalDetector
 from ..discoveries import CountedDiscoveries, Discoveries
 from ..errors import ReconformError
 from ..prepare import UNSEEN, Feature
 from ..rule import Rule
 from ..statistics.fdr import Decision, RankCounts
+from ..statistics.ranks import Ranks
 from ..whole import check_apart, stops_by_exception
 from . import (
+    CERTIFIED_NAMES,
     RESULT_NAMES,
     Batches,
     InputError,
@@ -53,7 +57,7 @@ Progress = Callable[[str, int, int | None], None]
 MOST_FLAGGED = 10_000
 MOST_DISCOVERIES = 1_000_000
 
-FOUND = np.dtype([("position", "<i8"), ("score", "<f8"), ("q", "<f8")])
+FOUND = np.dtype([("position", "<i8"), ("score", "<f8"), ("key", "<f8")])
 
 
 @dataclass(frozen=True, eq=False)
@@ -97,6 +101,9 @@ class FileDiscoveries(CountedDiscoveries):
         does not have.
     fingerprint : str
         Of the new rows, as `Table.fingerprint` of the reference.
+    certified : Discoveries or None
+        The list, where it was certified by conditional calibration; `decision` is then that of
+        the plain list at the same level.
     decision, rank_counts, guarantee, provenance, warning, ...
         As in every list of discoveries that was decided by counts.
     """
@@ -108,8 +115,17 @@ class FileDiscoveries(CountedDiscoveries):
     missing: dict[str, int]
     unseen: dict[str, int]
     fingerprint: str
+    certified: Discoveries | None
     _numbers: tuple[RankArray, FloatArray] | None
     _index: list[Any] | None
+
+    @property
+    def count(self) -> int:
+        """Number of discoveries."""
+        return super().count if self.certified is None else self.certified.count
+
+    def _largest_rank(self) -> int:
+        return super()._largest_rank() if self.certified is None else self.certified._largest_rank()
 
     def _shown(self) -> list[str]:
         return [] if self.output is None else [f"written to {self.output}"]
@@ -119,6 +135,8 @@ class FileDiscoveries(CountedDiscoveries):
 
         The identifier column, if there is one, labels the rows.
         """
+        if self.certified is not None:
+            return replace(self.certified, index=self._index)
         if self._numbers is None:
             raise ReconformError(
                 f"{self.path} has {self.tested:,} rows, and the numbers of every row are kept for "
@@ -176,7 +194,8 @@ class WriteOptions:
     Attributes
     ----------
     only_anomalies : bool
-        Write only the flagged rows, the most anomalous first: by q-value, then by raw score.
+        Write only the flagged rows, the most anomalous first: by q-value (of a certified list by
+        p-value), then by raw score.
     overwrite : bool
         Replace an output that exists.
     prefix : str
@@ -214,7 +233,8 @@ def judge_file(
         Where to write the rows with ``score``, ``p_value``, ``q_value`` and ``anomaly``; ``-``
         for standard output. It appears when it is complete.
     rule : Rule
-        The level, the procedure and the p-values; one that counts of ranks can decide.
+        The level, the procedure and the p-values: one that counts of ranks can decide, or for a
+        file of at most a million rows one that certifies its list.
     read : ReadOptions
     write : WriteOptions
     progress : callable, optional
@@ -242,7 +262,12 @@ def judge_file(
     >>> folder.cleanup()
     """
     check_is_fitted(cad, "ensemble_")
-    rule.counting_grid(cad, "a file")
+    certifies = rule.whole_batch(cad) is not None
+    if certifies:
+        rule.grid(cad)
+    else:
+        rule.counting_grid(cad, "a file")
+    names = CERTIFIED_NAMES if certifies else RESULT_NAMES
     opened = open_batches(
         path,
         features_of(cad, read.features),
@@ -253,14 +278,28 @@ def judge_file(
         remember=True,
     )
     with stops_by_exception(), opened as batches, Spill() as spill:
-        write = _checked_output(path, output, batches.source.schema, read, write)
+        write = _checked_output(path, output, batches.source.schema, names, read, write)
         before = os.stat(batches.source.path)
-        first = _rank(cad, batches, spill, read.most_cells, progress)
-        found = cad.decide_counts(first.counts, rule)
-        second = _Second(batches, spill, found.decision, first, read, write, before, progress)
+        if certifies:
+            _check_few(batches, batches.source.rows or 0)
+        first = _rank(cad, batches, spill, read.most_cells, progress, keep_all=certifies)
+        certified: Discoveries | None = None
+        if certifies:
+            assert first.features is not None
+            ranks, scores = spill.everything()
+            X = np.concatenate(first.features)
+            certified = cad.decide_ranked(X, Ranks(ranks, None, scores), rule)
+            if X.size > read.most_cells:
+                first.features = None
+        plain = replace(rule, validity="nominal") if certifies else rule
+        found = cad.decide_counts(first.counts, plain)
+        marks: Marks = ByRank(found.decision) if certified is None else ByRow(certified)
+        second = _Second(batches, spill, marks, first, read, write, before, progress)
         flagged, rows, index = second.run(output)
+        said = found if certified is None else certified
+        shared = {name: getattr(said, name) for name in _SHARED}
         return FileDiscoveries(
-            **vars(found),
+            **{**vars(found), **shared},
             path=batches.source.label,
             output=None if output is None else str(output),
             flagged=flagged,
@@ -268,6 +307,7 @@ def judge_file(
             missing=dict(first.missing),
             unseen=dict(first.unseen),
             fingerprint=first.fingerprint,
+            certified=certified,
             _numbers=spill.everything() if found.tested <= MOST_DISCOVERIES else None,
             _index=index,
         )
@@ -277,24 +317,45 @@ def _checked_output(
     path: str | Path,
     output: str | Path | None,
     schema: Any,
+    names: tuple[str, ...],
     read: ReadOptions,
     write: WriteOptions,
 ) -> WriteOptions:
     """Refuse an output that cannot be written; complete the options that say how."""
     if output is None:
-        return replace(write, prefix=_free_prefix(write.prefix, schema.names))
+        return replace(write, prefix=_free_prefix(write.prefix, names, schema.names))
     if not is_standard(output):
         check_apart({"output": output}, {"path": "/dev/stdin" if is_standard(path) else path})
     write = replace(write, layout=write.layout or _like(path, read.layout, output))
     check_output(
-        output, schema, layout=write.layout, overwrite=write.overwrite, prefix=write.prefix
+        output,
+        schema,
+        layout=write.layout,
+        overwrite=write.overwrite,
+        prefix=write.prefix,
+        names=names,
     )
     return write
 
 
-def _free_prefix(prefix: str, names: Sequence[str]) -> str:
+# What a certified list says in place of the counted one.
+_SHARED = ("p_threshold", "guarantee", "warning")
+
+
+def _check_few(batches: Batches, rows: int) -> None:
+    """Refuse a file of which not all rows can be kept."""
+    if rows > MOST_DISCOVERIES:
+        raise InputError(
+            batches.source.label,
+            f"it has more than {MOST_DISCOVERIES:,} rows, the most of which `validity='proven'` "
+            "can certify a list. Use `procedure='by'`, which is proven from counts, "
+            "`method='split'`, or a part of the file.",
+        )
+
+
+def _free_prefix(prefix: str, names: Sequence[str], taken: Sequence[str]) -> str:
     """Find a prefix with which no result has the name of a column."""
-    while any(prefix + name in names for name in RESULT_NAMES):
+    while any(prefix + name in taken for name in names):
         prefix += "result_"
     return prefix
 
@@ -353,6 +414,8 @@ def _rank(
     spill: Spill,
     most_cells: int,
     progress: Progress | None,
+    *,
+    keep_all: bool,
 ) -> _First:
     counts = RankCounts(cad.n_calibration_, cad.calibration_.fingerprint)
     fingerprint = Fingerprint(batches.features)
@@ -370,7 +433,9 @@ def _rank(
                 unseen[feature.name] += new
         if features is not None:
             features.append(X)
-            if counts.rows * X.shape[1] > most_cells:
+            if keep_all:
+                _check_few(batches, counts.rows)
+            elif counts.rows * X.shape[1] > most_cells:
                 features = None
         if progress is not None:
             progress("ranking", counts.rows, batches.source.rows)
@@ -380,13 +445,65 @@ def _rank(
 # --- the second pass: results --------------------------------------------------------------------
 
 
+class Marks(ABC):
+    """What the second pass writes beside every row."""
+
+    count: int
+    tested: int
+    names = RESULT_NAMES
+
+    @abstractmethod
+    def numbers(self, start: int, ranks: RankArray) -> tuple[FloatArray, FloatArray, BoolArray]:
+        """P-values, q-values or e-values, and the mask, of rows from `start` on."""
+
+    @abstractmethod
+    def key(self, start: int, ranks: RankArray) -> FloatArray:
+        """What the most anomalous rows have least of."""
+
+
+class ByRank(Marks):
+    """By a decision on ranks."""
+
+    def __init__(self, decision: Decision) -> None:
+        self.decision = decision
+        self.count, self.tested = decision.count, decision.tested
+
+    def numbers(self, start: int, ranks: RankArray) -> tuple[FloatArray, FloatArray, BoolArray]:
+        """What every rank is worth."""
+        decision = self.decision
+        return decision.grid.values(ranks), decision.q_values(ranks), decision.mask(ranks)
+
+    def key(self, start: int, ranks: RankArray) -> FloatArray:
+        """The q-values."""
+        return self.decision.q_values(ranks)
+
+
+class ByRow(Marks):
+    """By a certified list, which says it of every row."""
+
+    names = CERTIFIED_NAMES
+
+    def __init__(self, found: Discoveries) -> None:
+        self.found = found
+        self.count, self.tested = found.count, found.tested
+
+    def numbers(self, start: int, ranks: RankArray) -> tuple[FloatArray, FloatArray, BoolArray]:
+        """What the list says of these rows."""
+        rows, found = slice(start, start + len(ranks)), self.found
+        return found.p_values[rows], found.evidence[1][rows], found.mask[rows]
+
+    def key(self, start: int, ranks: RankArray) -> FloatArray:
+        """The p-values: rows of one list may have any e-values."""
+        return self.found.p_values[start : start + len(ranks)]
+
+
 @dataclass
 class _Second:
     """The second pass over a file, after the decision."""
 
     batches: Batches
     spill: Spill
-    decision: Decision
+    marks: Marks
     first: _First
     read: ReadOptions
     write: WriteOptions
@@ -396,10 +513,10 @@ class _Second:
     def run(self, output: str | Path | None) -> tuple[Rows, Rows | None, list[Any] | None]:
         """Write the output; return the flagged rows, all rows, and the identifiers."""
         only = self.write.only_anomalies and output is not None
-        order = self._most_anomalous(self.decision.count if only else MOST_FLAGGED)
+        order = self._most_anomalous(self.marks.count if only else MOST_FLAGGED)
         layout = self.write.layout or Layout()
         typed = output is not None and not FORMATS[layout.format_of(output)].is_text
-        empty = self._judged(self.batches.source.schema.empty_table(), *_NOTHING, typed)
+        empty = self._judged(self.batches.source.schema.empty_table(), 0, *_NOTHING, typed)
         inside = np.sort(order)
         with ExitStack() as stack:
             write: Callable[[Any], None] | None = None
@@ -412,13 +529,13 @@ class _Second:
             kept = _Kept(self)
             for start, table, ranks, scores in self._joined():
                 stop = start + table.num_rows
-                judged = self._judged(table, ranks, scores, typed)
+                judged = self._judged(table, start, ranks, scores, typed)
                 if write is not None and not only:
                     write(judged)
                 store.add(judged.take(_between(inside, start, stop)))
                 kept.add(table)
                 if self.progress is not None:
-                    self.progress("writing", stop, self.decision.tested)
+                    self.progress("writing", stop, self.marks.tested)
             if write is not None and only:
                 step = self.batches.batch_rows
                 for first in range(0, len(order), step):
@@ -429,15 +546,15 @@ class _Second:
         return flagged, kept.rows(), kept.index()
 
     def _most_anomalous(self, most: int) -> IndexArray:
-        """Positions of discoveries by q-value, then raw score, then position: the first of them."""
+        """Positions of discoveries by key, then raw score, then position: the first of them."""
         best = np.empty(0, dtype=FOUND)
         start = 0
         for ranks, scores in self.spill.batches(self.batches.batch_rows):
-            here = np.flatnonzero(self.decision.mask(ranks))
+            here = np.flatnonzero(self.marks.numbers(start, ranks)[2])
             found = np.empty(len(here), dtype=FOUND)
             found["position"] = here + start
             found["score"] = scores[here]
-            found["q"] = self.decision.q_values(ranks[here])
+            found["key"] = self.marks.key(start, ranks)[here]
             best = np.concatenate([best, found])
             if len(best) > 2 * most:
                 best = _sorted(best)[:most]
@@ -457,7 +574,7 @@ class _Second:
             start += table.num_rows
         after = os.stat(self.batches.source.path)
         then, now = ((s.st_size, s.st_mtime_ns) for s in (self.before, after))
-        if start != self.decision.tested or then != now:
+        if start != self.marks.tested or then != now:
             raise self._changed()
 
     def _changed(self) -> InputError:
@@ -466,14 +583,15 @@ class _Second:
             "the file changed while it was judged; run again when nothing writes to it.",
         )
 
-    def _judged(self, table: Any, ranks: RankArray, scores: FloatArray, typed: bool) -> Any:
+    def _judged(
+        self, table: Any, start: int, ranks: RankArray, scores: FloatArray, typed: bool
+    ) -> Any:
         return add_results(
             self.batches.typed(table) if typed else table,
             scores,
-            self.decision.grid.values(ranks),
-            self.decision.q_values(ranks),
-            self.decision.mask(ranks),
+            *self.marks.numbers(start, ranks),
             prefix=self.write.prefix,
+            names=self.marks.names,
         )
 
 
@@ -481,7 +599,7 @@ class _Kept:
     """What stays in memory of every row: labels for a report, and identifiers."""
 
     def __init__(self, second: _Second) -> None:
-        self._first, self._tested = second.first, second.decision.tested
+        self._first, self._tested = second.first, second.marks.tested
         features = second.batches.features
         self._labels = [feature.name for feature in features if feature.is_category]
         keeps_ids = self._tested <= MOST_DISCOVERIES
@@ -510,7 +628,7 @@ class _Kept:
 
 
 def _sorted(found: Any) -> Any:
-    return found[np.lexsort((found["position"], found["score"], found["q"]))]
+    return found[np.lexsort((found["position"], found["score"], found["key"]))]
 
 
 _NOTHING = (np.empty(0, dtype=np.int64), np.empty(0))

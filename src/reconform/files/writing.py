@@ -17,6 +17,8 @@ from ..whole import blamed_on, check_place, whole_file, whole_stream
 from .formats import FORMATS, Layout, is_compressed, is_standard
 
 RESULT_NAMES = ("score", "p_value", "q_value", "anomaly")
+# Of a certified list.
+CERTIFIED_NAMES = ("score", "p_value", "e_value", "anomaly")
 
 
 def add_results(
@@ -27,6 +29,7 @@ def add_results(
     mask: BoolArray,
     *,
     prefix: str = "",
+    names: tuple[str, ...] = RESULT_NAMES,
 ) -> Any:
     """Append `score`, `p_value`, `q_value` and `anomaly` to an Arrow table.
 
@@ -38,7 +41,7 @@ def add_results(
     ['x', 'score', 'p_value', 'q_value', 'anomaly']
     """
     arrays = (scores, p_values, q_values, mask)
-    for name, array in zip(RESULT_NAMES, arrays, strict=True):
+    for name, array in zip(names, arrays, strict=True):
         table = table.append_column(prefix + name, pa.array(array))
     return table
 
@@ -50,6 +53,7 @@ def check_output(
     layout: Layout | None = None,
     overwrite: bool = False,
     prefix: str = "",
+    names: tuple[str, ...] = RESULT_NAMES,
 ) -> None:
     """Refuse an output before any work is done for it.
 
@@ -63,8 +67,10 @@ def check_output(
     overwrite : bool
     prefix : str
         Of the added columns.
+    names : tuple of str
+        Of the added columns, without the prefix.
     """
-    clash = [prefix + name for name in RESULT_NAMES if prefix + name in schema.names]
+    clash = [prefix + name for name in names if prefix + name in schema.names]
     if clash:
         raise InputError(
             path,

@@ -29,8 +29,8 @@ class Carried:
     Attributes
     ----------
     lines : list of list
-        For each row its place (1 = most unusual), id, score, p-value, q-value, and its unusual
-        features as (index in `names`, value, strength, note).
+        For each row its place (1 = most unusual), id, score, p-value, q-value or e-value, and
+        its unusual features as (index in `names`, value, strength, note).
     names : list of str
         Of the features that are mentioned.
     leading : int
@@ -110,7 +110,7 @@ def _described(
 
 
 def _line(found: Discoveries, i: int, place: int, ids: AnyArray) -> list[Any]:
-    values = (found.scores[i], found.p_values[i], found.q_values[i])
+    values = (found.scores[i], found.p_values[i], found.evidence[1][i])
     return [place + 1, shorten(str(ids[i]), LONGEST_ID), *map(number, map(float, values))]
 
 

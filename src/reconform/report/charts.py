@@ -8,7 +8,7 @@ import numpy as np
 
 from ..discoveries import Discoveries
 from ..extras import extra
-from .summary import LEVELS, Histogram, Summary, summarise
+from .summary import LEVELS, Histogram, Summary, shown_q_values, summarise
 from .words import level_sentences
 
 FLAG, NEW, KNOWN, LINE = "#bf4312", "#bcc4d1", "#17727b", "#5f6570"
@@ -27,7 +27,7 @@ def draw(found: Discoveries) -> Any:
     level = alt.param("level", value=found.fdr, bind=slider)
     charts = (
         _p_values(alt, summary),
-        _sorted_p_values(alt, summary, np.sort(found.q_values)),
+        _sorted_p_values(alt, summary, np.sort(shown_q_values(found))),
         _scores(alt, summary),
     )
     whole = alt.vconcat(_headline(alt, summary), alt.hconcat(*charts, spacing=28)).add_params(level)

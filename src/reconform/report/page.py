@@ -111,7 +111,9 @@ def _fill(
         policy=_policy(style, script),
         style=style,
         script=script,
-        data=script_json({**_numbers(summary), **_rows(carried), "words": said}),
+        data=script_json(
+            {**_numbers(summary, f"{found.evidence[0]}-value"), **_rows(carried), "words": said}
+        ),
         title=escape(shorten(title, LONGEST_TITLE)),
         guarantee=escape(found.guarantee),
         assumption=escape(words.ASSUMPTION),
@@ -171,11 +173,12 @@ def _shape(kind: str, text: str, diagnoses: tuple[Diagnosis, ...]) -> str:
     return f"<li{on}>{drawing}<span>{escape(text)}</span></li>"
 
 
-def _numbers(summary: Summary) -> dict[str, Any]:
+def _numbers(summary: Summary, evidence: str) -> dict[str, Any]:
     """What the charts are drawn from."""
     p, scores = summary.p_histogram, summary.score_histogram
     k, curve = summary.curve
     return {
+        "evidence": evidence,
         "rows": summary.rows,
         "chosen": summary.chosen,
         "levels": summary.levels.tolist(),

@@ -113,7 +113,8 @@ def summarise(found: Discoveries, levels: Sequence[float] = LEVELS) -> Summary:
     ----------
     found : Discoveries
     levels : sequence of float
-        FDR levels to count at; that of the decision is added.
+        FDR levels to count at; that of the decision is added. A certified list is known at its
+        own level only.
 
     Returns
     -------
@@ -129,12 +130,13 @@ def summarise(found: Discoveries, levels: Sequence[float] = LEVELS) -> Summary:
     """
     if not len(found):
         raise ReconformError("found has no rows; there is nothing to show.")
-    grid = np.unique([*levels, found.fdr])
+    grid = np.unique([found.fdr] if found.certified else [*levels, found.fdr])
     chosen = int(np.searchsorted(grid, found.fdr))
     # A row is a discovery at level q iff its q-value is at most q. The mask was decided in exact
     # fractions, so at the level of `found` the mask decides, not a q-value that was rounded.
-    order = np.lexsort((found.scores, found.p_values, found.q_values, ~found.mask))
-    counts = np.searchsorted(np.sort(found.q_values), grid, side="right")
+    q_values = shown_q_values(found)
+    order = np.lexsort((found.scores, found.p_values, q_values, ~found.mask))
+    counts = np.searchsorted(np.sort(q_values), grid, side="right")
     counts[chosen] = found.count
     largest = np.maximum.accumulate(found.p_values[order])
     p_thresholds = np.where(counts > 0, largest[np.maximum(counts, 1) - 1], 0.0)
@@ -160,6 +162,11 @@ def summarise(found: Discoveries, levels: Sequence[float] = LEVELS) -> Summary:
     )
 
 
+def shown_q_values(found: Discoveries) -> FloatArray:
+    """Where on a scale of levels a row turns into a discovery; a certified list has one level."""
+    return np.where(found.mask, found.fdr, 1.0) if found.certified else found.q_values
+
+
 def step_up_line(found: Discoveries) -> float | None:
     """What a step-up procedure divides by: p_(k) <= level * k / line makes k discoveries.
 
@@ -172,7 +179,7 @@ def step_up_line(found: Discoveries) -> float | None:
     >>> step_up_line(run_demo().found)
     229.0
     """
-    if not PROCEDURES[found.procedure].steps_up:
+    if found.certified or not PROCEDURES[found.procedure].steps_up:
         return None
     if found.procedure == "bh":
         return float(len(found))

@@ -20,11 +20,16 @@ from .conditional import BANDS
 from .fdr import ANY, E_VALUES, FIXED_LAMBDA, POSITIVE, PROCEDURES, Outcome
 from .grid import Grid, usual
 from .ranks import RankedBatch
+from .worlds import certify
 
 if TYPE_CHECKING:
     from ..methods import Plan  # methods use the aggregation of this package
 
 _MEASURED_P = "measured only: no finite-sample theorem; near α in most experiments, not in all"
+
+# The procedure whose lists can be certified, and what is said of them.
+CERTIFIED = "bh"
+_CERTIFICATE = "proven (conditional calibration)"
 
 
 @dataclass(frozen=True)
@@ -43,6 +48,9 @@ class Guarantee:
         What its p-values and e-values offer to a proof; see `Procedure.proof`.
     needs_correction : bool
         Whether those proofs are about the corrected p-values of ``validity="proven"``.
+    certified : bool
+        Whether ``validity="proven"`` certifies the list of Benjamini-Hochberg, row by row, by
+        conditional calibration.
     refuted : mapping of str to str
         The procedures for which a counterexample is known, and what it is: no theorem will come.
     """
@@ -52,6 +60,7 @@ class Guarantee:
     p_value: str
     supports: tuple[str, ...] = ()
     needs_correction: bool = False
+    certified: bool = False
     refuted: Mapping[str, str] = field(default_factory=dict)
 
     def __str__(self) -> str:
@@ -69,15 +78,25 @@ class Guarantee:
     @property
     def fdr(self) -> str:
         """The statement about the false discovery rate, for all procedures."""
-        if not self.proven:
+        if not self.proven and not self.certified:
             return "measured"
         by_reason: dict[str, list[str]] = {}
         for procedure, reason in self.proven.items():
             by_reason.setdefault(reason, []).append(procedure.upper())
         on = " on the corrected p-value" if self.needs_correction else ""
         said = [f"{', '.join(names)}{on} proven ({r})" for r, names in by_reason.items()]
+        said += [f"{CERTIFIED.upper()} under `validity='proven'` {_CERTIFICATE}"] * self.certified
         said += [f"{name.upper()} false in general ({r})" for name, r in self.refuted.items()]
         return "; ".join(said if len(self.proven) >= 3 else [*said, "otherwise measured"])
+
+    def certifies(self, procedure: str, validity: str) -> bool:
+        """Whether a list has no simpler theorem than conditional calibration, and has this one."""
+        return (
+            self.certified
+            and validity == "proven"
+            and procedure == CERTIFIED
+            and procedure not in self.proven
+        )
 
     def sentence(
         self,
@@ -107,6 +126,8 @@ class Guarantee:
         >>> print(guarantee("full").sentence("bh"))
         FDR measured, not proven, for BH on full, and false in general: there is a symmetric
         detector on which it is about twice the level.
+        >>> guarantee("full").sentence("bh", validity="proven")
+        'FDR proven (conditional calibration) for the list certified from full.'
         """
         if conditional is not None and PROCEDURES[procedure].proof not in _OF_INDEPENDENT:
             return (
@@ -127,6 +148,8 @@ class Guarantee:
         reason = self.proven.get(procedure)
         if smoothed and reason not in (ANY, E_VALUES):
             reason = None
+        if self.certifies(procedure, validity):
+            return f"FDR {_CERTIFICATE} for the list certified from {self.name}."
         if reason is not None and (not self.needs_correction or validity == "proven"):
             return f"FDR proven for {procedure.upper()} on {self.name} ({reason})."
         if procedure in self.refuted:
@@ -165,6 +188,7 @@ TABLE: tuple[Guarantee, ...] = (
         "exact: P(p <= α) <= α given the seed, as every detector is made to depend on the multiset "
         "of its rows only; in model files of format 1 over the seed, for a symmetric detector",
         (ANY,),
+        certified=True,
         refuted={"bh": "there is a symmetric detector on which it is about twice the level"},
     ),
     Guarantee(
@@ -174,6 +198,7 @@ TABLE: tuple[Guarantee, ...] = (
         "detectors that draw nothing), and over the seed where each has its own",
         (ANY,),
         needs_correction=True,
+        certified=True,
     ),
     Guarantee(
         "cv+",
@@ -183,6 +208,7 @@ TABLE: tuple[Guarantee, ...] = (
         "independent rows; both over the data and the seed",
         (ANY,),
         needs_correction=True,
+        certified=True,
     ),
     Guarantee(
         "jab+",
@@ -278,6 +304,28 @@ def proven_grid(plan: Plan, row: Guarantee, n_calibration: int) -> Grid:
 BatchRule = Callable[[RankedBatch, Fraction], Outcome]
 
 
+def certificate(row: Guarantee, procedure: str) -> BatchRule | None:
+    """What makes the list of a procedure proven: None where it is as it is.
+
+    Examples
+    --------
+    >>> certificate(guarantee("split"), "bh"), certificate(guarantee("full"), "by")
+    (None, None)
+    >>> certificate(guarantee("full"), "bh").__name__
+    'certify'
+    """
+    if procedure in row.proven:
+        return None
+    if row.certifies(procedure, "proven"):
+        return certify
+    usable = [name for name in PROCEDURES if name in row.proven or row.certifies(name, "proven")]
+    instead = f"use `procedure={usable[0]!r}`" if usable else "use 'split', 'full' or 'jackknife+'"
+    raise ReconformError(
+        f"`validity='proven'` asks for a theorem on the false discovery rate, and none is known "
+        f"for {procedure.upper()} on {row.name}; {instead}, or `validity='nominal'`."
+    )
+
+
 @dataclass(frozen=True)
 class Validity:
     """A row of the table of validities: which p-values a rule uses, and how strong they are.
@@ -301,7 +349,9 @@ class Validity:
 
 VALIDITY: dict[str, Validity] = {
     "nominal": Validity("the p-values of the paper", lambda plan, row, n: usual(n)),
-    "proven": Validity("p-values that a theorem covers, where there is one", proven_grid),
+    "proven": Validity(
+        "p-values and lists that a theorem covers, where there is one", proven_grid, certificate
+    ),
 }
 
 

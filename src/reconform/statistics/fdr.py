@@ -198,11 +198,17 @@ class Outcome:
         The smallest level at which each row would be one.
     decision : Decision or None
         The same as a rule on ranks, where the counts of the ranks decided.
+    e_values : float array or None
+        Of a certified list, which has them instead of q-values (these are NaN).
+    plain : bool array or None
+        For a certified list, what the procedure finds at the same level without a certificate.
     """
 
     mask: BoolArray
     q_values: FloatArray
     decision: Decision | None = None
+    e_values: FloatArray | None = None
+    plain: BoolArray | None = None
 
     @classmethod
     def of(cls, decision: Decision, ranks: RankArray) -> Outcome:

@@ -23,6 +23,7 @@ from .grid import Grid
 
 if TYPE_CHECKING:
     from ..methods import Plan  # methods use the aggregation of this package
+    from .worlds import StepUp, Worlds  # which are made from ranks
 
 Kernel = Callable[[int, int], object]
 
@@ -126,6 +127,8 @@ class RankedBatch:
         Ranks lie in 1 .. n_calibration + 1.
     smoothed : bool
         Whether the p-values are smoothed, and so off the grid.
+    worlds : callable, optional
+        `Ensemble.worlds` of these rows, for a certificate.
     """
 
     ranks: Ranks
@@ -134,6 +137,7 @@ class RankedBatch:
     calibration: Calibration
     n_calibration: int
     smoothed: bool = False
+    worlds: Callable[[RankArray, StepUp], Iterator[tuple[int, Worlds]]] | None = None
 
 
 def calibrate(

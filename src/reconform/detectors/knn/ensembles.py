@@ -15,8 +15,8 @@ P(p <= α) <= α holds exactly.
 
 from __future__ import annotations
 
-import copy
-from dataclasses import dataclass, replace
+from collections.abc import Iterator
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Self
 
@@ -29,8 +29,17 @@ from ...methods import Plan
 from ...parallel import run_blocks
 from ...statistics.aggregation import reduction
 from ...statistics.ranks import BLOCK_BYTES, Calibration, Ranks, calibrate, ranks_among
+from ...statistics.worlds import StepUp, Worlds
 from .kernels import correct_by_rows, correct_by_tree, score_neighbours, walk
-from .search import PairwiseSearch, Search, TreeSearch, WideSearch, worthwhile_jobs
+from .search import (
+    PairwiseSearch,
+    Search,
+    reach_in_tree,
+    tree_of,
+    without_root,
+    worthwhile_jobs,
+)
+from .worlds import NeighbourWorlds
 
 Multiplicity = npt.NDArray[np.unsignedinteger[Any]]
 
@@ -161,6 +170,14 @@ class LeaveOneOut(ResampledEnsemble):
 
         return Ranks(count(False), count(True) if strictly else None, t)
 
+    @cached_property
+    def _world_tables(self) -> NeighbourWorlds:
+        return NeighbourWorlds.of(*without_root(self.full.search), self.full)
+
+    def worlds(self, X: FloatArray, rows: RankArray, step: StepUp) -> Iterator[tuple[int, Worlds]]:
+        """Go through all worlds of some new rows, each with the ranks of jackknife+."""
+        return self._world_tables.worlds(X, rows, step, plus=True)
+
     def _scores(self, X: FloatArray) -> tuple[FloatArray, Int32Array, FloatArray]:
         """Scores by A(D), the neighbours that matter, and the scores without each of them."""
         low, high = self.full.low, self.full.high
@@ -251,6 +268,17 @@ class OneTable(ResampledEnsemble):
     def full_scores(self, X: FloatArray) -> FloatArray:
         """Scores of A(D)."""
         return self.full.score_samples(X)
+
+    @cached_property
+    def _world_tables(self) -> NeighbourWorlds:
+        return NeighbourWorlds.of(*without_root(self.full.search), self.full)
+
+    def worlds(self, X: FloatArray, rows: RankArray, step: StepUp) -> Iterator[tuple[int, Worlds]]:
+        """Go through all worlds of some new rows, each with full-conformal ranks.
+
+        These ask for no folds, which would have to be drawn and searched anew in every world.
+        """
+        return self._world_tables.worlds(X, rows, step)
 
 
 def _score_by_table(
@@ -355,7 +383,7 @@ class FullNeighbours(Ensemble):
         array([5, 1])
         """
         n, high = len(X), model.high
-        search, root = _without_root(model.search)
+        search, root = without_root(model.search)
         near = np.full((n, high), np.inf)
         width = min(high, n - 1)
         if width:
@@ -367,6 +395,11 @@ class FullNeighbours(Ensemble):
         return cls(
             reference_calibration(scores), search, root, near, model.low, n_jobs=model.n_jobs
         )
+
+    @property
+    def high(self) -> int:
+        """The last neighbour that a score depends on."""
+        return int(self.near.shape[1])
 
     @cached_property
     def scores(self) -> FloatArray:
@@ -381,19 +414,7 @@ class FullNeighbours(Ensemble):
     @cached_property
     def reach(self) -> tuple[FloatArray, FloatArray]:
         """How far neighbourhoods reach: (leaves, leaf_size) of rows, (nodes,) the largest."""
-        ids = _tree_of(self.search).tree[1]
-        of_rows = np.where(ids >= 0, self.near[ids, -1], -np.inf)
-        of_leaves = of_rows.max(axis=1)
-        of_nodes = np.empty(2 * len(ids) - 1)
-        nodes = [(0, 0, len(ids))]
-        while nodes:  # numbered as in `build_tree`
-            node, first, last = nodes.pop()
-            of_nodes[node] = of_leaves[first:last].max()
-            if last - first > 1:
-                middle = (first + last) // 2
-                nodes.append((node + 1, first, middle))
-                nodes.append((node + 2 * (middle - first), middle, last))
-        return of_rows, of_nodes
+        return reach_in_tree(tree_of(self.search).tree[1], self.near[:, -1])
 
     def ranks(self, X: FloatArray, *, variant: str | None = None, strictly: bool = False) -> Ranks:
         """Rank every new row x among D, all of them scored with x there; there are no variants."""
@@ -416,11 +437,19 @@ class FullNeighbours(Ensemble):
         run_blocks(rank, len(X), n_jobs=jobs)
         return Ranks(at_most, below if strictly else None, t)
 
+    @cached_property
+    def _world_tables(self) -> NeighbourWorlds:
+        return NeighbourWorlds.of(self.search, self.root, self)
+
+    def worlds(self, X: FloatArray, rows: RankArray, step: StepUp) -> Iterator[tuple[int, Worlds]]:
+        """Go through all worlds of some new rows, each with full-conformal ranks."""
+        return self._world_tables.worlds(X, rows, step)
+
     def _rank_by_tree(self, X: FloatArray, first: int) -> Ranked:
         """Rank a block of new rows, the tree finding the rows of D that they change."""
         near, _ = self.search.nearest(X, self.near.shape[1], n_jobs=self.n_jobs)
         at_most, below, t = self._look_up(near)
-        exact = _tree_of(self.search)
+        exact = tree_of(self.search)
         power, root, low = exact.formula.power, self.root, self.low
         queries, tree, reach = exact.embed(X), exact.tree, self.reach
         known = self.near, self.scores
@@ -451,20 +480,3 @@ class FullNeighbours(Ensemble):
         """Score new rows by their neighbours; rank them as if they changed no other score."""
         t, c = score_neighbours(near, self.low, self.root), self.sorted_scores
         return ranks_among(c, t), ranks_among(c, t, strictly=True), t
-
-
-def _without_root(search: Search) -> tuple[Search, float]:
-    """Search in reduced distances, and the root that was left out."""
-    if isinstance(search, PairwiseSearch):
-        return search, 1.0
-    reduced = copy.copy(_tree_of(search))
-    root = reduced.formula.root
-    reduced.formula = replace(reduced.formula, root=1.0)
-    return WideSearch(reduced) if isinstance(search, WideSearch) else reduced, root
-
-
-def _tree_of(search: Search) -> TreeSearch:
-    """The tree that answers, or that answers where a matrix product is in doubt."""
-    tree = search.exact if isinstance(search, WideSearch) else search
-    assert isinstance(tree, TreeSearch)
-    return tree

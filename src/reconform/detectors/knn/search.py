@@ -8,8 +8,9 @@ else; `WideSearch` lets a matrix product propose candidates and measures them by
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, Protocol
 
@@ -386,3 +387,61 @@ class PairwiseSearch:
                 f"and reference row {row}; use a metric that is defined for these data."
             )
         return every
+
+
+def tree_of(search: Search) -> TreeSearch:
+    """The tree that answers, or that answers where a matrix product is in doubt."""
+    tree = search.exact if isinstance(search, WideSearch) else search
+    assert isinstance(tree, TreeSearch)
+    return tree
+
+
+def without_root(search: Search) -> tuple[Search, float]:
+    """Search in reduced distances, and the root that was left out."""
+    if isinstance(search, PairwiseSearch):
+        return search, 1.0
+    reduced = copy.copy(tree_of(search))
+    root = reduced.formula.root
+    reduced.formula = replace(reduced.formula, root=1.0)
+    return WideSearch(reduced) if isinstance(search, WideSearch) else reduced, root
+
+
+def nearest_of_own(search: Search, width: int, *, n_jobs: int | None = None) -> Table:
+    """Find the `width` nearest other rows of every row that is searched in."""
+    if isinstance(search, PairwiseSearch):
+        rows = search.rows
+    else:
+        tree = tree_of(search)
+        rows, own = tree.rows, np.arange(len(tree.rows), dtype=np.int32)
+        if tree.formula.embed is not None:  # the rows are embedded already
+            return tree.nearest_embedded(rows, width, own, n_jobs)
+    return search.nearest(rows, width, own=np.arange(len(rows), dtype=np.int32), n_jobs=n_jobs)
+
+
+def reach_in_tree(ids: Int32Array, reach: FloatArray) -> tuple[FloatArray, FloatArray]:
+    """How far the neighbourhoods in a tree reach.
+
+    Parameters
+    ----------
+    ids : int array of shape (leaves, leaf_size)
+        Of `build_tree`.
+    reach : float array of shape (n,)
+        How far that of each row reaches.
+
+    Returns
+    -------
+    of_rows, of_nodes : float arrays of shapes (leaves, leaf_size) and (nodes,)
+        The reach of the rows in the leaves, and the largest in each node.
+    """
+    of_rows = np.where(ids >= 0, reach[ids], -np.inf)
+    of_leaves = of_rows.max(axis=1)
+    of_nodes = np.empty(2 * len(ids) - 1)
+    nodes = [(0, 0, len(ids))]
+    while nodes:  # numbered as in `build_tree`
+        node, first, last = nodes.pop()
+        of_nodes[node] = of_leaves[first:last].max()
+        if last - first > 1:
+            middle = (first + last) // 2
+            nodes.append((node + 1, first, middle))
+            nodes.append((node + 2 * (middle - first), middle, last))
+    return of_rows, of_nodes

@@ -162,8 +162,10 @@ function drawEnds() {
 }
 
 function drawCharts() {
-  drawSteps();
-  drawEnds();
+  if (data.levels.length > 1) {
+    drawSteps();
+    drawEnds();
+  }
   drawHistogram();
   drawSorted();
   drawScores();

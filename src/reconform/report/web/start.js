@@ -7,7 +7,7 @@ function update() {
   $("flagged").textContent = `${some(flaggedCount(), "row")} flagged`;
   $("reset").hidden = state.level === data.chosen;
   slider.setAttribute("aria-valuetext", `${data.labels[state.level]}, ${some(flaggedCount(), "row")} flagged`);
-  slider.style.setProperty("--fill", `${(100 * state.level) / (data.levels.length - 1)}%`);
+  slider.style.setProperty("--fill", `${(100 * state.level) / Math.max(1, data.levels.length - 1)}%`);
   drawCharts();
   drawTable();
 }
@@ -36,6 +36,8 @@ $("zoom").addEventListener("click", () => {
 });
 new ResizeObserver(() => drawCharts()).observe($("histogram"));
 
+// A certified list is about one level.
+document.querySelector(".control").hidden = data.levels.length === 1;
 nameTheme();
 startTable();
 moveTo(data.chosen);

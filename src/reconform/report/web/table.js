@@ -6,7 +6,7 @@ const COLUMNS = [
   { key: "id", label: "Row", value: (line) => line[1], text: true },
   { key: "score", label: "Score", value: (line) => number(line[2]) },
   { key: "p", label: "p-value", value: (line) => number(line[3]) },
-  { key: "q", label: "q-value", value: (line) => number(line[4]) },
+  { key: "q", label: data.evidence, value: (line) => number(line[4]) },
   { key: "features", label: "Most unusual features", value: strength, text: true, wide: true },
 ];
 const view = { column: COLUMNS[0], descending: false, page: 0 };

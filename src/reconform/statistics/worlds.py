@@ -1,0 +1,329 @@
+"""Conditional calibration: from exact ranks to a list whose false discovery rate is a theorem.
+
+World w exchanges the new row x_j with row w of E_j, the reference and x_j together. If j is
+normal, all n + 1 worlds are equally likely given E_j and the other new rows. In every world
+Benjamini-Hochberg is run at a level a that is fixed beforehand, and
+
+    e_j = b_j(actual) / mean of b_j over all worlds,   b_j(w) = 1{row at j is found} / list length
+
+is an e-value. Worlds are not enumerated. Benjamini-Hochberg finds the row at place j iff its rank
+is at most a K (n + 1) / m, K the length of the list if that row had rank 0, and then the list has
+K rows. So a world is two integers, the rank of w and K, and an e-value is a few counts.
+
+Nothing here knows of detectors: an ensemble says what the worlds of a row are (`Ensemble.worlds`),
+and `certify` makes the list. The proof is in docs/guarantees. Scores: small = anomalous.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from itertools import accumulate
+
+import numpy as np
+
+from ..arrays import BoolArray, FloatArray, RankArray
+from .exact import exact_fraction
+from .fdr import Outcome, RankCounts
+from .ranks import RankedBatch
+
+# Lists are a little shorter in worlds whose reference holds x_j; this much slack pays for it.
+SLACK = Fraction(19, 20)
+
+
+def inner_level(fdr: float | Fraction, m: int) -> Fraction:
+    """The level of Benjamini-Hochberg in every world: fixed by the level of the list and m alone.
+
+    Examples
+    --------
+    >>> inner_level(0.1, 600)
+    Fraction(19, 200)
+    """
+    level = exact_fraction("fdr", fdr)
+    return level if m == 1 else level * SLACK
+
+
+# --- one new row, all its worlds -----------------------------------------------------------------
+
+
+@dataclass(frozen=True, eq=False)
+class StepUp:
+    """Benjamini-Hochberg at a level fixed beforehand, in ranks.
+
+    Attributes
+    ----------
+    limits : int array of shape (m + 1,)
+        A list of k rows holds ranks up to ``limits[k]``, the whole part of a k (n + 1) / m.
+    rows : int
+        n + 1.
+    """
+
+    limits: RankArray
+    rows: int
+
+    @classmethod
+    def at(cls, level: float | Fraction, n: int, m: int) -> StepUp:
+        """Lay the line for n reference rows and m new rows.
+
+        Parameters
+        ----------
+        level : float or Fraction
+            a; a float is read as the decimal number it prints as.
+        n, m : int
+
+        Returns
+        -------
+        StepUp
+
+        Examples
+        --------
+        >>> StepUp.at(0.1, 99, 4).limits
+        array([ 0,  2,  5,  7, 10])
+        """
+        top, bottom = (exact_fraction("level", level) * (n + 1) / max(m, 1)).as_integer_ratio()
+        limits = np.array([k * top // bottom for k in range(m + 1)], dtype=np.int64)
+        return cls(limits, n + 1)
+
+    @property
+    def highest(self) -> int:
+        """No row of a larger rank is ever found."""
+        return int(self.limits[-1])
+
+    def count(self, ranks: RankArray) -> int:
+        """Count what the procedure finds among rows of these ranks and one more, of rank 0.
+
+        Examples
+        --------
+        >>> StepUp.at(0.1, 99, 4).count(np.array([1, 8, 80]))
+        2
+        """
+        upto = 1 + np.searchsorted(np.sort(ranks), self.limits[1:], side="right")
+        return int(np.flatnonzero(upto >= np.arange(1, len(self.limits)))[-1]) + 1
+
+
+@dataclass(frozen=True)
+class Worlds:
+    """What all worlds of one new row come to.
+
+    Attributes
+    ----------
+    rank : int
+        That of the new row among E_j.
+    count : int
+        Length of the list in the actual world, if it finds the row; else 0.
+    lists : tuple of (int, int)
+        (K, how many worlds find the row at place j in a list of length K).
+    rows : int
+        All worlds, n + 1.
+    """
+
+    rank: int
+    count: int
+    lists: tuple[tuple[int, int], ...]
+    rows: int
+
+    @property
+    def e_value(self) -> Fraction:
+        """b(actual) / mean of b over all worlds."""
+        if not self.count:
+            return Fraction(0)
+        total = sum((Fraction(worlds, length) for length, worlds in self.lists), Fraction(0))
+        return self.rows / (self.count * total)
+
+
+def one_model_worlds(reference: FloatArray, others: FloatArray, step: StepUp) -> Worlds:
+    """Count all worlds of a new row where one model, fitted on E_j, scores everything.
+
+    In every world that finds the row at place j the list has the same length, and w is found iff
+    its rank is within the limit of that length (docs/guarantees): no world is looked at.
+
+    Parameters
+    ----------
+    reference : float array of shape (n + 1,)
+        Scores of the rows of E_j, all treated alike; x_j comes last.
+    others : float array of shape (m - 1,)
+        Scores of the other new rows, in any way that does not depend on which row of E_j is the
+        new one.
+    step : StepUp
+
+    Returns
+    -------
+    Worlds
+
+    Examples
+    --------
+    >>> reference = np.array([0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.1])
+    >>> worlds = one_model_worlds(reference, np.array([0.2, 0.35, 0.9]), StepUp.at(0.4, 7, 4))
+    >>> worlds
+    Worlds(rank=1, count=3, lists=((3, 2),), rows=8)
+    >>> worlds.e_value
+    Fraction(4, 1)
+    """
+    ordered = np.sort(reference)
+    length = step.count(np.searchsorted(ordered, others, side="right"))
+    limit = int(step.limits[length])
+    # Ranks up to the limit belong to the scores below the next one: ties go together.
+    found = int(np.searchsorted(ordered, ordered[limit])) if limit < step.rows else step.rows
+    rank = int(np.searchsorted(ordered, reference[-1], side="right"))
+    lists = ((length, found),) if found else ()
+    return Worlds(rank, length if rank <= limit else 0, lists, step.rows)
+
+
+def worlds_of(worlds: RankArray, ranks: RankArray, lengths: RankArray, step: StepUp) -> Worlds:
+    """Put together what a detector found out about every world by itself.
+
+    Parameters
+    ----------
+    worlds : int array
+        Rows w of E_j; n is x_j. Worlds that are left out do not find the row at place j.
+    ranks : int array
+        The rank of w in its world.
+    lengths : int array
+        How many rows Benjamini-Hochberg finds in that world if that rank were 0.
+    step : StepUp
+
+    Returns
+    -------
+    Worlds
+
+    Examples
+    --------
+    >>> step = StepUp.at(0.1, 99, 4)
+    >>> worlds_of(np.array([7, 99]), np.array([3, 1]), np.array([1, 2]), step).e_value
+    Fraction(100, 1)
+    """
+    found = ranks <= step.limits[lengths]
+    values, counts = np.unique(lengths[found], return_counts=True)
+    lists = tuple(zip(values.tolist(), counts.tolist(), strict=True))
+    actual = np.flatnonzero(worlds == step.rows - 1)
+    if not len(actual):
+        return Worlds(step.rows, 0, lists, step.rows)
+    i = int(actual[0])
+    return Worlds(int(ranks[i]), int(lengths[i]) if found[i] else 0, lists, step.rows)
+
+
+# --- the list ------------------------------------------------------------------------------------
+
+
+def closed_e_bh(e_values: Sequence[Fraction], fdr: float | Fraction) -> BoolArray:
+    """Find the largest list S for which every set of rows has enough evidence.
+
+    S is admissible if for every non-empty set A of rows the mean of the e-values over A is at
+    least |A and S| / (fdr |S|). For A = the normal rows this says that the false discovery
+    proportion is at most fdr times a mean of e-values, whose expectation is at most 1. The list
+    of e-BH is always admissible.
+
+    Parameters
+    ----------
+    e_values : sequence of Fraction
+        Of all m rows, with any dependence; those of the normal rows must add up to at most their
+        number in expectation.
+    fdr : float or Fraction
+        A float is read as the decimal number it prints as.
+
+    Returns
+    -------
+    bool array of shape (m,)
+        Rows with equal e-values are in the list together.
+
+    Notes
+    -----
+    For a list of the K largest e-values, the sets A that matter are the s smallest e-values in
+    the list and all those outside that are below s / (fdr K): their sum must reach
+    s (s + b) / (fdr K), b the number of those outside. For a given b the sum less the bound is
+    concave in s while the e-value stays the same, so it is smallest where a run of equal e-values
+    ends, and nowhere else needs a look.
+
+    References
+    ----------
+    Z. Xu, A. Solari, L. Fischer, R. de Heide, A. Ramdas, J. Goeman, "Bringing closure to false
+    discovery rate control" (2025).
+
+    Examples
+    --------
+    >>> e = [Fraction(12), Fraction(9), Fraction(0), Fraction(0)]
+    >>> closed_e_bh(e, 0.2)  # e-BH asks for 10 each; here 20 in sum, and 7.5 each, suffice
+    array([ True,  True, False, False])
+    """
+    level = exact_fraction("fdr", fdr)
+    distinct = sorted(set(e_values), reverse=True)
+    position = {value: i for i, value in enumerate(distinct)}
+    which = np.array([position[value] for value in e_values], dtype=np.intp)
+    sizes = np.bincount(which, minlength=len(distinct)).tolist()
+    upto = [0, *accumulate(sizes)]
+    evidence = (value * size for value, size in zip(distinct, sizes, strict=True))
+    sums = [Fraction(0), *accumulate(evidence)]
+    for groups in range(len(distinct), 0, -1):
+        if distinct[groups - 1] > 0 and _admissible(groups, distinct, upto, sums, level):
+            return np.asarray(which < groups)
+    return np.zeros(len(which), dtype=np.bool_)
+
+
+def _admissible(
+    groups: int,
+    distinct: list[Fraction],
+    upto: list[int],
+    sums: list[Fraction],
+    level: Fraction,
+) -> bool:
+    """Whether the list of the first `groups` runs of equal e-values has enough evidence."""
+    size = upto[groups]
+    share = 1 / (level * size)
+    negated = [-value for value in distinct]  # in increasing order
+    for first in range(groups):
+        s = size - upto[first]
+        # From this run on, outside the list, e-values are below s / (fdr K).
+        low = bisect_right(negated, -s * share, lo=groups)
+        evidence = sums[groups] - sums[first] + sums[-1] - sums[low]
+        if evidence < s * (s + upto[-1] - upto[low]) * share:
+            return False
+    return True
+
+
+def cost_sentence(certified: BoolArray, plain: BoolArray) -> str:
+    """Say what the certificate cost against the plain list at the same level.
+
+    Examples
+    --------
+    >>> cost_sentence(np.array([True, False, True]), np.array([True, True, False]))
+    'Certified 1 of the 2 rows that Benjamini-Hochberg finds, and 1 more.'
+    """
+    more = int((certified & ~plain).sum())
+    return (
+        f"Certified {int((certified & plain).sum()):,} of the {int(plain.sum()):,} rows that "
+        f"Benjamini-Hochberg finds{f', and {more:,} more' if more else ''}."
+    )
+
+
+def certify(batch: RankedBatch, level: Fraction) -> Outcome:
+    """Certify a list: the false discovery rate is at most `level`, by conditional calibration.
+
+    Parameters
+    ----------
+    batch : RankedBatch
+        With `worlds`.
+    level : Fraction
+
+    Returns
+    -------
+    Outcome
+        With e-values, and the plain list at the same level beside it. There are no q-values: the
+        e-values depend on the level, and lists at two levels are two procedures.
+    """
+    assert batch.worlds is not None
+    ranks, n = batch.ranks.at_most, batch.n_calibration
+    step = StepUp.at(inner_level(level, len(ranks)), n, len(ranks))
+    # All others have an e-value of 0, or are given it, which is always allowed.
+    candidates = np.flatnonzero(ranks <= step.highest)
+    e_values = [Fraction(0)] * len(ranks)
+    for row, worlds in batch.worlds(candidates, step):
+        e_values[row] = worlds.e_value
+    plain = RankCounts(n, batch.calibration.fingerprint).add(ranks).decide(fdr=level)
+    return Outcome(
+        mask=closed_e_bh(e_values, level),
+        q_values=np.full(len(ranks), np.nan),
+        e_values=np.array([float(value) for value in e_values]),
+        plain=plain.mask(ranks),
+    )

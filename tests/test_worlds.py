@@ -1,0 +1,155 @@
+"""Conditional calibration: the shortcuts are the enumeration of all worlds, bit for bit."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+
+import numpy as np
+import pytest
+
+from oracle_worlds import (
+    full_rule,
+    jackknife_rule,
+    nearest_neighbours,
+    one_model_rule,
+    oracle_closed_list,
+    oracle_e_value,
+)
+from reconform import ConformalDetector
+from reconform.detectors.knn import KNN
+from reconform.detectors.knn.search import without_root
+from reconform.detectors.knn.worlds import NeighbourWorlds
+from reconform.statistics.evalues import EValues, e_bh
+from reconform.statistics.worlds import StepUp, closed_e_bh, one_model_worlds
+
+
+def worlds_in(knn, D):
+    model = knn._model(D)
+    return NeighbourWorlds.of(*without_root(model.search), model)
+
+
+LEVELS = (Fraction(1, 10), Fraction(3, 10), Fraction(3, 5), Fraction(9, 10))
+
+
+def small_case(seed, kind):
+    """Few rows; on the grid with many ties and duplicates, and a copy of a reference row."""
+    rng = np.random.default_rng(seed)
+    k = int(rng.integers(1, 4))
+    n, m, d = int(rng.integers(k + 2, 13)), int(rng.integers(1, 6)), int(rng.integers(1, 3))
+    if kind == "grid":
+        D, X = (rng.integers(0, 4, size=(rows, d)).astype(float) for rows in (n, m))
+    else:
+        D, X = (rng.normal(size=(rows, d)) for rows in (n, m))
+    X[: m // 2] += 3
+    if m > 1:
+        X[-1] = D[0]
+    return D, X, k
+
+
+@pytest.mark.parametrize("plus", [False, True])
+@pytest.mark.parametrize("kind", ["continuous", "grid"])
+@pytest.mark.parametrize("seed", range(8))
+def test_knn_worlds_equal_enumeration(seed, kind, plus):
+    D, X, k = small_case(seed, kind)
+    neighbours = worlds_in(KNN(n_neighbors=k), D)
+    for level in LEVELS:
+        rule = (jackknife_rule if plus else full_rule)(nearest_neighbours(k), level)
+        step = StepUp.at(level, len(D), len(X))
+        for j, worlds in neighbours.worlds(X, np.arange(len(X)), step, plus=plus):
+            assert worlds.e_value == oracle_e_value(D, X, j, rule)
+
+
+@pytest.mark.parametrize("kind", ["continuous", "grid"])
+@pytest.mark.parametrize("seed", range(8))
+def test_one_model_equals_enumeration(seed, kind):
+    D, X, k = small_case(seed, kind)
+    detector = nearest_neighbours(k)
+    for level in LEVELS:
+        step = StepUp.at(level, len(D), len(X))
+        for j in range(len(X)):
+            inside, score = detector(np.vstack([D, X[j]]))
+            worlds = one_model_worlds(inside, score(np.delete(X, j, axis=0)), step)
+            rule = one_model_rule(detector, level)
+            assert worlds.e_value == oracle_e_value(D, X, j, rule)
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_one_model_equals_enumeration_on_scores(seed):
+    """Scores fixed by content: the statistics alone, with heavy ties and infinities."""
+    rng = np.random.default_rng(seed)
+    n, m = int(rng.integers(1, 13)), int(rng.integers(1, 7))
+    values = rng.integers(0, int(rng.integers(2, 15)), size=n + m).astype(float)
+    values[rng.random(n + m) < 0.1] = -np.inf
+    D, X = values[:n, None], values[n:, None]
+
+    def detector(E):
+        return E[:, 0], lambda Z: Z[:, 0]
+
+    level = Fraction(int(rng.integers(1, 20)), 20)
+    step = StepUp.at(level, n, m)
+    for j in range(m):
+        worlds = one_model_worlds(np.append(D, X[j]), np.delete(X[:, 0], j), step)
+        assert worlds.e_value == oracle_e_value(D, X, j, one_model_rule(detector, level))
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_closed_list_equals_all_sets(seed):
+    rng = np.random.default_rng(seed)
+    m = int(rng.integers(1, 9))
+    top, bottom = rng.integers(0, 60, m).tolist(), rng.integers(1, 5, m).tolist()
+    e = [Fraction(a, b) for a, b in zip(top, bottom, strict=True)]
+    level = Fraction(int(rng.integers(1, 10)), 10)
+    found = closed_e_bh(e, level)
+    assert set(np.flatnonzero(found)) == oracle_closed_list(e, level)
+    assert (e_bh(EValues(tuple(e), np.eye(m, dtype=bool)), level) <= found).all()
+
+
+def test_a_fixed_score_gives_the_list_of_bh():
+    """With a score that never changes (split), the certificate costs nothing."""
+    for seed in range(50):
+        rng = np.random.default_rng(seed)
+        D, X = rng.normal(size=99), rng.normal(size=40)
+        X[:8] -= 4
+        step = StepUp.at(Fraction(1, 10), 99, 40)
+        e = [one_model_worlds(np.append(D, X[j]), np.delete(X, j), step).e_value for j in range(40)]
+        ranks = 1 + (D[None] <= X[:, None]).sum(axis=1)
+        passed = np.flatnonzero(np.sort(ranks) <= step.limits[1:])
+        bh = ranks <= (step.limits[passed[-1] + 1] if len(passed) else 0)
+        assert (e_bh(EValues(tuple(e), np.eye(40, dtype=bool)), Fraction(1, 10)) == bh).all()
+
+
+@pytest.mark.parametrize("plus", [False, True])
+@pytest.mark.parametrize("metric", ["euclidean", "chebyshev", "canberra"])
+@pytest.mark.parametrize("method", ["largest", "mean", "median"])
+def test_actual_world_is_the_plain_list(method, metric, plus):
+    """Rank and list length of the actual world are those of the method itself."""
+    rng = np.random.default_rng(3)
+    D, X = rng.normal(size=(120, 3)), rng.normal(size=(40, 3))
+    X[:8] += 4
+    X[3] = X[4]
+    knn = KNN(n_neighbors=4, method=method, metric=metric)
+    cad = ConformalDetector(knn, method="jackknife+" if plus else "full").fit(D)
+    ranks = cad.ensemble_.ranks(X).at_most
+    step = StepUp.at(Fraction(1, 10), 120, 40)
+    listed = cad.discover(X, fdr=0.1).mask
+    neighbours = worlds_in(knn, D)
+    for j, worlds in neighbours.worlds(X, np.flatnonzero(listed), step, plus=plus):
+        assert (worlds.rank, worlds.count) == (ranks[j], listed.sum())
+
+
+@pytest.mark.parametrize("plus", [False, True])
+def test_certificate_does_not_depend_on_order(plus):
+    rng = np.random.default_rng(1)
+    D, X = rng.normal(size=(150, 2)), rng.normal(size=(50, 2))
+    X[:6] += 5
+    a, b = rng.permutation(150), rng.permutation(50)
+    step = StepUp.at(Fraction(1, 10), 150, 50)
+
+    def certify(D, X):
+        neighbours = worlds_in(KNN(), D)
+        every = neighbours.worlds(X, np.arange(50), step, plus=plus)
+        return [worlds.e_value for _, worlds in every]
+
+    e = certify(D, X)
+    assert any(e)
+    assert [e[i] for i in b] == certify(D[a], X[b])
