@@ -123,7 +123,11 @@ def _check_full_refit(ensemble: FullRefit, d: int) -> None:
     assert isinstance(algorithm, ForeignDetector | NativeDetector)
     missing = np.isnan(ensemble.reference) if algorithm.accepts_nan else False
     require((np.isfinite(ensemble.reference) | missing).all(), "a row is not finite")
-    check_refit(getattr(algorithm, "template", algorithm), n)
+    template = getattr(algorithm, "template", algorithm)
+    check_refit(template, n)
+    if isinstance(template, NativeDetector):
+        # Whether its parameters suit these rows, one fit says, as every row to come will take.
+        algorithm.fit_model(ensemble.reference, ensemble.seed)
 
 
 def known_ensembles() -> OneOf:
