@@ -321,6 +321,7 @@ class PairwiseSearch:
     ) -> None:
         self.metric, self.parameters = metric, parameters
         self._refuse_batch_dependence()
+        self.check_parameters(X.shape[1])
         self.rows = self._prepare(X)
 
     def _refuse_batch_dependence(self) -> None:
@@ -330,6 +331,16 @@ class PairwiseSearch:
                 f"metric={self.metric!r} would estimate {needs} anew from every batch of rows, "
                 f"and scores could not be compared; state metric_params={{{needs!r}: ...}}."
             )
+
+    def check_parameters(self, d: int) -> None:
+        """Refuse arrays of another size than the rows; SciPy would read beyond their end."""
+        for name, shape in (("VI", (d, d)), ("V", (d,)), ("w", (d,))):
+            got = self.parameters.get(name)
+            if got is not None and np.shape(got) != shape:
+                raise ValueError(
+                    f"metric_params={{{name!r}: ...}} must have the shape {shape} for rows of {d} "
+                    f"features; got {np.shape(got)}."
+                )
 
     def _prepare(self, X: FloatArray) -> npt.NDArray[Any]:
         return X.astype(bool) if self.metric in OF_SETS else X

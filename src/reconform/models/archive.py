@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 import os
 import re
 import secrets
@@ -36,6 +37,7 @@ MOST_MEMBERS = 1 << 16
 MOST_GROWTH = 100
 SMALL_BYTES = 1 << 20
 MOST_TEXT_BYTES = 1 << 25  # parsed, JSON may take twenty times the memory
+MOST_DIGITS = 1000  # of an integer; numerator and denominator of any float have fewer
 
 _NAME = re.compile(r"[A-Za-z0-9_]+(/[A-Za-z0-9_]+)*\.(json|npy|skops)")
 _CHUNK = 1 << 20
@@ -61,17 +63,33 @@ def refusing(path: str | Path, what: str) -> Iterator[None]:
 
 
 def parse_json(text: bytes) -> Any:
-    """Parse JSON proper: no NaN, no infinity, no name twice in an object."""
+    """Parse JSON proper: no NaN, no infinity, no endless number, no name twice in an object."""
 
     def refuse(constant: str) -> None:
         raise ValueError(f"{constant} is not JSON")
+
+    def integer(digits: str) -> int:
+        if len(digits) > MOST_DIGITS:  # the work grows with the square of them
+            raise ValueError(f"a number has {len(digits):,} digits")
+        return int(digits)
+
+    def number(digits: str) -> float:
+        if not math.isfinite(value := float(digits)):
+            raise ValueError(f"{digits[:40]} is larger than any number")
+        return value
 
     def pairs(items: list[tuple[str, Any]]) -> dict[str, Any]:
         if len({key for key, _ in items}) < len(items):
             raise ValueError("a name stands twice in one JSON object")
         return dict(items)
 
-    return json.loads(text, parse_constant=refuse, object_pairs_hook=pairs)
+    return json.loads(
+        text,
+        parse_constant=refuse,
+        parse_int=integer,
+        parse_float=number,
+        object_pairs_hook=pairs,
+    )
 
 
 def as_json(value: Any, *, indent: int | None = None) -> bytes:

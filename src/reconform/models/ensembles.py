@@ -10,6 +10,8 @@ from collections.abc import Mapping
 from dataclasses import fields
 from typing import Any
 
+import numpy as np
+
 from ..detectors.foreign import FittedDetector, ForeignDetector
 from ..detectors.forest_ensemble import ForestEnsemble
 from ..detectors.full_forest import FullForest
@@ -23,6 +25,7 @@ from ..methods import Plan
 from ..repeats import RepeatedSplit
 from ..transductive import FullRefit
 from .blocks import (
+    COMMON_SPHERES,
     DRAWS,
     FLOAT,
     FOREST,
@@ -34,10 +37,10 @@ from .blocks import (
     REPLACEMENTS,
     SEARCH,
     SHARED_DRAWS,
+    SHARED_TREES,
     SLOTS,
     SPHERES,
     rows_of,
-    within,
 )
 from .kinds import (
     Array,
@@ -49,20 +52,48 @@ from .kinds import (
     Reader,
     Record,
     Scalar,
+    Setting,
     Spec,
     Writer,
+    ascending,
     require,
+    within,
 )
 from .plain import Plain
 from .plans import calibration_of
+from .settings import check_cost
+from .sound import check_columns
 
 ROWS, SCORES, SUMS = Array("f8", ndim=2), Array("f8", ndim=1), Array("i8", ndim=1)
 
 _FOREIGN: Mapping[str, Spec] = {
     "score_name": Scalar(str, None), "sign": INT, "name": Scalar(str)
 }  # fmt: skip
-FITTED_DETECTOR = Record(FittedDetector, {"model": Detector(fitted=True), **_FOREIGN})
-FOREIGN_DETECTOR = Record(ForeignDetector, {"template": Detector(fitted=False), **_FOREIGN})
+
+
+def _check_scoring(detector: FittedDetector | ForeignDetector, model: Any) -> None:
+    # Any other method of the model would be called with the rows.
+    known = detector.score_name in ("score_samples", "decision_function")
+    require(known and detector.sign in (-1, 1), f"nothing is scored by {detector.score_name!r}")
+    require(hasattr(model, "fit"), "a detector is none")
+
+
+def _check_fitted(detector: FittedDetector, d: int) -> None:
+    _check_scoring(detector, detector.model)
+    check_columns(detector.model, d)
+
+
+def _check_template(detector: ForeignDetector, d: int) -> None:
+    _check_scoring(detector, detector.template)
+    check_columns(detector.template, d)
+
+
+FITTED_DETECTOR = Record(
+    FittedDetector, {"model": Detector(fitted=True), **_FOREIGN}, _check_fitted
+)
+FOREIGN_DETECTOR = Record(
+    ForeignDetector, {"template": Detector(fitted=False), **_FOREIGN}, _check_template
+)
 
 
 class _Model(OneOf):
@@ -80,8 +111,14 @@ MODEL = _Model(FITTED_DETECTOR, KNN_MODEL)
 
 
 def _check_count(models: int, ensemble: Any) -> None:
-    wanted = (0, ensemble.plan.n_models) if ensemble.plan.full else (0,)
-    require(models in wanted, "the ensemble has another number of models than its plan")
+    plan = ensemble.plan
+    wanted = plan.n_models if plan.full and plan.variant != "basic" else 0
+    require(models == wanted, "the ensemble has another number of models than its plan")
+
+
+def _check_kept(kept: Any, plan: Plan) -> None:
+    retained = plan.variant != "basic"
+    require((kept is not None) == retained, "the ensemble does not suit the variant of its plan")
 
 
 def _check_refit(ensemble: RefitEnsemble, d: int) -> None:
@@ -105,6 +142,7 @@ def _check_leave_one_out(ensemble: LeaveOneOut, d: int) -> None:
 
 def _check_table(ensemble: OneTable, d: int) -> None:
     n, table = len(rows_of(ensemble.full.search)), ensemble.multiplicity
+    _check_kept(table, ensemble.plan)
     require(n == ensemble.plan.n and 1 <= ensemble.width <= n, "the table has the wrong size")
     if table is not None:
         require(table.shape == (n, ensemble.plan.n_models), "the table has the wrong shape")
@@ -115,6 +153,9 @@ def _check_table(ensemble: OneTable, d: int) -> None:
 def _check_shared_forest(ensemble: SharedForestEnsemble, d: int) -> None:
     n, some, full = ensemble.plan.n, ensemble.replacements, ensemble.full
     require(ensemble.plan.leaves_one_out and len(ensemble.path_sums) == n, "a row has no model")
+    _check_kept(ensemble.regrown, ensemble.plan)
+    require(ensemble.recipe.psi == full.psi, "trees draw another number of rows")
+    require(ensemble.recipe.n_trees == len(full), "the forest has another number of trees")
     require(within(some.rows, 0, n) and within(some.left_out, 0, n), "a row does not exist")
     require(within(some.trees, 0, len(full)), "a tree that is replaced does not exist")
     if ensemble.regrown is not None:
@@ -124,6 +165,10 @@ def _check_shared_forest(ensemble: SharedForestEnsemble, d: int) -> None:
 
 def _check_shared_inne(ensemble: SharedINNE, d: int) -> None:
     require(ensemble.plan.leaves_one_out and ensemble.full.models == 1, "a row has no model")
+    _check_kept(ensemble.slots, ensemble.plan)
+    draws, n = ensemble.draws, ensemble.plan.n
+    require(within(draws.samples, 0, n) and within(draws.redrawn, 0, n), "a row does not exist")
+    require(len(draws.samples) == ensemble.full.sets, "a set has no draws")
     if ensemble.slots is not None:
         require(within(ensemble.slots.rows, 0, ensemble.plan.n), "a row does not exist")
 
@@ -137,6 +182,8 @@ def _check_full_neighbours(ensemble: FullNeighbours, d: int) -> None:
     _check_reference(n, ensemble)
     require(n == len(rows_of(ensemble.search)), "a row has no neighbours")
     require(1 <= ensemble.low <= high <= n, "rows have the wrong number of neighbours")
+    require(ensemble.root > 0 and (ensemble.near >= 0).all(), "a distance is not one")
+    require(ascending(ensemble.near.T), "neighbours are not in order")
 
 
 def _check_full_forest(ensemble: FullForest, d: int) -> None:
@@ -144,6 +191,8 @@ def _check_full_forest(ensemble: FullForest, d: int) -> None:
     draws, drawn = ensemble.draws, ensemble.drawn
     _check_reference(n, ensemble)
     require(ensemble.shared.psi == psi <= n + 1, "trees draw more rows than there are")
+    require(len(ensemble.shared) + trees == ensemble.recipe.n_trees, "a tree is missing")
+    require(ascending(ensemble.sums), "the reference is not in order")
     require(draws.samples.shape == (trees, psi), "a tree has no rows")
     require(within(draws.samples, -1, len(drawn) + 1), "a tree drew a row that does not exist")
     require(trees == 0 or len(draws.features) in (1, trees), "a tree has no features")
@@ -160,11 +209,18 @@ def _check_full_inne(ensemble: FullINNE, d: int) -> None:
     require(within(ensemble.draws.samples, 0, n + 1), "a set drew a row that does not exist")
     require(len(ensemble.order) == len(ensemble.common_sums) == n, "a row has no sum")
     require(within(ensemble.order, 0, n), "a row does not exist")
+    require(ascending(ensemble.common_sums), "the reference is not in order")
+    drew = (ensemble.draws.samples == n).any(axis=1)
+    require(ensemble.common.sets + drew.sum() == len(drew) > 0, "a set is missing")
 
 
 def _check_full_refit(ensemble: FullRefit, d: int) -> None:
-    _check_reference(len(ensemble.reference), ensemble)
+    n = len(ensemble.reference)
+    _check_reference(n, ensemble)
     require(ensemble.reference.shape[1] == d, "the reference has the wrong shape")
+    require(isinstance(ensemble.seed, np.random.SeedSequence), "the seed is none")
+    assert isinstance(ensemble.algorithm, ForeignDetector)
+    check_cost(ensemble.algorithm.template, n)
 
 
 # --- the ensembles -------------------------------------------------------------------------------
@@ -178,7 +234,7 @@ ENSEMBLES = OneOf(
             "reference": ROWS,
             "seed": Plain(),
             "n_jobs": JOBS,
-            "verbose": Scalar(int, bool),
+            "verbose": Setting(int, bool, default=0),
         },
         _check_full_refit,
     ),
@@ -214,7 +270,7 @@ ENSEMBLES = OneOf(
         FullForest,
         {
             "recipe": RECIPE,
-            "shared": FOREST,
+            "shared": SHARED_TREES,
             "sums": SUMS,
             "reference": ROWS,
             "drawn": ROWS,
@@ -238,7 +294,7 @@ ENSEMBLES = OneOf(
         {
             "reference": ROWS,
             "draws": DRAWS,
-            "common": SPHERES,
+            "common": COMMON_SPHERES,
             "order": SUMS,
             "common_sums": SUMS,
             "n_jobs": JOBS,
@@ -273,10 +329,13 @@ def read_ensemble(json: Json, plan: Plan, source: Reader) -> Ensemble:
     if json.get("kind") == "RepeatedSplit":
         splits, plans = json["splits"], plan.repeats
         require(len(splits) == len(plans) > 1, "a split has no model")
-        return RepeatedSplit(
-            [read_ensemble(split, own, source) for split, own in zip(splits, plans, strict=True)]
-        )
+        read = [read_ensemble(split, own, source) for split, own in zip(splits, plans, strict=True)]
+        sizes = {len(split.calibration) for split in read}
+        require(len(sizes) == 1, "the splits calibrate on different numbers of rows")
+        return RepeatedSplit(read)
+    require(len(plan.repeats) == 1, "a split has no model")
     scores = SCORES.read(json["calibration"], source)
+    require(not np.isnan(scores).any(), "a score is not a number")
     known: dict[str, Any] = {"plan": plan, "calibration": calibration_of(plan, scores)}
     record = ENSEMBLES.record(json["models"]["kind"])
     names = {item.name for item in fields(record.kind)}

@@ -16,6 +16,8 @@ from . import foreign
 from .blocks import DRAWS, FLOAT, FOREST, INT, KNN_MODEL, SPHERES
 from .kinds import Json, Reader, Spec, Writer, require
 from .plain import Plain
+from .settings import disarm, neutral
+from .sound import check_sound
 
 # What `fit` adds to a native detector, besides what it learns about columns.
 FITTED: Mapping[type[NativeDetector], Mapping[str, Spec]] = {
@@ -24,6 +26,9 @@ FITTED: Mapping[type[NativeDetector], Mapping[str, Spec]] = {
     INNE: {"offset_": FLOAT, "max_samples_": INT, "draws_": DRAWS, "_spheres": SPHERES},
 }
 NATIVE = {kind.__name__: kind for kind in FITTED}
+
+# Trees do not say how many columns their rows have; more than this is a mistake.
+MOST_FEATURES = 1 << 24
 
 
 @dataclass
@@ -78,7 +83,8 @@ class DetectorsOut:
 
     def _native(self, detector: NativeDetector, fitted: bool) -> Json:
         at = f"estimators/{len(self.entries)}"
-        parameters = Plain().write(detector.get_params(deep=False), f"{at}/parameters", self.out)
+        values = neutral(type(detector), detector.get_params(deep=False))
+        parameters = Plain().write(values, f"{at}/parameters", self.out)
         entry = {"native": type(detector).__name__, "parameters": parameters}
         if fitted:
             names = getattr(detector, "feature_names_in_", None)
@@ -92,7 +98,7 @@ class DetectorsOut:
         return entry
 
     def _pipeline(self, pipeline: Pipeline, fitted: bool) -> Json:
-        parameters = pipeline.get_params(deep=False)
+        parameters = neutral(Pipeline, pipeline.get_params(deep=False))
         steps = [
             [name, step if step in (None, "passthrough") else self.write(step, fitted=fitted)]
             for name, step in parameters.pop("steps")
@@ -122,16 +128,21 @@ class DetectorsIn:
         """Return the detector with a number."""
         require(type(number) is int and 0 <= number < len(self.entries), "a detector is missing")
         if number not in self._made:
-            self._made[number] = self._make(self.entries[number], number)
+            made = self._make(self.entries[number], number)
+            disarm(made)
+            check_sound(made)
+            self._made[number] = made
         return self._made[number]
 
     def _make(self, entry: Json, number: int) -> Any:
         match entry:
             case {"foreign": int(place)}:
+                require(0 <= place < len(self.foreign), "an object is missing")
                 return self.foreign[place]
             case {"frozen": int(inner)} if inner < number:
                 return FrozenEstimator(self.read(inner))
             case {"pipeline": steps, "parameters": parameters}:
+                require(steps and all(isinstance(name, str) for name, _ in steps), "a step")
                 return Pipeline(
                     [(name, self._step(step, number)) for name, step in steps],
                     **Plain().read(parameters, self.source),
@@ -160,7 +171,8 @@ class DetectorsIn:
 
 def restore_columns(estimator: Any, n_features: Json, names: Json) -> None:
     """Set what `fit` learned about columns."""
-    require(type(n_features) is int and n_features >= 1, "the number of features is missing")
+    known = type(n_features) is int and 1 <= n_features <= MOST_FEATURES
+    require(known, f"the number of features is {n_features!r}")
     estimator.n_features_in_ = n_features
     if names is not None:
         fits = len(names) == n_features and all(isinstance(name, str) for name in names)

@@ -7,6 +7,7 @@ known to be harmless is made only if the caller trusts it by name.
 from __future__ import annotations
 
 import io
+import math
 import sys
 from collections.abc import Iterable, Sequence
 from pathlib import Path
@@ -14,8 +15,15 @@ from types import ModuleType
 from typing import Any
 from zipfile import ZIP_STORED, ZipFile
 
-from .archive import ModelFileError, grows_too_much
-from .kinds import require
+import numpy as np
+
+from .archive import ModelFileError, grows_too_much, parse_json
+from .arrays import MOST_EMPTY, AnyArray
+from .kinds import Json, require, within
+from .plain import MOST_POOL
+from .sound import check_sound, needs_trust
+
+OLDEST_PROTOCOL = 2  # of skops
 
 # Harmless, and not on the list of skops: a type of numbers, and plain descriptions of splits.
 TRUSTED = frozenset(
@@ -62,8 +70,9 @@ def dump(thing: Any) -> tuple[bytes, list[str]]:
     io_ = _skops("saving")
     name = type(thing).__name__
     try:
+        check_sound(thing)  # what would be refused is not written
         data: bytes = io_.dumps(thing)
-        types = io_.get_untrusted_types(data=data)
+        types = sorted({*io_.get_untrusted_types(data=data), *_check_dump(data)})
     except Exception as error:
         raise ValueError(f"{name} cannot be saved: {error}") from error
     lost = [known for known in types if not _can_be_found(known)]
@@ -107,7 +116,7 @@ def construct(dumps: Sequence[bytes], trusted: Iterable[str], *, path: str | Pat
     io_ = _skops("loading")
     found: set[str] = set()
     for data in dumps:
-        _check_zip(data)
+        found.update(_check_dump(data))
         found.update(io_.get_untrusted_types(data=data))  # which makes nothing
     names = {*trusted, *TRUSTED}
     refused = sorted(found - names)
@@ -120,8 +129,8 @@ def construct(dumps: Sequence[bytes], trusted: Iterable[str], *, path: str | Pat
     return [io_.loads(data, trusted=sorted(names)) for data in dumps]
 
 
-def _check_zip(data: bytes) -> None:
-    """Refuse a dump that would be larger than it looks: a zip in the zip, and zips in that."""
+def _check_dump(data: bytes) -> set[str]:
+    """Refuse a dump that would be larger than it looks; return classes that we want trust for."""
     with ZipFile(io.BytesIO(data)) as dumped:
         members = dumped.infolist()
         require(
@@ -131,11 +140,71 @@ def _check_zip(data: bytes) -> None:
             "an object is not stored as skops does it",
         )
         for member in members:
-            if member.filename.endswith(".npz"):  # sparse matrices
-                packed = dumped.read(member)
-                with ZipFile(io.BytesIO(packed)) as inner:
+            content = dumped.read(member)
+            if member.filename.endswith(".npy"):
+                _check_npy(content)
+            elif member.filename.endswith(".npz"):  # sparse matrices: a zip in the zip in the zip
+                with ZipFile(io.BytesIO(content)) as inner:
                     sizes = [array.file_size for array in inner.infolist()]
-                require(not grows_too_much(sizes, len(packed)), "a sparse matrix is too large")
+                    require(not grows_too_much(sizes, len(content)), "a sparse matrix is too large")
+                    for array in inner.infolist():
+                        _check_npy(inner.read(array))
+        schema = parse_json(dumped.read("schema.json"))
+        # Older protocols are read by older code, and none of our files has one.
+        require(schema.get("protocol", 0) >= OLDEST_PROTOCOL, "an object has an older format")
+        return _check_schema(schema, dumped)
+
+
+def _check_npy(content: bytes) -> AnyArray:
+    """Read an array of anything but objects, if it is as large as it says."""
+    stream = io.BytesIO(content)
+    version = np.lib.format.read_magic(stream)
+    readers = {
+        (1, 0): np.lib.format.read_array_header_1_0,
+        (2, 0): np.lib.format.read_array_header_2_0,
+    }
+    require(version in readers, "an array has a format that we never write")
+    shape, _, dtype = readers[version](stream)
+    count = math.prod(shape)
+    fits = not dtype.hasobject and all(size >= 0 for size in shape)
+    require(fits and count * dtype.itemsize == len(content) - stream.tell(), "an array is cut")
+    # An array without bytes may say that it has any number of entries.
+    solid = math.prod(max(size, 1) for size in shape) <= max(MOST_EMPTY, len(content))
+    require(solid, f"an array has the shape {shape}")
+    array: AnyArray = np.load(io.BytesIO(content), allow_pickle=False)
+    return array
+
+
+def _check_schema(schema: Json, dumped: ZipFile) -> set[str]:
+    """Check what code of others runs on while an object is made; return the classes in it."""
+    found: set[str] = set()
+    waiting = [schema]
+    while waiting:
+        node = waiting.pop()
+        if isinstance(node, list):
+            waiting.extend(node)
+        if not isinstance(node, dict):
+            continue
+        waiting.extend(node.values())
+        loader, kind = node.get("__loader__"), f"{node.get('__module__')}.{node.get('__class__')}"
+        if loader == "ObjectNode" and needs_trust(kind):
+            found.add(kind)
+        elif loader == "TreeNode":
+            _check_tree_size(node["__reduce__"]["args"]["content"], dumped)
+        elif loader == "RandomGeneratorNode":
+            size = node["content"]["seed_seq"]["content"]["pool_size"]["content"]
+            require(4 <= parse_json(size.encode()) <= MOST_POOL, "the pool of a seed is too large")
+    return found
+
+
+def _check_tree_size(arguments: Json, dumped: ZipFile) -> None:
+    """Check what the memory of a tree is allocated by: columns, classes, outputs."""
+    columns, classes, outputs = arguments
+    counts = _check_npy(dumped.read(classes["file"]))
+    sizes = [parse_json(number["content"].encode()) for number in (columns, outputs)]
+    require(all(type(size) is int and 1 <= size <= MOST_EMPTY for size in sizes), "a tree is large")
+    fits = counts.shape == (sizes[1],) and counts.dtype == np.intp and within(counts, 1, 1 << 16)
+    require(fits, "the outputs of a tree do not fit together")
 
 
 def _listed(names: Sequence[str]) -> str:

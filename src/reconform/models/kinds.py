@@ -28,6 +28,23 @@ def require(holds: object, what: str) -> None:
         raise ValueError(what)
 
 
+def within(array: AnyArray, low: int, high: int) -> bool:
+    """Whether low <= x < high for all entries."""
+    return not array.size or bool(low <= array.min() and array.max() < high)
+
+
+def increasing(indptr: AnyArray, last: int) -> bool:
+    """Whether an array of bounds runs from 0 to `last` and never back."""
+    ends = bool(len(indptr)) and indptr[0] == 0 and indptr[-1] == last
+    return bool(ends and (np.diff(indptr) >= 0).all())
+
+
+def ascending(array: AnyArray, *, strictly: bool = False) -> bool:
+    """Whether entries never fall, or always rise."""
+    before, after = array[:-1], array[1:]
+    return bool((before < after).all() if strictly else (before <= after).all())
+
+
 class Keeper(Protocol):
     """Keeps detectors, each once, whoever refers to them."""
 
@@ -127,6 +144,22 @@ class Scalar:
             return float(json)
         require(type(json) in self.types, f"{json!r} stands where {self.types} belongs")
         return json
+
+
+class Setting:
+    """What belongs to whoever runs a model and not to its file: it comes back at its default."""
+
+    def __init__(self, *types: type | None, default: Any) -> None:
+        self.spec, self.default = Scalar(*types), default
+
+    def write(self, value: Any, at: str, out: Writer) -> Json:
+        """Write the default."""
+        return self.default
+
+    def read(self, json: Json, source: Reader) -> Any:
+        """Read the default, whatever stands there."""
+        self.spec.read(json, source)
+        return self.default
 
 
 class Array:

@@ -14,6 +14,9 @@ from .kinds import Json, Reader, Writer, require
 # NumPy's own sources of random bits, by name: all that a generator may be restored from.
 BIT_GENERATORS = ("MT19937", "PCG64", "PCG64DXSM", "Philox", "SFC64")
 MOST_POOL = 1 << 10  # NumPy's default is 4
+MOST_WORDS = 1 << 12
+
+_NUMBER = re.compile(r"[<>|=]?[biuf]\d{1,2}")
 
 
 class Plain:
@@ -72,23 +75,26 @@ class Plain:
         ((what, content),) = json.items()
         match what:
             case "float":
+                require(content in ("inf", "-inf", "nan"), f"{content!r} is no number")
                 return float(content)
             case "tuple":
+                require(isinstance(content, list), "a tuple is no list")
                 return tuple(self.read(content, source))
             case "dict":
-                return dict(self.read(content, source))
+                pairs = all(
+                    isinstance(pair, list) and len(pair) == 2 and isinstance(pair[0], str)
+                    for pair in content
+                )
+                require(isinstance(content, list) and pairs, "a dict is no list of pairs")
+                return {key: self.read(value, source) for key, value in content}
             case "fraction":
-                return Fraction(*content)
+                return _fraction(content)
             case "scalar":
-                dtype = np.dtype(content[0])
-                require(dtype.kind in "biuf", f"{dtype} is no number")
-                return dtype.type(self.read(content[1], source))
+                return _scalar(content, self.read(content[1], source))
             case "array":
                 return source.array(content)
             case "seed":
-                entropy, spawn_key, pool_size = self.read(content, source)
-                require(pool_size <= MOST_POOL, "the pool of a seed is too large")
-                return np.random.SeedSequence(entropy, spawn_key=spawn_key, pool_size=pool_size)
+                return _seed(*self.read(content, source))
             case "generator":
                 return np.random.Generator(_bits(self.read(content, source)))
             case "random_state":
@@ -96,9 +102,43 @@ class Plain:
         raise ValueError(f"nothing is called {what!r}")
 
 
+def _fraction(content: Json) -> Fraction:
+    """Read two integers, whose size `parse_json` bounds; Fraction would take "1e50000000" too."""
+    two = isinstance(content, list) and len(content) == 2 and all(type(k) is int for k in content)
+    require(two and content[1] > 0, "a fraction is not two integers")
+    return Fraction(*content)
+
+
+def _scalar(content: Json, value: Any) -> Any:
+    name, _ = content
+    require(isinstance(name, str) and _NUMBER.fullmatch(name), f"{name!r} is no type of numbers")
+    require(type(value) in (bool, int, float), "a scalar is not one number")
+    return np.dtype(name).type(value)
+
+
+def _seed(entropy: Any, spawn_key: Any, pool_size: Any) -> np.random.SeedSequence:
+    require(type(pool_size) is int and 4 <= pool_size <= MOST_POOL, "the pool of a seed is not one")
+    for words in (entropy, spawn_key):
+        few = not isinstance(words, list | tuple) or len(words) <= MOST_WORDS
+        require(few and not isinstance(words, str), "a seed is too long")
+    return np.random.SeedSequence(entropy, spawn_key=spawn_key, pool_size=pool_size)
+
+
+def check_bits(state: Any) -> None:
+    """Refuse a state of a generator that points out of its own buffer; NumPy would follow it."""
+    inner = state.get("state")
+    places = {"MT19937": (inner, "pos", 624), "Philox": (state, "buffer_pos", 4)}
+    if state["bit_generator"] in places:
+        where, name, last = places[state["bit_generator"]]
+        place = where.get(name)
+        inside = isinstance(place, int | np.integer) and 0 <= place <= last
+        require(inside, f"{name} of a generator is {place!r}")
+
+
 def _bits(state: dict[str, Any]) -> Any:
     name = state["bit_generator"]
     require(name in BIT_GENERATORS, f"{name!r} is no bit generator of NumPy")
+    check_bits(state)
     bits = getattr(np.random, name)(0)
     bits.state = state
     return bits
@@ -106,6 +146,7 @@ def _bits(state: dict[str, Any]) -> Any:
 
 def _random_state(state: dict[str, Any]) -> np.random.RandomState:
     require(state["bit_generator"] in BIT_GENERATORS, "a bit generator is unknown")
+    check_bits(state)
     restored = np.random.RandomState(getattr(np.random, state["bit_generator"])(0))
     restored.set_state(state)
     return restored

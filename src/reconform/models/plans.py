@@ -12,14 +12,16 @@ from ..aggregation import check_aggregate
 from ..methods import VARIANTS, IndexArray, Jackknife, Plan, _Complements
 from ..pvalues import Calibration
 from ..transductive import reference_calibration
-from .kinds import Array, Json, Reader, Scalar, Writer, require
+from .kinds import Array, Json, Reader, Scalar, Writer, require, within
 
 SCHEMES = ("split", "jackknife", "cv", "jab", "resampling", "full", "prefit")
 
 INDEX = Array("i8", ndim=1)
 
-# Models, and rows that they may hold out together: a few bytes could stand for any number.
-MOST_SETS, MOST_HELD = 1 << 20, 1 << 31
+# Models, and rows that they may hold out together, for every byte that the file has in memory: a
+# few bytes could stand for any number. A held-out row takes some forty bytes while it is counted.
+MOST_SETS, HELD_PER_BYTE = 1 << 20, 4
+FEW_HELD = 1 << 22
 
 
 def write_plan(plan: Plan, out: Writer) -> Json:
@@ -40,7 +42,6 @@ def write_plan(plan: Plan, out: Writer) -> Json:
         return {**json, "sets": "leave-one-out"}
     if isinstance(plan.train, _Complements):
         return {**json, "sets": "held out", **_write_sets(plan.held_out, out)}
-    _check_sets(sum(plan.n - len(train) for train in plan.train), plan.n_models)
     for held, follows in zip(plan.held_out, _Complements(plan.n, plan.train), strict=True):
         require(np.array_equal(held, follows), "held-out rows are those that do not train")
     return {**json, "sets": "train", **_write_sets(plan.train, out)}
@@ -62,31 +63,48 @@ def read_plan(json: Json, source: Reader) -> Plan:
     """Read a plan."""
     n, aggregate = json["n"], json["aggregate"]
     # Every row trains or calibrates, and takes a byte at least.
-    most = sum(size for size, _ in source.archive.sizes.values())
-    require(type(n) is int and 1 <= n <= most, f"n is {n!r}")
+    size = sum(size for size, _ in source.archive.sizes.values())
+    require(type(n) is int and 1 <= n <= size, f"n is {n!r}")
     require(json["scheme"] in SCHEMES and json["variant"] in VARIANTS, "the scheme is unknown")
     require(type(json["full"]) is bool, "full is true or false")
     check_aggregate(aggregate)
     facts: dict[str, Any] = {key: json[key] for key in ("scheme", "variant", "aggregate", "full")}
     if json["sets"] == "leave-one-out":
+        require(facts["scheme"] == "jackknife" and facts["full"], "the scheme leaves more out")
         return replace(Jackknife().plan(n), **facts)
     sets = _read_sets(json, n, source)
+    _check_scheme(len(sets), facts)
     if json["sets"] == "held out":
+        distinct = all(len(np.unique(held)) == len(held) for held in sets)
+        require(distinct, "a model holds a row out twice")
         return Plan(n, _Complements(n, sets), sets, **facts)
     require(json["sets"] == "train", "the sets of a plan are unknown")
-    _check_sets(sum(n - len(train) for train in sets), len(sets))
+    check_held([n - len(np.unique(train)) for train in sets], size)
     return Plan(n, sets, tuple(_Complements(n, sets)), **facts)
 
 
-def _check_sets(held: int, count: int) -> None:
-    require(count <= MOST_SETS, f"a plan of {count:,} models is too large")
-    require(held <= MOST_HELD, f"a plan that holds out {held:,} rows is too large")
+def _check_scheme(models: int, facts: dict[str, Any]) -> None:
+    scheme, full = facts["scheme"], facts["full"]
+    wanted = {"full": models == 0 and full, "prefit": models == 1 and not full}
+    usual = models >= 1 and full == (scheme != "split")
+    require(wanted.get(scheme, usual), f"{models:,} models are no plan of scheme {scheme}")
+
+
+def check_held(held: Sequence[int], size: int) -> None:
+    """Refuse a plan whose held-out rows would take far more memory than a file of this size."""
+    require(len(held) <= MOST_SETS, f"a plan of {len(held):,} models is too large")
+    total = sum(held)
+    require(
+        total <= max(FEW_HELD, HELD_PER_BYTE * size),
+        f"a plan that holds out {total:,} rows is too large for {size:,} bytes",
+    )
 
 
 def _read_sets(json: Json, n: int, source: Reader) -> tuple[IndexArray, ...]:
     rows, sizes = INDEX.read(json["rows"], source), INDEX.read(json["sizes"], source)
-    require((sizes >= 0).all() and sizes.sum() == len(rows), "the sets of a plan do not add up")
     require(len(sizes) <= MOST_SETS, "the plan has too many models")
+    adds_up = within(sizes, 0, len(rows) + 1) and sum(sizes.tolist()) == len(rows)
+    require(adds_up, "the sets of a plan do not add up")
     sets = np.split(rows, np.cumsum(sizes)[:-1]) if len(sizes) else []
     if json["steps"]:
         sets = [np.cumsum(steps) for steps in sets]
@@ -101,5 +119,5 @@ def calibration_of(plan: Plan, scores: Any) -> Calibration:
         require(len(scores) == plan.n, "the reference has another number of scores")
         return reference_calibration(scores)
     rows, indptr, models = plan.membership
-    require(len(scores) == len(rows), "the calibration has another number of scores")
+    require(len(scores) == len(rows) > 0, "the calibration has another number of scores")
     return Calibration(scores, rows, indptr, models)

@@ -9,9 +9,20 @@ from typing import Any
 from sklearn.utils.validation import check_is_fitted
 
 from ..certificates import guarantee_of
-from ..detector import ConformalDetector
-from ..keep import MEMORY
-from ..methods import Bootstrap, CrossValidation, Full, Jackknife, Prefit, Resampling, Split
+from ..detector import TIES, ConformalDetector
+from ..detectors import resolve_detector
+from ..detectors.foreign import LARGER_IS
+from ..errors import check_probability
+from ..methods import (
+    Bootstrap,
+    CrossValidation,
+    Full,
+    Jackknife,
+    Prefit,
+    Resampling,
+    Split,
+    resolve_method,
+)
 from . import foreign
 from .archive import (
     Archive,
@@ -29,7 +40,8 @@ from .estimators import DetectorsIn, DetectorsOut, restore_columns
 from .kinds import Json, Reader, Scalar, Writer, require
 from .manifest import facts_of
 from .plain import Plain
-from .plans import read_plan, write_plan
+from .plans import check_held, read_plan, write_plan
+from .settings import neutral
 
 MODEL = "model.json"
 
@@ -99,6 +111,9 @@ def save(
     detectors = DetectorsOut()
     out = detectors.out = Writer(detectors, cad.n_features_in_)
     model = as_json({**_write_model(cad, out), "estimators": detectors.entries})
+    held = [len(rows) for rows in cad.plan_.held_out] if not cad.plan_.leaves_one_out else []
+    size = len(model) + sum(a.nbytes for a in out.arrays.values()) + sum(map(len, detectors.dumps))
+    check_held(held, size)  # what would be refused is not written
     members: dict[str, Pieces] = {MODEL: [model]}
     members.update((name, npy_pieces(array)) for name, array in out.arrays.items())
     members.update((_dump_name(k), [dump]) for k, dump in enumerate(detectors.dumps))
@@ -170,7 +185,7 @@ def _dump_name(k: int) -> str:
 
 def _write_model(cad: ConformalDetector, out: Writer) -> Json:
     plan = write_plan(cad.plan_, out)
-    parameters = {**cad.get_params(deep=False), "keep": MEMORY}
+    parameters = neutral(ConformalDetector, cad.get_params(deep=False))
     detector, method = parameters.pop("detector"), parameters.pop("method")
     if not isinstance(detector, str):
         fitted = cad.plan_.scheme == "prefit"
@@ -203,9 +218,9 @@ def _read_model(archive: Archive, trusted: list[str]) -> ConformalDetector:
     detector = json["detector"]
     if not isinstance(detector, str):
         detector = detectors.read(detector["estimator"])
-    cad = ConformalDetector(
-        detector, _read_method(json["method"], source), **Plain().read(json["parameters"], source)
-    )
+    parameters = neutral(ConformalDetector, Plain().read(json["parameters"], source))
+    cad = ConformalDetector(detector, _read_method(json["method"], source), **parameters)
+    _check_parameters(cad)
     restore_columns(cad, json["n_features"], json["feature_names"])
     cad.plan_ = plan
     cad.ensemble_ = read_ensemble(json["ensemble"], plan, source)
@@ -214,10 +229,21 @@ def _read_model(archive: Archive, trusted: list[str]) -> ConformalDetector:
     cad.guarantee_ = guarantee_of(plan, shares_draws=cad.ensemble_.shares_draws)
     cad.offset_ = Scalar(float).read(json["offset"], source)
     cad._tie_key = Scalar(int).read(json["tie_key"], source)
+    require(0 <= cad._tie_key < 1 << 64, "the key of ties is not one")
     require(not source.unread, f"nothing needs {sorted(source.unread)[:3]}")
     same = cad.calibration_.fingerprint == archive.manifest["fingerprint"]
     require(same, "the calibration is not the one in the manifest")
     return cad
+
+
+def _check_parameters(cad: ConformalDetector) -> None:
+    """Refuse parameters that `fit` would have refused."""
+    check_probability("alpha", cad.alpha)
+    require(cad.ties in TIES, f"ties is {cad.ties!r}")
+    require(cad.larger_is in (None, *LARGER_IS), f"larger_is is {cad.larger_is!r}")
+    resolve_method(cad.method)
+    if isinstance(cad.detector, str):
+        resolve_detector(cad.detector, cad.larger_is)
 
 
 def _write_method(method: Any, out: Writer) -> Json:

@@ -1,0 +1,149 @@
+"""What a file may not choose for the machine that loads it, and how much work it may ask for.
+
+A parameter can name a folder that pickles are written to and read from, a number of workers, a
+device. Such settings belong to whoever runs a model and not to whoever wrote the file. So they
+come back at the default of their class, wherever in a model they stand; one table says which.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Iterator, Mapping
+from functools import partial
+from types import FunctionType, MethodType, ModuleType
+from typing import Any
+
+import numpy as np
+
+from .kinds import require
+
+# Libraries whose parameters mean the same wherever they occur. Other classes, which are made only
+# if their user trusts them by name, lose the number of jobs and no more.
+KNOWN_LIBRARIES = ("sklearn", "pyod", "reconform")
+
+# Parameter -> its value where the class has no default of its own.
+SETTINGS: Mapping[str, Any] = {
+    "n_jobs": None,  # workers
+    "nthread": None,
+    "parallel_execution": False,
+    "pre_dispatch": "2*n_jobs",
+    "memory": None,  # a folder of pickles
+    "keep": "memory",  # a folder of pickles
+    "input": "content",  # "filename": rows are names of files to read
+    "callback": None,  # code
+    "device": None,
+    "use_compile": False,  # a compiler
+    "compile_mode": None,
+    "cache_size": 200,  # megabytes
+    "verbose": 0,  # what is printed
+    "silent": True,
+}
+FOR_ALL = ("n_jobs",)
+
+# Words that PyOD takes for the name of a model to be found and loaded.
+NAMES_A_MODEL = ("encoder",)
+
+# What decides how long the fit of a detector takes and how much memory it needs. A file of a few
+# bytes could ask for any number.
+MOST_INTEGER = 1 << 24
+MOST: Mapping[str, int] = {
+    "n_estimators": 10_000,
+    "n_init": 1_000,
+    "n_bins": 1 << 16,
+    "n_random_cuts": 1 << 16,
+    "n_components": 1 << 16,
+    "n_knots": 1 << 10,
+    "degree": 1 << 5,
+    "iterated_power": 1 << 10,
+    "n_oversamples": 1 << 16,
+    "leaf_size": 1 << 20,
+}
+
+
+def parts_of(thing: Any) -> Iterator[Any]:
+    """All objects that an object contains, itself first, each once.
+
+    Examples
+    --------
+    >>> from sklearn.pipeline import make_pipeline
+    >>> from sklearn.preprocessing import StandardScaler
+    >>> parts = parts_of(make_pipeline(StandardScaler()))
+    >>> [type(part).__name__ for part in parts if hasattr(part, "fit")]
+    ['Pipeline', 'StandardScaler']
+    """
+    seen: dict[int, Any] = {}
+    waiting = [thing]
+    while waiting:
+        part = waiting.pop()
+        if id(part) in seen or isinstance(part, str | bytes | int | float | type | None):
+            continue
+        seen[id(part)] = part  # kept, so that no id is given twice
+        yield part
+        waiting.extend(reversed(_inside(part)))
+
+
+def _inside(part: Any) -> list[Any]:
+    if isinstance(part, dict):
+        return [*part.keys(), *part.values()]
+    if isinstance(part, list | tuple | set | frozenset):
+        return list(part)
+    if isinstance(part, np.ndarray):
+        return part.ravel().tolist() if part.dtype == object else []
+    if isinstance(part, MethodType):
+        return [part.__self__]
+    if isinstance(part, partial):
+        return [part.func, part.args, part.keywords]
+    if isinstance(part, FunctionType | ModuleType) or type(part).__module__.startswith("numba"):
+        return []
+    return list(attributes_of(part).values())
+
+
+def attributes_of(part: Any) -> dict[str, Any]:
+    """Return the attributes of an object itself, to be read or changed."""
+    values = getattr(part, "__dict__", None)
+    return values if isinstance(values, dict) else {}
+
+
+def neutral(kind: type, parameters: Mapping[str, Any]) -> dict[str, Any]:
+    """Parameters of a class, with every setting at its default.
+
+    Examples
+    --------
+    >>> from sklearn.pipeline import Pipeline
+    >>> neutral(Pipeline, {"memory": "folder", "verbose": True, "transform_input": None})
+    {'memory': None, 'verbose': False, 'transform_input': None}
+    """
+    ours = kind.__module__.split(".")[0] in KNOWN_LIBRARIES
+    names = SETTINGS if ours else FOR_ALL
+    defaults = inspect.signature(kind).parameters if set(parameters) & set(names) else {}
+    return {
+        name: _default(name, defaults) if name in names else value
+        for name, value in parameters.items()
+    }
+
+
+def _default(name: str, parameters: Mapping[str, inspect.Parameter]) -> Any:
+    default = parameters[name].default if name in parameters else inspect.Parameter.empty
+    if default is inspect.Parameter.empty or (name == "n_jobs" and default not in (None, 1)):
+        return SETTINGS[name]
+    return default
+
+
+def disarm(thing: Any) -> None:
+    """Put every setting of an object, and of all that it contains, at its default."""
+    for part in parts_of(thing):
+        values = attributes_of(part)
+        for name in NAMES_A_MODEL:
+            require(not isinstance(values.get(name), str), f"{name} names a model to be loaded")
+        if set(values) & set(SETTINGS):
+            values.update(neutral(type(part), values))
+
+
+def check_cost(template: Any, n: int) -> None:
+    """Refuse a detector that would be fitted again, on n rows, at a price that a file named."""
+    for part in parts_of(template):
+        for name, value in attributes_of(part).items():
+            if isinstance(value, int | np.integer):
+                most = max(MOST.get(name, MOST_INTEGER), n if name == "leaf_size" else 0)
+                seed = "random_state" in name or "seed" in name
+                require(seed or value <= most, f"{name} is {value}, and at most {most:,} may be")

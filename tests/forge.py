@@ -1,0 +1,58 @@
+"""Model files as an attacker would write them: any contents, and all sums right."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import json
+import zipfile
+
+import numpy as np
+
+from reconform.models import archive, arrays
+
+
+def members_of(path):
+    """The members of a model file, or of an object in it, by name."""
+    with zipfile.ZipFile(path) as file:
+        return {name: file.read(name) for name in file.namelist()}
+
+
+def forge(path, members, manifest=None, *, compression=zipfile.ZIP_DEFLATED, sums=True, more=()):
+    """Write a file with any contents whose sums are right."""
+    manifest = dict(manifest or json.loads(members[archive.MANIFEST]))
+    if sums:
+        manifest["members"] = {
+            name: {"bytes": len(data), "sha256": hashlib.sha256(data).hexdigest()}
+            for name, data in members.items()
+            if name != archive.MANIFEST
+        }
+    text = json.dumps(manifest).encode()
+    with zipfile.ZipFile(path, "w", compression) as file:
+        for name, data in {**members, archive.MANIFEST: text}.items():
+            file.writestr(name, data)
+        for info, data in more:
+            file.writestr(info, data)
+        file.comment = (archive.SEAL + hashlib.sha256(text).hexdigest()).encode()
+    return path
+
+
+def packed(members):
+    """The members of an object, as skops stores them."""
+    stream = io.BytesIO()
+    with zipfile.ZipFile(stream, "w") as file:
+        for name, data in members.items():
+            file.writestr(name, data)
+    return stream.getvalue()
+
+
+def as_npy(array):
+    """An array as a member."""
+    return b"".join(map(bytes, arrays.npy_pieces(array)))
+
+
+def put(members, name, change):
+    """Change an array of a forged file."""
+    array = arrays.read_npy(np.frombuffer(members[name], dtype=np.uint8)).copy()
+    changed = change(array)
+    members[name] = as_npy(array if changed is None else changed)
