@@ -98,16 +98,25 @@ class ForeignDetector:
         The estimator or function as the user gave it; never fitted itself.
     score_name, sign, name
         As in `FittedDetector`.
-    training_name : str or None
-        The fitted attribute with leave-one-out style scores of the training rows, of the same
-        direction as `score_name`; None if there is none.
     """
 
     template: Any
     score_name: str | None
     sign: int
     name: str
-    training_name: str | None = None
+
+    @property
+    def training_name(self) -> str | None:
+        """The fitted attribute with leave-one-out style scores of the training rows, if any.
+
+        Of the same direction as `score_name`, and a matter of the class: a file need not say it.
+        """
+        inner = _innermost(self.template)
+        if self.score_name == "decision_function" and _is_pyod(inner):
+            return "decision_scores_"
+        if self.score_name == "score_samples" and isinstance(inner, LocalOutlierFactor):
+            return "negative_outlier_factor_"
+        return None
 
     @property
     def accepts_nan(self) -> bool:
@@ -204,12 +213,9 @@ def adapt(detector: Any, larger_is: str | None = None) -> ForeignDetector:
     if not hasattr(detector, "fit"):
         return _adapt_function(detector, stated, name)
     if _is_pyod(inner):
-        return ForeignDetector(
-            detector, "decision_function", stated or -1, name, training_name="decision_scores_"
-        )
+        return ForeignDetector(detector, "decision_function", stated or -1, name)
     if hasattr(detector, "score_samples"):
-        own = "negative_outlier_factor_" if isinstance(inner, LocalOutlierFactor) else None
-        return ForeignDetector(detector, "score_samples", stated or 1, name, training_name=own)
+        return ForeignDetector(detector, "score_samples", stated or 1, name)
     if getattr(inner, "novelty", None) is False:
         raise ValueError(
             f"detector {inner!r} can only score the rows it was fitted on; "

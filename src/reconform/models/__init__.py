@@ -2,6 +2,7 @@
 
 The rooms: `archive`, the container; `arrays`, its ``.npy`` members; `kinds`, how classes are
 described; `plain`, `blocks`, `plans`, `estimators`, `foreign` and `ensembles`, the descriptions;
+`settings`, what a file may not choose; `sound`, whether other people's objects fit together;
 `manifest`, what a file says about itself; `saving`, where it comes together.
 """
 

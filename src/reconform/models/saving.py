@@ -134,13 +134,16 @@ def load(path: str | Path, *, trusted: Iterable[str] = ()) -> ConformalDetector:
     Returns
     -------
     ConformalDetector
-        Fitted, with the same numbers as the one that was saved.
+        Fitted, with the same numbers as the one that was saved. What belongs to the machine and
+        not to the model comes back at its default, in everything that it contains: `n_jobs`,
+        `verbose`, `keep`, the `memory` of a pipeline.
 
     Raises
     ------
     ModelFileError
         If the file is no model, was cut short or altered, has a newer format, would take far more
-        memory than its size, or contains types that are not trusted.
+        memory than its size, contains types that are not trusted, or arrays that do not fit
+        together.
 
     See Also
     --------
