@@ -501,9 +501,10 @@ def test_study(here):
     again = run_json(*STUDY, "--draws", "3")  # more of the same, from the same store
     assert [cell["draws"] for cell in again["cells"]] == [3, 3]
     assert "exists already" in run(*STUDY, "--output", "results", code=1).stderr
-    compared = run_json(
-        *STUDY, "--compare", "results/table.csv", "--output", "results", "--overwrite"
-    )
+    own = ["--compare", "results/table.csv", "--output", "results", "--overwrite"]
+    assert "are the same file" in run(*STUDY, *own, code=2).stderr
+    (here / "before.csv").write_bytes((here / "results" / "table.csv").read_bytes())
+    compared = run_json(*STUDY, "--compare", "before.csv", "--output", "results", "--overwrite")
     assert compared["comparison"]["cells"] == 4
     assert compared["comparison"]["largest"] == pytest.approx(
         0, abs=1e-3
@@ -859,7 +860,7 @@ def test_nothing_is_overwritten_unasked(here):
 def test_a_place_is_checked_before_anything_is_read(here):
     (here / "out.csv").write_text("precious")
     said = run("detect", "gone.csv", "new.csv", "--output", "out.csv", code=1).stderr
-    assert "out.csv: the output exists already" in said
+    assert "out.csv: it exists already" in said
 
 
 def test_a_bug_shows_its_traceback(here, monkeypatch):

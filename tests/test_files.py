@@ -515,7 +515,8 @@ def test_an_exception_leaves_nothing(tmp_path, suffix, table):
 def test_an_existing_output_is_left_alone(tmp_path, table):
     out = text_file(tmp_path, "precious", "out.csv")
     for call in (lambda: check_output(out, table.schema), lambda: save(table, out)):
-        assert "`overwrite=True`" in str(refusal(call))
+        with pytest.raises(FileExistsError, match=r"out\.csv: it exists already"):
+            call()
         assert out.read_text() == "precious"
 
     def interrupted():
@@ -540,7 +541,8 @@ def test_an_output_that_appears_meanwhile_is_left_alone(tmp_path, table):
             write(table)
             out.write_text("someone else's")
 
-    assert "`overwrite=True`" in str(refusal(late))
+    with pytest.raises(FileExistsError, match=r"out\.csv: it exists already"):
+        late()
     assert out.read_text() == "someone else's"
     assert list(tmp_path.iterdir()) == [out]
 
@@ -578,9 +580,11 @@ def test_devices_are_written_to_and_not_replaced(table):
 
 
 def test_bad_places_and_clashes(tmp_path, table):
-    assert "folder" in str(refusal(check_output, tmp_path / "no" / "out.csv", table.schema))
+    with pytest.raises(FileNotFoundError, match=r"there is no folder '.*no' to write to"):
+        check_output(tmp_path / "no" / "out.csv", table.schema)
     (tmp_path / "dir.csv").mkdir()
-    assert "folder" in str(refusal(check_output, tmp_path / "dir.csv", table.schema))
+    with pytest.raises(IsADirectoryError, match="it is a folder"):
+        check_output(tmp_path / "dir.csv", table.schema)
     clash = table.append_column("score", table["a"])
     error = refusal(check_output, tmp_path / "out.csv", clash.schema)
     assert error.column == "score"

@@ -5,13 +5,13 @@ from __future__ import annotations
 import base64
 import hashlib
 import json
+import os
 import re
 import subprocess
 import sys
 from dataclasses import replace
 from fractions import Fraction
 from html import unescape
-from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -570,14 +570,14 @@ def test_the_file_is_written_whole_or_not_at_all(tmp_path, monkeypatch):
     assert report(found, str(target)) == target
     assert target.read_text().startswith("<!doctype html>")
     target.write_text("mine")
-    with pytest.raises(FileExistsError, match=r"exists; choose another name or pass overwrite"):
+    with pytest.raises(FileExistsError, match=r"exists already; replace it with `overwrite=True`"):
         report(found, target)
     assert target.read_text() == "mine"
 
-    def fail(self, other):
+    def fail(*names):
         raise OSError("disk full")
 
-    monkeypatch.setattr(Path, "replace", fail)
+    monkeypatch.setattr(os, "replace", fail)
     with pytest.raises(OSError, match="disk full"):
         report(found, target, overwrite=True)
     assert target.read_text() == "mine"
@@ -589,9 +589,9 @@ def test_the_file_is_written_whole_or_not_at_all(tmp_path, monkeypatch):
 
 def test_places_that_cannot_be_written_are_said(tmp_path):
     found = batch(m=20, n=30, strange=3)
-    with pytest.raises(FileNotFoundError, match=r"folder that does not exist; make '.*nowhere'"):
+    with pytest.raises(FileNotFoundError, match=r"there is no folder '.*nowhere'"):
         report(found, tmp_path / "nowhere" / "report.html")
-    with pytest.raises(IsADirectoryError, match="is a folder; name a file in it"):
+    with pytest.raises(IsADirectoryError, match="is a folder; give the name of a file"):
         report(found, tmp_path, overwrite=True)
     assert list(tmp_path.iterdir()) == []
 

@@ -29,15 +29,24 @@ from .detector import ConformalDetector
 from .discoveries import Discoveries, Provenance
 from .errors import unknown_choice
 from .fdr import PROCEDURES, Decision, RankCounts, exact_fraction
-from .files import Batches, InputError, Layout, add_results, check_output, open_batches, open_output
+from .files import (
+    RESULT_NAMES,
+    Batches,
+    InputError,
+    Layout,
+    add_results,
+    check_output,
+    open_batches,
+    open_output,
+)
 from .files.cells import Fingerprint, to_python
 from .files.reading import missing_counts
 from .files.source import TEXT_FORMATS, is_standard
 from .files.spill import RowStore, Spill
-from .files.writing import stops_by_exception
 from .prepare import UNSEEN, Feature
 from .pvalues import RankArray
 from .smallest import smallest_batch_warning
+from .whole import check_apart, stops_by_exception
 
 Progress = Callable[[str, int, int | None], None]
 Positions = npt.NDArray[np.intp]
@@ -60,7 +69,8 @@ class Rows:
     positions : int array
         Of the rows in the file, from 0.
     table : pyarrow.Table
-        The columns of the file, and the results.
+        The columns of the file, and the results as the last four; without an output, and where
+        the file has columns of such names, these begin with ``result_``.
     X : float array
         The features, as the detector saw them.
     """
@@ -256,8 +266,12 @@ def judge_file(
         layout=layout,
         remember=True,
     )
+    if output is not None and not is_standard(output):
+        check_apart({"output": output}, {"path": "/dev/stdin" if is_standard(path) else path})
     with stops_by_exception(), opened as batches, Spill() as spill:
-        if output is not None:
+        if output is None:
+            prefix = _free_prefix(prefix, batches.source.schema.names)
+        else:
             output_layout = output_layout or _like(path, layout or Layout(), output)
             check_output(
                 output,
@@ -299,6 +313,13 @@ def judge_file(
             _numbers=spill.everything() if decision.tested <= MOST_DISCOVERIES else None,
             _index=index,
         )
+
+
+def _free_prefix(prefix: str, names: Sequence[str]) -> str:
+    """Find a prefix with which no result has the name of a column."""
+    while any(prefix + name in names for name in RESULT_NAMES):
+        prefix += "result_"
+    return prefix
 
 
 def _features_of(cad: ConformalDetector) -> tuple[Feature, ...]:

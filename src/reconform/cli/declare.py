@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Sequence
 from functools import wraps
 from typing import Any, TypeVar
@@ -18,6 +19,21 @@ class Option(click.Option):
     def __init__(self, *declarations: Any, section: str = "Options", **attributes: Any) -> None:
         super().__init__(*declarations, **attributes)
         self.section = section
+
+    def type_cast_value(self, ctx: click.Context, value: Any) -> Any:
+        """Convert a value; refuse bytes that are no text, except in names of files."""
+        for text in value if isinstance(value, tuple | list) else (value,):
+            if isinstance(text, str) and not isinstance(self.type, click.Path):
+                _check_text(text, ctx, self)
+        return super().type_cast_value(ctx, value)
+
+
+def _check_text(text: str, ctx: click.Context, option: Option) -> None:
+    try:
+        text.encode()
+    except UnicodeEncodeError as error:
+        shown = os.fsencode(text)
+        raise click.BadParameter(f"{shown!r} is not UTF-8 text.", ctx, option) from error
 
 
 class Command(click.Command):

@@ -8,10 +8,11 @@ from ..demo import Demo, run_demo
 from ..detectors import NAMED
 from ..report import report as write_report
 from ..report.text import percent
+from ..whole import check_place
 from .declare import Command
 from .flagged import Flagged
 from .options import METHODS, PATH, PROBABILITY, voice_options
-from .output import Voice, check_place
+from .output import Voice
 
 MOST_SHOWN = 5
 
@@ -53,25 +54,26 @@ def demo(
         check_place(report, overwrite=overwrite)
     with voice.gathering_warnings():
         done = run_demo(detector, method, fdr)
-    if report is not None:
-        write_report(done.found, report, title="Tumours", overwrite=overwrite)
-    _tell(voice, done)
-    if report is not None:
-        voice.say(f"Report: {report}")
-    voice.finish(
-        {
-            "command": "demo",
-            "n_reference": done.n_reference,
-            "tested": len(done.found),
-            "malignant": int(done.truth.sum()),
-            "flagged": done.found.count,
-            "power": done.power,
-            "false_share": done.false_share,
-            "p_threshold": done.found.p_threshold,
-            "guarantee": done.found.guarantee,
-            "report": report,
-        }
-    )
+    with voice.last_words():
+        if report is not None:
+            write_report(done.found, report, title="Tumours", overwrite=overwrite)
+        _tell(voice, done)
+        if report is not None:
+            voice.say(f"Report: {report}")
+        voice.finish(
+            {
+                "command": "demo",
+                "n_reference": done.n_reference,
+                "tested": len(done.found),
+                "malignant": int(done.truth.sum()),
+                "flagged": done.found.count,
+                "power": done.power,
+                "false_share": done.false_share,
+                "p_threshold": done.found.p_threshold,
+                "guarantee": done.found.guarantee,
+                "report": report,
+            }
+        )
 
 
 def _tell(voice: Voice, done: Demo) -> None:

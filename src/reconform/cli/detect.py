@@ -55,21 +55,22 @@ def detect(
     """
     if reference == new == "-":
         raise click.UsageError("REFERENCE and NEW cannot both be standard input.")
-    writing.check(voice)
+    writing.check(voice, REFERENCE=reference, NEW=new)
     known, unknown = files.layouts(reference, new)
     table = fits.read(voice, reference, known, files.id_columns, columns)
     check_header(new, table.features, unknown, files, writing)
     cad = fits.fit(voice, table, fitting, prepare=columns.prepare)
-    facts = judge(
-        voice,
-        cad,
-        new,
-        features=table.features,
-        layout=unknown,
-        files=files,
-        deciding=deciding,
-        writing=writing,
-        jobs=fitting.jobs,
-        reference=table,
-    )
-    voice.finish({"command": "detect", "reference": fits.facts_of(table), **facts})
+    with voice.last_words():
+        facts = judge(
+            voice,
+            cad,
+            new,
+            features=table.features,
+            layout=unknown,
+            files=files,
+            deciding=deciding,
+            writing=writing,
+            jobs=fitting.jobs,
+            reference=table,
+        )
+        voice.finish({"command": "detect", "reference": fits.facts_of(table), **facts})

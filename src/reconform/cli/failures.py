@@ -12,7 +12,9 @@
 from __future__ import annotations
 
 import dis
+import sys
 import traceback
+from contextlib import suppress
 from typing import Any
 
 import click
@@ -20,7 +22,7 @@ import click
 from ..files import InputError
 from ..models import ModelFileError
 from .declare import write_examples
-from .output import complain
+from .output import complain, prepare_streams, settle_streams
 from .spelling import in_options
 
 INPUT, BUG, INTERRUPTED = 1, 70, 130
@@ -90,11 +92,22 @@ class Commands(click.Group):
         """In the order of use, not of the alphabet."""
         return list(self.commands)
 
+    def main(self, *arguments: Any, **options: Any) -> Any:
+        """Run on standard streams that may be closed, full, or without a reader."""
+        prepare_streams()
+        try:
+            return super().main(*arguments, **options)
+        except OSError as error:  # of the help
+            complain(sentence_of(error))
+            sys.exit(INPUT)
+        finally:
+            settle_streams()
+
     def invoke(self, ctx: click.Context) -> Any:
         """Run a command; turn what goes wrong into a sentence and an exit code."""
         try:
             return super().invoke(ctx)
-        except (click.ClickException, click.exceptions.Exit, click.Abort, BrokenPipeError):
+        except (click.ClickException, click.exceptions.Exit, click.Abort):
             raise  # click knows what to do
         except KeyboardInterrupt as error:
             notes = getattr(error, "__notes__", ())
@@ -104,6 +117,7 @@ class Commands(click.Group):
             if blames_input(error):
                 complain(sentence_of(error))
                 ctx.exit(INPUT)
-            traceback.print_exc()
+            with suppress(OSError):
+                traceback.print_exc()
             complain("this is a bug in reconform; please report it with the lines above.")
             ctx.exit(BUG)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import Any
 
 import click
@@ -14,6 +14,7 @@ from .. import models
 from ..models import ModelFileError, ModelInfo
 from ..models.archive import refusing
 from ..prepare import Feature, describe, restore
+from ..whole import check_place
 from . import fitting as fits
 from .declare import Command, Option
 from .judging import judge
@@ -32,7 +33,7 @@ from .options import (
     voice_options,
     writing_options,
 )
-from .output import Voice, check_place, one_line, printable
+from .output import Voice, check_separate, one_line, printable
 
 # Where `fit` puts what `score` needs to know, among the extras of a model file.
 OURS = "command line"
@@ -72,6 +73,7 @@ def fit(
     """Fit a detector to the normal rows in REFERENCE and save it."""
     if model == "-":
         raise click.UsageError("--model must be the name of a file; got '-'.")
+    check_separate({"--model": model}, {"REFERENCE": reference})
     check_place(model, overwrite=overwrite)
     if columns.prepare:
         _need_skops()
@@ -85,16 +87,17 @@ def fit(
         "features": describe(table.features),
         "reference": table.path,
     }
-    models.save(cad, model, overwrite=overwrite, extras={OURS: known})
-    info = models.inspect(model)
-    voice.say(
-        f"{fitting.detector}, {fitting.method}: fitted to {len(table):,} rows of "
-        f"{len(table.features):,} columns, {cad.n_calibration_:,} calibration scores",
-        style="bold",
-    )
-    voice.say(f"Guarantee: {info.guarantee}")
-    voice.say(f"Model: {model} ({decimal(info.file_bytes)})")
-    voice.finish({"command": "fit", "reference": fits.facts_of(table), **_facts(info)})
+    with voice.last_words() as written:
+        models.save(cad, model, overwrite=overwrite, extras={OURS: known})
+        info = replace(models.inspect(written.draft_of(model)), path=model)
+        voice.say(
+            f"{fitting.detector}, {fitting.method}: fitted to {len(table):,} rows of "
+            f"{len(table.features):,} columns, {cad.n_calibration_:,} calibration scores",
+            style="bold",
+        )
+        voice.say(f"Guarantee: {info.guarantee}")
+        voice.say(f"Model: {model} ({decimal(info.file_bytes)})")
+        voice.finish({"command": "fit", "reference": fits.facts_of(table), **_facts(info)})
 
 
 @click.command(
@@ -128,7 +131,7 @@ def score(
     voice: Voice,
 ) -> None:
     """Find the anomalies in NEW with a saved MODEL."""
-    writing.check(voice)
+    writing.check(voice, MODEL=model, NEW=new)
     (layout,) = files.layouts(new)
     info = models.inspect(model)
     untrusted = [name for name in info.foreign_types if name not in trust]
@@ -138,18 +141,19 @@ def score(
             "from a file unless you trust it by name. If you know where the file comes from, give "
             f"{' '.join(f'--trust {name}' for name in untrusted)}."
         )
-    facts = judge(
-        voice,
-        models.load(model, trusted=trust),
-        new,
-        features=_features(info),
-        layout=layout,
-        files=files,
-        deciding=deciding,
-        writing=writing,
-        jobs=jobs,
-    )
-    voice.finish({"command": "score", "model": model, **facts})
+    with voice.last_words():
+        facts = judge(
+            voice,
+            models.load(model, trusted=trust),
+            new,
+            features=_features(info),
+            layout=layout,
+            files=files,
+            deciding=deciding,
+            writing=writing,
+            jobs=jobs,
+        )
+        voice.finish({"command": "score", "model": model, **facts})
 
 
 @click.command(cls=Command, examples=["reconform inspect plant.rcad"])
@@ -158,11 +162,12 @@ def score(
 def inspect(model: str, voice: Voice) -> None:
     """Say what is in a saved MODEL, and how large each part is. Nothing in it is run."""
     info = models.inspect(model)
-    if voice.talks:
-        voice.show(_facts_table(info))
-        voice.say()
-        voice.show(_parts_table(info))
-    voice.finish({"command": "inspect", **_facts(info)})
+    with voice.last_words():
+        if voice.talks:
+            voice.show(_facts_table(info))
+            voice.say()
+            voice.show(_parts_table(info))
+        voice.finish({"command": "inspect", **_facts(info)})
 
 
 def _need_skops() -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import csv
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, fields
-from pathlib import Path
 from typing import Any
 
 import click
@@ -15,10 +14,11 @@ from ..certificates import VALIDITY
 from ..detectors import NAMED
 from ..fdr import PROCEDURES
 from ..files import FORMATS, InputError, Layout
-from ..files.source import is_standard
+from ..files.source import DELIMITER, is_delimiter, is_standard
 from ..methods import Bootstrap, CrossValidation, Method, Split, resolve_method
+from ..whole import check_place
 from .declare import family, option
-from .output import Voice, check_place
+from .output import Voice, check_separate
 
 METHODS = ("split", "jackknife", "jackknife+", "cv", "cv+", "jab", "jab+", "full")
 CONDITIONAL = ("simes", "dkw", "montecarlo", "asymptotic")
@@ -72,8 +72,8 @@ def _jobs(ctx: click.Context, param: click.Parameter, value: int | None) -> int 
 
 def _delimiter(ctx: click.Context, param: click.Parameter, value: str | None) -> str | None:
     value = {"\\t": "\t", "tab": "\t"}.get(value or "", value)
-    if value is not None and len(value) != 1:
-        raise click.BadParameter(f"it must be one character, or 'tab'; got {value!r}.", ctx, param)
+    if value is not None and not is_delimiter(value):
+        raise click.BadParameter(f"it must be {DELIMITER}, or 'tab'; got {value!r}.", ctx, param)
     return value
 
 
@@ -398,16 +398,14 @@ class Writing:
             raise click.UsageError(f"{name} is about what --output writes: give --output too.")
         if self.report is not None and is_standard(self.report):
             raise click.UsageError("--report writes a page: give the name of a file.")
-        places = {Path(path).absolute() for path in (self.output, self.report) if path is not None}
-        if self.output is not None and self.report is not None and len(places) == 1:
-            raise click.UsageError("--report and --output name the same file.")
 
-    def check(self, voice: Voice) -> None:
-        """Refuse what cannot be written before any work is done for it."""
+    def check(self, voice: Voice, **inputs: str) -> None:
+        """Refuse what cannot be written, or would replace an input, before any work is done."""
+        check_separate({"--output": self.output, "--report": self.report}, inputs)
         if self.output is not None and is_standard(self.output):
             voice.leave_stdout_to_data()
         for path in (self.output, self.report):
-            if path is not None:
+            if path is not None and not is_standard(path):
                 check_place(path, overwrite=self.overwrite)
 
 

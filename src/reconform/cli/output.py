@@ -2,20 +2,24 @@
 
 Data on standard output (``--output -``) sends the results to standard error as well. Bars and
 colours are for terminals; what is piped is plain text in lines that are not broken.
+
+Results are held back until a command is about to succeed, and then written at once: a command that
+fails has said nothing on standard output. Standard error is for whoever reads it; that it is closed
+or full stops no command.
 """
 
 from __future__ import annotations
 
 import json
+import os
+import sys
 import warnings
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from importlib.metadata import version
-from pathlib import Path
 from typing import Any
 
 import click
-import pyarrow as pa
 from rich.console import Console, RenderableType
 from rich.progress import (
     BarColumn,
@@ -26,7 +30,8 @@ from rich.progress import (
 )
 from rich.text import Text
 
-from ..files import Layout, check_output
+from ..files.source import is_standard
+from ..whole import Together, blamed_on, check_apart, together
 from .spelling import in_options
 
 # Wide enough that no table is cut where nobody looks at it through a window.
@@ -35,9 +40,44 @@ PIPED_WIDTH = 2_000
 Passes = Callable[[str, int, int | None], None]
 
 
-def console(*, stderr: bool = False) -> Console:
-    """A console for text that comes from files: nothing in it is markup."""
-    made = Console(stderr=stderr, markup=False, emoji=False, highlight=False)
+STDOUT = "standard output"
+
+
+class _Held:
+    """A standard stream, with what is written to it held back until it is released."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self._held: list[str] = []
+
+    @property
+    def _stream(self) -> Any:
+        return getattr(sys, self.name)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._stream, name)
+
+    def isatty(self) -> bool:
+        return self._stream is not None and bool(self._stream.isatty())
+
+    def write(self, text: str) -> int:
+        self._held.append(text)
+        return len(text)
+
+    def flush(self) -> None:
+        pass
+
+    def release(self) -> None:
+        text = "".join(self._held)
+        self._held.clear()
+        if text and self._stream is not None:
+            self._stream.write(text)
+            self._stream.flush()
+
+
+def console(held: _Held | None = None) -> Console:
+    """A console for text that comes from files: nothing in it is markup; of standard error."""
+    made = Console(file=held, stderr=held is None, markup=False, emoji=False, highlight=False)  # type: ignore[arg-type]
     if not is_watched(made):
         made.width = PIPED_WIDTH
     return made
@@ -90,14 +130,20 @@ class Voice:
         self.json = json
         self.quiet = quiet
         self.warnings: list[str] = []
-        self._stderr = console(stderr=True)
-        self._results = console()
+        self._held = _Held("stdout")
+        self._stderr = console()
+        self._results = console(self._held)
+        if sys.stdout is None and not quiet:
+            raise OSError(f"{STDOUT}: it is closed, and the results are said there; give --quiet.")
 
     def leave_stdout_to_data(self) -> None:
         """Send results to standard error: data goes to standard output."""
         if self.json:
             raise click.UsageError("--json and '--output -' both write to standard output.")
-        self._results = self._stderr
+        if sys.stdout is None:
+            raise OSError(f"{STDOUT}: it is closed, and '--output -' writes to it.")
+        self._held = _Held("stderr")
+        self._results = console(self._held)
 
     @property
     def talks(self) -> bool:
@@ -124,7 +170,7 @@ class Voice:
         if not self.talks:
             return
         if self.on_terminal:
-            self._results.print(thing)
+            _print(self._results, thing)
             return
         with self._results.capture() as captured:
             self._results.print(thing)
@@ -142,13 +188,28 @@ class Voice:
     def step(self, text: str) -> None:
         """Say what is being done, to those who watch."""
         if self.shows_progress:
-            self._stderr.print(Text(printable(text), style="dim"))
+            _print(self._stderr, Text(printable(text), style="dim"))
 
     def finish(self, facts: dict[str, Any]) -> None:
         """Say everything as JSON, if that was asked for."""
         if self.json:
             said = {"reconform": version("reconform"), **facts, "warnings": self.warnings}
-            click.echo(json.dumps(said, indent=2, allow_nan=False))
+            self._held.write(json.dumps(said, indent=2, allow_nan=False) + "\n")
+
+    @contextmanager
+    def last_words(self) -> Iterator[Together]:
+        """Let outputs appear, and results be printed, at the end of a block: together or not.
+
+        What is printed goes first: if it cannot be, no output appears. On standard error, where it
+        accompanies data, it goes last.
+        """
+        with together() as written:
+            yield written
+            if self._held.name == "stdout":
+                with blamed_on(STDOUT):
+                    self._held.release()
+        with suppress(OSError):
+            self._held.release()
 
     @contextmanager
     def gathering_warnings(self) -> Iterator[None]:
@@ -186,16 +247,57 @@ class Voice:
 
 def complain(text: str, *, label: str = "Error: ") -> None:
     """Say what is wrong, on standard error."""
-    _print(console(stderr=True), Text.assemble((label, "bold red"), printable(text)))
+    _print(console(), Text.assemble((label, "bold red"), printable(text)))
 
 
-def _print(where: Console, text: Text) -> None:
-    where.print(text, soft_wrap=not is_watched(where))
+def _print(where: Console, thing: RenderableType) -> None:
+    with suppress(OSError):  # of standard error; what is held back writes nothing yet
+        where.print(thing, soft_wrap=isinstance(thing, Text) and not is_watched(where))
+
+
+# --- the streams ---------------------------------------------------------------------------------
+
+
+def prepare_streams() -> None:
+    """See to it that standard streams can be written to, or are known to be closed."""
+    for number in range(3):
+        try:
+            os.fstat(number)
+        except OSError:
+            # Otherwise the next file that is opened would get the number, and what some library
+            # prints would go into it. Python keeps its own stream at None.
+            os.open(os.devnull, os.O_RDWR)
+    for stream in (sys.stdout, sys.stderr):
+        if hasattr(stream, "reconfigure"):
+            stream.reconfigure(errors="replace")  # names of files may be any bytes
+
+
+def settle_streams() -> None:
+    """Give up on what standard output did not take, so that the exit code stays what it is."""
+    for stream in (sys.stdout, sys.stderr):
+        try:
+            if stream is not None:
+                stream.flush()
+        except OSError:
+            with suppress(OSError):
+                os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
 
 
 # --- files that are not tables -------------------------------------------------------------------
 
 
-def check_place(path: str | Path, *, overwrite: bool) -> None:
-    """Refuse to write to a place before any work is done for it."""
-    check_output(path, pa.schema([]), layout=Layout("csv"), overwrite=overwrite)
+def check_separate(outputs: dict[str, str | None], inputs: dict[str, str]) -> None:
+    """Refuse outputs that would replace an input, or each other.
+
+    Parameters
+    ----------
+    outputs, inputs : dict
+        Paths by the option or argument that they were given to.
+    """
+    written = {o: path for o, path in outputs.items() if path is not None and not is_standard(path)}
+    # Standard input may be a file, and that is an input too.
+    read = {name: "/dev/stdin" if is_standard(path) else path for name, path in inputs.items()}
+    try:
+        check_apart(written, read)
+    except ValueError as error:
+        raise click.UsageError(str(error)) from error

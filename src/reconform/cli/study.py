@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import os
 import tempfile
 from collections.abc import Callable
 from functools import partial
@@ -22,9 +21,10 @@ from ..study import (
     read_reference,
     save_chart,
 )
+from ..whole import check_place, write_whole
 from .declare import Command, family, option
-from .options import JOBS, OVERWRITE, PROBABILITY, SEED, voice_options
-from .output import Voice, check_place
+from .options import JOBS, OVERWRITE, PATH, PROBABILITY, SEED, voice_options
+from .output import Voice, check_separate
 
 TABLES = {"table.md": "markdown", "table.tex": "latex", "table.csv": "csv"}
 COMPARISONS = ("comparison.md", "comparison.csv")
@@ -50,6 +50,7 @@ what_options = family(
         option(
             "--dataset",
             "datasets",
+            type=PATH,
             multiple=True,
             metavar="NAME|FILE",
             show_default="the paper's eight",
@@ -184,6 +185,7 @@ run_options = family(
         JOBS,
         option(
             "--compare",
+            type=PATH,
             metavar="paper|FILE",
             help="Compare with the paper, or with a table.csv of another study.",
         ),
@@ -224,7 +226,7 @@ def study(
             raise click.UsageError("--compare needs standard errors, so at least --draws 2.")
         read_reference(reference)  # says now what is wrong with it, not after an hour
     if output is not None:
-        _check_folder(Path(output), overwrite=run["overwrite"])
+        _check_folder(Path(output), what["datasets"], reference, overwrite=run["overwrite"])
     planned = _planned(what, protocol)
     try:
         with voice.gathering_warnings():
@@ -238,18 +240,21 @@ def study(
         voice.show(Markdown(table)) if voice.on_terminal else voice.say(table)
         if comparison is not None:
             voice.say(str(comparison))
-    written = [] if output is None else _write(voice, planned, comparison, Path(output))
-    for path in written:
-        voice.say(f"Written: {path}")
-    voice.finish(
-        {
-            "command": "study",
-            "store": run["store"],
-            "cells": [_cell_facts(cell) for cell in planned.cells()],
-            "comparison": None if comparison is None else _comparison_facts(comparison),
-            "written": written,
-        }
-    )
+    with voice.last_words():
+        written = []
+        if output is not None:
+            written = _write(voice, planned, comparison, Path(output), run["overwrite"])
+        for path in written:
+            voice.say(f"Written: {path}")
+        voice.finish(
+            {
+                "command": "study",
+                "store": run["store"],
+                "cells": [_cell_facts(cell) for cell in planned.cells()],
+                "comparison": None if comparison is None else _comparison_facts(comparison),
+                "written": written,
+            }
+        )
 
 
 def _planned(what: dict[str, Any], protocol: dict[str, Any]) -> Study:
@@ -260,31 +265,40 @@ def _planned(what: dict[str, Any], protocol: dict[str, Any]) -> Study:
     return Study(**given, **{**protocol, "jackknife_limit": None if limit == "none" else limit})
 
 
-def _check_folder(folder: Path, *, overwrite: bool) -> None:
-    for name in (*TABLES, *COMPARISONS, *CHARTS) if folder.is_dir() else ():
+def _check_folder(
+    folder: Path, datasets: tuple[str, ...], reference: str | None, *, overwrite: bool
+) -> None:
+    if not folder.is_dir():
+        return
+    names = (*TABLES, *COMPARISONS, *CHARTS)
+    inputs = {f"--dataset {k}": path for k, path in enumerate(datasets, start=1)}
+    if reference is not None:
+        inputs["--compare"] = reference
+    check_separate({f"--output, {name}": str(folder / name) for name in names}, inputs)
+    for name in names:
         check_place(folder / name, overwrite=overwrite)
 
 
-def _write(voice: Voice, planned: Study, comparison: Comparison | None, folder: Path) -> list[str]:
-    """Write everything beside its place, and move it there when all of it is finished."""
-    texts = {name: planned.table(fmt) for name, fmt in TABLES.items()}
+def _write(
+    voice: Voice, planned: Study, comparison: Comparison | None, folder: Path, overwrite: bool
+) -> list[str]:
+    """Write everything that there is to write."""
+    files = {name: planned.table(fmt).encode() for name, fmt in TABLES.items()}
     charts: dict[str, Callable[[], Any]] = {"table.svg": planned.chart}
     if comparison is not None:
-        texts |= {"comparison.md": comparison.to_markdown(), "comparison.csv": comparison.to_csv()}
+        files["comparison.md"] = comparison.to_markdown().encode()
+        files["comparison.csv"] = comparison.to_csv().encode()
         charts["comparison.svg"] = partial(comparison_chart, comparison)
-    folder.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(dir=folder, prefix=".reconform-") as beside:
-        for name, text in texts.items():
-            Path(beside, name).write_text(text, encoding="utf-8")
-        try:
+    try:
+        with tempfile.TemporaryDirectory(prefix="reconform-") as drawn:
             for name, draw in charts.items():
-                save_chart(draw(), Path(beside, name))
-        except ImportError as error:
-            voice.warn(f"No charts are written: {error}")
-        names = sorted(os.listdir(beside))
-        for name in names:
-            os.replace(Path(beside, name), folder / name)
-    return [str(folder / name) for name in names]
+                files[name] = save_chart(draw(), Path(drawn, name)).read_bytes()
+    except ImportError as error:
+        voice.warn(f"No charts are written: {error}")
+    folder.mkdir(parents=True, exist_ok=True)
+    for name, content in files.items():
+        write_whole(folder / name, content, overwrite=overwrite)
+    return sorted(str(folder / name) for name in files)
 
 
 def _cell_facts(cell: Cell) -> dict[str, Any]:

@@ -16,6 +16,7 @@ from typing import Any, Protocol
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from ..whole import blamed_on_temporary_files
 from .errors import InputError, listed
 from .plain import plain_schema, plain_table
 from .text import TextSource
@@ -39,6 +40,9 @@ PARQUET_BUFFER = 1 << 20
 # Batches of an Arrow file are read one by one. Where they are larger than this the file is mapped
 # instead, and the system decides what part of it stays in memory.
 LARGE_BATCH = 1 << 28
+
+
+DELIMITER = "one ASCII character, and no quote or end of a line"
 
 
 @dataclass(frozen=True)
@@ -70,8 +74,8 @@ class Layout:
     def __post_init__(self) -> None:
         if self.format is not None and self.format not in FORMATS:
             raise ValueError(f"format must be one of {listed(FORMATS)}; got {self.format!r}.")
-        if self.delimiter is not None and len(self.delimiter) != 1:
-            raise ValueError(f"delimiter must be one character; got {self.delimiter!r}.")
+        if self.delimiter is not None and not is_delimiter(self.delimiter):
+            raise ValueError(f"delimiter must be {DELIMITER}; got {self.delimiter!r}.")
         if self.decimal not in (".", ","):
             raise ValueError(f"decimal must be '.' or ','; got {self.decimal!r}.")
 
@@ -96,6 +100,11 @@ class Layout:
     def delimiter_of(self, format: str) -> str:
         """Return the delimiter of a text format."""
         return self.delimiter or {"csv": ",", "tsv": "\t"}[format]
+
+
+def is_delimiter(text: str) -> bool:
+    """Whether a text can be between the columns of a text file."""
+    return len(text) == 1 and text.isascii() and text not in '\0\n\r"'
 
 
 def is_standard(path: str | Path) -> bool:
@@ -159,7 +168,9 @@ class ParquetSource:
             self.rows: int | None = file.metadata.num_rows
 
     def _open(self) -> Any:
-        return pq.ParquetFile(self.path, pre_buffer=False, buffer_size=PARQUET_BUFFER)
+        return pq.ParquetFile(
+            pa.OSFile(os.fsencode(self.path)), pre_buffer=False, buffer_size=PARQUET_BUFFER
+        )
 
     def tables(self, columns: Sequence[str], rows: int) -> Iterator[Any]:
         """Yield Arrow tables of at most `rows` rows."""
@@ -187,7 +198,7 @@ class ArrowSource:
     @contextmanager
     def _reader(self) -> Iterator[Any]:
         with _open_as(self.label, "Arrow"), ExitStack() as stack:
-            file = stack.enter_context(pa.OSFile(str(self.path)))
+            file = stack.enter_context(pa.OSFile(os.fsencode(self.path)))
             try:
                 reader = pa.ipc.open_file(file)
             except pa.ArrowInvalid:  # no footer: perhaps a stream
@@ -195,7 +206,9 @@ class ArrowSource:
                 yield stack.enter_context(pa.ipc.open_stream(file))
                 return
             if self.path.stat().st_size > LARGE_BATCH * max(1, reader.num_record_batches):
-                reader = pa.ipc.open_file(stack.enter_context(pa.memory_map(str(self.path))))
+                reader = pa.ipc.open_file(
+                    stack.enter_context(pa.memory_map(os.fsencode(self.path)))
+                )
             yield reader
 
     def tables(self, columns: Sequence[str], rows: int) -> Iterator[Any]:
@@ -284,9 +297,11 @@ def _spooled(path: str | Path) -> Iterator[Path]:
     if not is_standard(path) and not Path(path).is_fifo():
         yield Path(path)
         return
+    if is_standard(path) and sys.stdin is None:
+        raise InputError("standard input", "it is closed; name a file, or send the rows there.")
     with tempfile.TemporaryDirectory(prefix="reconform-") as folder:
         spool = Path(folder, "spool")
-        with ExitStack() as stack, spool.open("wb") as file:
+        with blamed_on_temporary_files(), ExitStack() as stack, spool.open("wb") as file:
             pipe = sys.stdin.buffer if is_standard(path) else stack.enter_context(open(path, "rb"))
             shutil.copyfileobj(pipe, file, 1 << 20)
         yield spool

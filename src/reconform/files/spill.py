@@ -13,6 +13,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from ..whole import blamed_on_temporary_files
 from .cells import FloatArray
 from .source import Source
 
@@ -92,7 +93,8 @@ class Spill:
         """Append the numbers of some rows."""
         records = np.empty(len(ranks), dtype=RECORD)
         records["rank"], records["score"] = ranks, scores
-        self._file.write(records.tobytes())
+        with blamed_on_temporary_files():
+            self._file.write(records.tobytes())
 
     def batches(self, rows: int) -> Iterator[tuple[IntArray, FloatArray]]:
         """Yield everything that was added, so many rows at a time."""
@@ -124,12 +126,14 @@ class RowStore:
             folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="reconform-"))
             self._path = str(Path(folder, "rows.arrow"))
             self._sink = stack.enter_context(pa.OSFile(self._path, "wb"))
-            self._writer = pa.ipc.new_file(self._sink, self._schema)
+            with blamed_on_temporary_files():
+                self._writer = pa.ipc.new_file(self._sink, self._schema)
             self._stack = stack.pop_all()
         return self
 
     def __exit__(self, *exception: object) -> None:
-        self._stack.close()
+        with blamed_on_temporary_files():
+            self._stack.close()
 
     def add(self, table: Any) -> None:
         """Append rows; a few of them wait for more."""
@@ -138,15 +142,16 @@ class RowStore:
             self._flush()
 
     def _flush(self) -> None:
-        self._writer.write_table(
-            pa.concat_tables([self._schema.empty_table(), *self._pending]).combine_chunks()
-        )
+        rows = pa.concat_tables([self._schema.empty_table(), *self._pending]).combine_chunks()
+        with blamed_on_temporary_files():
+            self._writer.write_table(rows)
         self._pending = []
 
     def _open(self) -> None:
         self._flush()
-        self._writer.close()
-        self._sink.close()
+        with blamed_on_temporary_files():
+            self._writer.close()
+            self._sink.close()
         self._reader = pa.ipc.open_file(self._stack.enter_context(pa.memory_map(self._path)))
         parts = map(self._reader.get_batch, range(self._reader.num_record_batches))
         self._edges = np.cumsum([0, *(part.num_rows for part in parts)])

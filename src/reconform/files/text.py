@@ -13,6 +13,7 @@ from __future__ import annotations
 import csv
 import gzip
 import io
+import os
 import re
 import zlib
 from collections.abc import Iterator, Sequence
@@ -119,7 +120,9 @@ class TextSource:
         )
 
     def _arrow_stream(self) -> Any:
-        return pa.input_stream(str(self.path), compression="gzip" if self.compressed else None)
+        # By bytes, since Arrow takes a name for UTF-8, which it need not be.
+        file = pa.OSFile(os.fsencode(self.path))
+        return pa.CompressedInputStream(file, "gzip") if self.compressed else file
 
     def _bytes(self) -> IO[bytes]:
         if self.compressed:

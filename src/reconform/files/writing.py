@@ -1,30 +1,20 @@
-"""Results on disk, whole or not at all.
-
-An output is written to a temporary file in its own folder and moved into place at the end. An
-exception, Ctrl-C or a polite kill removes the temporary file; the output itself is never half
-there, and never touched if it exists and `overwrite` was not given.
-"""
+"""Tables on disk, whole or not at all (see `whole`)."""
 
 from __future__ import annotations
 
 import os
-import secrets
-import shutil
-import signal
 import sys
-import tempfile
-import threading
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from functools import lru_cache
 from pathlib import Path
-from types import FrameType
-from typing import Any, NoReturn
+from typing import Any, BinaryIO
 
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from ..whole import blamed_on, check_place, whole_file, whole_stream
 from .cells import BoolArray, FloatArray, words
 from .errors import InputError, listed
 from .source import Layout, is_compressed, is_standard
@@ -86,23 +76,10 @@ def check_output(
             column=clash[0] if len(clash) == 1 else None,
         )
     (layout or Layout()).format_of(path)
-    _check_place(path, overwrite)
-
-
-def _check_place(path: str | Path, overwrite: bool) -> None:
     if is_standard(path):
-        return
-    target = Path(path)
-    if target.is_dir():
-        raise InputError(path, "the output is a folder; give the name of a file.")
-    if not target.absolute().parent.is_dir():
-        raise InputError(path, f"there is no folder {str(target.parent)!r} to write to.")
-    if target.is_file() and not overwrite:
-        raise _exists(path)
-
-
-def _exists(path: str | Path) -> InputError:
-    return InputError(path, "the output exists already; replace it with `overwrite=True`.")
+        _standard_output()
+    else:
+        check_place(path, overwrite=overwrite)
 
 
 @contextmanager
@@ -143,85 +120,50 @@ def open_output(
     """
     layout = layout or Layout()
     format = layout.format_of(path)
-    _check_place(path, overwrite)
-    with (
-        stops_by_exception(),
-        _moved_into_place(path, overwrite) as temporary,
-        ExitStack() as stack,
-    ):
-        if format == "parquet":
-            held = _parquet_schema(schema)
-            put = stack.enter_context(pq.ParquetWriter(temporary, held)).write_table
-            write = _fitting(path, put, held)
-        elif format == "arrow":
-            sink = stack.enter_context(pa.OSFile(str(temporary), "wb"))
-            write = stack.enter_context(pa.ipc.new_file(sink, schema)).write_table
-        else:
-            compression = "gzip" if is_compressed(path) else None
-            stream = pa.output_stream(str(temporary), compression=compression)
-            stack.enter_context(stream)
-            write = _text_writer(stream, schema, layout.delimiter_of(format), layout.decimal)
-        yield write
+    name = "standard output" if is_standard(path) else path
+    if is_standard(path):
+        _standard_output()
+        whole = whole_stream(_standard_output, name)
+    else:
+        whole = whole_file(path, overwrite=overwrite)
+    with whole as draft, ExitStack() as stack:
+
+        def opened(thing: Any) -> Any:
+            return stack.enter_context(_closed_at_the_end(thing, name))
+
+        with blamed_on(name, draft):
+            # By bytes, since Arrow takes a name for UTF-8, which that of the folder need not be.
+            sink = opened(pa.OSFile(os.fsencode(draft), "wb"))
+            if format == "parquet":
+                held = _parquet_schema(schema)
+                write = _fitting(path, opened(pq.ParquetWriter(sink, held)).write_table, held)
+            elif format == "arrow":
+                write = opened(pa.ipc.new_file(sink, schema)).write_table
+            else:
+                if is_compressed(path):
+                    sink = opened(pa.CompressedOutputStream(sink, "gzip"))
+                write = _text_writer(sink, schema, layout.delimiter_of(format), layout.decimal)
+
+        def write_or_blame(table: Any) -> None:
+            with blamed_on(name):
+                write(table)
+
+        yield write_or_blame
 
 
 @contextmanager
-def stops_by_exception() -> Iterator[None]:
-    """Let a polite kill raise `SystemExit`, so that temporary files are removed on the way out."""
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-
-    def stop(number: int, frame: FrameType | None) -> NoReturn:
-        raise SystemExit(128 + number)
-
-    signals = [getattr(signal, name, None) for name in ("SIGTERM", "SIGHUP")]
-    # Whoever handles a signal already knows better.
-    ours = [s for s in signals if s is not None and signal.getsignal(s) is signal.SIG_DFL]
-    for number in ours:
-        signal.signal(number, stop)
+def _closed_at_the_end(thing: Any, name: str | Path) -> Iterator[Any]:
     try:
-        yield
+        yield thing
     finally:
-        for number in ours:
-            signal.signal(number, signal.SIG_DFL)
+        with blamed_on(name):  # closing writes, too
+            thing.close()
 
 
-@contextmanager
-def _moved_into_place(path: str | Path, overwrite: bool) -> Iterator[Path]:
-    special = not is_standard(path) and Path(path).exists() and not Path(path).is_file()
-    if is_standard(path) or special:  # a stream or a device: there is no place to move to
-        with tempfile.TemporaryDirectory(prefix="reconform-") as folder:
-            temporary = Path(folder, "output")
-            yield temporary
-            with ExitStack() as stack:
-                sink = stack.enter_context(open(path, "wb")) if special else sys.stdout.buffer
-                shutil.copyfileobj(stack.enter_context(temporary.open("rb")), sink, 1 << 20)
-                sink.flush()
-        return
-    target = Path(os.path.realpath(path))  # a link stays, and what it points to is replaced
-    temporary = target.with_name(f".{target.name}.{secrets.token_hex(4)}.partial")
-    try:
-        yield temporary
-        with temporary.open("rb+") as file:
-            os.fsync(file.fileno())
-        if overwrite:
-            os.replace(temporary, target)
-        else:
-            _place(temporary, target, path)
-    finally:
-        temporary.unlink(missing_ok=True)
-
-
-def _place(temporary: Path, target: Path, path: str | Path) -> None:
-    """Give the file its name, unless another file got it meanwhile."""
-    try:
-        os.link(temporary, target)
-    except FileExistsError as error:
-        raise _exists(path) from error
-    except OSError as error:  # a file system without hard links
-        if target.exists():
-            raise _exists(path) from error
-        os.replace(temporary, target)
+def _standard_output() -> AbstractContextManager[BinaryIO]:
+    if sys.stdout is None:
+        raise OSError("standard output: it is closed, and cannot be written to.")
+    return nullcontext(sys.stdout.buffer)
 
 
 # --- Parquet -------------------------------------------------------------------------------------

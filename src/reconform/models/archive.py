@@ -14,7 +14,6 @@ import json
 import math
 import os
 import re
-import secrets
 import stat
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -24,6 +23,8 @@ from zipfile import ZIP_DEFLATED, ZIP_STORED, ZipFile, ZipInfo, is_zipfile
 
 import numpy as np
 import numpy.typing as npt
+
+from ..whole import blamed_on, whole_file
 
 FORMAT = "reconform model"
 FORMAT_VERSION = 1
@@ -240,7 +241,7 @@ def write_archive(
     *,
     overwrite: bool = False,
 ) -> None:
-    """Write a container to a temporary file and move it into place.
+    """Write a container, whole or not at all.
 
     Parameters
     ----------
@@ -252,54 +253,15 @@ def write_archive(
     overwrite : bool
         Replace a file that exists.
     """
-    check_place(path, overwrite=overwrite)
-    target = Path(os.path.realpath(path))  # a link stays, and what it points to is replaced
-    temporary = target.with_name(f".{target.name}.{secrets.token_hex(4)}.partial")
-    try:
-        sizes = _write(temporary, manifest, members, ZIP_DEFLATED)
-        if grows_too_much(sizes, temporary.stat().st_size):
-            _write(temporary, manifest, members, ZIP_STORED)
-        with open(temporary, "rb+") as file:
+    with whole_file(path, overwrite=overwrite) as draft, blamed_on(path, draft):
+        sizes = _write(draft, manifest, members, ZIP_DEFLATED)
+        if grows_too_much(sizes, draft.stat().st_size):
+            _write(draft, manifest, members, ZIP_STORED)
+        with draft.open("rb") as file:
             try:
                 Archive(path, file)
             except ModelFileError as error:  # what would be refused is not written
                 raise ValueError(f"this model cannot be saved in one file: {error}") from error
-            os.fsync(file.fileno())
-        if overwrite:
-            os.replace(temporary, target)
-        else:
-            _place(temporary, target)
-    finally:
-        temporary.unlink(missing_ok=True)
-
-
-def check_place(path: str | Path, *, overwrite: bool) -> None:
-    """Refuse to write to a place before any work is done for it."""
-    target = Path(path)
-    if target.is_dir():
-        raise IsADirectoryError(f"{path} is a folder; give the name of a file.")
-    if not target.absolute().parent.is_dir():
-        raise FileNotFoundError(f"there is no folder {str(target.parent)!r} to write to.")
-    if target.exists() and not target.is_file():
-        raise FileExistsError(f"{path} is a device or a pipe; give the name of a file.")
-    if target.exists() and not overwrite:
-        raise _exists(path)
-
-
-def _exists(path: str | Path) -> FileExistsError:
-    return FileExistsError(f"{path} exists already; replace it with `overwrite=True`.")
-
-
-def _place(temporary: Path, target: Path) -> None:
-    """Give the file its name, unless another file got it meanwhile."""
-    try:
-        os.link(temporary, target)
-    except FileExistsError as error:
-        raise _exists(target) from error
-    except OSError as error:  # a file system without hard links
-        if target.exists():
-            raise _exists(target) from error
-        os.replace(temporary, target)
 
 
 def _write(

@@ -23,12 +23,12 @@ from ..methods import (
     Split,
     resolve_method,
 )
+from ..whole import check_place
 from . import foreign
 from .archive import (
     Archive,
     Pieces,
     as_json,
-    check_place,
     open_archive,
     parse_json,
     refusing,

@@ -5,7 +5,6 @@ from __future__ import annotations
 import base64
 import hashlib
 import os
-import secrets
 from dataclasses import dataclass
 from html import escape
 from importlib.resources import files
@@ -17,6 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ..discoveries import Discoveries
+from ..whole import check_place, write_whole
 from . import words
 from .carried import Carried, Describe, carry
 from .features import unusual_features
@@ -88,9 +88,10 @@ def report(
     True
     """
     target = Path(path)
-    _check_target(target, overwrite)
+    check_place(target, overwrite=overwrite)
     html = render(found, rows=rows, reference=reference, ids=ids, title=title)
-    _write(target, html.encode(), overwrite)
+    # Labels, and names of files, may be any bytes.
+    write_whole(target, html.encode(errors="replace"), overwrite=overwrite)
     return target
 
 
@@ -279,29 +280,3 @@ def _policy(style: str, script: str) -> str:
         for text in (style, script)
     ]
     return f"default-src 'none'; style-src 'sha256-{digests[0]}'; script-src 'sha256-{digests[1]}'"
-
-
-def _check_target(target: Path, overwrite: bool) -> None:
-    if not target.parent.is_dir():
-        raise FileNotFoundError(
-            f"path {str(target)!r} is in a folder that does not exist; make {str(target.parent)!r} "
-            "first."
-        )
-    if target.is_dir():
-        raise IsADirectoryError(f"path {str(target)!r} is a folder; name a file in it.")
-    if target.exists() and not overwrite:
-        raise FileExistsError(
-            f"path {str(target)!r} exists; choose another name or pass `overwrite=True`."
-        )
-
-
-def _write(target: Path, content: bytes, overwrite: bool) -> None:
-    """Write beside the target and rename: whoever looks sees no page or a whole one."""
-    target = Path(os.path.realpath(target))  # a link stays, and what it points to is replaced
-    temporary = target.with_name(f".{target.name}.{secrets.token_hex(4)}.partial")
-    try:
-        temporary.write_bytes(content)
-        _check_target(target, overwrite)
-        temporary.replace(target)
-    finally:
-        temporary.unlink(missing_ok=True)

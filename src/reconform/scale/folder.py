@@ -15,6 +15,7 @@ import os
 import secrets
 import shutil
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from fractions import Fraction
 from importlib.metadata import version
@@ -28,6 +29,7 @@ from ..detector import ConformalDetector
 from ..fdr import Decision, RankCounts
 from ..files import InputError
 from ..prepare import Feature
+from ..whole import blamed_on, write_whole
 from .graph import delayed, merged, with_models
 from .parquet import Origin, Refusals, mark_file, rank_file
 from .result import RESULTS, Question, ScaledDiscoveries
@@ -151,8 +153,15 @@ class _Job:
             raise InputError(output, f"the output must not lie in the input folder {folder}.")
         if not output.parent.is_dir():
             raise InputError(output, f"there is no folder {str(output.parent)!r} to write to.")
+        if folder.resolve().is_relative_to(output.resolve()):
+            raise InputError(
+                output, f"the input folder {folder} lies in it, and would be replaced with it."
+            )
         if output.exists() and not overwrite:
             raise InputError(output, "the output exists already; replace it with `overwrite=True`.")
+        work = _work_of(output)
+        with blamed_on(output, work), suppress(FileNotFoundError):
+            os.stat(work)  # a name that is too long is refused here
         names = tuple(sorted(_parquet_files(folder)))
         if not names:
             raise InputError(folder, f"it holds no file that ends in {' or '.join(SUFFIXES)}.")
@@ -174,7 +183,7 @@ class _Job:
     @property
     def work(self) -> Path:
         """Where everything is until it is whole."""
-        return self.output.with_name(self.output.name + ".partial")
+        return _work_of(self.output)
 
     @property
     def calibration(self) -> str:
@@ -251,14 +260,12 @@ class _Job:
             "discoveries": decision.count,
             "files": rows,
         }
-        with (self.work / MANIFEST).open("w") as file:
-            json.dump(manifest, file, indent=1)
-            file.flush()
-            os.fsync(file.fileno())
-        old = self.output.with_name(f".{self.output.name}.{secrets.token_hex(4)}.old")
-        if self.output.exists():
-            os.replace(self.output, old)
-        os.replace(self.work, self.output)
+        write_whole(self.work / MANIFEST, json.dumps(manifest, indent=1).encode(), overwrite=True)
+        old = self.output.with_name(f".reconform-{secrets.token_hex(8)}.old")
+        with blamed_on(self.output, self.work):
+            if self.output.exists():
+                os.replace(self.output, old)
+            os.replace(self.work, self.output)
         if old.exists():
             shutil.rmtree(old)
 
@@ -270,6 +277,10 @@ class _Job:
                 "does another run write to the same output?"
             )
         return int(pq.read_metadata(self.work / name).num_rows)
+
+
+def _work_of(output: Path) -> Path:
+    return output.with_name(output.name + ".partial")
 
 
 def _merge(

@@ -27,6 +27,7 @@ from ..files import RESULT_NAMES, InputError, Layout, add_results, open_batches,
 from ..files.errors import listed
 from ..nested import share_of
 from ..prepare import Feature
+from ..whole import blamed_on
 
 Refusals = tuple[str, ...]
 
@@ -200,12 +201,10 @@ def _judged(table: Any, numbers: Any, decision: Decision) -> Any:
 
 def _refusals(work: Callable[[Path, Path], None], source: Path, target: Path) -> Refusals:
     try:
-        work(source, target)
+        with blamed_on(target, target.parent):
+            work(source, target)
     except InputError as error:
         return (str(error),)
-    except OSError as error:
-        reason = f"it cannot be written ({error.strerror or error})"
-        raise OSError(error.errno, reason, str(target)) from error
     except ValueError as error:
         return (f"{source}: {error}",)
     return ()

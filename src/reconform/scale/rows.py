@@ -23,6 +23,7 @@ from ..fdr import Decision, RankCounts
 from ..files.errors import listed
 from ..keep import MEMORY
 from ..nested import share_of
+from ..whole import blamed_on, whole_file
 from .folder import discover_folder
 from .graph import compute, delayed, merged, persist, with_models
 from .result import RESULTS, Question, ScaledDiscoveries
@@ -304,12 +305,9 @@ def _rank(
 
 
 def _spill(ranked: pd.DataFrame, path: str) -> str:
-    temporary = f"{path}.{secrets.token_hex(4)}.partial"
-    try:
-        ranked.to_parquet(temporary)
-        os.replace(temporary, path)
-    finally:
-        Path(temporary).unlink(missing_ok=True)
+    # It waits here for pass two only, and need not outlive a power cut.
+    with whole_file(path, overwrite=True, durable=False) as draft, blamed_on(path, draft):
+        ranked.to_parquet(draft)
     return path
 
 

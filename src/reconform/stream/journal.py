@@ -8,14 +8,14 @@ before it, so a line that was damaged, lost or moved does not go unnoticed.
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 import json
 import os
-import secrets
 from collections.abc import Iterator
 from pathlib import Path
 from typing import IO, Any, NamedTuple
+
+from ..whole import write_whole
 
 try:
     import fcntl
@@ -73,21 +73,12 @@ def write_head(path: str | Path, head: Content, *, replace: bool) -> None:
     replace : bool
         Whether a file of that name may be replaced.
     """
-    # A link stays, and what it points to is replaced.
-    target = Path(os.path.realpath(path))
-    temporary = target.with_name(f".{target.name}.{secrets.token_hex(4)}.partial")
     try:
-        with temporary.open("xb") as file:
-            file.write(_sealed("", head)[0])
-            file.flush()
-            os.fsync(file.fileno())
-        if replace:
-            os.replace(temporary, target)
-        else:
-            _place(temporary, target)
-    finally:
-        temporary.unlink(missing_ok=True)
-    _sync_folder(target.parent)
+        write_whole(path, _sealed("", head)[0], overwrite=replace)
+    except FileExistsError as error:
+        raise FileExistsError(
+            f"{path} exists already: resume from it, or give the journal another name."
+        ) from error
 
 
 class Journal:
@@ -171,28 +162,6 @@ def _seal(previous: str, content: Content) -> str:
     # Python writes a float with all its digits, so what was read is written the same again.
     text = json.dumps(content, sort_keys=True)
     return hashlib.sha256((previous + text).encode()).hexdigest()[:32]
-
-
-def _place(temporary: Path, target: Path) -> None:
-    """Give a file its name, unless the name is taken: of two that try, one is refused."""
-    try:
-        os.link(temporary, target)
-    except OSError as error:
-        if target.exists():
-            raise FileExistsError(
-                f"{target} exists already: resume from it, or give the journal another name."
-            ) from error
-        os.replace(temporary, target)  # a file system without hard links
-
-
-def _sync_folder(folder: Path) -> None:
-    """Make a new name durable too, where folders can be synced (not on Windows)."""
-    with contextlib.suppress(OSError):
-        handle = os.open(folder, os.O_RDONLY)
-        try:
-            os.fsync(handle)
-        finally:
-            os.close(handle)
 
 
 def _damaged(path: Path, number: int) -> ValueError:

@@ -18,19 +18,17 @@ import io
 import json
 import os
 import time
-import uuid
 from collections.abc import Iterable
 from dataclasses import Field, asdict, dataclass, fields
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
+from ..whole import TEMPORARY, write_whole
 from .extras import need
 
 Key = tuple[str, str, str, int]
 Identity = dict[str, Any]
-
-TEMPORARY = ".reconform-*.tmp"
 
 # A temporary file that old belongs to a run that was killed.
 LEFTOVER_SECONDS = 3600.0
@@ -129,7 +127,7 @@ class Store:
     def put(self, part: Part) -> None:
         """Write one finished row, whole or not at all."""
         content = json.dumps(asdict(part), indent=1, sort_keys=True)
-        write_atomically(self._path(part.result.key), content.encode())
+        self._write(f"parts/{_name(part.result.key)}", content.encode())
 
     def parts_by_key(self) -> dict[Key, Part]:
         """Read every finished row."""
@@ -145,7 +143,7 @@ class Store:
         ):
             buffer = io.BytesIO()
             need("pyarrow.parquet", "The store of a study").write_table(table, buffer)
-            write_atomically(self.folder / f"{name}.parquet", buffer.getvalue())
+            self._write(f"{name}.parquet", buffer.getvalue())
 
     def remove_leftovers(self) -> None:
         """Delete temporary files of runs that were killed long ago."""
@@ -156,9 +154,10 @@ class Store:
             except FileNotFoundError:  # its own run moved it meanwhile
                 continue
 
-    def _path(self, key: Key) -> Path:
-        *labels, draw = key
-        return self.folder / "parts" / f"{','.join(map(_safe, labels))},{draw:04d}.json"
+    def _write(self, name: str, content: bytes) -> None:
+        path = self.folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write_whole(path, content, overwrite=True)
 
     def _read(self, path: Path) -> Part:
         try:
@@ -210,16 +209,9 @@ def _table(columns: list[tuple[Field[Any], ...]], rows: list[tuple[Any, ...]]) -
     return pa.table(arrays)
 
 
-def write_atomically(path: Path, content: bytes) -> None:
-    """Write a file so that it is there whole or not at all, whatever happens meanwhile."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    # A name of its own, so that two runs never write into the same file.
-    temporary = path.with_name(TEMPORARY.replace("*", uuid.uuid4().hex))
-    with temporary.open("wb") as file:
-        file.write(content)
-        file.flush()
-        os.fsync(file.fileno())
-    os.replace(temporary, path)
+def _name(key: Key) -> str:
+    *labels, draw = key
+    return f"{','.join(map(_safe, labels))},{draw:04d}.json"
 
 
 def _safe(label: str) -> str:

@@ -1,0 +1,459 @@
+"""One way to write a file: whole, or not at all.
+
+A file is written under a temporary name in the folder where it belongs, and gets its own name when
+it is finished. An exception, Ctrl-C or a polite kill removes the temporary file. Several files that
+belong together get their names together: see `together`.
+
+The temporary name is short and does not depend on the name of the file; every error names the file
+that was asked for. A file that is replaced passes its permissions on to its successor.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+import shutil
+import signal
+import stat
+import tempfile
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager, suppress
+from contextvars import ContextVar
+from itertools import combinations, product
+from pathlib import Path
+from types import FrameType
+from typing import BinaryIO, NoReturn, Protocol
+
+# Of every temporary file that lies beside its target, for those who clean up after a killed run.
+TEMPORARY = ".reconform-*.tmp"
+
+OpenSink = Callable[[], AbstractContextManager[BinaryIO]]
+
+
+@contextmanager
+def whole_file(
+    path: str | Path, *, overwrite: bool = False, durable: bool = True
+) -> Iterator[Path]:
+    """Write a file that appears when the block ends well, and not otherwise.
+
+    Parameters
+    ----------
+    path : str or Path
+        A link stays, and what it points to is replaced. To a device or a named pipe the finished
+        content is copied.
+    overwrite : bool
+        Replace a file that exists.
+    durable : bool
+        Wait until it is on the disk.
+
+    Yields
+    ------
+    Path
+        Where to write: an empty file that is there already.
+
+    Raises
+    ------
+    OSError
+        Naming `path`, if it cannot be written or exists.
+
+    Examples
+    --------
+    >>> folder = tempfile.TemporaryDirectory()
+    >>> target = Path(folder.name, "out.txt")
+    >>> with whole_file(target) as draft:
+    ...     _ = draft.write_text("all of it")
+    ...     target.exists()
+    False
+    >>> target.read_text()
+    'all of it'
+    >>> with whole_file(target) as draft:
+    ...     pass
+    Traceback (most recent call last):
+    ...
+    FileExistsError: ...out.txt: it exists already; replace it with `overwrite=True`, or choose
+    another name.
+    >>> folder.cleanup()
+    """
+    check_place(path, overwrite=overwrite)
+    if os.path.exists(path) and not os.path.isfile(path):
+        with whole_stream(lambda: open(path, "wb"), path) as temporary:
+            yield temporary
+        return
+    with together() as group:
+        draft = _Draft(path, overwrite, durable)
+        try:
+            yield draft.temporary
+            draft.finish()
+        except BaseException:
+            draft.discard()
+            raise
+        group.add(draft)
+
+
+@contextmanager
+def whole_stream(open_sink: OpenSink, path: str | Path) -> Iterator[Path]:
+    """Write to a stream that gets nothing before everything is there.
+
+    Parameters
+    ----------
+    open_sink : callable
+        Returns a context manager that gives the stream.
+    path : str or Path
+        What to call it in errors.
+
+    Yields
+    ------
+    Path
+        Where to write.
+    """
+    with together() as group:
+        draft = _Stream(open_sink, path)
+        try:
+            yield draft.temporary
+        except BaseException:
+            draft.discard()
+            raise
+        group.add(draft)
+
+
+def write_whole(path: str | Path, content: bytes, *, overwrite: bool = False) -> None:
+    """Write bytes to a file, all or none of them."""
+    with whole_file(path, overwrite=overwrite) as draft, blamed_on(path, draft):
+        draft.write_bytes(content)
+
+
+# --- several at once -----------------------------------------------------------------------------
+
+
+class Together:
+    """Finished files that wait for their names."""
+
+    def __init__(self) -> None:
+        self._drafts: list[_Kind] = []
+
+    def add(self, draft: _Kind) -> None:
+        """Let a finished file wait."""
+        self._drafts.append(draft)
+
+    def draft_of(self, path: str | Path) -> Path:
+        """Where the content of a file is until it has its name."""
+        return next(draft.temporary for draft in self._drafts if draft.path == path)
+
+    def appear(self) -> None:
+        """Give all of them their names; if one cannot have it, none has."""
+        # What went down a stream cannot be taken back, so nothing else may have happened by then
+        # that would have to be.
+        done: list[_Kind] = []
+        try:
+            for draft in sorted(self._drafts, key=lambda draft: draft.can_be_undone):
+                done.append(draft)
+                draft.appear(keep_old=len(self._drafts) > 1)
+        except BaseException:
+            for draft in reversed(done):
+                draft.undo()
+            raise
+
+    def discard(self) -> None:
+        """Remove what is temporary."""
+        for draft in self._drafts:
+            draft.discard()
+
+
+_group: ContextVar[Together | None] = ContextVar("reconform_together", default=None)
+
+
+@contextmanager
+def together() -> Iterator[Together]:
+    """Let all files that are written in a block appear at its end: all of them, or none.
+
+    Every file is finished, and on the disk, before the first gets its name. Within the block they
+    cannot be read under their names. A block within a block is part of it.
+
+    Yields
+    ------
+    Together
+
+    Examples
+    --------
+    >>> folder = tempfile.TemporaryDirectory()
+    >>> try:
+    ...     with together():
+    ...         write_whole(Path(folder.name, "a"), b"first")
+    ...         write_whole(Path(folder.name, "b"), b"second")
+    ...         raise RuntimeError("something else went wrong")
+    ... except RuntimeError:
+    ...     os.listdir(folder.name)
+    []
+    >>> folder.cleanup()
+    """
+    outer = _group.get()
+    if outer is not None:
+        yield outer
+        return
+    group = Together()
+    token = _group.set(group)
+    try:
+        with stops_by_exception():
+            try:
+                yield group
+                group.appear()
+            finally:
+                group.discard()
+    finally:
+        _group.reset(token)
+
+
+# --- one of them ---------------------------------------------------------------------------------
+
+
+class _Kind(Protocol):
+    """A file, or what goes down a stream."""
+
+    path: str | Path
+    temporary: Path
+    can_be_undone: bool
+
+    def appear(self, *, keep_old: bool) -> None: ...
+
+    def undo(self) -> None: ...
+
+    def discard(self) -> None: ...
+
+
+class _Draft:
+    """A file under a temporary name."""
+
+    can_be_undone = True
+
+    def __init__(self, path: str | Path, overwrite: bool, durable: bool) -> None:
+        self.path = path
+        self.overwrite = overwrite
+        self.durable = durable
+        self.target = Path(os.path.realpath(path))
+        self.temporary = self._beside()
+        self._old: Path | None = None
+        self._appeared = False
+        with blamed_on(path, self.temporary):
+            self.replaced = self.target.stat() if self.target.exists() else None
+            # What takes the place of a private file is private from its first byte on.
+            mode = 0o666 if self.replaced is None else 0o600
+            os.close(os.open(self.temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode))
+
+    def _beside(self) -> Path:
+        return self.target.with_name(TEMPORARY.replace("*", secrets.token_hex(8)))
+
+    def finish(self) -> None:
+        with blamed_on(self.path, self.temporary):
+            if self.durable:
+                with self.temporary.open("rb+") as file:
+                    os.fsync(file.fileno())
+            if self.replaced is not None:
+                _pass_on(self.replaced, self.temporary)
+
+    def appear(self, *, keep_old: bool) -> None:
+        with blamed_on(self.path, self.temporary):
+            if self.overwrite:
+                if keep_old:
+                    self._keep_old()
+                os.replace(self.temporary, self.target)
+            else:
+                self._take_name()
+            self._appeared = True
+        if self.durable:
+            _sync_folder(self.target.parent)
+
+    def _take_name(self) -> None:
+        """Give the file its name, unless another file got it meanwhile."""
+        try:
+            os.link(self.temporary, self.target)
+        except OSError as error:
+            if os.path.lexists(self.target):
+                raise _exists(self.path) from error
+            os.replace(self.temporary, self.target)  # a file system without hard links
+
+    def _keep_old(self) -> None:
+        old = self._beside()
+        with suppress(OSError):  # it is not there, or cannot have a second name
+            os.link(self.target, old)
+            self._old = old
+
+    def undo(self) -> None:
+        with suppress(OSError):
+            if not self._appeared:
+                return
+            if self._old is not None:
+                os.replace(self._old, self.target)
+            elif self.replaced is None:
+                self.target.unlink()
+
+    def discard(self) -> None:
+        for path in (self.temporary, self._old):
+            if path is not None:
+                with suppress(OSError):
+                    path.unlink()
+
+
+class _Stream:
+    """What goes down a stream when it is complete."""
+
+    can_be_undone = False
+
+    def __init__(self, open_sink: OpenSink, path: str | Path) -> None:
+        self.path = path
+        self._open_sink = open_sink
+        handle, name = tempfile.mkstemp(prefix="reconform-")
+        os.close(handle)
+        self.temporary = Path(name)
+
+    def appear(self, *, keep_old: bool) -> None:
+        with (
+            blamed_on(self.path),
+            self.temporary.open("rb") as file,
+            self._open_sink() as sink,
+        ):
+            shutil.copyfileobj(file, sink, 1 << 20)
+            sink.flush()
+
+    def undo(self) -> None:
+        pass
+
+    def discard(self) -> None:
+        with suppress(OSError):
+            self.temporary.unlink()
+
+
+def _pass_on(replaced: os.stat_result, temporary: Path) -> None:
+    """Give a file the owner, where that is allowed, and the permissions of the one before it."""
+    mine = temporary.stat()
+    if (mine.st_uid, mine.st_gid) != (replaced.st_uid, replaced.st_gid):
+        with suppress(OSError, AttributeError):
+            os.chown(temporary, replaced.st_uid, replaced.st_gid)
+    os.chmod(temporary, stat.S_IMODE(replaced.st_mode))
+
+
+def _sync_folder(folder: Path) -> None:
+    """Make a new name durable too, where folders can be synced (not on Windows)."""
+    with suppress(OSError):
+        handle = os.open(folder, os.O_RDONLY)
+        try:
+            os.fsync(handle)
+        finally:
+            os.close(handle)
+
+
+@contextmanager
+def stops_by_exception() -> Iterator[None]:
+    """Let a polite kill raise `SystemExit`, so that temporary files are removed on the way out."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+
+    def stop(number: int, frame: FrameType | None) -> NoReturn:
+        raise SystemExit(128 + number)
+
+    signals = [getattr(signal, name, None) for name in ("SIGTERM", "SIGHUP")]
+    # Whoever handles a signal already knows better.
+    ours = [s for s in signals if s is not None and signal.getsignal(s) is signal.SIG_DFL]
+    for number in ours:
+        signal.signal(number, stop)
+    try:
+        yield
+    finally:
+        for number in ours:
+            signal.signal(number, signal.SIG_DFL)
+
+
+# --- what is refused -----------------------------------------------------------------------------
+
+
+def check_place(path: str | Path, *, overwrite: bool) -> None:
+    """Refuse to write to a place, before any work is done for it.
+
+    Parameters
+    ----------
+    path : str or Path
+    overwrite : bool
+        Whether a file that exists may be replaced.
+    """
+    folder = os.path.dirname(os.path.realpath(path))
+    if not os.path.isdir(folder):
+        raise FileNotFoundError(f"{path}: there is no folder {folder!r} to write to.")
+    with blamed_on(path, path):
+        there = _stat(path)
+    if there is not None and stat.S_ISDIR(there.st_mode):
+        raise IsADirectoryError(f"{path}: it is a folder; give the name of a file.")
+    if there is not None and stat.S_ISREG(there.st_mode) and not overwrite:
+        raise _exists(path)
+    if (there is None or stat.S_ISREG(there.st_mode)) and not os.access(folder, os.W_OK):
+        raise PermissionError(f"{path}: its folder cannot be written to.")
+
+
+def check_apart(outputs: Mapping[str, str | Path], inputs: Mapping[str, str | Path]) -> None:
+    """Refuse outputs that would replace an input or each other, by whatever names.
+
+    Parameters
+    ----------
+    outputs, inputs : mapping of str to path
+        Keys say what each is, for the message.
+
+    Examples
+    --------
+    >>> check_apart({"output": "a.csv", "report": "b/../a.csv"}, {})
+    Traceback (most recent call last):
+    ...
+    ValueError: output a.csv and report b/../a.csv are the same file; an output must have a file
+    of its own.
+    """
+    for (one, path), (other, its) in [
+        *product(outputs.items(), inputs.items()),
+        *combinations(outputs.items(), 2),
+    ]:
+        if _same_file(path, its):
+            raise ValueError(
+                f"{one} {path} and {other} {its} are the same file; an output must have a file of "
+                "its own."
+            )
+
+
+def _same_file(one: str | Path, other: str | Path) -> bool:
+    try:
+        there, its = _stat(one), _stat(other)
+    except OSError:  # whoever opens it says what is wrong with it
+        return False
+    if there is not None and its is not None:  # links of both kinds, and whatever case counts here
+        return stat.S_ISREG(there.st_mode) and os.path.samestat(there, its)
+    # Of two new files, names that differ in case only are one on many systems.
+    names = {os.path.realpath(path).casefold() for path in (one, other)}
+    return there is its is None and len(names) == 1
+
+
+def _stat(path: str | Path) -> os.stat_result | None:
+    try:
+        return os.stat(path)
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+
+
+@contextmanager
+def blamed_on(path: str | Path, draft: str | Path | None = None) -> Iterator[None]:
+    """Let errors of the system that name no file, or the draft of this one, name this one."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno is None or error.filename not in (None, draft, str(draft)):
+            raise  # a sentence already, or about another file
+        reason = f"it cannot be written ({os.strerror(error.errno)})"
+        raise OSError(error.errno, reason, str(path)) from error
+
+
+def blamed_on_temporary_files() -> AbstractContextManager[None]:
+    """Let errors name the folder of temporary files, and how to choose another."""
+    folder = tempfile.gettempdir()
+    return blamed_on(f"temporary files in {folder} (set TMPDIR for another folder)")
+
+
+def _exists(path: str | Path) -> FileExistsError:
+    return FileExistsError(
+        f"{path}: it exists already; replace it with `overwrite=True`, or choose another name."
+    )

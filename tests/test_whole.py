@@ -1,0 +1,180 @@
+"""Files that appear whole or not at all, alone and together."""
+
+from __future__ import annotations
+
+import errno
+import io
+import os
+import stat
+from contextlib import nullcontext
+from pathlib import Path
+
+import pytest
+
+from reconform.whole import (
+    blamed_on,
+    check_apart,
+    check_place,
+    together,
+    whole_file,
+    whole_stream,
+    write_whole,
+)
+
+
+def mode(path):
+    return stat.S_IMODE(path.stat().st_mode)
+
+
+def names(folder):
+    return sorted(path.name for path in folder.iterdir())
+
+
+@pytest.mark.parametrize("permissions", [0o600, 0o640, 0o444])
+def test_what_is_replaced_passes_its_permissions_on(tmp_path, permissions):
+    path = tmp_path / "out"
+    path.write_text("old")
+    path.chmod(permissions)
+    with whole_file(path, overwrite=True) as draft:
+        assert mode(draft) == 0o600  # nobody else reads it meanwhile
+        draft.write_text("new")
+    assert path.read_text() == "new"
+    assert mode(path) == permissions
+
+
+def test_a_new_file_has_the_usual_permissions(tmp_path):
+    before = os.umask(0o027)
+    try:
+        write_whole(tmp_path / "out", b"")
+    finally:
+        os.umask(before)
+    assert mode(tmp_path / "out") == 0o640
+
+
+def test_names_may_be_as_long_as_the_system_allows(tmp_path):
+    longest = tmp_path / ("x" * 251 + ".csv")
+    write_whole(longest, b"all")
+    assert longest.read_bytes() == b"all"
+    longer = tmp_path / ("x" * 252 + ".csv")
+    for call in (
+        lambda: check_place(longer, overwrite=False),
+        lambda: write_whole(longer, b"all"),
+    ):
+        with pytest.raises(OSError, match="it cannot be written") as caught:
+            call()
+        assert caught.value.errno == errno.ENAMETOOLONG
+        assert caught.value.filename == str(longer)
+
+
+@pytest.mark.parametrize(
+    ("function", "number"),
+    [("open", errno.EROFS), ("fsync", errno.ENOSPC), ("link", errno.EDQUOT)],
+)
+def test_errors_name_the_target_and_leave_nothing(tmp_path, monkeypatch, function, number):
+    real = os.replace
+
+    def fail(first, *rest, **options):
+        name = first if isinstance(first, str | Path) else None
+        raise OSError(number, os.strerror(number), name)
+
+    if function == "link":  # then there are no hard links, and the file is renamed
+        monkeypatch.setattr(os, "replace", fail)
+    monkeypatch.setattr(os, function, fail)
+    with pytest.raises(OSError, match=r"it cannot be written") as caught:
+        write_whole(tmp_path / "out.csv", b"all")
+    monkeypatch.undo()
+    assert os.replace is real
+    assert (caught.value.errno, caught.value.filename) == (number, str(tmp_path / "out.csv"))
+    assert names(tmp_path) == []
+
+
+def test_errors_about_other_files_are_left_alone():
+    def open_missing():
+        with blamed_on("out.csv"):
+            os.stat("no-such-input")
+
+    with pytest.raises(FileNotFoundError) as caught:
+        open_missing()
+    assert caught.value.filename == "no-such-input"
+
+
+def test_files_appear_together(tmp_path):
+    sink = io.BytesIO()
+    (tmp_path / "b").write_text("old")
+    with together() as group:
+        write_whole(tmp_path / "a", b"1")
+        write_whole(tmp_path / "b", b"2", overwrite=True)
+        with whole_stream(lambda: nullcontext(sink), "a stream") as draft:
+            draft.write_bytes(b"3")
+        assert group.draft_of(tmp_path / "a").read_bytes() == b"1"
+        assert not (tmp_path / "a").exists()
+        assert (tmp_path / "b").read_text() == "old"
+        assert sink.getvalue() == b""
+    assert names(tmp_path) == ["a", "b"]
+    assert (tmp_path / "b").read_text() == "2"
+    assert sink.getvalue() == b"3"
+
+
+def write_three(folder, last):
+    with together():
+        write_whole(folder / "new", b"1", overwrite=True)
+        write_whole(folder / "old", b"2", overwrite=True)
+        write_whole(folder / "last", b"3")
+        last()
+
+
+def test_a_failure_leaves_everything_as_it_was(tmp_path):
+    (tmp_path / "old").write_text("precious")
+
+    def wrong():
+        raise RuntimeError("wrong")
+
+    with pytest.raises(RuntimeError, match="wrong"):
+        write_three(tmp_path, wrong)
+    assert names(tmp_path) == ["old"]
+    assert (tmp_path / "old").read_text() == "precious"
+
+
+def test_a_name_that_is_taken_at_the_last_moment_takes_the_others_back(tmp_path):
+    (tmp_path / "old").write_text("precious")
+    with pytest.raises(FileExistsError, match="last: it exists already"):
+        write_three(tmp_path, lambda: (tmp_path / "last").write_text("someone else's"))
+    assert names(tmp_path) == ["last", "old"]
+    assert (tmp_path / "old").read_text() == "precious"
+    assert (tmp_path / "last").read_text() == "someone else's"
+
+
+def test_a_stream_that_fails_keeps_files_from_appearing(tmp_path):
+    def write_both():
+        with together():
+            write_whole(tmp_path / "a", b"1")
+            write_whole("/dev/full", b"2")
+
+    with pytest.raises(OSError, match="it cannot be written") as caught:
+        write_both()
+    assert (caught.value.errno, caught.value.filename) == (errno.ENOSPC, "/dev/full")
+    assert names(tmp_path) == []
+
+
+def test_one_that_failed_does_not_appear_with_the_others(tmp_path):
+    with together():
+        write_whole(tmp_path / "a", b"1")
+        with pytest.raises(ImportError), whole_file(tmp_path / "b"):
+            raise ImportError
+    assert names(tmp_path) == ["a"]
+
+
+def test_one_file_by_many_names(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    Path("sub").mkdir()
+    Path("new.csv").write_text("x")
+    Path("symbolic.csv").symlink_to("new.csv")
+    os.link("new.csv", "hard.csv")
+    for same in ("new.csv", "./sub/../new.csv", "symbolic.csv", "hard.csv", tmp_path / "new.csv"):
+        with pytest.raises(ValueError, match=r"^--output .* and NEW new\.csv are the same file"):
+            check_apart({"--output": same}, {"NEW": "new.csv"})
+    for one, other in (("a.csv", "sub/../a.csv"), ("a.csv", "A.csv")):
+        with pytest.raises(ValueError, match="are the same file"):
+            check_apart({"--output": one, "--report": other}, {})
+    check_apart({"--output": "a.csv", "--report": "sub/a.csv"}, {"NEW": "new.csv"})
+    check_apart({"--output": "/dev/null", "--report": "/dev/null"}, {"NEW": "/dev/null"})
