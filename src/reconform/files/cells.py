@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -53,6 +53,9 @@ def kind_of(type: Any) -> str:
         return "text"
     return "time" if types.is_temporal(type) else "other"
 
+
+# Columns are read together up to this many cells.
+BLOCK_CELLS = 1 << 16
 
 # The times that calendars are made for, in seconds: the years 1 to 9999.
 FIRST_SECOND, LAST_SECOND = -62_135_596_800, 253_402_300_799
@@ -206,6 +209,51 @@ def codes(column: Any, labels: Sequence[str], layout: Layout, *, parse: bool) ->
     return values
 
 
+def blocks(columns: Sequence[Any]) -> Iterator[tuple[list[int], Any]]:
+    """Put short columns of one type end to end: a call per column is slow in wide tables.
+
+    Parameters
+    ----------
+    columns : sequence of pyarrow.ChunkedArray
+        Of the same length.
+
+    Yields
+    ------
+    positions : list of int
+        Of the columns in a block.
+    cells : pyarrow.ChunkedArray
+        What they hold, one column after the other.
+
+    Examples
+    --------
+    >>> import pyarrow as pa
+    >>> table = pa.table({"a": [1, 2], "b": ["x", "y"], "c": [3, 4]})
+    >>> [(where, cells.to_pylist()) for where, cells in blocks(table.columns)]
+    [([0, 2], [1, 2, 3, 4]), ([1], ['x', 'y'])]
+    """
+    by_type: dict[Any, list[int]] = {}
+    for j, column in enumerate(columns):
+        by_type.setdefault(column.type, []).append(j)
+    width = max(1, BLOCK_CELLS // max(1, len(columns[0]))) if columns else 1
+    for type, positions in by_type.items():
+        for start in range(0, len(positions), width):
+            block = positions[start : start + width]
+            chunks = [chunk for j in block for chunk in columns[j].chunks]
+            yield block, pa.chunked_array(chunks, type)
+
+
+def all_numbers(
+    columns: Sequence[Any], layout: Layout, *, parse: bool
+) -> tuple[FloatArray, BoolArray]:
+    """Read columns as numbers, as `numbers` does; a row of the results for each of them."""
+    shape = (len(columns), len(columns[0]) if columns else 0)
+    values, strange = np.empty(shape), np.empty(shape, dtype=bool)
+    for where, cells in blocks(columns):
+        of_block = numbers(cells, layout, parse=parse)
+        values[where], strange[where] = (part.reshape(len(where), -1) for part in of_block)
+    return values, strange
+
+
 def matrix(
     table: Any, features: Sequence[Feature], layout: Layout, *, parse: bool
 ) -> tuple[FloatArray, bool]:
@@ -218,15 +266,14 @@ def matrix(
         Whether some cell of a column of numbers is not a number.
     """
     X = np.empty((table.num_rows, len(features)))
-    strange = False
+    plain = [j for j, feature in enumerate(features) if feature.labels is None]
+    columns = [table.column(features[j].name) for j in plain]
+    values, strange = all_numbers(columns, layout, parse=parse)
+    X[:, plain] = values.T
     for j, feature in enumerate(features):
-        column = table.column(feature.name)
-        if feature.labels is None:
-            X[:, j], marks = numbers(column, layout, parse=parse)
-            strange = strange or bool(marks.any())
-        else:
-            X[:, j] = codes(column, feature.labels, layout, parse=parse)
-    return X, strange
+        if feature.labels is not None:
+            X[:, j] = codes(table.column(feature.name), feature.labels, layout, parse=parse)
+    return X, bool(strange.any())
 
 
 class Fingerprint:

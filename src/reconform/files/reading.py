@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from ..errors import check_count
 from ..prepare import Feature
-from .cells import Fingerprint, FloatArray, kind_of, matrix, numbers
+from .cells import Fingerprint, FloatArray, all_numbers, kind_of, matrix
 from .errors import InputError, listed, nearest
 from .source import Layout, Source, open_source
 from .spill import Remembered
@@ -226,14 +226,15 @@ class Batches:
 
         Only the features are known to be numbers; all other columns stay the text that they are.
         """
-        if self.source.is_text:
-            for feature in self.features:
-                if not feature.is_category:
-                    i = table.schema.get_field_index(feature.name)
-                    values, _ = numbers(table.column(i), self.layout, parse=True)
-                    column = pa.array(values, from_pandas=True)  # NaN is written as missing
-                    table = table.set_column(i, feature.name, column)
-        return table
+        if not self.source.is_text:
+            return table
+        columns, names = list(table.columns), table.column_names
+        plain = {feature.name for feature in self.features if not feature.is_category}
+        where = [j for j, name in enumerate(names) if name in plain]
+        values, _ = all_numbers([columns[j] for j in where], self.layout, parse=True)
+        for j, numbers in zip(where, values, strict=True):
+            columns[j] = pa.array(numbers, from_pandas=True)  # NaN is written as missing
+        return pa.table(columns, names=names)
 
     def tables(self, columns: Sequence[str] | None = None) -> Iterator[Any]:
         """Yield Arrow tables, each of `batch_rows` rows but for the last.
@@ -310,7 +311,8 @@ def open_batches(
     layout = layout or Layout()
     with open_source(path, layout) as source:
         names = source.schema.names
-        gone = [feature.name for feature in features if feature.name not in names]
+        known = set(names)
+        gone = [feature.name for feature in features if feature.name not in known]
         if gone:
             raise InputError(
                 source.label,
@@ -348,16 +350,14 @@ def _select(
     names = source.schema.names
     _check_known(source, "columns", columns or (), names)
     _check_known(source, "drop", drop, names)
-    both = [name for name in columns or () if name in (*drop, *id_columns)]
+    unused = {*drop, *id_columns}
+    both = [name for name in columns or () if name in unused]
     if both:
         raise InputError(
             source.label, f"`columns` names {listed(both)}, and so does `drop` or `id_columns`."
         )
-    used = [
-        name
-        for name in names
-        if name not in drop and name not in id_columns and (columns is None or name in columns)
-    ]
+    wanted = set(names if columns is None else columns)
+    used = [name for name in names if name in wanted and name not in unused]
     if not used:
         raise InputError(source.label, f"no column is left to use; it has {listed(names)}.")
     for name in used:
@@ -374,8 +374,9 @@ def _select(
 def _check_known(
     source: Source, parameter: str, wanted: Sequence[str], names: Sequence[str]
 ) -> None:
+    known = set(names)
     for name in wanted:
-        if name not in names:
+        if name not in known:
             raise InputError(
                 source.label,
                 f"`{parameter}` names a column {name!r} that is not there.{nearest(name, names)} "

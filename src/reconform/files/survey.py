@@ -15,7 +15,7 @@ import numpy as np
 import pyarrow.compute as pc
 
 from ..prepare import Feature
-from .cells import BoolArray, kind_of, numbers, texts, words
+from .cells import BoolArray, FloatArray, all_numbers, kind_of, texts, words
 from .errors import MOST_LISTED, InputError
 from .source import Layout, Source
 
@@ -60,30 +60,21 @@ class ColumnSurvey:
     low: float = np.inf
     high: float = -np.inf
 
-    def add(self, column: Any, layout: Layout, *, parse: bool) -> None:
-        """Count a batch of cells."""
-        values, strange = numbers(column, layout, parse=parse)
-        missing, infinite = np.isnan(values) & ~strange, np.isinf(values)
-        self._note("missing", missing)
-        self._note("infinite", infinite)
-        self._note("strange", strange)
-        self.missing += int(missing.sum())
-        self.infinite += int(infinite.sum())
-        if strange.any():
-            self._look_at(column.filter(strange), layout, parse)
-        finite = values[np.isfinite(values)]
-        self.low = min(self.low, float(finite.min(initial=np.inf)))
-        self.high = max(self.high, float(finite.max(initial=-np.inf)))
-        self.rows += len(values)
+    def add(self, counted: _Counted, j: int) -> None:
+        """Add what was counted of this column in a batch, where it is number `j`."""
+        for what, marks in counted.marks.items():
+            count = int(counted.counts[what][j])
+            if count:
+                setattr(self, what, getattr(self, what) + count)
+                self.first.setdefault(what, self.rows + int(marks[j].argmax()))
+        self.low = min(self.low, float(counted.low[j]))
+        self.high = max(self.high, float(counted.high[j]))
+        self.rows += counted.rows
 
-    def _note(self, what: str, marks: BoolArray) -> None:
-        if what not in self.first and marks.any():
-            self.first[what] = self.rows + int(marks.argmax())
-
-    def _look_at(self, cells: Any, layout: Layout, parse: bool) -> None:
+    def look_at(self, cells: Any, layout: Layout, *, parse: bool) -> None:
+        """Note what strange cells seem to be."""
         kind = kind_of(cells.type)
         self.example = self.example or str(words(cells.slice(0, 1))[0])[:40]
-        self.strange += len(cells)
         times = commas = 0
         if kind == "text":
             cells = texts(cells, layout, parse=parse)
@@ -117,6 +108,33 @@ class ColumnSurvey:
         return self.low == self.high
 
 
+@dataclass(frozen=True)
+class _Counted:
+    """A batch, counted for all columns at once: marks by what they mean, a row for each column."""
+
+    rows: int
+    marks: dict[str, BoolArray]
+    counts: dict[str, Any]
+    low: FloatArray
+    high: FloatArray
+
+    @classmethod
+    def of(cls, values: FloatArray, strange: BoolArray) -> _Counted:
+        finite = np.isfinite(values)
+        marks = {
+            "missing": np.isnan(values) & ~strange,
+            "infinite": np.isinf(values),
+            "strange": strange,
+        }
+        return cls(
+            rows=values.shape[1],
+            marks=marks,
+            counts={what: marked.sum(axis=1) for what, marked in marks.items()},
+            low=np.min(values, axis=1, initial=np.inf, where=finite),
+            high=np.max(values, axis=1, initial=-np.inf, where=finite),
+        )
+
+
 def survey(
     source: Source, columns: Sequence[str], layout: Layout, rows: int
 ) -> dict[str, ColumnSurvey]:
@@ -137,8 +155,13 @@ def survey(
     """
     surveys = {name: ColumnSurvey(name) for name in columns}
     for table in source.tables(columns, rows):
-        for name, found in surveys.items():
-            found.add(table.column(name), layout, parse=source.is_text)
+        cells = [table.column(name) for name in surveys]
+        counted = _Counted.of(*all_numbers(cells, layout, parse=source.is_text))
+        for j, found in enumerate(surveys.values()):
+            found.add(counted, j)
+            if counted.counts["strange"][j]:
+                strange = cells[j].filter(counted.marks["strange"][j])
+                found.look_at(strange, layout, parse=source.is_text)
     return surveys
 
 

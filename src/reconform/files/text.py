@@ -269,9 +269,8 @@ def _unlimited(reader: Iterator[list[str]]) -> Iterator[list[str]]:
 
 def _breaks_lines(row: Any) -> bool:
     """Whether a cell of the row contains a line break."""
-    return any(
-        pc.match_substring_regex(column, "[\r\n]")[0].as_py() is True for column in row.columns
-    )
+    breaks = pc.match_substring_regex(pa.chunked_array(row.columns), "[\r\n]")
+    return pc.any(breaks).as_py() is True
 
 
 def _count(count: int, noun: str) -> str:

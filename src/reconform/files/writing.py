@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from ..whole import blamed_on, check_place, whole_file, whole_stream
-from .cells import BoolArray, FloatArray, words
+from .cells import BoolArray, FloatArray, blocks, words
 from .errors import InputError, listed
 from .source import Layout, is_compressed, is_standard
 
@@ -207,7 +207,7 @@ def _fitting(path: str | Path, put: Callable[[Any], None], schema: Any) -> Calla
 
 
 def _text_writer(stream: Any, schema: Any, delimiter: str, decimal: str) -> Callable[[Any], None]:
-    names = pa.table({str(j): [name] for j, name in enumerate(schema.names)})
+    names = pa.table([[name] for name in schema.names], names=schema.names)
     stream.write(_lines(names, delimiter, "."))
 
     def write(table: Any) -> None:
@@ -219,7 +219,11 @@ def _text_writer(stream: Any, schema: Any, delimiter: str, decimal: str) -> Call
 
 def _lines(table: Any, delimiter: str, decimal: str) -> Any:
     """Rows of a table as one buffer of text; quotes only where a cell needs them."""
-    cells = [_as_text(column.combine_chunks(), delimiter, decimal) for column in table.columns]
+    cells: list[Any] = [None] * table.num_columns
+    for where, column in blocks(table.columns):
+        written = _as_text(column.combine_chunks(), delimiter, decimal)
+        for i, j in enumerate(where):
+            cells[j] = written.slice(i * table.num_rows, table.num_rows)
     rows = pc.binary_join_element_wise(
         *cells, _text(delimiter), null_handling="replace", null_replacement=""
     )
