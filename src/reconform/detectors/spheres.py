@@ -35,6 +35,11 @@ STEP_ROWS = 1 << 16
 # Threads are worth starting from about this many distances or comparisons.
 LEAST_WORK = 1 << 25
 
+# All pairs of rows are measured beforehand if they are no more than these, and if a distance takes
+# longer to measure than to look up.
+MOST_PAIRS = 1 << 22
+LEAST_FEATURES = 16
+
 
 @dataclass(frozen=True, eq=False)
 class Draws:
@@ -137,8 +142,11 @@ class Spheres:
         sizes = np.repeat([model.shape[1] for model in centres], len(centres[0]))
         edges = np.concatenate([[0], np.cumsum(sizes)])
         radius, ratio = np.empty(len(rows)), np.empty(len(rows), dtype=np.int64)
-        work = int((sizes**2).sum()) * X.shape[1]
-        _run(kernels.build_spheres, (X, rows, edges, radius, ratio), len(sizes), work, n_jobs)
+        asked = int((sizes**2).sum()) // 2
+        pairs = _pairs(X, asked, n_jobs)
+        work = asked if len(pairs) else asked * X.shape[1]
+        arrays = (X, pairs, rows, edges, radius, ratio)
+        _run(kernels.build_spheres, arrays, len(sizes), work, n_jobs)
         used = np.zeros(len(X), dtype=bool)
         used[rows] = True
         centre = (np.cumsum(used, dtype=np.uint32) - np.uint32(1))[rows]
@@ -245,6 +253,16 @@ def conformity(sums: SumArray, sets: int) -> FloatArray:
     array([ 0.  , -0.25, -0.75])
     """
     return np.asarray(0.0 - sums / float(kernels.UNIT * sets))
+
+
+def _pairs(X: FloatArray, asked: int, n_jobs: int | None) -> FloatArray:
+    """Measure all rows against each other, where sets would measure the same pairs many times."""
+    n = len(X)
+    if n * n > min(asked, MOST_PAIRS) or X.shape[1] < LEAST_FEATURES:
+        return np.empty((0, 0))
+    pairs = np.empty((n, n))
+    _run(kernels.measure_pairs, (X, pairs), n, n * X.size, n_jobs)
+    return pairs
 
 
 def _steps(total: int, verbose: int) -> Iterator[slice]:

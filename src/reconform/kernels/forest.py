@@ -121,10 +121,20 @@ def grow_trees(
             chosen = -1
             low = high = 0.0
             if level < depth and stop - start > 1:
+                # Copies of one row, as a bootstrap draws them, are constant in every feature. All
+                # numbers are drawn as if that were not known, but X is not looked at.
+                copies = True
+                for j in range(start + 1, stop):
+                    copies = copies and here[j] == here[start]
                 while constant < width:
                     state += GOLDEN
                     f = constant + int(uniform(state) * (width - constant))
                     column = order[f]
+                    if copies:
+                        order[f] = order[constant]
+                        order[constant] = column
+                        constant += 1
+                        continue
                     low = high = X[here[start], column]
                     values[0] = low
                     for j in range(1, stop - start):

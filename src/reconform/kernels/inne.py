@@ -57,13 +57,39 @@ def draw_samples(key: np.uint64, size: int, samples: Positions) -> None:
 
 
 @njit(cache=True, nogil=True)
+def _squared(X: Floats, a: Any, b: Any) -> float:
+    squared = 0.0
+    for f in range(X.shape[1]):
+        gap = X[a, f] - X[b, f]
+        squared += gap * gap
+    return squared
+
+
+@njit(cache=True, nogil=True)
+def measure_pairs(X: Floats, pairs: Floats, start: int, stop: int) -> None:
+    """Fill rows `start` to `stop` of the squared distances between all rows of X."""
+    for a in range(start, stop):
+        for b in range(len(X)):
+            pairs[a, b] = _squared(X, a, b)
+
+
+@njit(cache=True, nogil=True)
 def build_spheres(
-    X: Floats, rows: Positions, edges: Ints, radius: Floats, ratio: Ints, start: int, stop: int
+    X: Floats,
+    pairs: Floats,
+    rows: Positions,
+    edges: Ints,
+    radius: Floats,
+    ratio: Ints,
+    start: int,
+    stop: int,
 ) -> None:
     """Build sets `start` to `stop` around `rows` of X, and order each by decreasing radius.
 
-    Among equal radii the first drawn stands last: PyOD takes the first of the smallest.
+    `pairs` has what `measure_pairs` made, or nothing. Among equal radii the first drawn stands
+    last: PyOD takes the first of the smallest.
     """
+    known = len(pairs) > 0
     widest = 0
     for t in range(start, stop):
         widest = max(widest, edges[t + 1] - edges[t])
@@ -82,10 +108,8 @@ def build_spheres(
         # equally near ones is kept.
         for a in range(size):
             for b in range(a + 1, size):
-                squared = 0.0
-                for f in range(X.shape[1]):
-                    gap = X[drawn[a], f] - X[drawn[b], f]
-                    squared += gap * gap
+                left, right = drawn[a], drawn[b]
+                squared = pairs[left, right] if known else _squared(X, left, right)
                 if squared < own[a]:
                     own[a], nearest[a] = squared, b
                 if squared < own[b]:

@@ -65,14 +65,27 @@ def robust_scale(values: FloatArray) -> tuple[float, float]:
     >>> robust_scale(np.array([5.0, 5.0]))
     (5.0, 0.0)
     """
-    known = values[np.isfinite(values)]
-    if not len(known):
-        return np.nan, 0.0
-    median = float(np.median(known))
-    distances = np.abs(known - median)
-    low, high = np.quantile(known, [0.25, 0.75])
-    measures = (MAD * np.median(distances), IQR * (high - low), MEAN_DEVIATION * distances.mean())
-    return median, next((float(spread) for spread in measures if spread > 0), 0.0)
+    medians, spreads = robust_scales(values[None])
+    return float(medians[0]), float(spreads[0])
+
+
+def robust_scales(rows: FloatArray) -> tuple[FloatArray, FloatArray]:
+    """Medians and spreads, as of `robust_scale`, of every row of an array."""
+    medians, spreads = np.full(len(rows), np.nan), np.zeros(len(rows))
+    known = np.isfinite(rows)
+    whole = known.all(axis=1) & (rows.shape[1] > 0)
+    for i in np.flatnonzero(known.any(axis=1) & ~whole).tolist():
+        medians[i], spreads[i] = robust_scale(rows[i, known[i]])
+    values = rows[whole]
+    if len(values):
+        centres = np.median(values, axis=1)
+        distances = np.abs(values - centres[:, None])
+        low, high = np.quantile(values, [0.25, 0.75], axis=1)
+        measures = [MAD * np.median(distances, axis=1), IQR * (high - low)]
+        measures.append(MEAN_DEVIATION * distances.mean(axis=1))
+        medians[whole] = centres
+        spreads[whole] = np.select([measure > 0 for measure in measures], measures, 0.0)
+    return medians, spreads
 
 
 def unusual_features(
@@ -101,25 +114,25 @@ def unusual_features(
     >>> [[(u.feature, u.value, round(u.strength, 1)) for u in row] for row in describe([0, 1, 2])]
     [[], [(0, '40', 25.3)], [(1, '6', inf)]]
     """
-    experts = [
-        _judge_numbers(known) if known.numeric and column.numeric else _judge_texts(known)
-        for column, known in zip(rows.columns, reference.columns, strict=True)
-    ]
+    pairs = list(zip(rows.columns, reference.columns, strict=True))
+    numeric = [j for j, (column, known) in enumerate(pairs) if column.numeric and known.numeric]
+    texts = {j: _judge_texts(pairs[j][1]) for j in sorted({*range(len(pairs))} - {*numeric})}
+    judge_numbers = _judge_numbers([pairs[j][1] for j in numeric])
 
     def describe(positions: Sequence[int]) -> list[list[Unusual]]:
         which = np.asarray(positions, dtype=np.intp)
-        judged = [
-            expert(column.values[which])
-            for expert, column in zip(experts, rows.columns, strict=True)
-        ]
-        if not judged:
-            return [[] for _ in which]
-        strengths = np.abs(np.column_stack(judged))
+        judged = np.zeros((len(which), len(pairs)))
+        if numeric:
+            cells = np.stack([rows.columns[j].values[which] for j in numeric], axis=1)
+            judged[:, numeric] = judge_numbers(cells)
+        for j, judge in texts.items():
+            judged[:, j] = judge(rows.columns[j].values[which])
+        strengths = np.abs(judged)
         # Stable, so that equally unusual features keep the order of the columns.
         top = np.argsort(-strengths, axis=1, kind="stable")[:, :most]
         return [
             [
-                _unusual(int(j), rows.columns[j], which[i], judged[j][i], reference.columns[j])
+                _unusual(int(j), rows.columns[j], which[i], judged[i, j], reference.columns[j])
                 for j in top[i]
                 if strengths[i, j] >= LEAST_STRENGTH
             ]
@@ -132,16 +145,20 @@ def unusual_features(
 Expert = Callable[[npt.NDArray[Any]], FloatArray]
 
 
-def _judge_numbers(known: Column) -> Expert:
-    median, spread = robust_scale(known.values)
-    gap = _rarity(float(known.missing.mean()))
+def _judge_numbers(known: Sequence[Column]) -> Expert:
+    """Learn columns of numbers; what is returned judges an array with a column for each."""
+    if not known:
+        return lambda cells: cells
+    values = np.stack([column.values for column in known])
+    medians, spreads = robust_scales(values)
+    gaps = np.array([_rarity(share) for share in np.isnan(values).mean(axis=1).tolist()])
 
-    def judge(values: npt.NDArray[Any]) -> FloatArray:
+    def judge(cells: npt.NDArray[Any]) -> FloatArray:
         with np.errstate(divide="ignore", invalid="ignore"):
-            z = (values - median) / spread
+            z = (cells - medians) / spreads
         # A constant reference: 0 / 0 is the constant itself, anything else is infinitely far.
-        z = np.where(np.isnan(z), NEVER if np.isnan(median) else 0.0, z)
-        return np.where(np.isnan(values), gap, z)
+        z = np.where(np.isnan(z), np.where(np.isnan(medians), NEVER, 0.0), z)
+        return np.where(np.isnan(cells), gaps, z)
 
     return judge
 
