@@ -183,6 +183,15 @@ def test_detect_shows_the_strangest_rows(here, tables):
     assert int(top) == found.order[0] + 1
 
 
+def test_infinite_scores_are_null_in_json(tmp_path):
+    normal = "x,y\n" + "".join(f"{i % 7},{i % 11}\n" for i in range(60))
+    (tmp_path / "normal.csv").write_text(normal)
+    (tmp_path / "new.csv").write_text("x,y\n1,2\n1e300,-1e300\n")
+    given = (tmp_path / "normal.csv", tmp_path / "new.csv", "--detector", "knn", "--method", "cv+")
+    facts = run_json("detect", *given, "--report", tmp_path / "report.html", "--fdr", 0.3)
+    assert [(row["row"], row["score"]) for row in facts["anomalies"]] == [(2, None)]
+
+
 def test_only_anomalies_come_strangest_first(here, tables):
     run(
         "detect", "normal.csv", "new.csv", "--id", "machine", *QUICK, "--only-anomalies",

@@ -25,7 +25,7 @@ from reconform.discoveries import Provenance
 from reconform.fdr import RankCounts, adjust, harmonic_number
 from reconform.report import chart, report
 from reconform.report.carried import carry
-from reconform.report.features import robust_scale, unusual_features
+from reconform.report.features import robust_scale, robust_scales, unusual_features
 from reconform.report.page import render
 from reconform.report.readings import read_p_values
 from reconform.report.summary import (
@@ -290,6 +290,26 @@ def test_robust_scale_falls_back_where_most_values_are_equal():
     normal = np.random.default_rng(0).normal(10, 3, size=100_000)
     # Both estimates have a standard error below 0.02.
     assert robust_scale(normal) == pytest.approx((10, 3), abs=0.1)
+
+
+def test_scales_of_many_columns_are_those_of_each():
+    rows = np.random.default_rng(0).normal(size=(6, 21))
+    rows[1, :15] = 0.0
+    rows[2, 3] = np.nan
+    rows[3] = np.inf
+    rows[4, ::2] = 1e308
+    medians, spreads = robust_scales(rows)
+    one_by_one = [robust_scale(row) for row in rows]
+    np.testing.assert_array_equal(medians, [median for median, _ in one_by_one])
+    np.testing.assert_array_equal(spreads, [spread for _, spread in one_by_one])
+
+
+def test_scores_near_the_largest_numbers_can_be_drawn(tmp_path):
+    found = batch(m=20, n=30, strange=3)
+    for scores in ([-1.7e308, 1.7e308, -np.inf], [-1e308, 1e-320, 0.0]):
+        huge = np.concatenate([scores, found.scores[3:] * 1e-300])
+        page = report(replace(found, scores=huge), tmp_path / "huge.html", overwrite=True)
+        assert "Infinity" not in page.read_text().split("<script")[1].split("</script")[0]
 
 
 def frame():

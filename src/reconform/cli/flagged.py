@@ -53,12 +53,12 @@ class Flagged:
         return len(self.rows)
 
     def records(self) -> list[dict[str, Any]]:
-        """One dict of plain data per row."""
+        """One dict of plain data per row; an infinite score is None, since JSON has none."""
         return [
             {
                 "row": row,
                 "id": {name: _plain(values[i]) for name, values in self.ids.items()},
-                "score": float(self.scores[i]),
+                "score": _plain(float(self.scores[i])),
                 "p_value": float(self.p_values[i]),
                 "q_value": float(self.q_values[i]),
             }

@@ -77,7 +77,9 @@ def robust_scales(rows: FloatArray) -> tuple[FloatArray, FloatArray]:
     for i in np.flatnonzero(known.any(axis=1) & ~whole).tolist():
         medians[i], spreads[i] = robust_scale(rows[i, known[i]])
     values = rows[whole]
-    if len(values):
+    if not len(values):
+        return medians, spreads
+    with np.errstate(over="ignore", invalid="ignore"):  # numbers near the largest there are
         centres = np.median(values, axis=1)
         distances = np.abs(values - centres[:, None])
         low, high = np.quantile(values, [0.25, 0.75], axis=1)
@@ -154,7 +156,7 @@ def _judge_numbers(known: Sequence[Column]) -> Expert:
     gaps = np.array([_rarity(share) for share in np.isnan(values).mean(axis=1).tolist()])
 
     def judge(cells: npt.NDArray[Any]) -> FloatArray:
-        with np.errstate(divide="ignore", invalid="ignore"):
+        with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
             z = (cells - medians) / spreads
         # A constant reference: 0 / 0 is the constant itself, anything else is infinitely far.
         z = np.where(np.isnan(z), np.where(np.isnan(medians), NEVER, 0.0), z)

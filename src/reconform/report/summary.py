@@ -21,6 +21,7 @@ LEVELS = (0.001, 0.002, 0.005, *(k / 100 for k in range(1, 51)))
 CONFIDENCE = 0.95
 
 P_BINS = 20
+LARGEST_SCORE = 1e150
 SCORE_BINS = 40
 # The curve of sorted p-values is thinned out beyond this many rows.
 CURVE_HEAD, CURVE_TAIL = 200, 300
@@ -276,13 +277,16 @@ def _p_histogram(
 def _score_histogram(found: Discoveries, order: RankArray, counts: RankArray) -> ScoreHistogram:
     known = found.provenance.calibration_scores if found.provenance else np.empty(0)
     everything = np.concatenate([found.scores, known])
-    finite = everything[np.isfinite(everything)]
+    # Beyond these, differences and ratios of scores overflow.
+    finite = np.clip(everything[np.isfinite(everything)], -LARGEST_SCORE, LARGEST_SCORE)
     low, centre, high = np.quantile(finite, [0.25, 0.5, 0.75]) if len(finite) else (0.0, 0.0, 0.0)
     lowest, highest = finite.min(initial=centre), finite.max(initial=centre)
     spread = float(high - low) or float(highest - lowest) or 1.0
 
     def stretched(scores: FloatArray) -> FloatArray:
-        return np.arcsinh((scores - centre) / spread)
+        with np.errstate(over="ignore"):
+            ratios = (np.clip(scores, -LARGEST_SCORE, LARGEST_SCORE) - centre) / spread
+        return np.arcsinh(np.clip(ratios, -(LARGEST_SCORE**2), LARGEST_SCORE**2))
 
     start, stop = stretched(np.array([lowest, highest])).tolist()
     if start == stop:
