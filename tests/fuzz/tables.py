@@ -20,13 +20,10 @@ import gzip
 import io
 import json
 import os
-import queue
 import random
 import shutil
-import subprocess
 import sys
 import tempfile
-import threading
 import time
 from collections import Counter
 from collections.abc import Callable
@@ -39,6 +36,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 sys.path.insert(0, str(Path(__file__).parent.parent))
+
+from worker import Worker
 
 from arrow_types import ZOO
 
@@ -522,73 +521,6 @@ def work() -> None:
 # --- the keeper ----------------------------------------------------------------------------------
 
 
-class Worker:
-    """A process that runs mutants, and is started anew after it died.
-
-    Parameters
-    ----------
-    command : list of str
-        What to start.
-    """
-
-    def __init__(self, command: list[str]) -> None:
-        self.command = command
-        self.last: list[dict[str, Any]] = []
-        self._start()
-
-    def _start(self) -> None:
-        self.process = subprocess.Popen(
-            self.command,
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-            encoding="utf-8",
-            errors="replace",
-        )
-        self.replies: queue.Queue[str] = queue.Queue()
-        self.errors: list[str] = []
-        for stream, put in (
-            (self.process.stdout, self.replies.put),
-            (self.process.stderr, self.errors.append),
-        ):
-            threading.Thread(target=_pump, args=(stream, put), daemon=True).start()
-
-    def ask(self, seed: int, number: int, seconds: float) -> list[str]:
-        """Run one mutant; return what was found."""
-        self.errors.clear()
-        try:
-            self.process.stdin.write(f"{seed} {number}\n")
-            self.process.stdin.flush()
-        except OSError:  # it died between two mutants
-            self.close()
-            self._start()
-            return self.ask(seed, number, seconds)
-        end = time.monotonic() + seconds
-        while time.monotonic() < end:
-            try:
-                self.last = json.loads(self.replies.get(timeout=0.2))
-                return findings(self.last)
-            except queue.Empty:
-                if self.process.poll() is not None:
-                    break
-        code = self.process.poll()
-        self.last = [{"output": "".join(self.errors)[-3_000:]}]
-        self.close()
-        self._start()
-        return [f"more than {seconds:g} s" if code is None else f"the worker died ({code})"]
-
-    def close(self) -> None:
-        """End the process."""
-        self.process.kill()
-        self.process.wait()
-
-
-def _pump(stream: Any, put: Callable[[str], None]) -> None:
-    for line in stream:
-        put(line)
-
-
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--seed", type=int, default=0)
@@ -610,11 +542,14 @@ def main() -> int:
         for number in range(options.first, options.first + (options.count or sys.maxsize)):
             if options.seconds is not None and time.monotonic() - start > options.seconds:
                 break
-            said = worker.ask(options.seed, number, LONGEST_SECONDS)
-            ends[str(worker.last[-1].get("exit", "none"))] += 1
+            results, trouble = worker.ask(options.seed, number, LONGEST_SECONDS)
+            if trouble is not None:
+                results = [{"output": results}]
+            said = findings(results) if trouble is None else [trouble]
+            ends[str(results[-1].get("exit", "none"))] += 1
             if said:
                 found += 1
-                _tell(options, number, said, worker.last)
+                _tell(options, number, said, results)
     finally:
         worker.close()
     spent = time.monotonic() - start

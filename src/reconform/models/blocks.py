@@ -48,6 +48,9 @@ JOBS = Setting(int, None, default=None)
 # numbers it may have anyway, and so many times as many as the rows.
 FEW_IN_LEAF, LEAF_GROWTH = 1 << 22, 16
 
+# An inverse covariance is positive up to this.
+ROUNDING = 1e-6
+
 
 # --- neighbours ----------------------------------------------------------------------------------
 
@@ -78,6 +81,16 @@ def _check_pairwise(search: PairwiseSearch, d: int) -> None:
     unknown = set(search.parameters) - {"p", "w", "V", "VI"}
     require(not unknown, f"no metric has the parameters {sorted(unknown)}")
     search.check_parameters(d)
+    require(np.isfinite(search.rows).all(), "a row is not finite")
+    for name, value in search.parameters.items():
+        numbers = np.asarray(value)
+        known = value is not None and numbers.dtype.kind in "biuf" and not np.isnan(numbers).any()
+        require(known, f"{name} of a metric is no number")
+        if name == "VI":  # or distances would be roots of negative numbers
+            sizes = np.linalg.eigvalsh((numbers + numbers.T) / 2)
+            require((sizes >= -ROUNDING * np.abs(sizes).max()).all(), "VI has negative directions")
+        else:
+            require((numbers > 0 if name in "pV" else numbers >= 0).all(), f"{name} is negative")
 
 
 FORMULA = Record(
@@ -197,6 +210,7 @@ def _check_spheres(spheres: Spheres, d: int) -> None:
     )
     require(within(spheres.ratio, 0, UNIT + 1), "a ratio is not one")
     require(spheres.table.shape[1] == d, "centres have the wrong shape")
+    require(np.isfinite(spheres.table).all(), "a centre is not finite")
     require(within(spheres.centre, 0, len(spheres.table)), "a sphere has no centre")
 
 

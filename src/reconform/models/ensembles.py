@@ -61,8 +61,7 @@ from .kinds import (
 )
 from .plain import Plain
 from .plans import calibration_of
-from .settings import check_cost
-from .sound import check_columns
+from .sound import check_columns, check_refit
 
 ROWS, SCORES, SUMS = Array("f8", ndim=2), Array("f8", ndim=1), Array("i8", ndim=1)
 
@@ -199,12 +198,15 @@ def _check_full_forest(ensemble: FullForest, d: int) -> None:
     require(within(draws.features, 0, d), "a tree splits a feature that does not exist")
     require(drawn.shape[1] == ensemble.reference.shape[1] == d, "rows have the wrong shape")
     require(len(ensemble.reference) == (n if trees else 0), "the reference has another size")
+    for rows in (drawn, ensemble.reference):
+        require(np.isfinite(rows).all(), "a row is not finite")
 
 
 def _check_full_inne(ensemble: FullINNE, d: int) -> None:
     n = len(ensemble.reference)
     _check_reference(n, ensemble)
     require(ensemble.reference.shape[1] == d, "the reference has the wrong shape")
+    require(np.isfinite(ensemble.reference).all(), "a row is not finite")
     require(ensemble.common.models == 1, "the common sets are one model")
     require(within(ensemble.draws.samples, 0, n + 1), "a set drew a row that does not exist")
     require(len(ensemble.order) == len(ensemble.common_sums) == n, "a row has no sum")
@@ -220,7 +222,9 @@ def _check_full_refit(ensemble: FullRefit, d: int) -> None:
     require(ensemble.reference.shape[1] == d, "the reference has the wrong shape")
     require(isinstance(ensemble.seed, np.random.SeedSequence), "the seed is none")
     assert isinstance(ensemble.algorithm, ForeignDetector)
-    check_cost(ensemble.algorithm.template, n)
+    missing = np.isnan(ensemble.reference) if ensemble.algorithm.accepts_nan else False
+    require((np.isfinite(ensemble.reference) | missing).all(), "a row is not finite")
+    check_refit(ensemble.algorithm.template, n)
 
 
 # --- the ensembles -------------------------------------------------------------------------------

@@ -10,18 +10,22 @@ only if the caller trusts them by name, and a compiled class that is not known i
 
 from __future__ import annotations
 
+import inspect
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from importlib.machinery import EXTENSION_SUFFIXES
 from typing import Any
 
 import numpy as np
 from scipy import sparse
+from sklearn.base import BaseEstimator, OneToOneFeatureMixin, clone
+from sklearn.frozen import FrozenEstimator
+from sklearn.pipeline import Pipeline
 
 from .arrays import MOST_EMPTY, AnyArray
 from .kinds import ascending, require, within
 from .plain import check_bits
-from .settings import attributes_of, parts_of
+from .settings import attributes_of, check_cost, parts_of
 
 # What scores or transforms by NumPy alone, module by module.
 ARITHMETIC = frozenset(
@@ -97,10 +101,51 @@ def needs_trust(name: str) -> bool:
 
 
 def check_columns(detector: Any, d: int) -> None:
-    """Refuse a detector that was fitted on rows of another width."""
-    columns = getattr(detector, "n_features_in_", None)
-    require(columns is None or columns == d, f"a detector was fitted on {columns!r} columns")
-    _check_metric_parameters(detector, d)
+    """Refuse a detector, or a step of a pipeline, that was fitted on rows of another width."""
+    width: int | None = d
+    for part in _chain(detector):
+        columns = getattr(part, "n_features_in_", None)
+        if width is not None:
+            fits = columns is None or columns == width
+            require(fits, f"a detector was fitted on {columns!r} columns")
+            _check_metric_parameters(part, width)
+            for base in type(part).__mro__:
+                name = WIDTHS.get(f"{base.__module__}.{base.__qualname__}")
+                if name is not None and hasattr(part, name):
+                    require(np.shape(getattr(part, name))[-1:] == (width,), f"{name} does not fit")
+        width = _width_behind(part, width)
+
+
+def _chain(detector: Any) -> Iterator[Any]:
+    """The steps that rows go through, one after the other."""
+    if isinstance(detector, FrozenEstimator):
+        yield from _chain(detector.estimator)
+    elif isinstance(detector, Pipeline):
+        for _, step in detector.steps:
+            if step not in (None, "passthrough"):
+                yield from _chain(step)
+    else:
+        yield detector
+
+
+def _width_behind(step: Any, width: int | None) -> int | None:
+    """Columns that come out of a step, if that can be known."""
+    if isinstance(step, OneToOneFeatureMixin):
+        return width
+    try:
+        return int(step._n_features_out)
+    except (AttributeError, TypeError, ValueError):
+        return None
+
+
+def check_refit(template: Any, n: int) -> None:
+    """Refuse a detector that cannot be fitted, or only at a price that a file named."""
+    check_cost(template, n)
+    if hasattr(template, "get_params"):
+        clone(template)
+    for part in parts_of(template):
+        if type(part).__module__.startswith("sklearn.") and isinstance(part, BaseEstimator):
+            part._validate_params()
 
 
 def check_sound(thing: Any) -> None:
@@ -118,12 +163,29 @@ def check_sound(thing: Any) -> None:
         kind = type(part)
         if kind.__module__.split(".")[0] in MADE_BY_SKOPS:
             _check_attributes(part, kind)
+            _check_parameters(part, kind)
         names = [f"{base.__module__}.{base.__qualname__}" for base in kind.__mro__]
         known = [CHECKS[name] for name in names if name in CHECKS]
         for check in known:
             check(part)
         if not known and _is_compiled(kind):
             require(kind.__module__ in HARMLESS_MODULES, f"a {names[0]} cannot be checked")
+
+
+def _check_parameters(part: Any, kind: type) -> None:
+    """Refuse an estimator without one of its parameters, and a pipeline without steps."""
+    if isinstance(part, BaseEstimator):
+        for name, parameter in inspect.signature(kind).parameters.items():
+            named = parameter.kind not in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD)
+            require(not named or hasattr(part, name), f"{kind.__name__} has no {name}")
+    if isinstance(part, Pipeline):
+        steps = part.steps
+        pairs = isinstance(steps, list) and all(
+            isinstance(step, tuple | list) and len(step) == 2 and isinstance(step[0], str)
+            for step in steps
+        )
+        require(pairs and steps, "a pipeline has no steps")
+        require(hasattr(steps[-1][1], "fit"), "a pipeline does not end in a detector")
 
 
 def _is_compiled(kind: type) -> bool:
@@ -416,6 +478,22 @@ def _count_categories(values: Any) -> int:
     return len(values)
 
 
+def _check_histograms(model: Any) -> None:
+    """Check HBOS of PyOD, whose code numba compiles; it reads one array as far as another goes."""
+    if not hasattr(model, "hist_") or model.n_bins == "auto":
+        return
+    bins = model.n_bins
+    require(isinstance(bins, int | np.integer) and bins >= 2, f"n_bins is {bins!r}")
+    width = _array(model, "hist_", int(bins), None).shape[1]
+    _array(model, "bin_edges_", int(bins) + 1, width)
+
+
+def _check_discrepancy(model: Any) -> None:
+    """Check QMCD of PyOD."""
+    if hasattr(model, "_fitted_data"):
+        _array(model, "_fitted_data", None, None)
+
+
 def _check_polynomial(model: Any) -> None:
     if not _is_fitted(model):
         return
@@ -446,4 +524,9 @@ CHECKS: Mapping[str, Callable[[Any], None]] = {
     "sklearn.covariance._empirical_covariance.EmpiricalCovariance": _check_covariance,
     "sklearn.preprocessing._encoders.OneHotEncoder": _check_one_hot,
     "sklearn.preprocessing._polynomial.PolynomialFeatures": _check_polynomial,
+    "pyod.models.hbos.HBOS": _check_histograms,
+    "pyod.models.qmcd.QMCD": _check_discrepancy,
 }
+
+# Of detectors that do not look at the width of rows: an array that has it.
+WIDTHS = {"pyod.models.hbos.HBOS": "hist_", "pyod.models.qmcd.QMCD": "_fitted_data"}

@@ -1,0 +1,532 @@
+"""Throw mutated and resealed model files at `load`, and look for what must never happen.
+
+Run ``python tests/fuzz/model_files.py --seconds 60 --seed 0``, or ``make fuzz``. A mutant is a
+model file with changed JSON, arrays or objects, whose sums are all right again, as if an attacker
+had written it. It is made from the seed and its number alone, loaded with the trust that its
+original needs, and asked to score, inside a worker process that lives on until something kills it.
+It must be refused with `ModelFileError`, or score. A finding is
+
+- any other exception while it is loaded, and any while it scores, except in a model with parts that
+  are not ours: whether two steps of a pipeline fit each other is known when rows come;
+- a worker that dies (a crash in compiled code);
+- a mutant that takes more than 60 seconds;
+- memory that grows by more than 1 GB, or an attempt at it;
+- anything written or executed: the mutants name a folder, and carry pickles that write to it.
+
+``--first N --count 1`` repeats number N of a seed; ``--keep FOLDER`` keeps its file.
+"""
+
+from __future__ import annotations
+
+import argparse
+import copy
+import io
+import json
+import os
+import pickle
+import random
+import resource
+import shutil
+import sys
+import tempfile
+import time
+import traceback
+import warnings
+import zipfile
+from collections import Counter
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+sys.path.insert(0, str(Path(__file__).parent.parent))
+
+from worker import Worker
+
+from forge import forge, members_of, packed
+
+HERE = Path(__file__).parent
+
+LONGEST_SECONDS = 60
+MOST_MEGABYTES = 1_000
+BACKSTOP_BYTES = 6 << 30  # of addresses, to spare the machine
+
+FINGERPRINT = "resealed"  # what every calibration has in the worker: an attacker can compute it
+
+
+class Planted:
+    """Leaves a folder behind if it is ever unpickled."""
+
+    def __reduce__(self):
+        return os.mkdir, ("executed",)
+
+
+# --- originals -----------------------------------------------------------------------------------
+
+
+@dataclass
+class Original:
+    """A model file to mutate: its members, the trust it needs, whether all of it is ours."""
+
+    name: str
+    members: dict[str, bytes]
+    trusted: list[str]
+
+    @property
+    def native(self) -> bool:
+        return not any(name.endswith(".skops") for name in self.members)
+
+
+def detectors():
+    """Detectors of others, and the options of ours that the golden files lack."""
+    from sklearn.covariance import EllipticEnvelope
+    from sklearn.decomposition import PCA
+    from sklearn.ensemble import IsolationForest
+    from sklearn.mixture import GaussianMixture
+    from sklearn.neighbors import KernelDensity, LocalOutlierFactor
+    from sklearn.pipeline import make_pipeline
+    from sklearn.preprocessing import KBinsDiscretizer, OneHotEncoder, StandardScaler
+    from sklearn.random_projection import SparseRandomProjection
+    from sklearn.svm import OneClassSVM
+
+    from reconform.detectors import KNN, IForest
+    from reconform.prepare import make_prepared
+
+    some = {"novelty": True, "n_neighbors": 4}
+    weights = {"metric": "mahalanobis", "metric_params": {"VI": np.diag([1.0, 2.0, 3.0])}}
+    yield "svm", OneClassSVM()
+    yield "forest", IsolationForest(n_estimators=3, max_features=2)
+    yield "lof", LocalOutlierFactor(**some)
+    yield "lof-kd", LocalOutlierFactor(**some, algorithm="kd_tree", leaf_size=4)
+    yield "lof-ball", LocalOutlierFactor(**some, algorithm="ball_tree", leaf_size=4)
+    yield "lof-weights", LocalOutlierFactor(**some, **weights)
+    yield "density", KernelDensity(leaf_size=4)
+    yield "envelope", EllipticEnvelope()
+    yield "mixture", GaussianMixture(2)
+    yield "pca", PCA(2)
+    yield "knn-weights", KNN(n_neighbors=3, **weights)
+    yield "prepared", make_prepared("knn", [0, 1], [2])
+    yield "pipeline", make_pipeline(StandardScaler(), PCA(2), IForest(3, max_samples=8))
+    yield "sparse-svm", make_pipeline(OneHotEncoder(handle_unknown="ignore"), OneClassSVM())
+    yield "bins", make_pipeline(KBinsDiscretizer(3), OneClassSVM())
+    yield "projection", make_pipeline(SparseRandomProjection(2), OneClassSVM())
+    try:
+        from pyod.models.hbos import HBOS
+        from pyod.models.iforest import IForest as Other
+        from pyod.models.kde import KDE
+        from pyod.models.knn import KNN as Neighbours  # noqa: N811
+    except ImportError:
+        return
+    yield "pyod-knn", Neighbours()
+    yield "pyod-iforest", Other(n_estimators=3)
+    yield "pyod-hbos", HBOS()
+    yield "pyod-kde", KDE()
+
+
+def originals() -> list[Original]:
+    """The golden files, and a model of every detector."""
+    from reconform import ConformalDetector, CrossValidation
+    from reconform.models import inspect, save
+
+    made = []
+    with tempfile.TemporaryDirectory() as folder:
+        paths = sorted((HERE.parent / "data" / "models").glob("*.rcad"))
+        X = np.random.default_rng(0).normal(size=(24, 3)).round(1)
+        states = (3, np.random.RandomState(1), np.random.Generator(np.random.Philox(1)))
+        for k, (name, detector) in enumerate(detectors()):
+            for method in ("split", "full", CrossValidation(folds=2)):
+                path = Path(folder) / f"{name}-{str(method)[:5]}.rcad"
+                cad = ConformalDetector(detector, method, random_state=0).fit(X)
+                save(cad.set_params(random_state=states[k % 3]), path)
+                paths.append(path)
+        for path in paths:
+            trusted = list(inspect(path).foreign_types)
+            made.append(Original(path.stem, members_of(path), trusted))
+    return made
+
+
+# --- mutations -----------------------------------------------------------------------------------
+
+NUMBERS = (
+    0, 1, -1, 2, 3, 7, 23, 24, 25, 255, 4096, 1 << 16, 900_000, 1 << 24, (1 << 31) - 1, 1 << 31,
+    1 << 32, (1 << 63) - 1, 1 << 63, 1 << 64, 10**30, -(10**30), 10**400,
+)  # fmt: skip
+WORDS = (
+    "", "cache", "./cache", "full", "split", "train", "held out", "leave-one-out", "plus", "basic",
+    "pooled", "median", "inf", "-inf", "nan", "knn", "iforest", "inne", "score_samples",
+    "decision_function", "fit", "__class__", "euclidean", "mahalanobis", "cosine", "precomputed",
+    "brute", "kd_tree", "ball_tree", "randomized", "x" * 5000,
+)  # fmt: skip
+VALUES = (
+    None, True, False, 0.0, -1.5, 1e-300, 1e300, [], {}, [[]],
+    {"fraction": ["1e50000000"]}, {"fraction": [1, 10]}, {"float": "inf"}, {"float": "1e999"},
+    {"tuple": [1, 2]}, {"dict": [["memory", "cache"]]}, {"seed": [1, [], 4]},
+    {"seed": [1, {"tuple": []}, 1 << 30]}, {"scalar": ["<f8", 1.0]}, {"scalar": ["<i8", [1, 2]]},
+)  # fmt: skip
+PARAMETERS = {
+    "memory": "cache", "n_jobs": 24, "keep": "cache", "verbose": 9, "n_estimators": 10**6,
+    "cache_size": 10**6, "device": "cuda", "callback": "os.system", "leaf_size": 1 << 40,
+    "metric": "mahalanobis", "kernel": "precomputed", "_impl": "c_svc", "_sparse": True,
+    "n_features_in_": 30, "algorithm": "brute", "novelty": False, "support_": [1],
+}  # fmt: skip
+CLASSES = (
+    "OneClassSVM", "SVC", "IsolationForest", "LocalOutlierFactor", "KDTree", "BallTree", "Tree",
+    "StandardScaler", "Pipeline", "EuclideanDistance64", "SEuclideanDistance64", "partial",
+)  # fmt: skip
+
+
+def any_value(rng: random.Random) -> Any:
+    kind = rng.random()
+    choices = NUMBERS if kind < 0.45 else WORDS if kind < 0.7 else VALUES
+    return copy.deepcopy(rng.choice(choices))
+
+
+def places(json_value: Any) -> list[tuple[Any, Any]]:
+    """Every place in a JSON value: what holds it, and its key."""
+    found, waiting = [], [json_value]
+    while waiting:
+        holder = waiting.pop()
+        keys = list(holder) if isinstance(holder, dict) else range(len(holder))
+        for key in keys:
+            found.append((holder, key))
+            if isinstance(holder[key], dict | list):
+                waiting.append(holder[key])
+    return found
+
+
+def mutate_json(rng: random.Random, value: Any) -> None:
+    """Change one thing in a JSON value, in place."""
+    everywhere = places(value)
+    if not everywhere:
+        return
+    holder, key = rng.choice(everywhere)
+    other, place = rng.choice(everywhere)
+    match rng.randrange(8):
+        case 0 | 1 | 2:
+            holder[key] = any_value(rng)
+        case 3 if isinstance(holder[key], int) and not isinstance(holder[key], bool):
+            holder[key] = rng.choice([holder[key] + 1, holder[key] - 1, 2 * holder[key], 0])
+        case 3 | 4:
+            holder[key], other[place] = (
+                copy.deepcopy(other[place]),
+                copy.deepcopy(holder[key]),
+            )
+        case 5 if isinstance(holder, dict):
+            holder[rng.choice([*PARAMETERS, *holder])] = holder.pop(key)
+        case 5 | 6:
+            del holder[key]
+        case _:
+            if isinstance(holder, list):
+                holder.extend(copy.deepcopy(holder[key]) for _ in range(rng.choice([1, 5, 400])))
+            else:
+                name = rng.choice(list(PARAMETERS))
+                holder[name] = PARAMETERS[name]
+
+
+def mutate_parameters(rng: random.Random, model: Any) -> None:
+    """Set a parameter somewhere, as it is written."""
+    lists = [h[k] for h, k in places(model) if k == "dict" and isinstance(h[k], list)]
+    if lists:
+        name = rng.choice(list(PARAMETERS))
+        value = PARAMETERS[name] if rng.random() < 0.5 else any_value(rng)
+        pairs = rng.choice(lists)
+        known = [pair for pair in pairs if isinstance(pair, list) and pair]
+        if known and rng.random() < 0.6:
+            rng.choice(known)[-1] = value
+        else:
+            pairs.append([name, value])
+
+
+def mutate_array(rng: random.Random, array: np.ndarray) -> np.ndarray:
+    """Change the contents, the shape or the type of an array."""
+    array = array.copy()
+    flat = array.reshape(-1) if array.dtype.names is None else array[rng.choice(array.dtype.names)]
+    kind = rng.randrange(12)
+    if kind < 5 and flat.size:
+        for _ in range(rng.choice([1, 1, 3, flat.size])):
+            value = rng.choice([*NUMBERS[:-3], -5, 200, float("nan"), float("inf"), 1e308, -1e308])
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")
+                try:
+                    flat[rng.randrange(flat.size)] = value
+                except (OverflowError, ValueError):
+                    continue
+        return array
+    if kind == 5 and array.ndim:
+        return array[::-1].copy()
+    if kind == 6 and array.ndim:
+        axis = rng.randrange(array.ndim)
+        size = rng.randrange(array.shape[axis] + 1)
+        return np.take(array, range(size), axis=axis)
+    if kind == 7 and array.ndim and array.size:
+        return np.concatenate([array] * rng.choice([2, 3, 50]), axis=rng.randrange(array.ndim))
+    if kind == 8:
+        return np.ascontiguousarray(array.T) if array.ndim > 1 else array.reshape(-1, 1)
+    if kind == 9 and array.dtype.names is None:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            return array.astype(rng.choice(["f8", "i8", "u1", "u4", "i4", "f4", "?", "i8"]))
+    if kind == 10:
+        shape = rng.choice([(0,), (0, 3), (1 << 20, 0), (0, 1 << 24), (1,), (900_000,), (3, 3)])
+        return np.zeros(shape, dtype=array.dtype)
+    return array[..., :1] if array.ndim else array.reshape(1)
+
+
+def npy_of(array: np.ndarray) -> bytes:
+    stream = io.BytesIO()
+    np.save(stream, array, allow_pickle=False)
+    return stream.getvalue()
+
+
+def mutate_bytes(rng: random.Random, data: bytes) -> bytes:
+    """Change a member without understanding it."""
+    changed = bytearray(data)
+    match rng.randrange(6):
+        case 0:
+            return pickle.dumps(Planted())
+        case 1:
+            stream = io.BytesIO()
+            np.save(stream, np.array([Planted()], dtype=object), allow_pickle=True)
+            return stream.getvalue()
+        case 2:
+            return bytes(changed[: rng.randrange(len(changed) + 1)])
+        case 3:
+            size = str(rng.choice(NUMBERS[:-3])).encode()
+            return bytes(changed).replace(b"'shape': (", b"'shape': (" + size + b", ", 1)
+    for _ in range(rng.choice([1, 2, 8])):
+        if changed:
+            changed[rng.randrange(len(changed))] = rng.randrange(256)
+    return bytes(changed)
+
+
+def mutate_npy(rng: random.Random, data: bytes) -> bytes:
+    if rng.random() < 0.1:
+        return mutate_bytes(rng, data)
+    try:
+        return npy_of(mutate_array(rng, np.load(io.BytesIO(data), allow_pickle=False)))
+    except (ValueError, IndexError):
+        return mutate_bytes(rng, data)
+
+
+def mutate_object(rng: random.Random, data: bytes) -> bytes:
+    """Change an object that skops stored: its schema, or its arrays."""
+    try:
+        inner = members_of(io.BytesIO(data))
+        schema = json.loads(inner["schema.json"])
+    except (zipfile.BadZipFile, KeyError, ValueError):
+        return mutate_bytes(rng, data)
+    arrays = [name for name in inner if name.endswith((".npy", ".npz"))]
+    if arrays and rng.random() < 0.5:
+        name = rng.choice(arrays)
+        if name.endswith(".npy"):
+            inner[name] = mutate_npy(rng, inner[name])
+        else:
+            parts = dict(np.load(io.BytesIO(inner[name]), allow_pickle=False))
+            part = rng.choice([key for key in parts if key != "format"])
+            parts[part] = mutate_array(rng, parts[part])
+            stream = io.BytesIO()
+            np.savez(stream, **parts)
+            inner[name] = stream.getvalue()
+    else:
+        mutate_schema(rng, schema)
+    inner["schema.json"] = json.dumps(schema).encode()
+    return packed(inner)
+
+
+def mutate_schema(rng: random.Random, schema: Any) -> None:
+    nodes = [schema, *(h[k] for h, k in places(schema) if isinstance(h[k], dict))]
+    values = [node for node in nodes if node.get("__loader__") == "JsonNode"]
+    tables = [node for node in nodes if node.get("__loader__") == "DictNode"]
+    match rng.randrange(6):
+        case 0 | 1 if values:
+            node = rng.choice(values)
+            node["content"] = json.dumps(any_value(rng))
+        case 2 if tables:
+            node = rng.choice(tables)
+            name = rng.choice(list(PARAMETERS))
+            text = json.dumps(PARAMETERS[name])
+            known = node["content"]
+            value = {"__class__": "str", "__module__": "builtins", "__loader__": "JsonNode",
+                     "content": text, "is_json": True}  # fmt: skip
+            if known and rng.random() < 0.5:
+                known.pop(rng.choice(list(known)))  # keys have their types beside them
+            known[name] = value
+        case 3:
+            node = rng.choice([node for node in nodes if "__class__" in node])
+            node["__class__"] = rng.choice(CLASSES)
+        case 4:
+            one, other = rng.choice(nodes), rng.choice(nodes)
+            kept, moved = copy.deepcopy(one), copy.deepcopy(other)
+            one.clear()
+            one.update(moved)
+            if rng.random() < 0.5:
+                other.clear()
+                other.update(kept)
+        case _:
+            mutate_json(rng, schema)
+
+
+def make(seed: int, number: int, pool: list[Original], path: Path) -> Original:
+    """Write mutant `number` of a seed; return what it was made from."""
+    rng = random.Random(f"{seed} {number}")
+    original = rng.choice(pool)
+    members = dict(original.members)
+    manifest = json.loads(members.pop("manifest.json"))
+    manifest["fingerprint"] = FINGERPRINT
+    model = json.loads(members["model.json"])
+    foreign = [name for name in members if name.endswith(".skops")]
+    for _ in range(rng.choice([1, 1, 1, 2, 3])):
+        kind = rng.random()
+        if foreign and kind < 0.5:
+            name = rng.choice(foreign)
+            members[name] = mutate_object(rng, members[name])
+            continue
+        kind = rng.random()
+        arrays = [name for name in members if name.endswith(".npy")]
+        if kind < 0.4 and arrays:
+            name = rng.choice(arrays)
+            members[name] = mutate_npy(rng, members[name])
+        elif kind < 0.75:
+            mutate_json(rng, model)
+        elif kind < 0.85:
+            mutate_parameters(rng, model)
+        elif kind < 0.9:
+            mutate_json(rng, manifest)
+        elif kind < 0.95:
+            source = rng.choice(pool).members
+            name = rng.choice([name for name in source if name != "manifest.json"])
+            members[name] = source[name]
+        else:
+            name = rng.choice(list(members))
+            members[name] = mutate_bytes(rng, members[name])
+    text = json.dumps(model).encode()
+    if members["model.json"] == original.members["model.json"]:
+        members["model.json"] = text
+    compression = rng.choice([zipfile.ZIP_DEFLATED, zipfile.ZIP_STORED])
+    forge(path, {**members, "manifest.json": b"{}"}, manifest, compression=compression)
+    return original
+
+
+# --- the worker ----------------------------------------------------------------------------------
+
+
+def megabytes(line: str = "VmHWM") -> float:
+    with open("/proc/self/status") as status:
+        return next(int(row.split()[1]) / 1024 for row in status if row.startswith(line))
+
+
+def forget_the_peak() -> None:
+    with open("/proc/self/clear_refs", "w") as file:
+        file.write("5")
+
+
+def try_one(original: Original, path: Path) -> dict[str, Any]:
+    """Load a mutant and let it score; say how it ended."""
+    from reconform.models import ModelFileError, load
+
+    new = np.random.default_rng(1).normal(size=(3, 64))
+    try:
+        cad = load(path, trusted=original.trusted)
+    except ModelFileError as error:
+        if isinstance(error.__cause__, MemoryError):
+            return {"end": "memory", "finding": "an attempt at more memory than there is"}
+        return {"end": "refused"}
+    except Exception:
+        return {"end": "load", "finding": traceback.format_exc(limit=-6)}
+    try:
+        if cad.n_features_in_ > new.shape[1]:
+            return {"end": "too wide to score"}
+        rows = new[:, : cad.n_features_in_]
+        cad.p_values(rows)
+        cad.predict(rows[:1])
+        cad.discover(rows)
+    except Exception as error:
+        fair = not original.native and not isinstance(error, MemoryError)
+        told = None if fair else traceback.format_exc(limit=-6)
+        return {"end": f"{type(error).__name__} while scoring", "finding": told}
+    return {"end": "scored"}
+
+
+def work() -> None:
+    """Answer the numbers that come in, one line each."""
+    answers = os.fdopen(os.dup(1), "w")
+    os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # what models print is not an answer
+    warnings.simplefilter("ignore")
+    from reconform.pvalues import Calibration
+
+    pool = originals()
+    Calibration.fingerprint = property(lambda self: FINGERPRINT)  # type: ignore[assignment]
+    resource.setrlimit(resource.RLIMIT_AS, (BACKSTOP_BYTES,) * 2)
+    with tempfile.TemporaryDirectory() as folder:
+        os.chdir(folder)
+        path = Path("mutant.rcad")
+        for line in sys.stdin:
+            seed, number = map(int, line.split())
+            original = make(seed, number, pool, path)
+            forget_the_peak()
+            before = megabytes("VmRSS")
+            said = try_one(original, path)
+            said["original"] = original.name
+            grown = megabytes() - before
+            if grown > MOST_MEGABYTES:
+                said["finding"] = f"memory grew by {grown:,.0f} MB"
+            if os.listdir() != [path.name]:
+                said["finding"] = f"something was written: {sorted(os.listdir())}"
+                shutil.rmtree(folder)
+                os.mkdir(folder)
+                os.chdir(folder)
+            print(json.dumps(said), file=answers, flush=True)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--first", type=int, default=0, help="number of the first mutant")
+    parser.add_argument("--count", type=int, help="how many; by default as many as time allows")
+    parser.add_argument("--seconds", type=float, default=None if "--count" in sys.argv else 60)
+    parser.add_argument("--keep", type=Path, help="write the mutants that were found here")
+    parser.add_argument("--worker", action="store_true", help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    if options.worker:
+        work()
+        return 0
+    worker = Worker([sys.executable, __file__, "--worker"])
+    worker.ask(options.seed, 0, 600)  # the first makes the originals, and compiles
+    start = time.monotonic()
+    ends: Counter[str] = Counter()
+    found = 0
+    try:
+        for number in range(options.first, options.first + (options.count or sys.maxsize)):
+            if options.seconds is not None and time.monotonic() - start > options.seconds:
+                break
+            said, trouble = worker.ask(options.seed, number, LONGEST_SECONDS)
+            if trouble is not None:
+                said = {"end": trouble, "finding": f"{trouble}\n{said}"}
+                worker.ask(options.seed, 0, 600)
+            ends[said["end"]] += 1
+            if said.get("finding"):
+                found += 1
+                _tell(options, number, said)
+    finally:
+        worker.close()
+    counts = ", ".join(f"{count:,} {end}" for end, count in ends.most_common())
+    print(
+        f"{sum(ends.values()):,} mutated model files in {time.monotonic() - start:.0f} s "
+        f"(seed {options.seed}): {found} findings. {counts}."
+    )
+    return 1 if found else 0
+
+
+def _tell(options: Any, number: int, said: dict[str, Any]) -> None:
+    print(f"Finding in mutant {number} of seed {options.seed} ({said.get('original', 'unknown')}):")
+    print("  " + said["finding"].strip().replace("\n", "\n  "))
+    again = f"--seed {options.seed} --first {number} --count 1"
+    print(f"  again: python tests/fuzz/model_files.py {again}", flush=True)
+    if options.keep is not None:
+        options.keep.mkdir(parents=True, exist_ok=True)
+        make(options.seed, number, originals(), options.keep / f"{options.seed}-{number}.rcad")
+
+
+if __name__ == "__main__":
+    sys.exit(main())
