@@ -92,6 +92,16 @@ def test_columns_of_other_types_stay_where_they_are(tmp_path):
         assert read_reference(tmp_path / name, columns=numbers).names == tuple(numbers)
 
 
+def test_no_column_of_numbers_at_all(tmp_path):
+    path = tmp_path / "labels.csv"
+    path.write_text("a,b\nred,1\nblue,2\nred,1\n")
+    read = read_reference(path, prepare=True, categories=["b"])
+    np.testing.assert_array_equal(read.X, [[1, 0], [0, 1], [1, 0]])
+    with open_batches(path, read.features) as batches:
+        np.testing.assert_array_equal(np.vstack(list(batches)), read.X)
+        assert batches.typed(next(batches.tables())).num_rows == 3
+
+
 def test_unusual_features_are_learned_together(wide, calls):
     reference = read_table("reference", wide)
     describe = features.unusual_features(reference, reference)

@@ -267,13 +267,16 @@ def matrix(
     """
     X = np.empty((table.num_rows, len(features)))
     plain = [j for j, feature in enumerate(features) if feature.labels is None]
-    columns = [table.column(features[j].name) for j in plain]
-    values, strange = all_numbers(columns, layout, parse=parse)
-    X[:, plain] = values.T
+    strange = False
+    if plain:
+        columns = [table.column(features[j].name) for j in plain]
+        values, marks = all_numbers(columns, layout, parse=parse)
+        X[:, plain] = values.T
+        strange = bool(marks.any())
     for j, feature in enumerate(features):
         if feature.labels is not None:
             X[:, j] = codes(table.column(feature.name), feature.labels, layout, parse=parse)
-    return X, bool(strange.any())
+    return X, strange
 
 
 class Fingerprint:
