@@ -6,7 +6,7 @@ worker process that lives on until something kills it. A finding is
 
 - exit code 70, or an exception that got out;
 - a worker that dies (a crash in compiled code);
-- a command that takes more than 60 seconds;
+- a command that takes more than 60 seconds of the processor;
 - a file that is left behind although the exit code says failure, or a file that was changed;
 - memory that grows by more than 1 GB.
 
