@@ -634,6 +634,45 @@ def test_attributes_do_not_replace_methods(tmp_path):
     refused(object_edited(path, replace), "_impl of OneClassSVM is replaced")
 
 
+def test_components_that_are_none(tmp_path):
+    """PCA multiplies them by each other: a million of them, without columns, take 8 TB."""
+    path = tmp_path / "m.rcad"
+    saved(PCA(2), "split", path)
+    loaded(path)
+    for shape in ((1 << 20, 0), (5, 3), (2, 2)):
+
+        def change(schema, members, shape=shape):
+            node = attributes(schema, "PCA")["components_"]
+            stream = io.BytesIO()
+            np.save(stream, np.zeros(shape))
+            members[node["file"]] = stream.getvalue()
+
+        number = 0 if b"components_" in members_of(path)["foreign/0.skops"] else 1
+        refused(object_edited(path, change, number))
+
+
+def test_parameters_that_cannot_be_fitted_with(tmp_path):
+    path = tmp_path / "m.rcad"
+    for detector, name, value in (
+        (IForest(5, max_samples=8), "n_estimators", None),
+        (IForest(5, max_samples=8), "max_features", True),
+        (KNN(n_neighbors=3), "metric", "nonsense"),
+    ):
+        saved(detector, "full", path, larger_is="strange")
+
+        def change(model, _, name=name, value=value):
+            parameters = model["estimators"][0]["parameters"]["dict"]
+            next(pair for pair in parameters if pair[0] == name)[1] = value
+
+        refused(edited(path, change))
+    saved(OneClassSVM(), "full", path)
+
+    def wrong(schema, _):
+        attributes(schema, "OneClassSVM")["nu"].update(json_node("a word"))
+
+    refused(object_edited(path, wrong), "'nu' parameter")
+
+
 def test_products_without_end(tmp_path):
     path = tmp_path / "m.rcad"
     saved(make_pipeline(PolynomialFeatures(2), OneClassSVM()), "split", path)

@@ -18,6 +18,7 @@ from ..detectors.full_forest import FullForest
 from ..detectors.full_neighbours import FullNeighbours
 from ..detectors.inne_ensembles import FullINNE, SeparateINNE, SharedINNE
 from ..detectors.knn_ensembles import LeaveOneOut, OneTable
+from ..detectors.native import NativeDetector
 from ..detectors.shared_forest import SharedForestEnsemble
 from ..ensemble import Ensemble, RefitEnsemble
 from ..keep import KeptModel
@@ -225,6 +226,9 @@ def _check_full_refit(ensemble: FullRefit, d: int) -> None:
     missing = np.isnan(ensemble.reference) if ensemble.algorithm.accepts_nan else False
     require((np.isfinite(ensemble.reference) | missing).all(), "a row is not finite")
     check_refit(ensemble.algorithm.template, n)
+    if isinstance(ensemble.algorithm.template, NativeDetector):
+        # Whether its parameters suit these rows, one fit says, as every row to come will take.
+        ensemble.algorithm.fit_model(ensemble.reference, ensemble.seed)
 
 
 # --- the ensembles -------------------------------------------------------------------------------

@@ -48,7 +48,7 @@ NAMES_A_MODEL = ("encoder",)
 MOST_INTEGER = 1 << 24
 MOST: Mapping[str, int] = {
     "n_estimators": 10_000,
-    "n_init": 1_000,
+    "n_init": 100,
     "n_bins": 1 << 16,
     "n_random_cuts": 1 << 16,
     "n_components": 1 << 16,

@@ -439,6 +439,20 @@ def _check_covariance(model: Any) -> None:
             _array(model, name, d, d)
 
 
+def _check_components(model: Any) -> None:
+    """Check PCA and its kin, which multiply what they have by itself."""
+    if not _is_fitted(model):
+        return
+    d = _columns(model)
+    count = len(_array(model, "components_", None, d))
+    require(count <= d, "there are more components than columns")
+    _array(model, "mean_", d)
+    if hasattr(model, "explained_variance_"):
+        _array(model, "explained_variance_", count)
+    noise = np.shape(model.noise_variance_)
+    require(noise in ((), (d,)), "the noise does not fit the columns")
+
+
 def _check_one_hot(encoder: Any) -> None:
     """Check what the columns of ones are counted by: the matrix is made without a look at them."""
     categories = getattr(encoder, "categories_", None)
@@ -522,6 +536,8 @@ CHECKS: Mapping[str, Callable[[Any], None]] = {
     "sklearn.neighbors._ball_tree.BinaryTree32": _check_binary_tree,
     "sklearn.metrics._dist_metrics.DistanceMetric": _check_metric,
     "sklearn.covariance._empirical_covariance.EmpiricalCovariance": _check_covariance,
+    "sklearn.decomposition._base._BasePCA": _check_components,
+    "sklearn.decomposition._factor_analysis.FactorAnalysis": _check_components,
     "sklearn.preprocessing._encoders.OneHotEncoder": _check_one_hot,
     "sklearn.preprocessing._polynomial.PolynomialFeatures": _check_polynomial,
     "pyod.models.hbos.HBOS": _check_histograms,
