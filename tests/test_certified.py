@@ -179,10 +179,10 @@ def last_is_unusual(X):
 
 
 def test_a_detector_that_knows_the_last_row_gains_nothing():
-    """Plain BH flags everything; 40 batches of normal rows, all of them certified empty.
+    """Rows are sorted by content before a fit, so the last of them is seldom the new one.
 
-    The new row is the last of 100 rows by content in 1 of 100 cases, so a correct program flags
-    any of 40 x 5 rows, each of which would need an e-value of 50, with probability below 1e-3.
+    Without sorting, plain BH flags all 200 normal rows. A new row is the last of 100 by content with
+    probability 1/100; more than 10 of 200 such rows have a probability below 1e-4.
     """
     rng = np.random.default_rng(0)
     plain, kept = 0, 0
@@ -192,8 +192,8 @@ def test_a_detector_that_knows_the_last_row_gains_nothing():
         found = certified(cad, X)
         plain += found.plain_mask.sum()
         kept += found.mask.sum()
-    assert plain == 200
-    assert kept <= 10
+    assert plain <= 10
+    assert kept <= plain
 
 
 # --- the level -----------------------------------------------------------------------------------

@@ -548,7 +548,7 @@ def test_the_limit_of_leave_one_out():
     from reconform.cli.study_command import _planned
 
     def limit(given, methods=()):
-        return _planned({"methods": methods}, {"jackknife_limit": given}).jackknife_limit
+        return _planned({"methods": methods}, {"jackknife_limit": given}).protocol.jackknife_limit
 
     assert limit(None) == 500
     assert limit(None, ("jackknife+",)) is None

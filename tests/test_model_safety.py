@@ -395,18 +395,18 @@ SHARED_SPHERES = INNE(n_estimators=9, max_samples=4, share=True)
 @pytest.mark.parametrize(
     ("detector", "method", "name", "change"),
     [
-        (SHARED_FOREST, "jackknife+", "replacements/rows", repeat_first),
-        (SHARED_FOREST, "jackknife+", "replacements/rows", turn),
-        (SHARED_FOREST, "jackknife", "replacements/rows", turn),
-        (SHARED_FOREST, "jackknife", "replacements/left_out", repeat_first),
+        (SHARED_FOREST, "jackknife+", "variants/rows", repeat_first),
+        (SHARED_FOREST, "jackknife+", "variants/rows", turn),
+        (SHARED_FOREST, "jackknife", "variants/rows", turn),
+        (SHARED_FOREST, "jackknife", "variants/model", lambda a: a + 1000),
         (SHARED_FOREST, "jackknife", "full/lengths", lambda a: a.astype(np.int64) - (1 << 62)),
         (SHARED_SPHERES, "jackknife+", "slots/rows", turn),
         (SHARED_SPHERES, "jackknife+", "slots/starts", turn),
-        (SHARED_SPHERES, "jackknife+", "draws/redrawn", lambda a: a[:, :1]),
+        (SHARED_SPHERES, "jackknife+", "model", lambda a: a + 1000),
         (SHARED_SPHERES, "jackknife", "full/ratio", lambda a: a.astype(np.int64) - 5),
         (IForest(5, max_samples=8), "full", "sums", turn),
-        (INNE(5, max_samples=4), "full", "common_sums", turn),
-        (INNE(5, max_samples=4), "full", "draws/samples", lambda a: a[:-1]),
+        (INNE(5, max_samples=4), "full", "sums", turn),
+        (INNE(5, max_samples=4), "full", "drawn", lambda a: a[:-1]),
         (KNN(n_neighbors=3), "full", "near", lambda a: a[:, ::-1]),
         (KNN(n_neighbors=3), "full", "near", lambda a: a * np.nan),
         (KNN(n_neighbors=3), "split", "calibration", lambda a: a * np.nan),
@@ -658,7 +658,7 @@ def test_parameters_that_cannot_be_fitted_with(tmp_path):
         (IForest(5, max_samples=8), "max_features", True),
         (KNN(n_neighbors=3), "metric", "nonsense"),
     ):
-        saved(detector, "full", path, larger_is="strange")
+        saved(detector, "full", path, larger_is="anomalous")
 
         def change(model, _, name=name, value=value):
             parameters = model["estimators"][0]["parameters"]["dict"]

@@ -276,7 +276,7 @@ def test_a_validity_is_one_row(monkeypatch, cad, data, tmp_path):
     assert np.array_equal(judged.to_discoveries().p_values, found.p_values)
 
 
-def test_a_validity_may_decide_a_whole_batch(monkeypatch, cad, data, tmp_path):
+def test_a_validity_may_decide_a_whole_batch(monkeypatch, cad, data):
     def certify(guarantee, procedure):
         def nothing(batch, level):
             m = len(batch.p_values)
@@ -289,7 +289,7 @@ def test_a_validity_may_decide_a_whole_batch(monkeypatch, cad, data, tmp_path):
     assert cad.discover(data[1], 0.2).count >= 10
     assert cad.discover(data[1], 0.2, validity="certified").count == 0
     with pytest.raises(ValueError, match="needs the whole batch in memory"):
-        judge_file(cad, tmp_path / "none.csv", rule=Rule(validity="certified"))
+        Rule(validity="certified").counting_grid(cad, "a folder")
     other = ConformalDetector("knn", "cv+", random_state=0).fit(data[0])
     assert other.discover(data[1], 0.2, validity="certified").count >= 10
 

@@ -212,7 +212,7 @@ def test_arrays_whose_size_is_not_known(threads):
 
 def test_it_says_what_it_found(threads):
     text = repr(discover(detector(), dd.from_pandas(NEW, npartitions=2)))
-    assert text.startswith("ScaledDiscoveries: 73 ")
+    assert text.startswith("ScaledDiscoveries: 70 ")
     assert "of 500 rows flagged at FDR 0.1 (BH)" in text
 
 

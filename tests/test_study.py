@@ -776,21 +776,22 @@ def old_study():
             INNE(n_estimators=5),
         ],
         [CrossValidation(folds=3), Bootstrap(draws=4, variant="basic"), "split"],
-        draws=1,
-        test_sets=3,
-        test_size=10,
+        Protocol(draws=1, test_sets=3, test_size=10),
     )
 
 
 def test_a_store_of_before_is_resumed(tmp_path):
-    """Written when identities had module paths: the rows are taken over, and are still right."""
+    """Written when identities had module paths: the rows are taken over, bytes and all."""
     old = Path(__file__).parent / "data" / "study" / "parts"
     shutil.copytree(old, tmp_path / "old" / "parts")
     before = {path.name: path.read_bytes() for path in (tmp_path / "old" / "parts").iterdir()}
     assert any(b"reconform.detectors.knn.KNN(" in content for content in before.values())
     resumed = old_study().run(tmp_path / "old")
     assert before == {path.name: path.read_bytes() for path in (tmp_path / "old/parts").iterdir()}
-    assert old_study().run(tmp_path / "new").results_.equals(resumed.results_)
+    # Draws have been keyed by content since, so a store of today has other numbers in the same rows.
+    labels = ["dataset", "detector", "method", "draw"]
+    today = old_study().run(tmp_path / "new").results_
+    assert today.select(labels).equals(resumed.results_.select(labels))
 
 
 def test_names_in_a_store_do_not_follow_modules():

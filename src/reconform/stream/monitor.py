@@ -123,7 +123,7 @@ class ExchangeabilityMonitor(ResumableStream):
     False
     >>> report = monitor.update(rng.normal(scale=1.5, size=(500, 2)))
     >>> report.alarm, report.alarm_row
-    (True, 567)
+    (True, 561)
     """
 
     kind: ClassVar[str] = "exchangeability monitor"
