@@ -16,7 +16,7 @@ from sklearn.svm import OneClassSVM
 
 from reconform import BatchDependenceError, Bootstrap, ConformalDetector
 from reconform.detectors.foreign import adapt
-from reconform.detectors.scores import probe_batch_dependence
+from reconform.detectors.score_checks import probe_batch_dependence
 
 pyod = pytest.importorskip("pyod", reason="PyOD is an extra; the test environment has it")
 

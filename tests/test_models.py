@@ -31,7 +31,7 @@ from sklearn.svm import OneClassSVM
 from forge import forge, members_of, put
 from reconform import Bootstrap, ConformalDetector, CrossValidation, Jackknife, Resampling, Split
 from reconform.detectors import INNE, KNN, IForest
-from reconform.models import ModelFileError, archive, ensembles, inspect, load, save
+from reconform.models import ModelFileError, archive, ensemble_records, inspect, load, save
 from reconform.models import npy as arrays
 from reconform.prepare import make_prepared
 from reconform.records.specs import OneOf, Record
@@ -936,7 +936,7 @@ def test_rows_that_are_not_numbers(tmp_path):
 
 def records():
     """Every record that can be reached from the ensembles."""
-    found, waiting = {}, list(ensembles.known_ensembles().records.values())
+    found, waiting = {}, list(ensemble_records.known_ensembles().records.values())
     while waiting:
         spec = waiting.pop()
         if isinstance(spec, Record) and spec.kind not in found:
@@ -1008,7 +1008,7 @@ def test_models_that_shared_draws_by_position_keep_their_guarantee(name, tmp_pat
 
 def test_every_ensemble_has_a_file():
     kinds = {facts["ensemble"] for version in (1, 2) for _, _, facts in golden(version)}
-    assert kinds == {*ensembles.known_ensembles().records, *NOW, "RepeatedSplit"}
+    assert kinds == {*ensemble_records.known_ensembles().records, *NOW, "RepeatedSplit"}
     assert sum(file.stat().st_size for file in DATA.rglob("*")) < 200_000
 
 

@@ -12,6 +12,7 @@ from sklearn.neighbors import LocalOutlierFactor
 from sklearn.svm import OneClassSVM
 
 from reconform import ConformalDetector, CrossValidation
+from reconform.content import sorted_by_content
 from reconform.prepare import UNSEEN, Feature, describe, make_prepared, prepared, restore
 
 FEATURES = (Feature("x"), Feature("colour", ("blue", "green", "red")), Feature("y"))
@@ -57,7 +58,7 @@ def test_no_held_out_row_leaks(mixed):
     c, leaky = np.empty(len(X)), np.empty(len(X))
     t = np.empty((len(X), len(new)))
     for train, held in zip(cad.plan_.train, cad.plan_.held_out, strict=True):
-        train = train[content_order(X[train])]  # the order in which a detector sees them
+        train = train[sorted_by_content(X[train])[1]]  # the order in which a detector sees them
         model = clone(detector).fit(by_hand(X[train], X[train]))
         c[held] = model.score_samples(by_hand(X[train], X[held]))
         t[held] = model.score_samples(by_hand(X[train], new))
@@ -73,7 +74,7 @@ def test_every_model_has_a_pipeline_of_its_own(mixed):
     X, new = mixed
     pipeline = prepared(LocalOutlierFactor(5, novelty=True), FEATURES)
     cad = ConformalDetector(pipeline, "cv+", random_state=0).fit(X)
-    sets = [X[train][content_order(X[train])] for train in cad.plan_.train]
+    sets = [sorted_by_content(X[train])[0] for train in cad.plan_.train]
     scores = [clone(pipeline).fit(rows).score_samples(new) for rows in sets]
     assert np.array_equal(cad.ensemble_.scores(new), scores)
     # The fold without row 7 does not know its label.

@@ -26,7 +26,7 @@ from ..inputs import validated_rows
 from ..methods import Plan
 from ..randomness import root_seed
 from ..refitting import Model, fit_full, refit
-from .scores import checked_scores, probe_batch_dependence
+from .score_checks import checked_scores, probe_batch_dependence
 
 
 class NativeDetector(OutlierMixin, BaseEstimator, ABC):

@@ -1,4 +1,4 @@
-"""Other people's detectors, turned to one convention at the door: small = anomalous.
+"""Other people's detectors, turned to one convention: small = anomalous.
 
 The direction of scores follows from the interface, never from the data:
 
@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import copy
 import inspect
+import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,7 +25,6 @@ from typing import Any
 import numpy as np
 from sklearn.base import clone
 from sklearn.frozen import FrozenEstimator
-from sklearn.neighbors import LocalOutlierFactor
 from sklearn.utils import get_tags
 
 from ..arrays import FloatArray
@@ -35,7 +35,7 @@ from ..keep import MEMORY
 from ..methods import Plan
 from ..refitting import Model, calibrate_fitted, fit_full, refit
 from .base import NativeDetector
-from .scores import checked_scores, probe_batch_dependence
+from .score_checks import checked_scores, probe_batch_dependence
 
 LARGER_IS = ("anomalous", "normal")
 
@@ -100,7 +100,7 @@ class ForeignDetector:
         inner = _innermost(self.template)
         if self.score_name == "decision_function" and _is_pyod(inner):
             return "decision_scores_"
-        if self.score_name == "score_samples" and isinstance(inner, LocalOutlierFactor):
+        if self.score_name == "score_samples" and _is_local_outlier_factor(inner):
             return "negative_outlier_factor_"
         return None
 
@@ -281,6 +281,12 @@ def _accepts_nan(detector: Any) -> bool:
         return bool(get_tags(detector).input_tags.allow_nan)
     except Exception:  # an object without scikit-learn's tags makes no such promise
         return False
+
+
+def _is_local_outlier_factor(thing: Any) -> bool:
+    # Where the module was never imported, nothing is of its class: it is slow to import.
+    module = sys.modules.get("sklearn.neighbors")
+    return module is not None and isinstance(thing, module.LocalOutlierFactor)
 
 
 def _is_pyod(detector: Any) -> bool:

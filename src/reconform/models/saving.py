@@ -20,7 +20,7 @@ from ..statistics.certificates import guarantee_of
 from ..whole import check_place
 from . import skops_objects as foreign
 from .archive import Archive, Pieces, as_json, open_archive, parse_json, refusing, write_archive
-from .ensembles import read_ensemble, write_ensemble
+from .ensemble_records import read_ensemble, write_ensemble
 from .estimators import DetectorsIn, DetectorsOut, restore_columns
 from .manifest import facts_of
 from .npy import npy_pieces, read_npy
