@@ -181,8 +181,8 @@ def last_is_unusual(X):
 def test_a_detector_that_knows_the_last_row_gains_nothing():
     """Rows are sorted by content before a fit, so the last of them is seldom the new one.
 
-    Without sorting, plain BH flags all 200 normal rows. A new row is the last of 100 by content with
-    probability 1/100; more than 10 of 200 such rows have a probability below 1e-4.
+    Without sorting, plain BH flags all 200 normal rows. A new row is the last of 100 by content
+    with probability 1/100; more than 10 of 200 such rows have a probability below 1e-4.
     """
     rng = np.random.default_rng(0)
     plain, kept = 0, 0

@@ -788,7 +788,7 @@ def test_a_store_of_before_is_resumed(tmp_path):
     assert any(b"reconform.detectors.knn.KNN(" in content for content in before.values())
     resumed = old_study().run(tmp_path / "old")
     assert before == {path.name: path.read_bytes() for path in (tmp_path / "old/parts").iterdir()}
-    # Draws have been keyed by content since, so a store of today has other numbers in the same rows.
+    # Draws have been keyed by content since: a store of today has other numbers in these rows.
     labels = ["dataset", "detector", "method", "draw"]
     today = old_study().run(tmp_path / "new").results_
     assert today.select(labels).equals(resumed.results_.select(labels))
