@@ -1,0 +1,199 @@
+"""Scales that are powers of two: dividing by them is exact, and one row more seldom changes them.
+
+The spread of a feature is a difference of two of its order statistics, so it does not depend on
+the order of the rows. Rounded to a power of two it is the same for nearly all of the multisets
+that conformal methods need: D and one new row, or D without one of its rows. Which of them have
+other scales is known from the order statistics of D alone. Multisets with equal scales form a
+group, and each group is one ordinary fast fit on rescaled rows: nothing is approximated.
+
+A detector that scales has a parameter `scale` and nothing else to do with it: it fits and ranks
+rows that are rescaled already. `reconform.detectors.units` says in which units a multiset of rows
+is measured, and `reconform.detectors.scaled` has the ensembles.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+import numpy as np
+
+from ..arrays import FloatArray, IndexArray, Int32Array, IntArray
+from ..errors import unknown_choice
+
+SCALES = ("none", "robust")
+
+# Rescaled numbers stay below 2^500, so that sums of their squares are finite.
+LARGEST_EXPONENT = 400
+LARGEST = 2.0**500
+
+
+def check_scale(scale: object) -> bool:
+    """Say whether rows are to be rescaled; refuse what is none of `SCALES`.
+
+    Examples
+    --------
+    >>> check_scale("robust"), check_scale("none")
+    (True, False)
+    >>> check_scale("standard")
+    Traceback (most recent call last):
+    ...
+    reconform.errors.ReconformError: scale must be one of 'none', 'robust'; got 'standard'.
+    """
+    if not isinstance(scale, str) or scale not in SCALES:
+        raise unknown_choice("scale", scale, SCALES)
+    return scale == "robust"
+
+
+def trims(n: int) -> list[int]:
+    """Say how many of n values each spread leaves out at either end.
+
+    A quarter, so that the spread is the distance of the quartiles; where that is zero, because
+    more than half of the values are equal, a sixteenth, and so on down to one value. The last one
+    is left out always: no single row sets the scale in which it is measured.
+
+    Examples
+    --------
+    >>> trims(100), trims(5), trims(3), trims(2)
+    ([25, 6, 1], [1], [1], [])
+    """
+    counts = []
+    count = n >> 2
+    while count > 1:
+        counts.append(count)
+        count >>= 2
+    return [*counts, 1] if n > 2 else []
+
+
+def _first_positive(
+    n: int, shape: tuple[int, ...], value: Callable[[int], FloatArray]
+) -> FloatArray:
+    """Take the first spread that is not zero; `value` gives order statistics, counted from 0."""
+    spread = np.zeros(shape)
+    with np.errstate(over="ignore"):
+        for t in trims(n):
+            spread = np.where(spread > 0, spread, value(n - 1 - t) - value(t))
+    return np.minimum(spread, np.finfo(np.float64).max)
+
+
+def spreads(X: FloatArray) -> FloatArray:
+    """Spread of every feature; zero if all values but two are equal.
+
+    Parameters
+    ----------
+    X : float array of shape (n, d)
+
+    Returns
+    -------
+    float array of shape (d,)
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> spreads(np.array([[1.0, 7.0], [2.0, 7.0], [4.0, 7.0], [9.0, 7.0]]))
+    array([2., 0.])
+    """
+    ordered = np.sort(X, axis=0)
+    return _first_positive(len(X), X.shape[1:], lambda k: ordered[k])
+
+
+def spreads_with(X: FloatArray, new: FloatArray) -> FloatArray:
+    """Spreads of D and one new row, for every new row.
+
+    The k-th smallest of D and x is x, or the (k-1)-th or k-th of D if x is not between them.
+
+    Parameters
+    ----------
+    X : float array of shape (n, d)
+        D.
+    new : float array of shape (m, d)
+
+    Returns
+    -------
+    float array of shape (m, d)
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> spreads_with(np.array([[1.0], [2.0], [4.0], [8.0]]), np.array([[0.0], [5.0], [9.0]]))
+    array([[3.],
+           [3.],
+           [6.]])
+    """
+    n, d = X.shape
+    ends = np.full((1, d), np.inf)
+    ordered = np.vstack([-ends, np.sort(X, axis=0), ends])
+
+    def value(k: int) -> FloatArray:
+        return np.clip(new, ordered[k], ordered[k + 1])
+
+    return _first_positive(n + 1, new.shape, value)
+
+
+def spreads_without(X: FloatArray) -> FloatArray:
+    """Spreads of D without one row, for every row of D.
+
+    The k-th smallest of D without a value is the k-th of D, or the next one if the value is not
+    above it.
+
+    Parameters
+    ----------
+    X : float array of shape (n, d)
+
+    Returns
+    -------
+    float array of shape (n, d)
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> spreads_without(np.array([[1.0], [2.0], [4.0], [8.0], [16.0]])).ravel()
+    array([4., 4., 6., 2., 2.])
+    """
+    ordered = np.sort(X, axis=0)
+
+    def value(k: int) -> FloatArray:
+        return np.asarray(np.where(ordered[k] < X, ordered[k], ordered[k + 1]))
+
+    return _first_positive(len(X) - 1, X.shape, value)
+
+
+def nearest_exponents(spread: FloatArray) -> Int32Array:
+    """Exponent of the power of two that is nearest by ratio; 0 where there is no spread.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> nearest_exponents(np.array([1.0, 1.4, 1.5, 3.0, 0.0]))
+    array([0, 0, 1, 2, 0], dtype=int32)
+    """
+    fraction, exponent = np.frexp(spread)  # spread = fraction * 2^exponent, 1/2 <= fraction < 1
+    exponent = np.where(fraction < np.sqrt(0.5), exponent - 1, exponent)
+    exponent = np.where(spread > 0, exponent, 0)
+    return np.clip(exponent, -LARGEST_EXPONENT, LARGEST_EXPONENT).astype(np.int32)
+
+
+def rescale(X: FloatArray, exponents: Int32Array) -> FloatArray:
+    """Divide features by powers of two, exactly. What is beyond all bounds is put on the bound.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> rescale(np.array([[3.0, 1e308]]), np.array([1, -400], dtype=np.int32))
+    array([[1.50000000e+000, 3.27339061e+150]])
+    """
+    with np.errstate(over="ignore"):
+        return np.clip(np.ldexp(X, -exponents), -LARGEST, LARGEST)
+
+
+def groups(keys: Int32Array | IntArray) -> Iterator[tuple[Int32Array | IntArray, IndexArray]]:
+    """Go through the distinct rows of an integer matrix, with the positions where each occurs.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> [(key.tolist(), at.tolist()) for key, at in groups(np.array([[1], [0], [1]]))]
+    [([0], [1]), ([1], [0, 2])]
+    """
+    distinct, which = np.unique(keys, axis=0, return_inverse=True)
+    for g, key in enumerate(distinct):
+        yield key, np.flatnonzero(which.ravel() == g)

@@ -1,0 +1,67 @@
+"""Scales: order statistics with one row more or less are those of the sorted rows themselves."""
+
+import numpy as np
+import pytest
+
+from reconform.detectors import scaling
+from reconform.errors import ReconformError
+
+
+def samples():
+    rng = np.random.default_rng(0)
+    for n in (2, 3, 4, 5, 7, 8, 15, 16, 17, 64, 65, 200):
+        smooth = rng.standard_t(2, size=(n, 3)) * [1e-8, 1.0, 1e12]
+        discrete = rng.poisson([0.02, 0.3, 3.0], size=(n, 3)).astype(float)
+        constant = np.full((n, 1), 3.7)
+        X = np.hstack([smooth, discrete, constant])
+        new = np.vstack([X[: min(n, 4)], X[:3] * 0.999, X[:2] * -100.0, X[:2] + 1e-3])
+        yield X, new
+
+
+def test_one_row_more_or_less_is_like_sorting_again():
+    for X, new in samples():
+        expected = [scaling.spreads(np.vstack([X, x])) for x in new]
+        assert np.array_equal(scaling.spreads_with(X, new), expected)
+        if len(X) > 2:
+            expected = [scaling.spreads(np.delete(X, i, axis=0)) for i in range(len(X))]
+            assert np.array_equal(scaling.spreads_without(X), expected)
+
+
+def test_spreads_do_not_depend_on_the_order_or_on_one_wild_row():
+    for X, _ in samples():
+        assert np.array_equal(scaling.spreads(X), scaling.spreads(X[::-1]))
+    X = np.zeros((50, 1))
+    X[7] = 1e6
+    assert scaling.spreads(X) == 0.0
+    X[8] = 5e5
+    assert scaling.spreads(X) == 5e5
+
+
+def test_rescaling_is_exact():
+    for X, _ in samples():
+        exponents = scaling.nearest_exponents(scaling.spreads(X))
+        assert np.array_equal(np.ldexp(scaling.rescale(X, exponents), exponents), X)
+    spread = np.array([5e-324, 1e308, np.finfo(float).max, 0.0])
+    assert (np.abs(scaling.nearest_exponents(spread)) <= 400).all()
+
+
+def test_exponents_are_nearest_by_ratio():
+    spread = np.random.default_rng(1).lognormal(0.0, 20.0, size=1000)
+    off = np.log2(spread) - scaling.nearest_exponents(spread)
+    assert np.abs(off).max() <= 0.5 + 1e-12
+
+
+def test_most_new_rows_change_no_scale():
+    rng = np.random.default_rng(2)
+    X, new = rng.normal(size=(500, 10)), rng.normal(size=(300, 10)) * 3.0
+    sizes = [
+        len(at) for _, at in scaling.groups(scaling.nearest_exponents(scaling.spreads_with(X, new)))
+    ]
+    assert max(sizes) >= 290
+
+
+def test_only_known_scales_are_taken():
+    assert [scaling.check_scale(scale) for scale in scaling.SCALES] == [False, True]
+    for wrong in ("standard", None, 1, ["none"]):
+        with pytest.raises(ReconformError, match="scale must be one of 'none', 'robust'; got"):
+            scaling.check_scale(wrong)
