@@ -79,7 +79,7 @@ def named(conjunction: str, *, with_shortcut: bool = False) -> str:
     Examples
     --------
     >>> named("or")
-    "'knn', 'iforest' or 'inne'"
+    "'knn', 'iforest'... or '...'"
     """
     names = [
         repr(entry.name)
@@ -95,7 +95,7 @@ def scale_matters_to() -> str:
     Examples
     --------
     >>> scale_matters_to()
-    'knn and inne'
+    'knn... and ...'
     """
     return listed([entry.name for entry in DETECTORS.values() if entry.scale_matters], "and")
 
