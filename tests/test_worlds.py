@@ -17,8 +17,8 @@ from oracle_worlds import (
 )
 from reconform import ConformalDetector
 from reconform.detectors.knn import KNN
+from reconform.detectors.knn.certification import NeighbourWorlds
 from reconform.detectors.knn.search import without_root
-from reconform.detectors.knn.worlds import NeighbourWorlds
 from reconform.statistics.evalues import EValues, e_bh
 from reconform.statistics.worlds import StepUp, closed_e_bh, one_model_worlds
 

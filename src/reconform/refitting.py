@@ -15,6 +15,7 @@ import numpy.typing as npt
 from joblib import effective_n_jobs
 
 from .arrays import FloatArray, IndexArray, RankArray
+from .content import scores_by_content, sorted_by_content
 from .ensemble import Ensemble, ResampledEnsemble, reference_calibration
 from .keep import MEMORY, ModelFolder, check_keep
 from .methods import Plan
@@ -379,21 +380,10 @@ def _worlds_of_one(
     """Count the worlds of row j of X."""
     together = np.vstack([reference, X[j]])
     others = np.delete(X, j, axis=0)
-    # By content: the scores must not tell which of these rows is the new one.
-    order, copies = _by_content(together)
-    model = algorithm.fit_model(together[order], seed)
-    inside = algorithm.training_scores(model, together[order])
-    scores = np.empty(len(together))
-    scores[order] = np.minimum.reduceat(inside, np.flatnonzero(~copies))[np.cumsum(~copies) - 1]
+    # In the order of their contents: the scores must not tell which of these rows is the new one.
+    # Not every algorithm sees to it: model files of format 1 have some that take rows as they come.
+    ordered, order = sorted_by_content(together)
+    model = algorithm.fit_model(ordered, seed)
+    scores = scores_by_content(together, order, algorithm.training_scores(model, ordered))
     outside = model.score_samples(others) if len(others) else np.empty(0)
     return one_model_worlds(scores, outside, step)
-
-
-def _by_content(rows: FloatArray) -> tuple[IndexArray, npt.NDArray[np.bool_]]:
-    """An order of rows by their numbers, and where in it a row is a copy of the one before."""
-    rows = rows + 0.0  # no -0.0
-    order = np.lexsort(rows.T)
-    ordered = rows[order]
-    same = ordered[1:] == ordered[:-1]
-    same |= np.isnan(ordered[1:]) & np.isnan(ordered[:-1])
-    return order, np.concatenate([[False], same.all(axis=1)])

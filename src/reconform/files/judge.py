@@ -280,37 +280,13 @@ def judge_file(
     with stops_by_exception(), opened as batches, Spill() as spill:
         write = _checked_output(path, output, batches.source.schema, names, read, write)
         before = os.stat(batches.source.path)
-        if certifies:
-            _check_few(batches, batches.source.rows or 0)
         first = _rank(cad, batches, spill, read.most_cells, progress, keep_all=certifies)
-        certified: Discoveries | None = None
-        if certifies:
-            assert first.features is not None
-            ranks, scores = spill.everything()
-            X = np.concatenate(first.features)
-            certified = cad.decide_ranked(X, Ranks(ranks, None, scores), rule)
-            if X.size > read.most_cells:
-                first.features = None
+        certified = _certify(cad, rule, first, spill, read.most_cells) if certifies else None
         plain = replace(rule, validity="nominal") if certifies else rule
         found = cad.decide_counts(first.counts, plain)
         marks: Marks = ByRank(found.decision) if certified is None else ByRow(certified)
         second = _Second(batches, spill, marks, first, read, write, before, progress)
-        flagged, rows, index = second.run(output)
-        said = found if certified is None else certified
-        shared = {name: getattr(said, name) for name in _SHARED}
-        return FileDiscoveries(
-            **{**vars(found), **shared},
-            path=batches.source.label,
-            output=None if output is None else str(output),
-            flagged=flagged,
-            rows=rows,
-            missing=dict(first.missing),
-            unseen=dict(first.unseen),
-            fingerprint=first.fingerprint,
-            certified=certified,
-            _numbers=spill.everything() if found.tested <= MOST_DISCOVERIES else None,
-            _index=index,
-        )
+        return _result(found, certified, second, output)
 
 
 def _checked_output(
@@ -336,10 +312,6 @@ def _checked_output(
         names=names,
     )
     return write
-
-
-# What a certified list says in place of the counted one.
-_SHARED = ("p_threshold", "guarantee", "warning")
 
 
 def _check_few(batches: Batches, rows: int) -> None:
@@ -417,6 +389,9 @@ def _rank(
     *,
     keep_all: bool,
 ) -> _First:
+    """Rank all rows; keep their features while they are few enough, or all that a list needs."""
+    if keep_all:
+        _check_few(batches, batches.source.rows or 0)
     counts = RankCounts(cad.n_calibration_, cad.calibration_.fingerprint)
     fingerprint = Fingerprint(batches.features)
     missing: Counter[str] = Counter()
@@ -440,6 +415,18 @@ def _rank(
         if progress is not None:
             progress("ranking", counts.rows, batches.source.rows)
     return _First(counts, fingerprint.hexdigest(), missing, unseen, features)
+
+
+def _certify(
+    cad: ConformalDetector, rule: Rule, first: _First, spill: Spill, most_cells: int
+) -> Discoveries:
+    """Certify a list, for which `first` kept the features of all rows; drop them if too many."""
+    assert first.features is not None
+    ranks, scores = spill.everything()
+    X = np.concatenate(first.features)
+    if X.size > most_cells:
+        first.features = None
+    return cad.decide_ranked(X, Ranks(ranks, None, scores), rule)
 
 
 # --- the second pass: results --------------------------------------------------------------------
@@ -593,6 +580,34 @@ class _Second:
             prefix=self.write.prefix,
             names=self.marks.names,
         )
+
+
+# What a certified list says in place of the counted one.
+_SHARED = ("p_threshold", "guarantee", "warning")
+
+
+def _result(
+    found: CountedDiscoveries,
+    certified: Discoveries | None,
+    second: _Second,
+    output: str | Path | None,
+) -> FileDiscoveries:
+    """Write the output, and put together what was found."""
+    flagged, rows, index = second.run(output)
+    first, said = second.first, found if certified is None else certified
+    return FileDiscoveries(
+        **{**vars(found), **{name: getattr(said, name) for name in _SHARED}},
+        path=second.batches.source.label,
+        output=None if output is None else str(output),
+        flagged=flagged,
+        rows=rows,
+        missing=dict(first.missing),
+        unseen=dict(first.unseen),
+        fingerprint=first.fingerprint,
+        certified=certified,
+        _numbers=second.spill.everything() if found.tested <= MOST_DISCOVERIES else None,
+        _index=index,
+    )
 
 
 class _Kept:

@@ -17,7 +17,7 @@ import numpy as np
 from ..arrays import BoolArray, FloatArray, IndexArray, Int32Array, RankArray
 from ..errors import ReconformError
 from ..parallel import run_blocks
-from . import paired
+from . import paired_kernels as paired
 from .aggregation import Aggregate, Reduction, reduction
 from .grid import Grid
 

@@ -10,17 +10,15 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from numba import njit
 
-from ...arrays import FloatArray, IndexArray, Int32Array, IntArray, UInt32Array, UInt64Array
-from ...counter import GOLDEN, uniform
+from ...arrays import FloatArray, IndexArray, Int32Array, IntArray, UInt64Array
 from ...ensemble import Ensemble
 from ...methods import Plan
 from ...parallel import run_blocks
 from ...records.checks import require, within
 from ...statistics.ranks import Calibration, Ranks
 from .ensembles import LeaveOneOutForests, Variants
-from .kernels import add_path_lengths, count_below, draw_positions, range_of_lengths
+from .kernels import draw_positions
 from .model import (
     FEATURES_STREAM,
     ROWS_STREAM,
@@ -32,6 +30,7 @@ from .model import (
     walks_to_grow,
     worth,
 )
+from .position_kernels import grow_trees, rank_with_regrown
 
 
 @dataclass(frozen=True, eq=False)
@@ -217,189 +216,3 @@ class SharedForestEnsemble:
             shares_draws=True,
             n_jobs=self.n_jobs,
         )
-
-
-@njit(cache=True, nogil=True)
-def grow_trees(
-    X: FloatArray,
-    rows: Int32Array,
-    subsets: Int32Array,
-    keys: UInt64Array,
-    leaf_lengths: IntArray,
-    thresholds: FloatArray,
-    features: UInt32Array,
-    lengths: IntArray,
-) -> None:
-    """Grow tree t on ``X[rows[t]]``, within the features ``subsets[t]``, from stream ``keys[t]``.
-
-    Parameters
-    ----------
-    X : float array of shape (n, d)
-    rows : int array of shape (trees, psi)
-        Rows of X; -1 marks the end of a shorter list.
-    subsets : int array of shape (trees or 1, features)
-        One row of it serves all trees alike.
-    keys : uint64 array of shape (trees,)
-    leaf_lengths : int array of shape (psi + 1,)
-        The length that a leaf with so many rows adds to its depth.
-    thresholds, features, lengths : arrays of shape (trees, 2**depth)
-        Filled in.
-    """
-    bottom = lengths.shape[1]
-    depth = 0
-    while (1 << depth) < bottom:
-        depth += 1
-    psi = rows.shape[1]
-    width = subsets.shape[1]
-    here, aside = np.empty(psi, np.int64), np.empty(psi, np.int64)
-    values = np.empty(psi, np.float64)
-    order = np.empty(width, np.int64)
-    stack = np.empty((depth + 1, 5), np.int64)
-    for t in range(len(keys)):
-        threshold, feature, length = thresholds[t], features[t], lengths[t]
-        threshold[:] = np.inf
-        feature[:] = 0
-        length[:] = 0
-        count = 0
-        while count < psi and rows[t, count] >= 0:
-            here[count] = rows[t, count]
-            count += 1
-        subset = subsets[t if len(subsets) > 1 else 0]
-        for f in range(width):
-            order[f] = subset[f]
-        state = keys[t]
-        # Left children first; what waits on the stack are right children.
-        start, stop, node, level, constant = 0, count, 1, 0, 0
-        waiting = 0
-        while True:
-            # order[:constant] are features known to be constant in this node. Its descendants
-            # swap behind that point only, so the prefix is still there for the right child.
-            chosen = -1
-            low = high = 0.0
-            if level < depth and stop - start > 1:
-                # Copies of one row, as a bootstrap draws them, are constant in every feature. All
-                # numbers are drawn as if that were not known, but X is not looked at.
-                copies = True
-                for j in range(start + 1, stop):
-                    copies = copies and here[j] == here[start]
-                while constant < width:
-                    state += GOLDEN
-                    f = constant + int(uniform(state) * (width - constant))
-                    column = order[f]
-                    if copies:
-                        order[f] = order[constant]
-                        order[constant] = column
-                        constant += 1
-                        continue
-                    low = high = X[here[start], column]
-                    values[0] = low
-                    for j in range(1, stop - start):
-                        x = X[here[start + j], column]
-                        values[j] = x
-                        low = x if x < low else low
-                        high = x if x > high else high
-                    if low < high:
-                        chosen = column
-                        break
-                    order[f] = order[constant]
-                    order[constant] = column
-                    constant += 1
-            if chosen >= 0:
-                state += GOLDEN
-                # Halved, so that the range of a column cannot overflow.
-                cut = 2.0 * (0.5 * low + uniform(state) * (0.5 * high - 0.5 * low))
-                if not low <= cut < high:
-                    cut = low
-                threshold[node] = cut
-                feature[node] = chosen
-                left, right = start, 0
-                for j in range(stop - start):
-                    row = here[start + j]
-                    goes_right = 1 if values[j] > cut else 0
-                    here[left] = row
-                    aside[right] = row
-                    left += 1 - goes_right
-                    right += goes_right
-                for j in range(right):
-                    here[left + j] = aside[j]
-                stack[waiting, 0] = left
-                stack[waiting, 1] = stop
-                stack[waiting, 2] = 2 * node + 1
-                stack[waiting, 3] = level + 1
-                stack[waiting, 4] = constant
-                waiting += 1
-                stop, node, level = left, 2 * node, level + 1
-                continue
-            below = depth - level
-            length[(node << below) - bottom] = (level << 32) + leaf_lengths[stop - start]
-            if waiting == 0:
-                break
-            waiting -= 1
-            start, stop = stack[waiting, 0], stack[waiting, 1]
-            node, level, constant = stack[waiting, 2], stack[waiting, 3], stack[waiting, 4]
-
-
-@njit(cache=True, nogil=True)
-def rank_with_regrown(
-    rows: FloatArray,
-    samples: Int32Array,
-    subsets: Int32Array,
-    keys: UInt64Array,
-    leaf_lengths: IntArray,
-    thresholds: FloatArray,
-    features: UInt32Array,
-    lengths: IntArray,
-    reference: FloatArray,
-    sums: IntArray,
-    X: FloatArray,
-    totals: IntArray,
-    below: IntArray,
-    at_most: IntArray,
-) -> None:
-    """Rank every row of X in a forest of its own: shared trees, and trees grown on it too.
-
-    Parameters
-    ----------
-    rows : float array of shape (drawn + 1, d)
-        What the trees are grown on. The last row is room for the row of X whose turn it is.
-    samples, subsets, keys, leaf_lengths
-        As in `grow_trees`.
-    thresholds, features, lengths : arrays of shape (trees, 2**depth)
-        Room for the trees.
-    reference : float array of shape (n, d)
-        The rows to rank among, by increasing `sums`.
-    sums : int array of shape (n,)
-        Their path lengths in the shared trees, added up.
-    X : float array of shape (m, d)
-    totals : int array of shape (m,)
-        The sums of X in the shared trees; those in all trees afterwards.
-    below, at_most : int arrays of shape (m,)
-        Filled in with 1 + the number of reference rows whose sum is smaller, or not larger.
-    """
-    last = len(rows) - 1
-    mine = np.zeros((1, 1), np.int64)
-    for j in range(len(X)):
-        for f in range(X.shape[1]):  # a slice would take seconds more to compile
-            rows[last, f] = X[j, f]
-        grow_trees(rows, samples, subsets, keys, leaf_lengths, thresholds, features, lengths)
-        mine[0, 0] = totals[j]
-        add_path_lengths(thresholds, features, lengths, rows[last:], False, mine)
-        total = mine[0, 0]
-        least = most = 0
-        for t in range(len(keys)):
-            shortest, longest = range_of_lengths(lengths[t])
-            least += shortest
-            most += longest
-        # Whatever the grown trees add, rows before `first` end below, and those from `stop` on
-        # above; only the rows between them have to be walked.
-        first = count_below(sums, total - most)
-        stop = count_below(sums, total - least + 1)
-        between = sums[first:stop].copy().reshape(1, -1)
-        add_path_lengths(thresholds, features, lengths, reference[first:stop], False, between)
-        smaller = equal = 0
-        for other in between[0]:
-            smaller += other < total
-            equal += other == total
-        totals[j] = total
-        below[j] = 1 + first + smaller
-        at_most[j] = 1 + first + smaller + equal

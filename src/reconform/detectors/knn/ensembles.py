@@ -30,6 +30,7 @@ from ...parallel import run_blocks
 from ...statistics.aggregation import reduction
 from ...statistics.ranks import BLOCK_BYTES, Calibration, Ranks, calibrate, ranks_among
 from ...statistics.worlds import StepUp, Worlds
+from .certification import NeighbourWorlds
 from .kernels import correct_by_rows, correct_by_tree, score_neighbours, walk
 from .search import (
     PairwiseSearch,
@@ -39,7 +40,6 @@ from .search import (
     without_root,
     worthwhile_jobs,
 )
-from .worlds import NeighbourWorlds
 
 Multiplicity = npt.NDArray[np.unsignedinteger[Any]]
 
