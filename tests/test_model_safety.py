@@ -566,7 +566,10 @@ def test_trees_of_scikit_learn(what, tmp_path):
     refused(object_edited(path, edit_tree(TREE_EDITS[what]), number))
 
 
-@pytest.mark.parametrize("change", ["places", "nodes", "levels", "metric"])
+@pytest.mark.parametrize(
+    "change",
+    ["places", "nodes", "levels", "metric", "empty", "short", "list", "words", "same", "distance"],
+)
 @pytest.mark.parametrize("algorithm", ["kd_tree", "ball_tree"])
 def test_trees_of_neighbours(algorithm, change, tmp_path):
     path = tmp_path / "m.rcad"
@@ -575,8 +578,21 @@ def test_trees_of_neighbours(algorithm, change, tmp_path):
 
     def edit(schema, members):
         kind = "KDTree" if algorithm == "kd_tree" else "BallTree"
-        state = next(n for n in nodes(schema) if n.get("__class__") == kind)["content"]["content"]
-        if change == "levels":
+        tree = next(n for n in nodes(schema) if n.get("__class__") == kind)
+        state = tree["content"]["content"]
+        if change == "empty":  # compiled code reads past its end
+            tree["content"] = {**tree["content"], "content": []}
+        elif change == "short":
+            state.pop()
+        elif change == "list":
+            tree["content"].update(__class__="list", __loader__="ListNode")
+        elif change == "words":
+            state[5] = json_node("one")
+        elif change == "same":  # a thing that was made before is taken instead of the tuple
+            schema["content"]["content"]["metric_params"] = {**tree["content"], "content": []}
+        elif change == "distance":
+            state[11]["content"]["content"] = []
+        elif change == "levels":
             state[5], state[6] = json_node(20), json_node(2**20 - 1)
         elif change == "metric":
             state[11].update(__class__="SEuclideanDistance64")
@@ -632,6 +648,13 @@ def test_attributes_do_not_replace_methods(tmp_path):
         own["_impl"] = own.pop("verbose") | json_node("c_svc")
 
     refused(object_edited(path, replace), "_impl of OneClassSVM is replaced")
+
+
+def test_names_of_columns_are_a_list(tmp_path):
+    path = tmp_path / "m.rcad"
+    saved("knn", "split", path)
+    width = load(path).n_features_in_
+    refused(edited(path, lambda model, _: model.update(feature_names="x" * width)))
 
 
 def test_components_that_are_none(tmp_path):

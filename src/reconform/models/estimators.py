@@ -187,7 +187,8 @@ def restore_columns(estimator: Any, n_features: Json, names: Json) -> None:
     require(known, f"the number of features is {n_features!r}")
     estimator.n_features_in_ = n_features
     if names is not None:
-        fits = len(names) == n_features and all(isinstance(name, str) for name in names)
+        words = isinstance(names, list) and all(isinstance(name, str) for name in names)
+        fits = words and len(names) == n_features
         require(fits, "the names of the features do not fit their number")
         estimator.feature_names_in_ = np.array(names, dtype=object)
 

@@ -30,6 +30,14 @@ from .sound import check_sound, needs_trust
 OLDEST_PROTOCOL = 2  # of skops
 MOST_HOLLOW = 1 << 12
 
+# What the compiled classes of a module are made from, in order: see `_has_form`. Trees of
+# neighbours: rows, their order, nodes, bounds, seven counts, the distance, weights.
+COMPILED = {
+    "sklearn.neighbors._kd_tree": "aaaa" + 7 * "n" + "ow",
+    "sklearn.neighbors._ball_tree": "aaaa" + 7 * "n" + "ow",
+    "sklearn.metrics._dist_metrics": "naa",
+}
+
 # Harmless, and not on the list of skops: a type of numbers, and plain descriptions of splits.
 TRUSTED = frozenset(
     {
@@ -178,6 +186,8 @@ def _check_npy(content: bytes) -> AnyArray:
 def _check_schema(schema: Json, dumped: ZipFile) -> set[str]:
     """Check what code of others runs on while an object is made; return the classes in it."""
     found: set[str] = set()
+    numbered: dict[Any, list[Json]] = {}
+    states: list[tuple[Json, str]] = []
     waiting = [schema]
     while waiting:
         node = waiting.pop()
@@ -187,14 +197,59 @@ def _check_schema(schema: Json, dumped: ZipFile) -> set[str]:
             continue
         waiting.extend(node.values())
         loader, kind = node.get("__loader__"), f"{node.get('__module__')}.{node.get('__class__')}"
-        if loader == "ObjectNode" and needs_trust(kind):
-            found.add(kind)
+        if "__id__" in node:
+            numbered.setdefault(node["__id__"], []).append(node)
+        if loader == "ObjectNode":
+            if node.get("__module__") in COMPILED:
+                states.append((node.get("content"), COMPILED[node["__module__"]]))
+            if needs_trust(kind):
+                found.add(kind)
         elif loader == "TreeNode":
             _check_tree_size(node["__reduce__"]["args"]["content"], dumped)
         elif loader == "RandomGeneratorNode":
             size = node["content"]["seed_seq"]["content"]["pool_size"]["content"]
             require(4 <= parse_json(size.encode()) <= MOST_POOL, "the pool of a seed is too large")
+    for state, form in states:
+        values = _checked_state(state, form)
+        # What has been made once is not made again, whatever is written in the second place.
+        for value in (state, *values):
+            same = (_alike(other, value) for other in numbered.get(value.get("__id__"), ()))
+            require(all(same), "two things in an object have the same number")
     return found
+
+
+def _checked_state(state: Json, form: str) -> list[Json]:
+    """Check the form of what compiled code unpacks: it reads past the end of a shorter tuple."""
+    values = state.get("content") if isinstance(state, dict) else None
+    require(
+        isinstance(values, list)
+        and state["__loader__"] == "TupleNode"
+        and len(values) == len(form)
+        and all(_has_form(value, letter) for value, letter in zip(values, form, strict=True)),
+        "the state of a compiled object has another form",
+    )
+    return list(values)
+
+
+def _alike(one: Json, other: Json) -> bool:
+    """Whether two nodes make the same; of objects the class, as each state is checked anyway."""
+    same = ("__loader__", "__module__", "__class__")
+    if one.get("__loader__") != "ObjectNode":
+        return bool(one == other)
+    return all(one.get(key) == other.get(key) for key in same)
+
+
+def _has_form(value: Json, letter: str) -> bool:
+    """Whether a node is an array (a), a number (n), an object (o), or an array or nothing (w)."""
+    loader = value.get("__loader__") if isinstance(value, dict) else None
+    if loader == "NdArrayNode":
+        return letter in "aw" and value.get("type") == "numpy"
+    if loader == "ObjectNode":
+        return letter == "o"
+    if loader != "JsonNode" or letter not in "nw":
+        return False
+    number = parse_json(value["content"].encode())
+    return number is None if letter == "w" else type(number) in (int, float)
 
 
 def _check_tree_size(arguments: Json, dumped: ZipFile) -> None:
