@@ -228,7 +228,7 @@ def _checked_state(state: Json, form: str) -> list[Json]:
         and all(_has_form(value, letter) for value, letter in zip(values, form, strict=True)),
         "the state of a compiled object has another form",
     )
-    return list(values)
+    return list(state["content"])
 
 
 def _alike(one: Json, other: Json) -> bool:
