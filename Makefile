@@ -70,7 +70,7 @@ $(VENV)/.test-installed: pyproject.toml | $(BIN)/python
 	  if $$python -c 'import sys; sys.exit(sys.version_info < (3, 12))' 2>/dev/null; then found=$$python; break; fi; done; \
 	  if [ -z "$$found" ]; then echo "make bench compares with nonconform 2.0.0, which needs Python 3.12 or newer; none found (looked for python3.13, python3.12, pyenv's). Say make bench PYTHON=/path/to/python3.12"; exit 1; fi; \
 	  $$found -m venv .venv-bench
-	.venv-bench/bin/python -m pip install --quiet --disable-pip-version-check --editable . nonconform==2.0.0 'pyod>=3'
+	.venv-bench/bin/python -m pip install --quiet --disable-pip-version-check --editable . nonconform==2.0.0 fcnd==0.1.2 'pyod>=3'
 	@touch $@
 
 .venv-spark/.installed: pyproject.toml

@@ -17,13 +17,16 @@ from pathlib import Path
 
 import jobs
 import paired
+import proven
 import start
 from harness import THREADS, run
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("groups", nargs="*", help="peers, scale, single, full, paired, start")
+    parser.add_argument(
+        "groups", nargs="*", help="peers, scale, single, full, certified, paired, start, proven"
+    )
     parser.add_argument("--only", default="", help="only jobs whose title contains this")
     parser.add_argument("--json", type=Path, help="write the rows here")
     arguments = parser.parse_args()
@@ -38,6 +41,8 @@ def main() -> None:
         print("paired  ", json.dumps(paired.measure(), default=str))
     if not arguments.groups or "start" in arguments.groups:
         print("start   ", json.dumps(start.measure(), default=str))
+    if not arguments.groups or "proven" in arguments.groups:
+        proven.measure()
     if arguments.json:
         arguments.json.write_text(json.dumps(rows, indent=1) + "\n")
 

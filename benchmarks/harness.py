@@ -39,6 +39,7 @@ class Job:
     at_most: float | None = None  # ours / peer
     agree: Callable[[Any, Any], str] = lambda peer, ours: "not comparable"
     most_gigabytes: float | None = None
+    or_seconds: float | None = None  # good enough whatever the ratio is
 
 
 @dataclass(frozen=True)
@@ -101,6 +102,9 @@ def verdict(job: Job, ratio: float, ours: Measurement) -> str:
         ok = ratio >= job.at_least
     if job.at_most is not None:
         ok = 1 / ratio <= job.at_most
+    if job.or_seconds is not None:
+        ratio_counts = job.at_least is not None or job.at_most is not None
+        ok = (ok and ratio_counts) or ours.median <= job.or_seconds
     if job.most_gigabytes is not None:
         ok = ok and ours.gigabytes <= job.most_gigabytes
     return "reached" if ok else "MISSED"
@@ -144,6 +148,8 @@ def _asked(job: Job) -> str:
         words.append(f">= {job.at_least:g}x faster")
     if job.at_most is not None:
         words.append(f"<= {job.at_most:g}x its time")
+    if job.or_seconds is not None:
+        words.append(f"{'or ' if words else ''}< {job.or_seconds:g} s")
     if job.most_gigabytes is not None:
         words.append(f"< {job.most_gigabytes:g} GB")
     return ", ".join(words) or "reported"

@@ -336,5 +336,53 @@ def full() -> list[Job]:
     ]
 
 
+# --- certified lists ---------------------------------------------------------------
+
+
+def with_anomalies(n: int, m: int) -> tuple[np.ndarray, np.ndarray]:
+    """Normal rows with ten features, and new rows of which a tenth lie far outside."""
+    X, new = gaussian(n, m)
+    new[-(m // 10) :] *= 4
+    return X, new
+
+
+def certified_list(data: Any, method: str) -> np.ndarray:
+    from reconform import ConformalDetector
+
+    cad = ConformalDetector("knn", method, random_state=0, n_jobs=THREADS).fit(data[0])
+    return cad.discover(data[1], fdr=0.1, validity="proven").mask
+
+
+def flagged(_: np.ndarray, ours: np.ndarray) -> str:
+    return f"{int(ours.sum())} flagged"
+
+
+def certified() -> list[Job]:
+    """Certification against the p-values alone, fits included on both sides."""
+    asked = [("full", 2_000, 600, 5.0, 2.0), ("jackknife+", 2_000, 600, 5.0, 2.0)]
+    asked += [("full", 10_000, 1_000, None, 60.0), ("jackknife+", 10_000, 1_000, None, 60.0)]
+    return [
+        Job(
+            "certified",
+            f"knn, {method}, certified list, n={n:,}, m={m:,}, against p-values",
+            Contender(
+                "reconform, p-values",
+                partial(with_anomalies, n, m),
+                partial(reconform, detector="knn", method=method),
+            ),
+            Contender(
+                "reconform, certified",
+                partial(with_anomalies, n, m),
+                partial(certified_list, method=method),
+            ),
+            at_most=ratio,
+            or_seconds=seconds,
+            most_gigabytes=2,
+            agree=flagged,
+        )
+        for method, n, m, ratio, seconds in asked
+    ]
+
+
 def every() -> list[Job]:
-    return [*peers(), *scale(), *single(), *full()]
+    return [*peers(), *scale(), *single(), *full(), *certified()]
