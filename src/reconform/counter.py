@@ -24,12 +24,15 @@ _LOW_HALF = np.uint64(0xFFFFFFFF)
 _ONE = np.uint64(1)
 
 
-@njit(cache=True, nogil=True)
-def mix(state: Any) -> Any:
-    """Scramble 64 bits (the finaliser of splitmix64)."""
+def mix_array(state: Any) -> Any:
+    """Scramble 64 bits (the finaliser of splitmix64), of every word of an array."""
     z = (state ^ (state >> _S30)) * _MIX_1
     z = (z ^ (z >> _S27)) * _MIX_2
     return z ^ (z >> _S31)
+
+
+# The same for one word, in kernels.
+mix: Any = njit(cache=True, nogil=True)(mix_array)
 
 
 @njit(cache=True, nogil=True)

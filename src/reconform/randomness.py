@@ -76,6 +76,10 @@ class Streams(Sequence[np.random.SeedSequence]):
             raise IndexError(f"there are {self._count} streams; got index {k}.")
         return np.random.SeedSequence(
             self._seed.entropy,
-            spawn_key=(*self._seed.spawn_key, int(k) % self._count),
+            spawn_key=(*self._seed.spawn_key, *self._key(int(k) % self._count)),
             pool_size=self._seed.pool_size,
         )
+
+    def _key(self, k: int) -> tuple[int, ...]:
+        """What stream k has in its spawn key, after that of the seed."""
+        return (k,)

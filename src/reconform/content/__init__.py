@@ -14,17 +14,18 @@ symmetric, and only their law is off.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Self, overload
+from typing import Self
 
 import numpy as np
 import numpy.typing as npt
 
 from ..arrays import FloatArray, IndexArray, Int32Array, IntArray, UInt64Array
-from ..counter import GOLDEN
+from ..counter import GOLDEN, mix_array
 from ..parallel import run_blocks
+from ..randomness import Streams
 from . import kernels
 
 # Threads are worth starting from about this many hashes, or words to digest.
@@ -133,7 +134,7 @@ def digests_of(X: FloatArray, *, n_jobs: int | None = 1) -> tuple[UInt64Array, U
 
 def _keys(digests: UInt64Array, occurrence: IntArray) -> UInt64Array:
     """Keys from digests and occurrence numbers, as `kernels.key_of`."""
-    return _mix(digests ^ (occurrence.astype(np.uint64) * GOLDEN))
+    return np.asarray(mix_array(digests ^ (occurrence.astype(np.uint64) * GOLDEN)))
 
 
 @dataclass(frozen=True, eq=False)
@@ -217,7 +218,7 @@ def canonical_order(contents: Contents, seed: np.random.SeedSequence) -> IndexAr
     True
     """
     stream = seed.generate_state(1, np.uint64)[0]
-    hashes = _mix(contents.keys() ^ stream)
+    hashes = mix_array(contents.keys() ^ stream)
     order = np.argsort(hashes, kind="stable")
     tied = np.flatnonzero(hashes[order[1:]] == hashes[order[:-1]])
     if len(tied):  # two contents with one digest, or an accident of 64 bits: order by content
@@ -239,7 +240,7 @@ def by_content(contents: Contents) -> Shuffle:
     return lambda seed: canonical_order(contents, seed)
 
 
-class RowStreams(Sequence[np.random.SeedSequence]):
+class RowStreams(Streams):
     """A stream of randomness per row, keyed by its content, and a last one for A(D).
 
     For leave-one-out models with draws of their own: model i has stream i, wherever row i stands.
@@ -261,29 +262,15 @@ class RowStreams(Sequence[np.random.SeedSequence]):
     """
 
     def __init__(self, seed: np.random.SeedSequence, contents: Contents) -> None:
-        self._seed, self._digests = seed, contents.digests
+        super().__init__(seed, len(contents) + 1)
+        self._digests = contents.digests
 
-    def __len__(self) -> int:
-        return len(self._digests) + 1
-
-    @overload
-    def __getitem__(self, k: int) -> np.random.SeedSequence: ...
-    @overload
-    def __getitem__(self, k: slice) -> list[np.random.SeedSequence]: ...
-    def __getitem__(self, k: int | slice) -> np.random.SeedSequence | list[np.random.SeedSequence]:
-        if isinstance(k, slice):
-            return [self[j] for j in range(*k.indices(len(self)))]
-        if not -len(self) <= k < len(self):
-            raise IndexError(f"there are {len(self)} streams; got index {k}.")
-        row = int(k) % len(self)
+    def _key(self, k: int) -> tuple[int, ...]:
         # A row's part of the key has two words, that of A(D) one: they never meet.
-        word = int(self._digests[row]) if row < len(self._digests) else 0
-        more = (word >> 32, word & 0xFFFFFFFF) if row < len(self._digests) else (0,)
-        return np.random.SeedSequence(
-            self._seed.entropy,
-            spawn_key=(*self._seed.spawn_key, *more),
-            pool_size=self._seed.pool_size,
-        )
+        if k == len(self._digests):
+            return (0,)
+        word = int(self._digests[k])
+        return word >> 32, word & 0xFFFFFFFF
 
 
 def sorted_by_content(X: FloatArray) -> tuple[FloatArray, IndexArray]:
@@ -332,10 +319,3 @@ def canonical_words(words: UInt64Array) -> UInt64Array:
     values = words.view(np.float64) + 0.0
     values[np.isnan(values)] = np.nan
     return values.view(np.uint64)
-
-
-def _mix(state: UInt64Array) -> UInt64Array:
-    """`reconform.counter.mix`, for arrays."""
-    z = (state ^ (state >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-    z = (z ^ (z >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-    return z ^ (z >> np.uint64(31))

@@ -18,6 +18,7 @@ import numpy.typing as npt
 from ..arrays import BoolArray, FloatArray, IndexArray
 from ..errors import ReconformError
 from .exact import exact_fraction
+from .scores import given_scores
 
 # The threshold inside each of several splits, whatever the level of e-BH is: then e-values do not
 # depend on that level, and the q-value of a row is the smallest level at which it is found.
@@ -93,9 +94,9 @@ def conformal_e_values(
     >>> conformal_e_values(calibration, [0.1, 0.2, 0.35, 0.9], alpha_bh=0.4).values
     array([4., 4., 4., 0.])
     """
-    calibration = _sorted_scores("calibration_scores", calibration_scores)
+    calibration = np.sort(given_scores("calibration_scores", calibration_scores))
     test = np.asarray(test_scores, dtype=np.float64)
-    ordered = _sorted_scores("test_scores", test)
+    ordered = np.sort(given_scores("test_scores", test))
     level = exact_fraction("alpha_bh", alpha_bh)
     n, m = len(calibration), len(test)
     candidates = np.union1d(calibration, ordered)
@@ -210,12 +211,3 @@ def _distinct(
     distinct = sorted(set(found), reverse=True)
     position = {value: i for i, value in enumerate(distinct)}
     return distinct, np.array([position[value] for value in found], dtype=np.intp)[pattern.ravel()]
-
-
-def _sorted_scores(argument: str, scores: npt.ArrayLike) -> FloatArray:
-    array = np.asarray(scores, dtype=np.float64)
-    if array.ndim != 1:
-        raise ReconformError(f"{argument} must be one-dimensional; got shape {array.shape}.")
-    if np.isnan(array).any():
-        raise ReconformError(f"{argument} must not contain NaN; drop the rows it comes from.")
-    return np.sort(array)

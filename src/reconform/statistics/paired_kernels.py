@@ -13,7 +13,15 @@ import numpy as np
 from numba import njit, types
 from numba.extending import intrinsic
 
-from ..arrays import FloatArray, IndexArray, Int32Array, RankArray, UInt32Array, UInt64Array
+from ..arrays import (
+    FloatArray,
+    IndexArray,
+    Int32Array,
+    IntArray,
+    RankArray,
+    UInt32Array,
+    UInt64Array,
+)
 
 Mask = tuple[UInt64Array, UInt32Array, UInt64Array]
 
@@ -40,12 +48,15 @@ def _passes(c: float, t: float, strictly: bool) -> bool:
 
 
 @njit(cache=True, nogil=True)
-def _count_up_to(sorted_scores: FloatArray, t: float, strictly: bool) -> int:
-    """#{i : c_i <= t} by bisection."""
-    low, high = 0, len(sorted_scores)
+def count_up_to(ordered: FloatArray | IntArray, t: float, strictly: bool) -> int:
+    """Count the entries of an increasing array that are at most t, or below it.
+
+    As `np.searchsorted`, which takes numba seconds to compile.
+    """
+    low, high = 0, len(ordered)
     while low < high:
         middle = (low + high) // 2
-        if _passes(sorted_scores[middle], t, strictly):
+        if _passes(ordered[middle], t, strictly):
             low = middle + 1
         else:
             high = middle
@@ -208,8 +219,8 @@ def rank_ordered(
     open_cases, open_below = np.empty(n, np.int64), np.empty(n, np.int64)
     for x in range(n_rows):
         row, upwards = scores[x], ascending[x]
-        first = _count_up_to(sorted_scores, row[upwards[surely]], strictly)
-        last = _count_up_to(sorted_scores, row[upwards[at_best]], strictly)
+        first = count_up_to(sorted_scores, row[upwards[surely]], strictly)
+        last = count_up_to(sorted_scores, row[upwards[at_best]], strictly)
         rank, n_open = 1 + first, 0
         mask[:] = 0
         below, next_score = 0, row[upwards[0]]
@@ -322,4 +333,4 @@ def rank_single(
                 rank[x] += _passes(c, one[x], strictly)
         else:
             for x in range(len(one)):
-                rank[x] += _count_up_to(held, one[x], strictly)
+                rank[x] += count_up_to(held, one[x], strictly)

@@ -45,10 +45,10 @@ def ranks_of(
     if larger_is not in LARGER_IS:
         raise unknown_choice("larger_is", larger_is, LARGER_IS)
     sign = 1.0 if larger_is == "normal" else -1.0
-    calibration = sign * _scores("calibration_scores", calibration_scores)
+    calibration = sign * given_scores("calibration_scores", calibration_scores)
     if not len(calibration):
         raise ReconformError("calibration_scores must hold at least one score; got none.")
-    return ranks_among(np.sort(calibration), sign * _scores("new_scores", new_scores))
+    return ranks_among(np.sort(calibration), sign * given_scores("new_scores", new_scores))
 
 
 def p_values_of(
@@ -88,7 +88,8 @@ def p_values_of(
     return usual(len(np.asarray(calibration_scores))).values(ranks)
 
 
-def _scores(argument: str, values: npt.ArrayLike) -> FloatArray:
+def given_scores(argument: str, values: npt.ArrayLike) -> FloatArray:
+    """Return scores that a caller gave as an array; refuse what cannot be ranked."""
     array = np.asarray(values, dtype=np.float64)
     if array.ndim != 1:
         raise ReconformError(f"{argument} must be one-dimensional; got shape {array.shape}.")

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from .evidence import Evidence
-from .evidence_chart import chart
+from .evidence import Evidence, chart
 from .monitor import ExchangeabilityMonitor, MonitorReport
 from .online import OnlineDiscoveries, StreamDecisions
 

@@ -24,6 +24,7 @@ from numba import njit
 
 from ...arrays import BoolArray, FloatArray, Int32Array, IntArray, UInt32Array, UInt64Array
 from ...counter import GOLDEN, mix, uniform
+from ...statistics.paired_kernels import count_up_to
 
 # A block of rows that meets one tree after the other stays in the first-level cache.
 WALK_BYTES = 1 << 15
@@ -379,22 +380,6 @@ def range_of_lengths(length: IntArray) -> Any:
 
 
 @njit(cache=True, nogil=True)
-def count_below(ordered: IntArray, value: int) -> Any:
-    """Count the entries of an increasing array that are smaller than `value`.
-
-    As `np.searchsorted`, which takes numba seconds to compile.
-    """
-    low, high = 0, len(ordered)
-    while low < high:
-        middle = (low + high) // 2
-        if ordered[middle] < value:
-            low = middle + 1
-        else:
-            high = middle
-    return low
-
-
-@njit(cache=True, nogil=True)
 def _add_walks(
     threshold: FloatArray,
     feature: UInt32Array,
@@ -500,8 +485,8 @@ def rank_with_entered(
         total = mine[0]
         # However the entered trees differ from those they replace, rows before `first` end below,
         # and those from `stop` on above; only the rows between them have to be walked.
-        first = count_below(sums, total - most)
-        stop = count_below(sums, total - least + 1)
+        first = count_up_to(sums, total - most, strictly=True)
+        stop = count_up_to(sums, total - least + 1, strictly=True)
         between = sums[first:stop].copy()
         count = 0
         for t in range(len(keys)):

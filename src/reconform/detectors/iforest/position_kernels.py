@@ -7,7 +7,8 @@ from numba import njit
 
 from ...arrays import FloatArray, Int32Array, IntArray, UInt32Array, UInt64Array
 from ...counter import GOLDEN, uniform
-from .kernels import add_path_lengths, count_below, range_of_lengths
+from ...statistics.paired_kernels import count_up_to
+from .kernels import add_path_lengths, range_of_lengths
 
 
 @njit(cache=True, nogil=True)
@@ -183,8 +184,8 @@ def rank_with_regrown(
             most += longest
         # Whatever the grown trees add, rows before `first` end below, and those from `stop` on
         # above; only the rows between them have to be walked.
-        first = count_below(sums, total - most)
-        stop = count_below(sums, total - least + 1)
+        first = count_up_to(sums, total - most, strictly=True)
+        stop = count_up_to(sums, total - least + 1, strictly=True)
         between = sums[first:stop].copy().reshape(1, -1)
         add_path_lengths(thresholds, features, lengths, reference[first:stop], False, between)
         smaller = equal = 0

@@ -28,6 +28,7 @@ from ...arrays import (
     UInt64Array,
 )
 from ...content.kernels import compare
+from ...statistics.paired_kernels import count_up_to
 
 # One, in the fixed point of ratios and of their sums.
 UNIT = 1 << 40
@@ -299,19 +300,6 @@ def _value(
 
 
 @njit(cache=True, nogil=True)
-def _count_below(ordered: IntArray, value: int) -> int:
-    """Count the entries of an increasing array that are smaller than `value`."""
-    low, high = 0, len(ordered)
-    while low < high:
-        middle = (low + high) // 2
-        if ordered[middle] < value:
-            low = middle + 1
-        else:
-            high = middle
-    return low
-
-
-@njit(cache=True, nogil=True)
 def count_entered(
     reference: FloatArray,
     words: UInt64Array,
@@ -391,8 +379,8 @@ def count_entered(
         for e in range(count):
             own[j] += _value(X, j, points, spheres, reach, share, each[e], each[e + 1])
         # A set adds or takes at most UNIT: rows further away need no look.
-        low = _count_below(sums, own[j] - count * UNIT)
-        high = _count_below(sums, own[j] + count * UNIT + 1)
+        low = count_up_to(sums, own[j] - count * UNIT, strictly=True)
+        high = count_up_to(sums, own[j] + count * UNIT + 1, strictly=True)
         at_least[j] = above[j] = len(sums) - high
         for p in range(low, high):
             i = order[p]
