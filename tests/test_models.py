@@ -30,7 +30,7 @@ from sklearn.svm import OneClassSVM
 
 from forge import forge, members_of, put
 from reconform import Bootstrap, ConformalDetector, CrossValidation, Jackknife, Resampling, Split
-from reconform.detectors import INNE, KNN, IForest
+from reconform.detectors import INNE, KNN, LOF, IForest
 from reconform.models import ModelFileError, archive, ensemble_records, inspect, load, save
 from reconform.models import npy as arrays
 from reconform.prepare import make_prepared
@@ -54,6 +54,7 @@ NATIVE = {
     "iforest-shared": IForest(n_estimators=9, max_samples=8, max_features=2, share=True),
     "inne": INNE(n_estimators=9, max_samples=4),
     "inne-shared": INNE(n_estimators=9, max_samples=4, share=True),
+    "lof": LOF(n_neighbors=4),
 }
 METHODS = {
     "split": "split",
@@ -884,6 +885,7 @@ OUT_OF_BOUNDS = [
     ("inne", "full", "order"),
     ("inne", "full", "drawn"),
     ("inne-shared", "jackknife+", "model"),
+    ("lof", "jackknife+", "order"),
 ]
 
 

@@ -49,9 +49,9 @@ class ConformalDetector(OutlierMixin, BaseEstimator):
     Parameters
     ----------
     detector : str, estimator or callable, default="iforest"
-        ``"knn"``, ``"iforest"``, ``"inne"``; a scikit-learn outlier detector or a pipeline ending
-        in one; a PyOD detector; an object with ``fit`` and ``score_samples``; or a function
-        ``fit(X) -> score(X)``, optionally ``fit(X, random_state)``.
+        ``"knn"``, ``"iforest"``, ``"inne"``, ``"lof"``; a scikit-learn outlier detector or a
+        pipeline ending in one; a PyOD detector; an object with ``fit`` and ``score_samples``; or a
+        function ``fit(X) -> score(X)``, optionally ``fit(X, random_state)``.
     method : str or Method, default="jab+"
         ``"split"``, ``"jackknife"``, ``"jackknife+"``, ``"cv"``, ``"cv+"``, ``"jab"``, ``"jab+"``,
         ``"full"``, ``"prefit"``, or a method object such as ``Bootstrap(draws=50)``.

@@ -92,7 +92,7 @@ def detectors():
     from sklearn.random_projection import SparseRandomProjection
     from sklearn.svm import OneClassSVM
 
-    from reconform.detectors import KNN, IForest
+    from reconform.detectors import KNN, LOF, IForest
     from reconform.prepare import make_prepared
 
     some = {"novelty": True, "n_neighbors": 4}
@@ -108,6 +108,7 @@ def detectors():
     yield "mixture", GaussianMixture(2)
     yield "pca", PCA(2)
     yield "knn-weights", KNN(n_neighbors=3, **weights)
+    yield "our-lof", LOF(n_neighbors=4)
     yield "prepared", make_prepared("knn", [0, 1], [2])
     yield "pipeline", make_pipeline(StandardScaler(), PCA(2), IForest(3, max_samples=8))
     yield "sparse-svm", make_pipeline(OneHotEncoder(handle_unknown="ignore"), OneClassSVM())
@@ -129,6 +130,7 @@ def detectors():
 def originals() -> list[Original]:
     """The golden files, and a model of every detector."""
     from reconform import ConformalDetector, CrossValidation
+    from reconform.detectors import NativeDetector
     from reconform.models import inspect, save
 
     made = []
@@ -137,7 +139,8 @@ def originals() -> list[Original]:
         X = np.random.default_rng(0).normal(size=(24, 3)).round(1)
         states = (3, np.random.RandomState(1), np.random.Generator(np.random.Philox(1)))
         for k, (name, detector) in enumerate(detectors()):
-            for method in ("split", "full", CrossValidation(folds=2)):
+            more = ("jackknife+",) if isinstance(detector, NativeDetector) else ()
+            for method in ("split", "full", CrossValidation(folds=2), *more):
                 path = Path(folder) / f"{name}-{str(method)[:5]}.rcad"
                 cad = ConformalDetector(detector, method, random_state=0).fit(X)
                 save(cad.set_params(random_state=states[k % 3]), path)

@@ -10,6 +10,7 @@ from .foreign import ForeignDetector, adapt
 from .iforest.detector import IForest
 from .inne.detector import INNE
 from .knn.detector import KNN
+from .lof.detector import LOF
 from .registry import DETECTORS
 
 
@@ -47,6 +48,7 @@ __all__ = [
     "DETECTORS",
     "INNE",
     "KNN",
+    "LOF",
     "ForeignDetector",
     "IForest",
     "NativeDetector",

@@ -12,6 +12,8 @@ from .inne.detector import INNE
 from .inne.record import INNE_RECORD
 from .knn.detector import KNN
 from .knn.record import KNN_RECORD
+from .lof.detector import LOF
+from .lof.record import LOF_RECORD
 
 
 @dataclass(frozen=True)
@@ -68,6 +70,14 @@ DETECTORS = {
             "how large the spheres between random rows are where a row lies",
             scale_matters=True,
             record=INNE_RECORD,
+        ),
+        Entry(
+            "lof",
+            LOF,
+            "Local Outlier Factor",
+            "how much thinner a row's neighbourhood is than those of its neighbours",
+            scale_matters=True,
+            record=LOF_RECORD,
         ),
     )
 }

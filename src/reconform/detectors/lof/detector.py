@@ -1,0 +1,129 @@
+"""LOF: how much thinner the neighbourhood of a row is than those of its neighbours."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from ...arrays import FloatArray
+from ...ensemble import Ensemble
+from ...errors import ReconformError, check_count
+from ...methods import Plan
+from ...refitting import Model
+from ..base import NativeDetector
+from .ensembles import FullLOF, LeaveOneOutLOF
+from .model import LOFModel
+
+
+class LOF(NativeDetector):
+    """Local outlier factor (scikit-learn's ``LocalOutlierFactor``), without refits.
+
+    N(e) are the k nearest rows of e, and the reach of e is the distance of the last of them. The
+    density of e is 1 / (mean over o in N(e) of max(distance, reach of o) + 1e-10). The score is
+    minus the mean density of N(e) divided by that of e: about -1 for a row like its neighbours,
+    small for one that lies apart from them.
+
+    Parameters
+    ----------
+    contamination : float, default=0.1
+        Share of the training rows that `predict` calls outliers. Has no influence on conformal
+        p-values.
+    n_neighbors : int, default=20
+        k. Where a model has fewer other rows, all of them, as in scikit-learn.
+    n_jobs : int or None, default=None
+        Threads, as in joblib. Inside a `ConformalDetector` its own `n_jobs` counts, if it has one.
+
+    Attributes
+    ----------
+    offset_ : float
+        `score_samples` below it is an outlier. Taken from training rows that are not their own
+        neighbours.
+    n_features_in_ : int
+    feature_names_in_ : array of str
+
+    See Also
+    --------
+    sklearn.neighbors.LocalOutlierFactor : The same detector, one model at a time.
+
+    Notes
+    -----
+    Distances are Euclidean. Without equal distances the scores are those of scikit-learn with
+    ``novelty=True``, up to 1e-12. Of rows at equal distances the one with the smaller content
+    comes first here, and in scikit-learn whichever its search meets first; so a model here is a
+    function of the multiset of its rows, and their order changes no bit.
+
+    Leave-one-out models and full-conformal ranks (``method="jackknife+"``, ``"full"``) need no
+    refits: a row that leaves or joins changes only rows within three steps from neighbour to
+    neighbour, and these are scored anew. The numbers are those of separate fits, bit for bit.
+
+    References
+    ----------
+    Breunig et al. (2000), "LOF: identifying density-based local outliers", SIGMOD.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from reconform.detectors.lof import LOF
+    >>> X = np.random.default_rng(0).normal(size=(200, 2))
+    >>> LOF().fit(X).predict([[0.0, 0.0], [6.0, 6.0]])
+    array([ 1, -1])
+    """
+
+    def __init__(
+        self,
+        contamination: float = 0.1,
+        n_neighbors: int = 20,
+        *,
+        n_jobs: int | None = None,
+    ) -> None:
+        self.contamination = contamination
+        self.n_neighbors = n_neighbors
+        self.n_jobs = n_jobs
+
+    in_threads = True
+
+    def fit_model(self, X: FloatArray, seed: np.random.SeedSequence) -> LOFModel:
+        """Fit one model of a plan; what it needs is looked up when it first scores."""
+        return self._model(X, "a model")
+
+    def training_scores(self, model: Model, X: FloatArray) -> FloatArray:
+        """Score the rows that a model was fitted on, each among the others."""
+        assert isinstance(model, LOFModel)
+        return model.training_scores(X)
+
+    def _fit_together(
+        self, X: FloatArray, plan: Plan, seeds: Sequence[np.random.SeedSequence], verbose: int
+    ) -> Ensemble | None:
+        count = self._count()
+        if plan.scheme == "full":
+            return FullLOF.fit(X, count, self.n_jobs)
+        if plan.leaves_one_out:
+            _check_rows(plan.n - 1, "every model, fitted on all rows but one,")
+            return LeaveOneOutLOF.fit(X, count, plan, self.n_jobs)
+        return None
+
+    def _count(self) -> int:
+        return check_count("n_neighbors", self.n_neighbors, least=1)
+
+    def _model(self, X: FloatArray, whose: str) -> LOFModel:
+        count = self._count()
+        _check_rows(len(X), whose)
+        return LOFModel.of(X, count, self.n_jobs)
+
+    def _fit_rows(self, X: FloatArray, seed: np.random.SeedSequence) -> None:
+        self._fitted = self._model(X, "this model")
+
+    def _score_rows(self, X: FloatArray) -> FloatArray:
+        return self._fitted.score_samples(X)
+
+    def _training_scores(self, X: FloatArray) -> FloatArray:
+        return self._fitted.training_scores(X)
+
+
+def _check_rows(n: int, whose: str) -> None:
+    if n < 2:
+        raise ReconformError(
+            f"LOF compares a row with its neighbours and needs at least 2 training rows, and "
+            f"{whose} has n_samples = {n}. Use larger training sets."
+        )

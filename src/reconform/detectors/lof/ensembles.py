@@ -1,0 +1,294 @@
+"""All models of leave-one-out, and a model per new row, by local repairs of the one on D.
+
+A row that joins changes the neighbours of the rows it is near to; then the densities of these and
+of rows that have them as neighbours; then the scores of these and of rows that have those as
+neighbours. Everything else stays. The same holds for a row that leaves. What is repaired is added
+up in the order of a fit from scratch, so scores are the same to the last bit.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property, partial
+from typing import Self
+
+import numpy as np
+
+from ...arrays import FloatArray, IndexArray, Int32Array, RankArray
+from ...content import sorted_by_content
+from ...ensemble import Ensemble, ResampledEnsemble, reference_calibration
+from ...methods import Plan
+from ...parallel import run_blocks
+from ...statistics.aggregation import reduction
+from ...statistics.ranks import Calibration, Ranks, calibrate
+from .kernels import (
+    count_changes,
+    count_models,
+    held_out_scores,
+    list_changes,
+    rank_full,
+    score_by_models,
+)
+from .model import Graph, LOFModel
+
+# What `score_by_models` takes of the models: which row each leaves out, the neighbours of D, reach
+# and density of the model on D, and the densities that are others.
+Known = tuple[
+    Int32Array, Int32Array, FloatArray, FloatArray, FloatArray, RankArray, Int32Array, FloatArray
+]
+# What `rank_full` takes of D: its columns, neighbours, reach, density, scores and sorted scores.
+Tables = tuple[
+    FloatArray, FloatArray, FloatArray, Int32Array, RankArray, Int32Array, FloatArray, FloatArray,
+    FloatArray, FloatArray,
+]  # fmt: skip
+
+# So many models are compared with new rows at a time, and so many new rows with them: what models
+# change is in memory.
+MODELS_AT_ONCE = 4096
+ROWS_AT_ONCE = 64
+
+
+def _held_out(graph: Graph) -> FloatArray:
+    """Scores of all rows of D, in the order of their contents, by the model without them."""
+    c = np.empty(len(graph.X))
+    tables = np.arange(len(c)), graph.rows, graph.distances, graph.indptr, graph.near_to
+
+    def kernel(start: int, stop: int) -> None:
+        held_out_scores(*tables, graph.reach, graph.density, start, stop, c)
+
+    run_blocks(kernel, len(c), n_jobs=graph.n_jobs)
+    return c
+
+
+@dataclass(eq=False)
+class LeaveOneOutLOF(ResampledEnsemble):
+    """All n leave-one-out models, as changes to the one on D.
+
+    Attributes
+    ----------
+    plan : Plan
+    calibration : Calibration
+    full : LOFModel
+        A(D), which has all that the other models need: they are kept whatever the variant.
+    order : int array of shape (n,)
+        Which row of D each row of A(D) is.
+    """
+
+    plan: Plan
+    calibration: Calibration
+    full: LOFModel
+    order: IndexArray
+
+    @property
+    def n_jobs(self) -> int | None:
+        """Threads of A(D)."""
+        return self.full.n_jobs
+
+    @classmethod
+    def fit(cls, X: FloatArray, n_neighbors: int, plan: Plan, n_jobs: int | None = None) -> Self:
+        """Score every row of D by the model without it.
+
+        Parameters
+        ----------
+        X : float array of shape (n, d)
+            D, of at least three rows.
+        n_neighbors : int
+        plan : Plan
+        n_jobs : int, optional
+
+        Returns
+        -------
+        LeaveOneOutLOF
+        """
+        full, order = LOFModel.of(X, n_neighbors, n_jobs), sorted_by_content(X)[1]
+        graph = _one_more(full)
+        scores = np.empty(plan.n)
+        scores[order] = _held_out(graph)
+        calibration = calibrate(plan, scores[:, None], reduction(plan.aggregate))
+        ensemble = cls(plan, calibration, full, order)
+        ensemble.graph = graph
+        return ensemble
+
+    @cached_property
+    def graph(self) -> Graph:
+        """Neighbours in D, one more than the models without a row look at."""
+        return _one_more(self.full)
+
+    def full_scores(self, X: FloatArray) -> FloatArray:
+        """Scores of A(D)."""
+        same = self.graph.k == self.full.k
+        return self.graph.score(X) if same else self.full.score_samples(X)
+
+    def scores(self, X: FloatArray) -> FloatArray:
+        """Scores of every resampled model, (models, rows)."""
+        scores = np.empty((self.plan.n, len(X)))
+
+        def write(models: RankArray, start: int, t: FloatArray) -> None:
+            scores[self.order[models], start : start + len(t)] = t.T
+
+        self._score_by_models(X, write)
+        return scores
+
+    def ranks(self, X: FloatArray, *, variant: str | None = None, strictly: bool = False) -> Ranks:
+        """Rank new rows, some models and all new rows at a time."""
+        variant = self.plan.variant if variant is None else variant
+        if variant != "plus":
+            return super().ranks(X, variant=variant, strictly=strictly)
+        at_most, below = np.ones((2, len(X)), dtype=np.int64)
+        c = self.calibration.scores[self.order]
+
+        def count(models: RankArray, start: int, t: FloatArray) -> None:
+            count_models(c[models], t, start, at_most, below)
+
+        self._score_by_models(X, count)
+        return Ranks(at_most, below if strictly else None, self.full_scores(X))
+
+    def _score_by_models(
+        self, X: FloatArray, use: Callable[[RankArray, int, FloatArray], None]
+    ) -> None:
+        """Call ``use(models, start, t)`` with the scores t of new rows from `start` on.
+
+        Models go by the rows of A(D) that they leave out. Calls run in threads, those of the same
+        models for different rows.
+        """
+        graph = self.graph
+        n, width = len(graph.X), graph.k + 1
+        squares, new_rows = graph.nearest(X, width)
+        new = new_rows, np.sqrt(squares)
+        for first in range(0, n, MODELS_AT_ONCE):
+            models = np.arange(first, min(first + MODELS_AT_ONCE, n))
+            changes = _changes(graph, models)
+            place = np.full(n, -1, dtype=np.int32)
+            place[models] = np.arange(len(models))
+            known = place, graph.rows, graph.distances, graph.reach, graph.density, *changes
+            run_blocks(partial(_use, new, known, models, use), len(X), n_jobs=graph.n_jobs)
+
+
+def _one_more(full: LOFModel) -> Graph:
+    """The graph of the models without a row: all their neighbours are among the first k + 1."""
+    k = min(full.k, len(full.X) - 2)
+    return Graph.of(full.X, k, k + 1, full.n_jobs)
+
+
+def _changes(graph: Graph, models: RankArray) -> tuple[RankArray, Int32Array, FloatArray]:
+    """Densities that are not those of the model on D: where each row's begin, models, densities."""
+    tables = graph.distances, graph.indptr, graph.near_to
+    edges = np.zeros(len(graph.X) + 1, dtype=np.int64)
+    np.cumsum(count_changes(models, *tables), out=edges[1:])
+    which, densities = np.empty(edges[-1], dtype=np.int32), np.empty(edges[-1])
+    list_changes(models, graph.rows, *tables, graph.reach, edges[:-1].copy(), which, densities)
+    return edges, which, densities
+
+
+def _use(
+    new: tuple[Int32Array, FloatArray],
+    known: Known,
+    models: RankArray,
+    use: Callable[[RankArray, int, FloatArray], None],
+    start: int,
+    stop: int,
+) -> None:
+    """Score new rows ``start`` to ``stop`` by some models, and use the scores."""
+    for first in range(start, stop, ROWS_AT_ONCE):
+        last = min(first + ROWS_AT_ONCE, stop)
+        t = np.empty((last - first, len(models)))
+        score_by_models(new[0], new[1], *known, first, last, t)
+        use(models, first, t)
+
+
+# --- full-conformal ------------------------------------------------------------------------------
+
+
+@dataclass(eq=False)
+class FullLOF(Ensemble):
+    """A model on D and x for every new row x, as changes to the one on D.
+
+    Attributes
+    ----------
+    calibration : Calibration
+        Scores of D without any new row, for showing.
+    X : float array of shape (n, d)
+        D, in the order of its contents.
+    k : int
+        Neighbours, of n + 1 rows: at most n.
+    n_jobs : int or None
+        Threads; never changes a number.
+    """
+
+    calibration: Calibration
+    X: FloatArray
+    k: int
+    n_jobs: int | None = None
+
+    @classmethod
+    def fit(cls, X: FloatArray, n_neighbors: int, n_jobs: int | None = None) -> Self:
+        """Look up the neighbours of every row of D.
+
+        Parameters
+        ----------
+        X : float array of shape (n, d)
+            D.
+        n_neighbors : int
+        n_jobs : int, optional
+
+        Returns
+        -------
+        FullLOF
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> full = FullLOF.fit(np.array([[0.0], [1.0], [2.0], [4.0]]), 2)
+        >>> full.ranks(np.array([[1.5], [9.0]])).at_most
+        array([3, 1])
+        """
+        model = LOFModel.of(X, n_neighbors, n_jobs)
+        k = min(n_neighbors, len(X))
+        ensemble = cls(reference_calibration(model.training_scores(X)), model.X, k, n_jobs)
+        if k == model.k:
+            ensemble.graph = model.graph
+        return ensemble
+
+    @cached_property
+    def graph(self) -> Graph:
+        """Neighbours in D, as many as a score among n + 1 rows needs."""
+        return Graph.of(self.X, self.k, self.k, self.n_jobs)
+
+    @cached_property
+    def _tables(self) -> Tables:
+        graph = self.graph
+        lists = graph.squares, graph.distances, graph.rows, graph.indptr, graph.near_to
+        fitted = graph.reach, graph.density, graph.scores, np.sort(graph.scores)
+        return np.ascontiguousarray(graph.X.T), *lists, *fitted
+
+    def ranks(self, X: FloatArray, *, variant: str | None = None, strictly: bool = False) -> Ranks:
+        """Rank every new row x among D, all of them scored with x there; there are no variants."""
+        at_most, below = np.empty((2, len(X)), dtype=np.int64)
+        t = np.empty(len(X))
+        squares, rows = self.graph.nearest(X, self.k)
+        distances, places = np.sqrt(squares), positions(self.X, X)
+        queries, tables = np.ascontiguousarray(X), self._tables
+
+        def kernel(start: int, stop: int) -> None:
+            rank_full(queries, places, distances, rows, *tables, start, stop, at_most, below, t)
+
+        run_blocks(kernel, len(X), n_jobs=self.n_jobs)
+        return Ranks(at_most, below if strictly else None, t)
+
+
+def positions(ordered: FloatArray, X: FloatArray) -> RankArray:
+    """Say before which row each row of X belongs by its content: ahead of rows that equal it.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> positions(np.array([[0.0], [2.0]]), np.array([[2.0], [-1.0], [3.0]]))
+    array([1, 0, 2])
+    """
+    # The new rows come first and the sort is stable, so they are ahead of their equals.
+    order = sorted_by_content(np.vstack([X, ordered]))[1]
+    is_old = order >= len(X)
+    before = np.empty(len(X), dtype=np.int64)
+    before[order[~is_old]] = np.cumsum(is_old)[~is_old]
+    return before
