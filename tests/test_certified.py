@@ -143,6 +143,19 @@ def test_counts_cannot_certify(batch):
     assert "FDR proven" in cad.decide_counts(cad.rank_counts(batch[1]), by).guarantee
 
 
+def test_a_file_with_too_many_rows_is_refused_before_a_row_is_written(batch, tmp_path, monkeypatch):
+    D, X = batch
+    cad = ConformalDetector("knn", "full").fit(pd.DataFrame(D, columns=["a", "b"]))
+    pd.DataFrame(X, columns=["a", "b"]).to_csv(tmp_path / "new.csv", index=False)
+    monkeypatch.setattr("reconform.files.judge.MOST_DISCOVERIES", 59)
+    rule = Rule(validity="proven")
+    with pytest.raises(ValueError, match=r"more than 59 rows.*Use `procedure='by'`"):
+        judge_file(cad, tmp_path / "new.csv", tmp_path / "out.csv", rule)
+    assert not (tmp_path / "out.csv").exists()
+    by = Rule(validity="proven", procedure="by")
+    assert judge_file(cad, tmp_path / "new.csv", tmp_path / "out.csv", by).tested == 60
+
+
 def test_a_loaded_model(batch, tmp_path):
     D, X = batch
     knn = ConformalDetector("knn", "jackknife+", random_state=0).fit(D)
@@ -159,8 +172,8 @@ def test_a_loaded_model(batch, tmp_path):
 # --- symmetry ------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("method", ["full", "jackknife+"])
-@pytest.mark.parametrize("detector", ["knn", OneClassSVM(gamma=0.1)])
+@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("detector", ["knn", "iforest", "inne", OneClassSVM(gamma=0.1)])
 def test_the_list_does_not_depend_on_the_order_of_rows(detector, method, batch):
     D, X = batch
     rng = np.random.default_rng(0)

@@ -6,6 +6,7 @@ from functools import partial
 
 import numpy as np
 import pytest
+from scipy.stats import binom, chi2
 from sklearn.ensemble import IsolationForest
 from sklearn.neighbors import LocalOutlierFactor
 
@@ -375,6 +376,34 @@ def test_draws_by_position_fail_this():
             ranks.append(1 + (sums[:-1] >= sums[-1]).sum())
         worst = max(worst, *((np.array(ranks) <= r).sum() - r for r in range(1, 13)))
     assert worst > 0
+
+
+def null_counts(fit, seeds, batches, n, at_most):
+    """Of so many batches of n + 1 rows of one law: how often the last has a rank of at most r."""
+    counts = np.zeros(len(seeds), dtype=int)
+    for k, seed in enumerate(seeds):
+        rng = np.random.default_rng([k, 7])
+        for _ in range(batches):
+            E = rng.normal(size=(n + 1, 2))
+            ensemble = fit(E[:-1], np.random.SeedSequence(seed))
+            counts[k] += ensemble.ranks(E[-1:]).at_most[0] <= at_most
+    return counts
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("detector", WORLDS)
+def test_the_level_of_full_is_the_same_for_every_seed(detector):
+    """P(p <= 0.2 | seed) at n = 9 for 25 seeds, 600 batches each, by a chi-square of 24 degrees.
+
+    A correct program fails one run in 10,000; the seeds of the batches are fixed.
+    """
+    seeds, batches = range(25), 600
+    counts = null_counts(WORLDS[detector][0], seeds, batches, 9, 2)
+    share = counts.mean() / batches
+    statistic = ((counts - batches * share) ** 2).sum() / (batches * share * (1 - share))
+    assert chi2.sf(statistic, len(seeds) - 1) > 1e-4
+    # No seed is above the level; binomial, corrected for the number of seeds.
+    assert binom.sf(counts.max() - 1, batches, 0.2) * len(seeds) > 1e-4
 
 
 # --- the order of the reference -------------------------------------------------------------------

@@ -60,11 +60,16 @@ def run_family(
         )
 
 
+# Rows of stores that do not say it were drawn by position: the same law, other numbers.
+DRAWS = "by content"
+
+
 def identity(
     protocol: Protocol, dataset: Dataset, detector: Labelled, reading: Reading
 ) -> Identity:
     """Write down everything that the numbers of a row depend on, besides j."""
     return {
+        "draws": DRAWS,
         "fdr": str(protocol.fdr),
         "test_sets": protocol.test_sets,
         "anomaly_rate": str(protocol.anomaly_rate),

@@ -71,18 +71,6 @@ def _own_names() -> dict[Any, str]:
     return {**RECORDED_AS, **detectors}
 
 
-def current(description: str) -> str:
-    """Return a description as it is written now; older ones had the modules of our classes.
-
-    Examples
-    --------
-    >>> current("reconform.methods.Split(calibration=0.5, repeats=1)")
-    'Split(calibration=0.5, repeats=1)'
-    """
-    names = "|".join(map(re.escape, _own_names().values()))
-    return re.sub(rf"\breconform(?:\.[a-z_]+)+\.({names})\(", r"\1(", description)
-
-
 @dataclass(frozen=True, eq=False)
 class Labelled:
     """One detector of a study.
