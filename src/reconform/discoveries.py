@@ -115,7 +115,7 @@ class BaseDiscoveries(ABC):
     def fdp_bound(self, p_threshold: float | None = None, *, confidence: float = 0.95) -> float:
         """Bound the false discovery proportion in this very batch, after looking at it.
 
-        The FDR is an average over repetitions. This is a statement about the one list at hand:
+        The FDR is an average over repetitions. This is a statement about this one list:
         with probability `confidence`, the share of normal rows among those with p <= `p_threshold`
         is at most the bound, for every threshold at once, so thresholds may be tried out.
 

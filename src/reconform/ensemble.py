@@ -26,7 +26,7 @@ MOST_ROWS = 1 << 17
 
 
 class KnowsWorlds(Protocol):
-    """What can say what all worlds of new rows come to; see `Ensemble.worlds`."""
+    """Something that computes the worlds of new rows; see `Ensemble.worlds`."""
 
     def worlds(self, X: FloatArray, rows: RankArray, step: StepUp) -> Iterator[tuple[int, Worlds]]:
         """Go through all worlds of some new rows."""

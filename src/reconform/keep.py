@@ -99,7 +99,7 @@ def _remove(path: Path, process: int) -> None:
 
 @dataclass(frozen=True)
 class KeptModel:
-    """A model on disk: loaded to score, and forgotten again."""
+    """A model on disk: loaded to score, and not kept in memory."""
 
     path: Path
 

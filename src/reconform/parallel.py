@@ -1,4 +1,4 @@
-"""Threads, jobs and progress: what runs beside others stays within its share of the cores.
+"""Threads, jobs and progress; jobs that run side by side divide the cores among them.
 
 A detector may bring parallelism of its own: joblib inside scikit-learn, OpenMP, BLAS. Next to other
 jobs that would start more threads than there are cores, or, with Dask, send the inner work around

@@ -27,8 +27,8 @@ NO_LABEL = ""
 
 _DIGEST_BYTES = 16
 
-# Who has warned already. Python's own memory of warnings is lost whenever any library changes the
-# filters, as scikit-learn does in every call.
+# Which detectors have warned already. Python's own memory of warnings is lost whenever any library
+# changes the filters, as scikit-learn does in every call.
 _TOLD: weakref.WeakSet[Any] = weakref.WeakSet()
 
 
@@ -95,8 +95,8 @@ def row_labels(X: Any) -> Any:
     True
     """
     index: Any = X.index if hasattr(X, "iloc") else None
-    # Nobody gave the default index. It says no more than the order of the rows does, and an array
-    # of the same rows must get the same numbers.
+    # The default index was not chosen by the user. It says no more than the order of the rows
+    # does, and an array of the same rows must get the same numbers.
     made_up = type(index).__name__ == "RangeIndex" and index.start == 0 and index.step == 1
     return None if made_up else index
 

@@ -135,7 +135,7 @@ class Together:
         self._drafts: list[_Kind] = []
 
     def add(self, draft: _Kind) -> None:
-        """Let a finished file wait."""
+        """Add a finished file."""
         self._drafts.append(draft)
 
     def draft_of(self, path: str | Path) -> Path:
@@ -143,9 +143,9 @@ class Together:
         return next(draft.temporary for draft in self._drafts if draft.path == path)
 
     def appear(self) -> None:
-        """Give all of them their names; if one cannot have it, none has."""
-        # What went down a stream cannot be taken back, so nothing else may have happened by then
-        # that would have to be.
+        """Give all files their final names, or none of them."""
+        # What was written to a stream cannot be taken back. Streams come first: when one fails, no
+        # file has appeared that would have to be removed.
         done: list[_Kind] = []
         try:
             for draft in sorted(self._drafts, key=lambda draft: draft.can_be_undone):
@@ -210,7 +210,7 @@ def together() -> Iterator[Together]:
 
 
 class _Kind(Protocol):
-    """A file, or what goes down a stream."""
+    """What a whole file and a whole stream have in common."""
 
     path: str | Path
     temporary: Path
@@ -297,7 +297,7 @@ class _Draft:
 
 
 class _Stream:
-    """What goes down a stream when it is complete."""
+    """Content that is written to a stream when it is complete."""
 
     can_be_undone = False
 
@@ -346,7 +346,7 @@ def _sync_folder(folder: Path) -> None:
 
 @contextmanager
 def stops_by_exception() -> Iterator[None]:
-    """Let a polite kill raise `SystemExit`, so that temporary files are removed on the way out."""
+    """Let SIGTERM and SIGHUP raise `SystemExit`, so that temporary files are removed."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
@@ -355,7 +355,7 @@ def stops_by_exception() -> Iterator[None]:
         raise SystemExit(128 + number)
 
     signals = [getattr(signal, name, None) for name in ("SIGTERM", "SIGHUP")]
-    # Whoever handles a signal already knows better.
+    # A signal that the program handles itself is left alone.
     ours = [s for s in signals if s is not None and signal.getsignal(s) is signal.SIG_DFL]
     for number in ours:
         signal.signal(number, stop)
@@ -421,7 +421,7 @@ def check_apart(outputs: Mapping[str, str | Path], inputs: Mapping[str, str | Pa
 def _same_file(one: str | Path, other: str | Path) -> bool:
     try:
         there, its = _stat(one), _stat(other)
-    except OSError:  # whoever opens it says what is wrong with it
+    except OSError:  # opening it will raise an error that says what is wrong
         return False
     if there is not None and its is not None:  # links of both kinds, and whatever case counts here
         return stat.S_ISREG(there.st_mode) and os.path.samestat(there, its)

@@ -75,7 +75,7 @@ SPELLED: dict[str, str] = {}
 
 
 def option(*declarations: str, library: str | None = None, **attributes: Any) -> Given:
-    """Write an option down, for a `family`.
+    """Declare an option of a `family`.
 
     Parameters
     ----------
@@ -97,7 +97,7 @@ def option(*declarations: str, library: str | None = None, **attributes: Any) ->
 def count(
     name: str, default: int | str, help: str, *, least: int = 1, library: str | None = None
 ) -> Given:
-    """Write down an option that takes a whole number.
+    """Declare an option that takes a whole number.
 
     Parameters
     ----------
@@ -122,7 +122,7 @@ def count(
 
 
 def share(name: str, default: float | str, help: str, *, metavar: str = "SHARE") -> Given:
-    """Write down an option that takes a number between 0 and 1; the rest is as in `count`."""
+    """Declare an option that takes a number between 0 and 1; the rest is as in `count`."""
     return option(name, type=PROBABILITY, metavar=metavar, help=help, **_default(default))
 
 
@@ -134,7 +134,7 @@ def choice(
     *,
     library: str | None = None,
 ) -> Given:
-    """Write down an option that takes one of a few words."""
+    """Declare an option that takes one of a few words."""
     return option(
         name,
         library=library,

@@ -24,7 +24,7 @@ from .output import Voice, one_line
 # All features of the new rows are in memory while a report is made, up to this many cells.
 MOST_CELLS = 10_000_000
 
-# The confidence of the bound on the false alarms in the very list at hand.
+# The confidence of the bound on the false alarms in one list.
 CONFIDENCE = 0.95
 
 MOST_SHOWN = 20
@@ -202,7 +202,7 @@ def _tell_rows(
 
 
 def false_bound(judgement: FileDiscoveries) -> int | None:
-    """Bound the false alarms in this very list, where one split makes that possible."""
+    """Bound the false alarms in this list; possible only after one split."""
     if not judgement.provenance.one_split or not judgement.count:
         return None
     table = false_discovery_table(judgement.rank_counts.counts, CONFIDENCE)

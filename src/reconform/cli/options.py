@@ -232,7 +232,7 @@ deciding_options = family(
         share(
             "--storey-lambda",
             "0.5",
-            "Storey's λ: p-values above it count as those of normal rows. For storey.",
+            "The λ of storey: p-values above it count as those of normal rows.",
         ),
         choice(
             "--validity",
@@ -245,7 +245,7 @@ deciding_options = family(
             "--conditional",
             BANDS,
             None,
-            "Use p-values that hold given the calibration rows. For split.",
+            "With split, use p-values that hold given the calibration rows.",
             library="kind",
         ),
         share("--confidence", "0.9", "The confidence of --conditional."),

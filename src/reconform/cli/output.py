@@ -34,7 +34,7 @@ from ..files.formats import is_standard
 from ..whole import Together, blamed_on, check_apart, together
 from .spelling import in_options
 
-# Wide enough that no table is cut where nobody looks at it through a window.
+# So many columns are assumed where there is no terminal, so that no table is cut.
 PIPED_WIDTH = 2_000
 
 Passes = Callable[[str, int, int | None], None]
@@ -111,7 +111,7 @@ def one_line(representation: str) -> str:
 
 
 class Voice:
-    """What a command says, in the tone that was asked for.
+    """Prints what a command has to say: in words, as JSON, or errors only.
 
     Parameters
     ----------
@@ -152,7 +152,7 @@ class Voice:
 
     @property
     def shows_progress(self) -> bool:
-        """Whether somebody is watching."""
+        """Whether progress is shown: standard error is a terminal, and not `quiet`."""
         return is_watched(self._stderr) and not self.quiet
 
     @property
@@ -166,7 +166,7 @@ class Voice:
             _print(self._results, Text(printable(text), style=style))
 
     def show(self, thing: RenderableType) -> None:
-        """Show a table; without the spaces that end its lines where nobody sees them."""
+        """Show a table; on anything but a terminal without spaces at the ends of lines."""
         if not self.talks:
             return
         if self.on_terminal:
@@ -186,7 +186,7 @@ class Voice:
                 _print(self._stderr, Text.assemble(("Warning: ", "yellow"), printable(text)))
 
     def step(self, text: str) -> None:
-        """Say what is being done, to those who watch."""
+        """Say what is being done, where progress is shown."""
         if self.shows_progress:
             _print(self._stderr, Text(printable(text), style="dim"))
 
@@ -213,7 +213,7 @@ class Voice:
 
     @contextmanager
     def gathering_warnings(self) -> Iterator[None]:
-        """Say the warnings of the library as our own, without their code."""
+        """Print warnings of the library like those of the command, without lines of code."""
         with warnings.catch_warnings(record=True) as caught:
             yield
         for warning in caught:
@@ -273,7 +273,7 @@ def prepare_streams() -> None:
 
 
 def settle_streams() -> None:
-    """Give up on what standard output did not take, so that the exit code stays what it is."""
+    """Drop what could not be written to standard output, so that Python ends with our exit code."""
     for stream in (sys.stdout, sys.stderr):
         try:
             if stream is not None:

@@ -50,7 +50,7 @@ class ParquetSource:
                 yield plain_table(batch)
 
     def line(self, row: int) -> int | None:
-        """Return None: there are no lines."""
+        """Return None: the format has no lines."""
         return None
 
 
@@ -95,7 +95,7 @@ class ArrowSource:
                     yield plain_table(wanted.slice(start, rows))
 
     def line(self, row: int) -> int | None:
-        """Return None: there are no lines."""
+        """Return None: the format has no lines."""
         return None
 
 

@@ -360,7 +360,7 @@ def features_of(
 
 
 def _like(path: str | Path, layout: Layout | None, output: str | Path) -> Layout:
-    """The layout of an output that was not told any."""
+    """The layout of an output for which none was given."""
     layout = layout or Layout()
     format = layout.format_of(path)
     if is_standard(output) or Layout().format_of(output) == format:
@@ -389,7 +389,7 @@ def _rank(
     *,
     keep_all: bool,
 ) -> _First:
-    """Rank all rows; keep their features while they are few enough, or all that a list needs."""
+    """Rank all rows; keep their features up to `most_cells`, or with `keep_all` of all rows."""
     if keep_all:
         _check_few(batches, batches.source.rows or 0)
     counts = RankCounts(cad.n_calibration_, cad.calibration_.fingerprint)
@@ -445,11 +445,11 @@ class Marks(ABC):
 
     @abstractmethod
     def key(self, start: int, ranks: RankArray) -> FloatArray:
-        """What the most anomalous rows have least of."""
+        """Numbers by which rows are sorted: the most anomalous rows have the smallest."""
 
 
 class ByRank(Marks):
-    """By a decision on ranks."""
+    """Results from a decision on ranks."""
 
     def __init__(self, decision: Decision) -> None:
         self.decision = decision
@@ -466,7 +466,7 @@ class ByRank(Marks):
 
 
 class ByRow(Marks):
-    """By a certified list, which says it of every row."""
+    """Results from a certified list, which has them for every row."""
 
     names = CERTIFIED_NAMES
 

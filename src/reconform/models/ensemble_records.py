@@ -91,7 +91,7 @@ NATIVE_MODEL = Record(
 
 
 class _Algorithm:
-    """A detector that is fitted again: one of ours, or somebody else's."""
+    """A detector that is fitted again: a native one, or one of another library."""
 
     spec = FOREIGN_DETECTOR
 
@@ -199,7 +199,7 @@ def read_ensemble(json: Json, plan: Plan, source: Reader) -> Ensemble:
 
 
 def _from_older(read: Any, known: Mapping[str, Any], source: Reader) -> Ensemble:
-    """Make what an ensemble that is no longer written is today."""
+    """Turn an ensemble of a kind that is no longer written into one of today."""
     require(known["plan"].leaves_one_out, "the ensemble does not suit its plan")
     ensemble: Ensemble = read.now(**known)
     for record in known_ensembles().records.values():
@@ -219,7 +219,7 @@ def _brought_up_to_date(json: Json) -> Json:
 
 
 def _from_forest_ensemble(json: Json) -> Json:
-    """Turn what was written before forests were fitted like all other models into what is now."""
+    """Read the ensemble that forests had before they were fitted like all other models."""
     require(set(json) == {"kind", "forests", "full", "n_jobs"}, "a forest is missing")
     jobs = json["n_jobs"]
 

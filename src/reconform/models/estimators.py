@@ -202,5 +202,5 @@ def _has_native(detector: Any) -> bool:
 
 
 def _unfitted(detector: Any) -> Any:
-    """A copy without what a fit, which is not the one to be saved, may have left in it."""
+    """Copy a detector without attributes that an earlier fit of it has set."""
     return clone(detector) if hasattr(detector, "get_params") else detector

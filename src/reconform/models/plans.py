@@ -117,7 +117,7 @@ def _read_sets(json: Json, n: int, source: Reader) -> tuple[IndexArray, ...]:
 
 
 def calibration_of(plan: Plan, scores: Any) -> Calibration:
-    """The calibration of a plan: who was held out where follows from it."""
+    """The calibration of a plan, from which it follows which model held out which rows."""
     if plan.scheme == "full":
         require(len(scores) == plan.n, "the reference has another number of scores")
         return reference_calibration(scores)

@@ -140,7 +140,7 @@ def disarm(thing: Any) -> None:
 
 
 def check_cost(template: Any, n: int) -> None:
-    """Refuse a detector that would be fitted again, on n rows, at a price that a file named."""
+    """Refuse a detector whose refit on n rows would cost too much by parameters of the file."""
     for part in parts_of(template):
         for name, value in attributes_of(part).items():
             if isinstance(value, int | np.integer):

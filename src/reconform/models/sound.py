@@ -359,8 +359,8 @@ def _check_binary_tree(tree: Any) -> None:
     sides = 1 if type(tree).__name__.startswith("Ball") else 2
     require(bounds.shape == (sides, count, d), "a node has no bounds")
     start, stop, is_leaf = nodes["idx_start"], nodes["idx_end"], nodes["is_leaf"]
-    require(within(start, 0, n + 1) and within(stop, 0, n + 1), "a node has rows of nobody")
-    require((start <= stop).all(), "a node has rows of nobody")
+    require(within(start, 0, n + 1) and within(stop, 0, n + 1), "a node has rows that do not exist")
+    require((start <= stop).all(), "a node has rows that do not exist")
     inner = np.flatnonzero(is_leaf == 0)
     require(not len(inner) or 2 * inner[-1] + 2 < count, "a node has no children")
     require(weights is None or np.shape(weights) in ((0,), (n,)), "a row has no weight")

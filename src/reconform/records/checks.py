@@ -11,7 +11,7 @@ from ..errors import ReconformError
 
 
 def require(holds: object, what: str) -> None:
-    """Refuse a value that does not hold what it must."""
+    """Raise an error with this message unless the condition holds."""
     if not holds:
         raise ReconformError(what)
 

@@ -24,7 +24,7 @@ Json = Any
 
 
 class Keeper(Protocol):
-    """Keeps detectors, each once, whoever refers to them."""
+    """Writes detectors, each once, however many objects refer to it."""
 
     def write(self, detector: Any, *, fitted: bool) -> int:
         """Keep a detector; return its number."""
@@ -32,7 +32,7 @@ class Keeper(Protocol):
 
 
 class Kept(Protocol):
-    """Has the detectors that were kept."""
+    """Reads the detectors that a `Keeper` wrote."""
 
     def read(self, number: Json) -> Any:
         """Return the detector with a number."""
@@ -129,7 +129,7 @@ class Scalar:
 
 
 class Setting:
-    """What belongs to whoever runs a model and not to its file: it comes back at its default."""
+    """A setting of the machine that runs a model, such as threads: it is read as its default."""
 
     def __init__(self, *types: type | None, default: Any) -> None:
         self.spec, self.default = Scalar(*types), default

@@ -44,7 +44,7 @@ CHANCE, USUAL_LIST = 0.05, 0.05
 
 @dataclass(frozen=True)
 class Diagnosis:
-    """One thing that the histogram says.
+    """One conclusion from the histogram.
 
     Attributes
     ----------
@@ -64,7 +64,7 @@ class Diagnosis:
 
     @property
     def doubtful(self) -> bool:
-        """Whether it may speak against the result."""
+        """Whether it is a reason to doubt the result."""
         return self.kind in ("drifted", "cautious", "duplicates", "reference too small")
 
 

@@ -153,7 +153,7 @@ def _diagnosis(diagnosis: Diagnosis) -> str:
 
 
 def _notice(diagnosis: Diagnosis) -> str:
-    """Point from the headline to what may speak against it."""
+    """A line under the headline, where there is a reason to doubt it."""
     return f'  <p class="notice"><a href="#shape">{escape(diagnosis.title)}</a></p>\n'
 
 

@@ -24,7 +24,7 @@ delayed: Callable[..., Any] = partial(_delayed, pure=False)
 compute: Callable[..., Any] = _compute
 persist: Callable[..., Any] = _persist
 
-# What counts weigh, for Dask to decide where to merge them.
+# The size of counts in bytes, from which Dask decides where to merge them.
 _register: Callable[..., Any] = sizeof.register
 _register(RankCounts, lambda counts: int(counts.counts.nbytes))
 
@@ -46,12 +46,12 @@ def merged(parts: Sequence[Any], merge: Callable[[Any, Any], Any]) -> Any:
 
 
 def with_models() -> AbstractContextManager[Any]:
-    """Let a graph be as large as the fitted detector in it, without a word about that.
+    """Keep Dask from warning that a graph is large: it holds the fitted detector.
 
     The detector is a node of the graph and not data scattered beforehand: what was scattered is
     lost with the worker that holds it, and what is in the graph is sent again.
     """
-    if "distributed" not in sys.modules:  # nobody is there to say it, and nothing to set
+    if "distributed" not in sys.modules:  # the warning comes from there, and so does the setting
         return nullcontext()
     quiet: AbstractContextManager[Any] = dask.config.set(
         {"distributed.admin.large-graph-warning-threshold": "1 TiB"}

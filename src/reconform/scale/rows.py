@@ -262,7 +262,7 @@ def _ranks(
         kept: Sequence[Any] = persist(*ranked)
         return kept
     spill, read = delayed(_spill), delayed(pd.read_parquet)
-    # What stays in memory is the name of a file that is there and whole.
+    # Only the name of the file stays in memory; the file is complete.
     paths = persist(
         *(spill(part, str(folder / f"{k:06d}.parquet")) for k, part in enumerate(ranked))
     )

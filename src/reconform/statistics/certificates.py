@@ -90,7 +90,7 @@ class Guarantee:
         return "; ".join(said if len(self.proven) >= 3 else [*said, "otherwise measured"])
 
     def certifies(self, procedure: str, validity: str) -> bool:
-        """Whether a list has no simpler theorem than conditional calibration, and has this one."""
+        """Whether a list is proven by conditional calibration, and by nothing simpler."""
         return (
             self.certified
             and validity == "proven"
@@ -305,7 +305,7 @@ BatchRule = Callable[[RankedBatch, Fraction], Outcome]
 
 
 def certificate(row: Guarantee, procedure: str) -> BatchRule | None:
-    """What makes the list of a procedure proven: None where it is as it is.
+    """Return what makes the list of a procedure proven; None where nothing more is needed.
 
     Examples
     --------

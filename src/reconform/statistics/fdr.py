@@ -78,7 +78,7 @@ class Decision:
 
 
 class RankCounts:
-    """How many rows got each rank: all that a whole batch has to say for FDR control.
+    """How many rows got each rank: all that FDR control needs to know of a batch.
 
     Counts of any partition of a batch merge to the counts of the batch, and the decision is
     exactly the one that the whole batch would have got.
@@ -551,7 +551,7 @@ _ROWS = (
         ANY,
         factor=_harmonic,
         settle=_harmonic_below,
-        # The lower bound: what is said to be impossible is.
+        # The lower bound, so that a list that is called impossible really is.
         least_factor=lambda m: harmonic_number(m)[0],
     ),
     Procedure(

@@ -207,7 +207,7 @@ def rank_ordered(
     """
     word_indptr, word_index, word_bits = masks
     n, (n_rows, n_models) = len(sorted_scores), scores.shape
-    # Whoever is in K_i: with at most `surely` models below c_i it passes, with more than
+    # Whichever models are in K_i: with at most `surely` models below c_i it passes, with more than
     # `at_best` it does not, and nothing needs to be counted.
     surely, at_best = n_models, 0
     for j in range(n):

@@ -40,7 +40,7 @@ LEVELS = {"min": 0.0, "max": 1.0, "median": None}
 
 @dataclass(frozen=True, eq=False)
 class Calibration:
-    """The scores c_i, and who was held out where. Arrays only.
+    """The scores c_i, and which models held out row i. Arrays only.
 
     Attributes
     ----------

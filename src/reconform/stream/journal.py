@@ -123,7 +123,7 @@ class Journal:
             return
         try:
             fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            # The one who had it may have put a shorter journal in its place meanwhile.
+            # The process that held the lock may have put a shorter journal in its place.
             free = os.path.samestat(os.fstat(self._file.fileno()), self.path.stat())
         except OSError:
             free = False

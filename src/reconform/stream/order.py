@@ -15,7 +15,7 @@ REACHES_HIGHER = 0.25
 class OrderedScores:
     """A growing multiset of scores that ranks each new one among all before it, in O(log) time.
 
-    A skip list in compiled code, because nothing at hand does this: a sorted array moves half of
+    A skip list in compiled code, because no dependency has one: a sorted array moves half of
     all scores for every new one.
 
     Parameters

@@ -105,7 +105,7 @@ def next_level(test: Any) -> float:
 
 
 class _Unchanging:
-    """A list that can be read, and takes appended things for granted."""
+    """A list that can be read; what is appended to it is dropped."""
 
     def __init__(self, items: list[Any]) -> None:
         self._items = items
@@ -120,7 +120,7 @@ class _Unchanging:
         return self._items[index]
 
     def append(self, item: Any) -> None:
-        """Forget it."""
+        """Drop it."""
 
 
 def promise(procedure: str, method: Guarantee, rule: Rule) -> str:

@@ -52,7 +52,7 @@ class ResumableStream(ABC):
     @classmethod
     @abstractmethod
     def _make(cls, cad: ConformalDetector, settings: Content) -> Self:
-        """Make an object that has seen nothing yet, without a word."""
+        """Make an object that has seen no rows yet; do not warn again."""
 
     @abstractmethod
     def _settings(self) -> Content:
@@ -60,15 +60,15 @@ class ResumableStream(ABC):
 
     @abstractmethod
     def _snapshot(self) -> Content:
-        """All that the past has left behind."""
+        """Return the state after all rows so far, as plain data."""
 
     @abstractmethod
     def _restore(self, snapshot: Content) -> None:
-        """Go where a snapshot was taken."""
+        """Restore the state of a snapshot."""
 
     @abstractmethod
     def _decide(self, given: list[Any]) -> Content:
-        """Move on by one batch; the same past and the same batch must give the same content."""
+        """Decide one batch; the same state and the same batch must give the same content."""
 
     def _warn(self) -> None:  # noqa: B027 - most have nothing to say
         """Say what the caller should know before the next batch; called from public methods."""
@@ -152,7 +152,7 @@ class ResumableStream(ABC):
             self._journal = Journal(path)
 
     def close(self) -> None:
-        """Let go of the journal; afterwards another process can resume from it."""
+        """Close the journal; afterwards another process can resume from it."""
         if self._journal is not None:
             self._journal.close()
         self._refusal = "the stream was closed"
@@ -179,7 +179,7 @@ class ResumableStream(ABC):
     def resume(
         cls, cad: ConformalDetector, path: str | Path, *, journal: str | Path | None = None
     ) -> Self:
-        """Go on where a saved state or a journal ends.
+        """Continue from a saved state or a journal.
 
         Parameters
         ----------

@@ -26,7 +26,7 @@ class Estimate:
 
     @property
     def standard_error(self) -> float:
-        """Of the mean."""
+        """Standard error of the mean."""
         return self.sd / float(np.sqrt(self.draws))
 
     def __str__(self) -> str:

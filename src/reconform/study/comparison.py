@@ -37,7 +37,7 @@ ReferenceKey = tuple[str, str, str, str]
 
 @dataclass(frozen=True)
 class Reference:
-    """Someone's table.
+    """A table of results to compare with.
 
     Attributes
     ----------

@@ -66,7 +66,7 @@ class Result:
 
 @dataclass(frozen=True)
 class Cost:
-    """What a row took. Not part of the results, as it differs from run to run.
+    """Time and memory that a row took. Not part of the results, as it differs from run to run.
 
     Attributes
     ----------

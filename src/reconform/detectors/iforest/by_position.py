@@ -35,7 +35,7 @@ from .position_kernels import grow_trees, rank_with_regrown
 
 @dataclass(frozen=True, eq=False)
 class ForestDraws:
-    """All that chance decides about a forest.
+    """The random draws that determine a forest.
 
     Attributes
     ----------
@@ -198,7 +198,7 @@ class SharedForestEnsemble:
     n_jobs: int | None
 
     def now(self, plan: Plan, calibration: Calibration) -> LeaveOneOutForests:
-        """Return what it is today."""
+        """Return the same models as the ensemble that is fitted today."""
         some = self.replacements
         require(within(some.rows, 0, plan.n), "a row does not exist")
         model = np.full(plan.n, -1, dtype=np.intp)

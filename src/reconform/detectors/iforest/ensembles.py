@@ -60,7 +60,7 @@ CHUNK_MODELS = 64
 
 @dataclass(frozen=True, eq=False)
 class Variants:
-    """Base trees that give way to others, in the models that lack a row.
+    """Which base trees are replaced by others in the models without a row.
 
     Sorted by row: the model without row ``rows[a]`` replaces base trees
     ``trees[indptr[a]:indptr[a + 1]]``. All other models are the base forest. Of equal rows the
@@ -144,7 +144,7 @@ class LeaveOneOutForests(ResampledEnsemble):
 
     @property
     def base(self) -> Forest:
-        """The trees of a model that took not its row."""
+        """The trees that a model has where they did not draw its row."""
         return self.full if self.other_base is None else self.other_base
 
     @property

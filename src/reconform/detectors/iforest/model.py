@@ -2,7 +2,7 @@
 
 A forest is a deterministic function of its seed and of the multiset of its rows: tree t takes the
 psi rows with the smallest hashes (`reconform.content`) and splits from its own key, node by node.
-So whoever fits it, on rows in whatever order, gets the same trees.
+So the same seed and rows give the same trees, in whatever order the rows are.
 
 Drawing with replacement changes only how many rows a tree has. A position that is drawn twice
 counts once, as in scikit-learn; so a tree has K different rows, K distributed as the number of
@@ -133,7 +133,7 @@ def tree_keys(seed: np.random.SeedSequence, count: int) -> UInt64Array:
 
 @dataclass(frozen=True, eq=False)
 class TreeDraws:
-    """All that chance decides about the trees of a forest on n rows.
+    """The random draws that determine the trees of a forest on n rows.
 
     Attributes
     ----------
@@ -191,7 +191,7 @@ class Forest:
 
     @classmethod
     def empty(cls, n_trees: int, psi: int) -> Forest:
-        """Room for so many trees, of depth ceil(log2(psi)) but at least 1."""
+        """Allocate so many trees, of depth ceil(log2(psi)) but at least 1."""
         shape = (n_trees, 1 << (max(psi, 2) - 1).bit_length())
         return cls(
             psi,

@@ -36,7 +36,7 @@ def _check_forest(forest: Forest, d: int) -> None:
 
 
 def check_grown(forest: Forest, d: int) -> None:
-    """Refuse what is no forest, and a forest without trees."""
+    """Refuse arrays that do not form a forest, and a forest without trees."""
     _check_forest(forest, d)
     require(len(forest), "a forest has no trees")
 

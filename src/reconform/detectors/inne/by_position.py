@@ -142,7 +142,7 @@ class SharedINNE:
     n_jobs: int | None
 
     def now(self, plan: Plan, calibration: Calibration) -> LeaveOneOutINNE:
-        """Return what it is today."""
+        """Return the same models as the ensemble that is fitted today."""
         n, draws = plan.n, self.draws
         require(within(draws.samples, 0, n) and within(draws.redrawn, 0, n), "a row does not exist")
         require(len(draws.samples) == self.full.sets, "a set has no draws")

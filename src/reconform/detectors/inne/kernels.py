@@ -358,7 +358,7 @@ def count_entered(
         for t in range(enters.shape[1]):
             if not enters[j, t]:
                 continue
-            # The new row in its place by hash, and the last row out.
+            # Insert the new row by its hash, and drop the last row.
             k = 0
             placed = False
             for place in range(psi):
@@ -378,7 +378,7 @@ def count_entered(
         build_spheres(points, unknown, spheres, each, reach, share, 0, count)
         for e in range(count):
             own[j] += _value(X, j, points, spheres, reach, share, each[e], each[e + 1])
-        # A set adds or takes at most UNIT: rows further away need no look.
+        # A set adds or takes at most UNIT: rows further away cannot change their side.
         low = count_up_to(sums, own[j] - count * UNIT, strictly=True)
         high = count_up_to(sums, own[j] + count * UNIT + 1, strictly=True)
         at_least[j] = above[j] = len(sums) - high

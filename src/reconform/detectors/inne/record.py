@@ -49,7 +49,7 @@ def _check_spheres(spheres: Spheres, d: int) -> None:
 
 
 def check_sets(spheres: Spheres, d: int) -> None:
-    """Refuse what is no spheres, and models without any sets."""
+    """Refuse arrays that do not form spheres, and models without any sets."""
     _check_spheres(spheres, d)
     require(spheres.sets, "a model has no sets")
 

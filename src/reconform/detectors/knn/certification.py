@@ -1,4 +1,7 @@
-"""Exact worlds of full and jackknife+ with kNN: tables once, one kernel call per new row."""
+"""Certified lists with kNN: all worlds of a new row (see `statistics.worlds`), computed exactly.
+
+Tables of neighbours are made once, and one call of a kernel per new row does the rest.
+"""
 
 from __future__ import annotations
 
@@ -37,7 +40,7 @@ class Averaged(Protocol):
 
 @dataclass(eq=False)
 class NeighbourWorlds:
-    """D, ready to be asked for the worlds of new rows.
+    """The reference D with its neighbour tables, from which the worlds of new rows are computed.
 
     Attributes
     ----------
@@ -129,7 +132,7 @@ class NeighbourWorlds:
 
 
 def _empty_table(rows: int, width: int) -> Table:
-    """Infinity and -1, for where there are fewer neighbours than `width`."""
+    """A table of infinite distances and rows -1: there may be fewer than `width` neighbours."""
     return np.full((rows, width), np.inf), np.full((rows, width), -1, dtype=np.int32)
 
 
@@ -149,7 +152,7 @@ class _Distances:
         """Distances of the new rows to x_j, and of x_j to the new rows."""
         search, X = self.search, self.X
         if isinstance(search, PairwiseSearch):
-            # A function need not be the same both ways.
+            # A metric that is given as a function need not be symmetric.
             to_new = _measure(search, X, X[j : j + 1])[:, 0]
             return np.ascontiguousarray(to_new), _measure(search, X[j : j + 1], X)[0]
         to_new = measure_rows(self._embedded[j], self._embedded, tree_of(search).formula.power)

@@ -36,7 +36,7 @@ ALIKE_GIVEN = {"seuclidean": "V", "mahalanobis": "VI"}
 
 
 class KNN(NativeDetector):
-    """Distance to the nearest neighbours (PyOD's ``KNN``), with every resampled model for free.
+    """Distance to the nearest neighbours (PyOD's ``KNN``), with all models from one search.
 
     Parameters
     ----------

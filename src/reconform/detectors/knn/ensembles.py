@@ -470,7 +470,7 @@ class FullNeighbours(Ensemble):
         near = np.sort(np.partition(distances, high - 1, axis=1)[:, :high], axis=1)
         at_most, below, t = self._look_up(near)
         if callable(search.metric):
-            # It need not be the same both ways; the row that is scored comes first.
+            # The metric need not be symmetric: the row that is scored comes first.
             new = PairwiseSearch(X, search.metric, search.parameters)
             distances = np.ascontiguousarray(new._measure(search.rows, 0).T)
         correct_by_rows(distances, t, self.near, self.scores, self.low, at_most, below)

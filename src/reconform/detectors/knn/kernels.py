@@ -271,7 +271,7 @@ def walk(
 # --- full-conformal: what a new row changes ------------------------------------------------------
 #
 # A new row is a new neighbour to some rows of D, and their scores rise. Distances are in reduced
-# form, before the root is taken, so that who is nearer is never a matter of rounding. One function
+# form, before the root is taken, so that rounding never decides which row is nearer. One function
 # scores the new row and the rows of D, with and without the new one: all n + 1 are treated alike,
 # to the last bit.
 

@@ -1,4 +1,4 @@
-"""Who is near, exactly: metrics, and the search for neighbours that suits the data.
+"""Exact search for nearest neighbours: the metrics, and a search that suits the data.
 
 Two distances that are equal must come out equal, whichever way they are reached, or a tie is
 broken by rounding and a rank is wrong. So each metric has one formula. `TreeSearch` uses nothing
@@ -254,7 +254,7 @@ class WideSearch:
     def __init__(self, exact: TreeSearch) -> None:
         self.exact = exact
         # The product loses digits with the distance from the origin, so the origin moves to the
-        # middle of the rows, and not to their mean, which one wild row drags along.
+        # middle of the rows, and not to their mean, which a single row far away would move.
         self.middle = np.median(exact.rows, axis=0)
 
     @cached_property
