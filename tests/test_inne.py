@@ -112,7 +112,9 @@ def test_same_parameters_as_pyod():
     from pyod.models import inne as pyod_inne
 
     theirs = pyod_inne.INNE().get_params()
-    assert INNE().get_params() == {**theirs, "n_jobs": None, "share": "auto"}
+    assert INNE().get_params() == {
+        **theirs, "n_jobs": None, "share": "auto", "scale": "none"
+    }  # fmt: skip
 
 
 def test_a_fit_is_its_draws():

@@ -211,7 +211,8 @@ class ConformalDetector(OutlierMixin, BaseEstimator):
         # a repeated split has a calibration set per split, and ranks within one
         self.n_calibration_ = len(ensemble.calibration) // len(plan.repeats)
         self.guarantee_ = guarantee_of(plan, shares_draws=ensemble.shares_draws)
-        if self.guarantee_.certified and type(ensemble).worlds is Ensemble.worlds:
+        no_way_of_its_own = type(ensemble).worlds is Ensemble.worlds
+        if self.guarantee_.certified and no_way_of_its_own and ensemble.by_refitting is None:
             ensemble.by_refitting = OneModel(detector, X, seeds[-1], self.n_jobs)
         # p = alpha is an outlier, and scikit-learn calls a row normal where p - offset_ >= 0.
         self.offset_ = float(np.nextafter(float(self.alpha), 2.0))

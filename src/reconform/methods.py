@@ -61,10 +61,15 @@ class _LazySets(Sequence[IndexArray]):
 
 
 class _Singletons(_LazySets):
-    """H_i = {i}: what the leave-one-out models hold out."""
+    """H_i = {i}: what the leave-one-out models hold out, of all rows or of some."""
+
+    def __init__(self, n: int, rows: IndexArray | None = None) -> None:
+        super().__init__(n if rows is None else len(rows))
+        self.rows = np.arange(n) if rows is None else rows
+        self.every = rows is None
 
     def _compute(self, k: int) -> IndexArray:
-        return np.array([k], dtype=np.intp)
+        return self.rows[k : k + 1].astype(np.intp)
 
 
 class _Complements(_LazySets):
@@ -119,7 +124,36 @@ class Plan:
     @property
     def leaves_one_out(self) -> bool:
         """Whether model i is A(D without row i), for every i in order."""
-        return isinstance(self.held_out, _Singletons)
+        return isinstance(self.held_out, _Singletons) and self.held_out.every
+
+    @property
+    def left_out(self) -> IndexArray | None:
+        """The rows i, in increasing order, if the models are A(D without row i); otherwise None.
+
+        All rows of a leave-one-out plan; some of them in a part of it.
+        """
+        return self.held_out.rows if isinstance(self.held_out, _Singletons) else None
+
+    def part(self, models: IndexArray) -> Plan:
+        """Some of the models, in increasing order, as a plan of their own that keeps them.
+
+        Examples
+        --------
+        >>> part = Jackknife().plan(5).part(np.array([1, 4]))
+        >>> part.left_out, part.train[1]
+        (array([1, 4]), array([0, 1, 2, 3]))
+        """
+        kept = replace(self, variant="plus")
+        if len(models) == self.n_models:
+            return kept
+        if self.left_out is not None:
+            held_out = _Singletons(self.n, self.left_out[models])
+            return replace(kept, train=_Complements(self.n, held_out), held_out=held_out)
+        return replace(
+            kept,
+            train=tuple(self.train[k] for k in models),
+            held_out=tuple(self.held_out[k] for k in models),
+        )
 
     @property
     def repeats(self) -> tuple[Plan, ...]:
@@ -141,9 +175,9 @@ class Plan:
 
         Row ``rows[j]`` was held out by ``models[indptr[j]:indptr[j + 1]]``, in increasing order.
         """
-        if self.leaves_one_out:
-            every = np.arange(self.n)
-            return every, np.arange(self.n + 1), every.astype(np.int32)
+        if self.left_out is not None:
+            every = np.arange(self.n_models + 1)
+            return self.left_out, every, every[:-1].astype(np.int32)
         sizes = [len(held) for held in self.held_out]
         held_rows = np.concatenate([np.empty(0, np.intp), *self.held_out])
         held_by = np.repeat(np.arange(self.n_models, dtype=np.int32), sizes)

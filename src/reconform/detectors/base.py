@@ -26,7 +26,10 @@ from ..inputs import validated_rows
 from ..methods import Plan
 from ..randomness import root_seed
 from ..refitting import Model, fit_full, refit
+from .scaled import fit_scaled
+from .scaling import check_scale
 from .score_checks import checked_scores, probe_batch_dependence
+from .units import RobustUnits, Units
 
 
 class NativeDetector(OutlierMixin, BaseEstimator, ABC):
@@ -37,6 +40,8 @@ class NativeDetector(OutlierMixin, BaseEstimator, ABC):
     offset_ : float
         `score_samples` below it is an outlier; set so that a share `contamination` of the
         training rows is.
+    units_ : int array
+        Exponents of the scales, for a detector that scales.
     n_features_in_ : int
     feature_names_in_ : array of str
     """
@@ -69,6 +74,14 @@ class NativeDetector(OutlierMixin, BaseEstimator, ABC):
         """Fit all models of a plan quicker than one by one; None where there is no quicker way."""
         return None
 
+    def _units(self) -> Units | None:
+        """In which units the rows of a model are measured before it is fitted; None: as they are.
+
+        A parameter ``scale="robust"`` asks for it, and all other methods of a detector are then
+        told only of rows that are measured, by an object with ``scale="none"``.
+        """
+        return RobustUnits(self) if check_scale(getattr(self, "scale", "none")) else None
+
     @classmethod
     def has_shortcut(cls) -> bool:
         """Whether some plans are fitted quicker than model by model."""
@@ -83,7 +96,7 @@ class NativeDetector(OutlierMixin, BaseEstimator, ABC):
     def from_pyod(cls, detector: Any) -> Self:
         """Make the detector with the parameters of PyOD's; the numbers are the same."""
         given = detector.get_params()
-        return cls(**{name: given[name] for name in cls._get_param_names()})
+        return cls(**{name: given[name] for name in cls._get_param_names() if name in given})
 
     @property
     def name(self) -> str:
@@ -128,6 +141,8 @@ class NativeDetector(OutlierMixin, BaseEstimator, ABC):
         n_jobs = getattr(self, "n_jobs", None) if n_jobs is None else n_jobs
         if hasattr(algorithm, "n_jobs"):
             algorithm.n_jobs = n_jobs
+        if algorithm._units() is not None:
+            return fit_scaled(algorithm, X, plan, seeds, n_jobs=n_jobs, verbose=verbose)
         together = algorithm._fit_together(X, plan, seeds, verbose)
         if together is not None:
             return together
@@ -172,6 +187,7 @@ class NativeDetector(OutlierMixin, BaseEstimator, ABC):
         """
         check_probability("contamination", self.contamination)
         rows = validated_rows(self, X, ensure_min_samples=2)
+        rows = self._measured(rows, reset=True)
         self._fit_rows(rows, root_seed(getattr(self, "random_state", None)))
         # Numbers whose squares overflow have infinite scores, between which there is no quantile.
         largest = np.finfo(np.float64).max
@@ -192,7 +208,16 @@ class NativeDetector(OutlierMixin, BaseEstimator, ABC):
         """
         check_is_fitted(self, "offset_")
         rows = validated_rows(self, X, reset=False)
-        return self._score_rows(rows)
+        return self._score_rows(self._measured(rows, reset=False))
+
+    def _measured(self, X: FloatArray, *, reset: bool) -> FloatArray:
+        """Rows in the units of the model; with `reset`, the units are learned from them."""
+        units = self._units()
+        if units is None:
+            return X
+        if reset:
+            self.units_ = units.of(X)
+        return units.measure(X, self.units_)
 
     def decision_function(self, X: npt.ArrayLike) -> FloatArray:
         """Return `score_samples` minus `offset_`: negative for outliers."""

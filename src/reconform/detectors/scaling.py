@@ -185,15 +185,20 @@ def rescale(X: FloatArray, exponents: Int32Array) -> FloatArray:
         return np.clip(np.ldexp(X, -exponents), -LARGEST, LARGEST)
 
 
-def groups(keys: Int32Array | IntArray) -> Iterator[tuple[Int32Array | IntArray, IndexArray]]:
+def groups(keys: IntArray) -> Iterator[tuple[IntArray, IndexArray]]:
     """Go through the distinct rows of an integer matrix, with the positions where each occurs.
 
     Examples
     --------
     >>> import numpy as np
     >>> [(key.tolist(), at.tolist()) for key, at in groups(np.array([[1], [0], [1]]))]
-    [([0], [1]), ([1], [0, 2])]
+    [([1], [0, 2]), ([0], [1])]
     """
-    distinct, which = np.unique(keys, axis=0, return_inverse=True)
-    for g, key in enumerate(distinct):
-        yield key, np.flatnonzero(which.ravel() == g)
+    # Nearly all rows are alike: sorting what differs from the first is much less work.
+    first = (keys == keys[0]).all(axis=1)
+    yield keys[0], np.flatnonzero(first)
+    others = np.flatnonzero(~first)
+    if len(others):
+        distinct, which = np.unique(keys[others], axis=0, return_inverse=True)
+        for g, key in enumerate(distinct):
+            yield key, others[which.ravel() == g]

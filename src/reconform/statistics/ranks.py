@@ -169,7 +169,7 @@ def calibrate(
     array([7., 1., 3.])
     """
     rows, indptr, models = plan.membership
-    if plan.leaves_one_out:
+    if plan.left_out is not None:
         flat = np.ravel(held_out_scores)
     else:
         flat = _scatter(plan, held_out_scores, rows, indptr)

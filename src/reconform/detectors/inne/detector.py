@@ -47,6 +47,9 @@ class INNE(NativeDetector):
     share : {"auto", True, False}, default="auto"
         Whether the models of a leave-one-out plan have one seed, and so share their sets; "auto"
         shares above 1,000 rows. See Notes.
+    scale : {"none", "robust"}, default="none"
+        With ``"robust"`` every feature is divided by a power of two near to its interquartile
+        range among the rows of a model, so that its unit does not matter.
 
     Attributes
     ----------
@@ -105,6 +108,7 @@ class INNE(NativeDetector):
         random_state: Any = None,
         n_jobs: int | None = None,
         share: str | bool = "auto",
+        scale: str = "none",
     ) -> None:
         self.n_estimators = n_estimators
         self.max_samples = max_samples
@@ -112,6 +116,7 @@ class INNE(NativeDetector):
         self.random_state = random_state
         self.n_jobs = n_jobs
         self.share = share
+        self.scale = scale
 
     def _fit_together(
         self, X: FloatArray, plan: Plan, seeds: Sequence[np.random.SeedSequence], verbose: int
@@ -122,7 +127,7 @@ class INNE(NativeDetector):
             psi = self._psi(plan.n + 1)
             return EnteredINNE.fit(X, psi, sets, seeds[-1], n_jobs=n_jobs, verbose=verbose)
         self._check_parameters(plan.n)
-        if plan.leaves_one_out and wants_sharing(self.share, plan.n):
+        if plan.left_out is not None and wants_sharing(self.share, plan.n):
             return LeaveOneOutINNE.fit(
                 X, plan, self._psi, sets, seeds[-1], n_jobs=n_jobs, verbose=verbose
             )

@@ -139,7 +139,7 @@ class Slots:
 
 @dataclass(eq=False)
 class LeaveOneOutINNE(ResampledEnsemble):
-    """Every model on D without a row, with one seed: each equals `INNE.fit` on these rows.
+    """Models on D without a row, with one seed: each equals `INNE.fit` on these rows.
 
     Attributes
     ----------
@@ -150,9 +150,9 @@ class LeaveOneOutINNE(ResampledEnsemble):
     slots : Slots or None
         The base sets, and those that replace them in the models without a row; None after a basic
         fit, which needs them for calibration only.
-    model : int array of shape (n,)
-        For every row of D the position of its model in ``slots.rows``; -1 where none of its sets
-        is replaced. Equal rows have one model.
+    model : int array of shape (n_models,)
+        For every row that is left out the position of its model in ``slots.rows``; -1 where none
+        of its sets is replaced. Equal rows have one model.
     shares_draws : bool
         True for models that were drawn by position, of an older file. With one seed, all models
         are one symmetric algorithm, and sharing their sets only saves work.
@@ -195,9 +195,10 @@ class LeaveOneOutINNE(ResampledEnsemble):
         # Of equal rows, the last stands for all: what it gains in its own model, they gain.
         sums += np.append(slots.own_changes(X, n_jobs=n_jobs), 0)[model]
         full = base if whole == psi else Spheres.around(X, [drawn[:, :whole]], n_jobs=n_jobs)
-        calibration = _calibration(plan, conformity(sums, sets))
+        assert plan.left_out is not None
+        calibration = _calibration(plan, conformity(sums[plan.left_out], sets))
         kept = None if plan.variant == "basic" else slots
-        return cls(plan, calibration, full, kept, model, n_jobs=n_jobs)
+        return cls(plan, calibration, full, kept, model[plan.left_out], n_jobs=n_jobs)
 
     @property
     def retained(self) -> bool:
@@ -351,7 +352,7 @@ def _calibration(plan: Plan, scores: FloatArray) -> Calibration:
     """Calibrate with the scores of held-out rows beside the models of ``plan.membership``."""
     phi = reduction(plan.aggregate)
     rows, indptr, models = plan.membership
-    if plan.leaves_one_out:
+    if plan.left_out is not None:
         return Calibration(phi(scores[None]), rows, indptr, models)
     # Models increase within a row, so each finds its score behind those already taken.
     cursor = np.zeros(plan.n, dtype=np.intp)

@@ -110,10 +110,11 @@ def _check_separate(ensemble: SeparateINNE, d: int) -> None:
 
 def _check_leave_one_out_inne(ensemble: LeaveOneOutINNE, d: int) -> None:
     n, slots = ensemble.plan.n, ensemble.slots
-    require(ensemble.plan.leaves_one_out and ensemble.full.models == 1, "a row has no model")
+    one = ensemble.plan.left_out is not None
+    require(one and ensemble.full.models == 1, "a row has no model")
     check_kept(slots, ensemble.plan)
     affected = n if slots is None else len(slots.rows)
-    fits = len(ensemble.model) == n and within(ensemble.model, -1, affected)
+    fits = len(ensemble.model) == ensemble.plan.n_models and within(ensemble.model, -1, affected)
     require(fits, "a row has no model")
     if slots is not None:
         require(within(slots.rows, 0, n), "a row does not exist")

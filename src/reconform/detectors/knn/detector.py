@@ -11,6 +11,7 @@ from ...arrays import FloatArray
 from ...ensemble import Ensemble
 from ...errors import ReconformError, check_count, unknown_choice
 from ...methods import Plan
+from ...refitting import Model
 from ..base import NativeDetector
 from .ensembles import (
     FullNeighbours,
@@ -60,6 +61,9 @@ class KNN(NativeDetector):
         Power of the Minkowski distance.
     metric_params : dict, optional
         More parameters of the metric.
+    scale : {"none", "robust"}, default="none"
+        With ``"robust"`` every feature is divided by a power of two near to its interquartile
+        range among the rows of a model, so that its unit does not matter.
     n_jobs : int or None, default=None
         Threads, as in joblib. Inside a `ConformalDetector` its own `n_jobs` counts, if it has one.
 
@@ -100,6 +104,7 @@ class KNN(NativeDetector):
         metric: str | Callable[..., float] = "minkowski",
         p: float = 2,
         metric_params: dict[str, Any] | None = None,
+        scale: str = "none",
         n_jobs: int | None = None,
     ) -> None:
         self.contamination = contamination
@@ -110,6 +115,7 @@ class KNN(NativeDetector):
         self.metric = metric
         self.p = p
         self.metric_params = metric_params
+        self.scale = scale
         self.n_jobs = n_jobs
 
     in_threads = True
@@ -163,13 +169,18 @@ class KNN(NativeDetector):
         """Prepare the search of one model of a plan."""
         return self._model(X)
 
+    def training_scores(self, model: Model, X: FloatArray) -> FloatArray:
+        """Score the rows that a model was fitted on, each by its nearest other rows."""
+        assert isinstance(model, KNNModel)
+        return self._scores_of_own(model, X)
+
     def _fit_together(
         self, X: FloatArray, plan: Plan, seeds: Sequence[np.random.SeedSequence], verbose: int
     ) -> Ensemble | None:
         if plan.scheme == "full":
             self._check_rows(plan.n, "the reference")
             return FullNeighbours.fit(self._model(X), X)
-        if plan.leaves_one_out:
+        if plan.left_out is not None:
             self._check_rows(plan.n - 1, "every model, fitted on all rows but one,")
             return LeaveOneOut.fit(self._model(X), X, plan)
         for k, train in enumerate(plan.train):
@@ -212,9 +223,11 @@ class KNN(NativeDetector):
         return self._fitted.score_samples(X)
 
     def _training_scores(self, X: FloatArray) -> FloatArray:
+        return self._scores_of_own(self._fitted, X)
+
+    def _scores_of_own(self, model: KNNModel, X: FloatArray) -> FloatArray:
         # A row among n has n - 1 neighbours; a model of n_neighbors rows is one short for its own.
         low, high = neighbours_averaged(self.method, min(self.n_neighbors, len(X) - 1))
-        distances, _ = self._fitted.search.nearest(
-            X, high, own=np.arange(len(X), dtype=np.int32), n_jobs=self.n_jobs
-        )
+        own = np.arange(len(X), dtype=np.int32)
+        distances, _ = model.search.nearest(X, high, own=own, n_jobs=self.n_jobs)
         return score_table(distances, low, high)

@@ -109,7 +109,7 @@ class KNNModel:
 
 @dataclass(eq=False)
 class LeaveOneOut(ResampledEnsemble):
-    """All n leave-one-out models in one search.
+    """All leave-one-out models, or some of them, in one search.
 
     Without row i a test row has another score only if i is one of its neighbours, and then it is
     the score with the next neighbour in its place. So ranks are one look-up and a few corrections.
@@ -133,9 +133,11 @@ class LeaveOneOut(ResampledEnsemble):
 
     @classmethod
     def fit(cls, full: KNNModel, X: FloatArray, plan: Plan) -> Self:
-        """Score every row by its neighbours other than itself."""
-        own = np.arange(plan.n, dtype=np.int32)
-        distances, _ = full.search.nearest(X, full.high, own=own, n_jobs=full.n_jobs)
+        """Score every row that is left out by its neighbours other than itself."""
+        assert plan.left_out is not None
+        rows = X if plan.leaves_one_out else X[plan.left_out]
+        own = plan.left_out.astype(np.int32)
+        distances, _ = full.search.nearest(rows, full.high, own=own, n_jobs=full.n_jobs)
         scores = score_table(distances, full.low, full.high)
         return cls(plan, calibrate(plan, scores[:, None], reduction(plan.aggregate)), full)
 
@@ -144,7 +146,7 @@ class LeaveOneOut(ResampledEnsemble):
         t, rows, without = self._scores(X)
         scores = np.tile(t, (self.plan.n, 1))
         np.put_along_axis(scores, rows.T, without.T, axis=0)
-        return scores
+        return scores if self.plan.leaves_one_out else scores[self.plan.left_out]
 
     def full_scores(self, X: FloatArray) -> FloatArray:
         """Scores of A(D)."""
@@ -154,11 +156,11 @@ class LeaveOneOut(ResampledEnsemble):
         """Rank new rows by one look-up of their score, corrected for their neighbours."""
         variant = self.plan.variant if variant is None else variant
         # The median over all models is the score that all but a few of them share.
-        shared = self.plan.aggregate == "median" and self.plan.n > 2 * self.full.high
+        shared = self.plan.aggregate == "median" and self.plan.n_models > 2 * self.full.high
         if variant == "pooled" and not shared:
             return super().ranks(X, variant=variant, strictly=strictly)
         t, rows, without = self._scores(X)
-        c = self.calibration.scores[rows]
+        c = self._by_row[rows]
 
         def count(strictly: bool) -> RankArray:
             ranks = ranks_among(self.calibration.sorted_scores, t, strictly=strictly)
@@ -169,6 +171,13 @@ class LeaveOneOut(ResampledEnsemble):
             return ranks
 
         return Ranks(count(False), count(True) if strictly else None, t)
+
+    @cached_property
+    def _by_row(self) -> FloatArray:
+        """Scores by row of D; NaN, which is not smaller than anything, where there is no model."""
+        scores = np.full(self.plan.n, np.nan)
+        scores[self.calibration.rows] = self.calibration.scores
+        return scores
 
     @cached_property
     def _world_tables(self) -> NeighbourWorlds:

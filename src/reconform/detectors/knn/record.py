@@ -114,7 +114,8 @@ KNN_MODEL = Record(
 
 def _check_leave_one_out(ensemble: LeaveOneOut, d: int) -> None:
     n = len(rows_of(ensemble.full.search))
-    require(ensemble.plan.leaves_one_out and n == ensemble.plan.n, "a row has no model")
+    one = ensemble.plan.left_out is not None
+    require(one and n == ensemble.plan.n, "a row has no model")
     require(ensemble.full.high < n, "a model looks at more neighbours than it has rows")
 
 

@@ -1,0 +1,350 @@
+"""All models of a plan, each on rows in its own units; models with equal units together.
+
+Leave-one-out ranks add up over the groups of models; the scores of any other plan are put together
+from them; full-conformal ranks have one group of new rows for all that have equal units with D.
+The numbers are those of separate fits of the scaled detector: units are integers and the same
+whichever way they are found, and rows in them are the same, too.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING, Self
+
+import numpy as np
+
+from ..arrays import FloatArray, IndexArray, IntArray, RankArray
+from ..ensemble import Ensemble, ResampledEnsemble, reference_calibration
+from ..methods import Full, Plan
+from ..refitting import Model, OneModel, in_threads, refit
+from ..statistics.aggregation import reduction
+from ..statistics.ranks import Calibration, Ranks, calibrate
+from ..statistics.worlds import StepUp, Worlds
+from .scaling import groups
+from .units import Units
+
+if TYPE_CHECKING:
+    from .base import NativeDetector  # which fits plans by this module
+
+# Full-conformal fits that are kept: nearly all new rows want the same one, some few another.
+MOST_FITS = 4
+
+
+@dataclass(frozen=True, eq=False)
+class ScaledModel:
+    """One model: a plain one, on rows in its units.
+
+    Attributes
+    ----------
+    detector : NativeDetector
+        The one that scales, not fitted.
+    units : int array of shape (k,)
+    model : Model
+        Fitted on rows in these units.
+    """
+
+    detector: NativeDetector
+    units: IntArray
+    model: Model
+
+    @property
+    def in_threads(self) -> bool:
+        """As the plain model says."""
+        return in_threads(self.model)
+
+    def score_samples(self, X: FloatArray) -> FloatArray:
+        """Score rows, small = anomalous."""
+        return self.model.score_samples(self.measure(X))
+
+    def measure(self, X: FloatArray) -> FloatArray:
+        """Rows in the units of the model."""
+        return units_of(self.detector).measure(X, self.units)
+
+
+def units_of(detector: NativeDetector) -> Units:
+    """Say how a detector that scales measures rows."""
+    units = detector._units()
+    assert units is not None
+    return units
+
+
+@dataclass(frozen=True, eq=False)
+class ScaledAlgorithm:
+    """A detector that scales, as an algorithm that fits one model at a time.
+
+    Attributes
+    ----------
+    detector : NativeDetector
+    """
+
+    detector: NativeDetector
+
+    @property
+    def name(self) -> str:
+        """What to call it in messages."""
+        return self.detector.name
+
+    @property
+    def in_threads(self) -> bool:
+        """As the detector says."""
+        return self.detector.in_threads
+
+    def fit_model(self, X: FloatArray, seed: np.random.SeedSequence) -> ScaledModel:
+        """Fit a plain model on rows in their own units."""
+        ways = units_of(self.detector)
+        units = ways.of(X)
+        model = ways.plain(units).fit_model(ways.measure(X, units), seed)
+        return ScaledModel(self.detector, units, model)
+
+    def check_model(self, model: Model, X: FloatArray) -> None:
+        """Refuse a model whose score of a row depends on the rest of the batch."""
+        assert isinstance(model, ScaledModel)
+        self._plain(model).check_model(model.model, model.measure(X))
+
+    def training_scores(self, model: Model, X: FloatArray) -> FloatArray:
+        """Score the rows that a model was fitted on, all alike."""
+        assert isinstance(model, ScaledModel)
+        return self._plain(model).training_scores(model.model, model.measure(X))
+
+    def _plain(self, model: ScaledModel) -> NativeDetector:
+        return units_of(self.detector).plain(model.units)
+
+
+def fit_scaled(
+    detector: NativeDetector,
+    X: FloatArray,
+    plan: Plan,
+    seeds: Sequence[np.random.SeedSequence],
+    *,
+    n_jobs: int | None = None,
+    verbose: int = 0,
+) -> Ensemble:
+    """Fit all models of a plan; parameters as in `NativeDetector.fit_plan`."""
+    if plan.scheme == "full":
+        return ScaledFull.fit(detector, X, seeds[-1], n_jobs=n_jobs, verbose=verbose)
+    algorithm = ScaledAlgorithm(detector)
+    if not plan.full:  # one model
+        return refit(algorithm, X, plan, seeds, n_jobs=n_jobs, verbose=verbose)
+    ensemble = ScaledEnsemble.fit(detector, X, plan, seeds, n_jobs=n_jobs, verbose=verbose)
+    ensemble.by_refitting = OneModel(algorithm, X, seeds[-1], n_jobs)
+    return ensemble
+
+
+# --- resampled models ----------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, eq=False)
+class Group:
+    """Models that have equal units, fitted together.
+
+    Attributes
+    ----------
+    units : int array of shape (k,)
+    models : int array
+        Which models of the plan these are.
+    ensemble : ResampledEnsemble
+        Of ``plan.part(models)``, on rows in these units.
+    """
+
+    units: IntArray
+    models: IndexArray
+    ensemble: ResampledEnsemble
+
+
+@dataclass(eq=False)
+class ScaledEnsemble(ResampledEnsemble):
+    """The models of a plan in groups, and A(D).
+
+    Attributes
+    ----------
+    plan : Plan
+    calibration : Calibration
+    groups : list of Group
+        Every model is in one of them; empty after a basic fit, which needs them for calibration
+        only.
+    full : ScaledModel
+        A(D).
+    """
+
+    plan: Plan
+    calibration: Calibration
+    groups: list[Group]
+    full: ScaledModel
+
+    @classmethod
+    def fit(
+        cls,
+        detector: NativeDetector,
+        X: FloatArray,
+        plan: Plan,
+        seeds: Sequence[np.random.SeedSequence],
+        *,
+        n_jobs: int | None = None,
+        verbose: int = 0,
+    ) -> Self:
+        """Fit every group of models as a plan of its own."""
+        full = ScaledAlgorithm(detector).fit_model(X, seeds[-1])
+        ways = units_of(detector)
+        if plan.left_out is not None:
+            units = ways.without_each(X)[plan.left_out]
+        else:
+            units = np.array([ways.of(X[train]) for train in plan.train])
+        fitted, rows = [], []
+        for key, models in groups(units):
+            rows.append(ways.measure(X, key))
+            every = len(models) == plan.n_models
+            own = seeds if every else [*(seeds[k] for k in models), seeds[-1]]
+            ensemble = ways.plain(key).fit_plan(
+                rows[-1],
+                plan.part(models),
+                own,
+                n_jobs=n_jobs,
+                verbose=verbose,
+            )
+            assert isinstance(ensemble, ResampledEnsemble)
+            fitted.append(Group(key, models, ensemble))
+        calibration = _calibration(plan, fitted, rows)
+        return cls(plan, calibration, [] if plan.variant == "basic" else fitted, full)
+
+    @property
+    def retained(self) -> bool:
+        """Whether the resampled models are kept."""
+        return bool(self.groups)
+
+    @property
+    def n_jobs(self) -> int | None:
+        """Threads of the detector."""
+        return getattr(self.full.detector, "n_jobs", None)
+
+    def scores(self, X: FloatArray) -> FloatArray:
+        """Scores of every resampled model, (models, rows)."""
+        scores = np.empty((self.plan.n_models, len(X)))
+        for group in self.groups:
+            scores[group.models] = group.ensemble.scores(self._measure(X, group))
+        return scores
+
+    def full_scores(self, X: FloatArray) -> FloatArray:
+        """Scores of A(D)."""
+        return self.full.score_samples(X)
+
+    def ranks(self, X: FloatArray, *, variant: str | None = None, strictly: bool = False) -> Ranks:
+        """Rank new rows; plus by adding up over groups where each model has one held-out row."""
+        plus = (variant or self.plan.variant) == "plus" and self.plan.left_out is not None
+        if not plus or not self.groups:
+            return super().ranks(X, variant=variant, strictly=strictly)
+        at_most, below = np.ones((2, len(X)), dtype=np.int64)
+        raw: FloatArray | None = None
+        for group in self.groups:
+            more = group.ensemble.ranks(self._measure(X, group), variant="plus", strictly=strictly)
+            at_most += more.at_most - 1
+            if more.below is not None:
+                below += more.below - 1
+            if np.array_equal(group.units, self.full.units):
+                raw = more.scores  # by A(D), in these units
+        raw = self.full_scores(X) if raw is None else raw
+        return Ranks(at_most, below if strictly else None, raw)
+
+    def _measure(self, X: FloatArray, group: Group) -> FloatArray:
+        return units_of(self.full.detector).measure(X, group.units)
+
+
+def _calibration(plan: Plan, fitted: list[Group], rows: list[FloatArray]) -> Calibration:
+    """Put the calibration together, from groups and the rows of D in their units."""
+    held, indptr, models = plan.membership
+    if (np.diff(indptr) == 1).all():  # every row has one model: its group has calibrated it
+        by_row = np.empty(plan.n)
+        for group in fitted:
+            part = group.ensemble.calibration
+            by_row[part.rows] = part.scores
+        return Calibration(by_row[held], held, indptr, models)
+    by_model: list[FloatArray] = [np.empty(0)] * plan.n_models
+    for group, measured in zip(fitted, rows, strict=True):
+        scores = group.ensemble.scores(measured)
+        for k, of_model in zip(group.models, scores, strict=True):
+            by_model[k] = of_model[plan.held_out[k]]
+    return calibrate(plan, by_model, reduction(plan.aggregate))
+
+
+# --- full-conformal ------------------------------------------------------------------------------
+
+
+@dataclass(eq=False)
+class ScaledFull(Ensemble):
+    """A model on D and x, in their units, for every new row x.
+
+    Attributes
+    ----------
+    detector : NativeDetector
+        The one that scales, not fitted.
+    reference : float array of shape (n, d)
+        D.
+    seed : SeedSequence
+        The same for every row.
+    calibration : Calibration
+        Scores of D under A(D); the ranks do not use them.
+    n_jobs, verbose : int
+    """
+
+    detector: NativeDetector
+    reference: FloatArray
+    seed: np.random.SeedSequence
+    calibration: Calibration
+    n_jobs: int | None = None
+    verbose: int = 0
+
+    @classmethod
+    def fit(
+        cls,
+        detector: NativeDetector,
+        X: FloatArray,
+        seed: np.random.SeedSequence,
+        *,
+        n_jobs: int | None = None,
+        verbose: int = 0,
+    ) -> Self:
+        """Fit the plain detector on D in its own units, which most new rows do not change."""
+        nothing = reference_calibration(np.empty(0))
+        ensemble = cls(detector, X, seed, nothing, n_jobs, verbose)
+        ensemble.calibration = ensemble.fit_in(units_of(detector).of(X)).calibration
+        return ensemble
+
+    def fit_in(self, units: IntArray) -> Ensemble:
+        """Fit the plain full-conformal ensemble on D in some units, or find it among the last."""
+        fits, key = self._fits, units.tobytes()
+        if key not in fits:
+            ways = units_of(self.detector)
+            fits[key] = ways.plain(units).fit_plan(
+                ways.measure(self.reference, units),
+                Full().plan(len(self.reference)),
+                [self.seed],
+                n_jobs=self.n_jobs,
+                verbose=self.verbose,
+            )
+            if len(fits) > MOST_FITS:
+                fits.popitem(last=False)
+        fits.move_to_end(key)
+        return fits[key]
+
+    @cached_property
+    def _fits(self) -> OrderedDict[bytes, Ensemble]:
+        return OrderedDict()
+
+    def ranks(self, X: FloatArray, *, variant: str | None = None, strictly: bool = False) -> Ranks:
+        """Rank new rows, those together that have equal units with D; there are no variants."""
+        ways = units_of(self.detector)
+        at_most, below = np.empty((2, len(X)), dtype=np.int64)
+        scores = np.empty(len(X))
+        for units, rows in groups(ways.with_each(self.reference, X)):
+            found = self.fit_in(units).ranks(ways.measure(X[rows], units), strictly=strictly)
+            at_most[rows], scores[rows] = found.at_most, found.scores
+            if found.below is not None:
+                below[rows] = found.below
+        return Ranks(at_most, below if strictly else None, scores)
+
+    def worlds(self, X: FloatArray, rows: RankArray, step: StepUp) -> Iterator[tuple[int, Worlds]]:
+        """Go through all worlds of some new rows, by one model for each of them."""
+        algorithm = ScaledAlgorithm(self.detector)
+        return OneModel(algorithm, self.reference, self.seed, self.n_jobs).worlds(X, rows, step)
