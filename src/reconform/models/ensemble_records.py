@@ -14,6 +14,7 @@ import numpy as np
 from ..detectors.base import NativeDetector, NativeModel
 from ..detectors.foreign import FittedDetector, ForeignDetector
 from ..detectors.registry import DETECTORS
+from ..detectors.scaled import ScaledEnsemble
 from ..ensemble import Ensemble, RepeatedSplit, ResampledEnsemble
 from ..keep import KeptModel
 from ..methods import Plan
@@ -37,6 +38,7 @@ from ..records.specs import (
 )
 from ..refitting import FullRefit, RefitEnsemble
 from .plans import calibration_of
+from .scaled_records import SCALED_FULL, read_scaled, scaled_model, write_scaled
 from .sound import check_columns, check_refit
 
 _FOREIGN: Mapping[str, Spec] = {
@@ -130,12 +132,17 @@ def _check_full_refit(ensemble: FullRefit, d: int) -> None:
         algorithm.fit_model(ensemble.reference, ensemble.seed)
 
 
-def known_ensembles() -> OneOf:
-    """Every ensemble that a file may have: two for any detector, and those of the registry."""
+def known_models() -> OneOf:
+    """Every model that a file may have: those of any detector, and those of the registry."""
     records = [entry.record for entry in DETECTORS.values()]
-    models = _Model(
-        FITTED_DETECTOR, NATIVE_MODEL, *(m for record in records for m in record.models)
-    )
+    plain = (FITTED_DETECTOR, NATIVE_MODEL, *(m for record in records for m in record.models))
+    return _Model(*plain, scaled_model(_Model(*plain)))
+
+
+def known_ensembles() -> OneOf:
+    """Every ensemble that a file may have: some for any detector, and those of the registry."""
+    records = [entry.record for entry in DETECTORS.values()]
+    models = known_models()
     refit: dict[str, Spec] = {"models": Many(models), "full": models, "n_jobs": JOBS}
     full_refit: dict[str, Spec] = {
         "algorithm": _Algorithm(),
@@ -147,6 +154,7 @@ def known_ensembles() -> OneOf:
     return OneOf(
         Record("RefitEnsemble", RefitEnsemble, refit, _check_refit),
         Record("FullRefit", FullRefit, full_refit, _check_full_refit),
+        SCALED_FULL,
         *(ensemble for record in records for ensemble in record.ensembles),
     )
 
@@ -165,10 +173,11 @@ def write_ensemble(ensemble: Ensemble, plan: Plan, out: Writer, at: str = "ensem
     scores = ensemble.calibration.scores
     follows = calibration_of(plan, scores).fingerprint == ensemble.calibration.fingerprint
     require(follows, "the calibration does not follow from the plan")
-    return {
-        "calibration": SCORES.write(scores, f"{at}/calibration", out),
-        "models": known_ensembles().write(ensemble, at, out),
-    }
+    if isinstance(ensemble, ScaledEnsemble):
+        models = write_scaled(ensemble, plan, out, at, known_models(), write_ensemble)
+    else:
+        models = known_ensembles().write(ensemble, at, out)
+    return {"calibration": SCORES.write(scores, f"{at}/calibration", out), "models": models}
 
 
 def read_ensemble(json: Json, plan: Plan, source: Reader) -> Ensemble:
@@ -185,6 +194,10 @@ def read_ensemble(json: Json, plan: Plan, source: Reader) -> Ensemble:
     require(not np.isnan(scores).any(), "a score is not a number")
     known: dict[str, Any] = {"plan": plan, "calibration": calibration_of(plan, scores)}
     models = _brought_up_to_date(json["models"])
+    if models["kind"] == "ScaledEnsemble":
+        return read_scaled(
+            models, **known, source=source, models=known_models(), read=read_ensemble
+        )
     older = OneOf(*(one for entry in DETECTORS.values() for one in entry.record.older))
     if models["kind"] in older.records:
         return _from_older(older.read(models, source), known, source)

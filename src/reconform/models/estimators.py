@@ -18,11 +18,15 @@ from ..records.checks import require
 from ..records.plain import Plain
 from ..records.specs import FLOAT, DetectorRecord, Json, Reader, Spec, Writer
 from . import skops_objects as foreign
+from .scaled_records import UNITS, columns_in
 from .settings import disarm, neutral
 from .sound import check_sound
 
 # Trees do not say how many columns their rows have; more than this is a mistake.
 MOST_FEATURES = 1 << 24
+
+# The fitted attribute of a detector that scales.
+UNITS_KEY = "units_"
 
 
 @dataclass
@@ -83,12 +87,13 @@ class DetectorsOut:
         entry = {"native": record.name, "parameters": parameters}
         if fitted:
             names = getattr(detector, "feature_names_in_", None)
-            out = replace(self.out, n_features=detector.n_features_in_)
+            columns = _columns_of(detector, detector.n_features_in_)
+            out = replace(self.out, n_features=columns)
             entry["n_features"] = detector.n_features_in_
             entry["feature_names"] = None if names is None else [str(name) for name in names]
             entry["fitted"] = {
                 key: spec.write(getattr(detector, key), f"{at}/{key.strip('_')}", out)
-                for key, spec in _fitted_specs(record, hasattr(detector, "offset_")).items()
+                for key, spec in _fitted_specs(detector, hasattr(detector, "offset_")).items()
             }
         return entry
 
@@ -156,11 +161,14 @@ class DetectorsIn:
         return self.read(step)
 
     def _restore(self, detector: NativeDetector, entry: dict[str, Json]) -> None:
-        specs = _fitted_specs(_record_of(detector), "offset_" in entry["fitted"])
+        specs = _fitted_specs(detector, "offset_" in entry["fitted"])
         require(set(entry["fitted"]) == set(specs), "the fit of a detector is incomplete")
         restore_columns(detector, entry["n_features"], entry["feature_names"])
-        source = replace(self.source, n_features=entry["n_features"])
-        for key, spec in specs.items():
+        source = self.source
+        for key, spec in specs.items():  # units come first: they say which columns a fit has
+            if key != UNITS_KEY:
+                columns = _columns_of(detector, entry["n_features"])
+                source = replace(self.source, n_features=columns)
             setattr(detector, key, spec.read(entry["fitted"][key], source))
 
 
@@ -176,9 +184,16 @@ def _kind_named(name: Json) -> type[NativeDetector]:
     return kinds[name]
 
 
-def _fitted_specs(record: DetectorRecord, whole: bool) -> Mapping[str, Spec]:
+def _fitted_specs(detector: NativeDetector, whole: bool) -> Mapping[str, Spec]:
     """What `fit` sets; the models of a plan, which are not whole detectors, have no offset."""
-    return {"offset_": FLOAT, **record.fitted} if whole else record.fitted
+    units: Mapping[str, Spec] = {} if detector._units() is None else {UNITS_KEY: UNITS}
+    offset: Mapping[str, Spec] = {"offset_": FLOAT} if whole else {}
+    return {**units, **offset, **_record_of(detector).fitted}
+
+
+def _columns_of(detector: NativeDetector, d: int) -> int:
+    """Count the columns of the rows that a detector was fitted on, as it measures them."""
+    return d if detector._units() is None else columns_in(detector, detector.units_, d)
 
 
 def restore_columns(estimator: Any, n_features: Json, names: Json) -> None:

@@ -1,8 +1,8 @@
 """Write the fixtures of a format version: a small model per kind of ensemble, and its ranks.
 
-Run once per format version, with the reconform that introduced it, and never again for an old
-one: ``python tests/data/models/make.py``. Version 1 is in this folder, with all the models below;
-version 2 has draws keyed by content, and only what it writes otherwise.
+A file is written once, by the reconform that introduced it, and never again:
+``python tests/data/models/make.py`` writes those that are not there yet. Version 1 is in this
+folder; version 2 has draws keyed by content, and only what it writes otherwise or what is new.
 """
 
 from __future__ import annotations
@@ -27,6 +27,9 @@ CHANGED = (
     "iforest-refitted-full",
     "inne-shared-jackknife-plus",
     "inne-full",
+    "knn-scaled-jackknife-plus",
+    "knn-scaled-full",
+    "inne-scaled-split",
 )
 FOREST = IForest(n_estimators=5, max_samples=6)
 SHARED_FOREST = IForest(n_estimators=3, max_samples=4, share=True)
@@ -57,17 +60,23 @@ MODELS = {
     "inne-jab-pooled": (SPHERES, Bootstrap(draws=3, aggregate="mean", variant="pooled"), {}),
     "inne-shared-jackknife-plus": (SHARED_SPHERES, "jackknife+", {}),
     "inne-full": (SPHERES, "full", {}),
+    "knn-scaled-jackknife-plus": (KNN(n_neighbors=3, scale="robust"), "jackknife+", {}),
+    "knn-scaled-full": (KNN(n_neighbors=3, scale="robust"), "full", {}),
+    "inne-scaled-split": (INNE(n_estimators=6, max_samples=4, scale="robust"), "split", {}),
     "pipeline-cv-plus": (make_pipeline(StandardScaler(), FOREST), CrossValidation(folds=2), {}),
 }
 
 
 def main() -> None:
-    """Write all files."""
+    """Write the files that are missing."""
     rng = np.random.default_rng(20261115)
     X, rows = rng.normal(size=(24, 3)), rng.normal(0, 1.5, size=(15, 3)).round(3)
-    expected = {}
-    HERE.mkdir()
+    HERE.mkdir(exist_ok=True)
+    facts_file = HERE / "expected.json"
+    expected = json.loads(facts_file.read_text()) if facts_file.exists() else {}
     for name in CHANGED:
+        if f"{name}.rcad" in expected:
+            continue
         detector, method, options = MODELS[name]
         cad = ConformalDetector(detector, method, random_state=1, **options).fit(X)
         path = HERE / f"{name}.rcad"
@@ -84,7 +93,7 @@ def main() -> None:
             "at_least": (ranks.below if powers else ranks.at_most).tolist(),
         }
     lines = [f"{json.dumps(name)}: {json.dumps(facts)}" for name, facts in expected.items()]
-    (HERE / "expected.json").write_text("{\n" + ",\n".join(lines) + "\n}\n")
+    facts_file.write_text("{\n" + ",\n".join(lines) + "\n}\n")
 
 
 if __name__ == "__main__":

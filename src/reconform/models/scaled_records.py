@@ -1,0 +1,153 @@
+"""Detectors that scale, in the file: units, and plain models and ensembles on rows in them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from ..detectors.base import NativeDetector
+from ..detectors.scaled import Group, ScaledAlgorithm, ScaledEnsemble, ScaledFull, ScaledModel
+from ..ensemble import Ensemble, ResampledEnsemble
+from ..methods import Plan
+from ..records.checks import ascending, check_reference, require
+from ..records.plain import Plain
+from ..records.specs import (
+    JOBS,
+    ROWS,
+    Array,
+    Detector,
+    Json,
+    OneOf,
+    Reader,
+    Record,
+    Setting,
+    Spec,
+    Writer,
+)
+from ..statistics.ranks import Calibration
+from .sound import check_refit
+
+UNITS = Array("i8", ndim=1)
+
+
+def columns_in(detector: Any, units: Any, d: int) -> int:
+    """Count the columns of rows of d columns in these units; refuse what are none."""
+    require(isinstance(detector, NativeDetector), "a detector is none of ours")
+    ways = detector._units()
+    require(ways is not None, "a detector does not scale")
+    assert ways is not None
+    width: int = ways.check(units, d)
+    return width
+
+
+class _ScaledModelRecord(Record):
+    """A plain model has the columns of rows in its units, which come first."""
+
+    def write(self, value: Any, at: str, out: Writer) -> Json:
+        width = columns_in(value.detector, value.units, out.n_features)
+        return super().write(value, at, replace(out, n_features=width))
+
+    def make(self, json: Json, source: Reader, more: Mapping[str, Any]) -> Any:
+        whole = isinstance(json, dict) and set(json) == {"kind", *self.fields}
+        require(whole, "the fields of a ScaledModel are not what they should be")
+        detector = self.fields["detector"].read(json["detector"], source)
+        units = self.fields["units"].read(json["units"], source)
+        inner = replace(source, n_features=columns_in(detector, units, source.n_features))
+        return ScaledModel(detector, units, self.fields["model"].read(json["model"], inner))
+
+
+def scaled_model(models: Spec) -> Record:
+    """Describe a model on rows in units, given what plain models may be."""
+    fields: dict[str, Spec] = {
+        "detector": Detector(fitted=False), "units": UNITS, "model": models
+    }  # fmt: skip
+    return _ScaledModelRecord("ScaledModel", ScaledModel, fields)
+
+
+def _check_scaled_full(ensemble: ScaledFull, d: int) -> None:
+    detector, n = ensemble.detector, len(ensemble.reference)
+    require(isinstance(detector, NativeDetector), "a detector is none of ours")
+    require(detector._units() is not None, "a detector does not scale")
+    check_reference(n, ensemble)
+    require(ensemble.reference.shape[1] == d, "the reference has the wrong shape")
+    require(isinstance(ensemble.seed, np.random.SeedSequence), "the seed is none")
+    missing = np.isnan(ensemble.reference) if detector.accepts_nan else False
+    require((np.isfinite(ensemble.reference) | missing).all(), "a row is not finite")
+    check_refit(detector, n)
+    # Whether its parameters suit these rows, one fit says, as every row to come may take.
+    ScaledAlgorithm(detector).fit_model(ensemble.reference, ensemble.seed)
+
+
+SCALED_FULL = Record(
+    "ScaledFull",
+    ScaledFull,
+    {
+        "detector": Detector(fitted=False),
+        "reference": ROWS,
+        "seed": Plain(),
+        "n_jobs": JOBS,
+        "verbose": Setting(int, bool, default=0),
+    },
+    _check_scaled_full,
+)
+
+WriteEnsemble = Callable[[Ensemble, Plan, Writer, str], Json]
+ReadEnsemble = Callable[[Json, Plan, Reader], Ensemble]
+
+
+def write_scaled(
+    ensemble: ScaledEnsemble, plan: Plan, out: Writer, at: str, models: OneOf, write: WriteEnsemble
+) -> Json:
+    """Write the groups of models, each as the ensemble of its part of the plan."""
+    detector = ensemble.full.detector
+    groups = []
+    for k, group in enumerate(ensemble.groups):
+        width = columns_in(detector, group.units, out.n_features)
+        part, inner = plan.part(group.models), replace(out, n_features=width)
+        groups.append(
+            {
+                "units": UNITS.write(group.units, f"{at}/groups/{k}/units", out),
+                "models": UNITS.write(group.models, f"{at}/groups/{k}/models", out),
+                "ensemble": write(group.ensemble, part, inner, f"{at}/groups/{k}"),
+            }
+        )
+    return {
+        "kind": "ScaledEnsemble",
+        "full": models.write(ensemble.full, f"{at}/full", out),
+        "groups": groups,
+    }
+
+
+def read_scaled(
+    json: Json,
+    plan: Plan,
+    calibration: Calibration,
+    source: Reader,
+    models: OneOf,
+    read: ReadEnsemble,
+) -> ScaledEnsemble:
+    """Read the groups, which must have every model of the plan once."""
+    require(set(json) == {"kind", "full", "groups"}, "an ensemble is incomplete")
+    require(plan.full and plan.scheme != "full", "the ensemble does not suit its plan")
+    full = models.read(json["full"], source)
+    require(isinstance(full, ScaledModel), "a model does not scale")
+    require(isinstance(json["groups"], list), "a list is missing")
+    groups = []
+    for entry in json["groups"]:
+        whole = isinstance(entry, dict) and set(entry) == {"units", "models", "ensemble"}
+        require(whole, "a group of models is incomplete")
+        units, which = (UNITS.read(entry[key], source) for key in ("units", "models"))
+        width = columns_in(full.detector, units, source.n_features)
+        require(len(which) and ascending(which, strictly=True), "models are not in order")
+        require(which[0] >= 0 and which[-1] < plan.n_models, "a model does not exist")
+        ensemble = read(entry["ensemble"], plan.part(which), replace(source, n_features=width))
+        require(isinstance(ensemble, ResampledEnsemble), "the ensemble does not suit its plan")
+        assert isinstance(ensemble, ResampledEnsemble)
+        groups.append(Group(units, which, ensemble))
+    every = np.sort(np.concatenate([np.empty(0, np.int64), *(group.models for group in groups)]))
+    wanted = 0 if plan.variant == "basic" else plan.n_models
+    require(np.array_equal(every, np.arange(wanted)), "a model is in no group, or in two")
+    return ScaledEnsemble(plan, calibration, groups, full)
