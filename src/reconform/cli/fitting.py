@@ -29,8 +29,9 @@ def fit(voice: Voice, reference: Table, fitting: Fitting, *, prepare: bool) -> C
     """Fit and calibrate the detector that was asked for."""
     # A full-conformal detector fits while it judges, and that has a bar of its own.
     watched = voice.shows_progress and fitting.method != "full"
+    detector = fitting.make_detector()
     cad = ConformalDetector(
-        prepared(fitting.detector, reference.features) if prepare else fitting.detector,
+        prepared(detector, reference.features) if prepare else detector,
         fitting.make_method(),
         random_state=fitting.seed,
         verbose=int(watched),

@@ -114,9 +114,10 @@ def fit(
     model = saving.model
     check_separate({"--model": model}, {"REFERENCE": reference})
     check_place(model, overwrite=saving.overwrite)
-    if columns.prepare:
+    if columns.prepare or ":" in fitting.detector:
         # Say now what is missing, not after the fit.
-        extra("skops", "skops", "saving a model that was fitted with --prepare")
+        what = "that was fitted with --prepare" if columns.prepare else f"of {fitting.detector}"
+        extra("skops", "skops", f"saving a model {what}")
     (layout,) = files.layouts(reference)
     table = fits.read(voice, reference, layout, files.id_columns, columns)
     cad = fits.fit(voice, table, fitting, prepare=columns.prepare)

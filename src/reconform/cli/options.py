@@ -11,8 +11,9 @@ import click
 from joblib import parallel_config
 
 from ..detectors import DETECTORS
+from ..detectors.by_name import make_detector, parse_setting
 from ..detectors.registry import scale_matters_to
-from ..errors import InputError
+from ..errors import InputError, ReconformError
 from ..files import FORMATS, Layout
 from ..files.formats import DELIMITER, is_delimiter, is_standard
 from ..files.judge import WriteOptions
@@ -24,6 +25,7 @@ from ..statistics.fdr import PROCEDURES, counted_names
 from ..whole import check_place
 from .declare import Given, choice, count, family, option, share
 from .output import Voice, check_separate
+from .spelling import in_options
 
 METHODS = ("split", "jackknife", "jackknife+", "cv", "cv+", "jab", "jab+", "full")
 
@@ -108,12 +110,21 @@ class Fitting:
     repeats: int | None
     seed: int
     jobs: int | None
+    settings: tuple[tuple[str, Any], ...] = ()
 
     def __post_init__(self) -> None:
+        try:
+            self.make_detector()
+        except ReconformError as error:
+            raise click.UsageError(f"--set: {in_options(str(error))}") from error
         method = resolve_method(self.method)
         for name, (owner, called) in OWNERS.items():
             if getattr(self, name) is not None and not isinstance(method, owner):
                 raise click.UsageError(f"--{name} goes with --method {called}; got {self.method}.")
+
+    def make_detector(self) -> Any:
+        """The detector by its name, or an object if it is not ours or something was set."""
+        return make_detector(self.detector, dict(self.settings))
 
     def make_method(self) -> str | Method:
         """The method by its name, or an object if something about it was chosen."""
@@ -139,9 +150,44 @@ SEED = count(
 
 
 def detector_option(default: str) -> Given:
-    """`--detector`, one of those in the registry."""
+    """`--detector`, one of those in the registry or of a library."""
     rows = " ".join(f"{name}: {row.summary}." for name, row in DETECTORS.items())
-    return choice("--detector", DETECTORS, default, f"The detector that scores the rows. {rows}")
+    return option(
+        "--detector",
+        metavar="NAME",
+        callback=_detector,
+        default=default,
+        show_default=True,
+        help=f"The detector that scores the rows. {rows} Others by library and class, such as "
+        "sklearn:OneClassSVM or pyod:ECOD.",
+    )
+
+
+def _detector(ctx: click.Context, param: click.Parameter, value: str) -> str:
+    try:
+        make_detector(value)
+    except ReconformError as error:
+        raise click.BadParameter(in_options(str(error)), ctx, param) from error
+    return value
+
+
+def _settings(
+    ctx: click.Context, param: click.Parameter, values: tuple[str, ...]
+) -> tuple[tuple[str, Any], ...]:
+    try:
+        return tuple(dict(map(parse_setting, values)).items())
+    except ReconformError as error:
+        raise click.BadParameter(str(error), ctx, param) from error
+
+
+SET = option(
+    "--set",
+    "settings",
+    multiple=True,
+    callback=_settings,
+    metavar="NAME=VALUE",
+    help="A parameter of the detector, such as n_neighbors=10; may be repeated.",
+)
 
 
 def method_option(default: str) -> Given:
@@ -155,6 +201,7 @@ fitting_options = family(
     Fitting,
     [
         detector_option("iforest"),
+        SET,
         method_option("jab+"),
         count("--folds", "10", "Number of folds, for cv and cv+.", least=2),
         count("--draws", "100", "Number of bootstrap samples, for jab and jab+."),

@@ -12,6 +12,7 @@ from typing import Any
 import click
 from rich.markdown import Markdown
 
+from ..detectors.by_name import detectors_with
 from ..study import (
     PAPER_DETECTORS,
     Cell,
@@ -25,7 +26,7 @@ from ..study import (
 )
 from ..whole import check_place, write_whole
 from .declare import Command, count, family, option, share
-from .options import JOBS, OVERWRITE, PATH, SEED, voice_options
+from .options import JOBS, OVERWRITE, PATH, SEED, SET, voice_options
 from .output import Voice, check_separate
 
 TABLES = {"table.md": "markdown", "table.tex": "latex", "table.csv": "csv"}
@@ -65,8 +66,9 @@ what_options = family(
             multiple=True,
             metavar="NAME",
             show_default=", ".join(PAPER_DETECTORS),
-            help="A detector that scores the rows; may be repeated.",
+            help="A detector that scores the rows, as in 'reconform fit'; may be repeated.",
         ),
+        SET,
         option(
             "--method",
             "methods",
@@ -219,6 +221,10 @@ def _planned(what: dict[str, Any], protocol: dict[str, Any]) -> Study:
     if limit is None and not what["methods"]:
         limit = PAPER_LIMIT
     given = {name: value for name, value in what.items() if value}
+    settings = dict(given.pop("settings", ()))
+    if settings or "detectors" in given:
+        names = given.get("detectors", PAPER_DETECTORS)
+        given["detectors"] = detectors_with(names, settings)
     limited = {**protocol, "jackknife_limit": None if limit == "none" else limit}
     return Study(**given, protocol=Protocol(**limited))
 

@@ -1,0 +1,172 @@
+"""Detectors of other libraries by name, and parameters: Python, command line, study."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+from click.testing import CliRunner
+from sklearn.svm import OneClassSVM
+
+from reconform import ConformalDetector
+from reconform.cli import main
+from reconform.detectors.by_name import detectors_with, make_detector, parse_setting
+
+pd = pytest.importorskip("pandas")
+
+
+def run(*arguments):
+    return CliRunner().invoke(main, [str(argument) for argument in arguments])
+
+
+@pytest.fixture
+def files(tmp_path):
+    rng = np.random.default_rng(0)
+    new = np.vstack([rng.normal(size=(40, 3)), rng.normal(7, 1, size=(8, 3))])
+    paths = tmp_path / "normal.csv", tmp_path / "new.csv"
+    for path, rows in zip(paths, (rng.normal(size=(120, 3)), new), strict=True):
+        pd.DataFrame(rows, columns=list("abc")).to_csv(path, index=False)
+    return paths
+
+
+# --- names ---------------------------------------------------------------------------------------
+
+
+def test_names_of_ours_stay_names():
+    assert make_detector("knn") == "knn"
+    assert make_detector("knn", {"n_neighbors": 3}).n_neighbors == 3
+
+
+@pytest.mark.parametrize(
+    "name", ["OneClassSVM", "IsolationForest", "EllipticEnvelope", "KernelDensity"]
+)
+def test_detectors_of_scikit_learn(name):
+    assert type(make_detector(f"sklearn:{name}")).__name__ == name
+
+
+def test_local_outliers_are_made_for_new_rows():
+    assert make_detector("sklearn:LocalOutlierFactor").novelty
+
+
+def test_detectors_of_pyod():
+    pytest.importorskip("pyod")
+    made = make_detector("pyod:HBOS", {"n_bins": 7})
+    assert type(made).__module__ == "pyod.models.hbos"
+    assert made.n_bins == 7
+
+
+@pytest.mark.parametrize(
+    ("name", "told"),
+    [
+        ("knnn", "Did you mean 'knn'"),
+        ("sklearn:OneClasSVM", "Did you mean 'OneClassSVM'"),
+        ("sklearn:os.system", "sklearn:CLASS or pyod:CLASS"),
+        ("os:system", "sklearn:CLASS or pyod:CLASS"),
+        ("pyod:..base", "sklearn:CLASS or pyod:CLASS"),
+        ("sklearn:RandomForestClassifier", "score_samples"),
+        ("pyod:NoSuchThing", "PyOD has no detector called 'NoSuchThing'"),
+    ],
+)
+def test_names_that_are_none(name, told):
+    if name.startswith("pyod:N"):
+        pytest.importorskip("pyod")
+    with pytest.raises(ValueError, match=told):
+        make_detector(name)
+
+
+def test_an_estimator_takes_objects_and_no_such_names():
+    """A model file could hold the name: what it says is never looked up in a library."""
+    with pytest.raises(ValueError, match="detector must be one of"):
+        ConformalDetector("sklearn:OneClassSVM").fit(np.zeros((9, 2)))
+
+
+# --- settings ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [("a=1", 1), ("a=-0.5", -0.5), ("a=True", True), ("a=None", None), ("a=auto", "auto"),
+     ("a=(1, 2)", (1, 2)), ("a=x=y", "x=y"), ("a='7'", "7"), ("a=", ""),
+     ("a=__import__('os')", "__import__('os')")],
+)  # fmt: skip
+def test_values_are_literals_or_words(text, value):
+    assert parse_setting(text) == ("a", value)
+
+
+@pytest.mark.parametrize("text", ["", "a", "=1", "a b=1", "a.b=1"])
+def test_settings_that_are_none(text):
+    with pytest.raises(ValueError, match="NAME=VALUE"):
+        parse_setting(text)
+
+
+def test_a_setting_goes_to_every_detector_that_has_it():
+    made = detectors_with(["knn", "iforest", "sklearn:OneClassSVM"], {"n_jobs": 2, "nu": 0.2})
+    assert [name for name, _ in made] == ["knn", "iforest", "sklearn:OneClassSVM"]
+    assert made[2][1].nu == 0.2
+    with pytest.raises(ValueError, match="none of knn, iforest has a parameter 'nu'"):
+        detectors_with(["knn", "iforest"], {"nu": 0.2})
+
+
+# --- command line --------------------------------------------------------------------------------
+
+
+def test_detect_with_a_detector_of_scikit_learn(files):
+    normal, new = files
+    done = run("detect", normal, new, "--detector", "sklearn:OneClassSVM", "--set", "gamma=0.1",
+               "--set", "nu=0.1", "--method", "split", "--json")  # fmt: skip
+    assert done.exit_code == 0, done.output
+    said = json.loads(done.stdout)
+    frames = [pd.read_csv(path) for path in files]
+    detector = OneClassSVM(gamma=0.1, nu=0.1)
+    found = ConformalDetector(detector, "split", random_state=0).fit(frames[0]).discover(frames[1])
+    assert found.count > 0
+    assert said["flagged"] == found.count
+    assert "OneClassSVM" in said["detector"]
+
+
+def test_a_parameter_of_ours(files):
+    normal, new = files
+    done = run("detect", normal, new, "--detector", "knn", "--set", "n_neighbors=2", "--json",
+               "--method", "full")  # fmt: skip
+    assert done.exit_code == 0, done.output
+    assert "n_neighbors=2" in json.loads(done.stdout)["detector"]
+
+
+def test_a_saved_model_of_another_library(files, tmp_path):
+    pytest.importorskip("skops")
+    pytest.importorskip("pyod")
+    normal, new = files
+    model = tmp_path / "m.rcad"
+    done = run("fit", normal, "--model", model, "--detector", "pyod:HBOS", "--method", "split")
+    assert done.exit_code == 0, done.output
+    done = run("score", model, new)
+    assert done.exit_code == 1
+    assert "--trust pyod.models.hbos.HBOS" in done.stderr
+    done = run("score", model, new, "--trust", "pyod.models.hbos.HBOS")
+    assert done.exit_code == 0, done.output
+
+
+@pytest.mark.parametrize(
+    ("options", "told"),
+    [
+        (["--detector", "sklearn:OneClasSVM"], "Did you mean 'OneClassSVM'"),
+        (["--detector", "knn", "--set", "neighbours=3"], "knn has no parameter 'neighbours'"),
+        (["--set", "n_neighbors"], "NAME=VALUE"),
+    ],
+)
+def test_bad_options_leave_no_file(options, told, files, tmp_path):
+    normal, new = files
+    done = run("detect", normal, new, "--output", tmp_path / "out.csv", *options)
+    assert done.exit_code == 2
+    assert told in done.stderr.replace("\n", " ")
+    assert not (tmp_path / "out.csv").exists()
+
+
+def test_a_study_of_other_detectors(tmp_path):
+    done = run("study", "--store", tmp_path / "store", "--dataset", "breast_cancer", "--draws", 2,
+               "--test-sets", 2, "--method", "split", "--detector", "sklearn:OneClassSVM",
+               "--detector", "knn", "--set", "n_neighbors=3", "--json")  # fmt: skip
+    assert done.exit_code == 0, done.output
+    cells = json.loads(done.stdout)["cells"]
+    assert {cell["detector"] for cell in cells} == {"sklearn:OneClassSVM", "knn"}
