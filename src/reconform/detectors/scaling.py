@@ -22,6 +22,9 @@ from ..errors import unknown_choice
 
 SCALES = ("none", "robust")
 
+# The distance of the quartiles of a normal distribution, in standard deviations.
+OF_NORMAL = 1.349
+
 # Rescaled numbers stay below 2^500, so that sums of their squares are finite.
 LARGEST_EXPONENT = 400
 LARGEST = 2.0**500
@@ -157,8 +160,8 @@ def spreads_without(X: FloatArray) -> FloatArray:
     return _first_positive(len(X) - 1, X.shape, value)
 
 
-def nearest_exponents(spread: FloatArray) -> Int32Array:
-    """Exponent of the power of two that is nearest by ratio; 0 where there is no spread.
+def nearest_exponents(size: FloatArray) -> Int32Array:
+    """Exponent of the power of two that is nearest by ratio; 0 where the size is zero.
 
     Examples
     --------
@@ -166,10 +169,25 @@ def nearest_exponents(spread: FloatArray) -> Int32Array:
     >>> nearest_exponents(np.array([1.0, 1.4, 1.5, 3.0, 0.0]))
     array([0, 0, 1, 2, 0], dtype=int32)
     """
-    fraction, exponent = np.frexp(spread)  # spread = fraction * 2^exponent, 1/2 <= fraction < 1
+    fraction, exponent = np.frexp(size)  # size = fraction * 2^exponent, 1/2 <= fraction < 1
     exponent = np.where(fraction < np.sqrt(0.5), exponent - 1, exponent)
-    exponent = np.where(spread > 0, exponent, 0)
+    exponent = np.where(size > 0, exponent, 0)
     return np.clip(exponent, -LARGEST_EXPONENT, LARGEST_EXPONENT).astype(np.int32)
+
+
+def scale_exponents(spread: FloatArray) -> Int32Array:
+    """Exponents of scales, given spreads; 0 without spread.
+
+    A scale is a spread divided by that of normal rows with standard deviation 1. So the scales of
+    rows that somebody has standardised already are as far as can be from the next power of two.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> scale_exponents(np.array([1.349, 1.0, 1.9, 2.0, 0.9, 0.0]))
+    array([ 0,  0,  0,  1, -1,  0], dtype=int32)
+    """
+    return nearest_exponents(spread / OF_NORMAL)
 
 
 def rescale(X: FloatArray, exponents: Int32Array) -> FloatArray:

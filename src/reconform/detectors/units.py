@@ -29,8 +29,8 @@ from ..arrays import FloatArray, IntArray
 from ..records.checks import require, within
 from .scaling import (
     LARGEST_EXPONENT,
-    nearest_exponents,
     rescale,
+    scale_exponents,
     spreads,
     spreads_with,
     spreads_without,
@@ -84,7 +84,7 @@ class Units(ABC):
 
 
 class RobustUnits(Units):
-    """A power of two per feature, near to the distance of its quartiles: ``scale="robust"``.
+    """A power of two per feature, from the distance of its quartiles: ``scale="robust"``.
 
     Examples
     --------
@@ -102,15 +102,15 @@ class RobustUnits(Units):
 
     def of(self, X: FloatArray) -> IntArray:
         """Exponents for all rows together."""
-        return nearest_exponents(spreads(X)).astype(np.int64)
+        return scale_exponents(spreads(X)).astype(np.int64)
 
     def with_each(self, X: FloatArray, new: FloatArray) -> IntArray:
         """Exponents for D and one new row."""
-        return nearest_exponents(spreads_with(X, new)).astype(np.int64)
+        return scale_exponents(spreads_with(X, new)).astype(np.int64)
 
     def without_each(self, X: FloatArray) -> IntArray:
         """Exponents for D without one row."""
-        return nearest_exponents(spreads_without(X)).astype(np.int64)
+        return scale_exponents(spreads_without(X)).astype(np.int64)
 
     def measure(self, X: FloatArray, units: IntArray) -> FloatArray:
         """Divide by the scales."""

@@ -48,8 +48,8 @@ class INNE(NativeDetector):
         Whether the models of a leave-one-out plan have one seed, and so share their sets; "auto"
         shares above 1,000 rows. See Notes.
     scale : {"none", "robust"}, default="none"
-        With ``"robust"`` every feature is divided by a power of two near to its interquartile
-        range among the rows of a model, so that its unit does not matter.
+        With ``"robust"`` every feature is divided by a power of two near to its spread among the
+        rows of a model (the distance of the quartiles), so that its unit hardly matters.
 
     Attributes
     ----------

@@ -62,8 +62,8 @@ class KNN(NativeDetector):
     metric_params : dict, optional
         More parameters of the metric.
     scale : {"none", "robust"}, default="none"
-        With ``"robust"`` every feature is divided by a power of two near to its interquartile
-        range among the rows of a model, so that its unit does not matter.
+        With ``"robust"`` every feature is divided by a power of two near to its spread among the
+        rows of a model (the distance of the quartiles), so that its unit hardly matters.
     n_jobs : int or None, default=None
         Threads, as in joblib. Inside a `ConformalDetector` its own `n_jobs` counts, if it has one.
 
