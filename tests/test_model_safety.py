@@ -32,7 +32,7 @@ from sklearn.utils import all_estimators
 
 from forge import as_npy, forge, members_of, packed, put
 from reconform import ConformalDetector, Resampling
-from reconform.detectors import INNE, KNN, IForest
+from reconform.detectors import INNE, KDE, KNN, IForest, Mahalanobis
 from reconform.models import ModelFileError, load, plans, save, settings, sound
 from reconform.models import inspect as facts_of
 
@@ -410,12 +410,55 @@ SHARED_SPHERES = INNE(n_estimators=9, max_samples=4, share=True)
         (KNN(n_neighbors=3), "full", "near", lambda a: a[:, ::-1]),
         (KNN(n_neighbors=3), "full", "near", lambda a: a * np.nan),
         (KNN(n_neighbors=3), "split", "calibration", lambda a: a * np.nan),
+        (Mahalanobis(), "full", "reference/rows", lambda a: a[:-1]),
+        (Mahalanobis(), "full", "reference/rows", lambda a: a * np.nan),
+        (Mahalanobis(), "jackknife+", "reference/rows", lambda a: a[:-1]),
+        (Mahalanobis(), "jackknife+", "reference/rows", lambda a: a[:, :-1]),
+        (KDE(0.5), "full", "full/rows", lambda a: a[:-1]),
+        (KDE(0.5), "full", "own", lambda a: a[:-1]),
+        (KDE(0.5), "full", "own", lambda a: a * np.nan),
+        (KDE(0.5), "jackknife+", "full/rows", lambda a: a * np.inf),
+        (KDE(0.5), "jackknife+", "full/rows", lambda a: a[:, :-1]),
+        (KDE(0.5), "jackknife+", "own", lambda a: a[:-1]),
     ],
 )
 def test_arrays_that_do_not_fit_together(detector, method, name, change, tmp_path):
     path = tmp_path / "m.rcad"
     saved(detector, method, path)
     refused(edited(path, lambda _, members: put(members, f"ensemble/{name}.npy", change)))
+
+
+@pytest.mark.parametrize(
+    ("name", "change"),
+    [
+        ("mean", lambda a: a[:-1]),
+        ("mean", lambda a: a * np.inf),
+        ("factor", lambda a: a[:-1]),
+        ("factor", lambda a: a * np.nan),
+        ("factor", lambda a: a * 0.0),
+    ],
+)
+def test_a_scatter_that_is_none(name, change, tmp_path):
+    path = tmp_path / "m.rcad"
+    saved(Mahalanobis(), "split", path)
+    at = f"estimators/1/fitted/{name}.npy"
+    refused(edited(path, lambda _, members: put(members, at, change)))
+
+
+@pytest.mark.parametrize("value", [0.0, -1.0, "inf", 1e300, None])
+@pytest.mark.parametrize("method", ["full", "jackknife+"])
+@pytest.mark.parametrize(
+    ("detector", "field"),
+    [(Mahalanobis(), ("reference", "ridge")), (KDE(0.5), ("full", "bandwidth"))],
+)
+def test_a_ridge_or_a_bandwidth_that_is_none(detector, field, method, value, tmp_path):
+    path = tmp_path / "m.rcad"
+    saved(detector, method, path)
+
+    def change(model, _):
+        model["ensemble"]["models"][field[0]][field[1]] = value
+
+    refused(edited(path, change))
 
 
 def test_models_without_any_sets(tmp_path):

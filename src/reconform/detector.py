@@ -49,9 +49,10 @@ class ConformalDetector(OutlierMixin, BaseEstimator):
     Parameters
     ----------
     detector : str, estimator or callable, default="iforest"
-        ``"knn"``, ``"iforest"``, ``"inne"``, ``"lof"``; a scikit-learn outlier detector or a
-        pipeline ending in one; a PyOD detector; an object with ``fit`` and ``score_samples``; or a
-        function ``fit(X) -> score(X)``, optionally ``fit(X, random_state)``.
+        ``"knn"``, ``"iforest"``, ``"inne"``, ``"lof"``, ``"mahalanobis"``, ``"kde"``; a
+        scikit-learn outlier detector or a pipeline ending in one; a PyOD detector; an object with
+        ``fit`` and ``score_samples``; or a function ``fit(X) -> score(X)``, optionally
+        ``fit(X, random_state)``.
     method : str or Method, default="jab+"
         ``"split"``, ``"jackknife"``, ``"jackknife+"``, ``"cv"``, ``"cv+"``, ``"jab"``, ``"jab+"``,
         ``"full"``, ``"prefit"``, or a method object such as ``Bootstrap(draws=50)``.
@@ -210,7 +211,9 @@ class ConformalDetector(OutlierMixin, BaseEstimator):
         self.calibration_ = ensemble.calibration
         # a repeated split has a calibration set per split, and ranks within one
         self.n_calibration_ = len(ensemble.calibration) // len(plan.repeats)
-        self.guarantee_ = guarantee_of(plan, shares_draws=ensemble.shares_draws)
+        self.guarantee_ = guarantee_of(
+            plan, shares_draws=ensemble.shares_draws, plus_is_full=ensemble.plus_is_full
+        )
         no_way_of_its_own = type(ensemble).worlds is Ensemble.worlds
         if self.guarantee_.certified and no_way_of_its_own and ensemble.by_refitting is None:
             ensemble.by_refitting = OneModel(detector, X, seeds[-1], self.n_jobs)

@@ -42,12 +42,16 @@ class Ensemble(ABC):
     shares_draws : bool
         Whether the models share random draws that go by position, of a file of format 1: no
         theorem covers these. Models with one seed and draws by content are one symmetric algorithm.
+    plus_is_full : bool
+        Whether the ranks of jackknife+ are those of full-conformal detection, for every reference
+        and every new row, by a theorem about the detector: then jackknife+ is exact.
     by_refitting : KnowsWorlds or None
         What answers `worlds` for an ensemble that has no way of its own.
     """
 
     calibration: Calibration
     shares_draws = False
+    plus_is_full = False
     by_refitting: KnowsWorlds | None = None
 
     @abstractmethod

@@ -92,7 +92,7 @@ def detectors():
     from sklearn.random_projection import SparseRandomProjection
     from sklearn.svm import OneClassSVM
 
-    from reconform.detectors import KNN, LOF, IForest
+    from reconform.detectors import KDE, KNN, LOF, IForest, Mahalanobis
     from reconform.prepare import make_prepared
 
     some = {"novelty": True, "n_neighbors": 4}
@@ -109,6 +109,8 @@ def detectors():
     yield "pca", PCA(2)
     yield "knn-weights", KNN(n_neighbors=3, **weights)
     yield "our-lof", LOF(n_neighbors=4)
+    yield "mahalanobis", Mahalanobis()
+    yield "our-kde", KDE(0.5)
     yield "prepared", make_prepared("knn", [0, 1], [2])
     yield "pipeline", make_pipeline(StandardScaler(), PCA(2), IForest(3, max_samples=8))
     yield "sparse-svm", make_pipeline(OneHotEncoder(handle_unknown="ignore"), OneClassSVM())
@@ -117,14 +119,14 @@ def detectors():
     try:
         from pyod.models.hbos import HBOS
         from pyod.models.iforest import IForest as Other
-        from pyod.models.kde import KDE
+        from pyod.models.kde import KDE as Density  # noqa: N811
         from pyod.models.knn import KNN as Neighbours  # noqa: N811
     except ImportError:
         return
     yield "pyod-knn", Neighbours()
     yield "pyod-iforest", Other(n_estimators=3)
     yield "pyod-hbos", HBOS()
-    yield "pyod-kde", KDE()
+    yield "pyod-kde", Density()
 
 
 def originals() -> list[Original]:

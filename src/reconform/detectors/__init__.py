@@ -9,8 +9,10 @@ from .base import NativeDetector
 from .foreign import ForeignDetector, adapt
 from .iforest.detector import IForest
 from .inne.detector import INNE
+from .kde.detector import KDE
 from .knn.detector import KNN
 from .lof.detector import LOF
+from .mahalanobis.detector import Mahalanobis
 from .registry import DETECTORS
 
 
@@ -47,10 +49,12 @@ def resolve_detector(
 __all__ = [
     "DETECTORS",
     "INNE",
+    "KDE",
     "KNN",
     "LOF",
     "ForeignDetector",
     "IForest",
+    "Mahalanobis",
     "NativeDetector",
     "adapt",
     "resolve_detector",

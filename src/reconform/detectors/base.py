@@ -68,6 +68,10 @@ class NativeDetector(OutlierMixin, BaseEstimator, ABC):
         """Score the training rows, all alike; for `offset_` and full-conformal ranks."""
         return self._score_rows(X)
 
+    def _offset_scores(self, X: FloatArray) -> FloatArray:
+        """Score the training rows for `offset_`, if that is to be done otherwise."""
+        return self._training_scores(X)
+
     def _fit_together(
         self, X: FloatArray, plan: Plan, seeds: Sequence[np.random.SeedSequence], verbose: int
     ) -> Ensemble | None:
@@ -191,7 +195,7 @@ class NativeDetector(OutlierMixin, BaseEstimator, ABC):
         self._fit_rows(rows, root_seed(getattr(self, "random_state", None)))
         # Numbers whose squares overflow have infinite scores, between which there is no quantile.
         largest = np.finfo(np.float64).max
-        scores = np.clip(self._training_scores(rows), -largest, largest)
+        scores = np.clip(self._offset_scores(rows), -largest, largest)
         self.offset_ = float(np.quantile(scores, self.contamination))
         return self
 

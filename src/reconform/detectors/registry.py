@@ -10,10 +10,14 @@ from .iforest.detector import IForest
 from .iforest.record import IFOREST_RECORD
 from .inne.detector import INNE
 from .inne.record import INNE_RECORD
+from .kde.detector import KDE
+from .kde.record import KDE_RECORD
 from .knn.detector import KNN
 from .knn.record import KNN_RECORD
 from .lof.detector import LOF
 from .lof.record import LOF_RECORD
+from .mahalanobis.detector import Mahalanobis
+from .mahalanobis.record import MAHALANOBIS_RECORD
 
 
 @dataclass(frozen=True)
@@ -78,6 +82,22 @@ DETECTORS = {
             "how much thinner a row's neighbourhood is than those of its neighbours",
             scale_matters=True,
             record=LOF_RECORD,
+        ),
+        Entry(
+            "mahalanobis",
+            Mahalanobis,
+            "Mahalanobis Distance",
+            "the distance to the mean, measured by the scatter of the rows",
+            scale_matters=True,
+            record=MAHALANOBIS_RECORD,
+        ),
+        Entry(
+            "kde",
+            KDE,
+            "Kernel Density",
+            "the density of Gaussian kernels around the other rows",
+            scale_matters=True,
+            record=KDE_RECORD,
         ),
     )
 }

@@ -218,7 +218,11 @@ def _read_model(archive: Archive, trusted: list[str]) -> ConformalDetector:
     cad.ensemble_ = read_ensemble(json["ensemble"], plan, source)
     cad.calibration_ = cad.ensemble_.calibration
     cad.n_calibration_ = len(cad.calibration_) // len(plan.repeats)
-    cad.guarantee_ = guarantee_of(plan, shares_draws=cad.ensemble_.shares_draws)
+    cad.guarantee_ = guarantee_of(
+        plan,
+        shares_draws=cad.ensemble_.shares_draws,
+        plus_is_full=cad.ensemble_.plus_is_full,
+    )
     cad.offset_ = Scalar(float).read(json["offset"], source)
     cad._tie_key = Scalar(int).read(json["tie_key"], source)
     require(0 <= cad._tie_key < 1 << 64, "the key of ties is not one")

@@ -201,6 +201,14 @@ TABLE: tuple[Guarantee, ...] = (
         certified=True,
     ),
     Guarantee(
+        "jackknife+ as full",
+        "exact",
+        "exact: P(p <= α) <= α, as jackknife+ has the ranks of full for this detector (mahalanobis "
+        "and kde, with scales and a bandwidth that are fixed beforehand)",
+        (ANY,),
+        certified=True,
+    ),
+    Guarantee(
         "cv+",
         "bounded",
         "bounded: P(p <= α) <= 2α + (K-2)/(n+K) for K folds, and for n/K = m rows in every fold "
@@ -241,7 +249,9 @@ def guarantee(name: str) -> Guarantee:
     raise unknown_choice("method", name, [row.name for row in TABLE])
 
 
-def guarantee_of(plan: Plan, *, shares_draws: bool = False) -> Guarantee:
+def guarantee_of(
+    plan: Plan, *, shares_draws: bool = False, plus_is_full: bool = False
+) -> Guarantee:
     """Look up what holds for a plan.
 
     Parameters
@@ -249,6 +259,8 @@ def guarantee_of(plan: Plan, *, shares_draws: bool = False) -> Guarantee:
     plan : Plan
     shares_draws : bool
         Whether the models share random draws that go by position; see `Ensemble`.
+    plus_is_full : bool
+        Whether leave-one-out ranks are full-conformal ones by a theorem; see `Ensemble`.
     """
     if plan.scheme == "split" and plan.n_models > 1:
         return guarantee("repeated split")
@@ -258,6 +270,8 @@ def guarantee_of(plan: Plan, *, shares_draws: bool = False) -> Guarantee:
         return guarantee(plan.variant)
     if shares_draws:
         return guarantee("shared draws")
+    if plus_is_full and plan.leaves_one_out:
+        return guarantee("jackknife+ as full")
     return guarantee(plan.scheme if plan.scheme == "resampling" else f"{plan.scheme}+")
 
 

@@ -15,7 +15,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
 from reconform import Bootstrap, ConformalDetector, CrossValidation, Resampling, Split
-from reconform.detectors import INNE, KNN, IForest
+from reconform.detectors import INNE, KDE, KNN, LOF, IForest, Mahalanobis
 from reconform.models import inspect, save
 from reconform.models.archive import FORMAT_VERSION
 
@@ -30,6 +30,15 @@ CHANGED = (
     "knn-scaled-jackknife-plus",
     "knn-scaled-full",
     "inne-scaled-split",
+    "lof-jackknife-plus",
+    "lof-full",
+    "mahalanobis-jackknife-plus",
+    "mahalanobis-full",
+    "mahalanobis-split",
+    "kde-jackknife-plus",
+    "kde-full",
+    "kde-split",
+    "kde-by-rule-jackknife-plus",
 )
 FOREST = IForest(n_estimators=5, max_samples=6)
 SHARED_FOREST = IForest(n_estimators=3, max_samples=4, share=True)
@@ -63,6 +72,15 @@ MODELS = {
     "knn-scaled-jackknife-plus": (KNN(n_neighbors=3, scale="robust"), "jackknife+", {}),
     "knn-scaled-full": (KNN(n_neighbors=3, scale="robust"), "full", {}),
     "inne-scaled-split": (INNE(n_estimators=6, max_samples=4, scale="robust"), "split", {}),
+    "lof-jackknife-plus": (LOF(n_neighbors=4), "jackknife+", {}),
+    "lof-full": (LOF(n_neighbors=4), "full", {}),
+    "mahalanobis-jackknife-plus": (Mahalanobis(), "jackknife+", {}),
+    "mahalanobis-full": (Mahalanobis(), "full", {}),
+    "mahalanobis-split": (Mahalanobis(), "split", {}),
+    "kde-jackknife-plus": (KDE(0.5), "jackknife+", {}),
+    "kde-full": (KDE(0.5), "full", {}),
+    "kde-split": (KDE(0.5), "split", {}),
+    "kde-by-rule-jackknife-plus": (KDE(), "jackknife+", {}),
     "pipeline-cv-plus": (make_pipeline(StandardScaler(), FOREST), CrossValidation(folds=2), {}),
 }
 
@@ -82,7 +100,8 @@ def main() -> None:
         path = HERE / f"{name}.rcad"
         save(cad, path, overwrite=True)
         # Scores of forests are powers of two, whose last bit another machine may round otherwise;
-        # a tie with a stored score may then count as less. All other arithmetic is exact.
+        # a tie with a stored score may then count as less. All other arithmetic is exact, or
+        # near ties count as ties.
         powers = "forest" in repr(detector).lower()
         ranks = cad.ensemble_.ranks(rows, strictly=powers)
         expected[path.name] = {

@@ -1,0 +1,110 @@
+"""All leave-one-out models, and one model per new row, from sums over the reference."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Self
+
+import numpy as np
+
+from ...arrays import FloatArray, IndexArray
+from ...ensemble import Ensemble, ResampledEnsemble, reference_calibration
+from ...methods import Plan
+from ...statistics.aggregation import reduction
+from ...statistics.ranks import Calibration, Ranks, calibrate
+from .model import KDEModel
+
+
+@dataclass(eq=False)
+class LeaveOneOutKDE(ResampledEnsemble):
+    """All leave-one-out models, or some of them: sums without one of their terms.
+
+    Attributes
+    ----------
+    plan : Plan
+    calibration : Calibration
+    full : KDEModel
+        A(D), which has all that the other models need: they are kept whatever the variant.
+    own : float array
+        Log-sums of the rows that are left out, each by the other rows.
+    """
+
+    plan: Plan
+    calibration: Calibration
+    full: KDEModel
+    own: FloatArray
+
+    plus_is_full = True
+
+    @property
+    def left_out(self) -> IndexArray:
+        """The rows that are left out, one by each model."""
+        assert self.plan.left_out is not None
+        return self.plan.left_out
+
+    @property
+    def n_jobs(self) -> int | None:
+        """Threads of A(D)."""
+        return self.full.n_jobs
+
+    @classmethod
+    def fit(cls, full: KDEModel, plan: Plan) -> Self:
+        """Score every row that is left out by the other rows."""
+        assert plan.left_out is not None
+        own = full.own_sums(plan.left_out)
+        scores = own + full.constant(fewer=1)
+        return cls(plan, calibrate(plan, scores[:, None], reduction(plan.aggregate)), full, own)
+
+    def scores(self, X: FloatArray) -> FloatArray:
+        """Scores of every resampled model, (models, rows)."""
+        return self.full.sums_without_each(X, self.left_out) + self.full.constant(fewer=1)
+
+    def full_scores(self, X: FloatArray) -> FloatArray:
+        """Scores of A(D)."""
+        return self.full.score_samples(X)
+
+    def ranks(self, X: FloatArray, *, variant: str | None = None, strictly: bool = False) -> Ranks:
+        """Rank new rows; the paired comparison keeps no scores."""
+        variant = self.plan.variant if variant is None else variant
+        if variant != "plus":
+            return super().ranks(X, variant=variant, strictly=strictly)
+        at_most, below, scores = self.full.compare(X, self.left_out, self.own)
+        return Ranks(at_most, below if strictly else None, scores)
+
+
+@dataclass(eq=False)
+class FullKDE(Ensemble):
+    """A model on D and x for every new row x, without fitting any.
+
+    Attributes
+    ----------
+    calibration : Calibration
+        Leave-one-out scores of D without any new row, for showing.
+    full : KDEModel
+        A(D).
+    own : float array of shape (n,)
+        Log-sums of the rows of D, each by the other rows.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> full = FullKDE.fit(KDEModel(np.array([[0.0], [1.0], [3.0]]), bandwidth=1.0))
+    >>> full.ranks(np.array([[0.5], [9.0]])).at_most
+    array([4, 1])
+    """
+
+    calibration: Calibration
+    full: KDEModel
+    own: FloatArray
+
+    @classmethod
+    def fit(cls, full: KDEModel) -> Self:
+        """Score every row of D by the others."""
+        own = full.own_sums(np.arange(len(full.rows)))
+        return cls(reference_calibration(own + full.constant(fewer=1)), full, own)
+
+    def ranks(self, X: FloatArray, *, variant: str | None = None, strictly: bool = False) -> Ranks:
+        """Rank every new row x among D, all of them scored with x there; there are no variants."""
+        every = np.arange(len(self.full.rows))
+        at_most, below, scores = self.full.compare(X, every, self.own)
+        return Ranks(at_most, below if strictly else None, scores)

@@ -1,0 +1,368 @@
+"""Kernel density: sums without a term against refits with SciPy's log-sum-exp."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from scipy.spatial.distance import cdist
+from scipy.special import logsumexp
+from sklearn.neighbors import KernelDensity
+from sklearn.utils.estimator_checks import parametrize_with_checks
+
+from oracle import binomial_upper, p_value, phi_of
+from reconform import Bootstrap, ConformalDetector, CrossValidation, Full, Jackknife, Split
+from reconform.detectors import KDE
+from reconform.detectors.kde.bandwidth import KernelUnits, bandwidth_exponents
+from reconform.detectors.kde.ensembles import FullKDE, LeaveOneOutKDE
+from reconform.detectors.scaling import rescale, scale_exponents, spreads
+from reconform.errors import ReconformError
+
+SEED = np.random.SeedSequence(0)
+
+
+# --- refits --------------------------------------------------------------------------------------
+
+
+def log_kernels(A, B, h):
+    return -cdist(A, B, "sqeuclidean") / (2.0 * h * h)
+
+
+def not_above(c, t, strictly):
+    """What differs in the ninth digit only is a tie."""
+    margin = 1e-9 * np.maximum(1.0, np.maximum(np.abs(c), np.abs(t)))
+    return (c < t - margin) if strictly else (c <= t + margin)
+
+
+def full_by_refits(X, new, h, strictly=False):
+    ranks = []
+    for x in new:
+        E = np.vstack([X, x])
+        K = log_kernels(E, E, h)
+        np.fill_diagonal(K, -np.inf)
+        s = logsumexp(K, axis=1)
+        ranks.append(1 + not_above(s[:-1], s[-1], strictly).sum())
+    return ranks
+
+
+def plus_by_refits(X, new, h, strictly=False):
+    ranks = np.ones(len(new), dtype=int)
+    for i in range(len(X)):
+        model = np.delete(X, i, axis=0)
+        c = logsumexp(log_kernels(X[i : i + 1], model, h), axis=1)
+        ranks += not_above(c, logsumexp(log_kernels(new, model, h), axis=1), strictly)
+    return ranks.tolist()
+
+
+def cases():
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(60, 3))
+    yield "smooth", X, np.vstack([X[:5], rng.normal(size=(20, 3)) * 1.5]), 0.5
+    X = rng.integers(-2, 3, size=(80, 2)).astype(float)
+    yield "lattice", X, np.vstack([X[:10], -X[10:20], [[9.0, 9.0], [0.5, 0.5]]]), 1.0
+    X = rng.normal(size=(30, 40))
+    yield "wide", X, np.vstack([X[:3], rng.normal(size=(10, 40))]), 2.0
+    X = np.hstack([rng.normal(size=(25, 2)), np.full((25, 1), 3.0)])
+    new = np.vstack([X[:3], rng.normal(size=(5, 3)), X[3:5] + np.array([0, 0, 100.0])])
+    yield "constant", X, new, 1.0
+    yield "two rows", np.array([[0.0], [1.0]]), np.array([[0.0], [0.5], [2.0], [-1.0], [1.0]]), 1.0
+    X = rng.normal(size=(40, 1))
+    yield "narrow", X, np.vstack([X[:5], rng.normal(size=(20, 1)) * 2]), 0.01
+
+
+CASES = {name: rest for name, *rest in cases()}
+
+
+def fit_full(X, h):
+    return KDE(h).fit_plan(X, Full().plan(len(X)), [SEED])
+
+
+def fit_plus(X, h, plan=None):
+    plan = Jackknife().plan(len(X)) if plan is None else plan
+    return KDE(h).fit_plan(X, plan, [SEED] * (len(X) + 1))
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_full_and_jackknife_plus_are_the_refits_and_the_same(name):
+    X, new, h = CASES[name]
+    full, plus = fit_full(X, h), fit_plus(X, h)
+    assert type(full) is FullKDE
+    assert type(plus) is LeaveOneOutKDE
+    for ranks in (full.ranks(new, strictly=True), plus.ranks(new, strictly=True)):
+        assert ranks.at_most.tolist() == plus_by_refits(X, new, h)
+        assert ranks.below.tolist() == plus_by_refits(X, new, h, strictly=True)
+        if name != "narrow":  # sums with the kernel of a near-copy hide all other terms
+            assert ranks.at_most.tolist() == full_by_refits(X, new, h)
+            assert ranks.below.tolist() == full_by_refits(X, new, h, strictly=True)
+
+
+def test_a_near_copy_does_not_hide_what_is_compared():
+    """The kernel of a copy of an outlier is 1, the others exp(-1000): sums with it are all 1."""
+    X = np.array([[0.0], [0.1], [0.2], [0.3], [45.0]])
+    new = np.array([[45.0], [44.9], [45.1]])
+    ranks = fit_full(X, 1.0).ranks(new, strictly=True)
+    # Tied with its copy; less anomalous than it; more anomalous than it.
+    assert ranks.at_most.tolist() == [2, 2, 1]
+    assert ranks.below.tolist() == [1, 2, 1]
+    assert ranks.at_most.tolist() == plus_by_refits(X, new, 1.0)
+
+
+@pytest.mark.parametrize("name", ["lattice", "smooth"])
+def test_over_all_worlds_the_level_is_exact(name):
+    """Each of n + 1 rows in turn is the new one: at most r of them have a rank of at most r."""
+    X, new, h = CASES[name]
+    E = np.vstack([X, new])[-30:]
+    for build in (fit_full, fit_plus):
+        ranks = np.array(
+            [build(np.delete(E, w, axis=0), h).ranks(E[w : w + 1]).at_most[0] for w in range(30)]
+        )
+        assert all((ranks <= r).sum() <= r for r in range(1, 31))
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_scores_are_those_of_scikit_learn(name):
+    X, new, h = CASES[name]
+    ensemble = fit_plus(X, h)
+    without = ensemble.scores(new)
+    expected = KernelDensity(bandwidth=h).fit(X).score_samples(new)
+    assert np.allclose(KDE(h).fit(X).score_samples(new), expected, rtol=1e-9)
+    assert np.allclose(ensemble.full_scores(new), expected, rtol=1e-9)
+    for i in range(len(X)):
+        model = KernelDensity(bandwidth=h).fit(np.delete(X, i, axis=0))
+        assert np.allclose(without[i], model.score_samples(new), rtol=1e-9)
+        held = model.score_samples(X[i : i + 1])
+        assert np.allclose(ensemble.calibration.scores[i], held, rtol=1e-9)
+
+
+@pytest.mark.parametrize("variant", ["basic", "pooled"])
+@pytest.mark.parametrize("name", ["smooth", "wide", "constant"])
+def test_other_variants_are_algorithm_1(name, variant):
+    X, new, h = CASES[name]
+    new = new[~(new[:, None] == X).all(axis=2).any(axis=1)]  # no copies, which rounding decides
+    plan = Jackknife(variant).plan(len(X))
+    ranks = fit_plus(X, h, plan).ranks(new).at_most
+    phi = phi_of("median")
+
+    def algorithm(D):
+        return KernelDensity(bandwidth=h).fit(D).score_samples
+
+    for x, rank in zip(new[:6], ranks, strict=False):
+        assert rank == p_value(X, algorithm, x, plan.train, phi, variant) * (len(X) + 1)
+
+
+@pytest.mark.parametrize(
+    "method", [Split(), CrossValidation(4), Bootstrap(5), Bootstrap(4, variant="pooled")], ids=str
+)
+@pytest.mark.parametrize("name", ["lattice", "wide"])
+def test_other_methods_are_separate_fits(name, method):
+    X, new, h = CASES[name]
+    plan = method.plan(len(X), random_state=1)
+    ensemble = KDE(h).fit_plan(X, plan, SEED.spawn(plan.n_models + 1))
+    ranks = ensemble.ranks(new).at_most
+    phi, variant = phi_of(plan.aggregate), plan.variant if plan.full else "plus"
+    for x, rank in zip(new[:6], ranks, strict=False):
+        expected = p_value(X, lambda D: KDE(h).fit(D).score_samples, x, plan.train, phi, variant)
+        assert rank == expected * (len(ensemble.calibration) + 1)
+
+
+# --- bandwidth and scales ------------------------------------------------------------------------
+
+
+def literal_units(rows, scale):
+    """The rule of docs/methods.md: exponents of the scales, and that of the bandwidth."""
+    spread = spreads(rows)
+    exponents = scale_exponents(spread) if scale == "robust" else np.zeros(len(spread), int)
+    measured = [s / 2.0**e for s, e in zip(spread, exponents, strict=True) if s > 0]
+    d, n = max(len(measured), 1), len(rows)
+    sigma = np.sqrt(sum(s * s for s in measured) / d) / 1.349
+    h = sigma * (4.0 / ((d + 2) * n)) ** (1 / (d + 4))
+    return exponents, int(np.round(np.log2(h))) if h > 0 else 0
+
+
+@pytest.mark.parametrize("scale", ["none", "robust"])
+def test_the_bandwidth_is_silvermans_to_a_power_of_two(scale):
+    rng = np.random.default_rng(0)
+    units = KernelUnits(KDE(scale=scale))
+    X, new = rng.normal(size=(9, 2)) * [1.3, 5.0], rng.normal(size=(60, 2)) * [3.0, 40.0]
+    joined, left = units.with_each(X, new), units.without_each(X)
+    assert len(np.unique(joined[:, -1])) > 1 or scale == "robust"
+    for x, key in zip(new, joined, strict=True):
+        together = np.vstack([X, x])
+        exponents, bandwidth = literal_units(together, scale)
+        assert key.tolist() == [*exponents, bandwidth] == units.of(together).tolist()
+    for i, key in enumerate(left):
+        assert np.array_equal(key, units.of(np.delete(X, i, axis=0)))
+
+
+def test_features_without_any_spread_do_not_count():
+    n = 500
+    assert bandwidth_exponents(np.array([1.3, 0.0, 0.0]), n) == bandwidth_exponents(
+        np.array([1.3]), n
+    )
+    assert bandwidth_exponents(np.zeros(3), n) == 0
+    assert bandwidth_exponents(np.array([1e308, 1e308]), n) == 400  # the largest exponent
+
+
+@pytest.mark.parametrize("scale", ["none", "robust"])
+def test_by_rule_every_model_is_a_refit_with_its_own_bandwidth(scale):
+    rng = np.random.default_rng(1)
+    X, new = rng.normal(size=(9, 2)) * [1.0, 5.0], rng.normal(size=(30, 2)) * [3.0, 40.0]
+    full, plus = (
+        ConformalDetector(KDE(scale=scale), method).fit(X).ranks(new)
+        for method in ("full", "jackknife+")
+    )
+    for x, rank in zip(new, full, strict=True):
+        E = np.vstack([X, x])
+        exponents, bandwidth = literal_units(E, scale)
+        E = rescale(E, exponents)
+        assert full_by_refits(E[:-1], E[-1:], 2.0**bandwidth) == [rank]
+    expected = np.ones(30, dtype=int)
+    for i in range(9):
+        rest = np.delete(X, i, axis=0)
+        exponents, bandwidth = literal_units(rest, scale)
+        model = rescale(rest, exponents)
+        c, t = (
+            logsumexp(log_kernels(rescale(rows, exponents), model, 2.0**bandwidth), axis=1)
+            for rows in (X[i : i + 1], new)
+        )
+        expected += not_above(c, t, strictly=False)
+    assert np.array_equal(plus, expected)
+
+
+def test_one_model_by_itself_has_the_same_units():
+    X, new, _ = CASES["smooth"]
+    for scale in ("none", "robust"):
+        exponents, bandwidth = literal_units(X, scale)
+        model = KernelDensity(bandwidth=2.0**bandwidth).fit(rescale(X, exponents))
+        got = KDE(scale=scale).fit(X).score_samples(new)
+        assert np.allclose(got, model.score_samples(rescale(new, exponents)), rtol=1e-9)
+
+
+# --- ties, order, extremes -----------------------------------------------------------------------
+
+
+@pytest.mark.filterwarnings("ignore:all 2 calibration scores are equal")
+@pytest.mark.parametrize("detector", [KDE(0.5), KDE(), KDE(scale="robust")], ids=str)
+@pytest.mark.parametrize("name", CASES)
+def test_order_and_threads_change_no_bit(name, detector):
+    X, new, _ = CASES[name]
+    order = np.random.default_rng(1).permutation(len(X))
+    for method in ("full", Jackknife(), Jackknife("basic"), Jackknife("pooled")):
+        one, *others = (
+            ConformalDetector(detector, method, ties="randomized", n_jobs=n_jobs).fit(D).rank(new)
+            for D, n_jobs in ((X, None), (X[order], None), (X, 2))
+        )
+        for other in others:
+            assert np.array_equal(one.at_most, other.at_most)
+            assert np.array_equal(one.below, other.below)
+            assert np.array_equal(one.scores, other.scores)
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_a_copy_is_tied_with_its_original(name):
+    X, _, h = CASES[name]
+    ranks = fit_full(X, h).ranks(X, strictly=True)
+    assert (ranks.at_most > ranks.below).all()
+
+
+def test_models_may_be_ranked_in_parts():
+    X, new, h = CASES["smooth"]
+    plan = Jackknife().plan(len(X))
+    parts = [plan.part(np.arange(9)), plan.part(np.arange(9, 60))]
+    whole, (first, second) = fit_plus(X, h), (fit_plus(X, h, part) for part in parts)
+    counted = first.ranks(new).at_most + second.ranks(new).at_most - 1
+    assert np.array_equal(whole.ranks(new).at_most, counted)
+    assert np.array_equal(whole.scores(new), np.vstack([first.scores(new), second.scores(new)]))
+    held = np.concatenate([first.calibration.scores, second.calibration.scores])
+    assert np.array_equal(whole.calibration.scores, held)
+
+
+@pytest.mark.filterwarnings("error", "ignore:all 30 calibration scores are equal")
+@pytest.mark.parametrize("detector", [KDE(0.5), KDE(), KDE(scale="robust")], ids=str)
+def test_huge_numbers(detector):
+    X = np.random.default_rng(4).normal(size=(30, 2))
+    for D, x in (
+        (X, [[1e300, 0.0], [0.0, -1e308], [1e6, 0.0]]),
+        (np.vstack([X, [[1e300, 1e300]]]), [[0.0, 0.0]]),
+        (X * 1e300, [[0.0, 0.0]]),
+        (X * 1e-300, [[0.0, 0.0]]),
+    ):
+        for method in ("full", "jackknife+", "jackknife", "cv+"):
+            ranks = ConformalDetector(detector, method).fit(D).rank(x)
+            assert np.isfinite(ranks.scores).all()
+            if D is X:
+                assert ranks.at_most.tolist() == [1, 1, 1]
+
+
+@pytest.mark.parametrize("rows", [[[0.0, 1.0], [1.0, 1.0]], [[2.0, 2.0]] * 3])
+@pytest.mark.filterwarnings("ignore:all . calibration scores are equal")
+def test_few_and_equal_rows(rows):
+    for method in ("full", "jackknife+"):
+        p = ConformalDetector(KDE(), method).fit(rows).p_values([rows[0], [50.0, 50.0]])
+        assert p.tolist() == [1.0, 1 / (len(rows) + 1)]
+
+
+# --- what is promised ----------------------------------------------------------------------------
+
+
+def test_jackknife_plus_says_that_it_is_exact_where_it_is():
+    X, new, h = CASES["smooth"]
+    cad = ConformalDetector(KDE(h), "jackknife+").fit(X)
+    assert cad.guarantee_.kind == "exact"
+    assert "kde" in str(cad.guarantee_)
+    assert np.array_equal(cad.p_values(new, validity="proven"), cad.p_values(new))
+    for detector, method in (
+        (KDE(), "jackknife+"),  # the bandwidth of D without a row may be another
+        (KDE(h, scale="robust"), "jackknife+"),
+        (KDE(h), "cv+"),
+        (KDE(h), "jackknife"),
+    ):
+        assert ConformalDetector(detector, method).fit(X).guarantee_.kind != "exact"
+
+
+@pytest.mark.parametrize("detector", [KDE(1.0), KDE(), KDE(scale="robust")], ids=str)
+@pytest.mark.parametrize("method", ["full", "jackknife+", "cv+"])
+def test_certified_lists(method, detector):
+    rng = np.random.default_rng(0)
+    X, new = rng.normal(size=(99, 2)), np.vstack([rng.normal(size=(16, 2)), np.full((4, 2), 7.0)])
+    cad = ConformalDetector(detector, method, random_state=0).fit(X)
+    found = cad.discover(new, fdr=0.2, validity="proven")
+    assert "proven (conditional calibration)" in found.guarantee
+    assert found.mask[-4:].all()
+    assert found.count <= 5
+
+
+@pytest.mark.parametrize("bandwidth", [0, -1.0, np.nan, np.inf, True, "scott", None])
+def test_a_bandwidth_that_is_none(bandwidth):
+    X, _, _ = CASES["smooth"]
+    for method in ("full", "jackknife+", "split"):
+        with pytest.raises(ReconformError, match="`bandwidth` must be 'auto' or a number between"):
+            ConformalDetector(KDE(bandwidth), method).fit(X)
+    with pytest.raises(ReconformError, match="`bandwidth` must be 'auto' or a number between"):
+        KDE(bandwidth).fit(X)
+
+
+@parametrize_with_checks([KDE(), KDE(1.0), KDE(scale="robust")])
+def test_scikit_learn_checks(estimator, check):
+    check(estimator)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["smooth", "lattice"])
+@pytest.mark.parametrize("detector", [KDE(1.0), KDE(), KDE(scale="robust")], ids=str)
+def test_null_levels(detector, kind):
+    """3,000 references of 99 rows, one normal row each, at three levels, twice where exact.
+
+    A correct program is above one of these 24 bounds once in 4,000 seeds.
+    """
+    rng = np.random.default_rng(7)
+    methods = ("full", "jackknife+") if detector.bandwidth == 1.0 else ("full",)
+    p = np.empty((len(methods), 3_000))
+    for j in range(p.shape[1]):
+        rows = rng.normal(size=(100, 3)) * [1.0, 0.1, 30.0]
+        if kind == "lattice":
+            rows = rng.poisson([0.5, 1.0, 2.0], size=(100, 3)) * 1.0
+        for k, method in enumerate(methods):
+            cad = ConformalDetector(detector, method).fit(rows[1:])
+            p[k, j] = cad.p_values(rows[:1])[0]
+    for alpha in (0.01, 0.05, 0.1):
+        assert ((p <= alpha).sum(axis=1) <= binomial_upper(p.shape[1], alpha, 1e-5)).all()

@@ -1,0 +1,388 @@
+"""Mahalanobis: one formula against a refit for every new row and for every row left out."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+
+import numpy as np
+import pytest
+from sklearn.utils.estimator_checks import parametrize_with_checks
+
+from oracle import binomial_upper, p_value, phi_of
+from reconform import Bootstrap, ConformalDetector, CrossValidation, Full, Jackknife, Split
+from reconform.detectors import Mahalanobis
+from reconform.detectors.mahalanobis.ensembles import FullMahalanobis, LeaveOneOutMahalanobis
+from reconform.detectors.mahalanobis.model import LEAST_LEFT, Whitened
+from reconform.detectors.scaling import rescale, scale_exponents, spreads
+from reconform.errors import ReconformError
+
+SEED = np.random.SeedSequence(0)
+
+
+# --- refits --------------------------------------------------------------------------------------
+
+
+def fit(X, ridge):
+    mean = X.mean(axis=0)
+    return mean, np.linalg.inv((X - mean).T @ (X - mean) + ridge * np.eye(X.shape[1]))
+
+
+def scores(model, X):
+    mean, inverse = model
+    return -np.einsum("ij,jk,ik->i", X - mean, inverse, X - mean)
+
+
+def not_above(c, t, strictly):
+    """What differs in the ninth digit only is a tie."""
+    margin = 1e-9 * np.maximum(np.abs(c), np.abs(t))
+    return (c < t - margin) if strictly else (c <= t + margin)
+
+
+def full_by_refits(X, new, ridge, strictly=False):
+    ranks = []
+    for x in new:
+        E = np.vstack([X, x])
+        s = scores(fit(E, ridge), E)
+        ranks.append(1 + not_above(s[:-1], s[-1], strictly).sum())
+    return ranks
+
+
+def plus_by_refits(X, new, ridge, strictly=False):
+    ranks = np.ones(len(new), dtype=int)
+    for i in range(len(X)):
+        model = fit(np.delete(X, i, axis=0), ridge)
+        ranks += not_above(scores(model, X[i : i + 1]), scores(model, new), strictly)
+    return ranks.tolist()
+
+
+def cases():
+    rng = np.random.default_rng(0)
+    mixing = rng.normal(size=(4, 4))
+    X = rng.normal(size=(40, 4)) @ mixing
+    yield "smooth", X, np.vstack([X[:5], rng.normal(size=(20, 4)) @ mixing * 1.5])
+    X = rng.integers(-2, 3, size=(60, 2)).astype(float)
+    yield "lattice", np.vstack([X, -X]), np.vstack([X[:10], -X[10:20], [[9.0, 9.0], [0.0, 0.0]]])
+    X = rng.normal(size=(12, 30))
+    yield "wide", X, np.vstack([X[:3], rng.normal(size=(10, 30))])
+    X = np.hstack([rng.normal(size=(25, 2)), np.full((25, 1), 3.0)])
+    new = np.vstack([X[:3], rng.normal(size=(5, 3)), X[3:5] + np.array([0, 0, 100.0])])
+    yield "constant", X, new
+    X = rng.normal(size=(30, 3))
+    yield "far", X + 1e4, np.vstack([X[:5] + 1e4, X[:5] - 1e4, X[5:9] * 1e5])
+
+
+CASES = {name: (X, new) for name, X, new in cases()}
+
+
+def fit_full(X, **parameters):
+    return Mahalanobis(**parameters).fit_plan(X, Full().plan(len(X)), [SEED])
+
+
+def fit_plus(X, plan=None, **parameters):
+    plan = Jackknife().plan(len(X)) if plan is None else plan
+    return Mahalanobis(**parameters).fit_plan(X, plan, [SEED] * (len(X) + 1))
+
+
+@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize("ridge", [1.0, 0.01])
+def test_full_and_jackknife_plus_are_the_refits_and_the_same(name, ridge):
+    X, new = CASES[name]
+    full, plus = fit_full(X, ridge=ridge), fit_plus(X, ridge=ridge)
+    assert type(full) is FullMahalanobis
+    assert type(plus) is LeaveOneOutMahalanobis
+    for ranks in (full.ranks(new, strictly=True), plus.ranks(new, strictly=True)):
+        assert ranks.at_most.tolist() == full_by_refits(X, new, ridge)
+        assert ranks.at_most.tolist() == plus_by_refits(X, new, ridge)
+        assert ranks.below.tolist() == full_by_refits(X, new, ridge, strictly=True)
+        assert ranks.below.tolist() == plus_by_refits(X, new, ridge, strictly=True)
+
+
+def exact_score(rows, x):
+    """Minus the squared distance with a ridge of 1, of two integer features, in fractions."""
+    n = len(rows)
+    mean = [Fraction(sum(row[j] for row in rows), n) for j in range(2)]
+    a, b, c = (
+        sum((row[j] - mean[j]) * (row[k] - mean[k]) for row in rows) + (j == k)
+        for j, k in ((0, 0), (0, 1), (1, 1))
+    )
+    u, v = x[0] - mean[0], x[1] - mean[1]
+    return -(c * u * u - 2 * b * u * v + a * v * v) / (a * c - b * b)
+
+
+@pytest.mark.parametrize("n", [2, 3, 7])
+def test_the_theorem_in_exact_arithmetic(n):
+    """Many of these rows are copies or mirror images of others: ties are ties."""
+    rng = np.random.default_rng(n)
+    ties = 0
+    for _ in range(40):
+        rows = rng.integers(-2, 3, size=(n + 4, 2))
+        D, new = rows[:n].tolist(), rows[n:].tolist()
+        X, T = rows[:n].astype(float), rows[n:].astype(float)
+        full, plus = (e.ranks(T, strictly=True) for e in (fit_full(X), fit_plus(X)))
+        for j, x in enumerate(new):
+            E = [*D, x]
+            inside = [exact_score(E, e) for e in E]
+            held = [E[:i] + E[i + 1 :] for i in range(n)]
+            c = [exact_score(D[:i] + D[i + 1 :], D[i]) for i in range(n)]
+            t = [exact_score(D[:i] + D[i + 1 :], x) for i in range(n)]
+            alone = [exact_score(rest, e) for rest, e in zip(held, D, strict=True)]
+            at_most = 1 + sum(s <= inside[-1] for s in inside[:-1])
+            below = 1 + sum(s < inside[-1] for s in inside[:-1])
+            ties += at_most > below
+            assert at_most == 1 + sum(a <= b for a, b in zip(c, t, strict=True))
+            assert below == 1 + sum(a < b for a, b in zip(c, t, strict=True))
+            assert at_most == 1 + sum(s <= exact_score(D, x) for s in alone)  # by the others
+            for ranks in (full, plus):
+                assert (ranks.at_most[j], ranks.below[j]) == (at_most, below)
+    assert ties > 20
+
+
+@pytest.mark.parametrize("name", ["lattice", "smooth"])
+def test_over_all_worlds_the_level_is_exact(name):
+    """Each of n + 1 rows in turn is the new one: at most r of them have a rank of at most r."""
+    E = np.vstack(CASES[name])[:30]
+    for build in (fit_full, fit_plus):
+        ranks = np.array(
+            [build(np.delete(E, w, axis=0)).ranks(E[w : w + 1]).at_most[0] for w in range(30)]
+        )
+        assert all((ranks <= r).sum() <= r for r in range(1, 31))
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_scores_of_every_model_are_those_of_refits(name):
+    X, new = CASES[name]
+    ensemble = fit_plus(X)
+    without = ensemble.scores(new)
+    assert np.allclose(ensemble.full_scores(new), scores(fit(X, 1.0), new), rtol=1e-6)
+    for i in range(len(X)):
+        model = fit(np.delete(X, i, axis=0), 1.0)
+        assert np.allclose(without[i], scores(model, new), rtol=1e-6)
+        assert np.allclose(ensemble.calibration.scores[i], scores(model, X[i : i + 1]), rtol=1e-6)
+
+
+@pytest.mark.parametrize("variant", ["basic", "pooled"])
+@pytest.mark.parametrize("name", ["smooth", "wide", "constant"])
+def test_other_variants_are_algorithm_1(name, variant):
+    X, new = CASES[name]
+    new = new[~(new[:, None] == X).all(axis=2).any(axis=1)]  # no copies, which rounding decides
+    plan = Jackknife(variant).plan(len(X))
+    ranks = fit_plus(X, plan).ranks(new).at_most
+    phi = phi_of("median")
+    for x, rank in zip(new, ranks, strict=True):
+        expected = p_value(X, refit, x, plan.train, phi, variant)
+        assert rank == expected * (len(X) + 1)
+
+
+def refit(D):
+    model = fit(D, 1.0)
+    return lambda rows: scores(model, rows)
+
+
+@pytest.mark.parametrize(
+    "method", [Split(), CrossValidation(4), Bootstrap(5), Bootstrap(4, variant="pooled")], ids=str
+)
+@pytest.mark.parametrize("name", ["lattice", "wide"])
+def test_other_methods_are_separate_fits(name, method):
+    X, new = CASES[name]
+    plan = method.plan(len(X), random_state=1)
+    ensemble = Mahalanobis().fit_plan(X, plan, SEED.spawn(plan.n_models + 1))
+    ranks = ensemble.ranks(new).at_most
+    phi, variant = phi_of(plan.aggregate), plan.variant if plan.full else "plus"
+
+    def algorithm(D):
+        return Mahalanobis().fit(D).score_samples
+
+    for x, rank in zip(new[:6], ranks, strict=False):
+        expected = p_value(X, algorithm, x, plan.train, phi, variant)
+        assert rank == expected * (len(ensemble.calibration) + 1)
+
+
+# --- scales --------------------------------------------------------------------------------------
+
+
+def scaled(rows, among):
+    return rescale(rows, scale_exponents(spreads(among)))
+
+
+def test_with_scales_every_model_is_a_refit_in_its_own():
+    rng = np.random.default_rng(5)
+    X, new = rng.normal(size=(9, 2)) * [1e-6, 1.3e3], rng.normal(size=(40, 2)) * [2e-6, 1e3]
+    full, plus = (
+        ConformalDetector(Mahalanobis(scale="robust"), method).fit(X).ranks(new)
+        for method in ("full", "jackknife+")
+    )
+    scales = {scale_exponents(spreads(np.vstack([X, x]))).tobytes() for x in new}
+    assert len(scales) > 1
+    for x, rank in zip(new, full, strict=True):
+        E = scaled(np.vstack([X, x]), np.vstack([X, x]))
+        assert full_by_refits(E[:-1], E[-1:], 1.0) == [rank]
+    expected = np.ones(40, dtype=int)
+    for i in range(9):
+        rest = np.delete(X, i, axis=0)
+        model = fit(scaled(rest, rest), 1.0)
+        c, t = scores(model, scaled(X[i : i + 1], rest)), scores(model, scaled(new, rest))
+        expected += not_above(c, t, strictly=False)
+    assert np.array_equal(plus, expected)
+
+
+def test_with_scales_the_unit_of_a_feature_does_not_matter():
+    X, new = CASES["smooth"]
+    units = 2.0 ** np.array([-20, 0, 3, 30])
+    for method in ("full", "jackknife+", "split"):
+        here, there = (
+            ConformalDetector(Mahalanobis(scale="robust"), method, random_state=0)
+            .fit(X * unit)
+            .p_values(new * unit)
+            for unit in (1.0, units)
+        )
+        # Which rows a split calibrates on depends on what they hold.
+        assert method == "split" or np.array_equal(here, there)
+
+
+# --- ties, order, extremes -----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("scale", ["none", "robust"])
+@pytest.mark.parametrize("name", CASES)
+def test_order_and_threads_change_no_bit(name, scale):
+    X, new = CASES[name]
+    order = np.random.default_rng(1).permutation(len(X))
+    for method in ("full", Jackknife(), Jackknife("basic"), Jackknife("pooled")):
+        one, *others = (
+            ConformalDetector(Mahalanobis(scale=scale), method, ties="randomized", n_jobs=n_jobs)
+            .fit(D)
+            .rank(new)
+            for D, n_jobs in ((X, None), (X[order], None), (X, 2))
+        )
+        for other in others:
+            assert np.array_equal(one.at_most, other.at_most)
+            assert np.array_equal(one.below, other.below)
+            assert np.array_equal(one.scores, other.scores)
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_a_copy_is_tied_with_its_original(name):
+    X, _ = CASES[name]
+    ranks = fit_full(X).ranks(X, strictly=True)
+    assert (ranks.at_most > ranks.below).all()
+
+
+def test_models_may_be_ranked_in_parts():
+    X, new = CASES["smooth"]
+    plan = Jackknife().plan(len(X))
+    parts = [plan.part(np.arange(9)), plan.part(np.arange(9, 40))]
+    whole, (first, second) = fit_plus(X), (fit_plus(X, part) for part in parts)
+    counted = first.ranks(new).at_most + second.ranks(new).at_most - 1
+    assert np.array_equal(whole.ranks(new).at_most, counted)
+    assert np.array_equal(whole.scores(new), np.vstack([first.scores(new), second.scores(new)]))
+    held = np.concatenate([first.calibration.scores, second.calibration.scores])
+    assert np.array_equal(whole.calibration.scores, held)
+
+
+@pytest.mark.parametrize("size", [1e6, 1e9, 1e12])
+def test_rows_that_make_a_direction_their_own(size):
+    """Without such a row the scatter along it is nothing: the formula would subtract it all."""
+    rng = np.random.default_rng(3)
+    X = np.vstack([rng.normal(size=(20, 3)), [[0.0, size, size]]])
+    reference = Whitened(X, 1.0)
+    assert reference._left[-1] < LEAST_LEFT
+    expected = scores(fit(X[:-1], 1.0), np.vstack([X[-1:], X[:4], [[0.0, 0.0, 2 * size]]]))
+    ensemble = fit_plus(X)
+    assert np.allclose(ensemble.calibration.scores[-1], expected[0], rtol=1e-6)
+    new = np.vstack([X[:4], [[0.0, 0.0, 2 * size]]])
+    assert np.allclose(ensemble.scores(new)[-1], expected[1:], rtol=1e-6)
+    # Such a row is at least as anomalous as an ordinary one, whichever way it is looked at.
+    assert (ensemble.ranks(X[:4]).at_most >= 2).all()
+
+
+@pytest.mark.filterwarnings("error", "ignore:all 30 calibration scores are equal")
+@pytest.mark.parametrize("scale", ["none", "robust"])
+def test_huge_numbers(scale):
+    rng = np.random.default_rng(4)
+    X = rng.normal(size=(30, 2))
+    for D, x in (
+        (X, [[1e300, 0.0], [0.0, -1e308]]),
+        (np.vstack([X, [[1e300, 1e300]]]), [[0.0, 0.0]]),
+        (X * 1e300, [[0.0, 0.0]]),
+        (X * 1e-300, [[0.0, 0.0]]),
+    ):
+        for method in ("full", "jackknife+", "jackknife", "cv+"):
+            ranks = ConformalDetector(Mahalanobis(scale=scale), method).fit(D).rank(x)
+            assert np.isfinite(ranks.scores).all()
+            assert ranks.at_most.max() == (1 if D is X else ranks.at_most.max())
+
+
+@pytest.mark.parametrize("rows", [[[0.0, 1.0], [1.0, 1.0]], [[2.0, 2.0]] * 3])
+@pytest.mark.filterwarnings("ignore:all . calibration scores are equal")
+def test_few_and_equal_rows(rows):
+    for method in ("full", "jackknife+"):
+        p = ConformalDetector(Mahalanobis(), method).fit(rows).p_values([rows[0], [50.0, 50.0]])
+        assert p.tolist() == [1.0, 1 / (len(rows) + 1)]
+
+
+# --- what is promised ----------------------------------------------------------------------------
+
+
+def test_jackknife_plus_says_that_it_is_exact_where_it_is():
+    X, new = CASES["smooth"]
+    cad = ConformalDetector(Mahalanobis(), "jackknife+").fit(X)
+    assert cad.guarantee_.kind == "exact"
+    assert "mahalanobis" in str(cad.guarantee_)
+    assert np.array_equal(cad.p_values(new, validity="proven"), cad.p_values(new))
+    assert "FDR proven for BY" in cad.discover(new, procedure="by").guarantee
+    for detector, method in (
+        (Mahalanobis(scale="robust"), "jackknife+"),  # scales of D without a row may be others
+        (Mahalanobis(), "cv+"),
+        (Mahalanobis(), "jackknife"),
+        ("knn", "jackknife+"),
+    ):
+        assert ConformalDetector(detector, method).fit(X).guarantee_.kind != "exact"
+
+
+@pytest.mark.parametrize("scale", ["none", "robust"])
+@pytest.mark.parametrize("method", ["full", "jackknife+", "cv+"])
+def test_certified_lists(method, scale):
+    rng = np.random.default_rng(0)
+    X, new = rng.normal(size=(99, 2)), np.vstack([rng.normal(size=(16, 2)), np.full((4, 2), 7.0)])
+    cad = ConformalDetector(Mahalanobis(scale=scale), method, random_state=0).fit(X)
+    found = cad.discover(new, fdr=0.2, validity="proven")
+    assert "proven (conditional calibration)" in found.guarantee
+    assert found.mask[-4:].all()
+    assert found.count <= 5
+
+
+@pytest.mark.parametrize("ridge", [0, -1.0, np.nan, np.inf, True, "1", None])
+def test_a_ridge_that_is_none(ridge):
+    X, _ = CASES["smooth"]
+    for method in ("full", "jackknife+", "split"):
+        with pytest.raises(ReconformError, match="`ridge` must be a number between"):
+            ConformalDetector(Mahalanobis(ridge), method).fit(X)
+    with pytest.raises(ReconformError, match="`ridge` must be a number between"):
+        Mahalanobis(ridge).fit(X)
+
+
+@parametrize_with_checks([Mahalanobis(), Mahalanobis(scale="robust")])
+def test_scikit_learn_checks(estimator, check):
+    check(estimator)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["smooth", "lattice"])
+@pytest.mark.parametrize("scale", ["none", "robust"])
+def test_null_levels(scale, kind):
+    """3,000 references of 99 rows, one normal row each, at three levels, twice where exact.
+
+    A correct program is above one of these 18 bounds once in 5,000 seeds.
+    """
+    rng = np.random.default_rng(7)
+    methods = ("full", "jackknife+") if scale == "none" else ("full",)
+    p = np.empty((len(methods), 3_000))
+    for j in range(p.shape[1]):
+        rows = rng.normal(size=(100, 3)) * [1.0, 0.1, 30.0]
+        if kind == "lattice":
+            rows = rng.poisson([0.5, 1.0, 2.0], size=(100, 3)) * 1.0
+        for k, method in enumerate(methods):
+            cad = ConformalDetector(Mahalanobis(scale=scale), method).fit(rows[1:])
+            p[k, j] = cad.p_values(rows[:1])[0]
+    for alpha in (0.01, 0.05, 0.1):
+        assert ((p <= alpha).sum(axis=1) <= binomial_upper(p.shape[1], alpha, 1e-5)).all()
