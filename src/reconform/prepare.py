@@ -2,29 +2,47 @@
 
 A table becomes a float64 matrix by naming only: a category is written as the position of its label
 in a list (`Feature.labels`), a missing value as NaN. Everything that is learned from data, medians,
-scales, which categories exist, is learned by the steps of a pipeline (`make_prepared`) that ends in
-the detector. The pipeline is the algorithm A: it is fitted anew on the rows of every model, so no
-held-out row has a part in preparing the rows that it is compared with.
+scales, which categories exist, is learned from the rows of a model as a part of the algorithm A, so
+no held-out row has a part in preparing the rows that it is compared with. Detectors of ours that
+measure distances do it themselves (`detectors.prepared`); for all others a pipeline does it
+(`make_prepared`) that ends in the detector, and is fitted anew for every model.
 """
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from sklearn.base import clone
 from sklearn.compose import ColumnTransformer
 from sklearn.impute import MissingIndicator, SimpleImputer
 from sklearn.pipeline import Pipeline
 from sklearn.preprocessing import OneHotEncoder, StandardScaler
 
-from .detectors import resolve_detector
+from .detectors import NativeDetector, resolve_detector
+from .detectors.prepared import Prepared
 from .detectors.registry import entry_of
 from .errors import ReconformError
 
-# The code of a label that the reference does not have. No model has seen it, so that every
-# one-hot encoder turns it into zeros, as it does with a label that only held-out rows have.
+# The code of a label that the reference does not have is this or less, another one for every such
+# label. No model has seen it, so that every one-hot encoder turns it into zeros, as it does with a
+# label that only held-out rows have.
 UNSEEN = -1.0
+
+
+def unseen_code(label: str) -> float:
+    """Code of a label that the reference does not have: a hash, so that it depends on nothing else.
+
+    Examples
+    --------
+    >>> unseen_code("mauve") == unseen_code("mauve") <= UNSEEN
+    True
+    """
+    digest = hashlib.blake2b(label.encode("utf-8", "surrogatepass"), digest_size=6).digest()
+    return UNSEEN - int.from_bytes(digest, "little")
+
 
 # Detectors of others that look at one column at a time by order alone: the scale of columns is
 # nothing to them. By class name, since PyOD is optional and slow to import.
@@ -147,9 +165,7 @@ def make_prepared(
            [ 0.        ,  0.        ,  0.        ,  1.        ],
            [ 1.41421356,  0.        ,  1.        ,  0.        ]])
     """
-    resolved = resolve_detector(detector)
-    # A detector from elsewhere comes wrapped; the pipeline wants the estimator itself.
-    estimator = getattr(resolved, "template", resolved)
+    estimator = _estimator(detector)
     if distance_based is None:
         entry = entry_of(estimator)
         of_others = type(estimator).__name__.lower() not in SCALE_FREE
@@ -171,18 +187,54 @@ def make_prepared(
 
 def prepared(
     detector: Any, features: Sequence[Feature], *, distance_based: bool | None = None
-) -> Pipeline:
-    """Prepare for the columns of a table; see `make_prepared`.
+) -> Pipeline | Prepared:
+    """Prepare for the columns of a table.
+
+    A detector of ours that measures distances does it itself, and so that its models are still
+    fitted together (`Prepared`); any other one becomes a pipeline (`make_prepared`).
+
+    Parameters
+    ----------
+    detector : str or estimator
+        As `ConformalDetector` takes it; a name or an object with ``fit``.
+    features : sequence of Feature
+    distance_based : bool, optional
+        Whether to bring columns of numbers to one scale. By default, for all but isolation
+        forests.
+
+    Returns
+    -------
+    Prepared or sklearn.pipeline.Pipeline
+        For ``ConformalDetector(detector=...)``.
 
     Examples
     --------
-    >>> pipeline = prepared("iforest", [Feature("x"), Feature("colour", ("blue", "red"))])
+    >>> features = [Feature("x"), Feature("colour", ("blue", "red"))]
+    >>> pipeline = prepared("iforest", features)
     >>> [name for name, _, columns in pipeline["prepare"].transformers]
     ['numbers', 'missing', 'categories']
+    >>> prepared("knn", features)
+    Prepared(detector=KNN(scale='robust'), labels=(0, 2))
     """
+    estimator = _estimator(detector)
+    scales = isinstance(estimator, NativeDetector) and hasattr(estimator, "scale")
+    if scales and distance_based is not False:
+        scaled = clone(estimator).set_params(scale="robust")
+        return Prepared(scaled, tuple(_count_labels(feature) for feature in features))
     return make_prepared(
         detector,
         [j for j, feature in enumerate(features) if not feature.is_category],
         [j for j, feature in enumerate(features) if feature.is_category],
         distance_based=distance_based,
     )
+
+
+def _count_labels(feature: Feature) -> int:
+    # A category without any label is missing in all reference rows: one column does no harm.
+    return 0 if feature.labels is None else max(1, len(feature.labels))
+
+
+def _estimator(detector: Any) -> Any:
+    """Return the estimator itself: a detector from elsewhere comes wrapped."""
+    resolved = resolve_detector(detector)
+    return getattr(resolved, "template", resolved)

@@ -145,7 +145,7 @@ def labelled(X: FloatArray, features: Sequence[Feature], cells: Any = None) -> A
             continue
         labels = np.array([*feature.labels, None], dtype=object)
         codes = np.where(np.isnan(X[:, j]), len(feature.labels), X[:, j]).astype(np.intp)
-        values = labels[codes]
+        values = labels[np.maximum(codes, -1)]
         if cells is not None:
             for i in np.flatnonzero(codes < 0).tolist():
                 values[i] = words(cells.column(feature.name).slice(i, 1))[0].as_py()

@@ -190,7 +190,7 @@ class NativeDetector(OutlierMixin, BaseEstimator, ABC):
             Itself.
         """
         check_probability("contamination", self.contamination)
-        rows = validated_rows(self, X, ensure_min_samples=2)
+        rows = validated_rows(self, X, ensure_min_samples=2, ensure_all_finite=self._finite)
         rows = self._measured(rows, reset=True)
         self._fit_rows(rows, root_seed(getattr(self, "random_state", None)))
         # Numbers whose squares overflow have infinite scores, between which there is no quantile.
@@ -211,8 +211,13 @@ class NativeDetector(OutlierMixin, BaseEstimator, ABC):
         float array of shape (m,)
         """
         check_is_fitted(self, "offset_")
-        rows = validated_rows(self, X, reset=False)
+        rows = validated_rows(self, X, reset=False, ensure_all_finite=self._finite)
         return self._score_rows(self._measured(rows, reset=False))
+
+    @property
+    def _finite(self) -> str | bool:
+        """What numbers scikit-learn's check lets pass."""
+        return "allow-nan" if self.accepts_nan else True
 
     def _measured(self, X: FloatArray, *, reset: bool) -> FloatArray:
         """Rows in the units of the model; with `reset`, the units are learned from them."""

@@ -19,7 +19,7 @@ import numpy as np
 from ..arrays import FloatArray, IndexArray, IntArray, RankArray
 from ..ensemble import Ensemble, ResampledEnsemble, reference_calibration
 from ..methods import Full, Plan
-from ..refitting import Model, OneModel, in_threads, refit
+from ..refitting import Algorithm, Model, OneModel, in_threads, refit
 from ..statistics.aggregation import reduction
 from ..statistics.ranks import Calibration, Ranks, calibrate
 from ..statistics.worlds import StepUp, Worlds
@@ -96,8 +96,8 @@ class ScaledAlgorithm:
         """Fit a plain model on rows in their own units."""
         ways = units_of(self.detector)
         units = ways.of(X)
-        model = ways.plain(units).fit_model(ways.measure(X, units), seed)
-        return ScaledModel(self.detector, units, model)
+        plain = algorithm_of(ways.plain(units))
+        return ScaledModel(self.detector, units, plain.fit_model(ways.measure(X, units), seed))
 
     def check_model(self, model: Model, X: FloatArray) -> None:
         """Refuse a model whose score of a row depends on the rest of the batch."""
@@ -109,8 +109,13 @@ class ScaledAlgorithm:
         assert isinstance(model, ScaledModel)
         return self._plain(model).training_scores(model.model, model.measure(X))
 
-    def _plain(self, model: ScaledModel) -> NativeDetector:
-        return units_of(self.detector).plain(model.units)
+    def _plain(self, model: ScaledModel) -> Algorithm:
+        return algorithm_of(units_of(self.detector).plain(model.units))
+
+
+def algorithm_of(detector: NativeDetector) -> Algorithm:
+    """Return a detector as what fits one model at a time, in units if it has them."""
+    return detector if detector._units() is None else ScaledAlgorithm(detector)
 
 
 def fit_scaled(
@@ -253,6 +258,8 @@ class ScaledEnsemble(ResampledEnsemble):
 
 def _calibration(plan: Plan, fitted: list[Group], rows: list[FloatArray]) -> Calibration:
     """Put the calibration together, from groups and the rows of D in their units."""
+    if len(fitted) == 1:
+        return fitted[0].ensemble.calibration
     held, indptr, models = plan.membership
     if (np.diff(indptr) == 1).all():  # every row has one model: its group has calibrated it
         by_row = np.empty(plan.n)

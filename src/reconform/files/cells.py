@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ..arrays import BoolArray, FloatArray
-from ..prepare import UNSEEN, Feature, describe
+from ..prepare import Feature, describe, unseen_code
 from .column_types import blocks, kind_of, words
 from .formats import Layout
 
@@ -98,19 +98,23 @@ def texts(column: Any, layout: Layout, *, parse: bool) -> Any:
 
 
 def codes(column: Any, labels: Sequence[str], layout: Layout, *, parse: bool) -> FloatArray:
-    """Read a column as the positions of its labels; `UNSEEN` for a label that is not listed.
+    """Read a column as the positions of its labels; `unseen_code` of a label that is not listed.
 
     Examples
     --------
     >>> import pyarrow as pa
     >>> column = pa.chunked_array([["red", "blue", "", "mauve"]])
-    >>> codes(column, ("blue", "red"), Layout(), parse=True)
-    array([ 1.,  0., nan, -1.])
+    >>> codes(column, ("blue", "red"), Layout(), parse=True)[:3]
+    array([ 1.,  0., nan])
     """
     cells = texts(column, layout, parse=parse)
-    found = pc.index_in(cells, value_set=pa.array(labels, cells.type))
-    values = _to_float(pc.fill_null(found, int(UNSEEN)))
-    values[_to_bool(pc.is_null(cells))] = np.nan
+    known = pa.array(labels, cells.type)
+    values = _to_float(pc.index_in(cells, value_set=known))
+    unseen = pc.and_(pc.is_valid(cells), pc.invert(pc.is_in(cells, value_set=known)))
+    others = pc.filter(cells, unseen).to_pylist()
+    if others:
+        code = {label: unseen_code(label) for label in set(others)}
+        values[_to_bool(unseen)] = [code[label] for label in others]
     return values
 
 

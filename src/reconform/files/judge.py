@@ -404,7 +404,7 @@ def _rank(
         fingerprint.add(X)
         missing.update(missing_counts(X, batches.features))
         for j, feature in enumerate(batches.features):
-            if feature.is_category and (new := int((X[:, j] == UNSEEN).sum())):
+            if feature.is_category and (new := int((X[:, j] <= UNSEEN).sum())):
                 unseen[feature.name] += new
         if features is not None:
             features.append(X)

@@ -136,7 +136,9 @@ def known_models() -> OneOf:
     """Every model that a file may have: those of any detector, and those of the registry."""
     records = [entry.record for entry in DETECTORS.values()]
     plain = (FITTED_DETECTOR, NATIVE_MODEL, *(m for record in records for m in record.models))
-    return _Model(*plain, scaled_model(_Model(*plain)))
+    # What a prepared detector is fitted on may be measured once more, for a bandwidth.
+    scaled = _Model(*plain, scaled_model(_Model(*plain)))
+    return _Model(*plain, scaled_model(scaled))
 
 
 def known_ensembles() -> OneOf:

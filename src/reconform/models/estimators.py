@@ -12,6 +12,7 @@ from sklearn.frozen import FrozenEstimator
 from sklearn.pipeline import Pipeline
 
 from ..detectors import DETECTORS, NativeDetector
+from ..detectors.prepared import Prepared
 from ..detectors.registry import entry_of, named
 from ..errors import ReconformError
 from ..records.checks import require
@@ -63,6 +64,8 @@ class DetectorsOut:
     def _entry(self, detector: Any, fitted: bool) -> Json:
         if entry_of(detector) is not None:
             return self._native(detector, fitted)
+        if type(detector) is Prepared:
+            return self._prepared(detector, fitted)
         if type(detector) is FrozenEstimator and _has_native(detector):
             return {"frozen": self.write(detector.estimator, fitted=True)}
         if type(detector) is Pipeline and _has_native(detector):
@@ -94,6 +97,24 @@ class DetectorsOut:
             entry["fitted"] = {
                 key: spec.write(getattr(detector, key), f"{at}/{key.strip('_')}", out)
                 for key, spec in _fitted_specs(detector, hasattr(detector, "offset_")).items()
+            }
+        return entry
+
+    def _prepared(self, detector: Prepared, fitted: bool) -> Json:
+        at = f"estimators/{len(self.entries)}"
+        entry = {
+            "prepared": self.write(detector.detector, fitted=False),
+            "labels": [int(count) for count in detector.labels],
+            "contamination": FLOAT.write(detector.contamination, f"{at}/contamination", self.out),
+        }
+        if fitted:
+            names = getattr(detector, "feature_names_in_", None)
+            entry["fit"] = {
+                "detector": self.write(detector.fitted_, fitted=True),
+                "units": UNITS.write(detector.units_, f"{at}/units", self.out),
+                "offset": FLOAT.write(detector.offset_, f"{at}/offset", self.out),
+                "n_features": detector.n_features_in_,
+                "feature_names": None if names is None else [str(name) for name in names],
             }
         return entry
 
@@ -147,12 +168,34 @@ class DetectorsIn:
                     [(name, self._step(step, number)) for name, step in steps],
                     **Plain().read(parameters, self.source),
                 )
+            case {"prepared": int(inner), "labels": list(labels), "contamination": share}:
+                require(inner < number, "a detector contains itself")
+                return self._make_prepared(inner, labels, share, entry.get("fit"))
             case {"native": kind, "parameters": parameters}:
                 detector = _kind_named(kind)(**Plain().read(parameters, self.source))
                 if "fitted" in entry:
                     self._restore(detector, entry)
                 return detector
         raise ReconformError("a detector is of no known kind")
+
+    def _make_prepared(self, inner: int, labels: list[Json], share: Json, fit: Json) -> Prepared:
+        counts = all(type(count) is int and 0 <= count <= MOST_FEATURES for count in labels)
+        require(counts and sum(labels) <= MOST_FEATURES, "the labels of a column are not counted")
+        detector = Prepared(self.read(inner), tuple(labels), FLOAT.read(share, self.source))
+        scales = isinstance(detector.detector, NativeDetector) and hasattr(
+            detector.detector, "scale"
+        )
+        require(scales, "a detector does not scale")
+        if fit is not None:
+            restore_columns(detector, fit["n_features"], fit["feature_names"])
+            detector.units_ = UNITS.read(fit["units"], self.source)
+            detector.offset_ = FLOAT.read(fit["offset"], self.source)
+            detector.fitted_ = self.read(fit["detector"])
+            require(isinstance(detector.fitted_, NativeDetector), "a detector is none of ours")
+            columns = columns_in(detector, detector.units_, detector.n_features_in_)
+            fits = getattr(detector.fitted_, "n_features_in_", None) == columns
+            require(fits, "a detector was fitted on other columns")
+        return detector
 
     def _step(self, step: Json, number: int) -> Any:
         if step in (None, "passthrough"):
@@ -213,7 +256,7 @@ def _has_native(detector: Any) -> bool:
         return _has_native(detector.estimator)
     if type(detector) is Pipeline:
         return any(_has_native(step) for _, step in detector.steps)
-    return entry_of(detector) is not None
+    return entry_of(detector) is not None or type(detector) is Prepared
 
 
 def _unfitted(detector: Any) -> Any:

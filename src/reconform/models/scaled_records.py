@@ -32,6 +32,9 @@ from .sound import check_refit
 
 UNITS = Array("i8", ndim=1)
 
+# Numbers that the reference may become when its categories are encoded: half a gigabyte.
+MOST_CELLS = 1 << 26
+
 
 def columns_in(detector: Any, units: Any, d: int) -> int:
     """Count the columns of rows of d columns in these units; refuse what are none."""
@@ -70,13 +73,18 @@ def scaled_model(models: Spec) -> Record:
 def _check_scaled_full(ensemble: ScaledFull, d: int) -> None:
     detector, n = ensemble.detector, len(ensemble.reference)
     require(isinstance(detector, NativeDetector), "a detector is none of ours")
-    require(detector._units() is not None, "a detector does not scale")
+    ways = detector._units()
+    require(ways is not None, "a detector does not scale")
+    assert ways is not None
     check_reference(n, ensemble)
     require(ensemble.reference.shape[1] == d, "the reference has the wrong shape")
     require(isinstance(ensemble.seed, np.random.SeedSequence), "the seed is none")
     missing = np.isnan(ensemble.reference) if detector.accepts_nan else False
     require((np.isfinite(ensemble.reference) | missing).all(), "a row is not finite")
     check_refit(detector, n)
+    # A few bytes could ask for any number of columns.
+    columns = ways.check(ways.of(ensemble.reference), d)
+    require(n * columns <= max(MOST_CELLS, 4 * n * d), "the labels would take too much memory")
     # Whether its parameters suit these rows, one fit says, as every row to come may take.
     ScaledAlgorithm(detector).fit_model(ensemble.reference, ensemble.seed)
 

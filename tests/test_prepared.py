@@ -1,0 +1,288 @@
+"""Missing numbers and categories inside a detector that scales: what separate fits give."""
+
+from __future__ import annotations
+
+import json
+import math
+
+import numpy as np
+import pytest
+from sklearn.base import clone
+
+from forge import forge, members_of, put
+from oracle import p_value, phi_of
+from reconform import Bootstrap, ConformalDetector, CrossValidation, Full, Jackknife
+from reconform.content import Contents, RowStreams
+from reconform.detectors.inne import INNE
+from reconform.detectors.knn import KNN
+from reconform.detectors.prepared import Prepared, PreparedUnits
+from reconform.detectors.scaled import ScaledEnsemble, ScaledFull
+from reconform.errors import ModelFileError, ReconformError
+from reconform.models import load, save
+from reconform.prepare import Feature, prepared, unseen_code
+
+LABELS = (0, 3, 0, 2)
+MAUVE, OCHRE = unseen_code("mauve"), unseen_code("ochre")
+
+
+def by_hand(train, rows, labels=LABELS):
+    """What docs/methods.md says of `--prepare`, column by column, with plain lists."""
+    numbers, flags, encoded = [], [], []
+    for j, count in enumerate(labels):
+        column = rows[:, j].tolist()
+        if count:
+            own = sorted(code for code in train[:, j].tolist() if code < 0)
+            places = [*range(count), "missing", "unlisted", "other"]
+
+            def place(code, count=count, own=own):
+                if math.isnan(code):
+                    return "missing"
+                if code < 0:
+                    return "unlisted" if not own or code == own[0] else "other"
+                return int(code)
+
+            encoded += [[float(place(code) == where) for code in column] for where in places]
+            continue
+        values = sorted(value for value in train[:, j].tolist() if not math.isnan(value))
+        n, spread = len(values), 0.0
+        trims, trim = [], n // 4
+        while trim > 1:
+            trims.append(trim)
+            trim //= 4
+        for trim in [*trims, 1] if n > 2 else []:
+            spread = values[n - 1 - trim] - values[trim]
+            if spread > 0:
+                break
+        scale = 2.0 ** round(math.log2(spread / 1.349)) if spread > 0 else 1.0
+        median = round(values[(n - 1) // 2] / scale * 4) / 4 if n else 0.0
+        numbers.append([median if math.isnan(x) else x / scale for x in column])
+        if np.isnan(train[:, j]).any():
+            flags.append([float(math.isnan(x)) for x in column])
+    return np.array([*numbers, *flags, *encoded]).T.copy()
+
+
+def mixed(n=26, m=10, seed=3):
+    """Ties, copies, missing values in both kinds of columns, rare labels and unseen ones."""
+    rng = np.random.default_rng(seed)
+    rows = np.column_stack(
+        [
+            rng.standard_t(3, n + m) * 1e3,
+            rng.choice([0.0, 1.0, 2.0], n + m, p=[0.6, 0.36, 0.04]),
+            rng.poisson(1.0, n + m),
+            rng.integers(0, 2, n + m),
+        ]
+    )
+    rows[rng.random(n + m) < 0.15, 0] = np.nan
+    rows[[4, n + 1], 1] = np.nan
+    rows[5, 1] = 2.0
+    rows[7, 2] = np.nan  # the only one in the reference
+    rows[9] = rows[10]
+    rows[n + 2, 1], rows[n + 3, 1], rows[n + 4, 3] = MAUVE, OCHRE, MAUVE
+    rows[n + 5, 2] = np.nan
+    rows[n + 6] = rows[0]
+    return rows[:n], rows[n:]
+
+
+DETECTORS = {
+    "knn": Prepared(KNN(n_neighbors=3, scale="robust"), LABELS),
+    "mean": Prepared(KNN(n_neighbors=3, method="mean", metric="manhattan"), LABELS),
+    "inne": Prepared(INNE(n_estimators=10, max_samples=4, share=False), LABELS),
+    "inne, shared": Prepared(INNE(n_estimators=10, max_samples=4, share=True), LABELS),
+}
+METHODS = {
+    "jackknife+": Jackknife(),
+    "jackknife": Jackknife("basic"),
+    "cv+": CrossValidation(folds=4),
+    "jab+": Bootstrap(draws=5),
+}
+
+
+def plain(detector, seed):
+    model = clone(detector.detector).set_params(scale="none")
+    return model.set_params(random_state=seed) if isinstance(model, INNE) else model
+
+
+@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("which", DETECTORS)
+def test_any_plan_gives_the_numbers_of_separate_fits(which, method):
+    detector, (X, new) = DETECTORS[which], mixed()
+    plan = METHODS[method].plan(len(X), random_state=2)
+    seed = np.random.SeedSequence(3)
+    seeds = (
+        RowStreams(seed, Contents.of(X)) if plan.leaves_one_out else seed.spawn(plan.n_models + 1)
+    )
+    ensemble = detector.fit_plan(X, plan, seeds)
+    assert isinstance(ensemble, ScaledEnsemble)
+
+    def fit(train, seed):
+        model = plain(detector, seed).fit(by_hand(train, train))
+        return lambda rows: model.score_samples(by_hand(train, rows))
+
+    shared = which == "inne, shared" and plan.leaves_one_out
+    models = [fit(X[train], seeds[-1 if shared else k]) for k, train in enumerate(plan.train)]
+    full = fit(X, seeds[-1])
+    ranks = ensemble.ranks(new)
+    assert np.array_equal(ranks.scores, full(new))
+    for j, x in enumerate(new):
+        fits = iter([*models, full])
+        expected = p_value(
+            X, lambda rows, f=fits: next(f), x, plan.train, phi_of("median"), plan.variant
+        )
+        assert ranks.at_most[j] == expected * (len(ensemble.calibration) + 1)
+
+
+@pytest.mark.parametrize("which", DETECTORS)
+def test_full_gives_the_ranks_of_one_fit_per_new_row(which):
+    detector, (X, new) = DETECTORS[which], mixed()
+    seed = np.random.SeedSequence(3)
+    ensemble = detector.fit_plan(X, Full().plan(len(X)), [seed])
+    assert isinstance(ensemble, ScaledFull)
+    ranks = ensemble.ranks(new, strictly=True)
+    for j, x in enumerate(new):
+        rows = np.vstack([X, x])
+        measured = by_hand(rows, rows)
+        s = plain(detector, seed).fit(measured)._training_scores(measured)
+        assert ranks.at_most[j] == 1 + (s[:-1] <= s[-1]).sum()
+        assert ranks.below[j] == 1 + (s[:-1] < s[-1]).sum()
+        assert ranks.scores[j] == s[-1]
+
+
+def test_units_with_one_row_more_or_less_are_those_of_the_rows():
+    units = PreparedUnits(DETECTORS["knn"])
+    for seed in range(30):
+        X, new = mixed(n=12 + seed, seed=seed)
+        X[seed % 12, 3] = [MAUVE, OCHRE, 1.0][seed % 3]  # an unlisted label in the reference
+        for x, found in zip(new, units.with_each(X, new), strict=True):
+            rows = np.vstack([X, x])
+            assert np.array_equal(units.measure(rows, found), by_hand(rows, rows))
+        for i, found in enumerate(units.without_each(X)):
+            rest = np.delete(X, i, axis=0)
+            assert np.array_equal(found, units.of(rest))
+            assert np.array_equal(units.measure(new, found), by_hand(rest, new))
+
+
+def test_all_labels_are_equally_far_from_each_other():
+    units = PreparedUnits(Prepared(KNN(), (4,)))
+    train = np.array([[0.0], [1.0], [2.0], [3.0], [np.nan], [MAUVE]])
+    rows = units.measure(np.vstack([train, [[OCHRE]]]), units.of(train))
+    squares = ((rows[:, None] - rows) ** 2).sum(axis=2)
+    assert np.array_equal(squares, 2.0 * (1 - np.eye(7)))
+
+
+def test_which_list_of_labels_there_was_does_not_matter():
+    """The list comes from the reference; ranks do not know which of E's rows it was."""
+    X, new = mixed()
+    X, new = X[:, :2], new[:, :2]
+    turned, listed = (np.array(rows) for rows in (X, new))
+    for rows in (turned, listed):  # another order, and label 2, which one row has, not listed
+        codes = rows[:, 1].copy()
+        rows[codes == 0, 1], rows[codes == 1, 1], rows[codes == 2, 1] = 1.0, 0.0, OCHRE - 5
+    for method in ("jackknife+", "full", "cv+"):
+        here = ConformalDetector(Prepared(KNN(n_neighbors=2), (0, 3)), method, random_state=0)
+        there = ConformalDetector(Prepared(KNN(n_neighbors=2), (0, 2)), method, random_state=0)
+        if method == "cv+":  # folds go by content, so these are other folds
+            continue
+        assert np.array_equal(here.fit(X).ranks(new), there.fit(turned).ranks(listed))
+
+
+def test_equal_columns_whether_or_not_anything_is_missing():
+    """Without missing values and categories it is the scaled detector."""
+    rng = np.random.default_rng(0)
+    X, new = rng.normal(size=(40, 3)), rng.normal(size=(9, 3))
+    for method in ("jackknife+", "full", "jab+", "split"):
+        here = ConformalDetector(Prepared(KNN(), (0, 0, 0)), method, random_state=0).fit(X)
+        there = ConformalDetector(KNN(scale="robust"), method, random_state=0).fit(X)
+        assert np.array_equal(here.rank(new).scores, there.rank(new).scores)
+        assert np.array_equal(here.ranks(new), there.ranks(new))
+
+
+def test_columns_that_are_missing_everywhere():
+    X = np.array([[1.0, np.nan], [2.0, np.nan], [3.0, np.nan], [5.0, np.nan]])
+    for method in ("jackknife+", "full", "split"):
+        cad = ConformalDetector(Prepared(KNN(n_neighbors=1), (0, 0)), method, random_state=0)
+        p = cad.fit(X).p_values([[1.0, 4.0], [np.nan, np.nan]])
+        assert ((p > 0) & (p <= 1)).all()
+
+
+def test_prepared_chooses_it_for_detectors_of_ours_that_scale():
+    features = (Feature("x"), Feature("colour", ("blue", "red")), Feature("empty", ()))
+    for name, kind in {"knn": KNN, "inne": INNE}.items():
+        detector = prepared(name, features)
+        assert isinstance(detector, Prepared)
+        assert isinstance(detector.detector, kind)
+        assert detector.detector.scale == "robust"
+        assert detector.labels == (0, 2, 1)
+    assert not isinstance(prepared("knn", features, distance_based=False), Prepared)
+    assert not isinstance(prepared("iforest", features), Prepared)
+
+
+def test_what_does_not_fit_is_refused():
+    X, _ = mixed()
+    with pytest.raises(ReconformError, match="there are 4 columns, and it has 2"):
+        Prepared(KNN(), (0, 3)).fit(X)
+    with pytest.raises(ReconformError, match="column 1 holds 2, and its 2 labels have the codes"):
+        Prepared(KNN(), (0, 2, 0, 2)).fit(X)
+    with pytest.raises(ReconformError, match="number of labels for every column"):
+        Prepared(KNN(), (0, -1, 0, 2)).fit(X)
+    from reconform.detectors.iforest import IForest
+
+    with pytest.raises(ReconformError, match="a parameter scale"):
+        Prepared(IForest(), LABELS).fit(X)
+
+
+@pytest.mark.parametrize("method", [*METHODS, "split", "full"])
+@pytest.mark.parametrize("which", DETECTORS)
+def test_what_is_saved_gives_the_same_ranks(which, method, tmp_path):
+    X, new = mixed()
+    cad = ConformalDetector(DETECTORS[which], METHODS.get(method, method), random_state=1).fit(X)
+    save(cad, tmp_path / "model.rcad")
+    again = load(tmp_path / "model.rcad")
+    assert again.detector.labels == LABELS
+    here, there = cad.rank(new), again.rank(new)
+    assert np.array_equal(here.at_most, there.at_most)
+    assert np.array_equal(here.scores, there.scores)
+
+
+@pytest.mark.parametrize("which", ["knn", "inne"])
+def test_a_fitted_one_is_saved(which, tmp_path):
+    X, new = mixed()
+    cad = ConformalDetector(clone(DETECTORS[which]).fit(X), "prefit").fit(new)
+    save(cad, tmp_path / "model.rcad")
+    again = load(tmp_path / "model.rcad")
+    assert np.array_equal(again.rank(X).scores, cad.rank(X).scores)
+
+
+def test_files_that_do_not_hold_together_are_refused(tmp_path):
+    X, _ = mixed()
+    path = tmp_path / "model.rcad"
+
+    def refused(method, change, what):
+        cad = ConformalDetector(DETECTORS["knn"], method, random_state=1).fit(X)
+        save(cad, path, overwrite=True)
+        members = members_of(path)
+        change(members)
+        with pytest.raises(ModelFileError, match=what):
+            load(forge(path, members))
+
+    def labels(value):
+        def edit(members):
+            model = json.loads(members["model.json"])
+            for estimator in model["estimators"]:
+                if "labels" in estimator:
+                    estimator["labels"] = value
+            members["model.json"] = json.dumps(model).encode()
+
+        return edit
+
+    refused("full", labels([0, 1 << 23, 0, 2]), "too much memory")
+    refused("full", labels([0, 1 << 25, 0, 2]), "not counted")
+    refused("full", labels([0, "3", 0, 2]), "not counted")
+    refused("full", labels([0, 3, 0]), "4 columns|no number of labels")
+    refused("jackknife+", labels([0, 9, 0, 2]), "wrong shape")
+    units = "ensemble/full/units.npy"
+    refused("jackknife+", lambda m: put(m, units, lambda units: units[:-1]), "a unit is missing")
+    refused(
+        "jackknife+",
+        lambda m: put(m, units, lambda units: units.astype("i8") + 600),
+        "a scale is not one",
+    )
