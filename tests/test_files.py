@@ -36,7 +36,7 @@ from reconform.files import (
 )
 from reconform.files.columnar import ParquetSource
 from reconform.files.source import open_source
-from reconform.prepare import Feature
+from reconform.prepare import Feature, unseen_code
 
 A_B = [Feature("a"), Feature("b")]
 SUFFIXES = (".csv", ".csv.gz", ".tsv", ".tsv.gz", ".parquet", ".pq", ".arrow", ".feather", ".ipc")
@@ -175,7 +175,7 @@ def test_text_columns_become_codes_with_prepare(tmp_path):
     assert np.array_equal(table.X, [[1, 1], [np.nan, 0], [3, 1], [4, np.nan]], equal_nan=True)
     assert table.missing == {"x": 1, "colour": 1}
     new = text_file(tmp_path, "colour,x\nmauve,1\nred,2\n", "new.csv")
-    assert read_new(new, table.features).tolist() == [[1, -1], [2, 1]]
+    assert read_new(new, table.features).tolist() == [[1, unseen_code("mauve")], [2, 1]]
 
 
 def test_numbers_that_are_labels(tmp_path):
