@@ -24,6 +24,7 @@ from typing import Any
 from harness import THREADS, Contender, measure
 
 METHODS = ("jackknife+", "full")
+COLUMNS = ("seconds", "asked", "processor", "peak", "refits", "ratio", "ranks")
 
 
 @dataclass(frozen=True)
@@ -124,10 +125,11 @@ class Run:
         """One fit per new row; the seed is that of ours, so that ranks are the same."""
         import numpy as np
 
+        from reconform.randomness import Streams, root_seed
         from reconform.refitting import FullRefit
 
         some = new[: self.sizes.refits]
-        seed = getattr(cad.ensemble_, "seed", np.random.SeedSequence(0))
+        seed = Streams(root_seed(0).spawn(3)[1], cad.plan_.n_models + 1)[-1]
         slow = FullRefit(_algorithm(detector), X, seed, cad.calibration_, THREADS)
         slow.ranks(some[:1])
         started = time.perf_counter()
@@ -187,28 +189,35 @@ def main() -> None:
         f"n = {sizes.n:,}, m = {sizes.m:,}, d = {sizes.d}, {THREADS} threads, fit and p-values; "
         f"refits: {sizes.refits} timed and multiplied"
     )
-    print(
-        "| detector | method | seconds (of 3) | asked | processor | peak | refits | ratio | ranks |"
-    )
-    print("|---|---|---|---|---|---|---|---|---|")
+    print(line("detector", "method", *COLUMNS), line(*["---"] * (len(COLUMNS) + 2)), sep="\n")
     for name in arguments.names or ROWS:
         for method in arguments.method or METHODS:
             if method not in ROWS[name].methods:
                 continue
-            got = measure_row(name, method, sizes)
-            middle, asked = statistics.median(got["seconds"]), ROWS[name].asked.get(method)
-            spread = f"{min(got['seconds']):.3f} to {max(got['seconds']):.3f}"
-            goal = "" if asked is None or not usual else f"< {asked:g}"
-            if goal and middle >= asked:
-                goal += " MISSED"
-            slow = got.get("estimate")
-            same = {None: "", True: "equal", False: "DIFFERENT"}[got.get("same")]
-            print(
-                f"| {name} | {method} | {middle:.3f} ({spread}) | {goal} | {got['processor']:.3f} | "
-                f"{got['gigabytes']:.2f} GB | {'' if slow is None else f'{slow:,.0f} s'} | "
-                f"{'' if slow is None else f'{slow / middle:,.0f}x'} | {same} |",
-                flush=True,
-            )
+            asked = ROWS[name].asked.get(method) if usual else None
+            cells = cells_of(measure_row(name, method, sizes), asked)
+            print(line(name, method, *cells), flush=True)
+
+
+def cells_of(got: Mapping[str, Any], asked: float | None) -> list[str]:
+    """What a measurement says, column by column."""
+    seconds, slow = got["seconds"], got.get("estimate")
+    middle = statistics.median(seconds)
+    late = "" if asked is None or middle < asked else " MISSED"
+    return [
+        f"{middle:.3f} ({min(seconds):.3f} to {max(seconds):.3f})",
+        "" if asked is None else f"< {asked:g}{late}",
+        f"{got['processor']:.3f}",
+        f"{got['gigabytes']:.2f} GB",
+        "" if slow is None else f"{slow:,.0f} s",
+        "" if slow is None else f"{slow / middle:,.0f}x",
+        {None: "", True: "equal", False: "DIFFERENT"}[got.get("same")],
+    ]
+
+
+def line(*cells: str) -> str:
+    """A line of a table."""
+    return f"| {' | '.join(cells)} |"
 
 
 if __name__ == "__main__":
