@@ -20,7 +20,7 @@ from reconform import (
     content,
 )
 from reconform.content import Contents, RowStreams, by_content, canonical_order, draw_rows
-from reconform.detectors import INNE, KNN, IForest
+from reconform.detectors import INNE, KDE, KNN, IForest, Mahalanobis
 from reconform.detectors.foreign import adapt
 from reconform.detectors.iforest.ensembles import fit_full_forest, fit_leave_one_out
 from reconform.detectors.iforest.model import Recipe, TreeDraws, fit_forest
@@ -416,6 +416,10 @@ NATIVE = {
     "iforest-bootstrap": IForest(n_estimators=10, max_samples=0.5, bootstrap=True, max_features=2),
     "inne": INNE(n_estimators=10),
     "inne-shared": INNE(n_estimators=10, share=True),
+    "mahalanobis": Mahalanobis(),
+    "mahalanobis-scaled": Mahalanobis(scale="robust"),
+    "kde": KDE(0.5),
+    "kde-by-rule": KDE(scale="robust"),
 }
 
 

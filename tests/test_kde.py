@@ -16,6 +16,7 @@ from reconform.detectors.kde.bandwidth import KernelUnits, bandwidth_exponents
 from reconform.detectors.kde.ensembles import FullKDE, LeaveOneOutKDE
 from reconform.detectors.scaling import rescale, scale_exponents, spreads
 from reconform.errors import ReconformError
+from reconform.models import load, save
 
 SEED = np.random.SeedSequence(0)
 
@@ -321,7 +322,7 @@ def test_jackknife_plus_says_that_it_is_exact_where_it_is():
 
 @pytest.mark.parametrize("detector", [KDE(1.0), KDE(), KDE(scale="robust")], ids=str)
 @pytest.mark.parametrize("method", ["full", "jackknife+", "cv+"])
-def test_certified_lists(method, detector):
+def test_certified_lists(method, detector, tmp_path):
     rng = np.random.default_rng(0)
     X, new = rng.normal(size=(99, 2)), np.vstack([rng.normal(size=(16, 2)), np.full((4, 2), 7.0)])
     cad = ConformalDetector(detector, method, random_state=0).fit(X)
@@ -329,6 +330,10 @@ def test_certified_lists(method, detector):
     assert "proven (conditional calibration)" in found.guarantee
     assert found.mask[-4:].all()
     assert found.count <= 5
+    if type(cad.ensemble_) in (FullKDE, LeaveOneOutKDE):
+        save(cad, tmp_path / "model.rcad")
+        again = load(tmp_path / "model.rcad").discover(new, fdr=0.2, validity="proven")
+        assert np.array_equal(again.e_values, found.e_values)
 
 
 @pytest.mark.parametrize("bandwidth", [0, -1.0, np.nan, np.inf, True, "scott", None])

@@ -15,6 +15,7 @@ from reconform.detectors.mahalanobis.ensembles import FullMahalanobis, LeaveOneO
 from reconform.detectors.mahalanobis.model import LEAST_LEFT, Whitened
 from reconform.detectors.scaling import rescale, scale_exponents, spreads
 from reconform.errors import ReconformError
+from reconform.models import load, save
 
 SEED = np.random.SeedSequence(0)
 
@@ -64,6 +65,8 @@ def cases():
     yield "lattice", np.vstack([X, -X]), np.vstack([X[:10], -X[10:20], [[9.0, 9.0], [0.0, 0.0]]])
     X = rng.normal(size=(12, 30))
     yield "wide", X, np.vstack([X[:3], rng.normal(size=(10, 30))])
+    X = np.repeat(rng.normal(size=(6, 20)), [1, 1, 1, 2, 2, 4], axis=0)
+    yield "wide copies", X, np.vstack([X[:7], X[:3] + X[3:6] - X[5:8], rng.normal(size=(5, 20))])
     X = np.hstack([rng.normal(size=(25, 2)), np.full((25, 1), 3.0)])
     new = np.vstack([X[:3], rng.normal(size=(5, 3)), X[3:5] + np.array([0, 0, 100.0])])
     yield "constant", X, new
@@ -341,7 +344,7 @@ def test_jackknife_plus_says_that_it_is_exact_where_it_is():
 
 @pytest.mark.parametrize("scale", ["none", "robust"])
 @pytest.mark.parametrize("method", ["full", "jackknife+", "cv+"])
-def test_certified_lists(method, scale):
+def test_certified_lists(method, scale, tmp_path):
     rng = np.random.default_rng(0)
     X, new = rng.normal(size=(99, 2)), np.vstack([rng.normal(size=(16, 2)), np.full((4, 2), 7.0)])
     cad = ConformalDetector(Mahalanobis(scale=scale), method, random_state=0).fit(X)
@@ -349,6 +352,20 @@ def test_certified_lists(method, scale):
     assert "proven (conditional calibration)" in found.guarantee
     assert found.mask[-4:].all()
     assert found.count <= 5
+    if type(cad.ensemble_) in (FullMahalanobis, LeaveOneOutMahalanobis):
+        save(cad, tmp_path / "model.rcad")
+        again = load(tmp_path / "model.rcad").discover(new, fdr=0.2, validity="proven")
+        assert np.array_equal(again.e_values, found.e_values)
+
+
+@pytest.mark.parametrize("method", ["split", "cv+", "jackknife+", "full"])
+def test_a_file_of_wide_rows(method, tmp_path):
+    X, new = CASES["wide"]
+    cad = ConformalDetector(Mahalanobis(), method, random_state=0).fit(X)
+    save(cad, tmp_path / "model.rcad")
+    ranks, again = cad.rank(new), load(tmp_path / "model.rcad").rank(new)
+    assert np.array_equal(ranks.at_most, again.at_most)
+    assert np.array_equal(ranks.scores, again.scores)
 
 
 @pytest.mark.parametrize("ridge", [0, -1.0, np.nan, np.inf, True, "1", None])

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Self
 
 import numpy as np
 
-from ...arrays import FloatArray, IndexArray
+from ...arrays import FloatArray, IndexArray, RankArray
 from ...ensemble import Ensemble, ResampledEnsemble, reference_calibration
 from ...methods import Plan
+from ...refitting import OneModel
 from ...statistics.aggregation import reduction
 from ...statistics.ranks import Calibration, Ranks, calibrate
+from ...statistics.worlds import StepUp, Worlds
 from .model import KDEModel
 
 
@@ -71,6 +74,10 @@ class LeaveOneOutKDE(ResampledEnsemble):
         at_most, below, scores = self.full.compare(X, self.left_out, self.own)
         return Ranks(at_most, below if strictly else None, scores)
 
+    def worlds(self, X: FloatArray, rows: RankArray, step: StepUp) -> Iterator[tuple[int, Worlds]]:
+        """Go through all worlds of some new rows, by one model for each of them."""
+        return _one_model(self.full).worlds(X, rows, step)
+
 
 @dataclass(eq=False)
 class FullKDE(Ensemble):
@@ -108,3 +115,14 @@ class FullKDE(Ensemble):
         every = np.arange(len(self.full.rows))
         at_most, below, scores = self.full.compare(X, every, self.own)
         return Ranks(at_most, below if strictly else None, scores)
+
+    def worlds(self, X: FloatArray, rows: RankArray, step: StepUp) -> Iterator[tuple[int, Worlds]]:
+        """Go through all worlds of some new rows, by one model for each of them."""
+        return _one_model(self.full).worlds(X, rows, step)
+
+
+def _one_model(model: KDEModel) -> OneModel:
+    from .detector import KDE  # which imports this module
+
+    nothing_random = np.random.SeedSequence(0)
+    return OneModel(KDE(model.bandwidth), model.rows, nothing_random, model.n_jobs)

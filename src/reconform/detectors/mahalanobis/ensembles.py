@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Self
 
 import numpy as np
 
-from ...arrays import FloatArray, IndexArray
+from ...arrays import FloatArray, IndexArray, RankArray
 from ...ensemble import Ensemble, ResampledEnsemble, reference_calibration
 from ...methods import Plan
+from ...refitting import OneModel
 from ...statistics.aggregation import reduction
 from ...statistics.ranks import Calibration, Ranks, calibrate
+from ...statistics.worlds import StepUp, Worlds
 from .model import Whitened
 
 
@@ -67,6 +70,10 @@ class LeaveOneOutMahalanobis(ResampledEnsemble):
         at_most, below, scores = self.reference.compare(X, self.left_out)
         return Ranks(at_most, below if strictly else None, scores)
 
+    def worlds(self, X: FloatArray, rows: RankArray, step: StepUp) -> Iterator[tuple[int, Worlds]]:
+        """Go through all worlds of some new rows, by one model for each of them."""
+        return _one_model(self.reference).worlds(X, rows, step)
+
 
 @dataclass(eq=False)
 class FullMahalanobis(Ensemble):
@@ -101,3 +108,15 @@ class FullMahalanobis(Ensemble):
         every = np.arange(len(self.reference.rows))
         at_most, below, scores = self.reference.compare(X, every)
         return Ranks(at_most, below if strictly else None, scores)
+
+    def worlds(self, X: FloatArray, rows: RankArray, step: StepUp) -> Iterator[tuple[int, Worlds]]:
+        """Go through all worlds of some new rows, by one model for each of them."""
+        return _one_model(self.reference).worlds(X, rows, step)
+
+
+def _one_model(reference: Whitened) -> OneModel:
+    from .detector import Mahalanobis  # which imports this module
+
+    nothing_random = np.random.SeedSequence(0)
+    detector = Mahalanobis(reference.ridge)
+    return OneModel(detector, reference.rows, nothing_random, reference.n_jobs)

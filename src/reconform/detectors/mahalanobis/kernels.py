@@ -12,61 +12,147 @@ from numba import njit
 
 from ...arrays import FloatArray, RankArray
 
+# A row of which less than this part is not in the directions of the rows before it adds no
+# direction of its own, only rounding.
+NO_DIRECTION = 2.0**-45
+
 
 @njit(cache=True, nogil=True)
-def fit_mean_and_factor(X: FloatArray, ridge: float, mean: FloatArray, factor: FloatArray) -> None:
-    """Fit the mean, and the lower triangular L with L L' = scatter + ridge I.
-
-    Parameters
-    ----------
-    X : float array of shape (n, d)
-    ridge : float
-        Positive.
-    mean, factor : float arrays of shape (d,) and (d, d)
-        Written; `factor` comes as zeros.
-    """
-    n, d = X.shape
+def mean_of(X: FloatArray, mean: FloatArray) -> None:
+    """Take the mean of rows; written to `mean`."""
+    n = len(X)
     mean[:] = 0.0
     for i in range(n):
         mean += X[i]
     mean /= n
     # What rounding left over, so that a mean far from zero is as precise as the rows are.
-    rest = np.zeros(d)
+    rest = np.zeros(len(mean))
     for i in range(n):
         rest += X[i] - mean
     mean += rest / n
-    for i in range(n):
-        gap = X[i] - mean
-        for j in range(d):
-            for k in range(j + 1):
-                factor[j, k] += gap[j] * gap[k]
-    for j in range(d):
-        factor[j, j] += ridge
-    for j in range(d):
-        for k in range(j):
-            left = factor[j, k]
-            for q in range(k):
-                left -= factor[j, q] * factor[k, q]
-            factor[j, k] = left / factor[k, k]
-        left = factor[j, j]
-        for q in range(j):
-            left -= factor[j, q] * factor[j, q]
-        # No pivot of scatter + ridge I is below the ridge; rounding may have made one.
-        factor[j, j] = np.sqrt(max(left, ridge))
 
 
 @njit(cache=True, nogil=True)
-def see(
-    X: FloatArray, mean: FloatArray, factor: FloatArray, start: int, stop: int, seen: FloatArray
-) -> None:
-    """Solve L w = x - mean for rows `start` to `stop`: |w|^2 is the squared distance."""
-    d = len(mean)
+def _take_out(direction: FloatArray, left: FloatArray) -> float:
+    """Take a direction out of a row; return how much of it there was."""
+    share = 0.0
+    for j in range(len(left)):
+        share += direction[j] * left[j]
+    for j in range(len(left)):
+        left[j] -= share * direction[j]
+    return share
+
+
+@njit(cache=True, nogil=True)
+def _length(row: FloatArray) -> float:
+    square = 0.0
+    for value in row:
+        square += value * value
+    return float(np.sqrt(square))
+
+
+@njit(cache=True, nogil=True)
+def span(X: FloatArray, mean: FloatArray, basis: FloatArray) -> int:
+    """Find directions, orthogonal and of length 1, that make up all rows less their mean.
+
+    Parameters
+    ----------
+    X : float array of shape (n, d)
+    mean : float array of shape (d,)
+    basis : float array of shape (n, d)
+        Written, as many rows as there are directions.
+
+    Returns
+    -------
+    int
+        Directions.
+    """
+    count = 0
+    for i in range(len(X)):
+        left = X[i] - mean
+        whole = _length(left)
+        for _ in range(2):  # once more, for what rounding put back
+            for k in range(count):
+                _take_out(basis[k], left)
+        own = _length(left)
+        if own > NO_DIRECTION * whole:
+            basis[count] = left / own
+            count += 1
+    return count
+
+
+@njit(cache=True, nogil=True)
+def centre(X: FloatArray, mean: FloatArray, start: int, stop: int, seen: FloatArray) -> None:
+    """Subtract the mean from rows `start` to `stop`."""
     for i in range(start, stop):
-        for j in range(d):
-            left = X[i, j] - mean[j]
-            for k in range(j):
-                left -= factor[j, k] * seen[i, k]
-            seen[i, j] = left / factor[j, j]
+        for j in range(len(mean)):
+            seen[i, j] = X[i, j] - mean[j]
+
+
+@njit(cache=True, nogil=True)
+def project(
+    X: FloatArray,
+    mean: FloatArray,
+    basis: FloatArray,
+    ridge: float,
+    start: int,
+    stop: int,
+    seen: FloatArray,
+) -> None:
+    """See rows `start` to `stop` in the directions of a basis, and in one more for the rest.
+
+    Beyond the basis there is no scatter but the ridge, so the length of the rest, divided by the
+    root of the ridge, is all that matters of it.
+    """
+    for i in range(start, stop):
+        left = X[i] - mean
+        for k in range(len(basis)):
+            seen[i, k] = _take_out(basis[k], left)
+        seen[i, len(basis)] = _length(left) / np.sqrt(ridge)
+
+
+@njit(cache=True, nogil=True)
+def factorise(gaps: FloatArray, ridge: float, factor: FloatArray) -> None:
+    """Write the upper triangular R with R'R = scatter + ridge I into an array of zeros.
+
+    Parameters
+    ----------
+    gaps : float array of shape (n, r)
+        Rows less their mean.
+    ridge : float
+        Positive.
+    factor : float array of shape (r, r)
+        Written.
+    """
+    size = len(factor)
+    for i in range(len(gaps)):
+        for j in range(size):
+            for k in range(j, size):
+                factor[j, k] += gaps[i, j] * gaps[i, k]
+    for j in range(size):
+        factor[j, j] += ridge
+    for k in range(size):
+        # No pivot of scatter + ridge I is below the ridge; rounding may have made one.
+        pivot = np.sqrt(max(factor[k, k], ridge))
+        factor[k, k] = pivot
+        for j in range(k + 1, size):
+            factor[k, j] /= pivot
+        for j in range(k + 1, size):
+            share = factor[k, j]
+            for q in range(j, size):
+                factor[j, q] -= share * factor[k, q]
+
+
+@njit(cache=True, nogil=True)
+def solve(factor: FloatArray, start: int, stop: int, seen: FloatArray) -> None:
+    """Replace rows `start` to `stop` by w with R'w = row: |w|^2 is the squared distance."""
+    size = len(factor)
+    for i in range(start, stop):
+        for k in range(size):
+            seen[i, k] /= factor[k, k]
+            share = seen[i, k]
+            for j in range(k + 1, size):
+                seen[i, j] -= share * factor[k, j]
 
 
 @njit(cache=True, nogil=True)

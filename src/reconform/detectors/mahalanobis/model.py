@@ -29,7 +29,7 @@ from ...arrays import FloatArray, IndexArray, RankArray
 from ...content import sorted_by_content
 from ...parallel import run_blocks
 from ...statistics.ranks import LEAST_PAIRS
-from .kernels import fit_mean_and_factor, rank_rows, score_without_each, see, squares_of
+from . import kernels
 
 # Numbers beyond it are taken for it, so that no sum of squares overflows.
 LARGEST = 2.0**400
@@ -68,8 +68,11 @@ class MahalanobisModel:
     Attributes
     ----------
     mean : float array of shape (d,)
-    factor : float array of shape (d, d)
-        Lower triangular L, with L L' the scatter plus the ridge.
+    basis : float array of shape (r, d) or None
+        With more features than rows, the directions in which the rows differ from each other.
+    factor : float array of shape (r, r) or (d, d)
+        Upper triangular R, with R'R the scatter plus the ridge, in these directions.
+    ridge : float
     n_jobs : int or None
         Threads; never changes a number.
 
@@ -82,7 +85,9 @@ class MahalanobisModel:
     """
 
     mean: FloatArray
+    basis: FloatArray | None
     factor: FloatArray
+    ridge: float
     n_jobs: int | None = None
 
     in_threads = True
@@ -90,25 +95,50 @@ class MahalanobisModel:
     @classmethod
     def fit(cls, X: FloatArray, ridge: float, *, n_jobs: int | None = None) -> Self:
         """Fit a model; the same numbers in whatever order the rows are."""
-        n_features = X.shape[1]
-        mean, factor = np.zeros(n_features), np.zeros((n_features, n_features))
-        fit_mean_and_factor(_bounded(sorted_by_content(X)[0]), ridge, mean, factor)
-        return cls(mean, factor, n_jobs)
+        rows = _bounded(sorted_by_content(X)[0])
+        n, d = rows.shape
+        mean, basis = np.empty(d), None
+        kernels.mean_of(rows, mean)
+        if d > n:
+            directions = np.empty((n, d))
+            basis = directions[: kernels.span(rows, mean, directions)].copy()
+        size = d if basis is None else len(basis)
+        factor = np.zeros((size, size))
+        model = cls(mean, basis, factor, ridge, n_jobs)
+        kernels.factorise(model._gaps(rows), ridge, factor)
+        return model
+
+    def _gaps(self, rows: FloatArray) -> FloatArray:
+        """Rows less the mean, in the directions of the model."""
+        mean, basis, ridge = self.mean, self.basis, self.ridge
+        if basis is None:
+            gaps = np.empty(rows.shape)
+            kernels.centre(rows, mean, 0, len(rows), gaps)
+            return gaps
+        wide, gaps = basis, np.empty((len(rows), len(basis) + 1))
+
+        def kernel(start: int, stop: int) -> None:
+            kernels.project(rows, mean, wide, ridge, start, stop, gaps)
+
+        run_blocks(kernel, len(rows), n_jobs=self._jobs(rows.size * len(basis)))
+        return gaps
 
     def see(self, X: FloatArray) -> FloatArray:
         """Return rows as they look when the scatter is the identity and the mean the origin."""
-        rows, seen = _bounded(X), np.empty(X.shape)
+        seen = self._gaps(_bounded(X))
 
         def kernel(start: int, stop: int) -> None:
-            see(rows, self.mean, self.factor, start, stop, seen)
+            kernels.solve(self.factor, start, stop, seen)
 
-        jobs = self.n_jobs if X.size * X.shape[1] >= LEAST_PAIRS else 1
-        run_blocks(kernel, len(X), n_jobs=jobs)
+        run_blocks(kernel, len(X), n_jobs=self._jobs(len(X) * self.factor.size))
         return seen
+
+    def _jobs(self, work: int) -> int | None:
+        return self.n_jobs if work >= LEAST_PAIRS else 1
 
     def score_samples(self, X: FloatArray) -> FloatArray:
         """Score rows, small = anomalous."""
-        return -squares_of(self.see(X))
+        return -kernels.squares_of(self.see(X))
 
 
 @dataclass(frozen=True, eq=False)
@@ -142,7 +172,7 @@ class Whitened:
     @cached_property
     def squares(self) -> FloatArray:
         """Squared lengths of the rows of D as the model sees them."""
-        return squares_of(self._seen)
+        return kernels.squares_of(self._seen)
 
     @cached_property
     def _seen(self) -> FloatArray:
@@ -175,11 +205,11 @@ class Whitened:
     def scores_without_each(self, X: FloatArray, left_out: IndexArray) -> FloatArray:
         """Score rows by models without one row of D, t_i: (count, m)."""
         seen, scores = self.model.see(X), np.empty((len(left_out), len(X)))
-        b, (rows, a), n = squares_of(seen), self._some(left_out), len(self.rows)
+        b, (rows, a), n = kernels.squares_of(seen), self._some(left_out), len(self.rows)
         left = np.maximum(self._left[left_out], LEAST_LEFT)
 
         def kernel(start: int, stop: int) -> None:
-            score_without_each(seen, b, rows, a, left, n, start, stop, scores)
+            kernels.score_without_each(seen, b, rows, a, left, n, start, stop, scores)
 
         run_blocks(kernel, len(X), n_jobs=self._jobs(len(X)))
         for at, model in self._apart(left_out):
@@ -205,11 +235,11 @@ class Whitened:
             Those of A(D).
         """
         seen = self.model.see(X)
-        b, (rows, a), n = squares_of(seen), self._some(left_out), len(self.rows)
+        b, (rows, a), n = kernels.squares_of(seen), self._some(left_out), len(self.rows)
         at_most, below = np.ones((2, len(X)), dtype=np.int64)
 
         def kernel(start: int, stop: int) -> None:
-            rank_rows(seen, b, rows, a, n, TIE, start, stop, at_most, below)
+            kernels.rank_rows(seen, b, rows, a, n, TIE, start, stop, at_most, below)
 
         run_blocks(kernel, len(X), n_jobs=self._jobs(len(X)))
         return at_most, below, -b

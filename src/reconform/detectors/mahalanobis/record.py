@@ -5,17 +5,23 @@ from __future__ import annotations
 import numpy as np
 
 from ...records.checks import check_reference, require
-from ...records.specs import FLOAT, JOBS, ROWS, Array, DetectorRecord, Record
+from ...records.specs import FLOAT, JOBS, ROWS, Array, DetectorRecord, Maybe, Record
 from .ensembles import FullMahalanobis, LeaveOneOutMahalanobis
 from .model import MahalanobisModel, Whitened, valid_ridge
 
 
 def _check_model(model: MahalanobisModel, d: int) -> None:
     require(model.mean.shape == (d,), "the mean has the wrong shape")
-    require(model.factor.shape == (d, d), "the factor has the wrong shape")
+    size = d
+    if model.basis is not None:
+        size = len(model.basis)
+        require(model.basis.shape[1] == d and size < d, "the basis has the wrong shape")
+        require((np.abs(model.basis) <= 2.0).all(), "a direction is longer than 1")
+    require(model.factor.shape == (size, size), "the factor has the wrong shape")
     finite = np.isfinite(model.mean).all() and np.isfinite(model.factor).all()
     require(finite, "a mean or a factor is not finite")
     require((np.diagonal(model.factor) > 0).all(), "a factor has no inverse")
+    require(valid_ridge(model.ridge), f"the ridge is {model.ridge}")
 
 
 def _check_whitened(reference: Whitened, d: int) -> None:
@@ -28,7 +34,13 @@ def _check_whitened(reference: Whitened, d: int) -> None:
 MODEL = Record(
     "MahalanobisModel",
     MahalanobisModel,
-    {"mean": Array("f8", ndim=1), "factor": Array("f8", ndim=2), "n_jobs": JOBS},
+    {
+        "mean": Array("f8", ndim=1),
+        "basis": Maybe(ROWS),
+        "factor": ROWS,
+        "ridge": FLOAT,
+        "n_jobs": JOBS,
+    },
     _check_model,
 )
 WHITENED = Record(
