@@ -17,7 +17,7 @@ def found():
         p_threshold=0.1,
         procedure="bh",
         fdr=0.2,
-        guarantee="It holds.",
+        claim="It holds.",
         index=pd.Index(["a", "<b>", "c", "d"]),
     )
 

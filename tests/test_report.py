@@ -66,7 +66,7 @@ def judged(scores, calibration_scores, *, fdr=0.1, procedure="bh", scheme="split
         "p_threshold": decision.p_threshold,
         "procedure": procedure,
         "fdr": fdr,
-        "guarantee": "It holds.",
+        "claim": "It holds.",
         "ranks": ranks,
         "provenance": provenance,
     }
@@ -406,7 +406,7 @@ def hostile_page():
     reference = pd.DataFrame({HOSTILE: rng.normal(size=120), "kind": ["a"] * 119 + ["b"]})
     rows = pd.DataFrame({HOSTILE: np.r_[rng.normal(size=48), np.full(12, 50)], "kind": HOSTILE})
     ids = [f"{HOSTILE} {i} \ud800" for i in range(60)]
-    found = replace(found, guarantee=HOSTILE)
+    found = replace(found, claim=HOSTILE)
     return render(found, rows=rows, reference=reference, ids=ids, title=HOSTILE)
 
 

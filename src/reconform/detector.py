@@ -16,6 +16,7 @@ from sklearn.base import BaseEstimator, OutlierMixin
 from sklearn.utils.validation import _num_samples, check_is_fitted
 
 from .arrays import FloatArray, IntArray, RankArray
+from .assumption import Compared, new_sample, reference_sample
 from .content import Contents, RowStreams, by_content
 from .detectors import ForeignDetector, NativeDetector, resolve_detector
 from .discoveries import CountedDiscoveries, Discoveries, Provenance
@@ -98,6 +99,9 @@ class ConformalDetector(OutlierMixin, BaseEstimator):
     n_features_in_ : int
     feature_names_in_ : array of str
         Only if `fit` was given a frame with column names.
+    reference_sample_ : float array of shape (s, d) or None
+        At most 2,000 reference rows, which new rows are compared with to check the assumption;
+        None in models that were saved without.
 
     See Also
     --------
@@ -220,6 +224,7 @@ class ConformalDetector(OutlierMixin, BaseEstimator):
         # p = alpha is an outlier, and scikit-learn calls a row normal where p - offset_ >= 0.
         self.offset_ = float(np.nextafter(float(self.alpha), 2.0))
         self._tie_key = int(tie_seed.generate_state(1, np.uint64)[0])
+        self.reference_sample_ = reference_sample(X, contents)
         self._warn_if_constant()
         return self
 
@@ -420,9 +425,9 @@ class ConformalDetector(OutlierMixin, BaseEstimator):
             partial(self._worlds, rows),
         )
         outcome = rule.decide_batch(batch, self)
-        facts = self._facts(rule, grid, len(p_values))
+        facts = self._facts(rule, grid, len(p_values), new_sample(rows()))
         if outcome.plain is not None:
-            facts["guarantee"] += " " + cost_sentence(outcome.mask, outcome.plain)
+            facts["claim"] += " " + cost_sentence(outcome.mask, outcome.plain)
         return Discoveries(
             mask=outcome.mask,
             p_values=p_values,
@@ -444,7 +449,9 @@ class ConformalDetector(OutlierMixin, BaseEstimator):
         every = self.ensemble_.worlds(rows(), candidates, step)
         return track(every, total=len(candidates), label="certifying", verbose=self.verbose)
 
-    def decide_counts(self, counts: RankCounts, rule: Rule) -> CountedDiscoveries:
+    def decide_counts(
+        self, counts: RankCounts, rule: Rule, *, new: FloatArray | None = None
+    ) -> CountedDiscoveries:
         """Decide for all rows whose ranks were counted, exactly as if they had been one batch.
 
         Parameters
@@ -452,6 +459,8 @@ class ConformalDetector(OutlierMixin, BaseEstimator):
         counts : RankCounts
             From `rank_counts`, of one batch or merged.
         rule : Rule
+        new : float array of shape (t, d), optional
+            A sample of the rows (`reconform.assumption.Reservoir`), to check the assumption by.
 
         Returns
         -------
@@ -464,17 +473,18 @@ class ConformalDetector(OutlierMixin, BaseEstimator):
             decision=decision,
             rank_counts=counts,
             p_threshold=decision.p_threshold,
-            **self._facts(rule, grid, decision.tested),
+            **self._facts(rule, grid, decision.tested, new),
         )
 
-    def _facts(self, rule: Rule, grid: Grid, m: int) -> dict[str, Any]:
-        """What every list says of itself, whatever the source of the rows."""
+    def _facts(self, rule: Rule, grid: Grid, m: int, new: FloatArray | None) -> dict[str, Any]:
+        """What every list says of itself, whatever the source of the rows; `new` is a sample."""
         # A certified list is made from ranks, whatever the p-values beside it are worth.
         by_ranks = rule.whole_batch(self) is not None
         return {
             "procedure": rule.procedure,
             "fdr": float(rule.level),
-            "guarantee": rule.sentence(self),
+            "claim": rule.sentence(self),
+            "compared": Compared(self.reference_sample_, new, self._names()),
             "provenance": self.provenance(),
             "warning": rule.warning(
                 self.n_calibration_,
@@ -617,6 +627,9 @@ class ConformalDetector(OutlierMixin, BaseEstimator):
             ]
         )
 
+    def _names(self) -> tuple[str, ...]:
+        return tuple(map(str, getattr(self, "feature_names_in_", ())))
+
     def provenance(self) -> Provenance:
         """Where decisions of this detector come from: method, detector, sizes, seed, version."""
         check_is_fitted(self, "ensemble_")
@@ -630,7 +643,7 @@ class ConformalDetector(OutlierMixin, BaseEstimator):
             n_features=self.n_features_in_,
             calibration_scores=self.calibration_.scores,
             calibration_fingerprint=self.calibration_.fingerprint,
-            feature_names=tuple(map(str, getattr(self, "feature_names_in_", ()))),
+            feature_names=self._names(),
             random_state=repr(self.random_state),
             version=version("reconform"),
             one_split=self.plan_.scheme in ("split", "prefit") and self.plan_.n_models == 1,

@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from .arrays import BoolArray, FloatArray, RankArray
+from .assumption import Compared, Verdict
 from .errors import ReconformError, unknown_choice
 from .extras import extra
 from .statistics.bounds import counted_fdp_bound
@@ -72,8 +73,10 @@ class BaseDiscoveries(ABC):
         The level that was aimed at.
     p_threshold : float
         The largest p-value that is a discovery; 0.0 if there is none.
-    guarantee : str
-        What holds, in a sentence.
+    claim : str
+        What holds if the assumption does, in a sentence; `guarantee` says what is left of it.
+    compared : Compared, optional
+        What `verdict` is worked out from.
     provenance : Provenance, optional
         Detector, method, sizes and seed.
     warning : str or None
@@ -83,7 +86,8 @@ class BaseDiscoveries(ABC):
     procedure: str
     fdr: float
     p_threshold: float
-    guarantee: str = ""
+    claim: str = ""
+    compared: Compared | None = None
     provenance: Provenance | None = None
     warning: str | None = None
 
@@ -100,13 +104,28 @@ class BaseDiscoveries(ABC):
     def __len__(self) -> int:
         return self.tested
 
+    @cached_property
+    def verdict(self) -> Verdict:
+        """Whether the assumption behind the guarantee looks true for these rows.
+
+        Worked out when it is asked for first, from samples of both files and the ranks.
+        """
+        if self.compared is None:
+            return Verdict()
+        return self.compared.verdict(self._counts(), self.count, self.tested)
+
+    @property
+    def guarantee(self) -> str:
+        """What holds, in a sentence; nothing, where the assumption looks broken."""
+        return self.verdict.promise(self.claim)
+
     @property
     def headline(self) -> str:
-        """How many rows are flagged, at which level, by which procedure."""
-        return (
-            f"{self.count:,} of {self.tested:,} rows flagged at FDR {self.fdr:g} "
-            f"({self.procedure.upper()})"
-        )
+        """How many rows are flagged, at which level, by which procedure; and the verdict."""
+        flagged = f"{self.count:,} of {self.tested:,} rows flagged"
+        if self.verdict.word == "broken":
+            return f"{flagged}, but the assumption looks broken: no promise about false ones"
+        return f"{flagged} at FDR {self.fdr:g} ({self.procedure.upper()})"
 
     @abstractmethod
     def _counts(self) -> RankCounts | None:
@@ -153,7 +172,8 @@ class BaseDiscoveries(ABC):
         return []
 
     def __repr__(self) -> str:
-        said = [*self._shown(), self.guarantee, self.warning or ""]
+        doubts = [str(self.verdict)] if self.verdict.findings else []
+        said = [*self._shown(), *doubts, self.guarantee, self.warning or ""]
         return "\n".join([f"{type(self).__name__}: {self.headline}", *filter(None, said)])
 
 
@@ -205,7 +225,7 @@ class Discoveries(BaseDiscoveries):
         certified list has no q-values: they are NaN, and `e_values` are shown instead.
     scores : float array
         One raw score per row, small = anomalous; breaks ties among equal p-values.
-    procedure, fdr, p_threshold, guarantee, provenance, warning
+    procedure, fdr, p_threshold, claim, compared, provenance, warning
         What was asked, what holds and where it comes from, as in every list of discoveries.
     ranks : int array or None
         Conservative ranks; None for smoothed p-values, which have none.
@@ -343,6 +363,8 @@ class Discoveries(BaseDiscoveries):
         )
         return (
             f"<p><strong>{escape(self.headline)}</strong></p><table><thead><tr>{head}</tr>"
-            f"</thead><tbody>{body}</tbody></table>{more}<p>{escape(self.guarantee)}</p>"
+            f"</thead><tbody>{body}</tbody></table>{more}"
+            + "".join(f"<p>{escape(str(finding))}</p>" for finding in self.verdict.findings)
+            + f"<p>{escape(self.guarantee)}</p>"
             + (f"<p>{escape(self.warning)}</p>" if self.warning else "")
         )

@@ -8,7 +8,7 @@ from ..files.formats import titles_in_words
 from ..files.judge import ReadOptions
 from . import fitting as fits
 from .declare import Command
-from .judging import check_header, judge
+from .judging import check_header, judge, leave
 from .options import (
     PATH,
     Columns,
@@ -77,3 +77,4 @@ def detect(
             reference=table,
         )
         voice.finish({"command": "detect", "reference": fits.facts_of(table), **facts})
+    leave(facts, writing)

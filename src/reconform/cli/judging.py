@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import sys
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from ..assumption import Verdict
 from ..detector import ConformalDetector
 from ..errors import InputError
 from ..files import Layout, Table, check_output, open_batches
@@ -18,8 +20,9 @@ from ..report.safe_text import percent
 from ..statistics.bounds import false_discovery_table
 from ..statistics.fdr import PROCEDURES
 from .flagged import CAPTION, labelled, take_flagged, unusual_words
-from .options import Deciding, Files, Writing
+from .options import FAILURES, Deciding, Files, Writing
 from .output import Voice, one_line
+from .spelling import in_options
 
 # All features of the new rows are in memory while a report is made, up to this many cells.
 MOST_CELLS = 10_000_000
@@ -110,6 +113,7 @@ def judge(
     if judgement.warning:
         voice.warn(judgement.warning)
     if voice.talks:
+        _tell_verdict(voice, judgement.verdict)
         _tell_decision(voice, judgement, bound)
         if writing.output is None and judgement.count:
             _tell_rows(voice, judgement, files.id_columns, reference)
@@ -158,6 +162,29 @@ def _write_page(
     )
 
 
+STYLES = {"broken": "bold red", "doubtful": "bold yellow", "holds": ""}
+
+
+def _tell_verdict(voice: Voice, verdict: Verdict) -> None:
+    """Say what speaks against the assumption, before anything that rests on it."""
+    if verdict.reasons:
+        voice.say(verdict.sentence, style=STYLES[verdict.word])
+    for finding in verdict.findings:
+        voice.say(f"- {in_options(str(finding))}")
+    if verdict.reasons:
+        voice.say()
+
+
+def leave(facts: Mapping[str, Any], writing: Writing) -> None:
+    """End with the exit code that was asked for, after all is written and said."""
+    verdict = facts["assumption"]["verdict"]
+    asked = set(writing.fail_on)
+    if verdict in asked or (verdict == "broken" and "doubtful" in asked):
+        sys.exit(FAILURES["broken"])
+    if "anomalies" in asked and facts["flagged"]:
+        sys.exit(FAILURES["anomalies"])
+
+
 def _tell_decision(voice: Voice, judgement: FileDiscoveries, bound: int | None) -> None:
     level = percent(judgement.fdr)
     procedure = PROCEDURES[judgement.procedure].title
@@ -166,12 +193,13 @@ def _tell_decision(voice: Voice, judgement: FileDiscoveries, bound: int | None) 
         f"{level} ({procedure})",
         style="bold",
     )
-    if judgement.count:
+    holds = judgement.verdict.word != "broken"
+    if judgement.count and holds:
         voice.say(
             f"The list aims at this: on average over repetitions, at most {level} of such a "
             "list is false."
         )
-    if bound is not None:
+    if bound is not None and holds:
         voice.say(
             f"In this very list, with {percent(CONFIDENCE)} confidence, at most {bound:,} of "
             f"{judgement.count:,} are false."
@@ -233,5 +261,6 @@ def _facts(judgement: FileDiscoveries, deciding: Deciding) -> dict[str, Any]:
         "flagged": judgement.count,
         "p_threshold": judgement.p_threshold,
         "guarantee": judgement.guarantee,
+        "assumption": judgement.verdict.to_dict(),
         **({} if judgement.certified is None else {"flagged_without_certificate": plain}),
     }

@@ -21,7 +21,7 @@ from ..prepare import Feature, describe, restore
 from ..whole import check_place
 from . import fitting as fits
 from .declare import Command, family, option
-from .judging import judge
+from .judging import judge, leave
 from .options import (
     JOBS,
     OVERWRITE,
@@ -177,6 +177,7 @@ def score(
         cad = models.load(model, trusted=loading["trust"])
         facts = judge(voice, cad, new, read, files=files, deciding=deciding, writing=writing)
         voice.finish({"command": "score", "model": model, **facts})
+    leave(facts, writing)
 
 
 @click.command(cls=Command, examples=["reconform inspect plant.rcad"])

@@ -415,6 +415,7 @@ class Writing:
     prefix: str
     report: str | None
     overwrite: bool
+    fail_on: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         if self.output is None and (self.only_anomalies or self.prefix):
@@ -436,6 +437,20 @@ class Writing:
         for path in (self.output, self.report):
             if path is not None and not is_standard(path):
                 check_place(path, overwrite=self.overwrite)
+
+
+# What may end a run with another exit code than 0, and with which.
+FAILURES = {"anomalies": 3, "doubtful": 4, "broken": 4}
+
+
+def _failures(ctx: click.Context, param: click.Parameter, value: str | None) -> tuple[str, ...]:
+    words = tuple(word.strip() for word in (value or "").split(",") if word.strip())
+    for word in words:
+        if word not in FAILURES:
+            raise click.BadParameter(
+                f"it must be {', '.join(FAILURES)}, or several of these; got {word!r}.", ctx, param
+            )
+    return words
 
 
 REPORT = option("--report", type=PATH, metavar="FILE", help="Write a page to look at (HTML).")
@@ -465,6 +480,13 @@ writing_options = family(
         ),
         REPORT,
         OVERWRITE,
+        option(
+            "--fail-on",
+            callback=_failures,
+            metavar="WORD,...",
+            help="End with exit code 3 if there are anomalies, with 4 if the assumption looks "
+            "doubtful or broken.",
+        ),
     ],
 )
 

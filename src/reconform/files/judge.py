@@ -25,6 +25,7 @@ from sklearn.utils import get_tags
 from sklearn.utils.validation import check_is_fitted
 
 from ..arrays import BoolArray, FloatArray, IndexArray, RankArray
+from ..assumption import Reservoir
 from ..detector import ConformalDetector
 from ..discoveries import CountedDiscoveries, Discoveries
 from ..errors import ReconformError
@@ -154,7 +155,8 @@ class FileDiscoveries(CountedDiscoveries):
             p_threshold=self.p_threshold,
             procedure=self.procedure,
             fdr=self.fdr,
-            guarantee=self.guarantee,
+            claim=self.claim,
+            compared=self.compared,
             provenance=self.provenance,
             warning=self.warning,
         )
@@ -283,7 +285,7 @@ def judge_file(
         first = _rank(cad, batches, spill, read.most_cells, progress, keep_all=certifies)
         certified = _certify(cad, rule, first, spill, read.most_cells) if certifies else None
         plain = replace(rule, validity="nominal") if certifies else rule
-        found = cad.decide_counts(first.counts, plain)
+        found = cad.decide_counts(first.counts, plain, new=first.sample.rows)
         marks: Marks = ByRank(found.decision) if certified is None else ByRow(certified)
         second = _Second(batches, spill, marks, first, read, write, before, progress)
         return _result(found, certified, second, output)
@@ -378,6 +380,7 @@ class _First:
     missing: Counter[str]
     unseen: Counter[str]
     features: list[FloatArray] | None
+    sample: Reservoir
 
 
 def _rank(
@@ -397,7 +400,9 @@ def _rank(
     missing: Counter[str] = Counter()
     unseen: Counter[str] = Counter()
     features: list[FloatArray] | None = []
+    sample = Reservoir()
     for X in batches:
+        sample.add(X)
         ranks = cad.rank(X, checked=True)
         counts.add(ranks.at_most)
         spill.add(ranks.at_most, ranks.scores)
@@ -414,7 +419,7 @@ def _rank(
                 features = None
         if progress is not None:
             progress("ranking", counts.rows, batches.source.rows)
-    return _First(counts, fingerprint.hexdigest(), missing, unseen, features)
+    return _First(counts, fingerprint.hexdigest(), missing, unseen, features, sample)
 
 
 def _certify(
@@ -583,7 +588,7 @@ class _Second:
 
 
 # What a certified list says in place of the counted one.
-_SHARED = ("p_threshold", "guarantee", "warning")
+_SHARED = ("p_threshold", "claim", "warning")
 
 
 def _result(

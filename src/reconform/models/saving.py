@@ -15,7 +15,7 @@ from ..errors import ReconformError, check_probability
 from ..methods import RECORDED_AS, resolve_method
 from ..records.checks import require
 from ..records.plain import Plain
-from ..records.specs import Json, Reader, Scalar, Writer
+from ..records.specs import Array, Json, Maybe, Reader, Scalar, Writer
 from ..statistics.certificates import guarantee_of
 from ..whole import check_place
 from . import skops_objects as foreign
@@ -167,6 +167,10 @@ def _dump_name(k: int) -> str:
 # --- the estimator -------------------------------------------------------------------------------
 
 
+# At most 2,000 reference rows, to check the assumption by; older files have none.
+_SAMPLE = Maybe(Array("f8", ndim=2))
+
+
 def _write_model(cad: ConformalDetector, out: Writer) -> Json:
     plan = write_plan(cad.plan_, out)
     parameters = neutral(ConformalDetector, cad.get_params(deep=False))
@@ -185,6 +189,7 @@ def _write_model(cad: ConformalDetector, out: Writer) -> Json:
         "tie_key": cad._tie_key,
         "plan": plan,
         "ensemble": write_ensemble(cad.ensemble_, cad.plan_, out),
+        "reference_sample": _SAMPLE.write(cad.reference_sample_, "reference_sample", out),
     }
 
 
@@ -226,6 +231,9 @@ def _read_model(archive: Archive, trusted: list[str]) -> ConformalDetector:
     cad.offset_ = Scalar(float).read(json["offset"], source)
     cad._tie_key = Scalar(int).read(json["tie_key"], source)
     require(0 <= cad._tie_key < 1 << 64, "the key of ties is not one")
+    cad.reference_sample_ = sample = _SAMPLE.read(json.get("reference_sample"), source)
+    fits = sample is None or sample.shape[1] == cad.n_features_in_
+    require(fits, "the sample of the reference has other columns")
     require(not source.unread, f"nothing needs {sorted(source.unread)[:3]}")
     same = cad.calibration_.fingerprint == archive.manifest["fingerprint"]
     require(same, "the calibration is not the one in the manifest")

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from ..arrays import AnyArray
+from ..assumption import Verdict
 from ..discoveries import Discoveries
 from ..errors import ReconformError
 from . import words
@@ -103,7 +104,8 @@ def _fill(
     web = files(__package__) / "web"
     style = (web / "style.css").read_text("utf-8")
     script = "\n".join((web / name).read_text("utf-8") for name in SCRIPTS)
-    said = [words.level_sentences(summary, i) for i in range(len(summary.levels))]
+    broken = found.verdict.word == "broken"
+    said = [words.level_sentences(summary, i, broken) for i in range(len(summary.levels))]
     diagnoses = _diagnoses(found, summary, tables)
     now = {name: escape(text) for name, text in said[summary.chosen].items()}
     return Template((web / "page.html").read_text("utf-8")).substitute(
@@ -120,6 +122,7 @@ def _fill(
         last=len(summary.levels) - 1,
         chosen=summary.chosen,
         level=percent(summary.levels[summary.chosen]),
+        verdict=_verdict(found.verdict),
         notice="".join(_notice(diagnosis) for diagnosis in diagnoses if diagnosis.doubtful),
         diagnoses="\n".join(map(_diagnosis, diagnoses)),
         shapes="\n".join(_shape(kind, text, diagnoses) for kind, text in words.SHAPES.items()),
@@ -129,7 +132,24 @@ def _fill(
     )
 
 
+def _verdict(verdict: Verdict) -> str:
+    """A box above everything else, where something speaks against the assumption."""
+    if not verdict.findings:
+        return ""
+    items = "".join(f"<li>{escape(str(finding))}</li>" for finding in verdict.findings)
+    sentence = escape(verdict.sentence)
+    return f'<section class="verdict {verdict.word}"><h2>{sentence}</h2><ul>{items}</ul></section>'
+
+
 def _diagnoses(found: Discoveries, summary: Summary, tables: _Tables) -> tuple[Diagnosis, ...]:
+    """What the histogram says; that it looks healthy only where the verdict says nothing else."""
+    read = _read(found, summary, tables)
+    if found.verdict.word == "holds":
+        return read
+    return tuple(diagnosis for diagnosis in read if diagnosis.kind != "healthy")
+
+
+def _read(found: Discoveries, summary: Summary, tables: _Tables) -> tuple[Diagnosis, ...]:
     provenance = found.provenance
     return read_p_values(
         found.p_values,

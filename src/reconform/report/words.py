@@ -40,8 +40,8 @@ SILHOUETTES = {
 }
 
 
-def level_sentences(summary: Summary, i: int) -> dict[str, str]:
-    """What the page says when the slider stands at level i.
+def level_sentences(summary: Summary, i: int, broken: bool = False) -> dict[str, str]:
+    """What the page says when the slider stands at level i; no promise if `broken`.
 
     Returns
     -------
@@ -56,10 +56,12 @@ def level_sentences(summary: Summary, i: int) -> dict[str, str]:
         "meaning": (
             f"The list aims at this: on average over repetitions, at most {level} of such a "
             "list is false."
+            if count and not broken
+            else "Nothing is promised about this list: the assumption looks broken."
             if count
             else "No row is unusual enough for a list at this level."
         ),
-        "bound": _bound(summary, i, count),
+        "bound": "" if broken else _bound(summary, i, count),
         "least": _least(summary, i),
         "moved": (
             ""
