@@ -449,6 +449,20 @@ def test_a_scatter_that_is_none(name, change, tmp_path):
     refused(edited(path, lambda _, members: put(members, at, change)))
 
 
+@pytest.mark.parametrize("factor", [1e-300, 1e300])
+def test_a_scatter_that_no_fit_has_made_gives_numbers(factor, tmp_path):
+    path = tmp_path / "m.rcad"
+    saved(Mahalanobis(), "split", path)
+
+    def change(_, members):
+        beyond = np.triu(np.full((3, 3), 1e300), 1)
+        at = "estimators/1/fitted/factor.npy"
+        put(members, at, lambda a: beyond + np.diag(np.diag(a) * factor))
+
+    ranks = loaded(edited(path, change)).rank(NEW)
+    assert not np.isnan(ranks.scores).any()
+
+
 @pytest.mark.parametrize("value", [0.0, -1.0, "inf", 1e300, None])
 @pytest.mark.parametrize("method", ["full", "jackknife+"])
 @pytest.mark.parametrize(

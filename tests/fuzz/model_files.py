@@ -111,6 +111,7 @@ def detectors():
     yield "our-lof", LOF(n_neighbors=4)
     yield "mahalanobis", Mahalanobis()
     yield "our-kde", KDE(0.5)
+    yield "our-kde-by-rule", KDE(scale="robust")
     yield "prepared", make_prepared("knn", [0, 1], [2])
     yield "pipeline", make_pipeline(StandardScaler(), PCA(2), IForest(3, max_samples=8))
     yield "sparse-svm", make_pipeline(OneHotEncoder(handle_unknown="ignore"), OneClassSVM())

@@ -138,7 +138,9 @@ class MahalanobisModel:
 
     def score_samples(self, X: FloatArray) -> FloatArray:
         """Score rows, small = anomalous."""
-        return -kernels.squares_of(self.see(X))
+        squares = kernels.squares_of(self.see(X))
+        # No number only with a factor that no fit has made: as far away as can be.
+        return np.where(np.isnan(squares), -np.inf, -squares)
 
 
 @dataclass(frozen=True, eq=False)
