@@ -140,6 +140,22 @@ def test_the_theorem_in_exact_arithmetic(n):
     assert ties > 20
 
 
+@pytest.mark.parametrize("steepness", [10**3, 10**7, 10**9, 10**12])
+def test_columns_that_are_nearly_functions_of_each_other(steepness):
+    """Ranks are those of exact arithmetic up to 10^7; where rounding wins, none is too low."""
+    rng = np.random.default_rng(1)
+    for _ in range(20):
+        a, b = rng.integers(-3, 4, size=(2, 18))
+        rows = np.column_stack([a, steepness * a + b])
+        got = fit_full(rows[:12].astype(float)).ranks(rows[12:].astype(float)).at_most
+        for x, rank in zip(rows[12:].tolist(), got, strict=True):
+            E = [*rows[:12].tolist(), x]
+            inside = [exact_score(E, e) for e in E]
+            expected = 1 + sum(s <= inside[-1] for s in inside[:-1])
+            assert rank >= expected
+            assert steepness > 10**7 or rank == expected
+
+
 @pytest.mark.parametrize("name", ["lattice", "smooth"])
 def test_over_all_worlds_the_level_is_exact(name):
     """Each of n + 1 rows in turn is the new one: at most r of them have a rank of at most r."""
