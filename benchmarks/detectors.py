@@ -38,12 +38,15 @@ class Row:
     asked : mapping of str to float
         Seconds for n = 5,000, m = 1,000, d = 10, by method.
     methods : tuple of str
+    together : bool
+        New rows are ranked as one batch, for a list. There are no refits to compare with.
     """
 
     kind: str
     parameters: Mapping[str, Any] = field(default_factory=dict)
     asked: Mapping[str, float] = field(default_factory=dict)
     methods: tuple[str, ...] = METHODS
+    together: bool = False
 
 
 ROWS = {
@@ -55,6 +58,11 @@ ROWS = {
     "inne robust": Row("INNE", {"scale": "robust"}),
     "iforest": Row("IForest"),
     "lof": Row("LOF", asked={"jackknife+": 3.0, "full": 10.0}),
+    "lof robust": Row("LOF", {"scale": "robust"}, asked={"jackknife+": 3.0, "full": 10.0}),
+    "contrast": Row("Contrast", asked={"full": 2.0}, methods=("full",), together=True),
+    "contrast robust": Row(
+        "Contrast", {"scale": "robust"}, {"full": 2.0}, methods=("full",), together=True
+    ),
     "mahalanobis": Row("Mahalanobis", asked={"jackknife+": 0.5, "full": 0.5}),
     "mahalanobis robust": Row("Mahalanobis", {"scale": "robust"}, {"jackknife+": 0.5, "full": 0.5}),
     "kde": Row("KDE", asked={"jackknife+": 2.0, "full": 2.0}),
@@ -104,7 +112,7 @@ class Run:
         middle = seconds.index(statistics.median(seconds))
         peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
         answer = {"seconds": seconds, "processor": processor[middle], "gigabytes": peak}
-        if self.sizes.refits:
+        if self.sizes.refits and not self.row.together:
             refits = self._full_refits if self.method == "full" else self._plus_refits
             answer |= refits(detector, X, new, ranks)
         return answer
@@ -118,7 +126,7 @@ class Run:
         from reconform import ConformalDetector
 
         cad = ConformalDetector(detector, self.method, random_state=0, n_jobs=THREADS).fit(X)
-        cad.p_values(new)
+        cad.rank(new, together=self.row.together)
         return cad
 
     def _full_refits(self, detector: Any, X: Any, new: Any, cad: Any) -> dict[str, Any]:

@@ -269,8 +269,8 @@ def test_files_from_elsewhere_are_checked(tmp_path):
     D, _ = CASES["smooth"]
     path = tmp_path / "lof.rcad"
     for method, member, change in (
-        ("jackknife+", "ensemble/order.npy", lambda a: a * 0),
-        ("jackknife+", "ensemble/order.npy", lambda a: a + 1),
+        ("jackknife+", "ensemble/places.npy", lambda a: a * 0),
+        ("jackknife+", "ensemble/places.npy", lambda a: a + 1),
         ("jackknife+", "ensemble/full/X.npy", lambda a: a[::-1]),
         ("jackknife+", "ensemble/full/X.npy", lambda a: a[:-1]),
         ("full", "ensemble/X.npy", lambda a: a * np.inf),

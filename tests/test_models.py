@@ -888,7 +888,7 @@ OUT_OF_BOUNDS = [
     ("inne", "full", "order"),
     ("inne", "full", "drawn"),
     ("inne-shared", "jackknife+", "model"),
-    ("lof", "jackknife+", "order"),
+    ("lof", "jackknife+", "places"),
 ]
 
 

@@ -25,6 +25,7 @@ from reconform.detectors.inne import INNE
 from reconform.detectors.inne.ensembles import LeaveOneOutINNE
 from reconform.detectors.knn import KNN
 from reconform.detectors.knn.ensembles import FullNeighbours, LeaveOneOut
+from reconform.detectors.lof import LOF
 from reconform.detectors.scaled import ScaledEnsemble, ScaledFull
 from reconform.errors import ModelFileError, ReconformError
 from reconform.models import load, save
@@ -82,6 +83,7 @@ DETECTORS = {
     "knn": KNN(n_neighbors=3, scale="robust"),
     "mean": KNN(n_neighbors=3, method="mean", metric="sqeuclidean", scale="robust"),
     "manhattan": KNN(n_neighbors=2, method="median", metric="manhattan", scale="robust"),
+    "lof": LOF(n_neighbors=3, scale="robust"),
     "inne": INNE(n_estimators=12, max_samples=4, share=False, scale="robust"),
     "inne, shared": INNE(n_estimators=12, max_samples=4, share=True, scale="robust"),
 }

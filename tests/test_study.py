@@ -213,7 +213,7 @@ def test_one_draw_against_a_literal_loop():
         powers.append((mask & truth).sum() / truth.sum())
     assert sum(fdps) > 0
     assert 0 < sum(powers) < 20
-    ranks = cad.ranks(data.X[draw.pool])
+    ranks = cad.ranks(data.X[draw.pool])[draw.test_sets]
     found = conditional_fdr_and_power(ranks, cad.n_calibration_, draw, protocol.fdr)
     assert found == (np.mean(fdps), np.mean(powers))
 

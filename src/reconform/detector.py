@@ -50,9 +50,10 @@ class ConformalDetector(OutlierMixin, BaseEstimator):
     Parameters
     ----------
     detector : str, estimator or callable, default="iforest"
-        ``"knn"``, ``"iforest"``, ``"inne"``, ``"lof"``, ``"mahalanobis"``, ``"kde"``; a
-        scikit-learn outlier detector or a pipeline ending in one; a PyOD detector; an object with
-        ``fit`` and ``score_samples``; or a function ``fit(X) -> score(X)``, optionally
+        ``"knn"``, ``"iforest"``, ``"inne"``, ``"lof"``, ``"mahalanobis"``, ``"kde"``,
+        ``"contrast"`` (with ``method="full"``; see `reconform.detectors.Contrast`); a scikit-learn
+        outlier detector or a pipeline ending in one; a PyOD detector; an object with ``fit`` and
+        ``score_samples``; or a function ``fit(X) -> score(X)``, optionally
         ``fit(X, random_state)``.
     method : str or Method, default="jab+"
         ``"split"``, ``"jackknife"``, ``"jackknife+"``, ``"cv"``, ``"cv+"``, ``"jab"``, ``"jab+"``,
@@ -216,7 +217,10 @@ class ConformalDetector(OutlierMixin, BaseEstimator):
         # a repeated split has a calibration set per split, and ranks within one
         self.n_calibration_ = len(ensemble.calibration) // len(plan.repeats)
         self.guarantee_ = guarantee_of(
-            plan, shares_draws=ensemble.shares_draws, plus_is_full=ensemble.plus_is_full
+            plan,
+            shares_draws=ensemble.shares_draws,
+            plus_is_full=ensemble.plus_is_full,
+            uses_batch=ensemble.uses_batch,
         )
         no_way_of_its_own = type(ensemble).worlds is Ensemble.worlds
         if self.guarantee_.certified and no_way_of_its_own and ensemble.by_refitting is None:
@@ -228,7 +232,23 @@ class ConformalDetector(OutlierMixin, BaseEstimator):
         self._warn_if_constant()
         return self
 
-    def rank(self, X: npt.ArrayLike, *, variant: str | None = None, checked: bool = False) -> Ranks:
+    @property
+    def uses_batch(self) -> bool:
+        """Whether `discover` ranks a row by the other new rows, too, as ``"contrast"`` does.
+
+        `p_values`, `score_samples` and `predict` judge every row by itself, whatever the detector.
+        """
+        check_is_fitted(self, "ensemble_")
+        return self.ensemble_.uses_batch
+
+    def rank(
+        self,
+        X: npt.ArrayLike,
+        *,
+        variant: str | None = None,
+        checked: bool = False,
+        together: bool = False,
+    ) -> Ranks:
         """Rank and score new rows: all that is known about them before a decision.
 
         Parameters
@@ -239,6 +259,9 @@ class ConformalDetector(OutlierMixin, BaseEstimator):
         checked : bool
             X is a float array with the columns of the fit in their order, as a reader of files
             makes it; it is not checked again.
+        together : bool
+            X is a whole batch, and its rows are ranked as `discover` does it. It makes a
+            difference where `uses_batch`.
 
         Returns
         -------
@@ -249,7 +272,10 @@ class ConformalDetector(OutlierMixin, BaseEstimator):
         """
         check_is_fitted(self, "ensemble_")
         rows = np.asarray(X) if checked else self._rows(X)
-        return self.ensemble_.ranks(rows, variant=variant, strictly=self.ties == "randomized")
+        strictly = self.ties == "randomized"
+        if together:
+            return self.ensemble_.batch_ranks(rows, strictly=strictly)
+        return self.ensemble_.ranks(rows, variant=variant, strictly=strictly)
 
     def ranks(self, X: npt.ArrayLike) -> RankArray:
         """Return the ranks of new rows alone: 1 + #{i : c_i <= t_i}; see `rank`.
@@ -383,7 +409,7 @@ class ConformalDetector(OutlierMixin, BaseEstimator):
         check_is_fitted(self, "ensemble_")
         grid = rule.grid(self)
         rule.whole_batch(self)  # refuses what has no theorem before any row is ranked
-        ranks, p_values = self._judge(X, grid)
+        ranks, p_values = self._judge(X, grid, together=True)
         index = getattr(X, "index", None) if hasattr(X, "iloc") else None
         return self._decide(partial(self._rows, X), ranks, p_values, grid, rule, index)
 
@@ -425,7 +451,7 @@ class ConformalDetector(OutlierMixin, BaseEstimator):
             partial(self._worlds, rows),
         )
         outcome = rule.decide_batch(batch, self)
-        facts = self._facts(rule, grid, len(p_values), new_sample(rows()))
+        facts = self._facts(rule, grid, len(p_values), new_sample(rows()), ranks.warning)
         if outcome.plain is not None:
             facts["claim"] += " " + cost_sentence(outcome.mask, outcome.plain)
         return Discoveries(
@@ -450,7 +476,12 @@ class ConformalDetector(OutlierMixin, BaseEstimator):
         return track(every, total=len(candidates), label="certifying", verbose=self.verbose)
 
     def decide_counts(
-        self, counts: RankCounts, rule: Rule, *, new: FloatArray | None = None
+        self,
+        counts: RankCounts,
+        rule: Rule,
+        *,
+        new: FloatArray | None = None,
+        together: Ranks | None = None,
     ) -> CountedDiscoveries:
         """Decide for all rows whose ranks were counted, exactly as if they had been one batch.
 
@@ -461,37 +492,43 @@ class ConformalDetector(OutlierMixin, BaseEstimator):
         rule : Rule
         new : float array of shape (t, d), optional
             A sample of the rows (`reconform.assumption.Reservoir`), to check the assumption by.
+        together : Ranks, optional
+            What was counted, if it is one batch that was ranked together.
 
         Returns
         -------
         CountedDiscoveries
         """
         check_is_fitted(self, "ensemble_")
-        grid = rule.counting_grid(self, "what is merged")
+        grid = rule.counting_grid(self, "what is merged", together=together is not None)
         decision = rule.decide_counts(counts, grid)
+        warning = None if together is None else together.warning
         return CountedDiscoveries(
             decision=decision,
             rank_counts=counts,
             p_threshold=decision.p_threshold,
-            **self._facts(rule, grid, decision.tested, new),
+            **self._facts(rule, grid, decision.tested, new, warning),
         )
 
-    def _facts(self, rule: Rule, grid: Grid, m: int, new: FloatArray | None) -> dict[str, Any]:
+    def _facts(
+        self, rule: Rule, grid: Grid, m: int, new: FloatArray | None, of_ranks: str | None
+    ) -> dict[str, Any]:
         """What every list says of itself, whatever the source of the rows; `new` is a sample."""
         # A certified list is made from ranks, whatever the p-values beside it are worth.
         by_ranks = rule.whole_batch(self) is not None
+        of_size = rule.warning(
+            self.n_calibration_,
+            m,
+            n_reference=self.plan_.n,
+            smallest_p=None if by_ranks else grid.smallest,
+        )
         return {
             "procedure": rule.procedure,
             "fdr": float(rule.level),
             "claim": rule.sentence(self),
             "compared": Compared(self.reference_sample_, new, self._names()),
             "provenance": self.provenance(),
-            "warning": rule.warning(
-                self.n_calibration_,
-                m,
-                n_reference=self.plan_.n,
-                smallest_p=None if by_ranks else grid.smallest,
-            ),
+            "warning": " ".join(filter(None, (of_ranks, of_size))) or None,
         }
 
     def rank_counts(self, X: npt.ArrayLike) -> RankCounts:
@@ -509,6 +546,11 @@ class ConformalDetector(OutlierMixin, BaseEstimator):
             raise ReconformError(
                 "smoothed p-values are off the grid of ranks and cannot be counted; "
                 "use ties='conservative'."
+            )
+        if self.uses_batch:
+            raise ReconformError(
+                "the counts of batches are merged, and this detector compares the new rows of a "
+                "batch with each other; use discover(X) with all rows."
             )
         counts = RankCounts(self.n_calibration_, self.calibration_.fingerprint)
         return counts.add(self.rank(X).at_most)
@@ -595,13 +637,15 @@ class ConformalDetector(OutlierMixin, BaseEstimator):
             raise ReconformError("X has no rows; give at least one row to judge.")
         return self._validate(X, reset=False)
 
-    def _judge(self, X: npt.ArrayLike, grid: Grid) -> tuple[Ranks, FloatArray]:
+    def _judge(
+        self, X: npt.ArrayLike, grid: Grid, *, together: bool = False
+    ) -> tuple[Ranks, FloatArray]:
         """Ranks and p-values."""
         if self.ties != "randomized":
-            ranks = self.rank(X)
+            ranks = self.rank(X, together=together)
             return ranks, grid.values(ranks.at_most)
         rows = self._rows(X)
-        ranks = self.rank(rows, checked=True)
+        ranks = self.rank(rows, checked=True, together=together)
         labels = row_labels(X)
         warn_if_unlabelled(labels, len(rows), self)
         uniforms = tie_uniforms(self._tie_key, rows, labels)

@@ -14,7 +14,7 @@ from typing import Protocol
 
 import numpy as np
 
-from .arrays import FloatArray, RankArray
+from .arrays import FloatArray, IndexArray, RankArray
 from .errors import ReconformError
 from .methods import Plan
 from .statistics.aggregation import reduction
@@ -71,6 +71,37 @@ class Ensemble(ABC):
         -------
         Ranks
         """
+
+    @property
+    def uses_batch(self) -> bool:
+        """Whether `batch_ranks` are other than `ranks`: the rank of a row depends on the others."""
+        return False
+
+    def batch_ranks(
+        self, X: FloatArray, *, rows: IndexArray | None = None, strictly: bool = False
+    ) -> Ranks:
+        """Rank new rows that are judged together, for a list.
+
+        An ensemble that uses the batch ranks row j by a function of D and x_j as one set and of the
+        other new rows, which does not know which row of the set is new: then P(p <= α) <= α holds
+        if D and x_j are exchangeable given the other new rows (docs/guarantees). `ranks`
+        judges every row by itself, for everything else.
+
+        Parameters
+        ----------
+        X : float array of shape (m, d)
+            The whole batch.
+        rows : int array, optional
+            Which of its rows to rank; by default all.
+        strictly : bool
+            As in `ranks`.
+
+        Returns
+        -------
+        Ranks
+            With `clumped`, where the ensemble uses the batch.
+        """
+        return self.ranks(X if rows is None else X[rows], strictly=strictly)
 
     def worlds(self, X: FloatArray, rows: RankArray, step: StepUp) -> Iterator[tuple[int, Worlds]]:
         """Go through all worlds of some new rows, for a certified list.

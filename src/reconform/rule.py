@@ -43,6 +43,11 @@ class Fitted(Protocol):
     guarantee_: Guarantee
     n_calibration_: int
 
+    @property
+    def uses_batch(self) -> bool:
+        """Whether the ranks of a list depend on the whole batch."""
+        ...
+
 
 @dataclass(frozen=True)
 class Rule:
@@ -153,7 +158,7 @@ class Rule:
             )
         return from_floats(conditional_table(cad.n_calibration_, self.conditional, self.confidence))
 
-    def counting_grid(self, cad: Fitted, where: str) -> Grid:
+    def counting_grid(self, cad: Fitted, where: str, *, together: bool = False) -> Grid:
         """Return the `grid`; refuse what counts of ranks cannot decide, before any row is read.
 
         Parameters
@@ -162,12 +167,20 @@ class Rule:
             Fitted.
         where : str
             What is judged, for the message: "a file".
+        together : bool
+            All rows are ranked together, as one batch in memory.
         """
         counting_procedure(self.procedure)
         if cad.ties == "randomized":
             raise ReconformError(
                 f"{where} is judged by counting ranks, and smoothed p-values have none; use "
                 "ties='conservative'."
+            )
+        if cad.uses_batch and not together:
+            raise ReconformError(
+                f"{where} is judged in parts, and this detector compares the new rows of a batch "
+                "with each other; use discover(X) with all rows in memory, judge_file, or a "
+                "detector such as 'knn'."
             )
         if self.whole_batch(cad) is not None:
             raise ReconformError(

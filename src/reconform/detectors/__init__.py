@@ -6,6 +6,7 @@ from typing import Any
 
 from ..errors import unknown_choice
 from .base import NativeDetector
+from .contrast.detector import Contrast
 from .foreign import ForeignDetector, adapt
 from .iforest.detector import IForest
 from .inne.detector import INNE
@@ -52,6 +53,7 @@ __all__ = [
     "KDE",
     "KNN",
     "LOF",
+    "Contrast",
     "ForeignDetector",
     "IForest",
     "Mahalanobis",

@@ -21,7 +21,7 @@ from sklearn.utils.validation import check_is_fitted
 from ..arrays import FloatArray, IntArray
 from ..content import scores_by_content, sorted_by_content
 from ..ensemble import Ensemble
-from ..errors import check_probability
+from ..errors import ReconformError, check_probability
 from ..inputs import validated_rows
 from ..methods import Plan
 from ..randomness import root_seed
@@ -53,6 +53,8 @@ class NativeDetector(OutlierMixin, BaseEstimator, ABC):
     frozen = False
     # Whether rows are drawn by their position and not by content, as files of format 1 do.
     draws_by_position = False
+    # Whether lists compare new rows with each other; such a detector fits plans of "full" only.
+    uses_batch = False
     # Compiled code, for which threads are quicker than joblib's processes.
     in_threads = False
 
@@ -140,6 +142,12 @@ class NativeDetector(OutlierMixin, BaseEstimator, ABC):
         -------
         Ensemble
         """
+        if self.uses_batch and plan.scheme != "full":
+            raise ReconformError(
+                f"detector {self.name} compares new rows with each other, which only "
+                "`method='full'` can do. Use that, or `detector='knn'`, which looks at reference "
+                "rows only."
+            )
         X = np.ascontiguousarray(X, dtype=np.float64)
         algorithm: Self = clone(self)
         n_jobs = getattr(self, "n_jobs", None) if n_jobs is None else n_jobs

@@ -211,6 +211,12 @@ def adapt(detector: Any, larger_is: str | None = None) -> ForeignDetector:
         raise ReconformError(f"detector must be an object; got the class {name}. Write {name}().")
 
     inner = _innermost(detector)
+    if isinstance(inner, NativeDetector) and inner.uses_batch:
+        raise ReconformError(
+            f"detector {type(inner).__name__} compares new rows with each other, and is used as it "
+            "is: not in a pipeline, not with `larger_is`, and not with `method='prefit'`. Give the "
+            f"detector itself (its `scale='robust'` scales), or use KNN() in its place."
+        )
     if not hasattr(detector, "fit"):
         return _adapt_function(detector, stated, name)
     if _is_pyod(inner):

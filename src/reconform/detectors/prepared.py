@@ -92,6 +92,11 @@ class Prepared(NativeDetector):
         return self.detector.in_threads
 
     @property
+    def uses_batch(self) -> bool:  # type: ignore[override]
+        """As the detector says."""
+        return self.detector.uses_batch
+
+    @property
     def random_state(self) -> object:
         """That of the detector."""
         return getattr(self.detector, "random_state", None)

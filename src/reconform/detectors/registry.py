@@ -6,6 +6,8 @@ from dataclasses import dataclass
 
 from ..records.specs import DetectorRecord
 from .base import NativeDetector
+from .contrast.detector import Contrast
+from .contrast.record import CONTRAST_RECORD
 from .iforest.detector import IForest
 from .iforest.record import IFOREST_RECORD
 from .inne.detector import INNE
@@ -98,6 +100,14 @@ DETECTORS = {
             "the density of Gaussian kernels around the other rows",
             scale_matters=True,
             record=KDE_RECORD,
+        ),
+        Entry(
+            "contrast",
+            Contrast,
+            "Contrast kNN",
+            "the distance to reference rows against that to the other new rows",
+            scale_matters=True,
+            record=CONTRAST_RECORD,
         ),
     )
 }

@@ -9,7 +9,7 @@ whichever way they are found, and rows in them are the same, too.
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Self
@@ -341,15 +341,51 @@ class ScaledFull(Ensemble):
 
     def ranks(self, X: FloatArray, *, variant: str | None = None, strictly: bool = False) -> Ranks:
         """Rank new rows, those together that have equal units with D; there are no variants."""
-        ways = units_of(self.detector)
+        measure = units_of(self.detector).measure
+
+        def rank(units: IntArray, rows: IndexArray) -> Ranks:
+            return self.fit_in(units).ranks(measure(X[rows], units), strictly=strictly)
+
+        return self._rank_groups(X, rank, strictly)
+
+    @property
+    def uses_batch(self) -> bool:
+        """As the detector says."""
+        return self.detector.uses_batch
+
+    def batch_ranks(
+        self, X: FloatArray, *, rows: IndexArray | None = None, strictly: bool = False
+    ) -> Ranks:
+        """Rank new rows, each in the units of D and itself, in which the whole batch is measured.
+
+        Units do not depend on which row of D and x_j is new, and so nor do scores in them.
+        """
+        if not self.uses_batch:
+            return super().batch_ranks(X, rows=rows, strictly=strictly)
+        measure = units_of(self.detector).measure
+        wanted = np.arange(len(X)) if rows is None else rows
+
+        def rank(units: IntArray, some: IndexArray) -> Ranks:
+            every = measure(X, units)
+            return self.fit_in(units).batch_ranks(every, rows=wanted[some], strictly=strictly)
+
+        return self._rank_groups(X[wanted], rank, strictly)
+
+    def _rank_groups(
+        self, X: FloatArray, rank: Callable[[IntArray, IndexArray], Ranks], strictly: bool
+    ) -> Ranks:
+        """Put the ranks of new rows together, group by group."""
         at_most, below = np.empty((2, len(X)), dtype=np.int64)
-        scores = np.empty(len(X))
-        for units, rows in groups(ways.with_each(self.reference, X)):
-            found = self.fit_in(units).ranks(ways.measure(X[rows], units), strictly=strictly)
+        scores, clumped = np.empty(len(X)), np.zeros(len(X), dtype=np.bool_)
+        for units, rows in groups(units_of(self.detector).with_each(self.reference, X)):
+            found = rank(units, rows)
             at_most[rows], scores[rows] = found.at_most, found.scores
             if found.below is not None:
                 below[rows] = found.below
-        return Ranks(at_most, below if strictly else None, scores)
+            if found.clumped is not None:
+                clumped[rows] = found.clumped
+        used = clumped if self.uses_batch else None
+        return Ranks(at_most, below if strictly else None, scores, clumped=used)
 
     def worlds(self, X: FloatArray, rows: RankArray, step: StepUp) -> Iterator[tuple[int, Worlds]]:
         """Go through all worlds of some new rows, by one model for each of them."""

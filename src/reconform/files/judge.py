@@ -4,8 +4,8 @@ The first pass ranks every batch and counts the ranks; the counts decide for the
 as if it had been judged at once. Ranks and scores of the rows wait on disk. The second pass writes
 every row with its results; it reads the file again, unless that is small enough to stay in memory.
 Of a large file, memory holds one batch and the counts; to write the flagged rows in order, also
-their positions, scores and q-values. A certified list needs all rows in memory, and so they are
-kept, up to a million.
+their positions, scores and q-values. A certified list needs all rows in memory, and so does a
+detector that compares new rows with each other; they are kept, up to a million.
 """
 
 from __future__ import annotations
@@ -236,7 +236,8 @@ def judge_file(
         for standard output. It appears when it is complete.
     rule : Rule
         The level, the procedure and the p-values: one that counts of ranks can decide, or for a
-        file of at most a million rows one that certifies its list.
+        file of at most a million rows one that certifies its list. A detector that compares new
+        rows with each other (``"contrast"``) judges a file of at most a million rows as one batch.
     read : ReadOptions
     write : WriteOptions
     progress : callable, optional
@@ -268,7 +269,7 @@ def judge_file(
     if certifies:
         rule.grid(cad)
     else:
-        rule.counting_grid(cad, "a file")
+        rule.counting_grid(cad, "a file", together=True)
     names = CERTIFIED_NAMES if certifies else RESULT_NAMES
     opened = open_batches(
         path,
@@ -285,7 +286,9 @@ def judge_file(
         first = _rank(cad, batches, spill, read.most_cells, progress, keep_all=certifies)
         certified = _certify(cad, rule, first, spill, read.most_cells) if certifies else None
         plain = replace(rule, validity="nominal") if certifies else rule
-        found = cad.decide_counts(first.counts, plain, new=first.sample.rows)
+        found = cad.decide_counts(
+            first.counts, plain, new=first.sample.rows, together=first.together
+        )
         marks: Marks = ByRank(found.decision) if certified is None else ByRow(certified)
         second = _Second(batches, spill, marks, first, read, write, before, progress)
         return _result(found, certified, second, output)
@@ -316,15 +319,23 @@ def _checked_output(
     return write
 
 
-def _check_few(batches: Batches, rows: int) -> None:
+def _check_few(batches: Batches, rows: int, uses_batch: bool) -> None:
     """Refuse a file of which not all rows can be kept."""
-    if rows > MOST_DISCOVERIES:
-        raise InputError(
-            batches.source.label,
-            f"it has more than {MOST_DISCOVERIES:,} rows, the most of which `validity='proven'` "
-            "can certify a list. Use `procedure='by'`, which is proven from counts, "
-            "`method='split'`, or a part of the file.",
+    if rows <= MOST_DISCOVERIES:
+        return
+    if uses_batch:
+        why = (
+            "that a detector can compare with each other. Use a detector such as 'knn', or a part "
+            "of the file."
         )
+    else:
+        why = (
+            "of which `validity='proven'` can certify a list. Use `procedure='by'`, which is "
+            "proven from counts, `method='split'`, or a part of the file."
+        )
+    raise InputError(
+        batches.source.label, f"it has more than {MOST_DISCOVERIES:,} rows, the most {why}"
+    )
 
 
 def _free_prefix(prefix: str, names: Sequence[str], taken: Sequence[str]) -> str:
@@ -381,6 +392,7 @@ class _First:
     unseen: Counter[str]
     features: list[FloatArray] | None
     sample: Reservoir
+    together: Ranks | None = None
 
 
 def _rank(
@@ -393,19 +405,24 @@ def _rank(
     keep_all: bool,
 ) -> _First:
     """Rank all rows; keep their features up to `most_cells`, or with `keep_all` of all rows."""
+    together = cad.uses_batch
+    keep_all = keep_all or together
     if keep_all:
-        _check_few(batches, batches.source.rows or 0)
+        _check_few(batches, batches.source.rows or 0, together)
     counts = RankCounts(cad.n_calibration_, cad.calibration_.fingerprint)
     fingerprint = Fingerprint(batches.features)
     missing: Counter[str] = Counter()
     unseen: Counter[str] = Counter()
     features: list[FloatArray] | None = []
     sample = Reservoir()
+    rows = 0
     for X in batches:
+        rows += len(X)
         sample.add(X)
-        ranks = cad.rank(X, checked=True)
-        counts.add(ranks.at_most)
-        spill.add(ranks.at_most, ranks.scores)
+        if not together:
+            ranks = cad.rank(X, checked=True)
+            counts.add(ranks.at_most)
+            spill.add(ranks.at_most, ranks.scores)
         fingerprint.add(X)
         missing.update(missing_counts(X, batches.features))
         for j, feature in enumerate(batches.features):
@@ -414,12 +431,24 @@ def _rank(
         if features is not None:
             features.append(X)
             if keep_all:
-                _check_few(batches, counts.rows)
-            elif counts.rows * X.shape[1] > most_cells:
+                _check_few(batches, rows, together)
+            elif rows * X.shape[1] > most_cells:
                 features = None
         if progress is not None:
-            progress("ranking", counts.rows, batches.source.rows)
-    return _First(counts, fingerprint.hexdigest(), missing, unseen, features, sample)
+            progress("ranking", rows, batches.source.rows)
+    first = _First(counts, fingerprint.hexdigest(), missing, unseen, features, sample)
+    return _rank_together(cad, first, spill, most_cells) if together else first
+
+
+def _rank_together(cad: ConformalDetector, first: _First, spill: Spill, most_cells: int) -> _First:
+    """Rank all rows as one batch, and drop their features if they are too many to be kept."""
+    assert first.features is not None
+    X = np.concatenate(first.features)
+    ranks = cad.rank(X, checked=True, together=True)
+    first.counts.add(ranks.at_most)
+    spill.add(ranks.at_most, ranks.scores)
+    kept = first.features if X.size <= most_cells else None
+    return replace(first, together=ranks, features=kept)
 
 
 def _certify(

@@ -227,6 +227,7 @@ def _read_model(archive: Archive, trusted: list[str]) -> ConformalDetector:
         plan,
         shares_draws=cad.ensemble_.shares_draws,
         plus_is_full=cad.ensemble_.plus_is_full,
+        uses_batch=cad.ensemble_.uses_batch,
     )
     cad.offset_ = Scalar(float).read(json["offset"], source)
     cad._tie_key = Scalar(int).read(json["tie_key"], source)

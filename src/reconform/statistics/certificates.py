@@ -192,6 +192,15 @@ TABLE: tuple[Guarantee, ...] = (
         refuted={"bh": "there is a symmetric detector on which it is about twice the level"},
     ),
     Guarantee(
+        "full with the batch",
+        "exact",
+        "exact: P(p <= α) <= α given the seed, if the reference and the row are exchangeable "
+        "*given the other new rows*, as independent rows are; broken by normal new rows in clumps "
+        "that the reference does not have, such as copies and repeated measurements",
+        (ANY,),
+        refuted={"bh": "there is a symmetric detector on which it is about twice the level"},
+    ),
+    Guarantee(
         "jackknife+",
         "bounded",
         "bounded: P(p <= α) < 2α given the seed, where all models have one (shared models, "
@@ -250,7 +259,11 @@ def guarantee(name: str) -> Guarantee:
 
 
 def guarantee_of(
-    plan: Plan, *, shares_draws: bool = False, plus_is_full: bool = False
+    plan: Plan,
+    *,
+    shares_draws: bool = False,
+    plus_is_full: bool = False,
+    uses_batch: bool = False,
 ) -> Guarantee:
     """Look up what holds for a plan.
 
@@ -261,7 +274,11 @@ def guarantee_of(
         Whether the models share random draws that go by position; see `Ensemble`.
     plus_is_full : bool
         Whether leave-one-out ranks are full-conformal ones by a theorem; see `Ensemble`.
+    uses_batch : bool
+        Whether lists rank a row by the other new rows, too.
     """
+    if uses_batch:
+        return guarantee("full with the batch")
     if plan.scheme == "split" and plan.n_models > 1:
         return guarantee("repeated split")
     if plan.scheme in ("split", "prefit", "full"):

@@ -11,6 +11,8 @@ from functools import lru_cache
 from importlib.metadata import PackageNotFoundError, packages_distributions, version
 from typing import Any
 
+import numpy as np
+
 from ..detector import ConformalDetector
 from ..detectors import resolve_detector
 from .datasets import Dataset
@@ -42,7 +44,11 @@ def run_family(
     pool = dataset.X[draw.pool]
     for reading in family:
         start = time.perf_counter()
-        ranks = cad.rank(pool, variant=reading.variant).at_most
+        if cad.uses_batch:  # a test set is a batch
+            tests = [cad.rank(pool[rows], together=True).at_most for rows in draw.test_sets]
+            ranks = np.array(tests)
+        else:
+            ranks = cad.rank(pool, variant=reading.variant).at_most[draw.test_sets]
         score_seconds = time.perf_counter() - start
         cfdr, cpower = conditional_fdr_and_power(
             ranks, cad.n_calibration_, draw, Fraction(protocol.fdr)

@@ -221,15 +221,14 @@ def bh_masks(ranks: RankArray, n_calibration: int, fdr: Fraction) -> BoolArray:
 
 
 def conditional_fdr_and_power(
-    pool_ranks: RankArray, n_calibration: int, draw: Draw, fdr: Fraction
+    ranks: RankArray, n_calibration: int, draw: Draw, fdr: Fraction
 ) -> tuple[float, float]:
     """Mean FDP and mean power over the test sets of a draw: cFDR and cPower of D_j.
 
     Parameters
     ----------
-    pool_ranks : int array
-        Rank of every row of the pool. A p-value depends on its row alone, so that all test sets
-        read from here.
+    ranks : int array of shape (L, m)
+        Of the rows of every test set.
     n_calibration : int
     draw : Draw
     fdr : Fraction
@@ -243,10 +242,11 @@ def conditional_fdr_and_power(
     >>> import numpy as np
     >>> tests = np.array([[0, 1, 3], [1, 2, 3]])  # the last row of each is an outlier
     >>> draw = Draw(np.arange(9), np.arange(4), tests, outliers=1)
-    >>> conditional_fdr_and_power(np.array([50, 1, 60, 1]), 99, draw, Fraction(1, 10))
+    >>> ranks = np.array([50, 1, 60, 1])[tests]
+    >>> conditional_fdr_and_power(ranks, 99, draw, Fraction(1, 10))
     (0.5, 1.0)
     """
-    found = bh_masks(pool_ranks[draw.test_sets], n_calibration, fdr)
+    found = bh_masks(ranks, n_calibration, fdr)
     true = found[:, -draw.outliers :].sum(axis=1)
     every = found.sum(axis=1)
     fdp = (every - true) / np.maximum(every, 1)

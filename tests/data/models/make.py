@@ -15,7 +15,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
 from reconform import Bootstrap, ConformalDetector, CrossValidation, Resampling, Split
-from reconform.detectors import INNE, KDE, KNN, LOF, IForest, Mahalanobis
+from reconform.detectors import INNE, KDE, KNN, LOF, Contrast, IForest, Mahalanobis
 from reconform.models import inspect, save
 from reconform.models.archive import FORMAT_VERSION
 
@@ -39,6 +39,7 @@ CHANGED = (
     "kde-full",
     "kde-split",
     "kde-by-rule-jackknife-plus",
+    "contrast-full",
 )
 FOREST = IForest(n_estimators=5, max_samples=6)
 SHARED_FOREST = IForest(n_estimators=3, max_samples=4, share=True)
@@ -81,6 +82,7 @@ MODELS = {
     "kde-full": (KDE(0.5), "full", {}),
     "kde-split": (KDE(0.5), "split", {}),
     "kde-by-rule-jackknife-plus": (KDE(), "jackknife+", {}),
+    "contrast-full": (Contrast(n_neighbors=(1, 3)), "full", {}),
     "pipeline-cv-plus": (make_pipeline(StandardScaler(), FOREST), CrossValidation(folds=2), {}),
 }
 

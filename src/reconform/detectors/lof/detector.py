@@ -31,6 +31,9 @@ class LOF(NativeDetector):
         p-values.
     n_neighbors : int, default=20
         k. Where a model has fewer other rows, all of them, as in scikit-learn.
+    scale : {"none", "robust"}, default="none"
+        With ``"robust"`` every feature is divided by a power of two near to its spread among the
+        rows of a model (the distance of the quartiles), so that its unit hardly matters.
     n_jobs : int or None, default=None
         Threads, as in joblib. Inside a `ConformalDetector` its own `n_jobs` counts, if it has one.
 
@@ -75,10 +78,12 @@ class LOF(NativeDetector):
         contamination: float = 0.1,
         n_neighbors: int = 20,
         *,
+        scale: str = "none",
         n_jobs: int | None = None,
     ) -> None:
         self.contamination = contamination
         self.n_neighbors = n_neighbors
+        self.scale = scale
         self.n_jobs = n_jobs
 
     in_threads = True
@@ -98,7 +103,7 @@ class LOF(NativeDetector):
         count = self._count()
         if plan.scheme == "full":
             return FullLOF.fit(X, count, self.n_jobs)
-        if plan.leaves_one_out:
+        if plan.left_out is not None:
             _check_rows(plan.n - 1, "every model, fitted on all rows but one,")
             return LeaveOneOutLOF.fit(X, count, plan, self.n_jobs)
         return None

@@ -15,7 +15,7 @@ from typing import Self
 
 import numpy as np
 
-from ...arrays import FloatArray, IndexArray, Int32Array, RankArray
+from ...arrays import FloatArray, Int32Array, RankArray
 from ...content import sorted_by_content
 from ...ensemble import Ensemble, ResampledEnsemble, reference_calibration
 from ...methods import Plan
@@ -43,16 +43,20 @@ Tables = tuple[
     FloatArray, FloatArray,
 ]  # fmt: skip
 
+# use(first, start, t): t are the scores of new rows from `start` on by models from `first` on.
+# Called in threads, for the same models and different rows.
+Use = Callable[[int, int, FloatArray], None]
+
 # So many models are compared with new rows at a time, and so many new rows with them: what models
 # change is in memory.
 MODELS_AT_ONCE = 4096
 ROWS_AT_ONCE = 64
 
 
-def _held_out(graph: Graph) -> FloatArray:
-    """Scores of all rows of D, in the order of their contents, by the model without them."""
-    c = np.empty(len(graph.X))
-    tables = np.arange(len(c)), graph.rows, graph.distances, graph.indptr, graph.near_to
+def _held_out(graph: Graph, held: RankArray) -> FloatArray:
+    """Scores of some rows of the graph by the model without them."""
+    c = np.empty(len(held))
+    tables = held, graph.rows, graph.distances, graph.indptr, graph.near_to
 
     def kernel(start: int, stop: int) -> None:
         held_out_scores(*tables, graph.reach, graph.density, start, stop, c)
@@ -63,7 +67,7 @@ def _held_out(graph: Graph) -> FloatArray:
 
 @dataclass(eq=False)
 class LeaveOneOutLOF(ResampledEnsemble):
-    """All n leave-one-out models, as changes to the one on D.
+    """All leave-one-out models, or some of them, as changes to the one on D.
 
     Attributes
     ----------
@@ -71,14 +75,14 @@ class LeaveOneOutLOF(ResampledEnsemble):
     calibration : Calibration
     full : LOFModel
         A(D), which has all that the other models need: they are kept whatever the variant.
-    order : int array of shape (n,)
-        Which row of D each row of A(D) is.
+    places : int array of shape (n,)
+        Where each row of D is among those of A(D).
     """
 
     plan: Plan
     calibration: Calibration
     full: LOFModel
-    order: IndexArray
+    places: RankArray
 
     @property
     def n_jobs(self) -> int | None:
@@ -87,7 +91,7 @@ class LeaveOneOutLOF(ResampledEnsemble):
 
     @classmethod
     def fit(cls, X: FloatArray, n_neighbors: int, plan: Plan, n_jobs: int | None = None) -> Self:
-        """Score every row of D by the model without it.
+        """Score every row that is left out by the model without it.
 
         Parameters
         ----------
@@ -101,12 +105,13 @@ class LeaveOneOutLOF(ResampledEnsemble):
         -------
         LeaveOneOutLOF
         """
-        full, order = LOFModel.of(X, n_neighbors, n_jobs), sorted_by_content(X)[1]
+        full = LOFModel.of(X, n_neighbors, n_jobs)
         graph = _one_more(full)
-        scores = np.empty(plan.n)
-        scores[order] = _held_out(graph)
+        places = np.empty(plan.n, dtype=np.int64)
+        places[sorted_by_content(X)[1]] = np.arange(plan.n)
+        scores = _held_out(graph, places[plan.left_out])
         calibration = calibrate(plan, scores[:, None], reduction(plan.aggregate))
-        ensemble = cls(plan, calibration, full, order)
+        ensemble = cls(plan, calibration, full, places)
         ensemble.graph = graph
         return ensemble
 
@@ -122,10 +127,10 @@ class LeaveOneOutLOF(ResampledEnsemble):
 
     def scores(self, X: FloatArray) -> FloatArray:
         """Scores of every resampled model, (models, rows)."""
-        scores = np.empty((self.plan.n, len(X)))
+        scores = np.empty((self.plan.n_models, len(X)))
 
-        def write(models: RankArray, start: int, t: FloatArray) -> None:
-            scores[self.order[models], start : start + len(t)] = t.T
+        def write(first: int, start: int, t: FloatArray) -> None:
+            scores[first : first + t.shape[1], start : start + len(t)] = t.T
 
         self._score_by_models(X, write)
         return scores
@@ -136,33 +141,27 @@ class LeaveOneOutLOF(ResampledEnsemble):
         if variant != "plus":
             return super().ranks(X, variant=variant, strictly=strictly)
         at_most, below = np.ones((2, len(X)), dtype=np.int64)
-        c = self.calibration.scores[self.order]
+        c = self.calibration.scores
 
-        def count(models: RankArray, start: int, t: FloatArray) -> None:
-            count_models(c[models], t, start, at_most, below)
+        def count(first: int, start: int, t: FloatArray) -> None:
+            count_models(c[first : first + t.shape[1]], t, start, at_most, below)
 
         self._score_by_models(X, count)
         return Ranks(at_most, below if strictly else None, self.full_scores(X))
 
-    def _score_by_models(
-        self, X: FloatArray, use: Callable[[RankArray, int, FloatArray], None]
-    ) -> None:
-        """Call ``use(models, start, t)`` with the scores t of new rows from `start` on.
-
-        Models go by the rows of A(D) that they leave out. Calls run in threads, those of the same
-        models for different rows.
-        """
+    def _score_by_models(self, X: FloatArray, use: Use) -> None:
+        """Call ``use(first, start, t)`` with the scores of some new rows by some models."""
         graph = self.graph
-        n, width = len(graph.X), graph.k + 1
-        squares, new_rows = graph.nearest(X, width)
+        squares, new_rows = graph.nearest(X, graph.k + 1)
         new = new_rows, np.sqrt(squares)
-        for first in range(0, n, MODELS_AT_ONCE):
-            models = np.arange(first, min(first + MODELS_AT_ONCE, n))
-            changes = _changes(graph, models)
-            place = np.full(n, -1, dtype=np.int32)
-            place[models] = np.arange(len(models))
-            known = place, graph.rows, graph.distances, graph.reach, graph.density, *changes
-            run_blocks(partial(_use, new, known, models, use), len(X), n_jobs=graph.n_jobs)
+        held = self.places[self.plan.left_out]
+        for first in range(0, len(held), MODELS_AT_ONCE):
+            some = held[first : first + MODELS_AT_ONCE]
+            place = np.full(len(graph.X), -1, dtype=np.int32)
+            place[some] = np.arange(len(some))
+            fitted = place, graph.rows, graph.distances, graph.reach, graph.density
+            kernel = partial(_use, new, (*fitted, *_changes(graph, some)), first, len(some), use)
+            run_blocks(kernel, len(X), n_jobs=graph.n_jobs)
 
 
 def _one_more(full: LOFModel) -> Graph:
@@ -171,30 +170,31 @@ def _one_more(full: LOFModel) -> Graph:
     return Graph.of(full.X, k, k + 1, full.n_jobs)
 
 
-def _changes(graph: Graph, models: RankArray) -> tuple[RankArray, Int32Array, FloatArray]:
+def _changes(graph: Graph, held: RankArray) -> tuple[RankArray, Int32Array, FloatArray]:
     """Densities that are not those of the model on D: where each row's begin, models, densities."""
     tables = graph.distances, graph.indptr, graph.near_to
     edges = np.zeros(len(graph.X) + 1, dtype=np.int64)
-    np.cumsum(count_changes(models, *tables), out=edges[1:])
+    np.cumsum(count_changes(held, *tables), out=edges[1:])
     which, densities = np.empty(edges[-1], dtype=np.int32), np.empty(edges[-1])
-    list_changes(models, graph.rows, *tables, graph.reach, edges[:-1].copy(), which, densities)
+    list_changes(held, graph.rows, *tables, graph.reach, edges[:-1].copy(), which, densities)
     return edges, which, densities
 
 
 def _use(
     new: tuple[Int32Array, FloatArray],
     known: Known,
-    models: RankArray,
-    use: Callable[[RankArray, int, FloatArray], None],
+    model: int,
+    models: int,
+    use: Use,
     start: int,
     stop: int,
 ) -> None:
-    """Score new rows ``start`` to ``stop`` by some models, and use the scores."""
+    """Score new rows ``start`` to ``stop`` by models from `model` on, and use the scores."""
     for first in range(start, stop, ROWS_AT_ONCE):
         last = min(first + ROWS_AT_ONCE, stop)
-        t = np.empty((last - first, len(models)))
+        t = np.empty((last - first, models))
         score_by_models(new[0], new[1], *known, first, last, t)
-        use(models, first, t)
+        use(model, first, t)
 
 
 # --- full-conformal ------------------------------------------------------------------------------

@@ -30,9 +30,9 @@ def _check_model(model: LOFModel, d: int) -> None:
 
 def _check_leave_one_out(ensemble: LeaveOneOutLOF, d: int) -> None:
     n = len(ensemble.full.X)
-    fits = ensemble.plan.leaves_one_out and n == ensemble.plan.n > 2
+    fits = ensemble.plan.left_out is not None and n == ensemble.plan.n > 2
     require(fits, "a row has no model")
-    every = len(ensemble.order) == n and (np.sort(ensemble.order) == np.arange(n)).all()
+    every = len(ensemble.places) == n and (np.sort(ensemble.places) == np.arange(n)).all()
     require(every, "a row is missing")
 
 
@@ -52,7 +52,7 @@ LOF_RECORD = DetectorRecord(
         Record(
             "LeaveOneOutLOF",
             LeaveOneOutLOF,
-            {"full": LOF_MODEL, "order": SUMS},
+            {"full": LOF_MODEL, "places": SUMS},
             _check_leave_one_out,
         ),
         Record("FullLOF", FullLOF, {"X": ROWS, "k": INT, "n_jobs": JOBS}, _check_full),

@@ -1,0 +1,145 @@
+"""Full-conformal ranks by contrast: a row against the reference and against the other new rows.
+
+For new row x_j let E be D and x_j, and T the other new rows. A row e of E has the score
+
+    s(e) = log d_k(e; T) - 2 log d_k(e; E without e),       small = anomalous,
+
+with d_k the distance to the k-th nearest; for several k they are added up. Scores of E do not
+depend on which of its rows is new, so P(p <= α) <= α holds exactly if D and x_j are exchangeable
+*given the other new rows*. Nothing is fitted for a row: x_j is a neighbour to some rows of D, and
+is taken out of the neighbours among the new rows.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Self
+
+import numpy as np
+
+from ...arrays import FloatArray, IndexArray, RankArray
+from ...ensemble import Ensemble, reference_calibration
+from ...parallel import run_blocks
+from ...statistics.ranks import Calibration, Ranks
+from ..knn.search import make_search, nearest_of_own
+from .guard import guard_limits
+from .kernels import rank_alone, rank_batch
+from .model import ContrastModel
+
+
+@dataclass(eq=False)
+class FullContrast(Ensemble):
+    """Scores of D and x for every new row x, without fitting any model.
+
+    Attributes
+    ----------
+    calibration : Calibration
+        Scores of D without any new row, for showing.
+    model : ContrastModel
+        D.
+    """
+
+    calibration: Calibration
+    model: ContrastModel
+
+    @property
+    def uses_batch(self) -> bool:
+        """The rank of a row in a list depends on the other new rows."""
+        return True
+
+    @classmethod
+    def fit(cls, X: FloatArray, ks: RankArray, n_jobs: int | None = None) -> Self:
+        """Look up the neighbours of every row of D.
+
+        Parameters
+        ----------
+        X : float array of shape (n, d)
+            D.
+        ks : int array
+            In increasing order; the last is at most n.
+        n_jobs : int, optional
+
+        Returns
+        -------
+        FullContrast
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> contrast = FullContrast.fit(np.arange(10.0)[:, None], np.array([1]))
+        >>> new = np.array([[4.5], [12.0], [12.1], [0.5]])
+        >>> contrast.batch_ranks(new).at_most
+        array([10,  1,  1, 10])
+        """
+        model = ContrastModel(X, ks, n_jobs)
+        return cls(reference_calibration(model.training_scores()), model)
+
+    @cached_property
+    def _by_feature(self) -> FloatArray:
+        return np.ascontiguousarray(self.model.X.T)
+
+    def ranks(self, X: FloatArray, *, variant: str | None = None, strictly: bool = False) -> Ranks:
+        """Rank every new row by itself, by its distance to reference rows."""
+        model, reference = self.model, self._by_feature
+        queries, squares = np.ascontiguousarray(X), model.neighbours(X)
+        at_most, below = np.empty((2, len(X)), dtype=np.int64)
+        near, ks = model.near, model.ks
+
+        def kernel(start: int, stop: int) -> None:
+            rank_alone(queries, reference, near, squares, ks, start, stop, at_most, below)
+
+        run_blocks(kernel, len(X), n_jobs=model.n_jobs)
+        return Ranks(at_most, below if strictly else None, model.score(squares))
+
+    def batch_ranks(
+        self, X: FloatArray, *, rows: IndexArray | None = None, strictly: bool = False
+    ) -> Ranks:
+        """Rank new rows by contrast, or each by itself if there are no more of them than `width`.
+
+        Scores are those of `ranks`, by the distance to reference rows.
+        """
+        wanted = np.arange(len(X)) if rows is None else rows
+        if len(X) <= self.model.width:
+            return self.ranks(X[wanted], strictly=strictly)
+        limits = guard_limits(len(self.model.X), len(X), self.model.width)
+        return self.rank_batch(X, wanted, limits, strictly)
+
+    def rank_batch(
+        self, X: FloatArray, rows: IndexArray, limits: FloatArray, strictly: bool
+    ) -> Ranks:
+        """Rank some rows of a batch of at least `width` + 1 rows.
+
+        Parameters
+        ----------
+        X : float array of shape (m, d)
+            The batch.
+        rows : int array
+        limits : float array of shape (width, m + 1)
+            Of the guard; without rows for no guard.
+        strictly : bool
+
+        Returns
+        -------
+        Ranks
+        """
+        model, reference = self.model, self._by_feature
+        queries, by_feature = np.ascontiguousarray(X), np.ascontiguousarray(X.T)
+        squares, others = model.neighbours(X), make_search(queries, metric="sqeuclidean")
+        width, n_jobs = model.width, model.n_jobs
+        t_in_t = np.full((len(X), width + 1), np.inf)
+        found = min(width + 1, len(X) - 1)
+        d_in_t = others.nearest(model.X, width + 1, n_jobs=n_jobs)[0]
+        t_in_t[:, :found] = nearest_of_own(others, found, n_jobs=n_jobs)[0]
+        at_most, below = np.empty((2, len(rows)), dtype=np.int64)
+        clumped, near, ks = np.empty(len(rows), dtype=np.bool_), model.near, model.ks
+
+        def kernel(start: int, stop: int) -> None:
+            rank_batch(
+                queries, rows, by_feature, reference, near, squares, d_in_t, t_in_t, ks, limits,
+                start, stop, at_most, below, clumped,
+            )  # fmt: skip
+
+        run_blocks(kernel, len(rows), n_jobs=n_jobs)
+        scores = model.score(squares[rows])
+        return Ranks(at_most, below if strictly else None, scores, clumped=clumped)
