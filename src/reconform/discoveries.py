@@ -112,7 +112,7 @@ class BaseDiscoveries(ABC):
         """
         if self.compared is None:
             return Verdict()
-        return self.compared.verdict(self._counts(), self.count, self.tested)
+        return self.compared.verdict(self._counts(), self.count, self.tested, self.fdr)
 
     @property
     def guarantee(self) -> str:

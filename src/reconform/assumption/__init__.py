@@ -7,16 +7,24 @@ rows. The checks look for what would break it, cheaply, each with a stated rate 
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from ..arrays import FloatArray
+import numpy as np
+
+from ..arrays import FloatArray, IntArray
 from ..statistics.fdr import RankCounts
+from .closeness import clump_finding, copy_findings
+from .columns import column_findings
+from .contamination import dirt_finding, held_back
 from .sample import Reservoir, new_sample, reference_sample
-from .shift import shift_finding, shift_tests
+from .shift import MOST_COMBINED, shift_finding, shift_tests
 from .verdict import Finding, Verdict
 
 # Fewer rows on either side say nothing.
 LEAST_ROWS = 20
+# Scaled numbers beyond this are as far away as any.
+FARTHEST = 1e6
 # A list this long is not one of anomalies.
 MOST_FLAGGED = 0.5
 
@@ -37,7 +45,9 @@ class Compared:
     new: FloatArray | None = field(repr=False)
     names: tuple[str, ...] = ()
 
-    def verdict(self, counts: RankCounts | None, flagged: int, tested: int) -> Verdict:
+    def verdict(
+        self, counts: RankCounts | None, flagged: int, tested: int, level: float
+    ) -> Verdict:
         """Check the batch.
 
         Parameters
@@ -46,26 +56,49 @@ class Compared:
             Of the ranks of all new rows.
         flagged, tested : int
             Rows flagged, of so many.
+        level : float
+            The false discovery rate that was aimed at.
 
         Returns
         -------
         Verdict
         """
-        found = [self._shift(counts, tested), _share(flagged, tested)]
+        if tested < LEAST_ROWS:
+            return Verdict()
+        few = counts is None or counts.n_calibration < LEAST_ROWS
+        ranks = None if counts is None or few else counts.counts
+        found = [*self._by_rows(ranks, tested), _share(flagged, tested)]
+        if ranks is not None and (held := held_back(ranks, flagged, level)) is not None:
+            found.append(held.finding())
         return Verdict.of(finding for finding in found if finding is not None)
 
-    def _shift(self, counts: RankCounts | None, tested: int) -> Finding | None:
+    def _by_rows(self, ranks: IntArray | None, tested: int) -> Iterator[Finding | None]:
+        """What the rows show; where there are none, the ranks still show a shift."""
         reference, new = self.reference, self.new
         if reference is None or new is None or min(len(reference), len(new)) < LEAST_ROWS:
-            reference = new = None
-        few = counts is not None and counts.n_calibration < LEAST_ROWS
-        ranks = None if counts is None or few else counts.counts
-        if tested < LEAST_ROWS or (reference is None and ranks is None):
-            return None
-        names = self.names
-        if reference is not None and not names:
-            names = tuple(str(j) for j in range(reference.shape[1]))
-        return shift_finding(shift_tests(reference, new, names=names, of=tested, counts=ranks))
+            if ranks is not None:
+                yield shift_finding(shift_tests(None, None, names=(), of=tested, counts=ranks))
+            return
+        names = self.names or [str(j) for j in range(reference.shape[1])]
+        yield from column_findings(reference, new, names)
+        yield shift_finding(shift_tests(reference, new, names=names, of=tested, counts=ranks))
+        ours, theirs = ([row.tobytes() for row in X] for X in (reference, new))
+        yield from copy_findings(ours, theirs)
+        if reference.shape[1] <= MOST_COMBINED:
+            scaled = _alike(reference, new)
+            yield clump_finding(*scaled)
+            yield dirt_finding(*scaled)
+
+
+def _alike(reference: FloatArray, new: FloatArray) -> tuple[FloatArray, FloatArray]:
+    """Both samples in units of the reference's spread, missing numbers at its median."""
+    middle = np.nan_to_num(np.nanmedian(reference, axis=0))
+    known = np.where(np.isnan(reference), middle, reference)
+    low, high = np.quantile(known, [0.25, 0.75], axis=0)
+    spread = np.where(high > low, high - low, known.std(axis=0))
+    spread = np.where(spread > 0, spread, 1.0)
+    seen = np.where(np.isnan(new), middle, new)
+    return (known - middle) / spread, np.clip((seen - middle) / spread, -FARTHEST, FARTHEST)
 
 
 def _share(flagged: int, tested: int) -> Finding | None:

@@ -1,0 +1,165 @@
+"""Copies and clumps: new rows that are too close to each other or to reference rows."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Hashable, Sequence
+
+import numpy as np
+from scipy.stats import betabinom, binom
+
+from ..arrays import FloatArray
+from .shift import TOLERATED
+from .verdict import Finding
+
+# False-alarm rate of copies; more than so large a share of the new rows must be copies.
+DOUBTFUL = 5e-3
+COPIES_MARGIN = 0.02
+# Neighbours that the search for clumps looks at, and how often it may speak up for nothing.
+CLUMP_NEIGHBOURS = 5
+CLUMP_LEVEL = 1e-4
+CLUMP_ROWS = 300
+
+
+def squares(A: FloatArray, B: FloatArray) -> FloatArray:
+    """Squared distances, by one product of matrices; centre the rows first.
+
+    For looking, not for ranks: equal distances may differ in the last bits.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> squares(np.zeros((1, 2)), np.array([[3.0, 4.0], [0.0, 1.0]]))
+    array([[25.,  1.]])
+    """
+    found: FloatArray = A @ B.T
+    found *= -2.0  # in place: fresh memory costs more than the arithmetic
+    found += np.einsum("ij,ij->i", A, A)[:, None]
+    found += np.einsum("ij,ij->i", B, B)
+    return np.maximum(found, 0.0, out=found)
+
+
+def copy_findings(
+    reference: Sequence[Hashable], new: Sequence[Hashable], tolerated: float = TOLERATED
+) -> list[Finding]:
+    """Look for rows that occur twice, by digests of the rows.
+
+    Copies of reference rows among the new rows, more than reference rows are copies of each
+    other; and new rows that are copies of new rows only.
+
+    Parameters
+    ----------
+    reference, new : sequences of anything hashable
+    tolerated : float
+        Share of new rows that may be copies of each other: anomalies may be.
+
+    Returns
+    -------
+    list of Finding
+
+    Examples
+    --------
+    >>> print(*copy_findings(range(100), range(90, 110)))
+    10 of 20 new rows are exact copies of reference rows, and no two reference rows are equal. The
+    detector has seen them: leave them out of the reference or of the new rows.
+    """
+    times, here = Counter(reference), Counter(new)
+    n, m = len(reference), len(new)
+    found = []
+    twins = sum(count for count in times.values() if count > 1)
+    copies = sum(count for row, count in here.items() if row in times)
+    # A group of equal rows counts once, too: its rows come and go together.
+    twin_groups = sum(count > 1 for count in times.values())
+    copy_groups = sum(row in times for row in here)
+    chances = (
+        _too_many(copies, m, twins, n),
+        _too_many(copy_groups, len(here), twin_groups, len(times)),
+    )
+    if max(chances) <= DOUBTFUL and copies / m > twins / n + COPIES_MARGIN:
+        also = (
+            f"while {twins / n:.0%} of the reference rows have a copy among themselves"
+            if twins
+            else "and no two reference rows are equal"
+        )
+        sentence = f"{copies:,} of {m:,} new rows are exact copies of reference rows, {also}."
+        advice = "The detector has seen them: leave them out of the reference or of the new rows."
+        found.append(Finding("copies", "doubtful", sentence, advice))
+    doubled = sum(count for row, count in here.items() if count > 1 and row not in times)
+    # A row with copies has none of them in the reference with a chance of m / (n + m) at most.
+    by_chance = binom.isf(DOUBTFUL / 5, doubled + copies, m / (n + m))
+    if doubled and doubled > by_chance:
+        level = "doubtful" if doubled > by_chance + tolerated * m else "note"
+        sentence = (
+            f"{doubled:,} of {m:,} new rows are exact copies of each other, and of no reference "
+            "row."
+        )
+        found.append(Finding("duplicates", level, sentence, "Are they one event, counted often?"))
+    return found
+
+
+def _too_many(b: int, m: int, a: int, n: int) -> float:
+    """P(at least b of m) where a of n reference rows have it: predictive, with one more for it."""
+    return float(betabinom.sf(b - 1, m, a + 1, n - a)) if b and a < n else 1.0
+
+
+def clump_finding(
+    reference: FloatArray,
+    new: FloatArray,
+    tolerated: float = TOLERATED,
+    k: int = CLUMP_NEIGHBOURS,
+) -> Finding | None:
+    """Look for new rows that keep each other company where the reference is.
+
+    A new row has c companions if its c-th nearest other new row is nearer than its nearest
+    reference row. If all rows are exchangeable the chance is at most s^c, s the share of new rows.
+    Only rows among reference rows count: those whose k-th nearest reference row is not farther than
+    is usual for reference rows. Clusters of anomalies elsewhere are what a detector is for.
+
+    Parameters
+    ----------
+    reference, new : float arrays of shape (n, d), (m, d)
+        Scaled as the detector sees them; without missing numbers.
+    tolerated : float
+    k : int
+
+    Returns
+    -------
+    Finding or None
+    """
+    n, m = len(reference), len(new)
+    k = min(k, n - 1, m - 2)
+    if k < 1:
+        return None
+    # Evenly spaced rows; a caller with an order by content may sort before.
+    some = new[:: max(1, -(-m // CLUMP_ROWS))]
+    at = np.arange(m)[:: max(1, -(-m // CLUMP_ROWS))]
+    centre = reference.mean(axis=0)
+    D, T, S = reference - centre, new - centre, some - centre
+    to_normal = squares(S, D)
+    to_new = squares(S, T)
+    to_new[np.arange(len(S)), at] = np.inf
+    first = to_normal.min(axis=1)
+    to_normal.partition(k - 1, axis=1)
+    last = to_normal[:, k - 1]
+    to_new.partition(k - 1, axis=1)
+    near_new = np.sort(to_new[:, :k], axis=1)
+    probe = D[:: max(1, -(-n // 150))]
+    own = squares(probe, D)
+    own.partition(k, axis=1)  # itself is the first
+    inside = last <= np.median(own[:, k])
+    # Rounding of distances that are equal must not look like company.
+    blur = 1e-9 * ((S**2).sum(axis=1) + (D**2).sum(axis=1).mean())
+    close = near_new[inside] < (first[inside] - blur[inside])[:, None]
+    rows = int(inside.sum())
+    share = (m - 1) / (n + m - 1)
+    for c in range(1, k + 1):
+        company = int(close[:, c - 1].sum())
+        allowed = tolerated * rows + binom.isf(CLUMP_LEVEL, rows, share**c)
+        if rows and company > allowed:
+            sentence = (
+                f"{company / rows:.0%} of the new rows that lie among reference rows have {c} "
+                f"other new row{'s' if c > 1 else ''} nearer than any reference row, where at most "
+                f"{share**c:.0%} would by chance: repeated measurements of one thing?"
+            )
+            return Finding("clumps", "doubtful", sentence, "Keep one row of each.")
+    return None

@@ -1,0 +1,192 @@
+"""Columns that look like ids, constants or times, and missing values that appeared.
+
+Each check says at most so often something about two files of one process: where it is a theorem it
+needs only that reference rows and normal new rows are exchangeable, and that at most a stated share
+of the new rows are anomalies.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+from scipy.special import gammaln
+from scipy.stats import hypergeom
+
+from ..arrays import BoolArray, FloatArray
+from .shift import TOLERATED, normal_rows_at_least
+from .verdict import Finding
+
+# False-alarm rates of this check over all columns of a batch.
+BROKEN = 1e-3
+DOUBTFUL = 5e-3
+
+# A batch with very many odd columns is said in a few sentences.
+MOST_FINDINGS = 5
+
+
+def column_findings(
+    reference: FloatArray, new: FloatArray, names: Sequence[str], tolerated: float = TOLERATED
+) -> list[Finding]:
+    """Look at every column of both files.
+
+    Parameters
+    ----------
+    reference, new : float arrays of shape (n, d), (m, d)
+        Samples; missing numbers are NaN.
+    names : sequence of str
+        Of the columns.
+    tolerated : float
+        Share of anomalies among the new rows that must not raise an alarm.
+
+    Returns
+    -------
+    list of Finding
+        At most one per column and kind, in the order of the columns.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> ids, later = np.arange(100.0)[:, None], np.arange(100.0, 140.0)[:, None]
+    >>> print(*column_findings(ids, later, ["row"]))
+    Column 'row' has larger values in every new row than in any reference row: an id or a time?
+    Leave it out with `drop`, or carry it as `id_columns`.
+    """
+    normal = normal_rows_at_least(len(new), tolerated)
+    found: list[Finding] = []
+    for j, name in enumerate(names):
+        found += _missing(name, reference[:, j], new[:, j], normal, len(names))
+        found += _numbers(name, reference[:, j], new[:, j], normal, len(names))
+    if len(found) <= MOST_FINDINGS:
+        return found
+    found.sort(key=lambda finding: finding.level != "broken")
+    more = Finding("columns", "note", f"{len(found) - MOST_FINDINGS:,} more columns are unlike.")
+    return [*found[:MOST_FINDINGS], more]
+
+
+ADVICE = "Leave it out with `drop`, or carry it as `id_columns`."
+
+
+def _level(p: float) -> str | None:
+    return "broken" if p <= BROKEN else "doubtful" if p <= DOUBTFUL else None
+
+
+def _log_choose(n: float, k: float) -> float:
+    return float(gammaln(n + 1) - gammaln(k + 1) - gammaln(n - k + 1))
+
+
+def _numbers(
+    name: str, ours: FloatArray, theirs: FloatArray, normal: int, columns: int
+) -> list[Finding]:
+    known, seen = ours[~np.isnan(ours)], theirs[~np.isnan(theirs)]
+    if not len(known) or not len(seen):
+        return []
+    if min(known.max(), seen.max()) < max(known.min(), seen.min()):  # ranges do not overlap
+        # All m0 normal rows on one side of all n: one order of the files among C(n + m0, n).
+        trials = max(0, len(seen) - (len(theirs) - normal))
+        p = min(1.0, 2 * columns * float(np.exp(-_log_choose(len(known) + trials, trials))))
+        level = _level(p)
+        if level is not None:
+            return [_apart(name, known, seen, level)]
+    # Neither file repeats a number, so each of these bounds holds.
+    alone = _no_repeats(known), _no_repeats(seen)
+    p = 2 * columns * min(*alone, _no_repeats(np.concatenate([known, seen])))
+    found = []
+    if p <= DOUBTFUL and max(alone) < 1.0:
+        sentence = (
+            f"Column {name!r} holds whole numbers between {known.min():g} and {known.max():g}, and "
+            "none twice: an id?"
+        )
+        found.append(Finding("identifier", "doubtful", sentence, ADVICE))
+    return found + _constant(name, known, seen, len(theirs), normal, columns)
+
+
+def _apart(name: str, known: FloatArray, seen: FloatArray, level: str) -> Finding:
+    if known.min() == known.max() and seen.min() == seen.max():
+        sentence = (
+            f"Column {name!r} is {known[0]:g} in every reference row and {seen[0]:g} in every new "
+            "row: do they come from the same process?"
+        )
+        return Finding(
+            "constant", level, sentence, "If it is not needed, leave it out with `drop`."
+        )
+    how = "larger" if seen.min() > known.max() else "smaller"
+    sentence = f"Column {name!r} has {how} values in every new row than in any reference row: "
+    if (known == np.floor(known)).all() and (seen == np.floor(seen)).all():
+        return Finding("identifier", level, f"{sentence}an id or a time?", ADVICE)
+    return Finding("range", level, f"{sentence}another unit, another process or a time?", ADVICE)
+
+
+def _no_repeats(values: FloatArray) -> float:
+    """Bound the chance that N independent whole numbers within their range never repeat.
+
+    Of all laws on L values the uniform one repeats least often: at most the product of 1 - i/L.
+    The range is that of the values themselves and one more on each side, as it is not known: up
+    to that the bound is exact.
+    """
+    if not np.all(values == np.floor(values)) or np.abs(values).max() > 2**53:
+        return 1.0
+    size = float(values.max() - values.min() + 3)
+    n = len(values)
+    if n > size or len(np.unique(values)) < n:
+        return 1.0
+    return float(np.exp(gammaln(size + 1) - gammaln(size - n + 1) - n * np.log(size)))
+
+
+def _constant(
+    name: str, known: FloatArray, seen: FloatArray, rows: int, normal: int, columns: int
+) -> list[Finding]:
+    """Constant in one file, not in the other."""
+    flat_known, flat_seen = known.min() == known.max(), seen.min() == seen.max()
+    if flat_known == flat_seen:
+        return []
+    n, trials = len(known), max(0, normal - (rows - len(seen)))
+    if not trials:
+        return []
+    # All rows of one file fall into one class of equal values, of so many in both files together:
+    # a share of all ways to deal the rows out, times the number of classes that are large enough.
+    if flat_known:
+        here = int((seen == known[0]).sum())
+        ways = _log_choose(n + min(here, trials), n) - _log_choose(n + trials, n)
+        p = columns * (1 + trials / n) * float(np.exp(ways))
+        said = (
+            f"Column {name!r} is {known[0]:g} in every reference row, and something else in "
+            f"{len(seen) - here:,} of {len(seen):,} new rows"
+        )
+    else:
+        other = int((known != seen[0]).sum())
+        ways = _log_choose(n, other) - _log_choose(n + trials, other)
+        p = columns * (1 + n / trials) * float(np.exp(ways))
+        said = (
+            f"Column {name!r} is {seen[0]:g} in every new row, and something else in "
+            f"{other:,} of {n:,} reference rows"
+        )
+    level = _level(p)
+    return [] if level is None else [Finding("constant", level, f"{said}.", ADVICE)]
+
+
+def _lost(a: int, n: int, b: int, normal: int) -> float:
+    """P(so few of the normal new rows have a property) by Fisher's conditional test.
+
+    a of n reference rows have it and b new rows; of these at most all are normal. Given a + b,
+    the number among m0 normal rows is hypergeometric.
+    """
+    return 1.0 if b >= normal else float(hypergeom.cdf(b, n + normal, a + b, normal))
+
+
+def _missing(
+    name: str, ours: FloatArray, theirs: FloatArray, normal: int, columns: int
+) -> list[Finding]:
+    absent: tuple[BoolArray, BoolArray] = (np.isnan(theirs), np.isnan(ours))
+    here, there = (int(some.sum()) for some in absent)
+    if not here or here / len(theirs) <= there / len(ours):
+        return []
+    p = columns * _lost(len(ours) - there, len(ours), len(theirs) - here, normal)
+    said = (
+        f"Column {name!r} is missing in {here:,} of {len(theirs):,} new rows, and in {there:,} of "
+        f"{len(ours):,} reference rows."
+    )
+    level = _level(p)
+    if level is None:
+        return [] if there else [Finding("missing", "note", said)]
+    return [Finding("missing", level, said, "Find out why they are missing before trusting rows.")]

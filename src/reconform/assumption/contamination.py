@@ -1,0 +1,294 @@
+"""Anomalies among the reference rows: whether the reference's own extremes hold the list back.
+
+`held_back` is a what-if: if the k most unusual reference rows were not normal, how many new rows
+would be flagged, and is that more than chance gives? It is true by computation, but a clean
+reference with anomalies that are hard to tell from normal rows looks the same. So it is a hint.
+
+`mixed_company` is the evidence for a verdict. Anomalies among the reference rows lie where those of
+the batch lie. It looks at the most unusual reference rows whose neighbours are mostly new rows:
+how many there are, and how many new rows there are in the same places. In a clean reference there
+are few, and many more new rows. No test can be exact here (docs/assumptions): rates are measured.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from scipy.stats import betabinom, binom
+
+from ..arrays import FloatArray, IndexArray, IntArray
+from .closeness import squares
+from .verdict import Finding
+
+ADVICE = "If they are anomalies, take them out of the reference: see `reconform clean`."
+
+# At most this share of the reference is asked what if it were not normal.
+MOST_DIRT = 0.05
+# How often a batch without anomalies, and a clean reference, may give a hint (by Bonferroni).
+HINT_LEVEL = 0.2
+# Least number of rows that a hint must promise.
+LEAST_GAIN = 3
+# `mixed_company` looks at this share of the reference, the most unusual rows, ...
+TAIL = 0.03
+# ... and at so many neighbours of each: 2 % of the reference, but neither too few nor too many, ...
+FEWEST_NEIGHBOURS, MOST_NEIGHBOURS = 10, 35
+# ... of which new rows must be so much denser than overall, and more than chance explains.
+DENSER = 2.5
+CHANCE = 0.02
+# The verdict: share of the reference that keeps such company, and its rate against that of the
+# new rows there.
+LEAST_SHARE = 0.003
+LEAST_RATIO = 0.12
+LEAST_ROWS = 4
+# Below so many reference rows 2 % are too few to tell from chance.
+LEAST_REFERENCE = 400
+# Rows that distances are measured to.
+ANCHORS = 400
+
+
+@dataclass(frozen=True)
+class HeldBack:
+    """What would be flagged if the k most unusual reference rows were not normal.
+
+    Attributes
+    ----------
+    k : int
+    flagged, would_be : int
+        Now, and without the k rows.
+    by_chance : float
+        Number of new rows beyond the k-th that a batch without anomalies has on average.
+    p : float
+        Of a batch without anomalies and a clean reference; corrected for the choice of k.
+    """
+
+    k: int
+    flagged: int
+    would_be: int
+    by_chance: float
+    p: float
+
+    def finding(self) -> Finding:
+        """Say it in plain words."""
+        rows, them = ("row is", "it") if self.k == 1 else ("rows are", "them")
+        sentence = (
+            f"{self.k:,} reference {rows} as unusual as the most unusual new rows. Without {them}, "
+            f"{self.would_be:,} new rows would be flagged instead of {self.flagged:,} (chance "
+            f"alone: about {self.by_chance:.0f})."
+        )
+        return Finding("reference extremes", "note", sentence, ADVICE)
+
+
+@dataclass(frozen=True)
+class Company:
+    """Unusual reference rows among new rows.
+
+    Attributes
+    ----------
+    reference_rows : int array
+        Positions of unusual reference rows whose neighbours are mostly new rows.
+    new_rows : int
+        Unusual new rows of which the same is true.
+    share : float
+        Of the reference.
+    ratio : float
+        Rate among reference rows over rate among new rows: 0.2 if 2 % of the reference and 10 %
+        of the batch are such anomalies; about 0 where the reference is clean.
+    doubtful : bool
+    """
+
+    reference_rows: IndexArray
+    new_rows: int
+    share: float
+    ratio: float
+    doubtful: bool
+
+    def finding(self) -> Finding:
+        """Say it in plain words."""
+        sentence = (
+            f"{len(self.reference_rows):,} unusual reference rows lie among unusual new rows, not "
+            "among reference rows: the reference may hold anomalies of the same kind, and then too "
+            "little is found."
+        )
+        return Finding("dirty reference", "doubtful", sentence, ADVICE)
+
+
+def some_k(n: int) -> IntArray:
+    """Numbers of reference rows to try, growing by about 1.4.
+
+    Examples
+    --------
+    >>> some_k(100), some_k(1500)
+    (array([1, 2, 3, 4, 5]), array([ 1,  2,  3,  4,  6,  8, 12, 17, 23, 33, 47, 67, 75]))
+    """
+    most = max(3, int(MOST_DIRT * n))
+    found = np.unique(np.append((1.42 ** np.arange(40)).round().astype(np.int64), most))
+    return found[found <= min(most, n - 1)]
+
+
+def flagged_without(counts: IntArray, ks: IntArray, level: float) -> IntArray:
+    """BH at `level` when the k most unusual reference rows are left out, for every k.
+
+    Parameters
+    ----------
+    counts : int array of shape (n + 2,)
+        How many new rows have each rank, 1 to n + 1.
+    ks : int array
+    level : float
+
+    Returns
+    -------
+    int array
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> counts = np.bincount([3, 3, 90, 95], minlength=102)  # two reference rows are in the way
+    >>> flagged_without(counts, np.array([0, 2]), 0.05)
+    array([0, 2])
+    """
+    n, m = len(counts) - 2, int(counts.sum())
+    found = []
+    rank = np.arange(n + 2)
+    total = np.cumsum(counts)  # rows of at most each rank
+    for k in ks.tolist():
+        p = np.maximum(rank - k, 1) / (n - k + 1)
+        passes = total[(p <= level * total / m * (1 + 1e-12)) & (counts > 0)]
+        found.append(int(passes.max(initial=0)))
+    return np.array(found, dtype=np.int64)
+
+
+def held_back(counts: IntArray, flagged: int, level: float) -> HeldBack | None:
+    """Say whether leaving out the reference's extremes would at least double the list.
+
+    Parameters
+    ----------
+    counts : int array of shape (n + 2,)
+        How many new rows have each rank.
+    flagged : int
+        Number of rows flagged now.
+    level : float
+        Of Benjamini-Hochberg.
+
+    Returns
+    -------
+    HeldBack or None
+        The k with the smallest p-value; None without a reason for a hint.
+    """
+    n, m = len(counts) - 2, int(counts.sum())
+    if n < 2 or not m:
+        return None
+    ks = some_k(n)
+    would_be = flagged_without(counts, ks, level)
+    worth = (would_be >= LEAST_GAIN) & (would_be >= 2 * max(flagged, 1))
+    if not worth.any():
+        return None
+    # New rows beyond all reference rows but k: beta-binomial with k + 1 and n - k.
+    beyond = np.cumsum(counts)[ks + 1]
+    p = len(ks) * betabinom.sf(beyond - 1, m, ks + 1, n - ks)
+    best = int(np.argmin(np.where(worth, p, np.inf)))
+    if p[best] > HINT_LEVEL:
+        return None
+    k = int(ks[best])
+    by_chance = m * (k + 1) / (n + 1)
+    return HeldBack(k, flagged, int(would_be[best]), by_chance, float(min(1.0, p[best])))
+
+
+def unusual(
+    reference: FloatArray, new: FloatArray, anchors: IndexArray
+) -> tuple[FloatArray, FloatArray]:
+    """How far rows are from reference rows: distance to the (5 % + 1)-st nearest anchor.
+
+    So many neighbours that anomalies among the reference rows, up to 5 %, cannot make each other
+    normal. Anchors do not count as their own neighbours.
+
+    Parameters
+    ----------
+    reference, new : float arrays of shape (n, d), (m, d)
+    anchors : int array
+        Positions of reference rows, a sample by content.
+
+    Returns
+    -------
+    of_reference, of_new : float arrays
+    """
+    k = int(np.ceil(MOST_DIRT * len(anchors)))  # the (k + 1)-st nearest
+    centre = reference.mean(axis=0)
+    A = reference[anchors] - centre
+    to = squares(reference - centre, A)
+    to[anchors, np.arange(len(anchors))] = np.inf
+    k = min(k, len(anchors) - 2)
+    to_new = squares(new - centre, A)
+    to.partition(k, axis=1)
+    to_new.partition(k, axis=1)
+    return np.sqrt(to[:, k]), np.sqrt(to_new[:, k])
+
+
+def mixed_company(
+    reference: FloatArray,
+    new: FloatArray,
+    of_reference: FloatArray,
+    of_new: FloatArray,
+    order: IndexArray,
+) -> Company:
+    """Look at the neighbours of the most unusual rows of both files.
+
+    Parameters
+    ----------
+    reference, new : float arrays of shape (n, d), (m, d)
+        As the detector sees them.
+    of_reference, of_new : float arrays
+        As `unusual` gives them.
+    order : int array
+        An order of all n + m rows that has nothing to do with the files: settles which of
+        equally near rows are neighbours.
+
+    Returns
+    -------
+    Company
+    """
+    n, m = len(reference), len(new)
+    tail = max(3, int(TAIL * n))
+    cut = np.partition(of_reference, n - tail)[n - tail]
+    ours, theirs = np.flatnonzero(of_reference >= cut), np.flatnonzero(of_new >= cut)
+    centre = reference.mean(axis=0)
+    pooled = np.concatenate([reference, new]) - centre
+    rows = np.concatenate([ours, n + theirs])
+    place = np.empty(n + m, dtype=np.int64)
+    place[order] = np.arange(n + m)
+    to = squares(pooled[rows], pooled[order])
+    to[np.arange(len(rows)), place[rows]] = np.inf
+    k = min(max(round(0.02 * n), FEWEST_NEIGHBOURS), MOST_NEIGHBOURS, n + m - 2)
+    near = np.argpartition(to, k - 1, axis=1)[:, :k]
+    company = (order[near] >= n).sum(axis=1)
+    share = DENSER * m / (n + DENSER * m)
+    least = max(np.ceil(share * k - 1e-9), binom.isf(CHANCE, k, m / (n + m)) + 1)
+    among_new = company >= least
+    a, b = int(among_new[: len(ours)].sum()), int(among_new[len(ours) :].sum())
+    ratio = (a / n) / max(b / m, 1 / m)
+    doubtful = (
+        n >= LEAST_REFERENCE
+        and a >= LEAST_ROWS
+        and a / n >= LEAST_SHARE
+        and ratio >= LEAST_RATIO
+        and b > 0
+    )
+    return Company(ours[among_new[: len(ours)]], b, a / n, ratio, bool(doubtful))
+
+
+def dirt_finding(reference: FloatArray, new: FloatArray) -> Finding | None:
+    """Look for anomalies among the reference rows; None if nothing speaks for them.
+
+    Parameters
+    ----------
+    reference, new : float arrays of shape (n, d), (m, d)
+        Samples in an order that has nothing to do with what the rows hold, scaled alike, without
+        missing numbers.
+    """
+    n, m = len(reference), len(new)
+    if n < LEAST_REFERENCE:
+        return None
+    of_reference, of_new = unusual(reference, new, np.arange(min(ANCHORS, n)))
+    order = np.random.default_rng(0).permutation(n + m)
+    company = mixed_company(reference, new, of_reference, of_new, order)
+    return company.finding() if company.doubtful else None

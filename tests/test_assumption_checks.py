@@ -1,0 +1,257 @@
+"""Checks of columns, copies, clumps and dirty references: what they say, and how often."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+
+import numpy as np
+import pytest
+from scipy.stats import binom
+
+from reconform.assumption.closeness import clump_finding, copy_findings
+from reconform.assumption.columns import column_findings
+from reconform.assumption.contamination import (
+    dirt_finding,
+    flagged_without,
+    held_back,
+    mixed_company,
+    some_k,
+    unusual,
+)
+
+RNG = np.random.default_rng
+
+
+def kinds(findings):
+    return {(f.check, f.level) for f in findings}
+
+
+# --- columns -------------------------------------------------------------------------------------
+
+
+def two_files(seed, anomalies, n=150, m=50):
+    """Two files with many kinds of columns, from one process, with some anomalies."""
+    rng = RNG(seed)
+    size = n + m
+    X = np.column_stack(
+        [
+            rng.normal(size=size),
+            rng.integers(0, 3, size),
+            rng.random(size) < 0.01,
+            rng.poisson(30, size),
+            rng.integers(0, 10**9, size),
+            rng.integers(0, 20000, size),
+            np.where(rng.random(size) < 0.1, np.nan, rng.normal(size=size)),
+        ]
+    ).astype(float)
+    X[n : n + round(anomalies * m)] = 1e6
+    return X[:n], X[n:], list("abcdefg")
+
+
+@pytest.mark.parametrize("anomalies", [0.0, 0.2])
+def test_files_of_one_process_are_seldom_called_doubtful(anomalies):
+    # 400 files; three kinds of tests at 0.005 each; a correct program fails with 1e-4.
+    loud = sum(
+        any(f.level != "note" for f in column_findings(*two_files(seed, anomalies)))
+        for seed in range(400)
+    )
+    assert loud <= binom.isf(1e-4, 400, 0.015), loud
+
+
+def one(ours, theirs):
+    rng = RNG(1)
+    plain = rng.normal(size=len(ours)), rng.normal(size=len(theirs))
+    ours, theirs = (np.column_stack([p, x]) for p, x in zip(plain, (ours, theirs), strict=True))
+    return column_findings(ours, theirs, ["x", "c"])
+
+
+def test_an_id_that_goes_on():
+    found = one(np.arange(200.0), np.arange(200.0, 250.0))
+    assert kinds(found) == {("identifier", "broken")}
+    assert "Column 'c'" in found[0].sentence
+    assert "`id_columns`" in found[0].advice
+
+
+def test_an_id_that_starts_anew_or_is_shuffled():
+    assert kinds(one(np.arange(200.0), np.arange(50.0))) == {("identifier", "doubtful")}
+    ids = RNG(0).permutation(250).astype(float)
+    assert kinds(one(ids[:200], ids[200:])) == {("identifier", "doubtful")}
+
+
+def test_whole_numbers_of_a_wide_range_are_no_ids():
+    wide = RNG(0).integers(0, 10**8, 250).astype(float)
+    assert not one(wide[:200], wide[200:])
+
+
+def test_times_do_not_overlap():
+    hours = np.sort(RNG(0).random(250))
+    assert kinds(one(hours[:200], hours[200:])) == {("range", "broken")}
+
+
+def test_two_new_rows_beyond_all_reference_rows_are_no_evidence():
+    assert not one(np.arange(100.0) % 37, np.array([200.5, 300.5]))
+
+
+def test_constant_in_one_file_only():
+    vary = RNG(0).normal(size=100)
+    assert kinds(one(np.ones(100), vary[:60])) == {("constant", "broken")}
+    assert kinds(one(vary, np.ones(60))) == {("constant", "broken")}
+    assert not one(np.ones(100), np.where(np.arange(60) < 6, 5.0, 1.0))  # a tenth are anomalies
+
+
+def test_missing_values_that_appeared():
+    x = RNG(0).normal(size=300)
+    some = np.where(np.arange(100) < 10, np.nan, x[200:])
+    many = np.where(np.arange(100) < 60, np.nan, x[200:])
+    assert kinds(one(x[:200], some)) == {("missing", "note")}
+    assert kinds(one(x[:200], many)) == {("missing", "broken")}
+
+
+def test_many_odd_columns_are_said_in_a_few_sentences():
+    X = RNG(0).normal(size=(100, 30))
+    found = column_findings(X, X[:50] + 99, [str(j) for j in range(30)])
+    assert len(found) == 6
+    assert found[-1].sentence == "25 more columns are unlike."
+
+
+# --- copies and clumps ---------------------------------------------------------------------------
+
+
+def test_copies():
+    assert kinds(copy_findings(range(100), range(90, 110))) == {("copies", "doubtful")}
+    assert not copy_findings(range(100), range(100, 130))
+    rng = RNG(0)
+    # Few possible rows: copies are normal. 300 pairs at 0.01; a correct program fails with 1e-4.
+    loud = sum(
+        f.level != "note"
+        for _ in range(300)
+        for f in copy_findings(rng.integers(0, 60, 200).tolist(), rng.integers(0, 60, 60).tolist())
+    )
+    assert loud <= binom.isf(1e-4, 300, 0.01), loud
+
+
+def test_duplicated_new_rows():
+    twice = [*range(100, 130), *range(100, 130)]
+    assert kinds(copy_findings(range(100), twice)) == {("duplicates", "doubtful")}
+    few = [*range(100, 130), *range(100, 105)]
+    assert kinds(copy_findings(range(100), few)) == {("duplicates", "note")}
+
+
+def test_clumps():
+    rng = RNG(0)
+    D = rng.normal(size=(300, 4))
+    pairs = np.repeat(rng.normal(size=(40, 4)), 2, axis=0)
+    found = clump_finding(D, pairs + rng.normal(scale=0.01, size=pairs.shape))
+    assert found.level == "doubtful"
+    # 200 clean batches, of which a fifth of the rows is a tight cluster far away; the rate is
+    # 5e-4, a correct program fails with less than 1e-3.
+    loud = 0
+    for _ in range(200):
+        T = rng.normal(size=(80, 4))
+        T[:16] = 9 + 0.01 * T[:16]
+        loud += clump_finding(rng.normal(size=(300, 4)), T) is not None
+    assert loud <= 1
+    lattice = rng.integers(0, 2, size=(300, 4)).astype(float)
+    assert clump_finding(lattice[:200], lattice[200:]) is None
+
+
+# --- dirty references ----------------------------------------------------------------------------
+
+
+def ranked(ours, theirs):
+    """Counts of ranks; large scores are unusual."""
+    ranks = 1 + (ours[:, None] >= theirs).sum(axis=0)
+    return np.bincount(ranks, minlength=len(ours) + 2)
+
+
+def bh(p, level):
+    ordered = sorted(p)
+    m = len(p)
+    return max((k for k in range(1, m + 1) if ordered[k - 1] <= level * Fraction(k, m)), default=0)
+
+
+def test_what_if_is_bh_without_the_rows():
+    rng = RNG(0)
+    for _ in range(50):
+        ours, theirs = rng.normal(size=40).round(1), np.r_[rng.normal(size=10), 2.5, 3, 3].round(1)
+        for k in range(4):
+            left = np.sort(ours)[: len(ours) - k]
+            p = [Fraction(1 + int((left >= t).sum()), len(left) + 1) for t in theirs]
+            found = flagged_without(ranked(ours, theirs), np.array([k]), 0.2)[0]
+            assert found == bh(p, Fraction(1, 5))
+
+
+def test_the_hint_keeps_its_level_without_anomalies():
+    # 500 clean references and batches; at most 0.2, a correct program fails with 1e-4.
+    rng = RNG(1)
+    hints = sum(
+        held_back(ranked(rng.normal(size=300), rng.normal(size=100)), 0, 0.1) is not None
+        for _ in range(500)
+    )
+    assert hints <= binom.isf(1e-4, 500, 0.2), hints
+
+
+def test_no_hint_where_anomalies_are_found_anyway():
+    rng = RNG(2)
+    counts = ranked(rng.normal(size=300), np.r_[rng.normal(size=90), np.full(10, 9.0)])
+    flagged = int(flagged_without(counts, np.array([0]), 0.1)[0])
+    assert flagged >= 10
+    assert held_back(counts, flagged, 0.1) is None
+
+
+def dirty_files(rng, dirt, n=1000, m=333, anomalies=0.1, spread=1.0, d=5):
+    """Normal rows with heavy tails, and anomalies in a place of their own."""
+    ours, theirs = rng.standard_t(6, size=(n, d)), rng.standard_t(6, size=(m, d))
+    bad, new = round(dirt * n), round(anomalies * m)
+    ours[:bad] = 4 + spread * rng.normal(size=(bad, d))
+    theirs[:new] = 4 + spread * rng.normal(size=(new, d))
+    return ours, theirs
+
+
+def company_of(rng, ours, theirs):
+    n, m = len(ours), len(theirs)
+    u, v = unusual(ours, theirs, rng.permutation(n)[:400])
+    return u, v, mixed_company(ours, theirs, u, v, rng.permutation(n + m))
+
+
+@pytest.mark.parametrize("dirt", [0.02, 0.03])
+def test_dirt_is_noticed(dirt):
+    rng = RNG(3)
+    ours, theirs = dirty_files(rng, dirt)
+    u, v, company = company_of(rng, ours, theirs)
+    assert company.doubtful
+    bad = round(dirt * len(ours))
+    assert (company.reference_rows < bad).mean() > 0.8  # the dirt itself is pointed at
+    counts = ranked(u, v)
+    hint = held_back(counts, int(flagged_without(counts, np.array([0]), 0.1)[0]), 0.1)
+    assert hint.would_be >= 25
+    for finding in (hint.finding(), company.finding()):
+        assert "reconform clean" in finding.advice
+
+
+def test_clean_references_are_seldom_called_doubtful():
+    # 60 draws; measured rate below 0.01: a correct program fails with less than 1e-3.
+    rng = RNG(4)
+    loud = 0
+    for draw in range(60):
+        anomalies = (0.0, 0.05, 0.1, 0.2)[draw % 4]
+        files = dirty_files(rng, 0.0, n=600, m=200, anomalies=anomalies)
+        loud += dirt_finding(*files) is not None
+    assert loud <= 2
+
+
+def test_small_references_give_no_verdict():
+    assert dirt_finding(*dirty_files(RNG(5), 0.02, n=100, m=33)) is None
+
+
+def test_dirt_in_a_tight_cluster_does_not_hide_itself():
+    rng = RNG(6)
+    ours, theirs = dirty_files(rng, 0.03, spread=0.01)
+    u, _, company = company_of(rng, ours, theirs)
+    assert np.median(u[:30]) > np.quantile(u, 0.95)
+    assert company.doubtful
+
+
+def test_how_many_rows_are_left_out():
+    assert some_k(10).tolist() == [1, 2, 3]
+    assert some_k(1500)[-1] == 75
