@@ -35,6 +35,7 @@ FORMULAS = {
     "p=3": ({"p": 3}, 3.0, 1 / 3),
     "chebyshev": ({"metric": "chebyshev"}, np.inf, 1.0),
     "cosine": ({"metric": "cosine"}, 2.0, 1.0),
+    "sqeuclidean": ({"metric": "sqeuclidean"}, 2.0, 1.0),
 }
 
 

@@ -20,6 +20,7 @@ from reconform.detectors.scaled import ScaledEnsemble, ScaledFull
 from reconform.errors import ModelFileError, ReconformError
 from reconform.models import load, save
 from reconform.prepare import Feature, prepared, unseen_code
+from reconform.statistics.worlds import StepUp, one_model_worlds
 
 LABELS = (0, 3, 0, 2)
 MAUVE, OCHRE = unseen_code("mauve"), unseen_code("ochre")
@@ -228,6 +229,40 @@ def test_what_does_not_fit_is_refused():
 
     with pytest.raises(ReconformError, match="a parameter scale"):
         Prepared(IForest(), LABELS).fit(X)
+
+
+def test_worlds_know_labels_and_not_the_list_of_them():
+    """By hand from the labels themselves: two that are unseen are equal or not, like others."""
+    rng = np.random.default_rng(1)
+    listed = ("blue", "red")
+    labels = [*rng.choice(["blue", "red"], 30), "mauve", "ochre", "mauve", *["red"] * 7]
+    values = rng.normal(size=40)
+    values[30:33] = [2.5, 2.6, 2.7]
+    codes = [listed.index(x) if x in listed else unseen_code(x) for x in labels]
+    rows = np.column_stack([values, codes]).astype(float)
+    X, new = rows[:30], rows[30:]
+    cad = ConformalDetector(Prepared(KNN(n_neighbors=1), (0, 2)), "full").fit(X)
+    step = StepUp.at(0.5, len(X), len(new))
+    checked = 0
+    for j, worlds in cad.ensemble_.worlds(new, np.arange(3), step):
+        train = [*range(30), 30 + j]
+        scale = 2.0 ** nearest(values[train])
+
+        def distance(a, b, scale=scale):
+            return math.sqrt(((values[a] - values[b]) / scale) ** 2 + 2 * (labels[a] != labels[b]))
+
+        inside = [-min(distance(a, b) for b in train if a != b) for a in train]
+        others = [a for a in range(30, 40) if a != 30 + j]
+        outside = [-min(distance(a, b) for b in train) for a in others]
+        assert worlds == one_model_worlds(np.array(inside), np.array(outside), step)
+        checked += worlds.count > 0
+    assert checked
+
+
+def nearest(values):
+    """Exponent of the scale of a column without ties."""
+    ordered, trim = sorted(values), len(values) // 4
+    return round(math.log2((ordered[-1 - trim] - ordered[trim]) / 1.349))
 
 
 @pytest.mark.parametrize("method", [*METHODS, "split", "full"])

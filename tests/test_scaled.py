@@ -29,6 +29,7 @@ from reconform.detectors.lof import LOF
 from reconform.detectors.scaled import ScaledEnsemble, ScaledFull
 from reconform.errors import ModelFileError, ReconformError
 from reconform.models import load, save
+from reconform.statistics.worlds import StepUp, one_model_worlds
 
 
 def literal_exponents(rows):
@@ -237,6 +238,44 @@ def test_a_split_is_one_model():
     for part, plan in zip(cad.ensemble_.splits, cad.plan_.repeats, strict=True):
         fit = separate(KNN(n_neighbors=3, scale="robust"))(X[plan.train[0]])
         assert np.array_equal(part.ranks(new).scores, fit(new))
+
+
+# --- certified lists ---------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("method", ["full", "jackknife+", "cv+"])
+@pytest.mark.parametrize("which", ["knn", "inne"])
+def test_worlds_are_those_of_one_model_per_row(which, method):
+    """The model is fitted on D and x_j, in their units, and scores everything."""
+    X, new = data("copies", n=30, m=12)
+    new[:3] += np.array([30.0, 0.03, 3e5])
+    cad = ConformalDetector(DETECTORS[which], method, random_state=0).fit(X)
+    step = StepUp.at(0.3, len(X), len(new))
+    rows = np.flatnonzero(cad.ranks(new) <= step.highest)
+    assert len(rows) >= 3
+    refit = cad.ensemble_ if method == "full" else cad.ensemble_.by_refitting
+    for j, worlds in cad.ensemble_.worlds(new, rows, step):
+        together, others = np.vstack([X, new[j]]), np.delete(new, j, axis=0)
+        plain = clone(DETECTORS[which]).set_params(scale="none")
+        if which == "inne":
+            plain.set_params(random_state=refit.seed)
+        plain.fit(rescaled(together, together))
+        inside = plain._training_scores(rescaled(together, together))
+        outside = plain.score_samples(rescaled(together, others))
+        assert worlds == one_model_worlds(inside, outside, step)
+
+
+@pytest.mark.parametrize("method", ["full", "jackknife+", "cv+"])
+@pytest.mark.parametrize("which", ["knn", "inne"])
+def test_certified_lists(which, method):
+    rng = np.random.default_rng(0)
+    X, new = rng.normal(size=(80, 2)) * [1.0, 1e5], rng.normal(size=(20, 2)) * [1.0, 1e5]
+    new[:4] += [8.0, 8e5]
+    cad = ConformalDetector(DETECTORS[which], method, random_state=0).fit(X)
+    found = cad.discover(new, 0.2, validity="proven")
+    assert found.guarantee.startswith("FDR proven (conditional calibration)")
+    assert found.mask[:4].all() or which == "inne"
+    assert found.mask.sum() <= 8
 
 
 # --- model files ---------------------------------------------------------------------------------
