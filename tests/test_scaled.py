@@ -349,6 +349,12 @@ def test_files_that_do_not_hold_together_are_refused(tmp_path):
     refused("jackknife+", text(lambda model: groups(model).clear()), "in no group, or in two")
     refused("jackknife+", text(lambda model: groups(model)[0].pop("units")), "incomplete")
     refused("jackknife", text(lambda model: groups(model).append({})), "incomplete")
+
+    def greedy(model):
+        for estimator in model["estimators"]:
+            estimator["parameters"]["dict"].append(["n_neighbors", 4096])
+
+    refused("full", text(greedy), "needs at least 4096 training rows")
     refused("jackknife+", text(unscaled), "does not scale")
     refused("full", text(unscaled), "does not scale")
     refused("full", array("reference", lambda rows: rows * np.nan), "not finite")

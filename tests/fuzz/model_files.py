@@ -92,7 +92,8 @@ def detectors():
     from sklearn.random_projection import SparseRandomProjection
     from sklearn.svm import OneClassSVM
 
-    from reconform.detectors import KDE, KNN, LOF, IForest, Mahalanobis
+    from reconform.detectors import INNE, KDE, KNN, LOF, IForest, Mahalanobis
+    from reconform.detectors.prepared import Prepared
     from reconform.prepare import make_prepared
 
     some = {"novelty": True, "n_neighbors": 4}
@@ -112,6 +113,10 @@ def detectors():
     yield "mahalanobis", Mahalanobis()
     yield "our-kde", KDE(0.5)
     yield "our-kde-by-rule", KDE(scale="robust")
+    yield "scaled", KNN(n_neighbors=3, scale="robust")
+    yield "gaps", Prepared(KNN(n_neighbors=3), (0, 0, 3))
+    yield "gaps-inne", Prepared(INNE(4, max_samples=4, share=True), (0, 0, 3))
+    yield "gaps-kde", Prepared(KDE(), (0, 0, 3))
     yield "prepared", make_prepared("knn", [0, 1], [2])
     yield "pipeline", make_pipeline(StandardScaler(), PCA(2), IForest(3, max_samples=8))
     yield "sparse-svm", make_pipeline(OneHotEncoder(handle_unknown="ignore"), OneClassSVM())
@@ -140,6 +145,7 @@ def originals() -> list[Original]:
     with tempfile.TemporaryDirectory() as folder:
         paths = sorted((HERE.parent / "data" / "models").glob("*.rcad"))
         X = np.random.default_rng(0).normal(size=(24, 3)).round(1)
+        X[:, 2] = np.arange(24) % 3  # numbers to most detectors, labels to some
         states = (3, np.random.RandomState(1), np.random.Generator(np.random.Philox(1)))
         for k, (name, detector) in enumerate(detectors()):
             more = ("jackknife+",) if isinstance(detector, NativeDetector) else ()

@@ -202,7 +202,6 @@ class PreparedUnits(Units):
 
     def measure(self, X: FloatArray, units: IntArray) -> FloatArray:
         """Impute, divide and encode."""
-        self._check_rows(X)
         exponents, medians, has_missing, unlisted = self._blocks(units)
         numbers = rescale(X[:, self.numbers], exponents.astype(np.int32))
         missing = np.isnan(numbers)
@@ -229,6 +228,7 @@ class PreparedUnits(Units):
         return len(self.numbers) + int(has_missing.sum()) + encoded
 
     def _check_rows(self, X: FloatArray) -> None:
+        """Refuse training rows with other columns, or other codes than there should be."""
         if X.shape[1] != len(self.counts):
             raise ReconformError(
                 f"labels must have a number for every column: there are {X.shape[1]} columns, and "
@@ -321,8 +321,10 @@ def _encoded(codes: FloatArray, count: int, least: int) -> FloatArray:
            [0., 0., 0., 1., 0.],
            [0., 0., 0., 0., 1.]])
     """
-    place = np.where(np.isnan(codes), count, np.where(codes < 0, count + 1, codes))
-    place[(codes < 0) & (codes != least) & (least < 0)] = count + 2
+    missing = np.isnan(codes)
+    unlisted = ~missing & ((codes < 0) | (codes >= count) | (codes != np.floor(codes)))
+    place = np.where(missing, count, np.where(unlisted, count + 1, codes))
+    place[unlisted & (codes != least) & (least < 0)] = count + 2
     encoded = np.zeros((len(codes), count + MORE_COLUMNS))
     encoded[np.arange(len(codes)), place.astype(np.intp)] = 1.0
     return encoded

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from ..detectors.base import NativeDetector
-from ..detectors.scaled import Group, ScaledAlgorithm, ScaledEnsemble, ScaledFull, ScaledModel
+from ..detectors.scaled import Group, ScaledEnsemble, ScaledFull, ScaledModel
 from ..ensemble import Ensemble, ResampledEnsemble
 from ..methods import Plan
 from ..records.checks import ascending, check_reference, require
@@ -83,10 +83,11 @@ def _check_scaled_full(ensemble: ScaledFull, d: int) -> None:
     require((np.isfinite(ensemble.reference) | missing).all(), "a row is not finite")
     check_refit(detector, n)
     # A few bytes could ask for any number of columns.
-    columns = ways.check(ways.of(ensemble.reference), d)
+    units = ways.of(ensemble.reference)
+    columns = ways.check(units, d)
     require(n * columns <= max(MOST_CELLS, 4 * n * d), "the labels would take too much memory")
-    # Whether its parameters suit these rows, one fit says, as every row to come may take.
-    ScaledAlgorithm(detector).fit_model(ensemble.reference, ensemble.seed)
+    # Whether its parameters suit these rows, the fit says that most new rows will need anyway.
+    ensemble.fit_in(units).ranks(ways.measure(ensemble.reference[:1], units))
 
 
 SCALED_FULL = Record(
