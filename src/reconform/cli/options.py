@@ -324,8 +324,8 @@ columns_options = family(
         option(
             "--prepare",
             is_flag=True,
-            help="Impute missing values, encode text as categories, and standardise numbers for "
-            f"{scale_matters_to()}; inside every model, so that nothing leaks.",
+            help="Impute missing values, encode text as categories, and bring numbers to one "
+            f"scale for {scale_matters_to()}; inside every model, so that nothing leaks.",
         ),
         _columns_option(
             "--category",

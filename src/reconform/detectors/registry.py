@@ -37,7 +37,7 @@ class Entry:
     summary : str
         One line for help texts: what the score is.
     scale_matters : bool
-        Whether another unit for a column changes its scores; then ``prepare`` standardises.
+        Whether another unit for a column changes its scores; then ``prepare`` rescales.
     record : DetectorRecord
         How it is saved.
     """
