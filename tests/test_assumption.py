@@ -201,6 +201,45 @@ def test_a_batch_that_is_flagged_as_a_whole(normal_and_new):
     assert checks == {"range", "shift", "share flagged"}
 
 
+# --- why nothing is flagged ----------------------------------------------------------------------
+
+
+def reason(D, X):
+    found = ConformalDetector("knn", "full").fit(D).discover(X)
+    assert found.count == 0
+    assert found.why_nothing in repr(found)
+    assert found.why_nothing in found._repr_html_().replace("&#x27;", "'")
+    return found.why_nothing
+
+
+def test_flat_p_values_are_said_to_be_flat():
+    rng = np.random.default_rng(1)
+    said = reason(rng.normal(size=(60, 3)), rng.normal(size=(50, 3)))
+    assert said.startswith("The p-values are flat")
+    assert "More reference rows would not help" in said
+
+
+def test_a_reference_that_is_too_small():
+    rng = np.random.default_rng(0)
+    new = rng.normal(size=(200, 3))
+    new[:20] += 9
+    assert "more reference rows" in reason(rng.normal(size=(60, 3)), new)
+
+
+def test_a_dirty_reference_is_named_first():
+    rng = np.random.default_rng(0)
+    D, X = rng.normal(size=(1000, 3)), rng.normal(size=(300, 3))
+    D[:20] = 7 + 0.5 * rng.normal(size=(20, 3))
+    D[:4] += 4
+    X[:30] = 7 + 0.5 * rng.normal(size=(30, 3))
+    assert "reconform clean" in reason(D, X)
+
+
+def test_rows_that_are_flagged_need_no_reason(normal_and_new):
+    normal, new = normal_and_new
+    assert ConformalDetector("knn", "full").fit(normal).discover(new).why_nothing is None
+
+
 def test_few_rows_say_nothing():
     rng = np.random.default_rng(0)
     cad = ConformalDetector("knn", "full").fit(rng.normal(size=(15, 2)))

@@ -303,12 +303,13 @@ def test_categories_of_numbers(here):
 def test_a_small_reference_is_warned_of_once(here):
     common = ["detect", "normal.csv", "new.csv", "--drop", "machine", *QUICK, "--fdr", "0.001"]
     said = run(*common)
-    assert said.stderr.count("Warning:") == 1
-    assert "With 200 reference rows and 300 new ones" in said.stderr
-    assert said.stderr.endswith("or a higher --fdr.\n")
+    assert said.stderr == ""
+    assert said.stdout.count("With 200 reference rows and 300 new ones") == 1
+    assert "or a higher --fdr.\n" in said.stdout
     assert "0 of 300 rows flagged" in said.stdout
     facts = run_json(*common)
-    assert len(facts["warnings"]) == 1
+    assert facts["why_nothing"].startswith("With 200 reference rows and 300 new ones")
+    assert facts["warnings"] == []
     assert run(*common, "--json").stderr == ""
 
 
@@ -653,7 +654,7 @@ def test_the_shape_of_json(here, tables):
     assert set(facts) == {
         "reconform", "command", "reference", "new", "detector", "method", "seed", "n_reference",
         "n_calibration", "decision", "flagged", "p_threshold", "false_bound", "guarantee",
-        "assumption", "anomalies", "output", "report", "warnings",
+        "assumption", "why_nothing", "anomalies", "output", "report", "warnings",
     }  # fmt: skip
     assert (facts["command"], facts["detector"], facts["method"]) == ("detect", "knn", "jackknife+")
     assert (facts["output"], facts["report"]) == ("out.csv", "report.html")

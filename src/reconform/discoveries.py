@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from .arrays import BoolArray, FloatArray, RankArray
-from .assumption import Compared, Verdict
+from .assumption import Compared, Verdict, why_nothing
 from .errors import ReconformError, unknown_choice
 from .extras import extra
 from .statistics.bounds import counted_fdp_bound
@@ -120,6 +120,14 @@ class BaseDiscoveries(ABC):
         return self.verdict.promise(self.claim)
 
     @property
+    def why_nothing(self) -> str | None:
+        """Why no row is flagged, the best supported reason; None where some are."""
+        if self.count or not self.tested:
+            return None
+        counts = self._counts()
+        return why_nothing(None if counts is None else counts.counts, self.verdict, self.warning)
+
+    @property
     def headline(self) -> str:
         """How many rows are flagged, at which level, by which procedure; and the verdict."""
         flagged = f"{self.count:,} of {self.tested:,} rows flagged"
@@ -173,7 +181,7 @@ class BaseDiscoveries(ABC):
 
     def __repr__(self) -> str:
         doubts = [str(self.verdict)] if self.verdict.findings else []
-        said = [*self._shown(), *doubts, self.guarantee, self.warning or ""]
+        said = [*self._shown(), *doubts, self.guarantee, self.why_nothing or self.warning or ""]
         return "\n".join([f"{type(self).__name__}: {self.headline}", *filter(None, said)])
 
 
@@ -366,5 +374,5 @@ class Discoveries(BaseDiscoveries):
             f"</thead><tbody>{body}</tbody></table>{more}"
             + "".join(f"<p>{escape(str(finding))}</p>" for finding in self.verdict.findings)
             + f"<p>{escape(self.guarantee)}</p>"
-            + (f"<p>{escape(self.warning)}</p>" if self.warning else "")
+            + (f"<p>{escape(last)}</p>" if (last := self.why_nothing or self.warning) else "")
         )

@@ -19,6 +19,7 @@ from .columns import column_findings
 from .contamination import dirt_finding, held_back
 from .sample import Reservoir, new_sample, reference_sample
 from .shift import MOST_COMBINED, shift_finding, shift_tests
+from .silence import why_nothing
 from .verdict import Finding, Verdict
 
 # Fewer rows on either side say nothing.
@@ -121,4 +122,5 @@ __all__ = [
     "Verdict",
     "new_sample",
     "reference_sample",
+    "why_nothing",
 ]

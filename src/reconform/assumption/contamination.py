@@ -26,7 +26,7 @@ ADVICE = "If they are anomalies, take them out of the reference: see `reconform 
 # At most this share of the reference is asked what if it were not normal.
 MOST_DIRT = 0.05
 # How often a batch without anomalies, and a clean reference, may give a hint (by Bonferroni).
-HINT_LEVEL = 0.2
+HINT_LEVEL = 0.05
 # Least number of rows that a hint must promise.
 LEAST_GAIN = 3
 # `mixed_company` looks at this share of the reference, the most unusual rows, ...

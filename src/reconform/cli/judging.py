@@ -110,7 +110,7 @@ def judge(
             overwrite=writing.overwrite,
         )
     bound = false_bound(judgement)
-    if judgement.warning:
+    if judgement.count and judgement.warning:
         voice.warn(judgement.warning)
     if voice.talks:
         _tell_verdict(voice, judgement.verdict)
@@ -204,6 +204,8 @@ def _tell_decision(voice: Voice, judgement: FileDiscoveries, bound: int | None) 
             f"In this very list, with {percent(CONFIDENCE)} confidence, at most {bound:,} of "
             f"{judgement.count:,} are false."
         )
+    if judgement.why_nothing is not None:
+        voice.say(in_options(judgement.why_nothing))
     voice.say(judgement.guarantee)
     for what, counts in (
         ("Missing values, imputed", judgement.missing),
@@ -262,5 +264,6 @@ def _facts(judgement: FileDiscoveries, deciding: Deciding) -> dict[str, Any]:
         "p_threshold": judgement.p_threshold,
         "guarantee": judgement.guarantee,
         "assumption": judgement.verdict.to_dict(),
+        "why_nothing": None if judgement.count else in_options(judgement.why_nothing or ""),
         **({} if judgement.certified is None else {"flagged_without_certificate": plain}),
     }

@@ -1,0 +1,68 @@
+"""Why nothing is flagged: the reasons, in the order of the evidence."""
+
+from __future__ import annotations
+
+from scipy.stats import betabinom
+
+from ..arrays import IntArray
+from .verdict import Verdict
+
+# Shares of the reference, the most unusual rows, beyond which new rows are counted.
+SHARES = (0.01, 0.03, 0.1, 0.2)
+# As many beyond one of them have this chance, or less, if all new rows are normal.
+CHANCE = 0.1
+
+BLIND = (
+    "The p-values are flat: no more new rows are unusual than chance explains. Either there are no "
+    "anomalies, or this detector does not see them; another `detector` may. More reference rows "
+    "would not help."
+)
+WEAK = (
+    "More new rows are unusual than chance explains, but not unusual enough for a list at this "
+    "level. What helps: another `detector`, or a higher `fdr`."
+)
+
+
+def looks_flat(counts: IntArray) -> bool:
+    """Whether no more new rows than by chance lie beyond the reference's most unusual rows.
+
+    Parameters
+    ----------
+    counts : int array of shape (n + 2,)
+        How many new rows have each rank, 1 to n + 1.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> looks_flat(np.bincount(np.arange(1, 101), minlength=102))
+    True
+    >>> looks_flat(np.bincount([1, 1, 1, 1, 50, 60, 70, 80, 90, 99], minlength=102))
+    False
+    """
+    n, m = len(counts) - 2, int(counts.sum())
+    cuts = {max(1, round(share * (n + 1))) for share in SHARES}
+    chances = [betabinom.sf(int(counts[: r + 1].sum()) - 1, m, r, n + 1 - r) for r in cuts]
+    return bool(len(cuts) * min(chances) > CHANCE)
+
+
+def why_nothing(counts: IntArray | None, verdict: Verdict, warning: str | None) -> str:
+    """Say why no row is flagged: a dirty reference, a blind detector, too small a reference.
+
+    Parameters
+    ----------
+    counts : int array, optional
+        How many new rows have each rank.
+    verdict : Verdict
+    warning : str, optional
+        What is said of a reference that is too small.
+
+    Returns
+    -------
+    str
+    """
+    for finding in verdict.findings:
+        if finding.check in ("dirty reference", "reference extremes"):
+            return str(finding)
+    if counts is not None and len(counts) > 2 and looks_flat(counts):
+        return BLIND
+    return warning or WEAK
