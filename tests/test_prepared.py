@@ -13,6 +13,7 @@ from forge import forge, members_of, put
 from oracle import p_value, phi_of
 from reconform import Bootstrap, ConformalDetector, CrossValidation, Full, Jackknife
 from reconform.content import Contents, RowStreams
+from reconform.detectors.contrast import Contrast
 from reconform.detectors.inne import INNE
 from reconform.detectors.knn import KNN
 from reconform.detectors.prepared import Prepared, PreparedUnits
@@ -184,6 +185,29 @@ def test_which_list_of_labels_there_was_does_not_matter():
         if method == "cv+":  # folds go by content, so these are other folds
             continue
         assert np.array_equal(here.fit(X).ranks(new), there.fit(turned).ranks(listed))
+
+
+def test_new_rows_with_different_unseen_labels_are_not_alike_to_contrast():
+    """As if all labels had been listed beforehand."""
+    rng = np.random.default_rng(0)
+    X = np.column_stack([rng.normal(size=60), rng.integers(0, 2, 60)])
+    new = np.column_stack([rng.normal(size=20), rng.integers(0, 2, 20)])
+    new[:6, 0] = 0.3 + 0.01 * np.arange(6)
+    new[:6, 1] = 2 + np.arange(6)  # of one row each
+    unseen = new.copy()
+    unseen[:6, 1] = [unseen_code(str(label)) for label in new[:6, 1]]
+
+    def ranks(labels, rows):
+        detector = Prepared(Contrast(n_neighbors=1, scale="robust"), labels)
+        cad = ConformalDetector(detector, "full").fit(X)
+        return cad.ensemble_.batch_ranks(rows)
+
+    here, there = ranks((0, 2), unseen), ranks((0, 8), new)
+    assert np.array_equal(here.at_most, there.at_most)
+    assert np.array_equal(here.scores, there.scores)
+    some = ConformalDetector(Prepared(Contrast(n_neighbors=1), (0, 2)), "full").fit(X)
+    chosen = some.ensemble_.batch_ranks(unseen, rows=np.array([3, 4]))
+    assert np.array_equal(chosen.at_most, here.at_most[[3, 4]])
 
 
 def test_equal_columns_whether_or_not_anything_is_missing():

@@ -216,6 +216,23 @@ class PreparedUnits(Units):
         plain: NativeDetector = clone(self.detector.detector).set_params(scale="none")
         return plain
 
+    def together(
+        self, reference: FloatArray, X: FloatArray
+    ) -> tuple[NativeDetector, FloatArray, FloatArray]:
+        """List the labels of the batch, too: two new rows may have the same one, or not."""
+        counts, both = self.counts.copy(), np.vstack([reference, X])
+        for j in self.categories:
+            unlisted = np.unique(both[both[:, j] < 0, j])
+            if len(unlisted) > 1:  # a single one has a column of its own already
+                where = both[:, j] < 0
+                both[where, j] = counts[j] + np.searchsorted(unlisted, both[where, j])
+                counts[j] += len(unlisted)
+        if np.array_equal(counts, self.counts):
+            return self.detector, reference, X
+        n, inner = len(reference), self.detector.detector
+        finer = Prepared(inner, tuple(counts.tolist()), self.detector.contamination)
+        return finer, both[:n], both[n:]
+
     def check(self, units: IntArray, d: int) -> int:
         """Count the columns that these rows become."""
         require(d == len(self.counts), "a column has no number of labels")

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Self
 
@@ -362,6 +362,10 @@ class ScaledFull(Ensemble):
         """
         if not self.uses_batch:
             return super().batch_ranks(X, rows=rows, strictly=strictly)
+        detector, reference, X = units_of(self.detector).together(self.reference, X)
+        if detector is not self.detector:
+            finer = replace(self, detector=detector, reference=reference)
+            return finer.batch_ranks(X, rows=rows, strictly=strictly)
         measure = units_of(self.detector).measure
         wanted = np.arange(len(X)) if rows is None else rows
 

@@ -72,6 +72,18 @@ class Units(ABC):
     def plain(self, units: IntArray) -> NativeDetector:
         """Return the detector to be fitted on rows that are measured in these units."""
 
+    def together(
+        self, reference: FloatArray, X: FloatArray
+    ) -> tuple[NativeDetector, FloatArray, FloatArray]:
+        """See a whole batch as one, where new rows are compared with each other.
+
+        Returns
+        -------
+        detector, reference, X
+            All as they are, unless single rows are measured more coarsely than that takes.
+        """
+        return self.detector, reference, X
+
     @abstractmethod
     def check(self, units: IntArray, d: int) -> int:
         """Refuse, by `require`, units from a file that rows of d columns cannot have.
