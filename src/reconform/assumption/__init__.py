@@ -69,9 +69,20 @@ class Compared:
         few = counts is None or counts.n_calibration < LEAST_ROWS
         ranks = None if counts is None or few else counts.counts
         found = [*self._by_rows(ranks, tested), _share(flagged, tested)]
-        if ranks is not None and (held := held_back(ranks, flagged, level)) is not None:
-            found.append(held.finding())
+        if not any(finding is not None and finding.level == "broken" for finding in found):
+            found.append(self._dirt(ranks, flagged, level))  # rows that moved look like dirt, too
         return Verdict.of(finding for finding in found if finding is not None)
+
+    def _dirt(self, ranks: IntArray | None, flagged: int, level: float) -> Finding | None:
+        """Anomalies among the reference rows: by the neighbours of unusual rows, or by ranks."""
+        found = None
+        reference, new = self.reference, self.new
+        if reference is not None and new is not None and _comparable(reference, new):
+            found = dirt_finding(*_alike(reference, new), flagged, level)
+        if found is None and ranks is not None:
+            held = held_back(ranks, flagged, level)
+            found = None if held is None else held.finding()
+        return found
 
     def _by_rows(self, ranks: IntArray | None, tested: int) -> Iterator[Finding | None]:
         """What the rows show; where there are none, the ranks still show a shift."""
@@ -85,10 +96,13 @@ class Compared:
         yield shift_finding(shift_tests(reference, new, names=names, of=tested, counts=ranks))
         ours, theirs = ([row.tobytes() for row in X] for X in (reference, new))
         yield from copy_findings(ours, theirs)
-        if reference.shape[1] <= MOST_COMBINED:
-            scaled = _alike(reference, new)
-            yield clump_finding(*scaled)
-            yield dirt_finding(*scaled)
+        if _comparable(reference, new):
+            yield clump_finding(*_alike(reference, new))
+
+
+def _comparable(reference: FloatArray, new: FloatArray) -> bool:
+    """Whether distances between rows are worth their time."""
+    return min(len(reference), len(new)) >= LEAST_ROWS and reference.shape[1] <= MOST_COMBINED
 
 
 def _alike(reference: FloatArray, new: FloatArray) -> tuple[FloatArray, FloatArray]:

@@ -4,10 +4,10 @@
 would be flagged, and is that more than chance gives? It is true by computation, but a clean
 reference with anomalies that are hard to tell from normal rows looks the same. So it is a hint.
 
-`mixed_company` is the evidence for a verdict. Anomalies among the reference rows lie where those of
+`mixed_company` is better evidence. Anomalies among the reference rows lie where those of
 the batch lie. It looks at the most unusual reference rows whose neighbours are mostly new rows:
 how many there are, and how many new rows there are in the same places. In a clean reference there
-are few, and many more new rows. No test can be exact here (docs/assumptions): rates are measured.
+are few, and many more new rows. No test can be exact here (docs/assumptions): it is no verdict.
 """
 
 from __future__ import annotations
@@ -26,19 +26,20 @@ ADVICE = "If they are anomalies, take them out of the reference: see `reconform 
 # At most this share of the reference is asked what if it were not normal.
 MOST_DIRT = 0.05
 # How often a batch without anomalies, and a clean reference, may give a hint (by Bonferroni).
-HINT_LEVEL = 0.05
+HINT_LEVEL = 0.2
 # Least number of rows that a hint must promise.
 LEAST_GAIN = 3
 # `mixed_company` looks at this share of the reference, the most unusual rows, ...
-TAIL = 0.03
-# ... and at so many neighbours of each: 2 % of the reference, but neither too few nor too many, ...
-FEWEST_NEIGHBOURS, MOST_NEIGHBOURS = 10, 35
+TAIL = 0.02
+# ... and at so many neighbours of each, as a share of the reference, within limits, ...
+NEIGHBOURS = 0.027
+FEWEST_NEIGHBOURS, MOST_NEIGHBOURS = 10, 40
 # ... of which new rows must be so much denser than overall, and more than chance explains.
-DENSER = 2.5
+DENSER = 2.25
 CHANCE = 0.02
 # The verdict: share of the reference that keeps such company, and its rate against that of the
 # new rows there.
-LEAST_SHARE = 0.003
+LEAST_SHARE = 0.0025
 LEAST_RATIO = 0.12
 LEAST_ROWS = 4
 # Below so many reference rows 2 % are too few to tell from chance.
@@ -68,13 +69,13 @@ class HeldBack:
     by_chance: float
     p: float
 
-    def finding(self) -> Finding:
-        """Say it in plain words."""
+    def finding(self, how: str = "") -> Finding:
+        """Say it in plain words; `how` names the measure if it is not the detector's score."""
         rows, them = ("row is", "it") if self.k == 1 else ("rows are", "them")
         sentence = (
-            f"{self.k:,} reference {rows} as unusual as the most unusual new rows. Without {them}, "
-            f"{self.would_be:,} new rows would be flagged instead of {self.flagged:,} (chance "
-            f"alone: about {self.by_chance:.0f})."
+            f"{self.k:,} reference {rows} as unusual{how} as the most unusual new rows. Without "
+            f"{them}, {self.would_be:,} new rows would be flagged instead of {self.flagged:,} "
+            f"(chance alone: about {self.by_chance:.0f})."
         )
         return Finding("reference extremes", "note", sentence, ADVICE)
 
@@ -110,7 +111,8 @@ class Company:
             "among reference rows: the reference may hold anomalies of the same kind, and then too "
             "little is found."
         )
-        return Finding("dirty reference", "doubtful", sentence, ADVICE)
+        # Where anomalies overlap with normal rows, clean references look like this, too.
+        return Finding("dirty reference", "note", sentence, ADVICE)
 
 
 def some_k(n: int) -> IntArray:
@@ -180,11 +182,13 @@ def held_back(counts: IntArray, flagged: int, level: float) -> HeldBack | None:
         return None
     ks = some_k(n)
     would_be = flagged_without(counts, ks, level)
-    worth = (would_be >= LEAST_GAIN) & (would_be >= 2 * max(flagged, 1))
+    # New rows beyond all reference rows but k: beta-binomial with k + 1 and n - k. Those beyond all
+    # of them are held back by nothing but the size of the reference.
+    beyond = np.cumsum(counts)[ks + 1]
+    worth = would_be >= np.maximum(LEAST_GAIN, 2 * flagged)
+    worth &= beyond >= 2 * counts[1]
     if not worth.any():
         return None
-    # New rows beyond all reference rows but k: beta-binomial with k + 1 and n - k.
-    beyond = np.cumsum(counts)[ks + 1]
     p = len(ks) * betabinom.sf(beyond - 1, m, ks + 1, n - ks)
     best = int(np.argmin(np.where(worth, p, np.inf)))
     if p[best] > HINT_LEVEL:
@@ -258,7 +262,7 @@ def mixed_company(
     place[order] = np.arange(n + m)
     to = squares(pooled[rows], pooled[order])
     to[np.arange(len(rows)), place[rows]] = np.inf
-    k = min(max(round(0.02 * n), FEWEST_NEIGHBOURS), MOST_NEIGHBOURS, n + m - 2)
+    k = min(max(round(NEIGHBOURS * n), FEWEST_NEIGHBOURS), MOST_NEIGHBOURS, n + m - 2)
     near = np.argpartition(to, k - 1, axis=1)[:, :k]
     company = (order[near] >= n).sum(axis=1)
     share = DENSER * m / (n + DENSER * m)
@@ -276,7 +280,9 @@ def mixed_company(
     return Company(ours[among_new[: len(ours)]], b, a / n, ratio, bool(doubtful))
 
 
-def dirt_finding(reference: FloatArray, new: FloatArray) -> Finding | None:
+def dirt_finding(
+    reference: FloatArray, new: FloatArray, flagged: int, level: float
+) -> Finding | None:
     """Look for anomalies among the reference rows; None if nothing speaks for them.
 
     Parameters
@@ -284,11 +290,17 @@ def dirt_finding(reference: FloatArray, new: FloatArray) -> Finding | None:
     reference, new : float arrays of shape (n, d), (m, d)
         Samples in an order that has nothing to do with what the rows hold, scaled alike, without
         missing numbers.
+    flagged : int
+        Number of rows flagged now.
+    level : float
+        Of Benjamini-Hochberg.
     """
     n, m = len(reference), len(new)
-    if n < LEAST_REFERENCE:
-        return None
     of_reference, of_new = unusual(reference, new, np.arange(min(ANCHORS, n)))
+    if n < LEAST_REFERENCE:  # too few for company: by distance, which no cluster of them can fool
+        ranks = 1 + n - np.searchsorted(np.sort(of_reference), of_new, side="left")
+        held = held_back(np.bincount(ranks, minlength=n + 2), flagged, level)
+        return None if held is None else held.finding(" by their distance from the others")
     order = np.random.default_rng(0).permutation(n + m)
     company = mixed_company(reference, new, of_reference, of_new, order)
     return company.finding() if company.doubtful else None

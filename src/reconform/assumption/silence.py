@@ -60,9 +60,13 @@ def why_nothing(counts: IntArray | None, verdict: Verdict, warning: str | None) 
     -------
     str
     """
+    flat = counts is not None and len(counts) > 2 and looks_flat(counts)
     for finding in verdict.findings:
-        if finding.check in ("dirty reference", "reference extremes"):
+        # Where the p-values are flat, a few extreme reference rows are no reason.
+        if finding.check == "dirty reference" or (
+            finding.check == "reference extremes" and not flat
+        ):
             return str(finding)
-    if counts is not None and len(counts) > 2 and looks_flat(counts):
+    if flat:
         return BLIND
     return warning or WEAK

@@ -85,6 +85,8 @@ class Verdict:
             )
         if self.word == "doubtful":
             return f"The assumption is doubtful: perhaps not all {ASSUMED}."
+        if self.findings:
+            return f"No test speaks against the assumption that {ASSUMED}, but look at this."
         return f"Nothing seen speaks against the assumption that {ASSUMED}."
 
     def promise(self, guarantee: str) -> str:

@@ -144,7 +144,7 @@ def _verdict(verdict: Verdict) -> str:
 def _diagnoses(found: Discoveries, summary: Summary, tables: _Tables) -> tuple[Diagnosis, ...]:
     """What the histogram says; that it looks healthy only where the verdict says nothing else."""
     read = _read(found, summary, tables)
-    if found.verdict.word == "holds":
+    if not found.verdict.findings:
         return read
     return tuple(diagnosis for diagnosis in read if diagnosis.kind != "healthy")
 
