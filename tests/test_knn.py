@@ -17,7 +17,13 @@ from reconform.detectors import ForeignDetector, resolve_detector
 from reconform.detectors.knn import ensembles as knn_ensembles
 from reconform.detectors.knn import search as neighbours
 from reconform.detectors.knn.detector import ALIKE, KNN
-from reconform.detectors.knn.ensembles import KNNModel, LeaveOneOut, OneTable, tabulate
+from reconform.detectors.knn.ensembles import (
+    FullNeighbours,
+    KNNModel,
+    LeaveOneOut,
+    OneTable,
+    tabulate,
+)
 from reconform.detectors.knn.search import (
     PairwiseSearch,
     TreeSearch,
@@ -777,3 +783,20 @@ def expected_failures(estimator):
 @parametrize_with_checks([KNN()], expected_failed_checks=expected_failures)
 def test_scikit_learn_checks(estimator, check):
     check(estimator)
+
+
+@pytest.mark.parametrize("columns", [4, 20])
+def test_mean_and_squared_mean_distances_take_the_quick_way(columns):
+    """As the k-th neighbour does: one search for all models, by a tree or a matrix product."""
+    X = np.random.default_rng(0).normal(size=(60, columns))
+    for parameters in ({}, {"method": "mean"}, {"method": "mean", "metric": "sqeuclidean"}):
+        for method, kind in {
+            "jackknife+": LeaveOneOut,
+            "cv+": OneTable,
+            "jab+": OneTable,
+            "full": FullNeighbours,
+        }.items():
+            ensemble = ConformalDetector(KNN(**parameters), method, random_state=0).fit(X).ensemble_
+            assert isinstance(ensemble, kind)
+            search = ensemble.search if method == "full" else ensemble.full.search
+            assert isinstance(search, TreeSearch if columns == 4 else WideSearch)
