@@ -39,7 +39,8 @@ class Row:
         Seconds for n = 5,000, m = 1,000, d = 10, by method.
     methods : tuple of str
     together : bool
-        New rows are ranked as one batch, for a list. There are no refits to compare with.
+        New rows are ranked as one batch, for a list. What stands for a refit is the definition of
+        contrast for one new row: the neighbours of all rows, looked up with that row there.
     """
 
     kind: str
@@ -112,8 +113,9 @@ class Run:
         middle = seconds.index(statistics.median(seconds))
         peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
         answer = {"seconds": seconds, "processor": processor[middle], "gigabytes": peak}
-        if self.sizes.refits and not self.row.together:
+        if self.sizes.refits:
             refits = self._full_refits if self.method == "full" else self._plus_refits
+            refits = self._batch_refits if self.row.together else refits
             answer |= refits(detector, X, new, ranks)
         return answer
 
@@ -146,6 +148,24 @@ class Run:
         same = bool(np.array_equal(expected, cad.ranks(some)))
         return {"estimate": each * len(new), "same": same}
 
+    def _batch_refits(self, detector: Any, X: Any, new: Any, cad: Any) -> dict[str, Any]:
+        """Contrast by its definition, one new row at a time; it has one k, and no clumps."""
+        import numpy as np
+
+        units = detector._units()
+        started, expected = time.perf_counter(), []
+        for j in range(self.sizes.refits):
+            every, others = np.vstack([X, new[j]]), np.delete(new, j, axis=0)
+            if units is not None:
+                exponents = units.of(every)
+                every, others = (units.measure(rows, exponents) for rows in (every, others))
+            scores = _contrast(every, others, detector.n_neighbors)
+            expected.append(int((scores <= scores[-1]).sum()))
+        each = (time.perf_counter() - started) / self.sizes.refits
+        got = cad.rank(new, together=True)
+        same = got.at_most[: self.sizes.refits].tolist() == expected and not got.clumped.any()
+        return {"estimate": each * len(new), "same": same}
+
     def _plus_refits(self, detector: Any, X: Any, new: Any, cad: Any) -> dict[str, Any]:
         """One fit per reference row, and the scores of all new rows by it."""
         import numpy as np
@@ -162,6 +182,17 @@ class Run:
         # One of the fits is that of A(D).
         each = (time.perf_counter() - started) / (len(some) + 1)
         return {"estimate": each * len(X)}
+
+
+def _contrast(every: Any, others: Any, k: int) -> Any:
+    """Contrast of the reference rows and a new one with the other new rows."""
+    import numpy as np
+
+    from reconform.detectors.knn.search import make_search, nearest_of_own
+
+    search, new = (make_search(rows, metric="sqeuclidean") for rows in (every, others))
+    squares = nearest_of_own(search, k, n_jobs=THREADS)[0][:, -1]
+    return np.sqrt(new.nearest(every, k, n_jobs=THREADS)[0][:, -1]) / squares
 
 
 def _algorithm(detector: Any) -> Any:
