@@ -186,7 +186,7 @@ def test_a_tiny_batch_is_judged_row_by_row():
     for m in (1, 2, 3):
         found = cad.discover(new[:m])
         assert np.array_equal(found.p_values, cad.p_values(new[:m]))
-        assert found.warning is None or "compared" not in found.warning
+        assert not found.verdict.findings
     assert not np.array_equal(cad.discover(new).p_values, cad.p_values(new))
 
 
@@ -215,7 +215,7 @@ def test_discover_uses_the_batch_and_says_so():
     assert found.mask[:9].all()
     assert not ConformalDetector("knn", "full").fit(D).discover(new, fdr=0.1).mask.any()
     assert np.array_equal(found.p_values, cad.rank(new, together=True).at_most / 301)
-    assert "compared" not in found.warning
+    assert not [finding for finding in found.verdict.findings if finding.check == "batch"]
     assert "full with the batch" in found.guarantee
     assert cad.guarantee_.kind == "exact"
     assert "*given the other new rows*" in str(cad.guarantee_)
@@ -257,8 +257,11 @@ def test_pairs_of_near_copies_switch_it_off(n, m):
     found = cad.discover(T)
     assert np.array_equal(found.p_values, cad.p_values(T))  # those of kNN
     assert (found.p_values <= 0.1).mean() < 0.3
-    assert f"not compared with each other for any of the {m} rows" in found.warning
-    assert "repeated measurements" in repr(found)
+    (finding,) = [finding for finding in found.verdict.findings if finding.check == "batch"]
+    assert finding.level == "note"
+    assert f"not compared with each other for any of the {m} rows" in str(finding)
+    for said in (repr(found), found._repr_html_()):
+        assert "not compared with each other" in said
 
 
 @pytest.mark.parametrize("size", [2, 3, 6])
@@ -278,9 +281,11 @@ def test_where_some_rows_are_switched_off_the_promise_is_withdrawn():
             break
     else:
         pytest.fail("no such batch")
-    warning = fitted(D, n_neighbors=1).discover(T).warning
-    assert f"for {clumped.sum()} of the {len(T)} rows" in warning
-    assert "rests on an assumption that looks broken" in warning
+    verdict = fitted(D, n_neighbors=1).discover(T).verdict
+    assert verdict.word == "doubtful"  # whatever else there is
+    (said,) = [str(finding) for finding in verdict.findings if finding.check == "batch"]
+    assert f"for {clumped.sum()} of the {len(T)} rows" in said
+    assert "rests on an assumption that looks broken" in said
 
 
 HONEST = {
@@ -381,7 +386,7 @@ def test_a_file_is_one_batch(tmp_path, monkeypatch):
     expected = cad.discover(new.astype(np.float64))
     found = judge_file(cad, path, tmp_path / "out.csv", read=ReadOptions(batch_rows=7))
     assert found.count == expected.count == 9
-    for name in ("mask", "p_values", "q_values", "scores", "warning", "guarantee"):
+    for name in ("mask", "p_values", "q_values", "scores", "warning", "claim"):
         assert np.array_equal(getattr(found.to_discoveries(), name), getattr(expected, name))
     flags = [line.endswith("true") for line in (tmp_path / "out.csv").read_text().split()[1:]]
     assert flags == expected.mask.tolist()
@@ -414,7 +419,10 @@ def test_the_command_line(tmp_path):
     assert facts["flagged"] == expected.count >= 9
     assert facts["warnings"] == [expected.warning.replace("`fdr`", "--fdr")]
     facts = run("detect", files[0], files[2], *options)
-    assert "not compared with each other for any of the 60 rows" in facts["warnings"][0]
+    (said,) = [f["sentence"] for f in facts["assumption"]["findings"] if f["check"] == "batch"]
+    assert "not compared with each other for any of the 60 rows" in said
+    told = CliRunner().invoke(main, ["detect", files[0], files[2], *options])
+    assert "not compared with each other for any of the 60 rows" in told.output
     model = str(tmp_path / "m.rcad")
     assert (
         "given the other new rows" in run("fit", files[0], *options, "--model", model)["guarantee"]

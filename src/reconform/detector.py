@@ -16,7 +16,7 @@ from sklearn.base import BaseEstimator, OutlierMixin
 from sklearn.utils.validation import _num_samples, check_is_fitted
 
 from .arrays import FloatArray, IntArray, RankArray
-from .assumption import Compared, new_sample, reference_sample
+from .assumption import Compared, new_sample, reference_sample, unused_batch
 from .content import Contents, RowStreams, by_content
 from .detectors import ForeignDetector, NativeDetector, resolve_detector
 from .discoveries import CountedDiscoveries, Discoveries, Provenance
@@ -451,7 +451,7 @@ class ConformalDetector(OutlierMixin, BaseEstimator):
             partial(self._worlds, rows),
         )
         outcome = rule.decide_batch(batch, self)
-        facts = self._facts(rule, grid, len(p_values), new_sample(rows()), ranks.warning)
+        facts = self._facts(rule, grid, len(p_values), new_sample(rows()), ranks)
         if outcome.plain is not None:
             facts["claim"] += " " + cost_sentence(outcome.mask, outcome.plain)
         return Discoveries(
@@ -502,33 +502,32 @@ class ConformalDetector(OutlierMixin, BaseEstimator):
         check_is_fitted(self, "ensemble_")
         grid = rule.counting_grid(self, "what is merged", together=together is not None)
         decision = rule.decide_counts(counts, grid)
-        warning = None if together is None else together.warning
         return CountedDiscoveries(
             decision=decision,
             rank_counts=counts,
             p_threshold=decision.p_threshold,
-            **self._facts(rule, grid, decision.tested, new, warning),
+            **self._facts(rule, grid, decision.tested, new, together),
         )
 
     def _facts(
-        self, rule: Rule, grid: Grid, m: int, new: FloatArray | None, of_ranks: str | None
+        self, rule: Rule, grid: Grid, m: int, new: FloatArray | None, ranks: Ranks | None
     ) -> dict[str, Any]:
         """What every list says of itself, whatever the source of the rows; `new` is a sample."""
         # A certified list is made from ranks, whatever the p-values beside it are worth.
         by_ranks = rule.whole_batch(self) is not None
-        of_size = rule.warning(
-            self.n_calibration_,
-            m,
-            n_reference=self.plan_.n,
-            smallest_p=None if by_ranks else grid.smallest,
-        )
+        found = () if ranks is None else unused_batch(ranks.clumped)
         return {
             "procedure": rule.procedure,
             "fdr": float(rule.level),
             "claim": rule.sentence(self),
-            "compared": Compared(self.reference_sample_, new, self._names()),
+            "compared": Compared(self.reference_sample_, new, self._names(), found),
             "provenance": self.provenance(),
-            "warning": " ".join(filter(None, (of_ranks, of_size))) or None,
+            "warning": rule.warning(
+                self.n_calibration_,
+                m,
+                n_reference=self.plan_.n,
+                smallest_p=None if by_ranks else grid.smallest,
+            ),
         }
 
     def rank_counts(self, X: npt.ArrayLike) -> RankCounts:

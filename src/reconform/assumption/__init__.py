@@ -14,6 +14,7 @@ import numpy as np
 
 from ..arrays import FloatArray, IntArray
 from ..statistics.fdr import RankCounts
+from .batch import unused_batch
 from .closeness import clump_finding, copy_findings
 from .columns import column_findings
 from .contamination import dirt_finding, held_back
@@ -40,11 +41,14 @@ class Compared:
         Samples, from `reference_sample` and `new_sample` or a `Reservoir`; None if not kept.
     names : tuple of str
         Of the columns; may be empty.
+    found : tuple of Finding
+        What was found on the way to the ranks.
     """
 
     reference: FloatArray | None = field(repr=False)
     new: FloatArray | None = field(repr=False)
     names: tuple[str, ...] = ()
+    found: tuple[Finding, ...] = ()
 
     def verdict(
         self, counts: RankCounts | None, flagged: int, tested: int, level: float
@@ -65,10 +69,10 @@ class Compared:
         Verdict
         """
         if tested < LEAST_ROWS:
-            return Verdict()
+            return Verdict.of(self.found)
         few = counts is None or counts.n_calibration < LEAST_ROWS
         ranks = None if counts is None or few else counts.counts
-        found = [*self._by_rows(ranks, tested), _share(flagged, tested)]
+        found = [*self.found, *self._by_rows(ranks, tested), _share(flagged, tested)]
         if not any(finding is not None and finding.level == "broken" for finding in found):
             found.append(self._dirt(ranks, flagged, level))  # rows that moved look like dirt, too
         return Verdict.of(finding for finding in found if finding is not None)
@@ -136,5 +140,6 @@ __all__ = [
     "Verdict",
     "new_sample",
     "reference_sample",
+    "unused_batch",
     "why_nothing",
 ]

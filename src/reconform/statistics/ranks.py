@@ -114,33 +114,6 @@ class Ranks:
     splits: tuple[Ranks, ...] = ()
     clumped: BoolArray | None = None
 
-    @property
-    def warning(self) -> str | None:
-        """Say that the batch was not used for some rows, and why; None if there are none.
-
-        Examples
-        --------
-        >>> import numpy as np
-        >>> ones = np.ones(4)
-        >>> print(Ranks(ones.astype(int), None, ones, clumped=ones > 0).warning)
-        New rows are not compared with each other for any of the 4 rows: too many of them lie closer
-        to each other than to every reference row, in places where reference rows are common
-        (copies, repeated measurements), and would be flagged for that alone. These rows are ranked
-        by reference rows only.
-        """
-        if self.clumped is None or not self.clumped.any():
-            return None
-        count, m = int(self.clumped.sum()), len(self.clumped)
-        which = f"any of the {m:,} rows" if count == m else f"{count:,} of the {m:,} rows"
-        said = (
-            f"New rows are not compared with each other for {which}: too many of them lie closer "
-            "to each other than to every reference row, in places where reference rows are common "
-            "(copies, repeated measurements), and would be flagged for that alone. These rows are "
-            "ranked by reference rows only."
-        )
-        doubt = " What is promised of the p-values of the others rests on an assumption that looks "
-        return said if count == m else f"{said}{doubt}broken."
-
 
 @dataclass(frozen=True, eq=False)
 class RankedBatch:

@@ -62,7 +62,7 @@ class Contrast(NativeDetector):
     that, and contrast would flag them. So a guard, fixed beforehand, looks for new rows that lie
     closer to each other than to any reference row, in places where reference rows are common;
     where it finds more than chance and 5% explain, rows are ranked as by `KNN`, and
-    `Discoveries.warning` says so. Clumps below that share are not seen.
+    `Discoveries.verdict` says so. Clumps below that share are not seen.
 
     Distances are Euclidean. Time grows as m (n + m) for n reference and m new rows.
 
