@@ -180,8 +180,8 @@ def test_the_promise_is_withdrawn_where_rows_moved(method, normal_and_new):
     assert moved.verdict.word == "broken"
     assert moved.guarantee.startswith("No promise")
     assert "assumption looks broken" in moved.headline
-    assert "in column" in repr(moved)
-    assert "in column" in moved._repr_html_()
+    assert "too few of them lie in the lowest" in repr(moved)
+    assert "too few of them lie in the lowest" in moved._repr_html_()
 
 
 def test_counts_alone_are_checked_too(normal_and_new):

@@ -415,17 +415,30 @@ def shift_finding(tests: Sequence[Shortfall], tolerated: float = TOLERATED) -> F
         return None
     worst = striking[0]
     level = "broken" if worst.corrected <= BROKEN else "doubtful"
-    columns = [t for t in striking if t.family == "column"] or [worst]
-    named = [t.sentence() for t in columns[:MOST_NAMED]]
-    more = len(columns) - len(named)
+    columns = [test for test in striking if test.family == "column"]
+    seen = _columns_sentence(columns) if columns else worst.sentence()
     sentence = (
-        "The new rows as a whole do not look like the reference: "
-        + "; ".join(named)
-        + (f"; and {more:,} more columns" if more > 0 else "")
-        + f". Anomalies alone, up to {tolerated:.0%} of the new rows, would look like this in "
-        f"less than {chance(worst.corrected)} batches."
+        f"The new rows as a whole do not look like the reference: {seen}. Anomalies alone, up to "
+        f"{tolerated:.0%} of the new rows, would look like this in less than "
+        f"{chance(worst.corrected)} batches."
     )
     return Finding("shift", level, sentence, ADVICE)
+
+
+def _columns_sentence(columns: Sequence[Shortfall]) -> str:
+    """Say of the most striking columns together what `Shortfall.sentence` says of one."""
+    first = columns[0]
+    if len(columns) == 1:
+        return first.sentence()
+    alike = [t for t in columns if (t.side, t.expected) == (first.side, first.expected)]
+    named = ", ".join(f"{test.what!r} ({test.seen:.0%})" for test in alike[:MOST_NAMED])
+    more = len(columns) - len(alike[:MOST_NAMED])
+    side = "lowest" if first.side == "low" else "highest"
+    return (
+        f"too few of them lie in the {side} {first.expected:.0%} of the reference in "
+        f"{'column' if len(alike) == 1 else 'columns'} {named}"
+        + (f", and {more:,} more columns are off" if more else "")
+    )
 
 
 def chance(p: float) -> str:

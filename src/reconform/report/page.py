@@ -136,7 +136,8 @@ def _verdict(verdict: Verdict) -> str:
     """A box above everything else, where something speaks against the assumption."""
     if not verdict.findings:
         return ""
-    items = "".join(f"<li>{escape(str(finding))}</li>" for finding in verdict.findings)
+    said = [str(finding).replace("`", "") for finding in verdict.findings]
+    items = "".join(f"<li>{escape(text)}</li>" for text in said)
     sentence = escape(verdict.sentence)
     return f'<section class="verdict {verdict.word}"><h2>{sentence}</h2><ul>{items}</ul></section>'
 

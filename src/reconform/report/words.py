@@ -57,7 +57,7 @@ def level_sentences(summary: Summary, i: int, broken: bool = False) -> dict[str,
             f"The list aims at this: on average over repetitions, at most {level} of such a "
             "list is false."
             if count and not broken
-            else "Nothing is promised about this list: the assumption looks broken."
+            else "Do not take this for a list of anomalies before the reason above is understood."
             if count
             else "No row is unusual enough for a list at this level."
         ),
