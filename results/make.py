@@ -19,7 +19,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from reconform.detectors import INNE, IForest
+from reconform.detectors import INNE, KDE, KNN, LOF, Contrast, IForest, Mahalanobis
 from reconform.study import Protocol, Study, line_chart, save_chart
 
 HERE = Path(__file__).parent
@@ -176,8 +176,43 @@ def costs(store: Path, jobs: int) -> None:
     write("costs.md", study.cost_table())
 
 
+def detectors(store: Path, jobs: int) -> None:
+    """Every native detector under full, raw and with robust scales; fewer test sets per draw."""
+    kinds = {"knn": KNN, "contrast": Contrast, "mahalanobis": Mahalanobis, "kde": KDE, "lof": LOF}
+    scaled = {**kinds, "inne": INNE}
+    study = Study(
+        detectors=[
+            *((name, kind()) for name, kind in kinds.items()),
+            *((f"{name}, scaled", kind(scale="robust")) for name, kind in scaled.items()),
+            "iforest",
+            "inne",
+        ],
+        methods=["full"],
+        protocol=Protocol(test_sets=10),
+    )
+    study.run(store / "detectors", n_jobs=jobs, verbose=1)
+    write("detectors.md", study.table())
+    write("detectors.csv", study.table("csv"))
+    cells = study.cells()
+    means = []
+    for name in dict.fromkeys(cell.detector for cell in cells):
+        own = [cell for cell in cells if cell.detector == name]
+        power, fdr = (
+            sum(getattr(c, what).mean for c in own) / len(own) for what in ("power", "fdr")
+        )
+        means.append(
+            (power, f"| {name} | {power:.3f} | {fdr:.3f} | {max(c.fdr.mean for c in own):.3f} |")
+        )
+    lines = ["| detector | mean power | mean FDR | largest FDR |", "|---|---|---|---|"]
+    write(
+        "detectors-means.md",
+        "\n".join([*lines, *(line for _, line in sorted(means, reverse=True))]),
+    )
+
+
 PARTS: dict[str, Callable[[Path, int], None]] = {
-    part.__name__: part for part in (paper, grid, findings, small, sweeps, sharing, costs)
+    part.__name__: part
+    for part in (paper, grid, findings, small, sweeps, sharing, costs, detectors)
 }
 
 
