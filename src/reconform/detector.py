@@ -361,7 +361,8 @@ class ConformalDetector(OutlierMixin, BaseEstimator):
         Parameters
         ----------
         X : array-like or frame of shape (m, d)
-            The batch.
+            The batch. Where `uses_batch`, its rows are compared with each other, and their
+            p-values are not those of `p_values`, which judges every row by itself.
         fdr : float, default=0.1
             False discovery rate aimed at: the share of false ones among the discoveries, on
             average over repetitions.
