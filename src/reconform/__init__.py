@@ -17,6 +17,8 @@ from .statistics.fdr import RankCounts
 if TYPE_CHECKING:
     from . import models as models
     from . import study as study
+    from .cleaning import Review as Review
+    from .cleaning import review as review
     from .models import load as load
     from .models import save as save
 
@@ -35,6 +37,7 @@ __all__ = [
     "RankCounts",
     "ReconformError",
     "Resampling",
+    "Review",
     "Rule",
     "Split",
     "UnlabelledRowWarning",
@@ -42,11 +45,19 @@ __all__ = [
     "chart",
     "load",
     "report",
+    "review",
     "save",
 ]
 
-# Imported when first used: few programs save models, and fewer run studies.
-_LATER = {"load": "models", "models": "models", "save": "models", "study": "study"}
+# Imported when first used: few programs save models, and fewer review a reference or run studies.
+_LATER = {
+    "Review": "cleaning",
+    "load": "models",
+    "models": "models",
+    "review": "cleaning",
+    "save": "models",
+    "study": "study",
+}
 
 
 def __getattr__(name: str) -> Any:

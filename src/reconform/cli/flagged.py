@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -60,8 +60,8 @@ class Flagged:
         return [
             {
                 "row": row,
-                "id": {name: _plain(values[i]) for name, values in self.ids.items()},
-                "score": _plain(float(self.scores[i])),
+                "id": {name: plain(values[i]) for name, values in self.ids.items()},
+                "score": plain(float(self.scores[i])),
                 "p_value": float(self.p_values[i]),
                 f"{self.letter}_value": float(self.evidence[i]),
             }
@@ -70,28 +70,40 @@ class Flagged:
 
     def table(self, unusual: Sequence[str] = ()) -> RichTable:
         """Lay the rows out, with what is unusual about each of them if that is known."""
-        labels: dict[str, list[Any]] = self.ids or {"row": [f"{row:,}" for row in self.rows]}
         numbers = {
             "score": self.scores,
             "p-value": self.p_values,
             f"{self.letter}-value": self.evidence,
         }
-        made = RichTable(box=SIMPLE_HEAD, pad_edge=False, show_edge=False)
-        for name in labels:
-            made.add_column(_cell(name), justify="left" if self.ids else "right", no_wrap=True)
-        for name in numbers:
-            made.add_column(name, justify="right", no_wrap=True)
-        if unusual:
-            made.add_column("most unusual")
-        for i in range(len(self)):
-            # In a narrow window it is the words about the row that are cut, not the numbers.
-            words = unusual[i : i + 1]
-            made.add_row(
-                *(_cell(values[i]) for values in labels.values()),
-                *(f"{values[i]:.4g}" for values in numbers.values()),
-                *(Text(printable(said), no_wrap=True, overflow="ellipsis") for said in words),
-            )
-        return made
+        return rows_table({} if self.ids else {"row": self.rows}, self.ids, numbers, unusual)
+
+
+def rows_table(
+    counted: Mapping[str, Sequence[int]],
+    ids: Mapping[str, Sequence[Any]],
+    numbers: Mapping[str, FloatArray],
+    unusual: Sequence[str] = (),
+) -> RichTable:
+    """Lay rows out: whole numbers, columns that name the rows, numbers, and words about each."""
+    made = RichTable(box=SIMPLE_HEAD, pad_edge=False, show_edge=False)
+    for name in counted:
+        made.add_column(name, justify="right", no_wrap=True)
+    for name in ids:
+        made.add_column(_cell(name), no_wrap=True)
+    for name in numbers:
+        made.add_column(name, justify="right", no_wrap=True)
+    if unusual:
+        made.add_column("most unusual")
+    for i in range(len(next(iter(numbers.values())))):
+        # In a narrow window it is the words about the row that are cut, not the numbers.
+        words = unusual[i : i + 1]
+        made.add_row(
+            *(f"{values[i]:,}" for values in counted.values()),
+            *(_cell(values[i]) for values in ids.values()),
+            *(f"{values[i]:.4g}" for values in numbers.values()),
+            *(Text(printable(said), no_wrap=True, overflow="ellipsis") for said in words),
+        )
+    return made
 
 
 def take_flagged(judgement: FileDiscoveries, ids: Sequence[str], most: int) -> Flagged:
@@ -112,12 +124,17 @@ def take_flagged(judgement: FileDiscoveries, ids: Sequence[str], most: int) -> F
 
 def unusual_words(judgement: FileDiscoveries, reference: Table, most: int) -> list[str]:
     """Say for the most anomalous rows which features are most unusual against the reference."""
-    found, features = judgement.flagged, reference.features
-    rows = labelled(found.X[:most], features, found.table.slice(0, most))
+    found = judgement.flagged
+    return words_about(found.X[:most], reference, found.table.slice(0, most))
+
+
+def words_about(X: FloatArray, reference: Table, cells: Any = None) -> list[str]:
+    """Say for rows which of their features are most unusual against the reference."""
+    features, names = reference.features, reference.names
+    rows = labelled(X, features, cells)
     describe = unusual_features(
         read_table("rows", rows), read_table("reference", labelled(reference.X, features))
     )
-    names = reference.names
     return [", ".join(_said(u, names) for u in row) for row in describe(range(rows.num_rows))]
 
 
@@ -165,7 +182,7 @@ def _cell(value: object) -> str:
     return shorten(printable("" if value is None else value), LONGEST_CELL)
 
 
-def _plain(value: Any) -> Any:
+def plain(value: Any) -> Any:
     """What JSON can hold: numbers and words as they are, everything else as it prints."""
     if isinstance(value, float):
         return value if math.isfinite(value) else None

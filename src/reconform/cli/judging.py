@@ -35,13 +35,17 @@ MOST_LISTED = 1_000
 
 
 def check_header(
-    path: str, features: Sequence[Feature], layout: Layout, files: Files, writing: Writing
+    path: str,
+    features: Sequence[Feature],
+    layout: Layout,
+    files: Files,
+    writing: Writing | None = None,
 ) -> None:
     """Refuse new rows without the columns of the reference before a detector is fitted."""
     if not Path(path).is_file():  # a pipe can be read only once
         return
     with open_batches(path, features, id_columns=files.id_columns, layout=layout) as batches:
-        if writing.output is not None and not is_standard(writing.output):
+        if writing is not None and writing.output is not None and not is_standard(writing.output):
             check_output(
                 writing.output,
                 batches.source.schema,

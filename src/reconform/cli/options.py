@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+from collections.abc import Callable
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, fields
 from typing import Any
@@ -23,7 +24,7 @@ from ..statistics.certificates import VALIDITY
 from ..statistics.conditional import BANDS
 from ..statistics.fdr import PROCEDURES, counted_names
 from ..whole import check_place
-from .declare import Given, choice, count, family, option, share
+from .declare import Function, Given, choice, count, family, option, share
 from .output import Voice, check_separate
 from .spelling import in_options
 
@@ -195,14 +196,16 @@ def method_option(default: str) -> Given:
     return choice("--method", METHODS, default, "The method that calibrates the scores.")
 
 
-fitting_options = family(
-    "fitting",
-    "Detector and method",
-    Fitting,
-    [
+def fitting_family(method: str) -> Callable[[Function], Function]:
+    """The options of detector and method, with the method by default."""
+    return family("fitting", "Detector and method", Fitting, _fitting(method))
+
+
+def _fitting(method: str) -> list[Given]:
+    return [
         detector_option("iforest"),
         SET,
-        method_option("jab+"),
+        method_option(method),
         count("--folds", "10", "Number of folds, for cv and cv+.", least=2),
         count("--draws", "100", "Number of bootstrap samples, for jab and jab+."),
         option(
@@ -215,8 +218,10 @@ fitting_options = family(
         count("--repeats", "1", "Number of independent splits, for split."),
         SEED,
         JOBS,
-    ],
-)
+    ]
+
+
+fitting_options = fitting_family("jab+")
 
 
 def parallel(jobs: int | None) -> AbstractContextManager[Any]:
@@ -263,18 +268,20 @@ def _procedures_help() -> str:
     )
 
 
+FDR = share(
+    "--fdr",
+    0.1,
+    "False discovery rate that is aimed at: the share of false alarms among the flagged "
+    "rows, on average.",
+    metavar="LEVEL",
+)
+
 deciding_options = family(
     "deciding",
     "Decision",
     Deciding,
     [
-        share(
-            "--fdr",
-            0.1,
-            "False discovery rate that is aimed at: the share of false alarms among the flagged "
-            "rows, on average.",
-            metavar="LEVEL",
-        ),
+        FDR,
         choice("--procedure", counted_names(), "bh", _procedures_help()),
         share(
             "--storey-lambda",

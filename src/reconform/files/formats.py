@@ -6,7 +6,7 @@ Reading, writing, messages and the command line's help follow from the rows.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
@@ -73,6 +73,22 @@ class Layout:
             f"its name does not tell its format. Name it {suffixes_in_words()}, or give "
             f"`format`, one of {', '.join(FORMATS)}.",
         )
+
+
+def layout_like(path: str | Path, layout: Layout | None, output: str | Path) -> Layout:
+    """Lay an output for which nothing was said out like the input, if it has the same format.
+
+    Examples
+    --------
+    >>> layout_like("a.csv", Layout(delimiter=";"), "b.csv").delimiter
+    ';'
+    >>> layout_like("a.csv", Layout(delimiter=";"), "b.parquet").delimiter
+    """
+    layout = layout or Layout()
+    format = layout.format_of(path)
+    if is_standard(output) or Layout().format_of(output) == format:
+        return replace(layout, format=format)
+    return Layout()
 
 
 def is_delimiter(text: str) -> bool:

@@ -47,7 +47,7 @@ from . import (
 )
 from .cells import Fingerprint
 from .column_types import to_python
-from .formats import FORMATS, is_standard
+from .formats import FORMATS, is_standard, layout_like
 from .reading import missing_counts
 from .spill import RowStore, Spill
 
@@ -307,7 +307,7 @@ def _checked_output(
         return replace(write, prefix=_free_prefix(write.prefix, names, schema.names))
     if not is_standard(output):
         check_apart({"output": output}, {"path": "/dev/stdin" if is_standard(path) else path})
-    write = replace(write, layout=write.layout or _like(path, read.layout, output))
+    write = replace(write, layout=write.layout or layout_like(path, read.layout, output))
     check_output(
         output,
         schema,
@@ -370,15 +370,6 @@ def features_of(
             f"got {len(features)}."
         )
     return tuple(features)
-
-
-def _like(path: str | Path, layout: Layout | None, output: str | Path) -> Layout:
-    """The layout of an output for which none was given."""
-    layout = layout or Layout()
-    format = layout.format_of(path)
-    if is_standard(output) or Layout().format_of(output) == format:
-        return replace(layout, format=format)
-    return Layout()
 
 
 # --- the first pass: ranks -----------------------------------------------------------------------

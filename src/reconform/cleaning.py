@@ -1,0 +1,289 @@
+"""A dirty reference: its most unusual rows, what if they were anomalies, and how they leave.
+
+Rows leave only if a person has marked them, and no more than a share that is fixed beforehand.
+Leaving out the most unusual rows unmarked is asked as a what-if and never done: every reference has
+most unusual rows, and without them p-values of normal rows are too small.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import numpy as np
+import numpy.typing as npt
+from sklearn.utils.validation import check_is_fitted
+
+from .arrays import FloatArray, IndexArray
+from .assumption.contamination import flagged_without
+from .detector import ConformalDetector
+from .errors import ReconformError, check_probability
+from .statistics.exact import exact_fraction
+from .statistics.fdr import RankCounts
+
+# The largest share of the reference that may leave, where nothing else is said.
+BUDGET = 0.05
+# A reference needs at least so many rows.
+LEAST_ROWS = 2
+
+PROVEN = (
+    "What is proven of a cleaned reference: if only anomalies leave, then for split with a score "
+    "fixed beforehand, with n0 normal calibration rows and at most n1 anomalies left among them, "
+    "P(p ≤ α) ≤ ⌊α(n0 + n1 + 1)⌋/(n0 + 1). For every other method who leaves depends on the "
+    "reference: there the level is measured, not proven."
+)
+
+
+@dataclass(frozen=True)
+class WhatIf:
+    """What would be flagged if the most unusual reference rows were not normal.
+
+    Attributes
+    ----------
+    k : int
+        So many reference rows.
+    flagged : int
+        New rows that would be flagged.
+    now : int
+        New rows that are flagged with all reference rows.
+    by_chance : float
+        New rows that are as unusual as the k-th reference row, on average, in a batch without
+        anomalies.
+
+    Examples
+    --------
+    >>> print(WhatIf(k=12, flagged=33, now=0, by_chance=4.3))
+    If the 12 most unusual reference rows were anomalies, 33 new rows would be flagged instead of 0;
+    chance alone: about 4.
+    """
+
+    k: int
+    flagged: int
+    now: int
+    by_chance: float
+
+    def __str__(self) -> str:
+        new = "new row" if self.flagged == 1 else "new rows"
+        if not self.k:
+            return f"With all reference rows, {self.flagged:,} {new} would be flagged."
+        rows = (
+            "the most unusual reference row were an anomaly"
+            if self.k == 1
+            else f"the {self.k:,} most unusual reference rows were anomalies"
+        )
+        return (
+            f"If {rows}, {self.flagged:,} {new} would be flagged instead of {self.now:,}; chance "
+            f"alone: about {self.by_chance:.0f}."
+        )
+
+
+@dataclass(frozen=True, eq=False)
+class Review:
+    """The reference rows, each scored by models that have not seen it.
+
+    Attributes
+    ----------
+    scores : float array of shape (n,)
+        By row of the reference; small = anomalous.
+    p_values : float array of shape (n,)
+        The share of reference rows with at most this score: 1/n for the most unusual row, if no
+        other has its score. It says where a row stands; it is no test of the row.
+    order : int array of shape (n,)
+        Positions of the rows, the most unusual first; rows of one score in the order of the
+        reference.
+    fingerprint : str
+        Of the calibration, as `RankCounts` has it.
+    """
+
+    scores: FloatArray
+    p_values: FloatArray
+    order: IndexArray
+    fingerprint: str = field(repr=False)
+
+    def __len__(self) -> int:
+        return len(self.scores)
+
+    def what_if(
+        self, counts: RankCounts, level: float = 0.1, most: float = BUDGET
+    ) -> tuple[WhatIf, ...]:
+        """Ask how many new rows would be flagged if the most unusual reference rows left.
+
+        No model is fitted anew, so it is an estimate; and a hint, not a reason to leave rows out:
+        see `without`.
+
+        Parameters
+        ----------
+        counts : RankCounts
+            Of the new rows: `ConformalDetector.rank_counts`, or `rank_counts` of a list.
+        level : float, default=0.1
+            Of Benjamini-Hochberg.
+        most : float, default=0.05
+            The largest share of the reference that is asked about.
+
+        Returns
+        -------
+        tuple of WhatIf
+            For k = 0 (the list as it is), 1, 2, 3, 5, 8, ... rows.
+        """
+        if (counts.n_calibration, counts.fingerprint) != (len(self), self.fingerprint):
+            raise ReconformError(
+                "counts must be those of the detector that was reviewed; these come from another "
+                "calibration."
+            )
+        check_probability("level", level)
+        ks = _some_rows(max(1, most_leaving(len(self), most, "most")))
+        found = (
+            flagged_without(counts.counts, np.array(ks), level) if counts.rows else [0] * len(ks)
+        )
+        share = counts.rows / (len(self) + 1)
+        return tuple(
+            WhatIf(k, int(flagged), int(found[0]), share * (k + 1) if k else 0.0)
+            for k, flagged in zip(ks, found, strict=True)
+        )
+
+    def without(self, marked: npt.ArrayLike, budget: float = BUDGET) -> IndexArray:
+        """Positions of the rows that stay when those that a person marked as anomalies leave.
+
+        Parameters
+        ----------
+        marked : array-like of int, or of bool with one value per row
+            Positions of rows that are known to be anomalies.
+        budget : float, default=0.05
+            The largest share of the reference that may leave; to be fixed before looking.
+
+        Returns
+        -------
+        int array
+            In increasing order.
+        """
+        return staying(len(self), marked, budget)
+
+
+def review(cad: ConformalDetector) -> Review:
+    """Rank the reference rows of a fitted detector by their held-out scores.
+
+    Parameters
+    ----------
+    cad : ConformalDetector
+        Fitted, with a method that holds out every row: full, jackknife, jackknife+, cv, cv+, jab,
+        jab+ or `Resampling`.
+
+    Returns
+    -------
+    Review
+
+    Notes
+    -----
+    If only anomalies leave, then for split with a score fixed beforehand, with n0 normal
+    calibration rows and at most n1 anomalies left among them,
+    P(p <= α) <= floor(α (n0 + n1 + 1)) / (n0 + 1). Under every other method who leaves depends on
+    the reference: there the level is measured, not proven. Leaving out rows that nobody marked is
+    not valid.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from reconform import ConformalDetector, review
+    >>> rng = np.random.default_rng(0)
+    >>> dirty = np.vstack([rng.normal(size=(196, 2)), rng.normal(6, 1, size=(4, 2))])
+    >>> new = np.vstack([rng.normal(size=(95, 2)), rng.normal(6, 1, size=(5, 2))])
+    >>> cad = ConformalDetector("knn", "jackknife+", random_state=0).fit(dirty)
+    >>> cad.discover(new).count
+    0
+    >>> seen = review(cad)
+    >>> np.sort(seen.order[:4])
+    array([196, 197, 198, 199])
+    >>> print(seen.what_if(cad.rank_counts(new))[-2])
+    If the 8 most unusual reference rows were anomalies, 5 new rows would be flagged instead of 0;
+    chance alone: about 4.
+
+    Somebody looked at them and says that four of them are anomalies:
+
+    >>> stay = seen.without([196, 197, 198, 199])
+    >>> cleaned = ConformalDetector("knn", "jackknife+", random_state=0).fit(dirty[stay])
+    >>> cleaned.discover(new).count
+    5
+    """
+    check_is_fitted(cad, "ensemble_")
+    n, calibration = cad.plan_.n, cad.calibration_
+    if cad.plan_.scheme in ("split", "prefit"):
+        raise ReconformError(
+            f"every reference row needs a score by models that have not seen it, and "
+            f"{cad.plan_.scheme} has one of the calibration rows only: the rows that train its "
+            "model would not be looked at. Use `method='jackknife+'` or `method='full'`."
+        )
+    if len(calibration) < n:
+        raise ReconformError(
+            f"every reference row needs a score by models that have not seen it, and "
+            f"{n - len(calibration):,} of {n:,} rows were held out by none. Give more `draws`, or "
+            "`method='jackknife+'`."
+        )
+    scores = np.empty(n)
+    scores[calibration.rows] = calibration.scores
+    at_most = np.searchsorted(calibration.sorted_scores, scores, side="right")
+    return Review(scores, at_most / n, np.argsort(scores, kind="stable"), calibration.fingerprint)
+
+
+def most_leaving(n: int, budget: float, name: str = "budget") -> int:
+    """How many of n rows a share is, exactly: rounded down.
+
+    Examples
+    --------
+    >>> most_leaving(1000, 0.05), most_leaving(190, 0.1), most_leaving(19, 0.05)
+    (50, 19, 0)
+    """
+    check_probability(name, budget)
+    return int(n * exact_fraction(name, budget))
+
+
+def staying(n: int, marked: npt.ArrayLike, budget: float = BUDGET) -> IndexArray:
+    """Positions of the rows of a reference of n that stay; see `Review.without`.
+
+    Examples
+    --------
+    >>> staying(6, [4, 1], budget=0.4)
+    array([0, 2, 3, 5])
+    """
+    most = most_leaving(n, budget)
+    leaves = _mask(n, marked)
+    count = int(leaves.sum())
+    if count > most:
+        raise ReconformError(
+            f"{count:,} of {n:,} reference rows are marked as anomalies, and `budget={budget}` "
+            f"lets at most {most:,} leave. Take another reference: one with so many anomalies is "
+            "not one of normal rows. (A budget that is raised after looking is none.)"
+        )
+    if n - count < LEAST_ROWS:
+        raise ReconformError(
+            f"{count:,} of {n:,} reference rows are marked as anomalies; at least {LEAST_ROWS} "
+            "rows must stay."
+        )
+    return np.flatnonzero(~leaves)
+
+
+def _mask(n: int, marked: npt.ArrayLike) -> npt.NDArray[np.bool_]:
+    given = np.asarray(marked)
+    if given.dtype == bool:
+        if given.shape != (n,):
+            raise ReconformError(
+                f"marked must have one value per reference row, {n:,}; got shape {given.shape}."
+            )
+        return given
+    if given.size and not np.issubdtype(given.dtype, np.integer):
+        raise ReconformError(f"marked must be positions of rows, integers; got {given.dtype}.")
+    if given.size and (given.min() < 0 or given.max() >= n):
+        raise ReconformError(
+            f"marked must be positions of rows, 0 to {n - 1:,}; got {given.min():,} to "
+            f"{given.max():,}."
+        )
+    leaves = np.zeros(n, dtype=bool)
+    leaves[given.astype(np.intp).ravel()] = True
+    return leaves
+
+
+def _some_rows(most: int) -> list[int]:
+    """0, 1, 2, 3, 5, 8, ... and the last of them `most`."""
+    found, following = [0, 1], 2
+    while following < most:
+        found.append(following)
+        following = found[-1] + found[-2]
+    return sorted({*found, most})

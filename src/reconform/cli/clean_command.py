@@ -1,0 +1,370 @@
+"""`reconform clean`: a reference that may hold anomalies."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import click
+
+from ..cleaning import BUDGET, PROVEN, Review, WhatIf, most_leaving, review
+from ..detector import ConformalDetector
+from ..files import Layout, Table, check_output
+from ..files.column_types import to_python
+from ..files.formats import is_standard, layout_like
+from ..files.judge import ReadOptions, judge_file
+from ..files.review import REVIEW_NAMES, leave_out, write_review
+from ..files.source import open_source
+from ..rule import Rule
+from . import fitting as fits
+from .declare import Command, count, family, option, share
+from .flagged import CAPTION, plain, rows_table, words_about
+from .judging import check_header
+from .options import (
+    FDR,
+    OVERWRITE,
+    PATH,
+    Columns,
+    Files,
+    Fitting,
+    columns_options,
+    files_options,
+    fitting_family,
+    parallel,
+    voice_options,
+)
+from .output import Voice, check_separate
+
+UNMARKED = (
+    "This is no reason to leave them out unmarked: every reference has most unusual rows, and "
+    "without them normal new rows look unusual."
+)
+
+
+@dataclass(frozen=True)
+class Cleaning:
+    """What is shown, what is written, and what may leave."""
+
+    fdr: float
+    show: int
+    output: str | None
+    marks: str | None
+    keep: str | None
+    budget: float
+    prefix: str
+    overwrite: bool
+
+    def __post_init__(self) -> None:
+        if (self.marks is None) != (self.keep is None):
+            raise click.UsageError(
+                "--marks and --keep go together: the first says which rows leave, the second where "
+                "the others are written."
+            )
+        if self.marks is not None and self.output is not None:
+            raise click.UsageError(
+                "--output writes a review file and --marks reads one: give one of the two."
+            )
+        if self.keep is not None and is_standard(self.keep):
+            raise click.UsageError("--keep must be the name of a file; got '-'.")
+
+    def written_with(self, files: Files, reference: str, layout: Layout, path: str) -> Layout:
+        """How an output is laid out."""
+        return files.output_layout(path) or layout_like(reference, layout, path)
+
+    def check(self, voice: Voice, files: Files, layout: Layout, **inputs: str) -> None:
+        """Refuse what cannot be written, or would replace an input, before any work is done."""
+        if self.marks is not None:
+            inputs["--marks"] = self.marks
+        check_separate({"--output": self.output, "--keep": self.keep}, inputs)
+        if self.output is not None and is_standard(self.output):
+            voice.leave_stdout_to_data()
+        reference = inputs["REFERENCE"]
+        with open_source(reference, layout) as source:
+            for path, names in ((self.output, REVIEW_NAMES), (self.keep, ())):
+                if path is not None:
+                    check_output(
+                        path,
+                        source.schema,
+                        layout=self.written_with(files, reference, layout, path),
+                        overwrite=self.overwrite,
+                        prefix=self.prefix,
+                        names=names,
+                    )
+
+
+cleaning_options = family(
+    "cleaning",
+    "Review",
+    Cleaning,
+    [
+        FDR,
+        count("--show", 20, "Show so many of the most unusual reference rows."),
+        option(
+            "--output",
+            type=PATH,
+            metavar="FILE",
+            help="Write a review file: the most unusual reference rows, with an empty column "
+            "'anomaly' for a person to fill in.",
+        ),
+        option(
+            "--marks",
+            type=PATH,
+            metavar="FILE",
+            help="Read a review file that a person has filled in: yes beside a row means that it "
+            "is an anomaly.",
+        ),
+        option(
+            "--keep",
+            type=PATH,
+            metavar="FILE",
+            help="Write the reference without the rows that --marks names, all else as it was.",
+        ),
+        share(
+            "--budget",
+            BUDGET,
+            "The largest share of the reference that may leave; fix it before you look.",
+        ),
+        option(
+            "--prefix",
+            default="",
+            metavar="TEXT",
+            help="Put this in front of the names of the columns that a review file adds.",
+        ),
+        OVERWRITE,
+    ],
+)
+
+
+@click.command(
+    cls=Command,
+    help=(
+        "Review the most unusual rows of REFERENCE, which may be anomalies.\n\n"
+        "Every reference row is scored by models that have not seen it. With NEW it says how many "
+        "new rows would be flagged if the most unusual reference rows were anomalies. Rows leave "
+        "the reference only if a person has marked them in a review file."
+    ),
+    examples=[
+        "reconform clean normal.csv new.csv --output review.csv",
+        "reconform clean normal.csv --marks review.csv --keep cleaned.csv",
+    ],
+)
+@click.argument("reference", type=PATH)
+@click.argument("new", type=PATH, required=False)
+@cleaning_options
+@fitting_family("jackknife+")
+@columns_options
+@files_options
+@voice_options
+def clean(
+    reference: str,
+    new: str | None,
+    cleaning: Cleaning,
+    fitting: Fitting,
+    columns: Columns,
+    files: Files,
+    voice: Voice,
+) -> None:
+    """Review the most unusual rows of a reference; leave out those that a person has marked."""
+    if is_standard(reference) or Path(reference).is_fifo():
+        raise click.UsageError(
+            "REFERENCE must be a file: it is read more than once, and later with --marks."
+        )
+    if fitting.method == "split":
+        raise click.UsageError(
+            "--method split scores its calibration rows only, and the rows that train its model "
+            "would not be looked at; give jackknife+ or full."
+        )
+    if cleaning.marks is not None:
+        if new is not None:
+            raise click.UsageError(
+                "NEW is for the review. With --marks give REFERENCE alone, and then judge NEW by "
+                "the cleaned file with 'reconform detect'."
+            )
+        _apply_marks(voice, reference, cleaning, files)
+        return
+    inputs = {"REFERENCE": reference} if new is None else {"REFERENCE": reference, "NEW": new}
+    known, *unknown = files.layouts(*inputs.values())
+    cleaning.check(voice, files, known, **inputs)
+    table = fits.read(voice, reference, known, files.id_columns, columns)
+    if new is not None:
+        check_header(new, table.features, unknown[0], files)
+    cad = fits.fit(voice, table, fitting, prepare=columns.prepare)
+    with voice.last_words(), parallel(fitting.jobs):
+        seen = review(cad)
+        unusual = _words(cleaning, seen, table)
+        _tell_rows(voice, cleaning, fitting, seen, table, unusual)
+        facts = _records(cleaning, seen, table, unusual)
+        if new is not None:
+            read = ReadOptions(table.features, files.id_columns, unknown[0])
+            facts |= _ask(voice, cleaning, cad, seen, new, read)
+        if cleaning.output is not None:
+            write_review(
+                reference,
+                cleaning.output,
+                seen,
+                unusual,
+                layout=known,
+                output_layout=cleaning.written_with(files, reference, known, cleaning.output),
+                prefix=cleaning.prefix,
+                overwrite=cleaning.overwrite,
+            )
+            _tell_review(voice, cleaning, reference, seen, len(unusual))
+        voice.finish(
+            {
+                "command": "clean",
+                "reference": fits.facts_of(table),
+                "detector": fitting.detector,
+                "method": fitting.method,
+                "seed": fitting.seed,
+                "budget": cleaning.budget,
+                "most_leaving": most_leaving(len(seen), cleaning.budget),
+                **facts,
+                "output": cleaning.output,
+                "proven": PROVEN,
+            }
+        )
+
+
+def _words(cleaning: Cleaning, seen: Review, table: Table) -> list[str]:
+    """What is unusual about each of the rows that are written or shown, or both."""
+    most = cleaning.show
+    if cleaning.output is not None:
+        most = max(most, most_leaving(len(seen), cleaning.budget))
+    return words_about(table.X[seen.order[:most]], table)
+
+
+def _ids(table: Table, positions: Any) -> dict[str, list[Any]]:
+    if table.ids is None:
+        return {}
+    taken = table.ids.take(positions)
+    return {name: to_python(taken.column(name)) for name in taken.column_names}
+
+
+def _tell_rows(
+    voice: Voice,
+    cleaning: Cleaning,
+    fitting: Fitting,
+    seen: Review,
+    table: Table,
+    unusual: list[str],
+) -> None:
+    if not voice.talks:
+        return
+    first = seen.order[: cleaning.show]
+    voice.say(
+        f"The {len(first):,} most unusual of {len(seen):,} reference rows "
+        f"({fitting.detector}, {fitting.method})",
+        style="bold",
+    )
+    voice.say()
+    numbers = {"score": seen.scores[first], "p-value": seen.p_values[first]}
+    rows = {"row": (first + 1).tolist()}
+    voice.show(rows_table(rows, _ids(table, first), numbers, unusual[: len(first)]))
+    voice.say()
+    voice.say(CAPTION, style="dim")
+
+
+def _records(cleaning: Cleaning, seen: Review, table: Table, unusual: list[str]) -> dict[str, Any]:
+    """The rows that are shown, as plain data."""
+    first = seen.order[: cleaning.show]
+    ids = _ids(table, first)
+    records = [
+        {
+            "row": int(position) + 1,
+            "id": {name: plain(values[i]) for name, values in ids.items()},
+            "score": plain(float(seen.scores[position])),
+            "p_value": float(seen.p_values[position]),
+            "most_unusual": unusual[i],
+        }
+        for i, position in enumerate(first)
+    ]
+    return {"unusual": records}
+
+
+def _ask(
+    voice: Voice,
+    cleaning: Cleaning,
+    cad: ConformalDetector,
+    seen: Review,
+    new: str,
+    read: ReadOptions,
+) -> dict[str, Any]:
+    """What if the most unusual reference rows were anomalies."""
+    rule = Rule(fdr=cleaning.fdr)
+    with voice.gathering_warnings(), voice.passes() as progress:
+        found = judge_file(cad, new, None, rule, read=read, progress=progress)
+    now, *asked = seen.what_if(found.rank_counts, cleaning.fdr, cleaning.budget)
+    voice.say()
+    voice.say(
+        f"{now.flagged:,} of {found.tested:,} new rows are flagged at a false discovery rate of "
+        f"{cleaning.fdr:.4g}.",
+        style="bold",
+    )
+    for what in asked:
+        voice.say(f"- {what}")
+    voice.say(UNMARKED)
+    return {
+        "new": {"path": found.path, "rows": found.tested, "sha256": found.fingerprint},
+        "fdr": cleaning.fdr,
+        "flagged": now.flagged,
+        "what_if": [_fact(what) for what in asked],
+    }
+
+
+def _fact(what: WhatIf) -> dict[str, Any]:
+    return {name: value for name, value in asdict(what).items() if name != "now"}
+
+
+def _tell_review(voice: Voice, cleaning: Cleaning, reference: str, seen: Review, rows: int) -> None:
+    if cleaning.output is None or is_standard(cleaning.output):
+        return
+    mark = cleaning.prefix + REVIEW_NAMES[1]
+    voice.say()
+    voice.say(
+        f"Review file: {cleaning.output} ({rows:,} rows). Write yes in its column {mark!r} beside "
+        f"every row that is an anomaly, and no beside the others; at most "
+        f"{most_leaving(len(seen), cleaning.budget):,} may leave. Then: reconform clean "
+        f"{reference} --marks {cleaning.output} --keep FILE"
+    )
+
+
+def _apply_marks(voice: Voice, reference: str, cleaning: Cleaning, files: Files) -> None:
+    """Write the reference without the marked rows."""
+    assert cleaning.marks is not None
+    assert cleaning.keep is not None
+    known, filled = files.layouts(reference, cleaning.marks)
+    cleaning.check(voice, files, known, REFERENCE=reference)
+    with voice.last_words():
+        cleaned = leave_out(
+            reference,
+            cleaning.marks,
+            cleaning.keep,
+            budget=cleaning.budget,
+            id_columns=files.id_columns,
+            layout=known,
+            marks_layout=filled,
+            output_layout=cleaning.written_with(files, reference, known, cleaning.keep),
+            prefix=cleaning.prefix,
+            overwrite=cleaning.overwrite,
+        )
+        left = len(cleaned.marked)
+        voice.say(
+            f"{left:,} of {cleaned.rows:,} reference rows {'is' if left == 1 else 'are'} marked as "
+            f"anomalies and left out; {cleaned.kept:,} stay.",
+            style="bold",
+        )
+        voice.say(PROVEN)
+        voice.say(f"Reference: {cleaning.keep}")
+        voice.finish(
+            {
+                "command": "clean",
+                "reference": {"path": reference, "rows": cleaned.rows},
+                "marks": {"path": cleaning.marks, "rows": cleaned.reviewed},
+                "budget": cleaning.budget,
+                "left_out": (cleaned.marked + 1).tolist(),
+                "kept": cleaned.kept,
+                "keep": cleaning.keep,
+                "proven": PROVEN,
+            }
+        )

@@ -1,0 +1,309 @@
+"""Review files: unusual reference rows for a person to mark, and the reference without the marked.
+
+A review file is a table in any format: the number of a row, an empty column for the mark, what is
+known about the row, and all its columns as they are in the reference. These are compared with the
+reference when the marks are read, so that marks are never applied to other rows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from ..arrays import BoolArray, IndexArray
+from ..cleaning import BUDGET, Review, staying
+from ..errors import InputError
+from ..prepare import Feature
+from .cells import numbers
+from .column_types import words
+from .formats import FORMATS, Layout, Source
+from .reading import Batches, default_batch_rows
+from .source import open_source
+from .survey import survey
+from .writing import open_output
+
+# The number of the row from 1, the mark, and what is known about the row.
+REVIEW_NAMES = ("row", "anomaly", "score", "p_value", "most_unusual")
+
+YES = ("yes", "y", "1", "1.0", "true", "x")
+NO = ("no", "n", "0", "0.0", "false")
+
+# A spreadsheet keeps 15 digits of a number.
+DIGITS = 1e-14
+
+
+@dataclass(frozen=True, eq=False)
+class Cleaned:
+    """A reference without the rows that a person marked.
+
+    Attributes
+    ----------
+    rows : int
+        Of the reference.
+    reviewed : int
+        Rows of the review file.
+    marked : int array
+        Positions of the rows that left, from 0, in increasing order.
+    """
+
+    rows: int
+    reviewed: int
+    marked: IndexArray
+
+    @property
+    def kept(self) -> int:
+        """Number of rows that stayed."""
+        return self.rows - len(self.marked)
+
+
+def write_review(
+    reference: str | Path,
+    output: str | Path,
+    review: Review,
+    most_unusual: Sequence[str],
+    *,
+    layout: Layout,
+    output_layout: Layout,
+    prefix: str = "",
+    overwrite: bool = False,
+) -> None:
+    """Write the most unusual rows of a reference, the most unusual first, to be marked.
+
+    Parameters
+    ----------
+    reference, output : str or Path
+    review : Review
+        Of all rows of this file.
+    most_unusual : sequence of str
+        What is unusual about each of the rows to write: as many as there are texts.
+    layout, output_layout : Layout
+    prefix : str
+        Of the names of the added columns.
+    overwrite : bool
+    """
+    positions = review.order[: len(most_unusual)]
+    with open_source(reference, layout) as source:
+        table = _take(source, source.schema.names, positions, of=len(review))
+    added = (
+        pa.array(positions + 1),
+        pa.array([None] * len(positions), pa.string()),
+        pa.array(review.scores[positions]),
+        pa.array(review.p_values[positions]),
+        pa.array(list(most_unusual), pa.string()),
+    )
+    names = [prefix + name for name in REVIEW_NAMES]
+    whole = pa.table([*added, *table.columns], names=[*names, *table.column_names])
+    with open_output(output, whole.schema, layout=output_layout, overwrite=overwrite) as write:
+        write(whole)
+
+
+def leave_out(
+    reference: str | Path,
+    marks: str | Path,
+    output: str | Path,
+    *,
+    budget: float = BUDGET,
+    id_columns: Sequence[str] = (),
+    layout: Layout,
+    marks_layout: Layout,
+    output_layout: Layout,
+    prefix: str = "",
+    overwrite: bool = False,
+) -> Cleaned:
+    """Write a reference without the rows that are marked in a review file.
+
+    Parameters
+    ----------
+    reference, marks, output : str or Path
+    budget : float
+        The largest share of the reference that may leave.
+    id_columns : sequence of str
+        Stay the text that they are, where the other columns of a text file become numbers in a
+        format that has types.
+    layout, marks_layout, output_layout : Layout
+    prefix : str
+        With which the review file was written.
+    overwrite : bool
+
+    Returns
+    -------
+    Cleaned
+    """
+    with open_source(reference, layout) as source:
+        rows = _count(source)
+        with open_source(marks, marks_layout) as file:
+            names = [*file.schema.names]
+            table = pa.concat_tables(file.tables(names, default_batch_rows(len(names))))
+            given = _Marks(file, table.select(names), marks_layout, prefix)
+        positions = given.positions(rows, source.label)
+        _check_same(source, layout, given, positions, rows)
+        marked = np.sort(positions[given.marked()])
+        stay = np.zeros(rows, dtype=bool)
+        stay[staying(rows, marked, budget)] = True
+        typed = source.is_text and not FORMATS[output_layout.format_of(output)].is_text
+        batches = _batches(source, layout, id_columns if typed else None)
+        shape = batches.typed if typed else _unchanged
+        schema = shape(source.schema.empty_table()).schema
+        with open_output(output, schema, layout=output_layout, overwrite=overwrite) as write:
+            start = 0
+            for part in batches.tables():
+                stop = start + part.num_rows
+                write(shape(part.filter(pa.array(stay[start:stop]))))
+                start = stop
+            if start != rows:
+                raise _changed(source)
+    return Cleaned(rows, len(positions), marked)
+
+
+class _Marks:
+    """The rows of a review file."""
+
+    def __init__(self, source: Source, table: Any, layout: Layout, prefix: str) -> None:
+        self.source = source
+        self.table = table
+        self.layout = layout
+        self.row, self.mark = prefix + REVIEW_NAMES[0], prefix + REVIEW_NAMES[1]
+        for name in (self.row, self.mark):
+            if name not in table.column_names:
+                raise InputError(
+                    source.label,
+                    f"it lacks the column {name!r} of a review file. Write one with `output`; one "
+                    "that was written with a `prefix` is read with the same.",
+                    column=name,
+                )
+        ours = {prefix + name for name in REVIEW_NAMES}
+        self.others = [name for name in table.column_names if name not in ours]
+
+    def refuse(self, i: int, message: str, column: str) -> InputError:
+        """The error of a row, from 0."""
+        line = self.source.line(i)
+        where = "" if line is not None else f"row {i + 1:,} of it: "
+        return InputError(self.source.label, where + message, line=line, column=column)
+
+    def positions(self, rows: int, reference: str) -> IndexArray:
+        """Which rows of the reference these are, from 0."""
+        column = self.table.column(self.row)
+        values, _ = numbers(column, self.layout, parse=self.source.is_text)
+        seen: set[float] = set()
+        for i, value in enumerate(values.tolist()):
+            if not value.is_integer() or value < 1:
+                cell = words(column.slice(i, 1))[0].as_py()
+                raise self.refuse(
+                    i, f"{self.row!r} must be the number of a row, from 1; got {cell!r}.", self.row
+                )
+            if value > rows:
+                raise self.refuse(
+                    i,
+                    f"it marks row {value:,.0f}, and {reference} has {rows:,} rows. Has it changed "
+                    "since the review? Write a new review file.",
+                    self.row,
+                )
+            if value in seen:
+                raise self.refuse(i, f"row {value:,.0f} is there a second time.", self.row)
+            seen.add(value)
+        return values.astype(np.intp) - 1
+
+    def marked(self) -> BoolArray:
+        """Which rows are marked as anomalies."""
+        cells = words(self.table.column(self.mark)).to_pylist()
+        plain = [(cell or "").strip().lower() for cell in cells]
+        if not any(plain):
+            raise InputError(
+                self.source.label,
+                f"no cell of its column {self.mark!r} is filled in. Write yes beside every row "
+                "that is an anomaly, and no beside the others.",
+                column=self.mark,
+            )
+        for i, cell in enumerate(plain):
+            if cell and cell not in (*YES, *NO):
+                raise self.refuse(
+                    i,
+                    f"{self.mark!r} must be yes or no (1 or 0, true or false, x or nothing); got "
+                    f"{cells[i]!r}.",
+                    self.mark,
+                )
+        return np.array([cell in YES for cell in plain], dtype=bool)
+
+
+def _check_same(
+    source: Source, layout: Layout, given: _Marks, positions: IndexArray, rows: int
+) -> None:
+    """Refuse marks of rows that are not those of this reference."""
+    shared = [name for name in given.others if name in source.schema.names]
+    if not shared:
+        raise InputError(
+            given.source.label,
+            f"it has no column of {source.label}, so that nothing tells whether its rows are those "
+            "of this file. Keep the columns that identify a row.",
+        )
+    table = _take(source, shared, positions, of=rows)
+    for name in shared:
+        ours, theirs = table.column(name), given.table.column(name)
+        same = _equal(ours, theirs, layout, given.layout, source.is_text, given.source.is_text)
+        if not same.all():
+            i = int(np.argmin(same))
+            now, then = (words(column.slice(i, 1))[0].as_py() for column in (ours, theirs))
+            raise given.refuse(
+                i,
+                f"row {positions[i] + 1:,} of {source.label} has {name!r} {now!r}, and had "
+                f"{then!r} when it was reviewed. If the reference has changed, write a new review "
+                "file; if a spreadsheet has rewritten the column, delete it from the review file.",
+                name,
+            )
+
+
+def _equal(
+    ours: Any, theirs: Any, layout: Layout, its: Layout, parse: bool, parse_its: bool
+) -> BoolArray:
+    """Cells that say the same: the same text, the same number, or nothing."""
+    texts = [[(cell or "").strip() for cell in words(c).to_pylist()] for c in (ours, theirs)]
+    same = np.array([a == b for a, b in zip(*texts, strict=True)], dtype=bool)
+    a, no_a = numbers(ours, layout, parse=parse)
+    b, no_b = numbers(theirs, its, parse=parse_its)
+    close = np.isclose(a, b, rtol=DIGITS, atol=0.0, equal_nan=True)
+    return np.asarray(same | (close & ~no_a & ~no_b))
+
+
+def _count(source: Source) -> int:
+    if source.rows is not None:
+        return source.rows
+    first = source.schema.names[:1]
+    return sum(table.num_rows for table in source.tables(first, default_batch_rows(1)))
+
+
+def _take(source: Source, names: Sequence[str], positions: IndexArray, *, of: int) -> Any:
+    """Some rows of a file, in this order; refuse a file that has another number of rows."""
+    inside = np.sort(positions)
+    kept, start = [source.schema.empty_table().select(list(names))], 0
+    for table in source.tables(names, default_batch_rows(len(names))):
+        stop = start + table.num_rows
+        here = inside[np.searchsorted(inside, start) : np.searchsorted(inside, stop)]
+        kept.append(table.select(list(names)).take(pa.array(here - start)))
+        start = stop
+    if start != of:
+        raise _changed(source)
+    return pa.concat_tables(kept).take(pa.array(np.searchsorted(inside, positions)))
+
+
+def _batches(source: Source, layout: Layout, ids: Sequence[str] | None) -> Batches:
+    """All rows in batches; with `ids`, the columns that hold numbers are known as such."""
+    names = source.schema.names
+    rows = default_batch_rows(len(names))
+    features: Iterator[Feature] = iter(())
+    if ids is not None:
+        found = survey(source, names, layout, rows)
+        features = (Feature(n) for n in names if found[n].nature == "number" and n not in ids)
+    return Batches(source, tuple(features), layout, allow_missing=True, batch_rows=rows)
+
+
+def _unchanged(table: Any) -> Any:
+    return table
+
+
+def _changed(source: Source) -> InputError:
+    return InputError(source.label, "it changed while it was read; run the command again.")
