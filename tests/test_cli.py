@@ -119,8 +119,11 @@ def folder(tables, tmp_path_factory):
     """Files to read; tests write elsewhere."""
     place = tmp_path_factory.mktemp("files")
     rng = np.random.default_rng(1)
+    dirty = make_rows(np.random.default_rng(2), 196, 4)
+    machines = {"machine": [f"D{i:03d}" for i in range(200)]}
     tables = {
         **tables,
+        "dirty": pa.table({**machines, **dict(zip(NAMES, dirty.T, strict=True))}),
         "messy": make_messy(rng, 120),
         "messy_new": make_messy(rng, 100, anomalous=range(0, 100, 9)),
     }
@@ -1019,7 +1022,7 @@ def test_examples_of_the_page_run(here):
                 commands += 1
             elif line != "...":
                 assert line in said
-    assert commands >= 10
+    assert commands >= 11
 
 
 def test_names_that_are_offered_are_known():

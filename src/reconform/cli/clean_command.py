@@ -16,6 +16,7 @@ from ..files.formats import is_standard, layout_like
 from ..files.judge import ReadOptions, judge_file
 from ..files.review import REVIEW_NAMES, leave_out, write_review
 from ..files.source import open_source
+from ..report.safe_text import percent
 from ..rule import Rule
 from . import fitting as fits
 from .declare import Command, count, family, option, share
@@ -298,7 +299,7 @@ def _ask(
     voice.say()
     voice.say(
         f"{now.flagged:,} of {found.tested:,} new rows are flagged at a false discovery rate of "
-        f"{cleaning.fdr:.4g}.",
+        f"{percent(cleaning.fdr)}.",
         style="bold",
     )
     for what in asked:

@@ -1,0 +1,549 @@
+"""A dirty reference: the review, the what-if, the review file, and what is refused."""
+
+from __future__ import annotations
+
+import csv
+import json
+import re
+from dataclasses import replace
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from click.testing import CliRunner
+from sklearn.model_selection import KFold
+
+from reconform import ConformalDetector, RankCounts, ReconformError, Resampling, review
+from reconform.cleaning import most_leaving, staying
+from reconform.cli import main
+from reconform.detectors import KNN
+from reconform.files import open_output, read_reference
+from reconform.methods import Bootstrap
+
+NAMES = ["temperature", "flow", "pressure"]
+BY_KNN = ["--detector", "knn"]
+N, DIRT = 400, 8
+
+
+def run(*arguments, code=0):
+    result = CliRunner().invoke(main, [str(a) for a in arguments])
+    assert result.exit_code == code, result.output
+    assert (code == 0) or result.stdout == ""
+    assert not re.search(r"`|\b[a-z_]+=\S", result.stderr), result.stderr
+    return result
+
+
+def said(*arguments, **options):
+    return json.loads(run(*arguments, "--json", **options).stdout)
+
+
+def rows(rng, normal, anomalies):
+    """Normal rows, and anomalies that lie far away and not close together."""
+    strange = rng.normal(0, 3, size=(anomalies, 3)) + 12
+    return np.vstack([rng.normal(size=(normal, 3)), strange])
+
+
+@pytest.fixture(scope="module")
+def tables():
+    """A reference with 2 % anomalies in places that a seed chose, and new rows with 10 %."""
+    rng = np.random.default_rng(3)
+    X = rows(rng, N - DIRT, DIRT)
+    order = rng.permutation(N)
+    X, dirty = X[order], np.flatnonzero(order >= N - DIRT)
+    new = rows(rng, 180, 20)
+    ids = {"machine": [f"M{i:03}" for i in range(N)]}
+    known = pa.table({**ids, **dict(zip(NAMES, X.T, strict=True))})
+    unknown = pa.table(
+        {"machine": [f"N{i:03}" for i in range(200)], **dict(zip(NAMES, new.T, strict=True))}
+    )
+    return known, unknown, dirty
+
+
+def save(table, path):
+    with open_output(path, table.schema, overwrite=True) as write:
+        write(table)
+
+
+@pytest.fixture
+def here(tmp_path, monkeypatch, tables):
+    monkeypatch.chdir(tmp_path)
+    for suffix in (".csv", ".parquet"):
+        save(tables[0], tmp_path / f"normal{suffix}")
+        save(tables[1], tmp_path / f"new{suffix}")
+    return tmp_path
+
+
+def fill_in(path, marks, column="anomaly", row="row"):
+    """Do what a person does: write into a CSV file beside row numbers, from 1."""
+    with open(path, newline="") as file:
+        lines = list(csv.DictReader(file))
+    for line in lines:
+        line[column] = marks(int(line[row]))
+    write_lines(path, lines)
+
+
+def write_lines(path, lines):
+    with open(path, "w", newline="") as file:
+        writer = csv.DictWriter(file, list(lines[0]))
+        writer.writeheader()
+        writer.writerows(lines)
+
+
+def truth(dirty, yes="yes", no="no"):
+    return lambda row: yes if row - 1 in dirty else no
+
+
+# --- the function --------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "method", ["full", "jackknife", "jackknife+", "cv", "cv+", "jab", "jab+", Resampling(KFold(5))]
+)
+def test_a_review_against_brute_force(method):
+    rng = np.random.default_rng(0)
+    X = np.round(rng.normal(size=(40, 2)), 1)
+    X[7] = X[3]  # rows of one score
+    cad = ConformalDetector("knn", method, random_state=0).fit(X)
+    seen = review(cad)
+    scores = dict(zip(cad.calibration_.rows.tolist(), cad.calibration_.scores, strict=True))
+    assert [scores[i] for i in range(40)] == seen.scores.tolist()
+    for i in range(40):
+        assert seen.p_values[i] == sum(scores[j] <= scores[i] for j in range(40)) / 40
+    assert seen.order.tolist() == sorted(range(40), key=lambda i: (scores[i], i))
+    assert len(seen) == 40
+
+
+def test_scores_of_jackknife_are_those_of_models_without_the_row():
+    X = np.random.default_rng(1).normal(size=(25, 2))
+    seen = review(ConformalDetector("knn", "jackknife+").fit(X))
+    for i in range(25):
+        alone = KNN().fit(np.delete(X, i, axis=0))
+        assert seen.scores[i] == alone.score_samples(X[i : i + 1])[0]
+
+
+@pytest.mark.parametrize("method", ["full", "jackknife+", "cv+", "jab"])
+@pytest.mark.parametrize("level", [0.05, 0.1, 0.2])
+def test_without_a_change_it_is_the_list_itself(tables, method, level):
+    known, unknown, _ = tables
+    X, new = (np.column_stack([t.column(n) for n in NAMES]) for t in (known, unknown))
+    cad = ConformalDetector("knn", method, random_state=0).fit(X)
+    counts = cad.rank_counts(new)
+    asked = review(cad).what_if(counts, level)
+    assert [what.k for what in asked] == [0, 1, 2, 3, 5, 8, 13, 20]
+    assert asked[0].flagged == cad.discover(new, level).count == counts.decide(level).count
+    for what in asked[1:]:
+        # Benjamini-Hochberg on ranks among the rows that are left.
+        left = RankCounts(N - what.k, "")
+        left.counts[1:] = 0
+        for rank, count in enumerate(counts.counts.tolist()):
+            left.counts[max(rank - what.k, 1)] += count if rank else 0
+        assert what.flagged == left.decide(level).count
+        assert what.now == asked[0].flagged
+        assert what.by_chance == pytest.approx(200 * (what.k + 1) / (N + 1))
+
+
+def test_a_what_if_of_no_rows_and_of_other_counts():
+    X = np.random.default_rng(0).normal(size=(30, 2))
+    cad = ConformalDetector("knn", "jackknife+").fit(X)
+    seen = review(cad)
+    empty = RankCounts(30, cad.calibration_.fingerprint)
+    assert [(what.k, what.flagged) for what in seen.what_if(empty)] == [(0, 0), (1, 0)]
+    with pytest.raises(ReconformError, match="another calibration"):
+        seen.what_if(RankCounts(30, "plant-7"))
+    with pytest.raises(ReconformError, match="most must be a number strictly between 0 and 1"):
+        seen.what_if(empty, most=1.5)
+
+
+@pytest.mark.parametrize("method", ["split", "prefit"])
+def test_methods_that_do_not_score_every_row_are_refused(method):
+    X = np.random.default_rng(0).normal(size=(30, 2))
+    detector = "knn" if method == "split" else _Fixed()
+    cad = ConformalDetector(detector, method, random_state=0).fit(X)
+    with pytest.raises(ReconformError, match=f"{method} has one of the calibration rows only"):
+        review(cad)
+
+
+class _Fixed:
+    """A model that was fitted elsewhere."""
+
+    def fit(self, X, y=None):
+        return self
+
+    def score_samples(self, X):
+        return -np.abs(np.asarray(X)).sum(axis=1)
+
+
+def test_rows_that_no_model_held_out_are_refused():
+    X = np.random.default_rng(0).normal(size=(30, 2))
+    cad = ConformalDetector("knn", Bootstrap(draws=2), random_state=0).fit(X)
+    missing = 30 - len(cad.calibration_)
+    assert missing
+    with pytest.raises(ReconformError, match=f"{missing} of 30 rows were held out by none"):
+        review(cad)
+
+
+def test_who_stays():
+    seen = review(ConformalDetector("knn", "jackknife+").fit(np.arange(40.0)[:, None]))
+    assert seen.without([39, 5]).tolist() == [i for i in range(40) if i not in (5, 39)]
+    assert seen.without(np.arange(40) == 7).tolist() == [i for i in range(40) if i != 7]
+    assert seen.without([]).tolist() == list(range(40))
+    assert seen.without([3, 3], budget=0.025).tolist() == [i for i in range(40) if i != 3]
+
+
+@pytest.mark.parametrize(
+    ("marked", "budget", "sentence"),
+    [
+        ([1, 2, 3], 0.05, "3 of 40 reference rows .* lets at most 2 leave"),
+        ([1], 0.02, "lets at most 0 leave"),
+        ([40], 0.05, "0 to 39; got 40 to 40"),
+        ([-1], 0.05, "got -1 to -1"),
+        ([0.5], 0.05, "integers; got float64"),
+        ([True, False], 0.05, r"one value per reference row, 40; got shape \(2,\)"),
+        (range(39), 0.99, "at least 2 rows must stay"),
+        ([1], 1.0, "budget must be a number strictly between 0 and 1"),
+    ],
+)
+def test_marks_that_are_refused(marked, budget, sentence):
+    with pytest.raises(ReconformError, match=sentence):
+        staying(40, list(marked), budget)
+
+
+def test_the_budget_is_exact():
+    assert [most_leaving(n, 0.29) for n in (99, 100, 101)] == [28, 29, 29]  # 0.29 * 100 < 29
+
+
+def test_a_cleaned_reference_finds_what_a_clean_one_finds(breast):
+    """2 % malignant rows in the reference hide the others; marked, they leave, and these return.
+
+    One seed, exact arithmetic: deterministic.
+    """
+    benign, malignant = breast
+    rng = np.random.default_rng(0)
+    benign = benign[rng.permutation(len(benign))]
+    malignant = malignant[rng.permutation(len(malignant))]
+    clean, new = benign[:245], np.vstack([benign[245:], malignant[:12]])
+    dirty = np.vstack([clean, malignant[12:17]])
+    fitted = [ConformalDetector("knn", "jackknife+").fit(X) for X in (clean, dirty)]
+    at_best, hidden = (cad.discover(new, 0.2).count for cad in fitted)
+    seen = review(fitted[1])
+    marked = [i for i in seen.order[: most_leaving(250, 0.05)] if i >= 245]
+    again = ConformalDetector("knn", "jackknife+").fit(dirty[seen.without(marked)])
+    assert len(marked) >= 4
+    assert hidden < 0.5 * at_best
+    assert again.discover(new, 0.2).count >= 0.9 * at_best > 0
+
+
+# --- the command ---------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("suffix", [".csv", ".parquet"])
+def test_the_whole_loop(here, tables, suffix):
+    known, _, dirty = tables
+    normal, new, kept = (f"{name}{suffix}" for name in ("normal", "new", "kept"))
+    before = said("detect", normal, new, "--id", "machine", *BY_KNN, "--method", "jackknife+")
+    facts = said("clean", normal, new, "--id", "machine", *BY_KNN, "--output", "review.csv")
+    assert facts["flagged"] == before["flagged"] <= 2
+    assert max(what["flagged"] for what in facts["what_if"]) >= 20
+    assert {one["row"] - 1 for one in facts["unusual"][:DIRT]} == set(dirty.tolist())
+    assert facts["unusual"][0]["id"]["machine"] == f"M{facts['unusual'][0]['row'] - 1:03}"
+    with open("review.csv", newline="") as file:
+        lines = list(csv.DictReader(file))
+    assert len(lines) == facts["most_leaving"] == 20
+    assert list(lines[0]) == [
+        "row", "anomaly", "score", "p_value", "most_unusual", "machine", *NAMES,
+    ]  # fmt: skip
+    assert all(line["anomaly"] == "" for line in lines)
+    assert [int(line["row"]) for line in lines] == [one["row"] for one in facts["unusual"]]
+    assert float(lines[0]["p_value"]) == 1 / N
+
+    fill_in("review.csv", truth(dirty))
+    done = said("clean", normal, "--marks", "review.csv", "--keep", kept, "--id", "machine")
+    assert done["left_out"] == (dirty + 1).tolist()
+    assert done["kept"] == N - DIRT
+    stay = np.setdiff1d(np.arange(N), dirty)
+    expected, cleaned = (read_reference(path, id_columns=["machine"]) for path in (normal, kept))
+    assert np.array_equal(cleaned.X, expected.X[stay])
+    assert cleaned.ids.equals(expected.ids.take(stay))
+    if suffix == ".parquet":
+        assert pq.read_table(kept).equals(known.take(stay))
+    else:
+        lines = (here / normal).read_text().splitlines()
+        assert (here / kept).read_text().splitlines() == [lines[0], *(lines[1 + i] for i in stay)]
+    after = said("detect", kept, new, "--id", "machine", *BY_KNN, "--method", "jackknife+")
+    assert after["flagged"] >= 20
+
+
+def test_what_it_says(here):
+    text = run("clean", "normal.csv", "new.csv", "--id", "machine", *BY_KNN, "--show", "3").stdout
+    assert text.startswith("The 3 most unusual of 400 reference rows (knn, jackknife+)\n")
+    assert re.search(r"^ *\d+ +M\d{3} +-[\d.]+ +0\.0025 +\w+ [\d.]+ \(\+[\d.]+\)", text, re.M)
+    assert re.search(
+        r"^- If the 8 most unusual reference rows were anomalies, \d+ new rows would be flagged "
+        r"instead of \d+; chance alone: about 4\.$",
+        text,
+        re.M,
+    )
+    assert "This is no reason to leave them out unmarked" in text
+    alone = run("clean", "normal.csv", "--id", "machine", *BY_KNN).stdout
+    assert "If the" not in alone
+    assert len(re.findall(r"^ *\d+ +M\d{3} ", alone, re.M)) == 20
+
+
+def test_what_it_says_of_files(here, tables):
+    text = run("clean", "normal.csv", "--id", "machine", *BY_KNN, "--output", "r.csv").stdout
+    assert "Review file: r.csv (20 rows)" in text
+    assert "at most 20 may leave. Then: reconform clean normal.csv --marks r.csv" in text
+    fill_in("r.csv", truth(tables[2]))
+    text = run("clean", "normal.csv", "--marks", "r.csv", "--keep", "kept.csv").stdout
+    assert text.startswith("8 of 400 reference rows are marked as anomalies and left out; 392 stay")
+    assert "P(p ≤ α) ≤ ⌊α(n0 + n1 + 1)⌋/(n0 + 1)" in text
+    assert "measured, not proven" in text
+    assert text.endswith("Reference: kept.csv\n")
+
+
+def test_a_review_file_has_at_least_the_rows_that_are_shown(here):
+    run("clean", "normal.csv", "--id", "machine", *BY_KNN, "--output", "r.csv", "--budget", "0.01")
+    assert len((here / "r.csv").read_text().splitlines()) == 21
+    run(
+        "clean", "normal.csv", "--id", "machine", *BY_KNN, "--show", "900", "--output", "all.csv",
+    )  # fmt: skip
+    assert len((here / "all.csv").read_text().splitlines()) == N + 1
+
+
+@pytest.mark.parametrize(
+    ("yes", "no"), [("1", "0"), ("TRUE", "False"), ("x", ""), (" Yes ", ""), ("1.0", "0.0")]
+)
+def test_marks_in_other_words(here, tables, yes, no):
+    run("clean", "normal.csv", "--id", "machine", *BY_KNN, "--output", "r.csv")
+    fill_in("r.csv", truth(tables[2], yes, no))
+    facts = said("clean", "normal.csv", "--marks", "r.csv", "--keep", "kept.csv")
+    assert facts["left_out"] == (tables[2] + 1).tolist()
+
+
+def test_nobody_is_an_anomaly(here):
+    run("clean", "normal.csv", "--id", "machine", *BY_KNN, "--output", "r.csv")
+    fill_in("r.csv", lambda row: "no")
+    facts = said("clean", "normal.csv", "--marks", "r.csv", "--keep", "kept.csv")
+    assert (facts["left_out"], facts["kept"]) == ([], N)
+    assert (here / "kept.csv").read_text() == (here / "normal.csv").read_text()
+
+
+def test_a_review_file_of_parquet_and_a_reference_of_another_format(here, tables):
+    run("clean", "normal.csv", "--id", "machine", *BY_KNN, "--output", "r.parquet")
+    table = pq.read_table("r.parquet")
+    marks = pa.array([row - 1 in tables[2] for row in table.column("row").to_pylist()])
+    at = table.column_names.index("anomaly")
+    pq.write_table(table.set_column(at, "anomaly", marks), "filled.parquet")
+    facts = said(
+        "clean", "normal.csv", "--marks", "filled.parquet", "--keep", "kept.parquet",
+        "--id", "machine",
+    )  # fmt: skip
+    assert facts["left_out"] == (tables[2] + 1).tolist()
+    kept = pq.read_table("kept.parquet")
+    stay = np.setdiff1d(np.arange(N), tables[2])
+    for name in NAMES:
+        assert kept.column(name).to_pylist() == tables[0].column(name).take(stay).to_pylist()
+    assert kept.column("machine").to_pylist() == [f"M{i:03}" for i in stay]
+
+
+def test_other_delimiters_and_decimal_signs(here, tables):
+    german = ["--delimiter", ";", "--decimal", ","]
+    lines = (here / "normal.csv").read_text().replace(",", ";").replace(".", ",")
+    (here / "de.csv").write_text(lines)
+    run("clean", "de.csv", "--id", "machine", *BY_KNN, *german, "--output", "r.csv")
+    text = (here / "r.csv").read_text().splitlines()
+    assert text[0].startswith("row;anomaly;")
+    filled = [text[0]]
+    for line in text[1:]:
+        row, _, rest = line.split(";", 2)
+        filled.append(f"{row};{truth(tables[2])(int(row))};{rest}")
+    (here / "r.csv").write_text("\n".join(filled))
+    facts = said("clean", "de.csv", *german, "--marks", "r.csv", "--keep", "kept.csv")
+    assert facts["left_out"] == (tables[2] + 1).tolist()
+    assert (here / "kept.csv").read_text().splitlines()[1] in lines.splitlines()
+
+
+def test_columns_of_the_same_names_need_a_prefix(here, tables):
+    table = tables[0].rename_columns(["row", "score", "anomaly", "pressure"])
+    save(table, here / "clash.csv")
+    told = run("clean", "clash.csv", "--id", "row", *BY_KNN, "--output", "r.csv", code=1).stderr
+    assert "columns 'row', 'anomaly', 'score', which the input has already" in told
+    assert not (here / "r.csv").exists()
+    mine = ["--prefix", "my_"]
+    run("clean", "clash.csv", "--id", "row", *BY_KNN, "--output", "r.csv", *mine)
+    fill_in("r.csv", truth(tables[2]), "my_anomaly", "my_row")
+    facts = said("clean", "clash.csv", "--marks", "r.csv", "--keep", "kept.csv", *mine)
+    assert facts["left_out"] == (tables[2] + 1).tolist()
+
+
+# --- what is refused -----------------------------------------------------------------------------
+
+
+@pytest.fixture
+def filled(here, tables):
+    """A review file that was filled in."""
+    run("clean", "normal.csv", "--id", "machine", *BY_KNN, "--output", "r.csv")
+    fill_in("r.csv", truth(tables[2]))
+    return here / "r.csv"
+
+
+def refused(here, *options):
+    """Apply the marks; nothing may appear. Returns the sentence."""
+    before = {path: path.read_bytes() for path in here.iterdir()}
+    told = run(
+        "clean", "normal.csv", "--marks", "r.csv", "--keep", "kept.csv", *options, code=1
+    ).stderr
+    assert {path: path.read_bytes() for path in here.iterdir()} == before
+    return told
+
+
+def test_more_marks_than_the_budget(here, filled):
+    told = refused(here, "--budget", "0.01")
+    assert "8 of 400 reference rows are marked as anomalies, and --budget 0.01" in told
+    assert "lets at most 4 leave" in told
+
+
+def changed(path, change):
+    with open(path, newline="") as file:
+        lines = list(csv.DictReader(file))
+    write_lines(path, change(lines))
+
+
+def with_cell(i, name, value):
+    def change(lines):
+        lines[i][name] = value
+        return lines
+
+    return change
+
+
+@pytest.mark.parametrize(
+    ("change", "sentence"),
+    [
+        (with_cell(2, "row", "401"), "it marks row 401, and normal.csv has 400 rows"),
+        (with_cell(2, "row", "0"), "'row' must be the number of a row, from 1; got '0'"),
+        (with_cell(2, "row", "7.5"), "got '7.5'"),
+        (with_cell(2, "row", ""), "from 1; got"),
+        (with_cell(2, "anomaly", "maybe"), "'anomaly' must be yes or no .* got 'maybe'"),
+        (lambda lines: [*lines, lines[0]], "is there a second time"),
+        (lambda lines: [dict(line, anomaly="") for line in lines], "no cell of its column"),
+        (
+            lambda lines: [{k: v for k, v in line.items() if k != "row"} for line in lines],
+            "it lacks the column 'row' of a review file. Write one with --output",
+        ),
+        (
+            lambda lines: [{k: line[k] for k in ("row", "anomaly")} for line in lines],
+            "it has no column of normal.csv",
+        ),
+        (with_cell(2, "machine", "M999"), "'machine' 'M.*', and had 'M999' when it was reviewed"),
+        (with_cell(2, "flow", "1.25"), "has 'flow' .* and had '1.25' when it was reviewed"),
+    ],
+)
+def test_review_files_that_are_refused(here, filled, change, sentence):
+    changed(filled, change)
+    assert re.search(sentence, refused(here))
+
+
+def test_a_reference_that_has_changed(here, filled):
+    lines = (here / "normal.csv").read_text().splitlines()
+    (here / "normal.csv").write_text("\n".join([lines[0], *lines[2:], lines[1]]) + "\n")
+    told = refused(here)
+    assert re.search(r"r\.csv, line 2: row \d+ of normal\.csv has 'machine' 'M", told)
+    assert "write a new review file" in told
+
+
+def test_numbers_as_a_spreadsheet_writes_them_are_the_same(here, filled, tables):
+    def rewritten(lines):
+        for line in lines:
+            line["flow"] = f"{float(line['flow']):.15g}"
+            line["row"] = f"{line['row']}.0"
+        return lines
+
+    changed(filled, rewritten)
+    facts = said("clean", "normal.csv", "--marks", "r.csv", "--keep", "kept.csv")
+    assert facts["left_out"] == (tables[2] + 1).tolist()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (["normal.csv", "--method", "split"], "--method split scores its calibration rows only"),
+        (["-"], "REFERENCE must be a file"),
+        (["normal.csv", "--marks", "r.csv"], "--marks and --keep go together"),
+        (["normal.csv", "--keep", "k.csv"], "--marks and --keep go together"),
+        (
+            ["normal.csv", "--marks", "r.csv", "--keep", "k.csv", "--output", "o.csv"],
+            "give one of the two",
+        ),
+        (["normal.csv", "--marks", "r.csv", "--keep", "-"], "--keep must be the name of a file"),
+        (
+            ["normal.csv", "new.csv", "--marks", "r.csv", "--keep", "k.csv"],
+            "With --marks give REFERENCE alone",
+        ),
+        (["normal.csv", "--output", "normal.csv", "--overwrite"], "are the same file"),
+        (["normal.csv", "new.csv", "--output", "new.csv", "--overwrite"], "are the same file"),
+        (
+            ["normal.csv", "--marks", "r.csv", "--keep", "r.csv", "--overwrite"],
+            "are the same file",
+        ),
+        (["normal.csv", "--calibration", "0.5"], "--calibration goes with --method split"),
+        (["normal.csv", "--budget", "1"], "--budget"),
+    ],
+)
+def test_uses_that_are_refused(filled, arguments, sentence):
+    before = sorted(filled.parent.iterdir())
+    told = run("clean", *arguments, "--id", "machine", code=2).stderr
+    assert sentence in re.sub(r"\s+", " ", told)
+    assert sorted(filled.parent.iterdir()) == before
+
+
+def test_files_that_exist_are_left_alone(here, filled):
+    text = filled.read_text()
+    told = run(
+        "clean", "normal.csv", "--id", "machine", *BY_KNN, "--output", "r.csv", code=1
+    ).stderr
+    assert "r.csv: it exists already; replace it with --overwrite" in told
+    assert filled.read_text() == text
+    (here / "kept.csv").write_text("mine")
+    assert "kept.csv: it exists already" in refused(here)
+    run("clean", "normal.csv", "--marks", "r.csv", "--keep", "kept.csv", "--overwrite")
+    assert len((here / "kept.csv").read_text().splitlines()) == N - DIRT + 1
+
+
+def test_a_name_without_a_format_is_refused_before_the_fit(here):
+    told = run("clean", "normal.csv", "--id", "machine", "--output", "r.xlsx", code=1).stderr
+    assert "its name does not tell its format" in told
+
+
+def test_new_rows_without_a_column_leave_nothing(here, tables):
+    save(tables[1].drop_columns("flow"), here / "short.csv")
+    told = run(
+        "clean", "normal.csv", "short.csv", "--id", "machine", *BY_KNN, "--output", "r.csv", code=1
+    ).stderr
+    assert "it lacks the column 'flow' of the reference" in told
+    assert not (here / "r.csv").exists()
+
+
+def test_to_standard_output(here):
+    result = run("clean", "normal.csv", "--id", "machine", *BY_KNN, "--output", "-", "--show", "4")
+    assert result.stdout.startswith("row,anomaly,score,p_value,most_unusual,machine,")
+    assert "The 4 most unusual" in result.stderr
+
+
+def test_prepared_columns_are_described_by_their_labels(here):
+    rng = np.random.default_rng(0)
+    kinds = rng.choice(["red", "blue"], size=60)
+    flow = rng.normal(size=60)
+    kinds[17], flow[17] = "green", 40.0
+    save(pa.table({"kind": kinds, "flow": flow}), here / "mixed.csv")
+    facts = said("clean", "mixed.csv", "--prepare", *BY_KNN)
+    assert facts["unusual"][0]["row"] == 18
+    assert "flow 40" in facts["unusual"][0]["most_unusual"]
+
+
+def test_a_review_is_frozen():
+    seen = review(ConformalDetector("knn", "jackknife+").fit(np.arange(10.0)[:, None]))
+    with pytest.raises(AttributeError):
+        seen.scores = None
+    assert replace(seen).order is seen.order
