@@ -15,7 +15,7 @@ from click.testing import CliRunner
 from sklearn.model_selection import KFold
 
 from reconform import ConformalDetector, RankCounts, ReconformError, Resampling, review
-from reconform.cleaning import most_leaving, staying
+from reconform.cleaning import most_leaving, staying, to_look_at
 from reconform.cli import main
 from reconform.detectors import KNN
 from reconform.files import open_output, read_reference
@@ -232,6 +232,25 @@ def test_a_cleaned_reference_finds_what_a_clean_one_finds(breast):
     assert len(marked) >= 4
     assert hidden < 0.5 * at_best
     assert again.discover(new, 0.2).count >= 0.9 * at_best > 0
+
+
+def test_anomalies_that_resemble_each_other_are_looked_at():
+    """For a few neighbours they are normal, and no row of them would be in the review file."""
+    rng = np.random.default_rng(0)
+    X = np.vstack([rng.normal(size=(980, 3)), rng.normal(5, 0.01, size=(20, 3))])
+    X[3, 1] = np.nan
+    X[:, 2] = 7.0  # constant
+    seen = review(ConformalDetector("knn", "jackknife+").fit(np.nan_to_num(X)))
+    look = to_look_at(seen, X)
+    assert not (seen.order[:50] >= 980).any()
+    assert (look[:50] >= 980).sum() == 20
+    assert look[0] == seen.order[0]
+    assert np.array_equal(np.sort(look), np.arange(1000))
+
+
+def test_two_rows_have_an_order():
+    X = np.array([[0.0], [1.0]])
+    assert len(to_look_at(review(ConformalDetector(KNN(n_neighbors=1), "jackknife+").fit(X)), X)) == 2
 
 
 # --- the command ---------------------------------------------------------------------------------

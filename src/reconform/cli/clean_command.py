@@ -8,7 +8,8 @@ from typing import Any
 
 import click
 
-from ..cleaning import BUDGET, PROVEN, Review, WhatIf, most_leaving, review
+from ..arrays import IndexArray
+from ..cleaning import BUDGET, PROVEN, Review, WhatIf, most_leaving, review, to_look_at
 from ..detector import ConformalDetector
 from ..files import Layout, Table, check_output
 from ..files.column_types import to_python
@@ -193,9 +194,10 @@ def clean(
     cad = fits.fit(voice, table, fitting, prepare=columns.prepare)
     with voice.last_words(), parallel(fitting.jobs):
         seen = review(cad)
-        unusual = _words(cleaning, seen, table)
-        _tell_rows(voice, cleaning, fitting, seen, table, unusual)
-        facts = _records(cleaning, seen, table, unusual)
+        look = _rows(cleaning, to_look_at(seen, table.X))
+        unusual = words_about(table.X[look], table)
+        _tell_rows(voice, fitting, seen, table, look[: cleaning.show], unusual)
+        facts = _records(seen, table, look[: cleaning.show], unusual)
         if new is not None:
             read = ReadOptions(table.features, files.id_columns, unknown[0])
             facts |= _ask(voice, cleaning, cad, seen, new, read)
@@ -204,6 +206,7 @@ def clean(
                 reference,
                 cleaning.output,
                 seen,
+                look,
                 unusual,
                 layout=known,
                 output_layout=cleaning.written_with(files, reference, known, cleaning.output),
@@ -227,12 +230,12 @@ def clean(
         )
 
 
-def _words(cleaning: Cleaning, seen: Review, table: Table) -> list[str]:
-    """What is unusual about each of the rows that are written or shown, or both."""
+def _rows(cleaning: Cleaning, order: IndexArray) -> IndexArray:
+    """The rows that are shown or written: the first of an order."""
     most = cleaning.show
     if cleaning.output is not None:
-        most = max(most, most_leaving(len(seen), cleaning.budget))
-    return words_about(table.X[seen.order[:most]], table)
+        most = max(most, most_leaving(len(order), cleaning.budget))
+    return order[:most]
 
 
 def _ids(table: Table, positions: Any) -> dict[str, list[Any]]:
@@ -244,15 +247,14 @@ def _ids(table: Table, positions: Any) -> dict[str, list[Any]]:
 
 def _tell_rows(
     voice: Voice,
-    cleaning: Cleaning,
     fitting: Fitting,
     seen: Review,
     table: Table,
+    first: IndexArray,
     unusual: list[str],
 ) -> None:
     if not voice.talks:
         return
-    first = seen.order[: cleaning.show]
     voice.say(
         f"The {len(first):,} most unusual of {len(seen):,} reference rows "
         f"({fitting.detector}, {fitting.method})",
@@ -266,9 +268,8 @@ def _tell_rows(
     voice.say(CAPTION, style="dim")
 
 
-def _records(cleaning: Cleaning, seen: Review, table: Table, unusual: list[str]) -> dict[str, Any]:
+def _records(seen: Review, table: Table, first: IndexArray, unusual: list[str]) -> dict[str, Any]:
     """The rows that are shown, as plain data."""
-    first = seen.order[: cleaning.show]
     ids = _ids(table, first)
     records = [
         {

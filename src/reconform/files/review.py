@@ -65,6 +65,7 @@ def write_review(
     reference: str | Path,
     output: str | Path,
     review: Review,
+    positions: IndexArray,
     most_unusual: Sequence[str],
     *,
     layout: Layout,
@@ -72,21 +73,22 @@ def write_review(
     prefix: str = "",
     overwrite: bool = False,
 ) -> None:
-    """Write the most unusual rows of a reference, the most unusual first, to be marked.
+    """Write some rows of a reference, to be marked.
 
     Parameters
     ----------
     reference, output : str or Path
     review : Review
         Of all rows of this file.
+    positions : int array
+        Of the rows to write, in this order.
     most_unusual : sequence of str
-        What is unusual about each of the rows to write: as many as there are texts.
+        What is unusual about each of them.
     layout, output_layout : Layout
     prefix : str
         Of the names of the added columns.
     overwrite : bool
     """
-    positions = review.order[: len(most_unusual)]
     with open_source(reference, layout) as source:
         table = _take(source, source.schema.names, positions, of=len(review))
     added = (
