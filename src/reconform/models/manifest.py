@@ -149,7 +149,7 @@ def inspect(path: str | Path) -> ModelInfo:
     >>> info.detector, info.method, info.n_calibration
     ('knn', 'jackknife+', 50)
     >>> sorted(part.name for part in info.parts)
-    ['ensemble/calibration', 'ensemble/full', 'manifest', 'model']
+    ['ensemble/calibration', 'ensemble/full', 'manifest', 'model', 'reference_sample']
     """
     with open_archive(path) as archive, refusing(path, "the manifest is not one of ours"):
         return _info(archive)
