@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from ..arrays import FloatArray
-from ..content import Contents, canonical_order
+from ..content import Contents, first_rows
 
 MOST_REFERENCE = 2_000
 MOST_NEW = 3_000
@@ -45,8 +45,7 @@ def new_sample(X: FloatArray) -> FloatArray:
 def _drawn(
     X: FloatArray, most: int, seed: np.random.SeedSequence, contents: Contents | None
 ) -> FloatArray:
-    order = canonical_order(Contents.of(X) if contents is None else contents, seed)
-    return np.array(X[order[:most]])
+    return np.array(X[first_rows(Contents.of(X) if contents is None else contents, seed, most)])
 
 
 class Reservoir:

@@ -227,6 +227,24 @@ def canonical_order(contents: Contents, seed: np.random.SeedSequence) -> IndexAr
     return np.asarray(order, dtype=np.intp)
 
 
+def first_rows(contents: Contents, seed: np.random.SeedSequence, most: int) -> IndexArray:
+    """The first rows of `canonical_order`, without sorting all of them.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> contents = Contents.of(np.arange(50.0)[:, None])
+    >>> seed = np.random.SeedSequence(0)
+    >>> bool((first_rows(contents, seed, 7) == canonical_order(contents, seed)[:7]).all())
+    True
+    """
+    if len(contents) <= most:
+        return canonical_order(contents, seed)
+    hashes = mix_array(contents.keys() ^ seed.generate_state(1, np.uint64)[0])
+    some = np.argpartition(hashes, most)[:most]
+    return np.asarray(some[np.argsort(hashes[some], kind="stable")], dtype=np.intp)
+
+
 Shuffle = Callable[[np.random.SeedSequence], IndexArray]
 
 
