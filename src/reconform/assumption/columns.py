@@ -54,14 +54,30 @@ def column_findings(
     """
     normal = normal_rows_at_least(len(new), tolerated)
     found: list[Finding] = []
-    for j, name in enumerate(names):
-        found += _missing(name, reference[:, j], new[:, j], normal, len(names))
-        found += _numbers(name, reference[:, j], new[:, j], normal, len(names))
+    for j in np.flatnonzero(_worth_a_look(reference, new)).tolist():
+        found += _missing(names[j], reference[:, j], new[:, j], normal, len(names))
+        found += _numbers(names[j], reference[:, j], new[:, j], normal, len(names))
     if len(found) <= MOST_FINDINGS:
         return found
     found.sort(key=lambda finding: finding.level != "broken")
     more = Finding("columns", "note", f"{len(found) - MOST_FINDINGS:,} more columns are unlike.")
     return [*found[:MOST_FINDINGS], more]
+
+
+def _worth_a_look(reference: FloatArray, new: FloatArray) -> BoolArray:
+    """Columns that any of the checks could speak of, all at once: few of very many."""
+    missing = np.isnan(new).any(axis=0)
+    (low, high), (least, most) = (
+        (
+            np.where(np.isnan(X), np.inf, X).min(axis=0),
+            np.where(np.isnan(X), -np.inf, X).max(axis=0),
+        )
+        for X in (reference, new)
+    )
+    apart = (high < least) | (most < low)
+    constant = (low == high) != (least == most)
+    whole = (np.isnan(new) | (new == np.floor(new))).all(axis=0)
+    return np.asarray(missing | apart | constant | whole)
 
 
 ADVICE = "Leave it out with `drop`, or carry it as `id_columns`."
