@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from scipy.stats import binom
 
+from reconform.assumption import Compared
 from reconform.assumption.closeness import clump_finding, copy_findings
 from reconform.assumption.columns import column_findings
 from reconform.assumption.contamination import (
@@ -18,6 +19,7 @@ from reconform.assumption.contamination import (
     some_k,
     unusual,
 )
+from reconform.statistics.fdr import RankCounts
 
 RNG = np.random.default_rng
 
@@ -160,8 +162,7 @@ def test_clumps():
 
 def ranked(ours, theirs):
     """Counts of ranks; large scores are unusual."""
-    ranks = 1 + (ours[:, None] >= theirs).sum(axis=0)
-    return np.bincount(ranks, minlength=len(ours) + 2)
+    return RankCounts(len(ours), "").add(1 + (ours[:, None] >= theirs).sum(axis=0))
 
 
 def bh(p, level):
@@ -177,7 +178,7 @@ def test_what_if_is_bh_without_the_rows():
         for k in range(4):
             left = np.sort(ours)[: len(ours) - k]
             p = [Fraction(1 + int((left >= t).sum()), len(left) + 1) for t in theirs]
-            found = flagged_without(ranked(ours, theirs), np.array([k]), 0.2)[0]
+            found = flagged_without(ranked(ours, theirs), k, 0.2)
             assert found == bh(p, Fraction(1, 5))
 
 
@@ -194,7 +195,7 @@ def test_the_hint_keeps_its_level_without_anomalies():
 def test_no_hint_where_anomalies_are_found_anyway():
     rng = RNG(2)
     counts = ranked(rng.normal(size=300), np.r_[rng.normal(size=90), np.full(10, 9.0)])
-    flagged = int(flagged_without(counts, np.array([0]), 0.1)[0])
+    flagged = flagged_without(counts, 0, 0.1)
     assert flagged >= 10
     assert held_back(counts, flagged, 0.1) is None
 
@@ -223,7 +224,7 @@ def test_dirt_is_noticed(dirt):
     bad = round(dirt * len(ours))
     assert (company.reference_rows < bad).mean() > 0.8  # the dirt itself is pointed at
     counts = ranked(u, v)
-    hint = held_back(counts, int(flagged_without(counts, np.array([0]), 0.1)[0]), 0.1)
+    hint = held_back(counts, flagged_without(counts, 0, 0.1), 0.1)
     assert hint.would_be >= 25
     for finding in (hint.finding(), company.finding()):
         assert "reconform clean" in finding.advice
@@ -257,3 +258,27 @@ def test_dirt_in_a_tight_cluster_does_not_hide_itself():
 def test_how_many_rows_are_left_out():
     assert some_k(10).tolist() == [1, 2, 3]
     assert some_k(1500)[-1] == 75
+
+
+# --- odd numbers ---------------------------------------------------------------------------------
+
+ODD = {
+    "missing": lambda column, rng: np.full_like(column, np.nan),
+    "partly missing": lambda column, rng: np.where(rng.random(len(column)) < 0.3, np.nan, column),
+    "constant": lambda column, rng: np.full_like(column, 7.0),
+    "huge": lambda column, rng: np.clip(column, -1, 1) * 1.7e308,
+    "two ends": lambda column, rng: np.r_[-1.7e308, 1.7e308, column[2:]],
+    "counting": lambda column, rng: np.arange(float(len(column))),
+}
+
+
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize("theirs", ODD)
+@pytest.mark.parametrize("ours", ODD)
+def test_odd_numbers_give_no_warning_of_numpy(ours, theirs):
+    rng = RNG(0)
+    for d in (1, 3):
+        D, X = rng.normal(size=(40, d)), rng.normal(size=(30, d))
+        D[:, 0], X[:, 0] = ODD[ours](D[:, 0], rng), ODD[theirs](X[:, 0], rng)
+        counts = RankCounts(40, "").add(rng.integers(1, 42, 30))
+        assert Compared(D, X).verdict(counts, 0, 30, 0.1).word in ("holds", "doubtful", "broken")

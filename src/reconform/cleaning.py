@@ -131,12 +131,10 @@ class Review:
             )
         check_probability("level", level)
         ks = _some_rows(max(1, most_leaving(len(self), most, "most")))
-        found = (
-            flagged_without(counts.counts, np.array(ks), level) if counts.rows else [0] * len(ks)
-        )
+        found = [flagged_without(counts, k, level) if counts.rows else 0 for k in ks]
         share = counts.rows / (len(self) + 1)
         return tuple(
-            WhatIf(k, int(flagged), int(found[0]), share * (k + 1) if k else 0.0)
+            WhatIf(k, flagged, found[0], share * (k + 1) if k else 0.0)
             for k, flagged in zip(ks, found, strict=True)
         )
 

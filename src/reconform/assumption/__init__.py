@@ -9,13 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from functools import cached_property
 
-import numpy as np
-
-from ..arrays import FloatArray, IntArray
+from ..arrays import FloatArray
 from ..statistics.fdr import RankCounts
 from .batch import unused_batch
-from .closeness import clump_finding, copy_findings
+from .closeness import clump_finding, copy_findings, in_units
 from .columns import column_findings
 from .contamination import dirt_finding, held_back
 from .sample import Reservoir, new_sample, reference_sample
@@ -25,8 +24,6 @@ from .verdict import Finding, Verdict
 
 # Fewer rows on either side say nothing.
 LEAST_ROWS = 20
-# Scaled numbers beyond this are as far away as any.
-FARTHEST = 1e6
 # A list this long is not one of anomalies.
 MOST_FLAGGED = 0.5
 
@@ -71,26 +68,24 @@ class Compared:
         if tested < LEAST_ROWS:
             return Verdict.of(self.found)
         few = counts is None or counts.n_calibration < LEAST_ROWS
-        ranks = None if counts is None or few else counts.counts
-        found = [*self.found, *self._by_rows(ranks, tested), _share(flagged, tested)]
+        ranked = None if few else counts
+        found = [*self.found, *self._by_rows(ranked, tested), _share(flagged, tested)]
         if not any(finding is not None and finding.level == "broken" for finding in found):
-            found.append(self._dirt(ranks, flagged, level))  # rows that moved look like dirt, too
+            found.append(self._dirt(ranked, flagged, level))  # rows that moved look like dirt, too
         return Verdict.of(finding for finding in found if finding is not None)
 
-    def _dirt(self, ranks: IntArray | None, flagged: int, level: float) -> Finding | None:
+    def _dirt(self, counts: RankCounts | None, flagged: int, level: float) -> Finding | None:
         """Anomalies among the reference rows: by the neighbours of unusual rows, or by ranks."""
-        found = None
-        reference, new = self.reference, self.new
-        if reference is not None and new is not None and _comparable(reference, new):
-            found = dirt_finding(*_alike(reference, new), flagged, level)
-        if found is None and ranks is not None:
-            held = held_back(ranks, flagged, level)
+        found = None if self._alike is None else dirt_finding(*self._alike, flagged, level)
+        if found is None and counts is not None:
+            held = held_back(counts, flagged, level)
             found = None if held is None else held.finding()
         return found
 
-    def _by_rows(self, ranks: IntArray | None, tested: int) -> Iterator[Finding | None]:
+    def _by_rows(self, counts: RankCounts | None, tested: int) -> Iterator[Finding | None]:
         """What the rows show; where there are none, the ranks still show a shift."""
         reference, new = self.reference, self.new
+        ranks = None if counts is None else counts.counts
         if reference is None or new is None or min(len(reference), len(new)) < LEAST_ROWS:
             if ranks is not None:
                 yield shift_finding(shift_tests(None, None, names=(), of=tested, counts=ranks))
@@ -100,24 +95,16 @@ class Compared:
         yield shift_finding(shift_tests(reference, new, names=names, of=tested, counts=ranks))
         ours, theirs = ([row.tobytes() for row in X] for X in (reference, new))
         yield from copy_findings(ours, theirs)
-        if _comparable(reference, new):
-            yield clump_finding(*_alike(reference, new))
+        if self._alike is not None:
+            yield clump_finding(*self._alike)
 
-
-def _comparable(reference: FloatArray, new: FloatArray) -> bool:
-    """Whether distances between rows are worth their time."""
-    return min(len(reference), len(new)) >= LEAST_ROWS and reference.shape[1] <= MOST_COMBINED
-
-
-def _alike(reference: FloatArray, new: FloatArray) -> tuple[FloatArray, FloatArray]:
-    """Both samples in units of the reference's spread, missing numbers at its median."""
-    middle = np.nan_to_num(np.nanmedian(reference, axis=0))
-    known = np.where(np.isnan(reference), middle, reference)
-    low, high = np.quantile(known, [0.25, 0.75], axis=0)
-    spread = np.where(high > low, high - low, known.std(axis=0))
-    spread = np.where(spread > 0, spread, 1.0)
-    seen = np.where(np.isnan(new), middle, new)
-    return (known - middle) / spread, np.clip((seen - middle) / spread, -FARTHEST, FARTHEST)
+    @cached_property
+    def _alike(self) -> tuple[FloatArray, FloatArray] | None:
+        """Both samples in the same units; None where distances are not worth their time."""
+        reference, new = self.reference, self.new
+        if reference is None or new is None or min(len(reference), len(new)) < LEAST_ROWS:
+            return None
+        return in_units(reference, new) if reference.shape[1] <= MOST_COMBINED else None
 
 
 def _share(flagged: int, tested: int) -> Finding | None:

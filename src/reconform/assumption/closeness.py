@@ -19,6 +19,35 @@ COPIES_MARGIN = 0.02
 CLUMP_NEIGHBOURS = 5
 CLUMP_LEVEL = 1e-4
 CLUMP_ROWS = 300
+# Numbers beyond this are taken for it, and scaled ones beyond that: squares stay finite.
+LARGEST = 1e150
+FARTHEST = 1e6
+
+
+def in_units(reference: FloatArray, new: FloatArray) -> tuple[FloatArray, FloatArray]:
+    """Both samples in units of the reference's spread, missing numbers at its median.
+
+    Parameters
+    ----------
+    reference, new : float arrays of shape (n, d), (m, d)
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> in_units(np.array([[0.0], [1.0], [2.0], [3.0], [4.0]]), np.array([[8.0], [np.nan]]))[1]
+    array([[3.],
+           [0.]])
+    """
+    known, seen = (np.clip(X, -LARGEST, LARGEST) for X in (reference, new))
+    here = ~np.isnan(known).all(axis=0)
+    middle = np.zeros(known.shape[1])
+    middle[here] = np.nanmedian(known[:, here], axis=0)
+    known, seen = (np.where(np.isnan(X), middle, X) for X in (known, seen))
+    low, high = np.quantile(known, [0.25, 0.75], axis=0)
+    spread = np.where(high > low, high - low, known.std(axis=0))
+    spread = np.where(spread > 0, spread, 1.0)
+    scaled = (np.clip((X - middle) / spread, -FARTHEST, FARTHEST) for X in (known, seen))
+    return next(scaled), next(scaled)
 
 
 def squares(A: FloatArray, B: FloatArray) -> FloatArray:

@@ -18,6 +18,7 @@ import numpy as np
 from scipy.stats import betabinom, binom
 
 from ..arrays import FloatArray, IndexArray, IntArray
+from ..statistics.fdr import RankCounts
 from .closeness import squares
 from .verdict import Finding
 
@@ -128,45 +129,40 @@ def some_k(n: int) -> IntArray:
     return found[found <= min(most, n - 1)]
 
 
-def flagged_without(counts: IntArray, ks: IntArray, level: float) -> IntArray:
-    """BH at `level` when the k most unusual reference rows are left out, for every k.
+def flagged_without(counts: RankCounts, k: int, level: float) -> int:
+    """Benjamini-Hochberg at `level` when the k most unusual reference rows are left out.
 
     Parameters
     ----------
-    counts : int array of shape (n + 2,)
-        How many new rows have each rank, 1 to n + 1.
-    ks : int array
+    counts : RankCounts
+        Of the new rows.
+    k : int
     level : float
 
     Returns
     -------
-    int array
+    int
+        How many new rows it flags.
 
     Examples
     --------
-    >>> import numpy as np
-    >>> counts = np.bincount([3, 3, 90, 95], minlength=102)  # two reference rows are in the way
-    >>> flagged_without(counts, np.array([0, 2]), 0.05)
-    array([0, 2])
+    >>> counts = RankCounts(100, "").add([3, 3, 90, 95])  # two reference rows are in the way
+    >>> flagged_without(counts, 0, 0.05), flagged_without(counts, 2, 0.05)
+    (0, 2)
     """
-    n, m = len(counts) - 2, int(counts.sum())
-    found = []
-    rank = np.arange(n + 2)
-    total = np.cumsum(counts)  # rows of at most each rank
-    for k in ks.tolist():
-        p = np.maximum(rank - k, 1) / (n - k + 1)
-        passes = total[(p <= level * total / m * (1 + 1e-12)) & (counts > 0)]
-        found.append(int(passes.max(initial=0)))
-    return np.array(found, dtype=np.int64)
+    left = RankCounts(counts.n_calibration - k, counts.fingerprint)
+    left.counts[1:] = counts.counts[k + 1 :]
+    left.counts[1] += counts.counts[: k + 1].sum()
+    return left.decide(level).count
 
 
-def held_back(counts: IntArray, flagged: int, level: float) -> HeldBack | None:
+def held_back(counts: RankCounts, flagged: int, level: float) -> HeldBack | None:
     """Say whether leaving out the reference's extremes would at least double the list.
 
     Parameters
     ----------
-    counts : int array of shape (n + 2,)
-        How many new rows have each rank.
+    counts : RankCounts
+        Of the new rows.
     flagged : int
         Number of rows flagged now.
     level : float
@@ -177,16 +173,16 @@ def held_back(counts: IntArray, flagged: int, level: float) -> HeldBack | None:
     HeldBack or None
         The k with the smallest p-value; None without a reason for a hint.
     """
-    n, m = len(counts) - 2, int(counts.sum())
+    n, m = counts.n_calibration, counts.rows
     if n < 2 or not m:
         return None
     ks = some_k(n)
-    would_be = flagged_without(counts, ks, level)
+    would_be = np.array([flagged_without(counts, k, level) for k in ks.tolist()])
     # New rows beyond all reference rows but k: beta-binomial with k + 1 and n - k. Those beyond all
     # of them are held back by nothing but the size of the reference.
-    beyond = np.cumsum(counts)[ks + 1]
+    beyond = np.cumsum(counts.counts)[ks + 1]
     worth = would_be >= np.maximum(LEAST_GAIN, 2 * flagged)
-    worth &= beyond >= 2 * counts[1]
+    worth &= beyond >= 2 * counts.counts[1]
     if not worth.any():
         return None
     p = len(ks) * betabinom.sf(beyond - 1, m, ks + 1, n - ks)
@@ -299,7 +295,7 @@ def dirt_finding(
     of_reference, of_new = unusual(reference, new, np.arange(min(ANCHORS, n)))
     if n < LEAST_REFERENCE:  # too few for company: by distance, which no cluster of them can fool
         ranks = 1 + n - np.searchsorted(np.sort(of_reference), of_new, side="left")
-        held = held_back(np.bincount(ranks, minlength=n + 2), flagged, level)
+        held = held_back(RankCounts(n, "distances").add(ranks), flagged, level)
         return None if held is None else held.finding(" by their distance from the others")
     order = np.random.default_rng(0).permutation(n + m)
     company = mixed_company(reference, new, of_reference, of_new, order)
