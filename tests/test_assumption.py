@@ -341,3 +341,15 @@ def test_the_report_has_no_green_box_beside_it(files, tmp_path):
         assert ('class="verdict broken"' in page) == (word == "broken")
         assert ('class="diagnosis good"' in page) == (word == "holds")
         assert ("at most 10% of such a list is false" in page) == (word == "holds")
+
+
+def test_the_report_says_why_nothing_is_flagged(tmp_path):
+    rng = np.random.default_rng(1)
+    flat = ConformalDetector("knn", "full").fit(rng.normal(size=(60, 3)))
+    found = flat.discover(rng.normal(size=(50, 3)))
+    assert found.count == 0
+    report(found, tmp_path / "flat.html")
+    page = (tmp_path / "flat.html").read_text()
+    assert "The p-values are flat" in page
+    assert "more reference rows (" not in page
+    assert 'data-kind="reference too small"' not in page

@@ -117,6 +117,7 @@ def _fill(
             {**_numbers(summary, f"{found.evidence[0]}-value"), **_rows(carried), "words": said}
         ),
         title=escape(shorten(title, LONGEST_TITLE)),
+        why=escape((found.why_nothing or "").replace("`", "")),
         guarantee=escape(found.guarantee),
         assumption=escape(words.ASSUMPTION),
         last=len(summary.levels) - 1,
@@ -143,11 +144,13 @@ def _verdict(verdict: Verdict) -> str:
 
 
 def _diagnoses(found: Discoveries, summary: Summary, tables: _Tables) -> tuple[Diagnosis, ...]:
-    """What the histogram says; that it looks healthy only where the verdict says nothing else."""
-    read = _read(found, summary, tables)
-    if not found.verdict.findings:
-        return read
-    return tuple(diagnosis for diagnosis in read if diagnosis.kind != "healthy")
+    """What the histogram says, without what the verdict or the reason of an empty list denies."""
+    denied = set()
+    if found.verdict.findings:
+        denied.add("healthy")
+    if found.why_nothing is not None and found.why_nothing != found.warning:
+        denied.add("reference too small")  # there is a better reason
+    return tuple(d for d in _read(found, summary, tables) if d.kind not in denied)
 
 
 def _read(found: Discoveries, summary: Summary, tables: _Tables) -> tuple[Diagnosis, ...]:
