@@ -211,6 +211,25 @@ class ConformalDetector(OutlierMixin, BaseEstimator):
             seeds = Streams(model_seed, plan.n_models + 1)
         ensemble = self._fit_ensemble(detector, X, plan, seeds)
 
+        self._adopt(plan, ensemble)
+        no_way_of_its_own = type(ensemble).worlds is Ensemble.worlds
+        if self.guarantee_.certified and no_way_of_its_own and ensemble.by_refitting is None:
+            ensemble.by_refitting = OneModel(detector, X, seeds[-1], self.n_jobs)
+        # p = alpha is an outlier, and scikit-learn calls a row normal where p - offset_ >= 0.
+        self.offset_ = float(np.nextafter(float(self.alpha), 2.0))
+        self._tie_key = int(tie_seed.generate_state(1, np.uint64)[0])
+        self.reference_sample_ = reference_sample(X, contents)
+        self._warn_if_constant()
+        return self
+
+    def _adopt(self, plan: Plan, ensemble: Ensemble) -> None:
+        """Set what follows from fitted models: `fit` makes them, `load` reads them.
+
+        Parameters
+        ----------
+        plan : Plan
+        ensemble : Ensemble
+        """
         self.plan_ = plan
         self.ensemble_ = ensemble
         self.calibration_ = ensemble.calibration
@@ -222,15 +241,6 @@ class ConformalDetector(OutlierMixin, BaseEstimator):
             plus_is_full=ensemble.plus_is_full,
             uses_batch=ensemble.uses_batch,
         )
-        no_way_of_its_own = type(ensemble).worlds is Ensemble.worlds
-        if self.guarantee_.certified and no_way_of_its_own and ensemble.by_refitting is None:
-            ensemble.by_refitting = OneModel(detector, X, seeds[-1], self.n_jobs)
-        # p = alpha is an outlier, and scikit-learn calls a row normal where p - offset_ >= 0.
-        self.offset_ = float(np.nextafter(float(self.alpha), 2.0))
-        self._tie_key = int(tie_seed.generate_state(1, np.uint64)[0])
-        self.reference_sample_ = reference_sample(X, contents)
-        self._warn_if_constant()
-        return self
 
     @property
     def uses_batch(self) -> bool:

@@ -16,7 +16,6 @@ from ..methods import RECORDED_AS, resolve_method
 from ..records.checks import require
 from ..records.plain import Plain
 from ..records.specs import Array, Json, Maybe, Reader, Scalar, Writer
-from ..statistics.certificates import guarantee_of
 from ..whole import check_place
 from . import skops_objects as foreign
 from .archive import Archive, Pieces, as_json, open_archive, parse_json, refusing, write_archive
@@ -219,16 +218,7 @@ def _read_model(archive: Archive, trusted: list[str]) -> ConformalDetector:
     cad = ConformalDetector(detector, _read_method(json["method"], source), **parameters)
     _check_parameters(cad)
     restore_columns(cad, json["n_features"], json["feature_names"])
-    cad.plan_ = plan
-    cad.ensemble_ = read_ensemble(json["ensemble"], plan, source)
-    cad.calibration_ = cad.ensemble_.calibration
-    cad.n_calibration_ = len(cad.calibration_) // len(plan.repeats)
-    cad.guarantee_ = guarantee_of(
-        plan,
-        shares_draws=cad.ensemble_.shares_draws,
-        plus_is_full=cad.ensemble_.plus_is_full,
-        uses_batch=cad.ensemble_.uses_batch,
-    )
+    cad._adopt(plan, read_ensemble(json["ensemble"], plan, source))
     cad.offset_ = Scalar(float).read(json["offset"], source)
     cad._tie_key = Scalar(int).read(json["tie_key"], source)
     require(0 <= cad._tie_key < 1 << 64, "the key of ties is not one")
