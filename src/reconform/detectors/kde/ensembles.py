@@ -2,24 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Self
 
 import numpy as np
 
 from ...arrays import FloatArray, IndexArray, RankArray
-from ...ensemble import Ensemble, ResampledEnsemble, reference_calibration
+from ...ensemble import reference_calibration
 from ...methods import Plan
 from ...refitting import OneModel
 from ...statistics.aggregation import reduction
-from ...statistics.ranks import Calibration, Ranks, calibrate
-from ...statistics.worlds import StepUp, Worlds
+from ...statistics.ranks import Calibration, calibrate
+from ..comparison import FullComparison, LeaveOneOutComparison
 from .model import KDEModel
 
 
 @dataclass(eq=False)
-class LeaveOneOutKDE(ResampledEnsemble):
+class LeaveOneOutKDE(LeaveOneOutComparison):
     """All leave-one-out models, or some of them: sums without one of their terms.
 
     Attributes
@@ -36,14 +35,6 @@ class LeaveOneOutKDE(ResampledEnsemble):
     calibration: Calibration
     full: KDEModel
     own: FloatArray
-
-    plus_is_full = True
-
-    @property
-    def left_out(self) -> IndexArray:
-        """The rows that are left out, one by each model."""
-        assert self.plan.left_out is not None
-        return self.plan.left_out
 
     @property
     def n_jobs(self) -> int | None:
@@ -66,21 +57,17 @@ class LeaveOneOutKDE(ResampledEnsemble):
         """Scores of A(D)."""
         return self.full.score_samples(X)
 
-    def ranks(self, X: FloatArray, *, variant: str | None = None, strictly: bool = False) -> Ranks:
-        """Rank new rows; the paired comparison keeps no scores."""
-        variant = self.plan.variant if variant is None else variant
-        if variant != "plus":
-            return super().ranks(X, variant=variant, strictly=strictly)
-        at_most, below, scores = self.full.compare(X, self.left_out, self.own)
-        return Ranks(at_most, below if strictly else None, scores)
+    def compare(self, X: FloatArray, rows: IndexArray) -> tuple[RankArray, RankArray, FloatArray]:
+        """Compare new rows with some of the reference, by their sums."""
+        return self.full.compare(X, rows, self.own)
 
-    def worlds(self, X: FloatArray, rows: RankArray, step: StepUp) -> Iterator[tuple[int, Worlds]]:
-        """Go through all worlds of some new rows, by one model for each of them."""
-        return _one_model(self.full).worlds(X, rows, step)
+    def one_model(self) -> OneModel:
+        """Return what fits one model per new row."""
+        return _one_model(self.full)
 
 
 @dataclass(eq=False)
-class FullKDE(Ensemble):
+class FullKDE(FullComparison):
     """A model on D and x for every new row x, without fitting any.
 
     Attributes
@@ -110,15 +97,13 @@ class FullKDE(Ensemble):
         own = full.own_sums(np.arange(len(full.rows)))
         return cls(reference_calibration(own + full.constant(fewer=1)), full, own)
 
-    def ranks(self, X: FloatArray, *, variant: str | None = None, strictly: bool = False) -> Ranks:
-        """Rank every new row x among D, all of them scored with x there; there are no variants."""
-        every = np.arange(len(self.full.rows))
-        at_most, below, scores = self.full.compare(X, every, self.own)
-        return Ranks(at_most, below if strictly else None, scores)
+    def compare(self, X: FloatArray, rows: IndexArray) -> tuple[RankArray, RankArray, FloatArray]:
+        """Compare new rows with some of the reference, by their sums."""
+        return self.full.compare(X, rows, self.own)
 
-    def worlds(self, X: FloatArray, rows: RankArray, step: StepUp) -> Iterator[tuple[int, Worlds]]:
-        """Go through all worlds of some new rows, by one model for each of them."""
-        return _one_model(self.full).worlds(X, rows, step)
+    def one_model(self) -> OneModel:
+        """Return what fits one model per new row."""
+        return _one_model(self.full)
 
 
 def _one_model(model: KDEModel) -> OneModel:

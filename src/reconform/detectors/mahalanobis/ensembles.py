@@ -2,24 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Self
 
 import numpy as np
 
 from ...arrays import FloatArray, IndexArray, RankArray
-from ...ensemble import Ensemble, ResampledEnsemble, reference_calibration
+from ...ensemble import reference_calibration
 from ...methods import Plan
 from ...refitting import OneModel
 from ...statistics.aggregation import reduction
-from ...statistics.ranks import Calibration, Ranks, calibrate
-from ...statistics.worlds import StepUp, Worlds
+from ...statistics.ranks import Calibration, calibrate
+from ..comparison import FullComparison, LeaveOneOutComparison
 from .model import Whitened
 
 
 @dataclass(eq=False)
-class LeaveOneOutMahalanobis(ResampledEnsemble):
+class LeaveOneOutMahalanobis(LeaveOneOutComparison):
     """All leave-one-out models, or some of them, by rank-one changes of the one on all rows.
 
     Attributes
@@ -33,14 +32,6 @@ class LeaveOneOutMahalanobis(ResampledEnsemble):
     plan: Plan
     calibration: Calibration
     reference: Whitened
-
-    plus_is_full = True
-
-    @property
-    def left_out(self) -> IndexArray:
-        """The rows that are left out, one by each model."""
-        assert self.plan.left_out is not None
-        return self.plan.left_out
 
     @property
     def n_jobs(self) -> int | None:
@@ -62,21 +53,17 @@ class LeaveOneOutMahalanobis(ResampledEnsemble):
         """Scores of A(D)."""
         return self.reference.model.score_samples(X)
 
-    def ranks(self, X: FloatArray, *, variant: str | None = None, strictly: bool = False) -> Ranks:
-        """Rank new rows; the paired comparison needs no scores."""
-        variant = self.plan.variant if variant is None else variant
-        if variant != "plus":
-            return super().ranks(X, variant=variant, strictly=strictly)
-        at_most, below, scores = self.reference.compare(X, self.left_out)
-        return Ranks(at_most, below if strictly else None, scores)
+    def compare(self, X: FloatArray, rows: IndexArray) -> tuple[RankArray, RankArray, FloatArray]:
+        """Compare new rows with some of the reference, by one inequality."""
+        return self.reference.compare(X, rows)
 
-    def worlds(self, X: FloatArray, rows: RankArray, step: StepUp) -> Iterator[tuple[int, Worlds]]:
-        """Go through all worlds of some new rows, by one model for each of them."""
-        return _one_model(self.reference).worlds(X, rows, step)
+    def one_model(self) -> OneModel:
+        """Return what fits one model per new row."""
+        return _one_model(self.reference)
 
 
 @dataclass(eq=False)
-class FullMahalanobis(Ensemble):
+class FullMahalanobis(FullComparison):
     """A model on D and x for every new row x, without fitting any.
 
     Attributes
@@ -103,15 +90,13 @@ class FullMahalanobis(Ensemble):
         every = np.arange(len(reference.rows))
         return cls(reference_calibration(reference.held_out_scores(every)), reference)
 
-    def ranks(self, X: FloatArray, *, variant: str | None = None, strictly: bool = False) -> Ranks:
-        """Rank every new row x among D, all of them scored with x there; there are no variants."""
-        every = np.arange(len(self.reference.rows))
-        at_most, below, scores = self.reference.compare(X, every)
-        return Ranks(at_most, below if strictly else None, scores)
+    def compare(self, X: FloatArray, rows: IndexArray) -> tuple[RankArray, RankArray, FloatArray]:
+        """Compare new rows with some of the reference, by one inequality."""
+        return self.reference.compare(X, rows)
 
-    def worlds(self, X: FloatArray, rows: RankArray, step: StepUp) -> Iterator[tuple[int, Worlds]]:
-        """Go through all worlds of some new rows, by one model for each of them."""
-        return _one_model(self.reference).worlds(X, rows, step)
+    def one_model(self) -> OneModel:
+        """Return what fits one model per new row."""
+        return _one_model(self.reference)
 
 
 def _one_model(reference: Whitened) -> OneModel:

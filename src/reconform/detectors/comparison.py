@@ -1,0 +1,68 @@
+"""Ensembles of detectors whose leave-one-out and full-conformal ranks are one comparison.
+
+For `KDE` and `Mahalanobis`, whether row i of the reference is at least as anomalous as a new row
+has the same answer under the model without row i as under the model on both of them (the theorems
+are in docs/guarantees). Such a detector says how to compare; the ranks of both methods follow.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Iterator
+
+import numpy as np
+
+from ..arrays import FloatArray, IndexArray, RankArray
+from ..ensemble import Ensemble, ResampledEnsemble
+from ..methods import Plan
+from ..refitting import OneModel
+from ..statistics.ranks import Ranks
+from ..statistics.worlds import StepUp, Worlds
+
+
+class Comparison(Ensemble):
+    """What both ensembles have in common: how to compare, and one model per new row."""
+
+    @abstractmethod
+    def compare(self, X: FloatArray, rows: IndexArray) -> tuple[RankArray, RankArray, FloatArray]:
+        """Return 1 + #{c_i <= t_i} and 1 + #{c_i < t_i} over some reference rows, and scores."""
+
+    @abstractmethod
+    def one_model(self) -> OneModel:
+        """Return what fits one model per new row, for certified lists."""
+
+    def _ranked(self, X: FloatArray, rows: IndexArray, strictly: bool) -> Ranks:
+        at_most, below, scores = self.compare(X, rows)
+        return Ranks(at_most, below if strictly else None, scores)
+
+    def worlds(self, X: FloatArray, rows: RankArray, step: StepUp) -> Iterator[tuple[int, Worlds]]:
+        """Go through all worlds of some new rows, by one model for each of them."""
+        return self.one_model().worlds(X, rows, step)
+
+
+class LeaveOneOutComparison(Comparison, ResampledEnsemble):
+    """All leave-one-out models, or some of them; the paired comparison needs no scores."""
+
+    plan: Plan
+    plus_is_full = True
+
+    @property
+    def left_out(self) -> IndexArray:
+        """The rows that are left out, one by each model."""
+        assert self.plan.left_out is not None
+        return self.plan.left_out
+
+    def ranks(self, X: FloatArray, *, variant: str | None = None, strictly: bool = False) -> Ranks:
+        """Rank new rows."""
+        variant = self.plan.variant if variant is None else variant
+        if variant != "plus":
+            return super().ranks(X, variant=variant, strictly=strictly)
+        return self._ranked(X, self.left_out, strictly)
+
+
+class FullComparison(Comparison):
+    """A model on D and x for every new row x, without fitting any."""
+
+    def ranks(self, X: FloatArray, *, variant: str | None = None, strictly: bool = False) -> Ranks:
+        """Rank every new row x among D, all of them scored with x there; there are no variants."""
+        return self._ranked(X, np.arange(len(self.calibration)), strictly)
