@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import json
 from fractions import Fraction
 
 import numpy as np
 import pytest
+from click.testing import CliRunner
 from scipy.stats import binom
 
-from reconform.assumption import Compared
+from reconform import ConformalDetector
+from reconform.assumption import Category, Compared
 from reconform.assumption.closeness import clump_finding, copy_findings
 from reconform.assumption.columns import column_findings
 from reconform.assumption.contamination import (
@@ -19,6 +22,10 @@ from reconform.assumption.contamination import (
     some_k,
     unusual,
 )
+from reconform.assumption.labels import label_findings
+from reconform.assumption.shift import TOLERATED, normal_rows_at_least
+from reconform.cli import main
+from reconform.prepare import Feature, prepared, unseen_code
 from reconform.statistics.fdr import RankCounts
 
 RNG = np.random.default_rng
@@ -282,3 +289,107 @@ def test_odd_numbers_give_no_warning_of_numpy(ours, theirs):
         D[:, 0], X[:, 0] = ODD[ours](D[:, 0], rng), ODD[theirs](X[:, 0], rng)
         counts = RankCounts(40, "").add(rng.integers(1, 42, 30))
         assert Compared(D, X).verdict(counts, 0, 30, 0.1).word in ("holds", "doubtful", "broken")
+
+
+# --- labels --------------------------------------------------------------------------------------
+
+
+def labels(ours, theirs, category=None, tolerated=TOLERATED):
+    normal = normal_rows_at_least(len(theirs), tolerated)
+    category = Category(("a", "b", "c")) if category is None else category
+    return label_findings(
+        "colour", category, np.array(ours), np.array(theirs), normal=normal, of=len(theirs)
+    )
+
+
+def test_a_few_new_labels_are_a_note_and_many_break_the_assumption():
+    known = RNG(0).integers(0, 3, 200).astype(float)
+    few = np.where(np.arange(60) < 6, -9.0, known[:60])
+    many = np.where(np.arange(60) < 40, -9.0, known[:60])
+    mauve = Category(("a", "b", "c"), {"mauve": 5, "teal": 1}, rows=6)
+    (found,) = labels(known, few, mauve)
+    assert (found.check, found.level) == ("new labels", "note")
+    assert "'colour'" in found.sentence
+    assert "in 6 of 60 new rows: 'mauve' (5), 'teal' (1)." in found.sentence
+    assert "reference" in found.advice
+    assert kinds(labels(known, many)) == {("new labels", "broken")}
+    assert not labels(known, known[:60])
+
+
+def test_a_label_that_is_gone_is_named():
+    known = RNG(0).integers(0, 3, 300).astype(float)
+    (found,) = labels(known, RNG(1).integers(0, 2, 100).astype(float))
+    assert (found.check, found.level) == ("labels", "broken")
+    assert "is 'c' in 0 of 100 new rows" in found.sentence
+
+
+def test_missing_labels_that_appeared():
+    known = RNG(0).integers(0, 3, 300).astype(float)
+    gone = np.where(np.arange(100) < 60, np.nan, known[:100])
+    assert ("missing", "broken") in kinds(labels(known, gone))
+
+
+@pytest.mark.parametrize("rare", [0.0, 1.4])
+def test_rare_labels_and_anomalies_keep_the_level(rare):
+    # 1,000 pairs of files; a fifth of the new rows are anomalies with a label of their own; with
+    # `rare` (the exponent of Zipf's law) most files hold labels that the other does not have. Both
+    # tests together may alarm at 0.01; a correct program fails with 1e-4.
+    rng = RNG(5)
+    loud = 0
+    for _ in range(1000):
+        both = rng.zipf(rare, 160).clip(max=10**6) if rare else rng.integers(0, 4, 160)
+        ours, theirs = both[:100].astype(float), both[100:].astype(float)
+        theirs[:12] = -1e9
+        unlisted = ~np.isin(theirs, ours)
+        theirs[unlisted] = -theirs[unlisted].clip(min=1) - 1
+        loud += any(f.level != "note" for f in labels(ours, theirs, Category()))
+    assert loud <= binom.isf(1e-4, 1000, 0.01), loud
+
+
+def messy(rng, n):
+    return np.column_stack([rng.normal(size=(n, 2)), rng.integers(0, 3, n)])
+
+
+@pytest.mark.parametrize("detector", ["knn", "iforest"])
+def test_categories_are_found_in_the_detector(detector):
+    rng = RNG(0)
+    features = [Feature("x"), Feature("y"), Feature("colour", ("a", "b", "c"))]
+    method = "full" if detector == "knn" else "split"
+    cad = ConformalDetector(prepared(detector, features), method, random_state=0)
+    cad.fit(messy(rng, 300))
+    new = messy(rng, 100)
+    assert cad.discover(new).verdict.word == "holds"
+    new[:70, 2] = [unseen_code(f"label {i % 7}") for i in range(70)]
+    found = cad.discover(new).verdict
+    assert found.word == "broken"
+    assert [f.check for f in found.findings if f.level == "broken"][:1] == ["new labels"]
+    # A label is no number: no check of numbers speaks of the column of labels.
+    others = [f.sentence for f in found.findings if f.check != "new labels"]
+    assert not any("olumn" in sentence for sentence in others)
+    few = cad.discover(new[65:75]).verdict  # too few rows for any test
+    assert kinds(few.findings) == {("new labels", "note")}
+
+
+def test_the_command_line_names_labels_and_missing_values(tmp_path):
+    rng = RNG(0)
+
+    def write(name, m, new=0):
+        colours = [f"mauve{i % 5}" if i < new else "red" if i % 2 else "blue" for i in range(m)]
+        lines = [f"{'' if i < new else rng.normal()},{rng.normal()},{colours[i]}" for i in range(m)]
+        (tmp_path / name).write_text("x,y,colour\n" + "\n".join(lines) + "\n")
+        return str(tmp_path / name)
+
+    normal, same, other = write("n.csv", 200), write("s.csv", 60), write("o.csv", 60, new=40)
+    common = ["--prepare", "--detector", "knn", "--method", "full"]
+    run = CliRunner().invoke(main, ["detect", normal, same, *common, "--json"])
+    assert json.loads(run.stdout)["assumption"]["verdict"] == "holds"
+    run = CliRunner().invoke(main, ["detect", normal, other, *common, "--json"])
+    said = json.loads(run.stdout)["assumption"]
+    assert said["verdict"] == "broken"
+    sentences = {f["check"]: f["sentence"] for f in said["findings"]}
+    assert (
+        "'colour' has labels that the reference does not have, in 40 of 60 new rows"
+        in (sentences["new labels"])
+    )
+    assert "'mauve0' (8), 'mauve1' (8), 'mauve2' (8) and others." in sentences["new labels"]
+    assert "'x' is missing in 40 of 60 new rows, and in 0 of 200" in sentences["missing"]

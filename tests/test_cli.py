@@ -291,7 +291,8 @@ def test_prepare(here):
     assert facts["new"]["unseen"] == {"state": 12}
     assert facts["flagged"] == 12
     said = run(*common, "--id", "time", "--prepare", "--folds", "4").stdout
-    assert "Labels that the reference does not have: 'state' in 12 rows." in said
+    assert "'state' has labels that the reference does not have, in 12 of" in said
+    assert "'mauve' (12)" in said
     assert "state mauve (never in the reference)" in said
 
 

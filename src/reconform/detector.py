@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from fractions import Fraction
 from functools import partial
 from importlib.metadata import version
@@ -16,9 +16,10 @@ from sklearn.base import BaseEstimator, OutlierMixin
 from sklearn.utils.validation import _num_samples, check_is_fitted
 
 from .arrays import FloatArray, IntArray, RankArray
-from .assumption import Compared, new_sample, reference_sample, unused_batch
+from .assumption import Category, Compared, new_sample, reference_sample, unused_batch
 from .content import Contents, RowStreams, by_content
 from .detectors import ForeignDetector, NativeDetector, resolve_detector
+from .detectors.prepared import category_columns
 from .discoveries import CountedDiscoveries, Discoveries, Provenance
 from .ensemble import Ensemble, RepeatedSplit
 from .errors import ReconformError, check_probability, unknown_choice
@@ -493,6 +494,7 @@ class ConformalDetector(OutlierMixin, BaseEstimator):
         *,
         new: FloatArray | None = None,
         together: Ranks | None = None,
+        categories: Mapping[int, Category] | None = None,
     ) -> CountedDiscoveries:
         """Decide for all rows whose ranks were counted, exactly as if they had been one batch.
 
@@ -505,6 +507,8 @@ class ConformalDetector(OutlierMixin, BaseEstimator):
             A sample of the rows (`reconform.assumption.Reservoir`), to check the assumption by.
         together : Ranks, optional
             What was counted, if it is one batch that was ranked together.
+        categories : mapping, optional
+            By position, what a reader of files knows of the columns that hold labels.
 
         Returns
         -------
@@ -517,13 +521,21 @@ class ConformalDetector(OutlierMixin, BaseEstimator):
             decision=decision,
             rank_counts=counts,
             p_threshold=decision.p_threshold,
-            **self._facts(rule, grid, decision.tested, new, together),
+            **self._facts(rule, grid, decision.tested, new, together, categories),
         )
 
     def _facts(
-        self, rule: Rule, grid: Grid, m: int, new: FloatArray | None, ranks: Ranks | None
+        self,
+        rule: Rule,
+        grid: Grid,
+        m: int,
+        new: FloatArray | None,
+        ranks: Ranks | None,
+        categories: Mapping[int, Category] | None = None,
     ) -> dict[str, Any]:
         """What every list says of itself, whatever the source of the rows; `new` is a sample."""
+        if categories is None:
+            categories = {j: Category() for j in category_columns(self.detector)}
         # A certified list is made from ranks, whatever the p-values beside it are worth.
         by_ranks = rule.whole_batch(self) is not None
         found = () if ranks is None else unused_batch(ranks.clumped)
@@ -531,7 +543,7 @@ class ConformalDetector(OutlierMixin, BaseEstimator):
             "procedure": rule.procedure,
             "fdr": float(rule.level),
             "claim": rule.sentence(self),
-            "compared": Compared(self.reference_sample_, new, self._names(), found),
+            "compared": Compared(self.reference_sample_, new, self._names(), found, categories),
             "provenance": self.provenance(),
             "warning": rule.warning(
                 self.n_calibration_,

@@ -22,7 +22,7 @@ from sklearn.pipeline import Pipeline
 from sklearn.preprocessing import OneHotEncoder, StandardScaler
 
 from .detectors import NativeDetector, resolve_detector
-from .detectors.prepared import Prepared
+from .detectors.prepared import CATEGORIES, Prepared
 from .detectors.registry import entry_of
 from .errors import ReconformError
 
@@ -180,7 +180,7 @@ def make_prepared(
         parts.append(("missing", MissingIndicator(error_on_new=False), numeric))
     if len(categorical_columns):
         encoder = OneHotEncoder(handle_unknown="ignore", sparse_output=False)
-        parts.append(("categories", encoder, list(categorical_columns)))
+        parts.append((CATEGORIES, encoder, list(categorical_columns)))
     prepare = ColumnTransformer(parts, sparse_threshold=0.0)
     return Pipeline([("prepare", prepare), ("detector", estimator)])
 

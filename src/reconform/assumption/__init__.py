@@ -7,7 +7,7 @@ rows. The checks look for what would break it, cheaply, each with a stated rate 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 
@@ -17,8 +17,9 @@ from .batch import unused_batch
 from .closeness import clump_finding, copy_findings, in_units
 from .columns import column_findings
 from .contamination import dirt_finding, held_back
+from .labels import Category, label_findings
 from .sample import Reservoir, new_sample, reference_sample
-from .shift import MOST_COMBINED, shift_finding, shift_tests
+from .shift import MOST_COMBINED, normal_rows_at_least, shift_finding, shift_tests
 from .silence import why_nothing
 from .verdict import Finding, Verdict
 
@@ -40,12 +41,16 @@ class Compared:
         Of the columns; may be empty.
     found : tuple of Finding
         What was found on the way to the ranks.
+    categories : mapping
+        By position, the columns that hold codes of labels. They are no numbers: labels have checks
+        of their own, and distances are measured without them.
     """
 
     reference: FloatArray | None = field(repr=False)
     new: FloatArray | None = field(repr=False)
     names: tuple[str, ...] = ()
     found: tuple[Finding, ...] = ()
+    categories: Mapping[int, Category] = field(default_factory=dict)
 
     def verdict(
         self, counts: RankCounts | None, flagged: int, tested: int, level: float
@@ -66,7 +71,7 @@ class Compared:
         Verdict
         """
         if tested < LEAST_ROWS:
-            return Verdict.of(self.found)
+            return Verdict.of([*self.found, *self._labels(tested)])
         few = counts is None or counts.n_calibration < LEAST_ROWS
         ranked = None if few else counts
         found = [*self.found, *self._by_rows(ranked, tested), _share(flagged, tested)]
@@ -84,27 +89,63 @@ class Compared:
 
     def _by_rows(self, counts: RankCounts | None, tested: int) -> Iterator[Finding | None]:
         """What the rows show; where there are none, the ranks still show a shift."""
-        reference, new = self.reference, self.new
         ranks = None if counts is None else counts.counts
-        if reference is None or new is None or min(len(reference), len(new)) < LEAST_ROWS:
-            if ranks is not None:
-                yield shift_finding(shift_tests(None, None, names=(), of=tested, counts=ranks))
-            return
-        names = self.names or [str(j) for j in range(reference.shape[1])]
-        yield from column_findings(reference, new, names)
-        yield shift_finding(shift_tests(reference, new, names=names, of=tested, counts=ranks))
-        ours, theirs = ([row.tobytes() for row in X] for X in (reference, new))
-        yield from copy_findings(ours, theirs)
+        yield from self._labels(tested)
+        if self._numbers is not None:
+            reference, new, names = self._numbers
+            yield from column_findings(reference, new, names)
+            yield shift_finding(shift_tests(reference, new, names=names, of=tested, counts=ranks))
+        elif ranks is not None:
+            yield shift_finding(shift_tests(None, None, names=(), of=tested, counts=ranks))
+        if (both := self._both()) is not None:
+            ours, theirs = ([row.tobytes() for row in X] for X in both)
+            yield from copy_findings(ours, theirs)
         if self._alike is not None:
             yield clump_finding(*self._alike)
+
+    def _labels(self, tested: int) -> Iterator[Finding]:
+        """What columns of labels show; of few rows only which labels the reference lacks."""
+        if self.reference is None or self.new is None:
+            return
+        normal = 0 if self._both() is None else normal_rows_at_least(len(self.new))
+        for j, category in self.categories.items():
+            yield from label_findings(
+                self._name(j),
+                category,
+                self.reference[:, j],
+                self.new[:, j],
+                normal=normal,
+                of=tested,
+                columns=len(self.categories),
+            )
+
+    def _name(self, j: int) -> str:
+        return self.names[j] if self.names else str(j)
+
+    def _both(self) -> tuple[FloatArray, FloatArray] | None:
+        """Both samples; None if there are too few rows to test anything."""
+        if self.reference is None or self.new is None:
+            return None
+        enough = min(len(self.reference), len(self.new)) >= LEAST_ROWS
+        return (self.reference, self.new) if enough else None
+
+    @cached_property
+    def _numbers(self) -> tuple[FloatArray, FloatArray, list[str]] | None:
+        """The columns of numbers of both samples, and their names."""
+        if (both := self._both()) is None:
+            return None
+        reference, new = both
+        used = [j for j in range(reference.shape[1]) if j not in self.categories]
+        if not used:
+            return None
+        return reference[:, used], new[:, used], [self._name(j) for j in used]
 
     @cached_property
     def _alike(self) -> tuple[FloatArray, FloatArray] | None:
         """Both samples in the same units; None where distances are not worth their time."""
-        reference, new = self.reference, self.new
-        if reference is None or new is None or min(len(reference), len(new)) < LEAST_ROWS:
+        if self._numbers is None or len(self._numbers[2]) > MOST_COMBINED:
             return None
-        return in_units(reference, new) if reference.shape[1] <= MOST_COMBINED else None
+        return in_units(*self._numbers[:2])
 
 
 def _share(flagged: int, tested: int) -> Finding | None:
@@ -121,6 +162,7 @@ def _share(flagged: int, tested: int) -> Finding | None:
 
 
 __all__ = [
+    "Category",
     "Compared",
     "Finding",
     "Reservoir",

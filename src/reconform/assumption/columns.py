@@ -55,7 +55,7 @@ def column_findings(
     normal = normal_rows_at_least(len(new), tolerated)
     found: list[Finding] = []
     for j in np.flatnonzero(_worth_a_look(reference, new)).tolist():
-        found += _missing(names[j], reference[:, j], new[:, j], normal, len(names))
+        found += missing_findings(names[j], reference[:, j], new[:, j], normal, len(names))
         found += _numbers(names[j], reference[:, j], new[:, j], normal, len(names))
     if len(found) <= MOST_FINDINGS:
         return found
@@ -80,10 +80,12 @@ def _worth_a_look(reference: FloatArray, new: FloatArray) -> BoolArray:
     return np.asarray(missing | apart | constant | whole)
 
 
+MISSING_ADVICE = "Find out why they are missing before trusting rows."
 ADVICE = "Leave it out with `drop`, or carry it as `id_columns`."
 
 
-def _level(p: float) -> str | None:
+def level_of(p: float) -> str | None:
+    """How bad a p-value over all columns is; None if it is nothing."""
     return "broken" if p <= BROKEN else "doubtful" if p <= DOUBTFUL else None
 
 
@@ -101,7 +103,7 @@ def _numbers(
         # All m0 normal rows on one side of all n: one order of the files among C(n + m0, n).
         trials = max(0, len(seen) - (len(theirs) - normal))
         p = min(1.0, 2 * columns * float(np.exp(-_log_choose(len(known) + trials, trials))))
-        level = _level(p)
+        level = level_of(p)
         if level is not None:
             return [_apart(name, known, seen, level)]
     # Neither file repeats a number, so each of these bounds holds.
@@ -177,32 +179,54 @@ def _constant(
             f"Column {name!r} is {seen[0]:g} in every new row, and something else in "
             f"{other:,} of {n:,} reference rows"
         )
-    level = _level(p)
+    level = level_of(p)
     return [] if level is None else [Finding("constant", level, f"{said}.", ADVICE)]
 
 
-def _lost(a: int, n: int, b: int, normal: int) -> float:
+def lost(a: int, n: int, b: int, normal: int) -> float:
     """P(so few of the normal new rows have a property) by Fisher's conditional test.
 
     a of n reference rows have it and b new rows; of these at most all are normal. Given a + b,
     the number among m0 normal rows is hypergeometric.
+
+    Examples
+    --------
+    >>> round(lost(1, 1, 0, 2), 3)  # the reference row has it, two normal rows do not
+    0.333
     """
     return 1.0 if b >= normal else float(hypergeom.cdf(b, n + normal, a + b, normal))
 
 
-def _missing(
+def missing_findings(
     name: str, ours: FloatArray, theirs: FloatArray, normal: int, columns: int
 ) -> list[Finding]:
+    """Say whether values are missing more often than in the reference; a note if it is few rows.
+
+    Parameters
+    ----------
+    name : str
+        Of the column.
+    ours, theirs : float arrays of shape (n,), (m,)
+        Of samples; NaN where a value is missing.
+    normal : int
+        How many of the m rows are normal at least.
+    columns : int
+        How many columns are looked at.
+
+    Returns
+    -------
+    list of Finding
+    """
     absent: tuple[BoolArray, BoolArray] = (np.isnan(theirs), np.isnan(ours))
     here, there = (int(some.sum()) for some in absent)
     if not here or here / len(theirs) <= there / len(ours):
         return []
-    p = columns * _lost(len(ours) - there, len(ours), len(theirs) - here, normal)
+    p = columns * lost(len(ours) - there, len(ours), len(theirs) - here, normal)
     said = (
         f"Column {name!r} is missing in {here:,} of {len(theirs):,} new rows, and in {there:,} of "
         f"{len(ours):,} reference rows."
     )
-    level = _level(p)
+    level = level_of(p)
     if level is None:
-        return [] if there else [Finding("missing", "note", said)]
-    return [Finding("missing", level, said, "Find out why they are missing before trusting rows.")]
+        return [] if there else [Finding("missing", "note", said, MISSING_ADVICE)]
+    return [Finding("missing", level, said, MISSING_ADVICE)]

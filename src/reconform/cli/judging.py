@@ -211,13 +211,10 @@ def _tell_decision(voice: Voice, judgement: FileDiscoveries, bound: int | None) 
     if judgement.why_nothing is not None:
         voice.say(in_options(judgement.why_nothing))
     voice.say(judgement.guarantee)
-    for what, counts in (
-        ("Missing values, imputed", judgement.missing),
-        ("Labels that the reference does not have", judgement.unseen),
-    ):
-        if counts:
-            said = ", ".join(f"{name!r} in {_rows(count)}" for name, count in counts.items())
-            voice.say(f"{what}: {said}.")
+    if judgement.missing:
+        counts = judgement.missing.items()
+        said = ", ".join(f"{name!r} in {_rows(count)}" for name, count in counts)
+        voice.say(f"Missing values, imputed: {said}.")
 
 
 def _tell_rows(

@@ -38,6 +38,10 @@ STEPS = 4
 MORE_COLUMNS = 3
 
 
+# What the part of a pipeline is called that encodes labels.
+CATEGORIES = "categories"
+
+
 class Prepared(NativeDetector):
     """A detector that measures distances, for numbers, missing numbers and categories.
 
@@ -129,6 +133,36 @@ class Prepared(NativeDetector):
 
     def _training_scores(self, X: FloatArray) -> FloatArray:
         return self.fitted_._training_scores(X)
+
+
+def category_columns(detector: object) -> tuple[int, ...]:
+    """Positions of the columns that hold codes of labels.
+
+    Parameters
+    ----------
+    detector : object
+        As `ConformalDetector` takes it; of a `Prepared`, and of a pipeline that
+        `reconform.prepare.make_prepared` made, it is known.
+
+    Returns
+    -------
+    tuple of int
+
+    Examples
+    --------
+    >>> from reconform.detectors.knn import KNN
+    >>> category_columns(Prepared(KNN(), labels=(0, 3, 0, 2))), category_columns("knn")
+    ((1, 3), ())
+    """
+    if isinstance(detector, Prepared):
+        return tuple(j for j, count in enumerate(detector.labels) if count)
+    return tuple(
+        int(j)
+        for _, step in getattr(detector, "steps", ())
+        for part, _, columns in getattr(step, "transformers", ())
+        if part == CATEGORIES
+        for j in columns
+    )
 
 
 class PreparedUnits(Units):

@@ -12,10 +12,10 @@ from __future__ import annotations
 
 import os
 from abc import ABC, abstractmethod
-from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -25,11 +25,11 @@ from sklearn.utils import get_tags
 from sklearn.utils.validation import check_is_fitted
 
 from ..arrays import BoolArray, FloatArray, IndexArray, RankArray
-from ..assumption import Reservoir
+from ..assumption import Category, Reservoir
 from ..detector import ConformalDetector
 from ..discoveries import CountedDiscoveries, Discoveries
 from ..errors import ReconformError
-from ..prepare import UNSEEN, Feature
+from ..prepare import Feature
 from ..rule import Rule
 from ..statistics.fdr import Decision, RankCounts
 from ..statistics.ranks import Ranks
@@ -57,6 +57,8 @@ Progress = Callable[[str, int, int | None], None]
 # many rows.
 MOST_FLAGGED = 10_000
 MOST_DISCOVERIES = 1_000_000
+# Labels that the reference does not have are kept by name up to so many per column.
+MOST_LABELS = 1_000
 
 FOUND = np.dtype([("position", "<i8"), ("score", "<f8"), ("key", "<f8")])
 
@@ -137,7 +139,7 @@ class FileDiscoveries(CountedDiscoveries):
         The identifier column, if there is one, labels the rows.
         """
         if self.certified is not None:
-            return replace(self.certified, index=self._index)
+            return replace(self.certified, index=self._index, compared=self.compared)
         if self._numbers is None:
             raise ReconformError(
                 f"{self.path} has {self.tested:,} rows, and the numbers of every row are kept for "
@@ -287,7 +289,11 @@ def judge_file(
         certified = _certify(cad, rule, first, spill, read.most_cells) if certifies else None
         plain = replace(rule, validity="nominal") if certifies else rule
         found = cad.decide_counts(
-            first.counts, plain, new=first.sample.rows, together=first.together
+            first.counts,
+            plain,
+            new=first.sample.rows,
+            together=first.together,
+            categories=_categories(batches.features, first.unseen),
         )
         marks: Marks = ByRank(found.decision) if certified is None else ByRow(certified)
         second = _Second(batches, spill, marks, first, read, write, before, progress)
@@ -376,11 +382,28 @@ def features_of(
 
 
 @dataclass
+class Unseen:
+    """Labels of a column that the reference does not have: rows, and some labels by name."""
+
+    rows: int = 0
+    labels: Counter[str] = field(default_factory=Counter)
+
+    def add(self, labels: Counter[str]) -> None:
+        """Count the labels of a batch."""
+        self.rows += labels.total()
+        room = MOST_LABELS - len(self.labels)
+        new = [label for label in labels if label not in self.labels]
+        for label in new[max(0, room) :]:
+            del labels[label]
+        self.labels.update(labels)
+
+
+@dataclass
 class _First:
     counts: RankCounts
     fingerprint: str
     missing: Counter[str]
-    unseen: Counter[str]
+    unseen: dict[int, Unseen]
     features: list[FloatArray] | None
     sample: Reservoir
     together: Ranks | None = None
@@ -403,11 +426,11 @@ def _rank(
     counts = RankCounts(cad.n_calibration_, cad.calibration_.fingerprint)
     fingerprint = Fingerprint(batches.features)
     missing: Counter[str] = Counter()
-    unseen: Counter[str] = Counter()
+    unseen: defaultdict[int, Unseen] = defaultdict(Unseen)
     features: list[FloatArray] | None = []
     sample = Reservoir()
     rows = 0
-    for X in batches:
+    for table, X in batches.read():
         rows += len(X)
         sample.add(X)
         if not together:
@@ -416,9 +439,8 @@ def _rank(
             spill.add(ranks.at_most, ranks.scores)
         fingerprint.add(X)
         missing.update(missing_counts(X, batches.features))
-        for j, feature in enumerate(batches.features):
-            if feature.is_category and (new := int((X[:, j] <= UNSEEN).sum())):
-                unseen[feature.name] += new
+        for j, labels in batches.unseen(table, X).items():
+            unseen[j].add(labels)
         if features is not None:
             features.append(X)
             if keep_all:
@@ -429,6 +451,16 @@ def _rank(
             progress("ranking", rows, batches.source.rows)
     first = _First(counts, fingerprint.hexdigest(), missing, unseen, features, sample)
     return _rank_together(cad, first, spill, most_cells) if together else first
+
+
+def _categories(features: Sequence[Feature], unseen: Mapping[int, Unseen]) -> dict[int, Category]:
+    """What is known of the columns that hold labels."""
+    none = Unseen()
+    return {
+        j: Category(feature.labels, unseen.get(j, none).labels, unseen.get(j, none).rows)
+        for j, feature in enumerate(features)
+        if feature.labels is not None
+    }
 
 
 def _rank_together(cad: ConformalDetector, first: _First, spill: Spill, most_cells: int) -> _First:
@@ -627,7 +659,9 @@ def _result(
         flagged=flagged,
         rows=rows,
         missing=dict(first.missing),
-        unseen=dict(first.unseen),
+        unseen={
+            second.batches.features[j].name: found.rows for j, found in sorted(first.unseen.items())
+        },
         fingerprint=first.fingerprint,
         certified=certified,
         _numbers=second.spill.everything() if found.tested <= MOST_DISCOVERIES else None,

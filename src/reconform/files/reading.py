@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -14,8 +15,8 @@ import pyarrow as pa
 
 from ..arrays import FloatArray
 from ..errors import InputError, ReconformError, check_count, listed, nearest
-from ..prepare import Feature
-from .cells import Fingerprint, all_numbers, matrix
+from ..prepare import UNSEEN, Feature
+from .cells import Fingerprint, all_numbers, matrix, texts
 from .column_types import kind_of
 from .formats import Layout, Source
 from .source import open_source
@@ -213,6 +214,11 @@ class Batches:
         return tuple(self.source.schema.names)
 
     def __iter__(self) -> Iterator[FloatArray]:
+        for _, X in self.read():
+            yield X
+
+    def read(self) -> Iterator[tuple[Any, FloatArray]]:
+        """Yield the columns of the features as they are in the file, and their matrix."""
         used = [feature.name for feature in self.features]
         plain = [j for j, feature in enumerate(self.features) if not feature.is_category]
         empty = True
@@ -225,13 +231,30 @@ class Batches:
                 surveys = survey(self.source, used, self.layout, self.batch_rows)
                 refuse_new(self.source, surveys, self.features, allow_missing=self.allow_missing)
             empty = False
-            yield X
+            yield table, X
         if empty:
             raise InputError(self.source.label, "it has no rows.")
 
     def matrix(self, table: Any) -> tuple[FloatArray, bool]:
         """Read the features of a table; and whether some cell is neither a number nor missing."""
         return matrix(table, self.features, self.layout, parse=self.source.is_text)
+
+    def unseen(self, table: Any, X: FloatArray) -> dict[int, Counter[str]]:
+        """Count labels that the reference does not have, by position of their column.
+
+        Parameters
+        ----------
+        table : pyarrow.Table
+        X : float array
+            Its matrix.
+        """
+        found = {}
+        for j, feature in enumerate(self.features):
+            if feature.is_category and (X[:, j] <= UNSEEN).any():
+                column = table.column(feature.name).filter(X[:, j] <= UNSEEN)
+                cells = texts(column, self.layout, parse=self.source.is_text)
+                found[j] = Counter(cells.to_pylist())
+        return found
 
     def typed(self, table: Any) -> Any:
         """Turn the numbers of a text file into numbers, for a format that has types.
