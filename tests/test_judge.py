@@ -168,12 +168,12 @@ def test_only_anomalies_most_unusual_first(
         read=ReadOptions(batch_rows=batch_rows),
         write=WriteOptions(only_anomalies=True),
     )
-    expected = np.lexsort((found.scores, found.q_values))[: found.count]
+    expected = np.lexsort((found.scores, found.p_values))[: found.count]
     # In text an identifier is text, and stays so: 007 is not 7.
     assert [int(i) for i in read(out)["id"].to_pylist()] == (expected * 7).tolist()
     assert read(out)["anomaly"].to_pylist() == [True] * found.count
-    # Most share their q-value, so the score decides.
-    assert len(set(found.q_values[expected])) < found.count
+    # Most share their p-value, so the score decides.
+    assert len(set(found.p_values[expected])) < found.count
     assert judged.flagged.positions.tolist() == expected[:5].tolist()
     assert np.array_equal(judged.flagged.X, data[1][expected[:5]])
     assert len(judged.flagged.table) == 5

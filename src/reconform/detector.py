@@ -361,6 +361,8 @@ class ConformalDetector(OutlierMixin, BaseEstimator):
         conditional: str | None = None,
         confidence: float = 0.9,
         alpha_bh: float | Fraction | None = None,
+        false_alarms: float | Fraction | None = None,
+        top: int | None = None,
     ) -> Discoveries:
         """Find anomalies in a batch, aiming at a false discovery rate.
 
@@ -397,12 +399,29 @@ class ConformalDetector(OutlierMixin, BaseEstimator):
             validity. By default 0.05, which suits an `fdr` of 0.1; half of `fdr` is a good choice
             for others. For one split it is by default `fdr` itself, and e-BH is then
             Benjamini-Hochberg.
+        false_alarms : float, optional
+            Instead of `fdr` and `procedure`: flag p-values of at most `false_alarms` / m. The
+            expected number of false alarms in the batch is then at most this number: a theorem for
+            any dependence between new rows wherever one p-value is exact (docs/guarantees).
+        top : int, optional
+            How many rows a person can look at. The list then says what is known of the rows that
+            come first, flagged or not: `Discoveries.first`. It changes no decision.
 
         Returns
         -------
         Discoveries
         """
-        rule = Rule(fdr, procedure, storey_lambda, validity, conditional, confidence, alpha_bh)
+        rule = Rule(
+            fdr=fdr,
+            procedure=procedure,
+            storey_lambda=storey_lambda,
+            validity=validity,
+            conditional=conditional,
+            confidence=confidence,
+            alpha_bh=alpha_bh,
+            false_alarms=false_alarms,
+            top=top,
+        )
         return self.decide(X, rule)
 
     def decide(self, X: npt.ArrayLike, rule: Rule) -> Discoveries:
@@ -541,7 +560,9 @@ class ConformalDetector(OutlierMixin, BaseEstimator):
         found = () if ranks is None else unused_batch(ranks.clumped)
         return {
             "procedure": rule.procedure,
-            "fdr": float(rule.level),
+            "fdr": None if rule.false_alarms is not None else float(rule.level),
+            "false_alarms": None if rule.false_alarms is None else float(rule.level),
+            "top": rule.top,
             "claim": rule.sentence(self),
             "compared": Compared(self.reference_sample_, new, self._names(), found, categories),
             "provenance": self.provenance(),

@@ -14,12 +14,20 @@ from typing import Any
 
 import numpy as np
 
-from .arrays import BoolArray, FloatArray, RankArray
+from .arrays import BoolArray, FloatArray, IndexArray, RankArray
 from .assumption import Compared, Verdict, why_nothing
-from .errors import ReconformError, unknown_choice
+from .errors import ReconformError, check_count, unknown_choice
 from .extras import extra
+from .first_rows import FirstRows, bound_on_first, describe_first, last_of_first
+from .rule import false_alarms_in_words
 from .statistics.bounds import counted_fdp_bound
-from .statistics.fdr import Decision, RankCounts
+from .statistics.exact import exact_number
+from .statistics.fdr import PROCEDURES, Decision, RankCounts
+from .statistics.grid import usual
+
+# Rows that are described, and shown, where nobody says how many.
+USUAL_FIRST = 10
+SHOWN = 5
 
 
 @dataclass(frozen=True, eq=False)
@@ -69,10 +77,14 @@ class BaseDiscoveries(ABC):
     Attributes
     ----------
     procedure : str
-    fdr : float
-        The level that was aimed at.
+    fdr : float or None
+        The level that was aimed at; None where `false_alarms` was.
     p_threshold : float
         The largest p-value that is a discovery; 0.0 if there is none.
+    false_alarms : float or None
+        The number of false alarms that may be expected, where it was given.
+    top : int or None
+        How many rows a person can look at, where that was given; see `first`.
     claim : str
         What holds if the assumption does, in a sentence; `guarantee` says what is left of it.
     compared : Compared, optional
@@ -84,8 +96,10 @@ class BaseDiscoveries(ABC):
     """
 
     procedure: str
-    fdr: float
+    fdr: float | None
     p_threshold: float
+    false_alarms: float | None = None
+    top: int | None = None
     claim: str = ""
     compared: Compared | None = None
     provenance: Provenance | None = None
@@ -112,7 +126,20 @@ class BaseDiscoveries(ABC):
         """
         if self.compared is None:
             return Verdict()
-        return self.compared.verdict(self._counts(), self.count, self.tested, self.fdr)
+        again = self.fdr if self.fdr is not None else self._within_alarms
+        return self.compared.verdict(self._counts(), self.count, self.tested, again)
+
+    def _within_alarms(self, counts: RankCounts) -> int:
+        """How many rows the same number of false alarms would allow to be flagged."""
+        grid, level = usual(counts.n_calibration), exact_number("false_alarms", self.level)
+        return PROCEDURES[self.procedure].decide(counts, grid, level, {}).count
+
+    @property
+    def level(self) -> float:
+        """What the list was made for: a false discovery rate, or a number of false alarms."""
+        level = self.fdr if self.false_alarms is None else self.false_alarms
+        assert level is not None  # a rule has one of them
+        return level
 
     @property
     def guarantee(self) -> str:
@@ -133,6 +160,8 @@ class BaseDiscoveries(ABC):
         flagged = f"{self.count:,} of {self.tested:,} rows flagged"
         if self.verdict.word == "broken":
             return f"{flagged}, but the assumption looks broken: no promise about false ones"
+        if self.fdr is None:
+            return f"{flagged}, where {false_alarms_in_words(self.level)} may be expected"
         return f"{flagged} at FDR {self.fdr:g} ({self.procedure.upper()})"
 
     @abstractmethod
@@ -175,13 +204,68 @@ class BaseDiscoveries(ABC):
     def _largest_rank(self) -> int:
         """The largest rank of a discovery; 0 if there is none."""
 
+    def first(self, rows: int | None = None) -> FirstRows:
+        """Say what is known of the rows that come first, flagged or not.
+
+        The order is that of the decision: the flagged rows, then the others; within both by
+        p-value, ties by raw score, and then in the order of the input.
+
+        Parameters
+        ----------
+        rows : int, optional
+            How many; by default the `top` that was given, or 10.
+
+        Returns
+        -------
+        FirstRows
+            An estimate of the false ones, for split and prefit also a bound with confidence, and
+            a sentence. `positions` where the rows are in memory.
+        """
+        wanted = check_count("rows", self.top or USUAL_FIRST if rows is None else rows, least=1)
+        return self._first(min(wanted, self.tested))
+
+    @abstractmethod
+    def _first(self, rows: int) -> FirstRows:
+        """`first`, for at most as many rows as there are."""
+
+    def _describe(
+        self,
+        rows: int,
+        flagged: int,
+        largest_p: float,
+        ranks: tuple[int, int] | None,
+        positions: IndexArray | None = None,
+    ) -> FirstRows:
+        """Describe first rows; `ranks` are the largest of them, and how many are smaller."""
+        source, counts = self.provenance, self._counts()
+        one_split = source is not None and source.one_split and counts is not None
+        broken = self.verdict.word == "broken"
+        bound = None
+        if one_split and ranks is not None and rows and not broken:
+            assert counts is not None
+            bound = bound_on_first(counts, *ranks, rows)
+        return describe_first(
+            rows,
+            flagged,
+            self.tested,
+            largest_p,
+            bound=bound,
+            bounded=one_split and ranks is not None,
+            method="this method" if source is None else source.method.strip("'\""),
+            promised="false discovery rate" if self.fdr is not None else "number of false alarms",
+            broken=broken,
+            positions=positions,
+        )
+
     def _shown(self) -> list[str]:
         """Lines about the rows, for `repr`."""
         return []
 
     def __repr__(self) -> str:
         doubts = [str(self.verdict)] if self.verdict.findings else []
-        said = [*self._shown(), *doubts, self.guarantee, self.why_nothing or self.warning or ""]
+        first = self.first().sentence if self.top is not None and self.tested else ""
+        last = self.why_nothing or self.warning or ""
+        said = [*self._shown(), *doubts, self.guarantee, first, last]
         return "\n".join([f"{type(self).__name__}: {self.headline}", *filter(None, said)])
 
 
@@ -219,6 +303,11 @@ class CountedDiscoveries(BaseDiscoveries):
     def _largest_rank(self) -> int:
         return self.decision.rank_threshold
 
+    def _first(self, rows: int) -> FirstRows:
+        last, below = last_of_first(self.rank_counts, rows)
+        largest_p = float(self.decision.grid.table[last])
+        return self._describe(rows, min(rows, self.count), largest_p, (last, below))
+
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Discoveries(BaseDiscoveries):
@@ -229,11 +318,12 @@ class Discoveries(BaseDiscoveries):
     mask : bool array
         Which rows are discoveries.
     p_values, q_values : float arrays
-        Conformal p-values, and the smallest FDR level at which each row would be a discovery. A
-        certified list has no q-values: they are NaN, and `e_values` are shown instead.
+        Conformal p-values, and the smallest FDR level at which each row would be a discovery (with
+        `false_alarms`, the smallest number of them: p times the number of rows). A certified list
+        has no q-values: they are NaN, and `e_values` are shown instead.
     scores : float array
         One raw score per row, small = anomalous; breaks ties among equal p-values.
-    procedure, fdr, p_threshold, claim, compared, provenance, warning
+    procedure, fdr, false_alarms, p_threshold, claim, compared, provenance, warning
         What was asked, what holds and where it comes from, as in every list of discoveries.
     ranks : int array or None
         Conservative ranks; None for smoothed p-values, which have none.
@@ -296,8 +386,21 @@ class Discoveries(BaseDiscoveries):
 
     @property
     def order(self) -> RankArray:
-        """Row positions, the most anomalous first; ties in p are broken by the raw score."""
-        return np.lexsort((self.scores, self.p_values))
+        """Row positions in the order of the decision: the flagged rows come first.
+
+        Within both parts by q-value and p-value; ties are broken by the raw score.
+        """
+        return np.lexsort((self.scores, self.p_values, np.nan_to_num(self.q_values), ~self.mask))
+
+    def _first(self, rows: int) -> FirstRows:
+        positions = self.order[:rows]
+        flagged = int(self.mask[positions].sum())
+        largest_p = float(self.p_values[positions].max(initial=0.0))
+        ranks = None
+        if self.ranks is not None and rows:
+            these = self.ranks[positions]
+            ranks = int(these.max()), int((these < these.max()).sum())
+        return self._describe(rows, flagged, largest_p, ranks, positions)
 
     def to_frame(self, *, order: str = "anomalous") -> Any:
         """Return the rows as a pandas DataFrame under the input's row labels.
@@ -350,14 +453,15 @@ class Discoveries(BaseDiscoveries):
     def _shown(self) -> list[str]:
         if not len(self):
             return []
-        table = [self._columns(), *self._top(5)]
+        shown = self.top or SHOWN
+        table = [self._columns(), *self._top(shown)]
         widths = [max(len(line[c]) for line in table) for c in range(5)]
         lines = [
             "  ".join(cell.rjust(width) for cell, width in zip(line, widths, strict=True))
             for line in table
         ]
-        if len(self) > 5:
-            lines.append(f"... and {len(self) - 5:,} more rows, less anomalous")
+        if len(self) > shown:
+            lines.append(f"... and {len(self) - shown:,} more rows, less anomalous")
         return lines
 
     def _repr_html_(self) -> str:
@@ -374,5 +478,6 @@ class Discoveries(BaseDiscoveries):
             f"</thead><tbody>{body}</tbody></table>{more}"
             + "".join(f"<p>{escape(str(finding))}</p>" for finding in self.verdict.findings)
             + f"<p>{escape(self.guarantee)}</p>"
+            + (f"<p>{escape(str(self.first()))}</p>" if self.top is not None else "")
             + (f"<p>{escape(last)}</p>" if (last := self.why_nothing or self.warning) else "")
         )

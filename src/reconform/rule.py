@@ -14,11 +14,11 @@ from typing import Any, Protocol
 import numpy as np
 import numpy.typing as npt
 
-from .errors import ReconformError, unknown_choice
+from .errors import ReconformError, check_count, unknown_choice
 from .methods import Plan
 from .statistics.certificates import VALIDITY, BatchRule, Guarantee
 from .statistics.conditional import BANDS, conditional_table
-from .statistics.exact import exact_fraction
+from .statistics.exact import exact_fraction, exact_number
 from .statistics.fdr import (
     PROCEDURES,
     Decision,
@@ -27,11 +27,14 @@ from .statistics.fdr import (
     RankCounts,
     checked_p_values,
     counting_procedure,
+    named_procedures,
 )
 from .statistics.grid import Grid, from_floats, usual
 from .statistics.ranks import RankedBatch
 
 NUMBERS = ("fdr", "storey_lambda", "confidence")
+USUAL = "bh"
+WITHIN_ALARMS = "false-alarms"
 
 
 class Fitted(Protocol):
@@ -72,6 +75,12 @@ class Rule:
         The confidence of `conditional`.
     alpha_bh : float, optional
         For ``"ebh"``: the level inside each split.
+    false_alarms : float, int or Fraction, optional
+        Instead of `fdr` and `procedure`: flag p-values of at most `false_alarms` / m, so that the
+        expected number of false alarms in a batch of m rows is at most this number.
+    top : int, optional
+        How many rows a person can look at: the list says what is known of the rows that come
+        first, flagged or not (`first`), and a file writes these. It changes no decision.
 
     See Also
     --------
@@ -89,31 +98,59 @@ class Rule:
         ...
     reconform.errors.ReconformError: procedure must be one of 'bh', 'by', 'storey', 'ebh'; got
     'byy'. Did you mean 'by'?
+    >>> Rule(false_alarms=2).procedure
+    'false-alarms'
     """
 
     fdr: float | Fraction = 0.1
-    procedure: str = "bh"
+    procedure: str = USUAL
     storey_lambda: float | Fraction = 0.5
     validity: str = "nominal"
     conditional: str | None = None
     confidence: float | Fraction = 0.9
     alpha_bh: float | Fraction | None = None
+    false_alarms: float | Fraction | None = None
+    top: int | None = None
 
     def __post_init__(self) -> None:
+        self._choose_procedure()
         for name in NUMBERS:
             exact_fraction(name, getattr(self, name))
         if self.alpha_bh is not None:
             exact_fraction("alpha_bh", self.alpha_bh)
+        if self.top is not None:
+            check_count("top", self.top, least=1)
         if self.procedure not in PROCEDURES:
-            raise unknown_choice("procedure", self.procedure, PROCEDURES)
+            raise unknown_choice("procedure", self.procedure, named_procedures())
         if self.validity not in VALIDITY:
             raise unknown_choice("validity", self.validity, VALIDITY)
         if self.conditional is not None and self.conditional not in BANDS:
             raise unknown_choice("conditional", self.conditional, BANDS)
 
+    def _choose_procedure(self) -> None:
+        """A number of false alarms is a decision of its own, and needs no other choice."""
+        if self.false_alarms is None:
+            if self.procedure == WITHIN_ALARMS:
+                raise ReconformError(
+                    f"procedure={WITHIN_ALARMS!r} needs their number; give `false_alarms`."
+                )
+            return
+        exact_number("false_alarms", self.false_alarms)
+        if self.fdr != type(self).fdr:
+            raise ReconformError(
+                "`false_alarms` and `fdr` are two ways to say how long a list may be; give one."
+            )
+        if self.procedure not in (USUAL, WITHIN_ALARMS):
+            raise ReconformError(
+                f"`false_alarms` decides by itself; leave out `procedure={self.procedure!r}`."
+            )
+        object.__setattr__(self, "procedure", WITHIN_ALARMS)
+
     @property
     def level(self) -> Fraction:
-        """The level, exactly."""
+        """The level, exactly: the false discovery rate, or the number of false alarms."""
+        if self.false_alarms is not None:
+            return exact_number("false_alarms", self.false_alarms)
         return exact_fraction("fdr", self.fdr)
 
     @property
@@ -262,12 +299,13 @@ class Rule:
     # --- what is said about it ---
 
     def sentence(self, cad: Fitted) -> str:
-        """Say what holds for the false discovery rate of its lists."""
+        """Say what holds for the false discovery rate, or the false alarms, of its lists."""
         return cad.guarantee_.sentence(
             self.procedure,
             validity=self.validity,
             conditional=self.conditional,
             smoothed=cad.ties == "randomized",
+            level=self.level,
         )
 
     def smallest_list(
@@ -293,9 +331,11 @@ class Rule:
         >>> Rule(fdr=0.1).smallest_list(100, 5_000)
         496
         """
+        p = Fraction(1, n_calibration + 1) if smallest_p is None else smallest_p
+        if self.false_alarms is not None:
+            return 1 if p * m <= self.level else m + 1
         if self.row.least_factor is None:
             return None
-        p = Fraction(1, n_calibration + 1) if smallest_p is None else smallest_p
         return shortest_list(m * self.row.least_factor(m), p, self.level)
 
     def warning(
@@ -338,17 +378,31 @@ class Rule:
         what = "nothing can" if fewest > m else f"fewer than {fewest:,} anomalies cannot"
         floor = f"{p.numerator}/{p.denominator:,}" if p.numerator < 10 else f"{float(p):.3g}"
         more = ""
-        if p == plain and fewest == shortest_list(m, p, self.level):
-            needed = shortest_list(m, Fraction(1), self.level) - 1
+        if p == plain and (self.false_alarms or fewest == shortest_list(m, p, self.level)):
+            needed = math.ceil(m / self.level) - 1
             purpose = " for calibration" if part else ""
             more = f" ({needed:,}{purpose} let a single anomaly be flagged)"
         method = ", a method that calibrates on all of them (jackknife+, cv+, jab+)" if part else ""
+        level, higher = f"at {float(100 * self.level):g}%", "a higher `fdr`"
+        if self.false_alarms is not None:
+            level = f"where {false_alarms_in_words(self.level)} may be expected"
+            higher = "more `false_alarms`"
         return (
             f"With {n_calibration:,} {'calibration' if part else 'reference'} rows and {m:,} new "
-            f"ones, {what} be flagged at {float(100 * self.level):g}%: no p-value is below "
-            f"{floor}. What helps: more reference rows{more}{method}, fewer new rows at a time, or "
-            "a higher `fdr`."
+            f"ones, {what} be flagged {level}: no p-value is below {floor}. What helps: more "
+            f"reference rows{more}{method}, fewer new rows at a time, or {higher}."
         )
+
+
+def false_alarms_in_words(number: float | Fraction) -> str:
+    """Name a number of false alarms.
+
+    Examples
+    --------
+    >>> false_alarms_in_words(1), false_alarms_in_words(Fraction(5, 2))
+    ('1 false alarm', '2.5 false alarms')
+    """
+    return f"{float(number):g} false alarm" + ("" if number == 1 else "s")
 
 
 def shortest_list(line: Fraction | float, smallest_p: Fraction, level: Fraction | float) -> int:

@@ -16,7 +16,7 @@ from ..statistics.fdr import RankCounts
 from .batch import unused_batch
 from .closeness import clump_finding, copy_findings, in_units
 from .columns import column_findings
-from .contamination import dirt_finding, held_back
+from .contamination import Level, dirt_finding, held_back
 from .labels import Category, label_findings
 from .sample import Reservoir, new_sample, reference_sample
 from .shift import MOST_COMBINED, normal_rows_at_least, shift_finding, shift_tests
@@ -53,7 +53,7 @@ class Compared:
     categories: Mapping[int, Category] = field(default_factory=dict)
 
     def verdict(
-        self, counts: RankCounts | None, flagged: int, tested: int, level: float
+        self, counts: RankCounts | None, flagged: int, tested: int, level: Level
     ) -> Verdict:
         """Check the batch.
 
@@ -63,8 +63,8 @@ class Compared:
             Of the ranks of all new rows.
         flagged, tested : int
             Rows flagged, of so many.
-        level : float
-            The false discovery rate that was aimed at.
+        level : float or callable
+            The false discovery rate that was aimed at; or how many rows are flagged, from counts.
 
         Returns
         -------
@@ -79,7 +79,7 @@ class Compared:
             found.append(self._dirt(ranked, flagged, level))  # rows that moved look like dirt, too
         return Verdict.of(finding for finding in found if finding is not None)
 
-    def _dirt(self, counts: RankCounts | None, flagged: int, level: float) -> Finding | None:
+    def _dirt(self, counts: RankCounts | None, flagged: int, level: Level) -> Finding | None:
         """Anomalies among the reference rows: by the neighbours of unusual rows, or by ranks."""
         found = None if self._alike is None else dirt_finding(*self._alike, flagged, level)
         if found is None and counts is not None:

@@ -12,6 +12,7 @@ are few, and many more new rows. No test can be exact here (docs/assumptions): i
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -21,6 +22,9 @@ from ..arrays import FloatArray, IndexArray, IntArray
 from ..statistics.fdr import RankCounts
 from .closeness import squares
 from .verdict import Finding
+
+# How a list is decided again: Benjamini-Hochberg at a level, or from counts to a number of rows.
+Level = float | Callable[[RankCounts], int]
 
 ADVICE = "If they are anomalies, take them out of the reference: see `reconform clean`."
 
@@ -129,7 +133,7 @@ def some_k(n: int) -> IntArray:
     return found[found <= min(most, n - 1)]
 
 
-def flagged_without(counts: RankCounts, k: int, level: float) -> int:
+def flagged_without(counts: RankCounts, k: int, level: Level) -> int:
     """Benjamini-Hochberg at `level` when the k most unusual reference rows are left out.
 
     Parameters
@@ -137,7 +141,7 @@ def flagged_without(counts: RankCounts, k: int, level: float) -> int:
     counts : RankCounts
         Of the new rows.
     k : int
-    level : float
+    level : float or callable
 
     Returns
     -------
@@ -153,10 +157,10 @@ def flagged_without(counts: RankCounts, k: int, level: float) -> int:
     left = RankCounts(counts.n_calibration - k, counts.fingerprint)
     left.counts[1:] = counts.counts[k + 1 :]
     left.counts[1] += counts.counts[: k + 1].sum()
-    return left.decide(level).count
+    return level(left) if callable(level) else left.decide(level).count
 
 
-def held_back(counts: RankCounts, flagged: int, level: float) -> HeldBack | None:
+def held_back(counts: RankCounts, flagged: int, level: Level) -> HeldBack | None:
     """Say whether leaving out the reference's extremes would at least double the list.
 
     Parameters
@@ -165,8 +169,8 @@ def held_back(counts: RankCounts, flagged: int, level: float) -> HeldBack | None
         Of the new rows.
     flagged : int
         Number of rows flagged now.
-    level : float
-        Of Benjamini-Hochberg.
+    level : float or callable
+        Of Benjamini-Hochberg; or what decides instead.
 
     Returns
     -------
@@ -277,7 +281,7 @@ def mixed_company(
 
 
 def dirt_finding(
-    reference: FloatArray, new: FloatArray, flagged: int, level: float
+    reference: FloatArray, new: FloatArray, flagged: int, level: Level
 ) -> Finding | None:
     """Look for anomalies among the reference rows; None if nothing speaks for them.
 
@@ -288,8 +292,8 @@ def dirt_finding(
         missing numbers.
     flagged : int
         Number of rows flagged now.
-    level : float
-        Of Benjamini-Hochberg.
+    level : float or callable
+        Of Benjamini-Hochberg; or what decides instead.
     """
     n, m = len(reference), len(new)
     of_reference, of_new = unusual(reference, new, np.arange(min(ANCHORS, n)))

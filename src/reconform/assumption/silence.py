@@ -19,7 +19,7 @@ BLIND = (
 )
 WEAK = (
     "More new rows are unusual than chance explains, but not unusual enough for a list at this "
-    "level. What helps: another `detector`, or a higher `fdr`."
+    "level. What helps: another `detector`, or a higher level."
 )
 
 

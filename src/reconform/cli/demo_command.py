@@ -80,7 +80,7 @@ def _tell(voice: Voice, done: Demo) -> None:
     voice.say()
     voice.say(
         f"{found.count:,} of {len(found):,} rows flagged at a false discovery rate of "
-        f"{percent(found.fdr)}",
+        f"{percent(found.level)}",
         style="bold",
     )
     voice.say(found.guarantee)
@@ -100,7 +100,7 @@ def _tell(voice: Voice, done: Demo) -> None:
     voice.say(
         f"The truth, which the detector never saw: {done.power:.0%} of the malignant rows are "
         f"flagged, and {done.false_share:.0%} of the flagged rows are benign (aimed at: at most "
-        f"{percent(found.fdr)} on average)."
+        f"{percent(found.level)} on average)."
     )
 
 

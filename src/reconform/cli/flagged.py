@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -13,7 +13,7 @@ from rich.box import SIMPLE_HEAD
 from rich.table import Table as RichTable
 from rich.text import Text
 
-from ..arrays import FloatArray
+from ..arrays import BoolArray, FloatArray
 from ..files import Table
 from ..files.column_types import to_python, words
 from ..files.judge import FileDiscoveries
@@ -32,7 +32,7 @@ CAPTION = (
 
 @dataclass(frozen=True, eq=False)
 class Flagged:
-    """Rows that were flagged, the most anomalous first.
+    """Rows that come first, the most anomalous first: those that are flagged, or some more.
 
     Attributes
     ----------
@@ -43,6 +43,8 @@ class Flagged:
     scores, p_values : float arrays
     letter, evidence : str and float array
         "q" and the q-values, or "e" and the e-values of a certified list.
+    mask : bool array, optional
+        Which of them are flagged, if that is not all of them.
     """
 
     rows: list[int]
@@ -51,6 +53,7 @@ class Flagged:
     p_values: FloatArray
     letter: str
     evidence: FloatArray
+    mask: BoolArray | None = None
 
     def __len__(self) -> int:
         return len(self.rows)
@@ -64,6 +67,7 @@ class Flagged:
                 "score": plain(float(self.scores[i])),
                 "p_value": float(self.p_values[i]),
                 f"{self.letter}_value": float(self.evidence[i]),
+                **({} if self.mask is None else {"anomaly": bool(self.mask[i])}),
             }
             for i, row in enumerate(self.rows)
         ]
@@ -75,7 +79,9 @@ class Flagged:
             "p-value": self.p_values,
             f"{self.letter}-value": self.evidence,
         }
-        return rows_table({} if self.ids else {"row": self.rows}, self.ids, numbers, unusual)
+        flagged = None if self.mask is None else ["yes" if one else "" for one in self.mask]
+        rows = {} if self.ids else {"row": self.rows}
+        return rows_table(rows, self.ids, numbers, unusual, flagged)
 
 
 def rows_table(
@@ -83,6 +89,7 @@ def rows_table(
     ids: Mapping[str, Sequence[Any]],
     numbers: Mapping[str, FloatArray],
     unusual: Sequence[str] = (),
+    flagged: Sequence[str] | None = None,
 ) -> RichTable:
     """Lay rows out: whole numbers, columns that name the rows, numbers, and words about each."""
     made = RichTable(box=SIMPLE_HEAD, pad_edge=False, show_edge=False)
@@ -92,6 +99,8 @@ def rows_table(
         made.add_column(_cell(name), no_wrap=True)
     for name in numbers:
         made.add_column(name, justify="right", no_wrap=True)
+    if flagged is not None:
+        made.add_column("flagged", no_wrap=True)
     if unusual:
         made.add_column("most unusual")
     for i in range(len(next(iter(numbers.values())))):
@@ -101,6 +110,7 @@ def rows_table(
             *(f"{values[i]:,}" for values in counted.values()),
             *(_cell(values[i]) for values in ids.values()),
             *(f"{values[i]:.4g}" for values in numbers.values()),
+            *([] if flagged is None else [flagged[i]]),
             *(Text(printable(said), no_wrap=True, overflow="ellipsis") for said in words),
         )
     return made
@@ -108,24 +118,30 @@ def rows_table(
 
 def take_flagged(judgement: FileDiscoveries, ids: Sequence[str], most: int) -> Flagged:
     """Take the most anomalous of the rows that a judgement has flagged."""
-    positions = judgement.flagged.positions[:most]
-    table = judgement.flagged.table.slice(0, most)
+    return replace(take_first(judgement, ids, min(most, judgement.count)), mask=None)
+
+
+def take_first(judgement: FileDiscoveries, ids: Sequence[str], most: int) -> Flagged:
+    """Take the rows that come first, flagged or not."""
+    rows = judgement.listed.head(most)
+    table = rows.table
     # The results are the last columns, whatever they are called.
-    scores, p_values, evidence, _ = (column.to_numpy() for column in table.columns[-4:])
+    scores, p_values, evidence, mask = (column.to_numpy() for column in table.columns[-4:])
     return Flagged(
-        rows=(positions + 1).tolist(),
+        rows=(rows.positions + 1).tolist(),
         ids={name: to_python(table.column(name)) for name in ids},
         scores=scores,
         p_values=p_values,
         letter="q" if judgement.certified is None else "e",
         evidence=evidence,
+        mask=mask,
     )
 
 
 def unusual_words(judgement: FileDiscoveries, reference: Table, most: int) -> list[str]:
-    """Say for the most anomalous rows which features are most unusual against the reference."""
-    found = judgement.flagged
-    return words_about(found.X[:most], reference, found.table.slice(0, most))
+    """Say for the rows that come first which features are most unusual against the reference."""
+    rows = judgement.listed.head(most)
+    return words_about(rows.X, reference, rows.table)
 
 
 def words_about(X: FloatArray, reference: Table, cells: Any = None) -> list[str]:

@@ -17,9 +17,10 @@ from ..files.judge import MOST_DISCOVERIES, FileDiscoveries, ReadOptions, judge_
 from ..prepare import Feature
 from ..report import report
 from ..report.safe_text import percent
+from ..rule import false_alarms_in_words
 from ..statistics.bounds import false_discovery_table
 from ..statistics.fdr import PROCEDURES
-from .flagged import CAPTION, labelled, take_flagged, unusual_words
+from .flagged import CAPTION, labelled, take_first, take_flagged, unusual_words
 from .options import FAILURES, Deciding, Files, Writing
 from .output import Voice, one_line
 from .spelling import in_options
@@ -98,7 +99,7 @@ def judge(
             cad,
             path,
             writing.output,
-            deciding.rule,
+            replace(deciding.rule, top=writing.top),
             read=read,
             write=writing.options(files),
             progress=progress,
@@ -119,13 +120,20 @@ def judge(
     if voice.talks:
         _tell_verdict(voice, judgement.verdict)
         _tell_decision(voice, judgement, bound)
-        if writing.output is None and judgement.count:
+        if writing.top is not None or not judgement.count:
+            voice.say(judgement.first().sentence)
+        if writing.output is None:
             _tell_rows(voice, judgement, files.id_columns, reference)
         for what, where in (("Rows", writing.output), ("Report", writing.report)):
             if where is not None and not is_standard(where):
                 voice.say(f"{what}: {where}")
     listed = take_flagged(judgement, files.id_columns, MOST_LISTED)
-    facts = {**_facts(judgement, deciding), "false_bound": bound, "anomalies": listed.records()}
+    facts = {
+        **_facts(judgement, deciding),
+        "false_bound": bound,
+        "anomalies": listed.records(),
+        "top": _first(judgement, files.id_columns),
+    }
     return {**facts, "output": judgement.output, "report": writing.report}
 
 
@@ -190,19 +198,19 @@ def leave(facts: Mapping[str, Any], writing: Writing) -> None:
 
 
 def _tell_decision(voice: Voice, judgement: FileDiscoveries, bound: int | None) -> None:
-    level = percent(judgement.fdr)
-    procedure = PROCEDURES[judgement.procedure].title
-    voice.say(
-        f"{judgement.count:,} of {_rows(judgement.tested)} flagged at a false discovery rate of "
-        f"{level} ({procedure})",
-        style="bold",
-    )
+    flagged = f"{judgement.count:,} of {_rows(judgement.tested)} flagged"
+    if judgement.fdr is None:
+        aim = f"where {false_alarms_in_words(judgement.level)} may be expected"
+        meaning = f"at most {judgement.level:g} of the rows flagged in such a file are false"
+    else:
+        level = percent(judgement.fdr)
+        procedure = PROCEDURES[judgement.procedure].title
+        aim = f"at a false discovery rate of {level} ({procedure})"
+        meaning = f"at most {level} of such a list is false"
+    voice.say(f"{flagged} {aim}", style="bold")
     holds = judgement.verdict.word != "broken"
     if judgement.count and holds:
-        voice.say(
-            f"The list aims at this: on average over repetitions, at most {level} of such a "
-            "list is false."
-        )
+        voice.say(f"The list aims at this: on average over repetitions, {meaning}.")
     if bound is not None and holds:
         voice.say(
             f"In this very list, with {percent(CONFIDENCE)} confidence, at most {bound:,} of "
@@ -220,16 +228,34 @@ def _tell_decision(voice: Voice, judgement: FileDiscoveries, bound: int | None) 
 def _tell_rows(
     voice: Voice, judgement: FileDiscoveries, ids: Sequence[str], reference: Table | None
 ) -> None:
-    flagged = take_flagged(judgement, ids, MOST_SHOWN)
-    unusual = unusual_words(judgement, reference, MOST_SHOWN) if reference is not None else []
+    first = judgement.top is not None or not judgement.count
+    most = min(judgement.first().rows, MOST_LISTED) if first else MOST_SHOWN
+    rows = (take_first if first else take_flagged)(judgement, ids, most)
+    unusual = unusual_words(judgement, reference, len(rows)) if reference is not None else []
     voice.say()
-    voice.show(flagged.table(unusual))
+    voice.show(rows.table(unusual))
     voice.say()
     if unusual:
         voice.say(CAPTION, style="dim")
-    left = judgement.count - len(flagged)
-    if left:
+    left = judgement.count - len(rows)
+    if left > 0 and not first:
         voice.say(f"... and {left:,} more; --output FILE --only-anomalies writes them all.")
+
+
+def _first(judgement: FileDiscoveries, ids: Sequence[str]) -> dict[str, Any] | None:
+    """The rows that come first, where they were asked for or nothing is flagged."""
+    if judgement.top is None and judgement.count:
+        return None
+    known = judgement.first()
+    return {
+        "asked": judgement.top,
+        "rows": take_first(judgement, ids, min(known.rows, MOST_LISTED)).records(),
+        "flagged": known.flagged,
+        "estimated_false": known.estimate,
+        "false_bound": known.bound,
+        "confidence": known.confidence,
+        "sentence": known.sentence,
+    }
 
 
 def false_bound(judgement: FileDiscoveries) -> int | None:
@@ -260,7 +286,7 @@ def _facts(judgement: FileDiscoveries, deciding: Deciding) -> dict[str, Any]:
         "seed": source.random_state,
         "n_reference": source.n_reference,
         "n_calibration": source.n_calibration,
-        "decision": deciding.parameters(),
+        "decision": deciding.facts(),
         "flagged": judgement.count,
         "p_threshold": judgement.p_threshold,
         "guarantee": judgement.guarantee,

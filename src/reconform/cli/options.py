@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import math
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, fields
@@ -78,6 +79,12 @@ def _columns_option(
     return option(
         *names, library=library, multiple=True, callback=_names, metavar="COL,...", help=help
     )
+
+
+def _finite(ctx: click.Context, param: click.Parameter, value: float | None) -> float | None:
+    if value is not None and not math.isfinite(value):
+        raise click.BadParameter(f"it must be a number; got {value}.", ctx, param)
+    return value
 
 
 def _jobs(ctx: click.Context, param: click.Parameter, value: int | None) -> int | None:
@@ -234,14 +241,22 @@ def parallel(jobs: int | None) -> AbstractContextManager[Any]:
 class Deciding:
     """Which rows are flagged: the fields of a `Rule`, None where an option was not given."""
 
-    fdr: float
-    procedure: str
+    fdr: float | None
+    false_alarms: float | None
+    procedure: str | None
     storey_lambda: float | None
     validity: str
     conditional: str | None
     confidence: float | None
 
     def __post_init__(self) -> None:
+        if self.false_alarms is not None:
+            for name in ("fdr", "procedure"):
+                if getattr(self, name) is not None:
+                    raise click.UsageError(
+                        f"--false-alarms decides by itself which rows are flagged: leave out "
+                        f"--{name}."
+                    )
         for name in self.parameters():
             owners = [row.name for row in PROCEDURES.values() if name in row.options]
             if owners and self.procedure not in owners:
@@ -254,6 +269,12 @@ class Deciding:
         """Those that were given; the others have their defaults."""
         values = {field.name: getattr(self, field.name) for field in fields(self)}
         return {name: value for name, value in values.items() if value is not None}
+
+    def facts(self) -> dict[str, Any]:
+        """What the decision is made by, as plain data."""
+        rule = self.rule
+        usual = {} if self.false_alarms is not None else {"fdr": float(rule.level)}
+        return {**usual, "procedure": rule.procedure, **self.parameters()}
 
     @property
     def rule(self) -> Rule:
@@ -268,21 +289,39 @@ def _procedures_help() -> str:
     )
 
 
-FDR = share(
-    "--fdr",
-    0.1,
-    "False discovery rate that is aimed at: the share of false alarms among the flagged "
-    "rows, on average.",
-    metavar="LEVEL",
-)
+def fdr_option(default: float | str) -> Given:
+    """`--fdr`; a default in words leaves it open whether it was given."""
+    return share(
+        "--fdr",
+        default,
+        "False discovery rate that is aimed at: the share of false alarms among the flagged "
+        "rows, on average.",
+        metavar="LEVEL",
+    )
+
+
+FDR = fdr_option(0.1)
 
 deciding_options = family(
     "deciding",
     "Decision",
     Deciding,
     [
-        FDR,
-        choice("--procedure", counted_names(), "bh", _procedures_help()),
+        fdr_option("0.1"),
+        option(
+            "--false-alarms",
+            type=click.FloatRange(0, min_open=True),
+            callback=_finite,
+            metavar="NUMBER",
+            help="Instead of --fdr: flag p-values of at most NUMBER divided by the number of new "
+            "rows, so that no more than NUMBER false alarms are expected in the file.",
+        ),
+        option(
+            "--procedure",
+            type=click.Choice(counted_names()),
+            show_default="bh",
+            help=_procedures_help(),
+        ),
         share(
             "--storey-lambda",
             "0.5",
@@ -423,8 +462,13 @@ class Writing:
     report: str | None
     overwrite: bool
     fail_on: tuple[str, ...] = ()
+    top: int | None = None
 
     def __post_init__(self) -> None:
+        if self.top is not None and self.only_anomalies:
+            raise click.UsageError(
+                "--top and --only-anomalies each say which rows are written: give one of them."
+            )
         if self.output is None and (self.only_anomalies or self.prefix):
             name = "--only-anomalies" if self.only_anomalies else "--prefix"
             raise click.UsageError(f"{name} is about what --output writes: give --output too.")
@@ -478,6 +522,12 @@ writing_options = family(
             "--only-anomalies",
             is_flag=True,
             help="Write the flagged rows only, the most unusual first.",
+        ),
+        count(
+            "--top",
+            "flagged rows",
+            "Show the N rows that come first, flagged or not, and say how many of them may be "
+            "false; --output writes these rows only.",
         ),
         option(
             "--prefix",

@@ -4,7 +4,7 @@ The first pass ranks every batch and counts the ranks; the counts decide for the
 as if it had been judged at once. Ranks and scores of the rows wait on disk. The second pass writes
 every row with its results; it reads the file again, unless that is small enough to stay in memory.
 Of a large file, memory holds one batch and the counts; to write the flagged rows in order, also
-their positions, scores and q-values. A certified list needs all rows in memory, and so does a
+their positions, scores and p-values. A certified list needs all rows in memory, and so does a
 detector that compares new rows with each other; they are kept, up to a million.
 """
 
@@ -27,8 +27,9 @@ from sklearn.utils.validation import check_is_fitted
 from ..arrays import BoolArray, FloatArray, IndexArray, RankArray
 from ..assumption import Category, Reservoir
 from ..detector import ConformalDetector
-from ..discoveries import CountedDiscoveries, Discoveries
+from ..discoveries import USUAL_FIRST, CountedDiscoveries, Discoveries
 from ..errors import ReconformError
+from ..first_rows import FirstRows
 from ..prepare import Feature
 from ..rule import Rule
 from ..statistics.fdr import Decision, RankCounts
@@ -60,7 +61,7 @@ MOST_DISCOVERIES = 1_000_000
 # Labels that the reference does not have are kept by name up to so many per column.
 MOST_LABELS = 1_000
 
-FOUND = np.dtype([("position", "<i8"), ("score", "<f8"), ("key", "<f8")])
+FOUND = np.dtype([("position", "<i8"), ("score", "<f8"), ("p", "<f8"), ("plain", "?")])
 
 
 @dataclass(frozen=True, eq=False)
@@ -85,6 +86,10 @@ class Rows:
     def __len__(self) -> int:
         return len(self.positions)
 
+    def head(self, rows: int) -> Rows:
+        """The first of them."""
+        return Rows(self.positions[:rows], self.table.slice(0, rows), self.X[:rows])
+
 
 @dataclass(frozen=True, eq=False, kw_only=True, repr=False)
 class FileDiscoveries(CountedDiscoveries):
@@ -94,8 +99,9 @@ class FileDiscoveries(CountedDiscoveries):
     ----------
     path : str
     output : str or None
-    flagged : Rows
-        The most anomalous discoveries, in this order; at most 10,000.
+    listed : Rows
+        The rows that come first (`first`), in this order: at most 10,000 of the discoveries, and
+        others after them if the rows asked for, or 10, are more.
     rows : Rows or None
         All rows, where these were asked for and are few enough. Of the columns of the file the
         table has only those of labels.
@@ -113,7 +119,7 @@ class FileDiscoveries(CountedDiscoveries):
 
     path: str
     output: str | None
-    flagged: Rows
+    listed: Rows
     rows: Rows | None
     missing: dict[str, int]
     unseen: dict[str, int]
@@ -127,8 +133,16 @@ class FileDiscoveries(CountedDiscoveries):
         """Number of discoveries."""
         return super().count if self.certified is None else self.certified.count
 
+    @property
+    def flagged(self) -> Rows:
+        """The most anomalous discoveries, in this order; at most 10,000."""
+        return self.listed.head(min(self.count, MOST_FLAGGED))
+
     def _largest_rank(self) -> int:
         return super()._largest_rank() if self.certified is None else self.certified._largest_rank()
+
+    def _first(self, rows: int) -> FirstRows:
+        return super()._first(rows) if self.certified is None else self.certified._first(rows)
 
     def _shown(self) -> list[str]:
         return [] if self.output is None else [f"written to {self.output}"]
@@ -157,6 +171,8 @@ class FileDiscoveries(CountedDiscoveries):
             p_threshold=self.p_threshold,
             procedure=self.procedure,
             fdr=self.fdr,
+            false_alarms=self.false_alarms,
+            top=self.top,
             claim=self.claim,
             compared=self.compared,
             provenance=self.provenance,
@@ -198,8 +214,7 @@ class WriteOptions:
     Attributes
     ----------
     only_anomalies : bool
-        Write only the flagged rows, the most anomalous first: by q-value (of a certified list by
-        p-value), then by raw score.
+        Write only the flagged rows, the most anomalous first: by p-value, then by raw score.
     overwrite : bool
         Replace an output that exists.
     prefix : str
@@ -235,7 +250,8 @@ def judge_file(
         The new rows; ``-`` for standard input.
     output : str or Path, optional
         Where to write the rows with ``score``, ``p_value``, ``q_value`` and ``anomaly``; ``-``
-        for standard output. It appears when it is complete.
+        for standard output. It appears when it is complete. Where the rule has a `top`, only so
+        many rows are written, those that come first, flagged or not.
     rule : Rule
         The level, the procedure and the p-values: one that counts of ranks can decide, or for a
         file of at most a million rows one that certifies its list. A detector that compares new
@@ -267,6 +283,10 @@ def judge_file(
     >>> folder.cleanup()
     """
     check_is_fitted(cad, "ensemble_")
+    if rule.top is not None and write.only_anomalies:
+        raise ReconformError(
+            "`top` and `only_anomalies` each say which rows are written; give one of them."
+        )
     certifies = rule.whole_batch(cad) is not None
     if certifies:
         rule.grid(cad)
@@ -296,7 +316,7 @@ def judge_file(
             categories=_categories(batches.features, first.unseen),
         )
         marks: Marks = ByRank(found.decision) if certified is None else ByRow(certified)
-        second = _Second(batches, spill, marks, first, read, write, before, progress)
+        second = _Second(batches, spill, marks, first, read, write, before, progress, rule.top)
         return _result(found, certified, second, output)
 
 
@@ -500,10 +520,6 @@ class Marks(ABC):
     def numbers(self, start: int, ranks: RankArray) -> tuple[FloatArray, FloatArray, BoolArray]:
         """P-values, q-values or e-values, and the mask, of rows from `start` on."""
 
-    @abstractmethod
-    def key(self, start: int, ranks: RankArray) -> FloatArray:
-        """Numbers by which rows are sorted: the most anomalous rows have the smallest."""
-
 
 class ByRank(Marks):
     """Results from a decision on ranks."""
@@ -516,10 +532,6 @@ class ByRank(Marks):
         """What every rank is worth."""
         decision = self.decision
         return decision.grid.values(ranks), decision.q_values(ranks), decision.mask(ranks)
-
-    def key(self, start: int, ranks: RankArray) -> FloatArray:
-        """The q-values."""
-        return self.decision.q_values(ranks)
 
 
 class ByRow(Marks):
@@ -536,10 +548,6 @@ class ByRow(Marks):
         rows, found = slice(start, start + len(ranks)), self.found
         return found.p_values[rows], found.evidence[1][rows], found.mask[rows]
 
-    def key(self, start: int, ranks: RankArray) -> FloatArray:
-        """The p-values: rows of one list may have any e-values."""
-        return self.found.p_values[start : start + len(ranks)]
-
 
 @dataclass
 class _Second:
@@ -553,11 +561,15 @@ class _Second:
     write: WriteOptions
     before: os.stat_result
     progress: Progress | None
+    top: int | None
 
     def run(self, output: str | Path | None) -> tuple[Rows, Rows | None, list[Any] | None]:
-        """Write the output; return the flagged rows, all rows, and the identifiers."""
-        only = self.write.only_anomalies and output is not None
-        order = self._most_anomalous(self.marks.count if only else MOST_FLAGGED)
+        """Write the output; return the rows that come first, all rows, and the identifiers."""
+        marks = self.marks
+        listed = min(max(marks.count, self.top or USUAL_FIRST), MOST_FLAGGED)
+        written = self.top or (marks.count if self.write.only_anomalies else None)
+        only = written is not None and output is not None
+        order = self._first(max(listed, written or 0) if only else listed)
         layout = self.write.layout or Layout()
         typed = output is not None and not FORMATS[layout.format_of(output)].is_text
         empty = self._judged(self.batches.source.schema.empty_table(), 0, *_NOTHING, typed)
@@ -581,27 +593,31 @@ class _Second:
                 if self.progress is not None:
                     self.progress("writing", stop, self.marks.tested)
             if write is not None and only:
-                step = self.batches.batch_rows
-                for first in range(0, len(order), step):
-                    write(store.take(np.searchsorted(inside, order[first : first + step])))
-            top = order[:MOST_FLAGGED]
+                step, chosen = self.batches.batch_rows, order[:written]
+                for first in range(0, len(chosen), step):
+                    write(store.take(np.searchsorted(inside, chosen[first : first + step])))
+            top = order[:listed]
             table = store.take(np.searchsorted(inside, top))
-            flagged = Rows(top, table, self.batches.matrix(table)[0])
-        return flagged, kept.rows(), kept.index()
+            rows = Rows(top, table, self.batches.matrix(table)[0])
+        return rows, kept.rows(), kept.index()
 
-    def _most_anomalous(self, most: int) -> IndexArray:
-        """Positions of discoveries by key, then raw score, then position: the first of them."""
+    def _first(self, most: int) -> IndexArray:
+        """Positions: the flagged rows, then the others, by p-value, raw score and position."""
         best = np.empty(0, dtype=FOUND)
+        worst = np.inf  # a row with a larger p-value that is not flagged cannot be among them
         start = 0
         for ranks, scores in self.spill.batches(self.batches.batch_rows):
-            here = np.flatnonzero(self.marks.numbers(start, ranks)[2])
+            p_values, _, mask = self.marks.numbers(start, ranks)
+            here = np.flatnonzero(mask | (p_values <= worst))
             found = np.empty(len(here), dtype=FOUND)
             found["position"] = here + start
             found["score"] = scores[here]
-            found["key"] = self.marks.key(start, ranks)[here]
+            found["p"] = p_values[here]
+            found["plain"] = ~mask[here]
             best = np.concatenate([best, found])
             if len(best) > 2 * most:
                 best = _sorted(best)[:most]
+                worst = best["p"][-1] if best["plain"][-1] else -np.inf
             start += len(ranks)
         return np.asarray(_sorted(best)[:most]["position"], dtype=np.intp)
 
@@ -650,13 +666,13 @@ def _result(
     output: str | Path | None,
 ) -> FileDiscoveries:
     """Write the output, and put together what was found."""
-    flagged, rows, index = second.run(output)
+    listed, rows, index = second.run(output)
     first, said = second.first, found if certified is None else certified
     return FileDiscoveries(
         **{**vars(found), **{name: getattr(said, name) for name in _SHARED}},
         path=second.batches.source.label,
         output=None if output is None else str(output),
-        flagged=flagged,
+        listed=listed,
         rows=rows,
         missing=dict(first.missing),
         unseen={
@@ -702,7 +718,8 @@ class _Kept:
 
 
 def _sorted(found: Any) -> Any:
-    return found[np.lexsort((found["position"], found["score"], found["key"]))]
+    keys = [found[name] for name in ("position", "score", "p", "plain")]
+    return found[np.lexsort(keys)]
 
 
 _NOTHING = (np.empty(0, dtype=np.int64), np.empty(0))

@@ -24,7 +24,8 @@ def draw(found: Discoveries) -> Any:
     alt = extra("altair", "report", "chart()")
     summary = summarise(found, SLIDER)
     slider = alt.binding_range(min=SLIDER[0], max=SLIDER[-1], step=0.01, name="FDR level ")
-    level = alt.param("level", value=found.fdr, bind=slider)
+    bound = {} if found.fdr is None else {"bind": slider}
+    level = alt.param("level", value=found.level, **bound)
     charts = (
         _p_values(alt, summary),
         _sorted_p_values(alt, summary, np.sort(shown_q_values(found))),

@@ -71,7 +71,7 @@ class Diagnosis:
 def read_p_values(
     p_values: FloatArray,
     *,
-    fdr: float | Fraction = 0.1,
+    fdr: float | Fraction | None = 0.1,
     count: int = 0,
     n_calibration: int | None = None,
     calibration_scores: FloatArray | None = None,
@@ -84,7 +84,8 @@ def read_p_values(
     Parameters
     ----------
     p_values : float array
-    fdr : float
+    fdr : float or None
+        None if the list was not made for one: then the size of the reference is not judged by it.
     count : int
         Discoveries at that level.
     n_calibration : int, optional
@@ -112,7 +113,7 @@ def read_p_values(
     ['drifted']
     """
     diagnoses = []
-    if nature == "conservative" and n_calibration is not None:
+    if nature == "conservative" and n_calibration is not None and fdr is not None:
         diagnoses += _reference_size(p_values, fdr, count, n_calibration, line)
     diagnoses += _copies(copies, len(p_values))
     if nature == "corrected":

@@ -21,7 +21,7 @@ from .carried import Carried, Describe, carry
 from .diagnosis import Diagnosis, read_p_values
 from .feature_columns import FeatureTable, count_copies, matched, read_table
 from .features import unusual_features
-from .safe_text import percent, script_json, shorten
+from .safe_text import script_json, shorten
 from .summary import Summary, p_value_nature, summarise
 
 SCRIPTS = ("page.js", "charts.js", "table.js", "start.js")
@@ -39,7 +39,7 @@ def render(
     """Make the page as a text; the arguments are those of `report`."""
     summary = summarise(found)
     tables = _tables(found, rows, reference)
-    wanted = int(summary.counts[-1])
+    wanted = min(max(int(summary.counts[-1]), found.top or 0), len(found))
     carried = carry(
         found,
         summary.order,
@@ -114,15 +114,21 @@ def _fill(
         style=style,
         script=script,
         data=script_json(
-            {**_numbers(summary, f"{found.evidence[0]}-value"), **_rows(carried), "words": said}
+            {
+                **_numbers(summary, f"{found.evidence[0]}-value"),
+                **_rows(carried),
+                "words": said,
+                "top": found.top or 1,
+            }
         ),
         title=escape(shorten(title, LONGEST_TITLE)),
         why=escape((found.why_nothing or "").replace("`", "")),
         guarantee=escape(found.guarantee),
+        first=_first(found),
         assumption=escape(words.ASSUMPTION),
         last=len(summary.levels) - 1,
         chosen=summary.chosen,
-        level=percent(summary.levels[summary.chosen]),
+        level=words.level_in_words(summary, summary.chosen),
         verdict=_verdict(found.verdict),
         notice="".join(_notice(diagnosis) for diagnosis in diagnoses if diagnosis.doubtful),
         diagnoses="\n".join(map(_diagnosis, diagnoses)),
@@ -131,6 +137,13 @@ def _fill(
         description=escape(words.DESCRIPTION) if tables.describe else "",
         facts="\n".join(_fact(*fact) for fact in words.facts(found, tables.fingerprints)),
     )
+
+
+def _first(found: Discoveries) -> str:
+    """A line about the rows that come first, where they were asked for or nothing is flagged."""
+    if found.top is None and found.count:
+        return ""
+    return f'  <p class="meaning" id="first">{escape(found.first().sentence)}</p>\n'
 
 
 def _verdict(verdict: Verdict) -> str:
@@ -206,7 +219,7 @@ def _numbers(summary: Summary, evidence: str) -> dict[str, Any]:
         "rows": summary.rows,
         "chosen": summary.chosen,
         "levels": summary.levels.tolist(),
-        "labels": [percent(level) for level in summary.levels],
+        "labels": [words.level_in_words(summary, i) for i in range(len(summary.levels))],
         "counts": summary.counts.tolist(),
         "line": summary.line,
         "pValues": {

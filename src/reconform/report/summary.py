@@ -72,6 +72,8 @@ class Summary:
     ----------
     rows : int
         m.
+    counts_alarms : bool
+        Whether the level is a number of false alarms, and not a false discovery rate.
     n_calibration : int or None
     levels, counts, p_thresholds : arrays of shape (levels,)
         How many rows are discoveries at each level, and the largest p-value among them.
@@ -92,6 +94,7 @@ class Summary:
     """
 
     rows: int
+    counts_alarms: bool
     n_calibration: int | None
     levels: FloatArray
     counts: RankArray
@@ -114,7 +117,7 @@ def summarise(found: Discoveries, levels: Sequence[float] = LEVELS) -> Summary:
     found : Discoveries
     levels : sequence of float
         FDR levels to count at; that of the decision is added. A certified list is known at its
-        own level only.
+        own level only, and a number of false alarms is no such level.
 
     Returns
     -------
@@ -130,12 +133,12 @@ def summarise(found: Discoveries, levels: Sequence[float] = LEVELS) -> Summary:
     """
     if not len(found):
         raise ReconformError("found has no rows; there is nothing to show.")
-    grid = np.unique([found.fdr] if found.certified else [*levels, found.fdr])
-    chosen = int(np.searchsorted(grid, found.fdr))
+    one_level = found.certified or found.fdr is None
+    grid = np.unique([found.level] if one_level else [*levels, found.level])
+    chosen = int(np.searchsorted(grid, found.level))
     # A row is a discovery at level q iff its q-value is at most q. The mask was decided in exact
     # fractions, so at the level of `found` the mask decides, not a q-value that was rounded.
-    q_values = shown_q_values(found)
-    order = np.lexsort((found.scores, found.p_values, q_values, ~found.mask))
+    q_values, order = shown_q_values(found), found.order
     counts = np.searchsorted(np.sort(q_values), grid, side="right")
     counts[chosen] = found.count
     largest = np.maximum.accumulate(found.p_values[order])
@@ -147,6 +150,7 @@ def summarise(found: Discoveries, levels: Sequence[float] = LEVELS) -> Summary:
     k = _thin(len(found), counts)
     return Summary(
         rows=len(found),
+        counts_alarms=found.fdr is None,
         n_calibration=n,
         levels=grid,
         counts=counts,
@@ -164,7 +168,7 @@ def summarise(found: Discoveries, levels: Sequence[float] = LEVELS) -> Summary:
 
 def shown_q_values(found: Discoveries) -> FloatArray:
     """Where on a scale of levels a row turns into a discovery; a certified list has one level."""
-    return np.where(found.mask, found.fdr, 1.0) if found.certified else found.q_values
+    return np.where(found.mask, found.level, 1.0) if found.certified else found.q_values
 
 
 def step_up_line(found: Discoveries) -> float | None:
@@ -226,7 +230,7 @@ def _false_bounds(found: Discoveries, order: RankArray, counts: RankArray) -> Ra
     provenance = found.provenance
     if provenance is None or not provenance.one_split:
         return None
-    if found.ranks is None or not PROCEDURES[found.procedure].steps_up:
+    if found.ranks is None or not PROCEDURES[found.procedure].counts:
         return None
     by_rank = np.bincount(found.ranks, minlength=provenance.n_calibration + 2)
     table = false_discovery_table(by_rank, CONFIDENCE)

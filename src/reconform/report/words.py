@@ -8,6 +8,7 @@ from importlib.metadata import version
 from typing import Any
 
 from ..discoveries import Discoveries
+from ..rule import false_alarms_in_words
 from ..statistics.fdr import PROCEDURES
 from .carried import Carried
 from .safe_text import percent
@@ -48,14 +49,20 @@ def level_sentences(summary: Summary, i: int, broken: bool = False) -> dict[str,
     dict
         count, headline, meaning, bound, least and moved; empty where there is nothing to say.
     """
-    count, level = int(summary.counts[i]), percent(summary.levels[i])
+    count, level = int(summary.counts[i]), level_in_words(summary, i)
     rows = f"{summary.rows:,} row" + ("s" if summary.rows != 1 else "")
+    aims_at = f"at a false discovery rate of {level}"
+    meaning = f"at most {level} of such a list is false"
+    if summary.counts_alarms:
+        aims_at = f"where {level} may be expected"
+        meaning = (
+            f"at most {float(summary.levels[i]):g} of the rows flagged in such a batch are false"
+        )
     return {
         "count": f"{count:,}",
-        "headline": f"of {rows} flagged at a false discovery rate of {level}",
+        "headline": f"of {rows} flagged {aims_at}",
         "meaning": (
-            f"The list aims at this: on average over repetitions, at most {level} of such a "
-            "list is false."
+            f"The list aims at this: on average over repetitions, {meaning}."
             if count and not broken
             else "Do not take this for a list of anomalies before the reason above is understood."
             if count
@@ -66,11 +73,17 @@ def level_sentences(summary: Summary, i: int, broken: bool = False) -> dict[str,
         "moved": (
             ""
             if i == summary.chosen
-            else f"The decision was made at {percent(summary.levels[summary.chosen])}. A level "
+            else f"The decision was made at {level_in_words(summary, summary.chosen)}. A level "
             "moved after looking is for exploring: the statement on averages is about a level "
             "fixed beforehand."
         ),
     }
+
+
+def level_in_words(summary: Summary, i: int) -> str:
+    """Name a level: a rate in percent, or a number of false alarms."""
+    level = float(summary.levels[i])
+    return false_alarms_in_words(level) if summary.counts_alarms else percent(level)
 
 
 def _bound(summary: Summary, i: int, count: int) -> str:
@@ -125,7 +138,9 @@ def facts(found: Discoveries, fingerprints: dict[str, str]) -> list[tuple[str, s
     known += [
         ("New rows", f"{len(found):,}"),
         ("Procedure", PROCEDURES[found.procedure].title),
-        ("Level", percent(found.fdr)),
+        ("False alarms allowed", f"{found.level:g}")
+        if found.fdr is None
+        else ("Level", percent(found.fdr)),
         ("Largest p-value flagged", f"{found.p_threshold:.4g}" if found.count else "none"),
     ]
     made = datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC")

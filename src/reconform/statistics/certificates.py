@@ -17,7 +17,17 @@ import numpy as np
 
 from ..errors import ReconformError, unknown_choice
 from .conditional import BANDS
-from .fdr import ANY, E_VALUES, FIXED_LAMBDA, POSITIVE, PROCEDURES, Outcome
+from .fdr import (
+    ALARMS,
+    ANY,
+    E_VALUES,
+    FDR,
+    FIXED_LAMBDA,
+    POSITIVE,
+    PROCEDURES,
+    Outcome,
+    named_procedures,
+)
 from .grid import Grid, usual
 from .ranks import RankedBatch
 from .worlds import certify
@@ -53,6 +63,9 @@ class Guarantee:
         conditional calibration.
     refuted : mapping of str to str
         The procedures for which a counterexample is known, and what it is: no theorem will come.
+    alarms : str
+        Of the number of false alarms where p-values up to v/m are flagged: what an exact kind needs
+        beyond exchangeable rows; what is proven of a bounded kind, where ``{}`` stands for 2v.
     """
 
     name: str
@@ -62,13 +75,14 @@ class Guarantee:
     needs_correction: bool = False
     certified: bool = False
     refuted: Mapping[str, str] = field(default_factory=dict)
+    alarms: str = ""
 
     def __str__(self) -> str:
         return f"{self.name}: one p-value is {self.p_value}; the false discovery rate: {self.fdr}."
 
     @property
     def proven(self) -> dict[str, str]:
-        """The procedures with a proven false discovery rate, and on what it rests."""
+        """The procedures with a proof, and on what it rests."""
         return {
             name: row.proof
             for name, row in PROCEDURES.items()
@@ -78,16 +92,17 @@ class Guarantee:
     @property
     def fdr(self) -> str:
         """The statement about the false discovery rate, for all procedures."""
-        if not self.proven and not self.certified:
+        proven = {n: reason for n, reason in self.proven.items() if PROCEDURES[n].controls == FDR}
+        if not proven and not self.certified:
             return "measured"
         by_reason: dict[str, list[str]] = {}
-        for procedure, reason in self.proven.items():
+        for procedure, reason in proven.items():
             by_reason.setdefault(reason, []).append(procedure.upper())
         on = " on the corrected p-value" if self.needs_correction else ""
         said = [f"{', '.join(names)}{on} proven ({r})" for r, names in by_reason.items()]
         said += [f"{CERTIFIED.upper()} under `validity='proven'` {_CERTIFICATE}"] * self.certified
         said += [f"{name.upper()} false in general ({r})" for name, r in self.refuted.items()]
-        return "; ".join(said if len(self.proven) >= 3 else [*said, "otherwise measured"])
+        return "; ".join(said if len(proven) >= 3 else [*said, "otherwise measured"])
 
     def certifies(self, procedure: str, validity: str) -> bool:
         """Whether a list is proven by conditional calibration, and by nothing simpler."""
@@ -105,8 +120,9 @@ class Guarantee:
         validity: str = "nominal",
         conditional: str | None = None,
         smoothed: bool = False,
+        level: Fraction | None = None,
     ) -> str:
-        """Say what holds for the false discovery rate of one procedure.
+        """Say what holds for the false discovery rate, or the false alarms, of one procedure.
 
         Parameters
         ----------
@@ -116,6 +132,8 @@ class Guarantee:
             The kind of calibration-conditional p-values, where those are used.
         smoothed : bool
             Whether p-values are smoothed: then only what needs no dependence is claimed.
+        level : Fraction, optional
+            The number of false alarms, for a procedure that is about these.
 
         Examples
         --------
@@ -128,7 +146,13 @@ class Guarantee:
         detector on which it is about twice the level.
         >>> guarantee("full").sentence("bh", validity="proven")
         'FDR proven (conditional calibration) for the list certified from full.'
+        >>> print(guarantee("full").sentence("false-alarms", level=Fraction(2)))
+        Expected number of false alarms at most 2, proven for full, whatever the dependence between
+        new rows.
         """
+        if PROCEDURES[procedure].controls == ALARMS:
+            assert level is not None
+            return self._alarms(level, validity, conditional, smoothed)
         if conditional is not None and PROCEDURES[procedure].proof not in _OF_INDEPENDENT:
             return (
                 f"FDR measured, not proven, for {procedure.upper()} on {conditional} conditional "
@@ -158,6 +182,37 @@ class Guarantee:
                 f"general: {self.refuted[procedure]}."
             )
         return f"FDR measured, not proven, for {procedure.upper()} on {self.name}."
+
+    def _alarms(
+        self, level: Fraction, validity: str, conditional: str | None, smoothed: bool
+    ) -> str:
+        """Say what holds for the number of false alarms where p-values up to v/m are flagged.
+
+        A normal row is flagged with probability at most v/m if its p-value is exact, and there are
+        at most m of them: no more is needed, so that nothing is asked of their dependence.
+        """
+        said = f"Expected number of false alarms at most {float(level):g}"
+        if conditional is not None and not BANDS[conditional].proven:
+            return (
+                f"{said} given the calibration set only approximately: the band behind "
+                f"{conditional} conditional p-values is a large-sample one."
+            )
+        if conditional is not None:
+            return (
+                f"{said} given the calibration set, proven for all but the stated share of "
+                f"calibration sets ({conditional} conditional p-values)."
+            )
+        if self.kind == "exact":
+            under = self.alarms or "whatever the dependence between new rows"
+            return f"{said}, proven for {self.name}, {under}."
+        if self.needs_correction and validity == "proven":
+            return (
+                f"{said}, proven on the corrected p-values of {self.name}, whatever the dependence "
+                "between new rows."
+            )
+        proven = self.alarms.format(f"{float(2 * level):g}") if not smoothed else ""
+        only = f"; proven is only: {proven}" if proven else ""
+        return f"{said} measured, not proven, for {self.name}{only}."
 
 
 # What p-values that are valid and independent, as conditional ones are, offer to a proof.
@@ -198,6 +253,7 @@ TABLE: tuple[Guarantee, ...] = (
         "*given the other new rows*, as independent rows are; broken by normal new rows in clumps "
         "that the reference does not have, such as copies and repeated measurements",
         (ANY,),
+        alarms="if the reference and each normal row are exchangeable given the other new rows",
         refuted={"bh": "there is a symmetric detector on which it is about twice the level"},
     ),
     Guarantee(
@@ -208,6 +264,7 @@ TABLE: tuple[Guarantee, ...] = (
         (ANY,),
         needs_correction=True,
         certified=True,
+        alarms="at most {}",
     ),
     Guarantee(
         "jackknife+ as full",
@@ -226,6 +283,7 @@ TABLE: tuple[Guarantee, ...] = (
         (ANY,),
         needs_correction=True,
         certified=True,
+        alarms="at most {} and a fold term of (K-2)/(n+K) for every new row",
     ),
     Guarantee(
         "jab+",
@@ -349,7 +407,9 @@ def certificate(row: Guarantee, procedure: str) -> BatchRule | None:
         return None
     if row.certifies(procedure, "proven"):
         return certify
-    usable = [name for name in PROCEDURES if name in row.proven or row.certifies(name, "proven")]
+    usable = [
+        name for name in named_procedures() if name in row.proven or row.certifies(name, "proven")
+    ]
     instead = f"use `procedure={usable[0]!r}`" if usable else "use 'split', 'full' or 'jackknife+'"
     raise ReconformError(
         f"`validity='proven'` asks for a theorem on the false discovery rate, and none is known "

@@ -5,11 +5,12 @@ Decisions are made in integers and fractions; a float is for showing.
 
 from __future__ import annotations
 
+import numbers
 from decimal import Decimal, localcontext
 from fractions import Fraction
 from functools import lru_cache
 
-from ..errors import check_probability
+from ..errors import ReconformError, check_probability
 
 
 def exact_fraction(argument: str, value: float | Fraction) -> Fraction:
@@ -23,6 +24,22 @@ def exact_fraction(argument: str, value: float | Fraction) -> Fraction:
     if isinstance(value, Fraction) and 0 < value < 1:
         return value
     return Fraction(repr(check_probability(argument, value)))
+
+
+def exact_number(argument: str, value: float | Fraction) -> Fraction:
+    """Read a positive number as the decimal number that was written: 2.5 is 5/2.
+
+    Examples
+    --------
+    >>> exact_number("false_alarms", 2.5)
+    Fraction(5, 2)
+    """
+    real = isinstance(value, numbers.Real) and not isinstance(value, bool)
+    if not real or not 0 < value < float("inf"):
+        raise ReconformError(f"{argument} must be a positive number; got {value!r}.")
+    if isinstance(value, numbers.Rational):  # integers, NumPy's included
+        return Fraction(int(value.numerator), int(value.denominator))
+    return Fraction(repr(float(value)))
 
 
 # --- the harmonic number of Benjamini-Yekutieli, to any precision -------------------------------

@@ -30,6 +30,10 @@ if TYPE_CHECKING:
 
 Bounds = tuple[Fraction, Fraction]
 
+# What the level of a procedure is.
+FDR = "fdr"
+ALARMS = "false alarms"
+
 
 # --- counts of ranks ------------------------------------------------------------------
 
@@ -49,7 +53,7 @@ class Decision:
     grid : Grid
         What each rank is worth.
     fdr : Fraction
-        The level, exactly.
+        The level, exactly; of ``"false-alarms"`` their number.
     procedure : str
     q_table : float array of shape (n_calibration + 2,)
         The q-value of every rank (entry 0 is unused).
@@ -178,6 +182,11 @@ class RankCounts:
         Decision
         """
         row = counting_procedure(procedure)
+        if row.controls != FDR:
+            raise ReconformError(
+                f"procedure={procedure!r} has no false discovery rate; use "
+                "Rule(false_alarms=...).decide_counts(counts, grid)."
+            )
         options = {"storey_lambda": storey_lambda}
         grid = usual(self.n_calibration) if grid is None else grid
         return row.decide(self, grid, exact_fraction("fdr", fdr), options)
@@ -267,6 +276,9 @@ class Procedure:
     least_factor : callable, optional
         From m to a lower bound on the factor that is known before the p-values are: it tells how
         short a list can be.
+    controls : {"fdr", "false alarms"}
+        What its level is: a false discovery rate, or a number of false alarms. Users choose among
+        the former by name; the latter is chosen by giving the number.
 
     Examples
     --------
@@ -286,6 +298,7 @@ class Procedure:
     on_batch: Callable[..., Outcome] | None = None
     objection: Callable[[Plan, str, str | None], str | None] | None = None
     least_factor: Callable[[int], Fraction] | None = None
+    controls: str = "fdr"
 
     @property
     def counts(self) -> bool:
@@ -321,14 +334,19 @@ class Procedure:
         return _step_up_plain(p_values, float(self.factor(_Plain(p_values), **own)[1]))
 
 
+def named_procedures() -> list[str]:
+    """Names that users choose among: the procedures that aim at a false discovery rate."""
+    return [name for name, row in PROCEDURES.items() if row.controls == FDR]
+
+
 def counted_names() -> list[str]:
-    """Names of the procedures that need no more than counts."""
-    return [name for name, row in PROCEDURES.items() if row.counts]
+    """Those of the names that need no more than counts."""
+    return [name for name in named_procedures() if PROCEDURES[name].counts]
 
 
 def counting_procedure(name: str) -> Procedure:
     """Look up a procedure that decides on counts; others are refused."""
-    if name not in counted_names():
+    if name not in PROCEDURES or not PROCEDURES[name].counts:
         raise unknown_choice("procedure", name, counted_names())
     return PROCEDURES[name]
 
@@ -501,6 +519,25 @@ def _storey(tally: Tally, storey_lambda: float | Fraction) -> Bounds:
     return factor, factor
 
 
+def _within_alarms(counts: RankCounts, grid: Grid, level: Fraction) -> Decision:
+    """Flag p <= v / m, for v false alarms: each of at most m normal rows is flagged so often."""
+    m = counts.rows
+    worth = grid.numerators[1:]
+    # p <= v / m, multiplied out: w m den(v) <= num(v) D; Python's integers do not overflow.
+    limit = level.numerator * grid.denominator // (level.denominator * max(m, 1))
+    last = int(np.searchsorted(worth, min(limit, grid.denominator), side="right"))
+    occupied = np.flatnonzero(counts.counts[: last + 1])
+    threshold = int(occupied[-1]) if len(occupied) else 0
+    count = int(counts.counts[: last + 1].sum())
+    q_table = np.array([w * m / grid.denominator for w in grid.numerators.tolist()])
+    return Decision(threshold, count, m, grid, level, "false-alarms", q_table)
+
+
+def _expected_alarms(p_values: FloatArray) -> FloatArray:
+    """The smallest number of false alarms at which each row is flagged."""
+    return len(p_values) * p_values
+
+
 def _e_values(batch: RankedBatch, level: Fraction, alpha_bh: float | Fraction | None) -> Outcome:
     """e-BH on the e-values of every split, averaged."""
     splits = batch.ranks.splits
@@ -570,6 +607,16 @@ _ROWS = (
         options=("alpha_bh",),
         on_batch=_e_values,
         objection=_e_values_objection,
+    ),
+    Procedure(
+        "false-alarms",
+        "p-values of at most v/m",
+        "for a number of false alarms per batch, v, that is fixed beforehand: chosen by "
+        "`false_alarms=v`",
+        ANY,
+        on_counts=_within_alarms,
+        on_p_values=_expected_alarms,
+        controls=ALARMS,
     ),
 )
 

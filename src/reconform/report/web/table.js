@@ -86,8 +86,8 @@ function turnPage(by) {
 
 function startTable() {
   $("table").classList.toggle("wide", data.names.length > 0);
-  // With nothing flagged, the most unusual rows are still worth a look.
-  if (!flaggedCount()) $("scope").value = "all";
+  // With nothing flagged, or less than was asked for, the rows that come first are worth a look.
+  if (flaggedCount() < data.top) $("scope").value = "all";
   for (const column of COLUMNS) {
     if (column.wide && !data.names.length) continue;
     const button = element("button", { type: "button" }, column.label);

@@ -1,0 +1,442 @@
+"""A budget: a number of false alarms, and the rows that come first."""
+
+from __future__ import annotations
+
+import json
+from fractions import Fraction
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import reconform
+from reconform import ConformalDetector, RankCounts, Rule, Split
+from reconform.cli.spelling import in_options
+from reconform.files.judge import ReadOptions, WriteOptions, judge_file
+from reconform.first_rows import bound_on_first, last_of_first
+from reconform.statistics import p_values_of
+from reconform.statistics.certificates import TABLE, guarantee
+from reconform.statistics.fdr import adjust
+from reconform.statistics.grid import usual
+from test_cli import run, run_json
+
+COLUMNS = ["a", "b", "c"]
+
+
+@pytest.fixture(scope="module")
+def data():
+    rng = np.random.default_rng(0)
+    normal = pd.DataFrame(rng.normal(size=(400, 3)), columns=COLUMNS)
+    new = pd.DataFrame(rng.normal(size=(150, 3)), columns=COLUMNS)
+    new.iloc[138:] += 4.0
+    return normal, new.sample(frac=1.0, random_state=0).reset_index(drop=True)
+
+
+@pytest.fixture(scope="module")
+def cad(data):
+    return ConformalDetector("knn", "split", random_state=0).fit(data[0])
+
+
+@pytest.fixture
+def here(data, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    names = [f"N{i:03d}" for i in range(150)]
+    data[0].to_csv("normal.csv", index=False)
+    data[1].assign(name=names).to_csv("new.csv", index=False)
+    return tmp_path
+
+
+SPLIT = ["--detector", "knn", "--method", "split"]
+DETECT = ["detect", "normal.csv", "new.csv", "--id", "name", *SPLIT]
+
+
+# --- a number of false alarms --------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("allowed", [0.5, 1, 2, Fraction(7, 3), 40, 150, 1e6])
+def test_what_is_flagged_has_a_p_value_of_at_most_v_over_m(cad, data, allowed):
+    ranks = cad.ranks(data[1])
+    exact = Fraction(repr(allowed)) if isinstance(allowed, float) else Fraction(allowed)
+    literal = [Fraction(int(rank), 201) <= exact / 150 for rank in ranks]
+    found = cad.discover(data[1], false_alarms=allowed)
+    assert found.mask.tolist() == literal
+    assert found.count == sum(literal) >= (0 if allowed < 1 else 7)
+    assert np.array_equal(found.q_values, np.array([150 * int(r) / 201 for r in ranks]))
+    assert np.array_equal(found.q_values <= float(exact), found.mask)
+    assert (found.procedure, found.fdr, found.false_alarms) == ("false-alarms", None, float(exact))
+    assert found.p_threshold == found.p_values[found.mask].max(initial=0.0)
+
+
+def test_a_p_value_on_the_line_is_flagged_exactly():
+    """0.3 / 3 = 1 / 10 for ranks among 9: in floating point 0.1 * 3 > 0.3."""
+    counts = RankCounts(9, "").add([1, 2, 10])
+    rule = Rule(false_alarms=0.3)
+    assert rule.level == Fraction(3, 10)
+    assert rule.decide_counts(counts, usual(9)).count == 1
+    assert rule.decide_p_values([0.1, 0.2, 1.0], n_calibration=9).mask.tolist() == [True, 0, 0]
+    assert Rule(false_alarms=0.29).decide_counts(counts, usual(9)).count == 0
+    assert Rule(false_alarms=0.3).decide_counts(RankCounts(9, ""), usual(9)).count == 0
+
+
+def test_smoothed_and_foreign_p_values(data):
+    smooth = ConformalDetector("knn", "split", ties="randomized", random_state=0).fit(data[0])
+    found = smooth.discover(data[1], false_alarms=2)
+    assert np.array_equal(found.mask, found.p_values * 150 <= 2.0)
+    assert found.guarantee.startswith("Expected number of false alarms at most 2, proven")
+    assert np.array_equal(adjust([0.1, 0.5], procedure="false-alarms"), [0.2, 1.0])
+
+
+def test_files_and_clusters_decide_alike(cad, data, here):
+    rule = Rule(false_alarms=2)
+    found = cad.decide(data[1], rule)
+    judged = judge_file(cad, here / "new.csv", here / "out.csv", rule)
+    assert judged.count == found.count >= 7
+    assert judged.to_discoveries().headline == found.headline == judged.headline
+    assert np.array_equal(judged.to_discoveries().q_values, found.q_values)
+    assert judged.guarantee == found.guarantee
+    assert pd.read_csv("out.csv")["anomaly"].tolist() == found.mask.tolist()
+    dd = pytest.importorskip("dask.dataframe")
+    from reconform import scale
+
+    there = scale.discover(cad, dd.from_pandas(data[1], npartitions=4), rule)
+    assert there.frame.compute()["anomaly"].tolist() == found.mask.tolist()
+    assert (there.false_alarms, there.fdr, there.guarantee) == (2.0, None, found.guarantee)
+
+
+@pytest.mark.parametrize(
+    ("method", "words"),
+    [
+        ("split", "at most 2, proven for split, whatever the dependence between new rows."),
+        (Split(repeats=3), "at most 2, proven for repeated split, whatever"),
+        ("full", "at most 2, proven for full, whatever"),
+        ("jackknife+", "measured, not proven, for jackknife+; proven is only: at most 4."),
+        ("cv+", "measured, not proven, for cv+; proven is only: at most 4 and a fold term"),
+        ("jab+", "at most 2 measured, not proven, for jab+."),
+        ("cv", "at most 2 measured, not proven, for basic."),
+    ],
+    ids=str,
+)
+def test_the_sentence_says_what_is_proven(data, method, words):
+    cad = ConformalDetector("knn", method, random_state=0).fit(data[0])
+    said = cad.discover(data[1], false_alarms=2).guarantee
+    assert said.startswith("Expected number of false alarms")
+    assert words in said
+
+
+def test_proven_and_conditional_p_values(data, cad):
+    plus = ConformalDetector("knn", "jackknife+", random_state=0).fit(data[0])
+    proven = plus.discover(data[1], false_alarms=2, validity="proven")
+    assert "at most 2, proven on the corrected p-values of jackknife+" in proven.guarantee
+    assert not proven.certified
+    assert np.array_equal(proven.mask, (2 * proven.ranks - 1) * 150 <= 2 * 401)
+    given = cad.discover(data[1], false_alarms=2, conditional="simes")
+    assert "given the calibration set, proven for all but the stated share" in given.guarantee
+    rough = cad.discover(data[1], false_alarms=2, conditional="asymptotic")
+    assert "only approximately" in rough.guarantee
+    with pytest.raises(ValueError, match="none is known for jab"):
+        ConformalDetector("knn", "jab+", random_state=0).fit(data[0]).discover(
+            data[1], false_alarms=2, validity="proven"
+        )
+
+
+def test_every_method_of_the_table_has_a_sentence_and_no_fdr_is_claimed():
+    for row in TABLE:
+        said = row.sentence("false-alarms", level=Fraction(2))
+        assert ("proven for" in said) == (row.kind == "exact")
+        assert "FDR" not in said
+        assert "FALSE-ALARMS" not in row.fdr
+    assert "given the other new rows" in guarantee("full with the batch").sentence(
+        "false-alarms", level=Fraction(2)
+    )
+
+
+def test_the_number_of_false_alarms_under_the_strongest_dependence():
+    """All 40 new rows are copies of one normal row: they are flagged together or not at all.
+
+    20,000 repetitions, expectation at most 2 = 40 * (1/20); here 40 * 2/51 = 1.57. The standard
+    error is 0.06, so that a correct program exceeds 2 once in 10^13 runs.
+    """
+    rng = np.random.default_rng(0)
+    rule, alarms = Rule(false_alarms=2), 0
+    for _ in range(20_000):
+        scores = rng.normal(size=51)
+        p = p_values_of(scores[:50], np.repeat(scores[50], 40), larger_is="normal")
+        alarms += int(rule.decide_p_values(p, n_calibration=50).mask.sum())
+    assert 1.2 < alarms / 20_000 <= 2
+
+
+def test_too_small_a_reference_is_said(cad, data):
+    few = cad.discover(data[1], false_alarms=0.7)
+    assert few.count == 0
+    assert few.warning == (
+        "With 200 calibration rows and 150 new ones, nothing can be flagged where 0.7 false alarms "
+        "may be expected: no p-value is below 1/201. What helps: more reference rows (214 for "
+        "calibration let a single anomaly be flagged), a method that calibrates on all of them "
+        "(jackknife+, cv+, jab+), fewer new rows at a time, or more `false_alarms`."
+    )
+    assert Rule(false_alarms=0.7).smallest_list(213, 150) == 151
+    assert Rule(false_alarms=0.7).smallest_list(214, 150) == 1
+    assert Rule(false_alarms=0.7).warning(214, 150) is None
+
+
+def test_a_broken_assumption_withdraws_the_promise(cad, data):
+    moved = cad.discover(data[1] + 3.0, false_alarms=2)
+    assert moved.verdict.word == "broken"
+    assert moved.guarantee.startswith("No promise about false discoveries")
+    assert "no promise about false ones" in moved.headline
+
+
+@pytest.mark.parametrize("allowed", [0, -1, float("nan"), float("inf"), "2", True, None])
+def test_numbers_that_are_none(allowed):
+    if allowed is None:
+        with pytest.raises(ValueError, match="needs their number; give `false_alarms`"):
+            Rule(procedure="false-alarms")
+        return
+    with pytest.raises(ValueError, match="false_alarms must be a positive number; got"):
+        Rule(false_alarms=allowed)
+
+
+def test_one_way_to_say_how_long_a_list_may_be():
+    with pytest.raises(ValueError, match="give one"):
+        Rule(fdr=0.05, false_alarms=2)
+    with pytest.raises(ValueError, match="leave out `procedure='by'`"):
+        Rule(procedure="by", false_alarms=2)
+    with pytest.raises(ValueError, match="has no false discovery rate"):
+        RankCounts(9, "").decide(0.1, procedure="false-alarms")
+    with pytest.raises(ValueError, match="procedure must be one of 'bh', 'by', 'storey', 'ebh'"):
+        Rule(procedure="false")
+
+
+def test_false_alarms_on_the_command_line(cad, data, here):
+    found = cad.discover(data[1], false_alarms=2)
+    facts = run_json(*DETECT, "--false-alarms", 2, "--output", "out.csv", "--report", "page.html")
+    assert facts["flagged"] == found.count
+    assert facts["decision"] == {
+        "procedure": "false-alarms", "false_alarms": 2.0, "validity": "nominal",
+    }  # fmt: skip
+    assert facts["guarantee"] == found.guarantee
+    assert pd.read_csv("out.csv")["anomaly"].sum() == found.count
+    page = (here / "page.html").read_text()
+    assert "of 150 rows flagged where 2 false alarms may be expected" in page
+    assert found.guarantee in page
+    assert json.loads(page.split('id="data">')[1].split("</script>")[0])["levels"] == [2.0]
+    said = run(*DETECT, "--false-alarms", 2).stdout
+    assert f"{found.count} of 150 rows flagged where 2 false alarms may be expected" in said
+    assert "at most 2 of the rows flagged in such a file are false." in said
+
+
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        (["--false-alarms", "0"], "0.0 is not in the range x>0"),
+        (["--false-alarms", "nan"], "--false-alarms"),
+        (["--false-alarms", "inf"], "it must be a number; got inf"),
+        (["--false-alarms", "few"], "'few' is not a valid float"),
+        (["--false-alarms", "2", "--fdr", "0.1"], "leave out --fdr"),
+        (["--false-alarms", "2", "--procedure", "bh"], "leave out --procedure"),
+    ],
+    ids=str,
+)
+def test_bad_numbers_of_false_alarms(here, given, words):
+    assert words in run(*DETECT, *given, "--output", "out.csv", code=2).stderr
+    assert not (here / "out.csv").exists()
+
+
+def test_the_chart_of_false_alarms(cad, data):
+    pytest.importorskip("altair")
+    assert (
+        "false alarms may be expected"
+        in reconform.chart(cad.discover(data[1], false_alarms=2)).to_json()
+    )
+
+
+# --- the rows that come first --------------------------------------------------------------------
+
+
+def test_the_order_is_that_of_the_decision(cad, data):
+    found = cad.discover(data[1], top=20)
+    plain = cad.discover(data[1])
+    assert np.array_equal(found.mask, plain.mask)  # a budget changes no decision
+    keys = zip(~found.mask, found.p_values, found.scores, range(150), strict=True)
+    literal = [key[-1] for key in sorted(keys)]
+    assert found.order.tolist() == literal
+    assert found.first().positions.tolist() == literal[:20]
+    assert (found.first().rows, plain.first().rows, plain.first(3).rows) == (20, 10, 3)
+    assert plain.first(1000).rows == 150
+    assert found.to_frame().index[:20].tolist() == literal[:20]
+    with pytest.raises(ValueError, match="rows must be an integer of at least 1"):
+        plain.first(0)
+
+
+def test_a_certified_list_puts_its_rows_first(data):
+    full = ConformalDetector("knn", "full", random_state=0).fit(data[0])
+    found = full.discover(data[1], 0.2, validity="proven", top=12)
+    assert found.certified
+    assert found.mask[found.order[: found.count]].all()
+    assert found.first().flagged == min(12, found.count)
+    assert "There is no bound with confidence for full." in str(found.first())
+
+
+def test_the_estimate_and_the_bound(cad, data):
+    found = cad.discover(data[1], top=20)
+    first = found.first()
+    p = found.p_values[first.positions]
+    assert first.estimate == min(20.0, 150 * p.max())
+    assert first.bound is not None
+    assert first.bound <= 20 * found.fdp_bound(p.max()) + 1
+    said = first.sentence
+    assert f"The 20 rows that come first, by p-value and then by score; {found.count} of" in said
+    assert f"With 95% confidence at most {first.bound} of them are false" in said
+    assert "What is said of the false discovery rate is about the flagged rows, not about" in said
+    assert said in repr(found)
+    assert said in found._repr_html_()
+    assert said not in repr(cad.discover(data[1]))
+    counted = cad.decide_counts(cad.rank_counts(data[1]), Rule(top=20)).first()
+    assert (counted.sentence, counted.bound, counted.positions) == (said, first.bound, None)
+    alarms = cad.discover(data[1], false_alarms=2, top=20).first().sentence
+    assert "What is said of the number of false alarms is about the flagged rows" in alarms
+
+
+def test_the_estimate_and_the_bound_hold():
+    """At least as many false ones are estimated as there are, on average; and the bound holds.
+
+    1,000 batches of 200 rows, 20 of them anomalies, with 100 calibration scores. The number of
+    normal rows among the first 15 exceeds the bound in at most 5% of batches; a correct program
+    exceeds 7% once in 300 runs. The mean of the estimates must not be below that of the false ones
+    by more than 4 standard errors of the difference (once in 30,000 runs).
+    """
+    rng = np.random.default_rng(0)
+    missed, differences = 0, []
+    for _ in range(1_000):
+        calibration = rng.normal(size=100)
+        scores = np.concatenate([rng.normal(size=180), rng.normal(-2.0, 1.0, size=20)])
+        ranks = 1 + np.searchsorted(np.sort(calibration), scores, side="right")
+        order = np.lexsort((scores, ranks))[:15]
+        false = int((order < 180).sum())
+        counts = RankCounts(100, "").add(ranks)
+        last, below = last_of_first(counts, 15)
+        assert (last, below) == (ranks[order].max(), (ranks[order] < ranks[order].max()).sum())
+        bound = bound_on_first(counts, last, below, 15)
+        missed += bound is not None and false > bound
+        differences.append(min(15.0, 200 * last / 101) - false)
+    assert missed <= 70
+    assert np.mean(differences) > -4 * np.std(differences) / np.sqrt(1_000)
+
+
+def test_methods_without_a_bound_say_so(data):
+    plus = ConformalDetector("knn", "jackknife+", random_state=0).fit(data[0])
+    first = plus.discover(data[1], top=20).first()
+    assert first.bound is None
+    assert first.estimate > 0
+    assert "There is no bound with confidence for jackknife+." in first.sentence
+    one = plus.discover(data[1], top=1).first().sentence
+    assert one.startswith("The row that comes first, by p-value and then by score; it is flagged.")
+
+
+def test_a_broken_assumption_leaves_no_estimate(cad, data):
+    first = cad.discover(data[1] + 3.0, top=20).first()
+    assert (first.estimate, first.bound) == (None, None)
+    assert "No estimate and no bound" in first.sentence
+
+
+@pytest.mark.parametrize("top", [0, -3, 2.5, True, "20"])
+def test_numbers_of_rows_that_are_none(cad, data, top):
+    with pytest.raises(ValueError, match="top must be an integer of at least 1; got"):
+        cad.discover(data[1], top=top)
+
+
+@pytest.mark.parametrize("batch_rows", [7, 1000])
+@pytest.mark.parametrize("top", [3, 20, 150, 400])
+def test_a_file_writes_the_first_rows(cad, data, here, top, batch_rows):
+    found = cad.discover(data[1], top=top)
+    judged = judge_file(
+        cad,
+        here / "new.csv",
+        here / "best.csv",
+        Rule(top=top),
+        read=ReadOptions(id_columns=["name"], batch_rows=batch_rows),
+    )
+    best = pd.read_csv("best.csv")
+    assert best["name"].tolist() == [f"N{i:03d}" for i in found.order[:top]]
+    assert best["anomaly"].tolist() == found.mask[found.order[:top]].tolist()
+    assert judged.first().sentence == found.first().sentence
+    assert judged.listed.positions.tolist() == found.order[: max(top, found.count)].tolist()
+    assert judged.flagged.positions.tolist() == found.order[: found.count].tolist()
+    assert judged.to_discoveries().first().sentence == found.first().sentence
+    with pytest.raises(ValueError, match="each say which rows are written"):
+        judge_file(
+            cad, here / "new.csv", rule=Rule(top=top), write=WriteOptions(only_anomalies=True)
+        )
+
+
+def test_a_cluster_says_it_too(cad, data):
+    dd = pytest.importorskip("dask.dataframe")
+    from reconform import scale
+
+    there = scale.discover(cad, dd.from_pandas(data[1], npartitions=4), Rule(top=20))
+    found = cad.discover(data[1], top=20)
+    assert there.first().sentence == found.first().sentence
+    best = there.frame.compute().sort_values(["p_value", "score"], kind="stable").head(20)
+    assert best.index.tolist() == found.first().positions.tolist()
+
+
+def test_the_best_20_on_the_command_line(cad, data, here):
+    found = cad.discover(data[1], top=20)
+    facts = run_json(*DETECT, "--top", 20, "--output", "best.csv", "--report", "page.html")
+    top = facts["top"]
+    assert (facts["flagged"], top["asked"], top["flagged"]) == (found.count, 20, found.count)
+    assert [row["row"] for row in top["rows"]] == (found.order[:20] + 1).tolist()
+    assert [row["anomaly"] for row in top["rows"]] == found.mask[found.order[:20]].tolist()
+    assert top["sentence"] == found.first().sentence
+    assert (top["estimated_false"], top["false_bound"], top["confidence"]) == (
+        found.first().estimate, found.first().bound, 0.95,
+    )  # fmt: skip
+    assert len(pd.read_csv("best.csv")) == 20
+    page = (here / "page.html").read_text()
+    assert found.first().sentence in page
+    assert json.loads(page.split('id="data">')[1].split("</script>")[0])["top"] == 20
+    said = run(*DETECT, "--top", 20).stdout
+    assert found.first().sentence in said
+    assert said.count("\nN") == 20
+    shown = [line.split() for line in said.splitlines() if line[:1] == "N"]
+    assert sum("yes" in cells[4:5] for cells in shown) == found.count
+    assert run_json(*DETECT)["top"] is None
+
+
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        (["--top", "0"], "0 is not in the range x>=1"),
+        (["--top", "many"], "'many' is not a valid integer"),
+        (["--top", "2.5"], "'2.5' is not a valid integer"),
+        (["--top", "5", "--only-anomalies"], "--top and --only-anomalies each say"),
+    ],
+    ids=str,
+)
+def test_bad_numbers_of_rows(here, given, words):
+    assert words in run(*DETECT, *given, "--output", "out.csv", code=2).stderr
+    assert not (here / "out.csv").exists()
+
+
+def test_there_is_always_something_to_look_at(cad, data, here):
+    """Nothing is flagged: the most unusual rows are shown all the same, and why."""
+    strict = [*DETECT, "--fdr", "0.001"]
+    said = run(*strict).stdout
+    found = cad.discover(data[1], 0.001)
+    assert found.count == 0
+    assert "0 of 150 rows flagged" in said
+    assert in_options(found.why_nothing) in said
+    assert found.first(10).sentence in said
+    assert "none of them is flagged" in said
+    assert [line.split()[0] for line in said.splitlines() if line[:1] == "N"] == [
+        f"N{i:03d}" for i in found.order[:10]
+    ]
+    facts = run_json(*strict)
+    assert facts["why_nothing"] == in_options(found.why_nothing)
+    assert [row["id"]["name"] for row in facts["top"]["rows"]] == [
+        f"N{i:03d}" for i in found.order[:10]
+    ]
+    assert (facts["top"]["asked"], facts["anomalies"]) == (None, [])
+    run(*strict, "--output", "out.csv", "--report", "page.html")
+    assert len(pd.read_csv("out.csv")) == 150
+    assert found.first(10).sentence in (here / "page.html").read_text()
