@@ -22,18 +22,19 @@ import pytest
 from reconform import ConformalDetector, Discoveries
 from reconform.detectors import KNN
 from reconform.discoveries import Provenance
-from reconform.report import chart, report
+from reconform.report import chart, report, words
 from reconform.report.carried import carry
-from reconform.report.diagnosis import read_p_values
-from reconform.report.feature_columns import count_copies, matched, read_table
+from reconform.report.diagnosis import read_histogram
+from reconform.report.feature_columns import matched, read_table
 from reconform.report.features import robust_scale, robust_scales, unusual_features
 from reconform.report.page import render
 from reconform.report.safe_text import script_json
 from reconform.report.summary import LEVELS, p_value_nature, step_up_line, summarise
-from reconform.rule import shortest_list
+from reconform.rule import Rule, shortest_list
 from reconform.statistics.exact import harmonic_number
 from reconform.statistics.fdr import RankCounts, adjust
 
+SHAPES = list(words.SHAPES)
 HOSTILE = "</script><script>window.ran = true</script><!--"
 
 
@@ -178,31 +179,21 @@ def test_the_nature_of_p_values(blobs):
 # --- the reading ---------------------------------------------------------------------------------
 
 
-def kinds(found, **more):
-    return [
-        reading.kind
-        for reading in read_p_values(
-            found.p_values,
-            fdr=found.fdr,
-            count=found.count,
-            n_calibration=found.provenance.n_calibration,
-            calibration_scores=found.provenance.calibration_scores,
-            nature=p_value_nature(found),
-            line=step_up_line(found),
-            **more,
-        )
-    ]
+def kinds(found):
+    return [reading.kind for reading in read_histogram(found)]
 
 
 def test_healthy_batches_are_called_healthy():
     # A shape is misread in less than 0.2% of batches (simulated), so of 300 in six or more with
     # probability below 1e-4.
     batches = [batch(m=300, n=300, anomalous=s, seed=i) for i in range(150) for s in (0, 30)]
-    wrong = [kinds(found) for found in batches if kinds(found) != ["healthy"]]
-    shapes = [found for found in wrong if found != ["reference too small"]]
+    shapes = [kind for found in batches for kind in kinds(found) if kind in SHAPES[1:4]]
     assert len(shapes) <= 5
-    # The anomalies of a batch are flagged, and the others have most unusual rows by chance only.
-    assert len(wrong) - len(shapes) <= 25
+    # Where the reference's extremes seem to hold the list back, that is said instead; by chance in
+    # at most a fifth of the batches.
+    silent = [found for found in batches if not kinds(found)]
+    assert all(found.verdict.findings for found in silent)
+    assert len(silent) <= 90
 
 
 def test_drift_is_seen_with_anomalies_and_without():
@@ -226,17 +217,20 @@ def test_copies_of_training_rows_make_a_heap_near_one():
     with_copies = np.vstack([new, reference[:60]])
     found = cad.discover(with_copies)
     assert kinds(found) == ["duplicates"]
-    copies = count_copies(read_table("rows", with_copies), read_table("reference", reference))
-    assert copies == (60, 0.0)
-    reading = read_p_values(np.linspace(0.01, 1, 100), n_calibration=1000, copies=(60, 0.0))[0]
-    assert reading.kind == "duplicates"
-    assert "60 of 100" in reading.text
+    assert "60 of 260 new rows" in read_histogram(found)[0].rule
+    # Not quite copies, and ranks alone: the heap is still there.
+    nearly = cad.discover(with_copies + 1e-9)
+    assert kinds(nearly) == kinds(replace(found, compared=None)) == ["duplicates"]
+    assert "heap near 1" in [finding.check for finding in nearly.verdict.findings]
 
 
-def test_few_copies_and_natural_twins_are_no_news():
-    p = np.linspace(0.01, 1, 100)
-    assert [r.kind for r in read_p_values(p, n_calibration=1000, copies=(1, 0.0))] == ["healthy"]
-    assert [r.kind for r in read_p_values(p, n_calibration=1000, copies=(50, 0.4))] == ["healthy"]
+def test_copies_beyond_the_samples_are_seen_in_whole_tables():
+    rng = np.random.default_rng(0)
+    reference = rng.normal(size=(9000, 2))  # of which 2,000 are in the sample
+    new = np.vstack([rng.normal(size=(600, 2)), reference[:30]])
+    found = ConformalDetector("knn", "split", random_state=0).fit(reference).discover(new)
+    assert "exact copies" in render(found, rows=new, reference=reference)
+    assert "exact copies" not in render(found)
 
 
 def test_tied_scores_are_not_taken_for_copies():
@@ -247,14 +241,15 @@ def test_tied_scores_are_not_taken_for_copies():
 
 
 def test_a_reference_that_is_too_small():
-    rng = np.random.default_rng(4)
-    scores = np.r_[rng.normal(size=4990), np.full(10, -9.0)]
-    found = judged(scores, rng.normal(size=100))
+    warning = Rule(0.1).warning(100, 5000)
+    scores = np.r_[np.linspace(0, 100, 4700), np.full(300, -9.0)]
+    found = judged(scores, np.arange(100.0), warning=warning)
     assert found.count == 0
     assert "reference too small" in kinds(found)
-    reading = read_p_values(found.p_values, n_calibration=100)[0]
-    assert "With 100 calibration scores and 5,000 new rows, fewer than 496" in reading.text
-    assert "from 49,999 calibration scores on" in reading.text
+    assert "fewer than 496 anomalies" in read_histogram(found)[0].text
+    # Ten rows more unusual than 100 others are what chance gives: more reference rows do not help.
+    scores[4700:4990] = np.linspace(0, 100, 290)
+    assert kinds(judged(scores, np.arange(100.0), warning=warning)) == ["healthy"]
     # At exactly that size one row can be flagged, and with one score less it cannot.
     for n, flagged in ((49_999, 1), (49_998, 0)):
         ranks = np.r_[1, np.linspace(n // 2, n + 1, 4_999).astype(int)]
@@ -262,18 +257,22 @@ def test_a_reference_that_is_too_small():
 
 
 def test_a_large_reference_and_one_unusual_row_by_chance_is_healthy():
-    p = np.arange(1, 2001) / 2000
-    assert [r.kind for r in read_p_values(p, n_calibration=1999)] == ["healthy"]
+    assert kinds(judged(np.arange(2000.0), np.arange(1999) + 0.5)) == ["healthy"]
 
 
 def test_few_rows_and_corrected_p_values_are_not_read():
-    assert [r.kind for r in read_p_values(np.array([0.1, 0.5]), n_calibration=900)] == [
-        "too few rows"
-    ]
-    p = np.ones(100)
-    assert [r.kind for r in read_p_values(p, n_calibration=900, nature="corrected")] == [
-        "not uniform by design"
-    ]
+    assert kinds(judged([0.1, 0.5], np.arange(900.0))) == ["too few rows"]
+    flat = judged(np.arange(100.0), np.arange(100.0))
+    assert kinds(replace(flat, p_values=np.ones(100))) == ["not uniform by design"]
+
+
+def test_smoothed_p_values_are_checked_like_ranks():
+    rng = np.random.default_rng(0)
+    reference, new = (np.round(rng.normal(size=(rows, 4))) for rows in (400, 300))
+    cad = ConformalDetector("knn", "split", ties="randomized", random_state=0).fit(reference)
+    assert kinds(cad.discover(new)) == ["healthy"]
+    moved = replace(cad.discover(new + 3), compared=None)
+    assert moved.verdict.word == "broken"
 
 
 # --- features ------------------------------------------------------------------------------------
@@ -549,7 +548,7 @@ def test_doubts_are_said_beside_the_headline():
     rng = np.random.default_rng(1)
     drifted = render(judged(rng.normal(-0.7, 1, 300), rng.normal(size=300), scheme="jackknife"))
     headline = drifted[: drifted.index('id="level"')]
-    assert "The whole histogram leans left: drifted?" in headline
+    assert "drifted?" in headline
     assert 'href="#shape"' in headline
     assert 'href="#shape"' not in render(batch())
 

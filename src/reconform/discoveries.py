@@ -124,10 +124,10 @@ class BaseDiscoveries(ABC):
 
         Worked out when it is asked for first, from samples of both files and the ranks.
         """
-        if self.compared is None:
-            return Verdict()
+        compared = self.compared or Compared(None, None)
+        counts, calibration = self._checked()
         again = self.fdr if self.fdr is not None else self._within_alarms
-        return self.compared.verdict(self._counts(), self.count, self.tested, again)
+        return compared.verdict(counts, self.count, self.tested, again, calibration)
 
     def _within_alarms(self, counts: RankCounts) -> int:
         """How many rows the same number of false alarms would allow to be flagged."""
@@ -151,7 +151,7 @@ class BaseDiscoveries(ABC):
         """Why no row is flagged, the best supported reason; None where some are."""
         if self.count or not self.tested:
             return None
-        counts = self._counts()
+        counts, _ = self._checked()
         return why_nothing(None if counts is None else counts.counts, self.verdict, self.warning)
 
     @property
@@ -167,6 +167,12 @@ class BaseDiscoveries(ABC):
     @abstractmethod
     def _counts(self) -> RankCounts | None:
         """The counts of the ranks, where the rows have ranks."""
+
+    def _checked(self) -> tuple[RankCounts | None, FloatArray | None]:
+        """The counts that the checks look at, and the calibration scores that may tie with rows."""
+        return self._counts(), None if self.provenance is None else (
+            self.provenance.calibration_scores
+        )
 
     def fdp_bound(self, p_threshold: float | None = None, *, confidence: float = 0.95) -> float:
         """Bound the false discovery proportion in this very batch, after looking at it.
@@ -380,6 +386,14 @@ class Discoveries(BaseDiscoveries):
 
     def _counts(self) -> RankCounts | None:
         return self.rank_counts
+
+    def _checked(self) -> tuple[RankCounts | None, FloatArray | None]:
+        if self.ranks is not None or self.provenance is None:
+            return super()._checked()
+        # A smoothed p-value is that of a rank among ties that was drawn: no tie is left.
+        counts = RankCounts(self.provenance.n_calibration, "smoothed")
+        drawn = np.ceil(self.p_values * (counts.n_calibration + 1)).astype(np.int64)
+        return counts.add(np.clip(drawn, 1, counts.n_calibration + 1)), None
 
     def _largest_rank(self) -> int:
         return 0 if self.ranks is None else int(self.ranks[self.mask].max(initial=0))

@@ -13,12 +13,12 @@ from functools import cached_property
 
 from ..arrays import FloatArray
 from ..statistics.fdr import RankCounts
-from .batch import unused_batch
-from .closeness import clump_finding, copy_findings, in_units
+from .closeness import clump_finding, copy_findings, in_units, unused_batch
 from .columns import column_findings
 from .contamination import Level, dirt_finding, held_back
 from .labels import Category, label_findings
 from .sample import Reservoir, new_sample, reference_sample
+from .shape import HEAPED, LEFT, shape_finding
 from .shift import MOST_COMBINED, normal_rows_at_least, shift_finding, shift_tests
 from .silence import why_nothing
 from .verdict import Finding, Verdict
@@ -53,7 +53,12 @@ class Compared:
     categories: Mapping[int, Category] = field(default_factory=dict)
 
     def verdict(
-        self, counts: RankCounts | None, flagged: int, tested: int, level: Level
+        self,
+        counts: RankCounts | None,
+        flagged: int,
+        tested: int,
+        level: Level,
+        calibration: FloatArray | None = None,
     ) -> Verdict:
         """Check the batch.
 
@@ -65,6 +70,8 @@ class Compared:
             Rows flagged, of so many.
         level : float or callable
             The false discovery rate that was aimed at; or how many rows are flagged, from counts.
+        calibration : float array, optional
+            Calibration scores, to tell ties from a shape of the histogram.
 
         Returns
         -------
@@ -77,6 +84,8 @@ class Compared:
         found = [*self.found, *self._by_rows(ranked, tested), _share(flagged, tested)]
         if not any(finding is not None and finding.level == "broken" for finding in found):
             found.append(self._dirt(ranked, flagged, level))  # rows that moved look like dirt, too
+        if ranked is not None:
+            found.append(_shape(ranked, calibration, {f.check for f in found if f is not None}))
         return Verdict.of(finding for finding in found if finding is not None)
 
     def _dirt(self, counts: RankCounts | None, flagged: int, level: Level) -> Finding | None:
@@ -146,6 +155,15 @@ class Compared:
         if self._numbers is None or len(self._numbers[2]) > MOST_COMBINED:
             return None
         return in_units(*self._numbers[:2])
+
+
+def _shape(counts: RankCounts, calibration: FloatArray | None, checks: set[str]) -> Finding | None:
+    """What the histogram of p-values shows, unless a better test has said it."""
+    if calibration is not None and len(calibration) != counts.n_calibration:
+        return None  # ranks are medians over repeated splits, and not uniform
+    found = shape_finding(counts.counts, calibration)
+    said = {LEFT: "shift", HEAPED: "copies"}
+    return None if found is None or said.get(found.check) in checks else found
 
 
 def _share(flagged: int, tested: int) -> Finding | None:

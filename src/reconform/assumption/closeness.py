@@ -1,4 +1,11 @@
-"""Copies and clumps: new rows that are too close to each other or to reference rows."""
+"""Copies and clumps: new rows that are too close to each other or to reference rows.
+
+What clumps are, and how many there may be by chance, is in `statistics.companions`. `clump_finding`
+looks for them in a sample, for every list. A detector that compares new rows with each other
+looks for them itself, once for every row (`detectors.contrast.guard`), as its p-values are exact
+only if that is a function of the reference and this row as one set; `unused_batch` says what
+followed.
+"""
 
 from __future__ import annotations
 
@@ -8,16 +15,16 @@ from collections.abc import Hashable, Sequence
 import numpy as np
 from scipy.stats import betabinom, binom
 
-from ..arrays import FloatArray
+from ..arrays import BoolArray, FloatArray
+from ..statistics.companions import companions_allowed
 from .shift import TOLERATED
 from .verdict import Finding
 
 # False-alarm rate of copies; more than so large a share of the new rows must be copies.
 DOUBTFUL = 5e-3
 COPIES_MARGIN = 0.02
-# Neighbours that the search for clumps looks at, and how often it may speak up for nothing.
+# Neighbours that the search for clumps looks at.
 CLUMP_NEIGHBOURS = 5
-CLUMP_LEVEL = 1e-4
 CLUMP_ROWS = 300
 # Numbers beyond this are taken for it, and scaled ones beyond that: squares stay finite.
 LARGEST = 1e150
@@ -139,8 +146,6 @@ def clump_finding(
 ) -> Finding | None:
     """Look for new rows that keep each other company where the reference is.
 
-    A new row has c companions if its c-th nearest other new row is nearer than its nearest
-    reference row. If all rows are exchangeable the chance is at most s^c, s the share of new rows.
     Only rows among reference rows count: those whose k-th nearest reference row is not farther than
     is usual for reference rows. Clusters of anomalies elsewhere are what a detector is for.
 
@@ -181,10 +186,10 @@ def clump_finding(
     close = near_new[inside] < (first[inside] - blur[inside])[:, None]
     rows = int(inside.sum())
     share = (m - 1) / (n + m - 1)
+    allowed = companions_allowed(np.array([rows]), share, k, tolerated)[:, 0]
     for c in range(1, k + 1):
         company = int(close[:, c - 1].sum())
-        allowed = tolerated * rows + binom.isf(CLUMP_LEVEL, rows, share**c)
-        if rows and company > allowed:
+        if company > allowed[c - 1]:
             sentence = (
                 f"{company / rows:.0%} of the new rows that lie among reference rows have {c} "
                 f"other new row{'s' if c > 1 else ''} nearer than any reference row, where at most "
@@ -192,3 +197,45 @@ def clump_finding(
             )
             return Finding("clumps", "doubtful", sentence, "Keep one row of each.")
     return None
+
+
+def unused_batch(clumped: BoolArray | None) -> tuple[Finding, ...]:
+    """Say that the batch was not used for some rows, and why.
+
+    Parameters
+    ----------
+    clumped : bool array of shape (m,) or None
+        `Ranks.clumped`.
+
+    Returns
+    -------
+    tuple of Finding
+        None or one: a note if no row was ranked by the others, so that the list is that of a
+        detector that looks at reference rows only; doubt if some were.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> print(*unused_batch(np.ones(60, dtype=bool)))
+    New rows are not compared with each other for any of the 60 rows: too many of them lie closer to
+    each other than to every reference row, in places where reference rows are common (copies,
+    repeated measurements), and would be flagged for that alone. These rows are ranked by reference
+    rows only.
+    """
+    if clumped is None or not clumped.any():
+        return ()
+    count, m = int(clumped.sum()), len(clumped)
+    which = f"any of the {m:,} rows" if count == m else f"{count:,} of the {m:,} rows"
+    said = (
+        f"New rows are not compared with each other for {which}: too many of them lie closer to "
+        "each other than to every reference row, in places where reference rows are common "
+        "(copies, repeated measurements), and would be flagged for that alone. These rows are "
+        "ranked by reference rows only."
+    )
+    if count == m:
+        return (Finding("batch", "note", said),)
+    advice = (
+        "What is promised of the p-values of the others rests on an assumption that looks broken; "
+        "use a detector that looks at reference rows only, such as 'knn'."
+    )
+    return (Finding("batch", "doubtful", said, advice),)

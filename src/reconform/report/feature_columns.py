@@ -147,16 +147,6 @@ def matched(
     return rows.select(common), reference.select(common)
 
 
-def count_copies(rows: FeatureTable, reference: FeatureTable) -> tuple[int, float]:
-    """How many rows equal a reference row, and the share of reference rows with a twin."""
-    known: dict[bytes, int] = {}
-    for digest in reference.digests():
-        known[digest] = known.get(digest, 0) + 1
-    copies = sum(digest in known for digest in rows.digests())
-    twins = sum(times for times in known.values() if times > 1)
-    return copies, twins / max(1, reference.rows)
-
-
 def _some(table: FeatureTable) -> str:
     names = [column.name for column in table.columns]
     return ", ".join(map(repr, names[:3])) + (", ..." if len(names) > 3 else "")

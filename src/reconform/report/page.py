@@ -13,16 +13,17 @@ from typing import Any
 import numpy as np
 
 from ..arrays import AnyArray
-from ..assumption import Verdict
+from ..assumption import Finding, Verdict
+from ..assumption.closeness import copy_findings
 from ..discoveries import Discoveries
 from ..errors import ReconformError
 from . import words
 from .carried import Carried, Describe, carry
-from .diagnosis import Diagnosis, read_p_values
-from .feature_columns import FeatureTable, count_copies, matched, read_table
+from .diagnosis import Diagnosis, read_histogram
+from .feature_columns import FeatureTable, matched, read_table
 from .features import unusual_features
 from .safe_text import script_json, shorten
-from .summary import Summary, p_value_nature, summarise
+from .summary import Summary, summarise
 
 SCRIPTS = ("page.js", "charts.js", "table.js", "start.js")
 LONGEST_TITLE = 200
@@ -57,7 +58,7 @@ class _Tables:
 
     describe: Describe | None
     names: tuple[str, ...]
-    copies: tuple[int, float]
+    copies: tuple[Finding, ...]
     fingerprints: dict[str, str]
 
 
@@ -79,10 +80,11 @@ def _tables(found: Discoveries, rows: Any, reference: Any) -> _Tables:
     read: dict[str, FeatureTable | None] = {"reference": known, "new rows": new}
     fingerprints = {name: table.fingerprint for name, table in read.items() if table is not None}
     if new is None or known is None:
-        return _Tables(None, (), (0, 0.0), fingerprints)
+        return _Tables(None, (), (), fingerprints)
     new, known = matched(new, known, names)
     used = tuple(column.name for column in known.columns)
-    return _Tables(unusual_features(new, known), used, count_copies(new, known), fingerprints)
+    copies = tuple(copy_findings(known.digests(), new.digests()))
+    return _Tables(unusual_features(new, known), used, copies, fingerprints)
 
 
 def _labels(found: Discoveries, ids: Any) -> AnyArray:
@@ -104,9 +106,13 @@ def _fill(
     web = files(__package__) / "web"
     style = (web / "style.css").read_text("utf-8")
     script = "\n".join((web / name).read_text("utf-8") for name in SCRIPTS)
-    broken = found.verdict.word == "broken"
+    # Whole tables show copies that the samples of the checks may not hold.
+    checks = {finding.check for finding in found.verdict.findings}
+    more = (finding for finding in tables.copies if finding.check not in checks)
+    verdict = Verdict.of([*found.verdict.findings, *more])
+    broken = verdict.word == "broken"
     said = [words.level_sentences(summary, i, broken) for i in range(len(summary.levels))]
-    diagnoses = _diagnoses(found, summary, tables)
+    diagnoses = read_histogram(found, verdict)
     now = {name: escape(text) for name, text in said[summary.chosen].items()}
     return Template((web / "page.html").read_text("utf-8")).substitute(
         now,
@@ -129,7 +135,7 @@ def _fill(
         last=len(summary.levels) - 1,
         chosen=summary.chosen,
         level=words.level_in_words(summary, summary.chosen),
-        verdict=_verdict(found.verdict),
+        verdict=_verdict(verdict),
         notice="".join(_notice(diagnosis) for diagnosis in diagnoses if diagnosis.doubtful),
         diagnoses="\n".join(map(_diagnosis, diagnoses)),
         shapes="\n".join(_shape(kind, text, diagnoses) for kind, text in words.SHAPES.items()),
@@ -156,36 +162,13 @@ def _verdict(verdict: Verdict) -> str:
     return f'<section class="verdict {verdict.word}"><h2>{sentence}</h2><ul>{items}</ul></section>'
 
 
-def _diagnoses(found: Discoveries, summary: Summary, tables: _Tables) -> tuple[Diagnosis, ...]:
-    """What the histogram says, without what the verdict or the reason of an empty list denies."""
-    denied = set()
-    if found.verdict.findings:
-        denied.add("healthy")
-    if found.why_nothing is not None and found.why_nothing != found.warning:
-        denied.add("reference too small")  # there is a better reason
-    return tuple(d for d in _read(found, summary, tables) if d.kind not in denied)
-
-
-def _read(found: Discoveries, summary: Summary, tables: _Tables) -> tuple[Diagnosis, ...]:
-    provenance = found.provenance
-    return read_p_values(
-        found.p_values,
-        fdr=found.fdr,
-        count=found.count,
-        n_calibration=summary.n_calibration,
-        calibration_scores=provenance.calibration_scores if provenance else None,
-        nature=p_value_nature(found),
-        line=summary.line,
-        copies=tables.copies,
-    )
-
-
 def _diagnosis(diagnosis: Diagnosis) -> str:
     tone = " good" if diagnosis.kind == "healthy" else ""
     return (
         f'<div class="diagnosis{tone}" data-kind="{escape(diagnosis.kind)}">'
         f"<h3>{escape(diagnosis.title)}</h3><p>{escape(diagnosis.text)}</p>"
-        f'<p class="rule">{escape(diagnosis.rule)}</p></div>'
+        + (f'<p class="rule">{escape(diagnosis.rule)}</p>' if diagnosis.rule else "")
+        + "</div>"
     )
 
 
