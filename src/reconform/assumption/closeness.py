@@ -13,9 +13,10 @@ from collections import Counter
 from collections.abc import Hashable, Sequence
 
 import numpy as np
+import numpy.typing as npt
 from scipy.stats import betabinom, binom
 
-from ..arrays import BoolArray, FloatArray
+from ..arrays import BoolArray, FloatArray, IntArray
 from ..statistics.companions import companions_allowed
 from .shift import TOLERATED
 from .verdict import Finding
@@ -23,12 +24,14 @@ from .verdict import Finding
 # False-alarm rate of copies; more than so large a share of the new rows must be copies.
 DOUBTFUL = 5e-3
 COPIES_MARGIN = 0.02
-# Neighbours that the search for clumps looks at.
+# Neighbours that the search for clumps looks at, of how many new and reference rows.
 CLUMP_NEIGHBOURS = 5
-CLUMP_ROWS = 300
+CLUMP_ROWS, CLUMP_PROBES = 200, 100
 # Numbers beyond this are taken for it, and scaled ones beyond that: squares stay finite.
 LARGEST = 1e150
 FARTHEST = 1e6
+# Squares of distances are off by this much, as a share of the squares of the rows.
+BLUR = 1e-5
 
 
 def in_units(reference: FloatArray, new: FloatArray) -> tuple[FloatArray, FloatArray]:
@@ -46,33 +49,45 @@ def in_units(reference: FloatArray, new: FloatArray) -> tuple[FloatArray, FloatA
            [0.]])
     """
     known, seen = (np.clip(X, -LARGEST, LARGEST) for X in (reference, new))
-    here = ~np.isnan(known).all(axis=0)
-    middle = np.zeros(known.shape[1])
-    middle[here] = np.nanmedian(known[:, here], axis=0)
+    ordered = np.sort(known.T, axis=1)  # missing numbers last
+    present = len(known) - np.isnan(known).sum(axis=0)
+    middle, low, high = (_quantile(ordered, present, share) for share in (0.5, 0.25, 0.75))
     known, seen = (np.where(np.isnan(X), middle, X) for X in (known, seen))
-    low, high = np.quantile(known, [0.25, 0.75], axis=0)
-    spread = np.where(high > low, high - low, known.std(axis=0))
-    spread = np.where(spread > 0, spread, 1.0)
+    spread = high - low
+    flat = spread <= 0
+    spread[flat] = known[:, flat].std(axis=0)
+    spread[spread <= 0] = 1.0
     scaled = (np.clip((X - middle) / spread, -FARTHEST, FARTHEST) for X in (known, seen))
     return next(scaled), next(scaled)
 
 
-def squares(A: FloatArray, B: FloatArray) -> FloatArray:
+def _quantile(ordered: FloatArray, present: IntArray, share: float) -> FloatArray:
+    """Quantiles of the first `present` numbers of each row; 0 where there are none."""
+    at = share * np.maximum(present - 1, 0)
+    below, rows = np.floor(at).astype(np.intp), np.arange(len(ordered))
+    low, high = ordered[rows, below], ordered[rows, np.ceil(at).astype(np.intp)]
+    return np.asarray(np.where(present > 0, low + (at - below) * (high - low), 0.0))
+
+
+def squares(A: FloatArray, B: FloatArray) -> npt.NDArray[np.float32]:
     """Squared distances, by one product of matrices; centre the rows first.
 
-    For looking, not for ranks: equal distances may differ in the last bits.
+    For looking, not for ranks: in single precision, and equal distances may differ in the last
+    bits.
 
     Examples
     --------
     >>> import numpy as np
     >>> squares(np.zeros((1, 2)), np.array([[3.0, 4.0], [0.0, 1.0]]))
-    array([[25.,  1.]])
+    array([[25.,  1.]], dtype=float32)
     """
-    found: FloatArray = A @ B.T
+    a, b = A.astype(np.float32), B.astype(np.float32)
+    found: npt.NDArray[np.float32] = a @ b.T
     found *= -2.0  # in place: fresh memory costs more than the arithmetic
-    found += np.einsum("ij,ij->i", A, A)[:, None]
-    found += np.einsum("ij,ij->i", B, B)
-    return np.maximum(found, 0.0, out=found)
+    found += np.einsum("ij,ij->i", a, a)[:, None]
+    found += np.einsum("ij,ij->i", b, b)
+    np.maximum(found, 0.0, out=found)
+    return found
 
 
 def copy_findings(
@@ -177,12 +192,12 @@ def clump_finding(
     last = to_normal[:, k - 1]
     to_new.partition(k - 1, axis=1)
     near_new = np.sort(to_new[:, :k], axis=1)
-    probe = D[:: max(1, -(-n // 150))]
+    probe = D[:: max(1, -(-n // CLUMP_PROBES))]
     own = squares(probe, D)
     own.partition(k, axis=1)  # itself is the first
     inside = last <= np.median(own[:, k])
     # Rounding of distances that are equal must not look like company.
-    blur = 1e-9 * ((S**2).sum(axis=1) + (D**2).sum(axis=1).mean())
+    blur = BLUR * ((S**2).sum(axis=1) + (D**2).sum(axis=1).mean())
     close = near_new[inside] < (first[inside] - blur[inside])[:, None]
     rows = int(inside.sum())
     share = (m - 1) / (n + m - 1)

@@ -30,8 +30,10 @@ ADVICE = "If they are anomalies, take them out of the reference: see `reconform 
 
 # At most this share of the reference is asked what if it were not normal.
 MOST_DIRT = 0.05
-# How often a batch without anomalies, and a clean reference, may give a hint (by Bonferroni).
-HINT_LEVEL = 0.2
+# A hint needs as many new rows beyond the k-th reference row as have at most this chance in a batch
+# without anomalies. Over all k such a batch gets a hint in 8 to 21 % of draws (measured, n from 106
+# to 1,500): the k are nested, and Bonferroni's correction would make it 4 to 7 %, and miss dirt.
+HINT_CHANCE = 0.07
 # Least number of rows that a hint must promise.
 LEAST_GAIN = 3
 # `mixed_company` looks at this share of the reference, the most unusual rows, ...
@@ -65,7 +67,8 @@ class HeldBack:
     by_chance : float
         Number of new rows beyond the k-th that a batch without anomalies has on average.
     p : float
-        Of a batch without anomalies and a clean reference; corrected for the choice of k.
+        The chance of so many new rows beyond the k-th in a batch without anomalies; of this k, not
+        corrected for its choice.
     """
 
     k: int
@@ -181,21 +184,16 @@ def held_back(counts: RankCounts, flagged: int, level: Level) -> HeldBack | None
     if n < 2 or not m:
         return None
     ks = some_k(n)
-    would_be = np.array([flagged_without(counts, k, level) for k in ks.tolist()])
-    # New rows beyond all reference rows but k: beta-binomial with k + 1 and n - k. Those beyond all
-    # of them are held back by nothing but the size of the reference.
+    # New rows beyond all reference rows but k: beta-binomial with k + 1 and n - k.
     beyond = np.cumsum(counts.counts)[ks + 1]
-    worth = would_be >= np.maximum(LEAST_GAIN, 2 * flagged)
-    worth &= beyond >= 2 * counts.counts[1]
-    if not worth.any():
-        return None
-    p = len(ks) * betabinom.sf(beyond - 1, m, ks + 1, n - ks)
-    best = int(np.argmin(np.where(worth, p, np.inf)))
-    if p[best] > HINT_LEVEL:
-        return None
-    k = int(ks[best])
-    by_chance = m * (k + 1) / (n + 1)
-    return HeldBack(k, flagged, int(would_be[best]), by_chance, float(min(1.0, p[best])))
+    p = betabinom.sf(beyond - 1, m, ks + 1, n - ks)
+    possible = p <= HINT_CHANCE
+    for best in np.argsort(np.where(possible, p, np.inf), kind="stable")[: possible.sum()]:
+        k = int(ks[best])
+        would_be = flagged_without(counts, k, level)
+        if would_be >= max(LEAST_GAIN, 2 * flagged):
+            return HeldBack(k, flagged, would_be, m * (k + 1) / (n + 1), float(p[best]))
+    return None
 
 
 def unusual(
@@ -225,7 +223,7 @@ def unusual(
     to_new = squares(new - centre, A)
     to.partition(k, axis=1)
     to_new.partition(k, axis=1)
-    return np.sqrt(to[:, k]), np.sqrt(to_new[:, k])
+    return np.sqrt(to[:, k], dtype=np.float64), np.sqrt(to_new[:, k], dtype=np.float64)
 
 
 def mixed_company(

@@ -11,6 +11,8 @@ from .verdict import Verdict
 SHARES = (0.01, 0.03, 0.1, 0.2)
 # As many beyond one of them have this chance, or less, if all new rows are normal.
 CHANCE = 0.1
+# The same, of rows beyond all reference rows.
+BEYOND = 0.05
 
 BLIND = (
     "The p-values are flat: no more new rows are unusual than chance explains. Either there are no "
@@ -45,6 +47,26 @@ def looks_flat(counts: IntArray) -> bool:
     return bool(len(cuts) * min(chances) > CHANCE)
 
 
+def lies_beyond(counts: IntArray) -> bool:
+    """Whether more new rows are more unusual than all reference rows than chance explains.
+
+    Parameters
+    ----------
+    counts : int array of shape (n + 2,)
+        How many new rows have each rank, 1 to n + 1.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> lies_beyond(np.bincount([1] * 5 + [50] * 5, minlength=102))
+    True
+    >>> lies_beyond(np.bincount([1] + [50] * 9, minlength=102))
+    False
+    """
+    n, m, beyond = len(counts) - 2, int(counts.sum()), int(counts[1])
+    return bool(betabinom.sf(beyond - 1, m, 1, n) <= BEYOND)
+
+
 def why_nothing(counts: IntArray | None, verdict: Verdict, warning: str | None) -> str:
     """Say why no row is flagged: a dirty reference, a blind detector, too small a reference.
 
@@ -61,10 +83,12 @@ def why_nothing(counts: IntArray | None, verdict: Verdict, warning: str | None) 
     str
     """
     flat = counts is not None and len(counts) > 2 and looks_flat(counts)
+    # Rows beyond all reference rows are held back by nothing but the size of the reference.
+    too_small = counts is not None and warning is not None and lies_beyond(counts)
     for finding in verdict.findings:
         # Where the p-values are flat, a few extreme reference rows are no reason.
         if finding.check == "dirty reference" or (
-            finding.check == "reference extremes" and not flat
+            finding.check == "reference extremes" and not flat and not too_small
         ):
             return str(finding)
     if flat:
