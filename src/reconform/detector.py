@@ -213,7 +213,10 @@ class ConformalDetector(OutlierMixin, BaseEstimator):
         ensemble = self._fit_ensemble(detector, X, plan, seeds)
 
         self._adopt(plan, ensemble)
-        no_way_of_its_own = type(ensemble).worlds is Ensemble.worlds
+        no_way_of_its_own = (
+            type(ensemble).worlds is Ensemble.worlds
+            and type(ensemble).see_with_each is Ensemble.see_with_each
+        )
         if self.guarantee_.certified and no_way_of_its_own and ensemble.by_refitting is None:
             ensemble.by_refitting = OneModel(detector, X, seeds[-1], self.n_jobs)
         # p = alpha is an outlier, and scikit-learn calls a row normal where p - offset_ >= 0.

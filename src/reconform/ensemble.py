@@ -9,28 +9,61 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from functools import partial
 from typing import Protocol
 
 import numpy as np
 
-from .arrays import FloatArray, IndexArray, RankArray
+from .arrays import BoolArray, FloatArray, IndexArray, RankArray
 from .errors import ReconformError
 from .methods import Plan
 from .statistics.aggregation import reduction
 from .statistics.ranks import BLOCK_BYTES, Calibration, Ranks, ranks_among, ranks_paired
-from .statistics.worlds import StepUp, Worlds
+from .statistics.worlds import StepUp, Worlds, one_model_worlds
 
 # Detectors make copies of the rows they score; a chunk has no more rows than this.
 MOST_ROWS = 1 << 17
 
 
-class KnowsWorlds(Protocol):
-    """Something that computes the worlds of new rows; see `Ensemble.worlds`."""
+@dataclass(frozen=True, eq=False)
+class Sight:
+    """All rows as the models on D and one new row see them, for some new rows.
 
-    def worlds(self, X: FloatArray, rows: RankArray, step: StepUp) -> Iterator[tuple[int, Worlds]]:
-        """Go through all worlds of some new rows."""
+    Scores of D and x_j are a function of these rows as one set and of the other new rows, which
+    does not know which row of the set is new.
+
+    Attributes
+    ----------
+    rows : int array of shape (b,)
+        The new rows j.
+    own : float array of shape (b, n + 1)
+        Scores of the rows of D, in any order, and of x_j, which comes last; all treated alike.
+    others : float array of shape (b, m)
+        Scores of all new rows. What stands at x_j itself is not looked at.
+    clumped : bool array of shape (b,), optional
+        As in `Ranks`.
+    """
+
+    rows: IndexArray
+    own: FloatArray
+    others: FloatArray
+    clumped: BoolArray | None = None
+
+
+class SeesEach(Protocol):
+    """Something that fits a model on D and each new row; see `Ensemble.see_with_each`."""
+
+    def see_with_each(self, X: FloatArray, rows: IndexArray) -> Iterator[Sight]:
+        """Score all rows by the models on D and one new row."""
         ...
+
+
+def blocks_of(rows: IndexArray, width: int) -> Iterator[IndexArray]:
+    """Cut rows into blocks for which `width` numbers each are not too many at once."""
+    step = max(1, BLOCK_BYTES // (8 * max(width, 1)))
+    for start in range(0, len(rows), step):
+        yield rows[start : start + step]
 
 
 class Ensemble(ABC):
@@ -45,14 +78,14 @@ class Ensemble(ABC):
     plus_is_full : bool
         Whether the ranks of jackknife+ are those of full-conformal detection, for every reference
         and every new row, by a theorem about the detector: then jackknife+ is exact.
-    by_refitting : KnowsWorlds or None
-        What answers `worlds` for an ensemble that has no way of its own.
+    by_refitting : SeesEach or None
+        What answers `see_with_each` for an ensemble that has no way of its own.
     """
 
     calibration: Calibration
     shares_draws = False
     plus_is_full = False
-    by_refitting: KnowsWorlds | None = None
+    by_refitting: SeesEach | None = None
 
     @abstractmethod
     def ranks(self, X: FloatArray, *, variant: str | None = None, strictly: bool = False) -> Ranks:
@@ -103,8 +136,36 @@ class Ensemble(ABC):
         """
         return self.ranks(X if rows is None else X[rows], strictly=strictly)
 
+    def see_with_each(self, X: FloatArray, rows: IndexArray) -> Iterator[Sight]:
+        """Score all rows by the models on D and one new row, for some new rows.
+
+        For lists that are certified, and to choose between detectors.
+
+        Parameters
+        ----------
+        X : float array of shape (m, d)
+            All new rows.
+        rows : int array
+            Those whose models are asked for.
+
+        Yields
+        ------
+        Sight
+            Block by block, in the order of `rows`.
+        """
+        if self.by_refitting is None:
+            raise ReconformError(
+                "`validity='proven'` certifies a list by models on the reference rows and one new "
+                "row, and a model file does not keep the reference rows of this detector and "
+                "method; fit again, or use `method='full'` with 'knn'."
+            )
+        return self.by_refitting.see_with_each(X, rows)
+
     def worlds(self, X: FloatArray, rows: RankArray, step: StepUp) -> Iterator[tuple[int, Worlds]]:
         """Go through all worlds of some new rows, for a certified list.
+
+        By one model per row, on D and the row, that scores everything; an ensemble that knows the
+        worlds of full-conformal ranks overrides it.
 
         Parameters
         ----------
@@ -114,17 +175,13 @@ class Ensemble(ABC):
             Those whose worlds are asked for.
         step : StepUp
 
-        Returns
-        -------
-        iterator of (row, Worlds)
+        Yields
+        ------
+        row, worlds : int, Worlds
         """
-        if self.by_refitting is None:
-            raise ReconformError(
-                "`validity='proven'` certifies a list by models on the reference rows and one new "
-                "row, and a model file does not keep the reference rows of this detector and "
-                "method; fit again, or use `method='full'` with 'knn'."
-            )
-        return self.by_refitting.worlds(X, rows, step)
+        for sight in self.see_with_each(X, rows):
+            for j, own, others in zip(sight.rows.tolist(), sight.own, sight.others, strict=True):
+                yield j, one_model_worlds(own, np.delete(others, j), step)
 
 
 class ResampledEnsemble(Ensemble):

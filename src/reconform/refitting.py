@@ -14,15 +14,14 @@ import numpy as np
 import numpy.typing as npt
 from joblib import effective_n_jobs
 
-from .arrays import FloatArray, IndexArray, RankArray
+from .arrays import FloatArray, IndexArray
 from .content import scores_by_content, sorted_by_content
-from .ensemble import Ensemble, ResampledEnsemble, reference_calibration
+from .ensemble import Ensemble, ResampledEnsemble, Sight, blocks_of, reference_calibration
 from .keep import MEMORY, ModelFolder, check_keep
 from .methods import Plan
 from .parallel import run_jobs, run_threads, track
 from .statistics.aggregation import reduction
 from .statistics.ranks import Calibration, Ranks, calibrate
-from .statistics.worlds import StepUp, Worlds, one_model_worlds
 
 # If full-conformal ranks take longer than this in all, a warning about it comes first.
 WARN_SECONDS = 30.0
@@ -276,10 +275,10 @@ class FullRefit(Ensemble):
             np.array(scores),
         )
 
-    def worlds(self, X: FloatArray, rows: RankArray, step: StepUp) -> Iterator[tuple[int, Worlds]]:
-        """Go through all worlds of some new rows, by one model for each of them."""
+    def see_with_each(self, X: FloatArray, rows: IndexArray) -> Iterator[Sight]:
+        """Score all rows by one model for each of some new rows."""
         one = OneModel(self.algorithm, self.reference, self.seed, self.n_jobs)
-        return one.worlds(X, rows, step)
+        return one.see_with_each(X, rows)
 
 
 def _warn_about_cost(what: str, seconds: float, fits: int, n_jobs: int | None) -> None:
@@ -328,12 +327,12 @@ def fit_full(
     return FullRefit(algorithm, X, seed, calibration, n_jobs, verbose)
 
 
-# --- certified lists -----------------------------------------------------------------------------
+# --- models that see all rows ---------------------------------------------------------------------
 
 
 @dataclass(frozen=True, eq=False)
 class OneModel:
-    """For a certified list: one model per new row x_j, on D and x_j, that scores everything.
+    """One model per new row x_j, on D and x_j, that scores everything.
 
     Attributes
     ----------
@@ -350,40 +349,39 @@ class OneModel:
     seed: np.random.SeedSequence
     n_jobs: int | None = None
 
-    def worlds(self, X: FloatArray, rows: RankArray, step: StepUp) -> Iterator[tuple[int, Worlds]]:
-        """Go through all worlds of some new rows, as `Ensemble.worlds` says."""
+    def see_with_each(self, X: FloatArray, rows: IndexArray) -> Iterator[Sight]:
+        """Score all rows by one model for each of some new rows, as `Ensemble` says."""
         if not len(rows):
             return
         common = self.algorithm, self.reference, self.seed, X
         started = time.perf_counter()
-        yield int(rows[0]), _worlds_of_one(*common, int(rows[0]), step)
+        own, others = _see_with(*common, int(rows[0]))
+        yield Sight(rows[:1], own[None], others[None])
         _warn_about_cost(
-            f"`validity='proven'` fits {self.algorithm.name} once per row that may be flagged",
+            f"{self.algorithm.name} is fitted once per row that is looked at",
             time.perf_counter() - started,
             len(rows),
             self.n_jobs,
         )
-        calls = ((*common, j, step) for j in rows[1:].tolist())
         run = run_threads if in_threads(self.algorithm) else run_jobs
-        rest = run(_worlds_of_one, calls, total=len(rows) - 1, n_jobs=self.n_jobs)
-        yield from zip(rows[1:].tolist(), rest, strict=True)
+        for block in blocks_of(rows[1:], len(self.reference) + len(X)):
+            calls = ((*common, j) for j in block.tolist())
+            seen = list(run(_see_with, calls, total=len(block), n_jobs=self.n_jobs))
+            yield Sight(block, np.array([a for a, _ in seen]), np.array([b for _, b in seen]))
 
 
-def _worlds_of_one(
+def _see_with(
     algorithm: Algorithm,
     reference: FloatArray,
     seed: np.random.SeedSequence,
     X: FloatArray,
     j: int,
-    step: StepUp,
-) -> Worlds:
-    """Count the worlds of row j of X."""
+) -> tuple[FloatArray, FloatArray]:
+    """Score the reference and row j of X, and all rows of X, by one model on the former."""
     together = np.vstack([reference, X[j]])
-    others = np.delete(X, j, axis=0)
     # In the order of their contents: the scores must not tell which of these rows is the new one.
     # Not every algorithm sees to it: model files of format 1 have some that take rows as they come.
     ordered, order = sorted_by_content(together)
     model = algorithm.fit_model(ordered, seed)
-    scores = scores_by_content(together, order, algorithm.training_scores(model, ordered))
-    outside = model.score_samples(others) if len(others) else np.empty(0)
-    return one_model_worlds(scores, outside, step)
+    own = scores_by_content(together, order, algorithm.training_scores(model, ordered))
+    return own, model.score_samples(X)

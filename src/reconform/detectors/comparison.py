@@ -13,11 +13,10 @@ from collections.abc import Iterator
 import numpy as np
 
 from ..arrays import FloatArray, IndexArray, RankArray
-from ..ensemble import Ensemble, ResampledEnsemble
+from ..ensemble import Ensemble, ResampledEnsemble, Sight
 from ..methods import Plan
 from ..refitting import OneModel
 from ..statistics.ranks import Ranks
-from ..statistics.worlds import StepUp, Worlds
 
 
 class Comparison(Ensemble):
@@ -29,15 +28,15 @@ class Comparison(Ensemble):
 
     @abstractmethod
     def one_model(self) -> OneModel:
-        """Return what fits one model per new row, for certified lists."""
+        """Return what fits one model per new row."""
 
     def _ranked(self, X: FloatArray, rows: IndexArray, strictly: bool) -> Ranks:
         at_most, below, scores = self.compare(X, rows)
         return Ranks(at_most, below if strictly else None, scores)
 
-    def worlds(self, X: FloatArray, rows: RankArray, step: StepUp) -> Iterator[tuple[int, Worlds]]:
-        """Go through all worlds of some new rows, by one model for each of them."""
-        return self.one_model().worlds(X, rows, step)
+    def see_with_each(self, X: FloatArray, rows: IndexArray) -> Iterator[Sight]:
+        """Score all rows by one model for each of some new rows."""
+        return self.one_model().see_with_each(X, rows)
 
 
 class LeaveOneOutComparison(Comparison, ResampledEnsemble):

@@ -16,13 +16,12 @@ from typing import TYPE_CHECKING, Self
 
 import numpy as np
 
-from ..arrays import FloatArray, IndexArray, IntArray, RankArray
-from ..ensemble import Ensemble, ResampledEnsemble, reference_calibration
+from ..arrays import FloatArray, IndexArray, IntArray
+from ..ensemble import Ensemble, ResampledEnsemble, Sight, reference_calibration
 from ..methods import Full, Plan
 from ..refitting import Algorithm, Model, OneModel, in_threads, refit
 from ..statistics.aggregation import reduction
 from ..statistics.ranks import Calibration, Ranks, calibrate
-from ..statistics.worlds import StepUp, Worlds
 from .scaling import groups
 from .units import Units
 
@@ -391,7 +390,12 @@ class ScaledFull(Ensemble):
         used = clumped if self.uses_batch else None
         return Ranks(at_most, below if strictly else None, scores, clumped=used)
 
-    def worlds(self, X: FloatArray, rows: RankArray, step: StepUp) -> Iterator[tuple[int, Worlds]]:
-        """Go through all worlds of some new rows, by one model for each of them."""
-        algorithm = ScaledAlgorithm(self.detector)
-        return OneModel(algorithm, self.reference, self.seed, self.n_jobs).worlds(X, rows, step)
+    def see_with_each(self, X: FloatArray, rows: IndexArray) -> Iterator[Sight]:
+        """Score all rows, each time in the units of D and the new row."""
+        detector, reference, X = units_of(self.detector).together(self.reference, X)
+        if detector is not self.detector:
+            yield from replace(self, detector=detector, reference=reference).see_with_each(X, rows)
+            return
+        ways = units_of(self.detector)
+        for units, some in groups(ways.with_each(self.reference, X[rows])):
+            yield from self.fit_in(units).see_with_each(ways.measure(X, units), rows[some])
