@@ -12,20 +12,24 @@ is taken out of the neighbours among the new rows.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Self
 
 import numpy as np
 
-from ...arrays import FloatArray, IndexArray, RankArray
-from ...ensemble import Ensemble, reference_calibration
+from ...arrays import BoolArray, FloatArray, IndexArray, RankArray
+from ...ensemble import Ensemble, Sight, blocks_of, reference_calibration
 from ...parallel import run_blocks
 from ...statistics.ranks import Calibration, Ranks
 from ..knn.search import make_search, nearest_of_own
 from .guard import guard_limits
-from .kernels import rank_alone, rank_batch
+from .kernels import rank_alone, rank_batch, see_batch
 from .model import ContrastModel
+
+# What the kernels take: new rows and D feature by feature, and four tables of squared distances.
+Tables = tuple[FloatArray, FloatArray, FloatArray, FloatArray, FloatArray, FloatArray]
 
 
 @dataclass(eq=False)
@@ -123,23 +127,51 @@ class FullContrast(Ensemble):
         -------
         Ranks
         """
-        model, reference = self.model, self._by_feature
-        queries, by_feature = np.ascontiguousarray(X), np.ascontiguousarray(X.T)
-        squares, others = model.neighbours(X), make_search(queries, metric="sqeuclidean")
-        width, n_jobs = model.width, model.n_jobs
-        t_in_t = np.full((len(X), width + 1), np.inf)
-        found = min(width + 1, len(X) - 1)
-        d_in_t = others.nearest(model.X, width + 1, n_jobs=n_jobs)[0]
-        t_in_t[:, :found] = nearest_of_own(others, found, n_jobs=n_jobs)[0]
+        X = np.ascontiguousarray(X)
+        tables = self._tables(X)
         at_most, below = np.empty((2, len(rows)), dtype=np.int64)
-        clumped, near, ks = np.empty(len(rows), dtype=np.bool_), model.near, model.ks
+        clumped, ks = np.empty(len(rows), dtype=np.bool_), self.model.ks
 
         def kernel(start: int, stop: int) -> None:
-            rank_batch(
-                queries, rows, by_feature, reference, near, squares, d_in_t, t_in_t, ks, limits,
-                start, stop, at_most, below, clumped,
-            )  # fmt: skip
+            rank_batch(X, rows, *tables, ks, limits, start, stop, at_most, below, clumped)
 
-        run_blocks(kernel, len(rows), n_jobs=n_jobs)
-        scores = model.score(squares[rows])
+        run_blocks(kernel, len(rows), n_jobs=self.model.n_jobs)
+        scores = self.model.score(tables[3][rows])
         return Ranks(at_most, below if strictly else None, scores, clumped=clumped)
+
+    def _tables(self, X: FloatArray) -> Tables:
+        """Rows by feature, and squared distances to neighbours: of D in D, T in D, D in T, T in T.
+
+        Infinity where there are fewer new rows than neighbours.
+        """
+        model, width = self.model, self.model.width
+        d_in_t, t_in_t = (np.full((rows, width + 1), np.inf) for rows in (len(model.X), len(X)))
+        others = make_search(np.ascontiguousarray(X), metric="sqeuclidean")
+        found, n_jobs = min(width + 1, len(X)), model.n_jobs
+        d_in_t[:, :found] = others.nearest(model.X, found, n_jobs=n_jobs)[0]
+        found = min(width + 1, len(X) - 1)
+        if found:
+            t_in_t[:, :found] = nearest_of_own(others, found, n_jobs=n_jobs)[0]
+        by_feature = np.ascontiguousarray(X.T), self._by_feature
+        return *by_feature, model.near, model.neighbours(X), d_in_t, t_in_t
+
+    def see_with_each(self, X: FloatArray, rows: IndexArray) -> Iterator[Sight]:
+        """Score all rows by contrast, x_j standing among D and not among the other new rows."""
+        X = np.ascontiguousarray(X)
+        m, (n, _), ks = len(X), self.model.X.shape, self.model.ks
+        use, tables = m > self.model.width, self._tables(X)
+        limits = guard_limits(n, m, self.model.width) if use else np.empty((0, m + 1))
+        for block in blocks_of(rows, n + m):
+            own, others = np.empty((len(block), n + 1)), np.empty((len(block), m))
+            clumped = np.empty(len(block), dtype=np.bool_)
+
+            def kernel(
+                start: int,
+                stop: int,
+                block: IndexArray = block,
+                out: tuple[FloatArray, FloatArray, BoolArray] = (own, others, clumped),
+            ) -> None:
+                see_batch(X, block, *tables, ks, limits, use, start, stop, *out)
+
+            run_blocks(kernel, len(block), n_jobs=self.model.n_jobs)
+            yield Sight(block, own, others, clumped)

@@ -161,6 +161,29 @@ def _has_clumps(
 
 
 @njit(cache=True, nogil=True)
+def _measure(
+    j: int,
+    new: FloatArray,
+    new_by_feature: FloatArray,
+    reference: FloatArray,
+    d_in_d: FloatArray,
+    t_in_d: FloatArray,
+    t_in_t: FloatArray,
+    limits: FloatArray,
+    to_reference: FloatArray,
+    to_new: FloatArray,
+    reaches: FloatArray,
+) -> bool:
+    """Measure the distances of new row j to all rows; say whether new rows come in clumps."""
+    measure_leaf(new[j], reference, 2.0, to_reference)
+    measure_leaf(new[j], new_by_feature, 2.0, to_new)
+    if not len(limits):
+        return False
+    typical = _typical(to_reference, d_in_d, t_in_d[j, -1], reaches)
+    return _has_clumps(to_new, j, t_in_d, t_in_t, typical, limits)
+
+
+@njit(cache=True, nogil=True)
 def rank_batch(
     new: FloatArray,
     rows: IndexArray,
@@ -202,18 +225,64 @@ def rank_batch(
         Written; `clumped` where new rows do not matter, as there are clumps among them.
     """
     n, m = reference.shape[1], len(new)
-    distances, to_others, reaches = np.empty(n), np.empty(m), np.empty(n + 1)
+    to_reference, to_new, reaches = np.empty(n), np.empty(m), np.empty(n + 1)
     for r in range(start, stop):
         j = rows[r]
-        measure_leaf(new[j], reference, 2.0, distances)
-        at_most[r], below[r], clumped[r] = 1, 1, False
-        if len(limits):
-            typical = _typical(distances, d_in_d, t_in_d[j, -1], reaches)
-            measure_leaf(new[j], new_by_feature, 2.0, to_others)
-            clumped[r] = _has_clumps(to_others, j, t_in_d, t_in_t, typical, limits)
+        clumped[r] = _measure(
+            j, new, new_by_feature, reference, d_in_d, t_in_d, t_in_t, limits,
+            to_reference, to_new, reaches,
+        )  # fmt: skip
+        at_most[r], below[r] = 1, 1
         contrast = not clumped[r]
         mine = _score(t_in_d[j], t_in_t[j], ks, np.inf, np.inf, contrast)
         for i in range(n):
-            s = _score(d_in_d[i], d_in_t[i], ks, distances[i], distances[i], contrast)
+            s = _score(d_in_d[i], d_in_t[i], ks, to_reference[i], to_reference[i], contrast)
             at_most[r] += s <= mine
             below[r] += s < mine
+
+
+@njit(cache=True, nogil=True)
+def see_batch(
+    new: FloatArray,
+    rows: IndexArray,
+    new_by_feature: FloatArray,
+    reference: FloatArray,
+    d_in_d: FloatArray,
+    t_in_d: FloatArray,
+    d_in_t: FloatArray,
+    t_in_t: FloatArray,
+    ks: RankArray,
+    limits: FloatArray,
+    use: bool,
+    start: int,
+    stop: int,
+    own: FloatArray,
+    others: FloatArray,
+    clumped: BoolArray,
+) -> None:
+    """Score D and all new rows with new row j among D and not among the new ones, for some j.
+
+    Parameters
+    ----------
+    new, rows, new_by_feature, reference, d_in_d, t_in_d, d_in_t, t_in_t, ks, limits, start, stop
+        As in `rank_batch`.
+    use : bool
+        Whether to look at new rows at all.
+    own, others, clumped : arrays of shape (r, n + 1), (r, m) and (r,)
+        Written.
+    """
+    n, m = reference.shape[1], len(new)
+    to_reference, to_new, reaches = np.empty(n), np.empty(m), np.empty(n + 1)
+    for r in range(start, stop):
+        j = rows[r]
+        clumped[r] = _measure(
+            j, new, new_by_feature, reference, d_in_d, t_in_d, t_in_t, limits,
+            to_reference, to_new, reaches,
+        )  # fmt: skip
+        contrast = use and not clumped[r]
+        for i in range(n):
+            joined = to_reference[i]
+            own[r, i] = _score(d_in_d[i], d_in_t[i], ks, joined, joined, contrast)
+        own[r, n] = _score(t_in_d[j], t_in_t[j], ks, np.inf, np.inf, contrast)
+        for i in range(m):
+            others[r, i] = _score(t_in_d[i], t_in_t[i], ks, to_new[i], to_new[i], contrast)

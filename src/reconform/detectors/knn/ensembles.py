@@ -23,15 +23,22 @@ from typing import Any, Self
 import numpy as np
 import numpy.typing as npt
 
-from ...arrays import BoolArray, FloatArray, Int32Array, RankArray
-from ...ensemble import Ensemble, ResampledEnsemble, reference_calibration
+from ...arrays import BoolArray, FloatArray, IndexArray, Int32Array, RankArray
+from ...ensemble import Ensemble, ResampledEnsemble, Sight, blocks_of, reference_calibration
 from ...methods import Plan
 from ...parallel import run_blocks
 from ...statistics.aggregation import reduction
 from ...statistics.ranks import BLOCK_BYTES, Calibration, Ranks, calibrate, ranks_among
 from ...statistics.worlds import StepUp, Worlds
 from .certification import NeighbourWorlds
-from .kernels import correct_by_rows, correct_by_tree, score_neighbours, walk
+from .kernels import (
+    correct_by_rows,
+    correct_by_tree,
+    score_neighbours,
+    scores_joined,
+    see_with_each,
+    walk,
+)
 from .search import (
     PairwiseSearch,
     Search,
@@ -453,6 +460,57 @@ class FullNeighbours(Ensemble):
     def worlds(self, X: FloatArray, rows: RankArray, step: StepUp) -> Iterator[tuple[int, Worlds]]:
         """Go through all worlds of some new rows, each with full-conformal ranks."""
         return self._world_tables.worlds(X, rows, step)
+
+    def see_with_each(self, X: FloatArray, rows: IndexArray) -> Iterator[Sight]:
+        """Score all rows with each new row among D, without fitting any model."""
+        near, _ = self.search.nearest(X, self.high, n_jobs=self.n_jobs)
+        t = score_neighbours(near, self.low, self.root)
+        see = self._see_by_metric if isinstance(self.search, PairwiseSearch) else self._see
+        for block in blocks_of(rows, len(self.scores) + len(X)):
+            own = np.empty((len(block), len(self.scores) + 1))
+            others = np.empty((len(block), len(X)))
+            see(X, block, near, t, own, others)
+            yield Sight(block, own, others)
+
+    def _see(
+        self,
+        X: FloatArray,
+        rows: IndexArray,
+        near: FloatArray,
+        t: FloatArray,
+        own: FloatArray,
+        others: FloatArray,
+    ) -> None:
+        exact = tree_of(self.search)
+        new, power = exact.embed(X), exact.formula.power
+        by_feature = np.ascontiguousarray(exact.rows.T), np.ascontiguousarray(new.T)
+        tables = *by_feature, self.near, self.scores, near, t, self.low, power, self.root
+
+        def kernel(start: int, stop: int) -> None:
+            see_with_each(new, rows, *tables, start, stop, own, others)
+
+        jobs = worthwhile_jobs(self.n_jobs, len(rows) * (exact.rows.size + new.size))
+        run_blocks(kernel, len(rows), n_jobs=jobs)
+
+    def _see_by_metric(
+        self,
+        X: FloatArray,
+        rows: IndexArray,
+        near: FloatArray,
+        t: FloatArray,
+        own: FloatArray,
+        others: FloatArray,
+    ) -> None:
+        """Score by a metric of scikit-learn or a function; the row that is scored comes first."""
+        search = self.search
+        assert isinstance(search, PairwiseSearch)
+        for r, j in enumerate(rows.tolist()):
+            one = PairwiseSearch(X[j : j + 1], search.metric, search.parameters)
+            to_reference = one._measure(search.rows, 0)[:, 0]
+            to_new = one._measure(one._prepare(X), 0)[:, 0]
+            scores_joined(to_reference, self.near, self.scores, self.low, self.root, own[r, :-1])
+            scores_joined(to_new, near, t, self.low, self.root, others[r])
+            own[r, -1] = t[j]
 
     def _rank_by_tree(self, X: FloatArray, first: int) -> Ranked:
         """Rank a block of new rows, the tree finding the rows of D that they change."""

@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 from numba import njit
 
-from ...arrays import BoolArray, FloatArray, Int32Array, RankArray
+from ...arrays import BoolArray, FloatArray, IndexArray, Int32Array, RankArray
 
 # pow() is not promised to be monotone, only to be accurate: where it is used, bounds give way.
 POW_SLACK = 1.0 - 1e-9
@@ -421,3 +421,81 @@ def correct_by_rows(
                 more = _count_again(near[i], c[i], distances[q, i], low, 1.0, t[q])
                 at_most[q] += more[0]
                 below[q] += more[1]
+
+
+@njit(cache=True, nogil=True)
+def scores_joined(
+    distances: FloatArray,
+    near: FloatArray,
+    c: FloatArray,
+    low: int,
+    root: float,
+    scores: FloatArray,
+) -> None:
+    """Score rows when one more row joins those that they are measured by.
+
+    Parameters
+    ----------
+    distances : float array of shape (n,)
+        Of the rows to the one that joins, in reduced form.
+    near : float array of shape (n, high)
+        Sorted distances to their neighbours before.
+    c : float array of shape (n,)
+        Their scores before.
+    low, root : numbers
+        As in `score_neighbours`.
+    scores : float array of shape (n,)
+        Written.
+    """
+    for i in range(len(c)):
+        if distances[i] < near[i, -1]:
+            scores[i] = _score(near[i], distances[i], low, root)
+        else:
+            scores[i] = c[i]
+
+
+@njit(cache=True, nogil=True)
+def see_with_each(
+    new: FloatArray,
+    rows: IndexArray,
+    reference_by_feature: FloatArray,
+    new_by_feature: FloatArray,
+    near: FloatArray,
+    c: FloatArray,
+    new_near: FloatArray,
+    t: FloatArray,
+    low: int,
+    power: float,
+    root: float,
+    start: int,
+    stop: int,
+    own: FloatArray,
+    others: FloatArray,
+) -> None:
+    """Score D and all new rows with new row j among D, for some j.
+
+    Parameters
+    ----------
+    new : float array of shape (m, d)
+    rows : int array of shape (b,)
+        The new rows j, of which ``start`` to ``stop`` are done.
+    reference_by_feature, new_by_feature : float arrays of shape (d, n) and (d, m)
+    near, c : float arrays of shape (n, high) and (n,)
+        Sorted distances of the rows of D to their neighbours in D, and their scores.
+    new_near, t : float arrays of shape (m, high) and (m,)
+        The same for the new rows.
+    low, power, root : numbers
+        As in `correct_by_tree`.
+    start, stop : int
+    own, others : float arrays of shape (b, n + 1) and (b, m)
+        Written.
+    """
+    n, m = len(c), len(t)
+    to_reference, to_new = np.empty(n), np.empty(m)
+    for r in range(start, stop):
+        x = new[rows[r]]
+        measure_leaf(x, reference_by_feature, power, to_reference)
+        measure_leaf(x, new_by_feature, power, to_new)
+        scores_joined(to_reference, near, c, low, root, own[r, :n])
+        scores_joined(to_new, new_near, t, low, root, others[r])
+        own[r, n] = t[rows[r]]
