@@ -12,6 +12,7 @@ from oracle import binomial_upper
 from reconform import ConformalDetector, Full
 from reconform.content import Contents, draw_rows
 from reconform.detectors.iforest import IForest
+from reconform.detectors.iforest import ensembles as forest_ensembles
 from reconform.detectors.iforest import model as forest_module
 from reconform.detectors.iforest.ensembles import EnteredForest
 from reconform.detectors.iforest.model import (
@@ -20,7 +21,9 @@ from reconform.detectors.iforest.model import (
     TreeDraws,
     fit_forest,
 )
+from reconform.ensemble import blocks_of
 from reconform.randomness import root_seed
+from reconform.refitting import OneModel
 
 SEED = np.random.SeedSequence(20240911)
 
@@ -134,6 +137,72 @@ def test_a_row_enters_the_trees_that_take_it():
         taken = (draw_rows(both, streams, recipe.psi).rows == 0).any(axis=1)
         assert np.array_equal(taken, entered)
     assert fit(IForest(), rows(255, "continuous")).enters(new).all()
+
+
+# --- all rows as each forest sees them --------------------------------------------------------
+
+
+def assert_sees_as_a_refit(detector, reference, new, asked, seed):
+    full = fit(detector, reference, seed)
+    # A forest does not depend on the order of its rows: taken in this one, they can be compared.
+    assert np.array_equal(np.sort(full.reference, axis=0), np.sort(reference, axis=0))
+    slow = OneModel(detector, full.reference, seed, 1)
+    asked = np.array(asked, dtype=np.intp)
+    sights = list(full.see_with_each(new, asked))
+    expected = list(slow.see_with_each(new, asked))
+    for name in ("rows", "own", "others"):
+        ours = np.concatenate([getattr(sight, name) for sight in sights])
+        theirs = np.concatenate([getattr(sight, name) for sight in expected])
+        assert np.array_equal(ours, theirs)
+    return full, sights
+
+
+@pytest.mark.parametrize("kind", ["continuous", "duplicates", "ties"])
+@pytest.mark.parametrize("n", [5, 60, 255, 256, 400])
+@pytest.mark.parametrize("seed", [0, 1, 2])
+def test_sees_all_rows_as_one_refit_per_row(seed, n, kind):
+    reference = rows(n, kind, seed)
+    new = new_rows(reference, kind)
+    detector = IForest(n_estimators=30)
+    asked = range(len(new)) if seed else [7, 2, 11]
+    full, sights = assert_sees_as_a_refit(
+        detector, reference, new, asked, np.random.SeedSequence(seed)
+    )
+    ranks = full.ranks(new, strictly=True)
+    for sight in sights:
+        mine, theirs = sight.own[:, -1:], sight.own[:, :-1]
+        assert np.array_equal(1 + (theirs <= mine).sum(axis=1), ranks.at_most[sight.rows])
+        assert np.array_equal(1 + (theirs < mine).sum(axis=1), ranks.below[sight.rows])
+
+
+@pytest.mark.parametrize(
+    "parameters",
+    [
+        {"max_samples": 2, "n_estimators": 40},  # most rows enter few trees, or none
+        {"max_samples": 1},
+        {"max_samples": 16, "bootstrap": True, "max_features": 2},
+        {"max_samples": 1.0, "n_estimators": 10, "bootstrap": True},
+    ],
+    ids=str,
+)
+def test_sees_all_rows_as_one_refit_per_row_for_all_parameters(parameters):
+    reference = rows(90, "duplicates")
+    new = new_rows(reference, "duplicates")
+    assert_sees_as_a_refit(IForest(**parameters), reference, new, range(len(new)), SEED)
+
+
+def test_blocks_and_threads_do_not_change_what_is_seen(monkeypatch):
+    reference, new = rows(300, "duplicates"), rows(15, "duplicates", 5)
+    asked = np.arange(len(new))
+    (whole,) = fit(IForest(), reference, n_jobs=1).see_with_each(new, asked)
+    monkeypatch.setattr(forest_module, "WALKS_WORTH_A_THREAD", 0)
+    monkeypatch.setattr(forest_ensembles, "CHUNK_NODES", 1)
+    monkeypatch.setattr(forest_ensembles, "blocks_of", lambda rows, _: blocks_of(rows, 1 << 20))
+    parts = list(fit(IForest(), reference, n_jobs=2).see_with_each(new, asked))
+    assert [len(part.rows) for part in parts] == [4, 4, 4, 3]
+    assert np.array_equal(np.concatenate([part.own for part in parts]), whole.own)
+    assert np.array_equal(np.concatenate([part.others for part in parts]), whole.others)
+    assert not list(fit(IForest(), reference).see_with_each(new, asked[:0]))
 
 
 # --- the law: what makes the ranks valid ------------------------------------------------------

@@ -18,7 +18,8 @@ from reconform.detectors.inne import model as spheres
 from reconform.detectors.inne.ensembles import EnteredINNE
 from reconform.detectors.inne.kernels import UNIT
 from reconform.detectors.inne.model import Draws
-from reconform.refitting import fit_full
+from reconform.ensemble import blocks_of
+from reconform.refitting import OneModel, fit_full
 from test_inne import Refits, few_valued, reference_sums
 
 SEED = np.random.SeedSequence(7)
@@ -136,6 +137,62 @@ def test_the_calibration_shows_the_sets_without_any_new_row(n):
 def test_below_is_there_when_asked_for():
     X, new = rows("ties", 30, 5)
     assert fitted(X, INNE(n_estimators=5)).ranks(new).below is None
+
+
+# --- all rows as each model sees them -------------------------------------------------------
+
+
+def joined(sights):
+    return [
+        np.concatenate([getattr(sight, name) for sight in sights])
+        for name in ("rows", "own", "others")
+    ]
+
+
+@pytest.mark.parametrize("kind", ["continuous", "ties", "duplicates"])
+@pytest.mark.parametrize("n", [2, 6, 7, 8, 30, 300])
+@pytest.mark.parametrize("seed", [0, 1, 2])
+def test_sees_all_rows_as_one_refit_per_row(seed, n, kind):
+    X, new = rows(kind, n, 12)
+    new[3] = X[n // 2]
+    detector, sequence = INNE(n_estimators=20), np.random.SeedSequence(seed)
+    asked = np.arange(len(new)) if seed else np.array([7, 3, 11])
+    fast = fitted(X, detector, sequence)
+    sights = list(fast.see_with_each(new, asked))
+    slow = OneModel(detector, X, sequence, 1).see_with_each(new, asked)
+    for ours, theirs in zip(joined(sights), joined(list(slow)), strict=True):
+        assert np.array_equal(ours, theirs)
+    ranks = fast.ranks(new, strictly=True)
+    for sight in sights:
+        mine, theirs = sight.own[:, -1:], sight.own[:, :-1]
+        assert np.array_equal(1 + (theirs <= mine).sum(axis=1), ranks.at_most[sight.rows])
+        assert np.array_equal(1 + (theirs < mine).sum(axis=1), ranks.below[sight.rows])
+
+
+@pytest.mark.parametrize("max_samples", [1, 2, 20, 0.5, 1.0])
+def test_sees_all_rows_as_one_refit_per_row_whatever_the_size_of_sets(max_samples):
+    X, new = rows("duplicates", 41, 12)
+    detector, asked = INNE(n_estimators=10, max_samples=max_samples), np.arange(12)
+    fast = list(fitted(X, detector).see_with_each(new, asked))
+    slow = list(OneModel(detector, X, SEED, 1).see_with_each(new, asked))
+    for ours, theirs in zip(joined(fast), joined(slow), strict=True):
+        assert np.array_equal(ours, theirs)
+
+
+@pytest.mark.parametrize("n", [5, 40])
+def test_blocks_and_threads_do_not_change_what_is_seen(n, monkeypatch):
+    X, new = rows("ties", n, 15)
+    detector, asked = INNE(n_estimators=25), np.arange(15)
+    (whole,) = fitted(X, detector, n_jobs=1).see_with_each(new, asked)
+    monkeypatch.setattr(spheres, "LEAST_WORK", 0)
+    monkeypatch.setattr(
+        inne_ensembles, "blocks_of", lambda rows, width: blocks_of(rows, width << 16)
+    )
+    parts = list(fitted(X, detector, n_jobs=2).see_with_each(new, asked))
+    assert len(parts) > 1
+    for ours, theirs in zip(joined(parts), joined([whole]), strict=True):
+        assert np.array_equal(ours, theirs)
+    assert not list(fitted(X, detector).see_with_each(new, asked[:0]))
 
 
 # --- what must not matter -------------------------------------------------------------------

@@ -13,9 +13,10 @@ Both are what `fit_forest` gives on these rows, bit for bit.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 
@@ -30,12 +31,12 @@ from ...arrays import (
 )
 from ...content import Contents, draw_rows
 from ...content.kernels import entries
-from ...ensemble import Ensemble, ResampledEnsemble, reference_calibration
+from ...ensemble import Ensemble, ResampledEnsemble, Sight, blocks_of, reference_calibration
 from ...errors import ReconformError
 from ...methods import Plan
 from ...parallel import run_blocks
 from ...statistics.ranks import BLOCK_BYTES, Calibration, Ranks
-from .kernels import leave_one_out_sums, rank_with_entered
+from .kernels import grow_entered, rank_with_entered, sums_with_replaced
 from .model import (
     DRAWN_AT_ONCE,
     WALKS_PER_GROWTH,
@@ -53,6 +54,9 @@ from .model import (
 # Rows that are ranked at once, and models whose sums are held at once meanwhile.
 CHUNK_ROWS = 4096
 CHUNK_MODELS = 64
+
+# Nodes of the entered trees that a thread holds at once: some megabytes.
+CHUNK_NODES = 1 << 18
 
 
 # --- leave-one-out -------------------------------------------------------------------------------
@@ -236,7 +240,7 @@ class LeaveOneOutForests(ResampledEnsemble):
         first, last = int(indptr[0]), int(indptr[-1])
         trees = self.regrown.part(first, last)
         sums = np.empty((stop - start, len(X)), dtype=np.int64)
-        leave_one_out_sums(
+        sums_with_replaced(
             trees.thresholds,
             trees.features,
             trees.lengths,
@@ -400,17 +404,11 @@ class EnteredForest(Ensemble):
         below, at_most = np.empty_like(totals), np.empty_like(totals)
         enters = self.enters(X)
         trees = self.base.thresholds, self.base.features, self.base.lengths
-        draws, table = self.draws, leaf_lengths(self.recipe.psi)
 
         def rank(start: int, stop: int) -> None:
             some = slice(start, stop)
             rank_with_entered(
-                np.vstack([self.drawn, np.empty_like(X[:1])]),
-                self.samples,
-                draws.sizes,
-                draws.features,
-                draws.keys,
-                table,
+                *self._to_grow(),
                 *trees,
                 enters[some],
                 self.reference,
@@ -425,6 +423,51 @@ class EnteredForest(Ensemble):
         run_blocks(rank, len(X), n_jobs=worth(self.n_jobs, walks))
         scores = conformity(totals, self.recipe.n_trees, self.recipe.psi)
         return Ranks(at_most, below if strictly else None, scores)
+
+    def see_with_each(self, X: FloatArray, rows: IndexArray) -> Iterator[Sight]:
+        """Score all rows in the forest on D and each of some new rows, as `Ensemble` says."""
+        X = np.ascontiguousarray(X, dtype=np.float64)
+        n, everything = len(self.sums), np.vstack([self.reference, X])
+        totals = np.append(self.sums, self.base.path_sums(X, n_jobs=self.n_jobs))
+        for block in blocks_of(rows, len(everything)):
+            sums = self._sums_with(X[block], everything, totals)
+            scores = conformity(sums, self.recipe.n_trees, self.recipe.psi)
+            mine = scores[np.arange(len(block)), n + block]
+            yield Sight(block, np.column_stack([scores[:, :n], mine]), scores[:, n:])
+
+    def _sums_with(self, new: FloatArray, X: FloatArray, totals: IntArray) -> IntArray:
+        """Path sums of rows X in the forests on D and a new row, (new, X).
+
+        `totals` are their sums in the base trees: those that a new row enters are replaced.
+        """
+        models, trees = np.nonzero(self.enters(new))
+        indptr = np.searchsorted(models, np.arange(len(new) + 1))
+        used, replaced = np.unique(trees, return_inverse=True)
+        base = self.base.only(used).path_lengths(X)
+        sums = np.empty((len(new), len(X)), dtype=np.int64)
+        most = int(np.diff(indptr).max(initial=1))
+        step = max(1, CHUNK_NODES // (most * self.base.lengths.shape[1]))
+
+        def add(start: int, stop: int) -> None:
+            draws = self._to_grow()
+            for low, high in pieces(start, stop, step):
+                pairs = slice(indptr[low], indptr[high])
+                own = Forest.empty(pairs.stop - pairs.start, self.recipe.psi)
+                arrays = own.thresholds, own.features, own.lengths
+                grow_entered(*draws, new, models[pairs], trees[pairs], *arrays)
+                at = indptr[low : high + 1] - pairs.start
+                sums_with_replaced(*arrays, at, replaced[pairs], base, totals, X, sums[low:high])
+
+        walks = len(trees) * (WALKS_PER_GROWTH + len(X))
+        run_blocks(add, len(new), n_jobs=worth(self.n_jobs, walks))
+        return sums
+
+    def _to_grow(self) -> tuple[Any, ...]:
+        """What `grow_entered` grows trees from; every thread needs its own."""
+        draws = self.draws
+        rows = np.vstack([self.drawn, np.empty_like(self.drawn[:1])])
+        table = leaf_lengths(self.recipe.psi)
+        return rows, self.samples, draws.sizes, draws.features, draws.keys, table
 
 
 def fit_full_forest(

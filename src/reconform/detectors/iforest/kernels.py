@@ -321,7 +321,7 @@ def path_lengths_of_pairs(
 
 
 @njit(cache=True, nogil=True)
-def leave_one_out_sums(
+def sums_with_replaced(
     thresholds: FloatArray,
     features: UInt32Array,
     lengths: IntArray,
@@ -399,6 +399,59 @@ def _add_walks(
 
 
 @njit(cache=True, nogil=True)
+def grow_entered(
+    rows: FloatArray,
+    samples: Int32Array,
+    sizes: IntArray,
+    subsets: Int32Array,
+    keys: UInt64Array,
+    leaf_lengths: IntArray,
+    X: FloatArray,
+    entering: IntArray,
+    trees: IntArray,
+    thresholds: FloatArray,
+    features: UInt32Array,
+    lengths: IntArray,
+) -> None:
+    """Grow base tree ``trees[k]`` anew, with row ``entering[k]`` of X in it.
+
+    Parameters
+    ----------
+    rows : float array of shape (drawn + 1, d)
+        What the base trees are grown on. The last row is room for the one that enters.
+    samples : int array of shape (trees, psi)
+        Of every base tree its rows, in the order of their hashes.
+    sizes : int array of shape (trees,)
+        Rows of a tree that a row enters, itself included: it stands after the first
+        ``sizes[t] - 1`` of them.
+    subsets, keys, leaf_lengths
+        As in `grow_trees`.
+    X : float array of shape (m, d)
+    entering, trees : int arrays of shape (pairs,)
+    thresholds, features, lengths : arrays of shape (at least pairs, 2**depth)
+        Filled in.
+    """
+    last = len(rows) - 1
+    psi, width = samples.shape[1], subsets.shape[1]
+    here, aside = np.empty(psi + 1, np.int64), np.empty(psi + 1, np.int64)
+    values = np.empty(psi + 1, np.float64)
+    order, place = np.empty(width, np.int64), np.empty(width, np.int64)
+    stack = np.empty((_depth(lengths.shape[1]) + 1, 5), np.int64)
+    grown = np.empty(psi + 1, np.int32)
+    for k in range(len(trees)):
+        t = trees[k]
+        for f in range(X.shape[1]):  # a slice would take seconds more to compile
+            rows[last, f] = X[entering[k], f]
+        for i in range(sizes[t] - 1):
+            grown[i] = samples[t, i]
+        grown[sizes[t] - 1] = last
+        subset = subsets[t if len(subsets) > 1 else 0]
+        own = thresholds[k], features[k], lengths[k]
+        room = here, aside, values, order, place, stack
+        grow_tree(rows, grown, sizes[t], subset, keys[t], leaf_lengths, *own, *room)
+
+
+@njit(cache=True, nogil=True)
 def rank_with_entered(
     rows: FloatArray,
     samples: Int32Array,
@@ -421,15 +474,8 @@ def rank_with_entered(
 
     Parameters
     ----------
-    rows : float array of shape (drawn + 1, d)
-        What the trees are grown on. The last row is room for the row of X whose turn it is.
-    samples : int array of shape (trees, psi)
-        Of every base tree its rows, in the order of their hashes.
-    sizes : int array of shape (trees,)
-        Rows of a tree that the new row enters, itself included: it stands after the first
-        ``sizes[t] - 1`` of them.
-    subsets, keys, leaf_lengths
-        As in `grow_trees`.
+    rows, samples, sizes, subsets, keys, leaf_lengths
+        As in `grow_entered`.
     thresholds, features, lengths : arrays of shape (trees, 2**depth)
         The base trees.
     enters : bool array of shape (m, trees)
@@ -444,57 +490,46 @@ def rank_with_entered(
     below, at_most : int arrays of shape (m,)
         Filled in with 1 + the number of reference rows whose sum is smaller, or not larger.
     """
-    last = len(rows) - 1
-    psi, width, bottom = samples.shape[1], subsets.shape[1], lengths.shape[1]
-    here, aside = np.empty(psi + 1, np.int64), np.empty(psi + 1, np.int64)
-    values = np.empty(psi + 1, np.float64)
-    order, place = np.empty(width, np.int64), np.empty(width, np.int64)
-    stack = np.empty((_depth(bottom) + 1, 5), np.int64)
-    grown = np.empty(psi + 1, np.int32)
+    bottom = lengths.shape[1]
     most_trees = 0
     for j in range(len(X)):
         most_trees = max(most_trees, enters[j].sum())
+    trees, entering = np.empty(most_trees, np.int64), np.empty(most_trees, np.int64)
     threshold = np.empty((most_trees, bottom))
     feature = np.empty((most_trees, bottom), np.uint32)
     length = np.empty((most_trees, bottom), np.int64)
     leaf = np.empty(_rows_at_once(reference), np.uint64)
     mine = np.zeros(1, np.int64)
     for j in range(len(X)):
-        for f in range(X.shape[1]):  # a slice would take seconds more to compile
-            rows[last, f] = X[j, f]
-        mine[0] = totals[j]
         count = 0
-        least = most = 0
         for t in range(len(keys)):
-            if not enters[j, t]:
-                continue
-            for k in range(sizes[t] - 1):
-                grown[k] = samples[t, k]
-            grown[sizes[t] - 1] = last
-            subset = subsets[t if len(subsets) > 1 else 0]
-            own = threshold[count], feature[count], length[count]
-            room = here, aside, values, order, place, stack
-            grow_tree(rows, grown, sizes[t], subset, keys[t], leaf_lengths, *own, *room)
-            _add_walks(*own, rows[last:], 1, leaf, mine)
-            _add_walks(thresholds[t], features[t], lengths[t], rows[last:], -1, leaf, mine)
-            shortest, longest = range_of_lengths(length[count])
+            if enters[j, t]:
+                trees[count], entering[count] = t, j
+                count += 1
+        draws = rows, samples, sizes, subsets, keys, leaf_lengths
+        pairs = entering[:count], trees[:count]
+        grow_entered(*draws, X, *pairs, threshold, feature, length)
+        mine[0] = totals[j]
+        least = most = 0
+        for k in range(count):
+            t, x = trees[k], X[j : j + 1]
+            _add_walks(threshold[k], feature[k], length[k], x, 1, leaf, mine)
+            _add_walks(thresholds[t], features[t], lengths[t], x, -1, leaf, mine)
+            shortest, longest = range_of_lengths(length[k])
             least_base, most_base = range_of_lengths(lengths[t])
             least += shortest - most_base
             most += longest - least_base
-            count += 1
         total = mine[0]
         # However the entered trees differ from those they replace, rows before `first` end below,
         # and those from `stop` on above; only the rows between them have to be walked.
         first = count_up_to(sums, total - most, strictly=True)
         stop = count_up_to(sums, total - least + 1, strictly=True)
         between = sums[first:stop].copy()
-        count = 0
-        for t in range(len(keys)):
-            if enters[j, t]:
-                some = reference[first:stop]
-                _add_walks(threshold[count], feature[count], length[count], some, 1, leaf, between)
-                _add_walks(thresholds[t], features[t], lengths[t], some, -1, leaf, between)
-                count += 1
+        some = reference[first:stop]
+        for k in range(count):
+            t = trees[k]
+            _add_walks(threshold[k], feature[k], length[k], some, 1, leaf, between)
+            _add_walks(thresholds[t], features[t], lengths[t], some, -1, leaf, between)
         smaller = equal = 0
         for other in between:
             smaller += other < total

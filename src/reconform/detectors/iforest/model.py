@@ -208,6 +208,10 @@ class Forest:
         some = slice(start, stop)
         return Forest(self.psi, self.thresholds[some], self.features[some], self.lengths[some])
 
+    def only(self, trees: IndexArray) -> Forest:
+        """Some trees, copied."""
+        return Forest(self.psi, self.thresholds[trees], self.features[trees], self.lengths[trees])
+
     def grow(self, X: FloatArray, rows: Int32Array, draws: TreeDraws) -> None:
         """Fill in every tree, grown on the rows of X that `rows` lists for it."""
         grow_trees(

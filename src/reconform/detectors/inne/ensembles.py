@@ -8,22 +8,22 @@ a new row with a smaller hash takes the place of the last; both are what a fit o
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Self
 
 import numpy as np
 
-from ...arrays import FloatArray, IndexArray, Int32Array, IntArray, UInt64Array
+from ...arrays import BoolArray, FloatArray, IndexArray, Int32Array, IntArray, UInt64Array
 from ...content import Contents, draw_rows
 from ...content.kernels import entries
-from ...ensemble import Ensemble, ResampledEnsemble, reference_calibration
+from ...ensemble import Ensemble, ResampledEnsemble, Sight, blocks_of, reference_calibration
 from ...methods import Plan
 from ...parallel import run_blocks
 from ...statistics.aggregation import reduction
 from ...statistics.ranks import BLOCK_BYTES, Calibration, Ranks, calibrate, ranks_among
-from .kernels import count_entered
+from .kernels import count_entered, enter_sets
 from .model import LEAST_WORK, Draws, Spheres, conformity, set_streams
 
 
@@ -108,8 +108,7 @@ class Slots:
         self.rows, self._starts = np.unique(drawn[order], return_index=True)
         self.replaced = order // psi
         centres = np.concatenate([samples, redrawn.reshape(-1, psi)[order]])
-        # Every set is scored by itself, as a model of one set.
-        self._spheres = replace(Spheres.around(X, [centres], n_jobs=n_jobs), models=len(centres))
+        self._spheres = _sets_apart(X, centres, n_jobs)
 
     def scores(self, X: FloatArray, *, n_jobs: int | None) -> tuple[FloatArray, FloatArray]:
         """Scores of the base sets, (m,), and of the models without an affected row, (rows, m)."""
@@ -303,9 +302,8 @@ class EnteredINNE(Ensemble):
             n_jobs,
         )
 
-    def ranks(self, X: FloatArray, *, variant: str | None = None, strictly: bool = False) -> Ranks:
-        """Rank every new row among the n + 1 rows of the model fitted on D and that row."""
-        X = np.ascontiguousarray(X, dtype=np.float64)
+    def _entries(self, X: FloatArray) -> tuple[UInt64Array, BoolArray, UInt64Array]:
+        """Words of new rows, the sets that each enters, and its hashes in all sets."""
         words, keys = self.contents.keys_of_new(X)
         enters = np.empty((len(X), len(self.streams)), dtype=bool)
         hashes = np.empty(enters.shape, dtype=np.uint64)
@@ -313,6 +311,12 @@ class EnteredINNE(Ensemble):
         last = np.full(len(self.streams), -1, dtype=np.int32) if full else self.drawn[:, -1].copy()
         limits = self.hashes[:, -1].copy()
         entries(self.streams, limits, last, self.contents.words, keys, words, enters, hashes)
+        return words, enters, hashes
+
+    def ranks(self, X: FloatArray, *, variant: str | None = None, strictly: bool = False) -> Ranks:
+        """Rank every new row among the n + 1 rows of the model fitted on D and that row."""
+        X = np.ascontiguousarray(X, dtype=np.float64)
+        words, enters, hashes = self._entries(X)
         own = self.base.sums(X, n_jobs=self.n_jobs)[0]
         at_least, above = np.empty_like(own), np.empty_like(own)
         base = self.base
@@ -346,6 +350,48 @@ class EnteredINNE(Ensemble):
         run_blocks(count, len(X), n_jobs=self.n_jobs if work >= LEAST_WORK else 1)
         raw = conformity(own, len(self.streams))
         return Ranks(1 + at_least, 1 + above if strictly else None, raw)
+
+    def see_with_each(self, X: FloatArray, rows: IndexArray) -> Iterator[Sight]:
+        """Score all rows by the model on D and each of some new rows, as `Ensemble` says."""
+        X = np.ascontiguousarray(X, dtype=np.float64)
+        n, everything = len(self.reference), np.vstack([self.reference, X])
+        totals = np.empty(len(everything), dtype=np.int64)
+        totals[self.order] = self.sums
+        totals[n:] = self.base.sums(X, n_jobs=self.n_jobs)[0]
+        for block in blocks_of(rows, len(everything)):
+            sums = self._sums_with(X[block], everything, totals)
+            scores = conformity(sums, len(self.streams))
+            mine = scores[np.arange(len(block)), n + block]
+            yield Sight(block, np.column_stack([scores[:, :n], mine]), scores[:, n:])
+
+    def _sums_with(self, new: FloatArray, X: FloatArray, totals: IntArray) -> IntArray:
+        """Sums of rows X under the models on D and a new row, (new, X).
+
+        `totals` are their sums over the base sets: those that a new row enters are replaced.
+        """
+        words, enters, hashes = self._entries(new)
+        together = np.vstack([self.reference, new])
+        sums = np.tile(totals, (len(new), 1))
+        affected = np.flatnonzero(enters.any(axis=1))
+        # The values of all replaced sets are held at once.
+        most = int(enters.sum(axis=1).max(initial=1))
+        for some in blocks_of(affected, most * len(X)):
+            at, sets = np.nonzero(enters[some])
+            centres = np.empty((len(sets), self.psi), dtype=np.intp)
+            known = self.contents.words, self.drawn, self.hashes
+            enter_sets(*known, words, hashes, some[at], sets, centres)
+            used, replaced = np.unique(sets, return_inverse=True)
+            old = _sets_apart(self.reference, self.drawn[used].astype(np.intp), self.n_jobs)
+            values = _sets_apart(together, centres, self.n_jobs).sums(X, n_jobs=self.n_jobs)
+            values -= old.sums(X, n_jobs=self.n_jobs)[replaced]
+            starts = np.searchsorted(at, np.arange(len(some)))
+            sums[some] += np.add.reduceat(values, starts, axis=0)
+        return sums
+
+
+def _sets_apart(X: FloatArray, centres: IndexArray, n_jobs: int | None) -> Spheres:
+    """Build sets around these rows of X, (sets, psi), and score each as a model of its own."""
+    return replace(Spheres.around(X, [centres], n_jobs=n_jobs), models=len(centres))
 
 
 def _calibration(plan: Plan, scores: FloatArray) -> Calibration:

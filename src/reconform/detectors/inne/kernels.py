@@ -300,6 +300,59 @@ def _value(
 
 
 @njit(cache=True, nogil=True)
+def _enter(
+    words: UInt64Array,
+    drawn: Int32Array,
+    hashes: UInt64Array,
+    new_words: UInt64Array,
+    new_hashes: UInt64Array,
+    j: int,
+    t: int,
+    centres: IndexArray,
+) -> None:
+    """Insert new row j into base set t by its hash; the rows that find no room drop out.
+
+    In `centres` the new row is number ``len(words) + j``.
+    """
+    k = 0
+    placed = False
+    for place in range(len(centres)):
+        mine = False
+        if not placed:
+            mine = k >= drawn.shape[1] or new_hashes[j, t] < hashes[t, k]
+            if not mine and new_hashes[j, t] == hashes[t, k]:
+                mine = compare(new_words, j, words, drawn[t, k]) < 0
+        centres[place] = len(words) + j if mine else drawn[t, k]
+        placed = placed or mine
+        k += 0 if mine else 1
+
+
+@njit(cache=True, nogil=True)
+def enter_sets(
+    words: UInt64Array,
+    drawn: Int32Array,
+    hashes: UInt64Array,
+    new_words: UInt64Array,
+    new_hashes: UInt64Array,
+    entering: IntArray,
+    sets: IntArray,
+    centres: IndexArray,
+) -> None:
+    """Find the centres of base sets ``sets[k]`` that new rows ``entering[k]`` enter.
+
+    Parameters
+    ----------
+    words, drawn, hashes, new_words, new_hashes
+        As in `count_entered`.
+    entering, sets : int arrays of shape (pairs,)
+    centres : int array of shape (pairs, psi)
+        Filled in with rows by increasing hash: of the reference, or new ones, which count from n.
+    """
+    for k in range(len(sets)):
+        _enter(words, drawn, hashes, new_words, new_hashes, entering[k], sets[k], centres[k])
+
+
+@njit(cache=True, nogil=True)
 def count_entered(
     reference: FloatArray,
     words: UInt64Array,
@@ -348,6 +401,7 @@ def count_entered(
     most = 0
     for j in range(len(X)):
         most = max(most, enters[j].sum())
+    centres = np.empty(psi, np.int64)
     points = np.empty((max(1, most) * psi, d))
     spheres = np.empty(max(1, most) * psi, np.int64)
     reach, share = np.empty(len(spheres)), np.empty(len(spheres), np.int64)
@@ -358,21 +412,12 @@ def count_entered(
         for t in range(enters.shape[1]):
             if not enters[j, t]:
                 continue
-            # Insert the new row by its hash, and drop the last row.
-            k = 0
-            placed = False
+            _enter(words, drawn, hashes, new_words, new_hashes, j, t, centres)
             for place in range(psi):
-                at = count * psi + place
+                at, row = count * psi + place, centres[place]
                 spheres[at] = at
-                mine = False
-                if not placed:
-                    mine = k >= drawn.shape[1] or new_hashes[j, t] < hashes[t, k]
-                    if not mine and new_hashes[j, t] == hashes[t, k]:
-                        mine = compare(new_words, j, words, drawn[t, k]) < 0
                 for f in range(d):
-                    points[at, f] = X[j, f] if mine else reference[drawn[t, k], f]
-                placed = placed or mine
-                k += 0 if mine else 1
+                    points[at, f] = reference[row, f] if row < len(reference) else X[j, f]
             own[j] -= _value(X, j, table, centre, radius, ratio, edges[t], edges[t + 1])
             count += 1
         build_spheres(points, unknown, spheres, each, reach, share, 0, count)
