@@ -169,6 +169,16 @@ def test_a_loaded_model(batch, tmp_path):
         certified(load(tmp_path / "spheres.reconform"), X)
 
 
+@pytest.mark.parametrize("detector", ["iforest", "inne"])
+def test_a_loaded_full_model_needs_no_refits(detector, batch, tmp_path):
+    D, X = batch
+    cad = ConformalDetector(detector, "full", random_state=0).fit(D)
+    save(cad, tmp_path / "full.reconform")
+    again = load(tmp_path / "full.reconform")
+    assert again.ensemble_.by_refitting is None
+    assert np.array_equal(certified(again, X).e_values, certified(cad, X).e_values)
+
+
 # --- symmetry ------------------------------------------------------------------------------------
 
 

@@ -16,7 +16,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
 
 import numpy as np
 
@@ -462,7 +461,9 @@ class EnteredForest(Ensemble):
         run_blocks(add, len(new), n_jobs=worth(self.n_jobs, walks))
         return sums
 
-    def _to_grow(self) -> tuple[Any, ...]:
+    def _to_grow(
+        self,
+    ) -> tuple[FloatArray, Int32Array, IntArray, Int32Array, UInt64Array, IntArray]:
         """What `grow_entered` grows trees from; every thread needs its own."""
         draws = self.draws
         rows = np.vstack([self.drawn, np.empty_like(self.drawn[:1])])
