@@ -8,7 +8,7 @@ through the scores of all models (`ResampledEnsemble`); a class with a shorter w
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Protocol
@@ -18,6 +18,7 @@ import numpy as np
 from .arrays import BoolArray, FloatArray, IndexArray, RankArray
 from .errors import ReconformError
 from .methods import Plan
+from .parallel import run_blocks
 from .statistics.aggregation import reduction
 from .statistics.ranks import BLOCK_BYTES, Calibration, Ranks, ranks_among, ranks_paired
 from .statistics.worlds import StepUp, Worlds, one_model_worlds
@@ -64,6 +65,45 @@ def blocks_of(rows: IndexArray, width: int) -> Iterator[IndexArray]:
     step = max(1, BLOCK_BYTES // (8 * max(width, 1)))
     for start in range(0, len(rows), step):
         yield rows[start : start + step]
+
+
+# kernel(rows, start, stop, own, others) writes what the models of rows[start:stop] see.
+See = Callable[[IndexArray, int, int, FloatArray, FloatArray], None]
+
+
+def sights(
+    kernel: See, rows: IndexArray, n: int, m: int, *, n_jobs: int | None
+) -> Iterator[Sight]:
+    """See all rows with each of some new rows, by a kernel that is called in threads.
+
+    Parameters
+    ----------
+    kernel : callable
+        ``kernel(block, start, stop, own, others)`` writes rows `start` to `stop` of both arrays,
+        as `Sight` has them for the new rows ``block``.
+    rows : int array
+    n, m : int
+        Rows of D, and new rows in all.
+    n_jobs : int or None
+
+    Yields
+    ------
+    Sight
+    """
+    for block in blocks_of(rows, n + 1 + m):
+        own, others = np.empty((len(block), n + 1)), np.empty((len(block), m))
+
+        def write(
+            start: int,
+            stop: int,
+            block: IndexArray = block,
+            own: FloatArray = own,
+            others: FloatArray = others,
+        ) -> None:
+            kernel(block, start, stop, own, others)
+
+        run_blocks(write, len(block), n_jobs=n_jobs)
+        yield Sight(block, own, others)
 
 
 class Ensemble(ABC):

@@ -15,28 +15,27 @@ import numpy as np
 from ..arrays import FloatArray, IndexArray, RankArray
 from ..ensemble import Ensemble, ResampledEnsemble, Sight
 from ..methods import Plan
-from ..refitting import OneModel
 from ..statistics.ranks import Ranks
 
 
 class Comparison(Ensemble):
-    """What both ensembles have in common: how to compare, and one model per new row."""
+    """What both ensembles have in common: how to compare, and how all rows look with a new one."""
 
     @abstractmethod
     def compare(self, X: FloatArray, rows: IndexArray) -> tuple[RankArray, RankArray, FloatArray]:
         """Return 1 + #{c_i <= t_i} and 1 + #{c_i < t_i} over some reference rows, and scores."""
 
     @abstractmethod
-    def one_model(self) -> OneModel:
-        """Return what fits one model per new row."""
+    def see_with_each(self, X: FloatArray, rows: IndexArray) -> Iterator[Sight]:
+        """Score all rows with each of some new rows there, without fitting any model.
+
+        The scores are those of refits (`reconform.refitting.OneModel`) up to a part in 10^9, on a
+        grid (`rounding`), and rows of D that equal the new one have its score to the bit.
+        """
 
     def _ranked(self, X: FloatArray, rows: IndexArray, strictly: bool) -> Ranks:
         at_most, below, scores = self.compare(X, rows)
         return Ranks(at_most, below if strictly else None, scores)
-
-    def see_with_each(self, X: FloatArray, rows: IndexArray) -> Iterator[Sight]:
-        """Score all rows by one model for each of some new rows."""
-        return self.one_model().see_with_each(X, rows)
 
 
 class LeaveOneOutComparison(Comparison, ResampledEnsemble):

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Self
 
 import numpy as np
 
 from ...arrays import FloatArray, IndexArray, RankArray
-from ...ensemble import reference_calibration
+from ...ensemble import Sight, reference_calibration
 from ...methods import Plan
-from ...refitting import OneModel
 from ...statistics.aggregation import reduction
 from ...statistics.ranks import Calibration, calibrate
 from ..comparison import FullComparison, LeaveOneOutComparison
@@ -61,9 +61,10 @@ class LeaveOneOutKDE(LeaveOneOutComparison):
         """Compare new rows with some of the reference, by their sums."""
         return self.full.compare(X, rows, self.own)
 
-    def one_model(self) -> OneModel:
-        """Return what fits one model per new row."""
-        return _one_model(self.full)
+    def see_with_each(self, X: FloatArray, rows: IndexArray) -> Iterator[Sight]:
+        """Score all rows with each of some new rows there, by one term more in every sum."""
+        every = self.full.own_sums(np.arange(len(self.full.rows)))
+        return self.full.see_with_each(X, rows, every)
 
 
 @dataclass(eq=False)
@@ -101,13 +102,6 @@ class FullKDE(FullComparison):
         """Compare new rows with some of the reference, by their sums."""
         return self.full.compare(X, rows, self.own)
 
-    def one_model(self) -> OneModel:
-        """Return what fits one model per new row."""
-        return _one_model(self.full)
-
-
-def _one_model(model: KDEModel) -> OneModel:
-    from .detector import KDE  # which imports this module
-
-    nothing_random = np.random.SeedSequence(0)
-    return OneModel(KDE(model.bandwidth), model.rows, nothing_random, model.n_jobs)
+    def see_with_each(self, X: FloatArray, rows: IndexArray) -> Iterator[Sight]:
+        """Score all rows with each of some new rows there, by one term more in every sum."""
+        return self.full.see_with_each(X, rows, self.own)

@@ -13,6 +13,7 @@ import numpy as np
 from numba import njit
 
 from ...arrays import FloatArray, IndexArray, RankArray
+from ..rounding import on_grid
 
 # Terms below exp(-42) of the largest one do not change a sum of less than a million in 12 digits.
 SMALLEST = -42.0
@@ -157,3 +158,70 @@ def rank_rows(
             margin = tie * max(1.0, abs(without[at]))
             at_most[q] += c[at] <= without[at] + margin
             below[q] += c[at] < without[at] - margin
+
+
+# --- all rows with a new one ---------------------------------------------------------------------
+
+
+@njit(cache=True, nogil=True)
+def _log_add(log_sum: float, exponent: float) -> float:
+    """Log of a sum with one term more."""
+    gap = exponent - log_sum
+    if gap <= SMALLEST:
+        return log_sum
+    if gap >= -SMALLEST:
+        return exponent
+    return max(log_sum, exponent) + np.log1p(np.exp(-abs(gap)))
+
+
+@njit(cache=True, nogil=True)
+def see_with_each(
+    X: FloatArray,
+    by_feature: FloatArray,
+    sums: FloatArray,
+    rows: FloatArray,
+    c: FloatArray,
+    own_constant: float,
+    constant: float,
+    block: IndexArray,
+    start: int,
+    stop: int,
+    own: FloatArray,
+    others: FloatArray,
+) -> None:
+    """Score D and all new rows with one new row there: ``block[start:stop]``, one after another.
+
+    Parameters
+    ----------
+    X, by_feature : float arrays of shape (m, d) and (d, m)
+        The new rows.
+    sums : float array of shape (m,)
+        Their log-sums over D.
+    rows : float array of shape (d, n)
+        D, feature by feature.
+    c : float array of shape (n,)
+        Its own log-sums, each without the row itself.
+    own_constant, constant : float
+        What makes log-sums of n and of n + 1 terms the logarithms of densities.
+    block : int array of shape (b,)
+    start, stop : int
+    own, others : float arrays of shape (b, n + 1) and (b, m)
+        Written, as `reconform.ensemble.Sight` has them.
+    """
+    n, m = len(c), len(sums)
+    exponents, between = np.empty(n), np.empty(m)
+    for at in range(start, stop):
+        j = block[at]
+        mine = own[at]
+        mine[n] = on_grid(sums[j], 1.0) + own_constant
+        _exponents_of(X[j], rows, exponents)
+        for i in range(n):
+            # A sum with one term more is that of a refit up to rounding, as terms are added in
+            # another order. A row that equals the new one has the sum over D, as the new one has.
+            if exponents[i] == 0.0:
+                mine[i] = mine[n]
+            else:
+                mine[i] = on_grid(_log_add(c[i], exponents[i]), 1.0) + own_constant
+        _exponents_of(X[j], by_feature, between)
+        for other in range(m):
+            others[at, other] = on_grid(_log_add(sums[other], between[other]), 1.0) + constant

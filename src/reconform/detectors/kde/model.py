@@ -12,13 +12,15 @@ Differences that rounding could have made count as ties, against the new row.
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 
 import numpy as np
 
 from ...arrays import FloatArray, IndexArray, RankArray
 from ...content import sorted_by_content
+from ...ensemble import Sight, sights
 from ...parallel import run_blocks
 from ...statistics.ranks import LEAST_PAIRS
 from . import kernels
@@ -119,6 +121,28 @@ class KDEModel:
 
         run_blocks(kernel, len(X), n_jobs=self._jobs(len(X)))
         return at_most, below, sums + self.constant()
+
+    def see_with_each(self, X: FloatArray, rows: IndexArray, own: FloatArray) -> Iterator[Sight]:
+        """Score all rows by the models with one new row more, for some new rows.
+
+        Parameters
+        ----------
+        X : float array of shape (m, d)
+        rows : int array
+            Which of them join, one at a time.
+        own : float array of shape (n,)
+            `own_sums` of all rows of the model.
+
+        Yields
+        ------
+        Sight
+        """
+        queries, sums = self._in_bandwidths(X), self._log_sums(X, np.full(len(X), -1))
+        new = queries, np.ascontiguousarray(queries.T), sums
+        constants = self.constant(), self.constant(fewer=-1)
+        kernel = partial(kernels.see_with_each, *new, self._ordered, own[self._order], *constants)
+        jobs = self._jobs(len(rows))
+        return sights(kernel, rows, len(self.rows), len(X), n_jobs=jobs)
 
     def constant(self, fewer: int = 0) -> float:
         """What makes a log-sum the logarithm of a density, over so many rows less."""

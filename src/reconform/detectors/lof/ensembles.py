@@ -8,16 +8,16 @@ up in the order of a fit from scratch, so scores are the same to the last bit.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cached_property, partial
 from typing import Self
 
 import numpy as np
 
-from ...arrays import FloatArray, Int32Array, RankArray
+from ...arrays import FloatArray, IndexArray, Int32Array, RankArray
 from ...content import sorted_by_content
-from ...ensemble import Ensemble, ResampledEnsemble, reference_calibration
+from ...ensemble import Ensemble, ResampledEnsemble, Sight, reference_calibration, sights
 from ...methods import Plan
 from ...parallel import run_blocks
 from ...statistics.aggregation import reduction
@@ -29,6 +29,7 @@ from .kernels import (
     list_changes,
     rank_full,
     score_by_models,
+    see_full,
 )
 from .model import Graph, LOFModel
 
@@ -275,6 +276,28 @@ class FullLOF(Ensemble):
 
         run_blocks(kernel, len(X), n_jobs=self.n_jobs)
         return Ranks(at_most, below if strictly else None, t)
+
+    def see_with_each(self, X: FloatArray, rows: IndexArray) -> Iterator[Sight]:
+        """Score all rows with each of some new rows there, as refits do, bit for bit."""
+        squares, near = self.graph.nearest(X, self.k)
+        places, (starts, stops) = positions(self.X, X), _runs(self.X)
+        at = np.minimum(np.searchsorted(starts, places), len(starts) - 1)
+        equal = (self.X[starts[at]] == X).all(axis=1) & (starts[at] == places)
+        copies = np.where(equal, stops[at] - starts[at], 0)
+        several = np.column_stack([starts, stops])[stops - starts > 1]
+        queries, tables = np.ascontiguousarray(X), self._tables[:-1]
+        new = queries, np.ascontiguousarray(X.T), places, copies, several
+        lists = squares, np.sqrt(squares), near
+        kernel = partial(see_full, *new, *lists, *tables)
+        return sights(kernel, rows, len(self.X), len(X), n_jobs=self.n_jobs)
+
+
+def _runs(ordered: FloatArray) -> tuple[RankArray, RankArray]:
+    """Where rows that equal each other begin and end, of rows in the order of their contents."""
+    first = np.ones(len(ordered), dtype=bool)
+    first[1:] = (ordered[1:] != ordered[:-1]).any(axis=1)
+    starts = np.flatnonzero(first).astype(np.int64)
+    return starts, np.append(starts[1:], len(ordered))
 
 
 def positions(ordered: FloatArray, X: FloatArray) -> RankArray:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import numpy as np
 from numba import njit
 
-from ...arrays import BoolArray, FloatArray, Int32Array, RankArray
+from ...arrays import BoolArray, FloatArray, IndexArray, Int32Array, RankArray
 from ..knn.kernels import box_distance, measure_leaf
 
 # scikit-learn adds it to the mean reach of a row, which is zero among copies.
@@ -178,7 +178,156 @@ def _spread(
     return total
 
 
-# --- a row joins: full-conformal ranks -----------------------------------------------------------
+# --- a row joins: full-conformal ----------------------------------------------------------------
+
+
+@njit(cache=True, nogil=True)
+def _insert(
+    square: float,
+    position: int,
+    number: int,
+    squares: FloatArray,
+    distances: FloatArray,
+    rows: Int32Array,
+    list_distances: FloatArray,
+    list_rows: Int32Array,
+) -> None:
+    """Write the sorted neighbours of a row when a new row is before the last of them."""
+    place = len(rows) - 1
+    while place > 0 and _is_before(square, position, squares[place - 1], rows[place - 1]):
+        list_rows[place] = rows[place - 1]
+        list_distances[place] = distances[place - 1]
+        place -= 1
+    list_rows[place] = number
+    list_distances[place] = np.sqrt(square)
+    list_rows[:place] = rows[:place]
+    list_distances[:place] = distances[:place]
+
+
+@njit(cache=True, nogil=True)
+def _room(
+    fitted_reach: FloatArray, fitted_density: FloatArray, k: int
+) -> tuple[
+    FloatArray, FloatArray, FloatArray, Int32Array, BoolArray, Int32Array, FloatArray, Int32Array
+]:
+    """Room for repairs, which are made in place and undone: as `_join` takes it."""
+    n = len(fitted_reach)
+    # The new row is number n.
+    reach, density = np.empty(n + 1), np.empty(n + 1)
+    reach[:n], density[:n] = fitted_reach, fitted_density
+    slot = np.full(n, -1, dtype=np.int32)
+    mark = np.zeros(n, dtype=np.bool_)
+    found = np.empty(n, dtype=np.int32)
+    return (
+        np.empty(n), reach, density, slot, mark, found,
+        np.empty((64, k)), np.empty((64, k), dtype=np.int32),
+    )  # fmt: skip
+
+
+@njit(cache=True, nogil=True)
+def _join(
+    new: FloatArray,
+    position: int,
+    new_distances: FloatArray,
+    new_rows: Int32Array,
+    by_feature: FloatArray,
+    squares: FloatArray,
+    distances: FloatArray,
+    rows: Int32Array,
+    indptr: RankArray,
+    near_to: Int32Array,
+    square: FloatArray,
+    reach: FloatArray,
+    density: FloatArray,
+    slot: Int32Array,
+    mark: BoolArray,
+    found: Int32Array,
+    list_distances: FloatArray,
+    list_rows: Int32Array,
+) -> tuple[int, FloatArray, Int32Array]:
+    """Let one new row join D.
+
+    Rows that it is near to have new neighbours and another reach; these and the rows that have one
+    of them as a neighbour another density; these and the rows that have one of those as a neighbour
+    another score.
+
+    Parameters
+    ----------
+    new, position, new_distances, new_rows : arrays and int
+        The new row, as in `rank_full`.
+    by_feature, squares, distances, rows, indptr, near_to : arrays
+        D, as in `rank_full`.
+    square : float array of shape (n,)
+        Written: squared distances to D.
+    reach, density : float arrays of shape (n + 1,)
+        Of the model on D; repaired, and that of the new row comes last.
+    slot : int array of shape (n,)
+        Written: which of the lists has the neighbours of a row; -1 where they stay.
+    mark, found : arrays of shape (n,)
+        Written: the rows that have another score.
+    list_distances, list_rows : arrays of shape (any, k)
+        Written: neighbours of the rows that the new one is near to.
+
+    Returns
+    -------
+    touched : int
+        How many rows have another score.
+    list_distances, list_rows : arrays
+        The lists, in more room if there are many.
+    """
+    n, k = rows.shape
+    measure_leaf(new, by_feature, 2.0, square)
+    lists = 0
+    for i in range(n):
+        if not _is_before(square[i], position, squares[i, k - 1], rows[i, k - 1]):
+            continue
+        if lists == len(list_rows):
+            list_rows = np.concatenate((list_rows, np.empty_like(list_rows)))
+            list_distances = np.concatenate((list_distances, np.empty_like(list_distances)))
+        _insert(
+            square[i], position, n, squares[i], distances[i], rows[i],
+            list_distances[lists], list_rows[lists],
+        )  # fmt: skip
+        slot[i] = lists
+        mark[i] = True
+        found[lists] = i
+        lists += 1
+    for at in range(lists):
+        reach[found[at]] = list_distances[at, k - 1]
+    reach[n] = new_distances[k - 1]
+    changed = _spread(found, lists, mark, indptr, near_to)
+    for e in found[:changed]:
+        if slot[e] >= 0:
+            density[e] = _density(list_rows[slot[e]], list_distances[slot[e]], reach)
+        else:
+            density[e] = _density(rows[e], distances[e], reach)
+    density[n] = _density(new_rows, new_distances, reach)
+    touched = _spread(found, changed, mark, indptr, near_to)
+    return touched, list_distances, list_rows
+
+
+@njit(cache=True, nogil=True)
+def _score_joined(
+    e: int, rows: Int32Array, slot: Int32Array, list_rows: Int32Array, density: FloatArray
+) -> float:
+    """Score of a row of D with the new row there."""
+    return float(_score(list_rows[slot[e]] if slot[e] >= 0 else rows[e], density, density[e]))
+
+
+@njit(cache=True, nogil=True)
+def _undo(
+    touched: Int32Array,
+    fitted_reach: FloatArray,
+    fitted_density: FloatArray,
+    reach: FloatArray,
+    density: FloatArray,
+    slot: Int32Array,
+    mark: BoolArray,
+) -> None:
+    """Take back what `_join` changed."""
+    for e in touched:
+        slot[e], mark[e] = -1, False
+        reach[e], density[e] = fitted_reach[e], fitted_density[e]
 
 
 @njit(cache=True, nogil=True)
@@ -205,10 +354,6 @@ def rank_full(
 ) -> None:
     """Rank new rows ``start`` to ``stop`` among D, all scored with the new row there.
 
-    Rows that the new one is near to have new neighbours and another reach; these and the rows that
-    have one of them as a neighbour another density; these and the rows that have one of those as a
-    neighbour another score.
-
     Parameters
     ----------
     new : float array of shape (m, d)
@@ -229,62 +374,107 @@ def rank_full(
         Written.
     """
     n, k = rows.shape
-    square = np.empty(n)
-    # The new row is number n. Repairs are made in place, and undone.
-    reach, density = np.empty(n + 1), np.empty(n + 1)
-    reach[:n], density[:n] = fitted_reach, fitted_density
-    slot = np.full(n, -1, dtype=np.int32)
-    mark = np.zeros(n, dtype=np.bool_)
-    found = np.empty(n, dtype=np.int32)
-    # Neighbours of the rows that the new one is near to; grows when it is near to many.
-    list_rows, list_distances = np.empty((64, k), dtype=np.int32), np.empty((64, k))
+    square, reach, density, slot, mark, found, list_distances, list_rows = _room(
+        fitted_reach, fitted_density, k
+    )
     for q in range(start, stop):
-        measure_leaf(new[q], by_feature, 2.0, square)
-        position = positions[q]
-        lists = 0
-        for i in range(n):
-            if not _is_before(square[i], position, squares[i, k - 1], rows[i, k - 1]):
-                continue
-            if lists == len(list_rows):
-                list_rows = np.concatenate((list_rows, np.empty_like(list_rows)))
-                list_distances = np.concatenate((list_distances, np.empty_like(list_distances)))
-            place = k - 1
-            while place > 0 and _is_before(
-                square[i], position, squares[i, place - 1], rows[i, place - 1]
-            ):
-                list_rows[lists, place] = rows[i, place - 1]
-                list_distances[lists, place] = distances[i, place - 1]
-                place -= 1
-            list_rows[lists, place] = n
-            list_distances[lists, place] = np.sqrt(square[i])
-            list_rows[lists, :place] = rows[i, :place]
-            list_distances[lists, :place] = distances[i, :place]
-            slot[i] = lists
-            mark[i] = True
-            found[lists] = i
-            lists += 1
-        for at in range(lists):
-            reach[found[at]] = list_distances[at, k - 1]
-        reach[n] = new_distances[q, k - 1]
-        changed = _spread(found, lists, mark, indptr, near_to)
-        for e in found[:changed]:
-            if slot[e] >= 0:
-                density[e] = _density(list_rows[slot[e]], list_distances[slot[e]], reach)
-            else:
-                density[e] = _density(rows[e], distances[e], reach)
-        density[n] = _density(new_rows[q], new_distances[q], reach)
+        touched, list_distances, list_rows = _join(
+            new[q], positions[q], new_distances[q], new_rows[q], by_feature, squares, distances,
+            rows, indptr, near_to, square, reach, density, slot, mark, found, list_distances,
+            list_rows,
+        )  # fmt: skip
         mine = _score(new_rows[q], density, float(density[n]))
         t[q] = mine
         at_most[q] = 1 + np.searchsorted(ordered, mine, side="right")
         below[q] = 1 + np.searchsorted(ordered, mine, side="left")
-        touched = _spread(found, changed, mark, indptr, near_to)
         for e in found[:touched]:
-            s = _score(list_rows[slot[e]] if slot[e] >= 0 else rows[e], density, density[e])
+            s = _score_joined(e, rows, slot, list_rows, density)
             at_most[q] += int(s <= mine) - int(scores[e] <= mine)
             below[q] += int(s < mine) - int(scores[e] < mine)
+        _undo(found[:touched], fitted_reach, fitted_density, reach, density, slot, mark)
+
+
+@njit(cache=True, nogil=True)
+def see_full(
+    new: FloatArray,
+    new_by_feature: FloatArray,
+    positions: RankArray,
+    copies: RankArray,
+    runs: RankArray,
+    new_squares: FloatArray,
+    new_distances: FloatArray,
+    new_rows: Int32Array,
+    by_feature: FloatArray,
+    squares: FloatArray,
+    distances: FloatArray,
+    rows: Int32Array,
+    indptr: RankArray,
+    near_to: Int32Array,
+    fitted_reach: FloatArray,
+    fitted_density: FloatArray,
+    scores: FloatArray,
+    block: IndexArray,
+    start: int,
+    stop: int,
+    own: FloatArray,
+    others: FloatArray,
+) -> None:
+    """Score D and all new rows with one new row there: ``block[start:stop]``, one after another.
+
+    Parameters
+    ----------
+    new, positions, new_distances, new_rows : arrays
+        As in `rank_full`.
+    new_by_feature : float array of shape (d, m)
+    copies : int array of shape (m,)
+        How many rows of D equal each new row; they stand from its position on.
+    runs : int array of shape (any, 2)
+        Where rows of D that equal each other begin and end.
+    new_squares : float array of shape (m, k)
+    by_feature, squares, distances, rows, indptr, near_to : arrays
+        As in `rank_full`.
+    fitted_reach, fitted_density, scores : float arrays of shape (n,)
+    block : int array of shape (b,)
+    start, stop : int
+    own, others : float arrays of shape (b, n + 1) and (b, m)
+        Written, as `reconform.ensemble.Sight` has them.
+    """
+    (n, k), m = rows.shape, len(new)
+    square, reach, density, slot, mark, found, list_distances, list_rows = _room(
+        fitted_reach, fitted_density, k
+    )
+    gaps = np.empty(m)
+    near_distances, near_rows = np.empty(k), np.empty(k, dtype=np.int32)
+    for at in range(start, stop):
+        q = block[at]
+        touched, list_distances, list_rows = _join(
+            new[q], positions[q], new_distances[q], new_rows[q], by_feature, squares, distances,
+            rows, indptr, near_to, square, reach, density, slot, mark, found, list_distances,
+            list_rows,
+        )  # fmt: skip
+        mine = own[at]
+        mine[:n] = scores
         for e in found[:touched]:
-            slot[e], mark[e] = -1, False
-            reach[e], density[e] = fitted_reach[e], fitted_density[e]
+            mine[e] = _score_joined(e, rows, slot, list_rows, density)
+        mine[n] = _score(new_rows[q], density, float(density[n]))
+        # Equal rows score alike, as `reconform.content.scores_by_content` has it.
+        for run in range(len(runs)):
+            mine[runs[run, 0] : runs[run, 1]] = mine[runs[run, 0] : runs[run, 1]].min()
+        if copies[q]:
+            first, last = positions[q], positions[q] + copies[q]
+            least = min(mine[first], mine[n])
+            mine[first:last], mine[n] = least, least
+        measure_leaf(new[q], new_by_feature, 2.0, gaps)
+        for other in range(m):
+            o_distances, o_rows = new_distances[other], new_rows[other]
+            if _is_before(gaps[other], positions[q], new_squares[other, k - 1], o_rows[k - 1]):
+                _insert(
+                    gaps[other], positions[q], n, new_squares[other], o_distances, o_rows,
+                    near_distances, near_rows,
+                )  # fmt: skip
+                o_distances, o_rows = near_distances, near_rows
+            others[at, other] = _score(o_rows, density, _density(o_rows, o_distances, reach))
+        _undo(found[:touched], fitted_reach, fitted_density, reach, density, slot, mark)
 
 
 # --- a row leaves: jackknife+ --------------------------------------------------------------------

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Self
 
 import numpy as np
 
 from ...arrays import FloatArray, IndexArray, RankArray
-from ...ensemble import reference_calibration
+from ...ensemble import Sight, reference_calibration
 from ...methods import Plan
-from ...refitting import OneModel
 from ...statistics.aggregation import reduction
 from ...statistics.ranks import Calibration, calibrate
 from ..comparison import FullComparison, LeaveOneOutComparison
@@ -57,9 +57,9 @@ class LeaveOneOutMahalanobis(LeaveOneOutComparison):
         """Compare new rows with some of the reference, by one inequality."""
         return self.reference.compare(X, rows)
 
-    def one_model(self) -> OneModel:
-        """Return what fits one model per new row."""
-        return _one_model(self.reference)
+    def see_with_each(self, X: FloatArray, rows: IndexArray) -> Iterator[Sight]:
+        """Score all rows with each of some new rows there, by one more row in the scatter."""
+        return self.reference.see_with_each(X, rows)
 
 
 @dataclass(eq=False)
@@ -94,14 +94,6 @@ class FullMahalanobis(FullComparison):
         """Compare new rows with some of the reference, by one inequality."""
         return self.reference.compare(X, rows)
 
-    def one_model(self) -> OneModel:
-        """Return what fits one model per new row."""
-        return _one_model(self.reference)
-
-
-def _one_model(reference: Whitened) -> OneModel:
-    from .detector import Mahalanobis  # which imports this module
-
-    nothing_random = np.random.SeedSequence(0)
-    detector = Mahalanobis(reference.ridge)
-    return OneModel(detector, reference.rows, nothing_random, reference.n_jobs)
+    def see_with_each(self, X: FloatArray, rows: IndexArray) -> Iterator[Sight]:
+        """Score all rows with each of some new rows there, by one more row in the scatter."""
+        return self.reference.see_with_each(X, rows)

@@ -10,7 +10,8 @@ from __future__ import annotations
 import numpy as np
 from numba import njit
 
-from ...arrays import FloatArray, RankArray
+from ...arrays import FloatArray, IndexArray, RankArray
+from ..rounding import on_grid
 
 # A row of which less than this part is not in the directions of the rows before it adds no
 # direction of its own, only rounding.
@@ -109,6 +110,24 @@ def project(
         for k in range(len(basis)):
             seen[i, k] = _take_out(basis[k], left)
         seen[i, len(basis)] = _length(left) / np.sqrt(ridge)
+
+
+@njit(cache=True, nogil=True)
+def rest_of(
+    X: FloatArray,
+    mean: FloatArray,
+    basis: FloatArray,
+    ridge: float,
+    start: int,
+    stop: int,
+    rest: FloatArray,
+) -> None:
+    """See what rows `start` to `stop` have beyond a basis, of which `project` takes the length."""
+    for i in range(start, stop):
+        left = X[i] - mean
+        for k in range(len(basis)):
+            _take_out(basis[k], left)
+        rest[i] = left / np.sqrt(ridge)
 
 
 @njit(cache=True, nogil=True)
@@ -249,3 +268,131 @@ def score_without_each(
             shift = p + step * a[i]
             square = b[q] + 2.0 * step * p + step * step * a[i]
             scores[i, q] = -(square + k * shift * shift / left[i])
+
+
+# --- all rows with a new one ---------------------------------------------------------------------
+
+# Where less than this is left of a square without the direction of the new row, it is not found by
+# subtraction: about half of the digits would be lost.
+LEAST_ACROSS = 2.0**-20
+
+
+@njit(cache=True, nogil=True)
+def _square_with(
+    square: float, p: float, b: float, n: int, row: FloatArray, joined: FloatArray
+) -> float:
+    """Squared distance of a row by the model on n rows and a new one.
+
+    The mean of n + 1 rows is w_x / (n + 1), and their scatter the identity and a part
+    n / (n + 1) of w_x w_x'. The row is taken along w_x, where that counts, and across, where it
+    does not: no large numbers are subtracted.
+
+    Parameters
+    ----------
+    square, p, b : float
+        Squared length of the row, its product with the new one, squared length of that.
+    n : int
+        Rows without the new one.
+    row, joined : float arrays
+        Both rows.
+    """
+    if b == 0.0:
+        return square
+    along = p / b
+    across = square - along * p
+    if across < LEAST_ACROSS * square:
+        across = 0.0
+        for j in range(len(row)):
+            left = row[j] - along * joined[j]
+            across += left * left
+    shift = along - 1.0 / (n + 1.0)
+    return across + shift * (shift * (b / (1.0 + n / (n + 1.0) * b)))
+
+
+@njit(cache=True, nogil=True)
+def see_with_each(
+    seen: FloatArray,
+    b: FloatArray,
+    whole: FloatArray,
+    whole_squares: FloatArray,
+    whole_by_feature: FloatArray,
+    rows: FloatArray,
+    a: FloatArray,
+    by_feature: FloatArray,
+    left: FloatArray,
+    block: IndexArray,
+    start: int,
+    stop: int,
+    own: FloatArray,
+    others: FloatArray,
+) -> None:
+    """Score D and all new rows with one new row there: ``block[start:stop]``, one after another.
+
+    A row of D is scored by the model on the others and the new row. What it leaves of its own
+    direction to these, 1 - (n + 1) / n times its square by the model on all of them, is a ratio of
+    determinants, those with and without it, and a sum of parts that are not negative.
+
+    Parameters
+    ----------
+    seen, b : float arrays of shape (m, r) and (m,)
+        New rows as the model of D sees them, and their squared lengths.
+    whole, whole_squares, whole_by_feature : float arrays of shape (m, q), (m,) and (q, m)
+        The same, with all that they have beyond the directions of D: for their products.
+    rows, a, by_feature, left : float arrays of shape (n, r), (n,), (r, n) and (n,)
+        D, its squared lengths, and what the rows leave to the others, as in `score_without_each`.
+    block : int array of shape (b,)
+    start, stop : int
+    own, others : float arrays of shape (b, n + 1) and (b, m)
+        Written, as `reconform.ensemble.Sight` has them.
+    """
+    n, m = len(a), len(b)
+    products, between = np.empty(n), np.empty(m)
+    # With n + 1 rows, and with n - 1.
+    more, k, step = (n + 1.0) / n, n / (n - 1.0), 1.0 / (n - 1.0)
+    for at in range(start, stop):
+        j = block[at]
+        mine, bj = own[at], b[j]
+        mine[n] = on_grid(-bj, 0.0)
+        _products(by_feature, seen[j], products)
+        for i in range(n):
+            p = products[i]
+            if a[i] == bj and p == bj:  # equal rows score alike
+                mine[i] = mine[n]
+                continue
+            shift = p + step * a[i]
+            square = max(0.0, bj + 2.0 * step * p + step * step * a[i])
+            without = left[i] + left[i] * square / k + shift * shift
+            leaves = without / (1.0 + n / (n + 1.0) * bj)
+            distance = _square_with(a[i], p, bj, n, rows[i], seen[j])
+            mine[i] = on_grid(-more * more * distance / leaves, 0.0)
+        _products(whole_by_feature, whole[j], between)
+        for other in range(m):
+            square = _square_with(
+                whole_squares[other], between[other], whole_squares[j], n, whole[other], whole[j]
+            )
+            others[at, other] = on_grid(-square, 0.0)
+
+
+@njit(cache=True, nogil=True)
+def score_with_each(row: FloatArray, new: FloatArray, n: int, scores: FloatArray) -> None:
+    """Score one row by the models on n rows and each of some new ones.
+
+    Parameters
+    ----------
+    row : float array of shape (q,)
+        As the model of the n rows sees it, with all that it has.
+    new : float array of shape (m, q)
+        The new rows.
+    n : int
+    scores : float array of shape (m,)
+        Written.
+    """
+    square = 0.0
+    for value in row:
+        square += value * value
+    for at in range(len(new)):
+        p, b = 0.0, 0.0
+        for j in range(len(row)):
+            p += row[j] * new[at, j]
+            b += new[at, j] * new[at, j]
+        scores[at] = on_grid(-_square_with(square, p, b, n, row, new[at]), 0.0)

@@ -20,13 +20,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Self
 
 import numpy as np
 
 from ...arrays import FloatArray, IndexArray, RankArray
 from ...content import sorted_by_content
+from ...ensemble import Sight, sights
 from ...parallel import run_blocks
 from ...statistics.ranks import LEAST_PAIRS
 from . import kernels
@@ -132,6 +133,22 @@ class MahalanobisModel:
 
         run_blocks(kernel, len(X), n_jobs=self._jobs(len(X) * self.factor.size))
         return seen
+
+    def see_whole(self, X: FloatArray) -> FloatArray:
+        """Return rows as `see` does, with all that they have beyond the basis.
+
+        That is more than its length where two rows are multiplied that are not the model's own.
+        """
+        seen, basis = self.see(X), self.basis
+        if basis is None:
+            return seen
+        rows, rest = _bounded(X), np.empty(X.shape)
+
+        def kernel(start: int, stop: int) -> None:
+            kernels.rest_of(rows, self.mean, basis, self.ridge, start, stop, rest)
+
+        run_blocks(kernel, len(rows), n_jobs=self._jobs(rows.size * len(basis)))
+        return np.hstack([seen[:, :-1], rest])
 
     def _jobs(self, work: int) -> int | None:
         return self.n_jobs if work >= LEAST_PAIRS else 1
@@ -246,6 +263,37 @@ class Whitened:
         run_blocks(kernel, len(X), n_jobs=self._jobs(len(X)))
         return at_most, below, -b
 
+    def see_with_each(self, X: FloatArray, rows: IndexArray) -> Iterator[Sight]:
+        """Score all rows by the models with one new row more, for some new rows.
+
+        Parameters
+        ----------
+        X : float array of shape (m, d)
+        rows : int array
+            Which of them join, one at a time.
+
+        Yields
+        ------
+        Sight
+        """
+        seen, whole, n = self.model.see(X), self.model.see_whole(X), len(self.rows)
+        new = seen, kernels.squares_of(seen), whole, kernels.squares_of(whole)
+        left = np.maximum(self._left, LEAST_LEFT)
+        D = self._seen, self.squares, self._by_feature, left
+        kernel = partial(kernels.see_with_each, *new, np.ascontiguousarray(whole.T), *D)
+        # Rows that leave too little to the others, by models without them; once for all new rows.
+        apart = []
+        for i, model in self._apart(np.arange(n)):
+            scores = _with_each(model, n - 1, self.rows[i], X[rows])
+            apart.append((i, (X[rows] == self.rows[i]).all(axis=1), scores))
+        done = 0
+        for sight in sights(kernel, rows, n, len(X), n_jobs=self._jobs(len(rows))):
+            block = slice(done, done + len(sight.rows))
+            for i, equal, scores in apart:
+                sight.own[:, i] = np.where(equal[block], sight.own[:, n], scores[block])
+            done = block.stop
+            yield sight
+
     def _some(self, left_out: IndexArray) -> tuple[FloatArray, FloatArray]:
         """Rows of D as the model sees them, feature by feature, and their squared lengths."""
         if len(left_out) == len(self.rows):  # all of them, in order
@@ -254,3 +302,11 @@ class Whitened:
 
     def _jobs(self, m: int) -> int | None:
         return self.n_jobs if m * len(self.rows) >= LEAST_PAIRS else 1
+
+
+
+def _with_each(model: MahalanobisModel, n: int, row: FloatArray, new: FloatArray) -> FloatArray:
+    """Score a row by models on the n rows of this one and a new row, for every new row."""
+    scores, seen = np.empty(len(new)), model.see_whole(np.vstack([row, new]))
+    kernels.score_with_each(seen[0], seen[1:], n, scores)
+    return scores
