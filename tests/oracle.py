@@ -107,3 +107,14 @@ def binomial_upper(trials, level, failure):
     from scipy.stats import binom
 
     return math.ceil(binom.isf(failure, trials, level))
+
+
+def seen_with_each(source, new, rows):
+    """What `see_with_each` yields, put together: own scores of D in order, x_j's, and the others'.
+
+    The scores of D may come in any order.
+    """
+    parts = list(source.see_with_each(new, rows))
+    assert np.concatenate([part.rows for part in parts]).tolist() == list(rows)
+    own = np.vstack([part.own for part in parts])
+    return np.sort(own[:, :-1], axis=1), own[:, -1], np.vstack([part.others for part in parts])

@@ -9,7 +9,7 @@ from scipy.special import logsumexp
 from sklearn.neighbors import KernelDensity
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
-from oracle import binomial_upper, p_value, phi_of
+from oracle import binomial_upper, p_value, phi_of, seen_with_each
 from reconform import Bootstrap, ConformalDetector, CrossValidation, Full, Jackknife, Split
 from reconform.detectors import KDE
 from reconform.detectors.kde.bandwidth import KernelUnits, bandwidth_exponents
@@ -17,6 +17,7 @@ from reconform.detectors.kde.ensembles import FullKDE, LeaveOneOutKDE
 from reconform.detectors.scaling import rescale, scale_exponents, spreads
 from reconform.errors import ReconformError
 from reconform.models import load, save
+from reconform.refitting import OneModel
 
 SEED = np.random.SeedSequence(0)
 
@@ -334,6 +335,48 @@ def test_certified_lists(method, detector, tmp_path):
         save(cad, tmp_path / "model.rcad")
         again = load(tmp_path / "model.rcad").discover(new, fdr=0.2, validity="proven")
         assert np.array_equal(again.e_values, found.e_values)
+
+
+@pytest.mark.parametrize("far", [1.0, 1e3, 1e200])
+@pytest.mark.parametrize("name", CASES)
+def test_all_rows_with_each_new_row_are_those_of_refits(name, far):
+    """Up to the grid, whose steps are a part in 10^9 of log-sums: the scores less a constant."""
+    D, new, h = CASES[name]
+    new = np.vstack([new, new[-3:] * far, new[:1]])
+    rows = np.arange(len(new))[::-1]
+    expected = seen_with_each(OneModel(KDE(h), D, SEED), new, rows)
+    constant = abs(fit_full(D, h).full.constant())
+    for ensemble in (fit_full(D, h), fit_plus(D, h), fit_full(D[::-1], h)):
+        got = seen_with_each(ensemble, new, rows)
+        for a, b in zip(got, expected, strict=True):
+            assert (np.abs(a - b) <= 1e-9 * (1.0 + constant + np.abs(b))).all()
+    last = seen_with_each(fit_full(D, h), new, rows)
+    for a, b in zip(got, last, strict=True):
+        assert np.array_equal(a, b)  # whatever the order of D
+
+
+def test_all_rows_with_each_of_a_few_new_rows():
+    for D in ([[0.0], [1.0]], [[1.0], [1.0], [1.0]], [[0.0], [1e9], [2.0]]):
+        new, rows = np.array([[0.0], [1.0], [7.0], [1e9]]), np.arange(4)
+        expected = seen_with_each(OneModel(KDE(1.0), np.array(D), SEED), new, rows)
+        got = seen_with_each(fit_full(np.array(D), 1.0), new, rows)
+        for a, b in zip(got, expected, strict=True):
+            assert np.allclose(a, b, rtol=2e-9, atol=2e-9)
+
+
+@pytest.mark.parametrize("name", ["smooth", "lattice", "wide"])
+def test_with_a_new_row_ties_do_not_depend_on_which_row_is_new(name):
+    """Copies of the new row have its score; so have mirror images, in a set with a centre."""
+    D, new, h = CASES[name]
+    D = np.vstack([D, -D])
+    copies = np.vstack([D[:6], -new])
+    for sight in fit_full(np.vstack([D, new]), h).see_with_each(copies, np.arange(len(copies))):
+        for x, own in zip(copies[:6], sight.own, strict=False):
+            assert (own == own[-1]).sum() >= 1 + (x == D).all(axis=1).sum()
+    for j in range(len(new)):
+        rest = np.vstack([D, -new[j]])
+        (sight,) = fit_full(rest, h).see_with_each(new[j : j + 1], np.arange(1))
+        assert (sight.own[0] == sight.own[0, -1]).sum() >= 2
 
 
 @pytest.mark.parametrize("bandwidth", [0, -1.0, np.nan, np.inf, True, "scott", None])

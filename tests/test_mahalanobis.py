@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
-from oracle import binomial_upper, p_value, phi_of
+from oracle import binomial_upper, p_value, phi_of, seen_with_each
 from reconform import Bootstrap, ConformalDetector, CrossValidation, Full, Jackknife, Split
 from reconform.detectors import Mahalanobis
 from reconform.detectors.mahalanobis.ensembles import FullMahalanobis, LeaveOneOutMahalanobis
@@ -16,6 +16,7 @@ from reconform.detectors.mahalanobis.model import LEAST_LEFT, Whitened
 from reconform.detectors.scaling import rescale, scale_exponents, spreads
 from reconform.errors import ReconformError
 from reconform.models import load, save
+from reconform.refitting import OneModel
 
 SEED = np.random.SeedSequence(0)
 
@@ -382,6 +383,60 @@ def test_a_file_of_wide_rows(method, tmp_path):
     ranks, again = cad.rank(new), load(tmp_path / "model.rcad").rank(new)
     assert np.array_equal(ranks.at_most, again.at_most)
     assert np.array_equal(ranks.scores, again.scores)
+
+
+@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize("ridge", [1.0, 0.01])
+def test_all_rows_with_each_new_row_are_those_of_refits(name, ridge):
+    D, new = CASES[name]
+    new = np.vstack([new, new[:2]])
+    rows = np.arange(len(new))[::-1]
+    expected = seen_with_each(OneModel(Mahalanobis(ridge), D, SEED), new, rows)
+    # In the last case a new row lies a million times further away than D is wide.
+    tolerance = 1e-6 if name == "far" else 1e-8
+    for ensemble in (fit_full(D, ridge=ridge), fit_plus(D, ridge=ridge)):
+        got = seen_with_each(ensemble, new, rows)
+        for a, b in zip(got, expected, strict=True):
+            assert np.allclose(a, b, rtol=tolerance, atol=1e-12)
+
+
+@pytest.mark.parametrize("n", [2, 3, 7])
+def test_all_rows_with_each_new_row_in_exact_arithmetic(n):
+    """Each row of D and x by the others, and all new rows by D and x; ties are ties."""
+    rng = np.random.default_rng(n)
+    ties = 0
+    for _ in range(40):
+        rows = rng.integers(-2, 3, size=(n + 4, 2))
+        full = fit_full(rows[:n].astype(float))
+        (sight,) = full.see_with_each(rows[n:].astype(float), np.arange(4))
+        for j in range(4):
+            E = [*rows[:n].tolist(), rows[n + j].tolist()]
+            inside = [exact_score(E[:i] + E[i + 1 :], e) for i, e in enumerate(E)]
+            outside = [exact_score(E, x) for x in rows[n:].tolist()]
+            assert np.allclose(sight.own[j], [float(s) for s in inside], rtol=2e-9)
+            assert np.allclose(sight.others[j], [float(s) for s in outside], rtol=2e-9)
+            for i in range(n):
+                assert (sight.own[j, i] <= sight.own[j, n]) == (inside[i] <= inside[n])
+                assert (sight.own[j, i] < sight.own[j, n]) == (inside[i] < inside[n])
+                ties += inside[i] == inside[n]
+    assert ties > 20
+
+
+@pytest.mark.parametrize("size", [1e3, 1e6])
+def test_new_rows_that_share_a_direction_with_each_other_or_with_one_row(size):
+    """With one of them there, the others are not far away: large numbers must not be subtracted."""
+    rng = np.random.default_rng(3)
+    D = np.vstack([rng.normal(size=(20, 3)) * [1.0, 1.0, 0.0], [[0.0, 0.0, size]]])
+    new = np.vstack([D[:3], D[-1:], D[2:5] + np.array([0.0, 0.0, size]), [[size, size, 0.0]] * 2])
+    new[-1] += 1.0
+    for rest in (D, D[:-1]):
+        rows = np.arange(len(new))
+        got = seen_with_each(fit_full(rest), new, rows)
+        expected = seen_with_each(OneModel(Mahalanobis(), rest, SEED), new, rows)
+        for a, b in zip(got, expected, strict=True):
+            assert np.allclose(a, b, rtol=1e-5, atol=1e-9)
+    left = Whitened(D, 1.0)._left[-1]
+    assert (left < LEAST_LEFT) == (size > 1e5)  # this one is left out by a fit of its own
 
 
 @pytest.mark.parametrize("ridge", [0, -1.0, np.nan, np.inf, True, "1", None])

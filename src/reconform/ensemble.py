@@ -71,9 +71,7 @@ def blocks_of(rows: IndexArray, width: int) -> Iterator[IndexArray]:
 See = Callable[[IndexArray, int, int, FloatArray, FloatArray], None]
 
 
-def sights(
-    kernel: See, rows: IndexArray, n: int, m: int, *, n_jobs: int | None
-) -> Iterator[Sight]:
+def sights(kernel: See, rows: IndexArray, n: int, m: int, *, n_jobs: int | None) -> Iterator[Sight]:
     """See all rows with each of some new rows, by a kernel that is called in threads.
 
     Parameters

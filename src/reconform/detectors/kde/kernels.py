@@ -171,7 +171,7 @@ def _log_add(log_sum: float, exponent: float) -> float:
         return log_sum
     if gap >= -SMALLEST:
         return exponent
-    return max(log_sum, exponent) + np.log1p(np.exp(-abs(gap)))
+    return float(max(log_sum, exponent) + np.log1p(np.exp(-abs(gap))))
 
 
 @njit(cache=True, nogil=True)

@@ -288,7 +288,12 @@ class FullLOF(Ensemble):
         queries, tables = np.ascontiguousarray(X), self._tables[:-1]
         new = queries, np.ascontiguousarray(X.T), places, copies, several
         lists = squares, np.sqrt(squares), near
-        kernel = partial(see_full, *new, *lists, *tables)
+
+        def kernel(
+            block: IndexArray, start: int, stop: int, own: FloatArray, others: FloatArray
+        ) -> None:
+            see_full(*new, *lists, *tables, block, start, stop, own, others)
+
         return sights(kernel, rows, len(self.X), len(X), n_jobs=self.n_jobs)
 
 

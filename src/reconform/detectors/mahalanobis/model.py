@@ -304,7 +304,6 @@ class Whitened:
         return self.n_jobs if m * len(self.rows) >= LEAST_PAIRS else 1
 
 
-
 def _with_each(model: MahalanobisModel, n: int, row: FloatArray, new: FloatArray) -> FloatArray:
     """Score a row by models on the n rows of this one and a new row, for every new row."""
     scores, seen = np.empty(len(new)), model.see_whole(np.vstack([row, new]))
