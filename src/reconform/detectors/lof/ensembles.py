@@ -38,10 +38,10 @@ from .model import Graph, LOFModel
 Known = tuple[
     Int32Array, Int32Array, FloatArray, FloatArray, FloatArray, RankArray, Int32Array, FloatArray
 ]
-# What `rank_full` takes of D: its columns, neighbours, reach, density, scores and sorted scores.
+# What `rank_full` and `see_full` take of D: its columns, neighbours, reach, density and scores.
 Tables = tuple[
     FloatArray, FloatArray, FloatArray, Int32Array, RankArray, Int32Array, FloatArray, FloatArray,
-    FloatArray, FloatArray,
+    FloatArray,
 ]  # fmt: skip
 
 # use(first, start, t): t are the scores of new rows from `start` on by models from `first` on.
@@ -260,8 +260,12 @@ class FullLOF(Ensemble):
     def _tables(self) -> Tables:
         graph = self.graph
         lists = graph.squares, graph.distances, graph.rows, graph.indptr, graph.near_to
-        fitted = graph.reach, graph.density, graph.scores, np.sort(graph.scores)
+        fitted = graph.reach, graph.density, graph.scores
         return np.ascontiguousarray(graph.X.T), *lists, *fitted
+
+    @cached_property
+    def _ordered(self) -> FloatArray:
+        return np.sort(self.graph.scores)
 
     def ranks(self, X: FloatArray, *, variant: str | None = None, strictly: bool = False) -> Ranks:
         """Rank every new row x among D, all of them scored with x there; there are no variants."""
@@ -269,10 +273,12 @@ class FullLOF(Ensemble):
         t = np.empty(len(X))
         squares, rows = self.graph.nearest(X, self.k)
         distances, places = np.sqrt(squares), positions(self.X, X)
-        queries, tables = np.ascontiguousarray(X), self._tables
+        queries, tables, ordered = np.ascontiguousarray(X), self._tables, self._ordered
 
         def kernel(start: int, stop: int) -> None:
-            rank_full(queries, places, distances, rows, *tables, start, stop, at_most, below, t)
+            rank_full(
+                queries, places, distances, rows, *tables, ordered, start, stop, at_most, below, t
+            )
 
         run_blocks(kernel, len(X), n_jobs=self.n_jobs)
         return Ranks(at_most, below if strictly else None, t)
@@ -285,14 +291,16 @@ class FullLOF(Ensemble):
         equal = (self.X[starts[at]] == X).all(axis=1) & (starts[at] == places)
         copies = np.where(equal, stops[at] - starts[at], 0)
         several = np.column_stack([starts, stops])[stops - starts > 1]
-        queries, tables = np.ascontiguousarray(X), self._tables[:-1]
-        new = queries, np.ascontiguousarray(X.T), places, copies, several
-        lists = squares, np.sqrt(squares), near
+        queries, tables = np.ascontiguousarray(X), self._tables
+        by_feature, distances = np.ascontiguousarray(X.T), np.sqrt(squares)
 
         def kernel(
             block: IndexArray, start: int, stop: int, own: FloatArray, others: FloatArray
         ) -> None:
-            see_full(*new, *lists, *tables, block, start, stop, own, others)
+            see_full(
+                queries, by_feature, places, copies, several, squares, distances, near, *tables,
+                block, start, stop, own, others,
+            )  # fmt: skip
 
         return sights(kernel, rows, len(self.X), len(X), n_jobs=self.n_jobs)
 
