@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from ..errors import unknown_choice
+from .auto.detector import Auto
 from .base import NativeDetector
 from .contrast.detector import Contrast
 from .foreign import ForeignDetector, adapt
@@ -24,7 +25,8 @@ def resolve_detector(
 
     Parameters
     ----------
-    detector : str, estimator or callable
+    detector : str, estimator, callable, or a list of these
+        Of a list one is chosen for every new row, as `Auto` does it.
     larger_is : {"anomalous", "normal"}, optional
     refit : bool
         False if the detector is to be used as it is fitted already.
@@ -34,6 +36,8 @@ def resolve_detector(
     >>> resolve_detector("knn")
     KNN()
     """
+    if isinstance(detector, (list, tuple)):
+        detector = Auto(list(detector))
     if isinstance(detector, str):
         if detector not in DETECTORS:
             raise unknown_choice("detector", detector, DETECTORS)
@@ -53,6 +57,7 @@ __all__ = [
     "KDE",
     "KNN",
     "LOF",
+    "Auto",
     "Contrast",
     "ForeignDetector",
     "IForest",

@@ -53,8 +53,9 @@ class NativeDetector(OutlierMixin, BaseEstimator, ABC):
     frozen = False
     # Whether rows are drawn by their position and not by content, as files of format 1 do.
     draws_by_position = False
-    # Whether lists compare new rows with each other; such a detector fits plans of "full" only.
+    # Whether lists compare new rows with each other, and the plans that such a detector fits.
     uses_batch = False
+    batch_schemes: tuple[str, ...] = ("full",)
     # Compiled code, for which threads are quicker than joblib's processes.
     in_threads = False
 
@@ -142,11 +143,12 @@ class NativeDetector(OutlierMixin, BaseEstimator, ABC):
         -------
         Ensemble
         """
-        if self.uses_batch and plan.scheme != "full":
+        if self.uses_batch and plan.scheme not in self.batch_schemes:
+            possible = " or ".join(map(repr, self.batch_schemes))
             raise ReconformError(
-                f"detector {self.name} compares new rows with each other, which only "
-                "`method='full'` can do. Use that, or `detector='knn'`, which looks at reference "
-                "rows only."
+                f"detector {self.name} judges new rows with the help of the others, which only "
+                f"`method=`{possible} can do. Use that, or `detector='knn'`, which looks at "
+                "reference rows only."
             )
         X = np.ascontiguousarray(X, dtype=np.float64)
         algorithm: Self = clone(self)

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 from ..records.specs import DetectorRecord
+from .auto.detector import Auto
+from .auto.record import AUTO_RECORD
 from .base import NativeDetector
 from .contrast.detector import Contrast
 from .contrast.record import CONTRAST_RECORD
@@ -40,6 +43,8 @@ class Entry:
         Whether another unit for a column changes its scores; then ``prepare`` rescales.
     record : DetectorRecord
         How it is saved.
+    tried_with : tuple of dict
+        The settings in which ``"auto"`` tries it; none, if it does not.
     """
 
     name: str
@@ -48,6 +53,11 @@ class Entry:
     summary: str
     scale_matters: bool
     record: DetectorRecord
+    tried_with: tuple[dict[str, Any], ...] = ()
+
+
+AS_IT_IS: dict[str, Any] = {}
+SCALED = {"scale": "robust"}
 
 
 DETECTORS = {
@@ -60,6 +70,7 @@ DETECTORS = {
             "the distance to the nearest neighbours",
             scale_matters=True,
             record=KNN_RECORD,
+            tried_with=(AS_IT_IS, SCALED),
         ),
         Entry(
             "iforest",
@@ -68,6 +79,7 @@ DETECTORS = {
             "how soon random splits separate a row from the others",
             scale_matters=False,
             record=IFOREST_RECORD,
+            tried_with=(AS_IT_IS,),
         ),
         Entry(
             "inne",
@@ -76,6 +88,7 @@ DETECTORS = {
             "how large the spheres between random rows are where a row lies",
             scale_matters=True,
             record=INNE_RECORD,
+            tried_with=(AS_IT_IS, SCALED),
         ),
         Entry(
             "lof",
@@ -84,6 +97,7 @@ DETECTORS = {
             "how much thinner a row's neighbourhood is than those of its neighbours",
             scale_matters=True,
             record=LOF_RECORD,
+            tried_with=(AS_IT_IS, SCALED),
         ),
         Entry(
             "mahalanobis",
@@ -92,6 +106,7 @@ DETECTORS = {
             "the distance to the mean, measured by the scatter of the rows",
             scale_matters=True,
             record=MAHALANOBIS_RECORD,
+            tried_with=(AS_IT_IS,),
         ),
         Entry(
             "kde",
@@ -100,6 +115,7 @@ DETECTORS = {
             "the density of Gaussian kernels around the other rows",
             scale_matters=True,
             record=KDE_RECORD,
+            tried_with=(AS_IT_IS, SCALED),
         ),
         Entry(
             "contrast",
@@ -108,6 +124,15 @@ DETECTORS = {
             "the distance to reference rows against that to the other new rows",
             scale_matters=True,
             record=CONTRAST_RECORD,
+            tried_with=(AS_IT_IS, SCALED),
+        ),
+        Entry(
+            "auto",
+            Auto,
+            "Choice of detector",
+            "that of the detector which is chosen for a row, among all of these",
+            scale_matters=False,
+            record=AUTO_RECORD,
         ),
     )
 }
@@ -150,6 +175,22 @@ def listed(words: list[str], conjunction: str) -> str:
     """
     *most, last = words
     return f"{', '.join(most)} {conjunction} {last}" if most else last
+
+
+def offered(scheme: str) -> list[NativeDetector]:
+    """Make the detectors that ``"auto"`` tries for plans of a scheme.
+
+    Examples
+    --------
+    >>> offered("split")[:2]
+    [KNN(), KNN(scale='robust')]
+    """
+    return [
+        entry.kind(**settings)
+        for entry in DETECTORS.values()
+        for settings in entry.tried_with
+        if scheme == "full" or not entry.kind.uses_batch
+    ]
 
 
 def entry_of(detector: object) -> Entry | None:

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from ..detectors.auto.ensembles import ChoiceEnsemble, FullChoice, SplitChoice
 from ..detectors.base import NativeDetector, NativeModel
 from ..detectors.foreign import FittedDetector, ForeignDetector
 from ..detectors.registry import DETECTORS
@@ -172,6 +173,15 @@ def write_ensemble(ensemble: Ensemble, plan: Plan, out: Writer, at: str = "ensem
                 for k, (split, own) in enumerate(splits)
             ],
         }
+    if isinstance(ensemble, ChoiceEnsemble):
+        return {
+            "kind": type(ensemble).__name__,
+            "names": list(ensemble.names),
+            "fitted": [
+                write_ensemble(one, plan, out, f"{at}/fitted/{k}")
+                for k, one in enumerate(ensemble.fitted)
+            ],
+        }
     scores = ensemble.calibration.scores
     follows = calibration_of(plan, scores).fingerprint == ensemble.calibration.fingerprint
     require(follows, "the calibration does not follow from the plan")
@@ -192,6 +202,8 @@ def read_ensemble(json: Json, plan: Plan, source: Reader) -> Ensemble:
         require(len(sizes) == 1, "the splits calibrate on different numbers of rows")
         return RepeatedSplit(read)
     require(len(plan.repeats) == 1, "a split has no model")
+    if json.get("kind") in CHOICES:
+        return _read_choice(json, plan, source)
     scores = SCORES.read(json["calibration"], source)
     require(not np.isnan(scores).any(), "a score is not a number")
     known: dict[str, Any] = {"plan": plan, "calibration": calibration_of(plan, scores)}
@@ -211,6 +223,30 @@ def read_ensemble(json: Json, plan: Plan, source: Reader) -> Ensemble:
         del known["plan"]
     ensemble: Ensemble = record.make(models, source, known)
     return ensemble
+
+
+# What a choice of detectors is called in files, and the plans that it is fitted by.
+CHOICES: dict[str, tuple[type[ChoiceEnsemble], str]] = {
+    "FullChoice": (FullChoice, "full"),
+    "SplitChoice": (SplitChoice, "split"),
+}
+
+
+def _read_choice(json: Json, plan: Plan, source: Reader) -> ChoiceEnsemble:
+    """Read several detectors, of which one is chosen for every row."""
+    kind, scheme = CHOICES[json["kind"]]
+    require(plan.scheme == scheme, "the ensemble does not suit its plan")
+    names, parts = json["names"], json["fitted"]
+    words = isinstance(names, list) and all(isinstance(name, str) for name in names)
+    require(words and isinstance(parts, list) and len(names) == len(parts) > 0, "a name is missing")
+    nested = any(part.get("kind") in CHOICES for part in parts)
+    require(not nested, "a choice of detectors contains another one")
+    fitted = [read_ensemble(part, plan, source) for part in parts]
+    sizes = {len(one.calibration) for one in fitted}
+    require(len(sizes) == 1, "the detectors calibrate on different numbers of rows")
+    if scheme == "split":
+        require(all(isinstance(one, ResampledEnsemble) for one in fitted), "a model scores no rows")
+    return kind(fitted[0].calibration, tuple(names), fitted)
 
 
 def _from_older(read: Any, known: Mapping[str, Any], source: Reader) -> Ensemble:

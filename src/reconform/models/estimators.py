@@ -11,7 +11,7 @@ from sklearn.base import clone
 from sklearn.frozen import FrozenEstimator
 from sklearn.pipeline import Pipeline
 
-from ..detectors import DETECTORS, NativeDetector
+from ..detectors import DETECTORS, Auto, NativeDetector
 from ..detectors.prepared import Prepared
 from ..detectors.registry import entry_of, named
 from ..errors import ReconformError
@@ -86,8 +86,13 @@ class DetectorsOut:
         record = _record_of(detector)
         at = f"estimators/{len(self.entries)}"
         values = neutral(type(detector), detector.get_params(deep=False))
+        candidates = values.pop("candidates", None) if isinstance(detector, Auto) else None
         parameters = Plain().write(values, f"{at}/parameters", self.out)
         entry = {"native": record.name, "parameters": parameters}
+        if candidates is not None:
+            entry["candidates"] = [
+                one if isinstance(one, str) else self.write(one, fitted=False) for one in candidates
+            ]
         if fitted:
             names = getattr(detector, "feature_names_in_", None)
             columns = _columns_of(detector, detector.n_features_in_)
@@ -173,6 +178,8 @@ class DetectorsIn:
                 return self._make_prepared(inner, labels, share, entry.get("fit"))
             case {"native": kind, "parameters": parameters}:
                 detector = _kind_named(kind)(**Plain().read(parameters, self.source))
+                if "candidates" in entry:
+                    self._restore_candidates(detector, entry["candidates"], number)
                 if "fitted" in entry:
                     self._restore(detector, entry)
                 return detector
@@ -202,6 +209,13 @@ class DetectorsIn:
             return step
         require(type(step) is int and step < number, "a pipeline contains itself")
         return self.read(step)
+
+    def _restore_candidates(self, detector: NativeDetector, listed: Json, number: int) -> None:
+        require(isinstance(detector, Auto) and isinstance(listed, list), "a choice is none")
+        assert isinstance(detector, Auto)
+        known = all(one in DETECTORS or (type(one) is int and one < number) for one in listed)
+        require(known and len(listed) > 0, "a candidate is missing")
+        detector.candidates = [one if isinstance(one, str) else self.read(one) for one in listed]
 
     def _restore(self, detector: NativeDetector, entry: dict[str, Json]) -> None:
         specs = _fitted_specs(detector, "offset_" in entry["fitted"])

@@ -254,7 +254,18 @@ TABLE: tuple[Guarantee, ...] = (
         "that the reference does not have, such as copies and repeated measurements",
         (ANY,),
         alarms="if the reference and each normal row are exchangeable given the other new rows",
+        certified=True,
         refuted={"bh": "there is a symmetric detector on which it is about twice the level"},
+    ),
+    Guarantee(
+        "split with the batch",
+        "exact",
+        "exact: P(p <= α) <= α over the data and the seed, if the calibration rows and the row are "
+        "exchangeable *given the other new rows*, as independent rows are",
+        (ANY,),
+        alarms="if the calibration rows and each normal row are exchangeable given the other new "
+        "rows",
+        certified=True,
     ),
     Guarantee(
         "jackknife+",
@@ -336,7 +347,7 @@ def guarantee_of(
         Whether lists rank a row by the other new rows, too.
     """
     if uses_batch:
-        return guarantee("full with the batch")
+        return guarantee("full with the batch" if plan.scheme == "full" else "split with the batch")
     if plan.scheme == "split" and plan.n_models > 1:
         return guarantee("repeated split")
     if plan.scheme in ("split", "prefit", "full"):

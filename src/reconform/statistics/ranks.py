@@ -19,6 +19,7 @@ from ..errors import ReconformError
 from ..parallel import run_blocks
 from . import paired_kernels as paired
 from .aggregation import Aggregate, Reduction, reduction
+from .choice import Choice
 from .grid import Grid
 
 if TYPE_CHECKING:
@@ -106,6 +107,8 @@ class Ranks:
     clumped : bool array or None
         Where ranks use the batch: rows that were ranked by themselves, as the other new rows come
         in clumps.
+    choice : Choice or None
+        Where a detector was chosen for every row.
     """
 
     at_most: RankArray
@@ -113,6 +116,17 @@ class Ranks:
     scores: FloatArray
     splits: tuple[Ranks, ...] = ()
     clumped: BoolArray | None = None
+    choice: Choice | None = None
+
+    def taken(self, rows: IndexArray) -> Ranks:
+        """Return the ranks of some of the rows, which were not made of several splits."""
+        return Ranks(
+            self.at_most[rows],
+            None if self.below is None else self.below[rows],
+            self.scores[rows],
+            clumped=None if self.clumped is None else self.clumped[rows],
+            choice=None if self.choice is None else self.choice.taken(rows),
+        )
 
 
 @dataclass(frozen=True, eq=False)

@@ -1,0 +1,214 @@
+"""Several detectors at once: each is fitted as it would be alone, and a row is ranked by one."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+
+from ...arrays import FloatArray, IndexArray, IntArray, RankArray
+from ...ensemble import Ensemble, ResampledEnsemble, Sight, blocks_of
+from ...errors import ReconformError
+from ...parallel import run_blocks, track
+from ...statistics.choice import Choice
+from ...statistics.ranks import Calibration, Ranks, ranks_among
+from .choosing import choose, limits_for, stands_first
+from .kernels import list_lengths, weigh
+
+
+@dataclass(eq=False)
+class ChoiceEnsemble(Ensemble):
+    """Several detectors, fitted by one plan on the same rows.
+
+    Attributes
+    ----------
+    calibration : Calibration
+        That of the first detector.
+    names : tuple of str
+        What to call the detectors.
+    fitted : list of Ensemble
+    n_jobs, verbose : int
+    """
+
+    calibration: Calibration
+    names: tuple[str, ...]
+    fitted: list[Ensemble]
+    n_jobs: int | None = None
+    verbose: int = 0
+
+    @property
+    def uses_batch(self) -> bool:
+        """Which detector ranks a row depends on the other new rows."""
+        return True
+
+    def ranks(self, X: FloatArray, *, variant: str | None = None, strictly: bool = False) -> Ranks:
+        """Rank new rows, each by itself, by the first detector."""
+        return self.fitted[0].ranks(X, variant=variant, strictly=strictly)
+
+
+# --- full-conformal ------------------------------------------------------------------------------
+
+
+class FullChoice(ChoiceEnsemble):
+    """Every detector full-conformal; each row is ranked by the one that is chosen for it."""
+
+    def batch_ranks(
+        self, X: FloatArray, *, rows: IndexArray | None = None, strictly: bool = False
+    ) -> Ranks:
+        """Rank every row by the detector that finds most among the others; see `choosing`."""
+        rows = np.arange(len(X)) if rows is None else rows
+        choice = self._choice(X, rows)
+        at_most, below = np.empty((2, len(rows)), dtype=np.int64)
+        scores, clumped = np.empty(len(rows)), np.zeros(len(rows), dtype=np.bool_)
+        for k, ensemble in enumerate(self.fitted):
+            mine = np.flatnonzero(choice.chosen == k)
+            if not len(mine):
+                continue
+            found = ensemble.batch_ranks(X, rows=rows[mine], strictly=strictly)
+            at_most[mine] = choice.ranks[k, mine] = found.at_most
+            scores[mine] = found.scores
+            if found.below is not None:
+                below[mine] = found.below
+            if found.clumped is not None:
+                clumped[mine] = found.clumped
+        # Scores of different detectors have different units: those of one are shown for all rows.
+        if len(np.unique(choice.chosen)) > 1:
+            scores = self.fitted[0].ranks(X[rows]).scores
+        return Ranks(at_most, below if strictly else None, scores, clumped=clumped, choice=choice)
+
+    def see_with_each(self, X: FloatArray, rows: IndexArray) -> Iterator[Sight]:
+        """Score all rows by the detector that is chosen for each new row."""
+        chosen = self._choice(X, rows).chosen
+        for k, ensemble in enumerate(self.fitted):
+            mine = rows[chosen == k]
+            if len(mine):
+                yield from ensemble.see_with_each(X, mine)
+
+    def _choice(self, X: FloatArray, rows: IndexArray) -> Choice:
+        """Ask all detectors, one after the other."""
+        n, m = len(self.calibration), len(X)
+        limits = limits_for(n, m)
+        evidence, ranks = np.empty((2, len(self.fitted), len(rows)), dtype=np.int64)
+        place = np.empty(m, dtype=np.intp)
+        place[rows] = np.arange(len(rows))
+        label = "asking detectors"
+        every = track(self.fitted, total=len(self.fitted), label=label, verbose=self.verbose)
+        for k, ensemble in enumerate(every):
+            for sight in ensemble.see_with_each(X, rows):
+                at = place[sight.rows]
+                evidence[k, at], ranks[k, at] = _weighed(sight, limits, self.n_jobs)
+        first = stands_first([ensemble.uses_batch for ensemble in self.fitted], m)
+        return Choice(self.names, choose(evidence, first), ranks)
+
+
+def _weighed(sight: Sight, limits: RankArray, n_jobs: int | None) -> tuple[IntArray, RankArray]:
+    evidence, ranks = np.empty((2, len(sight.rows)), dtype=np.int64)
+
+    def kernel(start: int, stop: int) -> None:
+        weigh(sight.own, sight.others, sight.rows, limits, start, stop, evidence, ranks)
+
+    run_blocks(kernel, len(sight.rows), n_jobs=n_jobs)
+    return evidence, ranks
+
+
+# --- one model each, on a part of the rows -------------------------------------------------------
+
+
+class SplitChoice(ChoiceEnsemble):
+    """One model of every detector, calibrated on the same rows; scores are all that is needed."""
+
+    @property
+    def models(self) -> list[ResampledEnsemble]:
+        """The detectors, as what scores."""
+        return [model for model in self.fitted if isinstance(model, ResampledEnsemble)]
+
+    def scores(self, X: FloatArray) -> FloatArray:
+        """Scores of rows by every detector: (detectors, m)."""
+        return np.array([model.full_scores(X) for model in self.models])
+
+    def batch_ranks(
+        self, X: FloatArray, *, rows: IndexArray | None = None, strictly: bool = False
+    ) -> Ranks:
+        """Rank every row by the detector that finds most among the others; see `choosing`."""
+        if strictly:
+            raise ReconformError(
+                "ties='randomized' is not there for a choice of detectors on a split; use "
+                "ties='conservative', or `method='full'`."
+            )
+        tally = Tally(self)
+        scores = self.scores(X)
+        tally.add(scores)
+        ranks = tally.ranks(scores)
+        return ranks if rows is None else ranks.taken(rows)
+
+    def see_with_each(self, X: FloatArray, rows: IndexArray) -> Iterator[Sight]:
+        """Score all rows by the detector that is chosen for each new row: no model changes."""
+        scores = self.scores(X)
+        tally = Tally(self)
+        tally.add(scores)
+        ranks = tally.ranks(scores)
+        assert ranks.choice is not None
+        chosen = ranks.choice.chosen[rows]
+        for k, model in enumerate(self.models):
+            for block in blocks_of(rows[chosen == k], len(self.calibration) + len(X)):
+                shape = (len(block), 1)
+                own = np.hstack([np.tile(model.calibration.scores, shape), scores[k, block, None]])
+                yield Sight(block, own, np.tile(scores[k], shape))
+
+
+class Tally:
+    """What has to be known of all new rows before any of them can be ranked: two passes.
+
+    The first pass adds the scores of all rows, part by part; the second one ranks them. Of every
+    detector, the scores stay in memory that a list might hold.
+
+    Parameters
+    ----------
+    choice : SplitChoice
+    """
+
+    def __init__(self, choice: SplitChoice) -> None:
+        self.choice = choice
+        self.n = len(choice.calibration)
+        self.m = 0
+        self._low: list[list[FloatArray]] = [[] for _ in choice.models]
+        self._calibration = [model.calibration.sorted_scores for model in choice.models]
+
+    def add(self, scores: FloatArray) -> None:
+        """Add the scores of some rows, as `SplitChoice.scores` gives them."""
+        self.m += scores.shape[1]
+        # No list at the largest level holds a row of a larger rank, however many rows there are.
+        highest = limits_for(self.n, 1)[:, -1].max()
+        for k, calibration in enumerate(self._calibration):
+            low = np.searchsorted(calibration, scores[k], side="right") <= highest
+            self._low[k].append(scores[k, low])
+
+    @cached_property
+    def _first(self) -> int:
+        return stands_first([model.uses_batch for model in self.choice.models], self.m)
+
+    @cached_property
+    def _places(self) -> list[tuple[FloatArray, IntArray]]:
+        """For every detector the low scores, and the evidence for a row by its place there."""
+        limits, places = limits_for(self.n, self.m), []
+        for parts, calibration in zip(self._low, self._calibration, strict=True):
+            low = np.sort(np.concatenate(parts))
+            ordered = np.searchsorted(calibration, low, side="right")
+            lengths = sum(list_lengths(ordered, line) for line in limits)
+            places.append((low, np.asarray(lengths)))
+        return places
+
+    def ranks(self, scores: FloatArray) -> Ranks:
+        """Rank rows that were added before, by the detectors that are chosen for them."""
+        evidence, ranks = np.empty((2, *scores.shape), dtype=np.int64)
+        for k, (low, lengths) in enumerate(self._places):
+            evidence[k] = lengths[np.searchsorted(low, scores[k])]
+            ranks[k] = ranks_among(self._calibration[k], scores[k])
+        chosen = choose(evidence, self._first)
+        each = np.arange(len(chosen))
+        one = len(np.unique(chosen)) == 1
+        shown = scores[chosen[0] if one and len(chosen) else 0]
+        choice = Choice(self.choice.names, chosen, ranks)
+        return Ranks(ranks[chosen, each], None, shown, choice=choice)

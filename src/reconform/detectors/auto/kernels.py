@@ -1,0 +1,105 @@
+"""How many of the other new rows a detector would find: compiled code."""
+
+from __future__ import annotations
+
+import numpy as np
+from numba import njit
+
+from ...arrays import FloatArray, IndexArray, IntArray, RankArray
+
+
+@njit(cache=True, nogil=True)
+def _longest(counts: IntArray, limits: RankArray) -> int:
+    """Length of Benjamini-Hochberg's list of rows with these ranks and one more, of rank 0.
+
+    Parameters
+    ----------
+    counts : int array
+        How many rows have rank 0, 1, ...; ranks that no list holds are left out.
+    limits : int array of shape (m + 1,)
+    """
+    length, upto, rank = 0, 1, -1
+    for k in range(1, len(limits)):
+        while rank < limits[k] and rank < len(counts) - 1:
+            rank += 1
+            upto += counts[rank]
+        if upto >= k:
+            length = k
+    return length
+
+
+@njit(cache=True, nogil=True)
+def weigh(
+    own: FloatArray,
+    others: FloatArray,
+    rows: IndexArray,
+    limits: RankArray,
+    start: int,
+    stop: int,
+    evidence: IntArray,
+    ranks: RankArray,
+) -> None:
+    """Weigh what a detector finds among the other new rows, for some new rows.
+
+    Parameters
+    ----------
+    own, others, rows : arrays of shape (b, n + 1), (b, m) and (b,)
+        As in `reconform.ensemble.Sight`.
+    limits : int array of shape (levels, m + 1)
+    start, stop : int
+        Which of the rows.
+    evidence, ranks : int arrays of shape (b,)
+        Written: the lengths of the lists, added up over the levels, and the rank of x_j in E.
+    """
+    n = own.shape[1] - 1
+    highest = min(int(limits[:, -1].max()), n + 1)
+    counts = np.empty(highest + 1, dtype=np.int64)
+    for r in range(start, stop):
+        mine = own[r, n]
+        ranks[r] = np.sum(own[r] <= mine)
+        # Ranks up to `highest` are told apart by the scores up to that place.
+        if highest <= n:
+            low = np.sort(np.partition(own[r], highest)[: highest + 1])
+        else:
+            low = np.sort(own[r])
+        counts[:] = 0
+        for other in range(others.shape[1]):
+            if other != rows[r]:
+                rank = np.searchsorted(low, others[r, other], side="right")
+                if rank <= highest:
+                    counts[rank] += 1
+        evidence[r] = 0
+        for level in range(len(limits)):
+            evidence[r] += _longest(counts, limits[level])
+
+
+@njit(cache=True, nogil=True)
+def list_lengths(ordered: RankArray, limits: RankArray) -> RankArray:
+    """Lengths of lists if one of the new rows joins those that are ranked among, by its place.
+
+    The row at place i leaves the list of new rows, and raises the ranks of those after it by one.
+
+    Parameters
+    ----------
+    ordered : int array of shape (c,)
+        How many reference rows score at most as much as each new row, in increasing order; rows
+        that no list holds may be left out at the end.
+    limits : int array of shape (m + 1,)
+
+    Returns
+    -------
+    int array of shape (c + 1,)
+        For every place; the last is that of a row that stands after all of these.
+    """
+    c, m = len(ordered), len(limits) - 1
+    lengths = np.ones(c + 1, dtype=np.int64)  # the row itself, of rank 0
+    for i in range(1, min(c + 1, m)):
+        # A list of i + 1 rows: this one, and those before place i.
+        lengths[i] = i + 1 if ordered[i - 1] <= limits[i + 1] else lengths[i - 1]
+    longest = 0
+    for i in range(c - 2, -1, -1):
+        # A list of i + 2 rows: all before i, x_i, and the one after it, raised.
+        if ordered[i + 1] + 1 <= limits[i + 2]:
+            longest = max(longest, i + 2)
+        lengths[i] = max(lengths[i], longest)
+    return lengths
