@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from fractions import Fraction
 from functools import partial
 from importlib.metadata import version
@@ -12,27 +13,29 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from sklearn.base import BaseEstimator, OutlierMixin
+from sklearn.base import BaseEstimator, OutlierMixin, clone
 from sklearn.utils.validation import _num_samples, check_is_fitted
 
 from .arrays import FloatArray, IntArray, RankArray
 from .assumption import Category, Compared, new_sample, reference_sample, unused_batch
 from .content import Contents, RowStreams, by_content
-from .detectors import ForeignDetector, NativeDetector, resolve_detector
-from .detectors.prepared import category_columns
+from .detectors import Auto, ForeignDetector, NativeDetector, resolve_detector
+from .detectors.auto.ensembles import SplitChoice, Tally
+from .detectors.prepared import Prepared, category_columns
 from .discoveries import CountedDiscoveries, Discoveries, Provenance
 from .ensemble import Ensemble, RepeatedSplit
 from .errors import ReconformError, check_probability, unknown_choice
 from .inputs import validated_rows
 from .keep import MEMORY, check_keep
-from .methods import Method, Plan, Prefit, resolve_method
+from .methods import BySize, Full, Method, Plan, Prefit, resolve_method
 from .parallel import track
 from .randomness import Streams, root_seed
 from .refitting import OneModel
 from .rule import Rule
 from .statistics.certificates import guarantee_of
+from .statistics.choice import ChoiceCounts, with_mask
 from .statistics.fdr import RankCounts
-from .statistics.grid import Grid
+from .statistics.grid import Grid, usual
 from .statistics.ranks import RankedBatch, Ranks, smoothed_p_values
 from .statistics.stability import Stability
 from .statistics.thresholds import ScoreThreshold, score_threshold
@@ -45,20 +48,24 @@ TIES = ("conservative", "randomized")
 class ConformalDetector(OutlierMixin, BaseEstimator):
     """Any anomaly detector, with conformal p-values and lists at a chosen false discovery rate.
 
-    What is proven of them depends on the method: `guarantee_` says it, and so does every list. For
-    the default, ``"jab+"``, nothing is; for ``"split"`` the level of `discover` is.
+    What is proven of them depends on the method: `guarantee_` says it, and so does every list. By
+    default every p-value is exact, and the false discovery rate of a list is measured; with
+    ``discover(..., validity="proven")`` it is proven, too.
 
     Parameters
     ----------
-    detector : str, estimator or callable, default="iforest"
-        ``"knn"``, ``"iforest"``, ``"inne"``, ``"lof"``, ``"mahalanobis"``, ``"kde"``,
-        ``"contrast"`` (with ``method="full"``; see `reconform.detectors.Contrast`); a scikit-learn
-        outlier detector or a pipeline ending in one; a PyOD detector; an object with ``fit`` and
-        ``score_samples``; or a function ``fit(X) -> score(X)``, optionally
-        ``fit(X, random_state)``.
-    method : str or Method, default="jab+"
-        ``"split"``, ``"jackknife"``, ``"jackknife+"``, ``"cv"``, ``"cv+"``, ``"jab"``, ``"jab+"``,
-        ``"full"``, ``"prefit"``, or a method object such as ``Bootstrap(draws=50)``.
+    detector : str, estimator, callable, or a list of these, default="auto"
+        ``"auto"``, which tries several and chooses one for every new row (see
+        `reconform.detectors.Auto`), or a list to choose from; ``"knn"``, ``"iforest"``,
+        ``"inne"``, ``"lof"``, ``"mahalanobis"``, ``"kde"``, ``"contrast"`` (with
+        ``method="full"``; see `reconform.detectors.Contrast`); a scikit-learn outlier detector or a
+        pipeline ending in one; a PyOD detector; an object with ``fit`` and ``score_samples``; or a
+        function ``fit(X) -> score(X)``, optionally ``fit(X, random_state)``.
+    method : str or Method, default="auto"
+        ``"auto"``, which is ``"full"`` where that is cheap and ``"split"`` where rows are many
+        (`reconform.methods.BySize`); ``"split"``, ``"jackknife"``, ``"jackknife+"``, ``"cv"``,
+        ``"cv+"``, ``"jab"``, ``"jab+"``, ``"full"``, ``"prefit"``, or a method object such as
+        ``Bootstrap(draws=50)``.
     alpha : float, default=0.1
         Level of the per-row test in `predict`: a row with p <= alpha is an outlier.
     ties : {"conservative", "randomized"}, default="conservative"
@@ -130,10 +137,14 @@ class ConformalDetector(OutlierMixin, BaseEstimator):
     array([95, 96, 97, 98, 99])
     """
 
+    # The reference rows of a fit that another method may have to be fitted on; see `for_rows`.
+    _reference: FloatArray | None = None
+    _large: ConformalDetector | None = None
+
     def __init__(
         self,
-        detector: Any = "iforest",
-        method: str | Method = "jab+",
+        detector: Any = "auto",
+        method: str | Method = "auto",
         *,
         alpha: float = 0.1,
         ties: str = "conservative",
@@ -189,6 +200,11 @@ class ConformalDetector(OutlierMixin, BaseEstimator):
             raise unknown_choice("ties", self.ties, TIES)
         check_keep(self.keep)
         X = self._validate(X, reset=True)
+        self._reference = None
+        if isinstance(method, BySize):
+            method = method.method_for(len(X), refits=not _fits_at_once(detector))
+            if isinstance(method, Full):
+                self._reference = X  # a batch of very many rows wants a split of these
         if groups is not None and len(np.asarray(groups)) != len(X):
             raise ReconformError(
                 f"groups must have one label per row: {len(X)} rows, {len(np.asarray(groups))} "
@@ -236,6 +252,7 @@ class ConformalDetector(OutlierMixin, BaseEstimator):
         """
         self.plan_ = plan
         self.ensemble_ = ensemble
+        self._large = None
         self.calibration_ = ensemble.calibration
         # a repeated split has a calibration set per split, and ranks within one
         self.n_calibration_ = len(ensemble.calibration) // len(plan.repeats)
@@ -246,9 +263,49 @@ class ConformalDetector(OutlierMixin, BaseEstimator):
             uses_batch=ensemble.uses_batch,
         )
 
+    def for_rows(self, m: int) -> ConformalDetector:
+        """Return the detector that judges a batch of m rows: this one, or one fitted on a split.
+
+        With ``method="auto"``, full-conformal ranks take too long for very many rows, and a split
+        of the same reference rows takes their place; it is fitted when it is asked for first.
+
+        Parameters
+        ----------
+        m : int
+
+        Returns
+        -------
+        ConformalDetector
+        """
+        check_is_fitted(self, "ensemble_")
+        if self._reference is None or m <= BySize().most_rows(len(self._reference)):
+            return self
+        if self._large is None:
+            split = clone(self).set_params(method=BySize().method_for(self.plan_.n, m))
+            self._large = split.fit(self._reference)
+            if self._names():
+                self._large.feature_names_in_ = self.feature_names_in_
+        return self._large
+
+    @property
+    def most_rows(self) -> int | None:
+        """The largest batch that this object itself judges, see `for_rows`; None for any."""
+        if self._reference is None:
+            return None
+        return BySize().most_rows(len(self._reference))
+
+    def tally(self) -> Tally | None:
+        """Return what ranks rows in two passes over parts of a batch, if that can be done.
+
+        A choice of detectors on a split needs no more of the other new rows than their scores.
+        For everything else None: rows are ranked by `rank`.
+        """
+        check_is_fitted(self, "ensemble_")
+        return Tally(self.ensemble_) if isinstance(self.ensemble_, SplitChoice) else None
+
     @property
     def uses_batch(self) -> bool:
-        """Whether `discover` ranks a row by the other new rows, too, as ``"contrast"`` does.
+        """Whether `discover` ranks a row by the other new rows, too: ``"auto"``, ``"contrast"``.
 
         `p_values`, `score_samples` and `predict` judge every row by itself, whatever the detector.
         """
@@ -441,7 +498,10 @@ class ConformalDetector(OutlierMixin, BaseEstimator):
         Discoveries
         """
         check_is_fitted(self, "ensemble_")
-        grid = rule.grid(self)
+        suited = self.for_rows(_num_samples(X))
+        if suited is not self:
+            return suited.decide(X, rule)
+        grid = rule.grid(self, together=True)
         rule.whole_batch(self)  # refuses what has no theorem before any row is ranked
         ranks, p_values = self._judge(X, grid, together=True)
         index = getattr(X, "index", None) if hasattr(X, "iloc") else None
@@ -462,7 +522,7 @@ class ConformalDetector(OutlierMixin, BaseEstimator):
         -------
         Discoveries
         """
-        grid = rule.grid(self)
+        grid = rule.grid(self, together=True)
         return self._decide(lambda: X, ranks, grid.values(ranks.at_most), grid, rule, None)
 
     def _decide(
@@ -488,6 +548,10 @@ class ConformalDetector(OutlierMixin, BaseEstimator):
         facts = self._facts(rule, grid, len(p_values), new_sample(rows()), ranks)
         if outcome.plain is not None:
             facts["claim"] += " " + cost_sentence(outcome.mask, outcome.plain)
+        if ranks.choice is not None:
+            counts = ChoiceCounts(ranks.choice.names, self.n_calibration_).add(ranks.choice)
+            tried = counts.candidates(0, partial(self._alone, rule))
+            facts["choice"] = with_mask(tried, ranks.choice, outcome.mask)
         return Discoveries(
             mask=outcome.mask,
             p_values=p_values,
@@ -501,6 +565,12 @@ class ConformalDetector(OutlierMixin, BaseEstimator):
             p_threshold=float(p_values[outcome.mask].max(initial=0.0)),
             **facts,
         )
+
+    def _alone(self, rule: Rule, by_rank: RankArray) -> int:
+        """Count what a plain list of rows would have, of which so many have rank 0, 1, ..."""
+        counts = RankCounts(self.n_calibration_, "").add_counts(by_rank)
+        plain = replace(rule, validity="nominal", conditional=None)
+        return plain.decide_counts(counts, usual(self.n_calibration_)).count
 
     def _worlds(
         self, rows: Callable[[], FloatArray], candidates: RankArray, step: StepUp
@@ -516,6 +586,7 @@ class ConformalDetector(OutlierMixin, BaseEstimator):
         *,
         new: FloatArray | None = None,
         together: Ranks | None = None,
+        choice: ChoiceCounts | None = None,
         categories: Mapping[int, Category] | None = None,
     ) -> CountedDiscoveries:
         """Decide for all rows whose ranks were counted, exactly as if they had been one batch.
@@ -529,6 +600,8 @@ class ConformalDetector(OutlierMixin, BaseEstimator):
             A sample of the rows (`reconform.assumption.Reservoir`), to check the assumption by.
         together : Ranks, optional
             What was counted, if it is one batch that was ranked together.
+        choice : ChoiceCounts, optional
+            Which detectors were chosen, where one is for every row.
         categories : mapping, optional
             By position, what a reader of files knows of the columns that hold labels.
 
@@ -537,13 +610,18 @@ class ConformalDetector(OutlierMixin, BaseEstimator):
         CountedDiscoveries
         """
         check_is_fitted(self, "ensemble_")
-        grid = rule.counting_grid(self, "what is merged", together=together is not None)
+        as_one = together is not None or choice is not None
+        grid = rule.counting_grid(self, "what is merged", together=as_one)
         decision = rule.decide_counts(counts, grid)
+        facts = self._facts(rule, grid, decision.tested, new, together, categories)
+        if choice is not None:
+            alone = partial(self._alone, rule)
+            facts["choice"] = choice.candidates(decision.rank_threshold, alone)
         return CountedDiscoveries(
             decision=decision,
             rank_counts=counts,
             p_threshold=decision.p_threshold,
-            **self._facts(rule, grid, decision.tested, new, together, categories),
+            **facts,
         )
 
     def _facts(
@@ -736,7 +814,9 @@ class ConformalDetector(OutlierMixin, BaseEstimator):
             feature_names=self._names(),
             random_state=repr(self.random_state),
             version=version("reconform"),
-            one_split=self.plan_.scheme in ("split", "prefit") and self.plan_.n_models == 1,
+            one_split=self.plan_.scheme in ("split", "prefit")
+            and self.plan_.n_models == 1
+            and not self.uses_batch,
         )
 
     def _warn_if_constant(self) -> None:
@@ -750,3 +830,12 @@ class ConformalDetector(OutlierMixin, BaseEstimator):
                 UserWarning,
                 stacklevel=3,
             )
+
+
+def _fits_at_once(detector: ForeignDetector | NativeDetector) -> bool:
+    """Whether full-conformal ranks need no fit per new row."""
+    if isinstance(detector, Auto):
+        return all(map(_fits_at_once, detector.resolved()))
+    if isinstance(detector, Prepared):
+        return _fits_at_once(detector.detector)
+    return isinstance(detector, NativeDetector) and detector.has_shortcut()

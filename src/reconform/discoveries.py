@@ -21,6 +21,7 @@ from .extras import extra
 from .first_rows import FirstRows, bound_on_first, describe_first, last_of_first
 from .rule import false_alarms_in_words
 from .statistics.bounds import counted_fdp_bound
+from .statistics.choice import Candidate, choice_sentence
 from .statistics.exact import exact_number
 from .statistics.fdr import PROCEDURES, Decision, RankCounts
 from .statistics.grid import usual
@@ -93,6 +94,9 @@ class BaseDiscoveries(ABC):
         Detector, method, sizes and seed.
     warning : str or None
         A sentence if the reference is too small to flag few anomalies among so many rows.
+    choice : tuple of Candidate
+        Where a detector was chosen for every row: for each that was tried, how many rows it was
+        chosen for, and what it would have flagged alone; `chosen` says it in words.
     """
 
     procedure: str
@@ -104,6 +108,7 @@ class BaseDiscoveries(ABC):
     compared: Compared | None = None
     provenance: Provenance | None = None
     warning: str | None = None
+    choice: tuple[Candidate, ...] = ()
 
     @property
     @abstractmethod
@@ -153,6 +158,11 @@ class BaseDiscoveries(ABC):
             return None
         counts, _ = self._checked()
         return why_nothing(None if counts is None else counts.counts, self.verdict, self.warning)
+
+    @property
+    def chosen(self) -> str | None:
+        """Which detectors were chosen, in a sentence; None where there was nothing to choose."""
+        return choice_sentence(self.choice) or None
 
     @property
     def headline(self) -> str:
@@ -271,7 +281,7 @@ class BaseDiscoveries(ABC):
         doubts = [str(self.verdict)] if self.verdict.findings else []
         first = self.first().sentence if self.top is not None and self.tested else ""
         last = self.why_nothing or self.warning or ""
-        said = [*self._shown(), *doubts, self.guarantee, first, last]
+        said = [*self._shown(), *doubts, self.chosen or "", self.guarantee, first, last]
         return "\n".join([f"{type(self).__name__}: {self.headline}", *filter(None, said)])
 
 

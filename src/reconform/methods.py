@@ -536,7 +536,68 @@ class Resampling(Method):
         return indices.astype(np.intp)
 
 
+# A choice of detectors takes less than a minute for so many pairs of rows.
+MOST_PAIRS = 1 << 24
+# From so many reference rows on, full is not prepared for: a part of them calibrates as well.
+MOST_REFERENCE = 15_000
+# More rows for training make models slower and hardly better.
+MOST_TRAINING = 5_000
+
+
+class BySize(Method):
+    """Full where it is cheap, split where rows are many: decided by the numbers of rows alone.
+
+    For detectors that have to be fitted again for every new row, cv+ takes the place of full.
+
+    Examples
+    --------
+    >>> BySize().method_for(1_000), BySize().method_for(1_000, 100_000)
+    (Full(), Split())
+    >>> BySize().method_for(1_000_000)
+    Split(calibration=995000)
+    >>> BySize().method_for(1_000, refits=True)
+    CrossValidation()
+    """
+
+    shuffles = True
+
+    def method_for(self, n: int, m: int | None = None, *, refits: bool = False) -> Method:
+        """Decide.
+
+        Parameters
+        ----------
+        n : int
+            Reference rows.
+        m : int, optional
+            New rows, where these are known.
+        refits : bool
+            Whether the detector is fitted again for every new row by full.
+        """
+        if n <= MOST_REFERENCE and (m is None or m <= self.most_rows(n)):
+            return CrossValidation() if refits and n >= 10 else Full()
+        held = n - MOST_TRAINING
+        return Split(held) if held > n // 2 else Split()
+
+    def most_rows(self, n: int) -> int:
+        """The largest batch for full with n reference rows: m (n + m) pairs are not too many."""
+        return int((math.isqrt(n * n + 4 * MOST_PAIRS) - n) // 2)
+
+    def plan(
+        self,
+        n: int,
+        *,
+        groups: npt.ArrayLike | None = None,
+        random_state: object = None,
+        shuffle: Shuffle | None = None,
+    ) -> Plan:
+        """Plan for n rows, before any new row is known."""
+        chosen = self.method_for(n)
+        draws: dict[str, Any] = {"shuffle": shuffle} if chosen.shuffles else {}
+        return chosen.plan(n, groups=groups, random_state=random_state, **draws)
+
+
 _NAMED: dict[str, tuple[type[Method], dict[str, Any]]] = {
+    "auto": (BySize, {}),
     "split": (Split, {}),
     "jackknife": (Jackknife, {"variant": "basic"}),
     "jackknife+": (Jackknife, {}),
@@ -574,6 +635,7 @@ def resolve_method(method: str | Method) -> Method:
 # change, whatever happens to the classes.
 RECORDED_AS: dict[type[Method], str] = {
     Bootstrap: "Bootstrap",
+    BySize: "BySize",
     CrossValidation: "CrossValidation",
     Full: "Full",
     Jackknife: "Jackknife",

@@ -165,13 +165,15 @@ class Rule:
 
     # --- what it can be used with ---
 
-    def grid(self, cad: Fitted) -> Grid:
+    def grid(self, cad: Fitted, *, together: bool = False) -> Grid:
         """Tabulate what each rank of a fitted detector is worth; refuse what cannot be had.
 
         Parameters
         ----------
         cad : ConformalDetector
             Fitted.
+        together : bool
+            For ranks of a whole batch, which may depend on the other new rows.
 
         Returns
         -------
@@ -181,6 +183,13 @@ class Rule:
             why = self.row.objection(cad.plan_, self.validity, self.conditional)
             if why is not None:
                 raise ReconformError(why)
+        alone = self.conditional is not None or self.row.on_batch is not None
+        if together and cad.uses_batch and alone:
+            what = "conditional p-values" if self.conditional is not None else "e-BH"
+            raise ReconformError(
+                f"{what} need ranks that do not depend on the other new rows, and this detector "
+                "compares these; use a detector such as 'knn'."
+            )
         if cad.ties == "randomized" and (self.validity, self.conditional) != ("nominal", None):
             raise ReconformError(
                 "proven and calibration-conditional p-values are corrections of ranks, and "
@@ -224,7 +233,7 @@ class Rule:
                 f"{where} is judged by counting ranks, and `validity={self.validity!r}` with "
                 f"method={cad.method!r} needs the whole batch in memory; use discover(X)."
             )
-        return self.grid(cad)
+        return self.grid(cad, together=together)
 
     # --- decisions ---
 

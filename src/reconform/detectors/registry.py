@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+from ..methods import MOST_REFERENCE
 from ..records.specs import DetectorRecord
 from .auto.detector import Auto
 from .auto.record import AUTO_RECORD
@@ -45,6 +46,8 @@ class Entry:
         How it is saved.
     tried_with : tuple of dict
         The settings in which ``"auto"`` tries it; none, if it does not.
+    quick : bool
+        Whether ``"auto"`` tries it for very many rows, too.
     """
 
     name: str
@@ -54,6 +57,7 @@ class Entry:
     scale_matters: bool
     record: DetectorRecord
     tried_with: tuple[dict[str, Any], ...] = ()
+    quick: bool = False
 
 
 AS_IT_IS: dict[str, Any] = {}
@@ -71,6 +75,7 @@ DETECTORS = {
             scale_matters=True,
             record=KNN_RECORD,
             tried_with=(AS_IT_IS, SCALED),
+            quick=True,
         ),
         Entry(
             "iforest",
@@ -80,6 +85,7 @@ DETECTORS = {
             scale_matters=False,
             record=IFOREST_RECORD,
             tried_with=(AS_IT_IS,),
+            quick=True,
         ),
         Entry(
             "inne",
@@ -89,6 +95,7 @@ DETECTORS = {
             scale_matters=True,
             record=INNE_RECORD,
             tried_with=(AS_IT_IS, SCALED),
+            quick=True,
         ),
         Entry(
             "lof",
@@ -107,6 +114,7 @@ DETECTORS = {
             scale_matters=True,
             record=MAHALANOBIS_RECORD,
             tried_with=(AS_IT_IS,),
+            quick=True,
         ),
         Entry(
             "kde",
@@ -177,8 +185,15 @@ def listed(words: list[str], conjunction: str) -> str:
     return f"{', '.join(most)} {conjunction} {last}" if most else last
 
 
-def offered(scheme: str) -> list[NativeDetector]:
-    """Make the detectors that ``"auto"`` tries for plans of a scheme.
+def offered(scheme: str, n: int = 0) -> list[NativeDetector]:
+    """Make the detectors that ``"auto"`` tries.
+
+    Parameters
+    ----------
+    scheme : str
+        Of the plan: a split has no detector that compares new rows with each other.
+    n : int
+        Reference rows: if they are very many, only quick detectors are tried.
 
     Examples
     --------
@@ -190,6 +205,7 @@ def offered(scheme: str) -> list[NativeDetector]:
         for entry in DETECTORS.values()
         for settings in entry.tried_with
         if scheme == "full" or not entry.kind.uses_batch
+        if n <= MOST_REFERENCE or entry.quick
     ]
 
 

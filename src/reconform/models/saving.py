@@ -12,7 +12,7 @@ from ..detector import TIES, ConformalDetector
 from ..detectors import resolve_detector
 from ..detectors.foreign import LARGER_IS
 from ..errors import ReconformError, check_probability
-from ..methods import RECORDED_AS, resolve_method
+from ..methods import MOST_REFERENCE, RECORDED_AS, resolve_method
 from ..records.checks import require
 from ..records.plain import Plain
 from ..records.specs import Array, Json, Maybe, Reader, Scalar, Writer
@@ -166,7 +166,8 @@ def _dump_name(k: int) -> str:
 # --- the estimator -------------------------------------------------------------------------------
 
 
-# At most 2,000 reference rows, to check the assumption by; older files have none.
+# At most 2,000 reference rows, to check the assumption by; older files have none. And all of them
+# where a batch of very many rows may need another fit.
 _SAMPLE = Maybe(Array("f8", ndim=2))
 
 
@@ -188,6 +189,7 @@ def _write_model(cad: ConformalDetector, out: Writer) -> Json:
         "tie_key": cad._tie_key,
         "plan": plan,
         "ensemble": write_ensemble(cad.ensemble_, cad.plan_, out),
+        "reference": _SAMPLE.write(cad._reference, "reference", out),
         "reference_sample": _SAMPLE.write(cad.reference_sample_, "reference_sample", out),
     }
 
@@ -222,6 +224,9 @@ def _read_model(archive: Archive, trusted: list[str]) -> ConformalDetector:
     cad.offset_ = Scalar(float).read(json["offset"], source)
     cad._tie_key = Scalar(int).read(json["tie_key"], source)
     require(0 <= cad._tie_key < 1 << 64, "the key of ties is not one")
+    cad._reference = rows = _SAMPLE.read(json.get("reference"), source)
+    fits = rows is None or rows.shape == (plan.n, cad.n_features_in_)
+    require(fits and (rows is None or len(rows) <= MOST_REFERENCE), "the reference is another one")
     cad.reference_sample_ = sample = _SAMPLE.read(json.get("reference_sample"), source)
     fits = sample is None or sample.shape[1] == cad.n_features_in_
     require(fits, "the sample of the reference has other columns")

@@ -97,9 +97,7 @@ class ChoiceCounts:
                 flagged=int(mine[: threshold + 1].sum()),
                 alone=alone(every),
             )
-            for name, mine, every in zip(
-                self.names, self.chosen_by_rank, self.by_rank, strict=True
-            )
+            for name, mine, every in zip(self.names, self.chosen_by_rank, self.by_rank, strict=True)
         ]
         return tuple(sorted(made, key=lambda one: -one.rows))
 
@@ -108,9 +106,7 @@ def with_mask(
     candidates: tuple[Candidate, ...], choice: Choice, mask: BoolArray
 ) -> tuple[Candidate, ...]:
     """Count the flagged rows of every detector by a mask, where no threshold says it."""
-    flagged = {
-        name: int(mask[choice.chosen == k].sum()) for k, name in enumerate(choice.names)
-    }
+    flagged = {name: int(mask[choice.chosen == k].sum()) for k, name in enumerate(choice.names)}
     return tuple(Candidate(c.name, c.rows, flagged[c.name], c.alone) for c in candidates)
 
 
@@ -119,8 +115,8 @@ def choice_sentence(candidates: tuple[Candidate, ...]) -> str:
 
     Examples
     --------
-    >>> tried = (Candidate("kde", 90, 31, 33), Candidate("knn", 10, 0, 12), Candidate("lof", 0, 0, 4))
-    >>> print(choice_sentence(tried))
+    >>> kde, knn = Candidate("kde", 90, 31, 33), Candidate("knn", 10, 0, 12)
+    >>> print(choice_sentence((kde, knn, Candidate("lof", 0, 0, 4))))
     Chosen among 3 detectors: kde for 90 of 100 rows (31 flagged), knn for 10 (0 flagged). Alone,
     kde would have flagged 33, knn 12, lof 4.
     """
@@ -136,6 +132,5 @@ def choice_sentence(candidates: tuple[Candidate, ...]) -> str:
     alone = [f"{one.name} {one.alone:,}" for one in best]
     alone[0] = f"{best[0].name} would have flagged {best[0].alone:,}"
     return (
-        f"Chosen among {len(candidates)} detectors: {', '.join(parts)}. "
-        f"Alone, {', '.join(alone)}."
+        f"Chosen among {len(candidates)} detectors: {', '.join(parts)}. Alone, {', '.join(alone)}."
     )

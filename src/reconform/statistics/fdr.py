@@ -117,6 +117,11 @@ class RankCounts:
         """Number of rows counted."""
         return int(self.counts.sum())
 
+    def add_counts(self, by_rank: RankArray) -> RankCounts:
+        """Add rows of which so many have rank 0 (none), 1, ...; return itself."""
+        self.counts += by_rank
+        return self
+
     def add(self, ranks: npt.ArrayLike) -> RankCounts:
         """Count the ranks of some rows, in place.
 

@@ -91,20 +91,21 @@ class Auto(NativeDetector):
         self.random_state = random_state
         self.n_jobs = n_jobs
 
-    def resolved(self, scheme: str = "full") -> list[Any]:
+    def resolved(self, scheme: str = "full", n: int = 0) -> list[Any]:
         """Return the candidates as what fits plans; refuse what are none.
 
         Parameters
         ----------
         scheme : str
-            Of the plan: detectors that need the whole batch in memory are not offered for
-            ``"split"``.
+            Of the plan.
+        n : int
+            Reference rows.
         """
         from .. import resolve_detector  # which imports this module
         from ..registry import offered
 
         if self.candidates is None:
-            return offered(scheme)
+            return offered(scheme, n)
         if isinstance(self.candidates, str) or not isinstance(self.candidates, Sequence):
             raise ReconformError(
                 "`candidates` must be a list of detectors, such as ['knn', 'lof']; got "
@@ -137,7 +138,7 @@ class Auto(NativeDetector):
         self, X: FloatArray, plan: Plan, seeds: Sequence[np.random.SeedSequence], verbose: int
     ) -> Ensemble:
         """Fit every candidate."""
-        candidates = self.resolved(plan.scheme)
+        candidates = self.resolved(plan.scheme, plan.n)
         fitted: list[Ensemble] = []
         for one in track(candidates, total=len(candidates), label="fitting", verbose=verbose):
             fitted.append(one.fit_plan(X, plan, seeds, n_jobs=self.n_jobs))
