@@ -175,6 +175,8 @@ def _write_model(cad: ConformalDetector, out: Writer) -> Json:
     plan = write_plan(cad.plan_, out)
     parameters = neutral(ConformalDetector, cad.get_params(deep=False))
     detector, method = parameters.pop("detector"), parameters.pop("method")
+    if isinstance(detector, (list, tuple)):
+        detector = resolve_detector(detector)
     if not isinstance(detector, str):
         fitted = cad.plan_.scheme == "prefit"
         detector = {"estimator": out.estimators.write(detector, fitted=fitted)}

@@ -10,6 +10,10 @@ import numpy as np
 from ..arrays import BoolArray, IndexArray, RankArray
 
 
+# A sentence names no more detectors than this.
+SHOWN = 4
+
+
 @dataclass(frozen=True, eq=False)
 class Choice:
     """Which of several detectors each new row was ranked by.
@@ -124,13 +128,15 @@ def choice_sentence(candidates: tuple[Candidate, ...]) -> str:
         return ""
     total = sum(one.rows for one in candidates)
     chosen = [one for one in candidates if one.rows]
-    parts = [f"{one.name} for {one.rows:,} ({one.flagged:,} flagged)" for one in chosen]
+    parts = [f"{one.name} for {one.rows:,} ({one.flagged:,} flagged)" for one in chosen[:SHOWN]]
     if parts:
         first = chosen[0]
         parts[0] = f"{first.name} for {first.rows:,} of {total:,} rows ({first.flagged:,} flagged)"
     best = sorted(candidates, key=lambda one: -one.alone)
-    alone = [f"{one.name} {one.alone:,}" for one in best]
+    alone = [f"{one.name} {one.alone:,}" for one in best[:SHOWN]]
     alone[0] = f"{best[0].name} would have flagged {best[0].alone:,}"
+    if len(best) > SHOWN:
+        alone.append(f"the others {best[SHOWN].alone:,} or fewer")
     return (
         f"Chosen among {len(candidates)} detectors: {', '.join(parts)}. Alone, {', '.join(alone)}."
     )

@@ -165,13 +165,13 @@ class Auto(NativeDetector):
 
 
 def name_of(detector: Any) -> str:
-    """Name a candidate for people: ``"knn"``, ``"knn, scaled"``, or as the detector says.
+    """Name a candidate for people: ``"knn"``, ``"scaled knn"``, or as the detector says.
 
     Examples
     --------
     >>> from reconform.detectors import KNN
     >>> name_of(KNN()), name_of(KNN(scale="robust"))
-    ('knn', 'knn, scaled')
+    ('knn', 'scaled knn')
     """
     from ..prepared import Prepared
     from ..registry import entry_of
@@ -181,4 +181,4 @@ def name_of(detector: Any) -> str:
     entry = entry_of(detector)
     if entry is None:
         return str(detector.name)
-    return entry.name + (", scaled" if getattr(detector, "scale", "none") == "robust" else "")
+    return ("scaled " if getattr(detector, "scale", "none") == "robust" else "") + entry.name
