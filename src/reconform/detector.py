@@ -787,6 +787,11 @@ class ConformalDetector(OutlierMixin, BaseEstimator):
             fit_plan = partial(fit_plan, keep=self.keep)
         if len(plan.repeats) == 1:
             return fit_plan(X, plan, seeds, verbose=self.verbose)
+        if isinstance(detector, NativeDetector) and detector.uses_batch:
+            raise ReconformError(
+                f"detector {detector.name} judges new rows with the help of the others, and "
+                "several splits of the reference cannot agree on that; use `repeats=1`."
+            )
         splits = track(plan.repeats, total=len(plan.repeats), label="splits", verbose=self.verbose)
         return RepeatedSplit(
             [

@@ -21,7 +21,7 @@ from sklearn.impute import MissingIndicator, SimpleImputer
 from sklearn.pipeline import Pipeline
 from sklearn.preprocessing import OneHotEncoder, StandardScaler
 
-from .detectors import NativeDetector, resolve_detector
+from .detectors import Auto, NativeDetector, resolve_detector
 from .detectors.prepared import CATEGORIES, Prepared
 from .detectors.registry import entry_of
 from .errors import ReconformError
@@ -187,11 +187,12 @@ def make_prepared(
 
 def prepared(
     detector: Any, features: Sequence[Feature], *, distance_based: bool | None = None
-) -> Pipeline | Prepared:
+) -> Pipeline | NativeDetector:
     """Prepare for the columns of a table.
 
     A detector of ours that measures distances does it itself, and so that its models are still
-    fitted together (`Prepared`); any other one becomes a pipeline (`make_prepared`).
+    fitted together (`Prepared`); any other one becomes a pipeline (`make_prepared`). Of several to
+    choose from, each is prepared; by default those that measure distances.
 
     Parameters
     ----------
@@ -204,7 +205,7 @@ def prepared(
 
     Returns
     -------
-    Prepared or sklearn.pipeline.Pipeline
+    Prepared, Auto or sklearn.pipeline.Pipeline
         For ``ConformalDetector(detector=...)``.
 
     Examples
@@ -217,6 +218,11 @@ def prepared(
     Prepared(detector=KNN(scale='robust'), labels=(0, 2))
     """
     estimator = _estimator(detector)
+    if isinstance(estimator, Auto):
+        scaled = [one for one in estimator.resolved() if getattr(one, "scale", None) == "robust"]
+        return clone(estimator).set_params(
+            candidates=[prepared(one, features) for one in estimator.candidates or scaled]
+        )
     scales = isinstance(estimator, NativeDetector) and hasattr(estimator, "scale")
     if scales and distance_based is not False:
         scaled = clone(estimator).set_params(scale="robust")

@@ -154,7 +154,7 @@ cleaning_options = family(
 @click.argument("reference", type=PATH)
 @click.argument("new", type=PATH, required=False)
 @cleaning_options
-@fitting_family("jackknife+")
+@fitting_family("iforest", "jackknife+")
 @columns_options
 @files_options
 @voice_options

@@ -27,8 +27,8 @@ demo_options = family(
     "Options",
     dict,
     [
-        detector_option("knn"),
-        method_option("jackknife+"),
+        detector_option("auto"),
+        method_option("auto"),
         share("--fdr", 0.1, "False discovery rate that is aimed at.", metavar="LEVEL"),
         REPORT,
         OVERWRITE,
@@ -132,7 +132,7 @@ class Demo:
         return float((self.found.mask & self.truth).sum() / self.truth.sum())
 
 
-def run_demo(detector: str = "knn", method: str = "jackknife+", fdr: float = 0.1) -> Demo:
+def run_demo(detector: str = "auto", method: str = "auto", fdr: float = 0.1) -> Demo:
     """Fit on half of the benign rows, and judge the rest mixed with malignant ones.
 
     Examples

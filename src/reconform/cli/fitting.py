@@ -40,6 +40,8 @@ def fit(voice: Voice, reference: Table, fitting: Fitting, *, prepare: bool) -> C
     with voice.gathering_warnings(), parallel(fitting.jobs):
         cad.fit(reference.frame)
     cad.set_params(verbose=0)
+    if fitting.method == "auto":
+        voice.step(f"The method is {cad.plan_.scheme}, by the number of rows")
     return cad
 
 

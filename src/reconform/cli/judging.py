@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -218,6 +218,8 @@ def _tell_decision(voice: Voice, judgement: FileDiscoveries, bound: int | None) 
         )
     if judgement.why_nothing is not None:
         voice.say(in_options(judgement.why_nothing))
+    if judgement.chosen is not None:
+        voice.say(judgement.chosen)
     voice.say(judgement.guarantee)
     if judgement.missing:
         counts = judgement.missing.items()
@@ -283,6 +285,8 @@ def _facts(judgement: FileDiscoveries, deciding: Deciding) -> dict[str, Any]:
         },
         "detector": one_line(source.detector),
         "method": one_line(source.method),
+        "scheme": source.scheme,
+        "choice": [asdict(one) for one in judgement.choice],
         "seed": source.random_state,
         "n_reference": source.n_reference,
         "n_calibration": source.n_calibration,

@@ -29,7 +29,7 @@ from .declare import Function, Given, choice, count, family, option, share
 from .output import Voice, check_separate
 from .spelling import in_options
 
-METHODS = ("split", "jackknife", "jackknife+", "cv", "cv+", "jab", "jab+", "full")
+METHODS = ("auto", "split", "jackknife", "jackknife+", "cv", "cv+", "jab", "jab+", "full")
 
 # Which methods a parameter belongs to, and what they are called.
 OWNERS: dict[str, tuple[type[Method], str]] = {
@@ -200,17 +200,23 @@ SET = option(
 
 def method_option(default: str) -> Given:
     """`--method`, one of those that need no object of Python."""
-    return choice("--method", METHODS, default, "The method that calibrates the scores.")
+    return choice(
+        "--method",
+        METHODS,
+        default,
+        "The method that calibrates the scores. auto: full where that is cheap, split where rows "
+        "are many.",
+    )
 
 
-def fitting_family(method: str) -> Callable[[Function], Function]:
-    """The options of detector and method, with the method by default."""
-    return family("fitting", "Detector and method", Fitting, _fitting(method))
+def fitting_family(detector: str, method: str) -> Callable[[Function], Function]:
+    """The options of detector and method, with what these are by default."""
+    return family("fitting", "Detector and method", Fitting, _fitting(detector, method))
 
 
-def _fitting(method: str) -> list[Given]:
+def _fitting(detector: str, method: str) -> list[Given]:
     return [
-        detector_option("iforest"),
+        detector_option(detector),
         SET,
         method_option(method),
         count("--folds", "10", "Number of folds, for cv and cv+.", least=2),
@@ -228,7 +234,7 @@ def _fitting(method: str) -> list[Given]:
     ]
 
 
-fitting_options = fitting_family("jab+")
+fitting_options = fitting_family("auto", "auto")
 
 
 def parallel(jobs: int | None) -> AbstractContextManager[Any]:

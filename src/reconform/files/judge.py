@@ -32,6 +32,7 @@ from ..errors import ReconformError
 from ..first_rows import FirstRows
 from ..prepare import Feature
 from ..rule import Rule
+from ..statistics.choice import ChoiceCounts
 from ..statistics.fdr import Decision, RankCounts
 from ..statistics.ranks import Ranks
 from ..whole import check_apart, stops_by_exception
@@ -50,7 +51,7 @@ from .cells import Fingerprint
 from .column_types import to_python
 from .formats import FORMATS, is_standard, layout_like
 from .reading import missing_counts
-from .spill import RowStore, Spill
+from .spill import RowStore, ScoreSpill, Spill
 
 Progress = Callable[[str, int, int | None], None]
 
@@ -177,6 +178,7 @@ class FileDiscoveries(CountedDiscoveries):
             compared=self.compared,
             provenance=self.provenance,
             warning=self.warning,
+            choice=self.choice,
         )
 
 
@@ -306,6 +308,7 @@ def judge_file(
         write = _checked_output(path, output, batches.source.schema, names, read, write)
         before = os.stat(batches.source.path)
         first = _rank(cad, batches, spill, read.most_cells, progress, keep_all=certifies)
+        cad = first.cad
         certified = _certify(cad, rule, first, spill, read.most_cells) if certifies else None
         plain = replace(rule, validity="nominal") if certifies else rule
         found = cad.decide_counts(
@@ -313,6 +316,7 @@ def judge_file(
             plain,
             new=first.sample.rows,
             together=first.together,
+            choice=first.choice,
             categories=_categories(batches.features, first.unseen),
         )
         marks: Marks = ByRank(found.decision) if certified is None else ByRow(certified)
@@ -420,6 +424,7 @@ class Unseen:
 
 @dataclass
 class _First:
+    cad: ConformalDetector
     counts: RankCounts
     fingerprint: str
     missing: Counter[str]
@@ -427,6 +432,74 @@ class _First:
     features: list[FloatArray] | None
     sample: Reservoir
     together: Ranks | None = None
+    choice: ChoiceCounts | None = None
+
+
+class _Ranking:
+    """Ranks rows as they come: batch by batch, or after the last of them.
+
+    Parameters
+    ----------
+    cad : ConformalDetector
+    spill : Spill
+    """
+
+    def __init__(self, cad: ConformalDetector, spill: Spill) -> None:
+        self._spill = spill
+        self.choice: ChoiceCounts | None = None
+        self.together: Ranks | None = None
+        self._use(cad)
+
+    def _use(self, cad: ConformalDetector) -> None:
+        self.cad = cad
+        self.counts = RankCounts(cad.n_calibration_, cad.calibration_.fingerprint)
+        self._tally = cad.tally()
+        self._scores = None if self._tally is None else ScoreSpill(len(self._tally.names))
+
+    @property
+    def waits(self) -> bool:
+        """Whether rows have to be kept until all of them are there."""
+        return self.cad.uses_batch and self._tally is None
+
+    def add(self, X: FloatArray) -> None:
+        """Take some rows; where it `waits`, they are ranked by `finish`."""
+        if self._tally is not None:
+            assert self._scores is not None
+            scores = self._tally.scores(X)
+            self._tally.add(scores)
+            self._scores.add(scores)
+        elif not self.waits:
+            self._put(self.cad.rank(X, checked=True))
+
+    def outgrown(self, rows: int, before: list[FloatArray]) -> bool:
+        """Say whether rows became too many for the detector; then another one takes over."""
+        most = self.cad.most_rows
+        if not self.waits or most is None or rows <= most:
+            return False
+        self._use(self.cad.for_rows(rows))
+        for X in before:
+            self.add(X)
+        return True
+
+    def finish(self, kept: list[FloatArray] | None, batch_rows: int) -> None:
+        """Rank what has waited."""
+        if self.waits:
+            assert kept is not None
+            self.together = self.cad.rank(np.concatenate(kept), checked=True, together=True)
+            self._put(self.together)
+        elif self._tally is not None:
+            assert self._scores is not None
+            with self._scores:
+                for scores in self._scores.batches(batch_rows):
+                    self._put(self._tally.ranks(scores))
+
+    def _put(self, ranks: Ranks) -> None:
+        self.counts.add(ranks.at_most)
+        self._spill.add(ranks.at_most, ranks.scores)
+        if ranks.choice is not None:
+            if self.choice is None:
+                self.choice = ChoiceCounts(ranks.choice.names, self.cad.n_calibration_)
+            self.choice.add(ranks.choice)
 
 
 def _rank(
@@ -439,11 +512,9 @@ def _rank(
     keep_all: bool,
 ) -> _First:
     """Rank all rows; keep their features up to `most_cells`, or with `keep_all` of all rows."""
-    together = cad.uses_batch
-    keep_all = keep_all or together
-    if keep_all:
-        _check_few(batches, batches.source.rows or 0, together)
-    counts = RankCounts(cad.n_calibration_, cad.calibration_.fingerprint)
+    ranking = _Ranking(cad.for_rows(batches.source.rows or 0), spill)
+    if keep_all or ranking.waits:
+        _check_few(batches, batches.source.rows or 0, ranking.waits)
     fingerprint = Fingerprint(batches.features)
     missing: Counter[str] = Counter()
     unseen: defaultdict[int, Unseen] = defaultdict(Unseen)
@@ -453,24 +524,34 @@ def _rank(
     for table, X in batches.read():
         rows += len(X)
         sample.add(X)
-        if not together:
-            ranks = cad.rank(X, checked=True)
-            counts.add(ranks.at_most)
-            spill.add(ranks.at_most, ranks.scores)
+        if not ranking.outgrown(rows, [*(features or []), X]):
+            ranking.add(X)
         fingerprint.add(X)
         missing.update(missing_counts(X, batches.features))
         for j, labels in batches.unseen(table, X).items():
             unseen[j].add(labels)
         if features is not None:
             features.append(X)
-            if keep_all:
-                _check_few(batches, rows, together)
+            if keep_all or ranking.waits:
+                _check_few(batches, rows, ranking.waits)
             elif rows * X.shape[1] > most_cells:
                 features = None
         if progress is not None:
             progress("ranking", rows, batches.source.rows)
-    first = _First(counts, fingerprint.hexdigest(), missing, unseen, features, sample)
-    return _rank_together(cad, first, spill, most_cells) if together else first
+    ranking.finish(features, batches.batch_rows)
+    if not keep_all and rows * len(batches.features) > most_cells:
+        features = None
+    return _First(
+        ranking.cad,
+        ranking.counts,
+        fingerprint.hexdigest(),
+        missing,
+        unseen,
+        features,
+        sample,
+        ranking.together,
+        ranking.choice,
+    )
 
 
 def _categories(features: Sequence[Feature], unseen: Mapping[int, Unseen]) -> dict[int, Category]:
@@ -483,17 +564,6 @@ def _categories(features: Sequence[Feature], unseen: Mapping[int, Unseen]) -> di
     }
 
 
-def _rank_together(cad: ConformalDetector, first: _First, spill: Spill, most_cells: int) -> _First:
-    """Rank all rows as one batch, and drop their features if they are too many to be kept."""
-    assert first.features is not None
-    X = np.concatenate(first.features)
-    ranks = cad.rank(X, checked=True, together=True)
-    first.counts.add(ranks.at_most)
-    spill.add(ranks.at_most, ranks.scores)
-    kept = first.features if X.size <= most_cells else None
-    return replace(first, together=ranks, features=kept)
-
-
 def _certify(
     cad: ConformalDetector, rule: Rule, first: _First, spill: Spill, most_cells: int
 ) -> Discoveries:
@@ -503,7 +573,7 @@ def _certify(
     X = np.concatenate(first.features)
     if X.size > most_cells:
         first.features = None
-    return cad.decide_ranked(X, Ranks(ranks, None, scores), rule)
+    return cad.decide_ranked(X, first.together or Ranks(ranks, None, scores), rule)
 
 
 # --- the second pass: results --------------------------------------------------------------------
@@ -656,7 +726,7 @@ class _Second:
 
 
 # What a certified list says in place of the counted one.
-_SHARED = ("p_threshold", "claim", "warning")
+_SHARED = ("p_threshold", "claim", "warning", "choice")
 
 
 def _result(

@@ -105,6 +105,36 @@ class Spill:
         return next(self.batches(-1))
 
 
+class ScoreSpill:
+    """Scores of every row by several detectors, in order, in memory while they are few.
+
+    Parameters
+    ----------
+    detectors : int
+    """
+
+    def __init__(self, detectors: int) -> None:
+        self._detectors = detectors
+        self._file = tempfile.SpooledTemporaryFile(max_size=SPILL_BYTES)  # noqa: SIM115
+
+    def __enter__(self) -> ScoreSpill:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self._file.close()
+
+    def add(self, scores: FloatArray) -> None:
+        """Append the scores of some rows: (detectors, rows)."""
+        with blamed_on_temporary_files():
+            self._file.write(np.ascontiguousarray(scores.T).tobytes())
+
+    def batches(self, rows: int) -> Iterator[FloatArray]:
+        """Yield everything that was added, so many rows at a time: (detectors, rows)."""
+        self._file.seek(0)
+        while data := self._file.read(8 * rows * self._detectors):
+            yield np.frombuffer(data).reshape(-1, self._detectors).T
+
+
 class RowStore:
     """Rows on disk, to be taken in any order after the last of them was added.
 

@@ -9,7 +9,6 @@ import numpy as np
 
 from ..arrays import BoolArray, IndexArray, RankArray
 
-
 # A sentence names no more detectors than this.
 SHOWN = 4
 

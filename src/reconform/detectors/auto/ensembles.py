@@ -176,6 +176,15 @@ class Tally:
         self._low: list[list[FloatArray]] = [[] for _ in choice.models]
         self._calibration = [model.calibration.sorted_scores for model in choice.models]
 
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The detectors."""
+        return self.choice.names
+
+    def scores(self, X: FloatArray) -> FloatArray:
+        """Scores of rows by every detector: (detectors, m)."""
+        return self.choice.scores(X)
+
     def add(self, scores: FloatArray) -> None:
         """Add the scores of some rows, as `SplitChoice.scores` gives them."""
         self.m += scores.shape[1]
