@@ -10,6 +10,7 @@ and ``times.json`` are written beside this file; `docs/results.md` shows them.
 from __future__ import annotations
 
 import argparse
+import csv
 import json
 import os
 import platform
@@ -17,10 +18,12 @@ import resource
 import time
 from collections.abc import Callable
 from pathlib import Path
+from statistics import fmean
 from typing import Any
 
 from reconform.detectors import INNE, KDE, KNN, LOF, Contrast, IForest, Mahalanobis
 from reconform.study import Protocol, Study, line_chart, save_chart
+from reconform.study.datasets import REGISTRY
 
 HERE = Path(__file__).parent
 SMALL = ("wbc", "ionosphere", "wdbc", "breast")
@@ -38,6 +41,7 @@ EVERY_METHOD = (
     "full",
 )
 RETAINING = ("split", "jab+", "cv+", "jackknife+", "full")
+PAPERS = "the paper's best method"
 SWEPT = ("wdbc", "breast", "thyroid")
 
 
@@ -66,9 +70,6 @@ def grid(store: Path, jobs: int) -> None:
 
 def findings(store: Path, jobs: int) -> None:
     """Means over all pairs of data set and detector, from the committed grid: what docs/ quotes."""
-    import csv
-    from statistics import mean
-
     means: dict[tuple[str, str], list[float]] = {}
     exceeded = []
     with open(HERE / "grid.csv", encoding="utf-8") as lines:
@@ -80,8 +81,8 @@ def findings(store: Path, jobs: int) -> None:
                 )
     table = ["| method | mean FDR | largest FDR | mean power |", "|---|---|---|---|"]
     table += [
-        f"| {method} | {mean(means[method, 'fdr']):.3f} | {max(means[method, 'fdr']):.3f} "
-        f"| {mean(means[method, 'power']):.3f} |"
+        f"| {method} | {fmean(means[method, 'fdr']):.3f} | {max(means[method, 'fdr']):.3f} "
+        f"| {fmean(means[method, 'power']):.3f} |"
         for method in EVERY_METHOD
     ]
     pairs = len(means["split", "fdr"])
@@ -210,9 +211,97 @@ def detectors(store: Path, jobs: int) -> None:
     )
 
 
+def auto(store: Path, jobs: int) -> None:
+    """The defaults: auto under full, against its candidates and the paper's best method."""
+    large = tuple(name for name in REGISTRY if name not in SMALL)
+    cells = []
+    # A batch of the large data sets takes seconds, and their draws differ little.
+    for names, test_sets in ((SMALL, 10), *(((name,), 4) for name in large)):
+        study = Study(
+            datasets=list(names),
+            detectors=["auto"],
+            methods=["full"],
+            protocol=Protocol(test_sets=test_sets),
+        )
+        study.run(store / "auto" / "_".join(names), n_jobs=jobs, verbose=1)
+        cells += study.cells()
+    power = {(cell.dataset, "auto"): cell.power.mean for cell in cells}
+    fdr = {cell.dataset: (cell.fdr.mean, cell.fdr.sd / cell.fdr.draws**0.5) for cell in cells}
+    candidates = table_of("detectors.csv", "full")
+    power.update({(data, name): value for (name, data), value in candidates.items()})
+    names = list(dict.fromkeys(name for name, _ in candidates))
+    alone = {name: fmean(candidates[name, data] for data in fdr) for name in names}
+    best = max(alone, key=lambda name: alone[name])
+    papers = {
+        (detector, method): table_of("grid.csv", method)
+        for method in ("split", "jab-pooled", "cv-pooled", "jackknife-pooled", "jab", "cv")
+        for detector in ("knn", "iforest", "inne")
+    }
+    of_paper = max(papers, key=lambda key: fmean(papers[key][key[0], data] for data in fdr))
+    lines = [
+        "| data set | auto: power | auto: FDR | best candidate, chosen after the fact | "
+        f"{best}, the best on average | the paper's best, {' '.join(of_paper)} |",
+        "|---|---|---|---|---|---|",
+    ]
+    rows = []
+    for data, (mean_fdr, error) in fdr.items():
+        after = max(names, key=lambda name: candidates[name, data])
+        row = {
+            PAPERS: papers[of_paper][of_paper[0], data],
+            "auto": power[data, "auto"],
+            "best candidate, after the fact": candidates[after, data],
+        }
+        rows += [{"data": data, "what": what, "power": value} for what, value in row.items()]
+        rows += [
+            {"data": data, "what": "a candidate alone", "power": candidates[name, data]}
+            for name in names
+        ]
+        lines.append(
+            f"| {data} | {power[data, 'auto']:.3f} | {mean_fdr:.3f} ± {error:.3f} | "
+            f"{candidates[after, data]:.3f} ({after}) | {candidates[best, data]:.3f} | "
+            f"{row[PAPERS]:.3f} |"
+        )
+    mean_of = {what: fmean(r["power"] for r in rows if r["what"] == what) for what in row}
+    lines.append(
+        f"| **mean** | **{mean_of['auto']:.3f}** | {fmean(f for f, _ in fdr.values()):.3f} | "
+        f"{mean_of['best candidate, after the fact']:.3f} | {alone[best]:.3f} | "
+        f"{mean_of[PAPERS]:.3f} |"
+    )
+    write("auto.md", "\n".join(lines))
+    save_chart(_by_data_set(rows), HERE / "auto.svg")
+
+
+def table_of(name: str, method: str) -> dict[tuple[str, str], float]:
+    """Mean power by detector and data set, from a table that was committed."""
+    with open(HERE / name, encoding="utf-8") as lines:
+        return {
+            (row["detector"], row["dataset"]): float(row["mean"])
+            for row in csv.DictReader(lines)
+            if row["method"] == method and row["metric"] == "power"
+        }
+
+
+def _by_data_set(rows: list[dict[str, Any]]) -> Any:
+    """Dots on a line per data set."""
+    import altair as alt
+
+    kinds = ["a candidate alone", PAPERS, "best candidate, after the fact", "auto"]
+    base = alt.Chart(alt.InlineData(values=rows)).encode(
+        x=alt.X("power:Q", title="share of the anomalies found").scale(domain=[0, 1]),
+        y=alt.Y("data:N", title=None, sort=list(dict.fromkeys(row["data"] for row in rows))),
+        color=alt.Color("what:N", title=None, sort=kinds).scale(
+            domain=kinds, range=["#bbbbbb", "#0072b2", "#009e73", "#d55e00"]
+        ),
+        shape=alt.Shape("what:N", title=None, sort=kinds).scale(
+            domain=kinds, range=["circle", "square", "triangle-up", "diamond"]
+        ),
+    )
+    return base.mark_point(filled=True, size=110, opacity=0.9).properties(width=460, height=300)
+
+
 PARTS: dict[str, Callable[[Path, int], None]] = {
     part.__name__: part
-    for part in (paper, grid, findings, small, sweeps, sharing, costs, detectors)
+    for part in (paper, grid, findings, small, sweeps, sharing, costs, detectors, auto)
 }
 
 

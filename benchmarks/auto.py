@@ -1,0 +1,117 @@
+"""What the defaults cost: ``detector="auto"``, ``method="auto"``.
+
+    python benchmarks/auto.py             # batches in memory; two files by the command line
+    python benchmarks/auto.py --large     # two million rows
+
+Everything is warm: compiled code comes from the cache. Prints seconds (median and all), and the
+peak memory of a process of its own.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import resource
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from statistics import median
+
+import numpy as np
+
+
+def rows(n: int, d: int, anomalies: int, seed: int) -> np.ndarray:
+    """Normal rows, the first few of them moved."""
+    X = np.random.default_rng(seed).normal(size=(n, d))
+    X[:anomalies] += 1.5
+    return X
+
+
+def batch(n: int, m: int, d: int) -> None:
+    """Fit and discover, in a process of its own."""
+    from reconform import ConformalDetector
+
+    X, new = rows(n, d, 0, 0), rows(m, d, m // 10, 1)
+    seconds, shares = [], []
+    for repeat in range(4):
+        start = time.perf_counter()
+        cad = ConformalDetector(random_state=0, n_jobs=2).fit(X)
+        fitted = time.perf_counter()
+        found = cad.discover(new)
+        if repeat:  # the first loads compiled code
+            seconds.append(time.perf_counter() - start)
+            shares.append(fitted - start)
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
+    said = ", ".join(f"{s:.2f}" for s in seconds)
+    print(
+        f"n = {n:,}, m = {m:,}, d = {d}: {median(seconds):.2f} s ({said}; of which fit "
+        f"{median(shares):.2f}), {peak:.2f} GB, {found.provenance.scheme}, {found.count} flagged"
+    )
+
+
+def files() -> None:
+    """``reconform detect`` on two files of 1,000 x 20, from the cache."""
+    import pandas as pd
+
+    names = [f"x{j}" for j in range(20)]
+    with tempfile.TemporaryDirectory() as folder:
+        for name, anomalies in (("normal.csv", 0), ("new.csv", 40)):
+            X = rows(1000, 20, anomalies, anomalies)
+            pd.DataFrame(X, columns=names).to_csv(Path(folder, name), index=False)
+        command = [sys.executable, "-m", "reconform", "detect", "normal.csv", "new.csv", "--json"]
+        taken = []
+        for _ in range(4):
+            start = time.perf_counter()
+            ran = subprocess.run(command, check=True, cwd=folder, capture_output=True)
+            taken.append(time.perf_counter() - start)
+        said = ", ".join(f"{s:.1f}" for s in taken[1:])
+        print(
+            f"detect, two files of 1,000 x 20: {said} s; {json.loads(ran.stdout)['flagged']} flagged"
+        )
+
+
+def large(reference: int, new: int, d: int) -> None:
+    """Two million rows in a Parquet file, with the defaults."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    with tempfile.TemporaryDirectory() as folder:
+        for name, count, anomalies in (("normal", reference, 0), ("new", new, new // 100)):
+            X = rows(count, d, anomalies, anomalies)
+            table = pa.table({f"x{j}": X[:, j] for j in range(d)})
+            pq.write_table(table, Path(folder, f"{name}.parquet"))
+        inputs = ["normal.parquet", "new.parquet", "--output", "out.parquet", "--overwrite"]
+        command = [sys.executable, "-m", "reconform", "detect", *inputs, "--jobs", "2", "--json"]
+        for _ in range(2):
+            start = time.perf_counter()
+            ran = subprocess.run(command, check=True, cwd=folder, capture_output=True)
+            seconds = time.perf_counter() - start
+        said = json.loads(ran.stdout)
+        peak = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss / 2**20
+        print(
+            f"detect, {reference:,} reference and {new:,} new rows, d = {d}: {seconds:.1f} s, "
+            f"{peak:.2f} GB, {said['scheme']}, {said['flagged']:,} flagged"
+        )
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--large", action="store_true")
+    parser.add_argument("--batch", nargs=3, type=int, help=argparse.SUPPRESS)
+    arguments = parser.parse_args()
+    if arguments.batch:
+        batch(*arguments.batch)
+    elif arguments.large:
+        large(100_000, 2_000_000, 10)
+        large(1_000_000, 1_000_000, 10)
+    else:
+        for n, m, d in ((1500, 500, 20), (10_000, 1000, 20)):
+            call = [sys.executable, __file__, "--batch", str(n), str(m), str(d)]
+            subprocess.run(call, check=True)
+        files()
+
+
+if __name__ == "__main__":
+    main()
