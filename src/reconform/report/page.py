@@ -130,6 +130,7 @@ def _fill(
         title=escape(shorten(title, LONGEST_TITLE)),
         why=escape((found.why_nothing or "").replace("`", "")),
         guarantee=escape(found.guarantee),
+        choice=escape(found.chosen or ""),
         first=_first(found),
         assumption=escape(words.ASSUMPTION),
         last=len(summary.levels) - 1,
