@@ -234,8 +234,10 @@ def test_smoothed_p_values():
 def test_what_is_proven():
     D, new = batch(np.random.default_rng(5))
     cad = fitted(D)
-    with pytest.raises(ReconformError, match="none is known for BH on full with the batch; use"):
-        cad.discover(new, validity="proven")
+    assert cad.discover(new).guarantee.startswith("FDR measured, not proven, for BH on full with")
+    found = cad.discover(new, validity="proven")
+    assert found.certified
+    assert found.guarantee.startswith("FDR proven (conditional calibration)")
     assert cad.discover(new, procedure="by", validity="proven").guarantee.startswith("FDR proven")
 
 
@@ -428,7 +430,7 @@ def test_the_command_line(tmp_path):
         "given the other new rows" in run("fit", files[0], *options, "--model", model)["guarantee"]
     )
     assert run("score", model, files[1])["flagged"] == expected.count
-    said = CliRunner().invoke(main, ["detect", *files[:2], "--detector", "contrast"])
+    said = CliRunner().invoke(main, ["detect", *files[:2], *options[:2], "--method", "cv+"])
     assert said.exit_code == 1
     assert "--method full" in said.output
 

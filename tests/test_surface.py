@@ -44,7 +44,7 @@ def test_public_names():
 def test_signature_of_the_estimator():
     signature = inspect.signature(reconform.ConformalDetector)
     assert str(signature).replace("'", '"').split(" -> ")[0] == (
-        '(detector: "Any" = "iforest", method: "str | Method" = "jab+", *, '
+        '(detector: "Any" = "auto", method: "str | Method" = "auto", *, '
         'alpha: "float" = 0.1, ties: "str" = "conservative", larger_is: "str | None" = None, '
         'random_state: "Any" = None, n_jobs: "int | None" = None, verbose: "int" = 0, '
         'keep: "str | Path" = "memory")'

@@ -144,10 +144,10 @@ class NativeDetector(OutlierMixin, BaseEstimator, ABC):
         Ensemble
         """
         if self.uses_batch and plan.scheme not in self.batch_schemes:
-            possible = " or ".join(map(repr, self.batch_schemes))
+            possible = " or ".join(f"`method={scheme!r}`" for scheme in self.batch_schemes)
             raise ReconformError(
                 f"detector {self.name} judges new rows with the help of the others, which only "
-                f"`method=`{possible} can do. Use that, or `detector='knn'`, which looks at "
+                f"{possible} can do. Use that, or `detector='knn'`, which looks at "
                 "reference rows only."
             )
         X = np.ascontiguousarray(X, dtype=np.float64)
