@@ -787,8 +787,8 @@ class ConformalDetector(OutlierMixin, BaseEstimator):
             fit_plan = partial(fit_plan, keep=self.keep)
         if len(plan.repeats) == 1:
             return fit_plan(X, plan, seeds, verbose=self.verbose)
-        of_ours = isinstance(detector, NativeDetector) and detector.uses_batch
-        if of_ours and plan.scheme in detector.batch_schemes:
+        asks_others = isinstance(detector, NativeDetector) and detector.uses_batch
+        if asks_others and plan.scheme in getattr(detector, "batch_schemes", ()):
             raise ReconformError(
                 f"detector {detector.name} judges new rows with the help of the others, and "
                 "several splits of the reference cannot agree on that; use `repeats=1`."
