@@ -23,9 +23,9 @@ LEVELS = (Fraction(1, 20), Fraction(1, 10), Fraction(3, 20), Fraction(1, 5))
 # its nearest new rows, and a detector that compares new rows with each other does not stand first.
 ENOUGH_NEW = 200
 
-# Another detector must find more than the first by so many square roots of what that finds: 3/2,
-# squared and times 4, as evidence is a sum over four levels.
-MARGIN = 9
+# Another detector must find more than the first, by more than the square root of what that finds
+# plus this: five rows at least, which a few anomalies do not bring about by chance.
+FEW = 16
 
 
 def limits_for(n: int, m: int) -> RankArray:
@@ -80,9 +80,10 @@ def choose(evidence: IntArray, first: int) -> IndexArray:
     Examples
     --------
     >>> choose(np.array([[4, 40, 40], [8, 60, 80], [16, 50, 90]]), 0)
-    array([2, 0, 2])
+    array([0, 0, 2])
     """
     gain = evidence - evidence[first]
-    clear = (gain > 0) & (gain * gain > MARGIN * (evidence[first] + len(LEVELS)))
+    levels = len(LEVELS)  # evidence is a sum over them; the rule is about their mean
+    clear = (gain > 0) & (gain * gain > levels * (evidence[first] + levels * FEW))
     best = np.argmax(np.where(clear, gain, 0), axis=0)
     return np.asarray(np.where(clear.any(axis=0), best, first), dtype=np.intp)
