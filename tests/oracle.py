@@ -112,9 +112,10 @@ def binomial_upper(trials, level, failure):
 def seen_with_each(source, new, rows):
     """What `see_with_each` yields, put together: own scores of D in order, x_j's, and the others'.
 
-    The scores of D may come in any order.
+    The scores of D may come in any order, and what stands for x_j among the others is left out.
     """
     parts = list(source.see_with_each(new, rows))
     assert np.concatenate([part.rows for part in parts]).tolist() == list(rows)
-    own = np.vstack([part.own for part in parts])
-    return np.sort(own[:, :-1], axis=1), own[:, -1], np.vstack([part.others for part in parts])
+    own, others = (np.vstack([getattr(part, name) for part in parts]) for name in ("own", "others"))
+    others[np.arange(len(rows)), rows] = 0.0
+    return np.sort(own[:, :-1], axis=1), own[:, -1], others

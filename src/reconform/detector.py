@@ -202,7 +202,9 @@ class ConformalDetector(OutlierMixin, BaseEstimator):
         X = self._validate(X, reset=True)
         self._reference = None
         if isinstance(method, BySize):
-            method = method.method_for(len(X), refits=not _fits_at_once(detector))
+            method = method.method_for(
+                len(X), refits=not _fits_at_once(detector), uses_batch=isinstance(detector, Auto)
+            )
             if isinstance(method, Full):
                 self._reference = X  # a batch of very many rows wants a split of these
         if groups is not None and len(np.asarray(groups)) != len(X):
@@ -787,11 +789,10 @@ class ConformalDetector(OutlierMixin, BaseEstimator):
             fit_plan = partial(fit_plan, keep=self.keep)
         if len(plan.repeats) == 1:
             return fit_plan(X, plan, seeds, verbose=self.verbose)
-        asks_others = isinstance(detector, NativeDetector) and detector.uses_batch
-        if asks_others and plan.scheme in getattr(detector, "batch_schemes", ()):
+        if isinstance(detector, Auto):
             raise ReconformError(
-                f"detector {detector.name} judges new rows with the help of the others, and "
-                "several splits of the reference cannot agree on that; use `repeats=1`."
+                "a detector is chosen on one split, and Split(repeats=...) has several; use "
+                "repeats=1, `method='full'`, or one detector such as 'knn'."
             )
         splits = track(plan.repeats, total=len(plan.repeats), label="splits", verbose=self.verbose)
         return RepeatedSplit(

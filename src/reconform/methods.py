@@ -547,7 +547,8 @@ MOST_TRAINING = 5_000
 class BySize(Method):
     """Full where it is cheap, split where rows are many: decided by the numbers of rows alone.
 
-    For detectors that have to be fitted again for every new row, cv+ takes the place of full.
+    For detectors that have to be fitted again for every new row, cv+ takes the place of full, or
+    split where a detector is chosen among several, which cv+ cannot do.
 
     Examples
     --------
@@ -561,7 +562,9 @@ class BySize(Method):
 
     shuffles = True
 
-    def method_for(self, n: int, m: int | None = None, *, refits: bool = False) -> Method:
+    def method_for(
+        self, n: int, m: int | None = None, *, refits: bool = False, uses_batch: bool = False
+    ) -> Method:
         """Decide.
 
         Parameters
@@ -572,9 +575,13 @@ class BySize(Method):
             New rows, where these are known.
         refits : bool
             Whether the detector is fitted again for every new row by full.
+        uses_batch : bool
+            Whether it judges a new row with the help of the others, as a choice of detectors does.
         """
         if n <= MOST_REFERENCE and (m is None or m <= self.most_rows(n)):
-            return CrossValidation() if refits and n >= 10 else Full()
+            if not refits or n < 10:
+                return Full()
+            return Split() if uses_batch else CrossValidation()
         held = n - MOST_TRAINING
         return Split(held) if held > n // 2 else Split()
 

@@ -384,4 +384,9 @@ def _see_with(
     ordered, order = sorted_by_content(together)
     model = algorithm.fit_model(ordered, seed)
     own = scores_by_content(together, order, algorithm.training_scores(model, ordered))
-    return own, model.score_samples(X)
+    # Without row j, which is not one of the others: some detectors score a batch as a whole.
+    others = np.full(len(X), own[-1])
+    left = np.arange(len(X)) != j
+    if left.any():
+        others[left] = model.score_samples(X[left])
+    return own, others

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
@@ -143,7 +144,7 @@ class Auto(NativeDetector):
         for one in track(candidates, total=len(candidates), label="fitting", verbose=verbose):
             fitted.append(one.fit_plan(X, plan, seeds, n_jobs=self.n_jobs))
         kind = FullChoice if plan.scheme == "full" else SplitChoice
-        names = tuple(name_of(one) for one in candidates)
+        names = names_of(candidates)
         return kind(fitted[0].calibration, names, fitted, self.n_jobs, verbose)
 
     def _fit_rows(self, X: FloatArray, seed: np.random.SeedSequence) -> None:
@@ -182,3 +183,25 @@ def name_of(detector: Any) -> str:
     if entry is None:
         return str(detector.name)
     return ("scaled " if getattr(detector, "scale", "none") == "robust" else "") + entry.name
+
+
+def names_of(detectors: Sequence[Any]) -> tuple[str, ...]:
+    """Name candidates, all differently: those of one name as they are written, or by a number.
+
+    Examples
+    --------
+    >>> from reconform.detectors import KNN
+    >>> names_of([KNN(), KNN(n_neighbors=1), KNN(n_neighbors=1)])
+    ('KNN()', 'KNN(n_neighbors=1)', 'KNN(n_neighbors=1) (2)')
+    """
+    names = [name_of(one) for one in detectors]
+    counts = Counter(names)
+    names = [
+        name if counts[name] == 1 else " ".join(repr(getattr(one, "template", one)).split())
+        for name, one in zip(names, detectors, strict=True)
+    ]
+    seen: Counter[str] = Counter()
+    for k, name in enumerate(names):
+        seen[name] += 1
+        names[k] = name if seen[name] == 1 else f"{name} ({seen[name]})"
+    return tuple(names)
