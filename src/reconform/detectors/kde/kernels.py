@@ -213,7 +213,7 @@ def see_with_each(
     for at in range(start, stop):
         j = block[at]
         mine = own[at]
-        mine[n] = on_grid(sums[j], 1.0) + own_constant
+        mine[n] = on_grid(sums[j] + own_constant, 1.0)
         _exponents_of(X[j], rows, exponents)
         for i in range(n):
             # A sum with one term more is that of a refit up to rounding, as terms are added in
@@ -221,7 +221,7 @@ def see_with_each(
             if exponents[i] == 0.0:
                 mine[i] = mine[n]
             else:
-                mine[i] = on_grid(_log_add(c[i], exponents[i]), 1.0) + own_constant
+                mine[i] = on_grid(_log_add(c[i], exponents[i]) + own_constant, 1.0)
         _exponents_of(X[j], by_feature, between)
         for other in range(m):
-            others[at, other] = on_grid(_log_add(sums[other], between[other]), 1.0) + constant
+            others[at, other] = on_grid(_log_add(sums[other], between[other]) + constant, 1.0)
