@@ -20,7 +20,7 @@ from .arrays import FloatArray, IntArray, RankArray
 from .assumption import Category, Compared, new_sample, reference_sample, unused_batch
 from .content import Contents, RowStreams, by_content
 from .detectors import Auto, ForeignDetector, NativeDetector, resolve_detector
-from .detectors.auto.ensembles import SplitChoice, Tally
+from .detectors.auto.ensembles import ChoiceEnsemble, SplitChoice, Tally
 from .detectors.prepared import Prepared, category_columns
 from .discoveries import CountedDiscoveries, Discoveries, Provenance
 from .ensemble import Ensemble, RepeatedSplit
@@ -32,7 +32,7 @@ from .parallel import track
 from .randomness import Streams, root_seed
 from .refitting import OneModel
 from .rule import Rule
-from .statistics.certificates import guarantee_of
+from .statistics.certificates import Guarantee, guarantee_of
 from .statistics.choice import ChoiceCounts, with_mask
 from .statistics.fdr import RankCounts
 from .statistics.grid import Grid, usual
@@ -304,6 +304,50 @@ class ConformalDetector(OutlierMixin, BaseEstimator):
         """
         check_is_fitted(self, "ensemble_")
         return Tally(self.ensemble_) if isinstance(self.ensemble_, SplitChoice) else None
+
+    def candidate_scores(self, X: npt.ArrayLike, *, checked: bool = False) -> FloatArray:
+        """Score new rows by every detector that `discover` chooses from, on a split.
+
+        Parameters
+        ----------
+        X : array-like or frame of shape (m, d)
+        checked : bool
+            As in `rank`.
+
+        Returns
+        -------
+        float array of shape (detectors, m)
+            For `tally`; small = anomalous.
+        """
+        check_is_fitted(self, "ensemble_")
+        if not isinstance(self.ensemble_, SplitChoice):
+            raise ReconformError(
+                "candidate_scores needs several detectors on a split; use detector='auto' and "
+                "method='split'."
+            )
+        return self.ensemble_.scores(np.asarray(X) if checked else self._rows(X))
+
+    @property
+    def chooses(self) -> bool:
+        """Whether `discover` chooses one of several detectors for every new row.
+
+        `p_values`, `score_samples` and `predict` judge rows alone, by the first of them.
+        """
+        check_is_fitted(self, "ensemble_")
+        return isinstance(self.ensemble_, ChoiceEnsemble)
+
+    @property
+    def guarantee_alone(self) -> Guarantee:
+        """What is known of p-values of rows alone; `guarantee_` is about lists, too."""
+        ensemble = self.ensemble_
+        if isinstance(ensemble, ChoiceEnsemble):
+            ensemble = ensemble.fitted[0]
+        return guarantee_of(
+            self.plan_,
+            shares_draws=ensemble.shares_draws,
+            plus_is_full=ensemble.plus_is_full,
+            uses_batch=ensemble.uses_batch,
+        )
 
     @property
     def uses_batch(self) -> bool:
@@ -672,6 +716,13 @@ class ConformalDetector(OutlierMixin, BaseEstimator):
             raise ReconformError(
                 "smoothed p-values are off the grid of ranks and cannot be counted; "
                 "use ties='conservative'."
+            )
+        if self.chooses:
+            raise ReconformError(
+                "the counts of batches are merged, and which detector is chosen for a row depends "
+                "on all new rows; use discover(X) with all rows, judge_file or "
+                "reconform.scale.discover for rows that come in parts, or a single detector such "
+                "as 'knn'."
             )
         if self.uses_batch:
             raise ReconformError(

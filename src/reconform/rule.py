@@ -204,7 +204,9 @@ class Rule:
             )
         return from_floats(conditional_table(cad.n_calibration_, self.conditional, self.confidence))
 
-    def counting_grid(self, cad: Fitted, where: str, *, together: bool = False) -> Grid:
+    def counting_grid(
+        self, cad: Fitted, where: str, *, together: bool = False, alone: bool = False
+    ) -> Grid:
         """Return the `grid`; refuse what counts of ranks cannot decide, before any row is read.
 
         Parameters
@@ -215,6 +217,8 @@ class Rule:
             What is judged, for the message: "a file".
         together : bool
             All rows are ranked together, as one batch in memory.
+        alone : bool
+            Every row is ranked by itself, as by `p_values`, whatever `discover` would do.
         """
         counting_procedure(self.procedure)
         if cad.ties == "randomized":
@@ -222,7 +226,7 @@ class Rule:
                 f"{where} is judged by counting ranks, and smoothed p-values have none; use "
                 "ties='conservative'."
             )
-        if cad.uses_batch and not together:
+        if cad.uses_batch and not (together or alone):
             raise ReconformError(
                 f"{where} is judged in parts, and this detector compares the new rows of a batch "
                 "with each other; use discover(X) with all rows in memory, judge_file, or a "

@@ -81,6 +81,13 @@ class ChoiceCounts:
             self.chosen_by_rank[k] += np.bincount(ranks[choice.chosen == k], minlength=size)
         return self
 
+    def merge(self, other: ChoiceCounts) -> ChoiceCounts:
+        """Add up the counts of two parts of a batch."""
+        both = ChoiceCounts(self.names, self.by_rank.shape[1] - 2)
+        both.by_rank = self.by_rank + other.by_rank
+        both.chosen_by_rank = self.chosen_by_rank + other.chosen_by_rank
+        return both
+
     def candidates(
         self, threshold: int, alone: Callable[[RankArray], int]
     ) -> tuple[Candidate, ...]:

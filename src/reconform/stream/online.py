@@ -71,7 +71,8 @@ class OnlineDiscoveries(ResumableStream):
     Parameters
     ----------
     cad : ConformalDetector
-        Fitted, with ``ties="conservative"``.
+        Fitted, with ``ties="conservative"``. Rows are judged one by one, as by `p_values`: with
+        ``detector="auto"`` by the first candidate.
     fdr : float, default=0.1
         Target false discovery rate.
     procedure : {"lond", "lord", "saffron", "addis", "batch-bh"}, default="lond"
@@ -149,13 +150,14 @@ class OnlineDiscoveries(ResumableStream):
             raise unknown_choice("procedure", procedure, PROCEDURES)
         # What "batch-bh" decides by; the others take their p-values from it.
         self._rule = Rule(fdr, conditional=conditional, confidence=confidence)
-        self._grid = self._rule.counting_grid(cad, "a stream")
+        # Rows are ranked one by one: of several detectors to choose from, by the first.
+        self._grid = self._rule.counting_grid(cad, "a stream", alone=cad.chooses)
         self.fdr = float(self._rule.level)
         self.procedure = procedure
         self.conditional = conditional
         self.confidence = float(confidence)
         self.discoveries = 0
-        self.guarantee = promise(procedure, cad.guarantee_, self._rule)
+        self.guarantee = promise(procedure, cad.guarantee_alone, self._rule)
         self._test = None if procedure == "batch-bh" else make_test(procedure, self.fdr)
         self._blind = False
 

@@ -13,9 +13,10 @@ from ...ensemble import Ensemble, ResampledEnsemble, Sight, blocks_of
 from ...errors import ReconformError
 from ...parallel import run_blocks, track
 from ...statistics.choice import Choice
-from ...statistics.ranks import Calibration, Ranks, ranks_among
+from ...statistics.ranks import Calibration, Ranks
 from .choosing import choose, limits_for, stands_first
-from .kernels import list_lengths, weigh
+from .kernels import weigh
+from .tally import Chooser, Gauge, LowScores
 
 
 @dataclass(eq=False)
@@ -162,7 +163,8 @@ class Tally:
     """What has to be known of all new rows before any of them can be ranked: two passes.
 
     The first pass adds the scores of all rows, part by part; the second one ranks them. Of every
-    detector, the scores stay in memory that a list might hold.
+    detector, the scores stay in memory that a list might hold. Where even these are too many, or
+    parts are on different machines, see `gauge`.
 
     Parameters
     ----------
@@ -171,10 +173,10 @@ class Tally:
 
     def __init__(self, choice: SplitChoice) -> None:
         self.choice = choice
-        self.n = len(choice.calibration)
-        self.m = 0
-        self._low: list[list[FloatArray]] = [[] for _ in choice.models]
-        self._calibration = [model.calibration.sorted_scores for model in choice.models]
+        self.gauge = Gauge(
+            choice.names, tuple(model.calibration.sorted_scores for model in choice.models)
+        )
+        self._low = LowScores(len(choice.names), self.gauge.n)
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -187,37 +189,12 @@ class Tally:
 
     def add(self, scores: FloatArray) -> None:
         """Add the scores of some rows, as `SplitChoice.scores` gives them."""
-        self.m += scores.shape[1]
-        # No list at the largest level holds a row of a larger rank, however many rows there are.
-        highest = limits_for(self.n, 1)[:, -1].max()
-        for k, calibration in enumerate(self._calibration):
-            low = np.searchsorted(calibration, scores[k], side="right") <= highest
-            self._low[k].append(scores[k, low])
+        self._low.add(self.gauge.below(scores), scores)
 
     @cached_property
-    def _first(self) -> int:
-        return stands_first([model.uses_batch for model in self.choice.models], self.m)
-
-    @cached_property
-    def _places(self) -> list[tuple[FloatArray, IntArray]]:
-        """For every detector the low scores, and the evidence for a row by its place there."""
-        limits, places = limits_for(self.n, self.m), []
-        for parts, calibration in zip(self._low, self._calibration, strict=True):
-            low = np.sort(np.concatenate(parts))
-            ordered = np.searchsorted(calibration, low, side="right")
-            lengths = sum(list_lengths(ordered, line) for line in limits)
-            places.append((low, np.asarray(lengths)))
-        return places
+    def _chooser(self) -> Chooser:
+        return Chooser(self.gauge, self._low)
 
     def ranks(self, scores: FloatArray) -> Ranks:
         """Rank rows that were added before, by the detectors that are chosen for them."""
-        evidence, ranks = np.empty((2, *scores.shape), dtype=np.int64)
-        for k, (low, lengths) in enumerate(self._places):
-            evidence[k] = lengths[np.searchsorted(low, scores[k])]
-            ranks[k] = ranks_among(self._calibration[k], scores[k])
-        chosen = choose(evidence, self._first)
-        each = np.arange(len(chosen))
-        one = len(np.unique(chosen)) == 1
-        shown = scores[chosen[0] if one and len(chosen) else 0]
-        choice = Choice(self.choice.names, chosen, ranks)
-        return Ranks(ranks[chosen, each], None, shown, choice=choice)
+        return self._chooser.ranks(scores)

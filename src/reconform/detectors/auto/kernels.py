@@ -71,35 +71,3 @@ def weigh(
         evidence[r] = 0
         for level in range(len(limits)):
             evidence[r] += _longest(counts, limits[level])
-
-
-@njit(cache=True, nogil=True)
-def list_lengths(ordered: RankArray, limits: RankArray) -> RankArray:
-    """Lengths of lists if one of the new rows joins those that are ranked among, by its place.
-
-    The row at place i leaves the list of new rows, and raises the ranks of those after it by one.
-
-    Parameters
-    ----------
-    ordered : int array of shape (c,)
-        How many reference rows score at most as much as each new row, in increasing order; rows
-        that no list holds may be left out at the end.
-    limits : int array of shape (m + 1,)
-
-    Returns
-    -------
-    int array of shape (c + 1,)
-        For every place; the last is that of a row that stands after all of these.
-    """
-    c, m = len(ordered), len(limits) - 1
-    lengths = np.ones(c + 1, dtype=np.int64)  # the row itself, of rank 0
-    for i in range(1, min(c + 1, m)):
-        # A list of i + 1 rows: this one, and those before place i.
-        lengths[i] = i + 1 if ordered[i - 1] <= limits[i + 1] else lengths[i - 1]
-    longest = 0
-    for i in range(c - 2, -1, -1):
-        # A list of i + 2 rows: all before i, x_i, and the one after it, raised.
-        if ordered[i + 1] + 1 <= limits[i + 2]:
-            longest = max(longest, i + 2)
-        lengths[i] = max(lengths[i], longest)
-    return lengths

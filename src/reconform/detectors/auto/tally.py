@@ -1,0 +1,297 @@
+"""What has to be known of all new rows before any of them can be ranked, on a split.
+
+The models are fixed, so the evidence for a detector follows from how the scores of the new rows lie
+among those of the reference. Nearly all of it follows from counts: how many new rows lie between
+two neighbouring reference scores, in a *gap*. Only in the few gaps in which a list may end does it
+matter which new row of the gap comes first, and only there scores are needed. Counts and scores of
+parts of the rows merge to those of all rows.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+
+from ...arrays import BoolArray, FloatArray, IndexArray, IntArray
+from ...statistics.choice import Choice
+from ...statistics.ranks import Ranks
+from .choosing import LEVELS, choose, stands_first
+
+
+def gaps_of(n: int) -> int:
+    """Count the gaps among n reference scores that a list may reach into, from the lowest on.
+
+    Examples
+    --------
+    >>> gaps_of(99)  # no list at level 0.2 holds a row with more than 20 reference rows below it
+    21
+    """
+    return int(max(LEVELS) * (n + 1)) + 1
+
+
+class LowScores:
+    """New rows that a list may hold: how many lie in every gap, and the scores of some of them.
+
+    Parameters
+    ----------
+    detectors : int
+    n : int
+        Reference rows that are ranked among.
+    gaps : bool array of shape (detectors, gaps_of(n)), optional
+        The gaps whose scores are kept; by default all.
+
+    Attributes
+    ----------
+    m : int
+        All new rows, the others included.
+    counts : int array of shape (detectors, gaps_of(n))
+    kept : list of float arrays
+        For every detector.
+    """
+
+    def __init__(self, detectors: int, n: int, gaps: BoolArray | None = None) -> None:
+        shape = (detectors, gaps_of(n))
+        self.n, self.m = n, 0
+        self.gaps = np.ones(shape, dtype=np.bool_) if gaps is None else gaps
+        self.counts = np.zeros(shape, dtype=np.int64)
+        self._parts: list[list[FloatArray]] = [[] for _ in range(detectors)]
+
+    @property
+    def kept(self) -> list[FloatArray]:
+        """The scores that are kept, of every detector."""
+        return [np.concatenate([np.empty(0), *parts]) for parts in self._parts]
+
+    @property
+    def nbytes(self) -> int:
+        """What it takes in memory."""
+        scores = sum(part.nbytes for parts in self._parts for part in parts)
+        return int(self.counts.nbytes + self.gaps.nbytes + scores)
+
+    def add(self, below: IntArray, scores: FloatArray) -> LowScores:
+        """Add some rows; return itself.
+
+        Parameters
+        ----------
+        below, scores : arrays of shape (detectors, rows)
+            How many reference rows score at most as much, and the scores.
+        """
+        self.m += scores.shape[1]
+        size = self.counts.shape[1]
+        for k, parts in enumerate(self._parts):
+            low = np.flatnonzero(below[k] < size)
+            self.counts[k] += np.bincount(below[k, low], minlength=size)
+            wanted = low[self.gaps[k, below[k, low]]]
+            if len(wanted):
+                parts.append(scores[k, wanted])
+        return self
+
+    def merge(self, other: LowScores) -> LowScores:
+        """Add up two parts of the rows, of which scores are kept for the same gaps."""
+        both = LowScores(len(self._parts), self.n, self.gaps)
+        both.m, both.counts = self.m + other.m, self.counts + other.counts
+        both._parts = [a + b for a, b in zip(self._parts, other._parts, strict=True)]
+        return both
+
+    def undecided(self) -> BoolArray:
+        """Say in which gaps the evidence differs from row to row: (detectors, gaps)."""
+        return np.array([_Lists(counts, self.n, self.m).differs for counts in self.counts])
+
+
+class _Lists:
+    """Lengths of the lists of one detector, if a new row joins those that are ranked among.
+
+    The row then leaves the new rows, stands in every list with rank 0, and raises the rank of all
+    rows after it by one. With `place` rows before it, a list of k rows is one of two kinds. Either
+    all its other rows stand before this one, k <= place + 1, and the last lies in a gap g <= limit,
+    limit being the whole part of q k (n + 1) / m. Or some stand after it, and g + 1 <= limit.
+
+    Parameters
+    ----------
+    counts : int array
+        New rows by gap.
+    n, m : int
+        Reference rows, and all new rows.
+    """
+
+    def __init__(self, counts: IntArray, n: int, m: int) -> None:
+        self.counts = counts
+        self.upto = np.cumsum(counts)
+        self.before = self.upto - counts
+        self._levels = [self._level(*level.as_integer_ratio(), n, m) for level in LEVELS]
+
+    def _level(self, top: int, bottom: int, n: int, m: int) -> tuple[int, IntArray, IntArray]:
+        """The longest list of the second kind; by gap where the first kind begins; that before."""
+        some, gap = self.counts > 0, np.arange(len(self.counts) + 1)
+        # The shortest list whose limit is a gap or more.
+        least = -((-gap * m * bottom) // (top * (n + 1)))
+        after = some & (self.upto >= np.maximum(least[1:], 2))
+        longest = int(self.upto[after].max(initial=0))
+        begin = np.maximum(self.before + 2, least[:-1])
+        end = np.minimum(self.upto + 1, m)
+        ends = np.where(some & (begin <= end), end, 1)
+        earlier = np.maximum.accumulate(np.concatenate([[1], ends]))
+        return longest, begin, earlier
+
+    def lengths(self, gap: IntArray, place: IntArray) -> IntArray:
+        """Lengths for rows in these gaps, with so many rows before them, added up over levels."""
+        total = np.zeros(len(gap), dtype=np.int64)
+        for longest, begin, earlier in self._levels:
+            first = np.where(place + 1 >= begin[gap], place + 1, earlier[gap])
+            total += np.where(place < longest, longest, first)
+        return total
+
+    @cached_property
+    def by_gap(self) -> IntArray:
+        """Lengths for the first row of every gap; the last is that of a row after all of these."""
+        inside = self.lengths(np.arange(len(self.counts)), self.before)
+        beyond = sum(int(earlier[-1]) for _, _, earlier in self._levels)
+        return np.append(inside, beyond)
+
+    @cached_property
+    def differs(self) -> BoolArray:
+        """Whether lengths differ within a gap: they never fall from one row to the next."""
+        last = self.lengths(np.arange(len(self.counts)), self.upto - 1)
+        return np.asarray((self.counts > 1) & (last != self.by_gap[:-1]))
+
+
+@dataclass(frozen=True, eq=False)
+class Gauge:
+    """What scores are held against: the reference scores of every detector, without the models.
+
+    Attributes
+    ----------
+    names : tuple of str
+        The detectors.
+    references : tuple of float arrays
+        The calibration scores of each, in increasing order.
+    """
+
+    names: tuple[str, ...]
+    references: tuple[FloatArray, ...]
+
+    @property
+    def n(self) -> int:
+        """Reference rows that are ranked among."""
+        return len(self.references[0])
+
+    @cached_property
+    def fingerprint(self) -> str:
+        """A digest of all of it."""
+        digest = hashlib.sha256(repr(self.names).encode())
+        for scores in self.references:
+            digest.update(np.ascontiguousarray(scores).tobytes())
+        return digest.hexdigest()
+
+    def below(self, scores: FloatArray) -> IntArray:
+        """Count the reference rows that score at most as much: (detectors, rows)."""
+        pairs = zip(self.references, scores, strict=True)
+        found = [np.searchsorted(reference, each, side="right") for reference, each in pairs]
+        return np.array(found, dtype=np.int64).reshape(scores.shape)
+
+    def low(self, scores: FloatArray, gaps: BoolArray | None = None) -> LowScores:
+        """What has to be known of some rows; see `LowScores`."""
+        return LowScores(len(self.names), self.n, gaps).add(self.below(scores), scores)
+
+    def counted(self, scores: FloatArray) -> LowScores:
+        """The same, without any scores."""
+        none = np.zeros((len(self.names), gaps_of(self.n)), dtype=np.bool_)
+        return self.low(scores, none)
+
+
+class Chooser:
+    """Ranks every new row by the detector that is chosen for it, once all rows are known.
+
+    Parameters
+    ----------
+    gauge : Gauge
+    low : LowScores
+        Of all rows; it must have the scores of the `undecided` gaps.
+    """
+
+    def __init__(self, gauge: Gauge, low: LowScores) -> None:
+        self.gauge = gauge
+        self.m = low.m
+        self._evidence = [
+            _Evidence.of(_Lists(counts, low.n, low.m), reference, kept)
+            for counts, reference, kept in zip(low.counts, gauge.references, low.kept, strict=True)
+        ]
+
+    @cached_property
+    def fingerprint(self) -> str:
+        """A digest of what decides the choice: ranks are the same where it is."""
+        digest = hashlib.sha256(f"{self.gauge.fingerprint} {self.m}".encode())
+        for one in self._evidence:
+            for array in (one.by_gap, one.scores, one.lengths):
+                digest.update(f"{len(array)} ".encode() + array.tobytes())
+        return digest.hexdigest()
+
+    def ranks(self, scores: FloatArray) -> Ranks:
+        """Rank some of the rows.
+
+        Parameters
+        ----------
+        scores : float array of shape (detectors, rows)
+        """
+        below = self.gauge.below(scores)
+        evidence = np.array(
+            [one.of_rows(*row) for one, *row in zip(self._evidence, below, scores, strict=True)]
+        )
+        chosen = self._choose(evidence)
+        ranks = below + 1
+        each = np.arange(len(chosen))
+        choice = Choice(self.gauge.names, chosen, ranks)
+        return Ranks(ranks[chosen, each], None, scores[self._shown], choice=choice)
+
+    def _choose(self, evidence: IntArray) -> IndexArray:
+        # A split has no detector that compares new rows with each other.
+        return choose(evidence, stands_first([False] * len(evidence), self.m))
+
+    @cached_property
+    def _shown(self) -> int:
+        """Whose scores are shown: detectors have different units, and parts of the rows must agree.
+
+        It is the one that is chosen for rows that no detector finds unusual.
+        """
+        return int(self._choose(np.array([one.by_gap[-1:] for one in self._evidence]))[0])
+
+
+@dataclass(frozen=True, eq=False)
+class _Evidence:
+    """The evidence for one detector, by the place of a row.
+
+    Attributes
+    ----------
+    by_gap : int array
+        By gap, where it is the same for all rows of the gap; the last for all rows further up.
+    differs : bool array
+        By gap, and false for all rows further up.
+    scores, lengths : arrays
+        Of the rows of the other gaps the scores, in increasing order, and the evidence.
+    """
+
+    by_gap: IntArray
+    differs: BoolArray
+    scores: FloatArray
+    lengths: IntArray
+
+    @classmethod
+    def of(cls, lists: _Lists, reference: FloatArray, kept: FloatArray) -> _Evidence:
+        kept = np.sort(kept)
+        gap = np.searchsorted(reference, kept, side="right")
+        wanted = lists.differs[gap]
+        kept, gap = kept[wanted], gap[wanted]
+        # Rows of a gap follow each other: the place of one is counted from the first of them.
+        # Equal scores have the place of the first, as the others then count as after it.
+        place = lists.before[gap] + np.searchsorted(kept, kept) - np.searchsorted(gap, gap)
+        differs = np.append(lists.differs, False)
+        return cls(lists.by_gap, differs, kept, lists.lengths(gap, place))
+
+    def of_rows(self, below: IntArray, scores: FloatArray) -> IntArray:
+        gap = np.minimum(below, len(self.by_gap) - 1)
+        evidence = self.by_gap[gap]
+        rows = np.flatnonzero(self.differs[gap])
+        evidence[rows] = self.lengths[np.searchsorted(self.scores, scores[rows])]
+        return evidence
