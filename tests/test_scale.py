@@ -343,6 +343,205 @@ def test_without_dask_it_says_what_to_install():
     )
 
 
+# --- a detector is chosen for every row ----------------------------------------------------------
+
+CANDIDATES = ["knn", "mahalanobis", "kde"]
+
+
+def stretched(seed, normal, anomalous=0):
+    """One column drowns the others, so that not every detector finds the anomalies."""
+    rng = np.random.default_rng(seed)
+    rows = rng.normal(size=(normal + anomalous, 3))
+    rows[:anomalous, 0] += 6
+    rows[:, 1] *= 1000
+    return pd.DataFrame(rng.permutation(rows), columns=NAMES)
+
+
+NEW_STRETCHED = stretched(5, 470, 30).set_index(NEW.index)
+FEW_STRETCHED = stretched(5, 494, 6).set_index(NEW.index)
+
+
+def choosing(method="split", algorithm=CANDIDATES, named=True):
+    reference = stretched(0, 1000)
+    cad = ConformalDetector(algorithm, method, random_state=0)
+    return cad.fit(reference if named else reference.to_numpy())
+
+
+def assert_same_choice(found, whole):
+    assert_same(found, whole.to_frame(order="input"))
+    assert found.choice == whole.choice
+    assert found.chosen == whole.chosen
+    assert found.claim == whole.claim
+    assert sum(one.rows for one in found.choice) == whole.tested
+
+
+@pytest.mark.parametrize("partitions", [1, 3, 20])
+@pytest.mark.parametrize("keep", ["memory", "folder", None])
+def test_a_choice_is_that_of_all_rows(partitions, keep, tmp_path, threads):
+    cad = choosing()
+    whole = cad.discover(NEW_STRETCHED)
+    assert whole.choice[0].name != "knn"  # something was chosen
+    rows = dd.from_pandas(NEW_STRETCHED, npartitions=partitions)
+    found = discover(cad, rows, keep=tmp_path if keep == "folder" else keep)
+    assert_same_choice(found, whole)
+    assert found.frame.npartitions == partitions
+
+
+def test_different_detectors_for_different_rows(threads):
+    cad = choosing()
+    whole = cad.discover(FEW_STRETCHED)
+    assert [one.rows for one in whole.choice] == [498, 2, 0]
+    for partitions in (1, 7):
+        found = discover(cad, dd.from_pandas(FEW_STRETCHED, npartitions=partitions))
+        frame = whole.to_frame(order="input")
+        pd.testing.assert_frame_equal(found.frame.compute(), frame, check_exact=True)
+        assert found.choice == whole.choice
+
+
+@pytest.mark.parametrize("options", [{"fdr": 0.2}, {"procedure": "storey"}, {"false_alarms": 2}])
+def test_a_choice_with_other_rules(options, threads):
+    cad = choosing()
+    found = discover(cad, dd.from_pandas(NEW_STRETCHED, npartitions=4), Rule(**options))
+    assert_same_choice(found, cad.discover(NEW_STRETCHED, **options))
+
+
+def test_a_choice_for_arrays_and_identifiers_and_empty_partitions(threads):
+    cad = choosing(named=False)
+    array = da.from_array(NEW_STRETCHED.to_numpy(), chunks=(99, 2))
+    assert_same_choice(discover(cad, array), cad.discover(NEW_STRETCHED.to_numpy()))
+    cad = choosing()
+    rows = NEW_STRETCHED.assign(number=np.arange(500))
+    ddf = dd.from_pandas(rows, npartitions=10)
+    some = rows["number"] > 120
+    found = discover(cad, ddf[ddf["number"] > 120], id_columns=["number"])
+    whole = cad.discover(NEW_STRETCHED[some]).to_frame(order="input")
+    pd.testing.assert_frame_equal(found.frame.compute(), rows.loc[some, ["number"]].join(whole))
+    with pytest.raises(ValueError, match="data has no rows"):
+        discover(cad, ddf[ddf["number"] > 500])
+
+
+def test_a_choice_on_a_cluster(client):
+    cad = choosing()
+    found = discover(cad, dd.from_pandas(NEW_STRETCHED, npartitions=9))
+    assert_same_choice(found, cad.discover(NEW_STRETCHED))
+
+
+@pytest.mark.parametrize("algorithm", ["knn", CANDIDATES], ids=str)
+@pytest.mark.parametrize("many", [False, True])
+def test_the_method_depends_on_the_number_of_rows(algorithm, many, threads, monkeypatch):
+    if many:  # 500 new rows and 1,000 reference rows are too many for full
+        monkeypatch.setattr("reconform.methods.MOST_PAIRS", 100_000)
+    cad = choosing("auto", algorithm)
+    whole = cad.discover(NEW_STRETCHED)
+    assert whole.provenance.scheme == ("split" if many else "full")
+    found = discover(cad, dd.from_pandas(NEW_STRETCHED, npartitions=4))
+    pd.testing.assert_frame_equal(found.frame.compute(), whole.to_frame(order="input"))
+    assert found.choice == whole.choice
+    assert found.provenance.scheme == whole.provenance.scheme
+
+
+def test_the_defaults(threads):
+    cad = ConformalDetector(random_state=0).fit(REFERENCE[:200])
+    whole = cad.discover(NEW[:100])
+    found = discover(cad, dd.from_pandas(NEW[:100], npartitions=3))
+    assert_same_choice(found, whole)
+    assert len(found.choice) > 5
+
+
+def test_few_rows_that_cannot_be_judged_are_refused(threads):
+    holes = NEW_STRETCHED.copy()
+    holes.iloc[260, 1] = np.nan
+    for method, message in [("auto", "data cannot"), ("split", "partition 2 of data cannot")]:
+        with pytest.raises(ValueError, match=rf"(?s){message} be judged: .*NaN"):
+            discover(choosing(method), dd.from_pandas(holes, npartitions=5))
+    parts = [NEW[:50], NEW[50:100].drop(columns="heat")]
+    ddf = dd.from_delayed([dask.delayed(part) for part in parts], meta=NEW, verify_meta=False)
+    for method in ("auto", "split"):
+        with pytest.raises(ValueError, match="partition 1 of data lacks 'heat'"):
+            discover(choosing(method), ddf)
+
+
+def test_what_needs_all_rows_in_memory_is_refused(tmp_path, threads):
+    ddf = dd.from_pandas(NEW_STRETCHED, npartitions=4)
+    (tmp_path / "new").mkdir()
+    NEW.to_parquet(tmp_path / "new" / "0.parquet")
+    for cad in (choosing("full"), choosing("full", "contrast"), choosing("auto", "contrast")):
+        with pytest.raises(ValueError, match="a Dask collection is judged in parts"):
+            discover(cad, ddf)
+        with pytest.raises(ValueError, match="a folder of files is judged in parts"):
+            discover(cad, tmp_path / "new", output=tmp_path / "out")
+    for options, message in [
+        ({"validity": "proven"}, "needs the whole batch in memory"),
+        ({"conditional": "simes"}, "ranks that do not depend on the other new rows"),
+    ]:
+        with pytest.raises(ValueError, match=message):
+            discover(choosing(), ddf, Rule(**options))
+
+
+def test_counts_of_a_choice_are_refused_with_a_way_out():
+    for method in ("split", "auto"):
+        with pytest.raises(ValueError, match=r"depends on all new rows; .*scale.discover.*'knn'"):
+            choosing(method).rank_counts(NEW_STRETCHED)
+
+
+@pytest.fixture
+def stretched_folder(tmp_path):
+    place = tmp_path / "new"
+    place.mkdir()
+    for k in range(10):
+        NEW_STRETCHED[50 * k : 50 * (k + 1)].to_parquet(place / f"{k}.parquet")
+    return place
+
+
+def assert_folder(output, whole):
+    back = pd.concat([pd.read_parquet(path) for path in sorted(output.glob("*.parquet"))])
+    frame = whole.to_frame(order="input")
+    pd.testing.assert_frame_equal(back[frame.columns], frame, check_exact=True)
+    assert sorted(p.name for p in output.iterdir()) == [
+        *(f"{k}.parquet" for k in range(10)),
+        "_SUCCESS",
+    ]
+
+
+@pytest.mark.parametrize(("method", "many"), [("split", False), ("auto", False), ("auto", True)])
+def test_a_folder_with_a_choice(method, many, stretched_folder, tmp_path, threads, monkeypatch):
+    monkeypatch.setattr("reconform.files.reading.BATCH_ROWS", 17)
+    if many:
+        monkeypatch.setattr("reconform.methods.MOST_PAIRS", 100_000)
+    cad, output = choosing(method), tmp_path / "judged"
+    found = discover(cad, stretched_folder, output=output)
+    whole = cad.discover(NEW_STRETCHED)
+    assert_folder(output, whole)
+    assert found.choice == whole.choice
+    assert found.count == whole.count > 0
+
+
+@pytest.mark.parametrize("method", ["split", "auto"])
+def test_ranks_of_other_rows_are_not_taken_up(
+    method, stretched_folder, tmp_path, threads, monkeypatch
+):
+    """A run stops after the ranks, and one file changes: the ranks of all others do as well."""
+    cad, output = choosing(method), tmp_path / "judged"
+
+    def stopped(*arguments):
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(parquet_module, "_mark", stopped)
+        with pytest.raises(KeyboardInterrupt):
+            discover(cad, stretched_folder, output=output)
+    assert len(list((tmp_path / "judged.partial" / "_ranks").iterdir())) == 10
+    changed = NEW_STRETCHED.copy()
+    changed.iloc[:50] = REFERENCE.mean().to_numpy() + 40
+    changed[:50].to_parquet(stretched_folder / "0.parquet")
+    corrupt_footer(stretched_folder / "7.parquet")
+    with pytest.raises(InputError, match=r"1 of 10 files cannot be used.*7\.parquet"):
+        discover(cad, stretched_folder, output=output)
+    changed[350:400].to_parquet(stretched_folder / "7.parquet")
+    discover(cad, stretched_folder, output=output)
+    assert_folder(output, cad.discover(changed))
+
+
 # --- a cluster -----------------------------------------------------------------------------------
 
 

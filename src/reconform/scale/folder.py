@@ -9,6 +9,7 @@ detector.
 
 from __future__ import annotations
 
+import hashlib
 import json
 import operator
 import os
@@ -16,16 +17,21 @@ import secrets
 import shutil
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib.metadata import version
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import dask.dataframe as dd
+import numpy as np
+import pyarrow as pa
 import pyarrow.parquet as pq
 from sklearn.utils.validation import check_is_fitted
 
+from ..arrays import FloatArray
 from ..detector import ConformalDetector
+from ..detectors.auto.tally import LowScores
 from ..errors import InputError
 from ..files import FORMATS
 from ..files.judge import features_of
@@ -33,13 +39,26 @@ from ..prepare import Feature
 from ..rule import Rule
 from ..statistics.fdr import Decision, RankCounts
 from ..whole import blamed_on, write_whole
+from .choosing import Counted, chooser_of, suited
 from .graph import delayed, merged, with_models
-from .parquet import Origin, Refusals, mark_file, rank_file
+from .parquet import (
+    Origin,
+    Refusals,
+    choose_file,
+    low_in_file,
+    mark_file,
+    rank_file,
+    read_file,
+    score_file,
+    write_ranks,
+)
 from .result import RESULTS, ScaledDiscoveries
 
 SUFFIXES = FORMATS["parquet"].suffixes
 MANIFEST = "_SUCCESS"
 RANKS = "_ranks"
+SCORES = "_scores"
+WHERE = "a folder of files"
 
 # An error lists so many of the files that are of no use.
 MOST_LISTED = 10
@@ -106,10 +125,15 @@ def discover_folder(
     >>> place.cleanup()
     """
     check_is_fitted(cad, "ensemble_")
-    rule.counting_grid(cad, "a folder of files")
+    if cad.uses_batch and not cad.chooses:
+        rule.counting_grid(cad, WHERE)  # refuses it, before any file is looked at
     job = _Job.check(cad, Path(folder).absolute(), Path(output).absolute(), features, overwrite)
+    cad = suited(cad, rule, WHERE, job.count_rows)
     with with_models():
-        found = cad.decide_counts(job.rank(), rule)
+        job, counted = replace(job, cad=cad).rank()
+        found = cad.decide_counts(
+            counted.ranks, rule, together=counted.together, choice=counted.choice
+        )
         job.mark(found.decision)
     job.finish(found.decision)
     files = [str(job.output / name) for name in job.names]
@@ -128,6 +152,8 @@ class _Job:
     folder, output : Path
     names : tuple of str
         The input files, relative to the folder.
+    made_by : str
+        Fingerprint of what the ranks depend on, once they are there.
     """
 
     cad: ConformalDetector
@@ -135,6 +161,7 @@ class _Job:
     folder: Path
     output: Path
     names: tuple[str, ...]
+    made_by: str = ""
 
     @classmethod
     def check(
@@ -170,12 +197,26 @@ class _Job:
         """Where everything is until it is whole."""
         return _work_of(self.output)
 
-    @property
-    def calibration(self) -> str:
-        return self.cad.calibration_.fingerprint
+    def count_rows(self) -> int:
+        """Rows of all files, by what the files say; those that cannot be read are named later."""
+        rows = 0
+        for name in self.names:
+            with suppress(OSError, pa.ArrowException):
+                rows += pq.read_metadata(self.folder / name).num_rows
+        return rows
 
-    def rank(self) -> RankCounts:
+    def rank(self) -> tuple[_Job, Counted]:
         """Pass one: the ranks of every file on disk, and the counts of all."""
+        if not self.cad.chooses:
+            made_by, counted = self._one_by_one()
+        elif self.cad.tally() is not None:
+            made_by, counted = self._by_choice()
+        else:
+            made_by, counted = self._together()
+        return replace(self, made_by=made_by), counted
+
+    def _one_by_one(self) -> tuple[str, Counted]:
+        """Every row is ranked by itself."""
         model, rank = delayed(self.cad), delayed(rank_file)
         parts = [
             rank(model, self.features, self.folder / name, self.work / RANKS / name)
@@ -184,9 +225,66 @@ class _Job:
         counts: RankCounts
         counts, refused = self._run(merged(parts, _merge))
         self._stop_if(refused)
-        if not counts.rows:
+        self._stop_if_empty(counts.rows)
+        return counts.fingerprint, Counted(counts)
+
+    def _by_choice(self) -> tuple[str, Counted]:
+        """The scores of all rows by every detector choose one for each row."""
+        tally = self.cad.tally()
+        assert tally is not None
+        gauge = tally.gauge
+        model, mark, score = delayed(self.cad), delayed(gauge), delayed(score_file)
+        scored = [self.work / SCORES / name for name in self.names]
+        sources = [self.folder / name for name in self.names]
+        parts = [
+            score(model, mark, self.features, source, target)
+            for source, target in zip(sources, scored, strict=True)
+        ]
+        low: LowScores
+        low, refused = self._run(merged(parts, _merge))
+        self._stop_if(refused)
+        self._stop_if_empty(low.m)
+        chooser = chooser_of(gauge, low, scored, low_in_file, self._run)
+        model, choose = delayed(chooser), delayed(choose_file)
+        parts = [
+            choose(model, self.features, source, scores, self.work / RANKS / name)
+            for source, scores, name in zip(sources, scored, self.names, strict=True)
+        ]
+        counted: Counted
+        counted, refused = self._run(merged(parts, _merge))
+        self._stop_if(refused)
+        return chooser.fingerprint, counted
+
+    def _together(self) -> tuple[str, Counted]:
+        """Few rows, which are ranked as one batch here."""
+        read: list[tuple[str, Origin, list[FloatArray]]] = []
+        refused: list[str] = []
+        for name in self.names:
+            origin = Origin.of(self.folder / name, "", self.features)
+            rows, why = read_file(self.cad, self.features, self.folder / name)
+            read.append((name, origin, rows))
+            refused.extend(why)
+        self._stop_if(tuple(refused))
+        every = [X for _, _, rows in read for X in rows]
+        self._stop_if_empty(sum(map(len, every)))
+        whole = np.concatenate(every)
+        found = self.cad.rank(whole, checked=True, together=True)
+        calibration = self.cad.calibration_.fingerprint
+        made_by = hashlib.sha256(calibration.encode() + whole.tobytes()).hexdigest()
+        start = 0
+        for name, origin, rows in read:
+            ends = start + np.cumsum([0, *map(len, rows)])
+            spans = [np.arange(*span) for span in pairwise(ends.tolist())]
+            origin = replace(origin, calibration=made_by)
+            with blamed_on(self.work / RANKS / name, self.work):
+                write_ranks(origin, self.work / RANKS / name, map(found.taken, spans))
+            start = int(ends[-1])
+        counted = Counted.of(found, self.cad.n_calibration_, calibration)
+        return made_by, replace(counted, together=found)
+
+    def _stop_if_empty(self, rows: int) -> None:
+        if not rows:
             raise InputError(self.folder, "its files have no rows.")
-        return counts
 
     def mark(self, decision: Decision) -> None:
         """Pass two: every file again, with its results."""
@@ -194,7 +292,7 @@ class _Job:
         parts = [
             mark(
                 rule,
-                self.calibration,
+                self.made_by,
                 self.features,
                 self.folder / name,
                 self.work / RANKS / name,
@@ -231,13 +329,14 @@ class _Job:
         if sum(rows.values()) != decision.tested:
             raise OSError(f"{self.work}: {sum(rows.values()):,} of {decision.tested:,} rows.")
         shutil.rmtree(self.work / RANKS)
+        shutil.rmtree(self.work / SCORES, ignore_errors=True)  # where there are any
         for path in self.work.rglob("*"):  # leftovers of runs that were killed, or of other inputs
             if not path.is_dir() and str(path.relative_to(self.work)) not in rows:
                 path.unlink()
         manifest = {
             "reconform": version("reconform"),
             "input": str(self.folder),
-            "calibration": self.calibration,
+            "calibration": self.cad.calibration_.fingerprint,
             "procedure": decision.procedure,
             "fdr": str(decision.fdr),
             "rank_threshold": decision.rank_threshold,
@@ -255,7 +354,7 @@ class _Job:
             shutil.rmtree(old)
 
     def _rows(self, name: str, decision: Decision) -> int:
-        origin = Origin.of(self.folder / name, self.calibration, self.features)
+        origin = Origin.of(self.folder / name, self.made_by, self.features)
         if not origin.decided(decision).made(self.work / name):
             raise OSError(
                 f"{self.work / name}: it is not what this run wrote. Has the input changed, or "
@@ -268,9 +367,7 @@ def _work_of(output: Path) -> Path:
     return output.with_name(output.name + ".partial")
 
 
-def _merge(
-    one: tuple[RankCounts, Refusals], other: tuple[RankCounts, Refusals]
-) -> tuple[RankCounts, Refusals]:
+def _merge(one: tuple[Any, Refusals], other: tuple[Any, Refusals]) -> tuple[Any, Refusals]:
     return one[0].merge(other[0]), one[1] + other[1]
 
 

@@ -14,6 +14,8 @@ from dask.base import persist as _persist
 from dask.delayed import delayed as _delayed
 from dask.sizeof import sizeof
 
+from ..detectors.auto.tally import LowScores
+from ..statistics.choice import ChoiceCounts
 from ..statistics.fdr import RankCounts
 
 # So many counts are merged at a time: a thousand parts are added up in four rounds.
@@ -27,6 +29,8 @@ persist: Callable[..., Any] = _persist
 # The size of counts in bytes, from which Dask decides where to merge them.
 _register: Callable[..., Any] = sizeof.register
 _register(RankCounts, lambda counts: int(counts.counts.nbytes))
+_register(ChoiceCounts, lambda counts: int(2 * counts.by_rank.nbytes))
+_register(LowScores, lambda low: low.nbytes)
 
 
 def merged(parts: Sequence[Any], merge: Callable[[Any, Any], Any]) -> Any:

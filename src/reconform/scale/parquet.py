@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -21,19 +22,24 @@ import pyarrow.parquet as pq
 from joblib import cpu_count
 from sklearn.utils import get_tags
 
+from ..arrays import BoolArray, FloatArray
 from ..detector import ConformalDetector
+from ..detectors.auto.tally import Chooser, Gauge, LowScores
 from ..errors import InputError, listed
-from ..files import RESULT_NAMES, Layout, add_results, open_batches, open_output
+from ..files import RESULT_NAMES, Batches, Layout, add_results, open_batches, open_output
 from ..parallel import share_of
 from ..prepare import Feature
 from ..statistics.fdr import Decision, RankCounts
+from ..statistics.ranks import Ranks
 from ..whole import blamed_on
+from .choosing import Counted, count_choice
 
 Refusals = tuple[str, ...]
 
 LAYOUT = Layout(format="parquet")
 RANKS = pa.schema([("rank", pa.int32()), ("score", pa.float64())])
 METADATA = b"reconform"
+CHANGED = "it has changed since its rows were ranked; run again."
 
 
 @dataclass(frozen=True)
@@ -43,7 +49,7 @@ class Origin:
     Attributes
     ----------
     calibration : str
-        Fingerprint of the calibration.
+        Fingerprint of the calibration, and of whatever else ranks depend on.
     features : list of str
     size, modified : int
         Of the input file: bytes, and the time in nanoseconds.
@@ -122,6 +128,20 @@ def _rank(
         for batch in pq.ParquetFile(target).iter_batches(columns=["rank"]):
             counts.add(batch["rank"].to_numpy())
         return
+    with _open_input(cad, features, source) as batches:
+        target.parent.mkdir(parents=True, exist_ok=True)
+        with open_output(target, origin.write_into(RANKS), layout=LAYOUT, overwrite=True) as write:
+            for X in batches if batches.source.rows else ():
+                with share_of(cpu_count()):  # files are the parallelism; within one there is none
+                    found = cad.rank(X, checked=True)
+                counts.add(found.at_most)
+                write(_as_table(found))
+
+
+@contextmanager
+def _open_input(
+    cad: ConformalDetector, features: Sequence[Feature], source: Path
+) -> Iterator[Batches]:
     missing = bool(get_tags(cad).input_tags.allow_nan)
     with open_batches(source, features, allow_missing=missing, layout=LAYOUT) as batches:
         clash = [name for name in RESULT_NAMES if name in batches.names]
@@ -129,13 +149,163 @@ def _rank(
             raise InputError(
                 source, f"it has columns {listed(clash)}, the names of results; rename them."
             )
+        yield batches
+
+
+def _as_table(found: Ranks) -> Any:
+    return pa.table([found.at_most.astype(np.int32), found.scores], schema=RANKS)
+
+
+# --- where a detector is chosen for every row ----------------------------------------------------
+
+
+def score_file(
+    cad: ConformalDetector,
+    gauge: Gauge,
+    features: Sequence[Feature],
+    source: Path,
+    target: Path,
+) -> tuple[LowScores, Refusals]:
+    """Write the scores of a file by every detector, a row group per batch, and count them.
+
+    Parameters
+    ----------
+    cad : ConformalDetector
+        It chooses among detectors on a split.
+    gauge : Gauge
+        Its own.
+    features : sequence of Feature
+    source, target : Path
+
+    Returns
+    -------
+    LowScores, tuple of str
+        Counts, without scores; and a sentence if the file cannot be used.
+    """
+    refused = _refusals(partial(_score, cad, gauge, features), source, target)
+    nothing = gauge.counted(np.empty((len(gauge.names), 0)))
+    if refused:
+        return nothing, refused
+    none = np.zeros_like(nothing.gaps)
+    return low_in_file(gauge, none, target), ()
+
+
+def _score(
+    cad: ConformalDetector, gauge: Gauge, features: Sequence[Feature], source: Path, target: Path
+) -> None:
+    origin = Origin.of(source, gauge.fingerprint, features)
+    if origin.made(target):
+        return
+    schema = pa.schema([(str(k), pa.float64()) for k in range(len(gauge.names))])
+    with _open_input(cad, features, source) as batches:
         target.parent.mkdir(parents=True, exist_ok=True)
-        with open_output(target, origin.write_into(RANKS), layout=LAYOUT, overwrite=True) as write:
+        with open_output(target, origin.write_into(schema), layout=LAYOUT, overwrite=True) as write:
             for X in batches if batches.source.rows else ():
-                with share_of(cpu_count()):  # files are the parallelism; within one there is none
-                    found = cad.rank(X, checked=True)
-                counts.add(found.at_most)
-                write(pa.table([found.at_most.astype(np.int32), found.scores], schema=RANKS))
+                with share_of(cpu_count()):
+                    scores = cad.candidate_scores(X, checked=True)
+                write(pa.table(list(scores), schema=schema))
+
+
+def _scores_in(path: Path) -> Iterator[FloatArray]:
+    """Scores by every detector, a row group at a time."""
+    file = pq.ParquetFile(path)
+    for number in range(file.num_row_groups):
+        yield np.array([column.to_numpy() for column in file.read_row_group(number).columns])
+
+
+def low_in_file(gauge: Gauge, gaps: BoolArray, scores: Path) -> LowScores:
+    """`Gauge.low` of the rows of a file.
+
+    Parameters
+    ----------
+    gauge : Gauge
+    gaps : bool array
+    scores : Path
+        What `score_file` wrote.
+    """
+    low = LowScores(len(gauge.names), gauge.n, gaps)
+    for part in _scores_in(scores):
+        low.add(gauge.below(part), part)
+    return low
+
+
+def choose_file(
+    chooser: Chooser, features: Sequence[Feature], source: Path, scores: Path, target: Path
+) -> tuple[Counted, Refusals]:
+    """Write the ranks of a file from its scores, a row group per batch, and count them.
+
+    Parameters
+    ----------
+    chooser : Chooser
+    features : sequence of Feature
+    source, scores, target : Path
+        The input, what `score_file` wrote for it, and the ranks.
+
+    Returns
+    -------
+    Counted, tuple of str
+    """
+    counted = [count_choice(chooser, np.empty((len(chooser.gauge.names), 0)))[1]]
+
+    def choose(source: Path, target: Path) -> None:
+        if not Origin.of(source, chooser.gauge.fingerprint, features).made(scores):
+            raise InputError(source, CHANGED)
+        schema = Origin.of(source, chooser.fingerprint, features).write_into(RANKS)
+        target.parent.mkdir(parents=True, exist_ok=True)
+        with open_output(target, schema, layout=LAYOUT, overwrite=True) as write:
+            for part in _scores_in(scores):
+                found, count = count_choice(chooser, part)
+                counted[0] = counted[0].merge(count)
+                write(_as_table(found))
+
+    refused = _refusals(choose, source, target)
+    return counted[0], refused
+
+
+# --- where all rows are ranked at once -----------------------------------------------------------
+
+
+def read_file(
+    cad: ConformalDetector, features: Sequence[Feature], source: Path
+) -> tuple[list[FloatArray], Refusals]:
+    """Read the rows of a small file, in its batches.
+
+    Parameters
+    ----------
+    cad : ConformalDetector
+    features : sequence of Feature
+    source : Path
+
+    Returns
+    -------
+    list of float arrays, tuple of str
+    """
+    rows: list[FloatArray] = []
+
+    def read(source: Path, target: Path) -> None:
+        with _open_input(cad, features, source) as batches:
+            rows.extend(batches if batches.source.rows else ())
+
+    refused = _refusals(read, source, source)
+    return rows, refused
+
+
+def write_ranks(origin: Origin, target: Path, parts: Iterable[Ranks]) -> None:
+    """Write the ranks of a file, a row group per batch.
+
+    Parameters
+    ----------
+    origin : Origin
+    target : Path
+    parts : iterable of Ranks
+    """
+    target.parent.mkdir(parents=True, exist_ok=True)
+    with open_output(target, origin.write_into(RANKS), layout=LAYOUT, overwrite=True) as write:
+        for found in parts:
+            write(_as_table(found))
+
+
+# --- the results ---------------------------------------------------------------------------------
 
 
 def mark_file(
@@ -177,7 +347,7 @@ def _mark(
     if origin.decided(decision).made(target):
         return
     if not origin.made(ranks):
-        raise InputError(source, "it has changed since its rows were ranked; run again.")
+        raise InputError(source, CHANGED)
     ranked = pq.ParquetFile(ranks)
     with open_batches(source, features, layout=LAYOUT) as batches:
         schema = _judged(batches.source.schema.empty_table(), RANKS.empty_table(), decision).schema

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import os
 import secrets
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any, NoReturn, TypeVar
 
 import dask.array as da
 import dask.config
@@ -18,18 +18,25 @@ from dask.utils import format_bytes, parse_bytes
 from joblib import cpu_count
 from sklearn.utils.validation import check_is_fitted
 
+from ..arrays import BoolArray, FloatArray
 from ..detector import ConformalDetector
+from ..detectors.auto.tally import Chooser, Gauge, LowScores
 from ..errors import ReconformError, listed
 from ..keep import MEMORY
 from ..parallel import share_of
 from ..rule import Rule
 from ..statistics.fdr import Decision, RankCounts
+from ..statistics.ranks import Ranks
 from ..whole import blamed_on, whole_file
+from .choosing import Counted, chooser_of, count_choice, suited
 from .folder import discover_folder
 from .graph import compute, delayed, merged, persist, with_models
 from .result import RESULTS, ScaledDiscoveries
 
 RANKS = {"rank": "int32", "score": "float64"}
+NO_ROWS = "data has no rows; give at least one row to judge."
+
+Found = TypeVar("Found")
 
 
 def discover(
@@ -84,7 +91,6 @@ def discover(
     5
     """
     check_is_fitted(cad, "ensemble_")
-    rule.counting_grid(cad, "a Dask collection")
     if isinstance(data, str | os.PathLike):
         if output is None:
             raise ReconformError(
@@ -97,19 +103,18 @@ def discover(
             "output is for a folder of Parquet files; write the rows of a Dask collection with "
             "found.frame.to_parquet(...)."
         )
-    columns = _Columns.of(cad, data, id_columns)
-    folder = _rank_folder(keep)
     frame = _frame(data)
-    count, whose = delayed(_count), (cad.n_calibration_, cad.calibration_.fingerprint)
+    cad = suited(cad, rule, "a Dask collection", lambda: len(frame))
+    columns = _Columns.of(cad, data, id_columns)
+    kept = _Kept(keep, _rank_folder(keep))
     with with_models():
         try:
-            ranked = _ranks(cad, frame[columns.used], columns, keep, folder)
-            counts = merged([count(part, *whose) for part in ranked], RankCounts.merge).compute()
+            ranked, counted = _ways(cad)(cad, frame[columns.used], columns, kept)
         except KeyError as error:
             _refuse_lacking(frame, columns, error)
-    if not counts.rows:
-        raise ReconformError("data has no rows; give at least one row to judge.")
-    found = cad.decide_counts(counts, rule)
+    if not counted.ranks.rows:
+        raise ReconformError(NO_ROWS)
+    found = cad.decide_counts(counted.ranks, rule, together=counted.together, choice=counted.choice)
     return ScaledDiscoveries(**vars(found), frame=_marked(ranked, found.decision, frame, columns))
 
 
@@ -213,6 +218,21 @@ class _Columns:
                 f"partition {number} of data lacks {listed(gone)}, which other partitions have."
             )
 
+    def judged(
+        self, part: pd.DataFrame, number: int, judge: Callable[[Any], Found], nothing: Found
+    ) -> Found:
+        """What a detector says of a partition; `nothing`, if that has no rows."""
+        self.check(part, number)
+        if not len(part):
+            return nothing
+        X = part[self.features]
+        try:
+            # The partitions are the parallelism; within one there is no more of it.
+            with share_of(cpu_count()):
+                return judge(X if self.named else X.to_numpy())
+        except (TypeError, ValueError) as error:
+            raise ReconformError(f"partition {number} of data cannot be judged: {error}") from error
+
 
 def _rank_folder(keep: str | Path | None) -> Path | None:
     if keep is None or keep == MEMORY:
@@ -243,52 +263,149 @@ def _partitions(frame: Any) -> list[Any]:
 # --- pass one ------------------------------------------------------------------------------------
 
 
-def _ranks(
+Ranked = tuple[Sequence[Any], Counted]
+
+
+def _ways(cad: ConformalDetector) -> Callable[..., Ranked]:
+    """How delayed frames of ranks and scores, and the counts of all, are come by."""
+    if not cad.chooses:
+        return _one_by_one
+    return _by_choice if cad.tally() is not None else _together
+
+
+@dataclass(frozen=True)
+class _Kept:
+    """Where numbers of the rows wait between the passes."""
+
+    keep: str | Path | None
+    folder: Path | None
+
+    def parts(self, made: Sequence[Any]) -> Sequence[Any]:
+        """Delayed frames, kept where they are to be."""
+        if self.keep is None:
+            return made
+        if self.folder is None:
+            kept: Sequence[Any] = persist(*made)
+            return kept
+        spill, read = delayed(_spill), delayed(pd.read_parquet)
+        # Only the name of the file stays in memory; the file is complete.
+        paths = persist(
+            *(spill(part, str(self.folder / f"{k:06d}.parquet")) for k, part in enumerate(made))
+        )
+        return [read(path) for path in paths]
+
+
+def _one_by_one(cad: ConformalDetector, frame: Any, columns: _Columns, kept: _Kept) -> Ranked:
+    """Every row is ranked by itself."""
+    ranked = kept.parts(_mapped(_rank, RANKS, cad, frame, columns))
+    count, whose = delayed(_count), (cad.n_calibration_, cad.calibration_.fingerprint)
+    counts = merged([count(part, *whose) for part in ranked], RankCounts.merge).compute()
+    return ranked, Counted(counts)
+
+
+def _by_choice(cad: ConformalDetector, frame: Any, columns: _Columns, kept: _Kept) -> Ranked:
+    """The scores of all rows by every detector choose one for each row."""
+    tally = cad.tally()
+    assert tally is not None
+    gauge, kinds = tally.gauge, dict.fromkeys(_score_names(len(tally.names)), "float64")
+    scored = kept.parts(_mapped(_score, kinds, cad, frame, columns))
+    model, low = delayed(gauge), delayed(_counted)
+    counted = merged([low(model, part) for part in scored], LowScores.merge).compute()
+    if not counted.m:
+        raise ReconformError(NO_ROWS)
+    chooser = chooser_of(gauge, counted, scored, _low, lambda task: task.compute())
+    model, count, rank = delayed(chooser), delayed(_count_chosen), delayed(_rank_chosen)
+    counts = merged([count(model, part) for part in scored], Counted.merge).compute()
+    return [rank(model, part) for part in scored], counts
+
+
+def _together(cad: ConformalDetector, frame: Any, columns: _Columns, kept: _Kept) -> Ranked:
+    """Few rows, which are ranked as one batch here."""
+    parts = compute(*_partitions(frame))
+    for number, part in enumerate(parts):
+        columns.check(part, number)
+    whole = pd.concat(parts)
+    if not len(whole):
+        raise ReconformError(NO_ROWS)
+    X = whole[columns.features]
+    try:
+        found = cad.rank(X if columns.named else X.to_numpy(), together=True)
+    except (TypeError, ValueError) as error:
+        raise ReconformError(f"data cannot be judged: {error}") from error
+    starts = np.cumsum([0, *map(len, parts)])
+    ranked = [
+        delayed(_numbered(part[columns.ids], found.taken(np.arange(start, start + len(part)))))
+        for start, part in zip(starts, parts, strict=False)
+    ]
+    counted = Counted.of(found, cad.n_calibration_, cad.calibration_.fingerprint)
+    return ranked, replace(counted, together=found)
+
+
+def _mapped(
+    numbers: Callable[..., pd.DataFrame],
+    kinds: dict[str, str],
     cad: ConformalDetector,
     frame: Any,
     columns: _Columns,
-    keep: str | Path | None,
-    folder: Path | None,
 ) -> Sequence[Any]:
-    """Delayed frames of ranks and scores, kept where they are to be."""
+    """Delayed frames of numbers of the rows."""
     model = delayed(cad)  # one node of the graph, which a worker gets once
-    meta = _empty(RANKS, columns.ids, frame)
-    # Mapped and not delayed, so that a partition is ranked in the same task that reads it.
-    mapped = frame.map_partitions(_rank, model, columns, meta=meta, enforce_metadata=False)
-    ranked = _partitions(mapped)
-    if keep is None:
-        return ranked
-    if folder is None:
-        kept: Sequence[Any] = persist(*ranked)
-        return kept
-    spill, read = delayed(_spill), delayed(pd.read_parquet)
-    # Only the name of the file stays in memory; the file is complete.
-    paths = persist(
-        *(spill(part, str(folder / f"{k:06d}.parquet")) for k, part in enumerate(ranked))
+    meta = _empty(kinds, columns.ids, frame)
+    # Mapped and not delayed, so that a partition is judged in the same task that reads it.
+    return _partitions(
+        frame.map_partitions(numbers, model, columns, meta=meta, enforce_metadata=False)
     )
-    return [read(path) for path in paths]
 
 
 def _rank(
-    part: pd.DataFrame,
-    cad: ConformalDetector,
-    columns: _Columns,
-    partition_info: dict[str, Any],
+    part: pd.DataFrame, cad: ConformalDetector, columns: _Columns, partition_info: dict[str, Any]
 ) -> pd.DataFrame:
     """Identifiers, ranks and scores of one partition."""
-    number = partition_info["number"]
-    columns.check(part, number)
-    X = part[columns.features]
-    ranks, scores = np.empty(0, dtype=np.int64), np.empty(0)
-    if len(part):
-        try:
-            # The partitions are the parallelism; within one there is no more of it.
-            with share_of(cpu_count()):
-                found = cad.rank(X if columns.named else X.to_numpy())
-        except (TypeError, ValueError) as error:
-            raise ReconformError(f"partition {number} of data cannot be judged: {error}") from error
-        ranks, scores = found.at_most, found.scores
-    return part[columns.ids].assign(rank=ranks.astype(np.int32), score=scores)
+    nothing = Ranks(np.empty(0, dtype=np.int64), None, np.empty(0))
+    found = columns.judged(part, partition_info["number"], cad.rank, nothing)
+    return _numbered(part[columns.ids], found)
+
+
+def _numbered(ids: pd.DataFrame, found: Ranks) -> pd.DataFrame:
+    return ids.assign(rank=found.at_most.astype(np.int32), score=found.scores)
+
+
+def _score_names(detectors: int) -> list[str]:
+    return [f"reconform score {k}" for k in range(detectors)]
+
+
+def _score(
+    part: pd.DataFrame, cad: ConformalDetector, columns: _Columns, partition_info: dict[str, Any]
+) -> pd.DataFrame:
+    """Identifiers, and the scores of one partition by every detector."""
+    tally = cad.tally()
+    assert tally is not None
+    names = _score_names(len(tally.names))
+    nothing = np.empty((len(names), 0))
+    scores = columns.judged(part, partition_info["number"], cad.candidate_scores, nothing)
+    return part[columns.ids].assign(**dict(zip(names, scores, strict=True)))
+
+
+def _scores_in(gauge: Gauge, scored: pd.DataFrame) -> FloatArray:
+    columns = [scored[name].to_numpy() for name in _score_names(len(gauge.names))]
+    return np.array(columns, dtype=np.float64)
+
+
+def _counted(gauge: Gauge, scored: pd.DataFrame) -> LowScores:
+    return gauge.counted(_scores_in(gauge, scored))
+
+
+def _low(gauge: Gauge, gaps: BoolArray, scored: pd.DataFrame) -> LowScores:
+    return gauge.low(_scores_in(gauge, scored), gaps)
+
+
+def _count_chosen(chooser: Chooser, scored: pd.DataFrame) -> Counted:
+    return count_choice(chooser, _scores_in(chooser.gauge, scored))[1]
+
+
+def _rank_chosen(chooser: Chooser, scored: pd.DataFrame) -> pd.DataFrame:
+    found = chooser.ranks(_scores_in(chooser.gauge, scored))
+    return _numbered(scored.drop(columns=_score_names(len(chooser.gauge.names))), found)
 
 
 def _spill(ranked: pd.DataFrame, path: str) -> str:

@@ -1,0 +1,72 @@
+"""The choice on a split: evidence from counts and few scores is that of all rows at once."""
+
+from __future__ import annotations
+
+import pickle
+from functools import reduce
+
+import numpy as np
+import pytest
+
+from reconform.detectors.auto.choosing import limits_for
+from reconform.detectors.auto.kernels import weigh
+from reconform.detectors.auto.tally import Chooser, Gauge, LowScores
+
+
+def brute_force(reference, new):
+    """What is found among the other rows, for every row, from all scores."""
+    n, m = len(reference), len(new)
+    own = np.hstack([np.tile(reference, (m, 1)), new[:, None]])
+    evidence, ranks = np.empty((2, m), dtype=np.int64)
+    weigh(own, np.tile(new, (m, 1)), np.arange(m), limits_for(n, m), 0, m, evidence, ranks)
+    return evidence, ranks
+
+
+def in_parts(gauge, parts):
+    """The chooser, as it is made where parts are on different machines: all of it is sent."""
+
+    def merged(made):
+        return reduce(LowScores.merge, (pickle.loads(pickle.dumps(one)) for one in made))
+
+    gaps = merged(gauge.counted(part) for part in parts).undecided()
+    low = merged(gauge.low(part, gaps) for part in parts)
+    return pickle.loads(pickle.dumps(Chooser(gauge, low))), low
+
+
+def draw(rng):
+    """Scores with and without ties, with no, some or many anomalies."""
+    n, m = rng.integers(1, 60, size=2)
+    values = rng.choice([5, 30, 10**6])
+    reference = np.sort(rng.integers(0, values, n) / values)
+    new = rng.integers(0, values, m) / values * rng.choice([1.0, 0.3, 0.1])
+    new[: rng.choice([0, 1, m // 3, m])] -= rng.choice([0.1, 1.0])
+    return reference, rng.permutation(new)
+
+
+@pytest.mark.parametrize("seed", range(400))
+def test_evidence_is_that_of_all_scores(seed):
+    rng = np.random.default_rng(seed)
+    reference, new = draw(rng)
+    gauge = Gauge(("one",), (reference,))
+    chooser, _ = in_parts(gauge, np.array_split(new[None], rng.integers(1, 5), axis=1))
+    evidence, ranks = brute_force(reference, new)
+    below = gauge.below(new[None])
+    assert np.array_equal(chooser._evidence[0].of_rows(below[0], new), evidence)
+    assert np.array_equal(chooser.ranks(new[None]).at_most, ranks)
+    whole = Chooser(gauge, gauge.low(new[None]))
+    assert whole.fingerprint == chooser.fingerprint
+
+
+def test_what_is_sent_does_not_grow_with_the_rows():
+    rng = np.random.default_rng(0)
+    gauge = Gauge(("one", "two"), tuple(np.sort(rng.normal(size=(2, 999)))))
+    sizes, kept = set(), []
+    for m in (1_000, 100_000):
+        scores = rng.normal(size=(2, m))
+        scores[0, : m // 20] -= 6
+        sizes.add(gauge.counted(scores).nbytes)
+        kept.append(sum(map(len, in_parts(gauge, [scores])[1].kept)))
+    assert len(sizes) == 1
+    # All scores that a list might hold are about two fifths of the rows.
+    assert kept[1] < 0.01 * 100_000
+    assert sum(map(len, gauge.low(scores).kept)) > 0.3 * 100_000
