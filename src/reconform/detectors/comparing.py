@@ -20,7 +20,7 @@ from ..statistics.ranks import Ranks
 from ..statistics.worlds import StepUp, Worlds
 
 
-class Comparison(Ensemble):
+class ComparingEnsemble(Ensemble):
     """What both ensembles have in common: how to compare, and one model per new row."""
 
     @abstractmethod
@@ -40,7 +40,7 @@ class Comparison(Ensemble):
         return self.one_model().worlds(X, rows, step)
 
 
-class LeaveOneOutComparison(Comparison, ResampledEnsemble):
+class ComparingLeaveOneOut(ComparingEnsemble, ResampledEnsemble):
     """All leave-one-out models, or some of them; the paired comparison needs no scores."""
 
     plan: Plan
@@ -60,7 +60,7 @@ class LeaveOneOutComparison(Comparison, ResampledEnsemble):
         return self._ranked(X, self.left_out, strictly)
 
 
-class FullComparison(Comparison):
+class ComparingFull(ComparingEnsemble):
     """A model on D and x for every new row x, without fitting any."""
 
     def ranks(self, X: FloatArray, *, variant: str | None = None, strictly: bool = False) -> Ranks:
