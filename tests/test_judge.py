@@ -6,6 +6,7 @@ import io
 import signal
 import subprocess
 import sys
+import tempfile
 import tracemalloc
 from fractions import Fraction
 
@@ -179,6 +180,15 @@ def test_only_anomalies_most_unusual_first(
     assert len(judged.flagged.table) == 5
     every = judge_file(cad, path, read=ReadOptions(batch_rows=batch_rows))
     assert every.flagged.positions.tolist() == expected[:5].tolist()
+
+
+def test_a_few_flagged_rows_need_no_temporary_file(tmp_path, cad, new_table, monkeypatch):
+    path = save(new_table, tmp_path / "new.csv")
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "gone"))
+    assert judge_file(cad, path, tmp_path / "out.csv").count > 4
+    monkeypatch.setattr("reconform.files.spill.STORED_AT_ONCE", 4)
+    with pytest.raises(OSError, match="gone"):
+        judge_file(cad, path)
 
 
 def test_nothing_flagged(tmp_path, cad, new_table):

@@ -572,23 +572,26 @@ class _Second:
         order = self._first(max(listed, written or 0) if only else listed)
         layout = self.write.layout or Layout()
         typed = output is not None and not FORMATS[layout.format_of(output)].is_text
-        empty = self._judged(self.batches.source.schema.empty_table(), 0, *_NOTHING, typed)
+        nothing = pa.Table.from_batches([], self.batches.source.schema)
+        schema = self._judged(nothing, 0, *_NOTHING, typed).schema
         inside = np.sort(order)
         with ExitStack() as stack:
             write: Callable[[Any], None] | None = None
             if output is not None:
                 overwrite = self.write.overwrite
                 write = stack.enter_context(
-                    open_output(output, empty.schema, layout=layout, overwrite=overwrite)
+                    open_output(output, schema, layout=layout, overwrite=overwrite)
                 )
-            store = stack.enter_context(RowStore(empty.schema))
+            store = stack.enter_context(RowStore(schema))
             kept = _Kept(self)
             for start, table, ranks, scores in self._joined():
                 stop = start + table.num_rows
                 judged = self._judged(table, start, ranks, scores, typed)
                 if write is not None and not only:
                     write(judged)
-                store.add(judged.take(_between(inside, start, stop)))
+                here = _between(inside, start, stop)
+                if len(here):
+                    store.add(judged.take(here))
                 kept.add(table)
                 if self.progress is not None:
                     self.progress("writing", stop, self.marks.tested)
