@@ -18,6 +18,7 @@ from sklearn.exceptions import NotFittedError
 from sklearn.svm import OneClassSVM
 
 from reconform import ConformalDetector, RankCounts, Rule
+from reconform.assumption import Compared
 from reconform.files import InputError, Layout, open_output, read_reference
 from reconform.files.judge import ReadOptions, WriteOptions, judge_file
 from reconform.prepare import Feature, prepared
@@ -189,6 +190,18 @@ def test_a_few_flagged_rows_need_no_temporary_file(tmp_path, cad, new_table, mon
     monkeypatch.setattr("reconform.files.spill.STORED_AT_ONCE", 4)
     with pytest.raises(OSError, match="gone"):
         judge_file(cad, path)
+
+
+def test_the_verdict_is_worked_out_once(tmp_path, cad, new_table, monkeypatch):
+    worked = []
+    real = Compared.verdict
+    monkeypatch.setattr(Compared, "verdict", lambda *given: worked.append(given) or real(*given))
+    path = save(new_table, tmp_path / "new.csv")
+    for rule in (Rule(), Rule(validity="proven")):
+        found = judge_file(cad, path, rule=rule)
+        worked.clear()
+        assert found.to_discoveries().verdict is found.verdict
+        assert len(worked) == 1
 
 
 def test_nothing_flagged(tmp_path, cad, new_table):

@@ -153,14 +153,15 @@ class FileDiscoveries(CountedDiscoveries):
         The identifier column, if there is one, labels the rows.
         """
         if self.certified is not None:
-            return replace(self.certified, index=self._index, compared=self.compared)
+            found = replace(self.certified, index=self._index, compared=self.compared)
+            return self._judged_alike(found)
         if self._numbers is None:
             raise ReconformError(
                 f"{self.path} has {self.tested:,} rows, and the numbers of every row are kept for "
                 f"at most {MOST_DISCOVERIES:,}; use rank_counts and flagged."
             )
         ranks, scores = self._numbers
-        return Discoveries(
+        found = Discoveries(
             mask=self.decision.mask(ranks),
             p_values=self.decision.grid.values(ranks),
             q_values=self.decision.q_values(ranks),
@@ -178,6 +179,12 @@ class FileDiscoveries(CountedDiscoveries):
             provenance=self.provenance,
             warning=self.warning,
         )
+        return self._judged_alike(found)
+
+    def _judged_alike(self, found: Discoveries) -> Discoveries:
+        """Hand the verdict on to the same list in another form: it is worked out once."""
+        vars(found)["verdict"] = self.verdict
+        return found
 
 
 @dataclass(frozen=True)
