@@ -91,7 +91,8 @@ def by_contrast(detector, D, new, j):
     own = [score(E[i], np.delete(E, i, axis=0), T, (k,), use) for i in range(len(E))]
     nowhere = np.full((1, E.shape[1]), np.inf)  # where there are too few others
     rest = [np.vstack([np.delete(T, i, axis=0), nowhere]) for i in range(len(T))]
-    return np.array(own), np.array([score(t, E, r, (k,), use) for t, r in zip(T, rest, strict=True)])
+    others = [score(t, E, r, (k,), use) for t, r in zip(T, rest, strict=True)]
+    return np.array(own), np.array(others)
 
 
 def by_definition(candidates, D, new, first):
@@ -221,8 +222,7 @@ def test_the_order_of_rows_does_not_matter(name):
     for method in ("full", "split"):
         candidates = [d for d in CANDIDATES if method == "full" or not d.uses_batch]
         one, other = (
-            ConformalDetector(candidates, method, random_state=3).fit(rows)
-            for rows in (D, D[here])
+            ConformalDetector(candidates, method, random_state=3).fit(rows) for rows in (D, D[here])
         )
         expected, got = one.discover(new, fdr=0.2), other.discover(new[there], fdr=0.2)
         assert np.array_equal(got.p_values, expected.p_values[there])

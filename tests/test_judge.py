@@ -6,6 +6,7 @@ import io
 import signal
 import subprocess
 import sys
+import tempfile
 import tracemalloc
 from fractions import Fraction
 
@@ -17,6 +18,7 @@ from sklearn.exceptions import NotFittedError
 from sklearn.svm import OneClassSVM
 
 from reconform import ConformalDetector, RankCounts, Rule
+from reconform.assumption import Compared
 from reconform.files import InputError, Layout, open_output, read_reference
 from reconform.files.judge import ReadOptions, WriteOptions, judge_file
 from reconform.prepare import Feature, prepared
@@ -179,6 +181,27 @@ def test_only_anomalies_most_unusual_first(
     assert len(judged.flagged.table) == 5
     every = judge_file(cad, path, read=ReadOptions(batch_rows=batch_rows))
     assert every.flagged.positions.tolist() == expected[:5].tolist()
+
+
+def test_a_few_flagged_rows_need_no_temporary_file(tmp_path, cad, new_table, monkeypatch):
+    path = save(new_table, tmp_path / "new.csv")
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "gone"))
+    assert judge_file(cad, path, tmp_path / "out.csv").count > 4
+    monkeypatch.setattr("reconform.files.spill.STORED_AT_ONCE", 4)
+    with pytest.raises(OSError, match="gone"):
+        judge_file(cad, path)
+
+
+def test_the_verdict_is_worked_out_once(tmp_path, cad, new_table, monkeypatch):
+    worked = []
+    real = Compared.verdict
+    monkeypatch.setattr(Compared, "verdict", lambda *given: worked.append(given) or real(*given))
+    path = save(new_table, tmp_path / "new.csv")
+    for rule in (Rule(), Rule(validity="proven")):
+        found = judge_file(cad, path, rule=rule)
+        worked.clear()
+        assert found.to_discoveries().verdict is found.verdict
+        assert len(worked) == 1
 
 
 def test_nothing_flagged(tmp_path, cad, new_table):

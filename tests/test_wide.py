@@ -10,7 +10,7 @@ import pytest
 
 from reconform.detectors.inne import kernels
 from reconform.detectors.inne import model as spheres
-from reconform.files import cells, open_batches, open_output, read_reference, text
+from reconform.files import cells, column_types, open_batches, open_output, read_reference, text
 from reconform.prepare import Feature
 from reconform.report import features
 from reconform.report.feature_columns import read_table
@@ -41,6 +41,7 @@ def calls(monkeypatch):
 
     count(cells, "numbers")
     count(text, "_as_text")
+    count(column_types, "_plain")
     count(features, "robust_scales")
     for name in ("cast", "match_substring_regex"):
         count(cells.pc, name)

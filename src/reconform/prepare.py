@@ -16,10 +16,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from sklearn.base import clone
-from sklearn.compose import ColumnTransformer
-from sklearn.impute import MissingIndicator, SimpleImputer
 from sklearn.pipeline import Pipeline
-from sklearn.preprocessing import OneHotEncoder, StandardScaler
 
 from .detectors import Auto, NativeDetector, resolve_detector
 from .detectors.prepared import CATEGORIES, Prepared
@@ -165,6 +162,11 @@ def make_prepared(
            [ 0.        ,  0.        ,  0.        ,  1.        ],
            [ 1.41421356,  0.        ,  1.        ,  0.        ]])
     """
+    # Slow to import, and most commands do without.
+    from sklearn.compose import ColumnTransformer
+    from sklearn.impute import MissingIndicator, SimpleImputer
+    from sklearn.preprocessing import OneHotEncoder, StandardScaler
+
     estimator = _estimator(detector)
     if distance_based is None:
         entry = entry_of(estimator)

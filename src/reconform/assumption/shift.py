@@ -383,11 +383,16 @@ def shift_tests(
             p, expected, seen = shortfalls(ours, theirs, of, normal)
             p = p[sides]
             tests = p.size * families * (2 if family == "learned" else 1)
-            for j, name in enumerate(what):
-                side, level = np.unravel_index(int(p[:, :, j].argmin()), p.shape[:2])
-                at = side, level, j
-                test = float(p[at]), float(expected[at]), float(seen[at])
-                found.append(_shortfall(family, name, ("low", "high")[side], *test, tests))
+            # The most striking cut of every column, for all columns at once.
+            sides_at, levels_at = np.unravel_index(
+                p.reshape(-1, len(what)).argmin(axis=0), p.shape[:2]
+            )
+            at = sides_at, levels_at, np.arange(len(what))
+            columns = zip(what, sides_at, p[at], expected[at], seen[at], strict=True)
+            found += [
+                _shortfall(family, name, ("low", "high")[side], float(q), float(e), float(s), tests)
+                for name, side, q, e, s in columns
+            ]
     if counts is not None:
         tests = len(LEVELS) * families
         found.append(

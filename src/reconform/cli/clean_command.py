@@ -15,8 +15,9 @@ from ..files import Layout, Table, check_output
 from ..files.column_types import to_python
 from ..files.formats import is_standard, layout_like
 from ..files.judge import ReadOptions, judge_file
-from ..files.review import REVIEW_NAMES, leave_out, write_review
+from ..files.review import REVIEW_NAMES, leave_out, read_marks, review_table
 from ..files.source import open_source
+from ..files.writing import open_output
 from ..report.safe_text import percent
 from ..rule import Rule
 from . import fitting as fits
@@ -202,17 +203,12 @@ def clean(
             read = ReadOptions(table.features, files.id_columns, unknown[0])
             facts |= _ask(voice, cleaning, cad, seen, new, read)
         if cleaning.output is not None:
-            write_review(
-                reference,
-                cleaning.output,
-                seen,
-                look,
-                unusual,
-                layout=known,
-                output_layout=cleaning.written_with(files, reference, known, cleaning.output),
-                prefix=cleaning.prefix,
-                overwrite=cleaning.overwrite,
-            )
+            rows = review_table(reference, known, seen, look, unusual, prefix=cleaning.prefix)
+            layout = cleaning.written_with(files, reference, known, cleaning.output)
+            with open_output(
+                cleaning.output, rows.schema, layout=layout, overwrite=cleaning.overwrite
+            ) as write:
+                write(rows)
             _tell_review(voice, cleaning, reference, seen, len(unusual))
         voice.finish(
             {
@@ -340,14 +336,12 @@ def _apply_marks(voice: Voice, reference: str, cleaning: Cleaning, files: Files)
     with voice.last_words():
         cleaned = leave_out(
             reference,
-            cleaning.marks,
+            read_marks(cleaning.marks, filled, prefix=cleaning.prefix),
             cleaning.keep,
             budget=cleaning.budget,
             id_columns=files.id_columns,
             layout=known,
-            marks_layout=filled,
             output_layout=cleaning.written_with(files, reference, known, cleaning.keep),
-            prefix=cleaning.prefix,
             overwrite=cleaning.overwrite,
         )
         left = len(cleaned.marked)

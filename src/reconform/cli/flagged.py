@@ -8,17 +8,16 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
-import pyarrow as pa
 from rich.box import SIMPLE_HEAD
 from rich.table import Table as RichTable
 from rich.text import Text
 
-from ..arrays import BoolArray, FloatArray
+from ..arrays import AnyArray, BoolArray, FloatArray
 from ..files import Table
 from ..files.column_types import to_python, words
 from ..files.judge import FileDiscoveries
 from ..prepare import Feature
-from ..report.feature_columns import read_table
+from ..report.feature_columns import FeatureColumn, FeatureTable, feature_column
 from ..report.features import Unusual, unusual_features
 from ..report.safe_text import shorten
 from .output import printable
@@ -148,14 +147,12 @@ def words_about(X: FloatArray, reference: Table, cells: Any = None) -> list[str]
     """Say for rows which of their features are most unusual against the reference."""
     features, names = reference.features, reference.names
     rows = labelled(X, features, cells)
-    describe = unusual_features(
-        read_table("rows", rows), read_table("reference", labelled(reference.X, features))
-    )
-    return [", ".join(_said(u, names) for u in row) for row in describe(range(rows.num_rows))]
+    describe = unusual_features(rows, labelled(reference.X, features))
+    return [", ".join(_said(u, names) for u in row) for row in describe(range(rows.rows))]
 
 
-def labelled(X: FloatArray, features: Sequence[Feature], cells: Any = None) -> Any:
-    """Write features as an Arrow table with labels instead of codes.
+def labelled(X: FloatArray, features: Sequence[Feature], cells: Any = None) -> FeatureTable:
+    """Write features as columns with labels instead of codes.
 
     Parameters
     ----------
@@ -168,22 +165,27 @@ def labelled(X: FloatArray, features: Sequence[Feature], cells: Any = None) -> A
     Examples
     --------
     >>> X = np.array([[0.5, 1.0], [0.7, np.nan]])
-    >>> labelled(X, [Feature("flow"), Feature("colour", ("blue", "red"))]).to_pylist()
-    [{'flow': 0.5, 'colour': 'red'}, {'flow': 0.7, 'colour': None}]
+    >>> table = labelled(X, [Feature("flow"), Feature("colour", ("blue", "red"))])
+    >>> {column.name: column.values.tolist() for column in table.columns}
+    {'flow': [0.5, 0.7], 'colour': ['red', None]}
     """
-    columns: dict[str, Any] = {}
-    for j, feature in enumerate(features):
-        if feature.labels is None:
-            columns[feature.name] = X[:, j]
-            continue
-        labels = np.array([*feature.labels, None], dtype=object)
-        codes = np.where(np.isnan(X[:, j]), len(feature.labels), X[:, j]).astype(np.intp)
-        values = labels[np.maximum(codes, -1)]
-        if cells is not None:
-            for i in np.flatnonzero(codes < 0).tolist():
-                values[i] = words(cells.column(feature.name).slice(i, 1))[0].as_py()
-        columns[feature.name] = pa.array(values, pa.string())
-    return pa.table(columns)
+    columns = [
+        FeatureColumn(feature.name, X[:, j], True)
+        if feature.labels is None
+        else feature_column(feature.name, _labels(X[:, j], feature.name, feature.labels, cells))
+        for j, feature in enumerate(features)
+    ]
+    return FeatureTable(tuple(columns), len(X), True)
+
+
+def _labels(codes: FloatArray, name: str, labels: Sequence[str], cells: Any) -> AnyArray:
+    known = np.array([*labels, None], dtype=object)
+    places = np.where(np.isnan(codes), len(labels), codes).astype(np.intp)
+    values: AnyArray = known[np.maximum(places, -1)]
+    if cells is not None:
+        for i in np.flatnonzero(places < 0).tolist():
+            values[i] = words(cells.column(name).slice(i, 1))[0].as_py()
+    return values
 
 
 def _said(unusual: Unusual, names: Sequence[str]) -> str:

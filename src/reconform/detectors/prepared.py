@@ -25,6 +25,8 @@ from .scaling import (
     LARGEST_EXPONENT,
     rescale,
     scale_exponents,
+    smallest_with,
+    smallest_without,
     spreads,
     spreads_with,
     spreads_without,
@@ -339,17 +341,14 @@ def _of_column(column: FloatArray) -> tuple[FloatArray, FloatArray, BoolArray]:
 
 def _median_with(values: FloatArray, x: FloatArray) -> FloatArray:
     """Lower median of values and one more, for each of these."""
-    ordered = np.concatenate([[-np.inf], np.sort(values), [np.inf]])
-    k = len(values) // 2
-    return np.asarray(np.clip(x, ordered[k], ordered[k + 1]))
+    return smallest_with(values, x)(len(values) // 2)
 
 
 def _median_without(values: FloatArray) -> FloatArray:
     """Lower median of values without one, for each of them; 0 if nothing is left."""
     if len(values) < 2:
         return np.zeros(len(values))
-    ordered, k = np.sort(values), (len(values) - 2) // 2
-    return np.asarray(np.where(ordered[k] < values, ordered[k], ordered[k + 1]))
+    return smallest_without(values)((len(values) - 2) // 2)
 
 
 def _least_unlisted(codes: FloatArray) -> IntArray:

@@ -99,10 +99,37 @@ def spreads(X: FloatArray) -> FloatArray:
     return _first_positive(len(X), X.shape[1:], lambda k: ordered[k])
 
 
+def smallest_with(X: FloatArray, new: FloatArray) -> Callable[[int], FloatArray]:
+    """Return a function that gives the k-th smallest of D and one new row, for every new row.
+
+    It is x, or the (k-1)-th or k-th of D if x is not between them; k counts from 0.
+
+    Examples
+    --------
+    >>> smallest_with(np.array([1.0, 2.0, 4.0]), np.array([0.0, 3.0]))(2)
+    array([2., 3.])
+    """
+    ends = np.full((1, *X.shape[1:]), np.inf)
+    ordered = np.concatenate([-ends, np.sort(X, axis=0), ends])
+    return lambda k: np.asarray(np.clip(new, ordered[k], ordered[k + 1]))
+
+
+def smallest_without(X: FloatArray) -> Callable[[int], FloatArray]:
+    """Return a function that gives the k-th smallest of D without one row, for every row.
+
+    It is the k-th of D, or the next one if the value that is left out is not above it.
+
+    Examples
+    --------
+    >>> smallest_without(np.array([1.0, 2.0, 4.0]))(0)
+    array([2., 1., 1.])
+    """
+    ordered = np.sort(X, axis=0)
+    return lambda k: np.asarray(np.where(ordered[k] < X, ordered[k], ordered[k + 1]))
+
+
 def spreads_with(X: FloatArray, new: FloatArray) -> FloatArray:
     """Spreads of D and one new row, for every new row.
-
-    The k-th smallest of D and x is x, or the (k-1)-th or k-th of D if x is not between them.
 
     Parameters
     ----------
@@ -122,21 +149,11 @@ def spreads_with(X: FloatArray, new: FloatArray) -> FloatArray:
            [3.],
            [6.]])
     """
-    n, d = X.shape
-    ends = np.full((1, d), np.inf)
-    ordered = np.vstack([-ends, np.sort(X, axis=0), ends])
-
-    def value(k: int) -> FloatArray:
-        return np.clip(new, ordered[k], ordered[k + 1])
-
-    return _first_positive(n + 1, new.shape, value)
+    return _first_positive(len(X) + 1, new.shape, smallest_with(X, new))
 
 
 def spreads_without(X: FloatArray) -> FloatArray:
     """Spreads of D without one row, for every row of D.
-
-    The k-th smallest of D without a value is the k-th of D, or the next one if the value is not
-    above it.
 
     Parameters
     ----------
@@ -152,12 +169,7 @@ def spreads_without(X: FloatArray) -> FloatArray:
     >>> spreads_without(np.array([[1.0], [2.0], [4.0], [8.0], [16.0]])).ravel()
     array([4., 4., 6., 2., 2.])
     """
-    ordered = np.sort(X, axis=0)
-
-    def value(k: int) -> FloatArray:
-        return np.asarray(np.where(ordered[k] < X, ordered[k], ordered[k + 1]))
-
-    return _first_positive(len(X) - 1, X.shape, value)
+    return _first_positive(len(X) - 1, X.shape, smallest_without(X))
 
 
 def nearest_exponents(size: FloatArray) -> Int32Array:

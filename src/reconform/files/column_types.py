@@ -75,13 +75,16 @@ def plain_table(batch: Any) -> Any:
     >>> plain_table(pa.record_batch({"colour": colours})).to_pydict()
     {'colour': ['red', 'red', None]}
     """
+    target, bare = plain_schema(batch.schema), batch.replace_schema_metadata()
+    if bare.schema.equals(target, check_metadata=True) and _is_sound(bare):
+        return pa.Table.from_batches([bare])  # nothing to do, for all columns at once
     columns = []
     for name, column in zip(batch.schema.names, batch.columns, strict=True):
         try:
             columns.append(_plain(column))
         except pa.ArrowException as error:
             raise pa.ArrowInvalid(f"the column {name!r}: {error}") from error
-    return pa.table(columns, schema=plain_schema(batch.schema))
+    return pa.table(columns, schema=target)
 
 
 def as_json(value: Any) -> str | None:
@@ -110,6 +113,14 @@ def python_value(cell: Any) -> Any:
         return cell.as_py()
     except (pa.ArrowException, OverflowError, ValueError):
         return f"<{cell.type}>"
+
+
+def _is_sound(batch: Any) -> bool:
+    try:
+        batch.validate(full=True)
+    except pa.ArrowException:
+        return False
+    return True
 
 
 def _is_zone(type: Any) -> bool:

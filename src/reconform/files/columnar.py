@@ -20,6 +20,9 @@ from .column_types import plain_schema, plain_table, words
 # group must not be in memory at once.
 PARQUET_BUFFER = 1 << 20
 
+# A Parquet file that is not larger is read at once: in a wide table a read per column is slow.
+SMALL_FILE = 1 << 24
+
 # Batches of an Arrow file are read one by one. Where they are larger than this the file is mapped
 # instead, and the system decides what part of it stays in memory.
 LARGE_BATCH = 1 << 28
@@ -34,7 +37,9 @@ class ParquetSource:
         self.path = path
         self.label = label
         with _open_as(label, "Parquet"):
-            file = self._open()
+            small = path.stat().st_size <= SMALL_FILE
+            file = pq.ParquetFile(pa.BufferReader(path.read_bytes())) if small else self._open()
+            self._in_memory = file if small else None
             self.schema = plain_schema(file.schema_arrow)
             self.rows: int | None = file.metadata.num_rows
 
@@ -46,7 +51,8 @@ class ParquetSource:
     def tables(self, columns: Sequence[str], rows: int) -> Iterator[Any]:
         """Yield Arrow tables of at most `rows` rows."""
         with _open_as(self.label, "Parquet"):
-            for batch in self._open().iter_batches(batch_size=rows, columns=list(columns)):
+            file = self._in_memory or self._open()
+            for batch in file.iter_batches(batch_size=rows, columns=list(columns)):
                 yield plain_table(batch)
 
     def line(self, row: int) -> int | None:

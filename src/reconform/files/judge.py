@@ -154,14 +154,15 @@ class FileDiscoveries(CountedDiscoveries):
         The identifier column, if there is one, labels the rows.
         """
         if self.certified is not None:
-            return replace(self.certified, index=self._index, compared=self.compared)
+            found = replace(self.certified, index=self._index, compared=self.compared)
+            return self._judged_alike(found)
         if self._numbers is None:
             raise ReconformError(
                 f"{self.path} has {self.tested:,} rows, and the numbers of every row are kept for "
                 f"at most {MOST_DISCOVERIES:,}; use rank_counts and flagged."
             )
         ranks, scores = self._numbers
-        return Discoveries(
+        found = Discoveries(
             mask=self.decision.mask(ranks),
             p_values=self.decision.grid.values(ranks),
             q_values=self.decision.q_values(ranks),
@@ -180,6 +181,12 @@ class FileDiscoveries(CountedDiscoveries):
             warning=self.warning,
             choice=self.choice,
         )
+        return self._judged_alike(found)
+
+    def _judged_alike(self, found: Discoveries) -> Discoveries:
+        """Hand the verdict on to the same list in another form: it is worked out once."""
+        vars(found)["verdict"] = self.verdict
+        return found
 
 
 @dataclass(frozen=True)
@@ -642,23 +649,26 @@ class _Second:
         order = self._first(max(listed, written or 0) if only else listed)
         layout = self.write.layout or Layout()
         typed = output is not None and not FORMATS[layout.format_of(output)].is_text
-        empty = self._judged(self.batches.source.schema.empty_table(), 0, *_NOTHING, typed)
+        nothing = pa.Table.from_batches([], self.batches.source.schema)
+        schema = self._judged(nothing, 0, *_NOTHING, typed).schema
         inside = np.sort(order)
         with ExitStack() as stack:
             write: Callable[[Any], None] | None = None
             if output is not None:
                 overwrite = self.write.overwrite
                 write = stack.enter_context(
-                    open_output(output, empty.schema, layout=layout, overwrite=overwrite)
+                    open_output(output, schema, layout=layout, overwrite=overwrite)
                 )
-            store = stack.enter_context(RowStore(empty.schema))
+            store = stack.enter_context(RowStore(schema))
             kept = _Kept(self)
             for start, table, ranks, scores in self._joined():
                 stop = start + table.num_rows
                 judged = self._judged(table, start, ranks, scores, typed)
                 if write is not None and not only:
                     write(judged)
-                store.add(judged.take(_between(inside, start, stop)))
+                here = _between(inside, start, stop)
+                if len(here):
+                    store.add(judged.take(here))
                 kept.add(table)
                 if self.progress is not None:
                     self.progress("writing", stop, self.marks.tested)

@@ -283,11 +283,11 @@ class Batches:
         pending: list[Any] = []
         count = 0
         for whole in self.source.tables(names, self.batch_rows):
-            table = whole.select(names)
-            while table.num_rows:
-                piece = table.slice(0, self.batch_rows - count)
-                table = table.slice(piece.num_rows)
+            table, start = whole.select(names), 0
+            while start < table.num_rows:
+                piece = table.slice(start, self.batch_rows - count)
                 pending.append(piece)
+                start += piece.num_rows
                 count += piece.num_rows
                 if count == self.batch_rows:
                     yield pa.concat_tables(pending)

@@ -61,33 +61,33 @@ class Cleaned:
         return self.rows - len(self.marked)
 
 
-def write_review(
+def review_table(
     reference: str | Path,
-    output: str | Path,
+    layout: Layout,
     review: Review,
     positions: IndexArray,
     most_unusual: Sequence[str],
     *,
-    layout: Layout,
-    output_layout: Layout,
     prefix: str = "",
-    overwrite: bool = False,
-) -> None:
-    """Write some rows of a reference, to be marked.
+) -> Any:
+    """Make the table of a review file: some rows of a reference, to be marked.
 
     Parameters
     ----------
-    reference, output : str or Path
+    reference : str or Path
+    layout : Layout
     review : Review
         Of all rows of this file.
     positions : int array
-        Of the rows to write, in this order.
+        Of the rows to show, in this order.
     most_unusual : sequence of str
         What is unusual about each of them.
-    layout, output_layout : Layout
     prefix : str
         Of the names of the added columns.
-    overwrite : bool
+
+    Returns
+    -------
+    pyarrow.Table
     """
     with open_source(reference, layout) as source:
         table = _take(source, source.schema.names, positions, of=len(review))
@@ -99,37 +99,33 @@ def write_review(
         pa.array(list(most_unusual), pa.string()),
     )
     names = [prefix + name for name in REVIEW_NAMES]
-    whole = pa.table([*added, *table.columns], names=[*names, *table.column_names])
-    with open_output(output, whole.schema, layout=output_layout, overwrite=overwrite) as write:
-        write(whole)
+    return pa.table([*added, *table.columns], names=[*names, *table.column_names])
 
 
 def leave_out(
     reference: str | Path,
-    marks: str | Path,
+    marks: ReviewMarks,
     output: str | Path,
     *,
     budget: float = BUDGET,
     id_columns: Sequence[str] = (),
     layout: Layout,
-    marks_layout: Layout,
     output_layout: Layout,
-    prefix: str = "",
     overwrite: bool = False,
 ) -> Cleaned:
     """Write a reference without the rows that are marked in a review file.
 
     Parameters
     ----------
-    reference, marks, output : str or Path
+    reference, output : str or Path
+    marks : ReviewMarks
+        As `read_marks` has read them.
     budget : float
         The largest share of the reference that may leave.
     id_columns : sequence of str
         Stay the text that they are, where the other columns of a text file become numbers in a
         format that has types.
-    layout, marks_layout, output_layout : Layout
-    prefix : str
-        With which the review file was written.
+    layout, output_layout : Layout
     overwrite : bool
 
     Returns
@@ -138,13 +134,9 @@ def leave_out(
     """
     with open_source(reference, layout) as source:
         rows = _count(source)
-        with open_source(marks, marks_layout) as file:
-            names = [*file.schema.names]
-            table = pa.concat_tables(file.tables(names, default_batch_rows(len(names))))
-            given = _Marks(file, table.select(names), marks_layout, prefix)
-        positions = given.positions(rows, source.label)
-        _check_same(source, layout, given, positions, rows)
-        marked = np.sort(positions[given.marked()])
+        positions = marks.positions(rows, source.label)
+        _check_same(source, layout, marks, positions, rows)
+        marked = np.sort(positions[marks.marked()])
         stay = np.zeros(rows, dtype=bool)
         stay[staying(rows, marked, budget)] = True
         typed = source.is_text and not FORMATS[output_layout.format_of(output)].is_text
@@ -162,7 +154,27 @@ def leave_out(
     return Cleaned(rows, len(positions), marked)
 
 
-class _Marks:
+def read_marks(path: str | Path, layout: Layout, *, prefix: str = "") -> ReviewMarks:
+    """Read a review file that a person has filled in.
+
+    Parameters
+    ----------
+    path : str or Path
+    layout : Layout
+    prefix : str
+        With which it was written.
+
+    Returns
+    -------
+    ReviewMarks
+    """
+    with open_source(path, layout) as file:
+        names = [*file.schema.names]
+        table = pa.concat_tables(file.tables(names, default_batch_rows(len(names))))
+        return ReviewMarks(file, table.select(names), layout, prefix)
+
+
+class ReviewMarks:
     """The rows of a review file."""
 
     def __init__(self, source: Source, table: Any, layout: Layout, prefix: str) -> None:
@@ -233,7 +245,7 @@ class _Marks:
 
 
 def _check_same(
-    source: Source, layout: Layout, given: _Marks, positions: IndexArray, rows: int
+    source: Source, layout: Layout, given: ReviewMarks, positions: IndexArray, rows: int
 ) -> None:
     """Refuse marks of rows that are not those of this reference."""
     shared = [name for name in given.others if name in source.schema.names]

@@ -136,7 +136,7 @@ class ScoreSpill:
 
 
 class RowStore:
-    """Rows on disk, to be taken in any order after the last of them was added.
+    """Rows to be taken in any order after the last of them was added: a few of them stay in memory.
 
     Parameters
     ----------
@@ -146,16 +146,11 @@ class RowStore:
     def __init__(self, schema: Any) -> None:
         self._schema = schema
         self._pending: list[Any] = []
-        self._reader: Any = None
+        self._writer: Any = None
+        self._parts: list[Any] | None = None
 
     def __enter__(self) -> RowStore:
-        with ExitStack() as stack:
-            folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="reconform-"))
-            self._path = str(Path(folder, "rows.arrow"))
-            self._sink = stack.enter_context(pa.OSFile(self._path, "wb"))
-            with blamed_on_temporary_files():
-                self._writer = pa.ipc.new_file(self._sink, self._schema)
-            self._stack = stack.pop_all()
+        self._stack = ExitStack()
         return self
 
     def __exit__(self, *exception: object) -> None:
@@ -166,35 +161,46 @@ class RowStore:
         """Append rows; a few of them wait for more."""
         self._pending.append(table)
         if sum(waiting.num_rows for waiting in self._pending) >= STORED_AT_ONCE:
-            self._flush()
+            with blamed_on_temporary_files():
+                if self._writer is None:
+                    self._create()
+                self._writer.write_table(pa.concat_tables(self._pending).combine_chunks())
+            self._pending = []
 
-    def _flush(self) -> None:
-        rows = pa.concat_tables([self._schema.empty_table(), *self._pending]).combine_chunks()
-        with blamed_on_temporary_files():
-            self._writer.write_table(rows)
-        self._pending = []
+    def _create(self) -> None:
+        folder = self._stack.enter_context(tempfile.TemporaryDirectory(prefix="reconform-"))
+        self._path = str(Path(folder, "rows.arrow"))
+        self._sink = self._stack.enter_context(pa.OSFile(self._path, "wb"))
+        self._writer = pa.ipc.new_file(self._sink, self._schema)
 
-    def _open(self) -> None:
-        self._flush()
-        with blamed_on_temporary_files():
-            self._writer.close()
-            self._sink.close()
-        self._reader = pa.ipc.open_file(self._stack.enter_context(pa.memory_map(self._path)))
-        parts = map(self._reader.get_batch, range(self._reader.num_record_batches))
-        self._edges = np.cumsum([0, *(part.num_rows for part in parts)])
+    def _open(self) -> list[Any]:
+        """Finish writing; return the parts that the rows are in."""
+        parts = []
+        if self._writer is not None:
+            with blamed_on_temporary_files():
+                self._writer.close()
+                self._sink.close()
+            reader = pa.ipc.open_file(self._stack.enter_context(pa.memory_map(self._path)))
+            batches = map(reader.get_batch, range(reader.num_record_batches))
+            parts = [pa.Table.from_batches([batch]) for batch in batches]
+        if self._pending:
+            parts.append(pa.concat_tables(self._pending).combine_chunks())
+        return parts
 
     def take(self, rows: IntArray) -> Any:
         """Return rows by their positions in the store, in this order."""
-        if self._reader is None:
-            self._open()
+        if not len(rows):
+            return pa.Table.from_batches([], self._schema)
+        if self._parts is None:
+            self._parts = self._open()
         # Part by part in ascending order, and then into the order that was asked for.
         order = np.argsort(rows, kind="stable")
         ascending = rows[order]
-        taken = [self._schema.empty_table()]
-        for part, (low, high) in enumerate(pairwise(np.searchsorted(ascending, self._edges))):
+        edges = np.cumsum([0, *(part.num_rows for part in self._parts)])
+        taken = []
+        for part, (low, high) in enumerate(pairwise(np.searchsorted(ascending, edges))):
             if low < high:
-                inside = pa.array(ascending[low:high] - self._edges[part])
-                taken.append(pa.Table.from_batches([self._reader.get_batch(part).take(inside)]))
+                taken.append(self._parts[part].take(pa.array(ascending[low:high] - edges[part])))
         back = np.empty(len(rows), dtype=np.intp)
         back[order] = np.arange(len(rows))
         return pa.concat_tables(taken).combine_chunks().take(back)

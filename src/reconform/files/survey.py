@@ -64,13 +64,14 @@ class ColumnSurvey:
 
     def add(self, counted: _Counted, j: int) -> None:
         """Add what was counted of this column in a batch, where it is number `j`."""
-        for what, marks in counted.marks.items():
-            count = int(counted.counts[what][j])
-            if count:
-                setattr(self, what, getattr(self, what) + count)
-                self.first.setdefault(what, self.rows + int(marks[j].argmax()))
-        self.low = min(self.low, float(counted.low[j]))
-        self.high = max(self.high, float(counted.high[j]))
+        if counted.odd[j]:
+            for what, marks in counted.marks.items():
+                count = int(counted.counts[what][j])
+                if count:
+                    setattr(self, what, getattr(self, what) + count)
+                    self.first.setdefault(what, self.rows + int(marks[j].argmax()))
+        self.low = min(self.low, counted.low[j])
+        self.high = max(self.high, counted.high[j])
         self.rows += counted.rows
 
     def look_at(self, cells: Any, layout: Layout, *, parse: bool) -> None:
@@ -83,6 +84,11 @@ class ColumnSurvey:
             times = pc.sum(pc.match_substring_regex(cells, TIME)).as_py()
             commas = pc.sum(pc.match_substring_regex(cells, COMMA)).as_py()
         self.seems.update({"time": times, "comma": commas, kind: len(cells) - times - commas})
+
+    @property
+    def is_odd(self) -> bool:
+        """Whether some cell is missing, infinite or unreadable: in few of very many columns."""
+        return bool(self.first)
 
     @property
     def present(self) -> int:
@@ -112,13 +118,17 @@ class ColumnSurvey:
 
 @dataclass(frozen=True)
 class _Counted:
-    """A batch, counted for all columns at once: marks by what they mean, a row for each column."""
+    """A batch, counted for all columns at once: marks by what they mean, a row for each column.
+
+    Columns are odd that have any marks.
+    """
 
     rows: int
     marks: dict[str, BoolArray]
     counts: dict[str, Any]
-    low: FloatArray
-    high: FloatArray
+    odd: list[bool]
+    low: list[float]
+    high: list[float]
 
     @classmethod
     def of(cls, values: FloatArray, unreadable: BoolArray) -> _Counted:
@@ -128,12 +138,14 @@ class _Counted:
             "infinite": np.isinf(values),
             "unreadable": unreadable,
         }
+        counts = {what: marked.sum(axis=1) for what, marked in marks.items()}
         return cls(
             rows=values.shape[1],
             marks=marks,
-            counts={what: marked.sum(axis=1) for what, marked in marks.items()},
-            low=np.min(values, axis=1, initial=np.inf, where=finite),
-            high=np.max(values, axis=1, initial=-np.inf, where=finite),
+            counts=counts,
+            odd=np.any(list(counts.values()), axis=0).tolist(),
+            low=np.min(values, axis=1, initial=np.inf, where=finite).tolist(),
+            high=np.max(values, axis=1, initial=-np.inf, where=finite).tolist(),
         )
 
 
@@ -161,7 +173,7 @@ def survey(
         counted = _Counted.of(*all_numbers(cells, layout, parse=source.is_text))
         for j, found in enumerate(surveys.values()):
             found.add(counted, j)
-            if counted.counts["unreadable"][j]:
+            if counted.odd[j] and counted.counts["unreadable"][j]:
                 unreadable = cells[j].filter(counted.marks["unreadable"][j])
                 found.look_at(unreadable, layout, parse=source.is_text)
     return surveys
@@ -202,26 +214,27 @@ def refuse_reference(
     allow_missing : bool
     """
     plain = [found for name, found in surveys.items() if name not in labels]
+    odd = [found for found in plain if found.is_odd]
     categories = [found for name, found in surveys.items() if name in labels]
     complaints = _Complaints(source)
     complaints.add(
         "text",
-        [s for s in plain if s.nature == "text"],
+        [s for s in odd if s.nature == "text"],
         "Encode text as categories with `prepare=True`, carry a column through unused with "
         "`id_columns`, or leave it out with `drop`.",
     )
     also = "" if prepare else "`prepare=True` and "
     complaints.add(
         "text among numbers",
-        [s for s in plain if s.nature == "stray"],
+        [s for s in odd if s.nature == "stray"],
         f"Correct these cells, call them missing with {also}`missing`, or leave the column out "
         f"with `drop`; if its numbers are only labels, say so with {also}`categories`.",
     )
     impute = "Impute missing values with `prepare=True`, or leave the columns out with `drop`."
-    complaints.add_common(plain, None if allow_missing else impute)
+    complaints.add_common(odd, None if allow_missing else impute)
     complaints.add(
         "constant values",
-        [s for s in plain if s.nature == "number" and not s.infinite and s.is_constant]
+        [s for s in plain if s.is_constant and s.nature == "number" and not s.infinite]
         + [s for s in categories if len(labels[s.name]) + (s.missing > 0) < 2],
         "A column that never changes cannot show what is normal; leave it out with `drop`.",
         count="rows",
@@ -245,14 +258,15 @@ def refuse_new(
 ) -> None:
     """Refuse new rows with a sentence for every kind of trouble in them."""
     plain = [surveys[feature.name] for feature in features if not feature.is_category]
+    odd = [found for found in plain if found.is_odd]
     complaints = _Complaints(source)
     complaints.add(
         "text where the reference has numbers",
-        [s for s in plain if s.nature in ("text", "stray")],
+        [s for s in odd if s.nature in ("text", "stray")],
         "Correct these cells, or call them missing with `missing` and fit with `prepare=True`.",
     )
     refit = "Fit with `prepare=True`, which imputes them, or without these columns (`drop`)."
-    complaints.add_common(plain, None if allow_missing else refit)
+    complaints.add_common(odd, None if allow_missing else refit)
     complaints.refuse()
 
 

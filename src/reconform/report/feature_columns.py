@@ -67,7 +67,7 @@ class FeatureTable:
         for column in self.columns:
             digest.update(repr(column.name).encode("utf-8", "backslashreplace"))
             if column.numeric:
-                digest.update(np.ascontiguousarray(column.values + 0.0).tobytes())
+                digest.update((column.values + 0.0).tobytes())
             else:
                 text = "\0".join(map(repr, column.values))
                 digest.update(text.encode("utf-8", "backslashreplace"))
@@ -91,7 +91,7 @@ def read_table(argument: str, data: Any, *, names: Sequence[str] = ()) -> Featur
     ----------
     argument : str
         What to call it in messages.
-    data : array-like, pandas or polars DataFrame, or Arrow table
+    data : array-like, pandas or polars DataFrame, Arrow table, or a table that was read already
     names : sequence of str
         For an array, which has none of its own.
 
@@ -105,9 +105,11 @@ def read_table(argument: str, data: Any, *, names: Sequence[str] = ()) -> Featur
     >>> [column.name for column in table.columns], table.rows
     (['feature 0', 'feature 1'], 2)
     """
+    if isinstance(data, FeatureTable):
+        return data
     frame = _frame_columns(data)
     if frame is not None:
-        columns = [_column(str(name), values) for name, values in frame]
+        columns = [feature_column(str(name), values) for name, values in frame]
         return FeatureTable(tuple(columns), len(columns[0].values) if columns else 0, True)
     array = np.asarray(unmasked(data))
     if array.ndim != 2:
@@ -117,7 +119,7 @@ def read_table(argument: str, data: Any, *, names: Sequence[str] = ()) -> Featur
         )
     named = len(names) == array.shape[1]
     labels = names if named else [f"feature {j}" for j in range(array.shape[1])]
-    columns = [_column(name, array[:, j]) for j, name in enumerate(labels)]
+    columns = [feature_column(name, array[:, j]) for j, name in enumerate(labels)]
     return FeatureTable(tuple(columns), len(array), named)
 
 
@@ -163,7 +165,8 @@ def _frame_columns(data: Any) -> list[tuple[Any, Any]] | None:
     return None
 
 
-def _column(name: str, values: Any) -> FeatureColumn:
+def feature_column(name: str, values: Any) -> FeatureColumn:
+    """Read a column: numbers, or else text."""
     array = np.asarray(values)
     if array.dtype.kind in "iuf":
         return FeatureColumn(name, array.astype(np.float64), True)

@@ -65,7 +65,7 @@ def draw_positions(keys: UInt64Array, size: int, replace: bool, out: Int32Array)
 
 
 @njit(cache=True, nogil=True)
-def _range(
+def range_in_node(
     X: FloatArray, here: IntArray, start: int, stop: int, column: int, values: FloatArray
 ) -> Any:
     """Smallest and largest value of a column in a node; `values` are those of its rows."""
@@ -85,6 +85,32 @@ def _set_aside(order: IntArray, place: IntArray, constant: int, f: int) -> None:
     other, at = order[constant], place[f]
     order[at], place[other] = other, at
     order[constant], place[f] = f, constant
+
+
+@njit(cache=True, nogil=True)
+def cut_between(low: float, high: float, state: Any) -> Any:
+    """Draw the threshold of a node: from `low` on and below `high`."""
+    # Halved, so that the range of a column cannot overflow.
+    cut = 2.0 * (0.5 * low + uniform(state) * (0.5 * high - 0.5 * low))
+    return cut if low <= cut < high else low
+
+
+@njit(cache=True, nogil=True)
+def part_rows(
+    here: IntArray, aside: IntArray, values: FloatArray, start: int, stop: int, cut: float
+) -> Any:
+    """Order the rows of a node: those that go left, then the others. Return where these begin."""
+    left, right = start, 0
+    for j in range(stop - start):
+        row = here[start + j]
+        goes_right = 1 if values[j] > cut else 0
+        here[left] = row
+        aside[right] = row
+        left += 1 - goes_right
+        right += goes_right
+    for j in range(right):
+        here[left + j] = aside[j]
+    return left
 
 
 @njit(cache=True, nogil=True)
@@ -142,7 +168,7 @@ def grow_tree(
                 state += GOLDEN
                 f = int(uniform(state) * width)
                 if place[f] >= constant:
-                    low, high = _range(X, here, start, stop, subset[f], values)
+                    low, high = range_in_node(X, here, start, stop, subset[f], values)
                     if low < high:
                         chosen = subset[f]
                         break
@@ -152,7 +178,7 @@ def grow_tree(
             if chosen < 0 and constant < width:
                 for f in range(width):
                     if place[f] >= constant:
-                        low, high = _range(X, here, start, stop, subset[f], values)
+                        low, high = range_in_node(X, here, start, stop, subset[f], values)
                         if not low < high:
                             _set_aside(order, place, constant, f)
                             constant += 1
@@ -165,25 +191,13 @@ def grow_tree(
                                 chosen = subset[f]
                                 break
                             ahead -= 1
-                    low, high = _range(X, here, start, stop, chosen, values)
+                    low, high = range_in_node(X, here, start, stop, chosen, values)
         if chosen >= 0:
             state += GOLDEN
-            # Halved, so that the range of a column cannot overflow.
-            cut = 2.0 * (0.5 * low + uniform(state) * (0.5 * high - 0.5 * low))
-            if not low <= cut < high:
-                cut = low
+            cut = cut_between(low, high, state)
             threshold[node] = cut
             feature[node] = chosen
-            left, right = start, 0
-            for j in range(stop - start):
-                row = here[start + j]
-                goes_right = 1 if values[j] > cut else 0
-                here[left] = row
-                aside[right] = row
-                left += 1 - goes_right
-                right += goes_right
-            for j in range(right):
-                here[left + j] = aside[j]
+            left = part_rows(here, aside, values, start, stop, cut)
             stack[waiting, 0] = left
             stack[waiting, 1] = stop
             stack[waiting, 2] = 2 * node + 1
@@ -202,7 +216,7 @@ def grow_tree(
 
 
 @njit(cache=True, nogil=True)
-def _depth(bottom: int) -> Any:
+def depth_of(bottom: int) -> Any:
     """Depth of a tree with so many places at the bottom."""
     depth = 0
     while (1 << depth) < bottom:
@@ -227,7 +241,7 @@ def grow_trees(
     here, aside = np.empty(psi, np.int64), np.empty(psi, np.int64)
     values = np.empty(psi, np.float64)
     order, place = np.empty(width, np.int64), np.empty(width, np.int64)
-    stack = np.empty((_depth(lengths.shape[1]) + 1, 5), np.int64)
+    stack = np.empty((depth_of(lengths.shape[1]) + 1, 5), np.int64)
     for t in range(len(keys)):
         grow_tree(
             X,
@@ -436,7 +450,7 @@ def grow_entered(
     here, aside = np.empty(psi + 1, np.int64), np.empty(psi + 1, np.int64)
     values = np.empty(psi + 1, np.float64)
     order, place = np.empty(width, np.int64), np.empty(width, np.int64)
-    stack = np.empty((_depth(lengths.shape[1]) + 1, 5), np.int64)
+    stack = np.empty((depth_of(lengths.shape[1]) + 1, 5), np.int64)
     grown = np.empty(psi + 1, np.int32)
     for k in range(len(trees)):
         t = trees[k]
@@ -449,6 +463,16 @@ def grow_entered(
         own = thresholds[k], features[k], lengths[k]
         room = here, aside, values, order, place, stack
         grow_tree(rows, grown, sizes[t], subset, keys[t], leaf_lengths, *own, *room)
+
+
+@njit(cache=True, nogil=True)
+def ranks_behind(first: int, between: IntArray, total: int) -> Any:
+    """Ranks of a sum, strict and not, behind `first` smaller sums and those in `between`."""
+    smaller = equal = 0
+    for other in between:
+        smaller += other < total
+        equal += other == total
+    return 1 + first + smaller, 1 + first + smaller + equal
 
 
 @njit(cache=True, nogil=True)
@@ -530,10 +554,5 @@ def rank_with_entered(
             t = trees[k]
             _add_walks(threshold[k], feature[k], length[k], some, 1, leaf, between)
             _add_walks(thresholds[t], features[t], lengths[t], some, -1, leaf, between)
-        smaller = equal = 0
-        for other in between:
-            smaller += other < total
-            equal += other == total
         totals[j] = total
-        below[j] = 1 + first + smaller
-        at_most[j] = 1 + first + smaller + equal
+        below[j], at_most[j] = ranks_behind(first, between, total)

@@ -8,7 +8,15 @@ from numba import njit
 from ...arrays import FloatArray, Int32Array, IntArray, UInt32Array, UInt64Array
 from ...counter import GOLDEN, uniform
 from ...statistics.paired_kernels import count_up_to
-from .kernels import add_path_lengths, range_of_lengths
+from .kernels import (
+    add_path_lengths,
+    cut_between,
+    depth_of,
+    part_rows,
+    range_in_node,
+    range_of_lengths,
+    ranks_behind,
+)
 
 
 @njit(cache=True, nogil=True)
@@ -38,9 +46,7 @@ def grow_trees(
         Filled in.
     """
     bottom = lengths.shape[1]
-    depth = 0
-    while (1 << depth) < bottom:
-        depth += 1
+    depth = depth_of(bottom)
     psi = rows.shape[1]
     width = subsets.shape[1]
     here, aside = np.empty(psi, np.int64), np.empty(psi, np.int64)
@@ -83,13 +89,7 @@ def grow_trees(
                         order[constant] = column
                         constant += 1
                         continue
-                    low = high = X[here[start], column]
-                    values[0] = low
-                    for j in range(1, stop - start):
-                        x = X[here[start + j], column]
-                        values[j] = x
-                        low = x if x < low else low
-                        high = x if x > high else high
+                    low, high = range_in_node(X, here, start, stop, column, values)
                     if low < high:
                         chosen = column
                         break
@@ -98,22 +98,10 @@ def grow_trees(
                     constant += 1
             if chosen >= 0:
                 state += GOLDEN
-                # Halved, so that the range of a column cannot overflow.
-                cut = 2.0 * (0.5 * low + uniform(state) * (0.5 * high - 0.5 * low))
-                if not low <= cut < high:
-                    cut = low
+                cut = cut_between(low, high, state)
                 threshold[node] = cut
                 feature[node] = chosen
-                left, right = start, 0
-                for j in range(stop - start):
-                    row = here[start + j]
-                    goes_right = 1 if values[j] > cut else 0
-                    here[left] = row
-                    aside[right] = row
-                    left += 1 - goes_right
-                    right += goes_right
-                for j in range(right):
-                    here[left + j] = aside[j]
+                left = part_rows(here, aside, values, start, stop, cut)
                 stack[waiting, 0] = left
                 stack[waiting, 1] = stop
                 stack[waiting, 2] = 2 * node + 1
@@ -188,10 +176,5 @@ def rank_with_regrown(
         stop = count_up_to(sums, total - least + 1, strictly=True)
         between = sums[first:stop].copy().reshape(1, -1)
         add_path_lengths(thresholds, features, lengths, reference[first:stop], False, between)
-        smaller = equal = 0
-        for other in between[0]:
-            smaller += other < total
-            equal += other == total
         totals[j] = total
-        below[j] = 1 + first + smaller
-        at_most[j] = 1 + first + smaller + equal
+        below[j], at_most[j] = ranks_behind(first, between[0], total)

@@ -13,12 +13,12 @@ from ...ensemble import Sight, reference_calibration
 from ...methods import Plan
 from ...statistics.aggregation import reduction
 from ...statistics.ranks import Calibration, calibrate
-from ..comparison import FullComparison, LeaveOneOutComparison
+from ..comparing import ComparingFull, ComparingLeaveOneOut
 from .model import KDEModel
 
 
 @dataclass(eq=False)
-class LeaveOneOutKDE(LeaveOneOutComparison):
+class LeaveOneOutKDE(ComparingLeaveOneOut):
     """All leave-one-out models, or some of them: sums without one of their terms.
 
     Attributes
@@ -68,7 +68,7 @@ class LeaveOneOutKDE(LeaveOneOutComparison):
 
 
 @dataclass(eq=False)
-class FullKDE(FullComparison):
+class FullKDE(ComparingFull):
     """A model on D and x for every new row x, without fitting any.
 
     Attributes

@@ -15,8 +15,9 @@ import numpy as np
 from ...arrays import FloatArray, RankArray
 from ...parallel import run_threads
 from ...statistics.worlds import StepUp, Worlds, worlds_of
+from .kernels import measure_leaf
 from .search import PairwiseSearch, Search, Table, nearest_of_own, reach_in_tree, tree_of
-from .world_kernels import all_worlds, measure_rows, within_reach
+from .world_kernels import all_worlds, within_reach
 
 
 class Averaged(Protocol):
@@ -155,12 +156,17 @@ class _Distances:
             # A metric that is given as a function need not be symmetric.
             to_new = _measure(search, X, X[j : j + 1])[:, 0]
             return np.ascontiguousarray(to_new), _measure(search, X[j : j + 1], X)[0]
-        to_new = measure_rows(self._embedded[j], self._embedded, tree_of(search).formula.power)
+        to_new = np.empty(len(X))
+        measure_leaf(self._embedded[j], self._by_feature, tree_of(search).formula.power, to_new)
         return to_new, to_new
 
     @cached_property
     def _embedded(self) -> FloatArray:
         return tree_of(self.search).embed(self.X)
+
+    @cached_property
+    def _by_feature(self) -> FloatArray:
+        return np.ascontiguousarray(self._embedded.T)
 
     def reached(self) -> tuple[RankArray, RankArray, FloatArray]:
         """Rows of D to which a new row is nearer than the last in their table, compressed."""

@@ -321,6 +321,49 @@ def _count_again(
 
 
 @njit(cache=True, nogil=True)
+def next_leaf_in_reach(
+    x: FloatArray,
+    boxes: FloatArray,
+    node_reach: FloatArray,
+    power: float,
+    waiting: RankArray,
+    top: int,
+) -> tuple[int, int]:
+    """Find the next leaf with a row within whose reach `x` may be.
+
+    A branch of the tree within whose largest reach `x` is not is passed over.
+
+    Parameters
+    ----------
+    x : float array of shape (d,)
+    boxes, node_reach, power
+        As in `correct_by_tree`.
+    waiting : int array of shape (64, 3)
+        Nodes to visit: (node, first leaf, last leaf + 1), one per level as in `nearest`.
+    top : int
+        The last of them; to begin with, the root is the only one.
+
+    Returns
+    -------
+    leaf, top : int
+        The leaf is -1 if there are no more.
+    """
+    while top >= 0:
+        node, first, last = waiting[top, 0], waiting[top, 1], waiting[top, 2]
+        top -= 1
+        if box_distance(x, boxes[node], power) >= node_reach[node]:
+            continue
+        if last - first == 1:
+            return first, top
+        middle = (first + last) // 2
+        waiting[top + 1, 0], waiting[top + 2, 0] = node + 1, node + 2 * (middle - first)
+        waiting[top + 1, 1], waiting[top + 2, 1] = first, middle
+        waiting[top + 1, 2], waiting[top + 2, 2] = middle, last
+        top += 2
+    return -1, top
+
+
+@njit(cache=True, nogil=True)
 def correct_by_tree(
     queries: FloatArray,
     t: FloatArray,
@@ -342,8 +385,7 @@ def correct_by_tree(
     """Correct ranks of new rows ``start`` to ``stop`` for the rows that they are near to.
 
     A row of D has a new score only if the new row is nearer than its last neighbour, that is,
-    within its reach. A branch of the tree within whose largest reach the new row is not is passed
-    over.
+    within its reach.
 
     Parameters
     ----------
@@ -368,33 +410,21 @@ def correct_by_tree(
         Ranks of t among c, 1 + #{c <= t} and 1 + #{c < t}; corrected in place.
     """
     n_leaves, _, leaf_size = leaves.shape
-    # Nodes to visit: (node, first leaf, last leaf + 1), one per level as in `nearest`.
     waiting = np.empty((64, 3), dtype=np.int64)
     measured = np.empty(leaf_size)
     for q in range(start, stop):
         x = queries[q]
         waiting[0, 0], waiting[0, 1], waiting[0, 2] = 0, 0, n_leaves
-        top = 0
-        while top >= 0:
-            node, first, last = waiting[top, 0], waiting[top, 1], waiting[top, 2]
-            top -= 1
-            if box_distance(x, boxes[node], power) >= node_reach[node]:
-                continue
-            if last - first > 1:
-                middle = (first + last) // 2
-                left, right = node + 1, node + 2 * (middle - first)
-                waiting[top + 1, 0], waiting[top + 2, 0] = left, right
-                waiting[top + 1, 1], waiting[top + 2, 1] = first, middle
-                waiting[top + 1, 2], waiting[top + 2, 2] = middle, last
-                top += 2
-                continue
-            measure_leaf(x, leaves[first], power, measured)
+        leaf, top = next_leaf_in_reach(x, boxes, node_reach, power, waiting, 0)
+        while leaf >= 0:
+            measure_leaf(x, leaves[leaf], power, measured)
             for slot in range(leaf_size):
-                if measured[slot] < reach[first, slot]:
-                    i = ids[first, slot]
+                if measured[slot] < reach[leaf, slot]:
+                    i = ids[leaf, slot]
                     more = _count_again(near[i], c[i], measured[slot], low, root, t[q])
                     at_most[q] += more[0]
                     below[q] += more[1]
+            leaf, top = next_leaf_in_reach(x, boxes, node_reach, power, waiting, top)
 
 
 @njit(cache=True, nogil=True)

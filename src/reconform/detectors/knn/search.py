@@ -434,14 +434,24 @@ def reach_in_tree(ids: Int32Array, reach: FloatArray) -> tuple[FloatArray, Float
         The reach of the rows in the leaves, and the largest in each node.
     """
     of_rows = np.where(ids >= 0, reach[ids], -np.inf)
-    of_leaves = of_rows.max(axis=1)
-    of_nodes = np.empty(2 * len(ids) - 1)
-    nodes = [(0, 0, len(ids))]
-    while nodes:  # numbered as in `build_tree`
+    return of_rows, over_nodes(of_rows.max(axis=1), np.maximum)
+
+
+def over_nodes(of_leaves: AnyArray, reduce: np.ufunc) -> AnyArray:
+    """Reduce numbers of the leaves of a tree to one per node, numbered as in `build_tree`.
+
+    Examples
+    --------
+    >>> over_nodes(np.array([3, 1, 2]), np.maximum)
+    array([3, 3, 2, 1, 2])
+    """
+    of_nodes = np.empty(2 * len(of_leaves) - 1, dtype=of_leaves.dtype)
+    nodes = [(0, 0, len(of_leaves))]
+    while nodes:
         node, first, last = nodes.pop()
-        of_nodes[node] = of_leaves[first:last].max()
+        of_nodes[node] = reduce.reduce(of_leaves[first:last])
         if last - first > 1:
             middle = (first + last) // 2
             nodes.append((node + 1, first, middle))
             nodes.append((node + 2 * (middle - first), middle, last))
-    return of_rows, of_nodes
+    return of_nodes

@@ -15,7 +15,7 @@ import numpy as np
 from numba import njit
 
 from ...arrays import FloatArray, Int32Array, RankArray
-from .kernels import box_distance, measure_leaf, rooted
+from .kernels import measure_leaf, next_leaf_in_reach, rooted
 
 
 @njit(cache=True, nogil=True)
@@ -105,48 +105,18 @@ def within_reach(
     measured = np.empty(leaf_size)
     rows, distances, size = np.empty(16, dtype=np.int64), np.empty(16), 0
     waiting[0, 0], waiting[0, 1], waiting[0, 2] = 0, 0, n_leaves
-    top = 0
-    while top >= 0:
-        node, first, last = waiting[top, 0], waiting[top, 1], waiting[top, 2]
-        top -= 1
-        if box_distance(x, boxes[node], power) >= node_reach[node]:
-            continue
-        if last - first > 1:
-            middle = (first + last) // 2
-            waiting[top + 1, 0], waiting[top + 2, 0] = node + 1, node + 2 * (middle - first)
-            waiting[top + 1, 1], waiting[top + 2, 1] = first, middle
-            waiting[top + 1, 2], waiting[top + 2, 2] = middle, last
-            top += 2
-            continue
-        measure_leaf(x, leaves[first], power, measured)
+    leaf, top = next_leaf_in_reach(x, boxes, node_reach, power, waiting, 0)
+    while leaf >= 0:
+        measure_leaf(x, leaves[leaf], power, measured)
         for slot in range(leaf_size):
-            if measured[slot] < reach[first, slot]:
+            if measured[slot] < reach[leaf, slot]:
                 if size == len(rows):
                     rows = np.concatenate((rows, np.empty_like(rows)))
                     distances = np.concatenate((distances, np.empty_like(distances)))
-                rows[size], distances[size] = ids[first, slot], measured[slot]
+                rows[size], distances[size] = ids[leaf, slot], measured[slot]
                 size += 1
+        leaf, top = next_leaf_in_reach(x, boxes, node_reach, power, waiting, top)
     return rows[:size], distances[:size]
-
-
-@njit(cache=True, nogil=True)
-def measure_rows(x: FloatArray, rows: FloatArray, power: float) -> FloatArray:
-    """Reduced distances of `x` to rows, by the formula of `measure_leaf`."""
-    out = np.empty(len(rows))
-    for i in range(len(rows)):
-        total = 0.0
-        for j in range(x.size):
-            gap = abs(rows[i, j] - x[j])
-            if power == 2.0:
-                total += gap * gap
-            elif power == 1.0:
-                total += gap
-            elif power == np.inf:
-                total = max(total, gap)
-            else:
-                total += gap**power
-        out[i] = total
-    return out
 
 
 @njit(cache=True, nogil=True)

@@ -12,7 +12,7 @@ from ...arrays import FloatArray, Int32Array, RankArray
 from ...content import scores_by_content, sorted_by_content
 from ...parallel import run_blocks
 from ...statistics.ranks import BLOCK_BYTES
-from ..knn.search import Search, make_search, tree_of, worthwhile_jobs
+from ..knn.search import Search, make_search, over_nodes, tree_of, worthwhile_jobs
 from .kernels import fit_scores, score_new, settle
 
 
@@ -164,16 +164,7 @@ def nearest_settled(
 def _first_rows(ids: Int32Array) -> RankArray:
     """The first row in every node of a tree; `ids` as in `build_tree`."""
     in_leaves = np.where(ids >= 0, ids, np.iinfo(np.int32).max).min(axis=1)
-    first = np.empty(2 * len(ids) - 1, dtype=np.int64)
-    nodes = [(0, 0, len(ids))]
-    while nodes:
-        node, start, stop = nodes.pop()
-        first[node] = in_leaves[start:stop].min()
-        if stop - start > 1:
-            middle = (start + stop) // 2
-            nodes.append((node + 1, start, middle))
-            nodes.append((node + 2 * (middle - start), middle, stop))
-    return first
+    return over_nodes(in_leaves.astype(np.int64), np.minimum)
 
 
 @dataclass(eq=False)

@@ -13,12 +13,12 @@ from ...ensemble import Sight, reference_calibration
 from ...methods import Plan
 from ...statistics.aggregation import reduction
 from ...statistics.ranks import Calibration, calibrate
-from ..comparison import FullComparison, LeaveOneOutComparison
+from ..comparing import ComparingFull, ComparingLeaveOneOut
 from .model import Whitened
 
 
 @dataclass(eq=False)
-class LeaveOneOutMahalanobis(LeaveOneOutComparison):
+class LeaveOneOutMahalanobis(ComparingLeaveOneOut):
     """All leave-one-out models, or some of them, by rank-one changes of the one on all rows.
 
     Attributes
@@ -63,7 +63,7 @@ class LeaveOneOutMahalanobis(LeaveOneOutComparison):
 
 
 @dataclass(eq=False)
-class FullMahalanobis(FullComparison):
+class FullMahalanobis(ComparingFull):
     """A model on D and x for every new row x, without fitting any.
 
     Attributes

@@ -18,7 +18,7 @@ from ..methods import Plan
 from ..statistics.ranks import Ranks
 
 
-class Comparison(Ensemble):
+class ComparingEnsemble(Ensemble):
     """What both ensembles have in common: how to compare, and how all rows look with a new one."""
 
     @abstractmethod
@@ -38,7 +38,7 @@ class Comparison(Ensemble):
         return Ranks(at_most, below if strictly else None, scores)
 
 
-class LeaveOneOutComparison(Comparison, ResampledEnsemble):
+class ComparingLeaveOneOut(ComparingEnsemble, ResampledEnsemble):
     """All leave-one-out models, or some of them; the paired comparison needs no scores."""
 
     plan: Plan
@@ -58,7 +58,7 @@ class LeaveOneOutComparison(Comparison, ResampledEnsemble):
         return self._ranked(X, self.left_out, strictly)
 
 
-class FullComparison(Comparison):
+class ComparingFull(ComparingEnsemble):
     """A model on D and x for every new row x, without fitting any."""
 
     def ranks(self, X: FloatArray, *, variant: str | None = None, strictly: bool = False) -> Ranks:

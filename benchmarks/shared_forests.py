@@ -1,0 +1,81 @@
+"""jackknife+ with isolation forests that share their trees: time and memory, by size.
+
+    python benchmarks/shared_forests.py                       # this tree, n = 5,000 and 1,000,000
+    python benchmarks/shared_forests.py --against ../other    # another checkout as well, in turn
+    python benchmarks/shared_forests.py --n 5000 --repeats 9
+
+Fit and p-values of m = 1,000 new rows with 10 features, two threads. Every cell runs in a process
+of its own: once to warm up, then the repeats, of which the median and the spread are printed, and
+the peak memory of the process. With ``--against`` both trees are measured one right after the
+other for every n, by the same Python, and their p-values are compared.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from harness import THREADS, Contender, Measurement, measure
+from jobs import correlation, gaussian, reconform
+
+HERE = Path(__file__).resolve().parent.parent
+
+
+def rows_in(tree: Path, n: int, m: int) -> tuple[np.ndarray, np.ndarray]:
+    """Make the rows, in a process whose `reconform` is that of a tree."""
+    source = tree / "src"
+    sys.path.insert(0, str(source))
+    import reconform as package
+
+    found = Path(package.__file__).resolve()
+    if not found.is_relative_to(source.resolve()):
+        raise SystemExit(f"reconform comes from {found}, and not from {source}")
+    return gaussian(n, m)
+
+
+def measure_tree(tree: Path, n: int, m: int, repeats: int) -> Measurement:
+    work = partial(reconform, detector="iforest", method="jackknife+")
+    return measure(Contender(str(tree), partial(rows_in, tree, n, m), work, repeats))
+
+
+def cells(got: Measurement) -> list[str]:
+    spread = f"{min(got.seconds):.2f} to {max(got.seconds):.2f}"
+    return [f"{got.median:.2f} ({spread})", f"{got.gigabytes:.2f}"]
+
+
+def line(*shown: Any) -> str:
+    return f"| {' | '.join(map(str, shown))} |"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--against", type=Path, help="another checkout to measure as well")
+    parser.add_argument("--n", type=int, nargs="+", default=[5_000, 1_000_000])
+    parser.add_argument("--m", type=int, default=1_000)
+    parser.add_argument("--repeats", type=int, default=5)
+    arguments = parser.parse_args()
+    other = arguments.against
+    if other is not None and not (other / "src" / "reconform").is_dir():
+        parser.error(f"--against {other} is no checkout: it has no src/reconform")
+    print(f"iforest, jackknife+, m = {arguments.m:,}, {THREADS} threads; medians (spread)\n")
+    heads = ["n", "s", "GB"]
+    if other is not None:
+        heads += ["s, other tree", "GB, other tree", "time against it", "p-values"]
+    print(line(*heads), line(*["---"] * len(heads)), sep="\n", flush=True)
+    for n in arguments.n:
+        sizes = n, arguments.m, arguments.repeats
+        before = None if other is None else measure_tree(other, *sizes)
+        now = measure_tree(HERE, *sizes)
+        shown = cells(now)
+        if before is not None:
+            ratio = f"{now.median / before.median:.2f}x"
+            shown += [*cells(before), ratio, correlation(before.answer, now.answer)]
+        print(line(f"{n:,}", *shown), flush=True)
+
+
+if __name__ == "__main__":
+    main()
