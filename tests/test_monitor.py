@@ -271,6 +271,21 @@ def test_methods_without_one_fixed_model_are_refused(method):
         ExchangeabilityMonitor(cad)
 
 
+def test_a_choice_of_detectors_is_monitored_by_the_first():
+    rng = np.random.default_rng(0)
+    X, new = rng.normal(size=(300, 2)), rng.normal(size=(50, 2))
+    reports = [
+        ExchangeabilityMonitor(
+            ConformalDetector(detector, "split", random_state=0).fit(X), random_state=0
+        ).update(new)
+        for detector in (["knn", "mahalanobis"], "knn")
+    ]
+    assert np.array_equal(reports[0].log10_evidence, reports[1].log10_evidence)
+    few = ConformalDetector(random_state=0).fit(X[:50])  # method="auto" is full
+    with pytest.raises(ValueError, match=r"method='auto' cannot be monitored.*'split'"):
+        ExchangeabilityMonitor(few)
+
+
 def test_bad_arguments_get_a_sentence():
     cad = calibrated(np.arange(9.0))
     with pytest.raises(ValueError, match="Did you mean 'power'"):

@@ -496,7 +496,8 @@ def stretched_folder(tmp_path):
 def assert_folder(output, whole):
     back = pd.concat([pd.read_parquet(path) for path in sorted(output.glob("*.parquet"))])
     frame = whole.to_frame(order="input")
-    pd.testing.assert_frame_equal(back[frame.columns], frame, check_exact=True)
+    judged = back[frame.columns].set_axis(frame.index)
+    pd.testing.assert_frame_equal(judged, frame, check_exact=True)
     assert sorted(p.name for p in output.iterdir()) == [
         *(f"{k}.parquet" for k in range(10)),
         "_SUCCESS",

@@ -222,6 +222,40 @@ def test_addis_is_not_proven_on_conditional_p_values():
     assert within / discarded_from > 1.3 * x
 
 
+@pytest.mark.filterwarnings("ignore:(nothing|in a batch)")
+@pytest.mark.parametrize("procedure", ["lond", "batch-bh"])
+@pytest.mark.parametrize(("method", "said"), [("auto", "full"), ("split", "split")])
+def test_a_choice_of_detectors_judges_rows_by_the_first(procedure, method, said, tmp_path):
+    rng = np.random.default_rng(0)
+    X, new = rng.normal(size=(300, 2)), rng.normal(size=(40, 2))
+    new[::8] += 9
+    several = ConformalDetector(["knn", "mahalanobis"], method, random_state=0).fit(X)
+    first = ConformalDetector("knn", said, random_state=0).fit(X)
+    path = tmp_path / "journal"
+    streams = [
+        OnlineDiscoveries(several, 0.2, procedure, journal=path),
+        OnlineDiscoveries(first, 0.2, procedure),
+    ]
+    for rows in np.split(new, 4):
+        assert_same(*(stream.update(rows) for stream in streams))
+    assert np.array_equal(several.p_values(new), first.p_values(new))
+    assert streams[0].guarantee == streams[1].guarantee  # not that of a list of discover
+    streams[0].close()
+    again = OnlineDiscoveries.resume(several, path)
+    assert_same(again.update(new[30:], batch=3), streams[1].update(new[30:], batch=3))
+
+
+@pytest.mark.filterwarnings("ignore:nothing can be found")
+def test_the_default_detector_judges_row_by_row():
+    rng = np.random.default_rng(0)
+    cad = ConformalDetector(random_state=0).fit(rng.normal(size=(120, 2)))
+    new = rng.normal(size=(6, 2))
+    whole, single = OnlineDiscoveries(cad), OnlineDiscoveries(cad)
+    p_values = np.concatenate([single.update(row[None]).p_values for row in new])
+    assert np.array_equal(whole.update(new).p_values, p_values)
+    assert np.array_equal(cad.p_values(new), p_values)
+
+
 def test_bad_arguments_get_a_sentence(cad):
     with pytest.raises(ValueError, match=r"procedure must be one of .*Did you mean 'lond'"):
         OnlineDiscoveries(cad, procedure="lund")
