@@ -1,10 +1,10 @@
 """A folder of Parquet files, judged into another folder: whole, or not there at all.
 
-Everything is written to a work folder beside the output: the ranks of every input file, then every
-input file again with its results, each under a temporary name until it is whole. At the end comes
-a manifest, and the work folder gets the name of the output. A run that was interrupted leaves the
-work folder, and the next one takes from it whatever was made from the same input by the same
-detector.
+Everything is written to a work folder beside the output: the ranks of every input file (before them
+its scores, where a detector is chosen for every row), then every input file again with its results,
+each under a temporary name until it is whole. At the end comes a manifest, and the work folder gets
+the name of the output. A run that was interrupted leaves the work folder, and the next one takes
+from it whatever was made from the same input by the same detector.
 """
 
 from __future__ import annotations

@@ -52,8 +52,9 @@ def discover(
     """Find anomalies among any number of rows, aiming at a false discovery rate.
 
     The answer is that of ``cad.discover`` on all rows at once, row for row, whatever the
-    partitions. Ranks are computed where the partitions are, by the Dask client or scheduler that
-    the caller has chosen; only counts come here.
+    partitions; with ``method="auto"`` rows are counted first. Ranks are computed where the
+    partitions are, by the Dask client or scheduler that the caller has chosen; only counts come
+    here.
 
     Parameters
     ----------
@@ -70,7 +71,9 @@ def discover(
     keep : "memory", path of a folder, or None, default="memory"
         Where ranks and scores, 12 bytes per row, wait between the passes: in the memory of the
         workers; as Parquet files in a new subfolder of a folder that every worker sees, which is
-        the caller's to delete; or nowhere, and are computed again when `frame` is.
+        the caller's to delete; or nowhere, and are computed again when `frame` is. Where a
+        detector is chosen for every row, the scores of all detectors wait, 8 bytes each; nothing
+        waits where few rows are judged in memory here (`ConformalDetector.most_rows`).
     output, overwrite
         For a folder of Parquet files: where to write, and whether to replace what is there.
 
