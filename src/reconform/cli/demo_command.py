@@ -83,6 +83,8 @@ def _tell(voice: Voice, done: Demo) -> None:
         f"{percent(found.level)}",
         style="bold",
     )
+    if found.chosen is not None:
+        voice.say(found.chosen)
     voice.say(found.guarantee)
     top = found.order[: min(found.count, MOST_SHOWN)]
     if len(top):
