@@ -20,12 +20,18 @@ import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, suppress
 from contextvars import ContextVar
+from io import FileIO
 from itertools import combinations, product
 from pathlib import Path
 from types import FrameType
 from typing import BinaryIO, NoReturn, Protocol
 
 from .errors import ReconformError
+
+try:
+    import fcntl
+except ImportError:  # Windows has none; there a short line is still written at once
+    fcntl = None  # type: ignore[assignment]
 
 # Of every temporary file that lies beside its target, for those who clean up after a killed run.
 TEMPORARY = ".reconform-*.tmp"
@@ -125,6 +131,31 @@ def write_whole(path: str | Path, content: bytes, *, overwrite: bool = False) ->
         draft.write_bytes(content)
 
 
+def append_line(path: str | Path, text: str) -> None:
+    """Append a line to a file: all of it or nothing, also beside others who append to it.
+
+    In a block of `together` it comes after all files have appeared.
+
+    Parameters
+    ----------
+    path : str or Path
+    text : str
+        Without a line break.
+
+    Examples
+    --------
+    >>> folder = tempfile.TemporaryDirectory()
+    >>> log = Path(folder.name, "log")
+    >>> append_line(log, "one")
+    >>> append_line(log, "two")
+    >>> log.read_text().split()
+    ['one', 'two']
+    >>> folder.cleanup()
+    """
+    with together() as group:
+        group.add(_Line(path, f"{text}\n".encode()))
+
+
 # --- several at once -----------------------------------------------------------------------------
 
 
@@ -140,15 +171,17 @@ class Together:
 
     def draft_of(self, path: str | Path) -> Path:
         """Where the content of a file is until it has its name."""
-        return next(draft.temporary for draft in self._drafts if draft.path == path)
+        name = os.fspath(path)
+        return next(draft.temporary for draft in self._drafts if os.fspath(draft.path) == name)
 
     def appear(self) -> None:
         """Give all files their final names, or none of them."""
         # What was written to a stream cannot be taken back. Streams come first: when one fails, no
-        # file has appeared that would have to be removed.
+        # file has appeared that would have to be removed. Lines of a log come last: what they say
+        # has happened, and nothing can fail after them.
         done: list[_Kind] = []
         try:
-            for draft in sorted(self._drafts, key=lambda draft: draft.can_be_undone):
+            for draft in sorted(self._drafts, key=lambda draft: draft.turn):
                 done.append(draft)
                 draft.appear(keep_old=len(self._drafts) > 1)
         except BaseException:
@@ -214,7 +247,7 @@ class _Kind(Protocol):
 
     path: str | Path
     temporary: Path
-    can_be_undone: bool
+    turn: int
 
     def appear(self, *, keep_old: bool) -> None: ...
 
@@ -226,7 +259,7 @@ class _Kind(Protocol):
 class _Draft:
     """A file under a temporary name."""
 
-    can_be_undone = True
+    turn = 1
 
     def __init__(self, path: str | Path, overwrite: bool, durable: bool) -> None:
         self.path = path
@@ -299,7 +332,7 @@ class _Draft:
 class _Stream:
     """Content that is written to a stream when it is complete."""
 
-    can_be_undone = False
+    turn = 0
 
     def __init__(self, open_sink: OpenSink, path: str | Path) -> None:
         self.path = path
@@ -323,6 +356,44 @@ class _Stream:
     def discard(self) -> None:
         with suppress(OSError):
             self.temporary.unlink()
+
+
+class _Line:
+    """A line that is appended to a file."""
+
+    turn = 2
+
+    def __init__(self, path: str | Path, line: bytes) -> None:
+        self.path = path
+        self.temporary = Path(path)
+        self._line = line
+
+    def appear(self, *, keep_old: bool) -> None:
+        with blamed_on(self.path), open(self.path, "a+b", buffering=0) as file:
+            if fcntl is not None:
+                fcntl.flock(file, fcntl.LOCK_EX)  # until it is closed: one run at a time
+            before = os.fstat(file.fileno()).st_size
+            try:
+                self._write(file, before)
+                os.fsync(file.fileno())
+            except BaseException:
+                with suppress(OSError):
+                    os.ftruncate(file.fileno(), before)
+                raise
+
+    def _write(self, file: FileIO, before: int) -> None:
+        line = self._line
+        if before:  # whatever was cut short there does not spoil this line
+            file.seek(before - 1)
+            line = line if file.read(1) == b"\n" else b"\n" + line
+        while line:
+            line = line[file.write(line) :]
+
+    def undo(self) -> None:
+        pass
+
+    def discard(self) -> None:
+        pass
 
 
 def _pass_on(replaced: os.stat_result, temporary: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import click
 
+from .check_command import check
 from .clean_command import clean
 from .demo_command import demo
 from .detect import detect
@@ -14,7 +15,7 @@ from .study_command import study
 
 @click.group(
     cls=Commands,
-    commands=[detect, clean, fit, score, inspect, demo, study],
+    commands=[detect, clean, fit, score, check, inspect, demo, study],
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
 )
 @click.version_option(package_name="reconform")

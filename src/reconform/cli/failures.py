@@ -4,8 +4,8 @@
 0     all is well
 1     the input is at fault: one sentence on standard error says how
 2     the command was used in a way it cannot be: click says how
-3     rows are flagged, and --fail-on asked for this code
-4     the assumption looks broken or doubtful, and --fail-on asked for this code
+3     rows are flagged, and --fail-on (or `check` by itself) asked for this code
+4     the assumption looks broken or doubtful, and --fail-on (or `check`) asked for this code
 70    a bug: the traceback is shown
 130   interrupted by Ctrl-C; nothing is half written
 ====  ====================================================================

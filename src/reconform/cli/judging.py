@@ -187,14 +187,19 @@ def _tell_verdict(voice: Voice, verdict: Verdict) -> None:
         voice.say()
 
 
+def exit_code(facts: Mapping[str, Any], fail_on: Sequence[str]) -> int:
+    """Tell the exit code that was asked for by what was found."""
+    verdict = facts["assumption"]["verdict"]
+    if verdict in fail_on or (verdict == "broken" and "doubtful" in fail_on):
+        return FAILURES["broken"]
+    return FAILURES["anomalies"] if "anomalies" in fail_on and facts["flagged"] else 0
+
+
 def leave(facts: Mapping[str, Any], writing: Writing) -> None:
     """End with the exit code that was asked for, after all is written and said."""
-    verdict = facts["assumption"]["verdict"]
-    asked = set(writing.fail_on)
-    if verdict in asked or (verdict == "broken" and "doubtful" in asked):
-        sys.exit(FAILURES["broken"])
-    if "anomalies" in asked and facts["flagged"]:
-        sys.exit(FAILURES["anomalies"])
+    code = exit_code(facts, writing.fail_on)
+    if code:
+        sys.exit(code)
 
 
 def _tell_decision(voice: Voice, judgement: FileDiscoveries, bound: int | None) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
@@ -11,13 +12,13 @@ from rich.filesize import decimal
 from rich.table import Table as RichTable
 
 from .. import models
+from ..detector import ConformalDetector
 from ..errors import ModelFileError
 from ..extras import extra
 from ..files.formats import is_standard
 from ..files.judge import ReadOptions
 from ..models import ModelInfo
-from ..models.archive import refusing
-from ..prepare import Feature, describe, restore
+from ..prepare import Feature
 from ..whole import check_place
 from . import fitting as fits
 from .declare import Command, family, option
@@ -26,6 +27,7 @@ from .options import (
     JOBS,
     OVERWRITE,
     PATH,
+    PREFIX,
     Columns,
     Deciding,
     Files,
@@ -40,18 +42,18 @@ from .options import (
     writing_options,
 )
 from .output import Voice, check_separate, one_line, printable
+from .remembered import Remembered, remembered
 
-# Where `fit` puts what `score` needs to know, among the extras of a model file.
-OURS = "command line"
 MOST_NAMES = 20
 
 
 @dataclass(frozen=True)
 class Saving:
-    """Where a model goes."""
+    """Where a model goes, and what it remembers of outputs to come."""
 
     model: str
     overwrite: bool
+    prefix: str
 
     def __post_init__(self) -> None:
         if is_standard(self.model):
@@ -71,6 +73,7 @@ saving_options = family(
             help="Where to save the model; by custom its name ends in .rcad.",
         ),
         OVERWRITE,
+        PREFIX,
     ],
 )
 
@@ -99,6 +102,7 @@ loading_options = family(
 @click.argument("reference", type=PATH)
 @saving_options
 @fitting_options
+@deciding_options
 @columns_options
 @files_options
 @voice_options
@@ -106,11 +110,16 @@ def fit(
     reference: str,
     saving: Saving,
     fitting: Fitting,
+    deciding: Deciding,
     columns: Columns,
     files: Files,
     voice: Voice,
 ) -> None:
-    """Fit a detector to the normal rows in REFERENCE and save it."""
+    """Fit a detector to the normal rows in REFERENCE and save it.
+
+    The model remembers the columns, --id, --prefix and the decision: score and check take them up
+    unless others are given.
+    """
     model = saving.model
     check_separate({"--model": model}, {"REFERENCE": reference})
     check_place(model, overwrite=saving.overwrite)
@@ -121,15 +130,20 @@ def fit(
     (layout,) = files.layouts(reference)
     table = fits.read(voice, reference, layout, files.id_columns, columns)
     cad = fits.fit(voice, table, fitting, prepare=columns.prepare)
+    deciding.rule.grid(cad)  # refuses what this method cannot have
+    deciding.rule.whole_batch(cad)
     voice.step(f"Writing {model}")
-    known = {
-        "detector": fitting.detector,
-        "prepare": columns.prepare,
-        "features": describe(table.features),
-        "reference": table.path,
-    }
+    known = Remembered(
+        fitting.detector,
+        columns.prepare,
+        table.features,
+        table.path,
+        files.id_columns,
+        saving.prefix,
+        deciding,
+    )
     with voice.last_words() as written:
-        models.save(cad, model, overwrite=saving.overwrite, extras={OURS: known})
+        models.save(cad, model, overwrite=saving.overwrite, extras=known.extras())
         info = replace(models.inspect(written.draft_of(model)), path=model)
         voice.say(
             f"{fitting.detector}, {fitting.method}: fitted to {len(table):,} rows of "
@@ -161,23 +175,50 @@ def score(
     loading: dict[str, Any],
     voice: Voice,
 ) -> None:
-    """Find the anomalies in NEW with a saved MODEL."""
+    """Find the anomalies in NEW with a saved MODEL.
+
+    Columns, identifiers, prefix and level are those that the model was fitted with, unless they are
+    given.
+    """
     writing.check(voice, MODEL=model, NEW=new)
-    (layout,) = files.layouts(new)
     info = models.inspect(model)
-    untrusted = [name for name in info.foreign_types if name not in loading["trust"]]
-    if untrusted:
-        raise ModelFileError(
-            f"{model}: the model contains {', '.join(untrusted)}, which reconform does not make "
-            "from a file unless you trust it by name. If you know where the file comes from, give "
-            f"{' '.join(f'--trust {name}' for name in untrusted)}."
-        )
-    read = ReadOptions(_features(info), files.id_columns, layout)
     with voice.last_words(), parallel(loading["jobs"]):
-        cad = models.load(model, trusted=loading["trust"])
-        facts = judge(voice, cad, new, read, files=files, deciding=deciding, writing=writing)
+        cad = load_model(info, loading["trust"])
+        facts = judge_with(voice, cad, info, new, files=files, deciding=deciding, writing=writing)
         voice.finish({"command": "score", "model": model, **facts})
     leave(facts, writing)
+
+
+def load_model(info: ModelInfo, trust: Sequence[str]) -> ConformalDetector:
+    """Load a model, if all foreign types in it are trusted."""
+    untrusted = [name for name in info.foreign_types if name not in trust]
+    if untrusted:
+        raise ModelFileError(
+            f"{info.path}: the model contains {', '.join(untrusted)}, which reconform does not "
+            "make from a file unless you trust it by name. If you know where it comes from, give "
+            f"{' '.join(f'--trust {name}' for name in untrusted)}."
+        )
+    return models.load(info.path, trusted=trust)
+
+
+def judge_with(
+    voice: Voice,
+    cad: ConformalDetector,
+    info: ModelInfo,
+    new: str,
+    *,
+    files: Files,
+    deciding: Deciding,
+    writing: Writing,
+) -> dict[str, Any]:
+    """Judge a file with a loaded model, as `judge`, by what the model remembers."""
+    known = remembered(info)
+    if known is not None:
+        files, writing = known.files(files), known.writing(writing)
+        deciding = deciding.over(known.deciding)
+    (layout,) = files.layouts(new)
+    read = ReadOptions(None if known is None else known.features, files.id_columns, layout)
+    return judge(voice, cad, new, read, files=files, deciding=deciding, writing=writing)
 
 
 @click.command(cls=Command, examples=["reconform inspect plant.rcad"])
@@ -194,14 +235,6 @@ def inspect(model: str, voice: Voice) -> None:
         voice.finish({"command": "inspect", **_facts(info)})
 
 
-def _features(info: ModelInfo) -> tuple[Feature, ...] | None:
-    """The columns as `reconform fit` saved them; a model saved in Python has only their names."""
-    if OURS not in info.extras:
-        return None
-    with refusing(info.path, "it does not describe its columns as we do"):
-        return restore(info.extras[OURS]["features"])
-
-
 def _facts(info: ModelInfo) -> dict[str, Any]:
     return {"model": info.path, **{k: v for k, v in asdict(info).items() if k != "path"}}
 
@@ -210,18 +243,18 @@ def _facts_table(info: ModelInfo) -> RichTable:
     table = RichTable.grid(padding=(0, 2))
     table.add_column(style="bold", no_wrap=True)
     table.add_column()
-    with refusing(info.path, "it does not say what we say"):
-        known = info.extras.get(OURS, {})
-        detector, prepare = known.get("detector"), known.get("prepare")
-        source = f" of {known['reference']}" if known else ""
+    known = remembered(info)
+    prepared = f"{known.detector}, with --prepare" if known and known.prepare else ""
+    source = "" if known is None else f" of {known.reference}"
     facts = {
         "Model": info.path,
-        "Detector": f"{detector}, with --prepare" if prepare else one_line(info.detector),
+        "Detector": prepared or one_line(info.detector),
         "Method": one_line(info.method),
         "Guarantee": info.guarantee,
         "Reference": f"{info.n_reference:,} rows{source}",
         "Calibration": f"{info.n_calibration:,} scores",
-        "Features": _columns(info),
+        "Features": _columns(info, known),
+        "Remembers": "" if known is None else _said(known),
         "Seed": info.parameters.get("random_state", "unknown"),
         "Needs trust in": ", ".join(info.foreign_types),
         "Written": f"{info.created} by reconform {info.reconform}, format {info.format_version}",
@@ -234,8 +267,19 @@ def _facts_table(info: ModelInfo) -> RichTable:
     return table
 
 
-def _columns(info: ModelInfo) -> str:
-    features = _features(info) or [Feature(name) for name in info.feature_names or ()]
+def _said(known: Remembered) -> str:
+    """What runs with the model take up, as options."""
+    options = [f"--id {','.join(known.id_columns)}"] if known.id_columns else []
+    options += [f"--prefix {known.prefix}"] if known.prefix else []
+    decision = known.deciding.parameters().items()
+    return " ".join(
+        [*options, *(f"--{name.replace('_', '-')} {value}" for name, value in decision)]
+    )
+
+
+def _columns(info: ModelInfo, known: Remembered | None) -> str:
+    named = [Feature(name) for name in info.feature_names or ()]
+    features = named if known is None else known.features
     names = [
         f.name if f.labels is None else f"{f.name} ({len(f.labels):,} labels)" for f in features
     ]

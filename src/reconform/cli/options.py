@@ -247,13 +247,13 @@ def parallel(jobs: int | None) -> AbstractContextManager[Any]:
 class Deciding:
     """Which rows are flagged: the fields of a `Rule`, None where an option was not given."""
 
-    fdr: float | None
-    false_alarms: float | None
-    procedure: str | None
-    storey_lambda: float | None
-    validity: str
-    conditional: str | None
-    confidence: float | None
+    fdr: float | None = None
+    false_alarms: float | None = None
+    procedure: str | None = None
+    storey_lambda: float | None = None
+    validity: str | None = None
+    conditional: str | None = None
+    confidence: float | None = None
 
     def __post_init__(self) -> None:
         if self.false_alarms is not None:
@@ -279,8 +279,23 @@ class Deciding:
     def facts(self) -> dict[str, Any]:
         """What the decision is made by, as plain data."""
         rule = self.rule
-        usual = {} if self.false_alarms is not None else {"fdr": float(rule.level)}
-        return {**usual, "procedure": rule.procedure, **self.parameters()}
+        usual: dict[str, Any] = {} if rule.false_alarms is not None else {"fdr": float(rule.level)}
+        usual |= {"procedure": rule.procedure, "validity": rule.validity}
+        return {**usual, **self.parameters()}
+
+    def over(self, remembered: Deciding) -> Deciding:
+        """What was given, and what a model remembers where nothing was.
+
+        A level or a procedure that was given takes the place of the other way to say it.
+        """
+        given = self.parameters()
+        hidden = set()
+        if "false_alarms" in given:
+            hidden = {"fdr", "procedure", "storey_lambda"}
+        elif "fdr" in given or "procedure" in given:
+            hidden = {"false_alarms"} | ({"storey_lambda"} if "procedure" in given else set())
+        known = {k: v for k, v in remembered.parameters().items() if k not in hidden}
+        return Deciding(**{**known, **given})
 
     @property
     def rule(self) -> Rule:
@@ -333,11 +348,11 @@ deciding_options = family(
             "0.5",
             "The λ of storey: p-values above it count as those of normal rows.",
         ),
-        choice(
+        option(
             "--validity",
-            VALIDITY,
-            "nominal",
-            "Which p-values to use. "
+            type=click.Choice(list(VALIDITY)),
+            show_default="nominal",
+            help="Which p-values to use. "
             + " ".join(f"{name}: {row.about}." for name, row in VALIDITY.items()),
         ),
         choice(
@@ -510,14 +525,18 @@ def _failures(ctx: click.Context, param: click.Parameter, value: str | None) -> 
     return words
 
 
+PREFIX = option(
+    "--prefix",
+    default="",
+    metavar="TEXT",
+    help="Put this in front of the names of the added columns.",
+)
 REPORT = option("--report", type=PATH, metavar="FILE", help="Write a page to look at (HTML).")
 OVERWRITE = option("--overwrite", is_flag=True, help="Replace files that exist.")
 
-writing_options = family(
-    "writing",
-    "Results",
-    Writing,
-    [
+
+def _writing(fail_on: str | None) -> list[Given]:
+    return [
         option(
             "--output",
             type=PATH,
@@ -535,12 +554,7 @@ writing_options = family(
             "Show the N rows that come first, flagged or not, and say how many of them may be "
             "false; --output writes these rows only.",
         ),
-        option(
-            "--prefix",
-            default="",
-            metavar="TEXT",
-            help="Put this in front of the names of the added columns.",
-        ),
+        PREFIX,
         REPORT,
         OVERWRITE,
         option(
@@ -549,9 +563,14 @@ writing_options = family(
             metavar="WORD,...",
             help="End with exit code 3 if there are anomalies, with 4 if the assumption looks "
             "doubtful or broken.",
+            default=fail_on,
+            show_default=fail_on is not None,
         ),
-    ],
-)
+    ]
+
+
+writing_options = family("writing", "Results", Writing, _writing(None))
+checking_options = family("writing", "Results", Writing, _writing("anomalies,broken"))
 
 voice_options = family(
     "voice",

@@ -139,7 +139,7 @@ class Voice:
     def leave_stdout_to_data(self) -> None:
         """Send results to standard error: data goes to standard output."""
         if self.json:
-            raise click.UsageError("--json and '--output -' both write to standard output.")
+            raise click.UsageError("JSON and '--output -' both write to standard output.")
         if sys.stdout is None:
             raise OSError(f"{STDOUT}: it is closed, and '--output -' writes to it.")
         self._held = _Held("stderr")

@@ -1,0 +1,108 @@
+"""What `reconform fit` notes in a model file, for those who judge new rows with it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from ..models import ModelInfo
+from ..models.archive import refusing
+from ..prepare import Feature, describe, restore
+from ..records.checks import require
+from ..rule import Rule
+from .options import Deciding, Files, Writing
+
+# Where it stands among the extras of a model file.
+OURS = "command line"
+
+
+@dataclass(frozen=True)
+class Remembered:
+    """The options of `fit` that hold for every run with the model, unless they are given again.
+
+    Attributes
+    ----------
+    detector : str
+        As it was given; the model itself has what became of it.
+    prepare : bool
+    features : tuple of Feature
+        The columns, with the labels of categories.
+    reference : str
+        The file of normal rows.
+    id_columns : tuple of str
+        Columns that name the rows.
+    prefix : str
+        In front of the names of added columns.
+    deciding : Deciding
+        Level and procedure.
+    """
+
+    detector: str
+    prepare: bool
+    features: tuple[Feature, ...]
+    reference: str
+    id_columns: tuple[str, ...] = ()
+    prefix: str = ""
+    deciding: Deciding = field(default_factory=Deciding)
+
+    def extras(self) -> dict[str, Any]:
+        """Write it as plain data, for the extras of a model file."""
+        return {
+            OURS: {
+                "detector": self.detector,
+                "prepare": self.prepare,
+                "features": describe(self.features),
+                "reference": self.reference,
+                "id": list(self.id_columns),
+                "prefix": self.prefix,
+                "decision": self.deciding.parameters(),
+            }
+        }
+
+    def files(self, given: Files) -> Files:
+        """The identifiers that were given, or those of the model."""
+        return replace(given, id_columns=given.id_columns or self.id_columns)
+
+    def writing(self, given: Writing) -> Writing:
+        """The prefix that was given, or that of the model, where rows are written."""
+        return given if given.output is None else replace(given, prefix=given.prefix or self.prefix)
+
+
+def remembered(info: ModelInfo) -> Remembered | None:
+    """Read what `reconform fit` noted in a model; None for a model that was saved in Python.
+
+    Files of older versions lack the identifiers, the prefix and the decision. Anything that we
+    would not have written is refused.
+    """
+    if OURS not in info.extras:
+        return None
+    with refusing(info.path, "it does not say what we say"):
+        return _read(info.extras[OURS])
+
+
+def _read(noted: Mapping[str, Any]) -> Remembered:
+    known = {"detector", "prepare", "features", "reference", "id", "prefix", "decision"}
+    require(not set(noted) - known, f"it notes {sorted(set(noted) - known)!r}")
+    ids, decision = noted.get("id", []), noted.get("decision", {})
+    for name, value, kind in (
+        ("detector", noted["detector"], str),
+        ("prepare", noted["prepare"], bool),
+        ("reference", noted["reference"], str),
+        ("id", ids, list),
+        ("prefix", noted.get("prefix", ""), str),
+        ("decision", decision, dict),
+    ):
+        require(type(value) is kind, f"{name} is {value!r}")
+    require(all(type(name) is str for name in ids), f"id is {ids!r}")
+    require("top" not in decision and "alpha_bh" not in decision, f"decision is {decision!r}")
+    Rule(**decision)  # checks every value
+    return Remembered(
+        noted["detector"],
+        noted["prepare"],
+        restore(noted["features"]),
+        noted["reference"],
+        tuple(ids),
+        noted.get("prefix", ""),
+        Deciding(**decision),
+    )
