@@ -23,9 +23,9 @@ LEVELS = (Fraction(1, 20), Fraction(1, 10), Fraction(3, 20), Fraction(1, 5))
 # its nearest new rows, and a detector that compares new rows with each other does not stand first.
 ENOUGH_NEW = 200
 
-# Another detector must find more than the first, by more than the square root of what that finds
-# plus this: five rows at least, which a few anomalies do not bring about by chance.
-FEW = 16
+# Another detector must find more than the first, by more than 5/4 of the square root of what that
+# finds plus FEW: six rows at least, which a few anomalies do not bring about by chance.
+MARGIN, FEW = 5, 16
 
 
 def limits_for(n: int, m: int) -> RankArray:
@@ -84,6 +84,7 @@ def choose(evidence: IntArray, first: int) -> IndexArray:
     """
     gain = evidence - evidence[first]
     levels = len(LEVELS)  # evidence is a sum over them; the rule is about their mean
-    clear = (gain > 0) & (gain * gain > levels * (evidence[first] + levels * FEW))
+    enough = levels * gain * gain > MARGIN * MARGIN * (evidence[first] + levels * FEW)
+    clear = (gain > 0) & enough
     best = np.argmax(np.where(clear, gain, 0), axis=0)
     return np.asarray(np.where(clear.any(axis=0), best, first), dtype=np.intp)
