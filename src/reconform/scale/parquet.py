@@ -225,7 +225,7 @@ def low_in_file(gauge: Gauge, gaps: BoolArray, scores: Path) -> LowScores:
     """
     low = LowScores(len(gauge.names), gauge.n, gaps)
     for part in _scores_in(scores):
-        low.add(gauge.below(part), part)
+        low.add(gauge.references, part)
     return low
 
 

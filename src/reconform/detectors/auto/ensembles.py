@@ -189,7 +189,7 @@ class Tally:
 
     def add(self, scores: FloatArray) -> None:
         """Add the scores of some rows, as `SplitChoice.scores` gives them."""
-        self._low.add(self.gauge.below(scores), scores)
+        self._low.add(self.gauge.references, scores)
 
     @cached_property
     def _chooser(self) -> Chooser:

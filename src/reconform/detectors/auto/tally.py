@@ -10,6 +10,7 @@ parts of the rows merge to those of all rows.
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -70,22 +71,25 @@ class LowScores:
         scores = sum(part.nbytes for parts in self._parts for part in parts)
         return int(self.counts.nbytes + self.gaps.nbytes + scores)
 
-    def add(self, below: IntArray, scores: FloatArray) -> LowScores:
+    def add(self, references: Sequence[FloatArray], scores: FloatArray) -> LowScores:
         """Add some rows; return itself.
 
         Parameters
         ----------
-        below, scores : arrays of shape (detectors, rows)
-            How many reference rows score at most as much, and the scores.
+        references : sequence of float arrays
+            As in `Gauge`.
+        scores : float array of shape (detectors, rows)
         """
         self.m += scores.shape[1]
         size = self.counts.shape[1]
-        for k, parts in enumerate(self._parts):
-            low = np.flatnonzero(below[k] < size)
-            self.counts[k] += np.bincount(below[k, low], minlength=size)
-            wanted = low[self.gaps[k, below[k, low]]]
+        for k, (reference, parts) in enumerate(zip(references, self._parts, strict=True)):
+            # To look up only scores that are low enough saves most of the time.
+            low = scores[k, scores[k] < reference[size - 1]]
+            gap = np.searchsorted(reference, low, side="right")
+            self.counts[k] += np.bincount(gap, minlength=size)
+            wanted = low[self.gaps[k, gap]]
             if len(wanted):
-                parts.append(scores[k, wanted])
+                parts.append(wanted)
         return self
 
     def merge(self, other: LowScores) -> LowScores:
@@ -193,7 +197,7 @@ class Gauge:
 
     def low(self, scores: FloatArray, gaps: BoolArray | None = None) -> LowScores:
         """What has to be known of some rows; see `LowScores`."""
-        return LowScores(len(self.names), self.n, gaps).add(self.below(scores), scores)
+        return LowScores(len(self.names), self.n, gaps).add(self.references, scores)
 
     def counted(self, scores: FloatArray) -> LowScores:
         """The same, without any scores."""
