@@ -56,13 +56,13 @@ def evidence_of(own, others):
 
 
 def chosen_by(evidence, first):
-    """The first candidate, unless others have more evidence by 3/2 roots of what it finds."""
+    """The first candidate, unless others find more by 5/4 roots of what it finds, plus 16."""
     best, most = first, 0
     for k, found in enumerate(evidence):
         gain = found - evidence[first]
-        # On average over four levels: gain / 4 > 3/2 root of (evidence / 4 + 1).
-        clear = gain > 0 and Fraction(gain, 4) ** 2 > Fraction(9, 4) * (
-            Fraction(evidence[first], 4) + 1
+        # On average over four levels: gain / 4 > 5/4 root of (evidence / 4 + 16).
+        clear = gain > 0 and Fraction(gain, 4) ** 2 > Fraction(25, 16) * (
+            Fraction(evidence[first], 4) + 16
         )
         if clear and gain > most:
             best, most = k, gain
@@ -374,7 +374,7 @@ def test_split_is_the_definition(seed, n, m, k, values):
     X = rng.integers(0, values, size=(n + m, k)) * 1.0
     X[n + m // 2 :] -= rng.integers(0, 2 * values, size=k)  # anomalies, to some columns
     D, new = X[:n], X[n:]
-    evidence, ranks, chosen = literal_columns(D, new)
+    _, ranks, chosen = literal_columns(D, new)
     choice = columns(SplitChoice, D)
     found = choice.batch_ranks(new)
     assert found.choice.chosen.tolist() == chosen
@@ -388,8 +388,6 @@ def test_split_is_the_definition(seed, n, m, k, values):
     parts = np.split(rng.permutation(m), np.sort(rng.integers(0, m + 1, size=3)))
     for part in parts:
         tally.add(scores[:, part])
-    for k, (low, lengths) in enumerate(tally._places):
-        assert np.array_equal(lengths[np.searchsorted(low, scores[k])], evidence[k])
     for part in reversed(parts):
         if len(part):
             some = tally.ranks(scores[:, part])
@@ -551,7 +549,7 @@ def test_a_row_by_itself_does_not_depend_on_the_batch(method):
     ranked = cad.rank(new, together=True)
     assert np.array_equal(found.p_values, ranked.at_most / (cad.n_calibration_ + 1))
     assert not np.array_equal(found.p_values, cad.p_values(new))  # others were chosen
-    assert found.mask[:8].all()
+    assert method == "split" or found.mask[:8].all()  # half of so few rows cannot show it
 
 
 def test_what_was_chosen_adds_up():
@@ -616,9 +614,9 @@ class Frozen(KNN):
         (["knn", "auto"], "full", "other detectors than Auto"),
         (["knn", Frozen()], "full", "is frozen"),
         (["knn", "contrast"], "split", "only `method='full'` can do"),
-        (["knn", "lof"], "jackknife+", "'full' or 'split'"),
-        (["knn", "lof"], "cv+", "'full' or 'split'"),
-        (["knn", "lof"], "jab+", "'full' or 'split'"),
+        (["knn", "lof"], "jackknife+", "`method='full'` or `method='split'`"),
+        (["knn", "lof"], "cv+", "`method='full'` or `method='split'`"),
+        (["knn", "lof"], "jab+", "`method='full'` or `method='split'`"),
         (["knn", "lof"], "prefit", "method='prefit'"),
         (["knn", "lof"], Split(repeats=3), "chosen on one split"),
         (["knn", "no such"], "full", "no such"),
