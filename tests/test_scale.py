@@ -348,17 +348,17 @@ def test_without_dask_it_says_what_to_install():
 CANDIDATES = ["knn", "mahalanobis", "kde"]
 
 
-def stretched(seed, normal, anomalous=0):
+def stretched(seed, normal, anomalous=0, shift=6.0):
     """One column drowns the others, so that not every detector finds the anomalies."""
     rng = np.random.default_rng(seed)
     rows = rng.normal(size=(normal + anomalous, 3))
-    rows[:anomalous, 0] += 6
+    rows[:anomalous, 0] += shift
     rows[:, 1] *= 1000
     return pd.DataFrame(rng.permutation(rows), columns=NAMES)
 
 
 NEW_STRETCHED = stretched(5, 470, 30).set_index(NEW.index)
-FEW_STRETCHED = stretched(5, 494, 6).set_index(NEW.index)
+WEAK_STRETCHED = stretched(5, 476, 24, shift=3.0).set_index(NEW.index)
 
 
 def choosing(method="split", algorithm=CANDIDATES, named=True):
@@ -389,10 +389,10 @@ def test_a_choice_is_that_of_all_rows(partitions, keep, tmp_path, threads):
 
 def test_different_detectors_for_different_rows(threads):
     cad = choosing()
-    whole = cad.discover(FEW_STRETCHED)
-    assert [one.rows for one in whole.choice] == [498, 2, 0]
+    whole = cad.discover(WEAK_STRETCHED)
+    assert sum(one.rows > 0 for one in whole.choice) > 1  # as the evidence is just enough
     for partitions in (1, 7):
-        found = discover(cad, dd.from_pandas(FEW_STRETCHED, npartitions=partitions))
+        found = discover(cad, dd.from_pandas(WEAK_STRETCHED, npartitions=partitions))
         frame = whole.to_frame(order="input")
         pd.testing.assert_frame_equal(found.frame.compute(), frame, check_exact=True)
         assert found.choice == whole.choice
