@@ -246,7 +246,7 @@ def tell_cost() -> None:
         def run(cad: ConformalDetector = cad) -> object:
             return cad.fit(D).discover(T)
 
-        whole = seconds(run, 3)
+        whole = seconds(run, 2)
         found = [cad.discover(T) for _ in range(REPEATS + 1)]
         checks = seconds(lambda found=found: found.pop().verdict)
         print(f"| {detector}, {method} | {1e3 * whole:.0f} | {1e3 * checks:.1f} |", end="")

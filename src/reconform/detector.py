@@ -15,8 +15,15 @@ import numpy.typing as npt
 from sklearn.base import BaseEstimator, OutlierMixin
 from sklearn.utils.validation import _num_samples, check_is_fitted
 
-from .arrays import FloatArray, IntArray, RankArray
-from .assumption import Category, Compared, new_sample, reference_sample, unused_batch
+from .arrays import BoolArray, FloatArray, IntArray, RankArray
+from .assumption import (
+    Category,
+    Compared,
+    monotone_columns,
+    new_sample,
+    reference_sample,
+    unused_batch,
+)
 from .content import Contents, RowStreams, by_content
 from .detectors import ForeignDetector, NativeDetector, resolve_detector
 from .detectors.prepared import category_columns
@@ -482,7 +489,9 @@ class ConformalDetector(OutlierMixin, BaseEstimator):
             partial(self._worlds, rows),
         )
         outcome = rule.decide_batch(batch, self)
-        facts = self._facts(rule, grid, len(p_values), new_sample(rows()), ranks)
+        X = rows()
+        monotone = monotone_columns(X)
+        facts = self._facts(rule, grid, len(p_values), new_sample(X), ranks, monotone=monotone)
         if outcome.plain is not None:
             facts["claim"] += " " + cost_sentence(outcome.mask, outcome.plain)
         return Discoveries(
@@ -514,6 +523,7 @@ class ConformalDetector(OutlierMixin, BaseEstimator):
         new: FloatArray | None = None,
         together: Ranks | None = None,
         categories: Mapping[int, Category] | None = None,
+        monotone: BoolArray | None = None,
     ) -> CountedDiscoveries:
         """Decide for all rows whose ranks were counted, exactly as if they had been one batch.
 
@@ -528,6 +538,8 @@ class ConformalDetector(OutlierMixin, BaseEstimator):
             What was counted, if it is one batch that was ranked together.
         categories : mapping, optional
             By position, what a reader of files knows of the columns that hold labels.
+        monotone : bool array of shape (d,), optional
+            Which columns only rise or only fall from row to row.
 
         Returns
         -------
@@ -540,7 +552,7 @@ class ConformalDetector(OutlierMixin, BaseEstimator):
             decision=decision,
             rank_counts=counts,
             p_threshold=decision.p_threshold,
-            **self._facts(rule, grid, decision.tested, new, together, categories),
+            **self._facts(rule, grid, decision.tested, new, together, categories, monotone),
         )
 
     def _facts(
@@ -551,6 +563,7 @@ class ConformalDetector(OutlierMixin, BaseEstimator):
         new: FloatArray | None,
         ranks: Ranks | None,
         categories: Mapping[int, Category] | None = None,
+        monotone: BoolArray | None = None,
     ) -> dict[str, Any]:
         """What every list says of itself, whatever the source of the rows; `new` is a sample."""
         if categories is None:
@@ -564,7 +577,9 @@ class ConformalDetector(OutlierMixin, BaseEstimator):
             "false_alarms": None if rule.false_alarms is None else float(rule.level),
             "top": rule.top,
             "claim": rule.sentence(self),
-            "compared": Compared(self.reference_sample_, new, self._names(), found, categories),
+            "compared": Compared(
+                self.reference_sample_, new, self._names(), found, categories, monotone
+            ),
             "provenance": self.provenance(),
             "warning": rule.warning(
                 self.n_calibration_,
