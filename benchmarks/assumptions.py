@@ -1,38 +1,99 @@
-"""How often the checks of the assumption speak up: the table of docs/assumptions.md.
+"""How often the checks of the assumption speak up, what `clean` wins back, what the checks cost.
 
-    python benchmarks/assumptions.py                           # everything, 200 draws each
-    python benchmarks/assumptions.py wbc musk --draws 50       # some data sets, fewer draws
+    python benchmarks/assumptions.py rates                    # the table of docs/assumptions.md
+    python benchmarks/assumptions.py rates wbc musk --draws 50 --clean 100
+    python benchmarks/assumptions.py clean                    # power after `clean`, over before
+    python benchmarks/assumptions.py cost                     # seconds of the checks, by detector
 
 Draws are those of the paper's protocol (half of the normal rows are the reference, batches of
-min(1000, n / 3) rows) with other anomaly rates, detector kNN with full. Every number is a share of
-draws; a batch has 10 % anomalies where nothing else is said. Where a data set has too few
-anomalies, batch and reference get fewer.
+min(1000, n / 3) rows) with other anomaly rates, level 0.1. Every number is a share of draws; a
+batch has 10 % anomalies where nothing else is said. Where a data set has too few anomalies, batch
+and reference get fewer. One process; OMP_NUM_THREADS=1 keeps it to one core.
 
-broken, doubtful   the verdict; doubtful: or worse
-noticed            the verdict, or a note about unusual reference rows; and the same among draws
-                   in which dirt costs at least half of a list of three rows or more
-cost               seconds of the checks over those of fit and discover, medians
+rates   kNN with full. The verdict on clean batches; on shifted ones, in all columns or in one; with
+        an id left in; and whether dirt is noticed (the verdict, or a note about unusual reference
+        rows) in the draws in which it costs half of a list of three rows or more
+clean   a reference with dirt; a person looks at the rows that `reconform clean` shows (20, or the
+        budget of 5 %) and marks those that are anomalies; these leave. Mean power of the cleaned
+        reference over that of the clean one, which has normal rows in place of the dirt
+cost    CPU seconds of the verdict over those of fit and discover, at n = 1500, m = 500, d = 20
 """
 
 from __future__ import annotations
 
 import argparse
+import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from statistics import mean, median
+from statistics import mean
 
 import numpy as np
 
-from reconform import ConformalDetector
+from reconform import ConformalDetector, review
+from reconform.cleaning import BUDGET, most_leaving, staying, to_look_at
 from reconform.study.datasets import REGISTRY, Dataset, load
 from reconform.study.protocol import name_key
 
-CLEAN = [("clean", rate) for rate in (0.0, 0.05, 0.1, 0.2)]
-SHIFTS = [(which, size) for which in ("shift of all", "shift of one") for size in (0.25, 0.5, 0.7)]
-DIRT = [("dirt", share) for share in (0.005, 0.01, 0.02, 0.05)]
-IDS = [("id that goes on", 0.0), ("shuffled id", 0.0)]
+ANOMALIES = (0.0, 0.05, 0.1, 0.2)
+SHIFTS = (0.25, 0.5, 0.7)
+DIRT = (0.005, 0.01, 0.02, 0.05)
+IDS = ("id that goes on", "shuffled id")
 DIRTY = ("dirty reference", "reference extremes")
+# Rows of the reference that `reconform clean` shows at least.
+SHOWN = 20
+# CPU time of a check is the smallest of so many.
+REPEATS = 7
+
+
+@dataclass(frozen=True)
+class Draw:
+    """Reference and batch, and which rows are anomalies."""
+
+    D: np.ndarray
+    T: np.ndarray
+    dirt: np.ndarray
+    anomalous: np.ndarray
+
+
+def draw(data: Dataset, j: int, rate: float, dirt: float) -> Draw:
+    """Reference and batch; dirt takes the place of normal reference rows."""
+    rng = np.random.default_rng(np.random.SeedSequence(15, spawn_key=(name_key(data.name), j)))
+    normal, outliers = rng.permutation(data.normal), rng.permutation(data.outliers)
+    n, m = sizes(data)
+    bad = min(round(dirt * n), len(outliers) // 2)
+    some = min(round(rate * m), len(outliers) - bad)
+    reference = np.concatenate([normal[: n - bad], outliers[len(outliers) - bad :]])
+    new = np.concatenate([normal[n : n + m - some], outliers[:some]])
+    first, second = rng.permutation(n), rng.permutation(m)
+    return Draw(data.X[reference[first]], data.X[new[second]], first >= n - bad, second >= m - some)
+
+
+def sizes(data: Dataset) -> tuple[int, int]:
+    """Reference rows and new rows."""
+    n = len(data.normal) // 2
+    return n, min(1000, n // 3)
+
+
+def situation(data: Dataset, what: str, size: float, j: int) -> Draw:
+    """Draw number j of something that happened."""
+    drawn = draw(data, j, size if what == "clean" else 0.1, size if what == "dirt" else 0.0)
+    D, T = drawn.D, drawn.T
+    rng = np.random.default_rng(j)
+    spread = D.std(axis=0)
+    if what == "all":
+        T = T + size * spread
+    elif what == "one":
+        column = rng.choice(np.flatnonzero(spread > 0))
+        T[:, column] += size * spread[column]
+    elif what in IDS:
+        ids = np.arange(float(len(D) + len(T)))
+        ids = rng.permutation(ids) if what == "shuffled id" else ids
+        D, T = np.column_stack([D, ids[: len(D)]]), np.column_stack([T, ids[len(D) :]])
+    return Draw(D, T, drawn.dirt, drawn.anomalous)
+
+
+# --- rates ---------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -42,92 +103,170 @@ class Outcome:
     word: str
     dirty: bool
     flagged: int
-    seconds: float
-    check_seconds: float
+
+    @property
+    def noticed(self) -> bool:
+        """Whether dirt would be looked for."""
+        return self.dirty or self.word != "holds"
 
 
-def draw(
-    data: Dataset, j: int, rate: float, dirt: float, m: int | None
-) -> tuple[np.ndarray, np.ndarray]:
-    """Reference and batch; dirt takes the place of normal reference rows."""
-    rng = np.random.default_rng(np.random.SeedSequence(15, spawn_key=(name_key(data.name), j)))
-    normal, outliers = rng.permutation(data.normal), rng.permutation(data.outliers)
-    n = len(normal) // 2
-    m = min(1000, n // 3) if m is None else m
-    bad = min(round(dirt * n), len(outliers) // 2)
-    some = min(round(rate * m), len(outliers) - bad)
-    reference = np.concatenate([normal[: n - bad], outliers[len(outliers) - bad :]])
-    new = np.concatenate([normal[n : n + m - some], outliers[:some]])
-    return data.X[rng.permutation(reference)], data.X[rng.permutation(new)]
-
-
-def situation(
-    data: Dataset, what: str, size: float, j: int, m: int | None
-) -> tuple[np.ndarray, np.ndarray]:
-    """Reference and batch of one draw."""
-    rate = size if what == "clean" else 0.1
-    D, T = draw(data, j, rate, size if what == "dirt" else 0.0, m)
-    rng = np.random.default_rng(j)
-    spread = D.std(axis=0)
-    if what == "shift of all":
-        T = T + size * spread
-    elif what == "shift of one":
-        column = rng.choice(np.flatnonzero(spread > 0))
-        T[:, column] += size * spread[column]
-    elif "id" in what:
-        ids = np.arange(float(len(D) + len(T)))
-        ids = rng.permutation(ids) if what == "shuffled id" else ids
-        D, T = np.column_stack([D, ids[: len(D)]]), np.column_stack([T, ids[len(D) :]])
-    return D, T
-
-
-def judge(D: np.ndarray, T: np.ndarray) -> Outcome:
+def judge(drawn: Draw) -> Outcome:
     """Fit, discover, check."""
-    start = time.perf_counter()
-    found = ConformalDetector("knn", "full", n_jobs=2).fit(D).discover(T, fdr=0.1)
-    middle = time.perf_counter()
-    verdict = found.verdict
-    end = time.perf_counter()
-    dirty = any(finding.check in DIRTY for finding in verdict.findings)
-    return Outcome(verdict.word, dirty, found.count, middle - start, end - middle)
+    found = ConformalDetector("knn", "full", n_jobs=1).fit(drawn.D).discover(drawn.T, fdr=0.1)
+    dirty = any(finding.check in DIRTY for finding in found.verdict.findings)
+    return Outcome(found.verdict.word, dirty, found.count)
 
 
-def rows(data: Dataset, m: int | None, draws: int, clean: int) -> Iterator[str]:
-    """A line per situation."""
-    known: list[int] = []
-    for what, size in [*CLEAN, *SHIFTS, *IDS, *DIRT]:
-        count = clean if what == "clean" else draws
-        outcomes = [judge(*situation(data, what, size, j, m)) for j in range(count)]
-        if (what, size) == ("clean", 0.1):
-            known = [outcome.flagged for outcome in outcomes]
-        broken = mean(o.word == "broken" for o in outcomes)
-        doubtful = mean(o.word != "holds" for o in outcomes)
-        noticed = mean(o.dirty or o.word != "holds" for o in outcomes)
+def rates(data: Dataset, draws: int, clean: int) -> str:
+    """A row of the table."""
+
+    def outcomes(what: str, size: float, count: int) -> list[Outcome]:
+        some = [judge(situation(data, what, size, j)) for j in range(count)]
+        broken, dirty = mean(o.word == "broken" for o in some), mean(o.dirty for o in some)
+        said = f"{what} {size:g}: broken {broken:.3f}, doubtful or broken {doubted(some)}"
+        print(f"{data.name}, {said}, dirt {dirty:.3f} ({count:,})", file=sys.stderr, flush=True)
+        return some
+
+    def doubted(some: list[Outcome]) -> str:
+        return f"{mean(o.word != 'holds' for o in some):.3f}"
+
+    known = {rate: outcomes("clean", rate, clean) for rate in ANOMALIES}
+    broken = "/".join(f"{mean(o.word == 'broken' for o in some):.3f}" for some in known.values())
+    doubtful = "/".join(doubted(some) for some in known.values())
+    all_of, one_of = (
+        "/".join(doubted(outcomes(what, size, draws)) for size in SHIFTS) for what in ("all", "one")
+    )
+    ids = "/".join(doubted(outcomes(what, 0.0, draws)) for what in IDS)
+    cells = []
+    for share in DIRT:
+        some = outcomes("dirt", share, draws)
         harmed = [
             o
-            for o, before in zip(outcomes, known, strict=False)
-            if what == "dirt" and before >= 3 and o.flagged <= before / 2
+            for o, before in zip(some, known[0.1], strict=False)
+            if before.flagged >= 3 and o.flagged <= before.flagged / 2
         ]
-        among = mean(o.dirty or o.word != "holds" for o in harmed) if harmed else float("nan")
-        cost = median(o.check_seconds for o in outcomes) / median(o.seconds for o in outcomes)
-        label = what if "id" in what else f"{what} {size:g}"
-        cells = [data.name, label, count, f"{broken:.3f}", f"{doubtful:.3f}", f"{noticed:.2f}"]
-        cells += [f"{among:.2f} ({len(harmed)})" if harmed else "", f"{cost:.2f}"]
-        yield "| " + " | ".join(map(str, cells)) + " |"
+        cells.append(f"{mean(o.noticed for o in harmed):.2f} ({len(harmed)})" if harmed else "–")
+    note = f"{mean(o.dirty for o in known[0.1]):.2f}"
+    n, m = sizes(data)
+    cells = [f"{data.name} ({n:,}, {m:,})", broken, doubtful, all_of, one_of, ids, " ".join(cells)]
+    return "| " + " | ".join([*cells, note, f"{draws:,} ({clean:,})"]) + " |"
+
+
+def tell_rates(names: list[str], draws: int, clean: int) -> None:
+    """Print the table."""
+    heads = [
+        "data set (n, m)",
+        "clean: broken, 0/5/10/20 % anomalies",
+        "clean: doubtful or broken",
+        "shift of all, 0.25/0.5/0.7 sd",
+        "shift of one",
+        "id goes on/shuffled",
+        "dirt of 0.5, 1, 2, 5 % noticed (draws that it harms)",
+        "clean, 10 %: the same note",
+        "draws (clean)",
+    ]
+    print("| " + " | ".join(heads) + " |\n" + "|---" * len(heads) + "|", flush=True)
+    for name in names:
+        print(rates(load(name), draws, clean), flush=True)
+
+
+# --- what cleaning wins back ---------------------------------------------------------------------
+
+
+def power(D: np.ndarray, drawn: Draw, detector: str) -> float:
+    """The share of the anomalies that are flagged."""
+    found = ConformalDetector(detector, "full", random_state=0, n_jobs=1).fit(D).discover(drawn.T)
+    return float(found.mask[drawn.anomalous].mean())
+
+
+def cleaned(drawn: Draw, detector: str) -> np.ndarray:
+    """The reference without the anomalies that somebody sees among the rows that are shown."""
+    cad = ConformalDetector(detector, "full", random_state=0, n_jobs=1).fit(drawn.D)
+    most = most_leaving(len(drawn.D), BUDGET)
+    shown = to_look_at(review(cad), drawn.D)[: max(SHOWN, most)]
+    marked = shown[drawn.dirt[shown]][:most]
+    return drawn.D[staying(len(drawn.D), marked, BUDGET)]
+
+
+def tell_clean(names: list[str], draws: int, detectors: tuple[str, ...]) -> None:
+    """Print mean powers, and their ratio."""
+    heads = ["data set", "detector", "dirt", "power: dirty", "cleaned", "clean"]
+    print("| " + " | ".join([*heads, "cleaned/clean", "draws"]) + " |\n" + "|---" * 8 + "|")
+    for name in names:
+        data = load(name)
+        for detector in detectors:
+            before = [power((d := draw(data, j, 0.1, 0.0)).D, d, detector) for j in range(draws)]
+            for share in DIRT[-2:]:
+                drawn = [draw(data, j, 0.1, share) for j in range(draws)]
+                dirty = mean(power(d.D, d, detector) for d in drawn)
+                after = mean(power(cleaned(d, detector), d, detector) for d in drawn)
+                ratio = after / mean(before) if mean(before) else float("nan")
+                said = [f"{dirty:.3f}", f"{after:.3f}", f"{mean(before):.3f}", f"{ratio:.3f}"]
+                cells = [data.name, detector, f"{share:.0%}", *said, str(draws)]
+                print("| " + " | ".join(cells) + " |", flush=True)
+
+
+# --- what the checks cost ------------------------------------------------------------------------
+
+COSTED = (
+    ("knn", "full"),
+    ("knn", "jackknife+"),
+    ("lof", "full"),
+    ("kde", "full"),
+    ("mahalanobis", "full"),
+    ("inne", "full"),
+    ("iforest", "full"),
+    ("iforest", "jab+"),
+    ("contrast", "full"),
+)
+
+
+def seconds(work: Callable[[], object], repeats: int = REPEATS) -> float:
+    """CPU time of this process, the smallest of several."""
+
+    def times() -> Iterator[float]:
+        for _ in range(repeats):
+            start = time.process_time()
+            work()
+            yield time.process_time() - start
+
+    work()
+    return min(times())
+
+
+def tell_cost() -> None:
+    """Print a line per detector."""
+    rng = np.random.default_rng(0)
+    D, T = rng.normal(size=(1500, 20)), rng.normal(size=(500, 20))
+    T[:50] += 3
+    print("| detector, method | fit and discover, ms | checks, ms | share |\n|---|---|---|---|")
+    for detector, method in COSTED:
+        cad = ConformalDetector(detector, method, random_state=0, n_jobs=1)
+
+        def run(cad: ConformalDetector = cad) -> object:
+            return cad.fit(D).discover(T)
+
+        whole = seconds(run, 2)
+        found = [cad.discover(T) for _ in range(REPEATS + 1)]
+        checks = seconds(lambda found=found: found.pop().verdict)
+        print(f"| {detector}, {method} | {1e3 * whole:.0f} | {1e3 * checks:.1f} |", end="")
+        print(f" {checks / whole:.0%} |", flush=True)
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
+    parser.add_argument("part", choices=("rates", "clean", "cost"))
     parser.add_argument("names", nargs="*", default=list(REGISTRY))
     parser.add_argument("--draws", type=int, default=200)
     parser.add_argument("--clean", type=int, help="draws of clean batches; as many by default")
-    parser.add_argument("--rows", type=int, help="rows of a batch; min(1000, n / 3) by default")
+    parser.add_argument("--detector", nargs="+", default=["knn"], help="for `clean`")
     options = parser.parse_args()
-    heads = ["data set", "situation", "draws", "broken", "doubtful", "noticed", "harmed: noticed"]
-    print("| " + " | ".join([*heads, "cost"]) + " |\n" + "|---" * (len(heads) + 1) + "|")
-    for name in options.names:
-        for line in rows(load(name), options.rows, options.draws, options.clean or options.draws):
-            print(line, flush=True)
+    if options.part == "rates":
+        tell_rates(options.names, options.draws, options.clean or options.draws)
+    elif options.part == "clean":
+        tell_clean(options.names, options.draws, tuple(options.detector))
+    else:
+        tell_cost()
 
 
 if __name__ == "__main__":

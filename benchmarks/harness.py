@@ -57,6 +57,9 @@ class Measurement:
     seconds: list[float] = field(default_factory=list)
     gigabytes: float = 0.0
     answer: Any = None
+    processor: list[float] = field(
+        default_factory=list
+    )  # of all threads; says more on a busy machine
 
     @property
     def median(self) -> float:
@@ -67,15 +70,16 @@ class Measurement:
 def _measure(contender: Contender, pipe: Any) -> None:
     data = contender.prepare()
     answer = contender.work(data) if contender.warm_up else None
-    seconds = []
+    seconds, processor = [], []
     for _ in range(contender.repeats):
-        start = time.perf_counter()
+        start, used = time.perf_counter(), time.process_time()
         answer = contender.work(data)
         seconds.append(time.perf_counter() - start)
+        processor.append(time.process_time() - used)
         if isinstance(answer, Timed):
             seconds[-1], answer = answer.seconds, answer.answer
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
-    pipe.send(Measurement(seconds, peak, answer))
+    pipe.send(Measurement(seconds, peak, answer, processor))
     pipe.close()
     os._exit(0)  # a normal exit would wait minutes for loky's idle workers
 

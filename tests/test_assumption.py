@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import runpy
 from itertools import permutations
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -353,3 +355,10 @@ def test_the_report_says_why_nothing_is_flagged(tmp_path):
     assert "The p-values are flat" in page
     assert "more reference rows (" not in page
     assert 'data-kind="reference too small"' not in page
+
+
+def test_the_pictures_are_those_of_the_command():
+    folder = Path(__file__).parents[1] / "docs" / "pictures"
+    made = runpy.run_path(str(folder / "assumptions.py"))
+    for name, situation in made["situations"]().items():
+        assert (folder / f"{name}.svg").read_text("utf-8") == made["picture"](*situation), name

@@ -16,8 +16,15 @@ import numpy.typing as npt
 from sklearn.base import BaseEstimator, OutlierMixin, clone
 from sklearn.utils.validation import _num_samples, check_is_fitted
 
-from .arrays import FloatArray, IntArray, RankArray
-from .assumption import Category, Compared, new_sample, reference_sample, unused_batch
+from .arrays import BoolArray, FloatArray, IntArray, RankArray
+from .assumption import (
+    Category,
+    Compared,
+    monotone_columns,
+    new_sample,
+    reference_sample,
+    unused_batch,
+)
 from .content import Contents, RowStreams, by_content
 from .detectors import Auto, ForeignDetector, NativeDetector, resolve_detector
 from .detectors.auto.ensembles import ChoiceEnsemble, SplitChoice, Tally
@@ -591,7 +598,9 @@ class ConformalDetector(OutlierMixin, BaseEstimator):
             partial(self._worlds, rows),
         )
         outcome = rule.decide_batch(batch, self)
-        facts = self._facts(rule, grid, len(p_values), new_sample(rows()), ranks)
+        X = rows()
+        monotone = monotone_columns(X)
+        facts = self._facts(rule, grid, len(p_values), new_sample(X), ranks, monotone=monotone)
         if outcome.plain is not None:
             facts["claim"] += " " + cost_sentence(outcome.mask, outcome.plain)
         if ranks.choice is not None:
@@ -634,6 +643,7 @@ class ConformalDetector(OutlierMixin, BaseEstimator):
         together: Ranks | None = None,
         choice: ChoiceCounts | None = None,
         categories: Mapping[int, Category] | None = None,
+        monotone: BoolArray | None = None,
     ) -> CountedDiscoveries:
         """Decide for all rows whose ranks were counted, exactly as if they had been one batch.
 
@@ -650,6 +660,8 @@ class ConformalDetector(OutlierMixin, BaseEstimator):
             Which detectors were chosen, where one is for every row.
         categories : mapping, optional
             By position, what a reader of files knows of the columns that hold labels.
+        monotone : bool array of shape (d,), optional
+            Which columns only rise or only fall from row to row.
 
         Returns
         -------
@@ -659,7 +671,7 @@ class ConformalDetector(OutlierMixin, BaseEstimator):
         as_one = together is not None or choice is not None
         grid = rule.counting_grid(self, "what is merged", together=as_one)
         decision = rule.decide_counts(counts, grid)
-        facts = self._facts(rule, grid, decision.tested, new, together, categories)
+        facts = self._facts(rule, grid, decision.tested, new, together, categories, monotone)
         if choice is not None:
             alone = partial(self._alone, rule)
             facts["choice"] = choice.candidates(decision.rank_threshold, alone)
@@ -678,6 +690,7 @@ class ConformalDetector(OutlierMixin, BaseEstimator):
         new: FloatArray | None,
         ranks: Ranks | None,
         categories: Mapping[int, Category] | None = None,
+        monotone: BoolArray | None = None,
     ) -> dict[str, Any]:
         """What every list says of itself, whatever the source of the rows; `new` is a sample."""
         if categories is None:
@@ -691,7 +704,9 @@ class ConformalDetector(OutlierMixin, BaseEstimator):
             "false_alarms": None if rule.false_alarms is None else float(rule.level),
             "top": rule.top,
             "claim": rule.sentence(self),
-            "compared": Compared(self.reference_sample_, new, self._names(), found, categories),
+            "compared": Compared(
+                self.reference_sample_, new, self._names(), found, categories, monotone
+            ),
             "provenance": self.provenance(),
             "warning": rule.warning(
                 self.n_calibration_,

@@ -11,13 +11,13 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 
-from ..arrays import FloatArray
+from ..arrays import BoolArray, FloatArray
 from ..statistics.fdr import RankCounts
 from .closeness import clump_finding, copy_findings, in_units, unused_batch
-from .columns import column_findings
+from .columns import column_findings, order_findings
 from .contamination import Level, dirt_finding, held_back
 from .labels import Category, label_findings
-from .sample import Reservoir, new_sample, reference_sample
+from .sample import Reservoir, monotone_columns, new_sample, reference_sample
 from .shape import HEAPED, LEFT, shape_finding
 from .shift import MOST_COMBINED, normal_rows_at_least, shift_finding, shift_tests
 from .silence import why_nothing
@@ -44,6 +44,8 @@ class Compared:
     categories : mapping
         By position, the columns that hold codes of labels. They are no numbers: labels have checks
         of their own, and distances are measured without them.
+    monotone : bool array of shape (d,), optional
+        Columns that only rise or only fall from one new row to the next.
     """
 
     reference: FloatArray | None = field(repr=False)
@@ -51,6 +53,7 @@ class Compared:
     names: tuple[str, ...] = ()
     found: tuple[Finding, ...] = ()
     categories: Mapping[int, Category] = field(default_factory=dict)
+    monotone: BoolArray | None = field(default=None, repr=False)
 
     def verdict(
         self,
@@ -102,7 +105,11 @@ class Compared:
         yield from self._labels(tested)
         if self._numbers is not None:
             reference, new, names = self._numbers
-            yield from column_findings(reference, new, names)
+            odd = column_findings(reference, new, names)
+            yield from odd
+            if self.monotone is not None and not any(f.check == "identifier" for f in odd):
+                used = [j for j in range(len(self.monotone)) if j not in self.categories]
+                yield from order_findings(new, self.monotone[used], names)
             yield shift_finding(shift_tests(reference, new, names=names, of=tested, counts=ranks))
         elif ranks is not None:
             yield shift_finding(shift_tests(None, None, names=(), of=tested, counts=ranks))
@@ -185,6 +192,7 @@ __all__ = [
     "Finding",
     "Reservoir",
     "Verdict",
+    "monotone_columns",
     "new_sample",
     "reference_sample",
     "unused_batch",

@@ -325,6 +325,7 @@ def judge_file(
             together=first.together,
             choice=first.choice,
             categories=_categories(batches.features, first.unseen),
+            monotone=first.sample.monotone,
         )
         marks: Marks = ByRank(found.decision) if certified is None else ByRow(certified)
         second = _Second(batches, spill, marks, first, read, write, before, progress, rule.top)
