@@ -373,7 +373,7 @@ def test_split_is_the_definition(seed, n, m, k, values):
     X = rng.integers(0, values, size=(n + m, k)) * 1.0
     X[n + m // 2 :] -= rng.integers(0, 2 * values, size=k)  # anomalies, to some columns
     D, new = X[:n], X[n:]
-    _, ranks, chosen = literal_columns(D, new)
+    evidence, ranks, chosen = literal_columns(D, new)
     choice = columns(SplitChoice, D)
     found = choice.batch_ranks(new)
     assert found.choice.chosen.tolist() == chosen
