@@ -541,7 +541,7 @@ MOST_PAIRS = 1 << 24
 # From so many reference rows on, full is not prepared for: a part of them calibrates as well.
 MOST_REFERENCE = 15_000
 # More rows for training make models slower and hardly better.
-MOST_TRAINING = 5_000
+MOST_TRAINING = 2_000
 
 
 class BySize(Method):
@@ -555,7 +555,7 @@ class BySize(Method):
     >>> BySize().method_for(1_000), BySize().method_for(1_000, 100_000)
     (Full(), Split())
     >>> BySize().method_for(1_000_000)
-    Split(calibration=995000)
+    Split(calibration=998000)
     >>> BySize().method_for(1_000, refits=True)
     CrossValidation()
     """
