@@ -685,7 +685,7 @@ def test_the_method_is_chosen_by_size_alone():
         assert isinstance(size.method_for(n, most, refits=True), CrossValidation)
         assert isinstance(size.method_for(n, most, refits=True, uses_batch=True), Split)
     assert isinstance(size.method_for(MOST_REFERENCE + 1), Split)
-    assert size.method_for(1_000_000).calibration == 995_000
+    assert size.method_for(1_000_000).calibration == 998_000
     # What it says does not depend on what rows hold.
     D, _ = rows_with_anomalies()
     kinds = {
