@@ -724,6 +724,18 @@ def test_very_many_rows_are_judged_by_a_plain_split(detector, monkeypatch, tmp_p
     assert ConformalDetector(detector, "split").fit(D).for_rows(10**9).plan_.scheme == "split"
 
 
+@pytest.mark.parametrize("random_state", [None, np.random.RandomState(3)], ids=["none", "legacy"])
+def test_very_many_rows_have_one_split_without_a_seed(random_state, monkeypatch, tmp_path):
+    """Otherwise a model file could be asked until the list is long enough."""
+    D, new = rows_with_anomalies()
+    monkeypatch.setattr("reconform.methods.MOST_PAIRS", 20 * (len(D) + 20))
+    cad = ConformalDetector(["knn", "mahalanobis"], random_state=random_state).fit(D)
+    save(cad, tmp_path / "size.rcad")
+    expected = cad.discover(new).p_values
+    for _ in range(2):
+        assert np.array_equal(load(tmp_path / "size.rcad").discover(new).p_values, expected)
+
+
 def test_limits_are_whole_parts():
     for n, m in ((1, 1), (19, 7), (99, 4)):
         expected = [[int(level * k * (n + 1) / m) for k in range(m + 1)] for level in LEVELS]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numbers
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -291,6 +292,9 @@ class ConformalDetector(OutlierMixin, BaseEstimator):
             return self
         if self._large is None:
             split = clone(self).set_params(method=BySize().method_for(self.plan_.n, m))
+            if not isinstance(self.random_state, numbers.Integral):
+                # A fit has one seed, whoever asks and however often, from a model file too.
+                split.set_params(random_state=self._tie_key)
             self._large = split.fit(self._reference)
             if self._names():
                 self._large.feature_names_in_ = self.feature_names_in_
