@@ -570,6 +570,13 @@ def test_a_row_by_itself_does_not_depend_on_the_batch(method):
     assert found.mask[:12].all()
 
 
+def test_too_few_rows_for_the_default_candidates():
+    for method, n in (("full", 5), ("split", 11)):
+        with pytest.raises(ReconformError, match=r"at least 6 rows to train them; got n_samples ="):
+            ConformalDetector("auto", method, random_state=0).fit(np.eye(n))
+        ConformalDetector("auto", method, random_state=0).fit(np.eye(n + 2)).discover(np.eye(n + 2))
+
+
 def test_what_was_chosen_adds_up():
     D, new = rows_with_anomalies()
     cad = ConformalDetector(SOME[:3], "full").fit(D)

@@ -18,6 +18,9 @@ from ..base import NativeDetector
 from ..foreign import FittedDetector
 from .ensembles import FullChoice, SplitChoice
 
+# By default, neighbours of a row are looked up among so many rows at least.
+FEWEST_ROWS = 6
+
 
 class Auto(NativeDetector):
     """Several detectors, of which one is chosen for every new row; with "full" and "split".
@@ -139,6 +142,13 @@ class Auto(NativeDetector):
         self, X: FloatArray, plan: Plan, seeds: Sequence[np.random.SeedSequence], verbose: int
     ) -> Ensemble:
         """Fit every candidate."""
+        trained_on = plan.n if plan.scheme == "full" else len(plan.train[0])
+        if self.candidates is None and trained_on < FEWEST_ROWS:
+            raise ReconformError(
+                f"`detector='auto'` tries detectors that look at several neighbours, and needs at "
+                f"least {FEWEST_ROWS} rows to train them; got n_samples = {trained_on}. Give more "
+                "reference rows, or a list of detectors that are content with fewer."
+            )
         candidates = self.resolved(plan.scheme, plan.n)
         fitted: list[Ensemble] = []
         for one in track(candidates, total=len(candidates), label="fitting", verbose=verbose):
