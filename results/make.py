@@ -22,6 +22,8 @@ from statistics import fmean
 from typing import Any
 
 from reconform.detectors import INNE, KDE, KNN, LOF, Contrast, IForest, Mahalanobis
+from reconform.detectors.auto.detector import name_of
+from reconform.detectors.registry import offered
 from reconform.study import Protocol, Study, line_chart, save_chart
 from reconform.study.datasets import REGISTRY
 
@@ -42,6 +44,7 @@ EVERY_METHOD = (
 )
 RETAINING = ("split", "jab+", "cv+", "jackknife+", "full")
 PAPERS = "the paper's best method"
+NAMES = tuple(name_of(detector) for detector in offered("full"))
 SWEPT = ("wdbc", "breast", "thyroid")
 
 
@@ -227,7 +230,10 @@ def auto(store: Path, jobs: int) -> None:
         cells += study.cells()
     power = {(cell.dataset, "auto"): cell.power.mean for cell in cells}
     fdr = {cell.dataset: (cell.fdr.mean, cell.fdr.sd / cell.fdr.draws**0.5) for cell in cells}
-    candidates = table_of("detectors.csv", "full")
+    tried = {f"{name[7:]}, scaled" if name.startswith("scaled ") else name for name in NAMES}
+    candidates = {
+        key: value for key, value in table_of("detectors.csv", "full").items() if key[0] in tried
+    }
     power.update({(data, name): value for (name, data), value in candidates.items()})
     names = list(dict.fromkeys(name for name, _ in candidates))
     alone = {name: fmean(candidates[name, data] for data in fdr) for name in names}
@@ -296,7 +302,13 @@ def _by_data_set(rows: list[dict[str, Any]]) -> Any:
             domain=kinds, range=["circle", "square", "triangle-up", "diamond"]
         ),
     )
-    return base.mark_point(filled=True, size=110, opacity=0.9).properties(width=460, height=300)
+    layers = [
+        base.transform_filter(alt.datum.what == kind).mark_point(
+            filled=True, size=45 if kind == kinds[0] else 130, opacity=0.9
+        )
+        for kind in kinds
+    ]
+    return alt.layer(*layers).properties(width=460, height=300)
 
 
 PARTS: dict[str, Callable[[Path, int], None]] = {
