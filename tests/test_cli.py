@@ -393,6 +393,7 @@ def test_a_report_of_a_large_file(here, tables, monkeypatch):
     run(*common, "small.html")
     monkeypatch.setattr("reconform.files.judge.MOST_DISCOVERIES", 100)
     monkeypatch.setattr(judging, "MOST_CELLS", 10)
+    monkeypatch.setattr(spill, "SPILL_BYTES", 100)  # the numbers of all rows wait on disk
     assert "the unusual features of 20 rows only" in run(*common, "large.html").stderr
 
     def carried(name):
