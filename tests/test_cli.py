@@ -776,7 +776,6 @@ BAD_REFERENCES = {
     "header only": (b"a,b\n", "a header and no rows"),
     "text": (b"a,b\nx,2\ny,3\n", "text in 1 column: 'a' (2 of 2 rows, such as 'x' on line 2)"),
     "missing": (b"a,b\n1,2\n,3\n4,9\n", "missing values in 1 column: 'a' (1 of 3 rows"),
-    "constant": (b"a,b\n1,2\n1,3\n1,9\n", "constant values in 1 column: 'a'"),
     "names twice": (b"a,b,a\n1,2,3\n4,5,7\n", "occur more than once: 'a'"),
     "delimiter": (b"a;b\n1;2\n2;3\n", "--delimiter ';'"),
     "bytes": (b"a,b\n1,2\n\xff,3\n", "line 3: this is not UTF-8 text"),
@@ -787,6 +786,26 @@ BAD_REFERENCES = {
     "index": (b",a\n0,2\n1,3\n", "seems to be a row index"),
     "Parquet as CSV": (b"PAR1 and so on", "--format parquet"),
 }
+
+
+@pytest.mark.parametrize("options", [(), ("--prepare",)], ids=["", "prepare"])
+def test_columns_that_never_change_are_ignored_with_a_word(tmp_path, monkeypatch, options):
+    """As in Python: the same list as without them."""
+    monkeypatch.chdir(tmp_path)
+    rng = np.random.default_rng(0)
+    plain, new = rng.normal(size=(60, 2)), np.vstack([rng.normal(size=(20, 2)), [[9, 9], [8, 8]]])
+    for name, rows in (("normal", plain), ("new", new)):
+        lines = [",".join(map(repr, row)) for row in rows.tolist()]
+        Path(f"{name}.csv").write_text("a,b\n" + "".join(f"{line}\n" for line in lines))
+        more = "a,b,site,kind\n" + "".join(f"{line},7,x\n" for line in lines)
+        Path(f"{name}-more.csv").write_text(more if options else more.replace(",x", ",1"))
+    chosen = ["--detector", "knn", "--method", "jackknife+", "--fdr", "0.2", *options]
+    without = run("detect", "normal.csv", "new.csv", *chosen, "--output", "out.csv")
+    with_them = run("detect", "normal-more.csv", "new-more.csv", *chosen, "--output", "more.csv")
+    word = "the columns 'site', 'kind' never change in the reference and are ignored"
+    assert " ".join(with_them.stderr.split()).count(word) == 1
+    assert "never change" not in without.stderr
+    assert read(Path("out.csv"))["p_value"].equals(read(Path("more.csv"))["p_value"])
 
 
 @pytest.mark.parametrize("kind", BAD_REFERENCES)

@@ -399,13 +399,12 @@ def features_of(
     features : sequence of Feature, optional
     """
     if features is None:
-        names = getattr(cad, "feature_names_in_", None)
-        if names is None:
+        features = cad.features
+        if not features:
             raise ReconformError(
                 "the detector was fitted without column names, and the columns of files are "
                 "matched by name; fit on a frame, or give features, as read_reference returns them."
             )
-        features = [Feature(str(name)) for name in names]
     if len(features) != cad.n_features_in_:
         raise ReconformError(
             f"features must be the {cad.n_features_in_} columns that the detector was fitted on; "

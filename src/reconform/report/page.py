@@ -18,6 +18,7 @@ from ..assumption import Finding, Verdict
 from ..assumption.closeness import copy_findings
 from ..discoveries import Discoveries
 from ..errors import ReconformError
+from ..glossary import GLOSSARY
 from . import words
 from .carried import Carried, Describe, RowNames, SomeRows, carry
 from .diagnosis import Diagnosis, read_histogram
@@ -151,6 +152,7 @@ def _fill(
         carried=escape(words.carried_sentence(carried, summary.rows)),
         description=escape(words.DESCRIPTION) if tables.describe else "",
         facts="\n".join(_fact(*fact) for fact in words.facts(found, tables.fingerprints)),
+        glossary="\n".join(_fact(*entry) for entry in GLOSSARY.items()),
     )
 
 
