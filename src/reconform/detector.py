@@ -359,7 +359,7 @@ class ConformalDetector(OutlierMixin, BaseEstimator):
                 "candidate_scores needs several detectors on a split; use detector='auto' and "
                 "method='split'."
             )
-        return self.ensemble_.scores(np.asarray(X) if checked else self._rows(X))
+        return self.ensemble_.scores(self._of_file(np.asarray(X)) if checked else self._rows(X))
 
     @property
     def chooses(self) -> bool:
