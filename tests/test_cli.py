@@ -356,7 +356,10 @@ def test_a_report_looks_at_so_many_cells(here, monkeypatch):
     for limit, warned in ((900, False), (899, True)):
         monkeypatch.setattr(judging, "MOST_CELLS", limit)
         said = run(*common, f"{limit}.html").stderr
-        assert ("The report names no unusual features: new.csv has 900 cells" in said) == warned
+        warning = (
+            "The report names the unusual features of 20 rows only, those that come first: new"
+        )
+        assert (f"{warning}.csv has 900 cells" in said) == warned
 
 
 @pytest.mark.parametrize("suffix", [".csv", ".parquet", ".arrow"])
@@ -384,8 +387,47 @@ def test_files_are_read_as_often_as_memory_demands(here, monkeypatch, suffix):
     assert written[0] == written[1]
 
 
+def test_a_report_of_a_large_file(here, tables, monkeypatch):
+    """Counts and charts are about all rows; names and features are those of the first rows."""
+    common = ["detect", "normal.csv", "new.csv", "--id", "machine", *QUICK, "--report"]
+    run(*common, "small.html")
+    monkeypatch.setattr("reconform.files.judge.MOST_DISCOVERIES", 100)
+    monkeypatch.setattr(judging, "MOST_CELLS", 10)
+    monkeypatch.setattr(spill, "SPILL_BYTES", 100)  # the numbers of all rows wait on disk
+    assert "the unusual features of 20 rows only" in run(*common, "large.html").stderr
+
+    def carried(name):
+        return json.loads((here / name).read_text().split('id="data">')[1].split("</script>")[0])
+
+    small, large = carried("small.html"), carried("large.html")
+    assert large["counts"] == small["counts"]
+    assert large["scores"] == small["scores"]
+    assert large["pValues"] == small["pValues"]
+    found = expected(tables)
+    first = [line for line in large["lines"] if line[0] <= found.count]
+    assert [line[1] for line in first] == [f"N{i:03d}" for i in found.order[: found.count]]
+    other = [line for line in large["lines"] if line[0] > found.count]
+    assert other
+    assert [line[1] for line in other] == [str(found.order[line[0] - 1] + 1) for line in other]
+    assert all(line[5] == [] for line in other)
+    for line, same in zip(first, small["lines"], strict=False):
+        named = [[large["names"][j], *rest] for j, *rest in line[5]]
+        assert named == [[small["names"][j], *rest] for j, *rest in same[5]]
+    assert any(line[5] for line in first)
+
+
+def test_a_report_that_cannot_be_is_refused_before_the_fit(here, monkeypatch):
+    monkeypatch.setattr(judging, "MOST_REPORTED", 299)
+    monkeypatch.setattr("reconform.cli.fitting.fit", None)
+    said = run(
+        "detect", "normal.parquet", "new.parquet", "--drop", "machine", *QUICK,
+        "--report", "report.html", code=1,
+    )  # fmt: skip
+    assert "more than 299 rows, the most that a report covers" in said.stderr
+
+
 def test_a_report_covers_so_many_rows(here, monkeypatch):
-    monkeypatch.setattr(judging, "MOST_DISCOVERIES", 299)
+    monkeypatch.setattr(judging, "MOST_REPORTED", 299)
     for suffix in (".csv", ".parquet"):
         said = run(
             "detect", f"normal{suffix}", f"new{suffix}", "--drop", "machine", *QUICK,
@@ -734,7 +776,6 @@ BAD_REFERENCES = {
     "header only": (b"a,b\n", "a header and no rows"),
     "text": (b"a,b\nx,2\ny,3\n", "text in 1 column: 'a' (2 of 2 rows, such as 'x' on line 2)"),
     "missing": (b"a,b\n1,2\n,3\n4,9\n", "missing values in 1 column: 'a' (1 of 3 rows"),
-    "constant": (b"a,b\n1,2\n1,3\n1,9\n", "constant values in 1 column: 'a'"),
     "names twice": (b"a,b,a\n1,2,3\n4,5,7\n", "occur more than once: 'a'"),
     "delimiter": (b"a;b\n1;2\n2;3\n", "--delimiter ';'"),
     "bytes": (b"a,b\n1,2\n\xff,3\n", "line 3: this is not UTF-8 text"),
@@ -745,6 +786,26 @@ BAD_REFERENCES = {
     "index": (b",a\n0,2\n1,3\n", "seems to be a row index"),
     "Parquet as CSV": (b"PAR1 and so on", "--format parquet"),
 }
+
+
+@pytest.mark.parametrize("options", [(), ("--prepare",)], ids=["", "prepare"])
+def test_columns_that_never_change_are_ignored_with_a_word(tmp_path, monkeypatch, options):
+    """As in Python: the same list as without them."""
+    monkeypatch.chdir(tmp_path)
+    rng = np.random.default_rng(0)
+    plain, new = rng.normal(size=(60, 2)), np.vstack([rng.normal(size=(20, 2)), [[9, 9], [8, 8]]])
+    for name, rows in (("normal", plain), ("new", new)):
+        lines = [",".join(map(repr, row)) for row in rows.tolist()]
+        Path(f"{name}.csv").write_text("a,b\n" + "".join(f"{line}\n" for line in lines))
+        more = "a,b,site,kind\n" + "".join(f"{line},7,x\n" for line in lines)
+        Path(f"{name}-more.csv").write_text(more if options else more.replace(",x", ",1"))
+    chosen = ["--detector", "knn", "--method", "jackknife+", "--fdr", "0.2", *options]
+    without = run("detect", "normal.csv", "new.csv", *chosen, "--output", "out.csv")
+    with_them = run("detect", "normal-more.csv", "new-more.csv", *chosen, "--output", "more.csv")
+    word = "the columns 'site', 'kind' never change in the reference and are ignored"
+    assert " ".join(with_them.stderr.split()).count(word) == 1
+    assert "never change" not in without.stderr
+    assert read(Path("out.csv"))["p_value"].equals(read(Path("more.csv"))["p_value"])
 
 
 @pytest.mark.parametrize("kind", BAD_REFERENCES)

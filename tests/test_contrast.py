@@ -20,8 +20,9 @@ from reconform.detectors.contrast.guard import guard_limits
 from reconform.detectors.scaled import ScaledFull
 from reconform.detectors.scaling import rescale, scale_exponents, spreads
 from reconform.errors import ModelFileError, ReconformError
+from reconform.frames import unseen_code
 from reconform.models import load, save
-from reconform.prepare import Feature, prepared, unseen_code
+from reconform.prepare import Feature, prepared
 from test_knn import OWN_NEIGHBOUR
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import re
+from importlib import import_module
 from pathlib import Path
 
 import pytest
@@ -11,6 +12,7 @@ import pytest
 import reconform
 from reconform import cli
 from reconform.files.judge import judge_file
+from reconform.glossary import GLOSSARY
 from reconform.methods import _NAMED
 
 ROOT = Path(__file__).parent.parent
@@ -33,10 +35,53 @@ def test_the_readme_has_examples():
     assert len(blocks(ROOT / "README.md")) >= 2
 
 
+PACKAGES = ("detectors", "files", "models", "report", "scale", "statistics", "stream", "study")
+
+
+def members(kind):
+    """Names of ours that a class has: methods, properties, fields."""
+    ours = [base for base in kind.__mro__ if base.__module__.startswith("reconform")]
+    names = {name for base in ours for name in (*vars(base), *inspect.get_annotations(base))}
+    return sorted(name for name in names if not name.startswith("_"))
+
+
 def test_every_public_name_stands_in_the_api_page():
     text = (ROOT / "docs" / "api.md").read_text()
-    missing = [name for name in reconform.__all__ if f"`{name}`" not in text]
-    assert missing == []
+    packages = [reconform, *(import_module(f"reconform.{name}") for name in PACKAGES)]
+    names = [name for package in packages for name in package.__all__]
+    for kind in {getattr(reconform, name) for name in reconform.__all__}:
+        if inspect.isclass(kind):
+            names += members(kind)
+    assert sorted({name for name in names if not re.search(rf"`{name}(\(\))?`", text)}) == []
+
+
+def test_words_of_reports_and_help_are_in_the_glossary():
+    page = (ROOT / "docs" / "glossary.md").read_text().lower()
+    for word, meaning in GLOSSARY.items():
+        assert re.search(rf"\*\*[^*]*{re.escape(word)}[^*]*\*\*|`{re.escape(word)}`", page), word
+        assert re.fullmatch(r"[A-Z].*\.", meaning), word
+
+
+def test_the_glossary_is_linked():
+    for page in ("README.md", "docs/api.md"):
+        assert "glossary.md)" in (ROOT / page).read_text(), page
+
+
+# What a command does with an option, in a word.
+VERBS = (
+    "Aim|Append|Calibrate|Carry|Compare|Cut|Draw|End|Flag|Impute|Instead|Keep|Leave|Let|Look|Put|"
+    "Read|Replace|Save|Say|Score|Set|Show|Split|Take|Turn|Use|Write"
+)
+
+
+def test_help_texts_are_sentences():
+    for command in cli.main.commands.values():
+        assert re.match(r"[A-Z].*\.$", command.help.split("\n")[0]), command.name
+        for option in command.params:
+            said = getattr(option, "help", None)
+            if said is not None:
+                where = (command.name, option.name, said)
+                assert re.fullmatch(rf"({VERBS})\b.*\.", said, re.DOTALL), where
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)

@@ -8,8 +8,15 @@ from typing import TYPE_CHECKING, Any
 
 from .detector import ConformalDetector
 from .discoveries import Discoveries
-from .errors import BatchDependenceError, ModelFileError, ReconformError, UnlabelledRowWarning
+from .errors import (
+    BatchDependenceError,
+    ModelFileError,
+    ReconformError,
+    ReferenceWarning,
+    UnlabelledRowWarning,
+)
 from .methods import Bootstrap, CrossValidation, Full, Jackknife, Prefit, Resampling, Split
+from .prepare import Prepare
 from .report import chart, report
 from .rule import Rule
 from .statistics.fdr import RankCounts
@@ -34,8 +41,10 @@ __all__ = [
     "Jackknife",
     "ModelFileError",
     "Prefit",
+    "Prepare",
     "RankCounts",
     "ReconformError",
+    "ReferenceWarning",
     "Resampling",
     "Review",
     "Rule",

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import numbers
-import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from fractions import Fraction
@@ -26,17 +25,26 @@ from .assumption import (
     reference_sample,
     unused_batch,
 )
+from .assumption.reference import warn_of_columns, warn_of_scores
 from .content import Contents, RowStreams, by_content
 from .detectors import Auto, ForeignDetector, NativeDetector, resolve_detector
 from .detectors.auto.ensembles import ChoiceEnsemble, SplitChoice, Tally
 from .detectors.prepared import Prepared, category_columns
 from .discoveries import CountedDiscoveries, Discoveries, Provenance
 from .ensemble import Ensemble, RepeatedSplit
-from .errors import ReconformError, check_probability, unknown_choice
-from .inputs import validated_rows
+from .errors import (
+    ReconformError,
+    ReferenceWarning,
+    check_probability,
+    unknown_choice,
+    warn_once,
+)
+from .frames import frame_as_it_is, library_of
+from .intake import Intake, Numbers, taken_in
 from .keep import MEMORY, check_keep
 from .methods import BySize, Full, Method, Plan, Prefit, resolve_method
 from .parallel import track
+from .prepare import Feature, Prepare
 from .randomness import Streams, root_seed
 from .refitting import OneModel
 from .rule import Rule
@@ -148,6 +156,7 @@ class ConformalDetector(OutlierMixin, BaseEstimator):
     # The reference rows of a fit that another method may have to be fitted on; see `for_rows`.
     _reference: FloatArray | None = None
     _large: ConformalDetector | None = None
+    _intake: Intake = Numbers()
 
     def __init__(
         self,
@@ -174,6 +183,9 @@ class ConformalDetector(OutlierMixin, BaseEstimator):
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
+        if isinstance(self.detector, Prepare):
+            tags.input_tags.allow_nan = True
+            return tags
         try:
             tags.input_tags.allow_nan = resolve_detector(self.detector, self.larger_is).accepts_nan
         except (ImportError, ValueError):  # fit will say what is wrong
@@ -200,13 +212,19 @@ class ConformalDetector(OutlierMixin, BaseEstimator):
             Itself.
         """
         method = resolve_method(self.method)
-        detector = resolve_detector(
-            self.detector, self.larger_is, refit=not isinstance(method, Prefit)
-        )
+        refit = not isinstance(method, Prefit)
+        detector, intake = taken_in(self.detector, X, self.larger_is, refit=refit)
         check_probability("alpha", self.alpha)
         if self.ties not in TIES:
             raise unknown_choice("ties", self.ties, TIES)
         check_keep(self.keep)
+        if groups is not None and not method.uses_groups:
+            raise ReconformError(
+                f"method={self.method!r} does not look at groups, and rows of one group would be "
+                "torn apart; leave `groups` out, or use a method that keeps groups together, such "
+                "as Resampling(GroupKFold(10))."
+            )
+        self._intake = intake
         X = self._validate(X, reset=True)
         self._reference = None
         if isinstance(method, BySize):
@@ -236,7 +254,8 @@ class ConformalDetector(OutlierMixin, BaseEstimator):
             seeds = RowStreams(model_seed, contents)
         else:
             seeds = Streams(model_seed, plan.n_models + 1)
-        ensemble = self._fit_ensemble(detector, X, plan, seeds)
+        with intake.explained(detector, X):
+            ensemble = self._fit_ensemble(detector, X, plan, seeds)
 
         self._adopt(plan, ensemble)
         no_way_of_its_own = (
@@ -249,7 +268,8 @@ class ConformalDetector(OutlierMixin, BaseEstimator):
         self.offset_ = float(np.nextafter(float(self.alpha), 2.0))
         self._tie_key = int(tie_seed.generate_state(1, np.uint64)[0])
         self.reference_sample_ = reference_sample(X, contents)
-        self._warn_if_constant()
+        warn_of_columns(np.asarray(X), self._names(), ensemble)
+        warn_of_scores(ensemble.calibration.scores, detector.name, ensemble)
         return self
 
     def _adopt(self, plan: Plan, ensemble: Ensemble) -> None:
@@ -295,7 +315,10 @@ class ConformalDetector(OutlierMixin, BaseEstimator):
             if not isinstance(self.random_state, numbers.Integral):
                 # A fit has one seed, whoever asks and however often, from a model file too.
                 split.set_params(random_state=self._tie_key)
-            self._large = split.fit(self._reference)
+            if isinstance(self.detector, Prepare):  # the rows are coded already
+                split.set_params(detector=self.detector.for_features(self.features))
+            self._large = split.fit(getattr(self._reference, "frame", self._reference))
+            self._large._intake = self._intake
             if self._names():
                 self._large.feature_names_in_ = self.feature_names_in_
         return self._large
@@ -336,7 +359,7 @@ class ConformalDetector(OutlierMixin, BaseEstimator):
                 "candidate_scores needs several detectors on a split; use detector='auto' and "
                 "method='split'."
             )
-        return self.ensemble_.scores(np.asarray(X) if checked else self._rows(X))
+        return self.ensemble_.scores(self._of_file(np.asarray(X)) if checked else self._rows(X))
 
     @property
     def chooses(self) -> bool:
@@ -399,7 +422,12 @@ class ConformalDetector(OutlierMixin, BaseEstimator):
             small = anomalous.
         """
         check_is_fitted(self, "ensemble_")
-        rows = np.asarray(X) if checked else self._rows(X)
+        rows = self._of_file(np.asarray(X)) if checked else self._rows(X)
+        return self._rank(rows, variant=variant, together=together)
+
+    def _rank(
+        self, rows: FloatArray, *, variant: str | None = None, together: bool = False
+    ) -> Ranks:
         strictly = self.ties == "randomized"
         if together:
             return self.ensemble_.batch_ranks(rows, strictly=strictly)
@@ -562,7 +590,21 @@ class ConformalDetector(OutlierMixin, BaseEstimator):
         rule.whole_batch(self)  # refuses what has no theorem before any row is ranked
         ranks, p_values = self._judge(X, grid, together=True)
         index = getattr(X, "index", None) if hasattr(X, "iloc") else None
-        return self._decide(partial(self._rows, X), ranks, p_values, grid, rule, index)
+        library = library_of(frame_as_it_is(X))
+        whose = None if library is None else library.package
+        found = self._decide(
+            partial(self._rows, X),
+            ranks,
+            p_values,
+            grid,
+            rule,
+            index,
+            whose,
+            self._intake.categories(self, X) or None,
+        )
+        if found.warning is not None and not found.count:
+            warn_once(self.ensemble_, "too small", found.warning, ReferenceWarning)
+        return found
 
     def decide_ranked(self, X: FloatArray, ranks: Ranks, rule: Rule) -> Discoveries:
         """Decide for a batch that has been ranked already, and read by a reader of files.
@@ -580,7 +622,8 @@ class ConformalDetector(OutlierMixin, BaseEstimator):
         Discoveries
         """
         grid = rule.grid(self, together=True)
-        return self._decide(lambda: X, ranks, grid.values(ranks.at_most), grid, rule, None)
+        rows = partial(self._of_file, X)
+        return self._decide(rows, ranks, grid.values(ranks.at_most), grid, rule, None)
 
     def _decide(
         self,
@@ -590,6 +633,8 @@ class ConformalDetector(OutlierMixin, BaseEstimator):
         grid: Grid,
         rule: Rule,
         index: Any,
+        library: str | None = None,
+        categories: Mapping[int, Category] | None = None,
     ) -> Discoveries:
         smoothed = self.ties == "randomized"
         batch = RankedBatch(
@@ -603,8 +648,10 @@ class ConformalDetector(OutlierMixin, BaseEstimator):
         )
         outcome = rule.decide_batch(batch, self)
         X = rows()
-        monotone = monotone_columns(X)
-        facts = self._facts(rule, grid, len(p_values), new_sample(X), ranks, monotone=monotone)
+        monotone = monotone_columns(np.asarray(X))
+        facts = self._facts(
+            rule, grid, len(p_values), new_sample(X), ranks, categories, monotone=monotone
+        )
         if outcome.plain is not None:
             facts["claim"] += " " + cost_sentence(outcome.mask, outcome.plain)
         if ranks.choice is not None:
@@ -618,6 +665,7 @@ class ConformalDetector(OutlierMixin, BaseEstimator):
             scores=ranks.scores,
             ranks=None if smoothed else ranks.at_most,
             index=index,
+            library=library,
             decision=outcome.decision,
             e_values=outcome.e_values,
             plain_mask=outcome.plain,
@@ -698,7 +746,9 @@ class ConformalDetector(OutlierMixin, BaseEstimator):
     ) -> dict[str, Any]:
         """What every list says of itself, whatever the source of the rows; `new` is a sample."""
         if categories is None:
-            categories = {j: Category() for j in category_columns(self.detector)}
+            categories = self._intake.categories() or {
+                j: Category() for j in category_columns(self.detector)
+            }
         # A certified list is made from ranks, whatever the p-values beside it are worth.
         by_ranks = rule.whole_batch(self) is not None
         found = () if ranks is None else unused_batch(ranks.clumped)
@@ -787,7 +837,8 @@ class ConformalDetector(OutlierMixin, BaseEstimator):
                 f"method='split' or 'prefit' instead of {self.method!r}."
             )
         limit = score_threshold(self.calibration_.scores, false_alarm_rate, confidence)
-        own = resolve_detector(self.detector, self.larger_is, refit=False)
+        inner = self.detector.detector if isinstance(self.detector, Prepare) else self.detector
+        own = resolve_detector(inner, self.larger_is, refit=False)
         return limit if isinstance(own, NativeDetector) or own.sign > 0 else limit.turned()
 
     def stability(self, X: npt.ArrayLike) -> Stability:
@@ -821,17 +872,32 @@ class ConformalDetector(OutlierMixin, BaseEstimator):
         )
 
     def _validate(self, X: npt.ArrayLike, *, reset: bool) -> FloatArray:
+        """Rows as the detector sees them: an array, or `FrameRows`, which stand in for one."""
         finite = "allow-nan" if self.__sklearn_tags__().input_tags.allow_nan else True
-        least = 2 if reset else 1
-        return validated_rows(
-            self, X, reset=reset, ensure_all_finite=finite, ensure_min_samples=least
+        rows: FloatArray = self._intake.read(
+            self, X, reset=reset, least=2 if reset else 1, finite=finite
         )
+        return rows
 
     def _rows(self, X: npt.ArrayLike) -> FloatArray:
         check_is_fitted(self, "ensemble_")
-        if _num_samples(X) == 0:
+        if _num_samples(frame_as_it_is(X)) == 0:
             raise ReconformError("X has no rows; give at least one row to judge.")
         return self._validate(X, reset=False)
+
+    @property
+    def features(self) -> tuple[Feature, ...]:
+        """The columns as files are read for the detector; none if the reference had no names.
+
+        With `Prepare` they have the categories of the reference.
+        """
+        check_is_fitted(self, "ensemble_")
+        return self._intake.features(self._names())
+
+    def _of_file(self, X: FloatArray) -> FloatArray:
+        """Numbers that a reader of files made, as the detector sees them."""
+        rows: FloatArray = self._intake.of_file(X, self._names())
+        return rows
 
     def _judge(
         self, X: npt.ArrayLike, grid: Grid, *, together: bool = False
@@ -841,7 +907,7 @@ class ConformalDetector(OutlierMixin, BaseEstimator):
             ranks = self.rank(X, together=together)
             return ranks, grid.values(ranks.at_most)
         rows = self._rows(X)
-        ranks = self.rank(rows, checked=True, together=together)
+        ranks = self._rank(rows, together=together)
         labels = row_labels(X)
         warn_if_unlabelled(labels, len(rows), self)
         uniforms = tie_uniforms(self._tie_key, rows, labels)
@@ -895,18 +961,6 @@ class ConformalDetector(OutlierMixin, BaseEstimator):
             and self.plan_.n_models == 1
             and not self.uses_batch,
         )
-
-    def _warn_if_constant(self) -> None:
-        scores = self.calibration_.scores
-        if len(scores) > 1 and (scores == scores[0]).all():
-            warnings.warn(
-                f"all {len(scores)} calibration scores are equal ({scores[0]:g}): the detector "
-                "does not tell the reference rows apart, so only rows that score strictly lower "
-                "can get a small p-value, and very likely nothing will be found. Check the "
-                "reference for constant or duplicated rows, or use another detector.",
-                UserWarning,
-                stacklevel=3,
-            )
 
 
 def _fits_at_once(detector: ForeignDetector | NativeDetector) -> bool:

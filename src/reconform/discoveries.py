@@ -17,8 +17,9 @@ import numpy as np
 from .arrays import BoolArray, FloatArray, IndexArray, RankArray
 from .assumption import Compared, Verdict, why_nothing
 from .errors import ReconformError, check_count, unknown_choice
-from .extras import extra
+from .extras import installed
 from .first_rows import FirstRows, bound_on_first, describe_first, last_of_first
+from .frames import LIBRARIES
 from .rule import false_alarms_in_words
 from .statistics.bounds import counted_fdp_bound
 from .statistics.choice import Candidate, choice_sentence
@@ -345,6 +346,8 @@ class Discoveries(BaseDiscoveries):
         Conservative ranks; None for smoothed p-values, which have none.
     index : sequence, optional
         The input's row labels.
+    library : str, optional
+        ``"pandas"``, ``"polars"`` or ``"pyarrow"``: whose frame the input was; None for an array.
     decision : Decision or None
         The rule on ranks, where their counts decided; None for smoothed p-values and e-values.
     e_values : float array or None
@@ -361,6 +364,7 @@ class Discoveries(BaseDiscoveries):
     scores: FloatArray
     ranks: RankArray | None = field(default=None, kw_only=True)
     index: Any = field(default=None, kw_only=True)
+    library: str | None = field(default=None, kw_only=True)
     decision: Decision | None = field(default=None, kw_only=True)
     e_values: FloatArray | None = field(default=None, kw_only=True)
     plain_mask: BoolArray | None = field(default=None, kw_only=True)
@@ -426,34 +430,52 @@ class Discoveries(BaseDiscoveries):
             ranks = int(these.max()), int((these < these.max()).sum())
         return self._describe(rows, flagged, largest_p, ranks, positions)
 
-    def to_frame(self, *, order: str = "anomalous") -> Any:
-        """Return the rows as a pandas DataFrame under the input's row labels.
+    def to_frame(self, *, order: str = "anomalous", library: str | None = None) -> Any:
+        """Return the rows as a frame of the library that the input was a frame of.
 
         Parameters
         ----------
         order : {"anomalous", "input"}
             Sort the most anomalous first, or keep the order of the input.
+        library : {"pandas", "polars", "pyarrow"}, optional
+            Another library. By default that of the input; for an array pandas, or Arrow where
+            pandas is not installed.
 
         Returns
         -------
-        pandas.DataFrame
+        pandas.DataFrame, polars.DataFrame or pyarrow.Table
             Columns ``score``, ``p_value``, ``q_value`` (of a certified list ``e_value``),
-            ``anomaly``.
+            ``anomaly``. In pandas under the input's row labels; the others have no row labels, and
+            a first column ``row`` with them, or with the position in the input.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> from reconform import ConformalDetector
+        >>> X = np.random.default_rng(0).normal(size=(100, 2))
+        >>> cad = ConformalDetector("knn", "jackknife+").fit(X)
+        >>> cad.discover([[0.0, 0.0], [9.0, 9.0]]).to_frame(library="pyarrow").column_names
+        ['row', 'score', 'p_value', 'q_value', 'anomaly']
         """
         if order not in ("anomalous", "input"):
             raise unknown_choice("order", order, ("anomalous", "input"))
-        pd = extra("pandas", None, "to_frame()")
+        if library not in (None, *LIBRARIES):
+            raise unknown_choice("library", library, LIBRARIES)
+        made = LIBRARIES[library or self.library or installed("pandas", otherwise="pyarrow")]
         letter, evidence = self.evidence
-        frame = pd.DataFrame(
-            {
-                "score": self.scores,
-                "p_value": self.p_values,
-                f"{letter}_value": evidence,
-                "anomaly": self.mask,
-            },
-            index=self.index,
-        )
-        return frame if order == "input" else frame.iloc[self.order]
+        rows = slice(None) if order == "input" else self.order
+        columns = {
+            "score": self.scores[rows],
+            "p_value": self.p_values[rows],
+            f"{letter}_value": evidence[rows],
+            "anomaly": self.mask[rows],
+        }
+        if made.package == "pandas":
+            return made.make(columns, None if self.index is None else self.index[rows])
+        labels = np.asarray(self._labels())
+        if labels.dtype == object:
+            labels = np.array([str(label) for label in labels])
+        return made.make({"row": labels[rows], **columns})
 
     def _labels(self) -> Any:
         return np.arange(len(self)) if self.index is None else self.index

@@ -9,9 +9,13 @@ from __future__ import annotations
 
 import difflib
 import numbers
+import sys
+import warnings
+import weakref
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 MOST_LISTED = 6
 LONGEST_NAME = 80
@@ -68,6 +72,47 @@ class InputError(ReconformError):
 
 class UnlabelledRowWarning(UserWarning):
     """Smoothed p-values of single rows that nothing tells apart are not independent."""
+
+
+class ReferenceWarning(UserWarning):
+    """The reference tells less than it might: it is too small, or some of it never changes."""
+
+
+# Who was warned of what already. Python's own memory of warnings is lost whenever any library
+# changes the filters, as scikit-learn does in every call.
+_TOLD: weakref.WeakKeyDictionary[Any, set[str]] = weakref.WeakKeyDictionary()
+
+
+def warn_once(whom: Any, topic: str, sentence: str, category: type[Warning]) -> None:
+    """Warn the caller of the package; for every object and topic once.
+
+    Parameters
+    ----------
+    whom : object
+        What the warning is about; None to warn always.
+    topic : str
+        What tells warnings about it apart.
+    sentence : str
+    category : type of warning
+    """
+    if whom is not None:
+        told = _TOLD.setdefault(whom, set())
+        if topic in told:
+            return
+        told.add(topic)
+    warnings.warn(sentence, category, stacklevel=_level_of_caller())
+
+
+def _level_of_caller() -> int:
+    """The ``stacklevel`` of the line outside this package that asked."""
+    package = __name__.partition(".")[0]
+    level, frame = 1, sys._getframe(1)
+    while (
+        frame.f_back is not None
+        and str(frame.f_globals.get("__name__")).partition(".")[0] == package
+    ):
+        level, frame = level + 1, frame.f_back
+    return level
 
 
 @contextmanager

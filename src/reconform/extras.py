@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import importlib.util
 from types import ModuleType
 
 from .errors import ExtraImportError
@@ -57,3 +58,14 @@ def extra(module: str, group: str | None, purpose: str, *, instead: str = "") ->
         what = package if group is None else f"'reconform[{group}]'"
         sentence = f"{purpose} needs {package}: pip install {what}. {instead}"
         raise ExtraImportError(sentence.rstrip()) from error
+
+
+def installed(package: str, *, otherwise: str) -> str:
+    """Return the name of a package if it is installed, and of another one otherwise.
+
+    Examples
+    --------
+    >>> installed("no_such_package", otherwise="math")
+    'math'
+    """
+    return otherwise if importlib.util.find_spec(package) is None else package

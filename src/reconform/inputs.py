@@ -6,17 +6,19 @@ or refused.
 
 from __future__ import annotations
 
-from typing import Any
+import datetime
+from collections.abc import Sequence
+from typing import Any, NoReturn
 
 import numpy as np
 from sklearn.utils.validation import validate_data
 
 from .arrays import FloatArray
-from .errors import ReconformError, blame_input
+from .errors import ReconformError, blame_input, listed
+from .frames import by_name, frame_as_it_is, library_of, text_columns, time_columns
 
-# Column types of Arrow and Polars that are times, by how their names start.
-TIMES = ("date", "time", "duration", "month_day_nano_interval")
-MOST_NAMED = 6
+# Python's own kinds of times; pandas' and NumPy's scalars are among them or turned into arrays.
+TIMES = (datetime.date, datetime.time, datetime.timedelta, np.datetime64, np.timedelta64)
 
 
 def unmasked(X: Any) -> Any:
@@ -35,14 +37,16 @@ def unmasked(X: Any) -> Any:
     return np.ma.filled(X.astype(np.float64), np.nan) if np.ma.is_masked(X) else X.data
 
 
-def validated_rows(estimator: Any, X: Any, **checks: Any) -> FloatArray:
+def validated_rows(estimator: Any, X: Any, *, reset: bool = True, **checks: Any) -> FloatArray:
     """Return rows as float64, checked by scikit-learn for `estimator`, or say what is wrong.
 
     Parameters
     ----------
     estimator : object
-        What the rows are for; with ``reset=True``, the default, it takes note of their columns.
+        What the rows are for; with `reset` it takes note of their columns. Otherwise the columns
+        of a frame are matched to those by name, in any order.
     X : array-like or frame
+    reset : bool
     **checks
         As `sklearn.utils.validation.validate_data` takes them.
 
@@ -50,9 +54,19 @@ def validated_rows(estimator: Any, X: Any, **checks: Any) -> FloatArray:
     -------
     float array of shape (m, d)
     """
+    if not reset and hasattr(estimator, "feature_names_in_"):
+        X = by_name(frame_as_it_is(X), estimator.feature_names_in_.tolist(), whose=estimator)
     X = checked_rows(X)
     with blame_input():
-        rows: FloatArray = validate_data(estimator, X, dtype=np.float64, order="C", **checks)
+        try:
+            rows: FloatArray = validate_data(
+                estimator, X, reset=reset, dtype=np.float64, order="C", **checks
+            )
+        except ValueError as error:
+            text = text_columns(X) if "could not convert" in str(error) else []
+            if not text:
+                raise
+            raise ReconformError(text_sentence(text)) from error
     return rows
 
 
@@ -77,30 +91,57 @@ def checked_rows(X: Any) -> Any:
     numbers: leave them out, or turn them into numbers that mean something, such as the hour of the
     day.
     """
-    X = unmasked(X)
+    X = frame_as_it_is(unmasked(X))
     times = _times(X)
     if times:
-        more = f" and {len(times) - MOST_NAMED} more" if len(times) > MOST_NAMED else ""
-        raise ReconformError(
-            f"X holds dates or times ({', '.join(times[:MOST_NAMED])}{more}), and detectors take "
-            "numbers: leave them out, or turn them into numbers that mean something, such as the "
-            "hour of the day."
-        )
+        refuse_times(times)
     return X
 
 
-def _times(X: Any) -> list[str]:
+def refuse_times(which: str, error: Exception | None = None) -> NoReturn:
+    """Say that dates and times are no numbers.
+
+    Parameters
+    ----------
+    which : str
+        The columns that hold them, or the type of an array of them.
+    error : Exception, optional
+        What came of it.
+    """
+    raise ReconformError(
+        f"X holds dates or times ({which}), and detectors take numbers: leave them out, or turn "
+        "them into numbers that mean something, such as the hour of the day."
+    ) from error
+
+
+def text_sentence(columns: Sequence[str]) -> str:
+    """Say that text is no number, and what takes it."""
+    return (
+        f"X holds text in {'columns' if len(columns) > 1 else 'the column'} {listed(columns)}, and "
+        "this detector takes numbers. Encode text as categories with Prepare(detector), or with a "
+        "ColumnTransformer in a pipeline that ends in the detector, or leave it out."
+    )
+
+
+def _times(X: Any) -> str:
     """Names of the columns that hold times, or the type of an array of them."""
-    if hasattr(X, "column_names"):  # Arrow
-        columns = zip(X.column_names, X.schema.types, strict=True)
-    elif hasattr(X, "dtypes") and hasattr(X, "columns"):  # pandas, Polars
-        columns = zip(X.columns, X.dtypes, strict=True)
-    else:
-        array = X if isinstance(X, np.ndarray) else _first_row(X)
-        return [str(array.dtype)] if array.dtype.kind in "mM" else []
-    return [repr(name) for name, type in columns if str(type).lower().startswith(TIMES)]
+    if library_of(X) is not None:
+        return listed(time_columns(X))
+    array = X if isinstance(X, np.ndarray) else _first_row(X)
+    if array.dtype.kind in "mM":
+        return str(array.dtype)
+    row = array[0] if array.ndim > 1 and len(array) else array
+    if array.dtype == object and any(isinstance(cell, TIMES) for cell in np.ravel(row)):
+        place = next(j for j, cell in enumerate(np.ravel(row)) if isinstance(cell, TIMES))
+        return f"column {place}"
+    return ""
 
 
 def _first_row(X: Any) -> Any:
     """The first row of a list, which tells what the others are."""
-    return np.asarray(X[0] if isinstance(X, list | tuple) and len(X) else 0.0)
+    if isinstance(X, list | tuple) and len(X):
+        try:
+            return np.asarray(X[0])
+        except ValueError:  # ragged: scikit-learn says it
+            pass
+    return np.asarray(0.0)

@@ -14,6 +14,7 @@ from __future__ import annotations
 import copy
 import math
 import numbers
+import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
@@ -202,6 +203,11 @@ class Method(BaseEstimator, ABC):
     """
 
     shuffles = False
+
+    @property
+    def uses_groups(self) -> bool:
+        """Whether `plan` looks at groups; `fit` refuses them otherwise."""
+        return False
 
     @abstractmethod
     def plan(
@@ -477,6 +483,11 @@ class Resampling(Method):
     (array([2, 3]), array([0, 1]))
     """
 
+    @property
+    def uses_groups(self) -> bool:
+        """Whether there is a splitter, which may keep groups together."""
+        return hasattr(self.splitter, "split")
+
     def __init__(
         self, splitter: Any, aggregate: Aggregate = "median", variant: str = "plus"
     ) -> None:
@@ -513,7 +524,15 @@ class Resampling(Method):
         if getattr(splitter, "random_state", 0) is None:
             splitter.random_state = int(seed.generate_state(1)[0])
         try:
-            return [train for train, _ in splitter.split(np.empty((n, 1)), None, groups)]
+            with warnings.catch_warnings():  # what scikit-learn ignores with a warning is an error
+                warnings.filterwarnings("error", "The groups parameter is ignored")
+                return [train for train, _ in splitter.split(np.empty((n, 1)), None, groups)]
+        except UserWarning:
+            raise ReconformError(
+                f"splitter {self.splitter!r} does not look at groups, and rows of one group would "
+                "be torn apart; leave `groups` out, or use a splitter that keeps groups together, "
+                "such as GroupKFold(10)."
+            ) from None
         except (TypeError, ValueError) as error:
             hint = " Pass fit(X, groups=...)." if groups is None and "groups" in str(error) else ""
             raise ReconformError(

@@ -1,4 +1,4 @@
-"""Text and missing values for detectors that know only numbers: what ``prepare=True`` does.
+"""Text and missing values for detectors that know only numbers: `Prepare`, and ``prepare=True``.
 
 A table becomes a float64 matrix by naming only: a category is written as the position of its label
 in a list (`Feature.labels`), a missing value as NaN. Everything that is learned from data, medians,
@@ -10,36 +10,20 @@ measure distances do it themselves (`detectors.prepared`); for all others a pipe
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from sklearn.base import clone
+import numpy as np
+from sklearn.base import BaseEstimator, clone
 from sklearn.pipeline import Pipeline
 
 from .detectors import Auto, NativeDetector, resolve_detector
 from .detectors.prepared import CATEGORIES, Prepared
 from .detectors.registry import entry_of
-from .errors import ReconformError
-
-# The code of a label that the reference does not have is this or less, another one for every such
-# label. No model has seen it, so that every one-hot encoder turns it into zeros, as it does with a
-# label that only held-out rows have.
-UNSEEN = -1.0
-
-
-def unseen_code(label: str) -> float:
-    """Code of a label that the reference does not have: a hash, so that it depends on nothing else.
-
-    Examples
-    --------
-    >>> unseen_code("mauve") == unseen_code("mauve") <= UNSEEN
-    True
-    """
-    digest = hashlib.blake2b(label.encode("utf-8", "surrogatepass"), digest_size=6).digest()
-    return UNSEEN - int.from_bytes(digest, "little")
-
+from .errors import ReconformError, listed, nearest
+from .frames import Column, frame_as_it_is, library_of, time_columns
+from .inputs import checked_rows, refuse_times
 
 # Detectors of others that look at one column at a time by order alone: the scale of columns is
 # nothing to them. By class name, since PyOD is optional and slow to import.
@@ -70,6 +54,117 @@ class Feature:
     def is_category(self) -> bool:
         """Whether the column holds labels instead of numbers."""
         return self.labels is not None
+
+
+# A column of text with more labels than this, most of them in a single row, is an identifier.
+FEW_LABELS = 20
+
+
+class Prepare(BaseEstimator):
+    """Any detector, for frames with text and missing values.
+
+    Text is taken as categories: a column of zeros and ones per label, with missing, and a label
+    that the reference does not have, as labels like others. A missing number becomes the median,
+    and a column says where numbers were missing. For detectors that measure distances the numbers
+    are brought to one scale. All of this is learned from the rows of each model, so that no
+    held-out row has a part in it, and nothing that is proven is lost.
+
+    Parameters
+    ----------
+    detector : str or estimator
+        As `ConformalDetector` takes it; a name or an object with ``fit``.
+    categories : sequence of str
+        Columns of numbers that are only labels, such as the number of a machine; for arrays their
+        positions.
+    distance_based : bool, optional
+        Whether to bring columns of numbers to one scale. By default, for all but isolation
+        forests.
+
+    See Also
+    --------
+    reconform.files.read_reference : The same for files, with ``prepare=True``.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import pandas as pd
+    >>> from reconform import ConformalDetector, Prepare
+    >>> rng = np.random.default_rng(0)
+    >>> normal = pd.DataFrame({"flow": rng.normal(size=200), "valve": rng.choice(["a", "b"], 200)})
+    >>> normal.loc[::20, "flow"] = np.nan
+    >>> new = pd.DataFrame({"valve": ["a", "b", "c"], "flow": [0.1, 9.0, None]})
+    >>> cad = ConformalDetector(Prepare("knn"), "jackknife+", random_state=0).fit(normal)
+    >>> (cad.p_values(new) < 0.01).tolist()
+    [False, True, True]
+    """
+
+    def __init__(
+        self,
+        detector: Any,
+        *,
+        categories: Sequence[str | int] = (),
+        distance_based: bool | None = None,
+    ) -> None:
+        self.detector = detector
+        self.categories = categories
+        self.distance_based = distance_based
+
+    def features_of(self, X: Any) -> tuple[Feature, ...]:
+        """Find out what the columns of a reference are.
+
+        Parameters
+        ----------
+        X : array-like or frame
+
+        Returns
+        -------
+        tuple of Feature
+
+        Examples
+        --------
+        >>> import pandas as pd
+        >>> Prepare("knn").features_of(pd.DataFrame({"x": [1.0, 2.0], "colour": ["red", "blue"]}))
+        (Feature(name='x', labels=None), Feature(name='colour', labels=('blue', 'red')))
+        """
+        X = frame_as_it_is(X)
+        library = library_of(X)
+        if library is None:
+            numbers = np.asarray(checked_rows(X), dtype=np.float64)
+            names: list[Any] = list(range(numbers.shape[1] if numbers.ndim == 2 else 0))
+            columns = [Column(numbers[:, j]) for j in names]
+        else:
+            times = time_columns(X)
+            if times:
+                refuse_times(listed(times))
+            names = library.names(X)
+            columns = [library.column(X, j) for j in range(len(names))]
+        for name in self.categories:
+            if name not in names:
+                raise ReconformError(
+                    f"`categories` names a column {name!r} that is not there."
+                    f"{nearest(str(name), list(map(str, names)))} There are "
+                    f"{listed(map(str, names))}."
+                )
+        return tuple(
+            Feature(str(name), self._labels(str(name), column, name in self.categories))
+            for name, column in zip(names, columns, strict=True)
+        )
+
+    def _labels(self, name: str, column: Column, is_label: bool) -> tuple[str, ...] | None:
+        if column.values is not None and not is_label:
+            return None
+        labels = tuple(sorted(set(column.words)))
+        present = sum(column.rows_by_label)
+        if column.values is None and len(labels) > max(FEW_LABELS, present / 2):
+            raise ReconformError(
+                f"the column {name!r} has a different text in most rows ({len(labels):,} in "
+                f"{present:,} rows): identifiers are no categories; leave it out."
+            )
+        return labels
+
+    def for_features(self, features: Sequence[Feature]) -> Pipeline | Prepared:
+        """Make the detector for these columns, as `prepared` does."""
+        return prepared(self.detector, features, distance_based=self.distance_based)
 
 
 def describe(features: Sequence[Feature]) -> list[dict[str, Any]]:

@@ -17,6 +17,7 @@ from joblib import effective_n_jobs
 from .arrays import FloatArray, IndexArray
 from .content import scores_by_content, sorted_by_content
 from .ensemble import Ensemble, ResampledEnsemble, Sight, blocks_of, reference_calibration
+from .frames import stacked
 from .keep import MEMORY, ModelFolder, check_keep
 from .methods import Plan
 from .parallel import run_jobs, run_threads, track
@@ -302,7 +303,7 @@ def _rank_one(
     x: FloatArray,
 ) -> tuple[int, int, float]:
     """Rank one new row among the scores of D, all under A(D and x)."""
-    together = np.vstack([reference, x])
+    together = stacked(reference, x)
     model = algorithm.fit_model(together, seed)
     scores = algorithm.training_scores(model, together)
     mine = scores[-1]
@@ -378,7 +379,7 @@ def _see_with(
     j: int,
 ) -> tuple[FloatArray, FloatArray]:
     """Score the reference and row j of X, and all rows of X, by one model on the former."""
-    together = np.vstack([reference, X[j]])
+    together = stacked(reference, X[j])
     # In the order of their contents: the scores must not tell which of these rows is the new one.
     # Not every algorithm sees to it: model files of format 1 have some that take rows as they come.
     ordered, order = sorted_by_content(together)

@@ -9,9 +9,6 @@ the call; that is as far as one gets without remembering earlier calls.
 from __future__ import annotations
 
 import hashlib
-import sys
-import warnings
-import weakref
 from collections import Counter
 from collections.abc import Iterable
 from itertools import repeat
@@ -20,16 +17,12 @@ from typing import Any
 import numpy as np
 
 from .arrays import FloatArray
-from .errors import UnlabelledRowWarning
+from .errors import UnlabelledRowWarning, warn_once
 
 # What rows without labels are called.
 NO_LABEL = ""
 
 _DIGEST_BYTES = 16
-
-# Which detectors have warned already. Python's own memory of warnings is lost whenever any library
-# changes the filters, as scikit-learn does in every call.
-_TOLD: weakref.WeakSet[Any] = weakref.WeakSet()
 
 
 def tie_uniforms(key: int, rows: FloatArray, labels: Iterable[object] | None = None) -> FloatArray:
@@ -113,16 +106,16 @@ def warn_if_unlabelled(labels: Any, count: int, judge: object) -> None:
     judge : object
         Who judges the rows.
     """
-    if count > 1 or labels is not None or judge in _TOLD:
+    if count > 1 or labels is not None:
         return
-    _TOLD.add(judge)
-    warnings.warn(
+    warn_once(
+        judge,
+        "labels",
         "ties='randomized' draws a number per row from its content and its label, and a single row "
         "without a label shares its number with every equal row of other calls: their p-values are "
         "then not independent. Judge rows in batches, or pass a frame whose index says which row "
         "it is, or use ties='conservative'.",
         UnlabelledRowWarning,
-        stacklevel=_level_of_caller(),
     )
 
 
@@ -134,12 +127,3 @@ def _text(label: object) -> str:
     if isinstance(label, float) and label.is_integer():
         return str(int(label))
     return str(label)
-
-
-def _level_of_caller() -> int:
-    """The ``stacklevel`` of the line outside this package that asked."""
-    package = __name__.partition(".")[0]
-    level, frame = 1, sys._getframe(1)
-    while frame.f_back is not None and frame.f_globals["__name__"].partition(".")[0] == package:
-        level, frame = level + 1, frame.f_back
-    return level

@@ -126,7 +126,7 @@ cleaning_options = family(
         share(
             "--budget",
             BUDGET,
-            "The largest share of the reference that may leave; fix it before you look.",
+            "Let at most this share of the reference leave; fix it before you look.",
         ),
         option(
             "--prefix",

@@ -29,7 +29,7 @@ demo_options = family(
     [
         detector_option("auto"),
         method_option("auto"),
-        share("--fdr", 0.1, "False discovery rate that is aimed at.", metavar="LEVEL"),
+        share("--fdr", 0.1, "Aim at this false discovery rate.", metavar="LEVEL"),
         REPORT,
         OVERWRITE,
     ],

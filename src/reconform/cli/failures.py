@@ -21,11 +21,16 @@ from typing import Any
 import click
 
 from ..errors import ReconformError
+from ..glossary import GLOSSARY
 from .declare import write_examples
 from .output import complain, prepare_streams, settle_streams
 from .spelling import in_options
 
 INPUT, BUG, INTERRUPTED = 1, 70, 130
+
+# The words of the help of all commands.
+HELPFUL = ("reference", "p-value", "q-value", "false discovery rate", "exchangeable")
+MORE = "docs/glossary.md explains all words, docs/cli.md all options."
 
 
 def blames_input(error: Exception) -> bool:
@@ -73,6 +78,13 @@ class Commands(click.Group):
         """Write the description and an example."""
         super().format_help_text(ctx, formatter)
         write_examples(formatter, self.examples)
+
+    def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Explain the words that everybody needs, and say where the others are."""
+        with formatter.section("Words"):
+            formatter.write_dl([(word, GLOSSARY[word]) for word in HELPFUL])
+        with formatter.section("More"):
+            formatter.write_text(MORE)
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         """In the order of use, not of the alphabet."""

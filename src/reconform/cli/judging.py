@@ -12,10 +12,12 @@ from ..assumption import Verdict
 from ..detector import ConformalDetector
 from ..errors import InputError
 from ..files import Layout, Table, check_output, open_batches
+from ..files.column_types import to_python
 from ..files.formats import is_standard
-from ..files.judge import MOST_DISCOVERIES, FileDiscoveries, ReadOptions, judge_file
+from ..files.judge import FileDiscoveries, ReadOptions, judge_file
 from ..prepare import Feature
 from ..report import report
+from ..report.carried import RowNames, SomeRows
 from ..report.safe_text import percent
 from ..rule import false_alarms_in_words
 from ..statistics.bounds import false_discovery_table
@@ -25,8 +27,10 @@ from .options import FAILURES, Deciding, Files, Writing
 from .output import Voice, one_line
 from .spelling import in_options
 
-# All features of the new rows are in memory while a report is made, up to this many cells.
+# All features of the new rows are in memory while a report is made, up to this many cells, and
+# rank and score of each, up to so many rows.
 MOST_CELLS = 10_000_000
+MOST_REPORTED = 20_000_000
 
 # The confidence of the bound on the false alarms in one list.
 CONFIDENCE = 0.95
@@ -46,6 +50,8 @@ def check_header(
     if not Path(path).is_file():  # a pipe can be read only once
         return
     with open_batches(path, features, id_columns=files.id_columns, layout=layout) as batches:
+        if writing is not None and writing.report is not None:
+            check_reported(path, batches.source.rows or 0)
         if writing is not None and writing.output is not None and not is_standard(writing.output):
             check_output(
                 writing.output,
@@ -54,6 +60,16 @@ def check_header(
                 overwrite=writing.overwrite,
                 prefix=writing.prefix,
             )
+
+
+def check_reported(path: str, rows: int) -> None:
+    """Refuse a report on more rows than there can be one, as soon as their number is known."""
+    if rows > MOST_REPORTED:
+        raise InputError(
+            "standard input" if is_standard(path) else path,
+            f"it has more than {MOST_REPORTED:,} rows, the most that a report covers. Leave out "
+            "--report, or report on a part of the file.",
+        )
 
 
 def judge(
@@ -82,17 +98,14 @@ def judge(
     reference : Table, optional
         The reference rows, to say what is unusual about a row.
     """
-    if writing.report is not None and reference is not None:
-        read = replace(read, most_cells=MOST_CELLS)
+    if writing.report is not None:
+        cells = MOST_CELLS if reference is not None else 0
+        read = replace(read, most_cells=cells, most_rows=MOST_REPORTED)
     with voice.gathering_warnings(), voice.passes() as advance:
 
         def progress(stage: str, done: int, total: int | None) -> None:
-            if writing.report is not None and max(done, total or 0) > MOST_DISCOVERIES:
-                raise InputError(
-                    "standard input" if is_standard(path) else path,
-                    f"it has more than {MOST_DISCOVERIES:,} rows, the most that a report covers. "
-                    "Leave out --report, or report on a part of the file.",
-                )
+            if writing.report is not None:
+                check_reported(path, max(done, total or 0))
             advance(stage, done, total)
 
         judgement = judge_file(
@@ -147,20 +160,23 @@ def _write_page(
     overwrite: bool,
 ) -> None:
     """Write the page; say what it could not be given."""
-    rows = None
+    rows: Any = None
     if reference is not None:
-        if judgement.rows is None:
+        seen, part = judgement.rows, judgement.listed
+        if seen is None:
             cells = judgement.tested * len(reference.features)
             voice.warn(
-                f"The report names no unusual features: {judgement.path} has {cells:,} cells, and "
-                f"at most {MOST_CELLS:,} are looked at."
+                f"The report names the unusual features of {_rows(len(part))} only, those that "
+                f"come first: {judgement.path} has {cells:,} cells, and at most {MOST_CELLS:,} are "
+                "looked at."
             )
-        else:
-            rows = labelled(judgement.rows.X, reference.features, judgement.rows.table)
+        known = part if seen is None else seen
+        table = labelled(known.X, reference.features, known.table)
+        rows = SomeRows(part.positions, table) if seen is None else table
     found = judgement.to_discoveries()
     labels: Any = found.index
     if labels is None:
-        labels = range(1, judgement.tested + 1)
+        labels = RowNames(judgement.tested, _names(judgement, ids))
     elif len(ids) > 1:
         labels = [", ".join(map(str, several)) for several in labels]
     report(
@@ -172,6 +188,16 @@ def _write_page(
         title=f"Anomalies in {Path(judgement.path).name}",
         overwrite=overwrite,
     )
+
+
+def _names(judgement: FileDiscoveries, ids: Sequence[str]) -> dict[int, str]:
+    """The identifiers of the rows that come first; those of all rows are kept up to a million."""
+    if not ids:
+        return {}
+    listed = judgement.listed
+    cells = [to_python(listed.table.column(name)) for name in ids]
+    named = (", ".join(map(str, several)) for several in zip(*cells, strict=True))
+    return dict(zip(listed.positions.tolist(), named, strict=True))
 
 
 STYLES = {"broken": "bold red", "doubtful": "bold yellow", "holds": ""}

@@ -70,7 +70,7 @@ saving_options = family(
             type=PATH,
             required=True,
             metavar="FILE",
-            help="Where to save the model; by custom its name ends in .rcad.",
+            help="Save the model here; by custom its name ends in .rcad.",
         ),
         OVERWRITE,
         PREFIX,
@@ -87,7 +87,7 @@ loading_options = family(
             library="trusted",
             multiple=True,
             metavar="TYPE",
-            help="A foreign type in the model that may be made; 'reconform inspect' names them. "
+            help="Let this foreign type in the model be made; 'reconform inspect' names them. "
             "May be repeated.",
         ),
         JOBS,

@@ -153,7 +153,10 @@ JOBS = option(
     help="Use N processors; -1 stands for all.",
 )
 SEED = count(
-    "--seed", 0, "Seed of all random numbers: the same seed gives the same result.", least=0
+    "--seed",
+    0,
+    "Draw all random numbers from this seed: the same seed gives the same result.",
+    least=0,
 )
 
 
@@ -166,8 +169,8 @@ def detector_option(default: str) -> Given:
         callback=_detector,
         default=default,
         show_default=True,
-        help=f"The detector that scores the rows. {rows} Others by library and class, such as "
-        "sklearn:OneClassSVM or pyod:ECOD.",
+        help=f"Score the rows with this detector. {rows} Others are named by library and class, "
+        "such as sklearn:OneClassSVM or pyod:ECOD.",
     )
 
 
@@ -194,7 +197,7 @@ SET = option(
     multiple=True,
     callback=_settings,
     metavar="NAME=VALUE",
-    help="A parameter of the detector, such as n_neighbors=10; may be repeated.",
+    help="Set a parameter of the detector, such as n_neighbors=10; may be repeated.",
 )
 
 
@@ -204,7 +207,7 @@ def method_option(default: str) -> Given:
         "--method",
         METHODS,
         default,
-        "The method that calibrates the scores. auto: full where that is cheap, split where rows "
+        "Calibrate the scores by this method. auto: full where that is cheap, split where rows "
         "are many.",
     )
 
@@ -219,16 +222,16 @@ def _fitting(detector: str, method: str) -> list[Given]:
         detector_option(detector),
         SET,
         method_option(method),
-        count("--folds", "10", "Number of folds, for cv and cv+.", least=2),
-        count("--draws", "100", "Number of bootstrap samples, for jab and jab+."),
+        count("--folds", "10", "Cut the reference into N folds, for cv and cv+.", least=2),
+        count("--draws", "100", "Draw N bootstrap samples, for jab and jab+."),
         option(
             "--calibration",
             callback=_share_or_count,
             metavar="SHARE|COUNT",
             show_default="0.5",
-            help="Reference rows to calibrate on, for split.",
+            help="Calibrate on so many of the reference rows, for split.",
         ),
-        count("--repeats", "1", "Number of independent splits, for split."),
+        count("--repeats", "1", "Split N times, independently, for split."),
         SEED,
         JOBS,
     ]
@@ -305,7 +308,7 @@ class Deciding:
 
 def _procedures_help() -> str:
     rows = [PROCEDURES[name] for name in counted_names()]
-    return "How p-values become a list. " + " ".join(
+    return "Turn p-values into a list by this procedure. " + " ".join(
         f"{row.name}: {row.title}, {row.about}." for row in rows
     )
 
@@ -315,7 +318,7 @@ def fdr_option(default: float | str) -> Given:
     return share(
         "--fdr",
         default,
-        "False discovery rate that is aimed at: the share of false alarms among the flagged "
+        "Aim at this false discovery rate: the share of false alarms among the flagged "
         "rows, on average.",
         metavar="LEVEL",
     )
@@ -346,23 +349,23 @@ deciding_options = family(
         share(
             "--storey-lambda",
             "0.5",
-            "The λ of storey: p-values above it count as those of normal rows.",
+            "Take p-values above this λ for those of normal rows, for storey.",
         ),
         option(
             "--validity",
             type=click.Choice(list(VALIDITY)),
             show_default="nominal",
-            help="Which p-values to use. "
+            help="Use these p-values. "
             + " ".join(f"{name}: {row.about}." for name, row in VALIDITY.items()),
         ),
         choice(
             "--conditional",
             BANDS,
             None,
-            "With split, use p-values that hold given the calibration rows.",
+            "Use p-values that hold given the calibration rows, for split.",
             library="kind",
         ),
-        share("--confidence", "0.9", "The confidence of --conditional."),
+        share("--confidence", "0.9", "Use this confidence for --conditional."),
     ],
 )
 
@@ -396,7 +399,7 @@ columns_options = family(
         ),
         _columns_option(
             "--category",
-            "Columns of numbers that are only labels; needs --prepare.",
+            "Take the numbers in these columns for labels; needs --prepare.",
             library="categories",
         ),
     ],
@@ -447,27 +450,29 @@ files_options = family(
     [
         _columns_option(
             "--id",
-            "Columns of identifiers or times: they are carried through, never used.",
+            "Carry these columns of identifiers or times through, and never use them.",
             parameter="id_columns",
         ),
         choice(
             "--format",
             FORMATS,
             None,
-            "The format of standard input, and of files whose name does not tell it.",
+            "Read standard input, and files whose name does not tell it, in this format.",
         ),
         option(
             "--delimiter",
             callback=_delimiter,
             metavar="CHAR",
-            help="What stands between the columns of text files: a character, or 'tab'.",
+            help="Read text files with this character between the columns; 'tab' is a tabulator.",
         ),
-        choice("--decimal", (".", ","), ".", "The decimal sign of text files."),
+        choice(
+            "--decimal", (".", ","), ".", "Read the numbers of text files with this decimal sign."
+        ),
         option(
             "--missing",
             multiple=True,
             metavar="TEXT",
-            help="A text that means missing, besides the usual ones; may be repeated.",
+            help="Take this text for a missing value, besides the usual ones; may be repeated.",
         ),
     ],
 )

@@ -57,8 +57,8 @@ what_options = family(
             multiple=True,
             metavar="NAME|FILE",
             show_default="the paper's eight",
-            help="A data set of the paper, breast_cancer, or an .npz, .csv or .parquet file with "
-            "labels; may be repeated.",
+            help="Draw from this data set: one of the paper, breast_cancer, or an .npz, .csv or "
+            ".parquet file with labels; may be repeated.",
         ),
         option(
             "--detector",
@@ -66,7 +66,7 @@ what_options = family(
             multiple=True,
             metavar="NAME",
             show_default=", ".join(PAPER_DETECTORS),
-            help="A detector that scores the rows, as in 'reconform fit'; may be repeated.",
+            help="Score the rows with this detector, as in 'reconform fit'; may be repeated.",
         ),
         SET,
         option(
@@ -75,22 +75,22 @@ what_options = family(
             multiple=True,
             metavar="NAME",
             show_default="the paper's seven",
-            help="How scores are calibrated, as in 'reconform fit', or cv-pooled, jab-pooled, "
-            "jackknife-pooled; may be repeated.",
+            help="Calibrate the scores by this method, as in 'reconform fit', or cv-pooled, "
+            "jab-pooled, jackknife-pooled; may be repeated.",
         ),
         option(
             "--data",
             type=click.Path(path_type=str),
             metavar="FOLDER",
             show_default="$RECONFORM_DATA, or they are downloaded",
-            help="The folder with the files of the paper's data sets.",
+            help="Look for the files of the paper's data sets in this folder.",
         ),
         option(
             "--label",
             default="label",
             show_default=True,
             metavar="COL",
-            help="Column of CSV and Parquet files that is 1 for outliers and 0 for normal rows.",
+            help="Read labels from this column: 1 for outliers and 0 for normal rows.",
         ),
     ],
 )
@@ -100,24 +100,26 @@ protocol_options = family(
     "Protocol",
     dict,
     [
-        count("--draws", 25, "Training sets drawn from each data set."),
-        count("--test-sets", 100, "Test sets per draw."),
+        count("--draws", 25, "Draw N training sets from each data set."),
+        count("--test-sets", 100, "Draw N test sets for each of them."),
         share(
             "--fdr",
             0.1,
-            "False discovery rate that is aimed at, by Benjamini-Hochberg.",
+            "Aim at this false discovery rate, by Benjamini-Hochberg.",
             metavar="LEVEL",
         ),
-        count("--folds", 10, "Number of folds, for cv and cv+.", least=2),
-        count("--bootstrap-draws", 100, "Number of bootstrap samples, for jab and jab+."),
-        share("--anomaly-rate", 0.1, "Share of outliers in a test set."),
+        count("--folds", 10, "Cut the reference into N folds, for cv and cv+.", least=2),
+        count("--bootstrap-draws", 100, "Draw N bootstrap samples, for jab and jab+."),
+        share("--anomaly-rate", 0.1, "Put this share of outliers into a test set."),
         count(
             "--test-size",
             "a third of the training rows, at most 1000",
-            "Rows of a test set.",
+            "Put N rows into a test set.",
             least=2,
         ),
-        share("--train-share", 0.5, "Share of the normal rows for training and calibration."),
+        share(
+            "--train-share", 0.5, "Use this share of the normal rows for training and calibration."
+        ),
         option(
             "--jackknife-limit",
             callback=_limit,
@@ -139,7 +141,7 @@ run_options = family(
             type=click.Path(path_type=str, file_okay=False),
             required=True,
             metavar="FOLDER",
-            help="Where finished draws are kept: a run that was stopped continues there.",
+            help="Keep finished draws here: a run that was stopped continues there.",
         ),
         JOBS,
         option(

@@ -17,13 +17,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Self
+from typing import Any, Self
 
 import numpy as np
 import numpy.typing as npt
 
 from ..arrays import FloatArray, IndexArray, Int32Array, IntArray, UInt64Array
 from ..counter import GOLDEN, mix_array
+from ..frames import FrameRows
 from ..parallel import run_blocks
 from ..randomness import Streams
 from . import kernels
@@ -291,11 +292,12 @@ class RowStreams(Streams):
         return word >> 32, word & 0xFFFFFFFF
 
 
-def sorted_by_content(X: FloatArray) -> tuple[FloatArray, IndexArray]:
+def sorted_by_content(X: Any) -> tuple[Any, IndexArray]:
     """Rows in the order of their contents, the first column first, and that order.
 
     A detector that is given rows in this order is a function of their multiset, whatever it does.
-    Zeros lose their sign, so that rows that compare equal are equal.
+    Zeros lose their sign, so that rows that compare equal are equal. `FrameRows` stay what they
+    are, in the order of their numbers.
 
     Examples
     --------
@@ -304,9 +306,9 @@ def sorted_by_content(X: FloatArray) -> tuple[FloatArray, IndexArray]:
     >>> order
     array([2, 1, 0])
     """
-    rows = X + 0.0
+    rows = np.asarray(X) + 0.0
     order = np.lexsort(rows.T[::-1])
-    return rows[order], order
+    return (X if isinstance(X, FrameRows) else rows)[order], order
 
 
 def scores_by_content(X: FloatArray, order: IndexArray, scores: FloatArray) -> FloatArray:

@@ -31,6 +31,7 @@ from ..arrays import FloatArray
 from ..content import scores_by_content, sorted_by_content
 from ..ensemble import Ensemble
 from ..errors import ReconformError, blame_input, unknown_choice
+from ..frames import FrameRows
 from ..keep import MEMORY
 from ..methods import Plan
 from ..refitting import Model, calibrate_fitted, fit_full, refit
@@ -65,7 +66,8 @@ class FittedDetector:
     def score_samples(self, X: FloatArray) -> FloatArray:
         """Score rows, small = anomalous; refuse what is not one number per row."""
         score = self.model if self.score_name is None else getattr(self.model, self.score_name)
-        scores = checked_scores(score(X), len(X), name=self.name)
+        rows = X.frame if isinstance(X, FrameRows) else X
+        scores = checked_scores(score(rows), len(X), name=self.name)
         return scores if self.sign > 0 else -scores
 
 
@@ -110,6 +112,32 @@ class ForeignDetector:
         return _accepts_nan(self.template)
 
     @property
+    def takes_frames(self) -> bool:
+        """Whether a frame is given to it as it is: to a pipeline, and to what has seen names."""
+        return bool(getattr(_thawed(self.template), "steps", None)) or self.known_names is not None
+
+    @property
+    def known_names(self) -> list[str] | None:
+        """The columns of the frame that a fitted detector was fitted on."""
+        names = getattr(_thawed(self.template), "feature_names_in_", None)
+        return None if names is None else [str(name) for name in names]
+
+    @property
+    def chooses_columns(self) -> bool:
+        """Whether it may leave columns of a frame out, or make something of dates.
+
+        A pipeline that starts with a ColumnTransformer or a function may, and so may a class that
+        scikit-learn does not have.
+        """
+        first = _thawed(self.template)
+        while getattr(first, "steps", None):
+            first = _thawed(first.steps[0][1])
+        of_others = type(first).__module__.partition(".")[0] not in ("sklearn", "pyod", "builtins")
+        return of_others or any(
+            hasattr(first, part) for part in ("transformers", "transformer_list", "func")
+        )
+
+    @property
     def frozen(self) -> bool:
         """Whether the detector was frozen, that is, must not be fitted again."""
         return _is_frozen(self.template)
@@ -119,6 +147,8 @@ class ForeignDetector:
         """Fit a fresh copy with its own stream of randomness."""
         if self.symmetric:
             X, _ = sorted_by_content(X)
+        if isinstance(X, FrameRows):
+            X = X.frame
         if self.score_name is None:
             keywords = {}
             if "random_state" in inspect.signature(self.template).parameters:
@@ -266,6 +296,11 @@ def _innermost(detector: Any) -> Any:
             detector = detector.steps[-1][1]
         else:
             return detector
+
+
+def _thawed(detector: Any) -> Any:
+    """The estimator inside a frozen one."""
+    return detector.estimator if isinstance(detector, FrozenEstimator) else detector
 
 
 def _is_frozen(detector: Any) -> bool:

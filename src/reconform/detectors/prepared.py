@@ -159,11 +159,12 @@ def category_columns(detector: object) -> tuple[int, ...]:
     if isinstance(detector, Prepared):
         return tuple(j for j, count in enumerate(detector.labels) if count)
     return tuple(
-        int(j)
+        j
         for _, step in getattr(detector, "steps", ())
         for part, _, columns in getattr(step, "transformers", ())
-        if part == CATEGORIES
+        if part == CATEGORIES and isinstance(columns, list)
         for j in columns
+        if isinstance(j, int)  # others have parts of this name, too, with names of columns
     )
 
 

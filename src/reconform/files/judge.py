@@ -207,6 +207,9 @@ class ReadOptions:
     most_cells : int
         Keep the features of all rows, as `FileDiscoveries.rows`, if they are no more cells than
         this.
+    most_rows : int, optional
+        Keep the numbers of every row, for `FileDiscoveries.to_discoveries`, up to so many rows; by
+        default a million.
     """
 
     features: Sequence[Feature] | None = None
@@ -214,6 +217,7 @@ class ReadOptions:
     layout: Layout | None = None
     batch_rows: int | None = None
     most_cells: int = 0
+    most_rows: int | None = None
 
 
 @dataclass(frozen=True)
@@ -395,13 +399,12 @@ def features_of(
     features : sequence of Feature, optional
     """
     if features is None:
-        names = getattr(cad, "feature_names_in_", None)
-        if names is None:
+        features = cad.features
+        if not features:
             raise ReconformError(
                 "the detector was fitted without column names, and the columns of files are "
                 "matched by name; fit on a frame, or give features, as read_reference returns them."
             )
-        features = [Feature(str(name)) for name in names]
     if len(features) != cad.n_features_in_:
         raise ReconformError(
             f"features must be the {cad.n_features_in_} columns that the detector was fitted on; "
@@ -748,6 +751,7 @@ def _result(
 ) -> FileDiscoveries:
     """Write the output, and put together what was found."""
     listed, rows, index = second.run(output)
+    kept = second.read.most_rows or MOST_DISCOVERIES
     first, said = second.first, found if certified is None else certified
     return FileDiscoveries(
         **{**vars(found), **{name: getattr(said, name) for name in _SHARED}},
@@ -761,7 +765,7 @@ def _result(
         },
         fingerprint=first.fingerprint,
         certified=certified,
-        _numbers=second.spill.everything() if found.tested <= MOST_DISCOVERIES else None,
+        _numbers=second.spill.everything() if found.tested <= kept else None,
         _index=index,
     )
 

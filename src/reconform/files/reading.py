@@ -15,7 +15,8 @@ import pyarrow as pa
 
 from ..arrays import FloatArray
 from ..errors import InputError, ReconformError, check_count, listed, nearest
-from ..prepare import UNSEEN, Feature
+from ..frames import UNSEEN
+from ..prepare import Feature
 from .cells import Fingerprint, all_numbers, matrix, texts
 from .column_types import kind_of
 from .formats import Layout, Source

@@ -94,9 +94,10 @@ class Spill:
             self._file.write(records.tobytes())
 
     def batches(self, rows: int) -> Iterator[tuple[IntArray, FloatArray]]:
-        """Yield everything that was added, so many rows at a time."""
+        """Yield everything that was added, so many rows at a time; all at once for -1."""
         self._file.seek(0)
-        while data := self._file.read(rows * RECORD.itemsize):
+        size = -1 if rows < 0 else rows * RECORD.itemsize  # a file on disk takes no other negative
+        while data := self._file.read(size):
             records = np.frombuffer(data, dtype=RECORD)
             yield records["rank"].astype(np.int64), records["score"].astype(np.float64)
 

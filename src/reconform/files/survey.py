@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 
 from ..arrays import BoolArray, FloatArray
 from ..errors import MOST_LISTED, InputError
-from ..prepare import Feature
+from ..prepare import FEW_LABELS, Feature
 from .cells import all_numbers, texts
 from .column_types import kind_of, words
 from .formats import Layout, Source
@@ -27,9 +27,6 @@ TIME = (
     r"|^\d{4}/\d{1,2}/\d{1,2}( .*)?$|^\d{1,2}:\d{2}(:\d{2}([.,]\d+)?)?$"
 )
 COMMA = r"^[+-]?\d+(\.\d{3})*,\d+([eE][+-]?\d+)?$"
-
-# A column of text with more labels than this, most of them in a single row, is an identifier.
-FEW_LABELS = 20
 
 
 @dataclass
@@ -47,8 +44,6 @@ class ColumnSurvey:
         What the unreadable cells seem to be: ``"text"``, ``"time"``, ``"comma"`` or ``"other"``.
     example : str
         The first unreadable cell.
-    low, high : float
-        The range of the finite numbers.
     """
 
     name: str
@@ -59,8 +54,6 @@ class ColumnSurvey:
     first: dict[str, int] = field(default_factory=dict)
     seems: Counter[str] = field(default_factory=Counter)
     example: str = ""
-    low: float = np.inf
-    high: float = -np.inf
 
     def add(self, counted: _Counted, j: int) -> None:
         """Add what was counted of this column in a batch, where it is number `j`."""
@@ -70,8 +63,6 @@ class ColumnSurvey:
                 if count:
                     setattr(self, what, getattr(self, what) + count)
                     self.first.setdefault(what, self.rows + int(marks[j].argmax()))
-        self.low = min(self.low, counted.low[j])
-        self.high = max(self.high, counted.high[j])
         self.rows += counted.rows
 
     def look_at(self, cells: Any, layout: Layout, *, parse: bool) -> None:
@@ -108,13 +99,6 @@ class ColumnSurvey:
             return "stray"
         return most
 
-    @property
-    def is_constant(self) -> bool:
-        """Whether all rows have the same number, or none has any."""
-        if self.missing:
-            return self.missing == self.rows
-        return self.low == self.high
-
 
 @dataclass(frozen=True)
 class _Counted:
@@ -127,12 +111,9 @@ class _Counted:
     marks: dict[str, BoolArray]
     counts: dict[str, Any]
     odd: list[bool]
-    low: list[float]
-    high: list[float]
 
     @classmethod
     def of(cls, values: FloatArray, unreadable: BoolArray) -> _Counted:
-        finite = np.isfinite(values)
         marks = {
             "missing": np.isnan(values) & ~unreadable,
             "infinite": np.isinf(values),
@@ -144,8 +125,6 @@ class _Counted:
             marks=marks,
             counts=counts,
             odd=np.any(list(counts.values()), axis=0).tolist(),
-            low=np.min(values, axis=1, initial=np.inf, where=finite).tolist(),
-            high=np.max(values, axis=1, initial=-np.inf, where=finite).tolist(),
         )
 
 
@@ -232,13 +211,6 @@ def refuse_reference(
     )
     impute = "Impute missing values with `prepare=True`, or leave the columns out with `drop`."
     complaints.add_common(odd, None if allow_missing else impute)
-    complaints.add(
-        "constant values",
-        [s for s in plain if s.is_constant and s.nature == "number" and not s.infinite]
-        + [s for s in categories if len(labels[s.name]) + (s.missing > 0) < 2],
-        "A column that never changes cannot show what is normal; leave it out with `drop`.",
-        count="rows",
-    )
     complaints.add(
         "a different text in most rows",
         [s for s in categories if len(labels[s.name]) > max(FEW_LABELS, s.present / 2)],

@@ -15,6 +15,7 @@ from ..detectors import DETECTORS, Auto, NativeDetector
 from ..detectors.prepared import Prepared
 from ..detectors.registry import entry_of, named
 from ..errors import ReconformError
+from ..prepare import Prepare
 from ..records.checks import require
 from ..records.plain import Plain
 from ..records.specs import FLOAT, DetectorRecord, Json, Reader, Spec, Writer
@@ -66,6 +67,14 @@ class DetectorsOut:
             return self._native(detector, fitted)
         if type(detector) is Prepared:
             return self._prepared(detector, fitted)
+        if type(detector) is Prepare:
+            inner = detector.detector
+            scales = detector.distance_based
+            return {
+                "prepare": inner if isinstance(inner, str) else self.write(inner, fitted=False),
+                "categories": list(detector.categories),
+                "distance_based": None if scales is None else bool(scales),
+            }
         if type(detector) is FrozenEstimator and _has_native(detector):
             return {"frozen": self.write(detector.estimator, fitted=True)}
         if type(detector) is Pipeline and _has_native(detector):
@@ -176,6 +185,15 @@ class DetectorsIn:
             case {"prepared": int(inner), "labels": list(labels), "contamination": share}:
                 require(inner < number, "a detector contains itself")
                 return self._make_prepared(inner, labels, share, entry.get("fit"))
+            case {"prepare": inner, "categories": list(names), "distance_based": scales}:
+                known = all(type(name) in (str, int) for name in names)
+                require(known and scales in (None, True, False), "a column is not named")
+                if type(inner) is int:
+                    require(inner < number, "a detector contains itself")
+                    inner = self.read(inner)
+                elif not isinstance(inner, str) or inner not in DETECTORS:
+                    raise ReconformError("a detector is of no known kind")
+                return Prepare(inner, categories=tuple(names), distance_based=scales)
             case {"native": kind, "parameters": parameters}:
                 detector = _kind_named(kind)(**Plain().read(parameters, self.source))
                 if "candidates" in entry:

@@ -12,7 +12,10 @@ from ..detector import TIES, ConformalDetector
 from ..detectors import resolve_detector
 from ..detectors.foreign import LARGER_IS
 from ..errors import ReconformError, check_probability
+from ..frames import LIBRARIES, FrameRows
+from ..intake import Coded, Frames, Intake, Numbers
 from ..methods import MOST_REFERENCE, RECORDED_AS, resolve_method
+from ..prepare import Prepare, describe, restore
 from ..records.checks import require
 from ..records.plain import Plain
 from ..records.specs import Array, Json, Maybe, Reader, Scalar, Writer
@@ -88,6 +91,11 @@ def save(
         raise ReconformError(f"only a ConformalDetector can be saved; got {type(cad).__name__}.")
     check_is_fitted(cad, "ensemble_")
     check_place(path, overwrite=overwrite)
+    if isinstance(getattr(cad.ensemble_, "reference", None), FrameRows):
+        raise ReconformError(
+            "`method='full'` keeps the reference rows, and a frame has no place in a model file; "
+            "use another method, such as 'cv+', or Prepare(detector), which keeps numbers."
+        )
     detectors = DetectorsOut()
     out = detectors.out = Writer(detectors, cad.n_features_in_)
     model = as_json({**_write_model(cad, out), "estimators": detectors.entries})
@@ -193,7 +201,31 @@ def _write_model(cad: ConformalDetector, out: Writer) -> Json:
         "ensemble": write_ensemble(cad.ensemble_, cad.plan_, out),
         "reference": _SAMPLE.write(cad._reference, "reference", out),
         "reference_sample": _SAMPLE.write(cad.reference_sample_, "reference_sample", out),
+        **_write_intake(cad._intake),
     }
+
+
+def _write_intake(intake: Intake) -> dict[str, Json]:
+    """Say how rows are read, if not as numbers."""
+    if isinstance(intake, Coded):
+        return {"features": describe(intake.columns)}
+    if isinstance(intake, Frames):
+        return {"features": describe(intake.columns), "frames": intake.package}
+    return {}
+
+
+def _read_intake(json: Json, cad: ConformalDetector) -> Intake:
+    prepares, package = isinstance(cad.detector, Prepare), json.get("frames")
+    if "features" not in json:
+        require(not prepares and package is None, "the features are missing")
+        return Numbers()
+    columns = restore(json["features"])
+    require(len(columns) == cad.n_features_in_, "the features are of another number")
+    if package is None:
+        require(prepares, "the features do not fit the detector")
+        return Coded(columns)
+    require(not prepares and package in LIBRARIES, "the frames are of no known kind")
+    return Frames(columns, package)
 
 
 def _read_model(archive: Archive, trusted: list[str]) -> ConformalDetector:
@@ -229,6 +261,7 @@ def _read_model(archive: Archive, trusted: list[str]) -> ConformalDetector:
     cad._reference = rows = _SAMPLE.read(json.get("reference"), source)
     fits = rows is None or rows.shape == (plan.n, cad.n_features_in_)
     require(fits and (rows is None or len(rows) <= MOST_REFERENCE), "the reference is another one")
+    cad._intake = _read_intake(json, cad)
     cad.reference_sample_ = sample = _SAMPLE.read(json.get("reference_sample"), source)
     fits = sample is None or sample.shape[1] == cad.n_features_in_
     require(fits, "the sample of the reference has other columns")

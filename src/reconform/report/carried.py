@@ -23,6 +23,54 @@ Describe = Callable[[Sequence[int]], list[list[Unusual]]]
 
 
 @dataclass(frozen=True, eq=False)
+class SomeRows:
+    """The features of some of the rows that a list is about, where there are too many of them.
+
+    Attributes
+    ----------
+    positions : int array
+        Which rows they are.
+    table : array-like or frame
+        Their features, in this order.
+    """
+
+    positions: IndexArray
+    table: Any
+
+    def describe(self, describe: Describe) -> Describe:
+        """Describe rows by their positions in the list; nothing is said of the others."""
+        known = {position: k for k, position in enumerate(self.positions.tolist())}
+
+        def described(positions: Sequence[int]) -> list[list[Unusual]]:
+            here = [known[position] for position in positions if position in known]
+            features = iter(describe(here) if here else [])
+            return [next(features) if position in known else [] for position in positions]
+
+        return described
+
+
+@dataclass(frozen=True, eq=False)
+class RowNames(Sequence[Any]):
+    """A label per row, of which only some are known: the others have their number, from 1.
+
+    Attributes
+    ----------
+    rows : int
+    names : dict of int to str
+        By position.
+    """
+
+    rows: int
+    names: dict[int, str]
+
+    def __len__(self) -> int:
+        return self.rows
+
+    def __getitem__(self, position: Any) -> Any:
+        return self.names.get(int(position), int(position) + 1)
+
+
+@dataclass(frozen=True, eq=False)
 class Carried:
     """Rows on the page, the most unusual first.
 
@@ -46,7 +94,7 @@ def carry(
     found: Discoveries,
     order: RankArray,
     wanted: int,
-    ids: AnyArray,
+    ids: AnyArray | Sequence[Any],
     *,
     describe: Describe | None = None,
     names: Sequence[str] = (),
@@ -62,7 +110,7 @@ def carry(
         Positions, the most unusual first.
     wanted : int
         How many of the most unusual should be there: the discoveries at the highest level.
-    ids : array
+    ids : array or sequence
         A label per row.
     describe : callable, optional
         From positions to unusual features.
@@ -109,7 +157,7 @@ def _described(
         yield from zip(block.tolist(), features, strict=True)
 
 
-def _line(found: Discoveries, i: int, place: int, ids: AnyArray) -> list[Any]:
+def _line(found: Discoveries, i: int, place: int, ids: AnyArray | Sequence[Any]) -> list[Any]:
     values = (found.scores[i], found.p_values[i], found.evidence[1][i])
     return [place + 1, shorten(str(ids[i]), LONGEST_ID), *map(number, map(float, values))]
 

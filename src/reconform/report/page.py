@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import hashlib
+from collections.abc import Sequence
 from dataclasses import dataclass
 from html import escape
 from importlib.resources import files
@@ -17,8 +18,9 @@ from ..assumption import Finding, Verdict
 from ..assumption.closeness import copy_findings
 from ..discoveries import Discoveries
 from ..errors import ReconformError
+from ..glossary import GLOSSARY
 from . import words
-from .carried import Carried, Describe, carry
+from .carried import Carried, Describe, RowNames, SomeRows, carry
 from .diagnosis import Diagnosis, read_histogram
 from .feature_columns import FeatureTable, matched, read_table
 from .features import unusual_features
@@ -65,9 +67,11 @@ class _Tables:
 def _tables(found: Discoveries, rows: Any, reference: Any) -> _Tables:
     provenance = found.provenance
     names = provenance.feature_names if provenance else ()
-    new = None if rows is None else read_table("rows", rows, names=names)
+    part = rows if isinstance(rows, SomeRows) else None
+    given = rows if part is None else part.table
+    new = None if given is None else read_table("rows", given, names=names)
     known = None if reference is None else read_table("reference", reference, names=names)
-    if new is not None and new.rows != len(found):
+    if new is not None and new.rows != (len(found) if part is None else len(part.positions)):
         raise ReconformError(
             f"rows must be the rows that found is about: it has {len(found):,}, and rows has "
             f"{new.rows:,}."
@@ -77,20 +81,25 @@ def _tables(found: Discoveries, rows: Any, reference: Any) -> _Tables:
             f"reference must be the rows given to fit: {provenance.n_reference:,} of them, and "
             f"this one has {known.rows:,}."
         )
-    read: dict[str, FeatureTable | None] = {"reference": known, "new rows": new}
+    whole = new if part is None else None
+    read: dict[str, FeatureTable | None] = {"reference": known, "new rows": whole}
     fingerprints = {name: table.fingerprint for name, table in read.items() if table is not None}
     if new is None or known is None:
         return _Tables(None, (), (), fingerprints)
     new, known = matched(new, known, names)
     used = tuple(column.name for column in known.columns)
+    if part is not None:
+        return _Tables(part.describe(unusual_features(new, known)), used, (), fingerprints)
     copies = tuple(copy_findings(known.digests(), new.digests()))
     return _Tables(unusual_features(new, known), used, copies, fingerprints)
 
 
-def _labels(found: Discoveries, ids: Any) -> AnyArray:
+def _labels(found: Discoveries, ids: Any) -> AnyArray | Sequence[Any]:
     labels = ids if ids is not None else found.index
     if labels is None:
-        return np.arange(len(found))
+        return range(len(found))
+    if isinstance(labels, RowNames) and len(labels) == len(found):
+        return labels  # those of a few rows, of many
     array = np.empty(len(labels), dtype=object)
     array[:] = list(labels)
     if len(array) != len(found):
@@ -143,6 +152,7 @@ def _fill(
         carried=escape(words.carried_sentence(carried, summary.rows)),
         description=escape(words.DESCRIPTION) if tables.describe else "",
         facts="\n".join(_fact(*fact) for fact in words.facts(found, tables.fingerprints)),
+        glossary="\n".join(_fact(*entry) for entry in GLOSSARY.items()),
     )
 
 

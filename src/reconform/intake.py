@@ -1,0 +1,295 @@
+"""How rows become what a detector sees: numbers, frames as they are, or codes of what they hold.
+
+- `Numbers`: an array of float64, checked by scikit-learn, for detectors that know nothing else.
+- `Frames`: a pipeline, or any detector of others that is given a frame with text, gets the frame.
+- `Coded`: with `Prepare`, numbers and codes of categories, as in files.
+
+Frames are matched to the reference by the names of their columns, in any order, always.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from sklearn.utils.validation import check_array, validate_data
+
+from .arrays import FloatArray
+from .assumption import Category
+from .detectors import ForeignDetector, NativeDetector, resolve_detector
+from .errors import ReconformError, blame_input, listed
+from .frames import (
+    Column,
+    FrameRows,
+    Library,
+    by_name,
+    frame_as_it_is,
+    frame_of,
+    library_of,
+    numbers_of,
+    time_columns,
+)
+from .inputs import refuse_times, text_sentence, unmasked, validated_rows
+from .prepare import Feature, Prepare
+
+# Text with more labels than this is no category, and its labels are not kept.
+MOST_LABELS = 1_000
+
+
+class Intake(ABC):
+    """How the rows of one fitted detector are read."""
+
+    @abstractmethod
+    def read(self, estimator: Any, X: Any, *, reset: bool, least: int, finite: bool | str) -> Any:
+        """Check rows, and return them as the detector sees them.
+
+        Parameters
+        ----------
+        estimator : ConformalDetector
+            With `reset`, it takes note of the columns.
+        X : array-like or frame
+        reset : bool
+            These are the rows of the reference.
+        least : int
+            Rows that there must be.
+        finite : bool or "allow-nan"
+            What numbers may pass.
+
+        Returns
+        -------
+        float array of shape (m, d), or FrameRows
+        """
+
+    def features(self, names: Sequence[str]) -> tuple[Feature, ...]:
+        """Say how files are read for the detector, whose columns have these names."""
+        return tuple(Feature(name) for name in names)
+
+    def of_file(self, X: FloatArray, names: Sequence[str]) -> Any:
+        """Return numbers that a reader of files has made as the detector sees them."""
+        return X
+
+    def categories(self, estimator: Any = None, X: Any = None) -> dict[int, Category]:
+        """Say which columns hold labels, by position; and which labels of X are new."""
+        return {}
+
+    @contextmanager
+    def explained(self, detector: Any, X: Any) -> Iterator[None]:
+        """Say in words of ours why a detector could not be fitted on these rows."""
+        yield
+
+
+class Numbers(Intake):
+    """Rows as an array of float64."""
+
+    def read(self, estimator: Any, X: Any, *, reset: bool, least: int, finite: bool | str) -> Any:
+        """Convert rows as scikit-learn does."""
+        return validated_rows(
+            estimator, X, reset=reset, ensure_all_finite=finite, ensure_min_samples=least
+        )
+
+
+@dataclass(frozen=True)
+class _ByColumn(Intake):
+    """Intakes that know what the columns of the reference are.
+
+    Attributes
+    ----------
+    columns : tuple of Feature
+        Those of the reference; of those that hold text the labels, where they are few.
+    """
+
+    columns: tuple[Feature, ...]
+
+    def categories(self, estimator: Any = None, X: Any = None) -> dict[int, Category]:
+        """Say which columns hold labels, and count those that the reference does not have."""
+        found = {}
+        frame = None if X is None else self._named(estimator, X, reset=False)
+        for j, feature in enumerate(self.columns):
+            if feature.labels:
+                found[j] = Category(feature.labels)
+                if frame is not None:
+                    unseen = _unseen(frame[0].column(frame[1], j), feature.labels)
+                    found[j] = Category(feature.labels, unseen, unseen.total())
+        return found
+
+    def _named(self, estimator: Any, X: Any, *, reset: bool) -> tuple[Library, Any] | None:
+        """Return a frame with the columns of the reference, and its library; None for an array."""
+        X = frame_as_it_is(unmasked(X))
+        library = library_of(X)
+        if library is None:
+            return None
+        X = by_name(X, [feature.name for feature in self.columns], whose=estimator)
+        with blame_input():
+            validate_data(estimator, X, reset=reset, skip_check_array=True)
+        return library, X
+
+
+def _unseen(column: Column, known: Sequence[str]) -> Counter[str]:
+    """Count the labels of a column that are not known."""
+    words, rows = column.words, column.rows_by_label
+    return Counter({word: rows[k] for k, word in enumerate(words) if word not in set(known)})
+
+
+@dataclass(frozen=True)
+class Frames(_ByColumn):
+    """Frames as they are, for detectors that read them.
+
+    Attributes
+    ----------
+    package : str
+        The library of the reference, in which numbers of a file are put.
+    """
+
+    package: str
+
+    @classmethod
+    def of(cls, library: Library, X: Any) -> Frames:
+        """Look at a reference."""
+        columns = []
+        for j, name in enumerate(library.names(X)):
+            column = library.column(X, j)
+            labels = None if column.values is not None else tuple(sorted(set(column.words)))
+            few = labels is None or len(labels) <= MOST_LABELS
+            columns.append(Feature(str(name), labels if few else ()))
+        return cls(tuple(columns), library.package)
+
+    @property
+    def text(self) -> list[str]:
+        """Columns of the reference that hold no numbers."""
+        return [feature.name for feature in self.columns if feature.is_category]
+
+    def read(self, estimator: Any, X: Any, *, reset: bool, least: int, finite: bool | str) -> Any:
+        """Look at the columns only: the rows are the detector's to check."""
+        frame = self._named(estimator, X, reset=reset)
+        if frame is None:
+            if self.text:
+                raise ReconformError(
+                    "the reference was a frame, with columns that hold no numbers "
+                    f"({listed(self.text)}); give a frame here, too, not {type(X).__name__}."
+                )
+            numbers = validated_rows(
+                estimator, X, reset=reset, ensure_all_finite=finite, ensure_min_samples=least
+            )
+            return self.of_file(numbers, [feature.name for feature in self.columns])
+        rows = FrameRows(frame[1], numbers_of(frame[1], [f.labels for f in self.columns]))
+        if len(rows) < least:
+            raise ReconformError(
+                f"X has {len(rows)} row{'s' * (len(rows) != 1)}; at least {least} are needed."
+            )
+        return rows
+
+    def features(self, names: Sequence[str]) -> tuple[Feature, ...]:
+        """Return columns of numbers; refuse text, which only the detector knows how to read."""
+        if self.text:
+            raise ReconformError(
+                f"the detector was fitted on a frame with text ({listed(self.text)}), which only "
+                "its pipeline can read; judge frames with it, or fit with Prepare(detector), which "
+                "reads files, too."
+            )
+        return super().features(names)
+
+    def of_file(self, X: FloatArray, names: Sequence[str]) -> Any:
+        """Put the numbers in a frame of the same library."""
+        return frame_of(self.package, X, [str(name) for name in names])
+
+    @contextmanager
+    def explained(self, detector: Any, X: Any) -> Iterator[None]:
+        """Say which columns are text or times, if that may be the trouble.
+
+        What is no pipeline was given a frame for its text only, and may know nothing of frames.
+        """
+        try:
+            yield
+        except Exception as error:
+            times = time_columns(X.frame)
+            if times and isinstance(error, TypeError | ValueError):
+                refuse_times(listed(times), error)
+            strange = not detector.takes_frames or "could not convert string" in str(error)
+            if self.text and strange:
+                raise ReconformError(f"{text_sentence(self.text)} ({error})") from error
+            raise
+
+
+@dataclass(frozen=True)
+class Coded(_ByColumn):
+    """Numbers, and the codes of categories; NaN where a value is missing."""
+
+    def read(self, estimator: Any, X: Any, *, reset: bool, least: int, finite: bool | str) -> Any:
+        """Read columns of numbers as they are, and labels as codes."""
+        frame = self._named(estimator, X, reset=reset)
+        if frame is None:
+            numbers = validated_rows(estimator, X, reset=reset, ensure_all_finite="allow-nan")
+            read = [Column(column) for column in numbers.T]
+        else:
+            read = [frame[0].column(frame[1], j) for j in range(len(self.columns))]
+        values = []
+        for feature, column in zip(self.columns, read, strict=True):
+            if feature.labels is not None:
+                values.append(column.codes(feature.labels))
+            elif column.values is None:
+                raise ReconformError(
+                    f"the column {feature.name!r} holds text, such as "
+                    f"{next(iter(column.words), '')!r}, where the reference has numbers; correct "
+                    "these cells."
+                )
+            else:
+                values.append(column.values)
+        with blame_input():
+            rows: FloatArray = check_array(
+                np.column_stack(values),
+                dtype=np.float64,
+                order="C",
+                ensure_all_finite="allow-nan",
+                ensure_min_samples=least,
+                input_name="X",
+            )
+        return rows
+
+    def features(self, names: Sequence[str]) -> tuple[Feature, ...]:
+        """Return the columns of the reference, with their labels."""
+        return self.columns
+
+
+def taken_in(
+    detector: Any, X: Any, larger_is: str | None = None, *, refit: bool = True
+) -> tuple[ForeignDetector | NativeDetector, Intake]:
+    """Turn any detector into one that fits plans, and say how it is given rows like these.
+
+    Parameters
+    ----------
+    detector : str, estimator, callable or Prepare
+    X : array-like or frame
+        The reference.
+    larger_is : {"anomalous", "normal"}, optional
+    refit : bool
+        False if the detector is to be used as it is fitted already.
+
+    Returns
+    -------
+    detector : ForeignDetector or NativeDetector
+    intake : Intake
+    """
+    if isinstance(detector, Prepare):
+        if not refit:
+            raise ReconformError(
+                "Prepare learns from the rows that its detector is fitted on, and "
+                "`method='prefit'` fits nothing; use another method."
+            )
+        columns = detector.features_of(X)
+        return resolve_detector(detector.for_features(columns), larger_is), Coded(columns)
+    resolved = resolve_detector(detector, larger_is, refit=refit)
+    X = frame_as_it_is(X)
+    library = library_of(X)
+    if library is None or not isinstance(resolved, ForeignDetector):
+        return resolved, Numbers()
+    times = time_columns(X)
+    if times and not resolved.chooses_columns:
+        refuse_times(listed(times))
+    known = resolved.known_names
+    frames = Frames.of(library, X if known is None or refit else by_name(X, known, whose=None))
+    return resolved, frames if frames.text or resolved.takes_frames else Numbers()
