@@ -566,6 +566,22 @@ def test_prepare_takes_arrays():
     assert len(cad.p_values(X)) == 24
 
 
+@pytest.mark.parametrize("detector", ["auto", "knn"])
+def test_very_many_rows_are_prepared_alike(detector):
+    """By size, a split takes the place of full-conformal ranks: with the labels that it had."""
+    reference, new = table(120, 5), table(30, 6)
+    new.loc[0, ["x", "y"]], new.loc[1, "colour"] = 30.0, "mauve"
+    cad = ConformalDetector(Prepare(detector), "auto", random_state=0).fit(reference)
+    large = cad.for_rows(10**9)
+    assert (cad.plan_.scheme, large.plan_.scheme) == ("full", "split")
+    assert large.features == cad.features
+    by_split = ConformalDetector(Prepare(detector), large.method, random_state=0).fit(reference)
+    turned = new[["y", "count", "colour", "x"]]
+    expected = by_split.discover(new, fdr=0.5)
+    assert np.array_equal(large.discover(turned, fdr=0.5).p_values, expected.p_values)
+    assert expected.mask[0]
+
+
 def test_what_prepare_refuses():
     with pytest.raises(ReconformError, match=r"`categories` names a column 'counts'.*'count'"):
         ConformalDetector(Prepare("knn", categories=["counts"]), "split").fit(REFERENCE)

@@ -98,6 +98,8 @@ class Auto(NativeDetector):
     def resolved(self, scheme: str = "full", n: int = 0) -> list[Any]:
         """Return the candidates as what fits plans; refuse what are none.
 
+        Those that compare new rows with each other are left out where the plan is not full.
+
         Parameters
         ----------
         scheme : str
@@ -126,12 +128,14 @@ class Auto(NativeDetector):
                     f"`candidates` are fitted on the reference, and {one.name} is frozen; give it "
                     "as it was before it was fitted."
                 )
-            if getattr(one, "uses_batch", False) and scheme != "full":
-                raise ReconformError(
-                    f"candidate {one.name} compares new rows with each other, which only "
-                    "`method='full'` can do."
-                )
-        return made
+        # By size, one fit is full and another one is split: the same list has to do for both.
+        usable = [one for one in made if scheme == "full" or not getattr(one, "uses_batch", False)]
+        if not usable:
+            raise ReconformError(
+                f"candidate {made[0].name} compares new rows with each other, which only "
+                "`method='full'` can do; give others, too."
+            )
+        return usable
 
     @property
     def accepts_nan(self) -> bool:  # type: ignore[override]
