@@ -98,7 +98,7 @@ class Auto(NativeDetector):
     def resolved(self, scheme: str = "full", n: int = 0) -> list[Any]:
         """Return the candidates as what fits plans; refuse what are none.
 
-        Those that compare new rows with each other are left out where the plan is not full.
+        Prepared ones that compare new rows with each other are left out where the plan is not full.
 
         Parameters
         ----------
@@ -108,6 +108,7 @@ class Auto(NativeDetector):
             Reference rows.
         """
         from .. import resolve_detector  # which imports this module
+        from ..prepared import Prepared
         from ..registry import offered
 
         if self.candidates is None:
@@ -128,14 +129,17 @@ class Auto(NativeDetector):
                     f"`candidates` are fitted on the reference, and {one.name} is frozen; give it "
                     "as it was before it was fitted."
                 )
-        # By size, one fit is full and another one is split: the same list has to do for both.
-        usable = [one for one in made if scheme == "full" or not getattr(one, "uses_batch", False)]
-        if not usable:
-            raise ReconformError(
-                f"candidate {made[0].name} compares new rows with each other, which only "
-                "`method='full'` can do; give others, too."
-            )
-        return usable
+        batchwise = [one for one in made if getattr(one, "uses_batch", False)]
+        if scheme == "full" or not batchwise:
+            return made
+        others = [one for one in made if one not in batchwise]
+        # What `prepare` makes of our own candidates has to do for full and for split, by size.
+        if others and all(isinstance(one, Prepared) for one in batchwise):
+            return others
+        raise ReconformError(
+            f"candidate {batchwise[0].name} compares new rows with each other, which only "
+            "`method='full'` can do."
+        )
 
     @property
     def accepts_nan(self) -> bool:  # type: ignore[override]
