@@ -13,6 +13,7 @@ endif
 .DEFAULT_GOAL := test
 
 demo: $(VENV)/.demo-installed
+	@echo "The first run compiles the detectors, which takes about a minute; later ones take seconds."
 	$(BIN)/reconform demo
 
 test: $(VENV)/.test-installed

@@ -534,8 +534,8 @@ def test_files_that_are_no_models(here, content, words):
 
 def test_demo(here):
     said = run("demo").stdout
-    assert "30 of 229 rows flagged" in said
-    assert "Chosen among 12 detectors: contrast for 229 of 229 rows (30 flagged)" in said
+    assert "39 of 229 rows flagged" in said
+    assert "Chosen among 12 detectors: knn for 229 of 229 rows (39 flagged)" in said
     assert "178 benign rows as reference" in said
     facts = run_json("demo", "--detector", "iforest", "--method", "cv+", "--report", "demo.html")
     assert facts["tested"] == 229

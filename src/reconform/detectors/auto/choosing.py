@@ -21,7 +21,7 @@ LEVELS = (Fraction(1, 20), Fraction(1, 10), Fraction(3, 20), Fraction(1, 5))
 
 # With fewer new rows than this there are seldom enough anomalies for a row to have several among
 # its nearest new rows, and a detector that compares new rows with each other does not stand first.
-ENOUGH_NEW = 200
+ENOUGH_NEW = 300
 
 # Another detector must find more than the first, by more than 5/4 of the square root of what that
 # finds plus FEW: six rows at least, which a few anomalies do not bring about by chance.
