@@ -126,7 +126,7 @@ def summarise(found: Discoveries, levels: Sequence[float] = LEVELS) -> Summary:
     Examples
     --------
     >>> from reconform.cli.demo_command import run_demo
-    >>> found = run_demo().found
+    >>> found = run_demo("knn", "jackknife+").found
     >>> summary = summarise(found, [0.05, 0.2])
     >>> summary.levels, summary.counts
     (array([0.05, 0.1 , 0.2 ]), array([ 0, 32, 51]))
