@@ -191,8 +191,8 @@ def test_contrast_stands_first_in_large_batches(seen, monkeypatch):
 
 
 def test_who_stands_first():
-    assert stands_first([False, True, True], 199) == 0
-    assert stands_first([False, True, True], 200) == 1
+    assert stands_first([False, True, True], 299) == 0
+    assert stands_first([False, True, True], 300) == 1
     assert stands_first([False, False], 10**6) == 0
 
 
