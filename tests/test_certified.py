@@ -13,6 +13,7 @@ from sklearn.svm import OneClassSVM
 
 from reconform import ConformalDetector, Resampling, Split, load, report, save
 from reconform.cli import main
+from reconform.detectors import KNN
 from reconform.files.judge import ReadOptions, judge_file
 from reconform.rule import Rule
 
@@ -310,3 +311,15 @@ def test_batches_of_normal_rows(detector, method, fdr):
     repetitions = 400 if detector == "knn" else 100
     _, kept = false_lists(repetitions, detector, method, 60, 10, fdr, 2, seed=0)
     assert kept <= fdr + 3.5 * np.sqrt(fdr * (1 - fdr) / repetitions)
+
+
+@pytest.mark.parametrize(
+    "detector", ["knn", KNN(scale="robust"), "kde", "lof", "iforest", "inne", "contrast", "auto"]
+)
+def test_no_row_may_be_flagged(detector):
+    """No rank is small enough for any list: there is no world to look at."""
+    rng = np.random.default_rng(0)
+    cad = ConformalDetector(detector, "full", random_state=0).fit(rng.normal(size=(20, 2)))
+    found = cad.discover(rng.normal(size=(8, 2)), fdr=0.01, validity="proven")
+    assert found.certified
+    assert not found.mask.any()

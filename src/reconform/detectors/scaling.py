@@ -224,6 +224,8 @@ def groups(keys: IntArray) -> Iterator[tuple[IntArray, IndexArray]]:
     >>> [(key.tolist(), at.tolist()) for key, at in groups(np.array([[1], [0], [1]]))]
     [([1], [0, 2]), ([0], [1])]
     """
+    if not len(keys):
+        return
     # Nearly all rows are alike: sorting what differs from the first is much less work.
     first = (keys == keys[0]).all(axis=1)
     yield keys[0], np.flatnonzero(first)
