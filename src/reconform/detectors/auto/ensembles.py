@@ -138,20 +138,21 @@ class SplitChoice(ChoiceEnsemble):
                 "ties='randomized' is not there for a choice of detectors on a split; use "
                 "ties='conservative', or `method='full'`."
             )
-        tally = Tally(self)
-        scores = self.scores(X)
-        tally.add(scores)
-        ranks = tally.ranks(scores)
+        ranks = self._ranked(self.scores(X))
         return ranks if rows is None else ranks.taken(rows)
+
+    def _ranked(self, scores: FloatArray) -> Ranks:
+        """Rank a whole batch by its scores."""
+        tally = Tally(self)
+        tally.add(scores)
+        return tally.ranks(scores)
 
     def see_with_each(self, X: FloatArray, rows: IndexArray) -> Iterator[Sight]:
         """Score all rows by the detector that is chosen for each new row: no model changes."""
         scores = self.scores(X)
-        tally = Tally(self)
-        tally.add(scores)
-        ranks = tally.ranks(scores)
-        assert ranks.choice is not None
-        chosen = ranks.choice.chosen[rows]
+        choice = self._ranked(scores).choice
+        assert choice is not None
+        chosen = choice.chosen[rows]
         for k, model in enumerate(self.models):
             for block in blocks_of(rows[chosen == k], len(self.calibration) + len(X)):
                 shape = (len(block), 1)
