@@ -49,7 +49,7 @@ from .randomness import Streams, root_seed
 from .refitting import OneModel
 from .rule import Rule
 from .statistics.certificates import Guarantee, guarantee_of
-from .statistics.choice import ChoiceCounts, with_mask
+from .statistics.choice import Choice, ChoiceCounts, with_mask
 from .statistics.fdr import RankCounts
 from .statistics.grid import Grid, usual
 from .statistics.ranks import RankedBatch, Ranks, smoothed_p_values
@@ -644,7 +644,7 @@ class ConformalDetector(OutlierMixin, BaseEstimator):
             self.calibration_,
             self.n_calibration_,
             smoothed,
-            partial(self._worlds, rows),
+            partial(self._worlds, rows, ranks.choice),
         )
         outcome = rule.decide_batch(batch, self)
         X = rows()
@@ -680,10 +680,17 @@ class ConformalDetector(OutlierMixin, BaseEstimator):
         return plain.decide_counts(counts, usual(self.n_calibration_)).count
 
     def _worlds(
-        self, rows: Callable[[], FloatArray], candidates: RankArray, step: StepUp
+        self,
+        rows: Callable[[], FloatArray],
+        choice: Choice | None,
+        candidates: RankArray,
+        step: StepUp,
     ) -> Iterator[tuple[int, Worlds]]:
         """`Ensemble.worlds` of new rows, with a bar where it was asked for."""
-        every = self.ensemble_.worlds(rows(), candidates, step)
+        if choice is not None and isinstance(self.ensemble_, ChoiceEnsemble):
+            every = self.ensemble_.worlds_of_choice(rows(), candidates, step, choice)
+        else:
+            every = self.ensemble_.worlds(rows(), candidates, step)
         return track(every, total=len(candidates), label="certifying", verbose=self.verbose)
 
     def decide_counts(

@@ -8,7 +8,7 @@ through the scores of all models (`ResampledEnsemble`); a class with a shorter w
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Protocol
@@ -217,9 +217,14 @@ class Ensemble(ABC):
         ------
         row, worlds : int, Worlds
         """
-        for sight in self.see_with_each(X, rows):
-            for j, own, others in zip(sight.rows.tolist(), sight.own, sight.others, strict=True):
-                yield j, one_model_worlds(own, np.delete(others, j), step)
+        return worlds_by_sight(self.see_with_each(X, rows), step)
+
+
+def worlds_by_sight(sights: Iterable[Sight], step: StepUp) -> Iterator[tuple[int, Worlds]]:
+    """Count all worlds of new rows, each by the model on D and the row, which scores everything."""
+    for sight in sights:
+        for j, own, others in zip(sight.rows.tolist(), sight.own, sight.others, strict=True):
+            yield j, one_model_worlds(own, np.delete(others, j), step)
 
 
 class ResampledEnsemble(Ensemble):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
@@ -9,11 +10,12 @@ from functools import cached_property
 import numpy as np
 
 from ...arrays import FloatArray, IndexArray, IntArray, RankArray
-from ...ensemble import Ensemble, ResampledEnsemble, Sight, blocks_of
+from ...ensemble import Ensemble, ResampledEnsemble, Sight, blocks_of, worlds_by_sight
 from ...errors import ReconformError
 from ...parallel import run_blocks, track
 from ...statistics.choice import Choice
 from ...statistics.ranks import Calibration, Ranks
+from ...statistics.worlds import StepUp, Worlds
 from .choosing import choose, limits_for, stands_first
 from .kernels import weigh
 from .tally import Chooser, Gauge, LowScores
@@ -48,6 +50,24 @@ class ChoiceEnsemble(Ensemble):
         """Rank new rows, each by itself, by the first detector."""
         return self.fitted[0].ranks(X, variant=variant, strictly=strictly)
 
+    @abstractmethod
+    def chosen_for(self, X: FloatArray, rows: IndexArray) -> IndexArray:
+        """Choose a detector for some new rows."""
+
+    @abstractmethod
+    def see_chosen(self, X: FloatArray, rows: IndexArray, chosen: IndexArray) -> Iterator[Sight]:
+        """Score all rows by the detectors that were chosen for some new rows."""
+
+    def see_with_each(self, X: FloatArray, rows: IndexArray) -> Iterator[Sight]:
+        """Score all rows by the detector that is chosen for each new row."""
+        return self.see_chosen(X, rows, self.chosen_for(X, rows))
+
+    def worlds_of_choice(
+        self, X: FloatArray, rows: IndexArray, step: StepUp, choice: Choice
+    ) -> Iterator[tuple[int, Worlds]]:
+        """Go through all worlds of some rows, as `worlds`, for which the choice is known."""
+        return worlds_by_sight(self.see_chosen(X, rows, choice.chosen[rows]), step)
+
 
 # --- full-conformal ------------------------------------------------------------------------------
 
@@ -79,9 +99,12 @@ class FullChoice(ChoiceEnsemble):
             scores = self.fitted[0].ranks(X[rows]).scores
         return Ranks(at_most, below if strictly else None, scores, clumped=clumped, choice=choice)
 
-    def see_with_each(self, X: FloatArray, rows: IndexArray) -> Iterator[Sight]:
-        """Score all rows by the detector that is chosen for each new row."""
-        chosen = self._choice(X, rows).chosen
+    def chosen_for(self, X: FloatArray, rows: IndexArray) -> IndexArray:
+        """Ask all detectors."""
+        return self._choice(X, rows).chosen
+
+    def see_chosen(self, X: FloatArray, rows: IndexArray, chosen: IndexArray) -> Iterator[Sight]:
+        """Score all rows by the models of the chosen detectors."""
         for k, ensemble in enumerate(self.fitted):
             mine = rows[chosen == k]
             if len(mine):
@@ -147,12 +170,15 @@ class SplitChoice(ChoiceEnsemble):
         tally.add(scores)
         return tally.ranks(scores)
 
-    def see_with_each(self, X: FloatArray, rows: IndexArray) -> Iterator[Sight]:
-        """Score all rows by the detector that is chosen for each new row: no model changes."""
-        scores = self.scores(X)
-        choice = self._ranked(scores).choice
+    def chosen_for(self, X: FloatArray, rows: IndexArray) -> IndexArray:
+        """Choose by the scores of the whole batch."""
+        choice = self._ranked(self.scores(X)).choice
         assert choice is not None
-        chosen = choice.chosen[rows]
+        return choice.chosen[rows]
+
+    def see_chosen(self, X: FloatArray, rows: IndexArray, chosen: IndexArray) -> Iterator[Sight]:
+        """Score all rows by the chosen detectors: no model changes."""
+        scores = self.scores(X)
         for k, model in enumerate(self.models):
             for block in blocks_of(rows[chosen == k], len(self.calibration) + len(X)):
                 shape = (len(block), 1)
