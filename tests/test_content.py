@@ -19,7 +19,14 @@ from reconform import (
     Split,
     content,
 )
-from reconform.content import Contents, RowStreams, by_content, canonical_order, draw_rows
+from reconform.content import (
+    Contents,
+    RowStreams,
+    by_content,
+    canonical_order,
+    draw_rows,
+    sorted_by_content,
+)
 from reconform.detectors import INNE, KDE, KNN, IForest, Mahalanobis
 from reconform.detectors.foreign import adapt
 from reconform.detectors.iforest.ensembles import fit_full_forest, fit_leave_one_out
@@ -462,3 +469,29 @@ def test_golden_numbers():
     assert contents.digests.tolist() == GOLDEN_DIGESTS
     assert contents.keys().tolist() == GOLDEN_KEYS
     assert canonical_order(contents, np.random.SeedSequence(0)).tolist() == GOLDEN_ORDER
+
+
+# --- rows in the order of their contents -------------------------------------------------------
+
+
+@pytest.mark.parametrize("d", [0, 1, 3, 4, 5, 17, 40])
+def test_sorting_by_the_first_columns_first_is_a_lexical_sort(d):
+    rng = np.random.default_rng(d)
+    for values in (1, 2, 3, 1000):  # one value: all rows are equal, and stay where they are
+        X = rng.integers(0, values, size=(200, d)).astype(float)
+        X[rng.random(X.shape) < 0.05] = np.nan
+        X[rng.random(X.shape) < 0.05] = -0.0
+        X[:, : rng.integers(0, d + 1)] = 7.0  # columns that do not decide anything
+        X[50:60] = X[40:50]
+        expected = np.lexsort((X + 0.0).T[::-1]) if d else np.arange(200)
+        rows, order = sorted_by_content(X)
+        np.testing.assert_array_equal(order, expected)
+        np.testing.assert_array_equal(rows, X[expected])
+
+
+def test_columns_that_decide_nothing_are_not_sorted_by(monkeypatch):
+    """Most of the time of twenty rows with ten thousand columns went there."""
+    sorted_by, real = [], np.lexsort
+    monkeypatch.setattr(np, "lexsort", lambda keys: sorted_by.append(len(keys)) or real(keys))
+    sorted_by_content(np.random.default_rng(0).normal(size=(20, 10_000)))
+    assert sum(sorted_by) <= 10

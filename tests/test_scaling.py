@@ -65,3 +65,27 @@ def test_only_known_scales_are_taken():
     for wrong in ("standard", None, 1, ["none"]):
         with pytest.raises(ReconformError, match="scale must be one of 'none', 'robust'; got"):
             scaling.check_scale(wrong)
+
+
+def test_rescaling_is_ldexp_bit_for_bit_down_to_subnormal_numbers():
+    rng = np.random.default_rng(0)
+    bits = rng.integers(0, 2**63, size=(5_000, 7), dtype=np.uint64)
+    X = np.where(np.isfinite(bits.view(np.float64)), bits.view(np.float64), -0.0)
+    X[:500] = rng.normal(size=(500, 7)) * 5e-310
+    exponents = np.array([-400, -53, -1, 0, 1, 53, 400], dtype=np.int32)
+    with np.errstate(over="ignore"):
+        expected = np.clip(np.ldexp(X, -exponents), -scaling.LARGEST, scaling.LARGEST)
+    assert np.array_equal(scaling.rescale(X, exponents).view(np.uint64), expected.view(np.uint64))
+
+
+def test_groups_are_the_distinct_rows():
+    rng = np.random.default_rng(1)
+    for d in (1, 3, 30):
+        keys = rng.integers(-1, 2, size=(60, d))
+        keys[:, 2:] = 5  # so that there are equal rows, and the last columns decide
+        keys[:, -1:] = rng.integers(0, 2, size=(60, 1))
+        found = list(scaling.groups(keys))
+        others = np.unique(keys[(keys != keys[0]).any(axis=1)], axis=0)
+        assert [key.tolist() for key, _ in found] == [keys[0].tolist(), *others.tolist()]
+        for key, rows in found:
+            assert np.array_equal(rows, np.flatnonzero((keys == key).all(axis=1)))

@@ -32,6 +32,9 @@ from . import kernels
 # Threads are worth starting from about this many hashes, or words to digest.
 LEAST_HASHES = 1 << 22
 
+# Rows are put in order by so many columns first.
+FIRST_COLUMNS = 4
+
 
 @dataclass(frozen=True, eq=False)
 class Contents:
@@ -307,8 +310,35 @@ def sorted_by_content(X: Any) -> tuple[Any, IndexArray]:
     array([2, 1, 0])
     """
     rows = np.asarray(X) + 0.0
-    order = np.lexsort(rows.T[::-1])
+    order = _lexical_order(rows)
     return (X if isinstance(X, FrameRows) else rows)[order], order
+
+
+def _lexical_order(rows: FloatArray) -> IndexArray:
+    """Sort rows, the first column first: ``np.lexsort(rows.T[::-1])``.
+
+    The first columns nearly always decide. Only rows that are equal in them are sorted by more.
+    """
+    width = FIRST_COLUMNS
+    order = np.lexsort(rows[:, :width].T[::-1]) if rows.shape[1] else np.arange(len(rows))
+    run = np.zeros(len(rows), dtype=np.intp)  # rows that are equal so far, by their place in order
+    first = 0
+    while len(rows) > 1 and width < rows.shape[1]:
+        here = rows[order, first:width]
+        above, below = here[:-1], here[1:]
+        equal = (above == below) | (np.isnan(above) & np.isnan(below))  # lexsort: a NaN is last
+        new = np.ones(len(rows), dtype=bool)
+        new[1:] = ~equal.all(axis=1) | (run[1:] != run[:-1])
+        if new.all():
+            break
+        run = np.cumsum(new)
+        alone = new & np.append(new[1:], True)
+        places = np.flatnonzero(~alone)
+        first, width = width, 4 * width
+        some = order[places]
+        again = np.lexsort((*rows[some, first:width].T[::-1], run[places]))
+        order[places] = some[again]
+    return np.asarray(order, dtype=np.intp)
 
 
 def scores_by_content(X: FloatArray, order: IndexArray, scores: FloatArray) -> FloatArray:

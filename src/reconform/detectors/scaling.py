@@ -18,6 +18,7 @@ from collections.abc import Callable, Iterator
 import numpy as np
 
 from ..arrays import FloatArray, IndexArray, Int32Array, IntArray
+from ..content import sorted_by_content
 from ..errors import unknown_choice
 
 SCALES = ("none", "robust")
@@ -212,7 +213,9 @@ def rescale(X: FloatArray, exponents: Int32Array) -> FloatArray:
     array([[1.50000000e+000, 3.27339061e+150]])
     """
     with np.errstate(over="ignore"):
-        return np.clip(np.ldexp(X, -exponents), -LARGEST, LARGEST)
+        # As np.ldexp(X, -exponents), which takes numbers one by one.
+        scaled = X * np.ldexp(1.0, -exponents)
+    return np.clip(scaled, -LARGEST, LARGEST, out=scaled)
 
 
 def groups(keys: IntArray) -> Iterator[tuple[IntArray, IndexArray]]:
@@ -231,6 +234,7 @@ def groups(keys: IntArray) -> Iterator[tuple[IntArray, IndexArray]]:
     yield keys[0], np.flatnonzero(first)
     others = np.flatnonzero(~first)
     if len(others):
-        distinct, which = np.unique(keys[others], axis=0, return_inverse=True)
-        for g, key in enumerate(distinct):
-            yield key, others[which.ravel() == g]
+        ordered, order = sorted_by_content(keys[others])
+        edges = np.flatnonzero((ordered[1:] != ordered[:-1]).any(axis=1)) + 1
+        for some in np.split(order, edges):
+            yield keys[others[some[0]]], others[some]

@@ -253,9 +253,14 @@ class WideSearch:
 
     def __init__(self, exact: TreeSearch) -> None:
         self.exact = exact
-        # The product loses digits with the distance from the origin, so the origin moves to the
-        # middle of the rows, and not to their mean, which a single row far away would move.
-        self.middle = np.median(exact.rows, axis=0)
+
+    @cached_property
+    def middle(self) -> FloatArray:
+        """Where the origin is put, because the product loses digits with the distance from it.
+
+        Not at the mean of the rows, which a single row far away would move.
+        """
+        return np.asarray(np.median(self.exact.rows, axis=0))
 
     @cached_property
     def proposals(self) -> Any:
