@@ -7,6 +7,7 @@ most unusual rows, and without them p-values of normal rows are too small.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -130,7 +131,7 @@ class Review:
                 "calibration."
             )
         check_probability("level", level)
-        ks = _some_rows(max(1, most_leaving(len(self), most, "most")))
+        ks = _some_rows(most_leaving(len(self), most, "most"))
         found = [flagged_without(counts, k, level) if counts.rows else 0 for k in ks]
         share = counts.rows / (len(self) + 1)
         return tuple(
@@ -268,15 +269,15 @@ def _standardised(X: FloatArray) -> FloatArray:
 
 
 def most_leaving(n: int, budget: float, name: str = "budget") -> int:
-    """How many of n rows a share is, exactly: rounded down.
+    """How many of n rows a share is, exactly: rounded up.
 
     Examples
     --------
     >>> most_leaving(1000, 0.05), most_leaving(190, 0.1), most_leaving(19, 0.05)
-    (50, 19, 0)
+    (50, 19, 1)
     """
     check_probability(name, budget)
-    return int(n * exact_fraction(name, budget))
+    return math.ceil(n * exact_fraction(name, budget))
 
 
 def staying(n: int, marked: npt.ArrayLike, budget: float = BUDGET) -> IndexArray:

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import click
+import numpy as np
 
 from ..arrays import IndexArray
 from ..cleaning import BUDGET, PROVEN, Review, WhatIf, most_leaving, review, to_look_at
@@ -15,7 +16,14 @@ from ..files import Layout, Table, check_output
 from ..files.column_types import to_python
 from ..files.formats import is_standard, layout_like
 from ..files.judge import ReadOptions, judge_file
-from ..files.review import REVIEW_NAMES, leave_out, read_marks, review_table
+from ..files.review import (
+    REVIEW_NAMES,
+    Shown,
+    leave_out,
+    looked_at,
+    read_marks,
+    review_table,
+)
 from ..files.source import open_source
 from ..files.writing import open_output
 from ..report.safe_text import percent
@@ -59,14 +67,15 @@ class Cleaning:
     overwrite: bool
 
     def __post_init__(self) -> None:
-        if (self.marks is None) != (self.keep is None):
+        if self.keep is not None and self.marks is None:
             raise click.UsageError(
-                "--marks and --keep go together: the first says which rows leave, the second where "
-                "the others are written."
+                "--keep goes with --marks: the first says where the other rows are written, the "
+                "second which rows leave."
             )
-        if self.marks is not None and self.output is not None:
+        if self.marks is not None and (self.keep is None) == (self.output is None):
             raise click.UsageError(
-                "--output writes a review file and --marks reads one: give one of the two."
+                "--marks goes with one of two: --keep FILE writes the reference without the marked "
+                "rows, --output FILE a review file of the rows to look at next."
             )
         if self.keep is not None and is_standard(self.keep):
             raise click.UsageError("--keep must be the name of a file; got '-'.")
@@ -115,7 +124,8 @@ cleaning_options = family(
             type=PATH,
             metavar="FILE",
             help="Read a review file that a person has filled in: yes beside a row means that it "
-            "is an anomaly.",
+            "is an anomaly. With --output it goes on: the marked rows left aside, it shows those "
+            "to look at next, and the marks so far are in the new review file too.",
         ),
         option(
             "--keep",
@@ -126,7 +136,8 @@ cleaning_options = family(
         share(
             "--budget",
             BUDGET,
-            "Let at most this share of the reference leave; fix it before you look.",
+            "Let at most this share of the reference leave, rounded up to whole rows; fix it "
+            "before you look.",
         ),
         option(
             "--prefix",
@@ -145,17 +156,19 @@ cleaning_options = family(
         "Review the most unusual rows of REFERENCE, which may be anomalies.\n\n"
         "Every reference row is scored by models that have not seen it. With NEW it says how many "
         "new rows would be flagged if the most unusual reference rows were anomalies. Rows leave "
-        "the reference only if a person has marked them in a review file."
+        "the reference only if a person has marked them in a review file. Anomalies hide each "
+        "other: go on with --marks and --output until a review shows no further one."
     ),
     examples=[
         "reconform clean normal.csv new.csv --output review.csv",
+        "reconform clean normal.csv new.csv --marks review.csv --output next.csv",
         "reconform clean normal.csv --marks review.csv --keep cleaned.csv",
     ],
 )
 @click.argument("reference", type=PATH)
 @click.argument("new", type=PATH, required=False)
 @cleaning_options
-@fitting_family("iforest", "jackknife+")
+@fitting_family("knn", "jackknife+")
 @columns_options
 @files_options
 @voice_options
@@ -178,10 +191,10 @@ def clean(
             "--method split scores its calibration rows only, and the rows that train its model "
             "would not be looked at; give jackknife+ or full."
         )
-    if cleaning.marks is not None:
+    if cleaning.keep is not None:
         if new is not None:
             raise click.UsageError(
-                "NEW is for the review. With --marks give REFERENCE alone, and then judge NEW by "
+                "NEW is for the review. With --keep give REFERENCE alone, and then judge NEW by "
                 "the cleaned file with 'reconform detect'."
             )
         _apply_marks(voice, reference, cleaning, files)
@@ -189,36 +202,38 @@ def clean(
     inputs = {"REFERENCE": reference} if new is None else {"REFERENCE": reference, "NEW": new}
     known, *unknown = files.layouts(*inputs.values())
     cleaning.check(voice, files, known, **inputs)
-    table = fits.read(voice, reference, known, files.id_columns, columns)
+    whole = fits.read(voice, reference, known, files.id_columns, columns)
     if new is not None:
-        check_header(new, table.features, unknown[0], files)
+        check_header(new, whole.features, unknown[0], files)
+    before = _looked_at(cleaning, files, reference, known)
+    table = whole.without(before.anomalies)
     cad = fits.fit(voice, table, fitting, prepare=columns.prepare)
     with voice.last_words(), parallel(fitting.jobs):
         seen = review(cad)
-        look = _rows(cleaning, to_look_at(seen, table.X))
-        unusual = words_about(table.X[look], table)
-        _tell_rows(voice, fitting, seen, table, look[: cleaning.show], unusual)
-        facts = _records(seen, table, look[: cleaning.show], unusual)
+        shown = _shown(cleaning, seen, table, before)
+        _tell_rows(voice, fitting, shown, whole, len(before), cleaning.show)
+        facts = _records(shown, whole, len(before), cleaning.show)
         if new is not None:
             read = ReadOptions(table.features, files.id_columns, unknown[0])
             facts |= _ask(voice, cleaning, cad, seen, new, read)
         if cleaning.output is not None:
-            rows = review_table(reference, known, seen, look, unusual, prefix=cleaning.prefix)
+            rows = review_table(reference, known, shown, rows=len(whole), prefix=cleaning.prefix)
             layout = cleaning.written_with(files, reference, known, cleaning.output)
             with open_output(
                 cleaning.output, rows.schema, layout=layout, overwrite=cleaning.overwrite
             ) as write:
                 write(rows)
-            _tell_review(voice, cleaning, reference, seen, len(unusual))
+            _tell_review(voice, cleaning, reference, len(whole), len(shown.positions))
         voice.finish(
             {
                 "command": "clean",
-                "reference": fits.facts_of(table),
+                "reference": fits.facts_of(whole),
                 "detector": fitting.detector,
                 "method": fitting.method,
                 "seed": fitting.seed,
                 "budget": cleaning.budget,
-                "most_leaving": most_leaving(len(seen), cleaning.budget),
+                "most_leaving": most_leaving(len(whole), cleaning.budget),
+                "marked_before": (before.anomalies + 1).tolist(),
                 **facts,
                 "output": cleaning.output,
                 "proven": PROVEN,
@@ -226,12 +241,59 @@ def clean(
         )
 
 
-def _rows(cleaning: Cleaning, order: IndexArray) -> IndexArray:
-    """The rows that are shown or written: the first of an order."""
+@dataclass(frozen=True, eq=False)
+class Before:
+    """What earlier reviews of this reference have found.
+
+    Attributes
+    ----------
+    positions : int array
+        Of the rows that have a mark.
+    marks : list of str
+        "yes" for an anomaly, or "no".
+    """
+
+    positions: IndexArray
+    marks: list[str]
+
+    def __len__(self) -> int:
+        return len(self.positions)
+
+    @property
+    def anomalies(self) -> IndexArray:
+        """Positions of the rows that are marked as anomalies, in increasing order."""
+        return np.sort(self.positions[np.array(self.marks) == "yes"])
+
+
+def _looked_at(cleaning: Cleaning, files: Files, reference: str, known: Layout) -> Before:
+    """The marks so far; none in a first review."""
+    if cleaning.marks is None:
+        return Before(np.empty(0, dtype=np.intp), [])
+    (layout,) = files.layouts(cleaning.marks)
+    marks = read_marks(cleaning.marks, layout, prefix=cleaning.prefix)
+    return Before(*looked_at(reference, marks, layout=known, budget=cleaning.budget))
+
+
+def _shown(cleaning: Cleaning, seen: Review, table: Table, before: Before) -> Shown:
+    """The rows that have a mark, and those to look at next: the first of an order."""
+    rows = len(seen) + len(before.anomalies)
+    stay = np.delete(np.arange(rows), before.anomalies)
+    order = to_look_at(seen, table.X)
+    following = order[~np.isin(stay[order], before.positions)]
     most = cleaning.show
     if cleaning.output is not None:
-        most = max(most, most_leaving(len(order), cleaning.budget))
-    return order[:most]
+        most = max(most, most_leaving(rows, cleaning.budget))
+    look = following[:most]
+    scores, p_values = np.full((2, rows), np.nan)
+    scores[stay], p_values[stay] = seen.scores, seen.p_values
+    positions = np.concatenate([before.positions, stay[look]])
+    return Shown(
+        positions,
+        scores[positions],
+        p_values[positions],
+        [""] * len(before) + words_about(table.X[look], table),
+        before.marks + [""] * len(look),
+    )
 
 
 def _ids(table: Table, positions: Any) -> dict[str, list[Any]]:
@@ -242,40 +304,39 @@ def _ids(table: Table, positions: Any) -> dict[str, list[Any]]:
 
 
 def _tell_rows(
-    voice: Voice,
-    fitting: Fitting,
-    seen: Review,
-    table: Table,
-    first: IndexArray,
-    unusual: list[str],
+    voice: Voice, fitting: Fitting, shown: Shown, table: Table, start: int, most: int
 ) -> None:
+    """Show the rows to look at: those from `start` on."""
     if not voice.talks:
         return
+    here = slice(start, start + most)
+    first = shown.positions[here]
+    without = f", {start:,} of which have a mark and are not shown again" if start else ""
     voice.say(
-        f"The {len(first):,} most unusual of {len(seen):,} reference rows "
-        f"({fitting.detector}, {fitting.method})",
+        f"The {len(first):,} most unusual of {len(table):,} reference rows "
+        f"({fitting.detector}, {fitting.method}){without}",
         style="bold",
     )
     voice.say()
-    numbers = {"score": seen.scores[first], "p-value": seen.p_values[first]}
+    numbers = {"score": shown.scores[here], "p-value": shown.p_values[here]}
     rows = {"row": (first + 1).tolist()}
-    voice.show(rows_table(rows, _ids(table, first), numbers, unusual[: len(first)]))
+    voice.show(rows_table(rows, _ids(table, first), numbers, shown.most_unusual[here]))
     voice.say()
     voice.say(CAPTION, style="dim")
 
 
-def _records(seen: Review, table: Table, first: IndexArray, unusual: list[str]) -> dict[str, Any]:
+def _records(shown: Shown, table: Table, start: int, most: int) -> dict[str, Any]:
     """The rows that are shown, as plain data."""
-    ids = _ids(table, first)
+    ids = _ids(table, shown.positions)
     records = [
         {
-            "row": int(position) + 1,
+            "row": int(shown.positions[i]) + 1,
             "id": {name: plain(values[i]) for name, values in ids.items()},
-            "score": plain(float(seen.scores[position])),
-            "p_value": float(seen.p_values[position]),
-            "most_unusual": unusual[i],
+            "score": plain(float(shown.scores[i])),
+            "p_value": float(shown.p_values[i]),
+            "most_unusual": shown.most_unusual[i],
         }
-        for i, position in enumerate(first)
+        for i in range(start, min(start + most, len(shown.positions)))
     ]
     return {"unusual": records}
 
@@ -314,16 +375,17 @@ def _fact(what: WhatIf) -> dict[str, Any]:
     return {name: value for name, value in asdict(what).items() if name != "now"}
 
 
-def _tell_review(voice: Voice, cleaning: Cleaning, reference: str, seen: Review, rows: int) -> None:
+def _tell_review(voice: Voice, cleaning: Cleaning, reference: str, rows: int, written: int) -> None:
     if cleaning.output is None or is_standard(cleaning.output):
         return
     mark = cleaning.prefix + REVIEW_NAMES[1]
     voice.say()
     voice.say(
-        f"Review file: {cleaning.output} ({rows:,} rows). Write yes in its column {mark!r} beside "
-        f"every row that is an anomaly, and no beside the others; at most "
-        f"{most_leaving(len(seen), cleaning.budget):,} may leave. Then: reconform clean "
-        f"{reference} --marks {cleaning.output} --keep FILE"
+        f"Review file: {cleaning.output} ({written:,} rows). Write yes in its column {mark!r} "
+        f"beside every row that is an anomaly, and no beside the others; at most "
+        f"{most_leaving(rows, cleaning.budget):,} may leave. Then: reconform clean {reference} "
+        f"--marks {cleaning.output} --keep FILE. Or go on, until no further one is found: "
+        f"reconform clean {reference} --marks {cleaning.output} --output NEXT"
     )
 
 

@@ -6,14 +6,14 @@ import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
-from ..arrays import FloatArray
+from ..arrays import FloatArray, IndexArray
 from ..errors import InputError, ReconformError, check_count, listed, nearest
 from ..frames import UNSEEN
 from ..prepare import Feature
@@ -62,6 +62,12 @@ class Table:
     def names(self) -> tuple[str, ...]:
         """Names of the features."""
         return tuple(feature.name for feature in self.features)
+
+    def without(self, rows: IndexArray) -> Table:
+        """Leave some rows out; what is known of the file stays as it is."""
+        stay = np.delete(np.arange(len(self)), rows)
+        ids = None if self.ids is None else self.ids.take(stay)
+        return replace(self, X=self.X[stay], ids=ids)
 
     @property
     def frame(self) -> Any:

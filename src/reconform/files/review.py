@@ -15,8 +15,8 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from ..arrays import BoolArray, IndexArray
-from ..cleaning import BUDGET, Review, staying
+from ..arrays import BoolArray, FloatArray, IndexArray
+from ..cleaning import BUDGET, staying
 from ..errors import InputError
 from ..prepare import Feature
 from .cells import numbers
@@ -61,14 +61,31 @@ class Cleaned:
         return self.rows - len(self.marked)
 
 
+@dataclass(frozen=True, eq=False)
+class Shown:
+    """Rows of a reference that a person looks at.
+
+    Attributes
+    ----------
+    positions : int array of shape (k,)
+        Of the rows, from 0, in the order in which they are shown.
+    scores, p_values : float arrays of shape (k,)
+        NaN for rows that left before the others were scored.
+    most_unusual : list of str
+        What is unusual about each of them.
+    marks : list of str
+        What a person has said of them so far; empty where nothing.
+    """
+
+    positions: IndexArray
+    scores: FloatArray
+    p_values: FloatArray
+    most_unusual: list[str]
+    marks: list[str]
+
+
 def review_table(
-    reference: str | Path,
-    layout: Layout,
-    review: Review,
-    positions: IndexArray,
-    most_unusual: Sequence[str],
-    *,
-    prefix: str = "",
+    reference: str | Path, layout: Layout, shown: Shown, *, rows: int, prefix: str = ""
 ) -> Any:
     """Make the table of a review file: some rows of a reference, to be marked.
 
@@ -76,12 +93,9 @@ def review_table(
     ----------
     reference : str or Path
     layout : Layout
-    review : Review
-        Of all rows of this file.
-    positions : int array
-        Of the rows to show, in this order.
-    most_unusual : sequence of str
-        What is unusual about each of them.
+    shown : Shown
+    rows : int
+        Of the reference.
     prefix : str
         Of the names of the added columns.
 
@@ -90,13 +104,13 @@ def review_table(
     pyarrow.Table
     """
     with open_source(reference, layout) as source:
-        table = _take(source, source.schema.names, positions, of=len(review))
+        table = _take(source, source.schema.names, shown.positions, of=rows)
     added = (
-        pa.array(positions + 1),
-        pa.array([None] * len(positions), pa.string()),
-        pa.array(review.scores[positions]),
-        pa.array(review.p_values[positions]),
-        pa.array(list(most_unusual), pa.string()),
+        pa.array(shown.positions + 1),
+        pa.array([mark or None for mark in shown.marks], pa.string()),
+        pa.array(shown.scores, from_pandas=True),
+        pa.array(shown.p_values, from_pandas=True),
+        pa.array(shown.most_unusual, pa.string()),
     )
     names = [prefix + name for name in REVIEW_NAMES]
     return pa.table([*added, *table.columns], names=[*names, *table.column_names])
@@ -152,6 +166,38 @@ def leave_out(
             if start != rows:
                 raise _changed(source)
     return Cleaned(rows, len(positions), marked)
+
+
+def looked_at(
+    reference: str | Path, marks: ReviewMarks, *, layout: Layout, budget: float = BUDGET
+) -> tuple[IndexArray, list[str]]:
+    """Rows that a person has looked at already, and the marks; refuse those of other rows.
+
+    Parameters
+    ----------
+    reference : str or Path
+    marks : ReviewMarks
+        As `read_marks` has read them.
+    layout : Layout
+        Of the reference.
+    budget : float
+        The largest share of the reference that may be marked as anomalies.
+
+    Returns
+    -------
+    positions : int array
+        Of rows that have a mark, from 0.
+    marks : list of str
+        "yes" or "no".
+    """
+    with open_source(reference, layout) as source:
+        rows = _count(source)
+        positions = marks.positions(rows, source.label)
+        _check_same(source, layout, marks, positions, rows)
+    staying(rows, positions[marks.marked()], budget)
+    answers = marks.answers()
+    said = np.array([bool(answer) for answer in answers], dtype=bool)
+    return positions[said], [answer for answer in answers if answer]
 
 
 def read_marks(path: str | Path, layout: Layout, *, prefix: str = "") -> ReviewMarks:
@@ -224,6 +270,10 @@ class ReviewMarks:
 
     def marked(self) -> BoolArray:
         """Which rows are marked as anomalies."""
+        return np.array([answer == "yes" for answer in self.answers()], dtype=bool)
+
+    def answers(self) -> list[str]:
+        """What a person says of every row: yes, no, or nothing."""
         cells = words(self.table.column(self.mark)).to_pylist()
         plain = [(cell or "").strip().lower() for cell in cells]
         if not any(plain):
@@ -241,7 +291,7 @@ class ReviewMarks:
                     f"{cells[i]!r}.",
                     self.mark,
                 )
-        return np.array([cell in YES for cell in plain], dtype=bool)
+        return ["yes" if cell in YES else "no" if cell else "" for cell in plain]
 
 
 def _check_same(
