@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import inspect
 import json
 import re
 import subprocess
 import sys
+from dataclasses import fields
 from fractions import Fraction
 from pathlib import Path
 
@@ -16,6 +18,7 @@ import pytest
 from reconform import ConformalDetector, RankCounts, Rule, Split
 from reconform.discoveries import BaseDiscoveries
 from reconform.files.judge import judge_file
+from reconform.rule import RuleOptions
 from reconform.statistics import PROCEDURES, p_values_of, ranks_of
 from reconform.statistics.certificates import VALIDITY, Validity
 from reconform.statistics.fdr import Outcome, Procedure, counted_names, procedures_markdown
@@ -115,7 +118,7 @@ def test_nothing_else_asks_an_ensemble_for_ranks():
         for path in source.rglob("*.py")
         if re.search(r"ensemble_\.(ranks|scores|splits)|\bcad\._ranks", path.read_text())
     ]
-    assert found == ["detector.py"]
+    assert found == ["ranking.py"]
 
 
 # --- scores from elsewhere -----------------------------------------------------------------------
@@ -182,6 +185,7 @@ def test_statistics_know_no_learners():
 
 # Benjamini-Hochberg at half the level, as the one row that the recipe asks for.
 TOY = """
+from dataclasses import fields
 from fractions import Fraction
 from reconform.statistics.fdr import ANY, PROCEDURES, Procedure
 
@@ -310,3 +314,16 @@ def test_the_documents_render_the_table_of_procedures():
     assert procedures_markdown() in (ROOT / "docs" / "methods.md").read_text()
     names = "\\|".join(counted_names())
     assert f"`--procedure {names}`" in (ROOT / "docs" / "cli.md").read_text()
+
+
+def test_the_keywords_of_discover_are_the_fields_of_a_rule(cad, data):
+    described = {"fdr": "float | Fraction", **RuleOptions.__annotations__}
+    assert list(described) == [field.name for field in fields(Rule)]
+    for field in fields(Rule):
+        stated = getattr(described[field.name], "__forward_arg__", described[field.name])
+        assert stated == field.type, field.name
+    keywords = inspect.getdoc(ConformalDetector.discover)
+    for name in described:
+        assert re.search(rf"^(\w+, )*{name}(, \w+)*( :|$)", keywords, re.MULTILINE), name
+    with pytest.raises(TypeError, match="unexpected keyword argument 'level'"):
+        cad.discover(data[1], level=0.1)

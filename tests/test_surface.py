@@ -51,7 +51,7 @@ def test_signature_of_the_estimator():
         'random_state: "Any" = None, n_jobs: "int | None" = None, verbose: "int" = 0, '
         'keep: "str | Path" = "memory")'
     )
-    public = {name for name in vars(reconform.ConformalDetector) if not name.startswith("_")}
+    public = {name for name in dir(reconform.ConformalDetector) if not name.startswith("_")}
     assert {"fit", "ranks", "p_values", "discover", "rank_counts", "stability"} <= public
 
 
@@ -59,7 +59,7 @@ def test_everything_public_is_documented():
     for name in NAMES[:-1]:
         thing = getattr(reconform, name)
         assert thing.__doc__, name
-        for attribute, value in vars(thing).items():
+        for attribute, value in inspect.getmembers(thing):
             if not attribute.startswith("_") and callable(value):
                 assert inspect.getdoc(value), f"{name}.{attribute}"
 

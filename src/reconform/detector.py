@@ -2,36 +2,25 @@
 
 from __future__ import annotations
 
-import numbers
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Mapping
 from fractions import Fraction
 from functools import partial
-from importlib.metadata import version
 from pathlib import Path
-from typing import Any
+from typing import Any, Unpack
 
 import numpy as np
 import numpy.typing as npt
-from sklearn.base import BaseEstimator, OutlierMixin, clone
+from sklearn.base import OutlierMixin
 from sklearn.utils.validation import _num_samples, check_is_fitted
 
-from .arrays import BoolArray, FloatArray, IntArray, RankArray
-from .assumption import (
-    Category,
-    Compared,
-    monotone_columns,
-    new_sample,
-    reference_sample,
-    unused_batch,
-)
+from .arrays import BoolArray, FloatArray, IntArray
+from .assumption import Category, reference_sample
 from .assumption.reference import warn_of_columns, warn_of_scores
-from .content import Contents, RowStreams, by_content
-from .detectors import Auto, ForeignDetector, NativeDetector, resolve_detector
-from .detectors.auto.ensembles import ChoiceEnsemble, SplitChoice, Tally
-from .detectors.prepared import Prepared, category_columns
+from .content import Contents
+from .deciding import NewRows, Observed, decided_by_counts, decided_in_memory, provenance_of
+from .detectors import NativeDetector, resolve_detector
 from .discoveries import CountedDiscoveries, Discoveries, Provenance
-from .ensemble import Ensemble, RepeatedSplit
+from .ensemble import Ensemble
 from .errors import (
     ReconformError,
     ReferenceWarning,
@@ -40,28 +29,25 @@ from .errors import (
     warn_once,
 )
 from .frames import frame_as_it_is, library_of
-from .intake import Intake, Numbers, taken_in
+from .intake import taken_in
 from .keep import MEMORY, check_keep
-from .methods import BySize, Full, Method, Plan, Prefit, resolve_method
-from .parallel import track
-from .prepare import Feature, Prepare
-from .randomness import Streams, root_seed
-from .refitting import OneModel
-from .rule import Rule
-from .statistics.certificates import Guarantee, guarantee_of
-from .statistics.choice import Choice, ChoiceCounts, with_mask
+from .methods import Full, Method, Plan, Prefit, resolve_method
+from .planned import Fitter, guarantee_for, method_for_rows, plan_for
+from .prepare import Prepare
+from .randomness import root_seed
+from .ranking import Ranker
+from .rule import Rule, RuleOptions
+from .statistics.certificates import Guarantee
+from .statistics.choice import ChoiceCounts
 from .statistics.fdr import RankCounts
-from .statistics.grid import Grid, usual
-from .statistics.ranks import RankedBatch, Ranks, smoothed_p_values
+from .statistics.ranks import Ranks
 from .statistics.stability import Stability
 from .statistics.thresholds import ScoreThreshold, score_threshold
-from .statistics.worlds import StepUp, Worlds, cost_sentence
-from .ties import row_labels, tie_uniforms, warn_if_unlabelled
 
 TIES = ("conservative", "randomized")
 
 
-class ConformalDetector(OutlierMixin, BaseEstimator):
+class ConformalDetector(OutlierMixin, Ranker):
     """Any anomaly detector, with conformal p-values and lists at a chosen false discovery rate.
 
     What is proven of them depends on the method: `guarantee_` says it, and so does every list. By
@@ -153,11 +139,6 @@ class ConformalDetector(OutlierMixin, BaseEstimator):
     array([95, 96, 97, 98, 99])
     """
 
-    # The reference rows of a fit that another method may have to be fitted on; see `for_rows`.
-    _reference: FloatArray | None = None
-    _large: ConformalDetector | None = None
-    _intake: Intake = Numbers()
-
     def __init__(
         self,
         detector: Any = "auto",
@@ -227,12 +208,9 @@ class ConformalDetector(OutlierMixin, BaseEstimator):
         self._intake = intake
         X = self._validate(X, reset=True)
         self._reference = None
-        if isinstance(method, BySize):
-            method = method.method_for(
-                len(X), refits=not _fits_at_once(detector), uses_batch=isinstance(detector, Auto)
-            )
-            if isinstance(method, Full):
-                self._reference = X  # a batch of very many rows wants a split of these
+        suited = method_for_rows(method, detector, len(X))
+        if suited is not method and isinstance(suited, Full):
+            self._reference = X  # a batch of very many rows wants a split of these
         if groups is not None and len(np.asarray(groups)) != len(X):
             raise ReconformError(
                 f"groups must have one label per row: {len(X)} rows, {len(np.asarray(groups))} "
@@ -241,29 +219,17 @@ class ConformalDetector(OutlierMixin, BaseEstimator):
 
         plan_seed, model_seed, tie_seed = root_seed(self.random_state).spawn(3)
         contents = Contents.of(X, n_jobs=self.n_jobs)
-        draws: dict[str, Any] = {"shuffle": by_content(contents)} if method.shuffles else {}
-        plan = method.plan(len(X), groups=groups, random_state=plan_seed, **draws)
+        plan = plan_for(suited, contents, groups, plan_seed)
         if detector.frozen and plan.scheme != "prefit":
             raise ReconformError(
                 f"method={self.method!r} would fit the detector again, and {detector.name} is "
                 "frozen; use method='prefit' to calibrate a model as it is."
             )
-        # Nothing is drawn by the place of a row: the order of the reference does not matter.
-        seeds: Sequence[np.random.SeedSequence]
-        if plan.leaves_one_out:
-            seeds = RowStreams(model_seed, contents)
-        else:
-            seeds = Streams(model_seed, plan.n_models + 1)
+        fitter = Fitter(detector, self.n_jobs, self.verbose, self.keep)
         with intake.explained(detector, X):
-            ensemble = self._fit_ensemble(detector, X, plan, seeds)
+            ensemble = fitter.fit(X, plan, contents, model_seed)
 
         self._adopt(plan, ensemble)
-        no_way_of_its_own = (
-            type(ensemble).worlds is Ensemble.worlds
-            and type(ensemble).see_with_each is Ensemble.see_with_each
-        )
-        if self.guarantee_.certified and no_way_of_its_own and ensemble.by_refitting is None:
-            ensemble.by_refitting = OneModel(detector, X, seeds[-1], self.n_jobs)
         # p = alpha is an outlier, and scikit-learn calls a row normal where p - offset_ >= 0.
         self.offset_ = float(np.nextafter(float(self.alpha), 2.0))
         self._tie_key = int(tie_seed.generate_state(1, np.uint64)[0])
@@ -286,165 +252,12 @@ class ConformalDetector(OutlierMixin, BaseEstimator):
         self.calibration_ = ensemble.calibration
         # a repeated split has a calibration set per split, and ranks within one
         self.n_calibration_ = len(ensemble.calibration) // len(plan.repeats)
-        self.guarantee_ = guarantee_of(
-            plan,
-            shares_draws=ensemble.shares_draws,
-            plus_is_full=ensemble.plus_is_full,
-            uses_batch=ensemble.uses_batch,
-        )
-
-    def for_rows(self, m: int) -> ConformalDetector:
-        """Return the detector that judges a batch of m rows: this one, or one fitted on a split.
-
-        With ``method="auto"``, full-conformal ranks take too long for very many rows, and a split
-        of the same reference rows takes their place; it is fitted when it is asked for first.
-
-        Parameters
-        ----------
-        m : int
-
-        Returns
-        -------
-        ConformalDetector
-        """
-        check_is_fitted(self, "ensemble_")
-        if self._reference is None or m <= BySize().most_rows(len(self._reference)):
-            return self
-        if self._large is None:
-            split = clone(self).set_params(method=BySize().method_for(self.plan_.n, m))
-            if not isinstance(self.random_state, numbers.Integral):
-                # A fit has one seed, whoever asks and however often, from a model file too.
-                split.set_params(random_state=self._tie_key)
-            if isinstance(self.detector, Prepare):  # the rows are coded already
-                split.set_params(detector=self.detector.for_features(self.features))
-            self._large = split.fit(getattr(self._reference, "frame", self._reference))
-            self._large._intake = self._intake
-            if self._names():
-                self._large.feature_names_in_ = self.feature_names_in_
-        return self._large
-
-    @property
-    def most_rows(self) -> int | None:
-        """The largest batch that this object itself judges, see `for_rows`; None for any."""
-        if self._reference is None:
-            return None
-        return BySize().most_rows(len(self._reference))
-
-    def tally(self) -> Tally | None:
-        """Return what ranks rows in two passes over parts of a batch, if that can be done.
-
-        A choice of detectors on a split needs no more of the other new rows than their scores.
-        For everything else None: rows are ranked by `rank`.
-        """
-        check_is_fitted(self, "ensemble_")
-        return Tally(self.ensemble_) if isinstance(self.ensemble_, SplitChoice) else None
-
-    def candidate_scores(self, X: npt.ArrayLike, *, checked: bool = False) -> FloatArray:
-        """Score new rows by every detector that `discover` chooses from, on a split.
-
-        Parameters
-        ----------
-        X : array-like or frame of shape (m, d)
-        checked : bool
-            As in `rank`.
-
-        Returns
-        -------
-        float array of shape (detectors, m)
-            For `tally`; small = anomalous.
-        """
-        check_is_fitted(self, "ensemble_")
-        if not isinstance(self.ensemble_, SplitChoice):
-            raise ReconformError(
-                "candidate_scores needs several detectors on a split; use detector='auto' and "
-                "method='split'."
-            )
-        return self.ensemble_.scores(self._of_file(np.asarray(X)) if checked else self._rows(X))
-
-    @property
-    def chooses(self) -> bool:
-        """Whether `discover` chooses one of several detectors for every new row.
-
-        `p_values`, `score_samples` and `predict` judge rows alone, by the first of them.
-        """
-        check_is_fitted(self, "ensemble_")
-        return isinstance(self.ensemble_, ChoiceEnsemble)
+        self.guarantee_ = guarantee_for(plan, ensemble)
 
     @property
     def guarantee_alone(self) -> Guarantee:
         """What is known of p-values of rows alone; `guarantee_` is about lists, too."""
-        ensemble = self.ensemble_
-        if isinstance(ensemble, ChoiceEnsemble):
-            ensemble = ensemble.fitted[0]
-        return guarantee_of(
-            self.plan_,
-            shares_draws=ensemble.shares_draws,
-            plus_is_full=ensemble.plus_is_full,
-            uses_batch=ensemble.uses_batch,
-        )
-
-    @property
-    def uses_batch(self) -> bool:
-        """Whether `discover` ranks a row by the other new rows, too: ``"auto"``, ``"contrast"``.
-
-        `p_values`, `score_samples` and `predict` judge every row by itself, whatever the detector.
-        """
-        check_is_fitted(self, "ensemble_")
-        return self.ensemble_.uses_batch
-
-    def rank(
-        self,
-        X: npt.ArrayLike,
-        *,
-        variant: str | None = None,
-        checked: bool = False,
-        together: bool = False,
-    ) -> Ranks:
-        """Rank and score new rows: all that is known about them before a decision.
-
-        Parameters
-        ----------
-        X : array-like or frame of shape (m, d)
-        variant : {"plus", "basic", "pooled"}, optional
-            A comparison other than the method's, where the models for it are kept.
-        checked : bool
-            X is a float array with the columns of the fit in their order, as a reader of files
-            makes it; it is not checked again.
-        together : bool
-            X is a whole batch, and its rows are ranked as `discover` does it. It makes a
-            difference where `uses_batch`.
-
-        Returns
-        -------
-        Ranks
-            `at_most`: 1 + #{i : c_i <= t_i}, from 1 (most anomalous) to n_calibration_ + 1;
-            `below`: the same for <, with ``ties="randomized"``; `scores`: one raw score per row,
-            small = anomalous.
-        """
-        check_is_fitted(self, "ensemble_")
-        rows = self._of_file(np.asarray(X)) if checked else self._rows(X)
-        return self._rank(rows, variant=variant, together=together)
-
-    def _rank(
-        self, rows: FloatArray, *, variant: str | None = None, together: bool = False
-    ) -> Ranks:
-        strictly = self.ties == "randomized"
-        if together:
-            return self.ensemble_.batch_ranks(rows, strictly=strictly)
-        return self.ensemble_.ranks(rows, variant=variant, strictly=strictly)
-
-    def ranks(self, X: npt.ArrayLike) -> RankArray:
-        """Return the ranks of new rows alone: 1 + #{i : c_i <= t_i}; see `rank`.
-
-        Parameters
-        ----------
-        X : array-like or frame of shape (m, d)
-
-        Returns
-        -------
-        int array of shape (m,)
-        """
-        return self.rank(X).at_most
+        return guarantee_for(self.plan_, self.ensemble_, alone=True)
 
     def p_values(
         self,
@@ -499,15 +312,7 @@ class ConformalDetector(OutlierMixin, BaseEstimator):
         self,
         X: npt.ArrayLike,
         fdr: float | Fraction = 0.1,
-        *,
-        procedure: str = "bh",
-        storey_lambda: float | Fraction = 0.5,
-        validity: str = "nominal",
-        conditional: str | None = None,
-        confidence: float = 0.9,
-        alpha_bh: float | Fraction | None = None,
-        false_alarms: float | Fraction | None = None,
-        top: int | None = None,
+        **rule: Unpack[RuleOptions],
     ) -> Discoveries:
         """Find anomalies in a batch, aiming at a false discovery rate.
 
@@ -515,6 +320,7 @@ class ConformalDetector(OutlierMixin, BaseEstimator):
         ``Discoveries.guarantee`` says it. For the defaults (Benjamini-Hochberg on ``"jab+"``) it
         is measured only; it is proven for ``"split"`` and ``"prefit"``. With
         ``validity="proven"`` it is proven for ``"full"``, ``"jackknife+"`` and ``"cv+"`` as well.
+        All keywords are fields of a `Rule`; `decide` takes one.
 
         Parameters
         ----------
@@ -556,18 +362,7 @@ class ConformalDetector(OutlierMixin, BaseEstimator):
         -------
         Discoveries
         """
-        rule = Rule(
-            fdr=fdr,
-            procedure=procedure,
-            storey_lambda=storey_lambda,
-            validity=validity,
-            conditional=conditional,
-            confidence=confidence,
-            alpha_bh=alpha_bh,
-            false_alarms=false_alarms,
-            top=top,
-        )
-        return self.decide(X, rule)
+        return self.decide(X, Rule(fdr, **rule))
 
     def decide(self, X: npt.ArrayLike, rule: Rule) -> Discoveries:
         """Find anomalies in a batch by a rule; `discover` makes one from its parameters.
@@ -591,17 +386,15 @@ class ConformalDetector(OutlierMixin, BaseEstimator):
         ranks, p_values = self._judge(X, grid, together=True)
         index = getattr(X, "index", None) if hasattr(X, "iloc") else None
         library = library_of(frame_as_it_is(X))
-        whose = None if library is None else library.package
-        found = self._decide(
+        new = NewRows(
             partial(self._rows, X),
             ranks,
             p_values,
-            grid,
-            rule,
             index,
-            whose,
+            None if library is None else library.package,
             self._intake.categories(self, X) or None,
         )
+        found = decided_in_memory(self, rule, grid, new)
         if found.warning is not None and not found.count:
             warn_once(self.ensemble_, "too small", found.warning, ReferenceWarning)
         return found
@@ -622,76 +415,8 @@ class ConformalDetector(OutlierMixin, BaseEstimator):
         Discoveries
         """
         grid = rule.grid(self, together=True)
-        rows = partial(self._of_file, X)
-        return self._decide(rows, ranks, grid.values(ranks.at_most), grid, rule, None)
-
-    def _decide(
-        self,
-        rows: Callable[[], FloatArray],
-        ranks: Ranks,
-        p_values: FloatArray,
-        grid: Grid,
-        rule: Rule,
-        index: Any,
-        library: str | None = None,
-        categories: Mapping[int, Category] | None = None,
-    ) -> Discoveries:
-        smoothed = self.ties == "randomized"
-        batch = RankedBatch(
-            ranks,
-            p_values,
-            grid,
-            self.calibration_,
-            self.n_calibration_,
-            smoothed,
-            partial(self._worlds, rows, ranks.choice),
-        )
-        outcome = rule.decide_batch(batch, self)
-        X = rows()
-        monotone = monotone_columns(np.asarray(X))
-        facts = self._facts(
-            rule, grid, len(p_values), new_sample(X), ranks, categories, monotone=monotone
-        )
-        if outcome.plain is not None:
-            facts["claim"] += " " + cost_sentence(outcome.mask, outcome.plain)
-        if ranks.choice is not None:
-            counts = ChoiceCounts(ranks.choice.names, self.n_calibration_).add(ranks.choice)
-            tried = counts.candidates(0, partial(self._alone, rule))
-            facts["choice"] = with_mask(tried, ranks.choice, outcome.mask)
-        return Discoveries(
-            mask=outcome.mask,
-            p_values=p_values,
-            q_values=outcome.q_values,
-            scores=ranks.scores,
-            ranks=None if smoothed else ranks.at_most,
-            index=index,
-            library=library,
-            decision=outcome.decision,
-            e_values=outcome.e_values,
-            plain_mask=outcome.plain,
-            p_threshold=float(p_values[outcome.mask].max(initial=0.0)),
-            **facts,
-        )
-
-    def _alone(self, rule: Rule, by_rank: RankArray) -> int:
-        """Count what a plain list of rows would have, of which so many have rank 0, 1, ..."""
-        counts = RankCounts(self.n_calibration_, "").add_counts(by_rank)
-        plain = replace(rule, validity="nominal", conditional=None)
-        return plain.decide_counts(counts, usual(self.n_calibration_)).count
-
-    def _worlds(
-        self,
-        rows: Callable[[], FloatArray],
-        choice: Choice | None,
-        candidates: RankArray,
-        step: StepUp,
-    ) -> Iterator[tuple[int, Worlds]]:
-        """`Ensemble.worlds` of new rows, with a bar where it was asked for."""
-        if choice is not None and isinstance(self.ensemble_, ChoiceEnsemble):
-            every = self.ensemble_.worlds_of_choice(rows(), candidates, step, choice)
-        else:
-            every = self.ensemble_.worlds(rows(), candidates, step)
-        return track(every, total=len(candidates), label="certifying", verbose=self.verbose)
+        new = NewRows(partial(self._of_file, X), ranks, grid.values(ranks.at_most))
+        return decided_in_memory(self, rule, grid, new)
 
     def decide_counts(
         self,
@@ -727,86 +452,8 @@ class ConformalDetector(OutlierMixin, BaseEstimator):
         CountedDiscoveries
         """
         check_is_fitted(self, "ensemble_")
-        as_one = together is not None or choice is not None
-        grid = rule.counting_grid(self, "what is merged", together=as_one)
-        decision = rule.decide_counts(counts, grid)
-        facts = self._facts(rule, grid, decision.tested, new, together, categories, monotone)
-        if choice is not None:
-            alone = partial(self._alone, rule)
-            facts["choice"] = choice.candidates(decision.rank_threshold, alone)
-        return CountedDiscoveries(
-            decision=decision,
-            rank_counts=counts,
-            p_threshold=decision.p_threshold,
-            **facts,
-        )
-
-    def _facts(
-        self,
-        rule: Rule,
-        grid: Grid,
-        m: int,
-        new: FloatArray | None,
-        ranks: Ranks | None,
-        categories: Mapping[int, Category] | None = None,
-        monotone: BoolArray | None = None,
-    ) -> dict[str, Any]:
-        """What every list says of itself, whatever the source of the rows; `new` is a sample."""
-        if categories is None:
-            categories = self._intake.categories() or {
-                j: Category() for j in category_columns(self.detector)
-            }
-        # A certified list is made from ranks, whatever the p-values beside it are worth.
-        by_ranks = rule.whole_batch(self) is not None
-        found = () if ranks is None else unused_batch(ranks.clumped)
-        return {
-            "procedure": rule.procedure,
-            "fdr": None if rule.false_alarms is not None else float(rule.level),
-            "false_alarms": None if rule.false_alarms is None else float(rule.level),
-            "top": rule.top,
-            "claim": rule.sentence(self),
-            "compared": Compared(
-                self.reference_sample_, new, self._names(), found, categories, monotone
-            ),
-            "provenance": self.provenance(),
-            "warning": rule.warning(
-                self.n_calibration_,
-                m,
-                n_reference=self.plan_.n,
-                smallest_p=None if by_ranks else grid.smallest,
-            ),
-        }
-
-    def rank_counts(self, X: npt.ArrayLike) -> RankCounts:
-        """Count the ranks of a batch; the counts of batches merge, and decide like the whole.
-
-        Parameters
-        ----------
-        X : array-like or frame of shape (m, d)
-
-        Returns
-        -------
-        RankCounts
-        """
-        if self.ties == "randomized":
-            raise ReconformError(
-                "smoothed p-values are off the grid of ranks and cannot be counted; "
-                "use ties='conservative'."
-            )
-        if self.chooses:
-            raise ReconformError(
-                "the counts of batches are merged, and which detector is chosen for a row depends "
-                "on all new rows; use discover(X) with all rows, judge_file or "
-                "reconform.scale.discover for rows that come in parts, or a single detector such "
-                "as 'knn'."
-            )
-        if self.uses_batch:
-            raise ReconformError(
-                "the counts of batches are merged, and this detector compares the new rows of a "
-                "batch with each other; use discover(X) with all rows."
-            )
-        counts = RankCounts(self.n_calibration_, self.calibration_.fingerprint)
-        return counts.add(self.rank(X).at_most)
+        seen = Observed(new, together, choice, categories, monotone)
+        return decided_by_counts(self, rule, counts, seen)
 
     def threshold(
         self, false_alarm_rate: float = 0.01, *, confidence: float = 0.95
@@ -870,110 +517,14 @@ class ConformalDetector(OutlierMixin, BaseEstimator):
                 f"stability compares resampled models with one on all rows, and "
                 f"method={self.method!r} has none; use it with jackknife+, cv+, jab+ or Resampling."
             )
-        X = self._validate(X, reset=False)
         return Stability(
-            basic=self.ensemble_.ranks(X, variant="basic").at_most,
-            plus=self.ensemble_.ranks(X, variant="plus").at_most,
+            basic=self.rank(X, variant="basic").at_most,
+            plus=self.rank(X, variant="plus").at_most,
             n_calibration=self.n_calibration_,
             alpha=float(self.alpha),
         )
 
-    def _validate(self, X: npt.ArrayLike, *, reset: bool) -> FloatArray:
-        """Rows as the detector sees them: an array, or `FrameRows`, which stand in for one."""
-        finite = "allow-nan" if self.__sklearn_tags__().input_tags.allow_nan else True
-        rows: FloatArray = self._intake.read(
-            self, X, reset=reset, least=2 if reset else 1, finite=finite
-        )
-        return rows
-
-    def _rows(self, X: npt.ArrayLike) -> FloatArray:
-        check_is_fitted(self, "ensemble_")
-        if _num_samples(frame_as_it_is(X)) == 0:
-            raise ReconformError("X has no rows; give at least one row to judge.")
-        return self._validate(X, reset=False)
-
-    @property
-    def features(self) -> tuple[Feature, ...]:
-        """The columns as files are read for the detector; none if the reference had no names.
-
-        With `Prepare` they have the categories of the reference.
-        """
-        check_is_fitted(self, "ensemble_")
-        return self._intake.features(self._names())
-
-    def _of_file(self, X: FloatArray) -> FloatArray:
-        """Numbers that a reader of files made, as the detector sees them."""
-        rows: FloatArray = self._intake.of_file(X, self._names())
-        return rows
-
-    def _judge(
-        self, X: npt.ArrayLike, grid: Grid, *, together: bool = False
-    ) -> tuple[Ranks, FloatArray]:
-        """Ranks and p-values."""
-        if self.ties != "randomized":
-            ranks = self.rank(X, together=together)
-            return ranks, grid.values(ranks.at_most)
-        rows = self._rows(X)
-        ranks = self._rank(rows, together=together)
-        labels = row_labels(X)
-        warn_if_unlabelled(labels, len(rows), self)
-        uniforms = tie_uniforms(self._tie_key, rows, labels)
-        return ranks, smoothed_p_values(ranks, self.n_calibration_, uniforms)
-
-    def _fit_ensemble(
-        self,
-        detector: ForeignDetector | NativeDetector,
-        X: FloatArray,
-        plan: Plan,
-        seeds: Sequence[np.random.SeedSequence],
-    ) -> Ensemble:
-        fit_plan: Callable[..., Ensemble] = partial(detector.fit_plan, n_jobs=self.n_jobs)
-        if isinstance(detector, ForeignDetector):
-            fit_plan = partial(fit_plan, keep=self.keep)
-        if len(plan.repeats) == 1:
-            return fit_plan(X, plan, seeds, verbose=self.verbose)
-        if isinstance(detector, Auto):
-            raise ReconformError(
-                "a detector is chosen on one split, and Split(repeats=...) has several; use "
-                "repeats=1, `method='full'`, or one detector such as 'knn'."
-            )
-        splits = track(plan.repeats, total=len(plan.repeats), label="splits", verbose=self.verbose)
-        return RepeatedSplit(
-            [
-                fit_plan(X, split, [seed, seeds[-1]])
-                for split, seed in zip(splits, seeds[:-1], strict=True)
-            ]
-        )
-
-    def _names(self) -> tuple[str, ...]:
-        return tuple(map(str, getattr(self, "feature_names_in_", ())))
-
     def provenance(self) -> Provenance:
         """Where decisions of this detector come from: method, detector, sizes, seed, version."""
         check_is_fitted(self, "ensemble_")
-        return Provenance(
-            detector=repr(self.detector),
-            method=repr(self.method),
-            scheme=self.plan_.scheme,
-            variant=self.plan_.variant,
-            n_reference=self.plan_.n,
-            n_calibration=self.n_calibration_,
-            n_features=self.n_features_in_,
-            calibration_scores=self.calibration_.scores,
-            calibration_fingerprint=self.calibration_.fingerprint,
-            feature_names=self._names(),
-            random_state=repr(self.random_state),
-            version=version("reconform"),
-            one_split=self.plan_.scheme in ("split", "prefit")
-            and self.plan_.n_models == 1
-            and not self.uses_batch,
-        )
-
-
-def _fits_at_once(detector: ForeignDetector | NativeDetector) -> bool:
-    """Whether full-conformal ranks need no fit per new row."""
-    if isinstance(detector, Auto):
-        return all(map(_fits_at_once, detector.resolved()))
-    if isinstance(detector, Prepared):
-        return _fits_at_once(detector.detector)
-    return isinstance(detector, NativeDetector) and detector.has_shortcut()
+        return provenance_of(self)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, fields
 from fractions import Fraction
-from typing import Any, Protocol
+from typing import Any, Protocol, TypedDict
 
 import numpy as np
 import numpy.typing as npt
@@ -50,6 +50,19 @@ class Fitted(Protocol):
     def uses_batch(self) -> bool:
         """Whether the ranks of a list depend on the whole batch."""
         ...
+
+
+class RuleOptions(TypedDict, total=False):
+    """The fields of a `Rule` but `fdr`, as keywords of `ConformalDetector.discover`."""
+
+    procedure: str
+    storey_lambda: float | Fraction
+    validity: str
+    conditional: str | None
+    confidence: float | Fraction
+    alpha_bh: float | Fraction | None
+    false_alarms: float | Fraction | None
+    top: int | None
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,232 @@
+"""From ranks to a list: what a rule decides for new rows, and what the list says of itself."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from functools import partial
+from importlib.metadata import version
+from typing import Any
+
+import numpy as np
+
+from .arrays import BoolArray, FloatArray, RankArray
+from .assumption import Category, Compared, monotone_columns, new_sample, unused_batch
+from .detectors.auto.ensembles import ChoiceEnsemble
+from .detectors.prepared import category_columns
+from .discoveries import CountedDiscoveries, Discoveries, Provenance
+from .parallel import track
+from .ranking import Ranker
+from .rule import Rule
+from .statistics.choice import Choice, ChoiceCounts, with_mask
+from .statistics.fdr import RankCounts
+from .statistics.grid import Grid, usual
+from .statistics.ranks import RankedBatch, Ranks
+from .statistics.worlds import StepUp, Worlds, cost_sentence
+
+
+@dataclass(frozen=True, eq=False)
+class NewRows:
+    """A batch in memory that has been ranked.
+
+    Attributes
+    ----------
+    read : callable
+        Gives the rows, as the detector sees them.
+    ranks : Ranks
+    p_values : float array of shape (m,)
+    index : sequence, optional
+        Labels of the rows.
+    library : str, optional
+        Whose frame the rows came in.
+    categories : mapping, optional
+        As in `Observed`.
+    """
+
+    read: Callable[[], FloatArray]
+    ranks: Ranks
+    p_values: FloatArray
+    index: Any = None
+    library: str | None = None
+    categories: Mapping[int, Category] | None = None
+
+
+@dataclass(frozen=True, eq=False)
+class Observed:
+    """What is known of new rows beside the counts of their ranks; all of it may be missing.
+
+    Attributes
+    ----------
+    sample : float array of shape (t, d), optional
+        Some of the rows, to check the assumption by.
+    together : Ranks, optional
+        Of all rows, where these are one batch that was ranked together.
+    choice : ChoiceCounts, optional
+        Which detectors were chosen, where one is for every row.
+    categories : mapping, optional
+        By position, what a reader of files knows of the columns that hold labels.
+    monotone : bool array of shape (d,), optional
+        Which columns only rise or only fall from row to row.
+    """
+
+    sample: FloatArray | None = None
+    together: Ranks | None = None
+    choice: ChoiceCounts | None = None
+    categories: Mapping[int, Category] | None = None
+    monotone: BoolArray | None = None
+
+
+def decided_in_memory(cad: Ranker, rule: Rule, grid: Grid, new: NewRows) -> Discoveries:
+    """Decide for a batch in memory.
+
+    Parameters
+    ----------
+    cad : ConformalDetector
+        The one that ranked it.
+    rule : Rule
+    grid : Grid
+        Of the rule and the detector.
+    new : NewRows
+
+    Returns
+    -------
+    Discoveries
+    """
+    smoothed, ranks, p_values = cad.ties == "randomized", new.ranks, new.p_values
+    batch = RankedBatch(
+        ranks,
+        p_values,
+        grid,
+        cad.calibration_,
+        cad.n_calibration_,
+        smoothed,
+        partial(_worlds, cad, new.read, ranks.choice),
+    )
+    outcome = rule.decide_batch(batch, cad)
+    X = new.read()
+    seen = Observed(new_sample(X), ranks, None, new.categories, monotone_columns(np.asarray(X)))
+    facts = _facts(cad, rule, grid, len(p_values), seen)
+    if outcome.plain is not None:
+        facts["claim"] += " " + cost_sentence(outcome.mask, outcome.plain)
+    if ranks.choice is not None:
+        counts = ChoiceCounts(ranks.choice.names, cad.n_calibration_).add(ranks.choice)
+        tried = counts.candidates(0, partial(_alone, cad.n_calibration_, rule))
+        facts["choice"] = with_mask(tried, ranks.choice, outcome.mask)
+    return Discoveries(
+        mask=outcome.mask,
+        p_values=p_values,
+        q_values=outcome.q_values,
+        scores=ranks.scores,
+        ranks=None if smoothed else ranks.at_most,
+        index=new.index,
+        library=new.library,
+        decision=outcome.decision,
+        e_values=outcome.e_values,
+        plain_mask=outcome.plain,
+        p_threshold=float(p_values[outcome.mask].max(initial=0.0)),
+        **facts,
+    )
+
+
+def decided_by_counts(
+    cad: Ranker, rule: Rule, counts: RankCounts, seen: Observed
+) -> CountedDiscoveries:
+    """Decide for all rows whose ranks were counted, exactly as if they had been one batch.
+
+    Parameters
+    ----------
+    cad : ConformalDetector
+        The one that ranked them.
+    rule : Rule
+    counts : RankCounts
+    seen : Observed
+
+    Returns
+    -------
+    CountedDiscoveries
+    """
+    as_one = seen.together is not None or seen.choice is not None
+    grid = rule.counting_grid(cad, "what is merged", together=as_one)
+    decision = rule.decide_counts(counts, grid)
+    facts = _facts(cad, rule, grid, decision.tested, seen)
+    if seen.choice is not None:
+        alone = partial(_alone, cad.n_calibration_, rule)
+        facts["choice"] = seen.choice.candidates(decision.rank_threshold, alone)
+    return CountedDiscoveries(
+        decision=decision,
+        rank_counts=counts,
+        p_threshold=decision.p_threshold,
+        **facts,
+    )
+
+
+def provenance_of(cad: Ranker) -> Provenance:
+    """Say where decisions of a detector come from: method, detector, sizes, seed, version."""
+    return Provenance(
+        detector=repr(cad.detector),
+        method=repr(cad.method),
+        scheme=cad.plan_.scheme,
+        variant=cad.plan_.variant,
+        n_reference=cad.plan_.n,
+        n_calibration=cad.n_calibration_,
+        n_features=cad.n_features_in_,
+        calibration_scores=cad.calibration_.scores,
+        calibration_fingerprint=cad.calibration_.fingerprint,
+        feature_names=cad._names(),
+        random_state=repr(cad.random_state),
+        version=version("reconform"),
+        one_split=cad.plan_.scheme in ("split", "prefit")
+        and cad.plan_.n_models == 1
+        and not cad.uses_batch,
+    )
+
+
+def _facts(cad: Ranker, rule: Rule, grid: Grid, m: int, seen: Observed) -> dict[str, Any]:
+    """What every list says of itself, whatever the source of the rows."""
+    categories = seen.categories
+    if categories is None:
+        categories = cad._intake.categories() or {
+            j: Category() for j in category_columns(cad.detector)
+        }
+    # A certified list is made from ranks, whatever the p-values beside it are worth.
+    by_ranks = rule.whole_batch(cad) is not None
+    found = () if seen.together is None else unused_batch(seen.together.clumped)
+    return {
+        "procedure": rule.procedure,
+        "fdr": None if rule.false_alarms is not None else float(rule.level),
+        "false_alarms": None if rule.false_alarms is None else float(rule.level),
+        "top": rule.top,
+        "claim": rule.sentence(cad),
+        "compared": Compared(
+            cad.reference_sample_, seen.sample, cad._names(), found, categories, seen.monotone
+        ),
+        "provenance": provenance_of(cad),
+        "warning": rule.warning(
+            cad.n_calibration_,
+            m,
+            n_reference=cad.plan_.n,
+            smallest_p=None if by_ranks else grid.smallest,
+        ),
+    }
+
+
+def _alone(n_calibration: int, rule: Rule, by_rank: RankArray) -> int:
+    """Count what a plain list of rows would have, of which so many have rank 0, 1, ..."""
+    counts = RankCounts(n_calibration, "").add_counts(by_rank)
+    plain = replace(rule, validity="nominal", conditional=None)
+    return plain.decide_counts(counts, usual(n_calibration)).count
+
+
+def _worlds(
+    cad: Ranker,
+    read: Callable[[], FloatArray],
+    choice: Choice | None,
+    candidates: RankArray,
+    step: StepUp,
+) -> Iterator[tuple[int, Worlds]]:
+    """`Ensemble.worlds` of new rows, with a bar where it was asked for."""
+    if choice is not None and isinstance(cad.ensemble_, ChoiceEnsemble):
+        every = cad.ensemble_.worlds_of_choice(read(), candidates, step, choice)
+    else:
+        every = cad.ensemble_.worlds(read(), candidates, step)
+    return track(every, total=len(candidates), label="certifying", verbose=cad.verbose)

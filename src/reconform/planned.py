@@ -1,0 +1,130 @@
+"""From a method and reference rows to fitted models: the plan, the seeds, the ensemble."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from .arrays import FloatArray
+from .content import Contents, RowStreams, by_content
+from .detectors import Auto, ForeignDetector, NativeDetector
+from .detectors.auto.ensembles import ChoiceEnsemble
+from .detectors.prepared import Prepared
+from .ensemble import Ensemble, RepeatedSplit
+from .errors import ReconformError
+from .methods import BySize, Method, Plan
+from .parallel import track
+from .randomness import Streams
+from .refitting import OneModel
+from .statistics.certificates import Guarantee, guarantee_of
+
+
+def method_for_rows(method: Method, detector: ForeignDetector | NativeDetector, n: int) -> Method:
+    """Return the method for n reference rows: ``"auto"`` decides by their number."""
+    if not isinstance(method, BySize):
+        return method
+    refits = not _fits_at_once(detector)
+    return method.method_for(n, refits=refits, uses_batch=isinstance(detector, Auto))
+
+
+def plan_for(
+    method: Method,
+    contents: Contents,
+    groups: npt.ArrayLike | None,
+    seed: np.random.SeedSequence,
+) -> Plan:
+    """Plan for rows of these contents: what is drawn does not depend on their order."""
+    draws: dict[str, Any] = {"shuffle": by_content(contents)} if method.shuffles else {}
+    return method.plan(len(contents), groups=groups, random_state=seed, **draws)
+
+
+def guarantee_for(plan: Plan, ensemble: Ensemble, *, alone: bool = False) -> Guarantee:
+    """Look up what holds for fitted models.
+
+    Parameters
+    ----------
+    plan : Plan
+    ensemble : Ensemble
+    alone : bool
+        For rows that are judged one by one, which a choice of detectors leaves to the first.
+    """
+    if alone and isinstance(ensemble, ChoiceEnsemble):
+        ensemble = ensemble.fitted[0]
+    return guarantee_of(
+        plan,
+        shares_draws=ensemble.shares_draws,
+        plus_is_full=ensemble.plus_is_full,
+        uses_batch=ensemble.uses_batch,
+    )
+
+
+@dataclass(frozen=True)
+class Fitter:
+    """Fits all models of a plan.
+
+    Attributes
+    ----------
+    detector : detector
+        Ours, or one from elsewhere, as `resolve_detector` gives it.
+    n_jobs, verbose, keep
+        As in `ConformalDetector`.
+    """
+
+    detector: ForeignDetector | NativeDetector
+    n_jobs: int | None
+    verbose: int
+    keep: str | Path
+
+    def fit(
+        self, X: FloatArray, plan: Plan, contents: Contents, seed: np.random.SeedSequence
+    ) -> Ensemble:
+        """Fit the models, each with draws of its own from the seed."""
+        # Nothing is drawn by the place of a row: the order of the reference does not matter.
+        seeds: Sequence[np.random.SeedSequence]
+        if plan.leaves_one_out:
+            seeds = RowStreams(seed, contents)
+        else:
+            seeds = Streams(seed, plan.n_models + 1)
+        ensemble = self._fit(X, plan, seeds)
+        no_way_of_its_own = (
+            type(ensemble).worlds is Ensemble.worlds
+            and type(ensemble).see_with_each is Ensemble.see_with_each
+        )
+        certified = guarantee_for(plan, ensemble).certified
+        if certified and no_way_of_its_own and ensemble.by_refitting is None:
+            ensemble.by_refitting = OneModel(self.detector, X, seeds[-1], self.n_jobs)
+        return ensemble
+
+    def _fit(self, X: FloatArray, plan: Plan, seeds: Sequence[np.random.SeedSequence]) -> Ensemble:
+        fit_plan: Callable[..., Ensemble] = partial(self.detector.fit_plan, n_jobs=self.n_jobs)
+        if isinstance(self.detector, ForeignDetector):
+            fit_plan = partial(fit_plan, keep=self.keep)
+        if len(plan.repeats) == 1:
+            return fit_plan(X, plan, seeds, verbose=self.verbose)
+        if isinstance(self.detector, Auto):
+            raise ReconformError(
+                "a detector is chosen on one split, and Split(repeats=...) has several; use "
+                "repeats=1, `method='full'`, or one detector such as 'knn'."
+            )
+        splits = track(plan.repeats, total=len(plan.repeats), label="splits", verbose=self.verbose)
+        return RepeatedSplit(
+            [
+                fit_plan(X, split, [seed, seeds[-1]])
+                for split, seed in zip(splits, seeds[:-1], strict=True)
+            ]
+        )
+
+
+def _fits_at_once(detector: ForeignDetector | NativeDetector) -> bool:
+    """Whether full-conformal ranks need no fit per new row."""
+    if isinstance(detector, Auto):
+        return all(map(_fits_at_once, detector.resolved()))
+    if isinstance(detector, Prepared):
+        return _fits_at_once(detector.detector)
+    return isinstance(detector, NativeDetector) and detector.has_shortcut()

@@ -1,0 +1,268 @@
+"""How a fitted detector ranks new rows: each by itself, or a batch together.
+
+All p-values and lists are made of these ranks, whatever rows come from: arrays, frames, files or
+partitions. `ConformalDetector` inherits this; its `fit`, or a model file, sets what is used here.
+"""
+
+from __future__ import annotations
+
+import numbers
+from typing import Any, Self
+
+import numpy as np
+import numpy.typing as npt
+from sklearn.base import BaseEstimator, clone
+from sklearn.utils.validation import _num_samples, check_is_fitted
+
+from .arrays import FloatArray, RankArray
+from .detectors.auto.ensembles import ChoiceEnsemble, SplitChoice, Tally
+from .ensemble import Ensemble
+from .errors import ReconformError
+from .frames import frame_as_it_is
+from .intake import Intake, Numbers
+from .methods import BySize, Plan
+from .prepare import Feature, Prepare
+from .statistics.certificates import Guarantee
+from .statistics.fdr import RankCounts
+from .statistics.grid import Grid
+from .statistics.ranks import Calibration, Ranks, smoothed_p_values
+from .ties import row_labels, tie_uniforms, warn_if_unlabelled
+
+
+class Ranker(BaseEstimator):
+    """The part of a fitted `ConformalDetector` that ranks rows."""
+
+    detector: Any
+    method: Any
+    ties: str
+    random_state: Any
+    verbose: int
+    plan_: Plan
+    ensemble_: Ensemble
+    calibration_: Calibration
+    n_calibration_: int
+    n_features_in_: int
+    guarantee_: Guarantee
+    reference_sample_: FloatArray | None
+    feature_names_in_: Any
+    _tie_key: int
+    # The reference rows of a fit that another method may have to be fitted on; see `for_rows`.
+    _reference: FloatArray | None = None
+    _large: Self | None = None
+    _intake: Intake = Numbers()
+
+    def for_rows(self, m: int) -> Self:
+        """Return the detector that judges a batch of m rows: this one, or one fitted on a split.
+
+        With ``method="auto"``, full-conformal ranks take too long for very many rows, and a split
+        of the same reference rows takes their place; it is fitted when it is asked for first.
+
+        Parameters
+        ----------
+        m : int
+
+        Returns
+        -------
+        ConformalDetector
+        """
+        check_is_fitted(self, "ensemble_")
+        if self._reference is None or m <= BySize().most_rows(len(self._reference)):
+            return self
+        if self._large is None:
+            split = clone(self).set_params(method=BySize().method_for(self.plan_.n, m))
+            if not isinstance(self.random_state, numbers.Integral):
+                # A fit has one seed, whoever asks and however often, from a model file too.
+                split.set_params(random_state=self._tie_key)
+            if isinstance(self.detector, Prepare):  # the rows are coded already
+                split.set_params(detector=self.detector.for_features(self.features))
+            self._large = split.fit(getattr(self._reference, "frame", self._reference))
+            self._large._intake = self._intake
+            if self._names():
+                self._large.feature_names_in_ = self.feature_names_in_
+        return self._large
+
+    @property
+    def most_rows(self) -> int | None:
+        """The largest batch that this object itself judges, see `for_rows`; None for any."""
+        if self._reference is None:
+            return None
+        return BySize().most_rows(len(self._reference))
+
+    def tally(self) -> Tally | None:
+        """Return what ranks rows in two passes over parts of a batch, if that can be done.
+
+        A choice of detectors on a split needs no more of the other new rows than their scores.
+        For everything else None: rows are ranked by `rank`.
+        """
+        check_is_fitted(self, "ensemble_")
+        return Tally(self.ensemble_) if isinstance(self.ensemble_, SplitChoice) else None
+
+    def candidate_scores(self, X: npt.ArrayLike, *, checked: bool = False) -> FloatArray:
+        """Score new rows by every detector that `discover` chooses from, on a split.
+
+        Parameters
+        ----------
+        X : array-like or frame of shape (m, d)
+        checked : bool
+            As in `rank`.
+
+        Returns
+        -------
+        float array of shape (detectors, m)
+            For `tally`; small = anomalous.
+        """
+        check_is_fitted(self, "ensemble_")
+        if not isinstance(self.ensemble_, SplitChoice):
+            raise ReconformError(
+                "candidate_scores needs several detectors on a split; use detector='auto' and "
+                "method='split'."
+            )
+        return self.ensemble_.scores(self._of_file(np.asarray(X)) if checked else self._rows(X))
+
+    @property
+    def chooses(self) -> bool:
+        """Whether `discover` chooses one of several detectors for every new row.
+
+        `p_values`, `score_samples` and `predict` judge rows alone, by the first of them.
+        """
+        check_is_fitted(self, "ensemble_")
+        return isinstance(self.ensemble_, ChoiceEnsemble)
+
+    @property
+    def uses_batch(self) -> bool:
+        """Whether `discover` ranks a row by the other new rows, too: ``"auto"``, ``"contrast"``.
+
+        `p_values`, `score_samples` and `predict` judge every row by itself, whatever the detector.
+        """
+        check_is_fitted(self, "ensemble_")
+        return self.ensemble_.uses_batch
+
+    def rank(
+        self,
+        X: npt.ArrayLike,
+        *,
+        variant: str | None = None,
+        checked: bool = False,
+        together: bool = False,
+    ) -> Ranks:
+        """Rank and score new rows: all that is known about them before a decision.
+
+        Parameters
+        ----------
+        X : array-like or frame of shape (m, d)
+        variant : {"plus", "basic", "pooled"}, optional
+            A comparison other than the method's, where the models for it are kept.
+        checked : bool
+            X is a float array with the columns of the fit in their order, as a reader of files
+            makes it; it is not checked again.
+        together : bool
+            X is a whole batch, and its rows are ranked as `discover` does it. It makes a
+            difference where `uses_batch`.
+
+        Returns
+        -------
+        Ranks
+            `at_most`: 1 + #{i : c_i <= t_i}, from 1 (most anomalous) to n_calibration_ + 1;
+            `below`: the same for <, with ``ties="randomized"``; `scores`: one raw score per row,
+            small = anomalous.
+        """
+        check_is_fitted(self, "ensemble_")
+        rows = self._of_file(np.asarray(X)) if checked else self._rows(X)
+        return self._rank(rows, variant=variant, together=together)
+
+    def _rank(
+        self, rows: FloatArray, *, variant: str | None = None, together: bool = False
+    ) -> Ranks:
+        strictly = self.ties == "randomized"
+        if together:
+            return self.ensemble_.batch_ranks(rows, strictly=strictly)
+        return self.ensemble_.ranks(rows, variant=variant, strictly=strictly)
+
+    def ranks(self, X: npt.ArrayLike) -> RankArray:
+        """Return the ranks of new rows alone: 1 + #{i : c_i <= t_i}; see `rank`.
+
+        Parameters
+        ----------
+        X : array-like or frame of shape (m, d)
+
+        Returns
+        -------
+        int array of shape (m,)
+        """
+        return self.rank(X).at_most
+
+    def rank_counts(self, X: npt.ArrayLike) -> RankCounts:
+        """Count the ranks of a batch; the counts of batches merge, and decide like the whole.
+
+        Parameters
+        ----------
+        X : array-like or frame of shape (m, d)
+
+        Returns
+        -------
+        RankCounts
+        """
+        if self.ties == "randomized":
+            raise ReconformError(
+                "smoothed p-values are off the grid of ranks and cannot be counted; "
+                "use ties='conservative'."
+            )
+        if self.chooses:
+            raise ReconformError(
+                "the counts of batches are merged, and which detector is chosen for a row depends "
+                "on all new rows; use discover(X) with all rows, judge_file or "
+                "reconform.scale.discover for rows that come in parts, or a single detector such "
+                "as 'knn'."
+            )
+        if self.uses_batch:
+            raise ReconformError(
+                "the counts of batches are merged, and this detector compares the new rows of a "
+                "batch with each other; use discover(X) with all rows."
+            )
+        counts = RankCounts(self.n_calibration_, self.calibration_.fingerprint)
+        return counts.add(self.rank(X).at_most)
+
+    @property
+    def features(self) -> tuple[Feature, ...]:
+        """The columns as files are read for the detector; none if the reference had no names.
+
+        With `Prepare` they have the categories of the reference.
+        """
+        check_is_fitted(self, "ensemble_")
+        return self._intake.features(self._names())
+
+    def _validate(self, X: npt.ArrayLike, *, reset: bool) -> FloatArray:
+        """Rows as the detector sees them: an array, or `FrameRows`, which stand in for one."""
+        finite = "allow-nan" if self.__sklearn_tags__().input_tags.allow_nan else True
+        rows: FloatArray = self._intake.read(
+            self, X, reset=reset, least=2 if reset else 1, finite=finite
+        )
+        return rows
+
+    def _rows(self, X: npt.ArrayLike) -> FloatArray:
+        check_is_fitted(self, "ensemble_")
+        if _num_samples(frame_as_it_is(X)) == 0:
+            raise ReconformError("X has no rows; give at least one row to judge.")
+        return self._validate(X, reset=False)
+
+    def _of_file(self, X: FloatArray) -> FloatArray:
+        """Numbers that a reader of files made, as the detector sees them."""
+        rows: FloatArray = self._intake.of_file(X, self._names())
+        return rows
+
+    def _judge(
+        self, X: npt.ArrayLike, grid: Grid, *, together: bool = False
+    ) -> tuple[Ranks, FloatArray]:
+        """Ranks and p-values."""
+        if self.ties != "randomized":
+            ranks = self.rank(X, together=together)
+            return ranks, grid.values(ranks.at_most)
+        rows = self._rows(X)
+        ranks = self._rank(rows, together=together)
+        labels = row_labels(X)
+        warn_if_unlabelled(labels, len(rows), self)
+        uniforms = tie_uniforms(self._tie_key, rows, labels)
+        return ranks, smoothed_p_values(ranks, self.n_calibration_, uniforms)
+
+    def _names(self) -> tuple[str, ...]:
+        return tuple(map(str, getattr(self, "feature_names_in_", ())))
