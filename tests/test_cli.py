@@ -391,7 +391,7 @@ def test_a_report_of_a_large_file(here, tables, monkeypatch):
     """Counts and charts are about all rows; names and features are those of the first rows."""
     common = ["detect", "normal.csv", "new.csv", "--id", "machine", *QUICK, "--report"]
     run(*common, "small.html")
-    monkeypatch.setattr("reconform.files.judge.MOST_DISCOVERIES", 100)
+    monkeypatch.setattr("reconform.files.judged.MOST_DISCOVERIES", 100)
     monkeypatch.setattr(judging, "MOST_CELLS", 10)
     monkeypatch.setattr(spill, "SPILL_BYTES", 100)  # the numbers of all rows wait on disk
     assert "the unusual features of 20 rows only" in run(*common, "large.html").stderr

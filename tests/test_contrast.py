@@ -379,7 +379,7 @@ def written(path, rows):
 
 
 def test_a_file_is_one_batch(tmp_path, monkeypatch):
-    from reconform.files import judge, read_reference
+    from reconform.files import judged, read_reference
     from reconform.files.judge import ReadOptions, judge_file
 
     D, new = batch(np.random.default_rng(7))
@@ -394,7 +394,7 @@ def test_a_file_is_one_batch(tmp_path, monkeypatch):
     flags = [line.endswith("true") for line in (tmp_path / "out.csv").read_text().split()[1:]]
     assert flags == expected.mask.tolist()
     for most in (30, 59):
-        monkeypatch.setattr(judge, "MOST_DISCOVERIES", most)
+        monkeypatch.setattr(judged, "MOST_DISCOVERIES", most)
         with pytest.raises(ReconformError, match="that a detector can compare with each other"):
             judge_file(cad, path, read=ReadOptions(batch_rows=7))
 

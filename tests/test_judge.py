@@ -158,7 +158,7 @@ def test_formats_in_and_out(tmp_path, cad, data, new_table, source, target):
 def test_only_anomalies_most_unusual_first(
     tmp_path, cad, data, new_table, suffix, batch_rows, monkeypatch
 ):
-    monkeypatch.setattr("reconform.files.judge.MOST_FLAGGED", 5)
+    monkeypatch.setattr("reconform.files.judged.MOST_FLAGGED", 5)
     monkeypatch.setattr("reconform.files.spill.STORED_AT_ONCE", 4)
     found = discover(cad, data)
     path = save(new_table, tmp_path / "new.csv")
@@ -217,7 +217,7 @@ def test_nothing_flagged(tmp_path, cad, new_table):
 def test_what_a_report_gets(tmp_path, cad, data, new_table, monkeypatch):
     path = save(new_table, tmp_path / "new.csv")
     whole = judge_file(cad, path, read=ReadOptions(batch_rows=40))
-    monkeypatch.setattr("reconform.files.judge.MOST_DISCOVERIES", 229)
+    monkeypatch.setattr("reconform.files.judged.MOST_DISCOVERIES", 229)
     part = judge_file(cad, path, read=ReadOptions(batch_rows=40, id_columns=["id"]))
     assert part.fingerprint == whole.fingerprint
     with pytest.raises(ValueError, match="230 rows"):

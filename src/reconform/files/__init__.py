@@ -11,6 +11,9 @@
     writing.py       `open_output`: whole or not at all
     spill.py         rows that do not fit into memory, on disk meanwhile
     judge.py         `judge_file`: a file in, a file with p-values and decisions out
+    first_pass.py    ranks every row, and counts the ranks
+    second_pass.py   writes every row with its results
+    judged.py        the result, `FileDiscoveries`
 
 Everything that is wrong with a file is an `InputError`, whose sentence is for the person who ran
 the command.

@@ -29,6 +29,37 @@ BATCH_ROWS = 1 << 16
 BATCH_CELLS = 1 << 21
 
 
+@dataclass(frozen=True)
+class ReadOptions:
+    """How the new rows are read.
+
+    Attributes
+    ----------
+    features : sequence of Feature, optional
+        The columns that the detector was fitted on (`Table.features`); by default numbers under
+        the names that it was fitted with.
+    id_columns : sequence of str
+        Columns that name the rows.
+    layout : Layout, optional
+        How the file is laid out, where its name does not say it.
+    batch_rows : int, optional
+        Rows of a batch. It changes no number.
+    most_cells : int
+        Keep the features of all rows, as `FileDiscoveries.rows`, if they are no more cells than
+        this.
+    most_rows : int, optional
+        Keep the numbers of every row, for `FileDiscoveries.to_discoveries`, up to so many rows; by
+        default a million.
+    """
+
+    features: Sequence[Feature] | None = None
+    id_columns: Sequence[str] = ()
+    layout: Layout | None = None
+    batch_rows: int | None = None
+    most_cells: int = 0
+    most_rows: int | None = None
+
+
 @dataclass(frozen=True, eq=False)
 class Table:
     """A reference in memory.

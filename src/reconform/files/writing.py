@@ -6,6 +6,7 @@ import os
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -19,6 +20,29 @@ from .formats import FORMATS, Layout, is_compressed, is_standard
 RESULT_NAMES = ("score", "p_value", "q_value", "anomaly")
 # Of a certified list.
 CERTIFIED_NAMES = ("score", "p_value", "e_value", "anomaly")
+
+
+@dataclass(frozen=True)
+class WriteOptions:
+    """How the results are written.
+
+    Attributes
+    ----------
+    only_anomalies : bool
+        Write only the flagged rows, the most anomalous first: by p-value, then by raw score.
+    overwrite : bool
+        Replace an output that exists.
+    prefix : str
+        Put in front of the names of the added columns.
+    layout : Layout, optional
+        How the output is laid out, where its name does not say it. By default an output in the
+        format of the input is laid out like it, and standard output is in this format.
+    """
+
+    only_anomalies: bool = False
+    overwrite: bool = False
+    prefix: str = ""
+    layout: Layout | None = None
 
 
 def add_results(

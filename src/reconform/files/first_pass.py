@@ -1,0 +1,253 @@
+"""The first pass over a file of new rows: rank every batch, count the ranks, note what is odd."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from ..arrays import FloatArray
+from ..assumption import Category, Reservoir
+from ..detector import ConformalDetector
+from ..discoveries import CountedDiscoveries, Discoveries
+from ..errors import InputError
+from ..prepare import Feature
+from ..rule import Rule
+from ..statistics.choice import ChoiceCounts
+from ..statistics.fdr import RankCounts
+from ..statistics.ranks import Ranks
+from . import judged
+from .cells import Fingerprint
+from .reading import Batches, missing_counts
+from .spill import ScoreSpill, Spill
+
+Progress = Callable[[str, int, int | None], None]
+
+# Labels that the reference does not have are kept by name up to so many per column.
+MOST_LABELS = 1_000
+
+
+@dataclass
+class Unseen:
+    """Labels of a column that the reference does not have: rows, and some labels by name."""
+
+    rows: int = 0
+    labels: Counter[str] = field(default_factory=Counter)
+
+    def add(self, labels: Counter[str]) -> None:
+        """Count the labels of a batch."""
+        self.rows += labels.total()
+        room = MOST_LABELS - len(self.labels)
+        new = [label for label in labels if label not in self.labels]
+        for label in new[max(0, room) :]:
+            del labels[label]
+        self.labels.update(labels)
+
+
+@dataclass
+class Seen:
+    """What the first pass found; the ranks and scores of the rows are in a `Spill`.
+
+    Attributes
+    ----------
+    cad : ConformalDetector
+        The one that ranked the rows.
+    columns : sequence of Feature
+    counts : RankCounts
+    fingerprint : str
+    missing : Counter
+        Missing values by name of the column.
+    unseen : dict
+        By position of the column.
+    kept : list of float arrays, or None
+        The features of all rows in batches, where they stay in memory.
+    sample : Reservoir
+    together : Ranks or None
+        Where all rows were ranked at once.
+    choice : ChoiceCounts or None
+        Where a detector is chosen for every row.
+    """
+
+    cad: ConformalDetector
+    columns: Sequence[Feature]
+    counts: RankCounts
+    fingerprint: str
+    missing: Counter[str]
+    unseen: dict[int, Unseen]
+    kept: list[FloatArray] | None
+    sample: Reservoir
+    together: Ranks | None = None
+    choice: ChoiceCounts | None = None
+
+    def decide(self, rule: Rule) -> CountedDiscoveries:
+        """Decide for the whole file by the counts of ranks."""
+        return self.cad.decide_counts(
+            self.counts,
+            rule,
+            new=self.sample.rows,
+            together=self.together,
+            choice=self.choice,
+            categories=self._categories(),
+            monotone=self.sample.monotone,
+        )
+
+    def certify(self, rule: Rule, spill: Spill, most_cells: int) -> Discoveries:
+        """Certify a list, for which all features were kept; drop them if they are too many."""
+        assert self.kept is not None
+        ranks, scores = spill.everything()
+        X = np.concatenate(self.kept)
+        if X.size > most_cells:
+            self.kept = None
+        return self.cad.decide_ranked(X, self.together or Ranks(ranks, None, scores), rule)
+
+    def _categories(self) -> dict[int, Category]:
+        """What is known of the columns that hold labels."""
+        none = Unseen()
+        return {
+            j: Category(
+                feature.labels, self.unseen.get(j, none).labels, self.unseen.get(j, none).rows
+            )
+            for j, feature in enumerate(self.columns)
+            if feature.labels is not None
+        }
+
+
+class _Ranking:
+    """Ranks rows as they come: batch by batch, or after the last of them.
+
+    Parameters
+    ----------
+    cad : ConformalDetector
+    spill : Spill
+    """
+
+    def __init__(self, cad: ConformalDetector, spill: Spill) -> None:
+        self._spill = spill
+        self.choice: ChoiceCounts | None = None
+        self.together: Ranks | None = None
+        self._use(cad)
+
+    def _use(self, cad: ConformalDetector) -> None:
+        self.cad = cad
+        self.counts = RankCounts(cad.n_calibration_, cad.calibration_.fingerprint)
+        self._tally = cad.tally()
+        self._scores = None if self._tally is None else ScoreSpill(len(self._tally.names))
+
+    @property
+    def waits(self) -> bool:
+        """Whether rows have to be kept until all of them are there."""
+        return self.cad.uses_batch and self._tally is None
+
+    def add(self, X: FloatArray) -> None:
+        """Take some rows; where it `waits`, they are ranked by `finish`."""
+        if self._tally is not None:
+            assert self._scores is not None
+            scores = self._tally.scores(X)
+            self._tally.add(scores)
+            self._scores.add(scores)
+        elif not self.waits:
+            self._put(self.cad.rank(X, checked=True))
+
+    def outgrown(self, rows: int, before: list[FloatArray]) -> bool:
+        """Say whether rows became too many for the detector; then another one takes over."""
+        most = self.cad.most_rows
+        if not self.waits or most is None or rows <= most:
+            return False
+        self._use(self.cad.for_rows(rows))
+        for X in before:
+            self.add(X)
+        return True
+
+    def finish(self, kept: list[FloatArray] | None, batch_rows: int) -> None:
+        """Rank what has waited."""
+        if self.waits:
+            assert kept is not None
+            self.together = self.cad.rank(np.concatenate(kept), checked=True, together=True)
+            self._put(self.together)
+        elif self._tally is not None:
+            assert self._scores is not None
+            with self._scores:
+                for scores in self._scores.batches(batch_rows):
+                    self._put(self._tally.ranks(scores))
+
+    def _put(self, ranks: Ranks) -> None:
+        self.counts.add(ranks.at_most)
+        self._spill.add(ranks.at_most, ranks.scores)
+        if ranks.choice is not None:
+            if self.choice is None:
+                self.choice = ChoiceCounts(ranks.choice.names, self.cad.n_calibration_)
+            self.choice.add(ranks.choice)
+
+
+def rank_rows(
+    cad: ConformalDetector,
+    batches: Batches,
+    spill: Spill,
+    most_cells: int,
+    progress: Progress | None,
+    *,
+    keep_all: bool,
+) -> Seen:
+    """Rank all rows; keep their features up to `most_cells`, or with `keep_all` of all rows."""
+    ranking = _Ranking(cad.for_rows(batches.source.rows or 0), spill)
+    if keep_all or ranking.waits:
+        _check_few(batches, batches.source.rows or 0, ranking.waits)
+    fingerprint = Fingerprint(batches.features)
+    missing: Counter[str] = Counter()
+    unseen: defaultdict[int, Unseen] = defaultdict(Unseen)
+    features: list[FloatArray] | None = []
+    sample = Reservoir()
+    rows = 0
+    for table, X in batches.read():
+        rows += len(X)
+        sample.add(X)
+        if not ranking.outgrown(rows, [*(features or []), X]):
+            ranking.add(X)
+        fingerprint.add(X)
+        missing.update(missing_counts(X, batches.features))
+        for j, labels in batches.unseen(table, X).items():
+            unseen[j].add(labels)
+        if features is not None:
+            features.append(X)
+            if keep_all or ranking.waits:
+                _check_few(batches, rows, ranking.waits)
+            elif rows * X.shape[1] > most_cells:
+                features = None
+        if progress is not None:
+            progress("ranking", rows, batches.source.rows)
+    ranking.finish(features, batches.batch_rows)
+    if not keep_all and rows * len(batches.features) > most_cells:
+        features = None
+    return Seen(
+        ranking.cad,
+        batches.features,
+        ranking.counts,
+        fingerprint.hexdigest(),
+        missing,
+        unseen,
+        features,
+        sample,
+        ranking.together,
+        ranking.choice,
+    )
+
+
+def _check_few(batches: Batches, rows: int, uses_batch: bool) -> None:
+    """Refuse a file of which not all rows can be kept."""
+    if rows <= judged.MOST_DISCOVERIES:
+        return
+    if uses_batch:
+        why = (
+            "that a detector can compare with each other. Use a detector such as 'knn', or a part "
+            "of the file."
+        )
+    else:
+        why = (
+            "of which `validity='proven'` can certify a list. Use `procedure='by'`, which is "
+            "proven from counts, `method='split'`, or a part of the file."
+        )
+    raise InputError(
+        batches.source.label, f"it has more than {judged.MOST_DISCOVERIES:,} rows, the most {why}"
+    )

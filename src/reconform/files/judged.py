@@ -1,0 +1,140 @@
+"""The result of judging a file: the decision, the rows that come first, and the output."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+from ..arrays import FloatArray, IndexArray, RankArray
+from ..discoveries import CountedDiscoveries, Discoveries
+from ..errors import ReconformError
+from ..first_rows import FirstRows
+
+# A result keeps no more flagged rows, and the numbers of every row only for files of at most so
+# many rows.
+MOST_FLAGGED = 10_000
+MOST_DISCOVERIES = 1_000_000
+
+
+@dataclass(frozen=True, eq=False)
+class Rows:
+    """Some rows of a file.
+
+    Attributes
+    ----------
+    positions : int array
+        Of the rows in the file, from 0.
+    table : pyarrow.Table
+        The columns of the file, and the results as the last four; without an output, and where
+        the file has columns of such names, these begin with ``result_``.
+    X : float array
+        The features, as the detector saw them.
+    """
+
+    positions: IndexArray
+    table: Any
+    X: FloatArray
+
+    def __len__(self) -> int:
+        return len(self.positions)
+
+    def head(self, rows: int) -> Rows:
+        """The first of them."""
+        return Rows(self.positions[:rows], self.table.slice(0, rows), self.X[:rows])
+
+
+@dataclass(frozen=True, eq=False, kw_only=True, repr=False)
+class FileDiscoveries(CountedDiscoveries):
+    """The decision on the rows of a file, and what a report of it needs.
+
+    Attributes
+    ----------
+    path : str
+    output : str or None
+    listed : Rows
+        The rows that come first (`first`), in this order: at most 10,000 of the discoveries, and
+        others after them if the rows asked for, or 10, are more.
+    rows : Rows or None
+        All rows, where these were asked for and are few enough. Of the columns of the file the
+        table has only those of labels.
+    missing, unseen : dict
+        By column, where there are any: values that are missing, and labels that the reference
+        does not have.
+    fingerprint : str
+        Of the new rows, as `Table.fingerprint` of the reference.
+    certified : Discoveries or None
+        The list, where it was certified by conditional calibration; `decision` is then that of
+        the plain list at the same level.
+    decision, rank_counts, guarantee, provenance, warning, ...
+        As in every list of discoveries that was decided by counts.
+    """
+
+    path: str
+    output: str | None
+    listed: Rows
+    rows: Rows | None
+    missing: dict[str, int]
+    unseen: dict[str, int]
+    fingerprint: str
+    certified: Discoveries | None
+    _numbers: tuple[RankArray, FloatArray] | None
+    _index: list[Any] | None
+
+    @property
+    def count(self) -> int:
+        """Number of discoveries."""
+        return super().count if self.certified is None else self.certified.count
+
+    @property
+    def flagged(self) -> Rows:
+        """The most anomalous discoveries, in this order; at most 10,000."""
+        return self.listed.head(min(self.count, MOST_FLAGGED))
+
+    def _largest_rank(self) -> int:
+        return super()._largest_rank() if self.certified is None else self.certified._largest_rank()
+
+    def _first(self, rows: int) -> FirstRows:
+        return super()._first(rows) if self.certified is None else self.certified._first(rows)
+
+    def _shown(self) -> list[str]:
+        return [] if self.output is None else [f"written to {self.output}"]
+
+    def to_discoveries(self) -> Discoveries:
+        """Return every row's numbers, as `ConformalDetector.discover` does; up to a million rows.
+
+        The identifier column, if there is one, labels the rows.
+        """
+        if self.certified is not None:
+            found = replace(self.certified, index=self._index, compared=self.compared)
+            return self._judged_alike(found)
+        if self._numbers is None:
+            raise ReconformError(
+                f"{self.path} has {self.tested:,} rows, and the numbers of every row are kept for "
+                f"at most {MOST_DISCOVERIES:,}; use rank_counts and flagged."
+            )
+        ranks, scores = self._numbers
+        found = Discoveries(
+            mask=self.decision.mask(ranks),
+            p_values=self.decision.grid.values(ranks),
+            q_values=self.decision.q_values(ranks),
+            scores=scores,
+            ranks=ranks,
+            index=self._index,
+            decision=self.decision,
+            p_threshold=self.p_threshold,
+            procedure=self.procedure,
+            fdr=self.fdr,
+            false_alarms=self.false_alarms,
+            top=self.top,
+            claim=self.claim,
+            compared=self.compared,
+            provenance=self.provenance,
+            warning=self.warning,
+            choice=self.choice,
+        )
+        return self._judged_alike(found)
+
+    def _judged_alike(self, found: Discoveries) -> Discoveries:
+        """Hand the verdict on to the same list in another form: it is worked out once."""
+        vars(found)["verdict"] = self.verdict
+        return found

@@ -1,0 +1,255 @@
+"""The second pass over a file of new rows: write every row with its results."""
+
+from __future__ import annotations
+
+import os
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from ..arrays import BoolArray, FloatArray, IndexArray, RankArray
+from ..discoveries import USUAL_FIRST, CountedDiscoveries, Discoveries
+from ..errors import InputError
+from ..statistics.fdr import Decision
+from . import judged
+from .column_types import to_python
+from .first_pass import Progress, Seen
+from .formats import FORMATS, Layout
+from .judged import FileDiscoveries, Rows
+from .reading import Batches, ReadOptions
+from .spill import RowStore, Spill
+from .writing import CERTIFIED_NAMES, RESULT_NAMES, WriteOptions, add_results, open_output
+
+FOUND = np.dtype([("position", "<i8"), ("score", "<f8"), ("p", "<f8"), ("plain", "?")])
+
+
+class Marks(ABC):
+    """What the second pass writes beside every row."""
+
+    count: int
+    tested: int
+    names = RESULT_NAMES
+
+    @abstractmethod
+    def numbers(self, start: int, ranks: RankArray) -> tuple[FloatArray, FloatArray, BoolArray]:
+        """P-values, q-values or e-values, and the mask, of rows from `start` on."""
+
+
+class ByRank(Marks):
+    """Results from a decision on ranks."""
+
+    def __init__(self, decision: Decision) -> None:
+        self.decision = decision
+        self.count, self.tested = decision.count, decision.tested
+
+    def numbers(self, start: int, ranks: RankArray) -> tuple[FloatArray, FloatArray, BoolArray]:
+        """What every rank is worth."""
+        decision = self.decision
+        return decision.grid.values(ranks), decision.q_values(ranks), decision.mask(ranks)
+
+
+class ByRow(Marks):
+    """Results from a certified list, which has them for every row."""
+
+    names = CERTIFIED_NAMES
+
+    def __init__(self, found: Discoveries) -> None:
+        self.found = found
+        self.count, self.tested = found.count, found.tested
+
+    def numbers(self, start: int, ranks: RankArray) -> tuple[FloatArray, FloatArray, BoolArray]:
+        """What the list says of these rows."""
+        rows, found = slice(start, start + len(ranks)), self.found
+        return found.p_values[rows], found.evidence[1][rows], found.mask[rows]
+
+
+@dataclass
+class SecondPass:
+    """The second pass over a file, after the decision."""
+
+    batches: Batches
+    spill: Spill
+    marks: Marks
+    first: Seen
+    read: ReadOptions
+    write: WriteOptions
+    before: os.stat_result
+    progress: Progress | None
+    top: int | None
+
+    def run(self, output: str | Path | None) -> tuple[Rows, Rows | None, list[Any] | None]:
+        """Write the output; return the rows that come first, all rows, and the identifiers."""
+        marks = self.marks
+        listed = min(max(marks.count, self.top or USUAL_FIRST), judged.MOST_FLAGGED)
+        written = self.top or (marks.count if self.write.only_anomalies else None)
+        only = written is not None and output is not None
+        order = self._first(max(listed, written or 0) if only else listed)
+        layout = self.write.layout or Layout()
+        typed = output is not None and not FORMATS[layout.format_of(output)].is_text
+        nothing = pa.Table.from_batches([], self.batches.source.schema)
+        schema = self._judged(nothing, 0, *_NOTHING, typed).schema
+        inside = np.sort(order)
+        with ExitStack() as stack:
+            write: Callable[[Any], None] | None = None
+            if output is not None:
+                overwrite = self.write.overwrite
+                write = stack.enter_context(
+                    open_output(output, schema, layout=layout, overwrite=overwrite)
+                )
+            store = stack.enter_context(RowStore(schema))
+            kept = _Kept(self)
+            for start, table, ranks, scores in self._joined():
+                stop = start + table.num_rows
+                complete = self._judged(table, start, ranks, scores, typed)
+                if write is not None and not only:
+                    write(complete)
+                here = _between(inside, start, stop)
+                if len(here):
+                    store.add(complete.take(here))
+                kept.add(table)
+                if self.progress is not None:
+                    self.progress("writing", stop, self.marks.tested)
+            if write is not None and only:
+                step, chosen = self.batches.batch_rows, order[:written]
+                for first in range(0, len(chosen), step):
+                    write(store.take(np.searchsorted(inside, chosen[first : first + step])))
+            top = order[:listed]
+            table = store.take(np.searchsorted(inside, top))
+            rows = Rows(top, table, self.batches.matrix(table)[0])
+        return rows, kept.rows(), kept.index()
+
+    def _first(self, most: int) -> IndexArray:
+        """Positions: the flagged rows, then the others, by p-value, raw score and position."""
+        best = np.empty(0, dtype=FOUND)
+        worst = np.inf  # a row with a larger p-value that is not flagged cannot be among them
+        start = 0
+        for ranks, scores in self.spill.batches(self.batches.batch_rows):
+            p_values, _, mask = self.marks.numbers(start, ranks)
+            here = np.flatnonzero(mask | (p_values <= worst))
+            found = np.empty(len(here), dtype=FOUND)
+            found["position"] = here + start
+            found["score"] = scores[here]
+            found["p"] = p_values[here]
+            found["plain"] = ~mask[here]
+            best = np.concatenate([best, found])
+            if len(best) > 2 * most:
+                best = _sorted(best)[:most]
+                worst = best["p"][-1] if best["plain"][-1] else -np.inf
+            start += len(ranks)
+        return np.asarray(_sorted(best)[:most]["position"], dtype=np.intp)
+
+    def _joined(self) -> Iterator[tuple[int, Any, RankArray, FloatArray]]:
+        """Batches of the file beside their ranks and scores."""
+        start = 0
+        numbers = self.spill.batches(self.batches.batch_rows)
+        nothing = (np.empty(0, np.int64), np.empty(0))
+        for table in self.batches.tables():
+            ranks, scores = next(numbers, nothing)
+            if len(ranks) != table.num_rows:
+                raise self._changed()
+            yield start, table, ranks, scores
+            start += table.num_rows
+        after = os.stat(self.batches.source.path)
+        then, now = ((s.st_size, s.st_mtime_ns) for s in (self.before, after))
+        if start != self.marks.tested or then != now:
+            raise self._changed()
+
+    def _changed(self) -> InputError:
+        return InputError(
+            self.batches.source.label,
+            "the file changed while it was judged; run again when nothing writes to it.",
+        )
+
+    def _judged(
+        self, table: Any, start: int, ranks: RankArray, scores: FloatArray, typed: bool
+    ) -> Any:
+        return add_results(
+            self.batches.typed(table) if typed else table,
+            scores,
+            *self.marks.numbers(start, ranks),
+            prefix=self.write.prefix,
+            names=self.marks.names,
+        )
+
+
+# What a certified list says in place of the counted one.
+_SHARED = ("p_threshold", "claim", "warning", "choice")
+
+
+def result_of(
+    found: CountedDiscoveries,
+    certified: Discoveries | None,
+    second: SecondPass,
+    output: str | Path | None,
+) -> FileDiscoveries:
+    """Write the output, and put together what was found."""
+    listed, rows, index = second.run(output)
+    kept = second.read.most_rows or judged.MOST_DISCOVERIES
+    first, said = second.first, found if certified is None else certified
+    return FileDiscoveries(
+        **{**vars(found), **{name: getattr(said, name) for name in _SHARED}},
+        path=second.batches.source.label,
+        output=None if output is None else str(output),
+        listed=listed,
+        rows=rows,
+        missing=dict(first.missing),
+        unseen={
+            second.batches.features[j].name: found.rows for j, found in sorted(first.unseen.items())
+        },
+        fingerprint=first.fingerprint,
+        certified=certified,
+        _numbers=second.spill.everything() if found.tested <= kept else None,
+        _index=index,
+    )
+
+
+class _Kept:
+    """What stays in memory of every row: labels for a report, and identifiers."""
+
+    def __init__(self, second: SecondPass) -> None:
+        self._first, self._tested = second.first, second.marks.tested
+        features = second.batches.features
+        self._labels = [feature.name for feature in features if feature.is_category]
+        keeps_ids = self._tested <= judged.MOST_DISCOVERIES
+        self._ids = list(second.read.id_columns) if keeps_ids else []
+        self._label_tables: list[Any] = []
+        self._id_tables: list[Any] = []
+
+    def add(self, table: Any) -> None:
+        if self._first.kept is not None:
+            self._label_tables.append(table.select(self._labels))
+        if self._ids:
+            self._id_tables.append(table.select(self._ids))
+
+    def rows(self) -> Rows | None:
+        if self._first.kept is None:
+            return None
+        positions = np.arange(self._tested, dtype=np.intp)
+        X = np.concatenate(self._first.kept)
+        return Rows(positions, pa.concat_tables(self._label_tables), X)
+
+    def index(self) -> list[Any] | None:
+        if not self._ids:
+            return None
+        columns = [to_python(column) for column in pa.concat_tables(self._id_tables).columns]
+        return columns[0] if len(columns) == 1 else list(zip(*columns, strict=True))
+
+
+def _sorted(found: Any) -> Any:
+    keys = [found[name] for name in ("position", "score", "p", "plain")]
+    return found[np.lexsort(keys)]
+
+
+_NOTHING = (np.empty(0, dtype=np.int64), np.empty(0))
+
+
+def _between(positions: IndexArray, start: int, stop: int) -> IndexArray:
+    """Those of the sorted positions that lie in a batch, counted from its start."""
+    low, high = np.searchsorted(positions, (start, stop))
+    return positions[low:high] - start
