@@ -39,17 +39,22 @@ class Sight:
     rows : int array of shape (b,)
         The new rows j.
     own : float array of shape (b, n + 1)
-        Scores of the rows of D, in any order, and of x_j, which comes last; all treated alike.
+        Scores of the rows of D, in the order of `order`, and of x_j, which comes last; all treated
+        alike.
     others : float array of shape (b, m)
         Scores of all new rows. What stands at x_j itself is not looked at.
     clumped : bool array of shape (b,), optional
         As in `Ranks`.
+    order : int array of shape (n,), optional
+        Which rows of D the scores in `own` belong to; by default they stand as D does. See
+        `Ensemble.knows_order`.
     """
 
     rows: IndexArray
     own: FloatArray
     others: FloatArray
     clumped: BoolArray | None = None
+    order: IndexArray | None = None
 
 
 class SeesEach(Protocol):
@@ -71,7 +76,15 @@ def blocks_of(rows: IndexArray, width: int) -> Iterator[IndexArray]:
 See = Callable[[IndexArray, int, int, FloatArray, FloatArray], None]
 
 
-def sights(kernel: See, rows: IndexArray, n: int, m: int, *, n_jobs: int | None) -> Iterator[Sight]:
+def sights(
+    kernel: See,
+    rows: IndexArray,
+    n: int,
+    m: int,
+    *,
+    n_jobs: int | None,
+    order: IndexArray | None = None,
+) -> Iterator[Sight]:
     """See all rows with each of some new rows, by a kernel that is called in threads.
 
     Parameters
@@ -83,6 +96,8 @@ def sights(kernel: See, rows: IndexArray, n: int, m: int, *, n_jobs: int | None)
     n, m : int
         Rows of D, and new rows in all.
     n_jobs : int or None
+    order : int array of shape (n,), optional
+        As in `Sight`.
 
     Yields
     ------
@@ -101,7 +116,7 @@ def sights(kernel: See, rows: IndexArray, n: int, m: int, *, n_jobs: int | None)
             kernel(block, start, stop, own, others)
 
         run_blocks(write, len(block), n_jobs=n_jobs)
-        yield Sight(block, own, others)
+        yield Sight(block, own, others, order=order)
 
 
 class Ensemble(ABC):
@@ -142,6 +157,11 @@ class Ensemble(ABC):
         -------
         Ranks
         """
+
+    @property
+    def knows_order(self) -> bool:
+        """Whether it is known which scores of a `Sight` belong to which reference row."""
+        return True
 
     @property
     def uses_batch(self) -> bool:

@@ -432,7 +432,13 @@ class EnteredForest(Ensemble):
             sums = self._sums_with(X[block], everything, totals)
             scores = conformity(sums, self.recipe.n_trees, self.recipe.psi)
             mine = scores[np.arange(len(block)), n + block]
-            yield Sight(block, np.column_stack([scores[:, :n], mine]), scores[:, n:])
+            own = np.column_stack([scores[:, :n], mine])
+            yield Sight(block, own, scores[:, n:], order=self._order)
+
+    @cached_property
+    def _order(self) -> IndexArray:
+        """Which rows of D those of `reference` are: scores grow with the sums."""
+        return np.argsort(self.calibration.scores, kind="stable")
 
     def _sums_with(self, new: FloatArray, X: FloatArray, totals: IntArray) -> IntArray:
         """Path sums of rows X in the forests on D and a new row, (new, X).

@@ -142,7 +142,7 @@ class KDEModel:
         constants = self.constant(), self.constant(fewer=-1)
         kernel = partial(kernels.see_with_each, *new, self._ordered, own[self._order], *constants)
         jobs = self._jobs(len(rows))
-        return sights(kernel, rows, len(self.rows), len(X), n_jobs=jobs)
+        return sights(kernel, rows, len(self.rows), len(X), n_jobs=jobs, order=self._order)
 
     def constant(self, fewer: int = 0) -> float:
         """What makes a log-sum the logarithm of a density, over so many rows less."""

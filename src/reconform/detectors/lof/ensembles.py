@@ -215,12 +215,15 @@ class FullLOF(Ensemble):
         Neighbours, of n + 1 rows: at most n.
     n_jobs : int or None
         Threads; never changes a number.
+    order : int array of shape (n,), optional
+        Where the rows of X stood in the reference; a model file does not keep it.
     """
 
     calibration: Calibration
     X: FloatArray
     k: int
     n_jobs: int | None = None
+    order: IndexArray | None = None
 
     @classmethod
     def fit(cls, X: FloatArray, n_neighbors: int, n_jobs: int | None = None) -> Self:
@@ -246,10 +249,19 @@ class FullLOF(Ensemble):
         """
         model = LOFModel.of(X, n_neighbors, n_jobs)
         k = min(n_neighbors, len(X))
-        ensemble = cls(reference_calibration(model.training_scores(X)), model.X, k, n_jobs)
+        calibration, order = (
+            reference_calibration(model.training_scores(X)),
+            sorted_by_content(X)[1],
+        )
+        ensemble = cls(calibration, model.X, k, n_jobs, order)
         if k == model.k:
             ensemble.graph = model.graph
         return ensemble
+
+    @property
+    def knows_order(self) -> bool:
+        """Whether it was fitted here."""
+        return self.order is not None
 
     @cached_property
     def graph(self) -> Graph:
@@ -302,7 +314,7 @@ class FullLOF(Ensemble):
                 block, start, stop, own, others,
             )  # fmt: skip
 
-        return sights(kernel, rows, len(self.X), len(X), n_jobs=self.n_jobs)
+        return sights(kernel, rows, len(self.X), len(X), n_jobs=self.n_jobs, order=self.order)
 
 
 def _runs(ordered: FloatArray) -> tuple[RankArray, RankArray]:
