@@ -495,3 +495,33 @@ def test_columns_that_decide_nothing_are_not_sorted_by(monkeypatch):
     monkeypatch.setattr(np, "lexsort", lambda keys: sorted_by.append(len(keys)) or real(keys))
     sorted_by_content(np.random.default_rng(0).normal(size=(20, 10_000)))
     assert sum(sorted_by) <= 10
+
+
+@pytest.mark.parametrize("values", [3, 1_000_000])  # with equal rows, and without
+def test_contents_of_rows_that_are_all_different_are_found_without_counting(values):
+    rng = np.random.default_rng(values)
+    X = rng.integers(0, values, size=(300, 2)).astype(float)
+    contents, every = Contents.of(X), np.arange(300)
+    seen, keys = {}, []
+    for row, digest in zip(X.tolist(), contents.digests, strict=True):
+        seen[tuple(row)] = occurrence = seen.get(tuple(row), -1) + 1
+        keys.append(content._keys(digest[None], np.array([occurrence]))[0])
+    assert contents.count == len(seen)
+    assert (contents.count == 300) == (values > 3)
+    np.testing.assert_array_equal(contents.keys(), keys)
+    np.testing.assert_array_equal(contents.keys(every), keys)
+    same = (X[:, None] == X[None]).all(axis=2)
+    np.testing.assert_array_equal(contents.group[:, None] == contents.group, same)
+    np.testing.assert_array_equal(contents.first, same.argmax(axis=1))
+    np.testing.assert_array_equal(contents.last, 299 - same[:, ::-1].argmax(axis=1))
+
+
+def test_the_contents_of_a_reference_are_found_once(monkeypatch):
+    digested, real = [], content.digests_of
+    monkeypatch.setattr(
+        content, "digests_of", lambda X, **given: digested.append(len(X)) or real(X, **given)
+    )
+    X = np.random.default_rng(0).normal(size=(50, 3))
+    ConformalDetector(IForest(share=True), "jackknife+", random_state=0).fit(X)
+    ConformalDetector("iforest", "full", random_state=0).fit(X)
+    assert digested == [50, 50]

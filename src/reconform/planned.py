@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from .arrays import FloatArray
-from .content import Contents, RowStreams, by_content
+from .content import Contents, RowStreams, by_content, remembering
 from .detectors import Auto, ForeignDetector, NativeDetector
 from .detectors.auto.ensembles import ChoiceEnsemble
 from .detectors.prepared import Prepared
@@ -91,7 +91,8 @@ class Fitter:
             seeds = RowStreams(seed, contents)
         else:
             seeds = Streams(seed, plan.n_models + 1)
-        ensemble = self._fit(X, plan, seeds)
+        with remembering(X, contents):
+            ensemble = self._fit(X, plan, seeds)
         no_way_of_its_own = (
             type(ensemble).worlds is Ensemble.worlds
             and type(ensemble).see_with_each is Ensemble.see_with_each

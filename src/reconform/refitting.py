@@ -154,6 +154,8 @@ def _compact(plan: Plan, k: int) -> tuple[npt.NDArray[np.integer], bool]:
     as many as there are rows. Each is the complement of the other, unless T_k repeats rows or has
     an order of its own.
     """
+    if plan.left_out is not None:
+        return plan.held_out[k].astype(np.min_scalar_type(plan.n)), False
     train, held_out = plan.train[k], plan.held_out[k]
     ascending = len(train) + len(held_out) == plan.n and bool((np.diff(train) > 0).all())
     rows_train = not ascending or len(train) <= len(held_out)

@@ -10,6 +10,9 @@ from ..arrays import FloatArray
 from ..detectors.score_checks import LARGEST
 from ..errors import ReferenceWarning, listed, warn_once
 
+# A column that changes mostly does so within the first rows: only the others are read to the end.
+LOOK_FIRST = 1000
+
 
 def warn_of_columns(X: FloatArray, names: Sequence[str], whom: object) -> None:
     """Say which columns of a reference never change, unless none does.
@@ -36,7 +39,11 @@ def warn_of_columns(X: FloatArray, names: Sequence[str], whom: object) -> None:
     be learned there. A new row with another value may still look unusual; leave the column out if
     it is to play no part.
     """
-    same = (X[0] == X).all(axis=0) | np.isnan(X).all(axis=0)
+    first = X[:LOOK_FIRST]
+    same = (X[0] == first).all(axis=0) | np.isnan(first).all(axis=0)
+    if len(X) > len(first) and same.any():
+        at = np.flatnonzero(same)
+        same[at] = (X[0, at] == X[:, at]).all(axis=0) | np.isnan(X[:, at]).all(axis=0)
     if not same.any() or same.all():
         return
     which = listed(names[j] if names else str(j) for j in np.flatnonzero(same).tolist())

@@ -161,7 +161,9 @@ def grow_tree(
         # Copies of one row are constant in every feature: X need not be looked at.
         copies = True
         for j in range(start + 1, stop):
-            copies = copies and here[j] == here[start]
+            if here[j] != here[start]:
+                copies = False
+                break
         if level < depth and not copies:
             failures = 0
             while constant < width and failures < PATIENCE:

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Self
 
 import numpy as np
@@ -64,8 +65,11 @@ def average_path_length(sizes: npt.ArrayLike) -> FloatArray:
     return np.where(size > 2, harmonic, (size == 2).astype(np.float64))
 
 
+@lru_cache(maxsize=32)
 def leaf_lengths(psi: int) -> IntArray:
     """c(0), ..., c(psi) in `UNITS`: what a leaf with so many rows adds to its depth.
+
+    The table is shared: it must not be changed.
 
     Examples
     --------
@@ -304,8 +308,14 @@ def fit_forest(
     forest = Forest.empty(recipe.n_trees, recipe.psi)
     for low, high in pieces(0, recipe.n_trees, max(1, DRAWN_AT_ONCE // recipe.psi)):
         some = draws.only(slice(low, high))
-        rows = draw_rows(contents, some.row_streams, recipe.psi, train, n_jobs=n_jobs).rows
-        _grow_in_threads(forest.part(low, high), X, contents.first[rows], some, n_jobs)
+        if recipe.psi == n and not recipe.replace:
+            # All rows are drawn. A tree does not depend on their order: nothing needs hashes.
+            every = np.arange(n) if train is None else train
+            rows = np.tile(contents.first[every], (high - low, 1))
+        else:
+            drawn = draw_rows(contents, some.row_streams, recipe.psi, train, n_jobs=n_jobs)
+            rows = contents.first[drawn.rows]
+        _grow_in_threads(forest.part(low, high), X, rows, some, n_jobs)
     return forest
 
 
