@@ -11,6 +11,7 @@ import pytest
 import reconform
 
 NAMES = [
+    "Batch",
     "BatchDependenceError",
     "Bootstrap",
     "ConformalDetector",

@@ -15,7 +15,7 @@ from .errors import (
     ReferenceWarning,
     UnlabelledRowWarning,
 )
-from .methods import Bootstrap, CrossValidation, Full, Jackknife, Prefit, Resampling, Split
+from .methods import Batch, Bootstrap, CrossValidation, Full, Jackknife, Prefit, Resampling, Split
 from .prepare import Prepare
 from .report import chart, report
 from .rule import Rule
@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 __version__ = version("reconform")
 
 __all__ = [
+    "Batch",
     "BatchDependenceError",
     "Bootstrap",
     "ConformalDetector",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
+from fractions import Fraction
 from functools import partial
 from importlib.metadata import version
 from typing import Any
@@ -160,8 +161,15 @@ def decided_by_counts(
     )
 
 
-def provenance_of(cad: Ranker) -> Provenance:
-    """Say where decisions of a detector come from: method, detector, sizes, seed, version."""
+def provenance_of(cad: Ranker, against: FloatArray | None = None) -> Provenance:
+    """Say where decisions of a detector come from: method, detector, sizes, seed, version.
+
+    Parameters
+    ----------
+    cad : ConformalDetector
+    against : float array, optional
+        The calibration scores, where they depend on the new rows.
+    """
     return Provenance(
         detector=repr(cad.detector),
         method=repr(cad.method),
@@ -170,14 +178,15 @@ def provenance_of(cad: Ranker) -> Provenance:
         n_reference=cad.plan_.n,
         n_calibration=cad.n_calibration_,
         n_features=cad.n_features_in_,
-        calibration_scores=cad.calibration_.scores,
+        calibration_scores=cad.calibration_.scores if against is None else against,
         calibration_fingerprint=cad.calibration_.fingerprint,
         feature_names=cad._names(),
         random_state=repr(cad.random_state),
         version=version("reconform"),
-        one_split=cad.plan_.scheme in ("split", "prefit")
-        and cad.plan_.n_models == 1
-        and not cad.uses_batch,
+        one_split=len(cad.plan_.repeats) == 1
+        and (
+            cad.plan_.fits_batch or (cad.plan_.scheme in ("split", "prefit") and not cad.uses_batch)
+        ),
     )
 
 
@@ -200,14 +209,21 @@ def _facts(cad: Ranker, rule: Rule, grid: Grid, m: int, seen: Observed) -> dict[
         "compared": Compared(
             cad.reference_sample_, seen.sample, cad._names(), found, categories, seen.monotone
         ),
-        "provenance": provenance_of(cad),
-        "warning": rule.warning(
-            cad.n_calibration_,
-            m,
-            n_reference=cad.plan_.n,
-            smallest_p=None if by_ranks else grid.smallest,
-        ),
+        "provenance": provenance_of(cad, None if seen.together is None else seen.together.against),
+        "warning": _warning(cad, rule, m, None if by_ranks else grid.smallest),
     }
+
+
+def _warning(cad: Ranker, rule: Rule, m: int, smallest_p: Fraction | None) -> str | None:
+    """Say what may keep anomalies from being flagged, whatever they are like."""
+    few = rule.warning(cad.n_calibration_, m, n_reference=cad.plan_.n, smallest_p=smallest_p)
+    if cad.plan_.scheme != "batch":
+        return few
+    masking = (
+        "One model was fitted on all new rows, too: anomalies that resemble each other, and are "
+        "many, look normal to it. Compare with `method='full'` if many rows may be anomalies."
+    )
+    return masking if few is None else f"{few} {masking}"
 
 
 def _alone(n_calibration: int, rule: Rule, by_rank: RankArray) -> int:

@@ -66,8 +66,8 @@ class ConformalDetector(OutlierMixin, Ranker):
     method : str or Method, default="auto"
         ``"auto"``, which is ``"full"`` where that is cheap and ``"split"`` where rows are many
         (`reconform.methods.BySize`); ``"split"``, ``"jackknife"``, ``"jackknife+"``, ``"cv"``,
-        ``"cv+"``, ``"jab"``, ``"jab+"``, ``"full"``, ``"prefit"``, or a method object such as
-        ``Bootstrap(draws=50)``.
+        ``"cv+"``, ``"jab"``, ``"jab+"``, ``"full"``, ``"batch"``, ``"prefit"``, or a method object
+        such as ``Bootstrap(draws=50)``.
     alpha : float, default=0.1
         Level of the per-row test in `predict`: a row with p <= alpha is an outlier.
     ties : {"conservative", "randomized"}, default="conservative"
@@ -512,7 +512,7 @@ class ConformalDetector(OutlierMixin, Ranker):
             Numbers, and a verdict in words.
         """
         check_is_fitted(self, "ensemble_")
-        if self.plan_.scheme in ("split", "prefit", "full"):
+        if self.plan_.scheme in ("split", "prefit", "full") or self.plan_.fits_batch:
             raise ReconformError(
                 f"stability compares resampled models with one on all rows, and "
                 f"method={self.method!r} has none; use it with jackknife+, cv+, jab+ or Resampling."

@@ -33,6 +33,11 @@ from .statistics.aggregation import Aggregate, check_aggregate
 
 VARIANTS = ("basic", "plus", "pooled")
 
+# Schemes whose models are fitted on the new rows, too, and what is said where these are not there.
+FITS_BATCH = {
+    "batch": "`method='batch'` fits one model on the reference and all new rows",
+}
+
 
 class _LazySets(Sequence[IndexArray]):
     """Index sets that are computed when asked for, so that n leave-one-out sets cost nothing."""
@@ -99,8 +104,8 @@ class Plan:
     held_out : sequence of int arrays
         H_k = [n] without the support of T_k.
     scheme : str
-        Where the plan comes from: "split", "jackknife", "cv", "jab", "resampling", "full" or
-        "prefit".
+        Where the plan comes from: "split", "jackknife", "cv", "jab", "resampling", "full",
+        "batch" or "prefit".
     variant : {"plus", "basic", "pooled"}
         Which comparison is made.
     aggregate : str, float or callable
@@ -121,6 +126,11 @@ class Plan:
     def n_models(self) -> int:
         """K, the number of resampled models."""
         return len(self.train)
+
+    @property
+    def fits_batch(self) -> bool:
+        """Whether a model is fitted on the new rows, too: no row is ranked without the others."""
+        return self.scheme in FITS_BATCH
 
     @property
     def leaves_one_out(self) -> bool:
@@ -331,6 +341,27 @@ class Full(Method):
     ) -> Plan:
         """Plan no models: there is one per new row."""
         return Plan(n, (), (), scheme="full", full=True)
+
+
+class Batch(Method):
+    """One fit of A on the reference and the whole batch; new rows are ranked by its own scores.
+
+    All n rows calibrate, there is one fit whatever the detector, and all that is proven of a split
+    is proven here, the false discovery rate of Benjamini-Hochberg among it. Detectors that rank a
+    batch against itself (ECOD, COPOD) are as good as any. Nothing is known of a row before the
+    whole batch is there, and anomalies that resemble each other may hide each other.
+
+    Examples
+    --------
+    >>> Batch().plan(3).n_models
+    0
+    """
+
+    def plan(
+        self, n: int, *, groups: npt.ArrayLike | None = None, random_state: object = None
+    ) -> Plan:
+        """Plan no models: there is one per batch."""
+        return Plan(n, (), (), scheme="batch", full=True)
 
 
 class Jackknife(Method):
@@ -632,6 +663,7 @@ _NAMED: dict[str, tuple[type[Method], dict[str, Any]]] = {
     "jab": (Bootstrap, {"variant": "basic"}),
     "jab+": (Bootstrap, {}),
     "full": (Full, {}),
+    "batch": (Batch, {}),
     "prefit": (Prefit, {}),
 }
 
@@ -660,6 +692,7 @@ def resolve_method(method: str | Method) -> Method:
 # What methods are called in model files, and in the stores and seeds of studies. These names never
 # change, whatever happens to the classes.
 RECORDED_AS: dict[type[Method], str] = {
+    Batch: "Batch",
     Bootstrap: "Bootstrap",
     BySize: "BySize",
     CrossValidation: "CrossValidation",

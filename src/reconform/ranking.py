@@ -20,7 +20,7 @@ from .ensemble import Ensemble
 from .errors import ReconformError
 from .frames import frame_as_it_is
 from .intake import Intake, Numbers
-from .methods import BySize, Plan
+from .methods import FITS_BATCH, BySize, Plan
 from .prepare import Feature, Prepare
 from .statistics.certificates import Guarantee
 from .statistics.fdr import RankCounts
@@ -213,6 +213,11 @@ class Ranker(BaseEstimator):
                 "on all new rows; use discover(X) with all rows, judge_file or "
                 "reconform.scale.discover for rows that come in parts, or a single detector such "
                 "as 'knn'."
+            )
+        if self.plan_.fits_batch:
+            raise ReconformError(
+                f"the counts of batches are merged, and {FITS_BATCH[self.plan_.scheme]}; use "
+                "discover(X) with all rows, or `method='split'`."
             )
         if self.uses_batch:
             raise ReconformError(

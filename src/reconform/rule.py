@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from .errors import ReconformError, check_count, unknown_choice
-from .methods import Plan
+from .methods import FITS_BATCH, Plan
 from .statistics.certificates import VALIDITY, BatchRule, Guarantee
 from .statistics.conditional import BANDS, conditional_table
 from .statistics.exact import exact_fraction, exact_number
@@ -196,8 +196,13 @@ class Rule:
             why = self.row.objection(cad.plan_, self.validity, self.conditional)
             if why is not None:
                 raise ReconformError(why)
+        if self.conditional is not None and cad.plan_.fits_batch:
+            raise ReconformError(
+                f"`conditional={self.conditional!r}` needs calibration scores that are known "
+                f"before new rows are, and {FITS_BATCH[cad.plan_.scheme]}; use `method='split'`."
+            )
         alone = self.conditional is not None or self.row.on_batch is not None
-        if together and cad.uses_batch and alone:
+        if together and cad.uses_batch and alone and not cad.plan_.fits_batch:
             what = "conditional p-values" if self.conditional is not None else "e-BH"
             raise ReconformError(
                 f"{what} need ranks that do not depend on the other new rows, and this detector "
@@ -238,6 +243,11 @@ class Rule:
             raise ReconformError(
                 f"{where} is judged by counting ranks, and smoothed p-values have none; use "
                 "ties='conservative'."
+            )
+        if cad.plan_.fits_batch and not together:
+            raise ReconformError(
+                f"{where} is judged in parts, and {FITS_BATCH[cad.plan_.scheme]}; use discover(X) "
+                "with all rows in memory, judge_file, or `method='split'`."
             )
         if cad.uses_batch and not (together or alone):
             raise ReconformError(

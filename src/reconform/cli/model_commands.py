@@ -18,6 +18,7 @@ from ..extras import extra
 from ..files.formats import is_standard
 from ..files.judge import ReadOptions
 from ..models import ModelInfo
+from ..models.saving import check_can_be_saved
 from ..prepare import Feature
 from ..whole import check_place
 from . import fitting as fits
@@ -121,6 +122,7 @@ def fit(
     unless others are given.
     """
     model = saving.model
+    check_can_be_saved(fitting.method)
     check_separate({"--model": model}, {"REFERENCE": reference})
     check_place(model, overwrite=saving.overwrite)
     if columns.prepare or ":" in fitting.detector:

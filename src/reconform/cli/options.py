@@ -29,7 +29,9 @@ from .declare import Function, Given, choice, count, family, option, share
 from .output import Voice, check_separate
 from .spelling import in_options
 
-METHODS = ("auto", "split", "jackknife", "jackknife+", "cv", "cv+", "jab", "jab+", "full")
+METHODS = (
+    "auto", "split", "jackknife", "jackknife+", "cv", "cv+", "jab", "jab+", "full", "batch"
+)  # fmt: skip
 
 # Which methods a parameter belongs to, and what they are called.
 OWNERS: dict[str, tuple[type[Method], str]] = {
@@ -208,7 +210,7 @@ def method_option(default: str) -> Given:
         METHODS,
         default,
         "Calibrate the scores by this method. auto: full where that is cheap, split where rows "
-        "are many.",
+        "are many. batch: one model of the reference and all new rows.",
     )
 
 

@@ -24,9 +24,10 @@ from ..ensemble import Ensemble
 from ..errors import ReconformError, check_probability
 from ..inputs import validated_rows
 from ..methods import Plan
+from ..pooled import fit_pooled
 from ..randomness import root_seed
-from ..refitting import Model, fit_full, refit
-from .scaled import fit_scaled
+from ..refitting import Algorithm, Model, fit_full, refit
+from .scaled import algorithm_of, fit_scaled
 from .scaling import check_scale
 from .score_checks import checked_scores, probe_batch_dependence
 from .units import RobustUnits, Units
@@ -155,6 +156,8 @@ class NativeDetector(OutlierMixin, BaseEstimator, ABC):
         n_jobs = getattr(self, "n_jobs", None) if n_jobs is None else n_jobs
         if hasattr(algorithm, "n_jobs"):
             algorithm.n_jobs = n_jobs
+        if plan.scheme == "batch":
+            return fit_pooled(algorithm, X, seeds[-1])
         if algorithm._units() is not None:
             return fit_scaled(algorithm, X, plan, seeds, n_jobs=n_jobs, verbose=verbose)
         together = algorithm._fit_together(X, plan, seeds, verbose)
@@ -163,6 +166,26 @@ class NativeDetector(OutlierMixin, BaseEstimator, ABC):
         if plan.scheme == "full":
             return fit_full(algorithm, X, seeds[-1], n_jobs=n_jobs, verbose=verbose)
         return refit(algorithm, X, plan, seeds, n_jobs=n_jobs, verbose=verbose)
+
+    def for_pool(
+        self, reference: FloatArray, X: FloatArray
+    ) -> tuple[Algorithm, FloatArray, FloatArray]:
+        """Return what is fitted on reference and new rows together, and both as it sees them.
+
+        All that tells new rows from the reference here are their numbers.
+        """
+        detector: NativeDetector = self._among(len(reference), len(X))
+        units = detector._units()
+        if units is not None:
+            detector, reference, X = units.together(reference, X)
+        return algorithm_of(detector), reference, X
+
+    def _among(self, n: int, m: int) -> Self:
+        """The detector for one fit on n reference and m new rows, of which some are anomalies.
+
+        By default as it is.
+        """
+        return self
 
     def fit_model(self, X: FloatArray, seed: np.random.SeedSequence) -> Model:
         """Fit one model of a plan on validated rows, in the order of their contents."""

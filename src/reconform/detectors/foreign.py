@@ -34,6 +34,7 @@ from ..errors import ReconformError, blame_input, unknown_choice
 from ..frames import FrameRows
 from ..keep import MEMORY
 from ..methods import Plan
+from ..pooled import fit_pooled
 from ..refitting import Model, calibrate_fitted, fit_full, refit
 from .base import NativeDetector
 from .score_checks import checked_scores, probe_batch_dependence
@@ -183,6 +184,8 @@ class ForeignDetector:
             model = self.fitted(self.template)
             self.check_model(model, X)
             return calibrate_fitted(model, X, plan, n_jobs=n_jobs)
+        if plan.scheme == "batch":
+            return fit_pooled(self, X, seeds[-1])
         if plan.scheme == "full":
             return fit_full(self, X, seeds[-1], n_jobs=n_jobs, verbose=verbose)
         return refit(self, X, plan, seeds, n_jobs=n_jobs, verbose=verbose, keep=keep)

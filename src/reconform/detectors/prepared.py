@@ -125,6 +125,9 @@ class Prepared(NativeDetector):
     def _units(self) -> Units:
         return PreparedUnits(self)
 
+    def _among(self, n: int, m: int) -> Prepared:
+        return Prepared(self.detector._among(n, m), self.labels, self.contamination)
+
     def _fit_rows(self, X: FloatArray, seed: np.random.SeedSequence) -> None:
         self.fitted_ = self._units().plain(self.units_)
         self.fitted_.n_features_in_ = X.shape[1]

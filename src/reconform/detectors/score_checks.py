@@ -96,5 +96,5 @@ def _batch_dependence(name: str, evidence: str) -> BatchDependenceError:
         "function; with this detector calibration and test rows would be scored by different "
         "ones, and no error rate would hold. Use a detector that scores rows one by one after "
         f"fitting, such as {named('or')}, or method='full', which fits and scores all rows "
-        "together, once per new row."
+        "together, once per new row, or method='batch', once for all of them."
     )

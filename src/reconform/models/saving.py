@@ -14,7 +14,7 @@ from ..detectors.foreign import LARGER_IS
 from ..errors import ReconformError, check_probability
 from ..frames import LIBRARIES, FrameRows
 from ..intake import Coded, Frames, Intake, Numbers
-from ..methods import MOST_REFERENCE, RECORDED_AS, resolve_method
+from ..methods import FITS_BATCH, MOST_REFERENCE, RECORDED_AS, resolve_method
 from ..prepare import Prepare, describe, restore
 from ..records.checks import require
 from ..records.plain import Plain
@@ -90,6 +90,7 @@ def save(
     if type(cad) is not ConformalDetector:
         raise ReconformError(f"only a ConformalDetector can be saved; got {type(cad).__name__}.")
     check_is_fitted(cad, "ensemble_")
+    check_can_be_saved(cad.plan_.scheme)
     check_place(path, overwrite=overwrite)
     if isinstance(getattr(cad.ensemble_, "reference", None), FrameRows):
         raise ReconformError(
@@ -107,6 +108,15 @@ def save(
     members.update((_dump_name(k), [dump]) for k, dump in enumerate(detectors.dumps))
     facts = facts_of(cad, extras or {}, sorted(detectors.types))
     write_archive(path, facts, members, overwrite=overwrite)
+
+
+def check_can_be_saved(scheme: str) -> None:
+    """Refuse methods that have no model before the new rows are there."""
+    if scheme in FITS_BATCH:
+        raise ReconformError(
+            f"{FITS_BATCH[scheme]}, so that before these are there no model exists that could be "
+            "saved; keep the reference rows, and fit again when new rows come."
+        )
 
 
 def load(path: str | Path, *, trusted: Iterable[str] = ()) -> ConformalDetector:

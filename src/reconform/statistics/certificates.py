@@ -268,6 +268,14 @@ TABLE: tuple[Guarantee, ...] = (
         certified=True,
     ),
     Guarantee(
+        "batch",
+        "exact",
+        "exact: P(p <= α) <= α given the seed, if the reference and the normal new rows are "
+        "exchangeable given the anomalies, as independent rows are",
+        (POSITIVE, FIXED_LAMBDA, ANY, E_VALUES),
+        alarms="if the reference and the normal new rows are exchangeable given the anomalies",
+    ),
+    Guarantee(
         "jackknife+",
         "bounded",
         "bounded: P(p <= α) < 2α given the seed, where all models have one (shared models, "
@@ -346,6 +354,8 @@ def guarantee_of(
     uses_batch : bool
         Whether lists rank a row by the other new rows, too.
     """
+    if plan.fits_batch:
+        return guarantee(plan.scheme)
     if uses_batch:
         return guarantee("full with the batch" if plan.scheme == "full" else "split with the batch")
     if plan.scheme == "split" and plan.n_models > 1:

@@ -555,12 +555,17 @@ def _e_values(batch: RankedBatch, level: Fraction, alpha_bh: float | Fraction | 
     e_values = average_e_values(
         [
             conformal_e_values(scores, found.scores, inner)
-            for scores, found in zip(
-                batch.calibration.scores_by_split, splits or (batch.ranks,), strict=True
-            )
+            for scores, found in zip(_calibrations(batch), splits or (batch.ranks,), strict=True)
         ]
     )
     return Outcome(e_bh(e_values, level), e_q_values(e_values))
+
+
+def _calibrations(batch: RankedBatch) -> list[FloatArray]:
+    """The calibration scores of every split; those that depend on new rows come with the ranks."""
+    against = [found.against for found in batch.ranks.splits or (batch.ranks,)]
+    known = [scores for scores in against if scores is not None]
+    return known or batch.calibration.scores_by_split
 
 
 def _e_values_objection(plan: Plan, validity: str, conditional: str | None) -> str | None:
@@ -569,7 +574,7 @@ def _e_values_objection(plan: Plan, validity: str, conditional: str | None) -> s
             "procedure='ebh' works on e-values, which are proven as they are; leave validity and "
             "conditional at their defaults."
         )
-    if plan.scheme != "split":
+    if plan.scheme != "split" and not plan.fits_batch:
         return (
             "procedure='ebh' needs the e-values of splits; use method=Split(repeats=20) instead of "
             f"{plan.scheme!r}."

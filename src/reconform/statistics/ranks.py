@@ -109,6 +109,8 @@ class Ranks:
         in clumps.
     choice : Choice or None
         Where a detector was chosen for every row.
+    against : float array or None
+        The calibration scores that these ranks are among, where they depend on the new rows.
     """
 
     at_most: RankArray
@@ -117,6 +119,7 @@ class Ranks:
     splits: tuple[Ranks, ...] = ()
     clumped: BoolArray | None = None
     choice: Choice | None = None
+    against: FloatArray | None = None
 
     def taken(self, rows: IndexArray) -> Ranks:
         """Return the ranks of some of the rows, which were not made of several splits."""
@@ -126,6 +129,7 @@ class Ranks:
             self.scores[rows],
             clumped=None if self.clumped is None else self.clumped[rows],
             choice=None if self.choice is None else self.choice.taken(rows),
+            against=self.against,
         )
 
 

@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, Self
 
 import numpy as np
+from sklearn.base import clone
 
 from ...arrays import FloatArray
 from ...ensemble import Ensemble
@@ -22,6 +23,7 @@ from .ensembles import (
     score_table,
     tabulate,
 )
+from .pool import neighbours_among
 from .search import make_search
 
 METHODS = ("largest", "mean", "median")
@@ -164,6 +166,11 @@ class KNN(NativeDetector):
                 f"detector must be a pyod.models.knn.KNN object; got {detector!r}."
             )
         return super().from_pyod(detector)
+
+    def _among(self, n: int, m: int) -> Self:
+        """With enough neighbours that anomalies do not make each other normal."""
+        among: Self = clone(self).set_params(n_neighbors=neighbours_among(self.n_neighbors, n, m))
+        return among
 
     def fit_model(self, X: FloatArray, seed: np.random.SeedSequence) -> KNNModel:
         """Prepare the search of one model of a plan."""

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Self
 
 import numpy as np
+from sklearn.base import clone
 
 from ...arrays import FloatArray
 from ...ensemble import Ensemble
@@ -12,6 +14,7 @@ from ...errors import ReconformError, check_count
 from ...methods import Plan
 from ...refitting import Model
 from ..base import NativeDetector
+from ..knn.pool import neighbours_among
 from .ensembles import FullLOF, LeaveOneOutLOF
 from .model import LOFModel
 
@@ -87,6 +90,11 @@ class LOF(NativeDetector):
         self.n_jobs = n_jobs
 
     in_threads = True
+
+    def _among(self, n: int, m: int) -> Self:
+        """With enough neighbours that anomalies do not make each other normal."""
+        among: Self = clone(self).set_params(n_neighbors=neighbours_among(self.n_neighbors, n, m))
+        return among
 
     def fit_model(self, X: FloatArray, seed: np.random.SeedSequence) -> LOFModel:
         """Fit one model of a plan; what it needs is looked up when it first scores."""
