@@ -23,8 +23,9 @@ from fractions import Fraction
 from itertools import accumulate
 
 import numpy as np
+from numba import njit
 
-from ..arrays import BoolArray, FloatArray, RankArray
+from ..arrays import BoolArray, FloatArray, IntArray, RankArray
 from .exact import exact_fraction
 from .fdr import Outcome, RankCounts
 from .ranks import RankedBatch
@@ -101,6 +102,32 @@ class StepUp:
         """
         upto = 1 + np.searchsorted(np.sort(ranks), self.limits[1:], side="right")
         return int(np.flatnonzero(upto >= np.arange(1, len(self.limits)))[-1]) + 1
+
+
+@njit(cache=True, nogil=True)
+def longest_list(counts: IntArray, limits: RankArray) -> int:
+    """`StepUp.count` of ranks that were counted, for compiled code.
+
+    Parameters
+    ----------
+    counts : int array
+        How many rows have rank 0, 1, ...; ranks that no list holds may be left out.
+    limits : int array of shape (m + 1,)
+        As in `StepUp`.
+
+    Examples
+    --------
+    >>> int(longest_list(np.bincount([1, 8]), StepUp.at(0.1, 99, 4).limits))
+    2
+    """
+    length, upto, rank = 0, 1, -1
+    for k in range(1, len(limits)):
+        while rank < limits[k] and rank < len(counts) - 1:
+            rank += 1
+            upto += counts[rank]
+        if upto >= k:
+            length = k
+    return length
 
 
 @dataclass(frozen=True)

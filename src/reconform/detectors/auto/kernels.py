@@ -6,26 +6,7 @@ import numpy as np
 from numba import njit
 
 from ...arrays import FloatArray, IndexArray, IntArray, RankArray
-
-
-@njit(cache=True, nogil=True)
-def _longest(counts: IntArray, limits: RankArray) -> int:
-    """Length of Benjamini-Hochberg's list of rows with these ranks and one more, of rank 0.
-
-    Parameters
-    ----------
-    counts : int array
-        How many rows have rank 0, 1, ...; ranks that no list holds are left out.
-    limits : int array of shape (m + 1,)
-    """
-    length, upto, rank = 0, 1, -1
-    for k in range(1, len(limits)):
-        while rank < limits[k] and rank < len(counts) - 1:
-            rank += 1
-            upto += counts[rank]
-        if upto >= k:
-            length = k
-    return length
+from ...statistics.worlds import longest_list
 
 
 @njit(cache=True, nogil=True)
@@ -70,4 +51,4 @@ def weigh(
                     counts[rank] += 1
         evidence[r] = 0
         for level in range(len(limits)):
-            evidence[r] += _longest(counts, limits[level])
+            evidence[r] += longest_list(counts, limits[level])

@@ -468,48 +468,34 @@ class FullNeighbours(Ensemble):
         see = self._see_by_metric if isinstance(self.search, PairwiseSearch) else self._see
         for block in blocks_of(rows, len(self.scores) + len(X)):
             own = np.empty((len(block), len(self.scores) + 1))
-            others = np.empty((len(block), len(X)))
-            see(X, block, near, t, own, others)
-            yield Sight(block, own, others)
+            sight = Sight(block, own, np.empty((len(block), len(X))))
+            see(X, near, t, sight)
+            yield sight
 
-    def _see(
-        self,
-        X: FloatArray,
-        rows: IndexArray,
-        near: FloatArray,
-        t: FloatArray,
-        own: FloatArray,
-        others: FloatArray,
-    ) -> None:
+    def _see(self, X: FloatArray, near: FloatArray, t: FloatArray, sight: Sight) -> None:
+        """Fill the scores of a sight, by distances that are formulas."""
+        rows = sight.rows
         exact = tree_of(self.search)
         new, power = exact.embed(X), exact.formula.power
         by_feature = np.ascontiguousarray(exact.rows.T), np.ascontiguousarray(new.T)
         tables = *by_feature, self.near, self.scores, near, t, self.low, power, self.root
 
         def kernel(start: int, stop: int) -> None:
-            see_with_each(new, rows, *tables, start, stop, own, others)
+            see_with_each(new, rows, *tables, start, stop, sight.own, sight.others)
 
         jobs = worthwhile_jobs(self.n_jobs, len(rows) * (exact.rows.size + new.size))
         run_blocks(kernel, len(rows), n_jobs=jobs)
 
-    def _see_by_metric(
-        self,
-        X: FloatArray,
-        rows: IndexArray,
-        near: FloatArray,
-        t: FloatArray,
-        own: FloatArray,
-        others: FloatArray,
-    ) -> None:
-        """Score by a metric of scikit-learn or a function; the row that is scored comes first."""
-        search = self.search
+    def _see_by_metric(self, X: FloatArray, near: FloatArray, t: FloatArray, sight: Sight) -> None:
+        """The same for a metric of scikit-learn or a function; the scored row comes first."""
+        search, own = self.search, sight.own
         assert isinstance(search, PairwiseSearch)
-        for r, j in enumerate(rows.tolist()):
+        for r, j in enumerate(sight.rows.tolist()):
             one = PairwiseSearch(X[j : j + 1], search.metric, search.parameters)
             to_reference = one._measure(search.rows, 0)[:, 0]
             to_new = one._measure(one._prepare(X), 0)[:, 0]
             scores_joined(to_reference, self.near, self.scores, self.low, self.root, own[r, :-1])
-            scores_joined(to_new, near, t, self.low, self.root, others[r])
+            scores_joined(to_new, near, t, self.low, self.root, sight.others[r])
             own[r, -1] = t[j]
 
     def _rank_by_tree(self, X: FloatArray, first: int) -> Ranked:

@@ -15,6 +15,7 @@ import numpy as np
 from numba import njit
 
 from ...arrays import FloatArray, Int32Array, RankArray
+from ...statistics.worlds import longest_list
 from .kernels import measure_leaf, next_leaf_in_reach, rooted
 
 
@@ -127,14 +128,7 @@ def step_up(ranks: RankArray, limits: RankArray, counts: RankArray) -> int:
     for rank in ranks:
         if rank <= highest:
             counts[rank] += 1
-    best, upto, rank = 1, 1, 0
-    for k in range(1, len(limits)):
-        while rank <= limits[k]:
-            upto += counts[rank]
-            rank += 1
-        if upto >= k:
-            best = k
-    return best
+    return longest_list(counts, limits)
 
 
 @njit(cache=True, nogil=True)
