@@ -18,7 +18,7 @@ from .arrays import BoolArray, FloatArray, IndexArray, RankArray
 from .assumption import Compared, Verdict, why_nothing
 from .errors import ReconformError, check_count, unknown_choice
 from .extras import installed
-from .first_rows import FirstRows, bound_on_first, describe_first, last_of_first
+from .first_rows import FirstRows, WholeList, bound_on_first, describe_first, last_of_first
 from .frames import LIBRARIES
 from .rule import false_alarms_in_words
 from .statistics.bounds import counted_fdp_bound
@@ -261,18 +261,14 @@ class BaseDiscoveries(ABC):
         if one_split and ranks is not None and rows and not broken:
             assert counts is not None
             bound = bound_on_first(counts, *ranks, rows)
-        return describe_first(
-            rows,
-            flagged,
+        whole = WholeList(
             self.tested,
-            largest_p,
-            bound=bound,
+            "this method" if source is None else source.method.strip("'\""),
+            "false discovery rate" if self.fdr is not None else "number of false alarms",
             bounded=one_split and ranks is not None,
-            method="this method" if source is None else source.method.strip("'\""),
-            promised="false discovery rate" if self.fdr is not None else "number of false alarms",
             broken=broken,
-            positions=positions,
         )
+        return describe_first(rows, flagged, largest_p, whole, bound=bound, positions=positions)
 
     def _shown(self) -> list[str]:
         """Lines about the rows, for `repr`."""

@@ -86,37 +86,51 @@ def bound_on_first(counts: RankCounts, last: int, below: int, rows: int) -> int 
     return bound if bound < rows else None
 
 
+@dataclass(frozen=True)
+class WholeList:
+    """What is known of all rows of the list, for `describe_first`.
+
+    Attributes
+    ----------
+    tested : int
+        All rows.
+    method : str
+        For the sentence.
+    promised : str
+        What the guarantee of the list is about: "false discovery rate".
+    bounded : bool
+        Whether there can be a bound with this method.
+    broken : bool
+        Whether the assumption looks broken.
+    """
+
+    tested: int
+    method: str
+    promised: str
+    bounded: bool
+    broken: bool
+
+
 def describe_first(
     rows: int,
     flagged: int,
-    tested: int,
     largest_p: float,
+    of: WholeList,
     *,
-    bound: int | None,
-    bounded: bool,
-    method: str,
-    promised: str,
-    broken: bool,
+    bound: int | None = None,
     positions: IndexArray | None = None,
 ) -> FirstRows:
     """Put together what is known of the rows that come first.
 
     Parameters
     ----------
-    rows, flagged, tested : int
-        Rows that come first, those of them that are flagged, and all rows.
+    rows, flagged : int
+        Rows that come first, and those of them that are flagged.
     largest_p : float
         The largest p-value among them.
+    of : WholeList
     bound : int or None
         From `bound_on_first`.
-    bounded : bool
-        Whether there can be a bound with this method.
-    method : str
-        For the sentence.
-    promised : str
-        What the guarantee of the list is about: "false discovery rate".
-    broken : bool
-        Whether the assumption looks broken.
     positions : int array, optional
 
     Returns
@@ -125,8 +139,8 @@ def describe_first(
 
     Examples
     --------
-    >>> print(describe_first(20, 5, 300, 0.01, bound=None, bounded=False, method="full",
-    ...                      promised="false discovery rate", broken=False))
+    >>> whole = WholeList(300, "full", "false discovery rate", bounded=False, broken=False)
+    >>> print(describe_first(20, 5, 0.01, whole))
     The 20 rows that come first, by p-value and then by score; 5 of them are flagged. About 3 of
     them are false, by estimate: so many of 300 normal rows would be as unusual. There is no bound
     with confidence for full. What is said of the false discovery rate is about the flagged rows,
@@ -139,19 +153,19 @@ def describe_first(
     if rows == 1:
         those = "it is flagged" if flagged else "it is not flagged"
     head = f"{which}, by p-value and then by score; {those}."
-    if broken:
+    if of.broken:
         said = (
             f"{head} No estimate and no bound of the false ones among them: the assumption that "
             "these need looks broken."
         )
         return FirstRows(rows, flagged, None, None, CONFIDENCE, said, positions)
-    estimate = min(float(rows), tested * largest_p)
+    estimate = min(float(rows), of.tested * largest_p)
     share = float(f"{estimate:.2g}")
     some = ("Perhaps all", "as many") if share >= rows else (f"About {share:,g}", "so many")
-    chance = f"{some[1]} of {tested:,} normal rows would be as unusual"
+    chance = f"{some[1]} of {of.tested:,} normal rows would be as unusual"
     parts = [head, f"{some[0]} of them are false, by estimate: {chance}."]
-    if not bounded:
-        parts.append(f"There is no bound with confidence for {method}.")
+    if not of.bounded:
+        parts.append(f"There is no bound with confidence for {of.method}.")
     elif bound is None:
         parts.append(f"With {CONFIDENCE:.0%} confidence there is no bound below {rows:,}.")
     else:
@@ -160,7 +174,7 @@ def describe_first(
             "rows are looked at."
         )
     these = "this one" if rows == 1 else f"these {rows:,}"
-    parts.append(f"What is said of the {promised} is about the flagged rows, not about {these}.")
+    parts.append(f"What is said of the {of.promised} is about the flagged rows, not about {these}.")
     return FirstRows(rows, flagged, estimate, bound, CONFIDENCE, " ".join(parts), positions)
 
 
