@@ -700,7 +700,7 @@ def test_a_table_that_grows_when_it_is_read_is_not_remembered(tmp_path, monkeypa
         monkeypatch.setattr(spill, "REMEMBERED_BYTES", limit)
         asked.clear()
         with open_source(path, Layout()) as source:
-            remembered = spill.Remembered(source, ["a", "b"])
+            remembered = spill.CachedSource(source, ["a", "b"])
             for columns in (["a"], ["b"]):
                 got = pa.concat_tables(remembered.tables(columns, 1_000))
                 assert got.num_rows == 50_000
@@ -712,7 +712,7 @@ def test_a_pass_that_was_not_finished_is_not_remembered(tmp_path):
     path = tmp_path / "new.csv"
     path.write_text("a\n" + "12345\n" * 500_000)
     with open_source(path, Layout()) as source:
-        remembered = spill.Remembered(source, ["a"])
+        remembered = spill.CachedSource(source, ["a"])
         assert next(remembered.tables(["a"], 10)).num_rows < 500_000
         for _ in range(2):
             assert sum(table.num_rows for table in remembered.tables(["a"], 10)) == 500_000

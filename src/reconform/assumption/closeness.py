@@ -2,7 +2,7 @@
 
 What clumps are, and how many there may be by chance, is in `statistics.companions`. `clump_finding`
 looks for them in a sample, for every list. A detector that compares new rows with each other
-looks for them itself, once for every row (`detectors.contrast.guard`), as its p-values are exact
+looks for them itself, once for every row (`guard_limits` there), as its p-values are exact
 only if that is a function of the reference and this row as one set; `unused_batch` says what
 followed.
 """

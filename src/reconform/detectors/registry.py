@@ -7,8 +7,7 @@ from typing import Any
 
 from ..methods import MOST_REFERENCE
 from ..records.specs import DetectorRecord
-from .auto.detector import Auto
-from .auto.record import AUTO_RECORD
+from .auto.detector import AUTO_RECORD, Auto
 from .base import NativeDetector
 from .contrast.detector import Contrast
 from .contrast.record import CONTRAST_RECORD

@@ -21,7 +21,7 @@ from .cells import Fingerprint, all_numbers, matrix, texts
 from .column_types import kind_of
 from .formats import Layout, Source
 from .source import open_source
-from .spill import Remembered
+from .spill import CachedSource
 from .survey import labels_of, refuse_new, refuse_reference, survey
 
 # A batch is at most this many rows, and about this many cells.
@@ -168,7 +168,7 @@ def read_reference(
     with open_source(path, layout) as file:
         names = _select(file, columns, drop, id_columns)
         ids = [name for name in id_columns if name in file.schema.names]
-        source = Remembered(file, [*names, *ids])
+        source = CachedSource(file, [*names, *ids])
         _check_known(source, "categories", categories, names)
         _check_labels(source, categories)
         if allow_missing is None:
@@ -398,7 +398,7 @@ def open_batches(
         if batch_rows is None:
             batch_rows = default_batch_rows(len(names))
         batch_rows = check_count("batch_rows", batch_rows, least=1)
-        kept = Remembered(source, names) if remember else source
+        kept = CachedSource(source, names) if remember else source
         yield Batches(kept, features, layout, allow_missing, batch_rows)
 
 

@@ -27,7 +27,7 @@ STORED_AT_ONCE = 1 << 14
 REMEMBERED_BYTES = SPILL_BYTES
 
 
-class Remembered:
+class CachedSource:
     """A source that is read once if it is small; a larger one is read again for every pass.
 
     Parameters

@@ -3,7 +3,7 @@
 With one detector, a row's rank depends on no other row, and n + 1 counts of ranks say everything
 that the decision asks of all rows together. So pass one maps parts of the rows to ranks, wherever
 they are, and adds up counts; pass two marks the rows. Where one of several detectors is chosen for
-every row, scores come before ranks (`choosing`).
+every row, scores come before ranks (`parts`).
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from ..extras import extra
 extra("dask.dataframe", "dask", "reconform.scale")
 
 from .folder import discover_folder
-from .result import ScaledDiscoveries
+from .parts import ScaledDiscoveries
 from .rows import discover, fit
 
 __all__ = ["ScaledDiscoveries", "discover", "discover_folder", "fit"]

@@ -39,8 +39,6 @@ from ..prepare import Feature
 from ..rule import Rule
 from ..statistics.fdr import Decision, RankCounts
 from ..whole import blamed_on, write_whole
-from .choosing import Counted, chooser_of, suited
-from .graph import delayed, merged, with_models
 from .parquet import (
     Origin,
     Refusals,
@@ -52,7 +50,16 @@ from .parquet import (
     score_file,
     write_ranks,
 )
-from .result import RESULTS, ScaledDiscoveries
+from .parts import (
+    RESULTS,
+    Counted,
+    ScaledDiscoveries,
+    chooser_of,
+    delayed,
+    merged,
+    suited,
+    with_models,
+)
 
 SUFFIXES = FORMATS["parquet"].suffixes
 MANIFEST = "_SUCCESS"

@@ -32,7 +32,7 @@ from ..prepare import Feature
 from ..statistics.fdr import Decision, RankCounts
 from ..statistics.ranks import Ranks
 from ..whole import blamed_on
-from .choosing import Counted, count_choice
+from .parts import Counted, count_choice
 
 Refusals = tuple[str, ...]
 

@@ -28,10 +28,20 @@ from ..rule import Rule
 from ..statistics.fdr import Decision, RankCounts
 from ..statistics.ranks import Ranks
 from ..whole import blamed_on, whole_file
-from .choosing import Counted, chooser_of, count_choice, suited
 from .folder import discover_folder
-from .graph import compute, delayed, merged, persist, with_models
-from .result import RESULTS, ScaledDiscoveries
+from .parts import (
+    RESULTS,
+    Counted,
+    ScaledDiscoveries,
+    chooser_of,
+    compute,
+    count_choice,
+    delayed,
+    merged,
+    persist,
+    suited,
+    with_models,
+)
 
 RANKS = {"rank": "int32", "score": "float64"}
 NO_ROWS = "data has no rows; give at least one row to judge."
@@ -109,7 +119,7 @@ def discover(
     frame = _frame(data)
     cad = suited(cad, rule, "a Dask collection", lambda: len(frame))
     columns = _Columns.of(cad, data, id_columns)
-    kept = _Kept(keep, _rank_folder(keep))
+    kept = _Waiting(keep, _rank_folder(keep))
     with with_models():
         try:
             ranked, counted = _ways(cad)(cad, frame[columns.used], columns, kept)
@@ -277,7 +287,7 @@ def _ways(cad: ConformalDetector) -> Callable[..., Ranked]:
 
 
 @dataclass(frozen=True)
-class _Kept:
+class _Waiting:
     """Where numbers of the rows wait between the passes."""
 
     keep: str | Path | None
@@ -298,7 +308,7 @@ class _Kept:
         return [read(path) for path in paths]
 
 
-def _one_by_one(cad: ConformalDetector, frame: Any, columns: _Columns, kept: _Kept) -> Ranked:
+def _one_by_one(cad: ConformalDetector, frame: Any, columns: _Columns, kept: _Waiting) -> Ranked:
     """Every row is ranked by itself."""
     ranked = kept.parts(_mapped(_rank, RANKS, cad, frame, columns))
     count, whose = delayed(_count), (cad.n_calibration_, cad.calibration_.fingerprint)
@@ -306,7 +316,7 @@ def _one_by_one(cad: ConformalDetector, frame: Any, columns: _Columns, kept: _Ke
     return ranked, Counted(counts)
 
 
-def _by_choice(cad: ConformalDetector, frame: Any, columns: _Columns, kept: _Kept) -> Ranked:
+def _by_choice(cad: ConformalDetector, frame: Any, columns: _Columns, kept: _Waiting) -> Ranked:
     """The scores of all rows by every detector choose one for each row."""
     tally = cad.tally()
     assert tally is not None
@@ -322,7 +332,7 @@ def _by_choice(cad: ConformalDetector, frame: Any, columns: _Columns, kept: _Kep
     return [rank(model, part) for part in scored], counts
 
 
-def _together(cad: ConformalDetector, frame: Any, columns: _Columns, kept: _Kept) -> Ranked:
+def _together(cad: ConformalDetector, frame: Any, columns: _Columns, kept: _Waiting) -> Ranked:
     """Few rows, which are ranked as one batch here."""
     parts = compute(*_partitions(frame))
     for number, part in enumerate(parts):

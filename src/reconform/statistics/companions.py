@@ -5,6 +5,11 @@ reference row. If reference and new rows are exchangeable, the c rows nearest to
 new ones with a probability of at most share^c, share being that of new rows among the others; equal
 distances only lower it. More of them are clumps: copies, repeated measurements of one thing, a
 burst of one customer.
+
+A new row with companions, which reference rows do not have, looks anomalous to contrast whatever it
+is. Its guard counts such rows. For new row j it is a function of D and x_j as one set and of the
+other new rows, and does not know which row of the set is new: with it p-values are as exact as
+without.
 """
 
 from __future__ import annotations
@@ -15,6 +20,9 @@ from ..arrays import FloatArray, IntArray
 
 # Clumps are seen by chance with a probability of about this.
 LEVEL = 1e-4
+
+# This share of new rows may have companions: anomalies among normal rows look like a few clumps.
+GUARD_SHARE = 0.05
 
 
 def companions_allowed(rows: IntArray, share: float, most: int, tolerated: float) -> FloatArray:
@@ -50,3 +58,33 @@ def companions_allowed(rows: IntArray, share: float, most: int, tolerated: float
     chances = share ** np.arange(1, most + 1)[:, None]
     by_chance = binom.isf(LEVEL, rows, chances)
     return np.asarray(np.maximum(by_chance, 0.0) + tolerated * rows)
+
+
+def guard_limits(n: int, m: int, most: int) -> FloatArray:
+    """Say how many of b new rows among normal rows may have c companions.
+
+    New row j counts as a reference row: of the rows that may be nearest to one of the m - 1 others,
+    n + 1 are in D and x_j, and m - 2 are new.
+
+    Parameters
+    ----------
+    n : int
+        Reference rows.
+    m : int
+        New rows.
+    most : int
+        The largest number of companions.
+
+    Returns
+    -------
+    float array of shape (most, m + 1)
+        For c = 1, ..., most and b = 0, ..., m.
+
+    Examples
+    --------
+    >>> guard_limits(1000, 101, 2)[:, [0, 10, 50, 100]]
+    array([[ 0. ,  5.5, 15.5, 26. ],
+           [ 0. ,  2.5,  6.5, 11. ]])
+    """
+    others = max(m - 2, 0)
+    return companions_allowed(np.arange(m + 1), others / (n + 1 + others), most, GUARD_SHARE)

@@ -230,7 +230,7 @@ class Outcome:
         return cls(decision.mask(ranks), decision.q_values(ranks), decision)
 
 
-class Tally(Protocol):
+class Totals(Protocol):
     """What a step-up procedure may look at to choose its factor."""
 
     @property
@@ -264,7 +264,7 @@ class Procedure:
         The fields of `Rule` that belong to this procedure alone. They are handed to its functions
         as keywords.
     factor : callable, optional
-        For a step-up procedure: bounds on what the p-values are multiplied by, from a `Tally`.
+        For a step-up procedure: bounds on what the p-values are multiplied by, from a `Totals`.
     settle : callable, optional
         Where those bounds differ: whether the factor for m rows is at most a number, exactly.
     on_counts : callable, optional
@@ -501,11 +501,11 @@ ANY = "any dependence"
 E_VALUES = "the e-values of the nulls add up to at most m in expectation"
 
 
-def _one(tally: Tally) -> Bounds:
+def _one(tally: Totals) -> Bounds:
     return Fraction(1), Fraction(1)
 
 
-def _harmonic(tally: Tally) -> Bounds:
+def _harmonic(tally: Totals) -> Bounds:
     return harmonic_number(tally.rows)
 
 
@@ -514,7 +514,7 @@ def _harmonic_below(m: int, bound: Fraction) -> bool:
     return sum((Fraction(1, i) for i in range(1, m + 1)), Fraction(0)) <= bound
 
 
-def _storey(tally: Tally, storey_lambda: float | Fraction) -> Bounds:
+def _storey(tally: Totals, storey_lambda: float | Fraction) -> Bounds:
     """(1 + #{p >= λ}) / (m (1 - λ)); not capped at 1, which the proof does not allow."""
     found = tally.at_least(exact_fraction("storey_lambda", storey_lambda))
     if found is None:

@@ -13,7 +13,7 @@ from ..errors import unknown_choice
 from ..extras import extra
 from .averages import Cell, mean_and_sd
 from .comparison import Comparison
-from .layout import METRICS, Column, title_of
+from .layout import METRICS, MethodColumn, title_of
 
 PURPOSE = "Drawing charts"
 SUFFIXES = (".svg", ".png", ".html", ".json")
@@ -29,13 +29,13 @@ BANDS = {"grid": True, "ticks": False, "bandPosition": 1}
 ERRORS = 2.0
 
 
-def results_chart(cells: Sequence[Cell], columns: Sequence[Column]) -> Any:
+def results_chart(cells: Sequence[Cell], columns: Sequence[MethodColumn]) -> Any:
     """Draw FDR and power per data set and method, a row of panels per detector.
 
     Parameters
     ----------
     cells : sequence of Cell
-    columns : sequence of Column
+    columns : sequence of MethodColumn
         Their order and headings, as in the tables.
 
     Returns

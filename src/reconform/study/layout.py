@@ -45,7 +45,7 @@ def title_of(label: str) -> str:
 
 
 @dataclass(frozen=True)
-class Column:
+class MethodColumn:
     """One method's place in a table.
 
     Attributes
@@ -62,7 +62,7 @@ class Column:
     block: str
 
 
-def columns_of(variants: Mapping[str, str | None], *, folds: int = 10) -> list[Column]:
+def columns_of(variants: Mapping[str, str | None], *, folds: int = 10) -> list[MethodColumn]:
     """Arrange methods like the paper: split, then retaining, pooled, non-retaining.
 
     Parameters
@@ -89,10 +89,10 @@ def columns_of(variants: Mapping[str, str | None], *, folds: int = 10) -> list[C
         else:
             heading = label.capitalize() if label in WITHIN_BLOCK else label
             latex = _escape(heading)
-        columns.append(Column(label, heading, latex, BLOCKS[variant]))
+        columns.append(MethodColumn(label, heading, latex, BLOCKS[variant]))
     places = list(BLOCKS.values())
 
-    def place(column: Column) -> tuple[int, int]:
+    def place(column: MethodColumn) -> tuple[int, int]:
         stem = column.label.removesuffix("+").removesuffix("-pooled")
         last = len(WITHIN_BLOCK)
         inside = WITHIN_BLOCK.index(stem) if stem in WITHIN_BLOCK else last
@@ -101,7 +101,7 @@ def columns_of(variants: Mapping[str, str | None], *, folds: int = 10) -> list[C
     return sorted(columns, key=place)
 
 
-def best_power(cells: Iterable[Cell], columns: Sequence[Column]) -> set[str]:
+def best_power(cells: Iterable[Cell], columns: Sequence[MethodColumn]) -> set[str]:
     """Methods to print in bold, among the cells of one data set and one detector.
 
     Within every block the highest power, as printed, of those without an FDR violation; ties all.
@@ -124,14 +124,16 @@ def best_power(cells: Iterable[Cell], columns: Sequence[Column]) -> set[str]:
     }
 
 
-def format_table(cells: Sequence[Cell], columns: Sequence[Column], *, fmt: str = "markdown") -> str:
+def format_table(
+    cells: Sequence[Cell], columns: Sequence[MethodColumn], *, fmt: str = "markdown"
+) -> str:
     """Lay cells out like the paper's tables.
 
     Parameters
     ----------
     cells : sequence of Cell
         Detectors and data sets appear in their order.
-    columns : sequence of Column
+    columns : sequence of MethodColumn
     fmt : {"markdown", "latex", "csv"}
         CSV has a line per cell and metric, in the columns of the paper's numbers, and some more.
 
@@ -165,7 +167,12 @@ def _by_detector(cells: list[Cell]) -> dict[str, dict[str, dict[str, Cell]]]:
 
 
 def _entries(
-    row: dict[str, Cell], columns: list[Column], metric: str, bold: str, dagger: str, empty: str
+    row: dict[str, Cell],
+    columns: list[MethodColumn],
+    metric: str,
+    bold: str,
+    dagger: str,
+    empty: str,
 ) -> list[str]:
     best = best_power(row.values(), columns) if metric == "power" else set()
     entries = []
@@ -198,7 +205,7 @@ def _legend(cells: list[Cell], dagger: str) -> str:
     )
 
 
-def _markdown(cells: list[Cell], columns: list[Column]) -> str:
+def _markdown(cells: list[Cell], columns: list[MethodColumn]) -> str:
     parts = []
     for detector, rows in _by_detector(cells).items():
         parts.append(f"### {title_of(detector)}\n")
@@ -216,7 +223,7 @@ def _markdown(cells: list[Cell], columns: list[Column]) -> str:
     return "\n".join(parts)
 
 
-def _latex(cells: list[Cell], columns: list[Column]) -> str:
+def _latex(cells: list[Cell], columns: list[MethodColumn]) -> str:
     width = len(columns) + 1
     spans = [(block, len(list(group))) for block, group in groupby(c.block for c in columns)]
     blocks, rules, first = [], [], 2
@@ -263,7 +270,7 @@ def _latex(cells: list[Cell], columns: list[Column]) -> str:
     return "\n".join(tables)
 
 
-def _csv(cells: list[Cell], columns: list[Column]) -> str:
+def _csv(cells: list[Cell], columns: list[MethodColumn]) -> str:
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow(

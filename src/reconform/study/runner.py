@@ -19,7 +19,7 @@ from .comparison import Comparison, compare_cells, read_reference
 from .costs import format_costs, summarise_costs
 from .datasets import REGISTRY, resolve_datasets
 from .figures import comparison_chart, results_chart
-from .layout import Column, columns_of, format_table
+from .layout import MethodColumn, columns_of, format_table
 from .protocol import Protocol
 from .schedule import Schedule
 from .store import Key, Store, StoredResult, costs_table, results_table
@@ -298,7 +298,7 @@ class Study(BaseEstimator):
             bootstrap_draws=self.protocol.bootstrap_draws,
         )
 
-    def _columns(self) -> list[Column]:
+    def _columns(self) -> list[MethodColumn]:
         variants = {reading.label: reading.variant for reading in self._readings()}
         return columns_of(variants, folds=self.protocol.folds)
 

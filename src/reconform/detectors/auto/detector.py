@@ -14,6 +14,7 @@ from ...ensemble import Ensemble
 from ...errors import ReconformError
 from ...methods import Plan
 from ...parallel import track
+from ...records.specs import Detector, DetectorRecord
 from ..base import NativeDetector
 from ..foreign import FittedDetector
 from .ensembles import FullChoice, SplitChoice
@@ -223,3 +224,7 @@ def names_of(detectors: Sequence[Any]) -> tuple[str, ...]:
         seen[name] += 1
         names[k] = name if seen[name] == 1 else f"{name} ({seen[name]})"
     return tuple(names)
+
+
+# Its ensembles are those of the candidates, which have records themselves.
+AUTO_RECORD = DetectorRecord("Auto", {"fitted_": Detector(fitted=True)})

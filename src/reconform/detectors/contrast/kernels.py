@@ -142,7 +142,7 @@ def _has_clumps(
         Squared distances of new rows to reference and to other new rows, sorted.
     typical : float
     limits : float array of shape (width, m + 1)
-        As `reconform.detectors.contrast.guard.guard_limits` gives them.
+        As `reconform.statistics.companions.guard_limits` gives them.
     """
     width = t_in_d.shape[1]
     inside = 0
@@ -219,7 +219,7 @@ def rank_batch(
         To the nearest new rows.
     ks : int array
     limits : float array of shape (width, m + 1)
-        As `reconform.detectors.contrast.guard.guard_limits` gives them; without rows for no guard.
+        As `reconform.statistics.companions.guard_limits` gives them; without rows for no guard.
     start, stop : int
     at_most, below, clumped : arrays of shape (r,)
         Written; `clumped` where new rows do not matter, as there are clumps among them.

@@ -1,24 +1,81 @@
-"""A detector that is chosen for every row, where the rows are in parts.
+"""Rows in parts: Dask's tasks and sums in a tree, what parts add up to, and the result.
 
-On a split, the choice needs no more of the other rows than counts of their scores, and the scores
-themselves where a list may end (`reconform.detectors.auto.tally`). Every part is scored once; the
-scores are then counted, looked through for those few, and ranked.
+Where a detector is chosen for every row, on a split, the choice needs no more of the other rows
+than counts of their scores, and the scores themselves where a list may end
+(`reconform.detectors.auto.tally`). Every part is scored once; the scores are then counted, looked
+through for those few, and ranked.
 """
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
+from functools import partial, reduce
+from pathlib import Path
 from typing import Any
+
+import dask.config
+from dask.base import compute as _compute
+from dask.base import persist as _persist
+from dask.delayed import delayed as _delayed
+from dask.sizeof import sizeof
 
 from ..arrays import FloatArray
 from ..detector import ConformalDetector
 from ..detectors.auto.tally import Chooser, Gauge, LowScores
+from ..discoveries import CountedDiscoveries
 from ..rule import Rule
 from ..statistics.choice import ChoiceCounts
 from ..statistics.fdr import RankCounts
 from ..statistics.ranks import Ranks
-from .graph import delayed, merged
+
+RESULTS = {"score": "float64", "p_value": "float64", "q_value": "float64", "anomaly": "bool"}
+
+# So many counts are merged at a time: a thousand parts are added up in four rounds.
+MERGED_AT_ONCE = 8
+
+# A task, or a node that holds a value. Not pure: to hash a fitted detector would take a while.
+delayed: Callable[..., Any] = partial(_delayed, pure=False)
+compute: Callable[..., Any] = _compute
+persist: Callable[..., Any] = _persist
+
+# The size of counts in bytes, from which Dask decides where to merge them.
+_register: Callable[..., Any] = sizeof.register
+_register(RankCounts, lambda counts: int(counts.counts.nbytes))
+_register(ChoiceCounts, lambda counts: int(2 * counts.by_rank.nbytes))
+_register(LowScores, lambda low: low.nbytes)
+
+
+def merged(parts: Sequence[Any], merge: Callable[[Any, Any], Any]) -> Any:
+    """Add up delayed parts in a tree, so that no worker ever holds more than a few of them.
+
+    Examples
+    --------
+    >>> import operator
+    >>> merged([delayed(i) for i in range(100)], operator.add).compute()
+    4950
+    """
+    fold = delayed(reduce)
+    while len(parts) > 1:
+        steps = range(0, len(parts), MERGED_AT_ONCE)
+        parts = [fold(merge, list(parts[i : i + MERGED_AT_ONCE])) for i in steps]
+    return parts[0]
+
+
+def with_models() -> AbstractContextManager[Any]:
+    """Keep Dask from warning that a graph is large: it holds the fitted detector.
+
+    The detector is a node of the graph and not data scattered beforehand: what was scattered is
+    lost with the worker that holds it, and what is in the graph is sent again.
+    """
+    if "distributed" not in sys.modules:  # the warning comes from there, and so does the setting
+        return nullcontext()
+    quiet: AbstractContextManager[Any] = dask.config.set(
+        {"distributed.admin.large-graph-warning-threshold": "1 TiB"}
+    )
+    return quiet
 
 
 def suited(
@@ -112,3 +169,25 @@ def count_choice(chooser: Chooser, scores: FloatArray) -> tuple[Ranks, Counted]:
     """Rank the rows of one part, and count them."""
     found = chooser.ranks(scores)
     return found, Counted.of(found, chooser.gauge.n, chooser.fingerprint)
+
+
+@dataclass(frozen=True, eq=False, kw_only=True, repr=False)
+class ScaledDiscoveries(CountedDiscoveries):
+    """The decision on rows that need not fit in memory.
+
+    Attributes
+    ----------
+    frame : dask.dataframe.DataFrame
+        Lazy: ``score``, ``p_value``, ``q_value`` and ``anomaly`` of every row, in the partitions
+        and under the row labels of the input.
+    output : Path or None
+        The folder that was written, if a folder was judged.
+    decision, rank_counts, guarantee, provenance, warning, ...
+        As in every list of discoveries that was decided by counts.
+    """
+
+    frame: Any
+    output: Path | None = None
+
+    def _shown(self) -> list[str]:
+        return [] if self.output is None else [f"written to {self.output}"]
