@@ -3,6 +3,8 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
+# Bytecode, also where PYTHONDONTWRITEBYTECODE is set: without it, every start compiles our modules.
+COMPILE := @$(BIN)/python -m compileall -q src >/dev/null 2>&1 || true
 
 # The paper's data sets, where they lie beside the repository; tests that need them skip otherwise.
 ifneq ($(wildcard ../shared/datasets),)
@@ -59,10 +61,12 @@ $(BIN)/python:
 
 $(VENV)/.demo-installed: pyproject.toml | $(BIN)/python
 	$(PIP) --editable .
+	$(COMPILE)
 	@touch $@
 
 $(VENV)/.test-installed: pyproject.toml | $(BIN)/python
 	$(PIP) --editable '.[test,dev]'
+	$(COMPILE)
 	@touch $@ $(VENV)/.demo-installed
 
 # nonconform 2.0.0, the peer, needs Python 3.12 or newer: pyenv's if there is one.

@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 import click
-from rich.markdown import Markdown
 
 from ..detectors.by_name import detectors_with
 from ..study import (
@@ -198,7 +197,13 @@ def study(
     comparison = None if reference is None else planned.compare(reference)
     if voice.talks:
         table = planned.table()
-        voice.show(Markdown(table)) if voice.on_terminal else voice.say(table)
+        if voice.on_terminal:
+            # Imported when needed: every command loads this module.
+            from rich.markdown import Markdown
+
+            voice.show(Markdown(table))
+        else:
+            voice.say(table)
         if comparison is not None:
             voice.say(str(comparison))
     with voice.last_words():

@@ -37,15 +37,20 @@ def weigh(
     counts = np.empty(highest + 1, dtype=np.int64)
     for r in range(start, stop):
         mine = own[r, n]
-        ranks[r] = np.sum(own[r] <= mine)
+        rank_of_mine = 0
+        for i in range(n + 1):
+            rank_of_mine += own[r, i] <= mine
+        ranks[r] = rank_of_mine
         # Ranks up to `highest` are told apart by the scores up to that place.
         if highest <= n:
             low = np.sort(np.partition(own[r], highest)[: highest + 1])
         else:
             low = np.sort(own[r])
         counts[:] = 0
+        # Most rows score higher than all of these, and one look says so.
+        edge = low[-1] if highest <= n else np.inf
         for other in range(others.shape[1]):
-            if other != rows[r]:
+            if other != rows[r] and not (highest <= n and others[r, other] >= edge):
                 rank = np.searchsorted(low, others[r, other], side="right")
                 if rank <= highest:
                     counts[rank] += 1
