@@ -702,3 +702,24 @@ RECORDED_AS: dict[type[Method], str] = {
     Resampling: "Resampling",
     Split: "Split",
 }
+
+
+def named(method: Method) -> tuple[str, dict[str, Any]] | None:
+    """Name a method, and say what differs from what the name alone stands for.
+
+    Examples
+    --------
+    >>> named(CrossValidation(folds=5)), named(Bootstrap(variant="basic"))
+    (('cv+', {'folds': 5}), ('jab', {}))
+    >>> named(CrossValidation(variant="pooled")) is None
+    True
+    """
+    for name in _NAMED:
+        usual = resolve_method(name)
+        if type(usual) is type(method):
+            plain = usual.get_params(deep=False)
+            given = method.get_params(deep=False)
+            changed = {key: value for key, value in given.items() if value != plain[key]}
+            if "variant" not in changed:
+                return name, changed
+    return None

@@ -16,11 +16,11 @@ from .options import (
     Files,
     Fitting,
     Writing,
-    columns_options,
     deciding_options,
     files_options,
     fitting_options,
     parallel,
+    reference_options,
     voice_options,
     writing_options,
 )
@@ -43,7 +43,7 @@ from .output import Voice
 @deciding_options
 @writing_options
 @fitting_options
-@columns_options
+@reference_options
 @files_options
 @voice_options
 def detect(

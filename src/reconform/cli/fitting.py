@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from ..detector import ConformalDetector
-from ..files import Layout, Table, read_reference
+from ..files import Layout, Table, normal_rows, read_labelled, read_reference
 from ..prepare import prepared
 from .options import Columns, Fitting, parallel
 from .output import Voice
@@ -14,15 +14,12 @@ from .output import Voice
 def read(voice: Voice, path: str, layout: Layout, ids: tuple[str, ...], columns: Columns) -> Table:
     """Read the reference."""
     voice.step(f"Reading {path}")
-    return read_reference(
-        path,
-        columns=columns.columns or None,
-        drop=columns.drop,
-        id_columns=ids,
-        prepare=columns.prepare,
-        categories=columns.category,
-        layout=layout,
-    )
+    how = columns.reading(ids, layout)
+    if columns.label is None:
+        return read_reference(path, **vars(how))
+    table, anomalous = read_labelled(path, columns.label, how)
+    voice.step(f"Leaving out {anomalous.sum():,} rows that are labelled as anomalies")
+    return normal_rows(table, anomalous)
 
 
 def fit(voice: Voice, reference: Table, fitting: Fitting, *, prepare: bool) -> ConformalDetector:

@@ -34,11 +34,11 @@ from .options import (
     Files,
     Fitting,
     Writing,
-    columns_options,
     deciding_options,
     files_options,
     fitting_options,
     parallel,
+    reference_options,
     voice_options,
     writing_options,
 )
@@ -104,7 +104,7 @@ loading_options = family(
 @saving_options
 @fitting_options
 @deciding_options
-@columns_options
+@reference_options
 @files_options
 @voice_options
 def fit(

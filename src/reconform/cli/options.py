@@ -16,7 +16,7 @@ from ..detectors import DETECTORS
 from ..detectors.by_name import make_detector, parse_setting
 from ..detectors.registry import scale_matters_to
 from ..errors import InputError, ReconformError
-from ..files import FORMATS, Layout
+from ..files import FORMATS, Layout, TableOptions
 from ..files.formats import DELIMITER, is_delimiter, is_standard
 from ..files.judge import WriteOptions
 from ..methods import Bootstrap, CrossValidation, Method, Split, resolve_method
@@ -380,29 +380,47 @@ class Columns:
     drop: tuple[str, ...]
     prepare: bool
     category: tuple[str, ...]
+    label: str | None = None
 
     def __post_init__(self) -> None:
         if self.category and not self.prepare:
             raise click.UsageError("--category goes with --prepare, which encodes categories.")
 
+    def reading(self, ids: tuple[str, ...], layout: Layout | None) -> TableOptions:
+        """How the library reads a table."""
+        used = self.columns or None
+        return TableOptions(used, self.drop, ids, self.prepare, self.category, layout)
 
-columns_options = family(
+
+LABEL_HELP = "1 or true for anomalies, 0 or false for normal rows"
+
+_COLUMNS = [
+    _columns_option("--columns", "Use these columns only."),
+    _columns_option("--drop", "Leave these columns out."),
+    option(
+        "--prepare",
+        is_flag=True,
+        help="Impute missing values, encode text as categories, and bring numbers to one "
+        f"scale for {scale_matters_to()}; inside every model, so that nothing leaks.",
+    ),
+    _columns_option(
+        "--category",
+        "Take the numbers in these columns for labels; needs --prepare.",
+        library="categories",
+    ),
+]
+columns_options = family("columns", "Columns", Columns, _COLUMNS)
+reference_options = family(
     "columns",
     "Columns",
     Columns,
     [
-        _columns_option("--columns", "Use these columns only."),
-        _columns_option("--drop", "Leave these columns out."),
+        *_COLUMNS,
         option(
-            "--prepare",
-            is_flag=True,
-            help="Impute missing values, encode text as categories, and bring numbers to one "
-            f"scale for {scale_matters_to()}; inside every model, so that nothing leaks.",
-        ),
-        _columns_option(
-            "--category",
-            "Take the numbers in these columns for labels; needs --prepare.",
-            library="categories",
+            "--label",
+            metavar="COL",
+            help="Take only the normal rows of REFERENCE, by this column of labels "
+            f"({LABEL_HELP}), which is not used otherwise.",
         ),
     ],
 )

@@ -1,4 +1,4 @@
-"""`reconform study`: the paper's evaluation, and anyone's own."""
+"""`reconform study`: which detector and method to use, by labelled rows; the paper's evaluation."""
 
 from __future__ import annotations
 
@@ -13,11 +13,17 @@ import click
 
 from ..detectors.by_name import detectors_with
 from ..study import (
+    OWN_DETECTORS,
+    OWN_METHODS,
+    PAPER_DATASETS,
     PAPER_DETECTORS,
     Cell,
     Comparison,
     Estimate,
+    Forecast,
     Protocol,
+    Ranked,
+    Recommendation,
     Study,
     comparison_chart,
     read_reference,
@@ -25,15 +31,33 @@ from ..study import (
 )
 from ..whole import check_place, write_whole
 from .declare import Command, count, family, option, share
-from .options import JOBS, OVERWRITE, PATH, SEED, SET, voice_options
+from .options import (
+    JOBS,
+    LABEL_HELP,
+    OVERWRITE,
+    PATH,
+    SEED,
+    SET,
+    Columns,
+    Files,
+    columns_options,
+    files_options,
+    voice_options,
+)
 from .output import Voice, check_separate
+from .recommended import command_of, in_words
+from .spelling import in_options
 
 TABLES = {"table.md": "markdown", "table.tex": "latex", "table.csv": "csv"}
+RANKING = "ranking.md"
 COMPARISONS = ("comparison.md", "comparison.csv")
 CHARTS = ("table.svg", "comparison.svg")
 
 # The paper leaves leave-one-out methods out from here on.
 PAPER_LIMIT = 500
+
+# On data of one's own draws matter more than test sets, in each of which "auto" chooses anew.
+OWN_TEST_SETS = 20
 
 
 def _limit(ctx: click.Context, param: click.Parameter, value: str | None) -> int | str | None:
@@ -56,15 +80,16 @@ what_options = family(
             multiple=True,
             metavar="NAME|FILE",
             show_default="the paper's eight",
-            help="Draw from this data set: one of the paper, breast_cancer, or an .npz, .csv or "
-            ".parquet file with labels; may be repeated.",
+            help="Draw from this data set: a table with a column of labels, an .npz file (X, y), "
+            "one of the paper, or breast_cancer; may be repeated.",
         ),
         option(
             "--detector",
             "detectors",
             multiple=True,
             metavar="NAME",
-            show_default=", ".join(PAPER_DETECTORS),
+            show_default=f"{', '.join(OWN_DETECTORS)}; for the paper's data its "
+            f"{', '.join(PAPER_DETECTORS)}",
             help="Score the rows with this detector, as in 'reconform fit'; may be repeated.",
         ),
         SET,
@@ -73,7 +98,7 @@ what_options = family(
             "methods",
             multiple=True,
             metavar="NAME",
-            show_default="the paper's seven",
+            show_default=f"{', '.join(OWN_METHODS)}; for the paper's data its seven",
             help="Calibrate the scores by this method, as in 'reconform fit', or cv-pooled, "
             "jab-pooled, jackknife-pooled; may be repeated.",
         ),
@@ -89,7 +114,7 @@ what_options = family(
             default="label",
             show_default=True,
             metavar="COL",
-            help="Read labels from this column: 1 for outliers and 0 for normal rows.",
+            help=f"Read labels from this column: {LABEL_HELP}.",
         ),
     ],
 )
@@ -100,7 +125,11 @@ protocol_options = family(
     dict,
     [
         count("--draws", 25, "Draw N training sets from each data set."),
-        count("--test-sets", 100, "Draw N test sets for each of them."),
+        count(
+            "--test-sets",
+            f"{OWN_TEST_SETS}; for the paper's data 100",
+            "Draw N test sets for each of them.",
+        ),
         share(
             "--fdr",
             0.1,
@@ -138,9 +167,9 @@ run_options = family(
         option(
             "--store",
             type=click.Path(path_type=str, file_okay=False),
-            required=True,
             metavar="FOLDER",
-            help="Keep finished draws here: a run that was stopped continues there.",
+            help="Keep finished draws here: a run that was stopped continues there. The paper's "
+            "study, which takes long, needs it.",
         ),
         JOBS,
         option(
@@ -153,7 +182,7 @@ run_options = family(
             "--output",
             type=click.Path(path_type=str, file_okay=False),
             metavar="FOLDER",
-            help="Write tables (Markdown, LaTeX, CSV), the comparison and charts.",
+            help="Write the ranking, tables (Markdown, LaTeX, CSV), the comparison and charts.",
         ),
         OVERWRITE,
     ],
@@ -163,49 +192,68 @@ run_options = family(
 @click.command(
     cls=Command,
     examples=[
+        "reconform study --dataset pumps.csv --label broken --id machine",
         "reconform study --store runs/paper --jobs 2 --compare paper --output results",
-        "reconform study --store runs/mine --dataset pumps.csv --detector knn --method cv+",
     ],
 )
-@run_options
 @what_options
+@run_options
+@columns_options
+@files_options
 @protocol_options
 @voice_options
 def study(
-    run: dict[str, Any], what: dict[str, Any], protocol: dict[str, Any], voice: Voice
+    what: dict[str, Any],
+    run: dict[str, Any],
+    columns: Columns,
+    files: Files,
+    protocol: dict[str, Any],
+    voice: Voice,
 ) -> None:
-    """Measure FDR and power: the paper's study, or your own.
+    """Compare detectors and methods on rows with labels, and recommend one.
 
-    FDR is the false discovery rate; power, the share of outliers that are found.
+    Training sets of normal rows and test sets with outliers are drawn from the data again and
+    again. All detectors and methods are ranked by their power, the share of outliers that they
+    find at the false discovery rate that was asked for (FDR).
 
-    What is finished is kept in the store; the same command continues where it was stopped.
+    Without --dataset it is the paper's study. What is finished is kept in the store; the same
+    command continues where it was stopped.
     """
     reference, output = run["compare"], run["output"]
+    if run["store"] is None and not what["datasets"]:
+        raise click.UsageError(
+            "give a data set of your own with --dataset; or, for the study of the paper, which "
+            "takes long, a folder that keeps what is finished with --store."
+        )
     if reference is not None:
         if protocol["draws"] < 2:
             raise click.UsageError("--compare needs standard errors, so at least --draws 2.")
         read_reference(reference)  # says now what is wrong with it, not after an hour
     if output is not None:
         _check_folder(Path(output), what["datasets"], reference, overwrite=run["overwrite"])
-    planned = _planned(what, protocol)
+    planned = _planned(what, protocol, columns, files)
+
+    def announce(forecast: Forecast) -> None:
+        voice.step(str(forecast))
+
     try:
         with voice.gathering_warnings():
-            planned.run(run["store"], n_jobs=run["jobs"], verbose=int(voice.shows_progress))
+            planned.run(
+                run["store"],
+                n_jobs=run["jobs"],
+                verbose=int(voice.shows_progress),
+                announce=announce,
+            )
     except KeyboardInterrupt as error:
-        error.add_note(f"Finished draws are in {run['store']}; the same command continues.")
+        if run["store"] is None:
+            error.add_note("Nothing is kept; with --store FOLDER finished draws are.")
+        else:
+            error.add_note(f"Finished draws are in {run['store']}; the same command continues.")
         raise
     comparison = None if reference is None else planned.compare(reference)
+    advice = planned.recommendation()
     if voice.talks:
-        table = planned.table()
-        if voice.on_terminal:
-            # Imported when needed: every command loads this module.
-            from rich.markdown import Markdown
-
-            voice.show(Markdown(table))
-        else:
-            voice.say(table)
-        if comparison is not None:
-            voice.say(str(comparison))
+        _say(voice, planned, comparison, advice)
     with voice.last_words():
         written = []
         if output is not None:
@@ -216,23 +264,67 @@ def study(
             {
                 "command": "study",
                 "store": run["store"],
+                "estimated_seconds": planned.forecast_.seconds,
                 "cells": [_cell_facts(cell) for cell in planned.cells()],
+                "ranking": [_ranked_facts(row) for row in planned.ranking()],
+                "recommendation": _advice_facts(advice, planned),
+                "left_out": [
+                    {"dataset": dataset, "detector": detector, "method": method, "reason": reason}
+                    for (dataset, detector, method), reason in planned.forecast_.left_out.items()
+                ],
                 "comparison": None if comparison is None else _comparison_facts(comparison),
                 "written": written,
             }
         )
 
 
-def _planned(what: dict[str, Any], protocol: dict[str, Any]) -> Study:
+def _say(
+    voice: Voice, planned: Study, comparison: Comparison | None, advice: Recommendation
+) -> None:
+    """Say the results: the ranking, and the tables where there is more than a ranking shows."""
+
+    def show(table: str) -> None:
+        if not voice.on_terminal:
+            voice.say(table)
+            return
+        from rich.markdown import Markdown  # when needed: every command loads this module
+
+        voice.show(Markdown(table))
+
+    if len(planned.datasets) > 1 or comparison is not None:
+        show(planned.table())
+    if comparison is not None:
+        voice.say(f"{comparison}\n")
+    ranking = planned.ranking()
+    show(ranking.to_markdown())
+    for note in ranking.notes():
+        voice.say(note)
+    voice.say()
+    voice.say(in_options(in_words(advice, planned)))
+
+
+def _planned(
+    what: dict[str, Any],
+    protocol: dict[str, Any],
+    columns: Columns | None = None,
+    files: Files | None = None,
+) -> Study:
+    own = any(name not in PAPER_DATASETS for name in what.get("datasets", ()))
     limit = protocol["jackknife_limit"]
-    if limit is None and not what["methods"]:
+    if limit is None and not what["methods"] and not own:
         limit = PAPER_LIMIT
     given = {name: value for name, value in what.items() if value}
     settings = dict(given.pop("settings", ()))
     if settings or "detectors" in given:
-        names = given.get("detectors", PAPER_DETECTORS)
+        names = given.get("detectors", OWN_DETECTORS if own else PAPER_DETECTORS)
         given["detectors"] = detectors_with(names, settings)
+    if columns is not None and files is not None:
+        layouts = files.layouts(*what["datasets"])
+        given["tables"] = columns.reading(files.id_columns, layouts[0] if layouts else None)
     limited = {**protocol, "jackknife_limit": None if limit == "none" else limit}
+    if limited.get("test_sets") is None:
+        limited.pop("test_sets", None)
+        limited |= {"test_sets": OWN_TEST_SETS} if own else {}
     return Study(**given, protocol=Protocol(**limited))
 
 
@@ -241,7 +333,7 @@ def _check_folder(
 ) -> None:
     if not folder.is_dir():
         return
-    names = (*TABLES, *COMPARISONS, *CHARTS)
+    names = (RANKING, *TABLES, *COMPARISONS, *CHARTS)
     inputs = {f"--dataset {k}": path for k, path in enumerate(datasets, start=1)}
     if reference is not None:
         inputs["--compare"] = reference
@@ -255,6 +347,8 @@ def _write(
 ) -> list[str]:
     """Write everything that there is to write."""
     files = {name: planned.table(fmt).encode() for name, fmt in TABLES.items()}
+    advice = in_options(in_words(planned.recommendation(), planned))
+    files[RANKING] = f"{planned.ranking()}\n\n{advice}\n".encode()
     charts: dict[str, Callable[[], Any]] = {"table.svg": planned.chart}
     if comparison is not None:
         files["comparison.md"] = comparison.to_markdown().encode()
@@ -281,6 +375,30 @@ def _cell_facts(cell: Cell) -> dict[str, Any]:
         "fdr": _estimate_facts(cell.fdr),
         "power": _estimate_facts(cell.power),
         "violation": cell.violation,
+    }
+
+
+def _ranked_facts(row: Ranked) -> dict[str, Any]:
+    return {
+        "detector": row.detector,
+        "method": row.method,
+        "power": _estimate_facts(row.power),
+        "fdr": _estimate_facts(row.fdr),
+        "behind": _estimate_facts(row.behind),
+        "worse": row.worse,
+        "violation": row.violation,
+        "seconds": row.seconds,
+    }
+
+
+def _advice_facts(advice: Recommendation, planned: Study) -> dict[str, Any]:
+    chosen = advice.chosen
+    return {
+        "detector": None if chosen is None else chosen.detector,
+        "method": None if chosen is None else chosen.method,
+        "sentence": in_options(advice.sentence),
+        "command": command_of(advice, planned),
+        "python": advice.python,
     }
 
 

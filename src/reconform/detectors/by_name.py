@@ -106,6 +106,55 @@ def with_settings(name: str, detector: Any, settings: Mapping[str, Any] | None) 
     return detector.set_params(**settings) if settings else detector
 
 
+def written(detector: Any) -> tuple[str, dict[str, Any]] | None:
+    """Write a detector as a command line does: the inverse of `make_detector`.
+
+    Parameters
+    ----------
+    detector : str, estimator or callable
+
+    Returns
+    -------
+    name : str
+    settings : dict
+        Parameters that differ from their defaults. None instead of both, if a command line cannot
+        make this detector.
+
+    Examples
+    --------
+    >>> from sklearn.svm import OneClassSVM
+    >>> written("knn"), written(OneClassSVM(nu=0.1))
+    (('knn', {}), ('sklearn:OneClassSVM', {'nu': 0.1}))
+    >>> written(lambda X: X) is None
+    True
+    """
+    if isinstance(detector, str):
+        return detector, {}
+    names = [name for name, row in DETECTORS.items() if row.kind is type(detector)]
+    name = names[0] if names else f"{_library(detector)}:{type(detector).__name__}"
+    try:
+        made = make_detector(name)
+    except ReconformError:
+        return None
+    plain = DETECTORS[name].kind() if isinstance(made, str) else made
+    if type(plain) is not type(detector):
+        return None
+    usual = plain.get_params(deep=False)
+    given = {
+        key: value
+        for key, value in detector.get_params(deep=False).items()
+        if repr(value) != repr(usual[key])
+    }
+    for key, value in given.items():
+        if repr(parse_setting(f"{key}={value}")[1]) != repr(value):
+            return None
+    return name, given
+
+
+def _library(detector: Any) -> str:
+    return type(detector).__module__.partition(".")[0]
+
+
 def parse_setting(text: str) -> tuple[str, Any]:
     """Read ``NAME=VALUE``: a number, True, False, None, a list or tuple of these, or a word.
 

@@ -8,6 +8,7 @@
     cells.py         from a column of cells to float64: numbers, category codes, missing values
     survey.py        what a table holds column by column, and the sentences that refuse it
     reading.py       `read_reference`, `open_batches`
+    labelled.py      `read_labelled`: rows with a column that says which are anomalies
     writing.py       `open_output`: whole or not at all
     spill.py         rows that do not fit into memory, on disk meanwhile
     judge.py         `judge_file`: a file in, a file with p-values and decisions out
@@ -27,6 +28,7 @@ from ..extras import extra
 extra("pyarrow", None, "reading and writing files")
 
 from .formats import FORMATS, Layout
+from .labelled import TableOptions, normal_rows, read_labelled
 from .reading import Batches, Table, open_batches, read_reference
 from .writing import CERTIFIED_NAMES, RESULT_NAMES, add_results, check_output, open_output
 
@@ -38,9 +40,12 @@ __all__ = [
     "InputError",
     "Layout",
     "Table",
+    "TableOptions",
     "add_results",
     "check_output",
+    "normal_rows",
     "open_batches",
     "open_output",
+    "read_labelled",
     "read_reference",
 ]

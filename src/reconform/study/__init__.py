@@ -14,9 +14,21 @@ from .datasets import Dataset, load, make_dataset, read
 from .figures import comparison_chart, line_chart, results_chart, save_chart
 from .layout import columns_of, format_table
 from .protocol import Protocol
-from .runner import PAPER_DATASETS, PAPER_DETECTORS, PAPER_METHODS, Study
+from .ranked import Ranked, Ranking
+from .recommendation import Recommendation
+from .runner import (
+    OWN_DETECTORS,
+    OWN_METHODS,
+    PAPER_DATASETS,
+    PAPER_DETECTORS,
+    PAPER_METHODS,
+    Study,
+)
+from .trial import Forecast
 
 __all__ = [
+    "OWN_DETECTORS",
+    "OWN_METHODS",
     "PAPER_DATASETS",
     "PAPER_DETECTORS",
     "PAPER_METHODS",
@@ -24,7 +36,11 @@ __all__ = [
     "Comparison",
     "Dataset",
     "Estimate",
+    "Forecast",
     "Protocol",
+    "Ranked",
+    "Ranking",
+    "Recommendation",
     "Study",
     "columns_of",
     "compare_cells",

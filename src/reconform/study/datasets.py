@@ -16,13 +16,16 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-import pyarrow as pa
-import pyarrow.csv
-import pyarrow.parquet
+from sklearn.base import BaseEstimator
 
 from ..arrays import BoolArray, FloatArray, IndexArray
-from ..errors import ReconformError, unknown_choice
+from ..errors import InputError, ReconformError, unknown_choice
 from ..extras import extra
+from ..files import Layout, TableOptions, read_labelled
+from ..files.labelled import AS_THEY_ARE
+from ..frames import frame_as_it_is, library_of
+from ..intake import Coded
+from ..prepare import Feature, Prepare
 from .subjects import as_list, check_labels
 
 COMMIT = "3dac8221081e190f157d78e93bfa8867f90d0965"
@@ -69,8 +72,6 @@ REGISTRY: dict[str, tuple[str, str]] = {
 # Inside scikit-learn: no download at all.
 BUILT_IN = "breast_cancer"
 
-SUFFIXES = (".npz", ".csv", ".parquet")
-
 
 @dataclass(frozen=True, eq=False)
 class Dataset:
@@ -82,11 +83,14 @@ class Dataset:
     X : float array of shape (n, d)
     y : bool array of shape (n,)
         True for outliers.
+    features : tuple of Feature or None
+        What the columns are, if detectors are to be prepared for them.
     """
 
     name: str
     X: FloatArray
     y: BoolArray
+    features: tuple[Feature, ...] | None = None
 
     @property
     def normal(self) -> IndexArray:
@@ -111,17 +115,28 @@ class Dataset:
         return f"Dataset({self.name!r}, rows={rows}, features={features}, outliers={self.y.sum()})"
 
 
-def make_dataset(name: str, X: npt.ArrayLike, y: npt.ArrayLike) -> Dataset:
+def make_dataset(
+    name: str,
+    X: Any,
+    y: npt.ArrayLike,
+    *,
+    prepare: bool = False,
+    categories: Sequence[str | int] = (),
+) -> Dataset:
     """Check rows and labels, and turn them into float64 and bool.
 
     Parameters
     ----------
     name : str
-    X : array-like of shape (n, d)
+    X : array-like or frame of shape (n, d)
         Numbers of any type. They become float64: ADBench stores some as uint8, and differences
         of those wrap around.
     y : array-like of shape (n,)
         1 or True for outliers, 0 or False for normal rows.
+    prepare : bool
+        Take text in a frame as categories and let values be missing, as `reconform.Prepare` does.
+    categories : sequence
+        Columns of numbers that are only labels; with `prepare`.
 
     Returns
     -------
@@ -132,10 +147,17 @@ def make_dataset(name: str, X: npt.ArrayLike, y: npt.ArrayLike) -> Dataset:
     >>> make_dataset("mine", [[1, 2], [3, 4], [90, 90]], [0, 0, 1])
     Dataset('mine', rows=3, features=2, outliers=1)
     """
+    features = None
+    if prepare:
+        X = frame_as_it_is(X)
+        features = Prepare("knn", categories=categories).features_of(X)
+        coded = Coded(features)
+        X = coded.read(BaseEstimator(), X, reset=True, least=2, finite="allow-nan")
     try:
         rows = np.ascontiguousarray(X, dtype=np.float64)
     except (TypeError, ValueError) as error:
-        raise ReconformError(f"data set {name!r}: X must be numbers; {error}.") from error
+        way_out = " Use `prepare=True` for text." if library_of(X) is not None else ""
+        raise ReconformError(f"data set {name!r}: X must be numbers; {error}.{way_out}") from error
     labels = np.asarray(y)
     if rows.ndim != 2 or not rows.shape[1]:
         raise ReconformError(
@@ -160,7 +182,7 @@ def make_dataset(name: str, X: npt.ArrayLike, y: npt.ArrayLike) -> Dataset:
             f"data set {name!r}: a study needs at least two normal rows and one outlier; got "
             f"{int((~outliers).sum())} and {int(outliers.sum())}."
         )
-    return Dataset(name, rows, outliers)
+    return Dataset(name, rows, outliers, features)
 
 
 def load(name: str, data: str | os.PathLike[str] | None = None) -> Dataset:
@@ -197,18 +219,26 @@ def load(name: str, data: str | os.PathLike[str] | None = None) -> Dataset:
     return _read_npz(path, name)
 
 
-def read(path: str | os.PathLike[str], *, label: str = "label", name: str | None = None) -> Dataset:
+def read(
+    path: str | os.PathLike[str],
+    *,
+    label: str = "label",
+    name: str | None = None,
+    options: TableOptions = AS_THEY_ARE,
+) -> Dataset:
     r"""Read a data set of the user's own.
 
     Parameters
     ----------
     path : path
-        An ``.npz`` file with ``X`` and ``y``, or a ``.csv`` or ``.parquet`` file with a label
+        An ``.npz`` file with ``X`` and ``y``, or a table (CSV, TSV, Parquet, Arrow) with a label
         column; every other column is a feature.
     label : str
         Name of the label column: 1 or True for outliers, 0 or False for normal rows.
     name : str, optional
         What to call it; the file's name by default.
+    options : TableOptions
+        Which columns are used, and how.
 
     Returns
     -------
@@ -224,20 +254,26 @@ def read(path: str | os.PathLike[str], *, label: str = "label", name: str | None
     Dataset('pumps', rows=3, features=1, outliers=1)
     """
     path = Path(path)
-    name = path.stem if name is None else name
-    if path.suffix not in SUFFIXES:
-        raise ReconformError(
-            f"data set {str(path)!r} must be a file that ends in {', '.join(SUFFIXES)}."
-        )
-    if not path.is_file():
-        raise FileNotFoundError(f"data set {str(path)!r}: there is no such file.")
+    name = path.name.split(".")[0] if name is None else name
     if path.suffix == ".npz":
-        return _read_npz(path, name)
-    return _read_table(path, label, name)
+        if not path.is_file():
+            raise FileNotFoundError(f"data set {str(path)!r}: there is no such file.")
+        _check_unused(options, name)
+        return _read_npz(path, name, prepare=options.prepare)
+    if not _is_table(path, options.layout):
+        raise ReconformError(
+            f"data set {str(path)!r} must be an .npz file, or a table whose name ends in .csv, "
+            ".tsv, .parquet or .arrow."
+        )
+    return _read_table(path, label, name, options)
 
 
 def resolve_datasets(
-    sources: Iterable[Any], data: str | os.PathLike[str] | None = None, label: str = "label"
+    sources: Iterable[Any],
+    data: str | os.PathLike[str] | None = None,
+    label: str = "label",
+    *,
+    options: TableOptions = AS_THEY_ARE,
 ) -> list[Dataset]:
     """Turn whatever names data sets into them: names, paths, ``(name, X, y)``, `Dataset` objects.
 
@@ -246,25 +282,50 @@ def resolve_datasets(
     >>> resolve_datasets([("mine", [[1], [2], [90]], [0, 0, 1])])
     [Dataset('mine', rows=3, features=1, outliers=1)]
     """
-    datasets = [_resolve(source, data, label) for source in as_list("datasets", sources)]
+    datasets = [_resolve(source, data, label, options) for source in as_list("datasets", sources)]
     check_labels("datasets", [dataset.name for dataset in datasets])
     return datasets
 
 
-def _resolve(source: Any, data: str | os.PathLike[str] | None, label: str) -> Dataset:
+def _resolve(
+    source: Any, data: str | os.PathLike[str] | None, label: str, options: TableOptions
+) -> Dataset:
     if isinstance(source, Dataset):
         return source
     if isinstance(source, os.PathLike):
-        return read(source, label=label)
+        return read(source, label=label, options=options)
     if isinstance(source, str):
-        looks_like_path = Path(source).suffix in SUFFIXES
-        return read(source, label=label) if looks_like_path else load(source, data)
+        if source.endswith(".npz") or _is_table(Path(source), options.layout):
+            return read(source, label=label, options=options)
+        _check_unused(options, source)
+        known = load(source, data)
+        if not options.prepare:
+            return known
+        return make_dataset(known.name, known.X, known.y, prepare=True)
     if isinstance(source, Sequence) and len(source) == 3 and isinstance(source[0], str):
-        return make_dataset(*source)
+        return make_dataset(*source, prepare=options.prepare, categories=options.categories)
     raise ReconformError(
         "a data set must be a name such as 'wbc', the path of an .npz, .csv or .parquet file, or "
         f"(name, X, y); got {type(source).__name__}."
     )
+
+
+def table_path(source: Any, layout: Layout | None) -> str | None:
+    """Return the path of a table, if that is what a data set was given as."""
+    if not isinstance(source, str | os.PathLike) or str(source).endswith(".npz"):
+        return None
+    return str(source) if _is_table(Path(source), layout) else None
+
+
+def _is_table(path: Path, layout: Layout | None) -> bool:
+    """Whether the name is that of a table, and not of a data set that we know."""
+    if str(path) in (*REGISTRY, BUILT_IN):
+        return False
+    try:
+        (layout or Layout()).format_of(path)
+    except InputError:
+        return False
+    return True
 
 
 def _local(name: str, folder: Path) -> Path:
@@ -311,7 +372,7 @@ def _corrupted(source: object, reason: str) -> ReconformError:
     )
 
 
-def _read_npz(path: Path, name: str) -> Dataset:
+def _read_npz(path: Path, name: str, *, prepare: bool = False) -> Dataset:
     try:
         with np.load(path, allow_pickle=False) as file:
             missing = [key for key in ("X", "y") if key not in file.files]
@@ -322,34 +383,22 @@ def _read_npz(path: Path, name: str) -> Dataset:
             X, y = file["X"], file["y"]
     except Exception as error:  # numpy raises half a dozen kinds for a damaged file
         raise ReconformError(f"data set {str(path)!r} cannot be read: {error}.") from error
-    return make_dataset(name, X, y)
+    return make_dataset(name, X, y, prepare=prepare)
 
 
-def _read_table(path: Path, label: str, name: str) -> Dataset:
-    try:
-        if path.suffix == ".csv":
-            table = pyarrow.csv.read_csv(path)
-        else:
-            table = pyarrow.parquet.read_table(path)
-    except (pa.ArrowException, OSError) as error:
-        raise ReconformError(f"data set {str(path)!r} cannot be read: {error}") from error
-    if table.column_names.count(label) != 1:
-        raise unknown_choice(f"label (a column of {path.name})", label, table.column_names)
-    features = []
-    for column, values in zip(table.column_names, table.columns, strict=True):
-        kind = values.type
-        numeric = pa.types.is_integer(kind) or pa.types.is_floating(kind)
-        if column != label and not (numeric or pa.types.is_boolean(kind)):
-            raise ReconformError(
-                f"data set {str(path)!r}: column {column!r} must be numbers; it is {kind}. "
-                "Encode it, leave it out, or name the label column with `label`."
-            )
-        if column != label:
-            features.append(values.cast(pa.float64()).to_numpy())
-    if table[label].null_count:
+def _read_table(path: Path, label: str, name: str, options: TableOptions) -> Dataset:
+    # Some detectors can do with missing values; the others will say it.
+    table, anomalous = read_labelled(path, label, options, allow_missing=True)
+    checked = make_dataset(name, table.X, anomalous)
+    features = table.features if options.prepare else None
+    return Dataset(name, checked.X, checked.y, features)
+
+
+def _check_unused(options: TableOptions, name: str) -> None:
+    """Refuse the names of columns for data that has none."""
+    given = [n for n in ("columns", "drop", "id_columns", "categories") if getattr(options, n)]
+    if given:
         raise ReconformError(
-            f"data set {str(path)!r}: {table[label].null_count} rows have no label in column "
-            f"{label!r}; label them or leave them out."
+            f"data set {name!r} has no names of columns, and `{given[0]}` names some: it is for "
+            "tables in files."
         )
-    X = np.column_stack(features) if features else np.empty((len(table), 0))
-    return make_dataset(name, X, np.asarray(table[label].to_pylist()))

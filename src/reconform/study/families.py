@@ -15,10 +15,19 @@ import numpy as np
 
 from ..detector import ConformalDetector
 from ..detectors import resolve_detector
+from ..planned import method_for_rows
+from ..prepare import prepared
 from .datasets import Dataset
 from .protocol import MODELS, Draw, Protocol, conditional_fdr_and_power, name_key
 from .store import Cost, Identity, Result, StoredResult
 from .subjects import Labelled, Reading, describe, method_to_fit, name_of
+
+
+def detector_for(detector: Labelled, dataset: Dataset) -> Any:
+    """Return the detector as it is fitted: prepared for the columns, if the study prepares."""
+    if dataset.features is None:
+        return detector.detector
+    return prepared(detector.detector, dataset.features)
 
 
 def run_family(
@@ -34,10 +43,12 @@ def run_family(
     The seed of the models depends on data set, draw and kind of method, not on the detector or on
     what else is run: every detector gets the same folds and the same bootstrap samples.
     """
-    method = method_to_fit(family)
+    chosen = detector_for(detector, dataset)
+    # What "auto" stands for has the seeds of that method: they are one and the same.
+    method = method_for_rows(method_to_fit(family), resolve_detector(chosen), len(draw.train))
     seed = protocol.stream(dataset.name, j, MODELS, name_key(name_of(type(method))))
     start = time.perf_counter()
-    cad = ConformalDetector(detector.detector, method, random_state=seed)
+    cad = ConformalDetector(chosen, method, random_state=seed)
     cad.fit(dataset.X[draw.train])
     fit_seconds = time.perf_counter() - start
     model_bytes = pickled_size(cad.ensemble_)
@@ -83,7 +94,7 @@ def identity(
         "train_share": str(protocol.train_share),
         "seed": protocol.seed,
         "data": dataset.digest,
-        "detector": describe(detector.detector),
+        "detector": describe(detector_for(detector, dataset)),
         "method": describe(reading.method),
     }
 

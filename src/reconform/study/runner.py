@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Mapping, Sequence
+import tempfile
+import warnings
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any, Self
@@ -12,18 +14,24 @@ import pyarrow as pa
 from joblib import Parallel, delayed
 from sklearn.base import BaseEstimator
 
-from ..errors import ReconformError, unknown_choice
+from ..errors import ReconformError, ReferenceWarning, unknown_choice
+from ..files import TableOptions
+from ..files.labelled import AS_THEY_ARE
+from ..methods import Full
 from ..parallel import track
 from .averages import Cell, summarise
 from .comparison import Comparison, compare_cells, read_reference
 from .costs import format_costs, summarise_costs
-from .datasets import REGISTRY, resolve_datasets
+from .datasets import REGISTRY, resolve_datasets, table_path
 from .figures import comparison_chart, results_chart
 from .layout import MethodColumn, columns_of, format_table
 from .protocol import Protocol
+from .ranked import Ranking, rank
+from .recommendation import Recommendation, recommend
 from .schedule import Schedule
 from .store import Key, Store, StoredResult, costs_table, results_table
 from .subjects import Reading, resolve_detectors, resolve_readings
+from .trial import Forecast, try_out
 
 PAPER_DATASETS = tuple(REGISTRY)
 PAPER_DETECTORS = ("knn", "iforest", "inne")
@@ -38,6 +46,13 @@ PAPER_METHODS = (
     "jackknife",
 )
 PAPER_PROTOCOL = Protocol()
+# What is compared on data of one's own: all that has a name, and methods that a command can use.
+OWN_DETECTORS = ("auto", "knn", "iforest", "inne", "lof", "mahalanobis", "kde")
+OWN_METHODS = ("auto", "split", "cv+", "jab+")
+
+
+# Of a detector that none of the methods of our own can do: it takes all of them.
+FALLBACK = Reading("full", Full())
 
 
 class Study(BaseEstimator):
@@ -49,13 +64,15 @@ class Study(BaseEstimator):
         Names of the paper's data sets, ``"breast_cancer"`` (inside scikit-learn), paths of
         ``.npz``, ``.csv`` or ``.parquet`` files, or ``(name, X, y)``. By default the paper's
         eight.
-    detectors : sequence
+    detectors : sequence, optional
         Whatever `ConformalDetector` takes, or ``(label, detector)`` pairs. By default the paper's
-        three.
-    methods : sequence
+        three for its data sets, and on other data ``"auto"`` and six others of ours.
+    methods : sequence, optional
         Names as in `ConformalDetector`, ``"jackknife-pooled"``, ``"cv-pooled"``,
         ``"jab-pooled"``, method objects, or ``(label, method)`` pairs. By default the paper's
-        seven columns, its retaining ones read as pooled.
+        seven columns for its data sets, its retaining ones read as pooled; on other data
+        ``"auto"``, ``"split"``, ``"cv+"`` and ``"jab+"``, and ``"full"`` for a detector that
+        none of these can do.
     protocol : Protocol, optional
         Levels, sizes, draws and the seed; by default the paper's.
     share_models : bool, default=True
@@ -64,10 +81,17 @@ class Study(BaseEstimator):
     data : path, optional
         Folder with the paper's data sets; see `reconform.study.load`.
     label : str, default="label"
-        Label column of CSV and Parquet files.
+        Label column of tables in files: 1 for outliers, 0 for normal rows.
+    tables : TableOptions, optional
+        Which columns of tables are used, and how (`reconform.files.TableOptions`). With
+        ``TableOptions(prepare=True)`` values may be missing, text is taken as categories and
+        columns are brought to one scale, as `reconform.Prepare` does, inside every model; in files
+        and in frames.
 
     Attributes
     ----------
+    forecast_ : Forecast
+        What `run` was going to take, and which detectors cannot go with which methods.
     results_ : pyarrow.Table
         One row per (data set, detector, method, draw), with ``cfdr`` and ``cpower``.
     costs_ : pyarrow.Table
@@ -91,13 +115,14 @@ class Study(BaseEstimator):
     def __init__(
         self,
         datasets: Sequence[Any] = PAPER_DATASETS,
-        detectors: Sequence[Any] = PAPER_DETECTORS,
-        methods: Sequence[Any] = PAPER_METHODS,
+        detectors: Sequence[Any] | None = None,
+        methods: Sequence[Any] | None = None,
         protocol: Protocol = PAPER_PROTOCOL,
         *,
         share_models: bool = True,
         data: str | os.PathLike[str] | None = None,
         label: str = "label",
+        tables: TableOptions = AS_THEY_ARE,
     ) -> None:
         self.datasets = datasets
         self.detectors = detectors
@@ -106,30 +131,52 @@ class Study(BaseEstimator):
         self.share_models = share_models
         self.data = data
         self.label = label
+        self.tables = tables
 
     def run(
-        self, store: str | os.PathLike[str], *, n_jobs: int | None = None, verbose: int = 0
+        self,
+        store: str | os.PathLike[str] | None = None,
+        *,
+        n_jobs: int | None = None,
+        verbose: int = 0,
+        announce: Callable[[Forecast], None] | None = None,
     ) -> Self:
         """Compute what the store does not have yet, and read the rest from it.
 
+        What is missing is tried on one draw first, to see what it will take. A detector that
+        cannot go with a method is left out with a warning.
+
         Parameters
         ----------
-        store : path
+        store : path, optional
             Folder of finished rows; see `reconform.study.store`. A run that was killed continues
             where it was, and other methods, detectors, data sets and more draws may be added.
+            Without it, nothing is kept.
         n_jobs : int, optional
             Draws at a time, as in joblib; ``joblib.parallel_config`` chooses the backend.
         verbose : int
             With 1, show a progress bar.
+        announce : callable, optional
+            Called with the forecast before the run starts.
 
         Returns
         -------
         Study
             Itself, with `results_` and `costs_`.
         """
+        if store is None:
+            with tempfile.TemporaryDirectory(prefix="reconform-") as own:
+                return self.run(own, n_jobs=n_jobs, verbose=verbose, announce=announce)
         schedule, folder = self._schedule(), Store(store)
         folder.remove_leftovers()
         there = folder.parts_by_key()
+        schedule.select(there)
+        schedule, self.forecast_ = try_out(schedule, there, share=self.share_models, n_jobs=n_jobs)
+        if self.methods is not None:  # nobody asked for a method that is not named
+            for sentence in _left_out(self.forecast_):
+                warnings.warn(sentence, ReferenceWarning, stacklevel=2)
+        if announce is not None:
+            announce(self.forecast_)
         tasks = list(schedule.missing(there, folder, share=self.share_models))
         results: Iterable[list[StoredResult]] = _parallel(n_jobs)(
             delayed(task.run)() for task in tasks
@@ -156,7 +203,15 @@ class Study(BaseEstimator):
         Study
             Itself, with `results_` and `costs_`.
         """
-        return self._keep(self._schedule(), Store(store).parts_by_key())
+        schedule, there = self._schedule(), Store(store).parts_by_key()
+        known = {key[:3] for key in there}
+        for dataset in schedule.datasets:
+            for detector in schedule.detectors:
+                for reading in schedule.readings_for(dataset, detector):
+                    key = (dataset.name, detector.label, reading.label)
+                    if key not in known:
+                        schedule.left_out[key] = "it is not in the store"
+        return self._keep(schedule, there)
 
     def sweep(
         self,
@@ -200,6 +255,44 @@ class Study(BaseEstimator):
         """Summarise the draws: one cell per data set, detector and method, in the study's order."""
         self._check_run()
         return summarise(self.results_, fdr=float(self.protocol.fdr))
+
+    def ranking(self) -> Ranking:
+        """Rank all detectors with all methods, by power; say which differ by more than chance.
+
+        Returns
+        -------
+        Ranking
+
+        Examples
+        --------
+        >>> protocol = Protocol(draws=5, test_sets=5)
+        >>> study = Study(["breast_cancer"], ["knn", "mahalanobis"], ["split", "cv+"], protocol)
+        >>> ranking = study.run().ranking()
+        >>> len(ranking), ranking[0].worse, ranking[0].power.mean >= ranking[3].power.mean
+        (4, False, True)
+        """
+        self._check_run()
+        return rank(self.results_, self.costs_, fdr=float(self.protocol.fdr))
+
+    def recommendation(self) -> Recommendation:
+        """Say what to use: the first of the ranking, in a sentence and as a line of Python.
+
+        Returns
+        -------
+        Recommendation
+        """
+        return recommend(
+            self.ranking(),
+            resolve_detectors(self._detectors),
+            [*self._readings(), FALLBACK],
+            prepare=self.tables.prepare,
+        )
+
+    @property
+    def table_path(self) -> str | None:
+        """The table that the study is about, if it is about one in a file."""
+        tables = [table_path(source, self.tables.layout) for source in self.datasets]
+        return tables[0] if len(tables) == 1 else None
 
     def table(self, fmt: str = "markdown") -> str:
         """Lay the results out like the paper's tables.
@@ -281,9 +374,10 @@ class Study(BaseEstimator):
         """Resolve and check every parameter before anything is run."""
         schedule = Schedule(
             self.protocol,
-            resolve_datasets(self.datasets, self.data, self.label),
-            resolve_detectors(self.detectors),
+            resolve_datasets(self.datasets, self.data, self.label, options=self.tables),
+            resolve_detectors(self._detectors),
             self._readings(),
+            fallback=FALLBACK if self.methods is None else None,
         )
         for dataset in schedule.datasets:
             for reading in schedule.readings_of(dataset):
@@ -291,15 +385,37 @@ class Study(BaseEstimator):
                 reading.method.plan(schedule.sizes[dataset.name].train, random_state=0)
         return schedule
 
+    @property
+    def of_the_paper(self) -> bool:
+        """Whether all data sets are the paper's."""
+        return all(isinstance(name, str) and name in REGISTRY for name in self.datasets)
+
+    @property
+    def _detectors(self) -> Sequence[Any]:
+        if self.detectors is not None:
+            return self.detectors
+        return PAPER_DETECTORS if self.of_the_paper else OWN_DETECTORS
+
+    @property
+    def _methods(self) -> Sequence[Any]:
+        if self.methods is not None:
+            return self.methods
+        return PAPER_METHODS if self.of_the_paper else OWN_METHODS
+
     def _readings(self) -> list[Reading]:
         return resolve_readings(
-            self.methods,
+            self._methods,
             folds=self.protocol.folds,
             bootstrap_draws=self.protocol.bootstrap_draws,
         )
 
     def _columns(self) -> list[MethodColumn]:
-        variants = {reading.label: reading.variant for reading in self._readings()}
+        self._check_run()
+        run = set(self.results_["method"].to_pylist())
+        readings = self._readings()
+        if FALLBACK.label in run - {reading.label for reading in readings}:
+            readings.append(FALLBACK)
+        variants = {reading.label: reading.variant for reading in readings}
         return columns_of(variants, folds=self.protocol.folds)
 
     def _keep(self, schedule: Schedule, there: Mapping[Key, StoredResult]) -> Self:
@@ -307,6 +423,19 @@ class Study(BaseEstimator):
         self.results_ = results_table(part.result for part in parts)
         self.costs_ = costs_table(parts)
         return self
+
+
+def _left_out(forecast: Forecast) -> list[str]:
+    """Sentences for what is left out; methods that are refused for one reason are one sentence."""
+    reasons: dict[tuple[str, str], list[str]] = {}
+    for (_, detector, method), reason in forecast.left_out.items():
+        methods = reasons.setdefault((detector, reason), [])
+        if method not in methods:
+            methods.append(method)
+    return [
+        f"{detector} is left out with {', '.join(methods)}: {reason}"
+        for (detector, reason), methods in reasons.items()
+    ]
 
 
 def _parallel(n_jobs: int | None) -> Parallel:

@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 
-from ..methods import Jackknife
+from ..detectors import resolve_detector
+from ..methods import BySize, Jackknife
+from ..planned import method_for_rows
 from .datasets import Dataset
-from .families import identity, run_family
+from .families import detector_for, identity, run_family
 from .protocol import Protocol, Sizes
 from .store import Key, Store, StoredResult, check_identity
-from .subjects import Labelled, Reading
+from .subjects import Labelled, Reading, describe
+
+# What cannot be run, as data set, detector and method; and why.
+LeftOut = dict[tuple[str, str, str], str]
 
 
 @dataclass(frozen=True, eq=False)
@@ -65,12 +70,17 @@ class Schedule:
     datasets : list of Dataset
     detectors : list of Labelled
     readings : list of Reading
+    fallback : Reading or None
+        The method of a detector that none of the others can do.
+    left_out : dict
     """
 
     protocol: Protocol
     datasets: list[Dataset]
     detectors: list[Labelled]
     readings: list[Reading]
+    fallback: Reading | None = None
+    left_out: LeftOut = field(default_factory=dict)
 
     @cached_property
     def sizes(self) -> dict[str, Sizes]:
@@ -87,6 +97,31 @@ class Schedule:
             return self.readings
         return [r for r in self.readings if not isinstance(r.method, Jackknife)]
 
+    def readings_for(self, dataset: Dataset, detector: Labelled) -> list[Reading]:
+        """Methods that are run on a data set with a detector.
+
+        What "auto" stands for is not run a second time, and what cannot be run is left out.
+        """
+        distinct = self._distinct(dataset, detector, self.readings_of(dataset))
+        last_resort = [] if self.fallback is None else [self.fallback]
+        return self._possible(dataset, detector, distinct) or self._possible(
+            dataset, detector, last_resort
+        )
+
+    def _possible(
+        self, dataset: Dataset, detector: Labelled, given: list[Reading]
+    ) -> list[Reading]:
+        return [r for r in given if (dataset.name, detector.label, r.label) not in self.left_out]
+
+    def _distinct(
+        self, dataset: Dataset, detector: Labelled, given: list[Reading]
+    ) -> list[Reading]:
+        if not any(isinstance(reading.method, BySize) for reading in given):
+            return given
+        resolved = resolve_detector(detector_for(detector, dataset))
+        meant = describe(method_for_rows(BySize(), resolved, self.sizes[dataset.name].train))
+        return [reading for reading in given if describe(reading.method) != meant]
+
     def select(self, parts: Mapping[Key, StoredResult]) -> list[StoredResult]:
         """Rows of this study among those of a store, in the study's order.
 
@@ -95,7 +130,7 @@ class Schedule:
         mine = []
         for detector in self.detectors:
             for dataset in self.datasets:
-                for reading in self.readings_of(dataset):
+                for reading in self.readings_for(dataset, detector):
                     expected = identity(self.protocol, dataset, detector, reading)
                     for j in range(self.protocol.draws):
                         part = parts.get((dataset.name, detector.label, reading.label, j))
@@ -119,10 +154,10 @@ class Schedule:
                 families = [
                     (detector, family)
                     for detector in self.detectors
-                    for family in _families(
+                    for family in families_of(
                         [
                             reading
-                            for reading in self.readings_of(dataset)
+                            for reading in self.readings_for(dataset, detector)
                             if (dataset.name, detector.label, reading.label, j) not in parts
                         ],
                         share,
@@ -132,7 +167,7 @@ class Schedule:
                     yield Task(self.protocol, dataset, j, families, store)
 
 
-def _families(readings: list[Reading], share: bool) -> list[list[Reading]]:
+def families_of(readings: list[Reading], share: bool) -> list[list[Reading]]:
     """Readings that one fit answers."""
     if not share:
         return [[reading] for reading in readings]

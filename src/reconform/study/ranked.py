@@ -1,0 +1,251 @@
+"""One ranking over all detectors and methods of a study, with what chance leaves open.
+
+Every detector and method sees the same draws, so differences are taken draw by draw. That makes
+them far more certain than the spread of either: a hard draw is hard for both.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from scipy.special import stdtrit  # Student's t quantile
+
+from ..arrays import FloatArray
+from ..errors import ReconformError
+from .averages import Estimate, lower_bound, mean_and_sd
+
+# With so much confidence whoever is told apart from the best is worse, all of them together.
+CONFIDENCE = 0.95
+
+
+@dataclass(frozen=True)
+class Ranked:
+    """A detector with a method, in a ranking.
+
+    Attributes
+    ----------
+    detector, method : str
+    power, fdr : Estimate
+        Over the draws; with several data sets, of their mean.
+    behind : Estimate
+        By how much its power is below that of the best one, draw by draw.
+    worse : bool
+        Whether that is more than chance, or its FDR is above the level: it is told apart from the
+        best one.
+    violation : bool
+        Whether there is evidence that its FDR is above the level.
+    seconds : float
+        Of fitting and ranking, median over the draws; for comparison only.
+    """
+
+    detector: str
+    method: str
+    power: Estimate
+    fdr: Estimate
+    behind: Estimate
+    worse: bool
+    violation: bool
+    seconds: float
+
+
+@dataclass(frozen=True)
+class Ranking(Sequence[Ranked]):
+    """All detectors and methods of a study, the most powerful first.
+
+    Those whose false discovery rate is above the level come last: their power is bought with it.
+
+    Attributes
+    ----------
+    rows : tuple of Ranked
+    level : float
+        The false discovery rate that was aimed at.
+    draws : int
+    datasets : tuple of str
+    partial : tuple of (detector, method)
+        Not ranked, since they did not run on every data set.
+    """
+
+    rows: tuple[Ranked, ...]
+    level: float
+    draws: int
+    datasets: tuple[str, ...]
+    partial: tuple[tuple[str, str], ...] = ()
+
+    def __getitem__(self, place: Any) -> Any:
+        return self.rows[place]
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    @property
+    def best(self) -> Ranked | None:
+        """The first that keeps its level and finds something; None if there is none."""
+        first = self.rows[0]
+        return None if first.violation or not first.power.mean else first
+
+    @property
+    def equals(self) -> tuple[Ranked, ...]:
+        """Those that cannot be told apart from the best one, besides itself."""
+        return tuple(row for row in self.rows[1:] if not row.worse)
+
+    def to_markdown(self) -> str:
+        """Write the ranking as a table.
+
+        Returns
+        -------
+        str
+        """
+        lines = ["| | detector | method | power | FDR | behind the best |", "|---" * 6 + "|"]
+        for place, row in enumerate(self.rows, start=1):
+            behind = "" if place == 1 else _with_error(row.behind)
+            if place > 1 and not row.worse:
+                behind += " ="
+            fdr = _with_error(row.fdr) + (" †" if row.violation else "")
+            lines.append(
+                f"| {place} | {row.detector} | {row.method} | {_with_error(row.power)} | {fdr} | "
+                f"{behind} |"
+            )
+        return "\n".join(lines) + "\n"
+
+    def __str__(self) -> str:
+        return f"{self.to_markdown()}\n" + "\n".join(self.notes())
+
+    def notes(self) -> list[str]:
+        """Say in sentences what the columns are, and what is not in them."""
+        where = self.datasets[0] if len(self.datasets) == 1 else f"{len(self.datasets)} data sets"
+        notes = [
+            f"Means over {self.draws} draws from {where}, ± standard errors. Power: the share of "
+            f"outliers found. FDR: the share of false alarms, aimed at {self.level:g}."
+        ]
+        if self.draws < 2:
+            notes.append("One draw has no standard error: nothing is told apart.")
+        elif self.equals:
+            notes.append(
+                f"= cannot be told apart from the best one ({CONFIDENCE:.0%} confidence, draw by "
+                "draw, for all comparisons together)."
+            )
+        if any(row.violation for row in self.rows):
+            notes.append("† the FDR is above the level, by more than chance: ranked last.")
+        if self.partial:
+            pairs = ", ".join(f"{detector} with {method}" for detector, method in self.partial)
+            notes.append(f"Not ranked, as they did not run on every data set: {pairs}.")
+        notes.append(
+            "The standard errors are about other draws from the same rows; other outliers than "
+            "those of the file may turn out differently."
+        )
+        return notes
+
+
+def rank(results: Any, costs: Any, *, fdr: float) -> Ranking:
+    """Rank the detectors and methods of a study.
+
+    Parameters
+    ----------
+    results, costs : tables
+        As `Study.results_` and `Study.costs_`: pyarrow tables, frames, or mappings of arrays.
+    fdr : float
+        The level that was asked for.
+
+    Returns
+    -------
+    Ranking
+
+    Examples
+    --------
+    >>> rows = {"dataset": ["mine"] * 4, "detector": ["knn", "knn", "lof", "lof"],
+    ...         "method": ["full"] * 4, "draw": [0, 1, 0, 1], "cfdr": [0.1] * 4,
+    ...         "cpower": [0.5, 0.6, 0.7, 0.8]}
+    >>> costs = {**rows, "fit_seconds": [0.1] * 4, "score_seconds": [0.1] * 4}
+    >>> [(row.detector, row.worse) for row in rank(rows, costs, fdr=0.1)]
+    [('lof', False), ('knn', True)]
+    """
+    power, false, seconds = (
+        _by_candidate(table, name)
+        for table, name in ((results, "cpower"), (results, "cfdr"), (costs, None))
+    )
+    if not power:
+        raise ReconformError("there is nothing to rank: the study has no finished draw.")
+    most = max(map(len, power.values()))
+    whole = {pair: values for pair, values in power.items() if len(values) == most}
+    datasets = tuple(dict.fromkeys(dataset for dataset, _ in next(iter(whole.values()))))
+    level = float(fdr)
+
+    def order(pair: tuple[str, str]) -> tuple[bool, float]:
+        return _violates(_drawn(false[pair]), level), -float(_drawn(power[pair]).mean())
+
+    ordered = sorted(whole, key=order)  # equals stay in the order in which they were given
+    best = _drawn(power[ordered[0]])
+    critical = _critical(len(best), len(ordered))
+    rows = []
+    for pair in ordered:
+        powers, fdrs = _drawn(power[pair]), _drawn(false[pair])
+        behind = _estimate(best - powers)
+        violation = _violates(fdrs, level)
+        behind_by_more = behind.mean > critical * behind.standard_error
+        rows.append(
+            Ranked(
+                *pair,
+                power=_estimate(powers),
+                fdr=_estimate(fdrs),
+                behind=behind,
+                worse=violation or bool(behind_by_more),
+                violation=violation,
+                seconds=float(np.median(list(seconds[pair].values()))),
+            )
+        )
+    partial = tuple(pair for pair in power if pair not in whole)
+    return Ranking(tuple(rows), level, len(best), datasets, partial)
+
+
+Values = dict[tuple[str, int], float]
+
+
+def _by_candidate(table: Any, name: str | None) -> dict[tuple[str, str], Values]:
+    """Values by detector and method, then by data set and draw; without a name the seconds."""
+    labels = zip(
+        *(np.asarray(table[n]).tolist() for n in ("detector", "method", "dataset", "draw")),
+        strict=True,
+    )
+    if name is not None:
+        values = np.asarray(table[name], dtype=np.float64)
+    else:
+        values = np.asarray(table["fit_seconds"]) + np.asarray(table["score_seconds"])
+    found: dict[tuple[str, str], Values] = {}
+    for (detector, method, dataset, draw), value in zip(labels, values.tolist(), strict=True):
+        found.setdefault((detector, method), {})[dataset, draw] = value
+    return found
+
+
+def _drawn(values: Mapping[tuple[str, int], float]) -> FloatArray:
+    """Return the mean over the data sets of every draw, in the order of the draws."""
+    draws: dict[int, list[float]] = {}
+    for (_, draw), value in values.items():
+        draws.setdefault(draw, []).append(value)
+    return np.array([np.mean(draws[draw]) for draw in sorted(draws)])
+
+
+def _estimate(values: FloatArray) -> Estimate:
+    return Estimate(*mean_and_sd(values), draws=len(values))
+
+
+def _violates(fdrs: FloatArray, level: float) -> bool:
+    return lower_bound(*mean_and_sd(fdrs), len(fdrs)) > level
+
+
+def _critical(draws: int, candidates: int) -> float:
+    """Student's quantile for comparisons with the best one, by Bonferroni.
+
+    Which one is the best is seen from the same draws, so every ordered pair counts.
+    """
+    if draws < 2 or candidates < 2:
+        return float("inf")
+    return float(stdtrit(draws - 1, 1 - (1 - CONFIDENCE) / (candidates * (candidates - 1))))
+
+
+def _with_error(estimate: Estimate) -> str:
+    if estimate.draws < 2:
+        return f"{estimate.mean:.3f}"
+    return f"{estimate.mean:.3f} ± {estimate.standard_error:.3f}"
