@@ -245,4 +245,4 @@ def _worlds(
         every = cad.ensemble_.worlds_of_choice(read(), candidates, step, choice)
     else:
         every = cad.ensemble_.worlds(read(), candidates, step)
-    return track(every, total=len(candidates), label="certifying", verbose=cad.verbose)
+    return track(every, total=len(candidates), label="certifying rows", verbose=cad.verbose)

@@ -15,6 +15,7 @@ from ..files import Layout, Table, check_output, open_batches
 from ..files.column_types import to_python
 from ..files.formats import is_standard
 from ..files.judge import FileDiscoveries, ReadOptions, judge_file
+from ..forecast import Pace
 from ..prepare import Feature
 from ..report import report
 from ..report.carried import RowNames, SomeRows
@@ -102,10 +103,14 @@ def judge(
         cells = MOST_CELLS if reference is not None else 0
         read = replace(read, most_cells=cells, most_rows=MOST_REPORTED)
     with voice.gathering_warnings(), voice.passes() as advance:
+        paces: dict[str, Pace] = {}
 
         def progress(stage: str, done: int, total: int | None) -> None:
             if writing.report is not None:
                 check_reported(path, max(done, total or 0))
+            if total is not None:
+                what = f"{stage} {_rows(total)}"
+                paces.setdefault(stage, Pace(what, total)).done(done)
             advance(stage, done, total)
 
         judgement = judge_file(

@@ -31,6 +31,7 @@ from rich.progress import (
 from rich.text import Text
 
 from ..files.formats import is_standard
+from ..forecast import listening
 from ..whole import Together, blamed_on, check_apart, together
 from .spelling import in_options
 
@@ -190,6 +191,11 @@ class Voice:
         if self.shows_progress:
             _print(self._stderr, Text(printable(text), style="dim"))
 
+    def foretell(self, text: str) -> None:
+        """Say how long work will take, while it goes on."""
+        if self.talks or self.shows_progress:
+            _print(self._stderr, Text(printable(text), style="dim"))
+
     def finish(self, facts: dict[str, Any]) -> None:
         """Say everything as JSON, if that was asked for."""
         if self.json:
@@ -213,8 +219,11 @@ class Voice:
 
     @contextmanager
     def gathering_warnings(self) -> Iterator[None]:
-        """Print warnings of the library like those of the command, without lines of code."""
-        with warnings.catch_warnings(record=True) as caught:
+        """Print warnings of the library like those of the command, without lines of code.
+
+        How long work will take is said at once.
+        """
+        with warnings.catch_warnings(record=True) as caught, listening(self.foretell):
             yield
         for warning in caught:
             self.warn(str(warning.message))

@@ -181,9 +181,14 @@ class Study(BaseEstimator):
         results: Iterable[list[StoredResult]] = _parallel(n_jobs)(
             delayed(task.run)() for task in tasks
         )
-        for finished in track(
-            results, total=len(tasks), label="study", verbose=verbose if tasks else 0
-        ):
+        several = track(
+            results,
+            total=len(tasks),
+            label="fits and draws of the study",
+            verbose=verbose if tasks else 0,
+            least=5,  # no two take equally long
+        )
+        for finished in several:
             there.update((part.result.key, part) for part in finished)
             folder.write_tables(there.values())
         # Once more from the folder itself: the tables say what the parts say, and nothing else.

@@ -160,7 +160,14 @@ class Auto(NativeDetector):
             )
         candidates = self.resolved(plan.scheme, plan.n)
         fitted: list[Ensemble] = []
-        for one in track(candidates, total=len(candidates), label="fitting", verbose=verbose):
+        several = track(
+            candidates,
+            total=len(candidates),
+            label="fitting detectors",
+            verbose=verbose,
+            least=-(-len(candidates) // 3),  # no two take equally long
+        )
+        for one in several:
             fitted.append(one.fit_plan(X, plan, seeds, n_jobs=self.n_jobs))
         kind = FullChoice if plan.scheme == "full" else SplitChoice
         names = names_of(candidates)

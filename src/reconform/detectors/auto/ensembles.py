@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
 
+from ... import forecast
 from ...arrays import FloatArray, IndexArray, IntArray, RankArray
 from ...ensemble import Ensemble, ResampledEnsemble, Sight, blocks_of, worlds_by_sight
 from ...errors import ReconformError
@@ -19,6 +20,10 @@ from ...statistics.worlds import StepUp, Worlds
 from .choosing import choose, limits_for, stands_first
 from .kernels import weigh
 from .tally import Chooser, Gauge, LowScores
+
+# So many triples of a detector, a new row and any row take some seconds; it is then worth a few
+# milliseconds to say how many.
+FORETELL = 50_000_000
 
 
 @dataclass(eq=False)
@@ -122,14 +127,45 @@ class FullChoice(ChoiceEnsemble):
         evidence, ranks = np.empty((2, len(self.fitted), len(rows)), dtype=np.int64)
         place = np.empty(m, dtype=np.intp)
         place[rows] = np.arange(len(rows))
-        label = "asking detectors"
-        every = track(self.fitted, total=len(self.fitted), label=label, verbose=self.verbose)
-        for k, ensemble in enumerate(every):
-            for sight in ensemble.see_with_each(X, rows):
+
+        def ask(k: int, some: IndexArray) -> None:
+            for sight in self.fitted[k].see_with_each(X, some):
                 at = place[sight.rows]
                 evidence[k, at], ranks[k, at] = _weighed(sight, limits, self.n_jobs)
+
+        pairs = len(rows) * (n + m) * len(self.fitted)
+        long = pairs > FORETELL and len(rows) >= 10
+        left = self._foretold(ask, rows, m) if long and forecast.is_asked() else rows
+        every = range(len(self.fitted))
+        label = "asking detectors"
+        for k in track(
+            every, total=len(every), label=label, verbose=self.verbose, least=len(every)
+        ):
+            ask(k, left)
         first = stands_first([ensemble.uses_batch for ensemble in self.fitted], m)
         return Choice(self.names, choose(evidence, first), ranks)
+
+    def _foretold(
+        self, ask: Callable[[int, IndexArray], None], rows: IndexArray, m: int
+    ) -> IndexArray:
+        """Ask all detectors about a few rows, say how long the others will take, return these.
+
+        A detector takes some time to start and then so much per row. The first question lets it
+        prepare; the next two, about a few rows and about three times as many, tell these apart.
+        """
+        few = -(-len(rows) // 200)
+        seconds = 0.0
+        for k in range(len(self.fitted)):
+            ask(k, rows[:few])
+            times = [forecast.clock()]
+            for some in (rows[few : 2 * few], rows[2 * few : 5 * few]):
+                ask(k, some)
+                times.append(forecast.clock())
+            short, long = times[1] - times[0], times[2] - times[1]
+            seconds += short + max(0.0, long - short) / (2 * few) * len(rows)
+        what = f"{len(self.fitted)} detectors on {len(self.calibration):,} and {m:,} rows"
+        forecast.foretell(seconds, what)
+        return rows[5 * few :]
 
 
 def _weighed(sight: Sight, limits: RankArray, n_jobs: int | None) -> tuple[IntArray, RankArray]:
