@@ -91,3 +91,10 @@ def test_layers_are_few_and_hold_every_module():
     modules = {f"reconform.{p.stem}" for p in SOURCE.glob("*.py") if p.stem != "__init__"}
     packages = {f"reconform.{p.parent.name}" for p in SOURCE.glob("*/__init__.py")}
     assert sorted(named) == sorted(modules | packages)
+
+
+def test_the_page_names_every_module_and_folder():
+    page = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
+    places = [path.name for path in SOURCE.glob("*.py") if not path.stem.startswith("__")]
+    places += [f"{path.parent.name}/" for path in SOURCE.glob("*/__init__.py")]
+    assert [name for name in places if f"`{name}`" not in page] == []

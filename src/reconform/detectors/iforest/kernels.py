@@ -114,6 +114,18 @@ def part_rows(
 
 
 @njit(cache=True, nogil=True)
+def let_wait(
+    stack: IntArray, waiting: int, start: int, stop: int, node: int, level: int, constant: int
+) -> None:
+    """Put a node on the stack, behind the `waiting` ones that are there."""
+    stack[waiting, 0] = start
+    stack[waiting, 1] = stop
+    stack[waiting, 2] = node
+    stack[waiting, 3] = level
+    stack[waiting, 4] = constant
+
+
+@njit(cache=True, nogil=True)
 def grow_tree(
     X: FloatArray,
     rows: Int32Array,
@@ -196,15 +208,10 @@ def grow_tree(
                     low, high = range_in_node(X, here, start, stop, chosen, values)
         if chosen >= 0:
             state += GOLDEN
-            cut = cut_between(low, high, state)
-            threshold[node] = cut
+            threshold[node] = cut_between(low, high, state)
             feature[node] = chosen
-            left = part_rows(here, aside, values, start, stop, cut)
-            stack[waiting, 0] = left
-            stack[waiting, 1] = stop
-            stack[waiting, 2] = 2 * node + 1
-            stack[waiting, 3] = level + 1
-            stack[waiting, 4] = constant
+            left = part_rows(here, aside, values, start, stop, threshold[node])
+            let_wait(stack, waiting, left, stop, 2 * node + 1, level + 1, constant)
             waiting += 1
             stop, node, level = left, 2 * node, level + 1
             continue

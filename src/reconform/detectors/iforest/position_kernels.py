@@ -12,6 +12,7 @@ from .kernels import (
     add_path_lengths,
     cut_between,
     depth_of,
+    let_wait,
     part_rows,
     range_in_node,
     range_of_lengths,
@@ -98,15 +99,10 @@ def grow_trees(
                     constant += 1
             if chosen >= 0:
                 state += GOLDEN
-                cut = cut_between(low, high, state)
-                threshold[node] = cut
+                threshold[node] = cut_between(low, high, state)
                 feature[node] = chosen
-                left = part_rows(here, aside, values, start, stop, cut)
-                stack[waiting, 0] = left
-                stack[waiting, 1] = stop
-                stack[waiting, 2] = 2 * node + 1
-                stack[waiting, 3] = level + 1
-                stack[waiting, 4] = constant
+                left = part_rows(here, aside, values, start, stop, threshold[node])
+                let_wait(stack, waiting, left, stop, 2 * node + 1, level + 1, constant)
                 waiting += 1
                 stop, node, level = left, 2 * node, level + 1
                 continue
