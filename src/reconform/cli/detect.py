@@ -8,7 +8,7 @@ from ..files.formats import titles_in_words
 from ..files.judge import ReadOptions
 from . import fitting as fits
 from .declare import Command
-from .judging import check_header, judge, leave
+from .judging import check_header, check_number, judge, leave
 from .options import (
     PATH,
     Columns,
@@ -63,7 +63,8 @@ def detect(
     known, unknown = files.layouts(reference, new)
     table = fits.read(voice, reference, known, files.id_columns, columns)
     check_header(new, table.features, unknown, files, writing)
-    cad = fits.fit(voice, table, fitting, prepare=columns.prepare)
+    check = check_number(new, table, unknown, files, deciding)
+    cad = fits.fit(voice, table, fitting, prepare=columns.prepare, check=check)
     read = ReadOptions(table.features, files.id_columns, unknown)
     with voice.last_words(), parallel(fitting.jobs):
         facts = judge(

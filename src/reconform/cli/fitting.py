@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from ..detector import ConformalDetector
@@ -22,17 +23,31 @@ def read(voice: Voice, path: str, layout: Layout, ids: tuple[str, ...], columns:
     return normal_rows(table, anomalous)
 
 
-def fit(voice: Voice, reference: Table, fitting: Fitting, *, prepare: bool) -> ConformalDetector:
-    """Fit and calibrate the detector that was asked for."""
+def make(voice: Voice, reference: Table, fitting: Fitting, *, prepare: bool) -> ConformalDetector:
+    """Make the detector that was asked for."""
     # A full-conformal detector fits while it judges, and that has a bar of its own.
     watched = voice.shows_progress and fitting.method != "full"
     detector = fitting.make_detector()
-    cad = ConformalDetector(
+    return ConformalDetector(
         prepared(detector, reference.features) if prepare else detector,
         fitting.make_method(),
         random_state=fitting.seed,
         verbose=int(watched),
     )
+
+
+def fit(
+    voice: Voice,
+    reference: Table,
+    fitting: Fitting,
+    *,
+    prepare: bool,
+    check: Callable[[ConformalDetector], None] | None = None,
+) -> ConformalDetector:
+    """Fit and calibrate the detector that was asked for; `check` sees it before."""
+    cad = make(voice, reference, fitting, prepare=prepare)
+    if check is not None:
+        check(cad)
     voice.step(f"Fitting {fitting.detector}, {fitting.method}, on {len(reference):,} rows")
     with voice.gathering_warnings(), parallel(fitting.jobs):
         cad.fit(reference.frame)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
@@ -12,6 +12,7 @@ from ..assumption import Verdict
 from ..detector import ConformalDetector
 from ..errors import InputError
 from ..files import Layout, Table, check_output, open_batches
+from ..files.beforehand import refuse_too_many
 from ..files.column_types import to_python
 from ..files.formats import is_standard
 from ..files.judge import FileDiscoveries, ReadOptions, judge_file
@@ -61,6 +62,21 @@ def check_header(
                 overwrite=writing.overwrite,
                 prefix=writing.prefix,
             )
+
+
+def check_number(
+    path: str, reference: Table, layout: Layout, files: Files, deciding: Deciding
+) -> Callable[[ConformalDetector], None]:
+    """Return what refuses more new rows than a detector could judge, before it is fitted."""
+
+    def check(cad: ConformalDetector) -> None:
+        if not Path(path).is_file():  # a pipe can be read only once
+            return
+        ids = files.id_columns
+        with open_batches(path, reference.features, id_columns=ids, layout=layout) as batches:
+            refuse_too_many(cad, reference.frame, batches, deciding.rule)
+
+    return check
 
 
 def check_reported(path: str, rows: int) -> None:

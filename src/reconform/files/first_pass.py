@@ -12,13 +12,13 @@ from ..arrays import FloatArray
 from ..assumption import Category, Reservoir
 from ..detector import ConformalDetector
 from ..discoveries import CountedDiscoveries, Discoveries
-from ..errors import InputError
 from ..prepare import Feature
 from ..rule import Rule
 from ..statistics.choice import ChoiceCounts
 from ..statistics.fdr import RankCounts
 from ..statistics.ranks import Ranks
 from . import judged
+from .beforehand import has_more_rows, too_many
 from .cells import Fingerprint
 from .reading import Batches, missing_counts
 from .spill import ScoreSpill, Spill
@@ -192,8 +192,8 @@ def rank_rows(
 ) -> Seen:
     """Rank all rows; keep their features up to `most_cells`, or with `keep_all` of all rows."""
     ranking = _Ranking(cad.for_rows(batches.source.rows or 0), spill)
-    if keep_all or ranking.waits:
-        _check_few(batches, batches.source.rows or 0, ranking.waits)
+    if (keep_all or ranking.waits) and has_more_rows(batches):
+        raise too_many(batches, uses_batch=ranking.waits)
     fingerprint = Fingerprint(batches.features)
     missing: Counter[str] = Counter()
     unseen: defaultdict[int, Unseen] = defaultdict(Unseen)
@@ -236,18 +236,5 @@ def rank_rows(
 
 def _check_few(batches: Batches, rows: int, uses_batch: bool) -> None:
     """Refuse a file of which not all rows can be kept."""
-    if rows <= judged.MOST_DISCOVERIES:
-        return
-    if uses_batch:
-        why = (
-            "that a detector can compare with each other. Use a detector such as 'knn', or a part "
-            "of the file."
-        )
-    else:
-        why = (
-            "of which `validity='proven'` can certify a list. Use `procedure='by'`, which is "
-            "proven from counts, `method='split'`, or a part of the file."
-        )
-    raise InputError(
-        batches.source.label, f"it has more than {judged.MOST_DISCOVERIES:,} rows, the most {why}"
-    )
+    if rows > judged.MOST_DISCOVERIES:
+        raise too_many(batches, uses_batch=uses_batch)
