@@ -19,6 +19,7 @@ NAMES = [
     "Discoveries",
     "Full",
     "Jackknife",
+    "Learned",
     "ModelFileError",
     "Prefit",
     "Prepare",

@@ -15,7 +15,17 @@ from .errors import (
     ReferenceWarning,
     UnlabelledRowWarning,
 )
-from .methods import Batch, Bootstrap, CrossValidation, Full, Jackknife, Prefit, Resampling, Split
+from .methods import (
+    Batch,
+    Bootstrap,
+    CrossValidation,
+    Full,
+    Jackknife,
+    Learned,
+    Prefit,
+    Resampling,
+    Split,
+)
 from .prepare import Prepare
 from .report import chart, report
 from .rule import Rule
@@ -40,6 +50,7 @@ __all__ = [
     "Discoveries",
     "Full",
     "Jackknife",
+    "Learned",
     "ModelFileError",
     "Prefit",
     "Prepare",

@@ -25,6 +25,9 @@ from .statistics.grid import Grid, usual
 from .statistics.ranks import RankedBatch, Ranks
 from .statistics.worlds import StepUp, Worlds, cost_sentence
 
+# With fewer reference rows a list says that a classifier learns little from them.
+ENOUGH_TO_LEARN = 1_000
+
 
 @dataclass(frozen=True, eq=False)
 class NewRows:
@@ -217,13 +220,19 @@ def _facts(cad: Ranker, rule: Rule, grid: Grid, m: int, seen: Observed) -> dict[
 def _warning(cad: Ranker, rule: Rule, m: int, smallest_p: Fraction | None) -> str | None:
     """Say what may keep anomalies from being flagged, whatever they are like."""
     few = rule.warning(cad.n_calibration_, m, n_reference=cad.plan_.n, smallest_p=smallest_p)
-    if cad.plan_.scheme != "batch":
-        return few
-    masking = (
-        "One model was fitted on all new rows, too: anomalies that resemble each other, and are "
-        "many, look normal to it. Compare with `method='full'` if many rows may be anomalies."
-    )
-    return masking if few is None else f"{few} {masking}"
+    more = None
+    if cad.plan_.scheme == "batch":
+        more = (
+            "One model was fitted on all new rows, too: anomalies that resemble each other, and "
+            "are many, look normal to it. Compare with `method='full'` if many rows may be "
+            "anomalies."
+        )
+    elif cad.plan_.scheme == "learned" and cad.plan_.n < ENOUGH_TO_LEARN:
+        more = (
+            f"A classifier learned from {cad.plan_.n:,} reference rows, which is little: with "
+            f"fewer than {ENOUGH_TO_LEARN:,}, 'full' and 'batch' find more."
+        )
+    return " ".join(said for said in (few, more) if said is not None) or None
 
 
 def _alone(n_calibration: int, rule: Rule, by_rank: RankArray) -> int:

@@ -31,8 +31,8 @@ from .errors import (
 from .frames import frame_as_it_is, library_of
 from .intake import taken_in
 from .keep import MEMORY, check_keep
-from .methods import Full, Method, Plan, Prefit, resolve_method
-from .planned import Fitter, guarantee_for, method_for_rows, plan_for
+from .methods import Full, Learned, Method, Plan, Prefit, resolve_method
+from .planned import Fitter, guarantee_for, method_for_rows, plan_for, what_fits
 from .prepare import Prepare
 from .randomness import root_seed
 from .ranking import Ranker
@@ -66,8 +66,8 @@ class ConformalDetector(OutlierMixin, Ranker):
     method : str or Method, default="auto"
         ``"auto"``, which is ``"full"`` where that is cheap and ``"split"`` where rows are many
         (`reconform.methods.BySize`); ``"split"``, ``"jackknife"``, ``"jackknife+"``, ``"cv"``,
-        ``"cv+"``, ``"jab"``, ``"jab+"``, ``"full"``, ``"batch"``, ``"prefit"``, or a method object
-        such as ``Bootstrap(draws=50)``.
+        ``"cv+"``, ``"jab"``, ``"jab+"``, ``"full"``, ``"batch"``, ``"learned"`` (see
+        `reconform.Learned`), ``"prefit"``, or a method object such as ``Bootstrap(draws=50)``.
     alpha : float, default=0.1
         Level of the per-row test in `predict`: a row with p <= alpha is an outlier.
     ties : {"conservative", "randomized"}, default="conservative"
@@ -168,7 +168,9 @@ class ConformalDetector(OutlierMixin, Ranker):
             tags.input_tags.allow_nan = True
             return tags
         try:
-            tags.input_tags.allow_nan = resolve_detector(self.detector, self.larger_is).accepts_nan
+            resolved = resolve_detector(self.detector, self.larger_is)
+            fits = what_fits(resolve_method(self.method), self.detector, resolved)
+            tags.input_tags.allow_nan = fits.accepts_nan
         except (ImportError, ValueError):  # fit will say what is wrong
             tags.input_tags.allow_nan = False
         return tags
@@ -194,7 +196,8 @@ class ConformalDetector(OutlierMixin, Ranker):
         """
         method = resolve_method(self.method)
         refit = not isinstance(method, Prefit)
-        detector, intake = taken_in(self.detector, X, self.larger_is, refit=refit)
+        resolved, intake = taken_in(self.detector, X, self.larger_is, refit=refit)
+        detector = what_fits(method, self.detector, resolved)
         check_probability("alpha", self.alpha)
         if self.ties not in TIES:
             raise unknown_choice("ties", self.ties, TIES)
@@ -208,7 +211,7 @@ class ConformalDetector(OutlierMixin, Ranker):
         self._intake = intake
         X = self._validate(X, reset=True)
         self._reference = None
-        suited = method_for_rows(method, detector, len(X))
+        suited = method_for_rows(method, resolved, len(X))
         if suited is not method and isinstance(suited, Full):
             self._reference = X  # a batch of very many rows wants a split of these
         if groups is not None and len(np.asarray(groups)) != len(X):
@@ -235,7 +238,8 @@ class ConformalDetector(OutlierMixin, Ranker):
         self._tie_key = int(tie_seed.generate_state(1, np.uint64)[0])
         self.reference_sample_ = reference_sample(X, contents)
         warn_of_columns(np.asarray(X), self._names(), ensemble)
-        warn_of_scores(ensemble.calibration.scores, detector.name, ensemble)
+        if not isinstance(method, Learned):  # which has no scores before there is a batch
+            warn_of_scores(ensemble.calibration.scores, detector.name, ensemble)
         return self
 
     def _adopt(self, plan: Plan, ensemble: Ensemble) -> None:

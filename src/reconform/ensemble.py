@@ -119,6 +119,18 @@ def sights(
         yield Sight(block, own, others, order=order)
 
 
+class TwoPasses(Protocol):
+    """What ranks a batch that comes in parts: all rows are added, and then ranked."""
+
+    def add(self, X: FloatArray) -> None:
+        """Take some of the new rows into account."""
+        ...
+
+    def ranks(self, X: FloatArray) -> Ranks:
+        """Rank rows that were added before."""
+        ...
+
+
 class Ensemble(ABC):
     """What the estimator asks for: the calibration, and the ranks of new rows.
 
@@ -193,6 +205,10 @@ class Ensemble(ABC):
             With `clumped`, where the ensemble uses the batch.
         """
         return self.ranks(X if rows is None else X[rows], strictly=strictly)
+
+    def two_passes(self) -> TwoPasses | None:
+        """Begin with a batch that comes in parts, if two passes over them are enough for ranks."""
+        return None
 
     def see_with_each(self, X: FloatArray, rows: IndexArray) -> Iterator[Sight]:
         """Score all rows by the models on D and one new row, for some new rows.
@@ -352,17 +368,61 @@ class RepeatedSplit(Ensemble):
                 "ties='randomized' smooths one p-value per row and Split(repeats=...) has several; "
                 "use ties='conservative' or repeats=1."
             )
-        every = tuple(split.ranks(X) for split in self.splits)
+        return self.merged([split.ranks(X) for split in self.splits])
+
+    @property
+    def uses_batch(self) -> bool:
+        """As the splits do."""
+        return self.splits[0].uses_batch
+
+    def batch_ranks(
+        self, X: FloatArray, *, rows: IndexArray | None = None, strictly: bool = False
+    ) -> Ranks:
+        """Rank a whole batch in every split, where ranks depend on the other new rows."""
+        if strictly or not self.uses_batch:
+            return super().batch_ranks(X, rows=rows, strictly=strictly)
+        return self.merged([split.batch_ranks(X, rows=rows) for split in self.splits])
+
+    def two_passes(self) -> TwoPasses | None:
+        """Begin with a batch in every split."""
+        begun = [split.two_passes() for split in self.splits]
+        known = [one for one in begun if one is not None]
+        return _InEverySplit(self, known) if len(known) == len(begun) else None
+
+    def merged(self, every: Sequence[Ranks]) -> Ranks:
+        """Merge the ranks of the splits: twice the median, at most n + 1."""
         ranks = np.sort([part.at_most for part in every], axis=0)
         half = len(ranks) // 2
         doubled = ranks[half] + ranks[-half - 1]
         largest = len(self.splits[0].calibration) + 1
         scores = reduction("mean")(np.array([part.scores for part in every]))
-        return Ranks(np.minimum(doubled, largest), None, scores, every)
+        against = [part.against for part in every if part.against is not None]
+        return Ranks(
+            np.minimum(doubled, largest),
+            None,
+            scores,
+            tuple(every),
+            against=np.concatenate(against) if against else None,
+        )
 
     def scores(self, X: FloatArray) -> FloatArray:
         """Test scores of every split, (splits, rows)."""
         return np.array([split.ranks(X).scores for split in self.splits])
+
+
+@dataclass(frozen=True, eq=False)
+class _InEverySplit:
+    """A batch that comes in parts, in all splits of a reference."""
+
+    repeated: RepeatedSplit
+    begun: Sequence[TwoPasses]
+
+    def add(self, X: FloatArray) -> None:
+        for one in self.begun:
+            one.add(X)
+
+    def ranks(self, X: FloatArray) -> Ranks:
+        return self.repeated.merged([one.ranks(X) for one in self.begun])
 
 
 def reference_calibration(scores: FloatArray) -> Calibration:

@@ -36,6 +36,7 @@ VARIANTS = ("basic", "plus", "pooled")
 # Schemes whose models are fitted on the new rows, too, and what is said where these are not there.
 FITS_BATCH = {
     "batch": "`method='batch'` fits one model on the reference and all new rows",
+    "learned": "`method='learned'` learns from the reference and all new rows",
 }
 
 
@@ -105,7 +106,7 @@ class Plan:
         H_k = [n] without the support of T_k.
     scheme : str
         Where the plan comes from: "split", "jackknife", "cv", "jab", "resampling", "full",
-        "batch" or "prefit".
+        "batch", "learned" or "prefit".
     variant : {"plus", "basic", "pooled"}
         Which comparison is made.
     aggregate : str, float or callable
@@ -169,7 +170,7 @@ class Plan:
     @property
     def repeats(self) -> tuple[Plan, ...]:
         """The splits of a repeated split, each a plan of its own; otherwise the plan itself."""
-        if self.scheme != "split" or self.n_models == 1:
+        if self.scheme not in ("split", "learned") or self.n_models == 1:
             return (self,)
         return tuple(
             replace(self, train=(train,), held_out=(held,))
@@ -301,6 +302,72 @@ class Split(Method):
             scheme="split",
             full=False,
         )
+
+
+class Learned(Split):
+    """AdaDetect: a classifier learns what tells the new rows from the reference.
+
+    One part of the reference trains, the other calibrates. The classifier learns the training rows
+    (label 0) against calibration and new rows together (label 1), and its scores of these are
+    ranked. Strong where rows are many; with fewer than a few hundred it finds little. All that is
+    proven of a split is proven here.
+
+    Parameters
+    ----------
+    classifier : scikit-learn classifier, optional
+        With ``predict_proba`` or ``decision_function``; by default a random forest of 100 trees
+        that are at most 10 deep.
+    calibration : float or int, default=0.5
+        Share or number of the reference rows that calibrate, as in `Split`.
+    repeats : int, default=1
+        Number of independent partitions of the reference, as in `Split`: ``procedure="ebh"``
+        averages their e-values.
+    folds : int, default=5
+        The union of calibration and new rows is cut into folds, and every row is scored by a
+        classifier that has not seen its fold. With 1, as in the paper, there is one classifier,
+        which scores the rows that it has learned.
+    most_rows : int, default=20000
+        The classifier learns from no more rows of either label; of more, a part is drawn, from the
+        union as a whole.
+
+    References
+    ----------
+    A. Marandon, L. Lei, D. Mary, E. Roquain, "Adaptive novelty detection with false discovery rate
+    guarantee", Annals of Statistics 52 (2024).
+
+    Examples
+    --------
+    >>> plan = Learned(calibration=0.4).plan(10, random_state=0)
+    >>> plan.scheme, len(plan.train[0]), len(plan.held_out[0])
+    ('learned', 6, 4)
+    """
+
+    def __init__(
+        self,
+        classifier: Any = None,
+        calibration: float | int = 0.5,
+        repeats: int = 1,
+        folds: int = 5,
+        most_rows: int = 20_000,
+    ) -> None:
+        super().__init__(calibration, repeats)
+        self.classifier = classifier
+        self.folds = folds
+        self.most_rows = most_rows
+
+    def plan(
+        self,
+        n: int,
+        *,
+        groups: npt.ArrayLike | None = None,
+        random_state: object = None,
+        shuffle: Shuffle | None = None,
+    ) -> Plan:
+        """Draw the calibration rows as `Split` does; the others have label 0."""
+        check_count("folds", self.folds, least=1)
+        check_count("most_rows", self.most_rows, least=2)
+        split = super().plan(n, groups=groups, random_state=random_state, shuffle=shuffle)
+        return replace(split, scheme="learned")
 
 
 class Prefit(Method):
@@ -664,6 +731,7 @@ _NAMED: dict[str, tuple[type[Method], dict[str, Any]]] = {
     "jab+": (Bootstrap, {}),
     "full": (Full, {}),
     "batch": (Batch, {}),
+    "learned": (Learned, {}),
     "prefit": (Prefit, {}),
 }
 
@@ -698,6 +766,7 @@ RECORDED_AS: dict[type[Method], str] = {
     CrossValidation: "CrossValidation",
     Full: "Full",
     Jackknife: "Jackknife",
+    Learned: "Learned",
     Prefit: "Prefit",
     Resampling: "Resampling",
     Split: "Split",

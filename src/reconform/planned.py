@@ -18,11 +18,14 @@ from .detectors.auto.ensembles import ChoiceEnsemble
 from .detectors.prepared import Prepared
 from .ensemble import Ensemble, RepeatedSplit
 from .errors import ReconformError
-from .methods import BySize, Method, Plan
+from .learned import Learning
+from .methods import BySize, Learned, Method, Plan
 from .parallel import track
 from .randomness import Streams
 from .refitting import OneModel
 from .statistics.certificates import Guarantee, guarantee_of
+
+Detecting = ForeignDetector | NativeDetector | Learning
 
 
 def method_for_rows(method: Method, detector: ForeignDetector | NativeDetector, n: int) -> Method:
@@ -64,6 +67,28 @@ def guarantee_for(plan: Plan, ensemble: Ensemble, *, alone: bool = False) -> Gua
     )
 
 
+def what_fits(method: Method, detector: Any, resolved: Detecting) -> Detecting:
+    """Return what fits the plans of a method: the detector, or a classifier in its place.
+
+    Parameters
+    ----------
+    method : Method
+    detector : Any
+        As the user gave it.
+    resolved : detector
+    """
+    if not isinstance(method, Learned):
+        return resolved
+    if detector != "auto":
+        raise ReconformError(
+            "`method='learned'` learns its scores with a classifier and takes no detector; leave "
+            f"`detector` out, and say Learned(classifier) for another classifier; got {detector!r}."
+        )
+    learning = Learning(method)
+    learning.classifier()  # refuses what is none
+    return learning
+
+
 @dataclass(frozen=True)
 class Fitter:
     """Fits all models of a plan.
@@ -76,7 +101,7 @@ class Fitter:
         As in `ConformalDetector`.
     """
 
-    detector: ForeignDetector | NativeDetector
+    detector: Detecting
     n_jobs: int | None
     verbose: int
     keep: str | Path
@@ -99,6 +124,7 @@ class Fitter:
         )
         certified = guarantee_for(plan, ensemble).certified
         if certified and no_way_of_its_own and ensemble.by_refitting is None:
+            assert not isinstance(self.detector, Learning)  # which certifies nothing
             ensemble.by_refitting = OneModel(self.detector, X, seeds[-1], self.n_jobs)
         return ensemble
 

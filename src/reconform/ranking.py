@@ -16,7 +16,7 @@ from sklearn.utils.validation import _num_samples, check_is_fitted
 
 from .arrays import FloatArray, RankArray
 from .detectors.auto.ensembles import ChoiceEnsemble, SplitChoice, Tally
-from .ensemble import Ensemble
+from .ensemble import Ensemble, TwoPasses
 from .errors import ReconformError
 from .frames import frame_as_it_is
 from .intake import Intake, Numbers
@@ -96,6 +96,15 @@ class Ranker(BaseEstimator):
         """
         check_is_fitted(self, "ensemble_")
         return Tally(self.ensemble_) if isinstance(self.ensemble_, SplitChoice) else None
+
+    def two_passes(self) -> TwoPasses | None:
+        """Begin with a batch that comes in parts, if ranks take two passes over these.
+
+        All rows are added to it, as a reader of files makes them, and then ranked. For
+        ``method="learned"``; for everything else None.
+        """
+        check_is_fitted(self, "ensemble_")
+        return self.ensemble_.two_passes()
 
     def candidate_scores(self, X: npt.ArrayLike, *, checked: bool = False) -> FloatArray:
         """Score new rows by every detector that `discover` chooses from, on a split.

@@ -29,16 +29,15 @@ from .declare import Function, Given, choice, count, family, option, share
 from .output import Voice, check_separate
 from .spelling import in_options
 
-METHODS = (
-    "auto", "split", "jackknife", "jackknife+", "cv", "cv+", "jab", "jab+", "full", "batch"
-)  # fmt: skip
+RESAMPLING = ("split", "jackknife", "jackknife+", "cv", "cv+", "jab", "jab+")
+METHODS = ("auto", *RESAMPLING, "full", "batch", "learned")
 
 # Which methods a parameter belongs to, and what they are called.
 OWNERS: dict[str, tuple[type[Method], str]] = {
     "folds": (CrossValidation, "cv or cv+"),
     "draws": (Bootstrap, "jab or jab+"),
-    "calibration": (Split, "split"),
-    "repeats": (Split, "split"),
+    "calibration": (Split, "split or learned"),
+    "repeats": (Split, "split or learned"),
 }
 
 
@@ -210,7 +209,8 @@ def method_option(default: str) -> Given:
         METHODS,
         default,
         "Calibrate the scores by this method. auto: full where that is cheap, split where rows "
-        "are many. batch: one model of the reference and all new rows.",
+        "are many. batch: one model of the reference and all new rows. learned: a classifier "
+        "learns what tells new rows from the reference.",
     )
 
 
@@ -231,9 +231,9 @@ def _fitting(detector: str, method: str) -> list[Given]:
             callback=_share_or_count,
             metavar="SHARE|COUNT",
             show_default="0.5",
-            help="Calibrate on so many of the reference rows, for split.",
+            help="Calibrate on so many of the reference rows, for split and learned.",
         ),
-        count("--repeats", "1", "Split N times, independently, for split."),
+        count("--repeats", "1", "Split N times, independently, for split and learned."),
         SEED,
         JOBS,
     ]

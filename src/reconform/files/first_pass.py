@@ -114,6 +114,10 @@ class Seen:
         }
 
 
+# Of rows that are ranked in parts after all of them were seen, only what they share is kept.
+_NONE = np.empty(0, dtype=np.int64)
+
+
 class _Ranking:
     """Ranks rows as they come: batch by batch, or after the last of them.
 
@@ -133,12 +137,24 @@ class _Ranking:
         self.cad = cad
         self.counts = RankCounts(cad.n_calibration_, cad.calibration_.fingerprint)
         self._tally = cad.tally()
+        self._two_passes = cad.two_passes()
         self._scores = None if self._tally is None else ScoreSpill(len(self._tally.names))
 
     @property
     def waits(self) -> bool:
         """Whether rows have to be kept until all of them are there."""
-        return self.cad.uses_batch and self._tally is None
+        return self.cad.uses_batch and self._tally is None and self._two_passes is None
+
+    def prepare(self, batches: Batches, progress: Progress | None) -> None:
+        """Go through all rows once before they are ranked, where these take two passes."""
+        if self._two_passes is None:
+            return
+        rows = 0
+        for _, X in batches.read():
+            self._two_passes.add(X)
+            rows += len(X)
+            if progress is not None:
+                progress("learning", rows, batches.source.rows)
 
     def add(self, X: FloatArray) -> None:
         """Take some rows; where it `waits`, they are ranked by `finish`."""
@@ -147,6 +163,10 @@ class _Ranking:
             scores = self._tally.scores(X)
             self._tally.add(scores)
             self._scores.add(scores)
+        elif self._two_passes is not None:
+            found = self._two_passes.ranks(X)
+            self.together = Ranks(_NONE, None, np.empty(0), against=found.against)
+            self._put(found)
         elif not self.waits:
             self._put(self.cad.rank(X, checked=True))
 
@@ -194,6 +214,7 @@ def rank_rows(
     ranking = _Ranking(cad.for_rows(batches.source.rows or 0), spill)
     if (keep_all or ranking.waits) and has_more_rows(batches):
         raise too_many(batches, uses_batch=ranking.waits)
+    ranking.prepare(batches, progress)
     fingerprint = Fingerprint(batches.features)
     missing: Counter[str] = Counter()
     unseen: defaultdict[int, Unseen] = defaultdict(Unseen)

@@ -276,6 +276,22 @@ TABLE: tuple[Guarantee, ...] = (
         alarms="if the reference and the normal new rows are exchangeable given the anomalies",
     ),
     Guarantee(
+        "learned",
+        "exact",
+        "exact: P(p <= α) <= α over the data and the seed, if the calibration rows and the normal "
+        "new rows are exchangeable given the anomalies and the other reference rows, as "
+        "independent rows are",
+        (POSITIVE, FIXED_LAMBDA, ANY, E_VALUES),
+        alarms="if the reference and the normal new rows are exchangeable given the anomalies",
+    ),
+    Guarantee(
+        "repeated learned",
+        "exact",
+        "exact: P(p <= α) <= α for twice the median over the partitions, as for learned",
+        (ANY, E_VALUES),
+        alarms="if the reference and the normal new rows are exchangeable given the anomalies",
+    ),
+    Guarantee(
         "jackknife+",
         "bounded",
         "bounded: P(p <= α) < 2α given the seed, where all models have one (shared models, "
@@ -355,7 +371,7 @@ def guarantee_of(
         Whether lists rank a row by the other new rows, too.
     """
     if plan.fits_batch:
-        return guarantee(plan.scheme)
+        return guarantee("repeated learned" if len(plan.repeats) > 1 else plan.scheme)
     if uses_batch:
         return guarantee("full with the batch" if plan.scheme == "full" else "split with the batch")
     if plan.scheme == "split" and plan.n_models > 1:

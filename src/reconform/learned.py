@@ -1,0 +1,306 @@
+"""Scores that are learned from the batch: ``method="learned"`` (AdaDetect).
+
+A part of the reference trains (label 0), the other part calibrates. A classifier learns to tell the
+training rows from the calibration rows and the new ones together (label 1): what it can tell
+apart are the anomalies. Which rows of the union of calibration and new rows it learns from, and
+which fold a row is in, goes by the contents of rows and not by where they come from. So scores are
+an equivariant function of the union, and everything that is proven of a split holds
+(docs/guarantees). What a batch needs of memory is bounded: two passes over its rows do.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from sklearn.base import clone
+
+from .arrays import FloatArray, IndexArray, IntArray, UInt64Array
+from .content import Contents, canonical_words, digests_of, first_rows, sorted_by_content
+from .counter import mix_array
+from .detectors.foreign import _seed_model
+from .detectors.score_checks import checked_scores
+from .ensemble import MOST_ROWS, Ensemble
+from .errors import ReconformError, blame_input
+from .methods import Learned, Plan
+from .randomness import Streams
+from .statistics.aggregation import reduction
+from .statistics.ranks import Calibration, Ranks, calibrate, ranks_among
+
+
+def default_classifier(n_jobs: int | None = None) -> Any:
+    """Return the classifier that learns where none is given: a random forest of short trees."""
+    from sklearn.ensemble import RandomForestClassifier  # slow to import
+
+    return RandomForestClassifier(n_estimators=100, max_depth=10, n_jobs=n_jobs)
+
+
+class ContentSample:
+    """Rows of a multiset that comes in parts, drawn by content: bounded memory, in any order.
+
+    Of all different contents those with the smallest hashes are kept, with how often each occurs:
+    a content that is among the smallest at the end was so at any time before, and all its
+    occurrences were counted.
+
+    Parameters
+    ----------
+    stream : int
+        Keys the hashes.
+    most : int
+        Rows of the sample.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> X = np.arange(12.0)[:, None] // 2
+    >>> here, there = ContentSample(7, 4), ContentSample(7, 4)
+    >>> here.add(X)
+    >>> for row in X[::-1]:
+    ...     there.add(row[None])
+    >>> bool((here.rows == there.rows).all()), here.rows.shape
+    (True, (4, 1))
+    """
+
+    def __init__(self, stream: int, most: int) -> None:
+        self._stream, self._most = np.uint64(stream), most
+        self._rows: FloatArray | None = None
+        self._hashes: UInt64Array = np.empty(0, dtype=np.uint64)
+        self._counts: IntArray = np.empty(0, dtype=np.int64)
+
+    def add(self, X: FloatArray) -> None:
+        """Add some rows."""
+        hashes = mix_array(digests_of(X)[1] ^ self._stream)
+        if len(self._hashes) == self._most:
+            near = hashes <= self._hashes[-1]
+            X, hashes = X[near], hashes[near]
+        X = np.asarray(X, dtype=np.float64) + 0.0
+        rows = X if self._rows is None else np.vstack([self._rows, X])
+        hashes = np.concatenate([self._hashes, hashes])
+        counts = np.concatenate([self._counts, np.ones(len(X), dtype=np.int64)])
+        words = canonical_words(np.ascontiguousarray(rows).view(np.uint64))
+        order = np.argsort(hashes, kind="stable")
+        if _collides(words[order], hashes[order]):
+            order = np.lexsort((*words.T[::-1], hashes))
+        first = ~_equal_to_previous(words[order], hashes[order])
+        counted = np.add.reduceat(counts[order], np.flatnonzero(first)) if len(order) else counts
+        kept = order[first][: self._most]
+        self._rows, self._hashes, self._counts = rows[kept], hashes[kept], counted[: self._most]
+
+    @property
+    def rows(self) -> FloatArray:
+        """The sample: rows by their hashes, equal ones as often as they occur, until it is full."""
+        assert self._rows is not None
+        return np.repeat(self._rows, self._counts, axis=0)[: self._most]
+
+
+def _equal_to_previous(words: UInt64Array, hashes: UInt64Array) -> Any:
+    same = np.zeros(len(words), dtype=np.bool_)
+    same[1:] = (hashes[1:] == hashes[:-1]) & (words[1:] == words[:-1]).all(axis=1)
+    return same
+
+
+def _collides(words: UInt64Array, hashes: UInt64Array) -> bool:
+    """Whether two different contents have one hash, so that equal rows may not be neighbours."""
+    same = hashes[1:] == hashes[:-1]
+    return bool((same & (words[1:] != words[:-1]).any(axis=1)).any())
+
+
+@dataclass(eq=False)
+class LearnedScores(Ensemble):
+    """What stays the same from batch to batch: the parts of the reference, and what learns.
+
+    Attributes
+    ----------
+    classifier : estimator
+        Not fitted.
+    trained : float array of shape (t, d)
+        The rows with label 0.
+    calibrating : float array of shape (n, d)
+        The rows that calibrate.
+    calibration : Calibration
+        Without scores, as there are none before a batch is.
+    method : Learned
+        How many rows are learned from, and in how many folds.
+    seed : SeedSequence
+    """
+
+    classifier: Any
+    trained: FloatArray
+    calibrating: FloatArray
+    calibration: Calibration
+    method: Learned
+    seed: np.random.SeedSequence
+
+    @property
+    def uses_batch(self) -> bool:
+        """Every rank depends on all new rows."""
+        return True
+
+    def two_passes(self) -> Lesson:
+        """Begin with a batch, which may come in parts."""
+        return Lesson(self)
+
+    def ranks(self, X: FloatArray, *, variant: str | None = None, strictly: bool = False) -> Ranks:
+        """Refuse: a row by itself is another batch."""
+        raise ReconformError(
+            "`method='learned'` learns from the reference and the whole batch, and a row by itself "
+            "has no p-value there; use discover(X) with all new rows, or `method='split'`."
+        )
+
+    def batch_ranks(
+        self, X: FloatArray, *, rows: IndexArray | None = None, strictly: bool = False
+    ) -> Ranks:
+        """Learn from all rows, and rank the new ones."""
+        lesson = self.two_passes()
+        lesson.add(X)
+        return lesson.ranks(X if rows is None else X[rows], strictly=strictly)
+
+
+class Lesson:
+    """One batch: first all its rows are added, in parts; then they are ranked.
+
+    Parameters
+    ----------
+    learned : LearnedScores
+    """
+
+    def __init__(self, learned: LearnedScores) -> None:
+        self._learned = learned
+        sample, fold, *self._models_seeds = Streams(learned.seed, 2 + learned.method.folds)
+        self._fold_stream = fold.generate_state(1, np.uint64)[0]
+        self._sample = self._sampler(int(sample.generate_state(1, np.uint64)[0]))
+        self._sample.add(learned.calibrating)
+
+    def _sampler(self, stream: int) -> ContentSample:
+        return ContentSample(stream, self._learned.method.most_rows)
+
+    def add(self, X: FloatArray) -> None:
+        """Take some of the new rows into account."""
+        self._sample.add(X)
+
+    def folds_of(self, X: FloatArray) -> IntArray:
+        """Say which fold rows are in; equal rows are in the same one."""
+        hashes = mix_array(digests_of(X)[1] ^ self._fold_stream)
+        return np.asarray(hashes % np.uint64(self._learned.method.folds), dtype=np.int64)
+
+    @cached_property
+    def models(self) -> list[Any]:
+        """For every fold the classifier that has not seen its rows; None where it has seen none.
+
+        With one fold there is one classifier, which has seen what it scores.
+        """
+        union = sorted_by_content(self._sample.rows)[0]
+        folds = self.folds_of(union)
+        known = sorted_by_content(self._learned.trained)[0]
+        models: list[Any] = []
+        for fold, seed in enumerate(self._models_seeds):
+            rows = union if len(self._models_seeds) == 1 else union[folds != fold]
+            models.append(self._fit(known, rows, seed) if len(rows) else None)
+        return models
+
+    @blame_input()
+    def _fit(self, known: FloatArray, rows: FloatArray, seed: np.random.SeedSequence) -> Any:
+        model = clone(self._learned.classifier)
+        _seed_model(model, seed)
+        labels = np.repeat([0, 1], [len(known), len(rows)])
+        return model.fit(np.vstack([known, rows]), labels)
+
+    def scores(self, X: FloatArray) -> FloatArray:
+        """Score rows, each by the classifier that has not seen its fold; small = anomalous."""
+        scores = np.zeros(len(X))
+        for start in range(0, len(X), MOST_ROWS):
+            part = slice(start, start + MOST_ROWS)
+            scores[part] = self._scored(X[part])
+        return scores
+
+    def _scored(self, X: FloatArray) -> FloatArray:
+        scores, folds = np.zeros(len(X)), self.folds_of(X)
+        for fold, model in enumerate(self.models):
+            mine = np.flatnonzero(folds == fold)
+            if model is not None and len(mine):
+                scores[mine] = _how_normal(model, X[mine])
+        return scores
+
+    @cached_property
+    def against(self) -> FloatArray:
+        """The scores of the calibration rows."""
+        return self.scores(self._learned.calibrating)
+
+    def ranks(self, X: FloatArray, *, strictly: bool = False) -> Ranks:
+        """Rank rows that were added before."""
+        scores, among = self.scores(X), self._among
+        below = ranks_among(among, scores, strictly=True) if strictly else None
+        return Ranks(ranks_among(among, scores), below, scores, against=self.against)
+
+    @cached_property
+    def _among(self) -> FloatArray:
+        return np.sort(self.against)
+
+
+def _how_normal(model: Any, X: FloatArray) -> FloatArray:
+    """Minus how much rows look like the union, by what the classifier has."""
+    name = type(model).__name__
+    with blame_input():
+        if hasattr(model, "predict_proba"):
+            return checked_scores(-model.predict_proba(X)[:, 1], len(X), name=name)
+        return checked_scores(-model.decision_function(X), len(X), name=name)
+
+
+@dataclass(frozen=True, eq=False)
+class Learning:
+    """A classifier in the place of a detector, which fits the plans of `Learned`.
+
+    Attributes
+    ----------
+    method : Learned
+    """
+
+    method: Learned
+    frozen = False
+
+    @property
+    def name(self) -> str:
+        """What to call it in messages."""
+        return type(self.classifier()).__name__
+
+    @property
+    def accepts_nan(self) -> bool:
+        """Whether the classifier says that it can handle missing values."""
+        from sklearn.utils import get_tags
+
+        return bool(get_tags(self.classifier()).input_tags.allow_nan)
+
+    def classifier(self, n_jobs: int | None = None) -> Any:
+        """Return the classifier; refuse what is none."""
+        given = self.method.classifier
+        if given is None:
+            return default_classifier(n_jobs)
+        scores = hasattr(given, "predict_proba") or hasattr(given, "decision_function")
+        if isinstance(given, type) or not (hasattr(given, "fit") and scores):
+            raise ReconformError(
+                "classifier must be a scikit-learn classifier with predict_proba or "
+                f"decision_function, such as RandomForestClassifier(); got {given!r}."
+            )
+        return given
+
+    def fit_plan(
+        self,
+        X: FloatArray,
+        plan: Plan,
+        seeds: Sequence[np.random.SeedSequence],
+        *,
+        n_jobs: int | None = None,
+        verbose: int = 0,
+    ) -> Ensemble:
+        """Cut the reference into its parts; what is learned is learned when a batch is there."""
+        (train,), (held,) = plan.train, plan.held_out
+        trained = X[train]
+        if len(trained) > self.method.most_rows:
+            contents = Contents.of(trained)
+            trained = trained[first_rows(contents, seeds[-1], self.method.most_rows)]
+        nothing = calibrate(plan, [np.zeros(len(held))], reduction(plan.aggregate))
+        classifier = self.classifier(n_jobs)
+        return LearnedScores(classifier, trained, X[held], nothing, self.method, seeds[0])
