@@ -13,7 +13,7 @@ from sklearn.svm import LinearSVC
 from sklearn.tree import DecisionTreeClassifier
 
 from reconform import ConformalDetector, Learned, RankCounts, ReconformError, Rule, save
-from reconform.files import read_reference
+from reconform.files import judged, read_reference
 from reconform.files.judge import ReadOptions, judge_file
 from reconform.learned import ContentSample, LearnedScores, Learning, Lesson
 from reconform.statistics.evalues import average_e_values, conformal_e_values, e_bh
@@ -224,6 +224,10 @@ def test_files_take_two_passes_and_say_the_same(tmp_path, monkeypatch):
         assert found.to_discoveries().p_values.tolist() == here.p_values.tolist()
         assert found.count == here.count
         assert found.guarantee == here.guarantee
+        with monkeypatch.context() as small:
+            small.setattr(judged, "MOST_DISCOVERIES", 20)  # files are not kept, whatever their size
+            again = judge_file(cad, new, read=ReadOptions(batch_rows=13))
+        assert (again.count, again.tested) == (here.count, len(T))
     quick = LogisticRegression()
     monkeypatch.setattr("reconform.learned.default_classifier", lambda n_jobs=None: quick)
     said = [normal, new, "--method", "learned", "--calibration", "0.4", "--output", out]
