@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shlex
 from pathlib import Path
 
@@ -18,9 +19,9 @@ from reconform.detectors import KNN
 from reconform.detectors.by_name import make_detector, written
 from reconform.errors import ReferenceWarning
 from reconform.files import TableOptions, normal_rows, read_labelled, read_reference
+from reconform.forecast import listening
 from reconform.study import Protocol, Study
 from reconform.study.ranked import CONFIDENCE, rank
-from reconform.study.trial import in_words
 from test_cli import run, run_json
 
 SMALL = Protocol(draws=3, test_sets=4)
@@ -121,26 +122,19 @@ def data():
     return "mine", X, np.repeat([0, 1], [160, 20])
 
 
-def test_auto_is_there_by_default_and_told_before_it_starts(data):
+def test_auto_is_there_by_default_and_the_time_is_told(data, monkeypatch):
     told = []
-    study = Study([data], protocol=Protocol(draws=2, test_sets=2)).run(announce=told.append)
+    monkeypatch.setattr("reconform.forecast.LONG", 0.0)
+    with listening(told.append):
+        study = Study([data], protocol=Protocol(draws=2, test_sets=2)).run()
     found = {(row.detector, row.method) for row in study.ranking()}
     assert {("auto", "auto"), ("auto", "split"), ("knn", "cv+"), ("kde", "jab+")} <= found
     assert len(found) == 26  # 7 detectors with 4 methods, but auto with cv+ and jab+
-    [forecast] = told
+    assert any(re.fullmatch(r"About \d+ \w+: 2 draws of the study\.", said) for said in told)
+    forecast = study.forecast_
     assert forecast.draws == 2
     assert forecast.seconds > 0
     assert {key[1:] for key in forecast.left_out} == {("auto", "cv+"), ("auto", "jab+")}
-    assert "2 draws are to be run" in str(forecast)
-
-
-def test_seconds_in_words():
-    assert [in_words(s) for s in (1, 33, 130, 9000)] == [
-        "a few seconds",
-        "about 35 seconds",
-        "about 2 minutes",
-        "about 2.5 hours",
-    ]
 
 
 def test_what_was_asked_for_and_cannot_be_is_said(data, tmp_path):

@@ -228,6 +228,8 @@ def _tell_verdict(voice: Voice, verdict: Verdict) -> None:
     """Say what speaks against the assumption, before anything that rests on it."""
     if verdict.reasons:
         voice.say(verdict.sentence, style=STYLES[verdict.word])
+    elif verdict.findings:
+        voice.say("Nothing speaks against the assumption; worth knowing:")
     for finding in verdict.findings:
         voice.say(f"- {in_options(str(finding))}")
     if verdict.reasons:

@@ -20,7 +20,6 @@ from ..study import (
     Cell,
     Comparison,
     Estimate,
-    Forecast,
     Protocol,
     Ranked,
     Recommendation,
@@ -232,18 +231,9 @@ def study(
     if output is not None:
         _check_folder(Path(output), what["datasets"], reference, overwrite=run["overwrite"])
     planned = _planned(what, protocol, columns, files)
-
-    def announce(forecast: Forecast) -> None:
-        voice.step(str(forecast))
-
     try:
         with voice.gathering_warnings():
-            planned.run(
-                run["store"],
-                n_jobs=run["jobs"],
-                verbose=int(voice.shows_progress),
-                announce=announce,
-            )
+            planned.run(run["store"], n_jobs=run["jobs"], verbose=int(voice.shows_progress))
     except KeyboardInterrupt as error:
         if run["store"] is None:
             error.add_note("Nothing is kept; with --store FOLDER finished draws are.")

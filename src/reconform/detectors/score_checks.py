@@ -95,6 +95,6 @@ def _batch_dependence(name: str, evidence: str) -> BatchDependenceError:
         f"batch, or on chance ({evidence}). A conformal p-value compares scores of one fixed "
         "function; with this detector calibration and test rows would be scored by different "
         "ones, and no error rate would hold. Use a detector that scores rows one by one after "
-        f"fitting, such as {named('or')}, or method='full', which fits and scores all rows "
-        "together, once per new row, or method='batch', once for all of them."
+        f"fitting, such as {named('or')}, or `method='full'`, which fits and scores all rows "
+        "together, once per new row, or `method='batch'`, once for all of them."
     )

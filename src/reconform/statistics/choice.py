@@ -142,7 +142,8 @@ def choice_sentence(candidates: tuple[Candidate, ...]) -> str:
     alone = [f"{one.name} {one.alone:,}" for one in best[:SHOWN]]
     alone[0] = f"{best[0].name} would have flagged {best[0].alone:,}"
     if len(best) > SHOWN:
-        alone.append(f"the others {best[SHOWN].alone:,} or fewer")
+        most = best[SHOWN].alone
+        alone.append(f"the others {most:,} or fewer" if most else "the others 0")
     return (
         f"Chosen among {len(candidates)} detectors: {', '.join(parts)}. Alone, {', '.join(alone)}."
     )

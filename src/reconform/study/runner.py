@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import tempfile
 import warnings
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any, Self
@@ -17,6 +17,7 @@ from sklearn.base import BaseEstimator
 from ..errors import ReconformError, ReferenceWarning, unknown_choice
 from ..files import TableOptions
 from ..files.labelled import AS_THEY_ARE
+from ..forecast import foretell
 from ..methods import Full
 from ..parallel import track
 from .averages import Cell, summarise
@@ -139,7 +140,6 @@ class Study(BaseEstimator):
         *,
         n_jobs: int | None = None,
         verbose: int = 0,
-        announce: Callable[[Forecast], None] | None = None,
     ) -> Self:
         """Compute what the store does not have yet, and read the rest from it.
 
@@ -156,8 +156,6 @@ class Study(BaseEstimator):
             Draws at a time, as in joblib; ``joblib.parallel_config`` chooses the backend.
         verbose : int
             With 1, show a progress bar.
-        announce : callable, optional
-            Called with the forecast before the run starts.
 
         Returns
         -------
@@ -166,7 +164,7 @@ class Study(BaseEstimator):
         """
         if store is None:
             with tempfile.TemporaryDirectory(prefix="reconform-") as own:
-                return self.run(own, n_jobs=n_jobs, verbose=verbose, announce=announce)
+                return self.run(own, n_jobs=n_jobs, verbose=verbose)
         schedule, folder = self._schedule(), Store(store)
         folder.remove_leftovers()
         there = folder.parts_by_key()
@@ -175,8 +173,7 @@ class Study(BaseEstimator):
         if self.methods is not None:  # nobody asked for a method that is not named
             for sentence in _left_out(self.forecast_):
                 warnings.warn(sentence, ReferenceWarning, stacklevel=2)
-        if announce is not None:
-            announce(self.forecast_)
+        foretell(self.forecast_.seconds, f"{self.forecast_.draws:,} draws of the study")
         tasks = list(schedule.missing(there, folder, share=self.share_models))
         results: Iterable[list[StoredResult]] = _parallel(n_jobs)(
             delayed(task.run)() for task in tasks

@@ -48,30 +48,6 @@ class Forecast:
     seconds: float
     left_out: LeftOut
 
-    def __str__(self) -> str:
-        if not self.draws:
-            return "Everything is in the store already."
-        return (
-            f"{self.draws:,} draws are to be run; by estimate that takes {in_words(self.seconds)}."
-        )
-
-
-def in_words(seconds: float) -> str:
-    """Write a rough duration.
-
-    Examples
-    --------
-    >>> in_words(2.2), in_words(95), in_words(7_000)
-    ('a few seconds', 'about 2 minutes', 'about 1.9 hours')
-    """
-    if seconds < 5:
-        return "a few seconds"
-    if seconds < 90:
-        return f"about {round(seconds / 5) * 5} seconds"
-    if seconds < 5400:
-        return f"about {seconds / 60:.0f} minutes"
-    return f"about {seconds / 3600:.1f} hours"
-
 
 def seconds_per_draw(
     protocol: Protocol, dataset: Dataset, j: int, detector: Labelled, family: Sequence[Reading]
