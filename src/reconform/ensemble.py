@@ -170,6 +170,10 @@ class Ensemble(ABC):
         Ranks
         """
 
+    def raw_scores(self, X: FloatArray) -> FloatArray:
+        """Score rows, each by itself, as `ranks` does it: small = anomalous."""
+        return self.ranks(X).scores
+
     @property
     def knows_order(self) -> bool:
         """Whether it is known which scores of a `Sight` belong to which reference row."""
@@ -292,6 +296,10 @@ class ResampledEnsemble(Ensemble):
     @abstractmethod
     def full_scores(self, X: FloatArray) -> FloatArray:
         """Scores of A(D), or of the only model where the plan has no A(D)."""
+
+    def raw_scores(self, X: FloatArray) -> FloatArray:
+        """Score rows by A(D): no ranks are needed for that."""
+        return self.full_scores(X)
 
     def ranks(self, X: FloatArray, *, variant: str | None = None, strictly: bool = False) -> Ranks:
         """Rank new rows through the scores of all models, chunk by chunk.

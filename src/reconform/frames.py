@@ -76,6 +76,10 @@ class Library(ABC):
         """Return some rows, in this order."""
 
     @abstractmethod
+    def mix(self, frame: Any, rows: IndexArray) -> Any:
+        """Return a frame whose cell (i, j) is cell (rows[i, j], j) of this one."""
+
+    @abstractmethod
     def join(self, frames: Sequence[Any]) -> Any:
         """Put frames with the same columns below each other."""
 
@@ -162,6 +166,10 @@ class _Pandas(Library):
         # Without the index: models are functions of what rows hold.
         return frame.iloc[rows].reset_index(drop=True)
 
+    def mix(self, frame: Any, rows: IndexArray) -> Any:
+        cells = [frame.iloc[places, j].reset_index(drop=True) for j, places in enumerate(rows.T)]
+        return self.module.concat(cells, axis=1)
+
     def join(self, frames: Sequence[Any]) -> Any:
         return self.module.concat(frames, ignore_index=True)
 
@@ -199,6 +207,11 @@ class _Polars(Library):
     def take(self, frame: Any, rows: slice | IndexArray) -> Any:
         return frame[rows]
 
+    def mix(self, frame: Any, rows: IndexArray) -> Any:
+        return self.module.DataFrame(
+            [frame.to_series(j).gather(places) for j, places in enumerate(rows.T)]
+        )
+
     def join(self, frames: Sequence[Any]) -> Any:
         return self.module.concat(frames, how="vertical_relaxed")
 
@@ -232,6 +245,10 @@ class _Arrow(Library):
             start, stop, _ = rows.indices(frame.num_rows)
             return frame.slice(start, max(0, stop - start))
         return frame.take(self.module.array(rows))
+
+    def mix(self, frame: Any, rows: IndexArray) -> Any:
+        cells = [frame.column(j).take(self.module.array(places)) for j, places in enumerate(rows.T)]
+        return self.module.table(cells, schema=frame.schema)
 
     def join(self, frames: Sequence[Any]) -> Any:
         return self.module.concat_tables(frames, promote_options="permissive")
@@ -484,6 +501,23 @@ def stacked(reference: Any, row: Any) -> Any:
     return FrameRows(
         library.join([reference.frame, row.frame]), np.vstack([reference.numbers, row.numbers])
     )
+
+
+def mixed(X: Any, rows: IndexArray) -> Any:
+    """Return rows whose cell (i, j) is cell (rows[i, j], j) of others: arrays, or `FrameRows`.
+
+    Examples
+    --------
+    >>> mixed(np.array([[1.0, 2.0], [3.0, 4.0]]), np.array([[0, 1], [1, 0]]))
+    array([[1., 4.],
+           [3., 2.]])
+    """
+    numbers: FloatArray = np.take_along_axis(np.asarray(X), rows, axis=0)
+    if not isinstance(X, FrameRows):
+        return numbers
+    library = library_of(X.frame)
+    assert library is not None
+    return FrameRows(library.mix(X.frame, rows), numbers)
 
 
 def frame_of(package: str, X: FloatArray, names: Sequence[str]) -> FrameRows:

@@ -7,6 +7,7 @@ import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Protocol
 
@@ -277,6 +278,14 @@ class FullRefit(Ensemble):
             np.array(below, dtype=np.int64) if strictly else None,
             np.array(scores),
         )
+
+    @cached_property
+    def _on_reference(self) -> Model:
+        return self.algorithm.fit_model(self.reference, self.seed)
+
+    def raw_scores(self, X: FloatArray) -> FloatArray:
+        """Score rows by A(D), one fit for all of them; for explanations, not for ranks."""
+        return self._on_reference.score_samples(X)
 
     def see_with_each(self, X: FloatArray, rows: IndexArray) -> Iterator[Sight]:
         """Score all rows by one model for each of some new rows."""

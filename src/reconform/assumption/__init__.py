@@ -17,7 +17,13 @@ from .closeness import clump_finding, copy_findings, in_units, unused_batch
 from .columns import column_findings, order_findings
 from .contamination import Level, dirt_finding, held_back
 from .labels import Category, label_findings
-from .sample import Reservoir, monotone_columns, new_sample, reference_sample
+from .sample import (
+    Reservoir,
+    monotone_columns,
+    new_sample,
+    reference_positions,
+    reference_sample,
+)
 from .shape import HEAPED, LEFT, shape_finding
 from .shift import MOST_COMBINED, normal_rows_at_least, shift_finding, shift_tests
 from .silence import why_nothing
@@ -194,6 +200,7 @@ __all__ = [
     "Verdict",
     "monotone_columns",
     "new_sample",
+    "reference_positions",
     "reference_sample",
     "unused_batch",
     "why_nothing",

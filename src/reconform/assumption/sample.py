@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from ..arrays import BoolArray, FloatArray
+from ..arrays import BoolArray, FloatArray, IndexArray
 from ..content import Contents, first_rows
 
 MOST_REFERENCE = 2_000
@@ -36,18 +36,17 @@ def reference_sample(X: FloatArray, contents: Contents | None = None) -> FloatAr
     >>> bool((reference_sample(X) == reference_sample(X[::-1])).all())
     True
     """
-    return _drawn(X, MOST_REFERENCE, _REFERENCE, contents)
+    return np.array(X[reference_positions(Contents.of(X) if contents is None else contents)])
+
+
+def reference_positions(contents: Contents) -> IndexArray:
+    """Say which rows `reference_sample` draws; at most 2,000."""
+    return first_rows(contents, _REFERENCE, MOST_REFERENCE)
 
 
 def new_sample(X: FloatArray) -> FloatArray:
     """Draw the new rows that are looked at; at most 3,000."""
-    return _drawn(X, MOST_NEW, _NEW, None)
-
-
-def _drawn(
-    X: FloatArray, most: int, seed: np.random.SeedSequence, contents: Contents | None
-) -> FloatArray:
-    return np.array(X[first_rows(Contents.of(X) if contents is None else contents, seed, most)])
+    return np.array(X[first_rows(Contents.of(X), _NEW, MOST_NEW)])
 
 
 def monotone_columns(X: FloatArray) -> BoolArray:

@@ -12,13 +12,12 @@ from rich.box import SIMPLE_HEAD
 from rich.table import Table as RichTable
 from rich.text import Text
 
-from ..arrays import AnyArray, BoolArray, FloatArray
+from ..arrays import BoolArray, FloatArray
 from ..files import Table
 from ..files.column_types import to_python, words
 from ..files.judge import FileDiscoveries
-from ..prepare import Feature
-from ..report.feature_columns import FeatureColumn, FeatureTable, feature_column
-from ..report.features import Unusual, unusual_features
+from ..explaining.feature_columns import Words, labelled
+from ..explaining.features import Unusual, unusual_features
 from ..report.safe_text import shorten
 from .output import printable
 
@@ -146,46 +145,19 @@ def unusual_words(judgement: FileDiscoveries, reference: Table, most: int) -> li
 def words_about(X: FloatArray, reference: Table, cells: Any = None) -> list[str]:
     """Say for rows which of their features are most unusual against the reference."""
     features, names = reference.features, reference.names
-    rows = labelled(X, features, cells)
+    rows = labelled(X, features, None if cells is None else unlisted(cells))
     describe = unusual_features(rows, labelled(reference.X, features))
     return [", ".join(_said(u, names) for u in row) for row in describe(range(rows.rows))]
 
 
-def labelled(X: FloatArray, features: Sequence[Feature], cells: Any = None) -> FeatureTable:
-    """Write features as columns with labels instead of codes.
+def unlisted(cells: Any) -> Words:
+    """Look up labels that the reference does not have in the cells of an Arrow table."""
 
-    Parameters
-    ----------
-    X : float array
-    features : sequence of Feature
-        Of its columns.
-    cells : pyarrow.Table, optional
-        Where to look up labels that the reference does not have.
+    def look_up(i: int, name: str) -> str | None:
+        word: str | None = words(cells.column(name).slice(i, 1))[0].as_py()
+        return word
 
-    Examples
-    --------
-    >>> X = np.array([[0.5, 1.0], [0.7, np.nan]])
-    >>> table = labelled(X, [Feature("flow"), Feature("colour", ("blue", "red"))])
-    >>> {column.name: column.values.tolist() for column in table.columns}
-    {'flow': [0.5, 0.7], 'colour': ['red', None]}
-    """
-    columns = [
-        FeatureColumn(feature.name, X[:, j], True)
-        if feature.labels is None
-        else feature_column(feature.name, _labels(X[:, j], feature.name, feature.labels, cells))
-        for j, feature in enumerate(features)
-    ]
-    return FeatureTable(tuple(columns), len(X), True)
-
-
-def _labels(codes: FloatArray, name: str, labels: Sequence[str], cells: Any) -> AnyArray:
-    known = np.array([*labels, None], dtype=object)
-    places = np.where(np.isnan(codes), len(labels), codes).astype(np.intp)
-    values: AnyArray = known[np.maximum(places, -1)]
-    if cells is not None:
-        for i in np.flatnonzero(places < 0).tolist():
-            values[i] = words(cells.column(name).slice(i, 1))[0].as_py()
-    return values
+    return look_up
 
 
 def _said(unusual: Unusual, names: Sequence[str]) -> str:

@@ -11,6 +11,7 @@ from typing import Any
 from ..assumption import Verdict
 from ..detector import ConformalDetector
 from ..errors import InputError
+from ..explaining.feature_columns import labelled
 from ..files import Layout, Table, check_output, open_batches
 from ..files.beforehand import refuse_too_many
 from ..files.column_types import to_python
@@ -24,7 +25,7 @@ from ..report.safe_text import percent
 from ..rule import false_alarms_in_words
 from ..statistics.bounds import false_discovery_table
 from ..statistics.fdr import PROCEDURES
-from .flagged import CAPTION, labelled, take_first, take_flagged, unusual_words
+from .flagged import CAPTION, take_first, take_flagged, unlisted, unusual_words
 from .options import FAILURES, Deciding, Files, Writing
 from .output import Voice, one_line
 from .spelling import in_options
@@ -192,7 +193,7 @@ def _write_page(
                 "looked at."
             )
         known = part if seen is None else seen
-        table = labelled(known.X, reference.features, known.table)
+        table = labelled(known.X, reference.features, unlisted(known.table))
         rows = SomeRows(part.positions, table) if seen is None else table
     found = judgement.to_discoveries()
     labels: Any = found.index

@@ -27,6 +27,7 @@ from ..methods import Plan
 from ..pooled import fit_pooled
 from ..randomness import root_seed
 from ..refitting import Algorithm, Model, fit_full, refit
+from .attribution import Attribution, in_shares
 from .scaled import algorithm_of, fit_scaled
 from .scaling import check_scale
 from .score_checks import checked_scores, probe_batch_dependence
@@ -89,6 +90,10 @@ class NativeDetector(OutlierMixin, BaseEstimator, ABC):
         told only of rows that are measured, by an object with ``scale="none"``.
         """
         return RobustUnits(self) if check_scale(getattr(self, "scale", "none")) else None
+
+    def _carried(self, x: FloatArray, rows: FloatArray) -> Attribution | None:
+        """Say which features carry the score of a row, by the training rows; see `attribution`."""
+        return None
 
     @classmethod
     def has_shortcut(cls) -> bool:
@@ -206,6 +211,36 @@ class NativeDetector(OutlierMixin, BaseEstimator, ABC):
         rows, order = sorted_by_content(X)
         scores = checked_scores(model.detector._training_scores(rows), len(X), name=self.name)
         return scores_by_content(X, order, scores)
+
+    # --- explanations ----------------------------------------------------------------------------
+
+    def attribution(self, x: FloatArray, reference: FloatArray) -> Attribution | None:
+        """Say which features carry the score of a row: a description, not a theorem.
+
+        Parameters
+        ----------
+        x : float array of shape (d,)
+            A validated row.
+        reference : float array of shape (n, d)
+            Validated rows that a model is, or could have been, fitted on.
+
+        Returns
+        -------
+        Attribution or None
+            None where the score is no sum over features: replacing them one at a time then says
+            more (`reconform.detectors.attribution.by_replacing`).
+        """
+        ways = self._units()
+        if ways is None:
+            return self._carried(x, reference)
+        units = ways.of(reference)
+        rows, row = ways.measure(reference, units), ways.measure(x[None], units)[0]
+        found = ways.plain(units).attribution(row, rows)
+        if found is None:
+            return None
+        columns = ways.columns(units, len(x))
+        parts = np.bincount(columns, weights=found.shares, minlength=len(x))
+        return in_shares(parts, found.how)
 
     # --- scikit-learn's interface ----------------------------------------------------------------
 

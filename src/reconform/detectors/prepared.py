@@ -251,6 +251,12 @@ class PreparedUnits(Units):
             parts.append(_encoded(X[:, j], int(self.counts[j]), int(least)))
         return np.hstack(parts)
 
+    def columns(self, units: IntArray, d: int) -> IndexArray:
+        """Numbers, where they are missing, and the labels of every category."""
+        has_missing = self._blocks(units)[2] > 0
+        encoded = np.repeat(self.categories, self.counts[self.categories] + MORE_COLUMNS)
+        return np.concatenate([self.numbers, self.numbers[has_missing], encoded])
+
     def plain(self, units: IntArray) -> NativeDetector:
         """Return the detector without scaling."""
         plain: NativeDetector = clone(self.detector.detector).set_params(scale="none")

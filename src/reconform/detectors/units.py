@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from sklearn.base import clone
 
-from ..arrays import FloatArray, IntArray
+from ..arrays import FloatArray, IndexArray, IntArray
 from ..records.checks import require, within
 from .scaling import (
     LARGEST_EXPONENT,
@@ -67,6 +67,10 @@ class Units(ABC):
     @abstractmethod
     def measure(self, X: FloatArray, units: IntArray) -> FloatArray:
         """Rows as they are in these units; each by itself."""
+
+    def columns(self, units: IntArray, d: int) -> IndexArray:
+        """Say of which of d columns each column of the measured rows was made."""
+        return np.arange(d)
 
     @abstractmethod
     def plain(self, units: IntArray) -> NativeDetector:

@@ -10,7 +10,7 @@ import numpy as np
 
 from ..arrays import AnyArray, IndexArray, RankArray
 from ..discoveries import Discoveries
-from .features import Unusual
+from ..explaining.features import Unusual
 from .safe_text import number, script_json, shorten
 
 # Bytes of rows on the page; with everything else it stays below 5 MB.

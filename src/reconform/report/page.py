@@ -22,8 +22,8 @@ from ..glossary import GLOSSARY
 from . import words
 from .carried import Carried, Describe, RowNames, SomeRows, carry
 from .diagnosis import Diagnosis, read_histogram
-from .feature_columns import FeatureTable, matched, read_table
-from .features import unusual_features
+from ..explaining.feature_columns import FeatureTable, matched, read_table
+from ..explaining.features import unusual_features
 from .safe_text import script_json, shorten
 from .summary import Summary, summarise
 

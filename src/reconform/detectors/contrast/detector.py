@@ -10,6 +10,7 @@ from ...arrays import FloatArray, RankArray
 from ...ensemble import Ensemble
 from ...errors import ReconformError, check_count
 from ...methods import Plan
+from ..attribution import Attribution, by_differences, nearest
 from ..base import NativeDetector
 from .ensembles import FullContrast
 from .model import ContrastModel
@@ -99,6 +100,16 @@ class Contrast(NativeDetector):
         self, X: FloatArray, plan: Plan, seeds: Sequence[np.random.SeedSequence], verbose: int
     ) -> Ensemble:
         return FullContrast.fit(X, self._counts(len(X)), self.n_jobs)
+
+    def _carried(self, x: FloatArray, rows: FloatArray) -> Attribution | None:
+        """By the distance to reference rows; the other new rows only say how much it counts."""
+        counts = self._counts(len(rows))
+        near = rows[nearest(x, rows, int(counts[-1]))[counts - 1]]
+        which = (
+            f"number {counts[0]}" if len(counts) == 1 else "numbers " + ", ".join(map(str, counts))
+        )
+        how = f"the squared distance to the nearest reference rows, {which}"
+        return by_differences(x, near, how)
 
     def _counts(self, n: int) -> RankArray:
         """The numbers of neighbours, in order; refuse what n rows cannot have."""

@@ -11,6 +11,7 @@ from ...arrays import FloatArray
 from ...ensemble import Ensemble
 from ...errors import ReconformError
 from ...methods import Plan
+from ..attribution import Attribution, in_shares
 from ..base import NativeDetector
 from ..scaling import check_scale
 from ..units import Units
@@ -108,6 +109,20 @@ class KDE(NativeDetector):
 
     def _offset_scores(self, X: FloatArray) -> FloatArray:
         return self._score_rows(X)  # as `predict` will score them
+
+    def _carried(self, x: FloatArray, rows: FloatArray) -> Attribution | None:
+        """By the distances to reference rows, each with its weight in the density."""
+        bandwidth = self._checked_bandwidth()
+        assert bandwidth is not None  # units state it
+        with np.errstate(over="ignore"):
+            squares = (((rows - x) / bandwidth) ** 2).sum(axis=1)
+        if not np.isfinite(squares.min()):
+            return None
+        weights = np.exp((squares.min() - squares) / 2)
+        parts = weights @ (rows - x) ** 2
+        return in_shares(
+            parts, "the squared distances to reference rows, weighted as in the density"
+        )
 
     def _model(self, X: FloatArray) -> KDEModel:
         bandwidth = self._checked_bandwidth()

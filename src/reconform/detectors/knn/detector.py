@@ -13,6 +13,7 @@ from ...ensemble import Ensemble
 from ...errors import ReconformError, check_count, unknown_choice
 from ...methods import Plan
 from ...refitting import Model
+from ..attribution import Attribution, by_differences, distance_in_words, nearest
 from ..base import NativeDetector
 from .ensembles import (
     FullNeighbours,
@@ -36,6 +37,10 @@ ALIKE = (
 )  # fmt: skip
 # So are these, if this parameter is stated.
 ALIKE_GIVEN = {"seuclidean": "V", "mahalanobis": "VI"}
+
+# Metrics that are roots of a sum over features of differences, raised to a power.
+POWERS = {"euclidean": 2.0, "l2": 2.0, "sqeuclidean": 2.0}
+POWERS |= {"manhattan": 1.0, "cityblock": 1.0, "l1": 1.0}
 
 
 class KNN(NativeDetector):
@@ -199,6 +204,17 @@ class KNN(NativeDetector):
             if width <= full.high * plan.n_models:
                 return OneTable.fit(full, X, plan, multiplicity, width)
         return None  # one model, or many on very small sets
+
+    def _carried(self, x: FloatArray, rows: FloatArray) -> Attribution | None:
+        """By the distances to the neighbours that the score is the mean of, if they are sums."""
+        powers = {"minkowski": self.p, **POWERS}
+        power = None if callable(self.metric) else powers.get(self.metric)
+        if power is None or not np.isfinite(power) or self.metric_params:
+            return None
+        low, high = neighbours_averaged(self.method, min(self.n_neighbors, len(rows)))
+        near = rows[nearest(x, rows, high, power)[low - 1 :]]
+        which = f"nearest reference row number {high}" if low == high else "nearest reference rows"
+        return by_differences(x, near, f"{distance_in_words(power)} to the {which}", power)
 
     def _model(self, X: FloatArray) -> KNNModel:
         count = check_count("n_neighbors", self.n_neighbors, least=1)

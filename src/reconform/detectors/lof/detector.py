@@ -13,6 +13,7 @@ from ...ensemble import Ensemble
 from ...errors import ReconformError, check_count
 from ...methods import Plan
 from ...refitting import Model
+from ..attribution import Attribution, by_differences, nearest
 from ..base import NativeDetector
 from ..knn.pool import neighbours_among
 from .ensembles import FullLOF, LeaveOneOutLOF
@@ -115,6 +116,12 @@ class LOF(NativeDetector):
             _check_rows(plan.n - 1, "every model, fitted on all rows but one,")
             return LeaveOneOutLOF.fit(X, count, plan, self.n_jobs)
         return None
+
+    def _carried(self, x: FloatArray, rows: FloatArray) -> Attribution | None:
+        """By the distances to all neighbours, which the density of the row is made of."""
+        near = rows[nearest(x, rows, min(self._count(), len(rows)))]
+        how = f"the squared distances to the {len(near)} nearest reference rows"
+        return by_differences(x, near, how)
 
     def _count(self) -> int:
         return check_count("n_neighbors", self.n_neighbors, least=1)

@@ -107,7 +107,7 @@ def unusual_features(
 
     Examples
     --------
-    >>> from reconform.report.feature_columns import read_table
+    >>> from reconform.explaining.feature_columns import read_table
     >>> reference = read_table("reference", [[1, 5], [2, 5], [3, 5], [4, 5]])
     >>> rows = read_table("rows", [[2, 5], [40, 5], [3, 6]])
     >>> describe = unusual_features(rows, reference)

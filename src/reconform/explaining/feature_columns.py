@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import hashlib
 import numbers
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from ..arrays import AnyArray, BoolArray
+from ..arrays import AnyArray, BoolArray, FloatArray
 from ..errors import ReconformError
 from ..inputs import unmasked
+from ..prepare import Feature
+
+# A label that the reference does not have, where nobody knows how it is spelt.
+UNKNOWN = "a label of its own"
 
 
 @dataclass(frozen=True, eq=False)
@@ -193,3 +197,48 @@ def _text_code(value: str | None) -> float:
         return np.nan
     digest = hashlib.sha256(value.encode("utf-8", "backslashreplace")).digest()
     return float(int.from_bytes(digest[:6], "big"))
+
+
+Words = Callable[[int, str], str | None]
+
+
+def labelled(
+    X: FloatArray, features: Sequence[Feature], unlisted: Words | None = None
+) -> FeatureTable:
+    """Write features as columns with labels instead of codes.
+
+    Parameters
+    ----------
+    X : float array
+    features : sequence of Feature
+        Of its columns.
+    unlisted : callable, optional
+        From the position of a row and the name of a column to a label that the reference does not
+        have.
+
+    Examples
+    --------
+    >>> X = np.array([[0.5, 1.0], [0.7, np.nan]])
+    >>> table = labelled(X, [Feature("flow"), Feature("colour", ("blue", "red"))])
+    >>> {column.name: column.values.tolist() for column in table.columns}
+    {'flow': [0.5, 0.7], 'colour': ['red', None]}
+    """
+    columns = [
+        FeatureColumn(feature.name, X[:, j], True)
+        if feature.labels is None
+        else feature_column(feature.name, _labels(X[:, j], feature, unlisted))
+        for j, feature in enumerate(features)
+    ]
+    return FeatureTable(tuple(columns), len(X), True)
+
+
+def _labels(codes: FloatArray, feature: Feature, unlisted: Words | None) -> AnyArray:
+    assert feature.labels is not None
+    known = np.array([*feature.labels, None], dtype=object)
+    listed = (codes >= 0) & (codes < len(feature.labels))
+    places = np.where(listed, codes, len(feature.labels)).astype(np.intp)
+    values: AnyArray = known[places]
+    for i in np.flatnonzero(~listed & ~np.isnan(codes)).tolist():
+        word = None if unlisted is None else unlisted(i, feature.name)
+        values[i] = UNKNOWN if word is None else word
+    return values

@@ -1,0 +1,409 @@
+"""Explains rows: by the values of the reference, by its nearest rows, and by the detector."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from ..arrays import FloatArray, IndexArray
+from ..assumption.closeness import in_units
+from ..detectors import Auto, NativeDetector
+from ..detectors.attribution import Attribution, by_replacing
+from ..detectors.auto.detector import name_of
+from ..detectors.auto.ensembles import ChoiceEnsemble, FullChoice
+from ..ensemble import Ensemble
+from ..explanation import Explanation, NormalRow, SeenFeature
+from ..frames import mixed, stacked
+from ..prepare import Feature
+from .feature_columns import FeatureColumn, FeatureTable, Words, labelled
+from .features import Unusual, robust_scale, unusual_features
+from .known import Known
+
+QUANTILES = (0.05, 0.5, 0.95)
+# The nearest normal rows that typical values are medians of, and those that are shown.
+NEIGHBOURS, SHOWN = 5, 3
+MOST_FEATURES, MOST_UNUSUAL, MOST_DIFFERENT, MOST_LABELS = 6, 4, 3, 3
+# Features with a smaller share of the score, or that differ less, are not worth a line.
+LEAST_SHARE, LEAST_DIFFERENCE = 0.05, 0.25
+# One at a time, no more features than these are replaced: those that differ most.
+MOST_REPLACED = 500
+LONGEST = 60
+
+NOT_KNOWN = "Which features carry the score is not known here."
+NO_FEATURE = (
+    "No feature alone makes a difference to the score: setting any one to its median among the "
+    "nearest normal rows does not raise it."
+)
+BATCH = " How near the other new rows are counted, too, and is in no share."
+
+
+@dataclass(frozen=True)
+class Judged:
+    """What a list says of a row: see `Explanation`."""
+
+    row: str
+    flagged: bool | None
+    p_value: float
+    evidence: tuple[str, float] | None = None
+
+
+@dataclass(eq=False)
+class Explainer:
+    """Explains the rows of one list.
+
+    Attributes
+    ----------
+    known : Known
+        The reference rows.
+    ensemble : Ensemble
+    detector : NativeDetector or ForeignDetector
+        What was fitted.
+    features : tuple of Feature
+    read : callable
+        Returns the rows as the detector sees them; called when the first is to be explained.
+    choose : callable, optional
+        Returns for every one of these rows which of several detectors ranked it.
+    positions : int array, optional
+        Which rows of the list these are, in increasing order, if not all.
+    unlisted : callable, optional
+        As `labelled` wants it, for these rows.
+    """
+
+    known: Known
+    ensemble: Ensemble
+    detector: Any
+    features: tuple[Feature, ...]
+    read: Callable[[], Any]
+    choose: Callable[[], IndexArray] | None = None
+    positions: IndexArray | None = None
+    unlisted: Words | None = None
+
+    def place(self, position: int) -> int | None:
+        """Say where a row of the list is among the rows that are there; None if it is not."""
+        if self.positions is None:
+            return position
+        at = int(np.searchsorted(self.positions, position))
+        here = at < len(self.positions) and self.positions[at] == position
+        return at if here else None
+
+    def explain(self, places: Sequence[int], judged: Sequence[Judged]) -> list[Explanation]:
+        """Explain some of the rows.
+
+        Parameters
+        ----------
+        places : sequence of int
+            Which, as `place` says.
+        judged : sequence of Judged
+            What the list says of each.
+
+        Returns
+        -------
+        list of Explanation
+        """
+        which = np.asarray(places, dtype=np.intp)
+        rows = self._rows[which]
+        cells = labelled(np.asarray(rows), self.features, self._unlisted(which))
+        describe = unusual_features(cells, self._normal, most=len(self.features))
+        found = describe(range(len(which)))
+        return [
+            self._one(int(at), rows[i : i + 1], cells, i, found[i], judged[i], *near)
+            for i, (at, near) in enumerate(zip(which, self._near(rows), strict=True))
+        ]
+
+    def _one(
+        self,
+        at: int,
+        row: Any,
+        cells: FeatureTable,
+        i: int,
+        unusual: list[Unusual],
+        judged: Judged,
+        near: IndexArray,
+        distances: FloatArray,
+        differences: FloatArray,
+    ) -> Explanation:
+        k = 0 if self._chosen is None else int(self._chosen[at])
+        attribution, name, note = self._attribution(row, near, differences, k)
+        shares = None if attribution is None else attribution.shares
+        if attribution is None:
+            carried = NOT_KNOWN
+        elif not attribution.shares.any():
+            carried = NO_FEATURE
+        else:
+            carried = f"Carries: shares of {attribution.how}.{note}"
+        return Explanation(
+            row=judged.row,
+            flagged=judged.flagged,
+            p_value=judged.p_value,
+            evidence=judged.evidence,
+            detector=name,
+            features=tuple(self._features(cells, i, unusual, shares, differences[0])),
+            carried_by=carried,
+            nearest=tuple(
+                self._normal_row(cells, i, int(normal), float(distance), apart)
+                for normal, distance, apart in zip(
+                    near[:SHOWN], distances[:SHOWN], differences[:SHOWN], strict=True
+                )
+            ),
+            compared_with=self.known.sentence,
+        )
+
+    # --- what is there ---------------------------------------------------------------------------
+
+    @cached_property
+    def _rows(self) -> Any:
+        return self.read()
+
+    @cached_property
+    def _chosen(self) -> IndexArray | None:
+        return None if self.choose is None else self.choose()
+
+    @cached_property
+    def _reference(self) -> FloatArray:
+        return np.asarray(self.known.rows)
+
+    @cached_property
+    def _normal(self) -> FeatureTable:
+        return labelled(self._reference, self.features)
+
+    @cached_property
+    def _categories(self) -> list[int]:
+        return [j for j, feature in enumerate(self.features) if feature.is_category]
+
+    def _unlisted(self, which: IndexArray) -> Words | None:
+        look_up = self.unlisted
+        return None if look_up is None else lambda i, name: look_up(int(which[i]), name)
+
+    # --- the nearest normal rows -----------------------------------------------------------------
+
+    def _near(self, rows: Any) -> list[tuple[IndexArray, FloatArray, FloatArray]]:
+        """For every row the nearest reference rows, their distances, and feature by feature."""
+        X = np.asarray(rows)
+        numbers = [j for j in range(X.shape[1]) if j not in set(self._categories)]
+        known, new = in_units(self._reference[:, numbers], X[:, numbers])
+        labels = self._reference[:, self._categories], X[:, self._categories]
+        found = []
+        for x, codes in zip(new, labels[1], strict=True):
+            apart = np.empty(self._reference.shape)
+            apart[:, numbers] = np.abs(known - x)
+            same = (labels[0] == codes) | (np.isnan(labels[0]) & np.isnan(codes))
+            apart[:, self._categories] = ~same
+            squares = (apart**2).sum(axis=1)
+            near = np.argsort(squares, kind="stable")[:NEIGHBOURS]
+            found.append((near, np.sqrt(squares[near]), apart[near]))
+        return found
+
+    def _normal_row(
+        self, cells: FeatureTable, i: int, normal: int, distance: float, apart: FloatArray
+    ) -> NormalRow:
+        order = np.argsort(-apart, kind="stable")[:MOST_DIFFERENT]
+        differs = tuple(
+            (
+                self._name(int(j)),
+                _word(cells.columns[j], i),
+                _word(self._normal.columns[j], normal),
+            )
+            for j in order
+            if apart[j] >= LEAST_DIFFERENCE
+        )
+        return NormalRow(self._label(normal), distance, differs)
+
+    def _label(self, normal: int) -> str | None:
+        label = self.known.label(normal)
+        return None if label is None else clean(label)
+
+    # --- what carries the score ------------------------------------------------------------------
+
+    def _attribution(
+        self, row: Any, near: IndexArray, differences: FloatArray, k: int
+    ) -> tuple[Attribution | None, str, str]:
+        """Shares of the features, the detector that they are about, and what is left out."""
+        ensemble, detector = self.ensemble, self.detector
+        if isinstance(ensemble, ChoiceEnsemble):
+            name = ensemble.names[k]
+            ensemble, detector = ensemble.fitted[k], self._candidates[k]
+        else:
+            name = name_of(detector)
+        note = BATCH if ensemble.uses_batch else ""
+        found = None
+        if isinstance(detector, NativeDetector):
+            found = detector.attribution(np.asarray(row)[0], self._reference)
+        if found is None:
+            found = self._by_replacing(ensemble, row, near, differences)
+        return found, name, note
+
+    @cached_property
+    def _candidates(self) -> list[Any]:
+        assert isinstance(self.detector, Auto)
+        scheme = "full" if isinstance(self.ensemble, FullChoice) else "split"
+        return self.detector.resolved(scheme, self.known.of)
+
+    def _by_replacing(
+        self, ensemble: Ensemble, row: Any, near: IndexArray, differences: FloatArray
+    ) -> Attribution | None:
+        """Replace one feature at a time by what is typical among the nearest normal rows."""
+        if not isinstance(self.known.rows, type(row)):
+            return None  # a model file keeps no frames
+        d = len(self.features)
+        together = stacked(row, self.known.rows[near])
+        typical = self._typical(np.asarray(self.known.rows[near]))
+        order = np.argsort(-np.median(differences, axis=0), kind="stable")
+        replaced = order[:MOST_REPLACED]
+        picks = np.zeros((1 + len(replaced), d), dtype=np.intp)
+        picks[1 + np.arange(len(replaced)), replaced] = 1 + typical[replaced]
+        scores = ensemble.raw_scores(mixed(together, picks))
+        every = np.full(d, scores[0])
+        every[replaced] = scores[1:]
+        return by_replacing(float(scores[0]), every)
+
+    def _typical(self, near: FloatArray) -> IndexArray:
+        """For every feature, which of the nearest rows has the median; of labels, the commonest."""
+        order = np.argsort(near, axis=0, kind="stable")  # missing numbers last
+        present = (~np.isnan(near)).sum(axis=0)
+        middle = np.maximum(present - 1, 0) // 2
+        typical = order[middle, np.arange(near.shape[1])]
+        for j in self._categories:
+            codes = np.where(np.isnan(near[:, j]), np.inf, near[:, j]).tolist()
+            typical[j] = codes.index(Counter(codes).most_common(1)[0][0])
+        return np.asarray(typical)
+
+    # --- features --------------------------------------------------------------------------------
+
+    def _features(
+        self,
+        cells: FeatureTable,
+        i: int,
+        unusual: list[Unusual],
+        shares: FloatArray | None,
+        apart: FloatArray,
+    ) -> list[SeenFeature]:
+        """Those that carry the score, those that are unusual; else the most different one."""
+        strength = {one.feature: one for one in unusual}
+        chosen: list[int] = []
+        if shares is not None and shares.any():
+            order = np.argsort(-shares, kind="stable")[:MOST_FEATURES]
+            chosen = [int(j) for j in order if shares[j] >= LEAST_SHARE][:MOST_FEATURES]
+        room = max(1, MOST_FEATURES - len(chosen))
+        more = [one.feature for one in unusual[:MOST_UNUSUAL] if one.feature not in chosen]
+        chosen += more[:room]
+        if not chosen:
+            chosen = [int(np.argmax(apart))]
+        return [
+            self._seen(
+                j, cells.columns[j], i, strength.get(j), None if shares is None else shares[j]
+            )
+            for j in chosen
+        ]
+
+    def _seen(
+        self, j: int, column: FeatureColumn, i: int, unusual: Unusual | None, share: float | None
+    ) -> SeenFeature:
+        known = self._normal.columns[j]
+        numeric = column.numeric and known.numeric
+        missing = bool(column.missing[i])
+        quantiles = _quantiles(known.values) if numeric else None
+        place, far = "", None
+        if missing:
+            place = f"missing in {_percent(float(known.missing.mean()))}"
+        elif quantiles is not None:
+            place, far = _among(float(column.values[i]), known.values)
+        else:
+            place = _how_common(str(column.values[i]), known)
+        return SeenFeature(
+            name=self._name(j),
+            value=_word(column, i),
+            typical=_range(quantiles) if numeric else _common(known),
+            quantiles=quantiles,
+            place=place,
+            strength=far,
+            unusual=unusual is not None,
+            share=None if share is None else float(share),
+        )
+
+    def _name(self, j: int) -> str:
+        return clean(self.features[j].name)
+
+
+def clean(text: str) -> str:
+    r"""Make a text fit for a line: what a terminal might obey is replaced, and what is long cut.
+
+    Examples
+    --------
+    >>> clean("pump \x1b[2J 7")
+    'pump \ufffd[2J 7'
+    """
+    shown = "".join(c if c.isprintable() else "\ufffd" for c in text)
+    return shown if len(shown) <= LONGEST else shown[: LONGEST - 1] + "…"
+
+
+def _word(column: FeatureColumn, i: int) -> str:
+    value = column.values[i]
+    if value is None or value != value:
+        return "missing"
+    return f"{value:.4g}" if column.numeric else clean(str(value))
+
+
+def _quantiles(values: FloatArray) -> tuple[float, float, float] | None:
+    present = values[~np.isnan(values)]
+    if not len(present):
+        return None
+    with np.errstate(over="ignore", invalid="ignore"):
+        low, middle, high = np.quantile(present, QUANTILES).tolist()
+    return low, middle, high
+
+
+def _range(quantiles: tuple[float, float, float] | None) -> str:
+    if quantiles is None:
+        return "always missing"
+    low, middle, high = quantiles
+    return f"always {low:.4g}" if low == high else f"{low:.4g} to {high:.4g}, median {middle:.4g}"
+
+
+def _among(value: float, values: FloatArray) -> tuple[str, float | None]:
+    """Where a number lies among those of the reference, and how far from their median."""
+    present = values[~np.isnan(values)]
+    if not len(present):
+        return "never in the reference", None
+    median, spread = robust_scale(values)
+    side, beyond = ("above", present < value) if value >= median else ("below", present > value)
+    count = int(beyond.sum())
+    where = (
+        f"{side} all {len(present):,}"
+        if count == len(present)
+        else (f"{side} {_percent(count / len(present))}")
+    )
+    if value == median:
+        where = "the median"
+    with np.errstate(over="ignore"):
+        far = (value - median) / spread if spread > 0 else None
+    return where, far
+
+
+def _percent(share: float) -> str:
+    """Write a share in percent; what is not all and not none is not rounded to it.
+
+    Examples
+    --------
+    >>> _percent(0.123), _percent(0.9994), _percent(0.0001), _percent(1.0)
+    ('12%', '99.9%', '0.1%', '100%')
+    """
+    if share in (0.0, 1.0) or 0.01 <= share <= 0.99:
+        return f"{share:.0%}"
+    return f"{min(max(share, 0.001), 0.999):.1%}"
+
+
+def _common(known: FeatureColumn) -> str:
+    """The most common labels of the reference."""
+    counts = Counter("missing" if v is None else clean(str(v)) for v in known.values)
+    several = counts.most_common(MOST_LABELS)
+    return ", ".join(f"{label} {_percent(n / len(known.values))}" for label, n in several)
+
+
+def _how_common(value: str, known: FeatureColumn) -> str:
+    share = float(np.mean([str(one) == value for one in known.values]))
+    return f"in {_percent(share)} of rows" if share else "never in the reference"
