@@ -22,11 +22,11 @@ import pytest
 from reconform import ConformalDetector, Discoveries
 from reconform.detectors import KNN
 from reconform.discoveries import Provenance
+from reconform.explaining.feature_columns import matched, read_table
+from reconform.explaining.features import robust_scale, robust_scales, unusual_features
 from reconform.report import chart, report, words
 from reconform.report.carried import carry
 from reconform.report.diagnosis import read_histogram
-from reconform.explaining.feature_columns import matched, read_table
-from reconform.explaining.features import robust_scale, robust_scales, unusual_features
 from reconform.report.page import render
 from reconform.report.safe_text import script_json
 from reconform.report.summary import LEVELS, p_value_nature, step_up_line, summarise

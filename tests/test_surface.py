@@ -17,6 +17,7 @@ NAMES = [
     "ConformalDetector",
     "CrossValidation",
     "Discoveries",
+    "Explanation",
     "Full",
     "Jackknife",
     "Learned",

@@ -15,6 +15,7 @@ from .errors import (
     ReferenceWarning,
     UnlabelledRowWarning,
 )
+from .explanation import Explanation
 from .methods import (
     Batch,
     Bootstrap,
@@ -48,6 +49,7 @@ __all__ = [
     "ConformalDetector",
     "CrossValidation",
     "Discoveries",
+    "Explanation",
     "Full",
     "Jackknife",
     "Learned",

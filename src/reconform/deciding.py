@@ -16,6 +16,8 @@ from .assumption import Category, Compared, monotone_columns, new_sample, unused
 from .detectors.auto.ensembles import ChoiceEnsemble
 from .detectors.prepared import category_columns
 from .discoveries import CountedDiscoveries, Discoveries, Provenance
+from .explaining import explainer_for
+from .explaining.feature_columns import Words
 from .parallel import track
 from .ranking import Ranker
 from .rule import Rule
@@ -45,6 +47,8 @@ class NewRows:
         Whose frame the rows came in.
     categories : mapping, optional
         As in `Observed`.
+    unlisted : callable, optional
+        As in `reconform.explaining.Explainer`.
     """
 
     read: Callable[[], FloatArray]
@@ -53,6 +57,7 @@ class NewRows:
     index: Any = None
     library: str | None = None
     categories: Mapping[int, Category] | None = None
+    unlisted: Words | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -127,6 +132,12 @@ def decided_in_memory(cad: Ranker, rule: Rule, grid: Grid, new: NewRows) -> Disc
         decision=outcome.decision,
         e_values=outcome.e_values,
         plain_mask=outcome.plain,
+        explainer=explainer_for(
+            cad,
+            new.read,
+            choose=None if ranks.choice is None else partial(getattr, ranks.choice, "chosen"),
+            unlisted=new.unlisted,
+        ),
         p_threshold=float(p_values[outcome.mask].max(initial=0.0)),
         **facts,
     )

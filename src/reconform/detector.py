@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from fractions import Fraction
 from functools import partial
 from pathlib import Path
@@ -28,6 +28,8 @@ from .errors import (
     unknown_choice,
     warn_once,
 )
+from .explaining import Known, explainer_for, known_rows, refuse_without_reference, words_of
+from .explanation import Explanation, Judged
 from .frames import frame_as_it_is, library_of
 from .intake import taken_in
 from .keep import MEMORY, check_keep
@@ -209,6 +211,7 @@ class ConformalDetector(OutlierMixin, Ranker):
                 "as Resampling(GroupKFold(10))."
             )
         self._intake = intake
+        labels = getattr(X, "index", None) if hasattr(X, "iloc") else None
         X = self._validate(X, reset=True)
         self._reference = None
         suited = method_for_rows(method, resolved, len(X))
@@ -237,6 +240,7 @@ class ConformalDetector(OutlierMixin, Ranker):
         self.offset_ = float(np.nextafter(float(self.alpha), 2.0))
         self._tie_key = int(tie_seed.generate_state(1, np.uint64)[0])
         self.reference_sample_ = reference_sample(X, contents)
+        self._known = Known.of_fit(X, labels, contents)
         warn_of_columns(np.asarray(X), self._names(), ensemble)
         if not isinstance(method, Learned):  # which has no scores before there is a batch
             warn_of_scores(ensemble.calibration.scores, detector.name, ensemble)
@@ -397,6 +401,7 @@ class ConformalDetector(OutlierMixin, Ranker):
             index,
             None if library is None else library.package,
             self._intake.categories(self, X) or None,
+            words_of(X),
         )
         found = decided_in_memory(self, rule, grid, new)
         if found.warning is not None and not found.count:
@@ -458,6 +463,66 @@ class ConformalDetector(OutlierMixin, Ranker):
         check_is_fitted(self, "ensemble_")
         seen = Observed(new, together, choice, categories, monotone)
         return decided_by_counts(self, rule, counts, seen)
+
+    def explain(self, X: npt.ArrayLike) -> Explanation:
+        """Explain one row, judged by itself as `p_values` does it.
+
+        `Discoveries.explain` explains the rows of a list.
+
+        Parameters
+        ----------
+        X : array-like or frame of shape (1, d)
+
+        Returns
+        -------
+        Explanation
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> X = np.random.default_rng(0).normal(size=(200, 3))
+        >>> cad = ConformalDetector("knn", "split", random_state=0).fit(X)
+        >>> told = cad.explain([[0.0, 9.0, 0.0]])
+        >>> told.features[0].name, told.features[0].place
+        ('feature 1', 'above all 200')
+        """
+        check_is_fitted(self, "ensemble_")
+        if _num_samples(X) != 1:
+            raise ReconformError(
+                f"explain takes one row; got {_num_samples(X)}. A list of rows explains any of "
+                "them: discover(X).explain(row)."
+            )
+        p_value = float(self.p_values(X)[0])
+        explainer = refuse_without_reference(
+            explainer_for(
+                self,
+                partial(self._rows, X),
+                choose=lambda: np.zeros(1, dtype=np.intp),
+                unlisted=words_of(X),
+            )
+        )
+        index = getattr(X, "index", None) if hasattr(X, "iloc") else None
+        label = "0" if index is None else str(index[0])
+        return explainer.explain([0], [Judged(label, None, p_value)])[0]
+
+    def name_reference(self, labels: Sequence[Any]) -> ConformalDetector:
+        """Name the reference rows, for explanations; a pandas index is taken without that.
+
+        Parameters
+        ----------
+        labels : sequence of length n
+            One for every row that was given to `fit`.
+
+        Returns
+        -------
+        ConformalDetector
+            Itself.
+        """
+        check_is_fitted(self, "ensemble_")
+        known = known_rows(self)
+        if known is not None:
+            self._known = known.named(labels)
+        return self
 
     def threshold(
         self, false_alarm_rate: float = 0.01, *, confidence: float = 0.95

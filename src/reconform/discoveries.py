@@ -6,7 +6,9 @@ was judged in a file or on a cluster is the latter with a place where the rows a
 
 from __future__ import annotations
 
+import numbers
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from html import escape
@@ -17,6 +19,7 @@ import numpy as np
 from .arrays import BoolArray, FloatArray, IndexArray, RankArray
 from .assumption import Compared, Verdict, why_nothing
 from .errors import ReconformError, check_count, unknown_choice
+from .explanation import Explains, Explanation, Judged
 from .extras import installed
 from .first_rows import FirstRows, WholeList, bound_on_first, describe_first, last_of_first
 from .frames import LIBRARIES
@@ -270,6 +273,45 @@ class BaseDiscoveries(ABC):
         )
         return describe_first(rows, flagged, largest_p, whole, bound=bound, positions=positions)
 
+    def explain(self, row: Any = None, *, position: int | None = None) -> Explanation:
+        """Explain why a row stands out, or does not; see `Explanation`.
+
+        Parameters
+        ----------
+        row : object, optional
+            The row as the list shows it: by its label, where the input has labels, otherwise by its
+            position, from 0. By default the row that comes first.
+        position : int, optional
+            Instead of `row`: its position in the input, from 0.
+
+        Returns
+        -------
+        Explanation
+            Its unusual values and the range that is typical, the nearest normal rows, and which
+            features carry the score of the detector that ranked it. A description, no proof.
+
+        Notes
+        -----
+        The rows that were judged are looked at again: an array that was changed meanwhile gives
+        the explanation of another row. A list that was pickled has no rows any more.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> from reconform import ConformalDetector
+        >>> rng = np.random.default_rng(0)
+        >>> cad = ConformalDetector("knn", "full").fit(rng.normal(size=(200, 2)))
+        >>> told = cad.discover([[0.0, 0.1], [9.0, 0.2]], fdr=0.2).explain(1)
+        >>> told.headline
+        'Row 1: flagged (p = 0.004975, q = 0.00995), ranked by knn'
+        >>> [(one.name, one.typical, one.place) for one in told.features]
+        [('feature 0', '-1.533 to 1.48, median -0.1318', 'above all 200')]
+        """
+        raise ReconformError(
+            "only the ranks of these rows were counted: they are not here to be explained. Give a "
+            "row to `explain` of the detector, which judges it by itself: cad.explain(row)."
+        )
+
     def _shown(self) -> list[str]:
         """Lines about the rows, for `repr`."""
         return []
@@ -352,6 +394,8 @@ class Discoveries(BaseDiscoveries):
     plain_mask : bool array or None
         For a certified list, the rows that the procedure finds at the same level without a
         certificate.
+    explainer : Explains or None
+        What `explain` asks; it holds on to the rows and the detector, and is not pickled.
     """
 
     mask: BoolArray
@@ -364,6 +408,10 @@ class Discoveries(BaseDiscoveries):
     decision: Decision | None = field(default=None, kw_only=True)
     e_values: FloatArray | None = field(default=None, kw_only=True)
     plain_mask: BoolArray | None = field(default=None, kw_only=True)
+    explainer: Explains | None = field(default=None, kw_only=True)
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**vars(self), "explainer": None}
 
     @property
     def certified(self) -> bool:
@@ -425,6 +473,50 @@ class Discoveries(BaseDiscoveries):
             these = self.ranks[positions]
             ranks = int(these.max()), int((these < these.max()).sum())
         return self._describe(rows, flagged, largest_p, ranks, positions)
+
+    def explain(self, row: Any = None, *, position: int | None = None) -> Explanation:
+        """Explain why a row stands out, or does not; see `BaseDiscoveries.explain`."""
+        return self.explain_several([self.position_of(row, position)])[0]
+
+    def explain_several(self, positions: Sequence[int]) -> list[Explanation]:
+        """Explain rows by their positions, from 0; see `explain`."""
+        if self.explainer is None:
+            raise ReconformError(
+                "these rows are not here to be explained: the list was pickled, or the model that "
+                "made it was saved without reference rows. Explain rows where they are judged."
+            )
+        places = [self.explainer.place(position) for position in positions]
+        if None in places:
+            position = positions[places.index(None)]
+            raise ReconformError(
+                f"the row at position {position:,} was not kept: of many rows only those that come "
+                "first are. Judge it by itself: cad.explain(row)."
+            )
+        here = [place for place in places if place is not None]
+        return self.explainer.explain(here, [self._judged(position) for position in positions])
+
+    def _judged(self, i: int) -> Judged:
+        letter, evidence = self.evidence
+        label = str(self._labels()[i])
+        return Judged(
+            label, bool(self.mask[i]), float(self.p_values[i]), (letter, float(evidence[i]))
+        )
+
+    def position_of(self, row: Any = None, position: int | None = None) -> int:
+        """Find a row by its label, or check its position; by default the row that comes first."""
+        if row is not None and position is not None:
+            raise ReconformError("`row` and `position` both say which row: give one of them.")
+        if not self.tested:
+            raise ReconformError("there are no rows to explain.")
+        if row is None and position is None:
+            return int(self.order[0])
+        if row is None or self.index is None:
+            return _checked_position(
+                "row" if position is None else "position",
+                row if position is None else position,
+                self.tested,
+            )
+        return _position_of_label(self.index, row)
 
     def to_frame(self, *, order: str = "anomalous", library: str | None = None) -> Any:
         """Return the rows as a frame of the library that the input was a frame of.
@@ -523,3 +615,32 @@ class Discoveries(BaseDiscoveries):
             + (f"<p>{escape(str(self.first()))}</p>" if self.top is not None else "")
             + (f"<p>{escape(last)}</p>" if (last := self.why_nothing or self.warning) else "")
         )
+
+
+def _checked_position(name: str, given: Any, rows: int) -> int:
+    whole = isinstance(given, numbers.Integral) and not isinstance(given, bool)
+    if not whole or not 0 <= int(given) < rows:
+        raise ReconformError(
+            f"`{name}` must be the position of a row, from 0 to {rows - 1:,}; got {given!r}."
+        )
+    return int(given)
+
+
+def _position_of_label(index: Any, row: Any) -> int:
+    """Find the one row that has a label, as it is or as it prints."""
+    exact = [i for i, label in enumerate(index) if _equal(label, row)]
+    found = exact or [i for i, label in enumerate(index) if str(label) == row]
+    if len(found) == 1:
+        return found[0]
+    problem = f"{len(found):,} rows have it" if found else "no row has it"
+    raise ReconformError(
+        f"`row` must be the label of one row, and {problem}: {row!r}. Give a label, or `position`, "
+        "which counts from 0."
+    )
+
+
+def _equal(label: Any, row: Any) -> bool:
+    try:
+        return bool(label == row)
+    except (TypeError, ValueError):  # arrays, and what cannot be compared
+        return False

@@ -6,9 +6,32 @@ import math
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from html import escape
-from typing import Any
+from typing import Any, Protocol
 
+IN_BRACKETS = "In brackets: robust standard deviations from the reference's median."
 CAVEAT = "This describes the row. It is no proof of a cause."
+
+
+@dataclass(frozen=True)
+class Judged:
+    """What a list says of a row; see `Explanation`."""
+
+    row: str
+    flagged: bool | None
+    p_value: float
+    evidence: tuple[str, float] | None = None
+
+
+class Explains(Protocol):
+    """What explains the rows of a list; `reconform.explaining.Explainer` does."""
+
+    def place(self, position: int) -> int | None:
+        """Say where a row of the list is among the rows that are there; None if it is not."""
+        ...
+
+    def explain(self, places: Sequence[int], judged: Sequence[Judged]) -> list[Explanation]:
+        """Explain some of the rows that are there."""
+        ...
 
 
 @dataclass(frozen=True)
@@ -113,8 +136,10 @@ class Explanation:
     @property
     def notes(self) -> tuple[str, ...]:
         """What the numbers are, in sentences."""
-        none = () if any(one.unusual for one in self.features) else (NOTHING_UNUSUAL,)
-        return (*none, self.carried_by, self.compared_with, CAVEAT)
+        unusual = any(one.unusual for one in self.features)
+        far = any(one.strength is not None for one in self.features)
+        said = ("" if unusual else NOTHING_UNUSUAL, IN_BRACKETS if far else "", self.carried_by)
+        return (*filter(None, said), f"{self.compared_with} {CAVEAT}")
 
     def to_dict(self) -> dict[str, Any]:
         """Return everything as what JSON can hold: an infinite number is None."""

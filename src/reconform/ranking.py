@@ -35,6 +35,7 @@ class Ranker(BaseEstimator):
     detector: Any
     method: Any
     ties: str
+    larger_is: str | None
     random_state: Any
     verbose: int
     plan_: Plan
@@ -49,6 +50,8 @@ class Ranker(BaseEstimator):
     # The reference rows of a fit that another method may have to be fitted on; see `for_rows`.
     _reference: FloatArray | None = None
     _large: Self | None = None
+    # The reference rows that rows are explained by, as `fit` saw them.
+    _known: Any = None
     _intake: Intake = Numbers()
 
     def for_rows(self, m: int) -> Self:
@@ -77,6 +80,7 @@ class Ranker(BaseEstimator):
                 split.set_params(detector=self.detector.for_features(self.features))
             self._large = split.fit(getattr(self._reference, "frame", self._reference))
             self._large._intake = self._intake
+            self._large._known = self._known
             if self._names():
                 self._large.feature_names_in_ = self.feature_names_in_
         return self._large

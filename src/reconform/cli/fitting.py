@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from ..detector import ConformalDetector
 from ..files import Layout, Table, normal_rows, read_labelled, read_reference
+from ..files.column_types import to_python
 from ..prepare import prepared
 from .options import Columns, Fitting, parallel
 from .output import Voice
@@ -51,10 +52,19 @@ def fit(
     voice.step(f"Fitting {fitting.detector}, {fitting.method}, on {len(reference):,} rows")
     with voice.gathering_warnings(), parallel(fitting.jobs):
         cad.fit(reference.frame)
+    cad.name_reference(_names(reference))
     cad.set_params(verbose=0)
     if fitting.method == "auto":
         voice.step(f"The method is {cad.plan_.scheme}, by the number of rows")
     return cad
+
+
+def _names(reference: Table) -> Sequence[Any]:
+    """What explanations call the reference rows: by their identifiers, or by number from 1."""
+    if reference.ids is None or not reference.ids.num_columns:
+        return range(1, len(reference) + 1)
+    columns = [to_python(column) for column in reference.ids.columns]
+    return [", ".join(map(str, cells)) for cells in zip(*columns, strict=True)]
 
 
 def facts_of(reference: Table) -> dict[str, Any]:

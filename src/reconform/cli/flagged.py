@@ -7,25 +7,22 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-import numpy as np
 from rich.box import SIMPLE_HEAD
 from rich.table import Table as RichTable
 from rich.text import Text
 
 from ..arrays import BoolArray, FloatArray
-from ..files import Table
-from ..files.column_types import to_python, words
-from ..files.judge import FileDiscoveries
-from ..explaining.feature_columns import Words, labelled
+from ..explaining.feature_columns import labelled
 from ..explaining.features import Unusual, unusual_features
+from ..explanation import IN_BRACKETS
+from ..files import Table
+from ..files.column_types import labels_in, to_python
+from ..files.judge import FileDiscoveries
 from ..report.safe_text import shorten
 from .output import printable
 
 LONGEST_CELL = 40
-CAPTION = (
-    "In brackets: robust standard deviations from the reference's median. This describes the row; "
-    "it is not the detector's reason."
-)
+CAPTION = f"{IN_BRACKETS} This describes the row; it is not the detector's reason."
 
 
 @dataclass(frozen=True, eq=False)
@@ -145,19 +142,9 @@ def unusual_words(judgement: FileDiscoveries, reference: Table, most: int) -> li
 def words_about(X: FloatArray, reference: Table, cells: Any = None) -> list[str]:
     """Say for rows which of their features are most unusual against the reference."""
     features, names = reference.features, reference.names
-    rows = labelled(X, features, None if cells is None else unlisted(cells))
+    rows = labelled(X, features, None if cells is None else labels_in(cells))
     describe = unusual_features(rows, labelled(reference.X, features))
     return [", ".join(_said(u, names) for u in row) for row in describe(range(rows.rows))]
-
-
-def unlisted(cells: Any) -> Words:
-    """Look up labels that the reference does not have in the cells of an Arrow table."""
-
-    def look_up(i: int, name: str) -> str | None:
-        word: str | None = words(cells.column(name).slice(i, 1))[0].as_py()
-        return word
-
-    return look_up
 
 
 def _said(unusual: Unusual, names: Sequence[str]) -> str:

@@ -10,11 +10,13 @@ from typing import Any
 
 from ..assumption import Verdict
 from ..detector import ConformalDetector
-from ..errors import InputError
+from ..errors import InputError, ReconformError
+from ..explaining import NO_REFERENCE, known_rows
 from ..explaining.feature_columns import labelled
+from ..explanation import Explanation
 from ..files import Layout, Table, check_output, open_batches
 from ..files.beforehand import refuse_too_many
-from ..files.column_types import to_python
+from ..files.column_types import labels_in, to_python
 from ..files.formats import is_standard
 from ..files.judge import FileDiscoveries, ReadOptions, judge_file
 from ..forecast import Pace
@@ -25,9 +27,9 @@ from ..report.safe_text import percent
 from ..rule import false_alarms_in_words
 from ..statistics.bounds import false_discovery_table
 from ..statistics.fdr import PROCEDURES
-from .flagged import CAPTION, take_first, take_flagged, unlisted, unusual_words
+from .flagged import CAPTION, take_first, take_flagged, unusual_words
 from .options import FAILURES, Deciding, Files, Writing
-from .output import Voice, one_line
+from .output import Voice, one_line, printable
 from .spelling import in_options
 
 # All features of the new rows are in memory while a report is made, up to this many cells, and
@@ -50,6 +52,8 @@ def check_header(
     writing: Writing | None = None,
 ) -> None:
     """Refuse new rows without the columns of the reference before a detector is fitted."""
+    if writing is not None:
+        writing.wanted(files)
     if not Path(path).is_file():  # a pipe can be read only once
         return
     with open_batches(path, features, id_columns=files.id_columns, layout=layout) as batches:
@@ -116,6 +120,9 @@ def judge(
     reference : Table, optional
         The reference rows, to say what is unusual about a row.
     """
+    read = replace(read, wanted=writing.wanted(files))
+    if writing.explain and known_rows(cad) is None:
+        raise ReconformError(NO_REFERENCE)
     if writing.report is not None:
         cells = MOST_CELLS if reference is not None else 0
         read = replace(read, most_cells=cells, most_rows=MOST_REPORTED)
@@ -149,6 +156,7 @@ def judge(
             reference=reference,
             overwrite=writing.overwrite,
         )
+    explained = _explained(judgement, writing.explain)
     bound = false_bound(judgement)
     if judgement.count and judgement.warning:
         voice.warn(judgement.warning)
@@ -159,6 +167,9 @@ def judge(
             voice.say(judgement.first().sentence)
         if writing.output is None:
             _tell_rows(voice, judgement, files.id_columns, reference)
+        for explanation in explained:
+            voice.say()
+            voice.say(str(explanation))
         for what, where in (("Rows", writing.output), ("Report", writing.report)):
             if where is not None and not is_standard(where):
                 voice.say(f"{what}: {where}")
@@ -169,7 +180,18 @@ def judge(
         "anomalies": listed.records(),
         "top": _first(judgement, files.id_columns),
     }
+    if explained:
+        facts["explanations"] = [explanation.to_dict() for explanation in explained]
     return {**facts, "output": judgement.output, "report": writing.report}
+
+
+def _explained(judgement: FileDiscoveries, names: Sequence[str]) -> list[Explanation]:
+    """Explain the rows that were asked for, under the names that they were asked for by."""
+    positions = judgement.wanted.positions.tolist()
+    return [
+        replace(judgement.explain(position=position), row=printable(name))
+        for name, position in zip(names, positions, strict=True)
+    ]
 
 
 def _write_page(
@@ -193,7 +215,7 @@ def _write_page(
                 "looked at."
             )
         known = part if seen is None else seen
-        table = labelled(known.X, reference.features, unlisted(known.table))
+        table = labelled(known.X, reference.features, labels_in(known.table))
         rows = SomeRows(part.positions, table) if seen is None else table
     found = judgement.to_discoveries()
     labels: Any = found.index

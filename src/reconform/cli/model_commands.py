@@ -220,6 +220,7 @@ def judge_with(
         deciding = deciding.over(known.deciding)
     (layout,) = files.layouts(new)
     read = ReadOptions(None if known is None else known.features, files.id_columns, layout)
+    cad.name_reference(range(1, cad.plan_.n + 1))
     return judge(voice, cad, new, read, files=files, deciding=deciding, writing=writing)
 
 

@@ -509,6 +509,7 @@ class Writing:
     overwrite: bool
     fail_on: tuple[str, ...] = ()
     top: int | None = None
+    explain: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         if self.top is not None and self.only_anomalies:
@@ -525,6 +526,18 @@ class Writing:
         """How `judge_file` writes them."""
         layout = files.output_layout(self.output)
         return WriteOptions(self.only_anomalies, self.overwrite, self.prefix, layout)
+
+    def wanted(self, files: Files) -> tuple[int | str, ...]:
+        """The rows to explain: positions from 0, or identifiers where a column has them."""
+        if files.id_columns:
+            return self.explain
+        for row in self.explain:
+            if not (row.isascii() and row.isdigit() and int(row) > 0):
+                raise click.UsageError(
+                    f"--explain must be the number of a row, from 1, or with --id an identifier; "
+                    f"got {row!r}."
+                )
+        return tuple(int(row) - 1 for row in self.explain)
 
     def check(self, voice: Voice, **inputs: str) -> None:
         """Refuse what cannot be written, or would replace an input, before any work is done."""
@@ -578,6 +591,14 @@ def _writing(fail_on: str | None) -> list[Given]:
             "flagged rows",
             "Show the N rows that come first, flagged or not, and say how many of them may be "
             "false; --output writes these rows only.",
+        ),
+        option(
+            "--explain",
+            library="wanted",
+            multiple=True,
+            metavar="ROW",
+            help="Explain a row, by its number or, with --id, its identifier: its unusual values, "
+            "the nearest normal rows, and which features carry its score. May be repeated.",
         ),
         PREFIX,
         REPORT,

@@ -83,6 +83,20 @@ def distance_in_words(power: float) -> str:
     return words.get(float(power), f"the distance to the power of {power:g}")
 
 
+def nth_nearest(k: int) -> str:
+    """Name a neighbour.
+
+    Examples
+    --------
+    >>> nth_nearest(1), nth_nearest(2), nth_nearest(11), nth_nearest(23)
+    ('the nearest', 'the 2nd nearest', 'the 11th nearest', 'the 23rd nearest')
+    """
+    if k == 1:
+        return "the nearest"
+    ending = {1: "st", 2: "nd", 3: "rd"}.get(k % 10, "th") if k % 100 not in (11, 12, 13) else "th"
+    return f"the {k}{ending} nearest"
+
+
 REPLACED = (
     "what the score rises by when one feature alone is set to its median among the nearest normal "
     "rows"

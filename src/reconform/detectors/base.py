@@ -239,7 +239,8 @@ class NativeDetector(OutlierMixin, BaseEstimator, ABC):
         if found is None:
             return None
         columns = ways.columns(units, len(x))
-        parts = np.bincount(columns, weights=found.shares, minlength=len(x))
+        parts = np.zeros(len(x))
+        np.add.at(parts, columns, found.shares)
         return in_shares(parts, found.how)
 
     # --- scikit-learn's interface ----------------------------------------------------------------

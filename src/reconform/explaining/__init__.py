@@ -8,5 +8,20 @@ from __future__ import annotations
 
 from .explainer import Explainer
 from .known import Known
+from .lists import (
+    NO_REFERENCE,
+    explainer_for,
+    known_rows,
+    refuse_without_reference,
+    words_of,
+)
 
-__all__ = ["Explainer", "Known"]
+__all__ = [
+    "NO_REFERENCE",
+    "Explainer",
+    "Known",
+    "explainer_for",
+    "known_rows",
+    "refuse_without_reference",
+    "words_of",
+]

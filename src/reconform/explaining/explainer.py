@@ -17,7 +17,7 @@ from ..detectors.attribution import Attribution, by_replacing
 from ..detectors.auto.detector import name_of
 from ..detectors.auto.ensembles import ChoiceEnsemble, FullChoice
 from ..ensemble import Ensemble
-from ..explanation import Explanation, NormalRow, SeenFeature
+from ..explanation import Explanation, Judged, NormalRow, SeenFeature
 from ..frames import mixed, stacked
 from ..prepare import Feature
 from .feature_columns import FeatureColumn, FeatureTable, Words, labelled
@@ -39,17 +39,7 @@ NO_FEATURE = (
     "No feature alone makes a difference to the score: setting any one to its median among the "
     "nearest normal rows does not raise it."
 )
-BATCH = " How near the other new rows are counted, too, and is in no share."
-
-
-@dataclass(frozen=True)
-class Judged:
-    """What a list says of a row: see `Explanation`."""
-
-    row: str
-    flagged: bool | None
-    p_value: float
-    evidence: tuple[str, float] | None = None
+BATCH = " How near the other new rows are mattered, too, and is in no share."
 
 
 @dataclass(eq=False)
@@ -137,7 +127,7 @@ class Explainer:
         else:
             carried = f"Carries: shares of {attribution.how}.{note}"
         return Explanation(
-            row=judged.row,
+            row=clean(judged.row),
             flagged=judged.flagged,
             p_value=judged.p_value,
             evidence=judged.evidence,

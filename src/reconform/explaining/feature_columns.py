@@ -240,5 +240,7 @@ def _labels(codes: FloatArray, feature: Feature, unlisted: Words | None) -> AnyA
     values: AnyArray = known[places]
     for i in np.flatnonzero(~listed & ~np.isnan(codes)).tolist():
         word = None if unlisted is None else unlisted(i, feature.name)
-        values[i] = UNKNOWN if word is None else word
+        if word is None:  # a code is all there is, if it is not the hash of a label
+            word = f"{codes[i]:g}" if codes[i] >= 0 else UNKNOWN
+        values[i] = word
     return values

@@ -9,7 +9,7 @@ checked before they are touched: a damaged file may hold offsets that point anyw
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import lru_cache
 from typing import Any
 
@@ -315,3 +315,20 @@ def blocks(columns: Sequence[Any]) -> Iterator[tuple[list[int], Any]]:
             block = positions[start : start + width]
             chunks = [chunk for j in block for chunk in columns[j].chunks]
             yield block, pa.chunked_array(chunks, type)
+
+
+def labels_in(cells: Any) -> Callable[[int, str], str | None]:
+    """Look labels up in an Arrow table, by the position of a row and the name of a column.
+
+    Examples
+    --------
+    >>> import pyarrow as pa
+    >>> labels_in(pa.table({"colour": ["red", None]}))(0, "colour")
+    'red'
+    """
+
+    def look_up(i: int, name: str) -> str | None:
+        word: str | None = words(cells.column(name).slice(i, 1))[0].as_py()
+        return word
+
+    return look_up

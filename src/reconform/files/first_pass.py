@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from ..arrays import FloatArray
+from ..arrays import FloatArray, IndexArray
 from ..assumption import Category, Reservoir
 from ..detector import ConformalDetector
 from ..discoveries import CountedDiscoveries, Discoveries
@@ -20,8 +20,9 @@ from ..statistics.ranks import Ranks
 from . import judged
 from .beforehand import has_more_rows, too_many
 from .cells import Fingerprint
-from .reading import Batches, missing_counts
+from .reading import Batches, ReadOptions, missing_counts
 from .spill import ScoreSpill, Spill
+from .wanted import Wanted
 
 Progress = Callable[[str, int, int | None], None]
 
@@ -68,6 +69,10 @@ class Seen:
         Where all rows were ranked at once.
     choice : ChoiceCounts or None
         Where a detector is chosen for every row.
+    wanted : int array
+        Positions of the rows that `ReadOptions.wanted` names.
+    chosen : callable, optional
+        From positions and features of rows to the detectors that ranked them.
     """
 
     cad: ConformalDetector
@@ -80,6 +85,8 @@ class Seen:
     sample: Reservoir
     together: Ranks | None = None
     choice: ChoiceCounts | None = None
+    wanted: IndexArray = field(default_factory=lambda: np.empty(0, dtype=np.intp))
+    chosen: Callable[[IndexArray, FloatArray], IndexArray] | None = None
 
     def decide(self, rule: Rule) -> CountedDiscoveries:
         """Decide for the whole file by the counts of ranks."""
@@ -192,6 +199,16 @@ class _Ranking:
                 for scores in self._scores.batches(batch_rows):
                     self._put(self._tally.ranks(scores))
 
+    def chosen(self, positions: IndexArray, X: FloatArray) -> IndexArray:
+        """Say which detectors ranked some of the rows, after `finish`."""
+        choice = None if self.together is None else self.together.choice
+        if choice is not None:
+            return choice.chosen[positions]
+        assert self._tally is not None
+        again = self._tally.ranks(self._tally.scores(X)).choice
+        assert again is not None
+        return again.chosen
+
     def _put(self, ranks: Ranks) -> None:
         self.counts.add(ranks.at_most)
         self._spill.add(ranks.at_most, ranks.scores)
@@ -205,12 +222,13 @@ def rank_rows(
     cad: ConformalDetector,
     batches: Batches,
     spill: Spill,
-    most_cells: int,
+    read: ReadOptions,
     progress: Progress | None,
     *,
     keep_all: bool,
 ) -> Seen:
     """Rank all rows; keep their features up to `most_cells`, or with `keep_all` of all rows."""
+    wanted, most_cells = Wanted(read.wanted, read.id_columns), read.most_cells
     ranking = _Ranking(cad.for_rows(batches.source.rows or 0), spill)
     if (keep_all or ranking.waits) and has_more_rows(batches):
         raise too_many(batches, uses_batch=ranking.waits)
@@ -221,7 +239,8 @@ def rank_rows(
     features: list[FloatArray] | None = []
     sample = Reservoir()
     rows = 0
-    for table, X in batches.read():
+    for table, X in batches.read(wanted.columns):
+        wanted.add(table, rows)
         rows += len(X)
         sample.add(X)
         if not ranking.outgrown(rows, [*(features or []), X]):
@@ -238,6 +257,7 @@ def rank_rows(
                 features = None
         if progress is not None:
             progress("ranking", rows, batches.source.rows)
+    positions = wanted.found(batches.source.label, rows)
     ranking.finish(features, batches.batch_rows)
     if not keep_all and rows * len(batches.features) > most_cells:
         features = None
@@ -252,6 +272,8 @@ def rank_rows(
         sample,
         ranking.together,
         ranking.choice,
+        positions,
+        ranking.chosen,
     )
 
 

@@ -94,7 +94,7 @@ def judge_file(
     with stops_by_exception(), opened as batches, Spill() as spill:
         write = _checked_output(path, output, batches.source.schema, names, read, write)
         before = os.stat(batches.source.path)
-        first = rank_rows(cad, batches, spill, read.most_cells, progress, keep_all=certifies)
+        first = rank_rows(cad, batches, spill, read, progress, keep_all=certifies)
         certified = first.certify(rule, spill, read.most_cells) if certifies else None
         found = first.decide(replace(rule, validity="nominal") if certifies else rule)
         marks: Marks = ByRank(found.decision) if certified is None else ByRow(certified)

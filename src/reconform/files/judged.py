@@ -5,9 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Any
 
+import numpy as np
+
 from ..arrays import FloatArray, IndexArray, RankArray
 from ..discoveries import CountedDiscoveries, Discoveries
 from ..errors import ReconformError
+from ..explaining import Explainer
+from ..explanation import Explanation, Judged
 from ..first_rows import FirstRows
 
 # A result keeps no more flagged rows, and the numbers of every row only for files of at most so
@@ -54,6 +58,8 @@ class FileDiscoveries(CountedDiscoveries):
     listed : Rows
         The rows that come first (`first`), in this order: at most 10,000 of the discoveries, and
         others after them if the rows asked for, or 10, are more.
+    wanted : Rows
+        Those that were asked for by `ReadOptions.wanted`, in this order.
     rows : Rows or None
         All rows, where these were asked for and are few enough. Of the columns of the file the
         table has only those of labels.
@@ -72,6 +78,7 @@ class FileDiscoveries(CountedDiscoveries):
     path: str
     output: str | None
     listed: Rows
+    wanted: Rows
     rows: Rows | None
     missing: dict[str, int]
     unseen: dict[str, int]
@@ -79,6 +86,10 @@ class FileDiscoveries(CountedDiscoveries):
     certified: Discoveries | None
     _numbers: tuple[RankArray, FloatArray] | None
     _index: list[Any] | None
+    _explainer: Explainer | None = None
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**vars(self), "_explainer": None}
 
     @property
     def count(self) -> int:
@@ -99,13 +110,63 @@ class FileDiscoveries(CountedDiscoveries):
     def _shown(self) -> list[str]:
         return [] if self.output is None else [f"written to {self.output}"]
 
+    def explain(self, row: Any = None, *, position: int | None = None) -> Explanation:
+        """Explain why a row stands out, or does not; see `Explanation`.
+
+        Parameters
+        ----------
+        row : object, optional
+            The identifier of the row, where there is an identifier column; otherwise its position
+            in the file, from 0. By default the row that comes first.
+        position : int, optional
+            Instead of `row`: its position in the file, from 0.
+
+        Returns
+        -------
+        Explanation
+
+        Notes
+        -----
+        Rows can be explained that were kept: those that come first (`listed`), those that
+        `ReadOptions.wanted` asked for, and all where `rows` are there.
+        """
+        if row is None and position is None and len(self.listed):
+            position = int(self.listed.positions[0])
+        if self._numbers is not None or self.certified is not None:
+            return self.to_discoveries().explain(row, position=position)
+        if position is None:
+            position = row
+        return self._explained(position)
+
+    def _explained(self, position: Any) -> Explanation:
+        """Explain a row of a file of which the numbers of every row were not kept."""
+        for some in (self.listed, self.wanted):
+            at = np.flatnonzero(some.positions == position)
+            if len(at) and self._explainer is not None:
+                cells = some.table.slice(int(at[0]), 1).columns[-4:]
+                _, p_value, evidence, mask = (cell[0].as_py() for cell in cells)
+                letter = "q" if self.certified is None else "e"
+                judged = Judged(str(position), bool(mask), p_value, (letter, evidence))
+                place = self._explainer.place(int(position))
+                assert place is not None  # both are among the rows that it has
+                return self._explainer.explain([place], [judged])[0]
+        raise ReconformError(
+            f"the row {position!r} of {self.path} was not kept: of so many rows only those that "
+            "come first are. Name it in `ReadOptions(wanted=...)`, or give it to cad.explain(row)."
+        )
+
     def to_discoveries(self) -> Discoveries:
         """Return every row's numbers, as `ConformalDetector.discover` does; up to a million rows.
 
         The identifier column, if there is one, labels the rows.
         """
         if self.certified is not None:
-            found = replace(self.certified, index=self._index, compared=self.compared)
+            found = replace(
+                self.certified,
+                index=self._index,
+                compared=self.compared,
+                explainer=self._explainer,
+            )
             return self._judged_alike(found)
         if self._numbers is None:
             raise ReconformError(
@@ -131,6 +192,7 @@ class FileDiscoveries(CountedDiscoveries):
             provenance=self.provenance,
             warning=self.warning,
             choice=self.choice,
+            explainer=self._explainer,
         )
         return self._judged_alike(found)
 

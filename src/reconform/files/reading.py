@@ -47,6 +47,10 @@ class ReadOptions:
     most_cells : int
         Keep the features of all rows, as `FileDiscoveries.rows`, if they are no more cells than
         this.
+    wanted : sequence of int or str
+        Rows to keep for `FileDiscoveries.explain`, wherever they come in the list: positions in the
+        file, from 0, or identifiers (several columns joined by ", "). Refused, before anything is
+        written, if the file does not have them.
     most_rows : int, optional
         Keep the numbers of every row, for `FileDiscoveries.to_discoveries`, up to so many rows; by
         default a million.
@@ -58,6 +62,7 @@ class ReadOptions:
     batch_rows: int | None = None
     most_cells: int = 0
     most_rows: int | None = None
+    wanted: Sequence[int | str] = ()
 
 
 @dataclass(frozen=True, eq=False)
@@ -255,12 +260,18 @@ class Batches:
         for _, X in self.read():
             yield X
 
-    def read(self) -> Iterator[tuple[Any, FloatArray]]:
-        """Yield the columns of the features as they are in the file, and their matrix."""
+    def read(self, more: Sequence[str] = ()) -> Iterator[tuple[Any, FloatArray]]:
+        """Yield the columns of the features as they are in the file, and their matrix.
+
+        Parameters
+        ----------
+        more : sequence of str
+            Other columns of the file that are read along.
+        """
         used = [feature.name for feature in self.features]
         plain = [j for j, feature in enumerate(self.features) if not feature.is_category]
         empty = True
-        for table in self.tables(used):
+        for table in self.tables([*used, *more]):
             X, unreadable = self.matrix(table)
             fit = np.isfinite(X[:, plain])
             if self.allow_missing:

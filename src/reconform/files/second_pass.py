@@ -7,6 +7,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -16,9 +17,10 @@ import pyarrow as pa
 from ..arrays import BoolArray, FloatArray, IndexArray, RankArray
 from ..discoveries import USUAL_FIRST, CountedDiscoveries, Discoveries
 from ..errors import InputError
+from ..explaining import Explainer, explainer_for
 from ..statistics.fdr import Decision
 from . import judged
-from .column_types import to_python
+from .column_types import labels_in, to_python
 from .first_pass import Progress, Seen
 from .formats import FORMATS, Layout
 from .judged import FileDiscoveries, Rows
@@ -83,8 +85,8 @@ class SecondPass:
     progress: Progress | None
     top: int | None
 
-    def run(self, output: str | Path | None) -> tuple[Rows, Rows | None, list[Any] | None]:
-        """Write the output; return the rows that come first, all rows, and the identifiers."""
+    def run(self, output: str | Path | None) -> tuple[Rows, Rows, Rows | None, list[Any] | None]:
+        """Write the output; return first rows, wanted rows, all rows, and the identifiers."""
         marks = self.marks
         listed = min(max(marks.count, self.top or USUAL_FIRST), judged.MOST_FLAGGED)
         written = self.top or (marks.count if self.write.only_anomalies else None)
@@ -94,7 +96,7 @@ class SecondPass:
         typed = output is not None and not FORMATS[layout.format_of(output)].is_text
         nothing = pa.Table.from_batches([], self.batches.source.schema)
         schema = self._judged(nothing, 0, *_NOTHING, typed).schema
-        inside = np.sort(order)
+        inside = np.unique(np.concatenate([order, self.first.wanted]))
         with ExitStack() as stack:
             write: Callable[[Any], None] | None = None
             if output is not None:
@@ -119,10 +121,14 @@ class SecondPass:
                 step, chosen = self.batches.batch_rows, order[:written]
                 for first in range(0, len(chosen), step):
                     write(store.take(np.searchsorted(inside, chosen[first : first + step])))
-            top = order[:listed]
-            table = store.take(np.searchsorted(inside, top))
-            rows = Rows(top, table, self.batches.matrix(table)[0])
-        return rows, kept.rows(), kept.index()
+            rows, wanted = (
+                self._taken(store, inside, which) for which in (order[:listed], self.first.wanted)
+            )
+        return rows, wanted, kept.rows(), kept.index()
+
+    def _taken(self, store: RowStore, inside: IndexArray, positions: IndexArray) -> Rows:
+        table = store.take(np.searchsorted(inside, positions))
+        return Rows(positions, table, self.batches.matrix(table)[0])
 
     def _first(self, most: int) -> IndexArray:
         """Positions: the flagged rows, then the others, by p-value, raw score and position."""
@@ -189,7 +195,7 @@ def result_of(
     output: str | Path | None,
 ) -> FileDiscoveries:
     """Write the output, and put together what was found."""
-    listed, rows, index = second.run(output)
+    listed, wanted, rows, index = second.run(output)
     kept = second.read.most_rows or judged.MOST_DISCOVERIES
     first, said = second.first, found if certified is None else certified
     return FileDiscoveries(
@@ -197,6 +203,7 @@ def result_of(
         path=second.batches.source.label,
         output=None if output is None else str(output),
         listed=listed,
+        wanted=wanted,
         rows=rows,
         missing=dict(first.missing),
         unseen={
@@ -206,6 +213,29 @@ def result_of(
         certified=certified,
         _numbers=second.spill.everything() if found.tested <= kept else None,
         _index=index,
+        _explainer=_explainer(second, rows, listed, wanted),
+    )
+
+
+def _explainer(
+    second: SecondPass, rows: Rows | None, listed: Rows, wanted: Rows
+) -> Explainer | None:
+    """Make what explains the rows that were kept."""
+    positions = None
+    if rows is None:
+        positions, at = np.unique(
+            np.concatenate([listed.positions, wanted.positions]), return_index=True
+        )
+        table = pa.concat_tables([listed.table, wanted.table]).take(pa.array(at))
+        rows = Rows(positions, table, np.vstack([listed.X, wanted.X])[at])
+    cad, chosen = second.first.cad, second.first.chosen
+    return explainer_for(
+        cad,
+        partial(cad._of_file, rows.X),
+        choose=None if chosen is None else partial(chosen, rows.positions, rows.X),
+        positions=positions,
+        features=second.batches.features,
+        unlisted=labels_in(rows.table),
     )
 
 

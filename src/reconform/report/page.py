@@ -18,12 +18,12 @@ from ..assumption import Finding, Verdict
 from ..assumption.closeness import copy_findings
 from ..discoveries import Discoveries
 from ..errors import ReconformError
+from ..explaining.feature_columns import FeatureTable, matched, read_table
+from ..explaining.features import unusual_features
 from ..glossary import GLOSSARY
 from . import words
 from .carried import Carried, Describe, RowNames, SomeRows, carry
 from .diagnosis import Diagnosis, read_histogram
-from ..explaining.feature_columns import FeatureTable, matched, read_table
-from ..explaining.features import unusual_features
 from .safe_text import script_json, shorten
 from .summary import Summary, summarise
 

@@ -10,7 +10,7 @@ from ...arrays import FloatArray, RankArray
 from ...ensemble import Ensemble
 from ...errors import ReconformError, check_count
 from ...methods import Plan
-from ..attribution import Attribution, by_differences, nearest
+from ..attribution import Attribution, by_differences, nearest, nth_nearest
 from ..base import NativeDetector
 from .ensembles import FullContrast
 from .model import ContrastModel
@@ -105,10 +105,8 @@ class Contrast(NativeDetector):
         """By the distance to reference rows; the other new rows only say how much it counts."""
         counts = self._counts(len(rows))
         near = rows[nearest(x, rows, int(counts[-1]))[counts - 1]]
-        which = (
-            f"number {counts[0]}" if len(counts) == 1 else "numbers " + ", ".join(map(str, counts))
-        )
-        how = f"the squared distance to the nearest reference rows, {which}"
+        which = " and ".join(nth_nearest(int(k)) for k in counts)
+        how = f"the squared distance to {which} reference row"
         return by_differences(x, near, how)
 
     def _counts(self, n: int) -> RankArray:

@@ -13,7 +13,7 @@ from ...ensemble import Ensemble
 from ...errors import ReconformError, check_count, unknown_choice
 from ...methods import Plan
 from ...refitting import Model
-from ..attribution import Attribution, by_differences, distance_in_words, nearest
+from ..attribution import Attribution, by_differences, distance_in_words, nearest, nth_nearest
 from ..base import NativeDetector
 from .ensembles import (
     FullNeighbours,
@@ -213,8 +213,10 @@ class KNN(NativeDetector):
             return None
         low, high = neighbours_averaged(self.method, min(self.n_neighbors, len(rows)))
         near = rows[nearest(x, rows, high, power)[low - 1 :]]
-        which = f"nearest reference row number {high}" if low == high else "nearest reference rows"
-        return by_differences(x, near, f"{distance_in_words(power)} to the {which}", power)
+        which = f"{nth_nearest(high)} reference row"
+        if low < high:
+            which = f"{len(near)} of the nearest reference rows"
+        return by_differences(x, near, f"{distance_in_words(power)} to {which}", power)
 
     def _model(self, X: FloatArray) -> KNNModel:
         count = check_count("n_neighbors", self.n_neighbors, least=1)
