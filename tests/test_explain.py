@@ -154,6 +154,13 @@ def test_foreign_detectors_are_asked_with_one_feature_replaced(method):
     assert "one feature alone" in told.carried_by
 
 
+def test_one_model_on_the_reference_and_the_batch():
+    cad = ConformalDetector("iforest", "batch", random_state=0).fit(normal_rows())
+    told = cad.discover(new_rows()).explain(5)
+    assert told.features[0].name == f"feature {FAR}"
+    assert "other new rows mattered" in told.carried_by
+
+
 def test_a_function_and_a_prefit_model():
     def centre(X):
         middle = np.median(X, axis=0)

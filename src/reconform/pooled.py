@@ -9,6 +9,7 @@ of the rows, and everything that is proven of a split holds with all n rows (doc
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 
@@ -17,7 +18,7 @@ from .content import scores_by_content, sorted_by_content
 from .ensemble import Ensemble, reference_calibration
 from .errors import ReconformError
 from .frames import stacked
-from .refitting import Algorithm
+from .refitting import Algorithm, Model
 from .statistics.ranks import Calibration, Ranks, ranks_among
 
 
@@ -52,6 +53,14 @@ class Pooled(Ensemble):
             "`method='batch'` fits one model on the reference and the whole batch, and a row by "
             "itself has no p-value there; use discover(X) with all new rows, or `method='full'`."
         )
+
+    @cached_property
+    def _on_reference(self) -> Model:
+        return self.algorithm.fit_model(self.reference, self.seed)
+
+    def raw_scores(self, X: FloatArray) -> FloatArray:
+        """Score rows by A(D), without the batch; for explanations, not for ranks."""
+        return self._on_reference.score_samples(X)
 
     def batch_ranks(
         self, X: FloatArray, *, rows: IndexArray | None = None, strictly: bool = False

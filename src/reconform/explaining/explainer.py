@@ -39,7 +39,7 @@ NO_FEATURE = (
     "No feature alone makes a difference to the score: setting any one to its median among the "
     "nearest normal rows does not raise it."
 )
-BATCH = " How near the other new rows are mattered, too, and is in no share."
+BATCH = " The other new rows mattered, too, and are in no share."
 
 
 @dataclass(eq=False)
