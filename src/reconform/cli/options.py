@@ -597,8 +597,8 @@ def _writing(fail_on: str | None) -> list[Given]:
             library="wanted",
             multiple=True,
             metavar="ROW",
-            help="Explain a row, by its number or, with --id, its identifier: its unusual values, "
-            "the nearest normal rows, and which features carry its score. May be repeated.",
+            help="Say why a row stands out, by its number or, with --id, its identifier: unusual "
+            "values, the nearest normal rows, which features carry its score. May be repeated.",
         ),
         PREFIX,
         REPORT,
