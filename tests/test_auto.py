@@ -747,3 +747,29 @@ def test_limits_are_whole_parts():
     for n, m in ((1, 1), (19, 7), (99, 4)):
         expected = [[int(level * k * (n + 1) / m) for k in range(m + 1)] for level in LEVELS]
         assert limits_for(n, m).tolist() == expected
+
+
+# --- functions among the candidates --------------------------------------------------------------
+
+
+def middle_out(X):
+    middle = np.median(X, axis=0)
+    return lambda rows: np.abs(rows - middle).sum(axis=1)
+
+
+@pytest.mark.parametrize("method", ["split", "full"])
+def test_a_function_may_be_a_candidate(method, tmp_path):
+    rng = np.random.default_rng(0)
+    X, new = rng.normal(size=(60, 2)), np.vstack([rng.normal(size=(10, 2)), [[9.0, 9.0]] * 6])
+    several = ConformalDetector(["knn", middle_out], method, larger_is="anomalous", random_state=0)
+    found = several.fit(X).discover(new, fdr=0.3)
+    assert [one.name for one in found.choice] == ["knn", "middle_out"]
+    assert found.mask[10:].all()
+    alone = ConformalDetector(middle_out, method, larger_is="anomalous", random_state=0).fit(X)
+    by_function = next(one for one in found.choice if one.name == "middle_out")
+    assert by_function.alone == alone.discover(new, fdr=0.3).count
+    with pytest.raises(ValueError, match="state larger_is"):
+        ConformalDetector(["knn", middle_out], method).fit(X)
+    with pytest.raises(ValueError, match="middle_out"):
+        save(several, tmp_path / "model.rcad")
+    assert not (tmp_path / "model.rcad").exists()

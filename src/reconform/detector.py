@@ -81,7 +81,7 @@ class ConformalDetector(OutlierMixin, Ranker):
         (`UnlabelledRowWarning`).
     larger_is : {"anomalous", "normal"}, optional
         What a large score of the detector means. By default this follows from its interface; a
-        bare function must state it.
+        bare function must state it; of a list it is said of the functions in it.
     random_state : int, RandomState, Generator or None, default=None
         One seed for everything: the plan, and the draws of the models. What is drawn depends on the
         contents of the rows and not on their order. Any ``random_state`` inside the detector is

@@ -28,6 +28,7 @@ def resolve_detector(
     detector : str, estimator, callable, or a list of these
         Of a list one is chosen for every new row, as `Auto` does it.
     larger_is : {"anomalous", "normal"}, optional
+        What a large score means; of a list it is said of the functions in it.
     refit : bool
         False if the detector is to be used as it is fitted already.
 
@@ -36,7 +37,12 @@ def resolve_detector(
     >>> resolve_detector("knn")
     KNN()
     """
+    if isinstance(detector, ForeignDetector):
+        return detector
     if isinstance(detector, (list, tuple)):
+        if any(map(_is_function, detector)):
+            detector = [adapt(one, larger_is) if _is_function(one) else one for one in detector]
+            larger_is = None
         detector = Auto(list(detector))
     if isinstance(detector, str):
         if detector not in DETECTORS:
@@ -49,6 +55,11 @@ def resolve_detector(
             if entry.kind.takes(detector):
                 return entry.kind.from_pyod(detector)  # the same numbers, sooner
     return adapt(detector, larger_is)
+
+
+def _is_function(detector: Any) -> bool:
+    """Whether it is ``fit(X) -> score(X)``, which does not say what a large score means."""
+    return callable(detector) and not hasattr(detector, "fit") and not isinstance(detector, type)
 
 
 __all__ = [
