@@ -21,7 +21,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import OneHotEncoder, StandardScaler
 from sklearn.svm import OneClassSVM
 
-from reconform import ConformalDetector, Discoveries, Prepare, ReferenceWarning, review
+from reconform import ConformalDetector, Prepare, ReferenceWarning, review
 from reconform.cli import main
 from reconform.study import PAPER_DATASETS, load
 from test_cli import CliRunner, run, run_json
@@ -127,10 +127,7 @@ def test_is_my_reference_clean(here, tumours):
 # --- 3. explain a row ----------------------------------------------------------------------------
 
 
-@pytest.mark.skipif(
-    not hasattr(Discoveries, "explain"), reason="found.explain(row): issue 16, point 7"
-)
-def test_explain_a_row(tumours):
+def test_explain_a_row(here, tumours):
     month, today = (tumours[name].set_index("patient") for name in ("month", "today"))
     found = ConformalDetector("knn", random_state=0).fit(month).discover(today, fdr=0.2)
     label = today.index[found.order[0]]
@@ -138,6 +135,9 @@ def test_explain_a_row(tumours):
     assert str(label) in told.headline
     assert {feature.name for feature in told.features} <= set(month.columns)
     assert "mean_area" in str(told)
+    said = run("detect", "month.csv", "today.csv", "--id", "patient", *QUICK, "--fdr", "0.2",
+               "--explain", label).stdout  # fmt: skip
+    assert told.headline.split(":")[1].split(",")[0].strip() in said
 
 
 # --- 4. a daily check ----------------------------------------------------------------------------
