@@ -158,6 +158,15 @@ def test_a_detector_that_looks_at_the_batch_is_run_by_full(data, tmp_path):
     )
 
 
+def test_a_detector_that_looks_at_the_batch_may_be_fitted_on_it(data):
+    pytest.importorskip("pyod", reason="PyOD is optional: reconform[pyod]")
+    study = Study([data], [("pyod:ECOD", make_detector("pyod:ECOD"))], ["batch", "split"], SMALL)
+    with pytest.warns(ReferenceWarning, match="pyod:ECOD is left out with split"):
+        study.run()
+    assert [row.method for row in study.ranking()] == ["batch"]
+    assert "--method batch" in command_of(study.recommendation(), study)
+
+
 def test_auto_is_not_run_twice_and_is_what_it_stands_for(data):
     study = Study([data], [OneClassSVM(), "knn"], ["auto", "full", "cv+"], SMALL).run()
     found = [(row.detector, row.method) for row in study.ranking()]

@@ -66,21 +66,22 @@ def seconds_per_draw(
     resolved = resolve_detector(chosen)
     method = method_for_rows(method_to_fit(family), resolved, len(train))
     seed = protocol.stream(dataset.name, j, MODELS)
-    if not isinstance(resolved, ForeignDetector) or resolved.frozen:
-        cad = ConformalDetector(chosen, method, random_state=seed)
-        fitting = _timed(lambda: cad.fit(train))
-        ranking = _timed(lambda: cad.rank(test, together=cad.uses_batch))
-        batches = len(draw.test_sets) if cad.uses_batch else len(pool) / len(test)
-        return fitting + ranking * batches * len(family)
-    if isinstance(method, Full):
-        cad = ConformalDetector(chosen, method, random_state=seed).fit(train)
+    refits = isinstance(resolved, ForeignDetector) and not resolved.frozen
+    models = method.plan(len(train), random_state=0).n_models
+    cad = ConformalDetector(chosen, method, random_state=seed)
+    if refits and isinstance(method, Full):
+        cad.fit(train)
         few = test[:2]
         return _timed(lambda: cad.rank(few)) / len(few) * len(pool)
-    one = ConformalDetector(chosen, Split(), random_state=seed)
-    fitting = _timed(lambda: one.fit(train))
-    ranking = _timed(lambda: one.rank(pool))
-    models = method.plan(len(train), random_state=0).n_models
-    return (models + 1) * fitting + models * ranking * len(family)
+    if refits and models > 1:
+        one = ConformalDetector(chosen, Split(), random_state=seed)
+        fitting = _timed(lambda: one.fit(train))
+        ranking = _timed(lambda: one.rank(pool))
+        return (models + 1) * fitting + models * ranking * len(family)
+    fitting = _timed(lambda: cad.fit(train))
+    ranking = _timed(lambda: cad.rank(test, together=cad.uses_batch))
+    batches = len(draw.test_sets) if cad.uses_batch else len(pool) / len(test)
+    return fitting + ranking * batches * len(family)
 
 
 def _timed(work: Callable[[], Any]) -> float:
