@@ -9,6 +9,7 @@ other cell for the code of what it says.
 from __future__ import annotations
 
 import hashlib
+import numbers
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -316,6 +317,80 @@ def frame_as_it_is(X: Any) -> Any:
 
         return pa.Table.from_batches([X])
     return X
+
+
+def are_records(X: Any) -> bool:
+    """Whether X is one row as a dict, or a list of such rows.
+
+    Examples
+    --------
+    >>> are_records({"x": 1.0}), are_records([{"x": 1.0}]), are_records([[1.0]])
+    (True, True, False)
+    """
+    if isinstance(X, list | tuple):
+        return any(isinstance(row, Mapping) for row in X)
+    return isinstance(X, Mapping)
+
+
+def frame_of_records(
+    records: Mapping[str, Any] | Sequence[Mapping[str, Any]],
+    names: Sequence[str],
+    package: str = "pyarrow",
+) -> Any:
+    """Make a frame of rows that are dicts, as a queue or a parser of JSON hands them over.
+
+    Every row must have every column, so that what becomes of a row does not depend on the rows
+    around it; None is a missing value. Other keys are not looked at.
+
+    Parameters
+    ----------
+    records : dict or sequence of dicts
+        One row, or rows.
+    names : sequence of str
+        The columns of the reference.
+    package : {"pandas", "polars", "pyarrow"}
+        Whose frame to make.
+
+    Examples
+    --------
+    >>> frame_of_records([{"x": 1, "y": 2.5}, {"y": None, "x": 3}], ["x", "y"]).to_pydict()
+    {'x': [1.0, 3.0], 'y': [2.5, nan]}
+    """
+    if not names:
+        raise ReconformError(
+            "the rows are dicts, and the reference had no names of columns to match them with; fit "
+            "on a frame, or give the rows as an array."
+        )
+    rows = [records] if isinstance(records, Mapping) else list(records)
+    for place, row in enumerate(rows):
+        if not isinstance(row, Mapping):
+            raise ReconformError(
+                f"row {place} is {type(row).__name__}, and others are dicts; give all rows as "
+                "dicts."
+            )
+        gone = [name for name in names if name not in row]
+        if gone:
+            raise ReconformError(
+                f"row {place} lacks {'the keys' if len(gone) > 1 else 'the key'} {listed(gone)} of "
+                f"the reference.{nearest(gone[0], [str(key) for key in row])} Write None where a "
+                "value is missing."
+            )
+    columns = {name: _record_column(name, [row[name] for row in rows]) for name in names}
+    return LIBRARIES[package].make(columns)
+
+
+def _record_column(name: str, values: list[Any]) -> Any:
+    """The cells of a column: numbers where all of them are, otherwise text."""
+    for value in values:
+        if isinstance(value, list | tuple | dict | set) or getattr(value, "ndim", 0):
+            raise ReconformError(
+                f"the key {name!r} holds a {type(value).__name__}; give one value per row and key."
+            )
+    if all(value is None or isinstance(value, numbers.Real | np.bool_) for value in values):
+        return np.array([np.nan if value is None else float(value) for value in values])
+    if any(isinstance(value, str) for value in values):
+        return [None if value is None else str(value) for value in values]
+    return values
 
 
 def names_of(X: Any) -> list[str] | None:

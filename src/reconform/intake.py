@@ -30,6 +30,7 @@ from .frames import (
     by_name,
     frame_as_it_is,
     frame_of,
+    frame_of_records,
     library_of,
     numbers_of,
     time_columns,
@@ -72,6 +73,10 @@ class Intake(ABC):
     def of_file(self, X: FloatArray, names: Sequence[str]) -> Any:
         """Return numbers that a reader of files has made as the detector sees them."""
         return X
+
+    def of_records(self, records: Any, names: Sequence[str]) -> Any:
+        """Make a frame of rows that are dicts."""
+        return frame_of_records(records, names)
 
     def categories(self, estimator: Any = None, X: Any = None) -> dict[int, Category]:
         """Say which columns hold labels, by position; and which labels of X are new."""
@@ -196,6 +201,10 @@ class Frames(_ByColumn):
     def of_file(self, X: FloatArray, names: Sequence[str]) -> Any:
         """Put the numbers in a frame of the same library."""
         return frame_of(self.package, X, [str(name) for name in names])
+
+    def of_records(self, records: Any, names: Sequence[str]) -> Any:
+        """Make a frame of the same library."""
+        return frame_of_records(records, names, self.package)
 
     @contextmanager
     def explained(self, detector: Any, X: Any) -> Iterator[None]:

@@ -268,6 +268,31 @@ class Ranker(BaseEstimator):
         rows: FloatArray = self._intake.of_file(X, self._names())
         return rows
 
+    def of_records(self, records: Any) -> Any:
+        """Make a frame, as the detector reads it, of rows that are dicts.
+
+        Parameters
+        ----------
+        records : dict or sequence of dicts
+            One row, or rows; each must have every column of the reference, None where a value is
+            missing. Other keys are not looked at.
+
+        Returns
+        -------
+        frame of Arrow, or of the library that a pipeline was fitted with
+
+        Examples
+        --------
+        >>> import pandas as pd
+        >>> from reconform import ConformalDetector
+        >>> frame = pd.DataFrame({"flow": [1.0, 2.0, 3.0, 4.0], "level": [3.0, 4.0, 5.0, 4.0]})
+        >>> cad = ConformalDetector("knn", "split", random_state=0).fit(frame)
+        >>> cad.of_records({"level": 2, "flow": 9.5, "id": "A7"}).to_pydict()
+        {'flow': [9.5], 'level': [2.0]}
+        """
+        check_is_fitted(self, "ensemble_")
+        return self._intake.of_records(records, self._names())
+
     def _judge(
         self, X: npt.ArrayLike, grid: Grid, *, together: bool = False
     ) -> tuple[Ranks, FloatArray]:

@@ -1,16 +1,26 @@
-"""Decisions and drift alarms as rows arrive; both survive a crash."""
+"""Decisions and drift alarms as rows arrive; all of them survive a crash."""
 
 from __future__ import annotations
 
+from .budget import FalseAlarmBudget
+from .changes import Change, ChangeMonitor, ChangeReport
 from .evidence import Evidence, chart
 from .monitor import ExchangeabilityMonitor, MonitorReport
-from .online import OnlineDiscoveries, StreamDecisions
+from .online import OnlineDiscoveries, OutlookWarning, StreamDecisions
+from .windows import MicroBatches, WindowDecisions
 
 __all__ = [
+    "Change",
+    "ChangeMonitor",
+    "ChangeReport",
     "Evidence",
     "ExchangeabilityMonitor",
+    "FalseAlarmBudget",
+    "MicroBatches",
     "MonitorReport",
     "OnlineDiscoveries",
+    "OutlookWarning",
     "StreamDecisions",
+    "WindowDecisions",
     "chart",
 ]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Self
 
@@ -12,7 +11,7 @@ from ..arrays import FloatArray, IntArray
 from ..extras import extra
 
 if TYPE_CHECKING:
-    from .monitor import ExchangeabilityMonitor  # which keeps a history
+    from .monitor import ScoreMonitor  # which keeps a history
 
 MOST_POINTS = 2048
 
@@ -97,12 +96,12 @@ class EvidenceHistory:
         return history
 
 
-def chart(monitor: ExchangeabilityMonitor) -> Any:
+def chart(monitor: ScoreMonitor) -> Any:
     """Draw the evidence against exchangeability over the rows of the stream.
 
     Parameters
     ----------
-    monitor : ExchangeabilityMonitor
+    monitor : ExchangeabilityMonitor or ChangeMonitor
 
     Returns
     -------
@@ -134,22 +133,13 @@ def chart(monitor: ExchangeabilityMonitor) -> Any:
         .mark_line(color=LINE, interpolate="step-after" if evidence.every > 1 else "linear")
         .encode(x=x, y=y, tooltip=["row:Q", alt.Tooltip("log10:Q", format=".2f")])
     )
-    limit = alt.Chart(alt.Data(values=[{"log10": -math.log10(monitor.alpha)}]))
+    limit = alt.Chart(alt.Data(values=[{"log10": monitor.limit}]))
     layers = [course, limit.mark_rule(strokeDash=[5, 4], color=ALARM).encode(y="log10:Q")]
-    if monitor.alarm_row is not None:
-        alarm = alt.Chart(alt.Data(values=[{"row": monitor.alarm_row}]))
+    if monitor.alarm_rows:
+        alarm = alt.Chart(alt.Data(values=[{"row": row} for row in monitor.alarm_rows]))
         layers.append(alarm.mark_rule(color=ALARM).encode(x="row:Q"))
-    title = alt.Title(_headline(monitor), anchor="start", fontWeight="normal")
+    title = alt.Title(monitor.headline, anchor="start", fontWeight="normal")
     whole = alt.layer(*layers, width=WIDTH, height=HEIGHT, title=title)
     return whole.configure_view(stroke=None).configure_axis(
         titleFontWeight="normal", labelColor=TEXT, titleColor=TEXT
-    )
-
-
-def _headline(monitor: ExchangeabilityMonitor) -> str:
-    if monitor.alarm_row is None:
-        return f"No alarm in {monitor.rows:,} rows (false alarms: at most {monitor.alpha:g})"
-    return (
-        f"Alarm at row {monitor.alarm_row:,} of {monitor.rows:,} "
-        f"(false alarms: at most {monitor.alpha:g})"
     )

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import math
+from abc import abstractmethod
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar, Self
 
 import numpy as np
-import numpy.typing as npt
 
 from ..arrays import FloatArray
 from ..detector import ConformalDetector
@@ -55,7 +55,92 @@ class MonitorReport:
         return len(self.p_values)
 
 
-class ExchangeabilityMonitor(ResumableStream):
+class ScoreMonitor(ResumableStream):
+    """What monitors have in common: each score is ranked among all before it, and a bettor bets.
+
+    If calibration rows and stream are exchangeable, the p-values are independent and uniform, also
+    given everything before.
+    """
+
+    def _prepare(
+        self, cad: ConformalDetector, martingale: str, epsilon: float, jump: float, key: int
+    ) -> None:
+        super().__init__(cad)
+        if cad.plan_.scheme not in ("split", "prefit") or len(cad.plan_.repeats) > 1:
+            raise ReconformError(
+                f"method={cad.method!r} cannot be monitored: the scores of calibration rows and "
+                "of new rows must come from one model that has seen neither, or they are not "
+                "exchangeable even where the rows are. Use method='split' (one repeat) or "
+                "'prefit'. p-values against a fixed calibration set would be no way out: they "
+                "are not independent, and inflate the rate of false alarms several-fold."
+            )
+        self.martingale = martingale
+        self._key = key
+        self._bettor = make_martingale(martingale, epsilon=epsilon, jump=jump)
+        self.epsilon, self.jump = float(epsilon), float(jump)
+        self._ordered = OrderedScores(cad.calibration_.scores)
+        self._history = EvidenceHistory()
+
+    @property
+    def evidence(self) -> Evidence:
+        """The course of the evidence so far."""
+        return self._history.evidence
+
+    def _bet(self, given: list[float]) -> tuple[FloatArray, FloatArray]:
+        """p-values of the next scores, and the logarithm of the capital after each."""
+        scores = np.array(given, dtype=np.float64)
+        earlier = len(self._ordered) + np.arange(len(scores))
+        below, equal = self._ordered.rank_and_insert(scores)
+        uniforms = row_uniforms(self._key, self.rows, len(scores))
+        # The row itself is one of those that its score ties with.
+        p_values = (below + uniforms * (equal + 1)) / (earlier + 1)
+        return p_values, self._bettor.advance(p_values)
+
+    def _bets(self) -> Content:
+        """What the bets are made with, for `_settings`."""
+        return {
+            "martingale": self.martingale,
+            "epsilon": self.epsilon,
+            "jump": self.jump,
+            "key": self._key,
+        }
+
+    def _bets_so_far(self) -> Content:
+        """What came of the bets, for `_snapshot`."""
+        return {
+            "scores": self._ordered.scores[self.cad.n_calibration_ :].tolist(),
+            "bettor": asdict(self._bettor),
+            "history": self._history.snapshot(),
+        }
+
+    def _restore_bets(self, snapshot: Content) -> None:
+        self._ordered.rank_and_insert(np.array(snapshot["scores"], dtype=np.float64))
+        self._bettor = type(self._bettor)(**snapshot["bettor"])
+        self._history = EvidenceHistory.restore(snapshot["history"])
+
+    def _same(self, given: list[float], recorded: list[float]) -> bool:
+        # Another machine may round scores otherwise.
+        return len(given) == len(recorded) and np.allclose(given, recorded, rtol=1e-5, atol=0)
+
+    # --- what a chart shows ---
+
+    @property
+    @abstractmethod
+    def limit(self) -> float:
+        """The logarithm to base 10 of the evidence at which there is an alarm."""
+
+    @property
+    @abstractmethod
+    def alarm_rows(self) -> list[int]:
+        """Positions in the stream of the rows with alarms."""
+
+    @property
+    @abstractmethod
+    def headline(self) -> str:
+        """What there is to say, in a line."""
+
+
+class ExchangeabilityMonitor(ScoreMonitor):
     """Raise an alarm when new rows no longer look like draws from where the reference came from.
 
     Every new score is ranked among those of the calibration rows *and of all rows before it*. If
@@ -100,6 +185,8 @@ class ExchangeabilityMonitor(ResumableStream):
     p-values against the calibration rows alone, those of `ConformalDetector.p_values`, are no
     substitute. Each is uniform, but they share one calibration set and are not independent: on a
     long stream they settle at whatever that set got wrong by chance, and a bettor wins from it.
+
+    It stops at its first alarm; `ChangeMonitor` goes on.
 
     A row takes O(log) time; all scores of the stream are kept, 40 bytes each.
 
@@ -153,24 +240,10 @@ class ExchangeabilityMonitor(ResumableStream):
         jump: float,
         key: int,
     ) -> None:
-        super().__init__(cad)
-        if cad.plan_.scheme not in ("split", "prefit") or len(cad.plan_.repeats) > 1:
-            raise ReconformError(
-                f"method={cad.method!r} cannot be monitored: the scores of calibration rows and "
-                "of new rows must come from one model that has seen neither, or they are not "
-                "exchangeable even where the rows are. Use method='split' (one repeat) or "
-                "'prefit'. p-values against a fixed calibration set would be no way out: they "
-                "are not independent, and inflate the rate of false alarms several-fold."
-            )
+        self._prepare(cad, martingale, epsilon, jump, key)
         self.alpha = check_probability("alpha", alpha)
-        self.martingale = martingale
         self.alarm_row: int | None = None
-        self._key = key
-        self._bettor = make_martingale(martingale, epsilon=epsilon, jump=jump)
-        self.epsilon, self.jump = float(epsilon), float(jump)
-        self._ordered = OrderedScores(cad.calibration_.scores)
         self.log10_evidence = 0.0
-        self._history = EvidenceHistory()
 
     @property
     def alarm(self) -> bool:
@@ -178,16 +251,29 @@ class ExchangeabilityMonitor(ResumableStream):
         return self.alarm_row is not None
 
     @property
-    def evidence(self) -> Evidence:
-        """The course of the evidence so far."""
-        return self._history.evidence
+    def limit(self) -> float:
+        """The logarithm to base 10 of the evidence at which there is an alarm."""
+        return -math.log10(self.alpha)
 
-    def update(self, X: npt.ArrayLike, *, batch: int | None = None) -> MonitorReport:
+    @property
+    def alarm_rows(self) -> list[int]:
+        """The position of the row with the alarm, if there was one."""
+        return [] if self.alarm_row is None else [self.alarm_row]
+
+    @property
+    def headline(self) -> str:
+        """What there is to say, in a line."""
+        rare = f"(false alarms: at most {self.alpha:g})"
+        if self.alarm_row is None:
+            return f"No alarm in {self.rows:,} rows {rare}"
+        return f"Alarm at row {self.alarm_row:,} of {self.rows:,} {rare}"
+
+    def update(self, X: Any, *, batch: int | None = None) -> MonitorReport:
         """Add the next rows, in their order.
 
         Parameters
         ----------
-        X : array-like or frame of shape (m, d)
+        X : array-like or frame of shape (m, d), dict, or list of dicts
         batch : int, optional
             The number of the batch, from 0. A batch that was added before gets the same report
             again and changes nothing. Without a number, X is taken for new rows.
@@ -196,7 +282,7 @@ class ExchangeabilityMonitor(ResumableStream):
         -------
         MonitorReport
         """
-        record = self._submit(self.cad.rank(X).scores.tolist(), batch)
+        record = self._submit(self._rank(X).scores.tolist(), batch)
         found = record["found"]
         return MonitorReport(
             batch=record["batch"],
@@ -211,13 +297,7 @@ class ExchangeabilityMonitor(ResumableStream):
     # --- the evidence ---
 
     def _decide(self, given: list[float]) -> Content:
-        scores = np.array(given, dtype=np.float64)
-        earlier = len(self._ordered) + np.arange(len(scores))
-        below, equal = self._ordered.rank_and_insert(scores)
-        uniforms = row_uniforms(self._key, self.rows, len(scores))
-        # The row itself is one of those that its score ties with.
-        p_values = (below + uniforms * (equal + 1)) / (earlier + 1)
-        path = self._bettor.advance(p_values)
+        p_values, path = self._bet(given)
         reached = np.flatnonzero(path >= -math.log(self.alpha))
         if self.alarm_row is None and len(reached):
             self.alarm_row = self.rows + int(reached[0])
@@ -241,28 +321,17 @@ class ExchangeabilityMonitor(ResumableStream):
     def _settings(self) -> Content:
         return {
             "alpha": self.alpha,
-            "martingale": self.martingale,
-            "epsilon": self.epsilon,
-            "jump": self.jump,
-            "key": self._key,
+            **self._bets(),
         }
 
     def _snapshot(self) -> Content:
         return {
-            "scores": self._ordered.scores[self.cad.n_calibration_ :].tolist(),
-            "bettor": asdict(self._bettor),
+            **self._bets_so_far(),
             "alarm_row": self.alarm_row,
             "log10_evidence": self.log10_evidence,
-            "history": self._history.snapshot(),
         }
 
     def _restore(self, snapshot: Content) -> None:
-        self._ordered.rank_and_insert(np.array(snapshot["scores"], dtype=np.float64))
-        self._bettor = type(self._bettor)(**snapshot["bettor"])
+        self._restore_bets(snapshot)
         self.alarm_row = snapshot["alarm_row"]
         self.log10_evidence = snapshot["log10_evidence"]
-        self._history = EvidenceHistory.restore(snapshot["history"])
-
-    def _same(self, given: list[float], recorded: list[float]) -> bool:
-        # Another machine may round scores otherwise.
-        return len(given) == len(recorded) and np.allclose(given, recorded, rtol=1e-5, atol=0)

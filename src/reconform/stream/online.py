@@ -7,10 +7,9 @@ import warnings
 from dataclasses import dataclass, field
 from fractions import Fraction
 from pathlib import Path
-from typing import ClassVar, Self
+from typing import Any, ClassVar, Self
 
 import numpy as np
-import numpy.typing as npt
 
 from ..arrays import BoolArray, FloatArray
 from ..detector import ConformalDetector
@@ -19,8 +18,23 @@ from ..rule import Rule
 from ..statistics.conditional import BANDS
 from ..statistics.fdr import RankCounts
 from .journal import Content
-from .procedures import PROCEDURES, make_test, next_level, promise, restore_test
-from .state import ResumableStream
+from .procedures import (
+    MOST_ROWS,
+    PROCEDURES,
+    make_test,
+    next_level,
+    promise,
+    restore_test,
+    rows_until_blind,
+)
+from .state import DecisionStream
+
+# A procedure that can find nothing after so many rows without a discovery says so at the start.
+SOON = 1_000
+
+
+class OutlookWarning(UserWarning):
+    """Said before the first row: what a procedure can find with this reference."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -40,7 +54,8 @@ class StreamDecisions:
         The level at which each row was tested: a discovery has a p-value of at most that. With
         "batch-bh" the largest p-value that is a discovery, and 0.0 if there is none.
     procedure : str
-    fdr : float
+    fdr : float or None
+        None where the promise is a number of false alarms.
     guarantee : str
         What holds, in words.
     """
@@ -51,7 +66,7 @@ class StreamDecisions:
     p_values: FloatArray = field(repr=False)
     levels: FloatArray = field(repr=False)
     procedure: str
-    fdr: float
+    fdr: float | None
     guarantee: str
 
     @property
@@ -63,7 +78,7 @@ class StreamDecisions:
         return len(self.mask)
 
 
-class OnlineDiscoveries(ResumableStream):
+class OnlineDiscoveries(DecisionStream):
     """Decide about rows as they arrive, for good, aiming at a false discovery rate.
 
     `guarantee` says whether it is proven for the procedure, or measured.
@@ -91,17 +106,24 @@ class OnlineDiscoveries(ResumableStream):
     ----------
     guarantee : str
         What holds, in words.
+    outlook : str
+        What can be found with this reference, in words.
     batches, rows, discoveries : int
         How many there were so far; `batches` is also the number of the next batch.
 
     Warns
     -----
+    OutlookWarning
+        At the start, if after fewer than 1,000 rows without a discovery nothing can be found any
+        more: the sentence of `outlook`.
     UserWarning
         As soon as the next level lies below the smallest p-value that there is, so that nothing
         can be found, and with it how many reference rows would be needed.
 
     See Also
     --------
+    FalseAlarmBudget : At most so many false alarms in so many rows; the plain choice.
+    MicroBatches : A list for every window of rows or of seconds.
     ConformalDetector.discover : A batch that is there as a whole.
     ExchangeabilityMonitor : Whether the reference still describes the stream.
 
@@ -136,6 +158,11 @@ class OnlineDiscoveries(ResumableStream):
         if journal is not None:
             self._begin_journal(journal)
         self._warn()
+        if self._test is not None and not self._blind and self._soon_blind():
+            warnings.warn(self.outlook, OutlookWarning, stacklevel=2)
+
+    def _soon_blind(self) -> bool:
+        return rows_until_blind(self._test, self._grid.smallest, most=SOON) is not None
 
     def _set_up(
         self,
@@ -161,12 +188,38 @@ class OnlineDiscoveries(ResumableStream):
         self._test = None if procedure == "batch-bh" else make_test(procedure, self.fdr)
         self._blind = False
 
-    def update(self, X: npt.ArrayLike, *, batch: int | None = None) -> StreamDecisions:
+    @property
+    def outlook(self) -> str:
+        """What can be found with this reference, in words."""
+        if self._test is None:
+            return (
+                "Benjamini-Hochberg on every batch by itself: in a batch of m rows a single "
+                f"anomaly can be found if m is at most {self._largest_batch():,}."
+            )
+        name, smallest = self.procedure.upper(), self._grid.smallest
+        rows = rows_until_blind(self._test, smallest)
+        if rows is None:
+            return (
+                f"{name} can find something for more than {MOST_ROWS:,} rows without a discovery; "
+                "every discovery raises its levels."
+            )
+        return (
+            f"{name} with {self.cad.n_calibration_:,} calibration rows: after "
+            f"{'' if self.procedure in ('lond', 'lord') else 'about '}{rows:,} rows without a "
+            f"discovery no p-value can be small enough (none is below {float(smallest):.3g}), and "
+            "nothing will be found any more. Every discovery before that raises the levels again. "
+            "For anomalies that are rare use FalseAlarmBudget or MicroBatches."
+        )
+
+    def _largest_batch(self) -> int:
+        return int(self._rule.level / self._grid.smallest)
+
+    def update(self, X: Any, *, batch: int | None = None) -> StreamDecisions:
         """Decide about the next rows, in their order and for good.
 
         Parameters
         ----------
-        X : array-like or frame of shape (m, d)
+        X : array-like or frame of shape (m, d), dict, or list of dicts
         batch : int, optional
             The number of the batch, from 0. A batch that was decided before gets the same
             decisions again and spends nothing, so after a crash a batch can safely be sent once
@@ -176,7 +229,7 @@ class OnlineDiscoveries(ResumableStream):
         -------
         StreamDecisions
         """
-        record = self._submit(self.cad.ranks(X).tolist(), batch)
+        record = self._submit(self.given(X), batch)
         self._warn()
         return StreamDecisions(
             batch=record["batch"],
@@ -190,6 +243,15 @@ class OnlineDiscoveries(ResumableStream):
         )
 
     # --- the decisions ---
+
+    def told(self, record: Content) -> list[Content]:
+        """Say what a recorded batch decided, row by row, as plain data."""
+        p_values = self._grid.values(np.array(record["given"])).tolist()
+        found = record["found"]
+        return [
+            {"p_value": p, "level": level, "anomaly": flagged}
+            for p, level, flagged in zip(p_values, found["levels"], found["mask"], strict=True)
+        ]
 
     def _decide(self, given: list[int]) -> Content:
         ranks = np.array(given, dtype=np.int64)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from fractions import Fraction
 from typing import Any
 
 from ..errors import unknown_choice
@@ -12,6 +13,11 @@ from ..extras import extra
 from ..rule import Rule
 from ..statistics.certificates import Guarantee
 from ..statistics.conditional import BANDS
+
+# How far a look ahead goes, in rows.
+MOST_ROWS = 20_000
+
+GOLDEN = 0.6180339887498949
 
 # The γ of SAFFRON and ADDIS in online-fdr 1.0 add up to 1 + 6e-11, and must not exceed 1.
 _WITHIN = 1 - 1e-10
@@ -102,6 +108,40 @@ def next_level(test: Any) -> float:
             setattr(twin, name, _Unchanging(value))
     twin.test_one(1.0)
     return float(twin.last_test_level)
+
+
+def rows_until_blind(test: Any, smallest_p: Fraction, most: int | None = None) -> int | None:
+    """Count the rows without a discovery after which no p-value is small enough any more.
+
+    Parameters
+    ----------
+    test : object
+        A test of `online-fdr`; it is not changed.
+    smallest_p : Fraction
+        The smallest p-value that there is.
+    most : int, optional
+        Rows to look ahead; `MOST_ROWS` by default.
+
+    Returns
+    -------
+    int or None
+        None if there are more than `most`. The levels of LOND and LORD do not depend on the
+        p-values of rows that are not discovered; those of SAFFRON and ADDIS do, and p-values that
+        are spread evenly over (0, 1) stand for normal rows.
+
+    Examples
+    --------
+    >>> rows_until_blind(make_test("lond", 0.1), Fraction(1, 10_001))
+    41
+    """
+    twin = copy.deepcopy(test)
+    for rows in range(MOST_ROWS if most is None else most):
+        level = next_level(twin)
+        if level < smallest_p:
+            return rows
+        # Multiples of the golden section fill (0, 1) evenly; one below the level would be found.
+        twin.test_one(max(0.5 + rows * GOLDEN - int(0.5 + rows * GOLDEN), min(1.0, 2 * level)))
+    return None
 
 
 class _Unchanging:

@@ -9,7 +9,9 @@ back runs no code, and every batch of a journal is decided again and compared.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Iterator
 from importlib.metadata import version
+from itertools import islice
 from pathlib import Path
 from typing import Any, ClassVar, Self
 
@@ -17,6 +19,8 @@ from sklearn.utils.validation import check_is_fitted
 
 from ..detector import ConformalDetector
 from ..errors import ReconformError, check_count
+from ..frames import are_records
+from ..statistics.ranks import Ranks
 from .journal import Content, Journal, lines_of, write_head
 
 FORMAT = "reconform stream 1"
@@ -76,6 +80,12 @@ class ResumableStream(ABC):
     def _same(self, given: list[Any], recorded: list[Any]) -> bool:
         """Whether a batch that comes again is the one that was decided."""
         return given == recorded
+
+    def _rank(self, X: Any, *, checked: bool = False) -> Ranks:
+        """Rank rows: an array, a frame, an Arrow batch, a dict, or a list of dicts."""
+        if are_records(X):
+            X = self.cad.of_records(X)
+        return self.cad.rank(X, checked=checked)
 
     # --- batches ---
 
@@ -249,3 +259,51 @@ class ResumableStream(ABC):
                 "(the first line says which); resume with that one."
             )
         self._count(record)
+
+
+class DecisionStream(ResumableStream):
+    """Streams that decide about every row by its rank.
+
+    Attributes
+    ----------
+    discoveries : int
+        Rows flagged so far.
+    guarantee : str
+        What holds, in words.
+    outlook : str
+        What can be found with this reference, in words, before the first row.
+    """
+
+    discoveries: int
+    guarantee: str
+    outlook: str
+
+    def given(self, X: Any, *, checked: bool = False) -> list[Any]:
+        """What is recorded of rows: their ranks.
+
+        Parameters
+        ----------
+        X : array-like, frame, dict or list of dicts
+        checked : bool
+            X was made by a reader of files, as in `ConformalDetector.rank`.
+        """
+        ranks: list[Any] = self._rank(X, checked=checked).at_most.tolist()
+        return ranks
+
+    @abstractmethod
+    def told(self, record: Content) -> list[Content]:
+        """Say what a recorded batch decided, row by row and in their order, as plain data."""
+
+    def submit(self, given: list[Any]) -> list[Content]:
+        """Decide about the next rows by what `given` says of them; return what `told` says."""
+        return self.told(self._submit(given, None))
+
+    def history(self) -> Iterator[Content]:
+        """Read all batches that the journal has, from its beginning."""
+        if self._journal is None:
+            return
+        most = self.batches
+        with self._journal.path.open("rb") as file:
+            for line in islice(lines_of(file, self._journal.path), 1, None):
+                if line.content["batch"] < most:
+                    yield line.content

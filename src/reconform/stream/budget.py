@@ -1,0 +1,318 @@
+"""A false-alarm budget: at most so many false alarms in so many rows, decided row by row."""
+
+from __future__ import annotations
+
+import math
+import warnings
+from fractions import Fraction
+from pathlib import Path
+from typing import Any, ClassVar, Self
+
+import numpy as np
+
+from ..detector import ConformalDetector
+from ..errors import ReconformError, check_count, unknown_choice
+from ..rule import Rule, false_alarms_in_words
+from ..statistics.exact import exact_fraction, exact_number
+from ..statistics.thresholds import rows_needed, tolerance_order
+from .journal import Content
+from .online import StreamDecisions
+from .state import DecisionStream
+
+SECONDS = {"second": 1, "minute": 60, "hour": 3_600, "day": 86_400, "week": 604_800}
+
+# The confidence of a certificate where none was asked for.
+USUAL_CONFIDENCE = 0.9
+
+
+class FalseAlarmBudget(DecisionStream):
+    """Flag rows as they arrive, with at most so many false alarms in so many rows.
+
+    One cut-off for all rows: nothing is used up, so a stream never goes blind, and a row is decided
+    when it arrives, whatever came before. The plain choice for streams.
+
+    Parameters
+    ----------
+    cad : ConformalDetector
+        Fitted, with ``ties="conservative"``. Rows are judged one by one, as by `p_values`: with
+        ``detector="auto"`` by the first candidate.
+    false_alarms : float, int or Fraction, default=1
+        How many false alarms may be expected ...
+    per : int or {"second", "minute", "hour", "day", "week"}, default=1000
+        ... in so many rows, or in so much time, for which `rate` is needed.
+    rate : float, optional
+        Rows that arrive per second, where `per` is a time: at most so many on average.
+    confidence : float, None or "auto", default="auto"
+        With a number, for split and prefit: a cut-off with a certificate. For all but a share
+        1 - `confidence` of calibration sets the expected number of false alarms *given the
+        calibration set* is within the budget. With None, p-values of at most `false_alarms` / `per`
+        are flagged: the expected number is within the budget on average over references, and some
+        references have more. ``"auto"`` is 0.9 where there are enough calibration rows for a
+        certificate, and None otherwise; `guarantee` says which it is.
+    validity : {"nominal", "proven"}, default="nominal"
+        The p-values that are used without a certificate, as in `ConformalDetector.p_values`.
+    journal : str or Path, optional
+        Write the decisions of every batch to this file before they are returned. The file must not
+        exist: after a crash use `resume`.
+
+    Attributes
+    ----------
+    guarantee : str
+        What holds, in words.
+    outlook : str
+        Which rows are flagged, in words.
+    batches, rows, discoveries : int
+        How many there were so far; `batches` is also the number of the next batch.
+
+    Warns
+    -----
+    UserWarning
+        At the start, if there are too few calibration rows for any row to be flagged.
+
+    See Also
+    --------
+    MicroBatches : A list for every window, at a false discovery rate.
+    ConformalDetector.threshold : The cut-off with a certificate, as a raw score.
+
+    Notes
+    -----
+    *With a certificate.* A row is flagged if its score is strictly below the k-th smallest of n
+    calibration scores, that is if its rank is at most k. Given the calibration set, a normal row is
+    flagged with probability at most U_(k), the k-th smallest of n uniforms, and k is the largest
+    number with P(U_(k) > false_alarms / per) <= 1 - confidence. *Without.* P(p <= v/m) <= v/m for a
+    normal row, and there are at most m of them. Expectations add up: nothing is asked of the
+    dependence between new rows.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from reconform import ConformalDetector
+    >>> from reconform.stream import FalseAlarmBudget
+    >>> rng = np.random.default_rng(0)
+    >>> cad = ConformalDetector("knn", "split", random_state=0).fit(rng.normal(size=(10_000, 2)))
+    >>> budget = FalseAlarmBudget(cad, false_alarms=1, per=1_000)
+    >>> print(budget.outlook)
+    A row is flagged if fewer than 3 of 5,000 calibration rows are as unusual: p-values of at most
+    0.0006.
+    >>> budget.update([[0.3, 0.1], [9.0, 9.0]]).mask
+    array([False,  True])
+    """
+
+    kind: ClassVar[str] = "false-alarm budget"
+
+    def __init__(
+        self,
+        cad: ConformalDetector,
+        false_alarms: float | Fraction = 1,
+        per: int | str = 1_000,
+        *,
+        rate: float | None = None,
+        confidence: float | str | None = "auto",
+        validity: str = "nominal",
+        journal: str | Path | None = None,
+    ) -> None:
+        self._set_up(cad, false_alarms, per, rate, confidence, validity)
+        if journal is not None:
+            self._begin_journal(journal)
+        self._warn()
+
+    def _set_up(
+        self,
+        cad: ConformalDetector,
+        false_alarms: float | Fraction,
+        per: int | str,
+        rate: float | None,
+        confidence: float | str | None,
+        validity: str,
+    ) -> None:
+        super().__init__(cad)
+        self._rule = Rule(false_alarms=false_alarms, validity=validity)
+        self._grid = self._rule.counting_grid(cad, "a stream", alone=cad.chooses)
+        self._asked = {"per": per, "rate": rate, "confidence": confidence}
+        self._window = _rows_in(per, rate)
+        self._share = self._rule.level / self._window
+        if self._share >= 1:
+            raise ReconformError(
+                f"`false_alarms={false_alarms}` in {float(self._window):g} rows would let every "
+                "row be flagged; give fewer, or a larger `per`."
+            )
+        self.discoveries = 0
+        self.confidence = self._choose_confidence(confidence)
+        self._last_rank = (
+            self._last_within() if self.confidence is None else self._certified(self.confidence)
+        )
+        self.guarantee = self._promise()
+
+    # --- the cut-off ---
+
+    @property
+    def _one_model(self) -> bool:
+        return self.cad.plan_.scheme in ("split", "prefit") and len(self.cad.plan_.repeats) <= 1
+
+    def _choose_confidence(self, asked: float | str | None) -> float | None:
+        if asked is None:
+            return None
+        if isinstance(asked, str):
+            if asked != "auto":
+                raise unknown_choice("confidence", asked, ["auto"])
+            usable = self._one_model and self._rule.validity == "nominal"
+            return USUAL_CONFIDENCE if usable and self._certified(USUAL_CONFIDENCE) else None
+        exact_fraction("confidence", asked)
+        if not self._one_model:
+            raise ReconformError(
+                f"`confidence={asked}` needs one model and calibration rows it has not seen; use "
+                f"`method='split'` or 'prefit' instead of {self.cad.method!r}, or leave "
+                "`confidence` out: the budget then holds on average over references."
+            )
+        if self._rule.validity != "nominal":
+            raise ReconformError(
+                "`confidence` makes a cut-off that is proven as it is; leave out `validity`."
+            )
+        return float(asked)
+
+    def _certified(self, confidence: float) -> int:
+        return tolerance_order(self.cad.n_calibration_, self._share, confidence)
+
+    def _last_within(self) -> int:
+        """The largest rank whose p-value is at most false_alarms / per."""
+        limit = self._share.numerator * self._grid.denominator // self._share.denominator
+        return int(np.searchsorted(self._grid.numerators[1:], limit, side="right"))
+
+    # --- what is said ---
+
+    @property
+    def _budget(self) -> str:
+        number, per, rate = false_alarms_in_words(self._rule.level), *self._said_per()
+        return f"{number} {per}{rate}"
+
+    def _said_per(self) -> tuple[str, str]:
+        per = self._asked["per"]
+        if isinstance(per, str):
+            return f"in a {per}", f" of {float(self._window):,g} rows"
+        return f"in any {per:,} rows", ""
+
+    def _promise(self) -> str:
+        if self.confidence is not None:
+            return (
+                f"At most {self._budget} expected, given the calibration set: proven for a share "
+                f"{self.confidence:g} of calibration sets, whatever the dependence between new "
+                "rows."
+            )
+        said = self.cad.guarantee_alone.sentence(
+            "false-alarms", validity=self._rule.validity, level=self._rule.level
+        )
+        per, rate = self._said_per()
+        return f"{said} It holds {per}{rate}, on average over references."
+
+    @property
+    def outlook(self) -> str:
+        """Which rows are flagged, in words."""
+        n = self.cad.n_calibration_
+        if not self._last_rank:
+            return f"Nothing can be flagged: {self._why_nothing()}"
+        level = float(self._grid.values(np.array([self._last_rank]))[0])
+        fewer = "none" if self._last_rank == 1 else f"fewer than {self._last_rank:,}"
+        return (
+            f"A row is flagged if {fewer} of {n:,} calibration rows are as unusual: p-values of at "
+            f"most {level:.3g}."
+        )
+
+    def _why_nothing(self) -> str:
+        n = self.cad.n_calibration_
+        if self.confidence is not None:
+            needed = rows_needed(self._share, self.confidence)
+            claim = f"at a confidence of {self.confidence:g}"
+        else:
+            needed, claim = math.ceil(1 / self._share) - 1, "on average"
+        at_least = "at least " if self._grid.smallest * (n + 1) == 1 else "more than "
+        return (
+            f"{n:,} calibration rows are too few for {self._budget} {claim}. What helps: "
+            f"{at_least}{needed:,} calibration rows, or more `false_alarms`."
+        )
+
+    def _warn(self) -> None:
+        if not self._last_rank and not self.rows:
+            warnings.warn(f"nothing can be flagged: {self._why_nothing()}", UserWarning, 3)
+
+    # --- the decisions ---
+
+    def update(self, X: Any, *, batch: int | None = None) -> StreamDecisions:
+        """Decide about the next rows, for good.
+
+        Parameters
+        ----------
+        X : array-like or frame of shape (m, d), dict, or list of dicts
+        batch : int, optional
+            The number of the batch, from 0. A batch that was decided before gets the same
+            decisions again. Without a number, X is taken for new rows.
+
+        Returns
+        -------
+        StreamDecisions
+        """
+        record = self._submit(self.given(X), batch)
+        ranks = np.array(record["given"], dtype=np.int64)
+        level = float(self._grid.values(np.array([self._last_rank]))[0]) if self._last_rank else 0.0
+        return StreamDecisions(
+            batch=record["batch"],
+            row=record["row"],
+            mask=ranks <= self._last_rank,
+            p_values=self._grid.values(ranks),
+            levels=np.full(len(ranks), level),
+            procedure=self.kind,
+            fdr=None,
+            guarantee=self.guarantee,
+        )
+
+    def told(self, record: Content) -> list[Content]:
+        """Say what a recorded batch decided, row by row, as plain data."""
+        p_values = self._grid.values(np.array(record["given"])).tolist()
+        return [
+            {"p_value": p, "anomaly": rank <= self._last_rank}
+            for p, rank in zip(p_values, record["given"], strict=True)
+        ]
+
+    def _decide(self, given: list[int]) -> Content:
+        flagged = [place for place, rank in enumerate(given) if rank <= self._last_rank]
+        self.discoveries += len(flagged)
+        return {"flagged": flagged}
+
+    # --- what `ResumableStream` asks for ---
+
+    @classmethod
+    def _make(cls, cad: ConformalDetector, settings: Content) -> Self:
+        stream = cls.__new__(cls)
+        number = Fraction(settings["false_alarms"])
+        stream._set_up(cad, **{**settings, "false_alarms": number})
+        return stream
+
+    def _settings(self) -> Content:
+        return {
+            "false_alarms": str(self._rule.level),
+            **self._asked,
+            "validity": self._rule.validity,
+        }
+
+    def _snapshot(self) -> Content:
+        return {"discoveries": self.discoveries}
+
+    def _restore(self, snapshot: Content) -> None:
+        self.discoveries = snapshot["discoveries"]
+
+
+def _rows_in(per: int | str, rate: float | None) -> Fraction:
+    """How many rows the budget is about."""
+    if not isinstance(per, str):
+        if rate is not None:
+            raise ReconformError(
+                f"`rate` says how many rows come in a second, and `per={per}` is a number of rows "
+                "already; leave one out, or give `per='day'`."
+            )
+        return Fraction(check_count("per", per, least=1))
+    if per not in SECONDS:
+        raise unknown_choice("per", per, SECONDS)
+    if rate is None:
+        raise ReconformError(
+            f"`per={per!r}` needs `rate`, the number of rows that arrive in a second."
+        )
+    return exact_number("rate", rate) * SECONDS[per]

@@ -1,0 +1,598 @@
+"""Micro-batches: a list for every window of rows, or of seconds."""
+
+from __future__ import annotations
+
+import math
+import numbers
+import warnings
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from fractions import Fraction
+from functools import lru_cache
+from pathlib import Path
+from typing import Any, ClassVar, Self
+
+import numpy as np
+import numpy.typing as npt
+
+from ..arrays import BoolArray, FloatArray
+from ..detector import ConformalDetector
+from ..errors import ReconformError, check_count, unknown_choice
+from ..rule import Rule, shortest_list
+from ..statistics.conditional import BANDS
+from ..statistics.fdr import RankCounts
+from ..statistics.grid import Grid
+from .journal import Content
+from .state import DecisionStream
+
+SCOPES = ("window", "stream")
+USUAL_ROWS = 200
+
+# The share of the level that window w = 1, 2, ... has, 0.1788 w^-1.2: they add up to less than 1.
+FIRST_SHARE, FALLS = 0.1788, 1.2
+
+
+@dataclass(frozen=True, eq=False)
+class WindowDecisions:
+    """The list of one window.
+
+    Attributes
+    ----------
+    window : int
+        Number of the window, from 0.
+    row : int
+        Position of its first row in the stream, from 0.
+    mask : bool array
+        Which of its rows are flagged.
+    p_values : float array
+    level : float
+        The largest p-value that is flagged; 0.0 if nothing is.
+    guarantee : str
+        What holds, in words.
+    """
+
+    window: int
+    row: int
+    mask: BoolArray = field(repr=False)
+    p_values: FloatArray = field(repr=False)
+    level: float
+    guarantee: str
+
+    @property
+    def count(self) -> int:
+        """Number of flagged rows."""
+        return int(self.mask.sum())
+
+    def __len__(self) -> int:
+        return len(self.mask)
+
+
+class MicroBatches(DecisionStream):
+    """Collect rows in windows, and decide about a window as a whole when it is complete.
+
+    A list of 200 rows finds nearly what a list of all rows would, and a row waits no longer than its
+    window. Windows do not depend on the batches in which rows arrive.
+
+    Parameters
+    ----------
+    cad : ConformalDetector
+        Fitted, with ``ties="conservative"``. Rows are ranked one by one, as by `p_values`: with
+        ``detector="auto"`` by the first candidate.
+    rows : int, optional
+        Rows of a window; 200 if `seconds` is not given either.
+    seconds : float, optional
+        Instead of `rows`: a window opens with its first row, and holds all rows whose time is less
+        than so many seconds later. `update` then needs `times`.
+    scope : {"window", "stream"}, default="window"
+        What the false discovery rate is about: the list of each window by itself, or all rows that
+        have been flagged in the stream so far. ``"stream"`` takes `fdr` only.
+    fdr, procedure, storey_lambda, validity, conditional, confidence, false_alarms
+        How a window is decided, as in `ConformalDetector.discover`. `false_alarms` are those of one
+        window: p-values of at most `false_alarms` / m are flagged in a window of m rows.
+    journal : str or Path, optional
+        Write the decisions of every batch to this file before they are returned. The file must not
+        exist: after a crash use `resume`.
+
+    Attributes
+    ----------
+    guarantee : str
+        What holds, in words.
+    outlook : str
+        What can be found in a window with this reference, in words.
+    waiting : int
+        Rows whose window is not complete.
+    windows, batches, rows, discoveries : int
+        How many there were so far; `batches` is also the number of the next batch.
+
+    Warns
+    -----
+    UserWarning
+        Once, if a single anomaly in a window cannot be found, and with it what helps.
+
+    See Also
+    --------
+    FalseAlarmBudget : Decides about a row when it arrives.
+    OnlineDiscoveries : Online procedures; its ``"batch-bh"`` decides about batches as they arrive.
+
+    Notes
+    -----
+    ``scope="stream"`` is LOND with windows in the place of rows. In window w of m rows the k rows
+    with the smallest p-values are flagged, k the largest number for which the k-th smallest is at
+    most fdr γ_w (D + k) / m, where D rows were flagged before and γ_1 + γ_2 + ... <= 1. That the
+    false discovery rate of all flagged rows is at most `fdr` is proven in docs/stream.md for the
+    p-values of one split.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from reconform import ConformalDetector
+    >>> from reconform.stream import MicroBatches
+    >>> rng = np.random.default_rng(0)
+    >>> cad = ConformalDetector("knn", "split", random_state=0).fit(rng.normal(size=(10_000, 2)))
+    >>> windows = MicroBatches(cad, rows=4, fdr=0.1)
+    >>> windows.update([[0.3, 0.1], [9.0, 9.0]])
+    []
+    >>> for window in windows.update([[0.0, -1.0], [8.0, -9.0], [0.5, 0.5]]):
+    ...     print(window.row, window.mask)
+    0 [False  True False  True]
+    >>> windows.waiting
+    1
+    """
+
+    kind: ClassVar[str] = "micro-batches"
+
+    def __init__(
+        self,
+        cad: ConformalDetector,
+        rows: int | None = None,
+        *,
+        seconds: float | None = None,
+        scope: str = "window",
+        fdr: float | Fraction = 0.1,
+        procedure: str = "bh",
+        storey_lambda: float | Fraction = 0.5,
+        validity: str = "nominal",
+        conditional: str | None = None,
+        confidence: float | Fraction = 0.9,
+        false_alarms: float | Fraction | None = None,
+        journal: str | Path | None = None,
+    ) -> None:
+        rule = Rule(
+            fdr,
+            procedure,
+            storey_lambda=storey_lambda,
+            validity=validity,
+            conditional=conditional,
+            confidence=confidence,
+            false_alarms=false_alarms,
+        )
+        self._set_up(cad, rows, seconds, scope, rule)
+        if journal is not None:
+            self._begin_journal(journal)
+        self._warn()
+
+    def _set_up(
+        self,
+        cad: ConformalDetector,
+        rows: int | None,
+        seconds: float | None,
+        scope: str,
+        rule: Rule,
+    ) -> None:
+        super().__init__(cad)
+        if scope not in SCOPES:
+            raise unknown_choice("scope", scope, SCOPES)
+        if rows is not None and seconds is not None:
+            raise ReconformError(
+                "`rows` and `seconds` are two ways to say where a window ends; give one."
+            )
+        if rule.false_alarms is not None and scope == "stream":
+            raise ReconformError(
+                "`scope='stream'` is about a false discovery rate; leave it out with "
+                "`false_alarms`, whose expected number adds up over windows by itself."
+            )
+        if scope == "stream" and (rule.procedure, rule.validity) != ("bh", "nominal"):
+            raise ReconformError(
+                "`scope='stream'` has a procedure of its own; leave out `procedure` and `validity`."
+            )
+        self._seconds = None if seconds is None else _check_seconds("seconds", seconds)
+        if self._seconds is None:
+            rows = USUAL_ROWS if rows is None else check_count("rows", rows, least=1)
+        self._size = rows
+        self.scope = scope
+        self._rule = rule
+        self._grid = rule.counting_grid(cad, "a stream", alone=cad.chooses)
+        self.discoveries = 0
+        self.windows = 0
+        self._pending: list[int] = []  # ranks of the rows whose window is not complete
+        self._opened: float | None = None  # when it was, for windows of seconds
+        self._now: float | None = None  # the time of the last row
+        self._decided = 0  # rows of complete windows
+        self._warned = False
+        self.guarantee = self._promise()
+
+    @property
+    def waiting(self) -> int:
+        """Rows whose window is not complete."""
+        return len(self._pending)
+
+    # --- what is said ---
+
+    def _promise(self) -> str:
+        method, rule = self.cad.guarantee_alone, self._rule
+        if self.scope == "window":
+            said = method.sentence(
+                rule.procedure,
+                validity=rule.validity,
+                conditional=rule.conditional,
+                level=rule.level,
+            )
+            if rule.false_alarms is not None:
+                return f"{said} It holds in each window, and adds up over windows."
+            return (
+                f"{said} It holds for the list of each window; for all windows together it is "
+                "measured, and where most windows have no anomaly it is higher."
+            )
+        level = f"FDR at most {float(rule.level):g} among all rows flagged so far"
+        if rule.conditional is not None and not BANDS[rule.conditional].proven:
+            return (
+                f"{level}, given the calibration set, only approximately: the band behind "
+                f"{rule.conditional} conditional p-values is a large-sample one."
+            )
+        if rule.conditional is not None:
+            return (
+                f"{level}, after any number of windows, given the calibration set, proven on "
+                f"{rule.conditional} conditional p-values for a share {float(rule.confidence):g} "
+                "of calibration sets, if new rows are independent."
+            )
+        if method.name in ("split", "prefit"):
+            return (
+                f"{level}, after any number of windows, proven on {method.name} (conformal "
+                "p-values are positively dependent), if new rows are independent."
+            )
+        return f"{level}: measured, not proven, on {method.name}."
+
+    @property
+    def outlook(self) -> str:
+        """What can be found in a window with this reference, in words."""
+        floor = f"no p-value of {self.cad.n_calibration_:,} calibration rows is below "
+        floor += f"{float(self._grid.smallest):.3g}"
+        if self._size is None:
+            most = int(self._rule.level * self._next_share() / self._grid.smallest)
+            return f"A single anomaly can be found in a window of up to {most:,} rows: {floor}."
+        fewest = self._fewest(self._size)
+        if fewest is None:
+            return f"Windows of {self._size:,} rows; {floor}."
+        what = f"In a window of {self._size:,} rows "
+        if fewest > self._size:
+            what += "nothing can be found"
+        elif fewest > 1:
+            what += f"fewer than {fewest:,} anomalies cannot be found"
+        else:
+            what += "a single anomaly can be found"
+        if self.scope == "stream":
+            what += (
+                f" now, and later ones need more as long as nothing is flagged: {self._later()}"
+            )
+        return f"{what}: {floor}." if self.scope == "window" else f"{what} ({floor})."
+
+    def _later(self) -> str:
+        assert self._size is not None
+        window = self.windows + 10
+        level = self._rule.level * share_of(window)
+        needed = shortest_list(self._size, self._grid.smallest, level)
+        return f"at least {max(needed, 1):,} in window {window:,}"
+
+    def _next_share(self) -> Fraction:
+        """What the next window has of the level, for a single row."""
+        if self.scope == "window":
+            return Fraction(1)
+        return share_of(self.windows + 1) * (self.discoveries + 1)
+
+    def _fewest(self, m: int) -> int | None:
+        """The fewest rows that can be flagged in the next window; None where it is not known."""
+        if self.scope == "window":
+            return self._rule.smallest_list(0, m, smallest_p=self._grid.smallest)
+        # p_min <= level γ (D + k) / m
+        level = self._rule.level * share_of(self.windows + 1)
+        return max(1, math.ceil(m * self._grid.smallest / level) - self.discoveries)
+
+    def _warn(self) -> None:
+        m = self._size if self._size is not None else self._last_size
+        if self._warned or m is None:
+            return
+        fewest = self._fewest(m)
+        if fewest is None or fewest <= 1:
+            return
+        self._warned = True
+        what = "nothing" if fewest > m else f"fewer than {fewest:,} anomalies"
+        other = "more `false_alarms`" if self._rule.false_alarms is not None else "a higher `fdr`"
+        warnings.warn(
+            f"in a window of {m:,} rows {what + ' can' if fewest > m else what + ' cannot'} be "
+            f"found: no p-value of {self.cad.n_calibration_:,} calibration rows is below "
+            f"{float(self._grid.smallest):.3g}. What helps: more reference rows, smaller windows, "
+            f"or {other}.",
+            UserWarning,
+            stacklevel=3,
+        )
+
+    @property
+    def _last_size(self) -> int | None:
+        if self._last is None or not self._last["found"]["windows"]:
+            return None
+        return len(self._last["found"]["windows"][-1]["ranks"])
+
+    # --- rows ---
+
+    def update(
+        self,
+        X: Any,
+        *,
+        times: float | Sequence[float] | npt.NDArray[Any] | None = None,
+        batch: int | None = None,
+    ) -> list[WindowDecisions]:
+        """Add the next rows; return the lists of all windows that are complete with them.
+
+        Parameters
+        ----------
+        X : array-like or frame of shape (m, d), dict, or list of dicts
+        times : float or array-like of shape (m,), optional
+            When the rows came, in seconds from anywhere, for windows of seconds; one number for all
+            rows, or one for each. Times must not go back.
+        batch : int, optional
+            The number of the batch, from 0. A batch that was added before gets the same lists again
+            and changes nothing. Without a number, X is taken for new rows.
+
+        Returns
+        -------
+        list of WindowDecisions
+        """
+        return self._lists(self._submit(self.given(X, times=times, batch=batch), batch))
+
+    def flush(
+        self, *, now: float | None = None, batch: int | None = None
+    ) -> list[WindowDecisions]:
+        """Decide about the rows that wait, as a window of their own.
+
+        Parameters
+        ----------
+        now : float, optional
+            For windows of seconds: only if the window is over at this time.
+        batch : int, optional
+            As in `update`: a flush is a batch without rows.
+
+        Returns
+        -------
+        list of WindowDecisions
+            Empty if no row waits.
+        """
+        if batch is None and not self.is_due(now):
+            return []
+        return self._lists(self._submit([], batch))
+
+    def is_due(self, now: float | None = None) -> bool:
+        """Whether rows wait whose window is over at this time; without a time, whether any wait."""
+        if now is None or self._seconds is None or self._opened is None:
+            return bool(self._pending)
+        return bool(self._pending) and now >= self._opened + self._seconds
+
+    @property
+    def due(self) -> float | None:
+        """When the window that is open will be over, for windows of seconds; None if none is."""
+        if self._seconds is None or self._opened is None or not self._pending:
+            return None
+        return self._opened + self._seconds
+
+    def given(
+        self,
+        X: Any,
+        *,
+        checked: bool = False,
+        times: float | Sequence[float] | npt.NDArray[Any] | None = None,
+        batch: int | None = None,
+    ) -> list[Any]:
+        """What is recorded of rows: their ranks, with their times where windows go by these."""
+        ranks = super().given(X, checked=checked)
+        if self._seconds is None:
+            if times is not None:
+                raise ReconformError(
+                    "`times` are for windows of `seconds`; these are windows of `rows`."
+                )
+            return ranks
+        if times is None:
+            raise ReconformError("windows of `seconds` need `times`, when the rows came.")
+        known = np.asarray(times, dtype=np.float64)
+        known = np.full(len(ranks), known) if known.ndim == 0 else known
+        if known.shape != (len(ranks),):
+            raise ReconformError(
+                f"`times` must have one number per row: {len(ranks)} rows, shape {known.shape}."
+            )
+        again = batch is not None and batch < self.batches
+        before = np.nan if self._now is None or again else self._now
+        steps = np.diff(np.concatenate([[before], known]))
+        if not np.isfinite(known).all() or (steps < 0).any():
+            raise ReconformError(
+                "`times` must be finite numbers that do not go back, also not from one batch to "
+                "the next; sort the rows by time."
+            )
+        return [[rank, time] for rank, time in zip(ranks, known.tolist(), strict=True)]
+
+    # --- the decisions ---
+
+    def _decide(self, given: list[Any]) -> Content:
+        closed: list[Content] = []
+        if not given and self._pending:
+            closed.append(self._close())
+        for item in given:
+            if self._seconds is None:
+                rank = item
+            else:
+                rank, time = item
+                if self._opened is not None and time >= self._opened + self._seconds:
+                    closed.append(self._close())
+                if self._opened is None:
+                    self._opened = time
+                self._now = time
+            self._pending.append(rank)
+            if len(self._pending) == self._size:
+                closed.append(self._close())
+        return {"windows": closed}
+
+    def _close(self) -> Content:
+        """Decide about the rows that wait."""
+        ranks = np.array(self._pending, dtype=np.int64)
+        if self.scope == "window":
+            counts = RankCounts(self.cad.n_calibration_, self.cad.calibration_.fingerprint)
+            last = self._rule.decide_counts(counts.add(ranks), self._grid).rank_threshold
+        else:
+            level = self._rule.level * share_of(self.windows + 1)
+            last = rank_within(ranks, self._grid, level, self.discoveries)
+        content = {
+            "window": self.windows,
+            "row": self._decided,
+            "last_rank": int(last),
+            "ranks": self._pending,
+        }
+        self._decided += len(ranks)
+        self.discoveries += int((ranks <= last).sum())
+        self.windows += 1
+        self._pending, self._opened = [], None
+        return content
+
+    def _lists(self, record: Content) -> list[WindowDecisions]:
+        self._warn()
+        return [
+            WindowDecisions(
+                window=window["window"],
+                row=window["row"],
+                mask=np.array(window["ranks"]) <= window["last_rank"],
+                p_values=self._grid.values(np.array(window["ranks"])),
+                level=float(self._grid.table[window["last_rank"]]) if window["last_rank"] else 0.0,
+                guarantee=self.guarantee,
+            )
+            for window in record["found"]["windows"]
+        ]
+
+    def told(self, record: Content) -> list[Content]:
+        """Say what a recorded batch decided, row by row, as plain data."""
+        return [
+            {"p_value": p, "window": window["window"], "anomaly": rank <= window["last_rank"]}
+            for window in record["found"]["windows"]
+            for p, rank in zip(
+                self._grid.values(np.array(window["ranks"])).tolist(), window["ranks"], strict=True
+            )
+        ]
+
+    # --- what `ResumableStream` asks for ---
+
+    @classmethod
+    def _make(cls, cad: ConformalDetector, settings: Content) -> Self:
+        stream = cls.__new__(cls)
+        rule = {k: Fraction(v) if k in _FRACTIONS and v else v for k, v in settings["rule"].items()}
+        stream._set_up(
+            cad, settings["rows"], settings["seconds"], settings["scope"], Rule(**rule)
+        )
+        return stream
+
+    def _settings(self) -> Content:
+        rule = self._rule
+        level = {"false_alarms": str(rule.level)} if rule.false_alarms else {"fdr": str(rule.level)}
+        usual = {} if rule.false_alarms else {"procedure": rule.procedure}
+        return {
+            "rows": self._size,
+            "seconds": self._seconds,
+            "scope": self.scope,
+            "rule": {
+                **level,
+                **usual,
+                "storey_lambda": str(Fraction(str(rule.storey_lambda))),
+                "validity": rule.validity,
+                "conditional": rule.conditional,
+                "confidence": str(Fraction(str(rule.confidence))),
+            },
+        }
+
+    def _snapshot(self) -> Content:
+        return {
+            "discoveries": self.discoveries,
+            "windows": self.windows,
+            "pending": list(self._pending),
+            "decided": self._decided,
+            "opened": self._opened,
+            "now": self._now,
+        }
+
+    def _restore(self, snapshot: Content) -> None:
+        self.discoveries, self.windows = snapshot["discoveries"], snapshot["windows"]
+        self._pending = list(snapshot["pending"])
+        self._decided = snapshot["decided"]
+        self._opened, self._now = snapshot["opened"], snapshot["now"]
+
+    def _same(self, given: list[Any], recorded: list[Any]) -> bool:
+        """The ranks must be the same; the times that count are those of the first delivery."""
+        return _ranks(given) == _ranks(recorded)
+
+
+_FRACTIONS = ("fdr", "false_alarms", "storey_lambda", "confidence")
+
+
+def _ranks(given: list[Any]) -> list[int]:
+    return [item[0] if isinstance(item, list) else item for item in given]
+
+
+@lru_cache(maxsize=16)
+def share_of(window: int) -> Fraction:
+    """γ_w: what window w = 1, 2, ... has of the level of all windows.
+
+    Examples
+    --------
+    >>> [round(float(share_of(w)), 4) for w in (1, 10, 100)]
+    [0.1788, 0.0113, 0.0007]
+    """
+    return Fraction(FIRST_SHARE * window**-FALLS)
+
+
+def rank_within(ranks: npt.NDArray[np.int64], grid: Grid, level: Fraction, before: int) -> int:
+    """Find the largest rank that LOND by windows flags; 0 if none.
+
+    Parameters
+    ----------
+    ranks : int array of shape (m,)
+        Of the window.
+    grid : Grid
+        What they are worth.
+    level : Fraction
+        Of the window, fdr γ_w.
+    before : int
+        Rows that were flagged in earlier windows, D.
+
+    Returns
+    -------
+    int
+        The k-th smallest rank, k the largest number with p_(k) <= level (D + k) / m.
+
+    Examples
+    --------
+    >>> from reconform.statistics.grid import usual
+    >>> rank_within(np.array([1, 40, 2, 99]), usual(99), Fraction(1, 20), 0)
+    2
+    >>> rank_within(np.array([1, 40, 2, 99]), usual(99), Fraction(1, 20), 40)
+    40
+    """
+    ordered = np.sort(ranks).tolist()
+    m = len(ordered)
+    worth = grid.numerators[np.array(ordered)].tolist()
+    for k in range(m, 0, -1):
+        # p = worth / denominator <= level (D + k) / m, multiplied out in Python's integers
+        if worth[k - 1] * m * level.denominator <= (
+            level.numerator * (before + k) * grid.denominator
+        ):
+            return int(ordered[k - 1])
+    return 0
+
+
+def _check_seconds(argument: str, value: object) -> float:
+    real = isinstance(value, numbers.Real) and not isinstance(value, bool)
+    if not real or not 0 < float(value) < math.inf:  # type: ignore[arg-type]
+        raise ReconformError(f"`{argument}` must be a positive number of seconds; got {value!r}.")
+    return float(value)  # type: ignore[arg-type]
