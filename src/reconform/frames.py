@@ -382,7 +382,7 @@ def frame_of_records(
 def _record_column(name: str, values: list[Any]) -> Any:
     """The cells of a column: numbers where all of them are, otherwise text."""
     for value in values:
-        if isinstance(value, list | tuple | dict | set) or getattr(value, "ndim", 0):
+        if isinstance(value, list | tuple | dict | set | np.ndarray):
             raise ReconformError(
                 f"the key {name!r} holds a {type(value).__name__}; give one value per row and key."
             )

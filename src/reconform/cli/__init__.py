@@ -10,12 +10,13 @@ from .demo_command import demo
 from .detect import detect
 from .failures import Commands
 from .model_commands import fit, inspect, score
+from .stream_command import stream
 from .study_command import study
 
 
 @click.group(
     cls=Commands,
-    commands=[detect, clean, fit, score, check, inspect, demo, study],
+    commands=[detect, clean, fit, score, check, stream, inspect, demo, study],
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
 )
 @click.version_option(package_name="reconform")

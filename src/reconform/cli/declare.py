@@ -95,7 +95,13 @@ def option(*declarations: str, library: str | None = None, **attributes: Any) ->
 
 
 def count(
-    name: str, default: int | str, help: str, *, least: int = 1, library: str | None = None
+    name: str,
+    default: int | str,
+    help: str,
+    *,
+    least: int = 1,
+    library: str | None = None,
+    parameter: str | None = None,
 ) -> Given:
     """Declare an option that takes a whole number.
 
@@ -110,9 +116,11 @@ def count(
         The smallest number that is taken.
     library : str, optional
         As in `option`.
+    parameter : str, optional
+        The name of the value, where that of the option cannot be one.
     """
     return option(
-        name,
+        *((name,) if parameter is None else (name, parameter)),
         library=library,
         type=click.IntRange(least),
         metavar="N",

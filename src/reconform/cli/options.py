@@ -82,7 +82,8 @@ def _columns_option(
     )
 
 
-def _finite(ctx: click.Context, param: click.Parameter, value: float | None) -> float | None:
+def finite(ctx: click.Context, param: click.Parameter, value: float | None) -> float | None:
+    """Refuse infinity, which click takes for a number."""
     if value is not None and not math.isfinite(value):
         raise click.BadParameter(f"it must be a number; got {value}.", ctx, param)
     return value
@@ -337,7 +338,7 @@ deciding_options = family(
         option(
             "--false-alarms",
             type=click.FloatRange(0, min_open=True),
-            callback=_finite,
+            callback=finite,
             metavar="NUMBER",
             help="Instead of --fdr: flag p-values of at most NUMBER divided by the number of new "
             "rows, so that no more than NUMBER false alarms are expected in the file.",
@@ -463,28 +464,34 @@ def _tells_format(path: str) -> bool:
     return not is_standard(path)
 
 
+def ids_option(help: str) -> Given:
+    """`--id`, columns that are carried through."""
+    return _columns_option("--id", help, parameter="id_columns")
+
+
+def delimiter_option() -> Given:
+    """`--delimiter`, of text files."""
+    return option(
+        "--delimiter",
+        callback=_delimiter,
+        metavar="CHAR",
+        help="Read text files with this character between the columns; 'tab' is a tabulator.",
+    )
+
+
 files_options = family(
     "files",
     "Files",
     Files,
     [
-        _columns_option(
-            "--id",
-            "Carry these columns of identifiers or times through, and never use them.",
-            parameter="id_columns",
-        ),
+        ids_option("Carry these columns of identifiers or times through, and never use them."),
         choice(
             "--format",
             FORMATS,
             None,
             "Read standard input, and files whose name does not tell it, in this format.",
         ),
-        option(
-            "--delimiter",
-            callback=_delimiter,
-            metavar="CHAR",
-            help="Read text files with this character between the columns; 'tab' is a tabulator.",
-        ),
+        delimiter_option(),
         choice(
             "--decimal", (".", ","), ".", "Read the numbers of text files with this decimal sign."
         ),

@@ -186,6 +186,11 @@ class Voice:
             if self.talks:
                 _print(self._stderr, Text.assemble(("Warning: ", "yellow"), printable(text)))
 
+    def note(self, text: str) -> None:
+        """Say a sentence on standard error, at once: for commands that go on for long."""
+        if self.talks:
+            _print(self._stderr, Text(printable(text)))
+
     def step(self, text: str) -> None:
         """Say what is being done, where progress is shown."""
         if self.shows_progress:

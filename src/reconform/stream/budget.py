@@ -268,8 +268,10 @@ class FalseAlarmBudget(DecisionStream):
         """Say what a recorded batch decided, row by row, as plain data."""
         p_values = self._grid.values(np.array(record["given"])).tolist()
         return [
-            {"p_value": p, "anomaly": rank <= self._last_rank}
-            for p, rank in zip(p_values, record["given"], strict=True)
+            {"row": row, "p_value": p, "anomaly": rank <= self._last_rank}
+            for row, (p, rank) in enumerate(
+                zip(p_values, record["given"], strict=True), start=record["row"]
+            )
         ]
 
     def _decide(self, given: list[int]) -> Content:

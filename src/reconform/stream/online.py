@@ -208,7 +208,7 @@ class OnlineDiscoveries(DecisionStream):
             f"{'' if self.procedure in ('lond', 'lord') else 'about '}{rows:,} rows without a "
             f"discovery no p-value can be small enough (none is below {float(smallest):.3g}), and "
             "nothing will be found any more. Every discovery before that raises the levels again. "
-            "For anomalies that are rare use FalseAlarmBudget or MicroBatches."
+            "For rare anomalies use a false-alarm budget or micro-batches."
         )
 
     def _largest_batch(self) -> int:
@@ -249,8 +249,10 @@ class OnlineDiscoveries(DecisionStream):
         p_values = self._grid.values(np.array(record["given"])).tolist()
         found = record["found"]
         return [
-            {"p_value": p, "level": level, "anomaly": flagged}
-            for p, level, flagged in zip(p_values, found["levels"], found["mask"], strict=True)
+            {"row": row, "p_value": p, "level": level, "anomaly": flagged}
+            for row, (p, level, flagged) in enumerate(
+                zip(p_values, found["levels"], found["mask"], strict=True), start=record["row"]
+            )
         ]
 
     def _decide(self, given: list[int]) -> Content:

@@ -87,6 +87,11 @@ class ResumableStream(ABC):
             X = self.cad.of_records(X)
         return self.cad.rank(X, checked=checked)
 
+    @property
+    def settings(self) -> Content:
+        """What the stream was begun with, as plain data."""
+        return self._settings()
+
     # --- batches ---
 
     def _submit(self, given: list[Any], batch: int | None) -> Content:
@@ -276,7 +281,11 @@ class DecisionStream(ResumableStream):
 
     discoveries: int
     guarantee: str
-    outlook: str
+
+    @property
+    @abstractmethod
+    def outlook(self) -> str:
+        """What can be found with this reference, in words."""
 
     def given(self, X: Any, *, checked: bool = False) -> list[Any]:
         """What is recorded of rows: their ranks.

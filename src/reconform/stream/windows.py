@@ -70,8 +70,8 @@ class WindowDecisions:
 class MicroBatches(DecisionStream):
     """Collect rows in windows, and decide about a window as a whole when it is complete.
 
-    A list of 200 rows finds nearly what a list of all rows would, and a row waits no longer than its
-    window. Windows do not depend on the batches in which rows arrive.
+    A row waits no longer than its window. Windows do not depend on the batches in which rows
+    arrive.
 
     Parameters
     ----------
@@ -195,8 +195,8 @@ class MicroBatches(DecisionStream):
             raise ReconformError(
                 "`scope='stream'` has a procedure of its own; leave out `procedure` and `validity`."
             )
-        self._seconds = None if seconds is None else _check_seconds("seconds", seconds)
-        if self._seconds is None:
+        self.seconds = None if seconds is None else _check_seconds("seconds", seconds)
+        if self.seconds is None:
             rows = USUAL_ROWS if rows is None else check_count("rows", rows, least=1)
         self._size = rows
         self.scope = scope
@@ -271,9 +271,7 @@ class MicroBatches(DecisionStream):
         else:
             what += "a single anomaly can be found"
         if self.scope == "stream":
-            what += (
-                f" now, and later ones need more as long as nothing is flagged: {self._later()}"
-            )
+            what += f" now, and later ones need more as long as nothing is flagged: {self._later()}"
         return f"{what}: {floor}." if self.scope == "window" else f"{what} ({floor})."
 
     def _later(self) -> str:
@@ -349,9 +347,7 @@ class MicroBatches(DecisionStream):
         """
         return self._lists(self._submit(self.given(X, times=times, batch=batch), batch))
 
-    def flush(
-        self, *, now: float | None = None, batch: int | None = None
-    ) -> list[WindowDecisions]:
+    def flush(self, *, now: float | None = None, batch: int | None = None) -> list[WindowDecisions]:
         """Decide about the rows that wait, as a window of their own.
 
         Parameters
@@ -372,16 +368,21 @@ class MicroBatches(DecisionStream):
 
     def is_due(self, now: float | None = None) -> bool:
         """Whether rows wait whose window is over at this time; without a time, whether any wait."""
-        if now is None or self._seconds is None or self._opened is None:
+        if now is None or self.seconds is None or self._opened is None:
             return bool(self._pending)
-        return bool(self._pending) and now >= self._opened + self._seconds
+        return bool(self._pending) and now >= self._opened + self.seconds
+
+    @property
+    def last_time(self) -> float | None:
+        """When the last row came, for windows of seconds."""
+        return self._now
 
     @property
     def due(self) -> float | None:
         """When the window that is open will be over, for windows of seconds; None if none is."""
-        if self._seconds is None or self._opened is None or not self._pending:
+        if self.seconds is None or self._opened is None or not self._pending:
             return None
-        return self._opened + self._seconds
+        return self._opened + self.seconds
 
     def given(
         self,
@@ -393,7 +394,7 @@ class MicroBatches(DecisionStream):
     ) -> list[Any]:
         """What is recorded of rows: their ranks, with their times where windows go by these."""
         ranks = super().given(X, checked=checked)
-        if self._seconds is None:
+        if self.seconds is None:
             if times is not None:
                 raise ReconformError(
                     "`times` are for windows of `seconds`; these are windows of `rows`."
@@ -424,11 +425,11 @@ class MicroBatches(DecisionStream):
         if not given and self._pending:
             closed.append(self._close())
         for item in given:
-            if self._seconds is None:
+            if self.seconds is None:
                 rank = item
             else:
                 rank, time = item
-                if self._opened is not None and time >= self._opened + self._seconds:
+                if self._opened is not None and time >= self._opened + self.seconds:
                     closed.append(self._close())
                 if self._opened is None:
                     self._opened = time
@@ -476,10 +477,15 @@ class MicroBatches(DecisionStream):
     def told(self, record: Content) -> list[Content]:
         """Say what a recorded batch decided, row by row, as plain data."""
         return [
-            {"p_value": p, "window": window["window"], "anomaly": rank <= window["last_rank"]}
+            {
+                "row": row,
+                "window": window["window"],
+                "p_value": p,
+                "anomaly": window["ranks"][row - window["row"]] <= window["last_rank"],
+            }
             for window in record["found"]["windows"]
-            for p, rank in zip(
-                self._grid.values(np.array(window["ranks"])).tolist(), window["ranks"], strict=True
+            for row, p in enumerate(
+                self._grid.values(np.array(window["ranks"])).tolist(), start=window["row"]
             )
         ]
 
@@ -488,10 +494,10 @@ class MicroBatches(DecisionStream):
     @classmethod
     def _make(cls, cad: ConformalDetector, settings: Content) -> Self:
         stream = cls.__new__(cls)
-        rule = {k: Fraction(v) if k in _FRACTIONS and v else v for k, v in settings["rule"].items()}
-        stream._set_up(
-            cad, settings["rows"], settings["seconds"], settings["scope"], Rule(**rule)
-        )
+        rule: Content = {
+            k: Fraction(v) if k in _FRACTIONS and v else v for k, v in settings["rule"].items()
+        }
+        stream._set_up(cad, settings["rows"], settings["seconds"], settings["scope"], Rule(**rule))
         return stream
 
     def _settings(self) -> Content:
@@ -500,7 +506,7 @@ class MicroBatches(DecisionStream):
         usual = {} if rule.false_alarms else {"procedure": rule.procedure}
         return {
             "rows": self._size,
-            "seconds": self._seconds,
+            "seconds": self.seconds,
             "scope": self.scope,
             "rule": {
                 **level,

@@ -1,0 +1,513 @@
+"""`reconform stream`: rows come in on standard input, decisions go out on standard output."""
+
+from __future__ import annotations
+
+import json
+import re
+import select
+import sys
+import time
+import warnings
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import IO, Any
+
+import click
+from sklearn.utils import get_tags
+
+from .. import models
+from ..detector import ConformalDetector
+from ..errors import InputError, ReconformError
+from ..files import Layout
+from ..files.judge import features_of
+from ..files.lines import LABEL, LINES, Block, Line, LineReader, blocks_of_lines
+from ..rule import Rule
+from ..statistics.conditional import BANDS
+from ..statistics.fdr import counted_names
+from ..stream import FalseAlarmBudget, MicroBatches, OnlineDiscoveries, OutlookWarning
+from ..stream.budget import SECONDS
+from ..stream.delivery import Delivery
+from ..stream.procedures import ONLINE
+from ..stream.state import DecisionStream
+from ..stream.windows import SCOPES
+from .declare import Command, choice, count, family, option, share
+from .model_commands import load_model, loading_options
+from .options import PATH, PREFIX, delimiter_option, fdr_option, finite, ids_option, parallel
+from .output import STDOUT, Voice, complain
+from .remembered import remembered
+from .spelling import in_options
+
+# The words that a decision has, in the order in which they are written.
+WORDS = ("row", "line", "window", "p_value", "level", "anomaly")
+
+# Bad lines that get a sentence each; of further ones only the number is said.
+MOST_SENTENCES = 100
+
+BUDGET, WINDOWS = "budget", "windows"
+
+# Which ways to decide an option belongs to.
+OWNERS: dict[str, tuple[str, ...]] = {
+    "false_alarms": (BUDGET, WINDOWS),
+    "per": (BUDGET,),
+    "rate": (BUDGET,),
+    "window": (WINDOWS,),
+    "scope": (WINDOWS,),
+    "procedure": (WINDOWS,),
+    "fdr": (WINDOWS, *ONLINE),
+    "conditional": (WINDOWS, *ONLINE),
+}
+
+
+def _per(ctx: click.Context, param: click.Parameter, value: str | None) -> int | str | None:
+    """A number of rows, or a time."""
+    if value is None or value in SECONDS:
+        return value
+    if value.isdecimal() and int(value) >= 1:
+        return int(value)
+    raise click.BadParameter(
+        f"it must be a number of rows, or one of {', '.join(SECONDS)}; got {value!r}.", ctx, param
+    )
+
+
+def _window(ctx: click.Context, param: click.Parameter, value: str | None) -> dict[str, Any] | None:
+    """A number of rows such as 200, or of seconds such as 60s."""
+    if value is None:
+        return None
+    found = re.fullmatch(r"(\d+(?:\.\d+)?)(s?)", value)
+    if found is not None and float(found[1]) > 0:
+        if found[2]:
+            return {"seconds": float(found[1])}
+        if found[1].isdecimal():
+            return {"rows": int(found[1])}
+    raise click.BadParameter(
+        f"it must be a number of rows such as 200, or of seconds such as 60s; got {value!r}.",
+        ctx,
+        param,
+    )
+
+
+@dataclass(frozen=True)
+class Flagging:
+    """How rows are decided; None where an option was not given."""
+
+    by: str
+    false_alarms: float | None
+    per: int | str | None
+    rate: float | None
+    window: dict[str, Any] | None
+    scope: str | None
+    fdr: float | None
+    procedure: str | None
+    conditional: str | None
+    confidence: float | None
+
+    def __post_init__(self) -> None:
+        for name, owners in OWNERS.items():
+            if getattr(self, name) is not None and self.by not in owners:
+                flag = name.replace("_", "-")
+                raise click.UsageError(
+                    f"--{flag} goes with --by {' or '.join(owners)}; it is --by {self.by} here."
+                )
+        if self.confidence is not None and self.by != BUDGET and self.conditional is None:
+            raise click.UsageError("--confidence goes with --by budget, or with --conditional.")
+        if isinstance(self.per, str) and self.rate is None:
+            raise click.UsageError(f"--per {self.per} needs --rate, the rows in a second.")
+        if self.rate is not None and not isinstance(self.per, str):
+            raise click.UsageError("--rate goes with --per day, or another time.")
+        try:
+            Rule(**self._given("fdr", "procedure", "conditional", "false_alarms"))
+        except ReconformError as error:
+            raise click.UsageError(in_options(str(error))) from error
+
+    def make(self, cad: ConformalDetector, journal: Path | None) -> DecisionStream:
+        """Begin a stream, or go on with one that has a journal."""
+        if journal is None or not journal.exists():
+            return self._begin(cad, journal)
+        fresh = self._begin(cad, None)
+        stream = type(fresh).resume(cad, journal)
+        if stream.settings != fresh.settings:
+            stream.close()
+            raise ReconformError(
+                f"{journal} was begun with other options ({_differences(stream, fresh)}). Give "
+                "the same ones, or begin a new journal."
+            )
+        return stream
+
+    def _begin(self, cad: ConformalDetector, journal: Path | None) -> DecisionStream:
+        if self.by == BUDGET:
+            given = self._given("false_alarms", "per", "rate", "confidence")
+            return FalseAlarmBudget(cad, **given, journal=journal)
+        if self.by == WINDOWS:
+            given = self._given(
+                "scope", "fdr", "procedure", "conditional", "confidence", "false_alarms"
+            )
+            return MicroBatches(cad, **(self.window or {}), **given, journal=journal)
+        given = self._given("fdr", "conditional", "confidence")
+        return OnlineDiscoveries(cad, procedure=self.by, **given, journal=journal)
+
+    def _given(self, *names: str) -> dict[str, Any]:
+        values = {field.name: getattr(self, field.name) for field in fields(self)}
+        return {name: values[name] for name in names if values[name] is not None}
+
+
+def _differences(one: DecisionStream, other: DecisionStream) -> str:
+    """What two streams were begun with, where it is not the same."""
+    ours, theirs = _flat(one.settings), _flat(other.settings)
+    names = [name for name in ours if ours[name] != theirs.get(name)]
+    return ", ".join(
+        f"{name.replace('_', ' ')} {_plain(ours[name])}, not {_plain(theirs.get(name))}"
+        for name in names
+    )
+
+
+def _flat(settings: Mapping[str, Any]) -> dict[str, Any]:
+    inner = settings.get("rule", {})
+    return {**{k: v for k, v in settings.items() if k != "rule"}, **inner}
+
+
+def _plain(value: Any) -> str:
+    return "none" if value is None else str(value)
+
+
+flagging_options = family(
+    "flagging",
+    "Decision",
+    Flagging,
+    [
+        choice(
+            "--by",
+            (BUDGET, WINDOWS, *ONLINE),
+            BUDGET,
+            "Decide in this way. budget: at most so many false alarms in so many rows, at once. "
+            "windows: a list for every window. The others test row after row, and find something "
+            "only where anomalies are many and the reference is large.",
+        ),
+        option(
+            "--false-alarms",
+            type=click.FloatRange(0, min_open=True),
+            callback=finite,
+            metavar="NUMBER",
+            show_default="1",
+            help="Let so many false alarms be expected: for budget in --per rows, for windows in "
+            "each window, instead of --fdr.",
+        ),
+        option(
+            "--per",
+            callback=_per,
+            metavar="ROWS|TIME",
+            show_default="1000",
+            help="Spread --false-alarms over so many rows, or over a second, minute, hour, day or "
+            "week; for budget.",
+        ),
+        option(
+            "--rate",
+            type=click.FloatRange(0, min_open=True),
+            callback=finite,
+            metavar="NUMBER",
+            help="Expect so many rows in a second, where --per is a time.",
+        ),
+        option(
+            "--window",
+            callback=_window,
+            metavar="ROWS|SECONDSs",
+            show_default="200",
+            library="rows",
+            help="Decide when so many rows are there, or so many seconds after the first of them "
+            "(such as 60s); for windows.",
+        ),
+        choice(
+            "--scope",
+            SCOPES,
+            None,
+            "Aim at --fdr in the list of each window, or among all rows flagged so far; for "
+            "windows.",
+        ),
+        fdr_option("0.1"),
+        choice("--procedure", counted_names(), None, "Decide each window by this procedure."),
+        choice(
+            "--conditional",
+            BANDS,
+            None,
+            "Use p-values that hold given the calibration rows, for split.",
+            library="kind",
+        ),
+        share("--confidence", "0.9", "Use this confidence for budget, and for --conditional."),
+    ],
+)
+
+
+@dataclass(frozen=True)
+class Incoming:
+    """How lines are read, and what is done about those that cannot be."""
+
+    id_columns: tuple[str, ...]
+    format: str
+    delimiter: str | None
+    decimal: str
+    missing: tuple[str, ...]
+    on_error: str
+    prefix: str
+    journal: str | None
+    start: int
+
+    def __post_init__(self) -> None:
+        if self.format == "jsonl" and (self.delimiter or self.missing or self.decimal != "."):
+            raise click.UsageError(
+                "--delimiter, --decimal and --missing are for --format csv or tsv."
+            )
+        if self.start and self.journal is None:
+            raise click.UsageError("--from goes with --journal, which knows the rows before.")
+
+    def reader(self, cad: ConformalDetector, info: models.ModelInfo) -> LineReader:
+        """What turns lines into rows of this model."""
+        known = remembered(info)
+        ids = self.id_columns or (() if known is None else known.id_columns)
+        self._check_ids(ids, known.prefix if known is not None else "")
+        layout = Layout(
+            None if self.format == "jsonl" else self.format,
+            self.delimiter,
+            self.decimal,
+            self.missing,
+        )
+        return LINES[self.format](
+            features_of(cad, None if known is None else known.features),
+            ids,
+            allow_missing=bool(get_tags(cad).input_tags.allow_nan),
+            layout=layout,
+        )
+
+    def words(self, info: models.ModelInfo) -> dict[str, str]:
+        """What the words of a decision are called."""
+        known = remembered(info)
+        prefix = self.prefix or ("" if known is None else known.prefix)
+        return {word: prefix + word for word in WORDS}
+
+    def _check_ids(self, ids: tuple[str, ...], remembered_prefix: str) -> None:
+        prefix = self.prefix or remembered_prefix
+        for name in ids:
+            if name in {prefix + word for word in WORDS}:
+                raise click.UsageError(
+                    f"a decision has a key {name!r} of its own, besides the one that --id names; "
+                    "give --prefix."
+                )
+
+
+incoming_options = family(
+    "incoming",
+    "Rows",
+    Incoming,
+    [
+        ids_option("Write these keys or columns of a row with its decision, and never use them."),
+        choice(
+            "--format",
+            LINES,
+            "jsonl",
+            "Read lines in this format: one JSON object per line, or text with a header.",
+        ),
+        delimiter_option(),
+        choice("--decimal", (".", ","), ".", "Read the numbers of text with this decimal sign."),
+        option(
+            "--missing",
+            multiple=True,
+            metavar="TEXT",
+            help="Take this text for a missing value, besides the usual ones; may be repeated.",
+        ),
+        choice(
+            "--on-error",
+            ("stop", "skip"),
+            "stop",
+            "Stop at a line that cannot be used, after the decisions on all lines before it, or "
+            "skip it; both say what is wrong.",
+        ),
+        PREFIX,
+        option(
+            "--journal",
+            type=click.Path(path_type=str),
+            metavar="FILE",
+            help="Write every decision to this file before it goes out. If the file exists, go on "
+            "where it ends: rows that come again get their decisions again.",
+        ),
+        count(
+            "--from",
+            0,
+            "Take the first line for row N of the stream, where the rows before are in --journal.",
+            least=0,
+            library="start",
+            parameter="start",
+        ),
+    ],
+)
+
+quiet_option = family(
+    "voice", "Messages", Voice, [option("--quiet", is_flag=True, help="Say nothing but errors.")]
+)
+
+
+@click.command(
+    cls=Command,
+    examples=[
+        "tail -f rows.jsonl | reconform stream plant.rcad --false-alarms 1 --per 1000",
+        "reconform stream plant.rcad --by windows --window 200 --fdr 0.1 --journal plant.journal "
+        "< rows.jsonl > decisions.jsonl",
+    ],
+)
+@click.argument("model", type=PATH)
+@flagging_options
+@incoming_options
+@loading_options
+@quiet_option
+def stream(
+    model: str,
+    flagging: Flagging,
+    incoming: Incoming,
+    loading: dict[str, Any],
+    voice: Voice,
+) -> None:
+    """Decide about rows as they arrive on standard input, with a saved MODEL.
+
+    Every line is a row; every row gets one line of JSON on standard output: row (its number, from
+    0), line, the keys that --id names, p_value and anomaly. What is there is judged at once, and
+    written at once. What there is to say goes to standard error.
+    """
+    source = _standard_input()
+    if sys.stdout is None:
+        raise OSError(f"{STDOUT}: it is closed, and decisions are written to it.")
+    info = models.inspect(model)
+    with parallel(loading["jobs"]):
+        cad = load_model(info, loading["trust"])
+        reader = incoming.reader(cad, info)
+        journal = None if incoming.journal is None else Path(incoming.journal)
+        with voice.gathering_warnings():
+            warnings.simplefilter("ignore", OutlookWarning)
+            decisions = flagging.make(cad, journal)
+        try:
+            delivery = Delivery(decisions, incoming.start)
+            voice.note(in_options(decisions.outlook))
+            voice.note(in_options(decisions.guarantee))
+            if delivery.known:
+                voice.note(
+                    f"{incoming.journal} has {delivery.known:,} rows; the first line is taken for "
+                    f"row {incoming.start:,}."
+                )
+            run = _Run(delivery, reader, incoming, voice, incoming.words(info))
+            with suppress(BrokenPipeError):  # nobody reads any more: that is the end
+                run.to_the_end(source)
+            run.sum_up()
+        finally:
+            decisions.close()
+
+
+def _standard_input() -> IO[bytes]:
+    if sys.stdin is None:
+        raise OSError(f"{LABEL}: it is closed, and rows come in on it.")
+    buffer: IO[bytes] = sys.stdin.buffer
+    return buffer
+
+
+class _Run:
+    """One run of the command: lines in, decisions out."""
+
+    def __init__(
+        self,
+        delivery: Delivery,
+        reader: LineReader,
+        incoming: Incoming,
+        voice: Voice,
+        words: Mapping[str, str],
+    ) -> None:
+        self.delivery = delivery
+        self.reader = reader
+        self.skips = incoming.on_error == "skip"
+        self.voice = voice
+        self.words = words
+        self.skipped = 0
+        self.rows = 0
+        self.flagged = 0
+        self._about: dict[int, tuple[int, dict[str, Any]]] = {}  # line and identifiers, by row
+
+    def to_the_end(self, source: IO[bytes]) -> None:
+        """Read and decide until the input ends."""
+        for lines in _or_due(source, self.delivery.stream):
+            if lines is None:  # a window of seconds is over
+                self._write(self.delivery.finish(now=time.time()))
+                continue
+            block = self.reader.read(lines)
+            bad = block.errors[0] if block.errors and not self.skips else None
+            if bad is not None:
+                block = block.before(bad.line or 0)
+            self._decide(block)
+            if bad is not None:
+                self._write(self.delivery.finish())
+                raise bad
+            for error in block.errors:
+                self._skip(error)
+        self._write(self.delivery.finish())
+
+    def _decide(self, block: Block) -> None:
+        if not block.lines:
+            return
+        about = zip(block.lines, block.carried, strict=True)
+        self._about |= enumerate(about, start=self.delivery.next_row)
+        with self.voice.gathering_warnings():
+            told = self.delivery.add(block.X, checked=True, time=time.time())
+        self._write(told)
+
+    def _write(self, told: list[dict[str, Any]]) -> None:
+        if not told:
+            return
+        out = []
+        for one in told:
+            line, carried = self._about.pop(one["row"], (None, {}))
+            written: dict[str, Any] = {}
+            for word in WORDS:
+                value = line if word == "line" else one.get(word)
+                if value is not None:
+                    written[self.words[word]] = value
+                if word == "line":
+                    written |= carried
+            out.append(json.dumps(written, ensure_ascii=False))
+            self.flagged += one["anomaly"]
+        self.rows += len(told)
+        sys.stdout.write("\n".join(out) + "\n")
+        sys.stdout.flush()
+
+    def _skip(self, error: InputError) -> None:
+        self.skipped += 1
+        if self.skipped <= MOST_SENTENCES and not self.voice.quiet:
+            complain(in_options(str(error)), label="Skipped: ")
+        if self.skipped == MOST_SENTENCES and not self.voice.quiet:
+            complain("further lines that cannot be used are only counted.", label="Skipped: ")
+
+    def sum_up(self) -> None:
+        """Say how many rows and lines there were."""
+        rows = "1 row" if self.rows == 1 else f"{self.rows:,} rows"
+        lines = "1 line" if self.skipped == 1 else f"{self.skipped:,} lines"
+        self.voice.note(f"{rows} decided, {self.flagged:,} flagged; {lines} skipped.")
+
+
+def _or_due(source: IO[bytes], stream: DecisionStream) -> Iterator[list[Line] | None]:
+    """Blocks of lines; None whenever a window of seconds is over and nothing has come."""
+    reading = blocks_of_lines(source)
+    number = _number_of(source)
+    if number is None or not isinstance(stream, MicroBatches) or stream.seconds is None:
+        yield from reading
+        return
+    while True:
+        wait = None if stream.due is None else max(0.0, stream.due - time.time())
+        if not select.select([number], [], [], wait)[0]:
+            yield None
+            continue
+        block = next(reading, None)
+        if block is None:
+            return
+        yield block
+
+
+def _number_of(source: IO[bytes]) -> int | None:
+    """The descriptor of a stream of the system's; None of any other, which never waits."""
+    try:
+        return source.fileno()
+    except (OSError, ValueError):
+        return None
