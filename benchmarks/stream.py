@@ -1,8 +1,9 @@
 """Streams: false alarms, delays, false discoveries and speed.
 
 Run ``python benchmarks/stream.py`` (all) or with the names of parts: ``alarms``, ``delays``,
-``discoveries``, ``speed``. Scores are normal or uniform numbers; no detector is fitted, so what is
-measured is the statistics and our own time.
+``changes``, ``discoveries``, ``speed``, ``pipe``. Scores are normal or uniform numbers; no detector
+is fitted, so what is measured is the statistics and our own time; ``pipe`` is the command line with
+an isolation forest. What procedures find on public data is in ``benchmarks/streams.py``.
 """
 
 from __future__ import annotations
@@ -10,17 +11,23 @@ from __future__ import annotations
 import json
 import math
 import statistics
+import subprocess
 import sys
+import tempfile
+import threading
 import time
 import warnings
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+import pyarrow as pa
 
-from reconform import ConformalDetector
-from reconform.stream import ExchangeabilityMonitor, OnlineDiscoveries
+from reconform import ConformalDetector, save
+from reconform.stream import Change, ChangeMonitor, ExchangeabilityMonitor, OnlineDiscoveries
+from reconform.stream.changes import STATISTICS
 from reconform.stream.martingales import MARTINGALES, make_martingale
 from reconform.stream.order import OrderedScores
 
@@ -108,6 +115,104 @@ def delays(n: int = 500, streams: int = 100) -> dict[str, Any]:
                 for name, rows in medians.items()
             }
     return table
+
+
+def changes(n: int = 500, limit: int = 1_000, streams: int = 300) -> dict[str, Any]:
+    """Alarms that go on, at a run length of 1,000: false ones, delays, and when a change began."""
+    table: dict[str, Any] = {"n": n, "run length": limit, "streams": streams}
+    for statistic in STATISTICS:
+        rng = np.random.default_rng(0)
+        false = [
+            len(changed(rng.normal(size=n), rng.normal(size=5_000), limit, statistic, s))
+            for s in range(streams)
+        ]
+        error = statistics.stdev(false) / math.sqrt(streams)
+        row: dict[str, Any] = {
+            "false alarms in 5,000 rows, at most 5": f"{statistics.mean(false):.2f} ± {error:.2f}"
+        }
+        for shift, before in (
+            (-1.0, 0),
+            (-1.0, 1_000),
+            (-1.0, 10_000),
+            (-0.5, 1_000),
+            (0.5, 1_000),
+        ):
+            delay, off = [], []
+            for seed in range(100):
+                rng = np.random.default_rng(seed)
+                x = np.concatenate([rng.normal(size=before), rng.normal(shift, size=3_000)])
+                alarms = changed(rng.normal(size=n), x, limit, statistic, seed)
+                after = [one for one in alarms if one.row >= before]
+                delay.append(after[0].row - before + 1 if after else math.inf)
+                off.append(after[0].began - before if after else math.inf)
+            low, middle, high = np.quantile(off, [0.1, 0.5, 0.9])
+            row[f"shift of {shift:g} sd after {before:,} rows"] = {
+                "rows until the alarm, median": statistics.median(delay),
+                "estimate of its beginning, off by": f"{middle:.0f} ({low:.0f} to {high:.0f})",
+            }
+        table[statistic] = row
+    return table
+
+
+def changed(c: Array, x: Array, limit: float, statistic: str, seed: int) -> list[Change]:
+    monitor = ChangeMonitor(calibrated(c), limit, statistic, random_state=seed)
+    monitor.update(x.reshape(-1, 1))
+    return monitor.changes
+
+
+def pipe(rows: int = 50_000, columns: int = 10, single: int = 500) -> dict[str, Any]:
+    """``reconform stream``, iforest and split: rows per second, milliseconds for one row."""
+    names = [f"x{j}" for j in range(columns)]
+    rng = np.random.default_rng(0)
+    table: dict[str, Any] = {"rows": rows, "columns": columns}
+    with tempfile.TemporaryDirectory() as place:
+        model = str(Path(place, "model.rcad"))
+        frame = pa.table({name: rng.normal(size=20_000) for name in names})
+        save(ConformalDetector("iforest", "split", random_state=0).fit(frame), model)
+        lines = [
+            json.dumps(dict(zip(names, row, strict=True))).encode() + b"\n"
+            for row in rng.normal(size=(rows, columns)).round(4).tolist()
+        ]
+        for title, options in (
+            ("budget", []),
+            ("budget, journal", ["--journal", str(Path(place, "journal"))]),
+            ("windows of 200 rows", ["--by", "windows"]),
+        ):
+            with started(model, options) as process:
+                process.stdin.write(b"".join(lines[:200]))  # a window, for the start of Python
+                process.stdin.flush()
+                for _ in range(200):
+                    process.stdout.readline()
+                waited = []
+                for line in lines[:single] if "windows" not in title else []:
+                    start = time.perf_counter()
+                    process.stdin.write(line)
+                    process.stdin.flush()
+                    process.stdout.readline()
+                    waited.append(1e3 * (time.perf_counter() - start))
+                start = time.perf_counter()
+                feeding = threading.Thread(target=feed, args=(process.stdin, lines))
+                feeding.start()
+                answers = sum(1 for _ in process.stdout)
+                seconds = time.perf_counter() - start
+                feeding.join()
+            assert answers == rows
+            table[title] = {"rows per second": round(rows / seconds)}
+            if waited:
+                warm = waited[50:]
+                table[title]["ms for one row, median"] = round(statistics.median(warm), 2)
+                table[title]["ms for one row, 99%"] = round(float(np.quantile(warm, 0.99)), 2)
+    return table
+
+
+def started(model: str, options: list[str]) -> Any:
+    command = [sys.executable, "-m", "reconform", "stream", model, "--quiet", *options]
+    return subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+
+
+def feed(pipe: Any, lines: list[bytes]) -> None:
+    pipe.write(b"".join(lines))
+    pipe.close()
 
 
 def discoveries(
@@ -204,7 +309,14 @@ def speed() -> dict[str, Any]:
     return table
 
 
-PARTS = {"alarms": alarms, "delays": delays, "discoveries": discoveries, "speed": speed}
+PARTS = {
+    "alarms": alarms,
+    "delays": delays,
+    "changes": changes,
+    "discoveries": discoveries,
+    "speed": speed,
+    "pipe": pipe,
+}
 
 if __name__ == "__main__":
     warnings.simplefilter("ignore", UserWarning)

@@ -151,14 +151,14 @@ def test_it_resumes_from_its_journal(cad, tmp_path):
 
 @pytest.mark.slow
 def test_budgets_are_kept_in_1000_streams():
-    """1,000 streams of 2,000 normal rows, a budget of 1 false alarm in 100 rows, n = 2,000.
+    """1,000 streams of 1,000 normal rows, a budget of 1 false alarm in 100 rows, n = 1,000.
 
     On average over references the number of alarms in a stream is beta-binomial with a mean of at
-    most 20, and the mean over streams exceeds it by more than five standard errors in fewer than
+    most 10, and the mean over streams exceeds it by more than five standard errors in fewer than
     1 in 100,000 runs of a correct program. With a certificate at 0.9 the number of references
     whose own rate exceeds the budget is binomial(1,000, at most 0.1).
     """
-    n, rows, streams, share = 2_000, 2_000, 1_000, 0.01
+    n, rows, streams, share = 1_000, 1_000, 1_000, 0.01
     order = tolerance_order(n, share, 0.9)
     rng = np.random.default_rng(0)
     average, certified, exceeding = [], [], 0

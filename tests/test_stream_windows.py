@@ -146,25 +146,25 @@ def test_the_shares_add_up_to_no_more_than_1():
 
 @pytest.mark.slow
 def test_the_false_discovery_rate_of_all_windows_together():
-    """2,000 streams of 20 windows of 20 rows, n = 1,000, fdr = 0.3, a tenth of anomalies.
+    """1,000 streams of 10 windows of 20 rows, n = 400, fdr = 0.3, a tenth of anomalies.
 
-    The mean false discovery proportion of a correct program is at most 0.3, and a mean of 2,000
-    numbers in [0, 1] exceeds its expectation by 0.05 with probability below 5e-5 (Hoeffding).
+    The mean false discovery proportion of a correct program is at most 0.3, and a mean of 1,000
+    numbers in [0, 1] exceeds its expectation by 0.07 with probability below 6e-5 (Hoeffding).
     """
-    streams, rng = 2_000, np.random.default_rng(5)
+    streams, rng = 1_000, np.random.default_rng(5)
     proportions, power = [], []
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)
         for _ in range(streams):
-            cad = calibrated(rng.normal(size=1_000))
-            anomalous = rng.random(400) < 0.1
-            X = np.where(anomalous, rng.normal(-4, 1, size=400), rng.normal(size=400))
+            cad = calibrated(rng.normal(size=400))
+            anomalous = rng.random(200) < 0.1
+            X = np.where(anomalous, rng.normal(-4, 1, size=200), rng.normal(size=200))
             mask = joined(MicroBatches(cad, 20, fdr=0.3, scope="stream").update(X[:, None]))
             proportions.append((mask & ~anomalous).sum() / max(1, mask.sum()))
             power.append(mask[anomalous].mean())
-    assert math.exp(-2 * streams * 0.05**2) < FAILURE
-    assert np.mean(proportions) <= 0.35
-    assert np.mean(power) > 0.4
+    assert math.exp(-2 * streams * 0.07**2) < FAILURE
+    assert np.mean(proportions) <= 0.37
+    assert np.mean(power) > 0.2
 
 
 # --- what is said --------------------------------------------------------------------------------

@@ -180,7 +180,7 @@ flagging_options = family(
             "--by",
             (BUDGET, WINDOWS, *ONLINE),
             BUDGET,
-            "Decide in this way. budget: at most so many false alarms in so many rows, at once. "
+            "Use this way to decide. budget: at most so many false alarms in so many rows, at once. "
             "windows: a list for every window. The others test row after row, and find something "
             "only where anomalies are many and the reference is large.",
         ),
@@ -198,7 +198,7 @@ flagging_options = family(
             callback=_per,
             metavar="ROWS|TIME",
             show_default="1000",
-            help="Spread --false-alarms over so many rows, or over a second, minute, hour, day or "
+            help="Let --false-alarms be those of so many rows, or of a second, minute, hour, day or "
             "week; for budget.",
         ),
         option(
@@ -206,7 +206,7 @@ flagging_options = family(
             type=click.FloatRange(0, min_open=True),
             callback=finite,
             metavar="NUMBER",
-            help="Expect so many rows in a second, where --per is a time.",
+            help="Take it that so many rows come in a second, where --per is a time.",
         ),
         option(
             "--window",
@@ -214,8 +214,8 @@ flagging_options = family(
             metavar="ROWS|SECONDSs",
             show_default="200",
             library="rows",
-            help="Decide when so many rows are there, or so many seconds after the first of them "
-            "(such as 60s); for windows.",
+            help="Take so many rows for a window, or all rows of so many seconds, such as 60s; for "
+            "windows.",
         ),
         choice(
             "--scope",
@@ -225,7 +225,7 @@ flagging_options = family(
             "windows.",
         ),
         fdr_option("0.1"),
-        choice("--procedure", counted_names(), None, "Decide each window by this procedure."),
+        choice("--procedure", counted_names(), None, "Use this procedure on each window; bh if there is none."),
         choice(
             "--conditional",
             BANDS,
@@ -318,8 +318,8 @@ incoming_options = family(
             "--on-error",
             ("stop", "skip"),
             "stop",
-            "Stop at a line that cannot be used, after the decisions on all lines before it, or "
-            "skip it; both say what is wrong.",
+            "End at a line that cannot be used, after the decisions on all lines before it (stop), "
+            "or leave it out (skip); both say what is wrong.",
         ),
         PREFIX,
         option(
@@ -348,9 +348,8 @@ quiet_option = family(
 @click.command(
     cls=Command,
     examples=[
-        "tail -f rows.jsonl | reconform stream plant.rcad --false-alarms 1 --per 1000",
-        "reconform stream plant.rcad --by windows --window 200 --fdr 0.1 --journal plant.journal "
-        "< rows.jsonl > decisions.jsonl",
+        "reconform stream plant.rcad --false-alarms 1 --per 1000 < rows.jsonl > decisions.jsonl",
+        "reconform stream plant.rcad --by windows --window 200 --fdr 0.1 --journal plant.journal",
     ],
 )
 @click.argument("model", type=PATH)

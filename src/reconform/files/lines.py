@@ -129,7 +129,7 @@ class LineReader(ABC):
     def _lacks(self, gone: Sequence[str], have: Sequence[str], line: int, what: str) -> InputError:
         """The sentence for columns that are not there."""
         ids = [name for name in gone if name in self.id_columns]
-        whose = "that --id names" if ids == list(gone) else "of the reference"
+        whose = "that `id_columns` names" if ids == list(gone) else "of the reference"
         return InputError(
             LABEL,
             f"it lacks the {what}{'s' * (len(gone) > 1)} {listed(gone)} {whose}."

@@ -66,9 +66,10 @@ class Delivery:
         old = max(0, min(len(ranks), self.known - self.next_row))
         for rank in ranks[:old]:
             self._compare(rank)
+        if self.next_row >= self.known:
+            self._read_all()  # a window may have been closed after its last row
         new: list[Any] = ranks[old:]
         if new:
-            self._read_all()
             if isinstance(stream, MicroBatches) and stream.seconds is not None:
                 assert time is not None
                 came = max(time, stream.last_time or time)
