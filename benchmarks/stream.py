@@ -117,7 +117,7 @@ def delays(n: int = 500, streams: int = 100) -> dict[str, Any]:
     return table
 
 
-def changes(n: int = 500, limit: int = 1_000, streams: int = 300) -> dict[str, Any]:
+def changes(n: int = 500, limit: int = 1_000, streams: int = 200) -> dict[str, Any]:
     """Alarms that go on, at a run length of 1,000: false ones, delays, and when a change began."""
     table: dict[str, Any] = {"n": n, "run length": limit, "streams": streams}
     for statistic in STATISTICS:
@@ -140,7 +140,7 @@ def changes(n: int = 500, limit: int = 1_000, streams: int = 300) -> dict[str, A
             delay, off = [], []
             for seed in range(100):
                 rng = np.random.default_rng(seed)
-                x = np.concatenate([rng.normal(size=before), rng.normal(shift, size=3_000)])
+                x = np.concatenate([rng.normal(size=before), rng.normal(shift, size=1_000)])
                 alarms = changed(rng.normal(size=n), x, limit, statistic, seed)
                 after = [one for one in alarms if one.row >= before]
                 delay.append(after[0].row - before + 1 if after else math.inf)

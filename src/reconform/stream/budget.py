@@ -92,8 +92,8 @@ class FalseAlarmBudget(DecisionStream):
     >>> cad = ConformalDetector("knn", "split", random_state=0).fit(rng.normal(size=(10_000, 2)))
     >>> budget = FalseAlarmBudget(cad, false_alarms=1, per=1_000)
     >>> print(budget.outlook)
-    A row is flagged if fewer than 3 of 5,000 calibration rows are as unusual: p-values of at most
-    0.0006.
+    A row is flagged if fewer than 2 of 5,000 calibration rows are as unusual: p-values of at most
+    0.0004.
     >>> budget.update([[0.3, 0.1], [9.0, 9.0]]).mask
     array([False,  True])
     """

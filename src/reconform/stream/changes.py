@@ -137,9 +137,8 @@ class ChangeMonitor(ScoreMonitor):
     >>> monitor = ChangeMonitor(cad, run_length=5_000, random_state=0)
     >>> monitor.update(rng.normal(size=(500, 2))).changes
     ()
-    >>> report = monitor.update(rng.normal(scale=2.0, size=(60, 2)))
-    >>> report.changes
-    (Change(row=..., began=...),)
+    >>> monitor.update(rng.normal(scale=2.0, size=(60, 2))).changes
+    (Change(row=520, began=501), Change(row=552, began=521))
     """
 
     kind: ClassVar[str] = "change monitor"
