@@ -243,6 +243,7 @@ def test_what_a_window_can_find_is_said_beforehand():
         ({"procedure": "bhh"}, "procedure must be one of"),
         ({"procedure": "ebh"}, "ebh"),
         ({"fdr": 0.2, "false_alarms": 1}, "give one"),
+        ({"top": 5}, "`top` is not for windows"),
     ],
 )
 def test_bad_arguments_get_a_sentence(cad, arguments, said):

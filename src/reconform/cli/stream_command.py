@@ -22,7 +22,7 @@ from ..detector import ConformalDetector
 from ..errors import InputError, ReconformError
 from ..files import Layout
 from ..files.judge import features_of
-from ..files.lines import LABEL, LINES, Block, Line, LineReader, blocks_of_lines
+from ..files.lines import LABEL, LINES, Block, LineReader, NumberedLine, blocks_of_lines
 from ..rule import Rule
 from ..statistics.conditional import BANDS
 from ..statistics.fdr import counted_names
@@ -180,8 +180,8 @@ flagging_options = family(
             "--by",
             (BUDGET, WINDOWS, *ONLINE),
             BUDGET,
-            "Use this way to decide. budget: at most so many false alarms in so many rows, at once. "
-            "windows: a list for every window. The others test row after row, and find something "
+            "Use this way to decide. budget: at most so many false alarms in so many rows, at "
+            "once. windows: a list for every window. The others test row after row, and find something "
             "only where anomalies are many and the reference is large.",
         ),
         option(
@@ -198,8 +198,8 @@ flagging_options = family(
             callback=_per,
             metavar="ROWS|TIME",
             show_default="1000",
-            help="Let --false-alarms be those of so many rows, or of a second, minute, hour, day or "
-            "week; for budget.",
+            help="Let --false-alarms be those of so many rows, or of a second, minute, hour, day "
+            "or week; for budget.",
         ),
         option(
             "--rate",
@@ -225,7 +225,12 @@ flagging_options = family(
             "windows.",
         ),
         fdr_option("0.1"),
-        choice("--procedure", counted_names(), None, "Use this procedure on each window; bh if there is none."),
+        choice(
+            "--procedure",
+            counted_names(),
+            None,
+            "Use this procedure on each window; bh if there is none.",
+        ),
         choice(
             "--conditional",
             BANDS,
@@ -390,7 +395,7 @@ def stream(
                     f"{incoming.journal} has {delivery.known:,} rows; the first line is taken for "
                     f"row {incoming.start:,}."
                 )
-            run = _Run(delivery, reader, incoming, voice, incoming.words(info))
+            run = _Session(delivery, reader, incoming, voice, incoming.words(info))
             with suppress(BrokenPipeError):  # nobody reads any more: that is the end
                 run.to_the_end(source)
             run.sum_up()
@@ -405,7 +410,7 @@ def _standard_input() -> IO[bytes]:
     return buffer
 
 
-class _Run:
+class _Session:
     """One run of the command: lines in, decisions out."""
 
     def __init__(
@@ -486,7 +491,7 @@ class _Run:
         self.voice.note(f"{rows} decided, {self.flagged:,} flagged; {lines} skipped.")
 
 
-def _or_due(source: IO[bytes], stream: DecisionStream) -> Iterator[list[Line] | None]:
+def _or_due(source: IO[bytes], stream: DecisionStream) -> Iterator[list[NumberedLine] | None]:
     """Blocks of lines; None whenever a window of seconds is over and nothing has come."""
     reading = blocks_of_lines(source)
     number = _number_of(source)

@@ -30,7 +30,7 @@ LABEL = "standard input"
 READ_BYTES = 1 << 17
 LONGEST_LINE = 1 << 26
 
-Line = tuple[int, bytes]
+NumberedLine = tuple[int, bytes]
 
 
 @dataclass(frozen=True, eq=False)
@@ -60,7 +60,7 @@ class Block:
         return Block(self.X[:count], self.lines[:count], self.carried[:count], [])
 
 
-def blocks_of_lines(stream: IO[bytes]) -> Iterator[list[Line]]:
+def blocks_of_lines(stream: IO[bytes]) -> Iterator[list[NumberedLine]]:
     """Read lines with their numbers, as many at a time as are there; wait only if there are none.
 
     Parameters
@@ -123,7 +123,7 @@ class LineReader(ABC):
         self.layout = layout or Layout()
 
     @abstractmethod
-    def read(self, lines: Sequence[Line]) -> Block:
+    def read(self, lines: Sequence[NumberedLine]) -> Block:
         """Read a block of lines."""
 
     def _lacks(self, gone: Sequence[str], have: Sequence[str], line: int, what: str) -> InputError:
@@ -176,7 +176,7 @@ class JsonLines(LineReader):
     standard input, line 2: it is no JSON object: Expecting value at character 1.
     """
 
-    def read(self, lines: Sequence[Line]) -> Block:
+    def read(self, lines: Sequence[NumberedLine]) -> Block:
         """Read a block of lines."""
         names = [feature.name for feature in self.features]
         needed = [*names, *self.id_columns]
@@ -296,7 +296,7 @@ class CsvLines(LineReader):
 
     _names: list[str] | None = None
 
-    def read(self, lines: Sequence[Line]) -> Block:
+    def read(self, lines: Sequence[NumberedLine]) -> Block:
         """Read a block of lines; the first of all is the header."""
         rows: list[tuple[int, list[str]]] = []
         errors: list[InputError] = []

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from fractions import Fraction
 from functools import lru_cache
 from pathlib import Path
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar, Self, Unpack
 
 import numpy as np
 import numpy.typing as npt
@@ -18,7 +18,7 @@ import numpy.typing as npt
 from ..arrays import BoolArray, FloatArray
 from ..detector import ConformalDetector
 from ..errors import ReconformError, check_count, unknown_choice
-from ..rule import Rule, shortest_list
+from ..rule import Rule, RuleOptions, shortest_list
 from ..statistics.conditional import BANDS
 from ..statistics.fdr import RankCounts
 from ..statistics.grid import Grid
@@ -86,12 +86,15 @@ class MicroBatches(DecisionStream):
     scope : {"window", "stream"}, default="window"
         What the false discovery rate is about: the list of each window by itself, or all rows that
         have been flagged in the stream so far. ``"stream"`` takes `fdr` only.
-    fdr, procedure, storey_lambda, validity, conditional, confidence, false_alarms
-        How a window is decided, as in `ConformalDetector.discover`. `false_alarms` are those of one
-        window: p-values of at most `false_alarms` / m are flagged in a window of m rows.
+    fdr : float, default=0.1
+        Target false discovery rate.
     journal : str or Path, optional
         Write the decisions of every batch to this file before they are returned. The file must not
         exist: after a crash use `resume`.
+    **rule
+        `procedure`, `storey_lambda`, `validity`, `conditional`, `confidence` and `false_alarms`, as
+        in `ConformalDetector.discover`. `false_alarms` are those of one window: p-values of at most
+        `false_alarms` / m are flagged in a window of m rows.
 
     Attributes
     ----------
@@ -149,24 +152,13 @@ class MicroBatches(DecisionStream):
         seconds: float | None = None,
         scope: str = "window",
         fdr: float | Fraction = 0.1,
-        procedure: str = "bh",
-        storey_lambda: float | Fraction = 0.5,
-        validity: str = "nominal",
-        conditional: str | None = None,
-        confidence: float | Fraction = 0.9,
-        false_alarms: float | Fraction | None = None,
         journal: str | Path | None = None,
+        **rule: Unpack[RuleOptions],
     ) -> None:
-        rule = Rule(
-            fdr,
-            procedure,
-            storey_lambda=storey_lambda,
-            validity=validity,
-            conditional=conditional,
-            confidence=confidence,
-            false_alarms=false_alarms,
-        )
-        self._set_up(cad, rows, seconds, scope, rule)
+        if "top" in rule or "alpha_bh" in rule:
+            name = "top" if "top" in rule else "alpha_bh"
+            raise ReconformError(f"`{name}` is not for windows; leave it out.")
+        self._set_up(cad, rows, seconds, scope, Rule(fdr, **rule))
         if journal is not None:
             self._begin_journal(journal)
         self._warn()
