@@ -181,8 +181,8 @@ flagging_options = family(
             (BUDGET, WINDOWS, *ONLINE),
             BUDGET,
             "Use this way to decide. budget: at most so many false alarms in so many rows, at "
-            "once. windows: a list for every window. The others test row after row, and find something "
-            "only where anomalies are many and the reference is large.",
+            "once. windows: a list for every window. The others test row after row, and find "
+            "something only where anomalies are many and the reference is large.",
         ),
         option(
             "--false-alarms",
