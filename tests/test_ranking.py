@@ -211,7 +211,7 @@ def test_nothing_is_recommended_where_nothing_is_found():
     study = Study([("noise", X, np.arange(60) % 6 == 0)], ["knn"], ["split"], SMALL).run()
     advice = study.recommendation()
     assert (advice.chosen, advice.python, command_of(advice, study)) == (None, None, None)
-    assert "no outlier was found" in str(advice)
+    assert "no anomaly was found" in str(advice)
 
 
 def test_a_frame_with_text_in_python(data):

@@ -137,7 +137,7 @@ protocol_options = family(
         ),
         count("--folds", 10, "Cut the reference into N folds, for cv and cv+.", least=2),
         count("--bootstrap-draws", 100, "Draw N bootstrap samples, for jab and jab+."),
-        share("--anomaly-rate", 0.1, "Put this share of outliers into a test set."),
+        share("--anomaly-rate", 0.1, "Put this share of anomalies into a test set."),
         count(
             "--test-size",
             "a third of the training rows, at most 1000",
@@ -211,8 +211,8 @@ def study(
 ) -> None:
     """Compare detectors and methods on rows with labels, and recommend one.
 
-    Training sets of normal rows and test sets with outliers are drawn from the data again and
-    again. All detectors and methods are ranked by their power, the share of outliers that they
+    Training sets of normal rows and test sets with anomalies are drawn from the data again and
+    again. All detectors and methods are ranked by their power, the share of anomalies that they
     find at the false discovery rate that was asked for (FDR).
 
     Without --dataset it is the paper's study. What is finished is kept in the store; the same

@@ -118,7 +118,7 @@ class Ranking(Sequence[Ranked]):
         where = self.datasets[0] if len(self.datasets) == 1 else f"{len(self.datasets)} data sets"
         notes = [
             f"Means over {self.draws} draws from {where}, ± standard errors. Power: the share of "
-            f"outliers found. FDR: the share of false alarms, aimed at {self.level:g}."
+            f"anomalies found. FDR: the share of false alarms, aimed at {self.level:g}."
         ]
         if self.draws < 2:
             notes.append("One draw has no standard error: nothing is told apart.")
@@ -133,7 +133,7 @@ class Ranking(Sequence[Ranked]):
             pairs = ", ".join(f"{detector} with {method}" for detector, method in self.partial)
             notes.append(f"Not ranked, as they did not run on every data set: {pairs}.")
         notes.append(
-            "The standard errors are about other draws from the same rows; other outliers than "
+            "The standard errors are about other draws from the same rows; other anomalies than "
             "those of the file may turn out differently."
         )
         return notes

@@ -81,7 +81,7 @@ def recommend(
         return Recommendation(_nothing(ranking))
     sentence = (
         f"Recommended: {best.detector} with {best.method}, which found {best.power.mean:.0%} of "
-        f"the outliers at a false discovery rate of {best.fdr.mean:.1%}."
+        f"the anomalies at a false discovery rate of {best.fdr.mean:.1%}."
     )
     if ranking.equals:
         shown = [f"{row.detector} with {row.method}" for row in ranking.equals[:MOST_NAMED]]
@@ -101,11 +101,11 @@ def _nothing(ranking: Ranking) -> str:
     if ranking[0].violation:
         return (
             "Nothing is recommended: the false discovery rate of each was above "
-            f"{ranking.level:g}, by more than chance. Outliers that are labelled as normal would "
+            f"{ranking.level:g}, by more than chance. Anomalies that are labelled as normal would "
             "explain it, or rows that depend on each other; look at some false alarms."
         )
     return (
-        "Nothing is recommended: no outlier was found by any of them. The columns may not show "
-        "what is wrong with the outliers, or the reference is too small for the level: try more "
+        "Nothing is recommended: no anomaly was found by any of them. The columns may not show "
+        "what is wrong with the anomalies, or the reference is too small for the level: try more "
         "rows or a larger `fdr`."
     )
