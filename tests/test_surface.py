@@ -32,6 +32,7 @@ NAMES = [
     "Rule",
     "Split",
     "UnlabelledRowWarning",
+    "Weights",
     "chart",
     "load",
     "report",

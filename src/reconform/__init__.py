@@ -31,6 +31,7 @@ from .prepare import Prepare
 from .report import chart, report
 from .rule import Rule
 from .statistics.fdr import RankCounts
+from .weights import Weights
 
 if TYPE_CHECKING:
     from . import models as models
@@ -64,6 +65,7 @@ __all__ = [
     "Rule",
     "Split",
     "UnlabelledRowWarning",
+    "Weights",
     "__version__",
     "chart",
     "load",

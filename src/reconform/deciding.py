@@ -26,6 +26,14 @@ from .statistics.fdr import RankCounts
 from .statistics.grid import Grid, usual
 from .statistics.ranks import RankedBatch, Ranks
 from .statistics.worlds import StepUp, Worlds, cost_sentence
+from .weighing import (
+    check_weighted,
+    decide_weighted,
+    weighted_claim,
+    weighted_ranks,
+    weights_finding,
+)
+from .weights import Weights
 
 # With fewer reference rows a list says that a classifier learns little from them.
 ENOUGH_TO_LEARN = 1_000
@@ -85,7 +93,9 @@ class Observed:
     monotone: BoolArray | None = None
 
 
-def decided_in_memory(cad: Ranker, rule: Rule, grid: Grid, new: NewRows) -> Discoveries:
+def decided_in_memory(
+    cad: Ranker, rule: Rule, grid: Grid, new: NewRows, weights: Weights | None = None
+) -> Discoveries:
     """Decide for a batch in memory.
 
     Parameters
@@ -96,11 +106,14 @@ def decided_in_memory(cad: Ranker, rule: Rule, grid: Grid, new: NewRows) -> Disc
     grid : Grid
         Of the rule and the detector.
     new : NewRows
+    weights : Weights, optional
 
     Returns
     -------
     Discoveries
     """
+    if weights is not None and not weights.constant:
+        return _decided_by_weights(cad, rule, grid, new, weights)
     smoothed, ranks, p_values = cad.ties == "randomized", new.ranks, new.p_values
     batch = RankedBatch(
         ranks,
@@ -138,6 +151,44 @@ def decided_in_memory(cad: Ranker, rule: Rule, grid: Grid, new: NewRows) -> Disc
             choose=None if ranks.choice is None else partial(getattr, ranks.choice, "chosen"),
             unlisted=new.unlisted,
         ),
+        p_threshold=float(p_values[outcome.mask].max(initial=0.0)),
+        **facts,
+    )
+
+
+def _decided_by_weights(
+    cad: Ranker, rule: Rule, grid: Grid, new: NewRows, weights: Weights
+) -> Discoveries:
+    """Decide for a batch in memory whose rows come in other proportions than the reference."""
+    X, m = new.read(), len(new.p_values)
+    check_weighted(cad, rule, weights, m)
+    ranks = weighted_ranks(cad, X, new.ranks, weights, rule)
+    outcome = decide_weighted(ranks, rule)
+    seen = Observed(new_sample(X), None, None, new.categories, monotone_columns(np.asarray(X)))
+    facts = _facts(cad, rule, grid, m, seen)
+    compared: Compared = facts["compared"]
+    size = weights.effective_size_of(cad.calibration_.rows)
+    facts |= {
+        "claim": weighted_claim(cad, rule, weights),
+        "compared": replace(
+            compared, found=(*compared.found, weights_finding(weights)), weighted=True
+        ),
+        "warning": rule.warning(max(1, int(size)), m),
+        "weights": weights,
+    }
+    if outcome.plain is not None:
+        facts["claim"] += " " + cost_sentence(outcome.mask, outcome.plain)
+    p_values = ranks.p_values
+    return Discoveries(
+        mask=outcome.mask,
+        p_values=p_values,
+        q_values=outcome.q_values,
+        scores=new.ranks.scores,
+        ranks=None,
+        index=new.index,
+        library=new.library,
+        e_values=outcome.e_values,
+        plain_mask=outcome.plain,
         p_threshold=float(p_values[outcome.mask].max(initial=0.0)),
         **facts,
     )

@@ -45,6 +45,8 @@ from .statistics.fdr import RankCounts
 from .statistics.ranks import Ranks
 from .statistics.stability import Stability
 from .statistics.thresholds import ScoreThreshold, score_threshold
+from .weighing import check_weighted
+from .weights import Weights
 
 TIES = ("conservative", "randomized")
 
@@ -320,6 +322,8 @@ class ConformalDetector(OutlierMixin, Ranker):
         self,
         X: npt.ArrayLike,
         fdr: float | Fraction = 0.1,
+        *,
+        weights: Weights | None = None,
         **rule: Unpack[RuleOptions],
     ) -> Discoveries:
         """Find anomalies in a batch, aiming at a false discovery rate.
@@ -338,6 +342,11 @@ class ConformalDetector(OutlierMixin, Ranker):
         fdr : float, default=0.1
             False discovery rate aimed at: the share of false ones among the discoveries, on
             average over repetitions.
+        weights : Weights, optional
+            For normal new rows that come in other proportions than the reference rows (a covariate
+            shift): how much more often, row by row. P-values are then weighted, and exact for true
+            weights; ``validity="proven"`` makes the list by weighted conformal selection. For
+            ``"full"`` and ``"split"``.
         procedure : {"bh", "by", "storey", "ebh"}, default="bh"
             Benjamini-Hochberg, Benjamini-Yekutieli (any dependence), Benjamini-Hochberg with
             Storey's estimate of the share of normal rows, or e-BH on the e-values of a split,
@@ -370,9 +379,9 @@ class ConformalDetector(OutlierMixin, Ranker):
         -------
         Discoveries
         """
-        return self.decide(X, Rule(fdr, **rule))
+        return self.decide(X, Rule(fdr, **rule), weights)
 
-    def decide(self, X: npt.ArrayLike, rule: Rule) -> Discoveries:
+    def decide(self, X: npt.ArrayLike, rule: Rule, weights: Weights | None = None) -> Discoveries:
         """Find anomalies in a batch by a rule; `discover` makes one from its parameters.
 
         Parameters
@@ -380,6 +389,8 @@ class ConformalDetector(OutlierMixin, Ranker):
         X : array-like or frame of shape (m, d)
             The batch.
         rule : Rule
+        weights : Weights, optional
+            As in `discover`.
 
         Returns
         -------
@@ -388,7 +399,9 @@ class ConformalDetector(OutlierMixin, Ranker):
         check_is_fitted(self, "ensemble_")
         suited = self.for_rows(_num_samples(X))
         if suited is not self:
-            return suited.decide(X, rule)
+            return suited.decide(X, rule, weights)
+        if weights is not None:
+            check_weighted(self, rule, weights, _num_samples(X))
         grid = rule.grid(self, together=True)
         rule.whole_batch(self)  # refuses what has no theorem before any row is ranked
         ranks, p_values = self._judge(X, grid, together=True)
@@ -403,12 +416,14 @@ class ConformalDetector(OutlierMixin, Ranker):
             self._intake.categories(self, X) or None,
             words_of(X),
         )
-        found = decided_in_memory(self, rule, grid, new)
+        found = decided_in_memory(self, rule, grid, new, weights)
         if found.warning is not None and not found.count:
             warn_once(self.ensemble_, "too small", found.warning, ReferenceWarning)
         return found
 
-    def decide_ranked(self, X: FloatArray, ranks: Ranks, rule: Rule) -> Discoveries:
+    def decide_ranked(
+        self, X: FloatArray, ranks: Ranks, rule: Rule, weights: Weights | None = None
+    ) -> Discoveries:
         """Decide for a batch that has been ranked already, and read by a reader of files.
 
         Parameters
@@ -418,6 +433,7 @@ class ConformalDetector(OutlierMixin, Ranker):
         ranks : Ranks
             What that gave.
         rule : Rule
+        weights : Weights, optional
 
         Returns
         -------
@@ -425,7 +441,7 @@ class ConformalDetector(OutlierMixin, Ranker):
         """
         grid = rule.grid(self, together=True)
         new = NewRows(partial(self._of_file, X), ranks, grid.values(ranks.at_most))
-        return decided_in_memory(self, rule, grid, new)
+        return decided_in_memory(self, rule, grid, new, weights)
 
     def decide_counts(
         self,

@@ -29,6 +29,7 @@ from .statistics.choice import Candidate, choice_sentence
 from .statistics.exact import exact_number
 from .statistics.fdr import PROCEDURES, Decision, RankCounts
 from .statistics.grid import usual
+from .weights import Weights
 
 # Rows that are described, and shown, where nobody says how many.
 USUAL_FIRST = 10
@@ -101,6 +102,8 @@ class BaseDiscoveries(ABC):
     choice : tuple of Candidate
         Where a detector was chosen for every row: for each that was tried, how many rows it was
         chosen for, and what it would have flagged alone; `chosen` says it in words.
+    weights : Weights or None
+        Where rows were weighted.
     """
 
     procedure: str
@@ -113,6 +116,7 @@ class BaseDiscoveries(ABC):
     provenance: Provenance | None = None
     warning: str | None = None
     choice: tuple[Candidate, ...] = ()
+    weights: Weights | None = None
 
     @property
     @abstractmethod

@@ -28,6 +28,7 @@ from .shape import HEAPED, LEFT, shape_finding
 from .shift import MOST_COMBINED, normal_rows_at_least, shift_finding, shift_tests
 from .silence import why_nothing
 from .verdict import Finding, Verdict
+from .weighable import with_weights
 
 # Fewer rows on either side say nothing.
 LEAST_ROWS = 20
@@ -52,6 +53,8 @@ class Compared:
         of their own, and distances are measured without them.
     monotone : bool array of shape (d,), optional
         Columns that only rise or only fall from one new row to the next.
+    weighted : bool
+        Whether weights make up for a shift, which is then not tested for.
     """
 
     reference: FloatArray | None = field(repr=False)
@@ -60,6 +63,7 @@ class Compared:
     found: tuple[Finding, ...] = ()
     categories: Mapping[int, Category] = field(default_factory=dict)
     monotone: BoolArray | None = field(default=None, repr=False)
+    weighted: bool = False
 
     def verdict(
         self,
@@ -89,9 +93,10 @@ class Compared:
         if tested < LEAST_ROWS:
             return Verdict.of([*self.found, *self._labels(tested)])
         few = counts is None or counts.n_calibration < LEAST_ROWS
-        ranked = None if few else counts
+        ranked = None if few or self.weighted else counts
         found = [*self.found, *self._by_rows(ranked, tested), _share(flagged, tested)]
-        if not any(finding is not None and finding.level == "broken" for finding in found):
+        broken = any(finding is not None and finding.level == "broken" for finding in found)
+        if not broken and not self.weighted:
             found.append(self._dirt(ranked, flagged, level))  # rows that moved look like dirt, too
         if ranked is not None:
             found.append(_shape(ranked, calibration, {f.check for f in found if f is not None}))
@@ -116,7 +121,9 @@ class Compared:
             if self.monotone is not None and not any(f.check == "identifier" for f in odd):
                 used = [j for j in range(len(self.monotone)) if j not in self.categories]
                 yield from order_findings(new, self.monotone[used], names)
-            yield shift_finding(shift_tests(reference, new, names=names, of=tested, counts=ranks))
+            if not self.weighted:
+                tests = shift_tests(reference, new, names=names, of=tested, counts=ranks)
+                yield with_weights(shift_finding(tests), reference, new)
         elif ranks is not None:
             yield shift_finding(shift_tests(None, None, names=(), of=tested, counts=ranks))
         if (both := self._both()) is not None:

@@ -8,7 +8,7 @@ from ..files.formats import titles_in_words
 from ..files.judge import ReadOptions
 from . import fitting as fits
 from .declare import Command
-from .judging import check_header, check_number, judge, leave
+from .judging import Known, check_header, check_number, judge, leave
 from .options import (
     PATH,
     Columns,
@@ -16,11 +16,11 @@ from .options import (
     Files,
     Fitting,
     Writing,
+    compared_options,
     deciding_options,
     files_options,
     fitting_options,
     parallel,
-    reference_options,
     voice_options,
     writing_options,
 )
@@ -43,7 +43,7 @@ from .output import Voice
 @deciding_options
 @writing_options
 @fitting_options
-@reference_options
+@compared_options
 @files_options
 @voice_options
 def detect(
@@ -63,6 +63,7 @@ def detect(
     known, unknown = files.layouts(reference, new)
     table = fits.read(voice, reference, known, files.id_columns, columns)
     check_header(new, table.features, unknown, files, writing)
+    reference_rows = Known(table, columns.shift)
     check = check_number(new, table, unknown, files, deciding)
     cad = fits.fit(voice, table, fitting, prepare=columns.prepare, check=check)
     read = ReadOptions(table.features, files.id_columns, unknown)
@@ -75,7 +76,7 @@ def detect(
             files=files,
             deciding=deciding,
             writing=writing,
-            reference=table,
+            known=reference_rows,
         )
         voice.finish({"command": "detect", "reference": fits.facts_of(table), **facts})
     leave(facts, writing)

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from ..arrays import FloatArray
 from ..assumption import Verdict
 from ..detector import ConformalDetector
-from ..errors import InputError, ReconformError
+from ..errors import InputError, ReconformError, nearest
 from ..explaining import NO_REFERENCE, known_rows
 from ..explaining.feature_columns import labelled
 from ..explanation import Explanation
@@ -27,6 +28,7 @@ from ..report.safe_text import percent
 from ..rule import false_alarms_in_words
 from ..statistics.bounds import false_discovery_table
 from ..statistics.fdr import PROCEDURES
+from ..weights import Weights
 from .flagged import CAPTION, take_first, take_flagged, unusual_words
 from .options import FAILURES, Deciding, Files, Writing
 from .output import Voice, one_line, printable
@@ -84,6 +86,42 @@ def check_number(
     return check
 
 
+@dataclass(frozen=True, eq=False)
+class Known:
+    """The reference rows of a command that reads them.
+
+    Attributes
+    ----------
+    table : Table
+    shift : tuple of str
+        Columns that come in another mix among the new rows; ``("all",)`` stands for every one.
+    """
+
+    table: Table
+    shift: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        names = self.table.names
+        for name in () if self._all else self.shift:
+            if name not in names:
+                raise InputError(
+                    self.table.path,
+                    f"--shift names the column {name!r}, which is not among the columns that are "
+                    f"used.{nearest(name, names)}",
+                    column=name,
+                )
+
+    @property
+    def _all(self) -> bool:
+        return self.shift == ("all",) and "all" not in self.table.names
+
+    def weigh(self, X: FloatArray) -> Weights:
+        """Estimate the weights of the reference and the new rows."""
+        names = self.table.names
+        used = [names.index(name) for name in (names if self._all else self.shift)]
+        return Weights.estimate(self.table.X[:, used], X[:, used])
+
+
 def check_reported(path: str, rows: int) -> None:
     """Refuse a report on more rows than there can be one, as soon as their number is known."""
     if rows > MOST_REPORTED:
@@ -103,7 +141,7 @@ def judge(
     files: Files,
     deciding: Deciding,
     writing: Writing,
-    reference: Table | None = None,
+    known: Known | None = None,
 ) -> dict[str, Any]:
     """Judge a file, write what was asked for, say what was found, and return it as plain data.
 
@@ -117,9 +155,10 @@ def judge(
         How to read them.
     files, deciding, writing
         What the options say.
-    reference : Table, optional
-        The reference rows, to say what is unusual about a row.
+    known : Known, optional
+        The reference rows, to say what is unusual about a row, and to weigh rows by.
     """
+    reference = None if known is None else known.table
     read = replace(read, wanted=writing.wanted(files))
     if writing.explain and known_rows(cad) is None:
         raise ReconformError(NO_REFERENCE)
@@ -145,6 +184,7 @@ def judge(
             read=read,
             write=writing.options(files),
             progress=progress,
+            weights=known.weigh if known is not None and known.shift else None,
         )
     if writing.report is not None:
         voice.step(f"Writing {writing.report}")
@@ -161,18 +201,7 @@ def judge(
     if judgement.count and judgement.warning:
         voice.warn(judgement.warning)
     if voice.talks:
-        _tell_verdict(voice, judgement.verdict)
-        _tell_decision(voice, judgement, bound)
-        if writing.top is not None or not judgement.count:
-            voice.say(judgement.first().sentence)
-        if writing.output is None:
-            _tell_rows(voice, judgement, files.id_columns, reference)
-        for explanation in explained:
-            voice.say()
-            voice.say(str(explanation))
-        for what, where in (("Rows", writing.output), ("Report", writing.report)):
-            if where is not None and not is_standard(where):
-                voice.say(f"{what}: {where}")
+        _tell(voice, judgement, bound, explained, files, writing, reference)
     listed = take_flagged(judgement, files.id_columns, MOST_LISTED)
     facts = {
         **_facts(judgement, deciding),
@@ -192,6 +221,30 @@ def _explained(judgement: FileDiscoveries, names: Sequence[str]) -> list[Explana
         replace(judgement.explain(position=position), row=printable(name))
         for name, position in zip(names, positions, strict=True)
     ]
+
+
+def _tell(
+    voice: Voice,
+    judgement: FileDiscoveries,
+    bound: Any,
+    explained: Sequence[Explanation],
+    files: Files,
+    writing: Writing,
+    reference: Table | None,
+) -> None:
+    """Say what was found, and where it was written."""
+    _tell_verdict(voice, judgement.verdict)
+    _tell_decision(voice, judgement, bound)
+    if writing.top is not None or not judgement.count:
+        voice.say(judgement.first().sentence)
+    if writing.output is None:
+        _tell_rows(voice, judgement, files.id_columns, reference)
+    for explanation in explained:
+        voice.say()
+        voice.say(str(explanation))
+    for what, where in (("Rows", writing.output), ("Report", writing.report)):
+        if where is not None and not is_standard(where):
+            voice.say(f"{what}: {where}")
 
 
 def _write_page(

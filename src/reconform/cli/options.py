@@ -382,6 +382,7 @@ class Columns:
     prepare: bool
     category: tuple[str, ...]
     label: str | None = None
+    shift: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         if self.category and not self.prepare:
@@ -411,20 +412,21 @@ _COLUMNS = [
     ),
 ]
 columns_options = family("columns", "Columns", Columns, _COLUMNS)
-reference_options = family(
-    "columns",
-    "Columns",
-    Columns,
-    [
-        *_COLUMNS,
-        option(
-            "--label",
-            metavar="COL",
-            help="Take only the normal rows of REFERENCE, by this column of labels "
-            f"({LABEL_HELP}), which is not used otherwise.",
-        ),
-    ],
+_LABEL = option(
+    "--label",
+    metavar="COL",
+    help="Take only the normal rows of REFERENCE, by this column of labels "
+    f"({LABEL_HELP}), which is not used otherwise.",
 )
+_SHIFT = _columns_option(
+    "--shift",
+    "Take these columns for ones that come in another mix among the new rows, while what is normal "
+    "has not changed; 'all' for all columns. Reference rows are weighed, by an estimate, so that "
+    "the false discovery rate is measured, not proven.",
+    library="weights",
+)
+reference_options = family("columns", "Columns", Columns, [*_COLUMNS, _LABEL])
+compared_options = family("columns", "Columns", Columns, [*_COLUMNS, _LABEL, _SHIFT])
 
 
 @dataclass(frozen=True)

@@ -17,6 +17,7 @@ from ..rule import Rule
 from ..statistics.choice import ChoiceCounts
 from ..statistics.fdr import RankCounts
 from ..statistics.ranks import Ranks
+from ..weights import Weights
 from . import judged
 from .beforehand import has_more_rows, too_many
 from .cells import Fingerprint
@@ -100,14 +101,21 @@ class Seen:
             monotone=self.sample.monotone,
         )
 
-    def certify(self, rule: Rule, spill: Spill, most_cells: int) -> Discoveries:
-        """Certify a list, for which all features were kept; drop them if they are too many."""
+    def certify(
+        self,
+        rule: Rule,
+        spill: Spill,
+        most_cells: int,
+        weights: Callable[[FloatArray], Weights] | None = None,
+    ) -> Discoveries:
+        """Decide by all features, which were kept; drop them if they are too many."""
         assert self.kept is not None
         ranks, scores = spill.everything()
         X = np.concatenate(self.kept)
         if X.size > most_cells:
             self.kept = None
-        return self.cad.decide_ranked(X, self.together or Ranks(ranks, None, scores), rule)
+        ranked = self.together or Ranks(ranks, None, scores)
+        return self.cad.decide_ranked(X, ranked, rule, None if weights is None else weights(X))
 
     def _categories(self) -> dict[int, Category]:
         """What is known of the columns that hold labels."""

@@ -11,7 +11,7 @@ detector that compares new rows with each other; they are kept, up to a million.
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import replace
 from pathlib import Path
@@ -20,10 +20,12 @@ from typing import Any
 from sklearn.utils import get_tags
 from sklearn.utils.validation import check_is_fitted
 
+from ..arrays import FloatArray
 from ..detector import ConformalDetector
 from ..errors import ReconformError
 from ..prepare import Feature
 from ..rule import Rule
+from ..weights import Weights
 from ..whole import check_apart, stops_by_exception
 from .first_pass import Progress, rank_rows
 from .formats import is_standard, layout_like
@@ -45,6 +47,7 @@ def judge_file(
     read: ReadOptions = ReadOptions(),  # noqa: B008
     write: WriteOptions = WriteOptions(),  # noqa: B008
     progress: Progress | None = None,
+    weights: Callable[[FloatArray], Weights] | None = None,
 ) -> FileDiscoveries:
     r"""Find the anomalies in a file, aiming at a false discovery rate.
 
@@ -66,6 +69,9 @@ def judge_file(
     write : WriteOptions
     progress : callable, optional
         Called as ``progress(stage, done, total)`` after every batch; total may be None.
+    weights : callable, optional
+        From the new rows, as the detector sees them, to the `Weights` of a covariate shift; for a
+        file of at most 100,000 rows.
 
     Returns
     -------
@@ -88,14 +94,14 @@ def judge_file(
     (1, 3, ['b'])
     >>> folder.cleanup()
     """
-    certifies = _checked_rule(cad, rule, write)
-    names = CERTIFIED_NAMES if certifies else RESULT_NAMES
+    certifies = _checked_rule(cad, rule, write) or weights is not None
+    names = CERTIFIED_NAMES if certifies and rule.validity == "proven" else RESULT_NAMES
     opened = _opened(cad, path, read)
     with stops_by_exception(), opened as batches, Spill() as spill:
         write = _checked_output(path, output, batches.source.schema, names, read, write)
         before = os.stat(batches.source.path)
         first = rank_rows(cad, batches, spill, read, progress, keep_all=certifies)
-        certified = first.certify(rule, spill, read.most_cells) if certifies else None
+        certified = first.certify(rule, spill, read.most_cells, weights) if certifies else None
         found = first.decide(replace(rule, validity="nominal") if certifies else rule)
         marks: Marks = ByRank(found.decision) if certified is None else ByRow(certified)
         second = SecondPass(batches, spill, marks, first, read, write, before, progress, rule.top)

@@ -6,7 +6,7 @@ import os
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -57,12 +57,11 @@ class ByRank(Marks):
 
 
 class ByRow(Marks):
-    """Results from a certified list, which has them for every row."""
-
-    names = CERTIFIED_NAMES
+    """Results from a list in memory, which has them for every row."""
 
     def __init__(self, found: Discoveries) -> None:
         self.found = found
+        self.names = RESULT_NAMES if found.e_values is None else CERTIFIED_NAMES
         self.count, self.tested = found.count, found.tested
 
     def numbers(self, start: int, ranks: RankArray) -> tuple[FloatArray, FloatArray, BoolArray]:
@@ -185,7 +184,7 @@ class SecondPass:
 
 
 # What a certified list says in place of the counted one.
-_SHARED = ("p_threshold", "claim", "warning", "choice")
+_SHARED = ("p_threshold", "claim", "warning", "choice", "weights")
 
 
 def result_of(
@@ -198,8 +197,11 @@ def result_of(
     listed, wanted, rows, index = second.run(output)
     kept = second.read.most_rows or judged.MOST_DISCOVERIES
     first, said = second.first, found if certified is None else certified
+    shared = {name: getattr(said, name) for name in _SHARED}
+    if said.weights is not None and found.compared is not None and said.compared is not None:
+        shared["compared"] = replace(found.compared, found=said.compared.found, weighted=True)
     return FileDiscoveries(
-        **{**vars(found), **{name: getattr(said, name) for name in _SHARED}},
+        **{**vars(found), **shared},
         path=second.batches.source.label,
         output=None if output is None else str(output),
         listed=listed,

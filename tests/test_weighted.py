@@ -1,0 +1,332 @@
+"""Covariate shift: weighted p-values and lists."""
+
+import json
+from fractions import Fraction
+
+import numpy as np
+import pytest
+from click.testing import CliRunner
+
+from reconform import ConformalDetector, ReconformError, Weights
+from reconform.cli import main
+from reconform.ensemble import Sight
+from reconform.statistics.weighted import (
+    LARGEST,
+    ranks_by_sight,
+    ranks_of_one_model,
+    whole_weights,
+)
+
+
+def by_definition(own, others, rows, reference, new, level):
+    """Sums of fractions, row by row, and no sorting."""
+    m = len(new)
+    result = []
+    for i, j in enumerate(rows):
+        E = [*map(int, reference), int(new[j])]
+        total = sum(E)
+
+        def p(score, E=E, i=i, total=total):
+            return Fraction(sum(w for w, s in zip(E, own[i], strict=True) if s <= score), total)
+
+        p_values = sorted([Fraction(0), *(p(others[i][k]) for k in range(m) if k != j)])
+        length = max(k for k in range(1, m + 1) if p_values[k - 1] <= level * k / m)
+        line = level * length / m
+        found = sum(w for w, s in zip(E, own[i], strict=True) if p(s) <= line)
+        mine = p(own[i][-1])
+        e = Fraction(total, found) if mine <= line else Fraction(0)
+        result.append((mine, length, e))
+    return result
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_kernels_against_the_definition(seed):
+    rng = np.random.default_rng(seed)
+    n, m = int(rng.integers(1, 14)), int(rng.integers(1, 9))
+    ties = seed % 2
+    draw = (lambda *shape: rng.integers(0, 5, shape) * 1.0) if ties else rng.normal
+    own = draw(m, n + 1) if ties else rng.normal(size=(m, n + 1))
+    others = draw(m, m) if ties else rng.normal(size=(m, m))
+    ours, theirs = whole_weights(rng.exponential(size=n), rng.exponential(size=m))
+    level, order = Fraction(2, 5), rng.permutation(n)
+    found = ranks_by_sight([(np.arange(m), own, others, order)], ours, theirs, level)
+    expected = by_definition(own, others, range(m), ours[order], theirs, level)
+    assert found.fractions == [p for p, _, _ in expected]
+    assert found.lengths.tolist() == [length for _, length, _ in expected]
+    assert found.e_values == [e for _, _, e in expected]
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_one_model_is_the_same_scores_for_every_row(seed):
+    rng = np.random.default_rng(seed)
+    n, m = int(rng.integers(1, 40)), int(rng.integers(1, 30))
+    if seed % 2:
+        calibration, scores = rng.integers(0, 6, n) * 1.0, rng.integers(-1, 5, m) * 1.0
+    else:
+        calibration, scores = rng.normal(size=n), rng.normal(-0.5, 1, size=m)
+    ours, theirs = whole_weights(rng.exponential(size=n), rng.exponential(size=m))
+    level = Fraction(3, 10)
+    quick = ranks_of_one_model(calibration, scores, ours, theirs, level)
+    own = np.column_stack([np.tile(calibration, (m, 1)), scores])
+    sight = np.arange(m), own, np.tile(scores, (m, 1)), None
+    slow = ranks_by_sight([sight], ours, theirs, level)
+    for name in ("at_most", "total", "lengths", "limits"):
+        assert np.array_equal(getattr(quick, name), getattr(slow, name)), name
+    assert quick.e_values == slow.e_values
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_equal_weights_give_the_list_of_benjamini_hochberg(seed):
+    from reconform import Rule
+
+    rng = np.random.default_rng(seed)
+    n, m = 60, 25
+    calibration, scores = rng.normal(size=n).round(1), rng.normal(size=m).round(1)
+    scores[:6] -= 4
+    same = np.full(n, LARGEST), np.full(m, LARGEST)
+    for level in (Fraction(1, 10), Fraction(1, 5), Fraction(1, 2)):
+        ranks = ranks_of_one_model(calibration, scores, *same, level)
+        at_most = 1 + (calibration <= scores[:, None]).sum(axis=1)
+        plain = Rule(fdr=level).decide_p_values(at_most / (n + 1), n_calibration=n)
+        assert np.array_equal(ranks.p_values, at_most / (n + 1))
+        assert np.array_equal(ranks.selected(level), plain.mask)
+        assert np.array_equal(ranks.benjamini_hochberg(level), plain.mask)
+        assert plain.mask.any()
+
+
+# --- lists ----------------------------------------------------------------------------------------
+
+
+def tilted(seed, n=300, m=100, t=0.8, anomalies=8):
+    rng = np.random.default_rng(seed)
+    D, T = rng.normal(size=(n, 2)), rng.normal(size=(m, 2))
+    T[:, 0] += t
+    T[:anomalies, 1] += 7
+    return D, T, Weights(np.exp(t * D[:, 0]), np.exp(t * T[:, 0]))
+
+
+@pytest.mark.parametrize("method", ["full", "split"])
+@pytest.mark.parametrize("detector", ["knn", "iforest", "lof", "kde", "contrast", "auto"])
+def test_p_values_against_the_definition(detector, method):
+    """Of the scores that the detector gives with every new row there, in the order of the rows."""
+    if detector == "contrast" and method == "split":
+        pytest.skip("contrast is full-conformal")
+    D, T, weights = tilted(0, 40, 12, anomalies=2)
+    cad = ConformalDetector(detector, method, random_state=0).fit(D)
+    found = cad.discover(T, 0.3, weights=weights)
+    w, new = whole_weights(weights.reference, weights.new)
+    w = w[cad.calibration_.rows]
+    if detector == "auto":
+        ranks = cad.rank(T, together=True)
+        sights = cad.ensemble_.see_chosen(T, np.arange(12), ranks.choice.chosen)
+    elif method == "full":
+        sights = cad.ensemble_.see_with_each(T, np.arange(12))
+    else:
+        scores = cad.rank(T).scores
+        own = np.column_stack([np.tile(cad.calibration_.scores, (12, 1)), scores])
+        sights = [Sight(np.arange(12), own, np.tile(scores, (12, 1)))]
+    for sight in sights:
+        mine = w if sight.order is None else w[sight.order]
+        for j, own in zip(sight.rows, sight.own, strict=True):
+            E = np.append(mine, new[j])
+            assert found.p_values[j] == int(E[own <= own[-1]].sum()) / int(E.sum())
+
+
+@pytest.mark.parametrize("method", ["full", "split"])
+@pytest.mark.parametrize("validity", ["nominal", "proven"])
+def test_equal_weights_change_nothing(method, validity):
+    D, T, _ = tilted(1)
+    cad = ConformalDetector("knn", method, random_state=0).fit(D)
+    plain = cad.discover(T, 0.2, validity=validity)
+    for value in (1.0, 0.37):
+        found = cad.discover(
+            T, 0.2, validity=validity, weights=Weights(np.full(300, value), np.full(100, value))
+        )
+        assert np.array_equal(found.mask, plain.mask)
+        assert np.array_equal(found.p_values, plain.p_values)
+        assert found.guarantee == plain.guarantee
+    assert plain.count
+
+
+@pytest.mark.parametrize("factor", [2.0, 1e-3, 7.7])
+def test_a_common_factor_changes_nothing(factor):
+    D, T, weights = tilted(2)
+    cad = ConformalDetector("knn", "full").fit(D)
+    other = Weights(factor * weights.reference, factor * weights.new)
+    for validity in ("nominal", "proven"):
+        one, two = (cad.discover(T, 0.2, validity=validity, weights=w) for w in (weights, other))
+        assert np.array_equal(one.mask, two.mask)
+        assert one.p_values == pytest.approx(two.p_values, rel=1e-8)
+    assert one.count
+
+
+def test_the_order_of_rows_changes_nothing():
+    D, T, weights = tilted(3)
+    rng = np.random.default_rng(0)
+    a, b = rng.permutation(300), rng.permutation(100)
+    moved = Weights(weights.reference[a], weights.new[b])
+    for detector in ("knn", "iforest"):
+        here = ConformalDetector(detector, "full", random_state=0).fit(D)
+        there = ConformalDetector(detector, "full", random_state=0).fit(D[a])
+        for validity in ("nominal", "proven"):
+            one = here.discover(T, 0.2, weights=weights, validity=validity)
+            two = there.discover(T[b], 0.2, weights=moved, validity=validity)
+            assert np.array_equal(one.mask[b], two.mask)
+            assert np.array_equal(one.p_values[b], two.p_values)
+
+
+def test_what_is_said():
+    D, T, weights = tilted(4)
+    cad = ConformalDetector("knn", "full").fit(D)
+    nominal, proven = (
+        cad.discover(T, 0.2, weights=weights, validity=v) for v in ("nominal", "proven")
+    )
+    assert nominal.guarantee.startswith("FDR measured, not proven, for BH on weighted p-values")
+    assert proven.guarantee.startswith("FDR proven (weighted conformal selection) for the list")
+    assert "weighted reference rows are worth" in proven.guarantee
+    assert proven.e_values is not None
+    assert proven.weights is weights
+    assert nominal.verdict.word == "holds"
+    assert [finding.check for finding in nominal.verdict.findings] == ["weights"]
+    guess = Weights.estimate(D[:, :1], T[:, :1])
+    estimated = cad.discover(T, 0.2, weights=guess)
+    assert estimated.guarantee.startswith("FDR measured, not proven: the weights are estimated.")
+    alarms = cad.discover(T, weights=weights, false_alarms=1)
+    assert alarms.guarantee.startswith("Expected number of false alarms at most 1, proven for full")
+    assert alarms.mask.tolist() == (alarms.p_values <= 1 / 100).tolist()
+
+
+def test_the_check_suggests_weights_where_they_help():
+    rng = np.random.default_rng(0)
+    D, T = rng.normal(size=(800, 2)), rng.normal(size=(400, 2))
+    cad = ConformalDetector("knn", "full").fit(D)
+    near, far = (
+        cad.discover(T + np.array([0.7, 0])).verdict,
+        cad.discover(T + np.array([6.0, 0])).verdict,
+    )
+    assert near.word == far.word == "broken"
+    assert "`weights` that are estimated from the columns that moved make up for it" in str(near)
+    assert "No `weights` can make up for it" in str(far)
+    poor = Weights(np.append(np.full(799, 1e-6), 1.0), np.ones(400))
+    assert cad.discover(T, weights=poor).verdict.word == "doubtful"
+
+
+@pytest.mark.parametrize(
+    ("make", "sentence"),
+    [
+        (lambda D, T: ([1.0], np.ones(100)), "one weight per row that `fit` got, 300; got 1"),
+        (lambda D, T: (np.ones(300), np.ones(7)), "one weight per new row, 100; got 7"),
+        (lambda D, T: (-np.ones(300), np.ones(100)), "not negative; row 0 .* has -1.0"),
+        (lambda D, T: (np.full(300, np.nan), np.ones(100)), "must be finite"),
+        (lambda D, T: (np.zeros(300), np.ones(100)), "are all 0"),
+        (lambda D, T: (np.ones((300, 1)), np.ones(100)), r"one number per row; got \(300, 1\)"),
+    ],
+)
+def test_weights_that_are_refused(make, sentence):
+    D, T, _ = tilted(5)
+    with pytest.raises(ReconformError, match=sentence):
+        ConformalDetector("knn", "split", random_state=0).fit(D).discover(
+            T, weights=Weights(*make(D, T))
+        )
+
+
+@pytest.mark.parametrize(
+    ("method", "options", "sentence"),
+    [
+        ("jackknife+", {}, "use `method='full'` or 'split'"),
+        ("split", {"procedure": "storey"}, "leave out `procedure='storey'`"),
+        ("split", {"conditional": "simes"}, "leave out `conditional`"),
+    ],
+)
+def test_uses_that_are_refused(method, options, sentence):
+    D, T, weights = tilted(6)
+    with pytest.raises(ReconformError, match=sentence):
+        ConformalDetector("knn", method, random_state=0).fit(D).discover(
+            T, weights=weights, **options
+        )
+
+
+def test_estimates_that_are_refused():
+    D, T, _ = tilted(7)
+    cad = ConformalDetector("knn", "full").fit(D)
+    with pytest.raises(ReconformError, match="there is none for estimated weights"):
+        cad.discover(T, weights=Weights.estimate(D, T), validity="proven")
+    with pytest.raises(ReconformError, match="tables with the same columns"):
+        Weights.estimate(D, T[:, :1])
+    with pytest.raises(ReconformError, match="clip must be a number above 1"):
+        Weights.estimate(D, T, clip=1.0)
+    with pytest.raises(ReconformError, match="needs at least so many rows"):
+        Weights.estimate(D, T[:3])
+    smoothed = ConformalDetector("knn", "full", ties="randomized", random_state=0).fit(D)
+    with pytest.raises(ReconformError, match="ties='conservative'"):
+        smoothed.discover(T, weights=Weights.estimate(D, T))
+
+
+def test_estimates_are_near_the_truth():
+    D, T, weights = tilted(8, 3000, 3000, 0.5, anomalies=0)
+    guess = Weights.estimate(D, T)
+    truth = weights.reference * np.exp(-(0.5**2) / 2)
+    assert np.median(np.abs(np.log(guess.reference / truth))) < 0.1
+    assert guess.usable
+    assert not guess.clipped
+
+
+# --- files ----------------------------------------------------------------------------------------
+
+
+def test_the_command(tmp_path):
+    D, T, _ = tilted(9, 400, 120, 1.0, anomalies=6)
+    for name, X in (("normal.csv", D), ("new.csv", T)):
+        np.savetxt(tmp_path / name, X, delimiter=",", header="load,heat", comments="")
+    both = [str(tmp_path / "normal.csv"), str(tmp_path / "new.csv")]
+    common = ["--detector", "knn", "--method", "full", "--json"]
+    said = CliRunner().invoke(main, ["detect", *both, *common, "--shift", "load"])
+    assert said.exit_code == 0, said.stderr
+    facts = json.loads(said.stdout)
+    weights = Weights.estimate(D[:, :1], T[:, :1])
+    found = ConformalDetector("knn", "full", random_state=0).fit(D).discover(T, weights=weights)
+    assert facts["flagged"] == found.count > 0
+    assert "the weights are estimated" in facts["guarantee"]
+    out = tmp_path / "out.csv"
+    said = CliRunner().invoke(
+        main, ["detect", *both, *common, "--shift", "load", "--output", str(out)]
+    )
+    table = np.genfromtxt(out, delimiter=",", names=True, dtype=None, encoding=None)
+    assert np.allclose(table["p_value"], found.p_values)
+    wrong = CliRunner().invoke(main, ["detect", *both, "--shift", "laod"])
+    assert wrong.exit_code != 0
+    assert "Did you mean 'load'?" in " ".join(wrong.stderr.split())
+
+
+# --- levels ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("method", ["full", "split"])
+def test_a_tilt_keeps_its_level_with_weights_and_not_without(method):
+    """All rows normal, tilted by 1: a list is false if it is not empty.
+
+    400 batches; with true weights the share of batches with a discovery is at most 0.2 for the
+    list with a theorem, and 0.26 is three standard errors more: a correct program fails in less
+    than 1 of 500 runs. Without weights the share is far above.
+    """
+    false = {"weighted": 0, "plain": 0}
+    for seed in range(400):
+        D, T, weights = tilted(1000 + seed, 150, 40, 1.0, anomalies=0)
+        cad = ConformalDetector("knn", method, random_state=seed).fit(D)
+        false["weighted"] += cad.discover(T, 0.2, weights=weights, validity="proven").count > 0
+        false["plain"] += cad.discover(T, 0.2).count > 0
+    assert false["weighted"] <= 0.26 * 400
+    assert false["plain"] >= 0.28 * 400
+
+
+@pytest.mark.slow
+def test_one_weighted_p_value_is_exact():
+    """P(p <= α) <= α for true weights: 4,000 rows, one per batch; four standard errors above."""
+    p = []
+    for seed in range(4000):
+        D, T, weights = tilted(seed, 40, 1, 1.0, anomalies=0)
+        p.append(ConformalDetector("knn", "full").fit(D).discover(T, weights=weights).p_values[0])
+    for level in (0.02, 0.05, 0.1, 0.2):
+        share = np.mean(np.array(p) <= level)
+        assert share <= level + 4 * np.sqrt(level * (1 - level) / 4000)
