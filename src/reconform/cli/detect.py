@@ -8,7 +8,7 @@ from ..files.formats import titles_in_words
 from ..files.judge import ReadOptions
 from . import fitting as fits
 from .declare import Command
-from .judging import Known, check_header, check_number, judge, leave
+from .judging import ReferenceRows, check_header, check_number, judge, leave
 from .options import (
     PATH,
     Columns,
@@ -63,7 +63,7 @@ def detect(
     known, unknown = files.layouts(reference, new)
     table = fits.read(voice, reference, known, files.id_columns, columns)
     check_header(new, table.features, unknown, files, writing)
-    reference_rows = Known(table, columns.shift)
+    reference_rows = ReferenceRows(table, columns.shift)
     check = check_number(new, table, unknown, files, deciding)
     cad = fits.fit(voice, table, fitting, prepare=columns.prepare, check=check)
     read = ReadOptions(table.features, files.id_columns, unknown)

@@ -87,7 +87,7 @@ def check_number(
 
 
 @dataclass(frozen=True, eq=False)
-class Known:
+class ReferenceRows:
     """The reference rows of a command that reads them.
 
     Attributes
@@ -141,7 +141,7 @@ def judge(
     files: Files,
     deciding: Deciding,
     writing: Writing,
-    known: Known | None = None,
+    known: ReferenceRows | None = None,
 ) -> dict[str, Any]:
     """Judge a file, write what was asked for, say what was found, and return it as plain data.
 
@@ -155,7 +155,7 @@ def judge(
         How to read them.
     files, deciding, writing
         What the options say.
-    known : Known, optional
+    known : ReferenceRows, optional
         The reference rows, to say what is unusual about a row, and to weigh rows by.
     """
     reference = None if known is None else known.table
