@@ -261,9 +261,16 @@ def test_a_stream(tumours):
     assert monitor.alarm
 
 
-@pytest.mark.xfail(reason="a stream on the command line is issue 18", strict=True)
-def test_a_stream_from_the_command_line():
-    assert "stream" in main.commands
+def test_a_stream_from_the_command_line(here, tumours):
+    run("fit", "month.csv", "--id", "patient", "--detector", "knn", "--method", "split",
+        "--model", "plant.rcad")  # fmt: skip
+    given = ["stream", "plant.rcad", "--format", "csv", "--false-alarms", "1", "--per", "20"]
+    done = CliRunner().invoke(main, given, input=Path("today.csv").read_text())
+    assert done.exit_code == 0, done.stderr
+    decisions = [json.loads(line) for line in done.stdout.splitlines()]
+    assert len(decisions) == len(tumours["today"])
+    flagged = [one["patient"] for one in decisions if one["anomaly"]]
+    assert len(set(flagged) & tumours["malignant"]) >= len(flagged) / 2 > 0
 
 
 # --- 9. two million rows -------------------------------------------------------------------------
