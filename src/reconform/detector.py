@@ -33,8 +33,9 @@ from .explanation import Explanation, Judged
 from .frames import frame_as_it_is, library_of
 from .intake import taken_in
 from .keep import MEMORY, check_keep
+from .known_anomalies import refuse_copies
 from .methods import Full, Learned, Method, Plan, Prefit, resolve_method
-from .planned import Fitter, guarantee_for, method_for_rows, plan_for, what_fits
+from .planned import Fitter, guarantee_for, method_for_rows, plan_for, what_fits, with_anomalies
 from .prepare import Prepare
 from .randomness import root_seed
 from .ranking import Ranker
@@ -180,7 +181,12 @@ class ConformalDetector(OutlierMixin, Ranker):
         return tags
 
     def fit(
-        self, X: npt.ArrayLike, y: object = None, *, groups: npt.ArrayLike | None = None
+        self,
+        X: npt.ArrayLike,
+        y: object = None,
+        *,
+        groups: npt.ArrayLike | None = None,
+        anomalies: npt.ArrayLike | None = None,
     ) -> ConformalDetector:
         """Fit and calibrate on normal rows.
 
@@ -192,6 +198,10 @@ class ConformalDetector(OutlierMixin, Ranker):
             Present for scikit-learn's convention.
         groups : array-like of shape (n,), optional
             For `Resampling` with a splitter that keeps groups together.
+        anomalies : array-like or frame of shape (a, d), optional
+            Anomalies that are known from elsewhere. They shape the scores of ``"contrast"`` and
+            ``"learned"`` and the choice of ``"auto"``, and never calibrate. Rows of the reference
+            or of the new rows are refused.
 
         Returns
         -------
@@ -215,6 +225,7 @@ class ConformalDetector(OutlierMixin, Ranker):
         self._intake = intake
         labels = getattr(X, "index", None) if hasattr(X, "iloc") else None
         X = self._validate(X, reset=True)
+        known = None if anomalies is None else self._known(anomalies, X)
         self._reference = None
         suited = method_for_rows(method, resolved, len(X))
         if suited is not method and isinstance(suited, Full):
@@ -236,6 +247,8 @@ class ConformalDetector(OutlierMixin, Ranker):
         fitter = Fitter(detector, self.n_jobs, self.verbose, self.keep)
         with intake.explained(detector, X):
             ensemble = fitter.fit(X, plan, contents, model_seed)
+        if known is not None:
+            ensemble = with_anomalies(ensemble, known, f"{detector.name} with {self.method!r}")
 
         self._adopt(plan, ensemble)
         # p = alpha is an outlier, and scikit-learn calls a row normal where p - offset_ >= 0.
@@ -247,6 +260,12 @@ class ConformalDetector(OutlierMixin, Ranker):
         if not isinstance(method, Learned):  # which has no scores before there is a batch
             warn_of_scores(ensemble.calibration.scores, detector.name, ensemble)
         return self
+
+    def _known(self, anomalies: npt.ArrayLike, reference: FloatArray) -> FloatArray:
+        """Known anomalies as the detector sees them; refuse those of the reference itself."""
+        known = self._validate(anomalies, reset=False)
+        refuse_copies(known, reference, "the reference")
+        return known
 
     def _adopt(self, plan: Plan, ensemble: Ensemble) -> None:
         """Set what follows from fitted models: `fit` makes them, `load` reads them.

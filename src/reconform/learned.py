@@ -25,6 +25,7 @@ from .detectors.foreign import _seed_model
 from .detectors.score_checks import checked_scores
 from .ensemble import MOST_ROWS, Ensemble
 from .errors import ReconformError, blame_input
+from .known_anomalies import refuse_copies
 from .methods import Learned, Plan
 from .randomness import Streams
 from .statistics.aggregation import reduction
@@ -125,6 +126,8 @@ class LearnedScores(Ensemble):
     method : Learned
         How many rows are learned from, and in how many folds.
     seed : SeedSequence
+    anomalies : float array of shape (a, d), optional
+        Known from elsewhere: they have label 1, too, and are not scored.
     """
 
     classifier: Any
@@ -133,6 +136,7 @@ class LearnedScores(Ensemble):
     calibration: Calibration
     method: Learned
     seed: np.random.SeedSequence
+    anomalies: FloatArray | None = None
 
     @property
     def uses_batch(self) -> bool:
@@ -179,6 +183,8 @@ class Lesson:
 
     def add(self, X: FloatArray) -> None:
         """Take some of the new rows into account."""
+        if self._learned.anomalies is not None:
+            refuse_copies(self._learned.anomalies, X, "the new rows")
         self._sample.add(X)
 
     def folds_of(self, X: FloatArray) -> IntArray:
@@ -205,6 +211,8 @@ class Lesson:
     def _fit(self, known: FloatArray, rows: FloatArray, seed: np.random.SeedSequence) -> Any:
         model = clone(self._learned.classifier)
         _seed_model(model, seed)
+        if self._learned.anomalies is not None:
+            rows = np.vstack([rows, self._learned.anomalies])
         labels = np.repeat([0, 1], [len(known), len(rows)])
         return model.fit(np.vstack([known, rows]), labels)
 

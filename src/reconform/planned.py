@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -18,9 +18,11 @@ from .detectors.auto.ensembles import ChoiceEnsemble
 from .detectors.prepared import Prepared
 from .ensemble import Ensemble, RepeatedSplit
 from .errors import ReconformError
-from .learned import Learning
+from .known_anomalies import WithAnomalies
+from .learned import LearnedScores, Learning
 from .methods import BySize, Learned, Method, Plan
 from .parallel import track
+from .pooled import Pooled
 from .randomness import Streams
 from .refitting import OneModel
 from .statistics.certificates import Guarantee, guarantee_of
@@ -47,6 +49,29 @@ def plan_for(
     return method.plan(len(contents), groups=groups, random_state=seed, **draws)
 
 
+def with_anomalies(ensemble: Ensemble, anomalies: FloatArray, who: str) -> Ensemble:
+    """Let known anomalies shape the scores or the choice of models; refuse where they do not.
+
+    Parameters
+    ----------
+    ensemble : Ensemble
+    anomalies : float array of shape (a, d)
+    who : str
+        The detector and the method, for the message.
+    """
+    if isinstance(ensemble, RepeatedSplit):
+        return RepeatedSplit([with_anomalies(one, anomalies, who) for one in ensemble.splits])
+    if isinstance(ensemble, LearnedScores):
+        return replace(ensemble, anomalies=anomalies)
+    if not ensemble.uses_batch or isinstance(ensemble, Pooled):
+        raise ReconformError(
+            f"`anomalies` shape the scores of `detector='contrast'` and `method='learned'`, and "
+            f"the choice of `detector='auto'`; {who} looks at them nowhere. Use one of these, or "
+            "leave `anomalies` out."
+        )
+    return WithAnomalies(ensemble, anomalies)
+
+
 def guarantee_for(plan: Plan, ensemble: Ensemble, *, alone: bool = False) -> Guarantee:
     """Look up what holds for fitted models.
 
@@ -57,6 +82,8 @@ def guarantee_for(plan: Plan, ensemble: Ensemble, *, alone: bool = False) -> Gua
     alone : bool
         For rows that are judged one by one, which a choice of detectors leaves to the first.
     """
+    if isinstance(ensemble, WithAnomalies):
+        ensemble = ensemble.inner
     if alone and isinstance(ensemble, ChoiceEnsemble):
         ensemble = ensemble.fitted[0]
     return guarantee_of(

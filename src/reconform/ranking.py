@@ -78,7 +78,11 @@ class Ranker(BaseEstimator):
                 split.set_params(random_state=self._tie_key)
             if isinstance(self.detector, Prepare):  # the rows are coded already
                 split.set_params(detector=self.detector.for_features(self.features))
-            self._large = split.fit(getattr(self._reference, "frame", self._reference))
+            known = getattr(self.ensemble_, "anomalies", None)
+            self._large = split.fit(
+                getattr(self._reference, "frame", self._reference),
+                anomalies=getattr(known, "frame", known),
+            )
             self._large._intake = self._intake
             self._large._known = self._known
             if self._names():

@@ -3,10 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
+import numpy as np
+from sklearn.utils import get_tags
+
 from ..detector import ConformalDetector
-from ..files import Layout, Table, normal_rows, read_labelled, read_reference
+from ..files import (
+    Layout,
+    Table,
+    normal_rows,
+    open_batches,
+    read_labelled,
+    read_reference,
+)
 from ..files.column_types import to_python
 from ..prepare import prepared
 from .options import Columns, Fitting, parallel
@@ -50,8 +61,12 @@ def fit(
     if check is not None:
         check(cad)
     voice.step(f"Fitting {fitting.detector}, {fitting.method}, on {len(reference):,} rows")
+    known = None
+    if fitting.anomalies is not None:
+        voice.step(f"Reading {fitting.anomalies}")
+        known = _rows_like(reference, fitting.anomalies, bool(get_tags(cad).input_tags.allow_nan))
     with voice.gathering_warnings(), parallel(fitting.jobs):
-        cad.fit(reference.frame)
+        cad.fit(reference.frame, anomalies=known)
     cad.name_reference(_names(reference))
     cad.set_params(verbose=0)
     if fitting.method == "auto":
@@ -65,6 +80,13 @@ def _names(reference: Table) -> Sequence[Any]:
         return range(1, len(reference) + 1)
     columns = [to_python(column) for column in reference.ids.columns]
     return [", ".join(map(str, cells)) for cells in zip(*columns, strict=True)]
+
+
+def _rows_like(reference: Table, path: str, allow_missing: bool) -> Any:
+    """Read all rows of a file with the columns of the reference, as `Table.frame` has them."""
+    with open_batches(path, reference.features, allow_missing=allow_missing) as batches:
+        X = np.concatenate([np.empty((0, len(reference.features))), *batches])
+    return replace(reference, X=X).frame
 
 
 def facts_of(reference: Table) -> dict[str, Any]:

@@ -121,6 +121,7 @@ class Fitting:
     seed: int
     jobs: int | None
     settings: tuple[tuple[str, Any], ...] = ()
+    anomalies: str | None = None
 
     def __post_init__(self) -> None:
         try:
@@ -240,7 +241,16 @@ def _fitting(detector: str, method: str) -> list[Given]:
     ]
 
 
-fitting_options = fitting_family("auto", "auto")
+ANOMALIES = option(
+    "--anomalies",
+    type=PATH,
+    metavar="FILE",
+    help="Use known anomalies from elsewhere, a table with the columns of the reference: they "
+    "shape scores and choices, and never calibrate. For auto, contrast and learned.",
+)
+fitting_options = family(
+    "fitting", "Detector and method", Fitting, [*_fitting("auto", "auto"), ANOMALIES]
+)
 
 
 def parallel(jobs: int | None) -> AbstractContextManager[Any]:

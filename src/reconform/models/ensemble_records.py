@@ -18,6 +18,7 @@ from ..detectors.registry import DETECTORS
 from ..detectors.scaled import ScaledEnsemble
 from ..ensemble import Ensemble, RepeatedSplit, ResampledEnsemble
 from ..keep import KeptModel
+from ..known_anomalies import WithAnomalies
 from ..methods import Plan
 from ..records.checks import check_models, check_reference, require
 from ..records.plain import Plain
@@ -173,6 +174,12 @@ def write_ensemble(ensemble: Ensemble, plan: Plan, out: Writer, at: str = "ensem
                 for k, (split, own) in enumerate(splits)
             ],
         }
+    if isinstance(ensemble, WithAnomalies):
+        return {
+            "kind": WITH_ANOMALIES,
+            "anomalies": ROWS.write(ensemble.anomalies, f"{at}/anomalies", out),
+            "inner": write_ensemble(ensemble.inner, plan, out, f"{at}/inner"),
+        }
     if isinstance(ensemble, ChoiceEnsemble):
         return {
             "kind": type(ensemble).__name__,
@@ -202,6 +209,8 @@ def read_ensemble(json: Json, plan: Plan, source: Reader) -> Ensemble:
         require(len(sizes) == 1, "the splits calibrate on different numbers of rows")
         return RepeatedSplit(read)
     require(len(plan.repeats) == 1, "a split has no model")
+    if json.get("kind") == WITH_ANOMALIES:
+        return _read_with_anomalies(json, plan, source)
     if json.get("kind") in CHOICES:
         return _read_choice(json, plan, source)
     scores = SCORES.read(json["calibration"], source)
@@ -230,6 +239,22 @@ CHOICES: dict[str, tuple[type[ChoiceEnsemble], str]] = {
     "FullChoice": (FullChoice, "full"),
     "SplitChoice": (SplitChoice, "split"),
 }
+
+
+# What known anomalies beside an ensemble are called in files.
+WITH_ANOMALIES = "WithAnomalies"
+
+
+def _read_with_anomalies(json: Json, plan: Plan, source: Reader) -> WithAnomalies:
+    """Read an ensemble that uses the batch, and the anomalies that stand beside it."""
+    known, inner = ROWS.read(json["anomalies"], source), json["inner"]
+    require(inner.get("kind") != WITH_ANOMALIES, "anomalies stand beside others")
+    require(known.shape[1] == source.n_features and len(known) > 0, "an anomaly is none")
+    ensemble = read_ensemble(inner, plan, source)
+    require(ensemble.uses_batch, "a detector does not look at anomalies")
+    accepts = np.isfinite(known) | np.isnan(known)
+    require(bool(accepts.all()), "an anomaly is not finite")
+    return WithAnomalies(ensemble, known)
 
 
 def _read_choice(json: Json, plan: Plan, source: Reader) -> ChoiceEnsemble:

@@ -92,7 +92,8 @@ def save(
     check_is_fitted(cad, "ensemble_")
     check_can_be_saved(cad.plan_.scheme)
     check_place(path, overwrite=overwrite)
-    if isinstance(getattr(cad.ensemble_, "reference", None), FrameRows):
+    kept = (getattr(cad.ensemble_, name, None) for name in ("reference", "anomalies"))
+    if any(isinstance(rows, FrameRows) for rows in kept):
         raise ReconformError(
             "`method='full'` keeps the reference rows, and a frame has no place in a model file; "
             "use another method, such as 'cv+', or Prepare(detector), which keeps numbers."

@@ -1,0 +1,110 @@
+"""Anomalies that are known from elsewhere: they shape scores and choices, never the calibration.
+
+For a detector that compares new rows with each other, and for the choice between detectors, known
+anomalies stand beside the other new rows: rows that look like them have companions, and a detector
+that finds them has more evidence. They are never ranked, and nothing is ranked among them. So
+p-values are as exact as without, if the reference and a new row are exchangeable given the other
+new rows *and the known anomalies* (docs/guarantees). That fails for rows of the reference or of
+the batch itself: who was confirmed as an anomaly there was looked at, and copies of such rows are
+refused.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from .arrays import FloatArray, IndexArray, RankArray
+from .content import Contents
+from .ensemble import Ensemble, Sight, TwoPasses, worlds_by_sight
+from .errors import ReconformError
+from .frames import stacked
+from .statistics.ranks import Calibration, Ranks
+from .statistics.worlds import StepUp, Worlds
+
+
+@dataclass(eq=False)
+class WithAnomalies(Ensemble):
+    """An ensemble that uses the batch, with known anomalies beside every batch.
+
+    Attributes
+    ----------
+    inner : Ensemble
+    anomalies : float array of shape (a, d)
+    """
+
+    inner: Ensemble
+    anomalies: FloatArray
+
+    @property
+    def calibration(self) -> Calibration:  # type: ignore[override]
+        """As without anomalies."""
+        return self.inner.calibration
+
+    @property
+    def uses_batch(self) -> bool:
+        """As without anomalies."""
+        return self.inner.uses_batch
+
+    def ranks(self, X: FloatArray, *, variant: str | None = None, strictly: bool = False) -> Ranks:
+        """Rank every new row by itself, as without anomalies."""
+        return self.inner.ranks(X, variant=variant, strictly=strictly)
+
+    def batch_ranks(
+        self, X: FloatArray, *, rows: IndexArray | None = None, strictly: bool = False
+    ) -> Ranks:
+        """Rank new rows; the anomalies are among the rows that these are compared with."""
+        rows = np.arange(len(X)) if rows is None else rows
+        return self.inner.batch_ranks(self._beside(X), rows=rows, strictly=strictly)
+
+    def see_with_each(self, X: FloatArray, rows: IndexArray) -> Iterator[Sight]:
+        """Score all rows, the anomalies standing beside them."""
+        for sight in self.inner.see_with_each(self._beside(X), rows):
+            yield replace(sight, others=np.ascontiguousarray(sight.others[:, : len(X)]))
+
+    def worlds(self, X: FloatArray, rows: RankArray, step: StepUp) -> Iterator[tuple[int, Worlds]]:
+        """Go through all worlds of some new rows; the anomalies are in none of the lists."""
+        return worlds_by_sight(self.see_with_each(X, rows), step)
+
+    def two_passes(self) -> TwoPasses | None:
+        """As without anomalies: what learns from a batch in parts has them already."""
+        return self.inner.two_passes()
+
+    def _beside(self, X: FloatArray) -> FloatArray:
+        refuse_copies(self.anomalies, X, "the new rows")
+        both: FloatArray = stacked(X, self.anomalies)
+        return both
+
+
+def refuse_copies(anomalies: FloatArray, X: FloatArray, whose: str) -> None:
+    """Refuse known anomalies that are rows of the reference or of the batch.
+
+    Parameters
+    ----------
+    anomalies : float array of shape (a, d)
+    X : float array of shape (n, d)
+    whose : str
+        What X is, for the message.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> refuse_copies(np.array([[9.0, 9.0]]), np.array([[0.0, 1.0], [9.0, 9.0]]), "the reference")
+    Traceback (most recent call last):
+        ...
+    reconform.errors.ReconformError: `anomalies` has 1 row that is also in the reference (row 0 of
+    `anomalies`). Anomalies that were confirmed there were looked at, and with these p-values would
+    no longer hold: they have to come from elsewhere. Take such rows out of both.
+    """
+    both = Contents.of(np.vstack([np.asarray(X), np.asarray(anomalies)]))
+    there = np.unique(both.group[: len(X)])
+    copies = np.flatnonzero(np.isin(both.group[len(X) :], there))
+    if len(copies):
+        rows = "1 row that is" if len(copies) == 1 else f"{len(copies):,} rows that are"
+        raise ReconformError(
+            f"`anomalies` has {rows} also in {whose} (row {copies[0]} of `anomalies`). Anomalies "
+            "that were confirmed there were looked at, and with these p-values would no longer "
+            "hold: they have to come from elsewhere. Take such rows out of both."
+        )

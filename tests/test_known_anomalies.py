@@ -1,0 +1,169 @@
+"""Known anomalies from elsewhere: they shape scores and choices, and leave the level intact."""
+
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+import pytest
+from click.testing import CliRunner
+from sklearn.linear_model import LogisticRegression
+
+from reconform import ConformalDetector, Learned, Prepare, ReconformError, load, save
+from reconform.cli import main
+from reconform.detectors import Contrast
+from reconform.methods import BySize
+
+
+def data(n=200, m=60, few=3, seed=0):
+    """Normal rows; new rows of which a few are alike and not far away; known ones like these."""
+    rng = np.random.default_rng(seed)
+    D, T = rng.normal(size=(n, 3)), rng.normal(size=(m, 3))
+    T[:few] = 1.6 + 0.02 * rng.normal(size=(few, 3))
+    return D, T, 1.6 + 0.02 * rng.normal(size=(12, 3))
+
+
+def literal_contrast(D, T, A, k):
+    """p-values by the definition: known anomalies stand beside the other new rows."""
+
+    def kth(e, rows):
+        return sorted(float(np.sqrt(((e - r) ** 2).sum())) for r in rows)[k - 1]
+
+    def score(e, own, others):
+        far, near = kth(e, own), kth(e, others)
+        return np.log(near) - 2 * np.log(far)
+
+    p = []
+    for j, x in enumerate(T):
+        E = [*D, x]
+        others = [*np.delete(T, j, axis=0), *A]
+        scores = [score(e, E[:i] + E[i + 1 :], others) for i, e in enumerate(E)]
+        p.append(sum(s <= scores[-1] + 1e-12 for s in scores) / len(E))
+    return p
+
+
+def test_contrast_with_anomalies_is_what_the_definition_says():
+    D, T, A = data(n=25, m=12, few=2)
+    cad = ConformalDetector(Contrast(n_neighbors=2), method="full").fit(D, anomalies=A)
+    ranks = cad.ensemble_.inner.rank_batch(
+        np.vstack([T, A]), np.arange(len(T)), np.empty((0, 25)), False
+    )
+    expected = literal_contrast(D, T, A, 2)
+    assert ranks.at_most / 26 == pytest.approx(expected)
+    assert len(cad.discover(T)) == len(T)
+
+
+def test_rows_like_known_anomalies_are_found():
+    """Three new rows that are alike hide among their neighbours; beside known ones they do not."""
+    D, T, A = data()
+    for anomalies, found in ((None, 0), (A, 3)):
+        cad = ConformalDetector("contrast", method="full").fit(D, anomalies=anomalies)
+        assert cad.discover(T, fdr=0.3).mask[:3].sum() == found
+        assert cad.n_calibration_ == len(D)
+        proven = cad.discover(T, fdr=0.3, validity="proven")
+        assert proven.count <= cad.discover(T, fdr=0.3).count
+    method = Learned(LogisticRegression(), folds=2)
+    scores = []
+    for anomalies in (None, A):
+        cad = ConformalDetector(method=method, random_state=0).fit(D, anomalies=anomalies)
+        scores.append(cad.discover(T).p_values[:3].mean())
+    assert scores[1] < scores[0]
+
+
+def test_known_anomalies_speak_for_the_detector_that_finds_them():
+    """A detector that the new rows say nothing of is chosen by the known ones."""
+    rng = np.random.default_rng(0)
+    D, T = rng.normal(size=(300, 2)), rng.normal(size=(60, 2))
+    for rows in (D, T):
+        rows[:, 1] *= 1000  # drowns the first column, unless rows are rescaled
+    T[0, 0] = 6
+    A = np.column_stack([rng.normal(8, 1, size=40), 1000 * rng.normal(size=40)])
+    for method in ("full", "split"):
+        chosen = []
+        for anomalies in (None, A):
+            cad = ConformalDetector(["knn", "mahalanobis"], method=method, random_state=0)
+            choice = cad.fit(D, anomalies=anomalies).rank(T, together=True).choice
+            chosen.append(set(choice.chosen.tolist()))
+        assert chosen == [{0}, {1}], method
+
+
+def test_the_same_answer_from_model_files_and_from_data_files(tmp_path):
+    D, T, A = data()
+    paths = {name: tmp_path / f"{name}.csv" for name in ("normal", "new", "known")}
+    for name, rows in zip(paths, (D, T, A), strict=True):
+        pd.DataFrame(rows, columns=list("abc")).to_csv(paths[name], index=False)
+    normal, new, known = (pd.read_csv(path) for path in paths.values())
+    cad = ConformalDetector("contrast", method="full", random_state=0).fit(normal, anomalies=known)
+    here = cad.discover(new, fdr=0.3)
+    assert here.count >= 3
+    save(cad, tmp_path / "model.rcad")
+    again = load(tmp_path / "model.rcad")
+    assert again.discover(new, fdr=0.3).p_values.tolist() == here.p_values.tolist()
+    given = ["--detector", "contrast", "--method", "full", "--anomalies", paths["known"]]
+    out = tmp_path / "out.csv"
+    said = ["detect", paths["normal"], paths["new"], *given, "--fdr", 0.3, "--output", out]
+    result = CliRunner().invoke(main, list(map(str, said)))
+    assert result.exit_code in (0, 3), result.output
+    assert pd.read_csv(out)["p_value"].tolist() == pytest.approx(here.p_values.tolist())
+    fitted = ["fit", paths["normal"], *given, "--model", tmp_path / "other.rcad"]
+    assert CliRunner().invoke(main, list(map(str, fitted))).exit_code == 0
+    assert load(tmp_path / "other.rcad").ensemble_.anomalies.tolist() == A.tolist()
+
+
+def test_anomalies_of_the_reference_or_the_batch_are_refused():
+    D, T, A = data()
+    for cad in (
+        ConformalDetector("contrast", method="full"),
+        ConformalDetector(method=Learned(LogisticRegression())),
+    ):
+        with pytest.raises(ReconformError, match=r"1 row that is also in the reference \(row 12"):
+            cad.fit(D, anomalies=np.vstack([A, D[5:6]]))
+        cad.fit(D, anomalies=np.vstack([A, T[:2]]))
+        with pytest.raises(ReconformError, match="2 rows that are also in the new rows"):
+            cad.discover(T)
+
+
+def test_what_looks_at_no_anomalies_refuses_them():
+    D, _, A = data()
+    for detector, method in (("knn", "full"), ("iforest", "jab+"), ("knn", "batch")):
+        with pytest.raises(ReconformError, match="looks at them nowhere"):
+            ConformalDetector(detector, method=method).fit(D, anomalies=A)
+    with pytest.raises(ReconformError, match="features"):
+        ConformalDetector("contrast", method="full").fit(D, anomalies=A[:, :2])
+
+
+def test_a_very_large_batch_keeps_them(monkeypatch):
+    """Where auto takes a split for many rows, it is fitted with the anomalies, too."""
+    D, T, A = data()
+    cad = ConformalDetector(["knn", "lof"], random_state=0).fit(D, anomalies=A)
+    monkeypatch.setattr(BySize, "most_rows", lambda self, n: 10)
+    suited = cad.for_rows(len(T))
+    assert suited.plan_.scheme == "split"
+    assert suited.ensemble_.anomalies.tolist() == A.tolist()
+
+
+def test_frames_with_labels():
+    D, T, A = (
+        pd.DataFrame({"x": rows[:, 0], "kind": np.where(rows[:, 1] > 0, "a", "b")})
+        for rows in data()
+    )
+    cad = ConformalDetector(Prepare("contrast"), method="full").fit(D, anomalies=A)
+    assert len(cad.discover(T)) == len(T)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("q", [0.1, 0.2])
+@pytest.mark.parametrize("who", ["contrast", "auto", "learned"])
+def test_anomalies_that_are_none_leave_the_level_intact(who, q):
+    """ "Anomalies" from the normal law, 300 batches of normal rows: the FDR is at most q plus 3.3
+    standard errors. A correct program fails once in about 2,000 runs of one case.
+    """
+    rng, runs, false = np.random.default_rng(3), 300, 0
+    for run in range(runs):
+        D, T, A = (rng.normal(size=(size, 2)) for size in (80, 25, 15))
+        if who == "learned":
+            cad = ConformalDetector(method=Learned(LogisticRegression()), random_state=run)
+        else:
+            detector = ["knn", "mahalanobis", "contrast"] if who == "auto" else who
+            cad = ConformalDetector(detector, method="full", random_state=run)
+        false += cad.fit(D, anomalies=A).discover(T, fdr=q).count > 0
+    assert false / runs <= q + 3.3 * (q * (1 - q) / runs) ** 0.5
