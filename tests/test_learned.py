@@ -255,6 +255,13 @@ def test_what_has_no_meaning_is_refused_with_a_sentence(ask, said):
         ask(cad, T)
 
 
+def test_a_row_of_a_list_is_explained_by_the_classifiers_of_its_batch():
+    D, T = data(n=400, m=80, anomalies=10)
+    cad = ConformalDetector(method=Learned(LogisticRegression()), random_state=0).fit(D)
+    told = cad.discover(T).explain(0)
+    assert "one feature alone is set to its median" in str(told)
+
+
 def test_what_cannot_learn_is_refused_with_a_sentence():
     D, _ = data()
     with pytest.raises(ReconformError, match="takes no detector"):

@@ -212,10 +212,7 @@ class ConformalDetector(OutlierMixin, Ranker):
         refit = not isinstance(method, Prefit)
         resolved, intake = taken_in(self.detector, X, self.larger_is, refit=refit)
         detector = what_fits(method, self.detector, resolved)
-        check_probability("alpha", self.alpha)
-        if self.ties not in TIES:
-            raise unknown_choice("ties", self.ties, TIES)
-        check_keep(self.keep)
+        self._check_settings()
         if groups is not None and not method.uses_groups:
             raise ReconformError(
                 f"method={self.method!r} does not look at groups, and rows of one group would be "
@@ -225,7 +222,7 @@ class ConformalDetector(OutlierMixin, Ranker):
         self._intake = intake
         labels = getattr(X, "index", None) if hasattr(X, "iloc") else None
         X = self._validate(X, reset=True)
-        known = None if anomalies is None else self._known(anomalies, X)
+        known = None if anomalies is None else self._given(anomalies, X)
         self._reference = None
         suited = method_for_rows(method, resolved, len(X))
         if suited is not method and isinstance(suited, Full):
@@ -261,7 +258,13 @@ class ConformalDetector(OutlierMixin, Ranker):
             warn_of_scores(ensemble.calibration.scores, detector.name, ensemble)
         return self
 
-    def _known(self, anomalies: npt.ArrayLike, reference: FloatArray) -> FloatArray:
+    def _check_settings(self) -> None:
+        check_probability("alpha", self.alpha)
+        if self.ties not in TIES:
+            raise unknown_choice("ties", self.ties, TIES)
+        check_keep(self.keep)
+
+    def _given(self, anomalies: npt.ArrayLike, reference: FloatArray) -> FloatArray:
         """Known anomalies as the detector sees them; refuse those of the reference itself."""
         known = self._validate(anomalies, reset=False)
         refuse_copies(known, reference, "the reference")

@@ -391,6 +391,10 @@ class RepeatedSplit(Ensemble):
             return super().batch_ranks(X, rows=rows, strictly=strictly)
         return self.merged([split.batch_ranks(X, rows=rows) for split in self.splits])
 
+    def raw_scores(self, X: FloatArray) -> FloatArray:
+        """Score rows by the mean over the splits."""
+        return reduction("mean")(np.array([split.raw_scores(X) for split in self.splits]))
+
     def two_passes(self) -> TwoPasses | None:
         """Begin with a batch in every split."""
         begun = [split.two_passes() for split in self.splits]

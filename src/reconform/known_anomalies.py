@@ -52,6 +52,10 @@ class WithAnomalies(Ensemble):
         """Rank every new row by itself, as without anomalies."""
         return self.inner.ranks(X, variant=variant, strictly=strictly)
 
+    def raw_scores(self, X: FloatArray) -> FloatArray:
+        """Score rows, as without anomalies."""
+        return self.inner.raw_scores(X)
+
     def batch_ranks(
         self, X: FloatArray, *, rows: IndexArray | None = None, strictly: bool = False
     ) -> Ranks:
@@ -76,6 +80,11 @@ class WithAnomalies(Ensemble):
         refuse_copies(self.anomalies, X, "the new rows")
         both: FloatArray = stacked(X, self.anomalies)
         return both
+
+
+def without_anomalies(ensemble: Ensemble) -> Ensemble:
+    """Return an ensemble as it is without known anomalies beside it."""
+    return ensemble.inner if isinstance(ensemble, WithAnomalies) else ensemble
 
 
 def refuse_copies(anomalies: FloatArray, X: FloatArray, whose: str) -> None:

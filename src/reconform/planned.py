@@ -18,7 +18,7 @@ from .detectors.auto.ensembles import ChoiceEnsemble
 from .detectors.prepared import Prepared
 from .ensemble import Ensemble, RepeatedSplit
 from .errors import ReconformError
-from .known_anomalies import WithAnomalies
+from .known_anomalies import WithAnomalies, without_anomalies
 from .learned import LearnedScores, Learning
 from .methods import BySize, Learned, Method, Plan
 from .parallel import track
@@ -82,8 +82,7 @@ def guarantee_for(plan: Plan, ensemble: Ensemble, *, alone: bool = False) -> Gua
     alone : bool
         For rows that are judged one by one, which a choice of detectors leaves to the first.
     """
-    if isinstance(ensemble, WithAnomalies):
-        ensemble = ensemble.inner
+    ensemble = without_anomalies(ensemble)
     if alone and isinstance(ensemble, ChoiceEnsemble):
         ensemble = ensemble.fitted[0]
     return guarantee_of(
