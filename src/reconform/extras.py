@@ -12,6 +12,7 @@ from .errors import ExtraImportError
 CALLED = {
     "altair": "Altair",
     "dask": "Dask",
+    "duckdb": "DuckDB",
     "online_fdr": "online-fdr",
     "vl_convert": "vl-convert-python",
 }

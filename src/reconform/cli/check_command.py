@@ -12,6 +12,7 @@ from typing import Any
 import click
 
 from .. import models
+from ..files.address import query_of
 from ..files.formats import is_standard
 from ..whole import Together
 from .declare import Command, family, option
@@ -158,10 +159,15 @@ def _noted(facts: Mapping[str, Any], written: Together) -> dict[str, Any]:
         **{
             name: None
             if facts[name] is None
-            else {"path": facts[name], "sha256": fingerprint_of(written.draft_of(facts[name]))}
+            else {"path": facts[name], "sha256": _seal(facts[name], written)}
             for name in ("output", "report")
         },
     }
+
+
+def _seal(path: str, written: Together) -> str | None:
+    """The fingerprint of an output; a table of a database has none."""
+    return None if query_of(path) is not None else fingerprint_of(written.draft_of(path))
 
 
 def _said(voice: Voice) -> dict[str, Any]:

@@ -13,6 +13,7 @@ from ..arrays import IndexArray
 from ..cleaning import BUDGET, PROVEN, Review, WhatIf, most_leaving, review, to_look_at
 from ..detector import ConformalDetector
 from ..files import Layout, Table, check_output
+from ..files.address import query_of
 from ..files.column_types import to_python
 from ..files.formats import is_standard, layout_like
 from ..files.judge import ReadOptions, judge_file
@@ -88,7 +89,7 @@ class Cleaning:
         """Refuse what cannot be written, or would replace an input, before any work is done."""
         if self.marks is not None:
             inputs["--marks"] = self.marks
-        check_separate({"--output": self.output, "--keep": self.keep}, inputs)
+        check_separate({"--output": self.output, "--keep": self.keep}, inputs, layout)
         if self.output is not None and is_standard(self.output):
             voice.leave_stdout_to_data()
         reference = inputs["REFERENCE"]
@@ -182,7 +183,7 @@ def clean(
     voice: Voice,
 ) -> None:
     """Review the most unusual rows of a reference; leave out those that a person has marked."""
-    if is_standard(reference) or Path(reference).is_fifo():
+    if is_standard(reference) or (query_of(reference) is None and Path(reference).is_fifo()):
         raise click.UsageError(
             "REFERENCE must be a file: it is read more than once, and later with --marks."
         )

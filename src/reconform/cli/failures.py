@@ -21,6 +21,7 @@ from typing import Any
 import click
 
 from ..errors import ReconformError
+from ..files.snapshot import snapshots
 from ..glossary import GLOSSARY
 from .declare import write_examples
 from .output import complain, prepare_streams, settle_streams
@@ -104,7 +105,8 @@ class Commands(click.Group):
     def invoke(self, ctx: click.Context) -> Any:
         """Run a command; turn what goes wrong into a sentence and an exit code."""
         try:
-            return super().invoke(ctx)
+            with snapshots():
+                return super().invoke(ctx)
         except (click.ClickException, click.exceptions.Exit, click.Abort):
             raise  # click knows what to do
         except KeyboardInterrupt as error:

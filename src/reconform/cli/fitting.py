@@ -18,6 +18,7 @@ from ..files import (
     read_labelled,
     read_reference,
 )
+from ..files.address import label_of
 from ..files.column_types import to_python
 from ..prepare import prepared
 from .options import Columns, Fitting, parallel
@@ -26,7 +27,7 @@ from .output import Voice
 
 def read(voice: Voice, path: str, layout: Layout, ids: tuple[str, ...], columns: Columns) -> Table:
     """Read the reference."""
-    voice.step(f"Reading {path}")
+    voice.step(f"Reading {label_of(path)}")
     how = columns.reading(ids, layout)
     if columns.label is None:
         return read_reference(path, **vars(how))

@@ -16,6 +16,7 @@ from ..explaining import NO_REFERENCE, known_rows
 from ..explaining.feature_columns import labelled
 from ..explanation import Explanation
 from ..files import Layout, Table, check_output, open_batches
+from ..files.address import called, query_of
 from ..files.beforehand import refuse_too_many
 from ..files.column_types import labels_in, to_python
 from ..files.formats import is_standard
@@ -56,7 +57,7 @@ def check_header(
     """Refuse new rows without the columns of the reference before a detector is fitted."""
     if writing is not None:
         writing.wanted(files)
-    if not Path(path).is_file():  # a pipe can be read only once
+    if query_of(path) is None and not Path(path).is_file():  # a pipe can be read only once
         return
     with open_batches(path, features, id_columns=files.id_columns, layout=layout) as batches:
         if writing is not None and writing.report is not None:
@@ -282,7 +283,7 @@ def _write_page(
         rows=rows,
         reference=None if reference is None else labelled(reference.X, reference.features),
         ids=labels,
-        title=f"Anomalies in {Path(judgement.path).name}",
+        title=f"Anomalies in {called(judgement.path)}",
         overwrite=overwrite,
     )
 

@@ -19,12 +19,12 @@ from ..errors import InputError, ReconformError
 from ..files import FORMATS, Layout, TableOptions
 from ..files.formats import DELIMITER, is_delimiter, is_standard
 from ..files.judge import WriteOptions
+from ..files.writing import check_free
 from ..methods import Bootstrap, CrossValidation, Method, Split, resolve_method
 from ..rule import Rule
 from ..statistics.certificates import VALIDITY
 from ..statistics.conditional import BANDS
 from ..statistics.fdr import PROCEDURES, counted_names
-from ..whole import check_place
 from .declare import Function, Given, choice, count, family, option, share
 from .output import Voice, check_separate
 from .spelling import in_options
@@ -448,6 +448,7 @@ class Files:
     delimiter: str | None
     decimal: str
     missing: tuple[str, ...]
+    allow_extensions: bool = False
 
     def layouts(self, *paths: str) -> list[Layout]:
         """One layout per input.
@@ -465,7 +466,7 @@ class Files:
         return self._layout(self.format)
 
     def _layout(self, format: str | None) -> Layout:
-        return Layout(format, self.delimiter, self.decimal, self.missing)
+        return Layout(format, self.delimiter, self.decimal, self.missing, self.allow_extensions)
 
 
 def _tells_format(path: str) -> bool:
@@ -512,6 +513,12 @@ files_options = family(
             multiple=True,
             metavar="TEXT",
             help="Take this text for a missing value, besides the usual ones; may be repeated.",
+        ),
+        option(
+            "--allow-extensions",
+            is_flag=True,
+            help="Let DuckDB load and install extensions that a query asks for, and let the query "
+            "read other files.",
         ),
     ],
 )
@@ -565,7 +572,7 @@ class Writing:
             voice.leave_stdout_to_data()
         for path in (self.output, self.report):
             if path is not None and not is_standard(path):
-                check_place(path, overwrite=self.overwrite)
+                check_free(path, overwrite=self.overwrite)
 
 
 # What may end a run with another exit code than 0, and with which.
@@ -589,7 +596,7 @@ PREFIX = option(
     help="Put this in front of the names of the added columns.",
 )
 REPORT = option("--report", type=PATH, metavar="FILE", help="Write a page to look at (HTML).")
-OVERWRITE = option("--overwrite", is_flag=True, help="Replace files that exist.")
+OVERWRITE = option("--overwrite", is_flag=True, help="Replace files and tables that exist.")
 
 
 def _writing(fail_on: str | None) -> list[Given]:

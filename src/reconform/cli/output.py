@@ -30,9 +30,11 @@ from rich.progress import (
 )
 from rich.text import Text
 
-from ..files.formats import is_standard
+from ..errors import ReconformError
+from ..files.formats import Layout, is_standard
+from ..files.tables import check_separate as apart
 from ..forecast import listening
-from ..whole import Together, blamed_on, check_apart, together
+from ..whole import Together, blamed_on, together
 from .spelling import in_options
 
 # So many columns are assumed where there is no terminal, so that no table is cut.
@@ -300,18 +302,24 @@ def settle_streams() -> None:
 # --- files that are not tables -------------------------------------------------------------------
 
 
-def check_separate(outputs: dict[str, str | None], inputs: dict[str, str]) -> None:
+def check_separate(
+    outputs: dict[str, str | None],
+    inputs: dict[str, str],
+    layout: Layout = Layout(),  # noqa: B008 - a frozen value
+) -> None:
     """Refuse outputs that would replace an input, or each other.
 
     Parameters
     ----------
     outputs, inputs : dict
         Paths by the option or argument that they were given to.
+    layout : Layout
+        With which queries are read.
     """
     written = {o: path for o, path in outputs.items() if path is not None and not is_standard(path)}
     # Standard input may be a file, and that is an input too.
     read = {name: "/dev/stdin" if is_standard(path) else path for name, path in inputs.items()}
     try:
-        check_apart(written, read)
-    except ValueError as error:
+        apart(written, read, layout)
+    except ReconformError as error:
         raise click.UsageError(str(error)) from error

@@ -15,6 +15,13 @@
     first_pass.py    ranks every row, and counts the ranks
     second_pass.py   writes every row with its results
     judged.py        the result, `FileDiscoveries`
+    address.py       ``PLACE#QUERY`` and ``DATABASE#TABLE``
+    database.py      what a library does to answer queries and hold tables
+    duckdb_files.py  DuckDB: its databases, and patterns for files of rows
+    sqlite_files.py  SQLite, by Python's own library
+    databases.py     which of them a place belongs to
+    snapshot.py      the rows of a query as they were when it ran
+    tables.py        tables of databases that are written: whole or not at all
 
 Everything that is wrong with a file is an `InputError`, whose sentence is for the person who ran
 the command.

@@ -13,6 +13,7 @@ from typing import Any, NamedTuple, Protocol
 import pyarrow as pa
 
 from ..errors import InputError, ReconformError, listed
+from .address import is_database, query_of
 from .columnar import ArrowSource, ParquetSource, ParquetWriter
 from .text import TextSource, TextWriter
 
@@ -34,6 +35,9 @@ class Layout:
         The decimal sign of a text file.
     missing : tuple of str
         Cells of a text file that mean "missing", besides the usual ones.
+    allow_extensions : bool
+        Let DuckDB load and install extensions that a query asks for, and let the query read other
+        files than its own.
 
     Examples
     --------
@@ -45,6 +49,7 @@ class Layout:
     delimiter: str | None = None
     decimal: str = "."
     missing: tuple[str, ...] = field(default=())
+    allow_extensions: bool = False
 
     def __post_init__(self) -> None:
         if self.format is not None and self.format not in FORMATS:
@@ -55,7 +60,12 @@ class Layout:
             raise ReconformError(f"decimal must be '.' or ','; got {self.decimal!r}.")
 
     def format_of(self, path: str | Path) -> str:
-        """Return the format of a file, by this layout or else by the file's name."""
+        """Return the format of a file, by this layout or else by the file's name.
+
+        The rows of a query or a table pass through Arrow.
+        """
+        if query_of(path) is not None:
+            return "arrow"
         if self.format is not None:
             return self.format
         if is_standard(path):
@@ -68,6 +78,12 @@ class Layout:
                 if is_compressed(path) and not format.is_text:
                     break
                 return name
+        if is_database(path):
+            raise InputError(
+                path,
+                f"it is a database. Say which rows of it: '{path}#select * from TABLE', or "
+                f"'{path}#TABLE' for all rows of a table, or for a table to write.",
+            )
         raise InputError(
             path,
             f"its name does not tell its format. Name it {suffixes_in_words()}, or give "
@@ -86,6 +102,8 @@ def layout_like(path: str | Path, layout: Layout | None, output: str | Path) -> 
     """
     layout = layout or Layout()
     format = layout.format_of(path)
+    if is_standard(output) and query_of(path) is not None:
+        return replace(layout, format="csv")
     if is_standard(output) or Layout().format_of(output) == format:
         return replace(layout, format=format)
     return Layout()

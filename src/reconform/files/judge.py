@@ -26,13 +26,15 @@ from ..errors import ReconformError
 from ..prepare import Feature
 from ..rule import Rule
 from ..weights import Weights
-from ..whole import check_apart, stops_by_exception
+from ..whole import stops_by_exception
+from .address import noted
 from .first_pass import Progress, rank_rows
-from .formats import is_standard, layout_like
+from .formats import Layout, is_standard, layout_like
 from .judged import FileDiscoveries
 from .reading import Batches, ReadOptions, open_batches
 from .second_pass import ByRank, ByRow, Marks, SecondPass, result_of
 from .spill import Spill
+from .tables import check_separate
 from .writing import CERTIFIED_NAMES, RESULT_NAMES, WriteOptions, check_output
 
 __all__ = ["FileDiscoveries", "ReadOptions", "WriteOptions", "features_of", "judge_file"]
@@ -56,11 +58,12 @@ def judge_file(
     cad : ConformalDetector
         Fitted.
     path : str or Path
-        The new rows; ``-`` for standard input.
+        The new rows; ``-`` for standard input, or a query as in `read_reference`.
     output : str or Path, optional
         Where to write the rows with ``score``, ``p_value``, ``q_value`` and ``anomaly``; ``-``
-        for standard output. It appears when it is complete. Where the rule has a `top`, only so
-        many rows are written, those that come first, flagged or not.
+        for standard output, or a table of a database such as ``"plant.duckdb#flagged"``. It appears
+        when it is complete. Where the rule has a `top`, only so many rows are written, those that
+        come first, flagged or not.
     rule : Rule
         The level, the procedure and the p-values: one that counts of ranks can decide, or for a
         file of at most a million rows one that certifies its list. A detector that compares new
@@ -105,7 +108,7 @@ def judge_file(
         found = first.decide(replace(rule, validity="nominal") if certifies else rule)
         marks: Marks = ByRank(found.decision) if certified is None else ByRow(certified)
         second = SecondPass(batches, spill, marks, first, read, write, before, progress, rule.top)
-        return result_of(found, certified, second, output)
+        return result_of(found, certified, second, noted(path, batches.source.label), output)
 
 
 def _checked_rule(cad: ConformalDetector, rule: Rule, write: WriteOptions) -> bool:
@@ -149,7 +152,8 @@ def _checked_output(
     if output is None:
         return replace(write, prefix=_free_prefix(write.prefix, names, schema.names))
     if not is_standard(output):
-        check_apart({"output": output}, {"path": "/dev/stdin" if is_standard(path) else path})
+        inputs = {"path": "/dev/stdin" if is_standard(path) else path}
+        check_separate({"output": output}, inputs, read.layout or Layout())
     write = replace(write, layout=write.layout or layout_like(path, read.layout, output))
     check_output(
         output,

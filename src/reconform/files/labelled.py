@@ -14,6 +14,7 @@ from ..prepare import Feature
 from .cells import Fingerprint, numbers, texts
 from .formats import FORMATS, Layout
 from .reading import Table, missing_counts, read_reference
+from .snapshot import snapshots
 from .source import open_source
 
 MOST_SHOWN = 5
@@ -98,25 +99,26 @@ def read_labelled(
     >>> folder.cleanup()
     """
     layout = options.layout or Layout()
-    with open_source(path, layout) as source:
-        names = source.schema.names
-        if label not in names:
-            raise InputError(
-                source.label,
-                f"it has no column {label!r} of labels; `label` names the column."
-                f"{nearest(label, names)} It has {listed(names)}.",
-                column=label,
-            )
-    table = read_reference(
-        path,
-        columns=options.columns,
-        drop=[name for name in options.drop if name != label],
-        id_columns=[*options.id_columns, label],
-        prepare=options.prepare,
-        categories=options.categories,
-        allow_missing=allow_missing,
-        layout=layout,
-    )
+    with snapshots():  # a query runs once
+        with open_source(path, layout) as source:
+            names = source.schema.names
+            if label not in names:
+                raise InputError(
+                    source.label,
+                    f"it has no column {label!r} of labels; `label` names the column."
+                    f"{nearest(label, names)} It has {listed(names)}.",
+                    column=label,
+                )
+        table = read_reference(
+            path,
+            columns=options.columns,
+            drop=[name for name in options.drop if name != label],
+            id_columns=[*options.id_columns, label],
+            prepare=options.prepare,
+            categories=options.categories,
+            allow_missing=allow_missing,
+            layout=layout,
+        )
     return table, _anomalous(table, label, layout, FORMATS[layout.format_of(path)].is_text)
 
 

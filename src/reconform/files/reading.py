@@ -17,6 +17,7 @@ from ..arrays import FloatArray, IndexArray
 from ..errors import InputError, ReconformError, check_count, listed, nearest
 from ..frames import UNSEEN
 from ..prepare import Feature
+from .address import noted
 from .cells import Fingerprint, all_numbers, matrix, texts
 from .column_types import kind_of
 from .formats import Layout, Source
@@ -127,7 +128,8 @@ def read_reference(
     Parameters
     ----------
     path : str or Path
-        ``-`` for standard input.
+        ``-`` for standard input; or a query, such as ``"plant.duckdb#select * from readings"``,
+        ``"plant.sqlite#readings"`` (a table) or ``"lake/*.parquet#select * from files"``.
     columns : sequence of str, optional
         Use these columns only.
     drop : sequence of str
@@ -178,10 +180,12 @@ def read_reference(
         _check_labels(source, categories)
         if allow_missing is None:
             allow_missing = prepare
-        return _read_whole(source, names, ids, categories, prepare, allow_missing, layout)
+        where = noted(path, file.label)
+        return _read_whole(where, source, names, ids, categories, prepare, allow_missing, layout)
 
 
 def _read_whole(
+    path: str,
     source: Source,
     names: list[str],
     ids: list[str],
@@ -209,7 +213,7 @@ def _read_whole(
         kept.append(table.select(ids))
         start = stop
     return Table(
-        path=source.label,
+        path=path,
         X=X,
         features=features,
         ids=pa.concat_tables(kept) if ids else None,
@@ -361,7 +365,8 @@ def open_batches(
     Parameters
     ----------
     path : str or Path
-        ``-`` for standard input, which is spooled to disk so that it can be read twice.
+        ``-`` for standard input, which is spooled to disk so that it can be read twice; or a
+        query, as in `read_reference`.
     features : sequence of Feature
         Of the reference. They are matched by name; other columns are carried through unused.
     id_columns : sequence of str

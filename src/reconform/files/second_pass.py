@@ -191,6 +191,7 @@ def result_of(
     found: CountedDiscoveries,
     certified: Discoveries | None,
     second: SecondPass,
+    path: str,
     output: str | Path | None,
 ) -> FileDiscoveries:
     """Write the output, and put together what was found."""
@@ -202,7 +203,7 @@ def result_of(
         shared["compared"] = replace(found.compared, found=said.compared.found, weighted=True)
     return FileDiscoveries(
         **{**vars(found), **shared},
-        path=second.batches.source.label,
+        path=path,
         output=None if output is None else str(output),
         listed=listed,
         wanted=wanted,

@@ -13,7 +13,9 @@ from pathlib import Path
 
 from ..errors import InputError, listed
 from ..whole import blamed_on_temporary_files
+from .address import query_of
 from .formats import FORMATS, Layout, Source, Stored, is_compressed, is_standard
+from .snapshot import open_snapshot
 
 # What people take for a text file, by its first bytes; our own formats are recognised too.
 SIGNATURES = {
@@ -32,13 +34,19 @@ def open_source(path: str | Path, layout: Layout) -> Iterator[Source]:
     Parameters
     ----------
     path : str or Path
-        ``-`` for standard input.
+        ``-`` for standard input. A query (`address.query_of`) runs once, and its rows are kept on
+        disk meanwhile.
     layout : Layout
 
     Yields
     ------
     Source
     """
+    query = query_of(path)
+    if query is not None:
+        with open_snapshot(query, layout) as rows:
+            yield rows
+        return
     format = FORMATS[layout.format_of(path)]
     label = "standard input" if is_standard(path) else str(path)
     with _spooled(path) as local:

@@ -15,7 +15,9 @@ import pyarrow as pa
 from ..arrays import BoolArray, FloatArray
 from ..errors import InputError, listed
 from ..whole import blamed_on, check_place, whole_file, whole_stream
+from .address import table_of
 from .formats import FORMATS, Layout, is_compressed, is_standard
+from .tables import check_table, open_table
 
 RESULT_NAMES = ("score", "p_value", "q_value", "anomaly")
 # Of a certified list.
@@ -106,7 +108,16 @@ def check_output(
     if is_standard(path):
         _standard_output()
     else:
+        check_free(path, overwrite=overwrite)
+
+
+def check_free(path: str | Path, *, overwrite: bool) -> None:
+    """Refuse a file or a table that cannot be written or exists, before any work is done for it."""
+    table = table_of(path)
+    if table is None:
         check_place(path, overwrite=overwrite)
+    else:
+        check_table(table, overwrite=overwrite)
 
 
 @contextmanager
@@ -118,12 +129,13 @@ def open_output(
     Parameters
     ----------
     path : str or Path
-        ``-`` for standard output, which gets nothing before everything is there.
+        ``-`` for standard output, which gets nothing before everything is there; or a table of a
+        database, such as ``plant.duckdb#flagged``.
     schema : pyarrow.Schema
     layout : Layout, optional
         Format, delimiter and decimal sign, where the name of the file does not say them.
     overwrite : bool
-        Replace a file that exists.
+        Replace a file or a table that exists.
 
     Yields
     ------
@@ -145,6 +157,11 @@ def open_output(
     2,
     >>> folder.cleanup()
     """
+    table = table_of(path)
+    if table is not None:
+        with open_table(table, schema, overwrite=overwrite) as write:
+            yield write
+        return
     layout = layout or Layout()
     format = FORMATS[layout.format_of(path)]
     name = "standard output" if is_standard(path) else path

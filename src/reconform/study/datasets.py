@@ -22,6 +22,7 @@ from ..arrays import BoolArray, FloatArray, IndexArray
 from ..errors import InputError, ReconformError, unknown_choice
 from ..extras import extra
 from ..files import Layout, TableOptions, read_labelled
+from ..files.address import query_of
 from ..files.labelled import AS_THEY_ARE
 from ..frames import frame_as_it_is, library_of
 from ..intake import Coded
@@ -231,8 +232,8 @@ def read(
     Parameters
     ----------
     path : path
-        An ``.npz`` file with ``X`` and ``y``, or a table (CSV, TSV, Parquet, Arrow) with a label
-        column; every other column is a feature.
+        An ``.npz`` file with ``X`` and ``y``, or a table (CSV, TSV, Parquet, Arrow, a query) with
+        a label column; every other column is a feature.
     label : str
         Name of the label column: 1 or True for outliers, 0 or False for normal rows.
     name : str, optional
@@ -253,6 +254,9 @@ def read(
     ...     read(path)
     Dataset('pumps', rows=3, features=1, outliers=1)
     """
+    query = query_of(os.fspath(path))
+    if query is not None:
+        return _read_table(query.address, label, name or query.name, options)
     path = Path(path)
     name = path.name.split(".")[0] if name is None else name
     if path.suffix == ".npz":
@@ -295,7 +299,7 @@ def _resolve(
     if isinstance(source, os.PathLike):
         return read(source, label=label, options=options)
     if isinstance(source, str):
-        if source.endswith(".npz") or _is_table(Path(source), options.layout):
+        if source.endswith(".npz") or _is_table(source, options.layout):
             return read(source, label=label, options=options)
         _check_unused(options, source)
         known = load(source, data)
@@ -314,15 +318,15 @@ def table_path(source: Any, layout: Layout | None) -> str | None:
     """Return the path of a table, if that is what a data set was given as."""
     if not isinstance(source, str | os.PathLike) or str(source).endswith(".npz"):
         return None
-    return str(source) if _is_table(Path(source), layout) else None
+    return str(source) if _is_table(source, layout) else None
 
 
-def _is_table(path: Path, layout: Layout | None) -> bool:
+def _is_table(path: str | os.PathLike[str], layout: Layout | None) -> bool:
     """Whether the name is that of a table, and not of a data set that we know."""
     if str(path) in (*REGISTRY, BUILT_IN):
         return False
     try:
-        (layout or Layout()).format_of(path)
+        (layout or Layout()).format_of(os.fspath(path))
     except InputError:
         return False
     return True
@@ -386,7 +390,7 @@ def _read_npz(path: Path, name: str, *, prepare: bool = False) -> Dataset:
     return make_dataset(name, X, y, prepare=prepare)
 
 
-def _read_table(path: Path, label: str, name: str, options: TableOptions) -> Dataset:
+def _read_table(path: str | Path, label: str, name: str, options: TableOptions) -> Dataset:
     # Some detectors can do with missing values; the others will say it.
     table, anomalous = read_labelled(path, label, options, allow_missing=True)
     checked = make_dataset(name, table.X, anomalous)

@@ -1,0 +1,216 @@
+"""SQLite, by Python's own library: queries that only read, and tables that are written.
+
+SQLite has types of cells, not of columns: a column is what all of its cells are, whole numbers,
+numbers, text or bytes, and text where they are of several kinds.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import sqlite3
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+import pyarrow as pa
+
+from .address import Query, TableName, check_different, quoted
+from .column_types import as_json, is_text, kind_of, words
+from .database import Answer, Database, check_place_of, one_select, refusing
+from .formats import Layout
+
+SIGNATURE = b"SQLite format 3\0"
+
+BATCH_ROWS = 1 << 14
+
+# So many seconds a database may be locked by others.
+PATIENCE = 5.0
+
+# Before Python 3.12 two statements are a warning, not an error.
+ERRORS = (sqlite3.Error, sqlite3.Warning)
+
+# What a query that only reads consists of.
+READS = (
+    sqlite3.SQLITE_SELECT,
+    sqlite3.SQLITE_READ,
+    sqlite3.SQLITE_FUNCTION,
+    sqlite3.SQLITE_RECURSIVE,
+)
+FIRST_WORD = re.compile(r"(?:\s|--[^\n]*(?:\n|$)|/\*.*?\*/)*(\w*)", re.DOTALL)
+
+
+class SQLite(Database):
+    """The rows of a query by SQLite."""
+
+    title = "SQLite"
+
+    @contextmanager
+    def run(self, query: Query, layout: Layout, folder: Path) -> Iterator[Answer]:
+        """Run a query that only reads."""
+        with _asked(query) as cursor:
+            names = [column[0] for column in cursor.description]
+            check_different(query, names)
+            columns = [_Column() for _ in names]
+            schema = pa.schema([(name, pa.null()) for name in names])
+            yield schema, _tables(query, cursor, names, columns)
+
+    def tables_read(self, query: Query, layout: Layout) -> set[str]:
+        """Name the tables whose pages SQLite would open."""
+        with (
+            refusing(query.label, ERRORS, f"{self.title} refuses the query"),
+            _asked(query, "explain") as cursor,
+        ):
+            opened = {row[3] for row in cursor if row[1] == "OpenRead"}
+            cursor.connection.set_authorizer(None)
+            roots = cursor.connection.execute("select rootpage, tbl_name from sqlite_master")
+            return {name.lower() for root, name in roots if root in opened}
+
+    @contextmanager
+    def _writing(self, table: TableName, place: Path) -> Iterator[Any]:
+        with (
+            refusing(table.address, ERRORS, f"{self.title} cannot write the table"),
+            closing(_connect(place, "rwc")) as connection,
+        ):
+            # Views go on to name the table that has the name, not the one that had it.
+            connection.execute("pragma legacy_alter_table = on")
+            yield connection
+
+    def _kind(self, connection: Any, table: TableName) -> str | None:
+        schema = "" if table.schema is None else f"{quoted(table.schema)}."
+        found = connection.execute(
+            f"select type from {schema}sqlite_master "
+            "where type in ('table', 'view') and lower(name) = lower(?)",
+            [table.name],
+        ).fetchone()
+        return None if found is None else str(found[0])
+
+    def _create(self, connection: Any, table: TableName, schema: Any, rows: Iterator[Any]) -> None:
+        columns = ", ".join(f"{quoted(field.name)} {_affinity(field.type)}" for field in schema)
+        connection.execute(f"create table {table.quoted} ({columns})")
+        marks = ", ".join("?" * len(schema))
+        insert = f"insert into {table.quoted} values ({marks})"
+        for part in rows:
+            cells = [_cells(column) for column in part.columns]
+            connection.executemany(insert, zip(*cells, strict=True))
+
+
+def _connect(place: str | Path, mode: str) -> sqlite3.Connection:
+    uri = f"file:{quote(os.path.abspath(place))}?mode={mode}"
+    return sqlite3.connect(uri, uri=True, isolation_level=None, timeout=PATIENCE)
+
+
+# --- reading -------------------------------------------------------------------------------------
+
+
+@contextmanager
+def _asked(query: Query, before: str = "") -> Iterator[sqlite3.Cursor]:
+    """Ask a query that only reads, perhaps with a word before it; give a cursor for its rows."""
+    check_place_of(query)
+    word = FIRST_WORD.match(query.sql)
+    if word is None or word[1].lower() not in ("select", "with", "values"):
+        raise one_select(query, None if word is None or not word[1] else f"this is {word[1]!r}")
+    refused = []
+
+    def allow(action: int, _: str | None, two: str | None, *__: str | None) -> int:
+        fine = action in READS and two != "load_extension"
+        if not fine:
+            refused.append(action)
+        return sqlite3.SQLITE_OK if fine else sqlite3.SQLITE_DENY
+
+    with refusing(query.label, ERRORS, f"SQLite cannot open {query.place}"):
+        connection = _connect(query.place, "ro")
+    with closing(connection):
+        # Text that is no UTF-8 is shown by its bytes; nothing is lost.
+        connection.text_factory = lambda cell: cell.decode("utf-8", "backslashreplace")
+        connection.set_authorizer(allow)
+        with refusing(query.label, ERRORS, "SQLite refuses the query"):
+            try:
+                cursor = connection.execute(f"{before} {query.sql}")
+            except sqlite3.DatabaseError as error:
+                if refused:
+                    raise one_select(query, "this one would do more") from error
+                raise
+        yield cursor
+
+
+class _Column:
+    """What the cells of a column have been so far."""
+
+    def __init__(self) -> None:
+        self.kinds: set[type] = set()
+
+    def array(self, cells: tuple[Any, ...]) -> Any:
+        """Make an array of some cells, of a type that fits those before them too."""
+        self.kinds |= set(map(type, cells)) - {type(None)}
+        kinds = self.kinds
+        if not kinds:
+            return pa.nulls(len(cells))
+        if kinds == {int}:
+            return pa.array(cells, pa.int64())
+        if kinds <= {int, float}:
+            return pa.array([None if x is None else float(x) for x in cells], pa.float64())
+        if kinds == {bytes}:
+            return pa.array(cells, pa.large_binary())
+        return pa.array([_as_text(cell) for cell in cells], pa.large_string())
+
+
+def _as_text(cell: Any) -> str | None:
+    return as_json(cell) if cell is None or isinstance(cell, str | bytes) else str(cell)
+
+
+def _tables(
+    query: Query, cursor: sqlite3.Cursor, names: list[str], columns: list[_Column]
+) -> Iterator[Any]:
+    rows = max(1, min(BATCH_ROWS, (1 << 20) // len(names)))
+    with refusing(query.label, ERRORS, "SQLite stopped"):
+        while part := cursor.fetchmany(rows):
+            cells = zip(*part, strict=True)
+            yield pa.table(
+                [column.array(each) for column, each in zip(columns, cells, strict=True)],
+                names=names,
+            )
+
+
+# --- writing -------------------------------------------------------------------------------------
+
+
+def _affinity(type: Any) -> str:
+    """How a column is declared; one of exact numbers without a type, which would round them."""
+    types = pa.types
+    if types.is_integer(type) or types.is_boolean(type):
+        return "" if types.is_uint64(type) else "integer"
+    if types.is_floating(type) or types.is_null(type):
+        return "real"
+    if types.is_decimal(type):
+        return ""
+    return "blob" if types.is_binary(type) or types.is_large_binary(type) else "text"
+
+
+def _cells(column: Any) -> list[Any]:
+    """Cells as SQLite takes them."""
+    affinity = _affinity(column.type)
+    if not affinity:
+        return [_exact(cell) for cell in column.to_pylist()]
+    if affinity == "blob" or kind_of(column.type) == "number" or is_text(column.type):
+        return list(column.to_pylist())
+    return list(words(column).to_pylist())
+
+
+def _exact(number: int | Decimal | None) -> int | float | str | None:
+    """A number as SQLite has it; the text of one that would be rounded.
+
+    Examples
+    --------
+    >>> [_exact(Decimal(text)) for text in ("12.00", "0.1", "12345678901234567.125")]
+    [12, 0.1, '12345678901234567.125']
+    """
+    if number is None:
+        return None
+    whole = int(number)
+    if number == whole:
+        return whole if abs(whole) < 2**63 else str(whole)
+    return float(number) if Decimal(repr(float(number))) == number else str(number)
