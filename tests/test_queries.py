@@ -689,6 +689,8 @@ def test_all_commands_take_queries(here):
     assert ask("plant.duckdb", f'select count(*) from "{table}"') == [(6,)]
     told = run_json("detect", "plant.sqlite#normal", "lake/*.csv#files", *QUICK)
     assert told["new"]["rows"] == 200
+    long = "plant.sqlite#select * from new where " + " and ".join(["a < 99"] * 60)
+    assert run_json("detect", "plant.sqlite#normal", long, *QUICK)["flagged"] == 6
 
 
 def test_detect_reads_new_rows_once(here, monkeypatch):
