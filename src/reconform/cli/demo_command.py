@@ -11,6 +11,7 @@ import numpy as np
 from ..arrays import BoolArray
 from ..detector import ConformalDetector
 from ..discoveries import Discoveries
+from ..metrics import false_discovery_proportion, power
 from ..report import report as write_report
 from ..report.safe_text import percent
 from ..whole import check_place
@@ -126,12 +127,12 @@ class Demo:
     @property
     def false_share(self) -> float:
         """Share of the flagged rows that are benign."""
-        return float((self.found.mask & ~self.truth).sum() / max(1, self.found.count))
+        return false_discovery_proportion(self.found, self.truth)
 
     @property
     def power(self) -> float:
         """Share of the malignant rows that are flagged."""
-        return float((self.found.mask & self.truth).sum() / self.truth.sum())
+        return power(self.found, self.truth)
 
 
 def run_demo(detector: str = "auto", method: str = "auto", fdr: float = 0.1) -> Demo:

@@ -15,6 +15,7 @@ import numpy as np
 
 from ..arrays import BoolArray, IndexArray, RankArray
 from ..errors import ReconformError, check_count
+from ..metrics import false_shares, found_shares
 from ..statistics.exact import exact_fraction
 from .datasets import Dataset
 
@@ -247,7 +248,6 @@ def conditional_fdr_and_power(
     (0.5, 1.0)
     """
     found = bh_masks(ranks, n_calibration, fdr)
-    true = found[:, -draw.outliers :].sum(axis=1)
-    every = found.sum(axis=1)
-    fdp = (every - true) / np.maximum(every, 1)
-    return float(fdp.mean()), float((true / draw.outliers).mean())
+    truth = np.zeros_like(found)
+    truth[:, -draw.outliers :] = True  # a test set has its anomalies last
+    return float(false_shares(found, truth).mean()), float(found_shares(found, truth).mean())
