@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 import pickle
+from html import escape
 
 import numpy as np
 import pandas as pd
 import polars as pl
 import pyarrow as pa
 import pytest
+from click.testing import CliRunner
 from sklearn.compose import make_column_transformer
 from sklearn.neighbors import LocalOutlierFactor
 from sklearn.pipeline import make_pipeline
@@ -17,6 +19,7 @@ from sklearn.preprocessing import OneHotEncoder, StandardScaler
 
 import reconform
 from reconform import ConformalDetector, Explanation, Prepare, ReconformError
+from reconform.cli import main
 from reconform.detectors import KDE, KNN, LOF, Contrast, Mahalanobis
 from reconform.detectors.attribution import by_replacing
 from reconform.explaining import known
@@ -402,3 +405,93 @@ def test_a_row_that_is_unusual_in_nothing_says_so():
     assert "No feature is unusual by itself" in str(told)
     assert told.flagged is None
     assert "judged by itself" in told.headline
+
+
+# --- the page and notebooks ----------------------------------------------------------------------
+
+
+def data_of(path):
+    text = path.read_text()
+    start = text.index('id="data">') + len('id="data">')
+    return json.loads(text[start : text.index("</script>", start)])
+
+
+def test_the_page_explains_a_bounded_number_of_rows(tmp_path):
+    X, new = normal_rows(), np.vstack([new_rows(), normal_rows(40, seed=3) + 9.0])
+    cad = ConformalDetector("knn", "full").fit(X)
+    found = cad.discover(new)
+    assert found.count > 30
+    page = tmp_path / "page.html"
+    reconform.report(found, page, rows=new, reference=X)
+    told = data_of(page)["told"]
+    assert list(told) == [str(k) for k in range(1, 31)]
+    first = found.explain(position=int(found.order[0]))
+    assert told["1"]["title"] == first.headline
+    assert told["1"]["notes"] == list(first.notes)
+    reconform.report(found, page, overwrite=True)  # without rows, no values are in it
+    assert data_of(page)["told"] == {}
+    reconform.report(found, page, overwrite=True, explained=2)
+    assert list(data_of(page)["told"]) == ["1", "2"]
+    page.unlink()
+    for wrong in (-1, 1.5, "all"):
+        with pytest.raises(ReconformError, match="explained"):
+            reconform.report(found, page, explained=wrong)
+        assert not page.exists()
+
+
+def test_notebooks_show_decision_verdict_drawing_and_rows():
+    cad = ConformalDetector("knn", "split", random_state=0).fit(normal_rows(400))
+    found = cad.discover(new_rows(40))
+    html = found._repr_html_()
+    order = [found.headline, found.verdict.sentence, "<svg", "<table", "<details"]
+    places = [html.index(escape(part) if part[0] != "<" else part) for part in order]
+    assert places == sorted(places)
+    assert "<script" not in html
+    counted = cad.decide_counts(cad.rank_counts(new_rows(40)), reconform.Rule())
+    drawn = html[html.index("<svg") : html.index("</svg>")]
+    assert drawn in counted._repr_html_()
+
+
+def test_the_estimator_shows_its_diagram_and_what_was_fitted():
+    cad = ConformalDetector("knn", "jackknife+")
+    assert "Fitted</strong>" not in cad._repr_mimebundle_()["text/html"]
+    html = cad.fit(normal_rows())._repr_mimebundle_()["text/html"]
+    assert "sk-top-container" in html
+    after = html[html.index("<strong>Fitted") :]
+    assert "120 rows of 4 features" in after
+    assert "jackknife+" in after
+    assert escape(str(cad.guarantee_)) in after
+
+
+# --- the command line ----------------------------------------------------------------------------
+
+
+def test_the_command_line_explains_rows_by_number_and_by_identifier(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    names = list("abcd")
+    pd.DataFrame(normal_rows(), columns=names).to_csv("normal.csv", index=False)
+    new = pd.DataFrame(new_rows(), columns=names)
+    new.to_csv("new.csv", index=False)
+    new.assign(id=[f"r{i}" for i in range(30)]).to_csv("named.csv", index=False)
+    fast = ["--detector", "knn", "--method", "split"]
+    run = CliRunner().invoke
+    done = run(main, ["detect", "normal.csv", "new.csv", *fast, "--explain", "6", "--json"])
+    (told,) = json.loads(done.stdout)["explanations"]
+    assert (told["row"], told["features"][0]["name"]) == ("6", "c")
+    done = run(main, ["detect", "normal.csv", "named.csv", *fast, "--id", "id", "--explain", "r5"])
+    assert "Row r5: not flagged" in done.stdout
+    assert "Nearest normal rows" in done.stdout
+    run(main, ["fit", "normal.csv", *fast, "--model", "m.rcad"])
+    again = run(main, ["score", "m.rcad", "new.csv", "--explain", "6", "--json"])
+    (saved,) = json.loads(again.stdout)["explanations"]
+    assert saved["features"] == told["features"]
+    for wrong, code, sentence in (
+        ("0", 2, "--explain must be the number of a row, from 1"),
+        ("x", 2, "got 'x'"),
+        ("31", 1, "new.csv: it has 30 rows, and row 31 is none."),
+    ):
+        files = ["--output", "out.csv", "--report", "out.html"]
+        failed = run(main, ["detect", "normal.csv", "new.csv", *fast, "--explain", wrong, *files])
+        assert failed.exit_code == code
+        assert sentence in failed.stderr
+        assert not list(tmp_path.glob("out.*"))

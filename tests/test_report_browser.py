@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
+from dataclasses import replace
 
 import numpy as np
 import pandas as pd
@@ -239,3 +240,71 @@ def test_every_control_is_reached_by_the_tab_key_and_named(page):
         assert active.accessible_name, reached[-1]
     wanted = {"theme", "level", "scope", "find", "next", "zoom", "Score", "p-value"}
     assert wanted <= set(reached)
+
+
+def test_a_row_opens_by_keyboard_and_tells_why_it_stands_out(page, written):
+    found, _ = written
+    opener = page.find_elements(By.CSS_SELECTOR, "#body .opens")[0]
+    assert opener.get_attribute("aria-expanded") == "false"
+    opener.send_keys(Keys.ENTER)
+    active = page.switch_to.active_element
+    assert active.get_attribute("aria-expanded") == "true"
+    told = page.find_element(By.CSS_SELECTOR, "tr.told").text
+    expected = found.explain(position=int(found.order[0]))
+    assert expected.headline in told
+    assert expected.features[0].typical in told
+    assert expected.nearest[0].label in told
+    assert "no proof of a cause" in told
+    assert page.execute_script("return window.ran === undefined")
+    active.send_keys(Keys.SPACE)
+    assert not page.find_elements(By.CSS_SELECTOR, "tr.told")
+    theory = page.find_element(By.CSS_SELECTOR, ".theory")
+    assert not theory.get_attribute("open")
+    theory.find_element(By.TAG_NAME, "summary").send_keys(Keys.ENTER)
+    assert theory.get_attribute("open")
+
+
+def test_the_header_of_the_table_stays_on_one_line_on_a_phone(page):
+    metrics = {"width": 390, "height": 740, "deviceScaleFactor": 2, "mobile": True}
+    page.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", metrics)
+    try:
+        page.refresh()
+        page.find_elements(By.CSS_SELECTOR, "#body .opens")[0].send_keys(Keys.ENTER)
+        tops = page.execute_script(
+            "return [...document.querySelectorAll('#columns button')]"
+            ".map(b => [b.getBoundingClientRect().top, b.getBoundingClientRect().right])"
+        )
+        assert len({top for top, _ in tops}) == 1
+        assert max(right for _, right in tops) <= 390
+        assert page.execute_script("return document.documentElement.scrollWidth") <= 390
+    finally:
+        page.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})
+
+
+def test_a_list_of_all_rows_looks_otherwise(page, browser, written, tmp_path):
+    found, _ = written
+    plain = page.execute_script("return getComputedStyle(document.querySelector('.result')).color")
+    assert page.find_element(By.CSS_SELECTOR, ".result").get_attribute("class") == "result"
+    page.find_element(By.ID, "level").send_keys(Keys.HOME)
+    assert page.find_element(By.CSS_SELECTOR, ".result").get_attribute("class") == "result none"
+    every = replace(found, mask=np.ones(len(found), bool), q_values=np.full(len(found), 0.01))
+    report(every, tmp_path / "all.html")
+    browser.get((tmp_path / "all.html").as_uri())
+    assert text(browser, "count") == f"All {len(found)}"
+    assert (
+        browser.execute_script("return getComputedStyle(document.querySelector('.result')).color")
+        != plain
+    )
+    browser.get(written[1].as_uri())
+    browser.get_log("performance")
+
+
+def test_what_notebooks_show_needs_no_script(browser, written, tmp_path):
+    found, _ = written
+    (tmp_path / "cell.html").write_text(found._repr_html_() + found.explain()._repr_html_())
+    browser.get((tmp_path / "cell.html").as_uri())
+    assert browser.execute_script("return window.ran === undefined")
+    assert browser.find_element(By.TAG_NAME, "svg").accessible_name.startswith("Histogram")
+    assert len(browser.find_elements(By.CSS_SELECTOR, "table")) == 3
+    assert HOSTILE in browser.find_element(By.TAG_NAME, "body").text or found.order[0] != 200
+    assert not browser.find_elements(By.TAG_NAME, "img")

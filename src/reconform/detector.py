@@ -11,6 +11,7 @@ from typing import Any, Unpack
 import numpy as np
 import numpy.typing as npt
 from sklearn.base import OutlierMixin
+from sklearn.utils import estimator_html_repr
 from sklearn.utils.validation import _num_samples, check_is_fitted
 
 from .arrays import BoolArray, FloatArray, IntArray
@@ -35,6 +36,7 @@ from .intake import taken_in
 from .keep import MEMORY, check_keep
 from .known_anomalies import refuse_copies
 from .methods import Full, Learned, Method, Plan, Prefit, resolve_method
+from .notebook import details, facts_html, one_line
 from .planned import Fitter, guarantee_for, method_for_rows, plan_for, what_fits, with_anomalies
 from .prepare import Prepare
 from .randomness import root_seed
@@ -166,6 +168,23 @@ class ConformalDetector(OutlierMixin, Ranker):
         self.n_jobs = n_jobs
         self.verbose = verbose
         self.keep = keep
+
+    def _html_repr(self) -> str:
+        """Scikit-learn's diagram, and below it what was fitted and what is known of its lists."""
+        diagram: str = estimator_html_repr(self)
+        if not hasattr(self, "ensemble_"):
+            return diagram
+        facts = [
+            ("detector", one_line(self.detector)),
+            ("method", f"{one_line(self.method)}: {self.plan_.scheme}"),
+            ("reference", f"{self.plan_.n:,} rows of {self.n_features_in_:,} features"),
+            (
+                "calibration",
+                f"{self.n_calibration_:,} scores; no p-value below 1/{self.n_calibration_ + 1:,}",
+            ),
+        ]
+        known = details("What is proven, and what is measured", [str(self.guarantee_)])
+        return f"{diagram}<p><strong>Fitted</strong></p>{facts_html(facts)}{known}"
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()

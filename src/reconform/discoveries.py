@@ -19,10 +19,11 @@ import numpy as np
 from .arrays import BoolArray, FloatArray, IndexArray, RankArray
 from .assumption import Compared, Verdict, why_nothing
 from .errors import ReconformError, check_count, unknown_choice
-from .explanation import Explains, Explanation, Judged
+from .explanation import Explains, Explanation, Judged, html_table
 from .extras import installed
 from .first_rows import FirstRows, WholeList, bound_on_first, describe_first, last_of_first
 from .frames import LIBRARIES
+from .notebook import details, histogram_svg, paragraphs, verdict_html
 from .rule import false_alarms_in_words
 from .statistics.bounds import counted_fdp_bound
 from .statistics.choice import Candidate, choice_sentence
@@ -34,6 +35,8 @@ from .weights import Weights
 # Rows that are described, and shown, where nobody says how many.
 USUAL_FIRST = 10
 SHOWN = 5
+# Of the histogram of p-values in notebooks.
+BINS = 20
 
 
 @dataclass(frozen=True, eq=False)
@@ -320,6 +323,27 @@ class BaseDiscoveries(ABC):
         """Lines about the rows, for `repr`."""
         return []
 
+    @abstractmethod
+    def _histogram(self) -> tuple[FloatArray, FloatArray]:
+        """How many rows have a p-value in every bin from 0 to 1, and how many are flagged."""
+
+    def _rows_html(self) -> str:
+        """The rows that come first, as HTML, where they are here."""
+        return paragraphs(self._shown())
+
+    def _repr_html_(self) -> str:
+        if not self.tested:
+            return paragraphs([self.headline])
+        first = self.first().sentence if self.top is not None else None
+        return (
+            f'<p style="font-size:1.15em"><strong>{escape(self.headline)}</strong></p>'
+            + verdict_html(self.verdict)
+            + histogram_svg(*self._histogram())
+            + self._rows_html()
+            + paragraphs([first, self.why_nothing or self.warning])
+            + details("What is promised, and how it was found", [self.guarantee, self.chosen])
+        )
+
     def __repr__(self) -> str:
         doubts = [str(self.verdict)] if self.verdict.findings else []
         first = self.first().sentence if self.top is not None and self.tested else ""
@@ -361,6 +385,17 @@ class CountedDiscoveries(BaseDiscoveries):
 
     def _largest_rank(self) -> int:
         return self.decision.rank_threshold
+
+    def _histogram(self) -> tuple[FloatArray, FloatArray]:
+        ranks, table = np.arange(len(self.rank_counts.counts)), self.decision.grid.table
+        every, flagged = (
+            np.histogram(table, BINS, (0.0, 1.0), weights=counts)[0].astype(np.float64)
+            for counts in (
+                self.rank_counts.counts,
+                np.where(ranks <= self.decision.rank_threshold, self.rank_counts.counts, 0),
+            )
+        )
+        return every, flagged
 
     def _first(self, rows: int) -> FirstRows:
         last, below = last_of_first(self.rank_counts, rows)
@@ -602,23 +637,17 @@ class Discoveries(BaseDiscoveries):
             lines.append(f"... and {len(self) - shown:,} more rows, less anomalous")
         return lines
 
-    def _repr_html_(self) -> str:
-        head = "".join(f"<th>{c}</th>" for c in self._columns())
-        body = "".join(
-            "<tr>" + "".join(f"<td>{escape(cell)}</td>" for cell in line) + "</tr>"
-            for line in self._top(10)
+    def _histogram(self) -> tuple[FloatArray, FloatArray]:
+        every, flagged = (
+            np.histogram(p, BINS, (0.0, 1.0))[0].astype(np.float64)
+            for p in (self.p_values, self.p_values[self.mask])
         )
-        more = (
-            f"<p>… and {len(self) - 10:,} more rows, less anomalous</p>" if len(self) > 10 else ""
-        )
-        return (
-            f"<p><strong>{escape(self.headline)}</strong></p><table><thead><tr>{head}</tr>"
-            f"</thead><tbody>{body}</tbody></table>{more}"
-            + "".join(f"<p>{escape(str(finding))}</p>" for finding in self.verdict.findings)
-            + f"<p>{escape(self.guarantee)}</p>"
-            + (f"<p>{escape(str(self.first()))}</p>" if self.top is not None else "")
-            + (f"<p>{escape(last)}</p>" if (last := self.why_nothing or self.warning) else "")
-        )
+        return every, flagged
+
+    def _rows_html(self) -> str:
+        more = len(self) - USUAL_FIRST
+        left = f"<p>… and {more:,} more rows, less anomalous</p>" if more > 0 else ""
+        return html_table(self._columns(), self._top(USUAL_FIRST)) + left
 
 
 def _checked_position(name: str, given: Any, rows: int) -> int:

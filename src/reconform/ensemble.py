@@ -143,6 +143,8 @@ class Ensemble(ABC):
     plus_is_full : bool
         Whether the ranks of jackknife+ are those of full-conformal detection, for every reference
         and every new row, by a theorem about the detector: then jackknife+ is exact.
+    ranked_by : str or None
+        What ranks rows, if that is not the detector: it has no scores without a batch then.
     by_refitting : SeesEach or None
         What answers `see_with_each` for an ensemble that has no way of its own.
     """
@@ -151,6 +153,7 @@ class Ensemble(ABC):
     shares_draws = False
     plus_is_full = False
     by_refitting: SeesEach | None = None
+    ranked_by: str | None = None
 
     @abstractmethod
     def ranks(self, X: FloatArray, *, variant: str | None = None, strictly: bool = False) -> Ranks:

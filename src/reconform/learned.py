@@ -138,6 +138,7 @@ class LearnedScores(Ensemble):
     seed: np.random.SeedSequence
     anomalies: FloatArray | None = None
     _last: Lesson | None = field(default=None, init=False, repr=False)
+    ranked_by = "a classifier that learned from the batch"
 
     @property
     def uses_batch(self) -> bool:

@@ -25,6 +25,7 @@ from ..forecast import Pace
 from ..prepare import Feature
 from ..report import report
 from ..report.carried import RowNames, SomeRows
+from ..report.page import EXPLAINED
 from ..report.safe_text import percent
 from ..rule import false_alarms_in_words
 from ..statistics.bounds import false_discovery_table
@@ -285,6 +286,7 @@ def _write_page(
         ids=labels,
         title=f"Anomalies in {called(judgement.path)}",
         overwrite=overwrite,
+        explained=EXPLAINED,
     )
 
 

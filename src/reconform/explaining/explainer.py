@@ -214,6 +214,8 @@ class Explainer:
     ) -> tuple[Attribution | None, str, str]:
         """Shares of the features, the detector that they are about, and what is left out."""
         ensemble, detector = self.ensemble, self.detector
+        if ensemble.ranked_by is not None:
+            return None, ensemble.ranked_by, ""
         if isinstance(ensemble, ChoiceEnsemble):
             name = ensemble.names[k]
             ensemble, detector = ensemble.fitted[k], self._candidates[k]

@@ -24,6 +24,7 @@ def report(
     ids: Any = None,
     title: str | None = None,
     overwrite: bool = False,
+    explained: int | None = None,
 ) -> Path:
     """Write a page that shows what was found, for a person deciding what to inspect first.
 
@@ -46,6 +47,9 @@ def report(
     title : str, optional
     overwrite : bool, default=False
         Replace an existing file.
+    explained : int, optional
+        So many of the rows that come first open to an explanation (`found.explain`), which shows
+        values of these and of reference rows. By default 30 if `rows` are given, otherwise 0.
 
     Returns
     -------
@@ -77,7 +81,7 @@ def report(
 
     target = Path(path)
     check_place(target, overwrite=overwrite)
-    html = render(found, rows=rows, reference=reference, ids=ids, title=title)
+    html = render(found, rows=rows, reference=reference, ids=ids, title=title, explained=explained)
     # Labels, and names of files, may be any bytes.
     write_whole(target, html.encode(errors="replace"), overwrite=overwrite)
     return target

@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 import hashlib
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from html import escape
 from importlib.resources import files
 from string import Template
@@ -16,10 +16,11 @@ import numpy as np
 from ..arrays import AnyArray
 from ..assumption import Finding, Verdict
 from ..assumption.closeness import copy_findings
-from ..discoveries import Discoveries
-from ..errors import ReconformError
+from ..discoveries import USUAL_FIRST, Discoveries
+from ..errors import ReconformError, check_count
 from ..explaining.feature_columns import FeatureTable, matched, read_table
 from ..explaining.features import unusual_features
+from ..explanation import FEATURE_HEAD, NEAREST_HEAD, feature_cells, nearest_cells
 from ..glossary import GLOSSARY
 from . import words
 from .carried import Carried, Describe, RowNames, SomeRows, carry
@@ -28,7 +29,9 @@ from .safe_text import script_json, shorten
 from .summary import Summary, summarise
 
 SCRIPTS = ("page.js", "charts.js", "table.js", "start.js")
-LONGEST_TITLE = 200
+LONGEST_TITLE, LONGEST_ROW = 200, 120
+# Rows that open to an explanation: about 2 kB each.
+EXPLAINED = 30
 
 
 def render(
@@ -38,20 +41,49 @@ def render(
     reference: Any = None,
     ids: Any = None,
     title: str | None = None,
+    explained: int | None = None,
 ) -> str:
     """Make the page as a text; the arguments are those of `report`."""
+    if explained is not None:
+        check_count("explained", explained, least=0)
+    most = (EXPLAINED if rows is not None else 0) if explained is None else explained
     summary = summarise(found)
     tables = _tables(found, rows, reference)
     wanted = min(max(int(summary.counts[-1]), found.top or 0), len(found))
+    labels = _labels(found, ids)
     carried = carry(
         found,
         summary.order,
         wanted,
-        _labels(found, ids),
+        labels,
         describe=tables.describe,
         names=tables.names,
     )
-    return _fill(found, summary, carried, tables, title or "Anomaly report")
+    told = _explained(found, summary, labels, most)
+    return _fill(found, summary, carried, tables, told, title or "Anomaly report")
+
+
+def _explained(
+    found: Discoveries, summary: Summary, labels: AnyArray | Sequence[Any], most: int
+) -> dict[str, Any]:
+    """Explanations of the rows that come first, by their places from 1, as cells of tables."""
+    explainer = found.explainer
+    if explainer is None or not most:
+        return {}
+    count = max(int(summary.counts[summary.chosen]), found.top or USUAL_FIRST)
+    first = summary.order[: min(count, most)].tolist()
+    here = [(k, i) for k, i in enumerate(first) if explainer.place(i) is not None]
+    told = found.explain_several([i for _, i in here])
+    return {
+        str(k + 1): {
+            "title": replace(one, row=shorten(str(labels[i]), LONGEST_ROW)).headline,
+            "features": [list(feature_cells(feature)) for feature in one.features],
+            "shares": [feature.share for feature in one.features],
+            "nearest": [list(nearest_cells(row)) for row in one.nearest],
+            "notes": list(one.notes),
+        }
+        for (k, i), one in zip(here, told, strict=True)
+    }
 
 
 @dataclass(frozen=True, eq=False)
@@ -110,7 +142,12 @@ def _labels(found: Discoveries, ids: Any) -> AnyArray | Sequence[Any]:
 
 
 def _fill(
-    found: Discoveries, summary: Summary, carried: Carried, tables: _Tables, title: str
+    found: Discoveries,
+    summary: Summary,
+    carried: Carried,
+    tables: _Tables,
+    told: dict[str, Any],
+    title: str,
 ) -> str:
     web = files(__package__) / "web"
     style = (web / "style.css").read_text("utf-8")
@@ -134,6 +171,8 @@ def _fill(
                 **_rows(carried),
                 "words": said,
                 "top": found.top or 1,
+                "told": told,
+                "heads": {"features": FEATURE_HEAD, "nearest": NEAREST_HEAD},
             }
         ),
         title=escape(shorten(title, LONGEST_TITLE)),
@@ -145,12 +184,16 @@ def _fill(
         last=len(summary.levels) - 1,
         chosen=summary.chosen,
         level=words.level_in_words(summary, summary.chosen),
-        verdict=_verdict(verdict),
+        verdict=_verdict(verdict) if verdict.findings else "",
+        assumed=_assumed(verdict),
+        tone=" all" if found.count == len(found) > 1 else "" if found.count else " none",
+        open=" open" if broken else "",
         notice="".join(_notice(diagnosis) for diagnosis in diagnoses if diagnosis.doubtful),
         diagnoses="\n".join(map(_diagnosis, diagnoses)),
         shapes="\n".join(_shape(kind, text, diagnoses) for kind, text in words.SHAPES.items()),
         carried=escape(words.carried_sentence(carried, summary.rows)),
         description=escape(words.DESCRIPTION) if tables.describe else "",
+        opens=escape(words.OPENS) if told else "",
         facts="\n".join(_fact(*fact) for fact in words.facts(found, tables.fingerprints)),
         glossary="\n".join(_fact(*entry) for entry in GLOSSARY.items()),
     )
@@ -165,12 +208,18 @@ def _first(found: Discoveries) -> str:
 
 def _verdict(verdict: Verdict) -> str:
     """A box above everything else, where something speaks against the assumption."""
-    if not verdict.findings:
-        return ""
     said = [str(finding).replace("`", "") for finding in verdict.findings]
     items = "".join(f"<li>{escape(text)}</li>" for text in said)
     sentence = escape(verdict.sentence)
     return f'<section class="verdict {verdict.word}"><h2>{sentence}</h2><ul>{items}</ul></section>'
+
+
+def _assumed(verdict: Verdict) -> str:
+    """A line above the table, where nothing speaks against the assumption."""
+    if verdict.findings:
+        return ""
+    link = '<a href="#shape">what was looked at</a>'
+    return f'  <p class="assumed">{escape(verdict.sentence)} ({link})</p>\n'
 
 
 def _diagnosis(diagnosis: Diagnosis) -> str:

@@ -24,6 +24,8 @@ DESCRIPTION = (
     "row. It is not the detector's reason for flagging it."
 )
 
+OPENS = "A row whose name has an arrow opens: why it stands out."
+
 # What the histogram can look like, for readers who have never seen one.
 SHAPES = {
     "healthy": "Flat, perhaps with a peak at the left: as it should be.",
@@ -58,9 +60,10 @@ def level_sentences(summary: Summary, i: int, broken: bool = False) -> dict[str,
         meaning = (
             f"at most {float(summary.levels[i]):g} of the rows flagged in such a batch are false"
         )
+    every = count == summary.rows > 1
     return {
-        "count": f"{count:,}",
-        "headline": f"of {rows} flagged {aims_at}",
+        "count": f"All {count:,}" if every else f"{count:,}",
+        "headline": f"rows flagged {aims_at}" if every else f"of {rows} flagged {aims_at}",
         "meaning": (
             f"The list aims at this: on average over repetitions, {meaning}."
             if count and not broken

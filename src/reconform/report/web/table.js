@@ -7,9 +7,9 @@ const COLUMNS = [
   { key: "score", label: "Score", value: (line) => number(line[2]) },
   { key: "p", label: "p-value", value: (line) => number(line[3]) },
   { key: "q", label: data.evidence, value: (line) => number(line[4]) },
-  { key: "features", label: "Most unusual features", value: strength, text: true, wide: true },
+  { key: "features", label: "features", more: "Most unusual ", value: strength, text: true, wide: true },
 ];
-const view = { column: COLUMNS[0], descending: false, page: 0 };
+const view = { column: COLUMNS[0], descending: false, page: 0, open: new Set() };
 const collator = new Intl.Collator("en", { numeric: true });
 
 function number(value) {
@@ -41,13 +41,48 @@ function featureChips(features) {
   });
 }
 
+// The name of a row that is explained is a button that opens the explanation below it.
+function opener(place, id) {
+  const open = view.open.has(place);
+  const button = element("button", { type: "button", class: "opens", "aria-expanded": String(open), "data-place": place }, id);
+  button.addEventListener("click", () => {
+    if (!view.open.delete(place)) view.open.add(place);
+    drawTable();
+    document.querySelector(`.opens[data-place="${place}"]`).focus();
+  });
+  return button;
+}
+
+function smallTable(heads, lines, shares) {
+  const head = element("tr", {}, ...heads.map((text) => element("th", { scope: "col" }, text)));
+  const rows = lines.map((cells, i) => {
+    const row = element("tr", {}, ...cells.map((text, j) => element("td", { "data-head": heads[j] }, text)));
+    if (shares && shares[i] >= 0.005) {
+      const bar = shape("svg", { viewBox: "0 0 100 6", preserveAspectRatio: "none", "aria-hidden": "true", class: "bar" });
+      bar.append(shape("rect", { width: 100, height: 6, class: "rest" }), shape("rect", { width: 100 * shares[i], height: 6, class: "flag" }));
+      row.lastChild.append(bar);
+    }
+    return row;
+  });
+  return element("table", { class: "small-table" }, element("thead", {}, head), element("tbody", {}, ...rows));
+}
+
+function explanation(place) {
+  const told = data.told[place], width = data.names.length ? 6 : 5;
+  const box = element("td", { colspan: width, class: "text" }, element("p", { class: "told-title" }, told.title));
+  box.append(smallTable(data.heads.features, told.features, told.shares));
+  if (told.nearest.length) box.append(element("p", { class: "told-title" }, "Nearest normal rows"), smallTable(data.heads.nearest, told.nearest));
+  told.notes.forEach((note) => box.append(element("p", { class: "small" }, note)));
+  return element("tr", { class: "told" }, box);
+}
+
 // The roles are those that the elements have anyway; a phone's layout would take them away.
 function tableRow(line, marked) {
   const [place, id, score, p, q, features] = line, flagged = place <= flaggedCount();
   const row = element("tr", { role: "row", class: flagged ? "" : "plain" });
   const name = element("td", { role: "cell", class: "text id" });
   if (marked && flagged) name.append(element("span", { class: "dot", role: "img", "aria-label": "flagged: " }));
-  name.append(id);
+  name.append(data.told[place] ? opener(place, id) : id);
   row.append(element("td", { role: "cell", class: "place" }, whole(place)), name);
   [["score", score], ["p", p], ["q", q]].forEach(([label, value]) => row.append(element("td", { role: "cell", "data-label": label }, String(value).replace(/^-/, "−"))));
   if (data.names.length) row.append(element("td", { role: "cell", class: "text features" }, ...featureChips(features)));
@@ -59,7 +94,8 @@ function drawTable() {
   view.page = Math.min(view.page, pages - 1);
   const start = view.page * PAGE, shown = lines.slice(start, start + PAGE);
   const marked = $("scope").value === "all";
-  $("body").replaceChildren(...shown.map((line) => tableRow(line, marked)));
+  const drawn = shown.map((line) => view.open.has(line[0]) ? [tableRow(line, marked), explanation(line[0])] : [tableRow(line, marked)]);
+  $("body").replaceChildren(...drawn.flat());
   const missing = marked ? 0 : flaggedCount() - Math.min(flaggedCount(), data.leading);
   const beyond = missing && data.lines.length < data.rows ? ` The other ${whole(missing)} flagged rows are not on this page.` : "";
   $("place").textContent = (shown.length ? `${whole(start + 1)}–${whole(start + shown.length)} of ${some(lines.length, "row")}.` : "No rows.") + beyond;
@@ -90,7 +126,7 @@ function startTable() {
   if (flaggedCount() < data.top) $("scope").value = "all";
   for (const column of COLUMNS) {
     if (column.wide && !data.names.length) continue;
-    const button = element("button", { type: "button" }, column.label);
+    const button = element("button", { type: "button" }, ...(column.more ? [element("span", { class: "more" }, column.more)] : []), column.label);
     button.addEventListener("click", () => sortBy(column));
     $("columns").append(element("th", { scope: "col", role: "columnheader", class: column.text ? "text" : "", "data-key": column.key }, button));
   }

@@ -1,0 +1,90 @@
+"""What notebooks show of a list and of a fitted detector: plain HTML and a drawing, no script.
+
+Colours and letters are the notebook's own, light or dark; whatever stands in the data is shown and
+not obeyed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from html import escape
+
+import numpy as np
+
+from .arrays import FloatArray
+from .assumption import Verdict
+from .explanation import html_table
+
+FLAG, REST = "#c8501e", "#8d97a8"
+WIDTH, HEIGHT = 420, 90
+TONES = {"holds": "#2b8a57", "doubtful": "#b07a00", "broken": "#c8371e"}
+
+
+def paragraphs(texts: Iterable[str | None]) -> str:
+    """Write sentences, those that there are."""
+    return "".join(f"<p>{escape(text)}</p>" for text in texts if text)
+
+
+def verdict_html(verdict: Verdict) -> str:
+    """The verdict on the assumption, in its colour, and what it is based on."""
+    found = "".join(f"<li>{escape(str(finding))}</li>" for finding in verdict.findings)
+    return (
+        f'<p style="border-left:4px solid {TONES[verdict.word]};padding-left:8px">'
+        f"{escape(verdict.sentence)}</p>" + (f"<ul>{found}</ul>" if found else "")
+    )
+
+
+def histogram_svg(rows: FloatArray, flagged: FloatArray) -> str:
+    """Draw how many rows have a p-value in every bin from 0 to 1, and how many of them are flagged.
+
+    Examples
+    --------
+    >>> drawn = histogram_svg(np.array([4.0, 1.0]), np.array([3.0, 0.0]))
+    >>> drawn.count("<rect"), drawn.count("<text")
+    (3, 3)
+    """
+    tallest, wide = max(float(rows.max(initial=0.0)), 1.0), WIDTH / len(rows)
+    bars = []
+    for counts, colour in ((rows, REST), (flagged, FLAG)):
+        for i in np.flatnonzero(counts).tolist():
+            high = (HEIGHT - 22) * float(counts[i]) / tallest
+            bars.append(
+                f'<rect x="{wide * i + 1:.1f}" y="{HEIGHT - 16 - high:.1f}" '
+                f'width="{wide - 2:.1f}" height="{high:.1f}" fill="{colour}"/>'
+            )
+    texts = "".join(
+        f'<text x="{x}" y="{HEIGHT - 3}" text-anchor="{anchor}" font-size="11" '
+        f'fill="currentColor">{text}</text>'
+        for x, anchor, text in (
+            (0, "start", "0"),
+            (WIDTH // 2, "middle", "p-values; flagged rows coloured"),
+            (WIDTH, "end", "1"),
+        )
+    )
+    said = f"Histogram of p-values: {int(flagged.sum()):,} of {int(rows.sum()):,} rows flagged"
+    return (
+        f'<svg role="img" aria-label="{said}" width="{WIDTH}" height="{HEIGHT}" '
+        f'viewBox="0 0 {WIDTH} {HEIGHT}">{"".join(bars)}{texts}</svg>'
+    )
+
+
+def details(summary: str, texts: Iterable[str | None]) -> str:
+    """Write what is one click away."""
+    inside = paragraphs(texts)
+    return f"<details><summary>{escape(summary)}</summary>{inside}</details>" if inside else ""
+
+
+def facts_html(facts: Sequence[tuple[str, str]]) -> str:
+    """Write names and values as a table."""
+    return html_table(("", ""), facts).replace("<thead><tr><th></th><th></th></tr></thead>", "")
+
+
+def one_line(thing: object) -> str:
+    """Write a name as it is, and anything else as it prints, on one line.
+
+    Examples
+    --------
+    >>> one_line("knn"), one_line(["knn", "lof"])
+    ('knn', "['knn', 'lof']")
+    """
+    return thing if isinstance(thing, str) else " ".join(repr(thing).split())
