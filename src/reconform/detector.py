@@ -174,9 +174,12 @@ class ConformalDetector(OutlierMixin, Ranker):
         diagram: str = estimator_html_repr(self)
         if not hasattr(self, "ensemble_"):
             return diagram
+        method, scheme = one_line(self.method), self.plan_.scheme
+        if method == "auto":
+            method = f"auto: {scheme}, by the number of rows"
         facts = [
             ("detector", one_line(self.detector)),
-            ("method", f"{one_line(self.method)}: {self.plan_.scheme}"),
+            ("method", method),
             ("reference", f"{self.plan_.n:,} rows of {self.n_features_in_:,} features"),
             (
                 "calibration",

@@ -218,8 +218,7 @@ def _assumed(verdict: Verdict) -> str:
     """A line above the table, where nothing speaks against the assumption."""
     if verdict.findings:
         return ""
-    link = '<a href="#shape">what was looked at</a>'
-    return f'  <p class="assumed">{escape(verdict.sentence)} ({link})</p>\n'
+    return f'  <p class="assumed">{escape(verdict.sentence)}</p>\n'
 
 
 def _diagnosis(diagnosis: Diagnosis) -> str:
