@@ -16,10 +16,12 @@ from scipy.stats import binom
 
 from reconform import ConformalDetector
 from reconform.statistics.conditional import conditional_table
-from reconform.stream import ExchangeabilityMonitor, OnlineDiscoveries
+from reconform.stream import ExchangeabilityMonitor, OnlineDiscoveries, OutlookWarning
 from reconform.stream.procedures import ONLINE, PROCEDURES, make_test, next_level
 
 pytest.importorskip("online_fdr", reason="needs online-fdr: pip install 'reconform[stream]'")
+
+pytestmark = pytest.mark.filterwarnings("ignore::reconform.stream.OutlookWarning")
 
 # A correct program fails each statistical test below with at most this probability.
 FAILURE = 1e-4
@@ -283,6 +285,34 @@ def test_without_the_library_the_extra_is_named(cad, procedure, monkeypatch):
 
 
 # --- resolution ----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("procedure", ONLINE)
+def test_the_outlook_says_when_nothing_can_be_found_any_more(procedure):
+    """For LOND and LORD exactly; for the others within a factor of 2 of what normal rows need."""
+    cad = calibrated(np.linspace(0, 1, 20_000))
+    with pytest.warns(OutlookWarning, match="no p-value can be small enough") as caught:
+        online = OnlineDiscoveries(cad, procedure=procedure)
+    assert caught[0].filename == __file__
+    assert str(caught[0].message) == online.outlook
+    said = int(re.search(r"after (?:about )?([\d,]+) rows", online.outlook)[1].replace(",", ""))
+    rng = np.random.default_rng(0)
+    while next_level(online._test) >= 1 / 20_001:
+        online.update(rng.uniform(0.05, 1, size=(1, 1)))
+    if procedure in ("lond", "lord"):
+        assert online.rows == said
+    else:
+        assert said / 2 <= online.rows <= 2 * said
+    assert online.discoveries == 0
+
+
+def test_a_long_outlook_is_no_warning():
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        far = OnlineDiscoveries(calibrated(np.linspace(0, 1, 300_000)), fdr=0.2, procedure="lond")
+        batches = OnlineDiscoveries(calibrated(np.linspace(0, 1, 999)), procedure="batch-bh")
+    assert int(re.search(r"after ([\d,]+) rows", far.outlook)[1].replace(",", "")) > 1_000
+    assert "m is at most 100" in batches.outlook
 
 
 def rows_asked_for(message):

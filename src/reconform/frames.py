@@ -328,7 +328,7 @@ def are_records(X: Any) -> bool:
     (True, True, False)
     """
     if isinstance(X, list | tuple):
-        return any(isinstance(row, Mapping) for row in X)
+        return bool(X) and isinstance(X[0], Mapping)
     return isinstance(X, Mapping)
 
 
@@ -381,6 +381,8 @@ def frame_of_records(
 
 def _record_column(name: str, values: list[Any]) -> Any:
     """The cells of a column: numbers where all of them are, otherwise text."""
+    if {type(value) for value in values} <= {float, int}:
+        return np.array(values, dtype=np.float64)
     for value in values:
         if isinstance(value, list | tuple | dict | set | np.ndarray):
             raise ReconformError(
