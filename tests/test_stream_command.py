@@ -493,7 +493,7 @@ def size():
 
 chance = random.Random(0)
 for kills in range(21):
-    goal = size() + chance.uniform(0, 1500)  # bytes of the journal, of about 40,000
+    goal = size() + chance.uniform(0, 900)  # bytes of the journal, of about 25,000
     child = os.fork()
     if not child:
         try:
@@ -513,9 +513,12 @@ for kills in range(21):
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs os.fork to be killed often")
-@pytest.mark.parametrize("options", [[], ["--by", "windows", "--window", "50"]])
+@pytest.mark.parametrize(
+    "options",
+    [[], pytest.param(["--by", "windows", "--window", "50"], marks=pytest.mark.slow)],
+)
 def test_killed_20_times_decisions_are_byte_identical(folder, tmp_path, options):
-    rows = rows_of(15, 1_500)
+    rows = rows_of(15, 900)
     (tmp_path / "rows").write_text(as_json(rows))
     expected = stream(folder, *options, input=as_json(rows)).stdout.encode()
     arguments = [str(folder / "normal"), str(tmp_path / "rows"), "journal", *options]
