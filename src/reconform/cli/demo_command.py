@@ -13,6 +13,7 @@ from ..detector import ConformalDetector
 from ..discoveries import Discoveries
 from ..metrics import false_discovery_proportion, power
 from ..report import report as write_report
+from ..report.page import EXPLAINED
 from ..report.safe_text import percent
 from ..whole import check_place
 from .declare import Command, family, share
@@ -52,7 +53,9 @@ def demo(asked: dict[str, Any], voice: Voice) -> None:
         done = run_demo(asked["detector"], asked["method"], asked["fdr"])
     with voice.last_words():
         if report is not None:
-            write_report(done.found, report, title="Tumours", overwrite=overwrite)
+            write_report(
+                done.found, report, title="Tumours", overwrite=overwrite, explained=EXPLAINED
+            )
         _tell(voice, done)
         if report is not None:
             voice.say(f"Report: {report}")
