@@ -197,6 +197,8 @@ def test_what_is_said_and_drawn():
     assert "at most T / 100 false alarms are expected in T rows" in monitor.guarantee
     assert "probability of at most 0.01" in monitor.guarantee
     assert monitor.headline == "No alarm in 0 rows (run length 100)"
+    assert ChangeMonitor(monitor.cad, 2_000_000).log10_evidence == -math.inf
+    assert "T / 2,000,000 false" in ChangeMonitor(monitor.cad, 2_000_000).guarantee
     monitor.update(rng.normal(-3, 1, size=(200, 1)))
     rows = [one.row for one in monitor.changes]
     drawn = chart(monitor).to_dict()

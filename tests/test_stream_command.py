@@ -195,6 +195,14 @@ def test_one_decision_per_row(folder):
     assert list(one) == ["stream_row", "stream_line", "id", "stream_p_value", "stream_anomaly"]
 
 
+def test_identifiers_come_out_as_they_went_in(folder):
+    rows = rows_of(17, 5)
+    for row, name in zip(rows, ["é", "\ud800", 2**70, None, {"a": [1.5]}], strict=True):
+        row["id"] = name
+    found = decisions(stream(folder, input=as_json(rows)))
+    assert [one["id"] for one in found] == [row["id"] for row in rows]
+
+
 def test_csv_and_json_give_the_same_decisions(folder):
     rows = rows_of(3, 200)
     one = decisions(stream(folder, input=as_json(rows)))

@@ -471,7 +471,7 @@ class _Session:
                     written[self.words[word]] = value
                 if word == "line":
                     written |= carried
-            out.append(json.dumps(written, ensure_ascii=False))
+            out.append(json.dumps(written))  # in ASCII: right whatever the encoding
             self.flagged += one["anomaly"]
         self.rows += len(told)
         sys.stdout.write("\n".join(out) + "\n")

@@ -133,8 +133,8 @@ class FalseAlarmBudget(DecisionStream):
         self._share = self._rule.level / self._window
         if self._share >= 1:
             raise ReconformError(
-                f"`false_alarms={false_alarms}` in {float(self._window):g} rows would let every "
-                "row be flagged; give fewer, or a larger `per`."
+                f"`false_alarms={false_alarms}` in {float(self._window):,.10g} rows would let "
+                "every row be flagged; give fewer, or a larger `per`."
             )
         self.discoveries = 0
         self.confidence = self._choose_confidence(confidence)
@@ -188,7 +188,7 @@ class FalseAlarmBudget(DecisionStream):
     def _said_per(self) -> tuple[str, str]:
         per = self._asked["per"]
         if isinstance(per, str):
-            return f"in a {per}", f" of {float(self._window):,g} rows"
+            return f"in a {per}", f" of {float(self._window):,.10g} rows"
         return f"in any {per:,} rows", ""
 
     def _promise(self) -> str:

@@ -187,10 +187,11 @@ class ChangeMonitor(ScoreMonitor):
     @property
     def guarantee(self) -> str:
         """What holds while nothing changes, in words."""
+        length = f"{self.run_length:,.10g}"
         said = (
-            f"While calibration rows and stream are exchangeable, at most T / {self.run_length:,g} "
-            "false alarms are expected in T rows, for every T, and the next one comes after "
-            f"{self.run_length:,g} rows on average or later: proven."
+            f"While calibration rows and stream are exchangeable, at most T / {length} false "
+            "alarms are expected in T rows, for every T, and the next one comes after "
+            f"{length} rows on average or later: proven."
         )
         if self.statistic == "restart":
             said += (
@@ -201,8 +202,8 @@ class ChangeMonitor(ScoreMonitor):
 
     @property
     def log10_evidence(self) -> float:
-        """The statistic now."""
-        return _log10(self._run.value)
+        """The statistic now; minus infinity as long as there is none."""
+        return _log10(self._run.value) if self._run.value > 0 else -math.inf
 
     @property
     def limit(self) -> float:
@@ -217,7 +218,7 @@ class ChangeMonitor(ScoreMonitor):
     @property
     def headline(self) -> str:
         """What there is to say, in a line."""
-        rare = f"(run length {self.run_length:,g})"
+        rare = f"(run length {self.run_length:,.10g})"
         if not self.changes:
             return f"No alarm in {self.rows:,} rows {rare}"
         last, count = self.changes[-1], len(self.changes)
