@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from importlib import import_module
 from importlib.metadata import version
 from typing import TYPE_CHECKING, Any
@@ -42,6 +43,9 @@ if TYPE_CHECKING:
     from .models import save as save
 
 __version__ = version("reconform")
+
+# What the library chose and will do is logged; where it goes is the business of the program.
+logging.getLogger(__name__).addHandler(logging.NullHandler())
 
 __all__ = [
     "Batch",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from fractions import Fraction
@@ -21,7 +22,7 @@ from .explaining.feature_columns import Words
 from .parallel import track
 from .ranking import Ranker
 from .rule import Rule
-from .statistics.choice import Choice, ChoiceCounts, with_mask
+from .statistics.choice import Choice, ChoiceCounts, choice_sentence, with_mask
 from .statistics.fdr import RankCounts
 from .statistics.grid import Grid, usual
 from .statistics.ranks import RankedBatch, Ranks
@@ -34,6 +35,8 @@ from .weighing import (
     weights_finding,
 )
 from .weights import Weights
+
+_LOG = logging.getLogger(__name__)
 
 # With fewer reference rows a list says that a classifier learns little from them.
 ENOUGH_TO_LEARN = 1_000
@@ -134,6 +137,7 @@ def decided_in_memory(
         counts = ChoiceCounts(ranks.choice.names, cad.n_calibration_).add(ranks.choice)
         tried = counts.candidates(0, partial(_alone, cad.n_calibration_, rule))
         facts["choice"] = with_mask(tried, ranks.choice, outcome.mask)
+        _LOG.info("%s", choice_sentence(facts["choice"]))
     return Discoveries(
         mask=outcome.mask,
         p_values=p_values,
@@ -218,6 +222,7 @@ def decided_by_counts(
     if seen.choice is not None:
         alone = partial(_alone, cad.n_calibration_, rule)
         facts["choice"] = seen.choice.candidates(decision.rank_threshold, alone)
+        _LOG.info("%s", choice_sentence(facts["choice"]))
     return CountedDiscoveries(
         decision=decision,
         rank_counts=counts,

@@ -1,12 +1,15 @@
 """How long work will take, said as soon as a small part of it is done.
 
-Whoever wants to know listens: ``with listening(say): ...``, as the command line does. Work that
-goes on in steps is timed where its progress is shown (`parallel.track`), so nothing is done twice
-and nothing waits for it. Work that takes less than `LONG` seconds is not spoken of.
+Whoever wants to know listens: ``with listening(say): ...``, as the command line does, or reads the
+log, where it stands at level INFO. Work that goes on in steps is timed where its progress is shown
+(`parallel.track`), so nothing is done twice and nothing waits for it. Work that takes less than
+`LONG` seconds is not spoken of.
 """
 
 from __future__ import annotations
 
+import logging
+import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
@@ -27,6 +30,14 @@ class _Listener:
     busy: int = 0  # work that is timed already: its parts are not spoken of
 
 
+class _Log(threading.local):
+    """Stands for a listener where nobody listens but the log."""
+
+    busy = 0
+
+
+_LOG = logging.getLogger(__name__)
+_TO_LOG = _Log()
 _LISTENER: ContextVar[_Listener | None] = ContextVar("listener", default=None)
 
 
@@ -50,15 +61,24 @@ def listening(say: Callable[[str], None]) -> Iterator[None]:
 
 def is_asked() -> bool:
     """Whether anybody listens, and no larger work that this is a part of is timed."""
-    listener = _LISTENER.get()
+    listener = _who_listens()
     return listener is not None and not listener.busy
+
+
+def _who_listens() -> _Listener | _Log | None:
+    logged = _TO_LOG if _LOG.isEnabledFor(logging.INFO) else None
+    return _LISTENER.get() or logged
 
 
 def foretell(seconds: float, what: str) -> None:
     """Say that some work will take so long in all, if that is long."""
+    if seconds <= LONG:
+        return
+    sentence = f"About {duration(seconds)}: {what}."
+    _LOG.info(sentence)
     listener = _LISTENER.get()
-    if listener is not None and seconds > LONG:
-        listener.say(f"About {duration(seconds)}: {what}.")
+    if listener is not None:
+        listener.say(sentence)
 
 
 def duration(seconds: float) -> str:
@@ -114,7 +134,7 @@ T = TypeVar("T")
 
 def paced(items: Iterable[T], pace: Callable[[], Pace]) -> Iterator[T]:
     """Yield from `items`; say how long all of them will take when a few are done."""
-    listener = _LISTENER.get()
+    listener = _who_listens()
     if listener is None or listener.busy:
         yield from items
         return

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -27,6 +28,8 @@ from .randomness import Streams
 from .refitting import OneModel
 from .statistics.certificates import Guarantee, guarantee_of
 
+_LOG = logging.getLogger(__name__)
+
 Detecting = ForeignDetector | NativeDetector | Learning
 
 
@@ -46,7 +49,12 @@ def plan_for(
 ) -> Plan:
     """Plan for rows of these contents: what is drawn does not depend on their order."""
     draws: dict[str, Any] = {"shuffle": by_content(contents)} if method.shuffles else {}
-    return method.plan(len(contents), groups=groups, random_state=seed, **draws)
+    plan = method.plan(len(contents), groups=groups, random_state=seed, **draws)
+    _LOG.info("%d reference rows, method %r", plan.n, method)
+    _LOG.debug(
+        "plan: scheme %s, variant %s, %d resampled models", plan.scheme, plan.variant, plan.n_models
+    )
+    return plan
 
 
 def with_anomalies(ensemble: Ensemble, anomalies: FloatArray, who: str) -> Ensemble:

@@ -6,6 +6,7 @@ partitions. `ConformalDetector` inherits this; its `fit`, or a model file, sets 
 
 from __future__ import annotations
 
+import logging
 import numbers
 from typing import Any, Self
 
@@ -27,6 +28,8 @@ from .statistics.fdr import RankCounts
 from .statistics.grid import Grid
 from .statistics.ranks import Calibration, Ranks, smoothed_p_values
 from .ties import row_labels, tie_uniforms, warn_if_unlabelled
+
+_LOG = logging.getLogger(__name__)
 
 
 class Ranker(BaseEstimator):
@@ -73,6 +76,7 @@ class Ranker(BaseEstimator):
             return self
         if self._large is None:
             split = clone(self).set_params(method=BySize().method_for(self.plan_.n, m))
+            _LOG.info("%d new rows are too many for full: fitting %r instead", m, split.method)
             if not isinstance(self.random_state, numbers.Integral):
                 # A fit has one seed, whoever asks and however often, from a model file too.
                 split.set_params(random_state=self._tie_key)

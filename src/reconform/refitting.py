@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import time
 import warnings
 from collections.abc import Iterator, Sequence
@@ -24,6 +25,8 @@ from .methods import Plan
 from .parallel import run_jobs, run_threads, track
 from .statistics.aggregation import reduction
 from .statistics.ranks import Calibration, Ranks, calibrate
+
+_LOG = logging.getLogger(__name__)
 
 # If full-conformal ranks take longer than this in all, a warning about it comes first.
 WARN_SECONDS = 30.0
@@ -193,6 +196,8 @@ def refit(
     -------
     RefitEnsemble
     """
+    if plan.n_models > 1:
+        _LOG.info("fitting %s %d times", algorithm.name, plan.n_models + plan.full)
     retain = plan.variant != "basic" or not plan.full
     parent = check_keep(keep)
     folder = ModelFolder(parent) if parent is not None and retain else None
@@ -259,6 +264,7 @@ class FullRefit(Ensemble):
 
     def ranks(self, X: FloatArray, *, variant: str | None = None, strictly: bool = False) -> Ranks:
         """Rank every new row by a refit of its own."""
+        _LOG.info("fitting %s once per new row: %d times", self.algorithm.name, len(X))
         started = time.perf_counter()
         first = _rank_one(self.algorithm, self.reference, self.seed, X[0])
         _warn_about_cost(
@@ -365,6 +371,7 @@ class OneModel:
         """Score all rows by one model for each of some new rows, as `Ensemble` says."""
         if not len(rows):
             return
+        _LOG.info("fitting %s once per row looked at: %d times", self.algorithm.name, len(rows))
         common = self.algorithm, self.reference, self.seed, X
         started = time.perf_counter()
         own, others = _see_with(*common, int(rows[0]))

@@ -1,0 +1,100 @@
+"""What the library chose and will do, under the logger `reconform`; silent by default."""
+
+from __future__ import annotations
+
+import logging
+
+import numpy as np
+import pytest
+from sklearn.svm import OneClassSVM
+
+from reconform import ConformalDetector, forecast, methods
+from reconform.parallel import track
+
+# So few rows are on purpose.
+pytestmark = pytest.mark.filterwarnings("ignore::reconform.ReferenceWarning")
+
+RNG = np.random.default_rng(0)
+X, NEW = RNG.normal(size=(40, 2)), RNG.normal(size=(12, 2))
+
+
+@pytest.fixture
+def said(caplog):
+    """What is logged, as pairs of level and text."""
+    caplog.set_level(logging.DEBUG, logger="reconform")
+
+    def messages(level=logging.INFO):
+        assert {record.name.split(".")[0] for record in caplog.records} <= {"reconform"}
+        return [record.getMessage() for record in caplog.records if record.levelno == level]
+
+    return messages
+
+
+def test_nothing_is_shown_by_default(capfd):
+    ConformalDetector("knn", random_state=0).fit(X).discover(NEW)
+    assert capfd.readouterr() == ("", "")
+    handlers = logging.getLogger("reconform").handlers
+    assert [type(handler) for handler in handlers] == [logging.NullHandler]
+    assert logging.getLogger("reconform").level == logging.NOTSET, "the program decides"
+
+
+def test_the_method_that_was_chosen_by_size(said):
+    ConformalDetector("knn", random_state=0).fit(X)
+    assert said() == ["40 reference rows, method Full()"]
+    plan = "plan: scheme full, variant plus, 0 resampled models"
+    assert said(logging.DEBUG) == [plan]
+
+
+def test_a_batch_that_is_too_large_for_full(said, monkeypatch):
+    cad = ConformalDetector("knn", random_state=0).fit(X)
+    monkeypatch.setattr(methods, "MOST_PAIRS", 100)
+    cad.discover(NEW)
+    assert said()[1:] == [
+        "12 new rows are too many for full: fitting Split() instead",
+        "40 reference rows, method Split()",
+    ]
+
+
+def test_refits(said):
+    svm = OneClassSVM(gamma="scale")
+    ConformalDetector(svm, "cv+", random_state=0).fit(X)
+    assert said() == [
+        "40 reference rows, method CrossValidation()",
+        "fitting OneClassSVM 11 times",
+    ]
+    ConformalDetector(svm, "full", random_state=0).fit(X).p_values(NEW)
+    assert said()[-1] == "fitting OneClassSVM once per new row: 12 times"
+
+
+def test_what_is_fitted_at_once_says_nothing_of_refits(said):
+    ConformalDetector("knn", "jackknife+", random_state=0).fit(X).discover(NEW)
+    assert not any("fitting" in text for text in said())
+
+
+def test_the_detectors_that_were_chosen(said):
+    cad = ConformalDetector(["knn", "mahalanobis"], "full", random_state=0).fit(X)
+    found = cad.discover(NEW)
+    assert found.chosen in said()
+
+
+@pytest.mark.parametrize("level", [logging.INFO, logging.WARNING])
+def test_how_long_it_will_take(caplog, monkeypatch, level):
+    """Told to the log alone, and not worked out where nobody reads it."""
+    caplog.set_level(level, logger="reconform")
+    now = [0.0]
+    monkeypatch.setattr(forecast, "clock", lambda: now[0])
+    monkeypatch.setattr("reconform.parallel.effective_n_jobs", lambda n_jobs: 1)
+    for _ in track(range(20), total=20, label="outer", verbose=0):
+        for _ in track(range(20), total=20, label="inner", verbose=0):
+            now[0] += 2.0
+    told = ["About 13 minutes: outer, 20 in all."]
+    assert [record.getMessage() for record in caplog.records] == told * (level == logging.INFO)
+    assert forecast._TO_LOG.busy == 0
+
+
+def test_no_value_of_a_row_is_logged(said):
+    secret = X.copy()
+    secret[0] = 8675.309
+    cad = ConformalDetector(["knn", "mahalanobis"], random_state=0).fit(secret)
+    cad.discover(NEW)
+    assert not any("8675" in text for text in said() + said(logging.DEBUG))
