@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -40,6 +40,22 @@ NO_FEATURE = (
     "nearest normal rows does not raise it."
 )
 BATCH = " The other new rows mattered, too, and are in no share."
+
+
+class Near(NamedTuple):
+    """The reference rows that are nearest to a row.
+
+    Attributes
+    ----------
+    rows : int array of shape (k,)
+    distances : float array of shape (k,)
+    apart : float array of shape (k, d)
+        How far they are apart, feature by feature.
+    """
+
+    rows: IndexArray
+    distances: FloatArray
+    apart: FloatArray
 
 
 @dataclass(eq=False)
@@ -101,7 +117,7 @@ class Explainer:
         describe = unusual_features(cells, self._normal, most=len(self.features))
         found = describe(range(len(which)))
         return [
-            self._one(int(at), rows[i : i + 1], cells, i, found[i], judged[i], *near)
+            self._one(int(at), rows[i : i + 1], cells, i, found[i], judged[i], near)
             for i, (at, near) in enumerate(zip(which, self._near(rows), strict=True))
         ]
 
@@ -113,12 +129,10 @@ class Explainer:
         i: int,
         unusual: list[Unusual],
         judged: Judged,
-        near: IndexArray,
-        distances: FloatArray,
-        differences: FloatArray,
+        near: Near,
     ) -> Explanation:
         k = 0 if self._chosen is None else int(self._chosen[at])
-        attribution, name, note = self._attribution(row, near, differences, k)
+        attribution, name, note = self._attribution(row, near, k)
         shares = None if attribution is None else attribution.shares
         if attribution is None:
             carried = NOT_KNOWN
@@ -132,12 +146,12 @@ class Explainer:
             p_value=judged.p_value,
             evidence=judged.evidence,
             detector=name,
-            features=tuple(self._features(cells, i, unusual, shares, differences[0])),
+            features=tuple(self._features(cells, i, unusual, shares, near.apart[0])),
             carried_by=carried,
             nearest=tuple(
                 self._normal_row(cells, i, int(normal), float(distance), apart)
                 for normal, distance, apart in zip(
-                    near[:SHOWN], distances[:SHOWN], differences[:SHOWN], strict=True
+                    near.rows[:SHOWN], near.distances[:SHOWN], near.apart[:SHOWN], strict=True
                 )
             ),
             compared_with=self.known.sentence,
@@ -171,8 +185,8 @@ class Explainer:
 
     # --- the nearest normal rows -----------------------------------------------------------------
 
-    def _near(self, rows: Any) -> list[tuple[IndexArray, FloatArray, FloatArray]]:
-        """For every row the nearest reference rows, their distances, and feature by feature."""
+    def _near(self, rows: Any) -> list[Near]:
+        """For every row the nearest reference rows."""
         X = np.asarray(rows)
         numbers = [j for j in range(X.shape[1]) if j not in set(self._categories)]
         known, new = in_units(self._reference[:, numbers], X[:, numbers])
@@ -185,7 +199,7 @@ class Explainer:
             apart[:, self._categories] = ~same
             squares = (apart**2).sum(axis=1)
             near = np.argsort(squares, kind="stable")[:NEIGHBOURS]
-            found.append((near, np.sqrt(squares[near]), apart[near]))
+            found.append(Near(near, np.sqrt(squares[near]), apart[near]))
         return found
 
     def _normal_row(
@@ -209,9 +223,7 @@ class Explainer:
 
     # --- what carries the score ------------------------------------------------------------------
 
-    def _attribution(
-        self, row: Any, near: IndexArray, differences: FloatArray, k: int
-    ) -> tuple[Attribution | None, str, str]:
+    def _attribution(self, row: Any, near: Near, k: int) -> tuple[Attribution | None, str, str]:
         """Shares of the features, the detector that they are about, and what is left out."""
         ensemble, detector = self.ensemble, self.detector
         if ensemble.ranked_by is not None:
@@ -226,7 +238,7 @@ class Explainer:
         if isinstance(detector, NativeDetector):
             found = detector.attribution(np.asarray(row)[0], self._reference)
         if found is None:
-            found = self._by_replacing(ensemble, row, near, differences)
+            found = self._by_replacing(ensemble, row, near.rows, near.apart)
         return found, name, note
 
     @cached_property
