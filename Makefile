@@ -11,7 +11,7 @@ ifneq ($(wildcard ../shared/datasets),)
 export RECONFORM_DATA ?= $(abspath ../shared/datasets)
 endif
 
-.PHONY: demo test test-slow check fuzz bench study-paper test-spark format clean
+.PHONY: demo test test-all test-slow dist check fuzz bench study-paper test-spark format clean
 .DEFAULT_GOAL := test
 
 demo: $(VENV)/.demo-installed
@@ -24,6 +24,27 @@ test: $(VENV)/.test-installed
 # What needs thousands of data sets to be seen: a few minutes on two cores.
 test-slow: $(VENV)/.test-installed
 	$(BIN)/python -m pytest -n 2 -m slow tests
+
+# Every Python that the package promises, and newer ones where they are installed, each in an
+# environment of its own (.venv-3.12). It takes as long as that many times make test.
+PROMISED := 3.11 3.12 3.13
+WHERE_AVAILABLE := 3.14
+test-all:
+	@missing=""; tested=""; for version in $(PROMISED) $(WHERE_AVAILABLE); do \
+	  found=""; for python in python$$version $(HOME)/.pyenv/versions/$$version.*/bin/python; do \
+	    if $$python -c "import sys; sys.exit('%d.%d' % sys.version_info[:2] != '$$version')" >/dev/null 2>&1; then found=$$python; break; fi; done; \
+	  if [ -z "$$found" ]; then \
+	    case " $(PROMISED) " in *" $$version "*) missing="$$missing $$version";; *) echo "Python $$version is not installed here and is left out.";; esac; \
+	    continue; fi; \
+	  echo "Python $$version: $$found"; \
+	  $(MAKE) --no-print-directory test VENV=.venv-$$version PYTHON=$$found || exit 1; tested="$$tested $$version"; done; \
+	echo "Tested with Python:$${tested:- none}."; \
+	if [ -n "$$missing" ]; then echo "Not tested, as it was not found (looked for python3.x and pyenv's):$$missing. Install it, for example: pyenv install$${missing}"; exit 1; fi
+
+# A wheel and a source archive in dist/; see docs/releasing.md.
+dist: $(VENV)/.test-installed
+	rm -rf dist
+	$(BIN)/python -m build
 
 check: $(VENV)/.test-installed
 	$(BIN)/ruff check .
@@ -84,4 +105,4 @@ $(VENV)/.test-installed: pyproject.toml | $(BIN)/python
 	@touch $@
 
 clean:
-	rm -rf $(VENV) .venv-bench .venv-spark .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache
+	rm -rf $(VENV) .venv-3.* dist .venv-bench .venv-spark .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache

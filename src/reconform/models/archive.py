@@ -210,7 +210,7 @@ class Archive:
             raise ModelFileError(
                 f"{self.path}: this model has format version {version}, written by reconform "
                 f"{manifest.get('reconform')}, and the installed reconform reads up to "
-                f"{FORMAT_VERSION}; update it: pip install -U reconform."
+                f"{FORMAT_VERSION}; install a newer reconform."
             )
 
 
