@@ -1,11 +1,37 @@
-"""scikit-learn's own checks, with no expected failures."""
+"""scikit-learn's own checks and its metadata routing, with no expected failures.
+
+Detectors are checked in their own files; here `ConformalDetector` is, with every method that judges
+rows alone. Those that fit a model on the whole batch (``"batch"``, ``"learned"``) have no p-value
+of one row, ``"prefit"`` wants a model that was fitted before the data of a check are there, and
+``"auto"`` is checked in test_auto.py.
+"""
 
 from __future__ import annotations
 
+import re
+from pathlib import Path
+
+import numpy as np
 import pytest
+import sklearn
+from sklearn.exceptions import UnsetMetadataPassedError
+from sklearn.model_selection import GroupKFold, ShuffleSplit, cross_validate
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
-from reconform import Bootstrap, ConformalDetector, CrossValidation, Split
+from reconform import (
+    Bootstrap,
+    ConformalDetector,
+    CrossValidation,
+    Full,
+    Jackknife,
+    ReconformError,
+    Resampling,
+    Split,
+)
+from reconform.detectors import DETECTORS
+from reconform.methods import _NAMED
 
 ESTIMATORS = [
     ConformalDetector("knn", Split(), random_state=0),
@@ -14,8 +40,132 @@ ESTIMATORS = [
     ConformalDetector("knn", Bootstrap(draws=10), random_state=0),
 ]
 
+# The others, which say little more: once in a while.
+SLOW = [
+    ConformalDetector("knn", method, random_state=0)
+    for method in (
+        Jackknife(),
+        Jackknife(variant="basic"),
+        CrossValidation(folds=3, variant="basic"),
+        CrossValidation(folds=3, variant="pooled"),
+        Bootstrap(draws=10, variant="basic"),
+        Split(repeats=3),
+        Full(),
+        Resampling(ShuffleSplit(30, test_size=0.3)),
+    )
+]
+JUDGE_BATCHES = {"batch", "learned"}
+
 
 @pytest.mark.filterwarnings("ignore")
 @parametrize_with_checks(ESTIMATORS)
 def test_scikit_learn_checks(estimator, check):
     check(estimator)
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore")
+@parametrize_with_checks(SLOW)
+def test_scikit_learn_checks_of_the_other_methods(estimator, check):
+    check(estimator)
+
+
+def test_every_method_and_every_detector_is_checked():
+    checked = {type(one.method) for one in ESTIMATORS + SLOW}
+    alone = {kind for name, (kind, _) in _NAMED.items() if name not in JUDGE_BATCHES}
+    assert {kind.__name__ for kind in alone - checked} == {
+        "BySize",
+        "Prefit",
+    }  # see above, test_auto
+    folder = Path(__file__).parent
+    for name, entry in DETECTORS.items():
+        page = (folder / f"test_{name}.py").read_text(encoding="utf-8")
+        assert re.search(rf"@parametrize_with_checks\(.*\b{entry.kind.__name__}\(", page), name
+
+
+# --- metadata routing ----------------------------------------------------------------------------
+
+RNG = np.random.default_rng(0)
+X, ANOMALIES = RNG.normal(size=(60, 2)), RNG.normal(7, 1, size=(9, 2))
+GROUPS = np.repeat(np.arange(12), 5)
+BY_GROUP = Resampling(GroupKFold(3))
+
+
+@pytest.fixture
+def routing():
+    with sklearn.config_context(enable_metadata_routing=True):
+        yield
+
+
+def grouped():
+    return ConformalDetector("knn", BY_GROUP, random_state=0)
+
+
+def test_what_fit_takes_can_be_asked_for():
+    """Every keyword of `fit` that goes with rows, so that a new one is thought of here."""
+    requests = ConformalDetector().get_metadata_routing().fit.requests
+    assert {"groups", "anomalies"} <= set(requests)
+    assert not any(requests.values()), "nothing is asked for by default"
+
+
+def test_groups_reach_the_last_step_of_a_pipeline(routing):
+    pipeline = make_pipeline(StandardScaler(), grouped().set_fit_request(groups=True))
+    cad = pipeline.fit(X, groups=GROUPS)[-1]
+    for train, held_out in zip(cad.plan_.train, cad.plan_.held_out, strict=True):
+        assert not set(GROUPS[train]) & set(GROUPS[held_out]), "no group is torn apart"
+    expected = grouped().fit(StandardScaler().fit_transform(X), groups=GROUPS)
+    assert np.array_equal(cad.calibration_.scores, expected.calibration_.scores)
+
+
+def test_groups_that_nobody_asked_for_are_refused(routing):
+    with pytest.raises(UnsetMetadataPassedError, match="groups"):
+        make_pipeline(StandardScaler(), grouped()).fit(X, groups=GROUPS)
+    asks = ConformalDetector("knn", "split").set_fit_request(groups=True)
+    with pytest.raises(ReconformError, match="does not look at groups"):
+        make_pipeline(StandardScaler(), asks).fit(X, groups=GROUPS)
+
+
+def test_cross_validation_hands_out_groups_to_splitter_and_detector(routing):
+    """The outer folds keep groups together, and so do the models inside."""
+
+    def all_kept(cad, held_out, y=None):
+        plan = cad.plan_
+        inside = GROUPS[np.isin(X, held_out).all(axis=1) == 0]
+        pairs = zip(plan.train, plan.held_out, strict=True)
+        return float(all(not set(inside[t]) & set(inside[h]) for t, h in pairs))
+
+    asks = grouped().set_fit_request(groups=True)
+    scores = cross_validate(
+        asks,
+        X,
+        params={"groups": GROUPS},
+        cv=GroupKFold(4),
+        scoring=all_kept,
+    )
+    assert scores["test_score"].tolist() == [1.0] * 4
+
+
+def test_known_anomalies_go_through_a_pipeline_as_they_are(routing):
+    """They are rows of another number: no fold takes a part of them."""
+    asks = ConformalDetector("contrast", "full", random_state=0).set_fit_request(anomalies=True)
+    fitted = make_pipeline(asks).fit(X, anomalies=ANOMALIES)
+    new = np.vstack([RNG.normal(size=(10, 2)), ANOMALIES[:2] + 0.1])
+    plain = ConformalDetector("contrast", "full", random_state=0).fit(X, anomalies=ANOMALIES)
+    assert np.array_equal(fitted[-1].discover(new).p_values, plain.discover(new).p_values)
+    seen = []
+
+    class Seen(ConformalDetector):
+        def fit(self, X, y=None, *, groups=None, anomalies=None):
+            seen.append(len(anomalies))
+            return super().fit(X, y, groups=groups, anomalies=anomalies)
+
+    asks = Seen("contrast", "full", random_state=0).set_fit_request(anomalies=True)
+    cross_validate(asks, X, params={"anomalies": ANOMALIES}, cv=3, scoring=lambda cad, rows: 0.0)
+    assert seen == [9, 9, 9]
+
+
+def test_weights_belong_to_a_batch_and_not_to_a_fit():
+    """`Weights` are about reference and new rows: `discover` takes them, and nothing routes it."""
+    routed = ConformalDetector().get_metadata_routing()
+    assert "weights" not in routed.fit.requests
+    assert not hasattr(routed, "discover")
