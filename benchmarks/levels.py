@@ -3,6 +3,7 @@
     python benchmarks/levels.py musk      # P(p <= α) of normal rows, by detector and method
     python benchmarks/levels.py full      # a detector on which BH after full exceeds its level
     python benchmarks/levels.py contrast  # normal new rows that come in clumps, and the guard
+    python benchmarks/levels.py batch     # batch, learned and known anomalies, without anomalies
 
 What `docs/guarantees.md` and `docs/methods.md` quote. The data sets are found as in
 `reconform study`: in the folder `RECONFORM_DATA`, or downloaded once.
@@ -18,7 +19,7 @@ import numpy as np
 import numpy.typing as npt
 from scipy.stats import binom
 
-from reconform import ConformalDetector
+from reconform import ConformalDetector, Learned, RankCounts
 from reconform.detectors.contrast.ensembles import FullContrast
 from reconform.study.datasets import load
 from reconform.study.protocol import MODELS, Protocol
@@ -163,5 +164,48 @@ def _levels(n: int, m: int, k: int, clump: int, batches: int) -> tuple[float, fl
     return float(np.mean(unguarded)), float(np.mean(guarded)), float(np.mean(off))
 
 
+# --- methods that fit the new rows, too; known anomalies that are none ---------------------------
+
+
+def batch(batches: int = 400) -> None:
+    """Print the FDR of lists of normal rows, and its standard error."""
+    from sklearn.linear_model import LogisticRegression
+    from sklearn.tree import DecisionTreeClassifier
+
+    tree = DecisionTreeClassifier(max_depth=4)
+    linear = LogisticRegression()
+    cases: list[tuple[str, Any, Any, bool]] = [
+        ("batch, knn", "knn", "batch", False),
+        ("batch, iforest", "iforest", "batch", False),
+        ("batch, mahalanobis", "mahalanobis", "batch", False),
+        ("learned, tree", "auto", Learned(tree, calibration=149), False),
+        ("learned, tree, one fold", "auto", Learned(tree, calibration=149, folds=1), False),
+        ("learned, logistic regression", "auto", Learned(linear, calibration=149), False),
+        ("contrast, with anomalies", "contrast", "full", True),
+        ("knn, mahalanobis or contrast, with anomalies", ["knn", "mahalanobis", "contrast"],
+         "full", True),
+        ("learned, logistic regression, with anomalies", "auto", Learned(linear, calibration=149),
+         True),
+    ]  # fmt: skip
+    # With 149 calibration rows and 15 new ones both levels lie on the grid: they are used up.
+    print(f"All rows normal: 149 calibration rows, 15 new ones, 10 'anomalies'; {batches} batches")
+    print("| | FDR at 0.1 | FDR at 0.2 |")
+    print("|---|---|---|")
+    for label, detector, method, known in cases:
+        rng, false = np.random.default_rng(0), np.zeros(2)
+        for run in range(batches):
+            n = 249 if isinstance(method, Learned) else 149
+            reference, new, others = (rng.normal(size=(size, 3)) for size in (n, 15, 10))
+            cad = ConformalDetector(detector, method=method, random_state=run)
+            cad.fit(reference, anomalies=others if known else None)
+            ranks = cad.rank(new, together=True).at_most
+            counts = RankCounts(cad.n_calibration_, "").add(ranks)
+            false += [counts.decide(level).count > 0 for level in (0.1, 0.2)]
+        shares = false / batches
+        errors = np.sqrt(shares * (1 - shares) / batches)
+        said = [f"{share:.3f} ± {error:.3f}" for share, error in zip(shares, errors, strict=True)]
+        print(f"| {label} | " + " | ".join(said) + " |", flush=True)
+
+
 if __name__ == "__main__":
-    {"musk": musk, "full": full, "contrast": contrast}[sys.argv[1]]()
+    {"musk": musk, "full": full, "contrast": contrast, "batch": batch}[sys.argv[1]]()

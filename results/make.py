@@ -286,7 +286,7 @@ def batch(store: Path, jobs: int) -> None:
     from sklearn.pipeline import make_pipeline
     from sklearn.preprocessing import StandardScaler
 
-    protocol = Protocol(draws=5, test_sets=2)
+    protocol = Protocol(draws=3, test_sets=2)
     kinds = {"knn": KNN, "lof": LOF, "mahalanobis": Mahalanobis, "kde": KDE, "inne": INNE}
     pooled = Study(
         detectors=[
@@ -299,7 +299,7 @@ def batch(store: Path, jobs: int) -> None:
         methods=["batch"],
         protocol=protocol,
     )
-    linear = make_pipeline(StandardScaler(), LogisticRegression())
+    linear = make_pipeline(StandardScaler(), LogisticRegression(max_iter=1000))
     learned = Study(
         detectors=[("classifier", "auto")],
         methods=[("random forest", "learned"), ("logistic regression", Learned(linear))],

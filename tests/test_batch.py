@@ -240,14 +240,14 @@ def test_prepared_rows_with_labels_that_only_new_rows_have():
 @pytest.mark.parametrize("q", [0.1, 0.2])
 @pytest.mark.parametrize("detector", ["knn", "iforest", "mahalanobis"])
 def test_level_without_anomalies(detector, q):
-    """All rows normal, 600 batches: the FDR is at most q plus 3.3 standard errors.
+    """All rows normal, 400 batches: the FDR is q, as that lies on the grid, within 3.3 errors.
 
-    A correct program fails once in about 2,000 runs of one case.
+    Scores have no ties. A correct program fails once in about 1,000 runs of one case.
     """
-    rng, runs = np.random.default_rng(7), 600
+    rng, runs = np.random.default_rng(7), 400
     false = 0
     for run in range(runs):
-        D, T = rng.normal(size=(60, 3)), rng.normal(size=(30, 3))
+        D, T = rng.normal(size=(149, 3)), rng.normal(size=(15, 3))
         cad = ConformalDetector(detector, method="batch", random_state=run).fit(D)
         false += cad.discover(T, fdr=q).count > 0
-    assert false / runs <= q + 3.3 * (q * (1 - q) / runs) ** 0.5
+    assert abs(false / runs - q) <= 3.3 * (q * (1 - q) / runs) ** 0.5
