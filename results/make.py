@@ -286,7 +286,6 @@ def batch(store: Path, jobs: int) -> None:
     from sklearn.pipeline import make_pipeline
     from sklearn.preprocessing import StandardScaler
 
-    protocol = Protocol(draws=3, test_sets=2)
     kinds = {"knn": KNN, "lof": LOF, "mahalanobis": Mahalanobis, "kde": KDE, "inne": INNE}
     pooled = Study(
         detectors=[
@@ -297,13 +296,13 @@ def batch(store: Path, jobs: int) -> None:
             ("COPOD", COPOD()),
         ],
         methods=["batch"],
-        protocol=protocol,
+        protocol=Protocol(draws=3, test_sets=2),
     )
     linear = make_pipeline(StandardScaler(), LogisticRegression(max_iter=1000))
     learned = Study(
         detectors=[("classifier", "auto")],
         methods=[("random forest", "learned"), ("logistic regression", Learned(linear))],
-        protocol=protocol,
+        protocol=Protocol(draws=2, test_sets=2),  # minutes per draw
     )
     cells = pooled.run(store / "pooled", n_jobs=jobs, verbose=1).cells()
     cells += learned.run(store / "learned", n_jobs=jobs, verbose=1).cells()
