@@ -72,10 +72,10 @@ def test_resampling_with_splitters(splitter, blobs):
 
 def test_groups_reach_the_splitter(blobs):
     groups = np.repeat(np.arange(6), 10)
-    cad = cad_of(Resampling(GroupKFold(6))).fit(blobs[0], groups=groups)
+    cad = cad_of(Resampling(GroupKFold(6))).fit(blobs[0], blocks=groups)
     assert [len(held) for held in cad.plan_.held_out] == [10] * 6
     with pytest.raises(ValueError, match="60 rows, 3 labels"):
-        cad.fit(blobs[0], groups=[1, 2, 3])
+        cad.fit(blobs[0], blocks=[1, 2, 3])
 
 
 def test_fitted_attributes(blobs):

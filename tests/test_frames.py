@@ -429,22 +429,22 @@ def test_a_detector_whose_scores_say_nothing_is_named():
 
 
 @pytest.mark.parametrize("method", ["split", "jackknife+", "cv+", "jab+", "full", "prefit"])
-def test_groups_that_a_method_ignores_are_refused(method):
+def test_blocks_that_a_method_ignores_are_refused(method):
     X, groups = np.random.default_rng(0).normal(size=(40, 2)), np.arange(40) // 4
     detector = (
         IsolationForest(n_estimators=5, random_state=0).fit(X) if method == "prefit" else "knn"
     )
-    with pytest.raises(ReconformError, match=r"does not look at groups.*GroupKFold"):
-        ConformalDetector(detector, method, random_state=0).fit(X, groups=groups)
+    with pytest.raises(ReconformError, match=r"does not look at blocks.*GroupKFold"):
+        ConformalDetector(detector, method, random_state=0).fit(X, blocks=groups)
 
 
-def test_groups_that_a_splitter_ignores_are_refused():
+def test_blocks_that_a_splitter_ignores_are_refused():
     X, groups = np.random.default_rng(0).normal(size=(40, 2)), np.arange(40) // 4
-    with pytest.raises(ReconformError, match=r"splitter KFold.* does not look at groups"):
-        ConformalDetector("knn", Resampling(KFold(5))).fit(X, groups=groups)
-    with pytest.raises(ReconformError, match="does not look at groups"):
-        ConformalDetector("knn", Resampling([np.arange(20)])).fit(X, groups=groups)
-    cad = ConformalDetector("knn", Resampling(GroupKFold(5))).fit(X, groups=groups)
+    with pytest.raises(ReconformError, match=r"splitter KFold.* does not look at blocks"):
+        ConformalDetector("knn", Resampling(KFold(5))).fit(X, blocks=groups)
+    with pytest.raises(ReconformError, match="does not look at blocks"):
+        ConformalDetector("knn", Resampling([np.arange(20)])).fit(X, blocks=groups)
+    cad = ConformalDetector("knn", Resampling(GroupKFold(5))).fit(X, blocks=groups)
     assert cad.plan_.n_models == 5
 
 

@@ -142,7 +142,7 @@ def test_group_splitters_keep_groups_together():
         (Resampling([[0.5]]), 10, "array of row indices"),
         (Resampling([[]]), 10, "non-empty"),
         (Resampling([[0, 1, 2]]), 3, "no row is held out"),
-        (Resampling(GroupKFold(2)), 10, r"fit\(X, groups=...\)"),
+        (Resampling(GroupKFold(2)), 10, r"fit\(X, blocks=...\)"),
     ],
     ids=lambda value: repr(value) if not isinstance(value, int) else "",
 )

@@ -104,25 +104,25 @@ def grouped():
 def test_what_fit_takes_can_be_asked_for():
     """Every keyword of `fit` that goes with rows, so that a new one is thought of here."""
     requests = ConformalDetector().get_metadata_routing().fit.requests
-    assert {"groups", "anomalies"} <= set(requests)
+    assert {"groups", "blocks", "anomalies"} <= set(requests)
     assert not any(requests.values()), "nothing is asked for by default"
 
 
-def test_groups_reach_the_last_step_of_a_pipeline(routing):
-    pipeline = make_pipeline(StandardScaler(), grouped().set_fit_request(groups=True))
-    cad = pipeline.fit(X, groups=GROUPS)[-1]
+def test_blocks_reach_the_last_step_of_a_pipeline(routing):
+    pipeline = make_pipeline(StandardScaler(), grouped().set_fit_request(blocks=True))
+    cad = pipeline.fit(X, blocks=GROUPS)[-1]
     for train, held_out in zip(cad.plan_.train, cad.plan_.held_out, strict=True):
         assert not set(GROUPS[train]) & set(GROUPS[held_out]), "no group is torn apart"
-    expected = grouped().fit(StandardScaler().fit_transform(X), groups=GROUPS)
+    expected = grouped().fit(StandardScaler().fit_transform(X), blocks=GROUPS)
     assert np.array_equal(cad.calibration_.scores, expected.calibration_.scores)
 
 
-def test_groups_that_nobody_asked_for_are_refused(routing):
-    with pytest.raises(UnsetMetadataPassedError, match="groups"):
-        make_pipeline(StandardScaler(), grouped()).fit(X, groups=GROUPS)
-    asks = ConformalDetector("knn", "split").set_fit_request(groups=True)
-    with pytest.raises(ReconformError, match="does not look at groups"):
-        make_pipeline(StandardScaler(), asks).fit(X, groups=GROUPS)
+def test_blocks_that_nobody_asked_for_are_refused(routing):
+    with pytest.raises(UnsetMetadataPassedError, match="blocks"):
+        make_pipeline(StandardScaler(), grouped()).fit(X, blocks=GROUPS)
+    asks = ConformalDetector("knn", "split").set_fit_request(blocks=True)
+    with pytest.raises(ReconformError, match="does not look at blocks"):
+        make_pipeline(StandardScaler(), asks).fit(X, blocks=GROUPS)
 
 
 def test_cross_validation_hands_out_groups_to_splitter_and_detector(routing):
@@ -134,7 +134,7 @@ def test_cross_validation_hands_out_groups_to_splitter_and_detector(routing):
         pairs = zip(plan.train, plan.held_out, strict=True)
         return float(all(not set(inside[t]) & set(inside[h]) for t, h in pairs))
 
-    asks = grouped().set_fit_request(groups=True)
+    asks = grouped().set_fit_request(blocks="groups", groups=False)  # as the splitter calls them
     scores = cross_validate(
         asks,
         X,
@@ -155,9 +155,9 @@ def test_known_anomalies_go_through_a_pipeline_as_they_are(routing):
     seen = []
 
     class Seen(ConformalDetector):
-        def fit(self, X, y=None, *, groups=None, anomalies=None):
+        def fit(self, X, y=None, *, groups=None, blocks=None, anomalies=None):
             seen.append(len(anomalies))
-            return super().fit(X, y, groups=groups, anomalies=anomalies)
+            return super().fit(X, y, groups=groups, blocks=blocks, anomalies=anomalies)
 
     asks = Seen("contrast", "full", random_state=0).set_fit_request(anomalies=True)
     cross_validate(asks, X, params={"anomalies": ANOMALIES}, cv=3, scoring=lambda cad, rows: 0.0)

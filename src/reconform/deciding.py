@@ -12,21 +12,31 @@ from typing import Any
 
 import numpy as np
 
-from .arrays import BoolArray, FloatArray, RankArray
-from .assumption import Category, Compared, monotone_columns, new_sample, unused_batch
+from .arrays import BoolArray, FloatArray, IndexArray, RankArray
+from .assumption import (
+    Category,
+    Compared,
+    alike_in_groups,
+    monotone_columns,
+    new_rows,
+    unused_batch,
+)
 from .detectors.auto.ensembles import ChoiceEnsemble
 from .detectors.prepared import category_columns
 from .discoveries import CountedDiscoveries, Discoveries, Provenance
 from .explaining import explainer_for
 from .explaining.feature_columns import Words
+from .grouped import GroupedEnsemble
+from .grouping import POOLED, GroupFound, found_in_groups, out_of_reach
 from .parallel import track
 from .ranking import Ranker
 from .rule import Rule
-from .statistics.choice import Choice, ChoiceCounts, choice_sentence, with_mask
+from .statistics.choice import ChoiceCounts, choice_sentence, with_mask
 from .statistics.fdr import RankCounts
 from .statistics.grid import Grid, usual
+from .statistics.joint import JointGrid
 from .statistics.ranks import RankedBatch, Ranks
-from .statistics.worlds import StepUp, Worlds, cost_sentence
+from .statistics.worlds import Worlds, cost_sentence
 from .weighing import (
     check_weighted,
     decide_weighted,
@@ -87,6 +97,8 @@ class Observed:
         By position, what a reader of files knows of the columns that hold labels.
     monotone : bool array of shape (d,), optional
         Which columns only rise or only fall from row to row.
+    sample_groups : int array of shape (t,), optional
+        The groups of the sample, where rows are ranked within several.
     """
 
     sample: FloatArray | None = None
@@ -94,6 +106,7 @@ class Observed:
     choice: ChoiceCounts | None = None
     categories: Mapping[int, Category] | None = None
     monotone: BoolArray | None = None
+    sample_groups: IndexArray | None = None
 
 
 def decided_in_memory(
@@ -123,19 +136,31 @@ def decided_in_memory(
         p_values,
         grid,
         cad.calibration_,
-        cad.n_calibration_,
+        cad.highest_rank - 1,
         smoothed,
-        partial(_worlds, cad, new.read, ranks.choice),
+        partial(_worlds, cad, new.read, ranks),
+        cad.joint,
+        None if cad.joint is None or cad.grouping_ is None else len(cad.grouping_.names),
     )
     outcome = rule.decide_batch(batch, cad)
     X = new.read()
-    seen = Observed(new_sample(X), ranks, None, new.categories, monotone_columns(np.asarray(X)))
-    facts = _facts(cad, rule, grid, len(p_values), seen)
+    looked_at = new_rows(X)
+    seen = Observed(
+        np.array(X[looked_at]),
+        ranks,
+        None,
+        new.categories,
+        monotone_columns(np.asarray(X)),
+        None if ranks.groups is None else ranks.groups[looked_at],
+    )
+    groups = _groups(cad, rule, grid, _OfRows(ranks.groups, p_values, outcome.mask))
+    facts = _facts(cad, rule, grid, len(p_values), seen, groups)
     if outcome.plain is not None:
         facts["claim"] += " " + cost_sentence(outcome.mask, outcome.plain)
     if ranks.choice is not None:
-        counts = ChoiceCounts(ranks.choice.names, cad.n_calibration_).add(ranks.choice)
-        tried = counts.candidates(0, partial(_alone, cad.n_calibration_, rule))
+        counts = ChoiceCounts(ranks.choice.names, cad.highest_rank - 1).add(ranks.choice)
+        nobody = np.zeros(cad.highest_rank + 1, dtype=np.bool_)
+        tried = counts.candidates(nobody, partial(_alone, cad, rule))
         facts["choice"] = with_mask(tried, ranks.choice, outcome.mask)
         _LOG.info("%s", choice_sentence(facts["choice"]))
     return Discoveries(
@@ -155,6 +180,7 @@ def decided_in_memory(
             choose=None if ranks.choice is None else partial(getattr, ranks.choice, "chosen"),
             unlisted=new.unlisted,
         ),
+        row_groups=None if cad.grouping_ is None else cad.grouping_.labels(ranks.groups, len(X)),
         p_threshold=float(p_values[outcome.mask].max(initial=0.0)),
         **facts,
     )
@@ -168,7 +194,9 @@ def _decided_by_weights(
     check_weighted(cad, rule, weights, m)
     ranks = weighted_ranks(cad, X, new.ranks, weights, rule)
     outcome = decide_weighted(ranks, rule)
-    seen = Observed(new_sample(X), None, None, new.categories, monotone_columns(np.asarray(X)))
+    seen = Observed(
+        np.array(X[new_rows(X)]), None, None, new.categories, monotone_columns(np.asarray(X))
+    )
     facts = _facts(cad, rule, grid, m, seen)
     compared: Compared = facts["compared"]
     size = weights.effective_size_of(cad.calibration_.rows)
@@ -218,10 +246,13 @@ def decided_by_counts(
     as_one = seen.together is not None or seen.choice is not None
     grid = rule.counting_grid(cad, "what is merged", together=as_one)
     decision = rule.decide_counts(counts, grid)
-    facts = _facts(cad, rule, grid, decision.tested, seen)
+    every = np.arange(1, len(counts.counts))
+    codes = None if cad.joint is None else cad.joint.apart(every)[0]
+    tally = _OfRows(codes, grid.values(every), decision.mask(every), counts.counts[1:])
+    facts = _facts(cad, rule, grid, decision.tested, seen, _groups(cad, rule, grid, tally))
     if seen.choice is not None:
-        alone = partial(_alone, cad.n_calibration_, rule)
-        facts["choice"] = seen.choice.candidates(decision.rank_threshold, alone)
+        alone = partial(_alone, cad, rule)
+        facts["choice"] = seen.choice.candidates(decision.mask(np.arange(len(every) + 1)), alone)
         _LOG.info("%s", choice_sentence(facts["choice"]))
     return CountedDiscoveries(
         decision=decision,
@@ -253,14 +284,48 @@ def provenance_of(cad: Ranker, against: FloatArray | None = None) -> Provenance:
         feature_names=cad._names(),
         random_state=repr(cad.random_state),
         version=version("reconform"),
+        joint=cad.joint,
         one_split=len(cad.plan_.repeats) == 1
+        and cad.joint is None
         and (
             cad.plan_.fits_batch or (cad.plan_.scheme in ("split", "prefit") and not cad.uses_batch)
         ),
     )
 
 
-def _facts(cad: Ranker, rule: Rule, grid: Grid, m: int, seen: Observed) -> dict[str, Any]:
+@dataclass(frozen=True, eq=False)
+class _OfRows:
+    """Rows, or kinds of rows that occur `counts` times: what says what became of each group."""
+
+    codes: IndexArray | None
+    p_values: FloatArray
+    mask: BoolArray
+    counts: RankArray | None = None
+
+
+def _groups(cad: Ranker, rule: Rule, grid: Grid, rows: _OfRows) -> tuple[GroupFound, ...]:
+    """What became of every group; nothing where there are none."""
+    if cad.grouping_ is None:
+        return ()
+    codes = np.zeros(len(rows.mask), dtype=np.intp) if rows.codes is None else rows.codes
+    if rule.whole_batch(cad) is not None:  # made from ranks, whatever the p-values are worth
+        sizes = [cad.n_calibration_] if cad.joint is None else cad.joint.sizes.tolist()
+        least = [Fraction(1, n + 1) for n in sizes]
+    else:
+        least = grid.smallest_of_each()
+    return found_in_groups(
+        cad.grouping_, least, codes, rows.p_values, rows.mask, counts=rows.counts
+    )
+
+
+def _facts(
+    cad: Ranker,
+    rule: Rule,
+    grid: Grid,
+    m: int,
+    seen: Observed,
+    groups: tuple[GroupFound, ...] = (),
+) -> dict[str, Any]:
     """What every list says of itself, whatever the source of the rows."""
     categories = seen.categories
     if categories is None:
@@ -270,18 +335,34 @@ def _facts(cad: Ranker, rule: Rule, grid: Grid, m: int, seen: Observed) -> dict[
     # A certified list is made from ranks, whatever the p-values beside it are worth.
     by_ranks = rule.whole_batch(cad) is not None
     found = () if seen.together is None else unused_batch(seen.together.clumped)
+    reference, sample = cad.reference_sample_, seen.sample
+    ours, theirs = cad._sample_groups, seen.sample_groups
+    if cad.joint is not None and reference is not None and sample is not None:
+        assert ours is not None
+        assert theirs is not None
+        reference, sample = alike_in_groups(reference, ours, sample, theirs)
+    unknown = sum(group.rows for group in groups if group.name == POOLED)
+    smallest = None if by_ranks else grid.smallest
     return {
         "procedure": rule.procedure,
         "fdr": None if rule.false_alarms is not None else float(rule.level),
         "false_alarms": None if rule.false_alarms is None else float(rule.level),
         "top": rule.top,
-        "claim": rule.sentence(cad),
-        "compared": Compared(
-            cad.reference_sample_, seen.sample, cad._names(), found, categories, seen.monotone
-        ),
+        "claim": rule.sentence(cad, doubtful=unknown),
+        "compared": Compared(reference, sample, cad._names(), found, categories, seen.monotone),
         "provenance": provenance_of(cad, None if seen.together is None else seen.together.against),
-        "warning": _warning(cad, rule, m, None if by_ranks else grid.smallest),
+        "warning": _warning(cad, rule, m, smallest)
+        if cad.joint is None
+        else _warning_in_groups(rule, m, groups),
+        "groups": groups,
     }
+
+
+def _warning_in_groups(rule: Rule, m: int, groups: tuple[GroupFound, ...]) -> str | None:
+    """Name the groups that are too small for any of their rows to be flagged in this list."""
+    shortest = [rule.smallest_list(one.calibration, m, smallest_p=one.least_p) for one in groups]
+    said = out_of_reach(groups, sum(one.flagged for one in groups), shortest)
+    return " ".join(said) or None
 
 
 def _warning(cad: Ranker, rule: Rule, m: int, smallest_p: Fraction | None) -> str | None:
@@ -302,23 +383,32 @@ def _warning(cad: Ranker, rule: Rule, m: int, smallest_p: Fraction | None) -> st
     return " ".join(said for said in (few, more) if said is not None) or None
 
 
-def _alone(n_calibration: int, rule: Rule, by_rank: RankArray) -> int:
+def _alone(cad: Ranker, rule: Rule, by_rank: RankArray) -> int:
     """Count what a plain list of rows would have, of which so many have rank 0, 1, ..."""
-    counts = RankCounts(n_calibration, "").add_counts(by_rank)
+    counts = cad.no_counts().add_counts(by_rank)
     plain = replace(rule, validity="nominal", conditional=None)
-    return plain.decide_counts(counts, usual(n_calibration)).count
+    if cad.joint is None:
+        return plain.decide_counts(counts, usual(cad.n_calibration_)).count
+    grid = JointGrid.of([usual(n) for n in cad.joint.sizes.tolist()])
+    return plain.decide_counts(counts, grid).count
 
 
 def _worlds(
     cad: Ranker,
     read: Callable[[], FloatArray],
-    choice: Choice | None,
+    ranks: Ranks,
     candidates: RankArray,
-    step: StepUp,
+    step: Any,
 ) -> Iterator[tuple[int, Worlds]]:
     """`Ensemble.worlds` of new rows, with a bar where it was asked for."""
-    if choice is not None and isinstance(cad.ensemble_, ChoiceEnsemble):
-        every = cad.ensemble_.worlds_of_choice(read(), candidates, step, choice)
+    choice, fitted = ranks.choice, cad.ensemble_
+    if isinstance(fitted, GroupedEnsemble):
+        assert cad.joint is not None
+        assert ranks.groups is not None
+        within = replace(cad.joint.within(ranks)[0], choice=choice)
+        every = fitted.worlds_in(read(), ranks.groups, candidates, step, within)
+    elif choice is not None and isinstance(fitted, ChoiceEnsemble):
+        every = fitted.worlds_of_choice(read(), candidates, step, choice)
     else:
-        every = cad.ensemble_.worlds(read(), candidates, step)
+        every = fitted.worlds(read(), candidates, step)
     return track(every, total=len(candidates), label="certifying rows", verbose=cad.verbose)

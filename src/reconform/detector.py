@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from fractions import Fraction
 from functools import partial
 from pathlib import Path
@@ -14,8 +15,8 @@ from sklearn.base import OutlierMixin
 from sklearn.utils import estimator_html_repr
 from sklearn.utils.validation import _num_samples, check_is_fitted
 
-from .arrays import BoolArray, FloatArray, IntArray
-from .assumption import Category, reference_sample
+from .arrays import BoolArray, FloatArray, IndexArray, IntArray
+from .assumption import Category, reference_positions
 from .assumption.reference import warn_of_columns, warn_of_scores
 from .content import Contents
 from .deciding import NewRows, Observed, decided_by_counts, decided_in_memory, provenance_of
@@ -32,6 +33,7 @@ from .errors import (
 from .explaining import Known, explainer_for, known_rows, refuse_without_reference, words_of
 from .explanation import Explanation, Judged
 from .frames import frame_as_it_is, library_of
+from .grouping import ReferenceGroups, check_groupable, warn_of_small_groups
 from .intake import taken_in
 from .keep import MEMORY, check_keep
 from .known_anomalies import refuse_copies
@@ -99,6 +101,13 @@ class ConformalDetector(OutlierMixin, Ranker):
         Where the resampled models of a detector from elsewhere stay. In a folder they are a cache
         that lives as long as the fitted object, and one at a time is loaded to score; the native
         detectors are small and stay in memory.
+    group_models : bool, default=False
+        Where `fit` is given groups: fit a detector for every group, on its rows alone, instead of
+        one on all rows. Rows are ranked within their group either way.
+    unknown_groups : {"refuse", "pooled"}, default="refuse"
+        What happens to new rows of a group that the reference does not have. With ``"pooled"``
+        they are ranked against all reference rows: exact for a row that is exchangeable with the
+        whole reference, such as one whose label was lost, and not for one of a new kind.
 
     Attributes
     ----------
@@ -114,6 +123,8 @@ class ConformalDetector(OutlierMixin, Ranker):
         What is known about this method's p-values and lists: proven, or only measured.
     offset_ : float
         The smallest p-value that is not an outlier in `predict`.
+    grouping_ : Grouping or None
+        The groups of the reference, where `fit` was given them.
     n_features_in_ : int
     feature_names_in_ : array of str
         Only if `fit` was given a frame with column names.
@@ -158,6 +169,8 @@ class ConformalDetector(OutlierMixin, Ranker):
         n_jobs: int | None = None,
         verbose: int = 0,
         keep: str | Path = MEMORY,
+        group_models: bool = False,
+        unknown_groups: str = "refuse",
     ) -> None:
         self.detector = detector
         self.method = method
@@ -168,6 +181,8 @@ class ConformalDetector(OutlierMixin, Ranker):
         self.n_jobs = n_jobs
         self.verbose = verbose
         self.keep = keep
+        self.group_models = group_models
+        self.unknown_groups = unknown_groups
 
     def _html_repr(self) -> str:
         """Scikit-learn's diagram, and below it what was fitted and what is known of its lists."""
@@ -208,6 +223,7 @@ class ConformalDetector(OutlierMixin, Ranker):
         y: object = None,
         *,
         groups: npt.ArrayLike | None = None,
+        blocks: npt.ArrayLike | None = None,
         anomalies: npt.ArrayLike | None = None,
     ) -> ConformalDetector:
         """Fit and calibrate on normal rows.
@@ -219,7 +235,12 @@ class ConformalDetector(OutlierMixin, Ranker):
         y : ignored
             Present for scikit-learn's convention.
         groups : array-like of shape (n,), optional
-            For `Resampling` with a splitter that keeps groups together.
+            The group of every row, such as the type of machine. New rows, whose groups are then
+            given too, are ranked within their group, and all groups are decided together
+            (docs/groups). For split, full, jackknife+, cv+ and prefit.
+        blocks : array-like of shape (n,), optional
+            Labels of rows that belong together, for `Resampling` with a splitter that keeps them
+            together, such as scikit-learn's GroupKFold.
         anomalies : array-like or frame of shape (a, d), optional
             Anomalies that are known from elsewhere. They shape the scores of ``"contrast"`` and
             ``"learned"`` and the choice of ``"auto"``, and never calibrate. Rows of the reference
@@ -235,12 +256,6 @@ class ConformalDetector(OutlierMixin, Ranker):
         resolved, intake = taken_in(self.detector, X, self.larger_is, refit=refit)
         detector = what_fits(method, self.detector, resolved)
         self._check_settings()
-        if groups is not None and not method.uses_groups:
-            raise ReconformError(
-                f"method={self.method!r} does not look at groups, and rows of one group would be "
-                "torn apart; leave `groups` out, or use a method that keeps groups together, such "
-                "as Resampling(GroupKFold(10))."
-            )
         self._intake = intake
         labels = getattr(X, "index", None) if hasattr(X, "iloc") else None
         X = self._validate(X, reset=True)
@@ -249,15 +264,11 @@ class ConformalDetector(OutlierMixin, Ranker):
         suited = method_for_rows(method, resolved, len(X))
         if suited is not method and isinstance(suited, Full):
             self._reference = X  # a batch of very many rows wants a split of these
-        if groups is not None and len(np.asarray(groups)) != len(X):
-            raise ReconformError(
-                f"groups must have one label per row: {len(X)} rows, {len(np.asarray(groups))} "
-                "labels."
-            )
+        asked = self._groups_of_reference(groups, blocks, method, len(X))
 
         plan_seed, model_seed, tie_seed = root_seed(self.random_state).spawn(3)
         contents = Contents.of(X, n_jobs=self.n_jobs)
-        plan = plan_for(suited, contents, groups, plan_seed)
+        plan = plan_for(suited, contents, blocks if asked is None else asked.codes, plan_seed)
         if detector.frozen and plan.scheme != "prefit":
             raise ReconformError(
                 f"method={self.method!r} would fit the detector again, and {detector.name} is "
@@ -265,19 +276,26 @@ class ConformalDetector(OutlierMixin, Ranker):
             )
         fitter = Fitter(detector, self.n_jobs, self.verbose, self.keep)
         with intake.explained(detector, X):
-            ensemble = fitter.fit(X, plan, contents, model_seed)
+            if asked is None or asked.single:
+                ensemble = fitter.fit(X, plan, contents, model_seed)
+            else:
+                check_groupable(plan, self.method, anomalies is not None)
+                seeds = plan_seed, model_seed
+                ensemble = fitter.fit_in_groups(X, suited, plan, contents, seeds, asked)
         if known is not None:
             ensemble = with_anomalies(ensemble, known, f"{detector.name} with {self.method!r}")
 
-        self._adopt(plan, ensemble)
+        self._adopt(plan, ensemble, asked)
         # p = alpha is an outlier, and scikit-learn calls a row normal where p - offset_ >= 0.
         self.offset_ = float(np.nextafter(float(self.alpha), 2.0))
         self._tie_key = int(tie_seed.generate_state(1, np.uint64)[0])
-        self.reference_sample_ = reference_sample(X, contents)
+        self._take_sample(X, contents)
         self._known = Known.of_fit(X, labels, contents)
         warn_of_columns(np.asarray(X), self._names(), ensemble)
         if not isinstance(method, Learned):  # which has no scores before there is a batch
             warn_of_scores(ensemble.calibration.scores, detector.name, ensemble)
+        if self.joint is not None and asked is not None:
+            warn_of_small_groups(asked.calibrated(ensemble.calibration.rows), ensemble)
         return self
 
     def _check_settings(self) -> None:
@@ -292,14 +310,56 @@ class ConformalDetector(OutlierMixin, Ranker):
         refuse_copies(known, reference, "the reference")
         return known
 
-    def _adopt(self, plan: Plan, ensemble: Ensemble) -> None:
+    def _groups_of_reference(
+        self,
+        groups: npt.ArrayLike | None,
+        blocks: npt.ArrayLike | None,
+        method: Method,
+        n: int,
+    ) -> ReferenceGroups | None:
+        """Check both kinds of labels; read those to rank within."""
+        if blocks is not None and not method.uses_groups:
+            raise ReconformError(
+                f"method={self.method!r} does not look at blocks, and rows of one block would be "
+                "torn apart; leave `blocks` out, or use a method that keeps them together, such as "
+                "Resampling(GroupKFold(10))."
+            )
+        if blocks is not None and len(np.asarray(blocks)) != n:
+            raise ReconformError(
+                f"`blocks` must have one label per row: {n} rows, {len(np.asarray(blocks))} labels."
+            )
+        if groups is None:
+            if self.group_models:
+                raise ReconformError(
+                    "`group_models` fits a detector for every group; give `groups`, one label per "
+                    "row, or leave it out."
+                )
+            return None
+        return ReferenceGroups.of(
+            groups, n, models=bool(self.group_models), unknown=self.unknown_groups
+        )
+
+    def _take_sample(self, X: FloatArray, contents: Contents) -> None:
+        """Keep some reference rows, to check the assumption by."""
+        rows = reference_positions(contents)
+        self.reference_sample_ = np.array(X[rows])
+        self._sample_groups = None
+        if self._reference_groups is not None:
+            self._sample_groups = self._reference_groups[rows]
+
+    def _adopt(self, plan: Plan, ensemble: Ensemble, groups: ReferenceGroups | None = None) -> None:
         """Set what follows from fitted models: `fit` makes them, `load` reads them.
 
         Parameters
         ----------
         plan : Plan
         ensemble : Ensemble
+        groups : ReferenceGroups, optional
         """
+        self.grouping_ = self._reference_groups = None
+        if groups is not None:
+            self.grouping_ = groups.calibrated(ensemble.calibration.rows)
+            self._reference_groups = groups.codes
         self.plan_ = plan
         self.ensemble_ = ensemble
         self._large = None
@@ -317,6 +377,7 @@ class ConformalDetector(OutlierMixin, Ranker):
         self,
         X: npt.ArrayLike,
         *,
+        groups: npt.ArrayLike | None = None,
         validity: str = "nominal",
         conditional: str | None = None,
         confidence: float = 0.9,
@@ -326,6 +387,9 @@ class ConformalDetector(OutlierMixin, Ranker):
         Parameters
         ----------
         X : array-like or frame of shape (m, d)
+        groups : array-like of shape (m,), optional
+            The group of every row, where `fit` was given groups: p-values are then
+            r / (n_g + 1), by the rank within the group.
         validity : {"nominal", "proven"}, default="nominal"
             With ``"proven"``, p-values for which P(p <= α) <= α is a theorem:
             (2r - 1) / (n + 1) for rank r of jackknife+, a little more for cv+, unchanged for split,
@@ -344,23 +408,25 @@ class ConformalDetector(OutlierMixin, Ranker):
         """
         check_is_fitted(self, "ensemble_")
         rule = Rule(validity=validity, conditional=conditional, confidence=confidence)
-        return self._judge(X, rule.grid(self))[1]
+        return self._judge(X, rule.grid(self), groups)[1]
 
-    def score_samples(self, X: npt.ArrayLike) -> FloatArray:
+    def score_samples(self, X: npt.ArrayLike, *, groups: npt.ArrayLike | None = None) -> FloatArray:
         """Return `p_values`, under scikit-learn's name: small = anomalous."""
-        return self.p_values(X)
+        return self.p_values(X, groups=groups)
 
-    def decision_function(self, X: npt.ArrayLike) -> FloatArray:
+    def decision_function(
+        self, X: npt.ArrayLike, *, groups: npt.ArrayLike | None = None
+    ) -> FloatArray:
         """Return p-values minus `offset_`: negative for outliers at level `alpha`."""
-        return self.p_values(X) - self.offset_
+        return self.p_values(X, groups=groups) - self.offset_
 
-    def predict(self, X: npt.ArrayLike) -> IntArray:
+    def predict(self, X: npt.ArrayLike, *, groups: npt.ArrayLike | None = None) -> IntArray:
         """Test every row on its own at level `alpha`: +1 normal, -1 outlier.
 
         Decisions that look at the whole batch, and aim at a share of false alarms among the
         alarms, are made by `discover`.
         """
-        return np.where(self.decision_function(X) >= 0, 1, -1).astype(np.int64)
+        return np.where(self.decision_function(X, groups=groups) >= 0, 1, -1).astype(np.int64)
 
     def discover(
         self,
@@ -368,6 +434,7 @@ class ConformalDetector(OutlierMixin, Ranker):
         fdr: float | Fraction = 0.1,
         *,
         weights: Weights | None = None,
+        groups: npt.ArrayLike | None = None,
         **rule: Unpack[RuleOptions],
     ) -> Discoveries:
         """Find anomalies in a batch, aiming at a false discovery rate.
@@ -391,6 +458,10 @@ class ConformalDetector(OutlierMixin, Ranker):
             shift): how much more often, row by row. P-values are then weighted, and exact for true
             weights; ``validity="proven"`` makes the list by weighted conformal selection. For
             ``"full"`` and ``"split"``.
+        groups : array-like of shape (m,), optional
+            The group of every row, where `fit` was given groups. Rows are ranked within their
+            group, and one list is made of all groups: `Discoveries.groups` says what became of
+            each.
         procedure : {"bh", "by", "storey", "ebh"}, default="bh"
             Benjamini-Hochberg, Benjamini-Yekutieli (any dependence), Benjamini-Hochberg with
             Storey's estimate of the share of normal rows, or e-BH on the e-values of a split,
@@ -423,9 +494,16 @@ class ConformalDetector(OutlierMixin, Ranker):
         -------
         Discoveries
         """
-        return self.decide(X, Rule(fdr, **rule), weights)
+        return self.decide(X, Rule(fdr, **rule), weights, groups=groups)
 
-    def decide(self, X: npt.ArrayLike, rule: Rule, weights: Weights | None = None) -> Discoveries:
+    def decide(
+        self,
+        X: npt.ArrayLike,
+        rule: Rule,
+        weights: Weights | None = None,
+        *,
+        groups: npt.ArrayLike | None = None,
+    ) -> Discoveries:
         """Find anomalies in a batch by a rule; `discover` makes one from its parameters.
 
         Parameters
@@ -434,6 +512,7 @@ class ConformalDetector(OutlierMixin, Ranker):
             The batch.
         rule : Rule
         weights : Weights, optional
+        groups : array-like of shape (m,), optional
             As in `discover`.
 
         Returns
@@ -443,12 +522,12 @@ class ConformalDetector(OutlierMixin, Ranker):
         check_is_fitted(self, "ensemble_")
         suited = self.for_rows(_num_samples(X))
         if suited is not self:
-            return suited.decide(X, rule, weights)
+            return suited.decide(X, rule, weights, groups=groups)
         if weights is not None:
             check_weighted(self, rule, weights, _num_samples(X))
         grid = rule.grid(self, together=True)
         rule.whole_batch(self)  # refuses what has no theorem before any row is ranked
-        ranks, p_values = self._judge(X, grid, together=True)
+        ranks, p_values = self._judge(X, grid, groups, together=True)
         index = getattr(X, "index", None) if hasattr(X, "iloc") else None
         library = library_of(frame_as_it_is(X))
         new = NewRows(
@@ -484,6 +563,8 @@ class ConformalDetector(OutlierMixin, Ranker):
         Discoveries
         """
         grid = rule.grid(self, together=True)
+        if self.joint is not None and ranks.groups is None:
+            ranks = replace(ranks, groups=self.joint.apart(ranks.at_most)[0])
         new = NewRows(partial(self._of_file, X), ranks, grid.values(ranks.at_most))
         return decided_in_memory(self, rule, grid, new, weights)
 
@@ -493,6 +574,7 @@ class ConformalDetector(OutlierMixin, Ranker):
         rule: Rule,
         *,
         new: FloatArray | None = None,
+        new_groups: IndexArray | None = None,
         together: Ranks | None = None,
         choice: ChoiceCounts | None = None,
         categories: Mapping[int, Category] | None = None,
@@ -507,6 +589,8 @@ class ConformalDetector(OutlierMixin, Ranker):
         rule : Rule
         new : float array of shape (t, d), optional
             A sample of the rows (`reconform.assumption.Reservoir`), to check the assumption by.
+        new_groups : int array of shape (t,), optional
+            The groups of that sample (`codes_of`), where there are groups.
         together : Ranks, optional
             What was counted, if it is one batch that was ranked together.
         choice : ChoiceCounts, optional
@@ -521,7 +605,7 @@ class ConformalDetector(OutlierMixin, Ranker):
         CountedDiscoveries
         """
         check_is_fitted(self, "ensemble_")
-        seen = Observed(new, together, choice, categories, monotone)
+        seen = Observed(new, together, choice, categories, monotone, new_groups)
         return decided_by_counts(self, rule, counts, seen)
 
     def explain(self, X: npt.ArrayLike) -> Explanation:
@@ -614,6 +698,11 @@ class ConformalDetector(OutlierMixin, Ranker):
         1
         """
         check_is_fitted(self, "ensemble_")
+        if self.joint is not None:
+            raise ReconformError(
+                "threshold is one cut-off for all rows, and this detector ranks rows within "
+                "groups; fit one without `groups` for each of them."
+            )
         if self.plan_.scheme not in ("split", "prefit") or self.plan_.n_models > 1:
             raise ReconformError(
                 "threshold needs one model and calibration rows it has not seen; use "

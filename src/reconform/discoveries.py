@@ -16,13 +16,14 @@ from typing import Any
 
 import numpy as np
 
-from .arrays import BoolArray, FloatArray, IndexArray, RankArray
+from .arrays import BoolArray, FloatArray, IndexArray, ObjectArray, RankArray
 from .assumption import Compared, Verdict, why_nothing
 from .errors import ReconformError, check_count, unknown_choice
 from .explanation import Explains, Explanation, Judged, html_table
 from .extras import installed
 from .first_rows import FirstRows, WholeList, bound_on_first, describe_first, last_of_first
 from .frames import LIBRARIES
+from .grouping import GroupFound
 from .notebook import details, histogram_svg, paragraphs, verdict_html
 from .rule import false_alarms_in_words
 from .statistics.bounds import counted_fdp_bound
@@ -30,6 +31,7 @@ from .statistics.choice import Candidate, choice_sentence
 from .statistics.exact import exact_number
 from .statistics.fdr import PROCEDURES, Decision, RankCounts
 from .statistics.grid import usual
+from .statistics.joint import JointRanks
 from .weights import Weights
 
 # Rows that are described, and shown, where nobody says how many.
@@ -60,6 +62,8 @@ class Provenance:
         As it prints.
     version : str
         Of reconform.
+    joint : JointRanks, optional
+        The joint ranks, where rows were ranked within several groups.
     one_split : bool
         Whether one model was calibrated on rows it had not seen: split without repeats, prefit.
     """
@@ -76,7 +80,13 @@ class Provenance:
     feature_names: tuple[str, ...]
     random_state: str
     version: str
+    joint: JointRanks | None = field(default=None, repr=False)
     one_split: bool = False
+
+    def no_counts(self) -> RankCounts:
+        """Counts of no ranks yet."""
+        highest = self.n_calibration + 1 if self.joint is None else self.joint.highest
+        return RankCounts(highest - 1, self.calibration_fingerprint)
 
 
 @dataclass(frozen=True, eq=False, kw_only=True, repr=False)
@@ -107,6 +117,9 @@ class BaseDiscoveries(ABC):
         chosen for, and what it would have flagged alone; `chosen` says it in words.
     weights : Weights or None
         Where rows were weighted.
+    groups : tuple of GroupFound
+        Where rows were ranked within groups: what became of each. A warning names those that are
+        too small for their rows to be flagged in this list.
     """
 
     procedure: str
@@ -120,6 +133,7 @@ class BaseDiscoveries(ABC):
     warning: str | None = None
     choice: tuple[Candidate, ...] = ()
     weights: Weights | None = None
+    groups: tuple[GroupFound, ...] = ()
 
     @property
     @abstractmethod
@@ -191,9 +205,12 @@ class BaseDiscoveries(ABC):
 
     def _checked(self) -> tuple[RankCounts | None, FloatArray | None]:
         """The counts that the checks look at, and the calibration scores that may tie with rows."""
-        return self._counts(), None if self.provenance is None else (
-            self.provenance.calibration_scores
-        )
+        counts, source = self._counts(), self.provenance
+        if source is None:
+            return counts, None
+        if source.joint is not None:
+            return None if counts is None else source.joint.on_one_grid(counts.counts), None
+        return counts, source.calibration_scores
 
     def fdp_bound(self, p_threshold: float | None = None, *, confidence: float = 0.95) -> float:
         """Bound the false discovery proportion in this very batch, after looking at it.
@@ -218,6 +235,11 @@ class BaseDiscoveries(ABC):
         reconform.statistics.bounds : Construction and reference.
         """
         source, counts = self.provenance, self._counts()
+        if source is not None and source.joint is not None:
+            raise ReconformError(
+                "fdp_bound needs ranks in one calibration set, and rows were ranked within groups; "
+                "judge each group by a detector of its own."
+            )
         if source is None or counts is None or not source.one_split:
             raise ReconformError(
                 "fdp_bound needs conservative ranks of one split, whose joint law is known; use "
@@ -398,8 +420,9 @@ class CountedDiscoveries(BaseDiscoveries):
         return every, flagged
 
     def _first(self, rows: int) -> FirstRows:
-        last, below = last_of_first(self.rank_counts, rows)
-        largest_p = float(self.decision.grid.table[last])
+        grid = self.decision.grid
+        last, below = last_of_first(grid.ordered(self.rank_counts), rows)
+        largest_p = float(grid.in_order.table[last])
         return self._describe(rows, min(rows, self.count), largest_p, (last, below))
 
 
@@ -435,6 +458,8 @@ class Discoveries(BaseDiscoveries):
         certificate.
     explainer : Explains or None
         What `explain` asks; it holds on to the rows and the detector, and is not pickled.
+    row_groups : array of str, or None
+        The group of every row, where the detector was fitted with groups; `groups` sums them up.
     """
 
     mask: BoolArray
@@ -448,6 +473,7 @@ class Discoveries(BaseDiscoveries):
     e_values: FloatArray | None = field(default=None, kw_only=True)
     plain_mask: BoolArray | None = field(default=None, kw_only=True)
     explainer: Explains | None = field(default=None, kw_only=True)
+    row_groups: ObjectArray | None = field(default=None, kw_only=True)
 
     def __getstate__(self) -> dict[str, Any]:
         return {**vars(self), "explainer": None}
@@ -477,9 +503,7 @@ class Discoveries(BaseDiscoveries):
         """How many rows got each rank; None for smoothed p-values."""
         if self.ranks is None or self.provenance is None:
             return None
-        source = self.provenance
-        counts = RankCounts(source.n_calibration, source.calibration_fingerprint)
-        return counts.add(self.ranks)
+        return self.provenance.no_counts().add(self.ranks)
 
     def _counts(self) -> RankCounts | None:
         return self.rank_counts
@@ -487,6 +511,8 @@ class Discoveries(BaseDiscoveries):
     def _checked(self) -> tuple[RankCounts | None, FloatArray | None]:
         if self.ranks is not None or self.provenance is None:
             return super()._checked()
+        if self.provenance.joint is not None:
+            return None, None
         # A smoothed p-value is that of a rank among ties that was drawn: no tie is left.
         counts = RankCounts(self.provenance.n_calibration, "smoothed")
         drawn = np.ceil(self.p_values * (counts.n_calibration + 1)).astype(np.int64)
@@ -572,8 +598,9 @@ class Discoveries(BaseDiscoveries):
         -------
         pandas.DataFrame, polars.DataFrame or pyarrow.Table
             Columns ``score``, ``p_value``, ``q_value`` (of a certified list ``e_value``),
-            ``anomaly``. In pandas under the input's row labels; the others have no row labels, and
-            a first column ``row`` with them, or with the position in the input.
+            ``anomaly``; with groups also ``group``, which comes first. In pandas under the input's
+            row labels; the others have no row labels, and a first column ``row`` with them, or
+            with the position in the input.
 
         Examples
         --------
@@ -597,6 +624,8 @@ class Discoveries(BaseDiscoveries):
             f"{letter}_value": evidence[rows],
             "anomaly": self.mask[rows],
         }
+        if self.row_groups is not None:
+            columns = {"group": np.asarray(self.row_groups, dtype=str)[rows], **columns}
         if made.package == "pandas":
             return made.make(columns, None if self.index is None else self.index[rows])
         labels = np.asarray(self._labels())

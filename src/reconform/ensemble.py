@@ -26,6 +26,9 @@ from .statistics.worlds import StepUp, Worlds, one_model_worlds
 # Detectors make copies of the rows they score; a chunk has no more rows than this.
 MOST_ROWS = 1 << 17
 
+# New rows that are looked at together where they have nothing to do with each other.
+FEW_AT_ONCE = 256
+
 
 @dataclass(frozen=True, eq=False)
 class Sight:
@@ -56,6 +59,14 @@ class Sight:
     clumped: BoolArray | None = None
     order: IndexArray | None = None
 
+    def columns(self, members: IndexArray) -> IndexArray:
+        """Where the scores of some rows of D stand in `own`."""
+        if self.order is None:
+            return members
+        place = np.empty(len(self.order), dtype=np.intp)
+        place[self.order] = np.arange(len(place))
+        return place[members]
+
 
 class SeesEach(Protocol):
     """Something that fits a model on D and each new row; see `Ensemble.see_with_each`."""
@@ -70,6 +81,46 @@ def blocks_of(rows: IndexArray, width: int) -> Iterator[IndexArray]:
     step = max(1, BLOCK_BYTES // (8 * max(width, 1)))
     for start in range(0, len(rows), step):
         yield rows[start : start + step]
+
+
+class WithinGroups:
+    """Ranks within groups, from what the models on D and each new row see.
+
+    Parameters
+    ----------
+    groups : int array of shape (m,)
+        Of the new rows.
+    members : sequence of int arrays
+        Reference rows of every group.
+    """
+
+    def __init__(self, groups: IndexArray, members: Sequence[IndexArray]) -> None:
+        self.groups, self.members = groups, members
+        self.at_most, self.below = np.ones((2, len(groups)), dtype=np.int64)
+        self.scores = np.empty(len(groups))
+        self.clumped = np.zeros(len(groups), dtype=np.bool_)
+
+    def add(self, sight: Sight, start: int = 0) -> None:
+        """Rank the rows of a sight, of a part of the new rows that begins at `start`."""
+        rows = sight.rows + start
+        self.scores[rows] = sight.own[:, -1]
+        if sight.clumped is not None:
+            self.clumped[rows] = sight.clumped
+        for g in np.unique(self.groups[rows]):
+            mine = np.flatnonzero(self.groups[rows] == g)
+            own = sight.own[np.ix_(mine, sight.columns(self.members[g]))]
+            t = sight.own[mine, -1:]
+            self.at_most[rows[mine]] = 1 + (own <= t).sum(axis=1)
+            self.below[rows[mine]] = 1 + (own < t).sum(axis=1)
+
+    def ranks(self, strictly: bool, clumps: bool) -> Ranks:
+        """All of them."""
+        return Ranks(
+            self.at_most,
+            self.below if strictly else None,
+            self.scores,
+            clumped=self.clumped if clumps else None,
+        )
 
 
 # kernel(rows, start, stop, own, others) writes what the models of rows[start:stop] see.
@@ -217,6 +268,49 @@ class Ensemble(ABC):
         """Begin with a batch that comes in parts, if two passes over them are enough for ranks."""
         return None
 
+    def ranks_within(
+        self,
+        X: FloatArray,
+        groups: IndexArray,
+        members: Sequence[IndexArray],
+        *,
+        together: bool = False,
+        strictly: bool = False,
+    ) -> Ranks:
+        """Rank each new row among the calibration rows of its group.
+
+        By what the models on D and each new row see; an ensemble with other models overrides it.
+
+        Parameters
+        ----------
+        X : float array of shape (m, d)
+        groups : int array of shape (m,)
+            Which of the `members` each new row is compared with.
+        members : sequence of int arrays
+            Positions of calibration rows.
+        together, strictly : bool
+            X is a whole batch, as for `batch_ranks`; also count strictly smaller scores.
+
+        Returns
+        -------
+        Ranks
+            1 + #{i among the members : c_i <= t_i}.
+        """
+        if not self.knows_order:
+            raise ReconformError(
+                "a model file does not say which scores of this detector belong to which group; "
+                "fit again."
+            )
+        batch = together and self.uses_batch
+        # Rows that use no batch see as few others as can be, and those that could see none.
+        step = len(X) if batch else 1 if self.uses_batch else FEW_AT_ONCE
+        found = WithinGroups(groups, members)
+        for start in range(0, len(X), max(step, 1)):
+            part = X[start : start + step]
+            for sight in self.see_with_each(part, np.arange(len(part))):
+                found.add(sight, start)
+        return found.ranks(strictly, batch)
+
     def see_with_each(self, X: FloatArray, rows: IndexArray) -> Iterator[Sight]:
         """Score all rows by the models on D and one new row, for some new rows.
 
@@ -319,7 +413,36 @@ class ResampledEnsemble(Ensemble):
                 f"variant={variant!r} needs the resampled models, and a basic fit keeps only the "
                 "one fitted on all rows; fit with variant='plus' to compare both."
             )
-        phi = reduction(plan.aggregate)
+        return self._rank_parts(X, variant, strictly, lambda chunk: [(calibration, slice(None))])
+
+    def ranks_within(
+        self,
+        X: FloatArray,
+        groups: IndexArray,
+        members: Sequence[IndexArray],
+        *,
+        together: bool = False,
+        strictly: bool = False,
+    ) -> Ranks:
+        """Rank each new row through the scores of all models, among the rows of its group."""
+        variant = self.plan.variant if self.plan.full else "basic"
+        parts = [self.calibration.part(some) for some in members]
+
+        def of_each(chunk: slice) -> list[tuple[Calibration, IndexArray]]:
+            here = groups[chunk]
+            return [(parts[g], np.flatnonzero(here == g)) for g in np.unique(here)]
+
+        return self._rank_parts(X, variant, strictly, of_each)
+
+    def _rank_parts(
+        self,
+        X: FloatArray,
+        variant: str,
+        strictly: bool,
+        parts: Callable[[slice], Sequence[tuple[Calibration, IndexArray | slice]]],
+    ) -> Ranks:
+        """Rank rows chunk by chunk, each part of a chunk in a calibration of its own."""
+        plan, phi = self.plan, reduction(self.plan.aggregate)
         at_most = np.empty(len(X), dtype=np.int64)
         below = np.empty(len(X), dtype=np.int64) if strictly else None
         raw = np.empty(len(X))
@@ -329,19 +452,23 @@ class ResampledEnsemble(Ensemble):
             chunk = slice(start, start + step)
             raw[chunk] = self.full_scores(X[chunk])
             if variant == "plus":
-                count = partial(
-                    ranks_paired,
-                    calibration,
-                    self.scores(X[chunk]),
-                    plan.aggregate,
-                    n_jobs=self.n_jobs,
-                )
+                scores = self.scores(X[chunk])
             else:
                 t = raw[chunk] if variant == "basic" else phi(self.scores(X[chunk]))
-                count = partial(ranks_among, calibration.sorted_scores, t)
-            at_most[chunk] = count()
-            if below is not None:
-                below[chunk] = count(strictly=True)
+            for calibration, some in parts(chunk):
+                if variant == "plus":
+                    count = partial(
+                        ranks_paired,
+                        calibration,
+                        scores[:, some],
+                        plan.aggregate,
+                        n_jobs=self.n_jobs,
+                    )
+                else:
+                    count = partial(ranks_among, calibration.sorted_scores, t[some])
+                at_most[chunk][some] = count()
+                if below is not None:
+                    below[chunk][some] = count(strictly=True)
         return Ranks(at_most, below, raw)
 
 

@@ -217,7 +217,7 @@ class Method(BaseEstimator, ABC):
 
     @property
     def uses_groups(self) -> bool:
-        """Whether `plan` looks at groups; `fit` refuses them otherwise."""
+        """Whether `plan` keeps blocks of rows together; `fit` refuses `blocks` otherwise."""
         return False
 
     @abstractmethod
@@ -231,7 +231,8 @@ class Method(BaseEstimator, ABC):
         n : int
             Rows of D.
         groups : array-like of shape (n,), optional
-            Group labels, for splitters that need them.
+            Labels of rows: a split calibrates with the same share of every group, and a splitter
+            that keeps rows together is handed them.
         random_state : int, SeedSequence or None
             Source of the plan's own draws.
 
@@ -282,7 +283,10 @@ class Split(Method):
         random_state: object = None,
         shuffle: Shuffle | None = None,
     ) -> Plan:
-        """Draw the calibration rows without replacement, anew for every repeat."""
+        """Draw the calibration rows without replacement, anew for every repeat.
+
+        With `groups`, the same share of every group calibrates, rounded up.
+        """
         repeats = check_count("repeats", self.repeats, least=1)
         if isinstance(self.calibration, numbers.Integral):
             held = check_count("calibration", self.calibration, least=1)
@@ -295,13 +299,39 @@ class Split(Method):
             )
         shuffle = by_position(n) if shuffle is None else shuffle
         shuffled = [shuffle(seed) for seed in root_seed(random_state).spawn(repeats)]
+        if groups is not None:
+            cuts = [_cut_by_group(rows, np.asarray(groups), held) for rows in shuffled]
+        else:
+            cuts = [(rows[held:], rows[:held]) for rows in shuffled]
+        if any(not len(train) for train, _ in cuts):
+            raise ReconformError(
+                f"`calibration={self.calibration!r}` takes all rows of every group and leaves none "
+                "for training; ask for fewer calibration rows or give more data."
+            )
         return Plan(
             n,
-            tuple(np.sort(rows[held:]) for rows in shuffled),
-            tuple(np.sort(rows[:held]) for rows in shuffled),
+            tuple(np.sort(train) for train, _ in cuts),
+            tuple(np.sort(calibration) for _, calibration in cuts),
             scheme="split",
             full=False,
         )
+
+
+def _cut_by_group(
+    shuffled: IndexArray, groups: IndexArray, held: int
+) -> tuple[IndexArray, IndexArray]:
+    """Cut shuffled rows into training and calibration rows, in the same proportion everywhere.
+
+    Examples
+    --------
+    >>> _cut_by_group(np.array([3, 0, 2, 1, 4]), np.array([0, 0, 0, 1, 1]), 3)
+    (array([1, 4]), array([0, 2, 3]))
+    """
+    calibrates = np.zeros(len(shuffled), dtype=bool)
+    for group in np.unique(groups):
+        theirs = shuffled[groups[shuffled] == group]
+        calibrates[theirs[: -(-len(theirs) * held // len(shuffled))]] = True
+    return np.flatnonzero(~calibrates), np.flatnonzero(calibrates)
 
 
 class Learned(Split):
@@ -627,12 +657,12 @@ class Resampling(Method):
                 return [train for train, _ in splitter.split(np.empty((n, 1)), None, groups)]
         except UserWarning:
             raise ReconformError(
-                f"splitter {self.splitter!r} does not look at groups, and rows of one group would "
-                "be torn apart; leave `groups` out, or use a splitter that keeps groups together, "
+                f"splitter {self.splitter!r} does not look at blocks, and rows of one block would "
+                "be torn apart; leave `blocks` out, or use a splitter that keeps them together, "
                 "such as GroupKFold(10)."
             ) from None
         except (TypeError, ValueError) as error:
-            hint = " Pass fit(X, groups=...)." if groups is None and "groups" in str(error) else ""
+            hint = " Pass fit(X, blocks=...)." if groups is None and "groups" in str(error) else ""
             raise ReconformError(
                 f"splitter {self.splitter!r} could not split {n} rows: {error}{hint}"
             ) from error

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -19,6 +20,8 @@ from .detectors.auto.ensembles import ChoiceEnsemble
 from .detectors.prepared import Prepared
 from .ensemble import Ensemble, RepeatedSplit
 from .errors import ReconformError
+from .grouped import GroupedEnsemble, OneForAll, OnePerGroup, joined_calibration
+from .grouping import ReferenceGroups
 from .known_anomalies import WithAnomalies, without_anomalies
 from .learned import LearnedScores, Learning
 from .methods import BySize, Learned, Method, Plan
@@ -90,14 +93,16 @@ def guarantee_for(plan: Plan, ensemble: Ensemble, *, alone: bool = False) -> Gua
     alone : bool
         For rows that are judged one by one, which a choice of detectors leaves to the first.
     """
-    ensemble = without_anomalies(ensemble)
-    if alone and isinstance(ensemble, ChoiceEnsemble):
-        ensemble = ensemble.fitted[0]
+    one = ensemble.first() if isinstance(ensemble, GroupedEnsemble) else ensemble
+    one = without_anomalies(one)
+    if alone and isinstance(one, ChoiceEnsemble):
+        one = one.fitted[0]
     return guarantee_of(
         plan,
-        shares_draws=ensemble.shares_draws,
-        plus_is_full=ensemble.plus_is_full,
-        uses_batch=ensemble.uses_batch,
+        shares_draws=one.shares_draws,
+        plus_is_full=one.plus_is_full,
+        uses_batch=one.uses_batch,
+        grouped=isinstance(ensemble, GroupedEnsemble),
     )
 
 
@@ -141,9 +146,19 @@ class Fitter:
     keep: str | Path
 
     def fit(
-        self, X: FloatArray, plan: Plan, contents: Contents, seed: np.random.SeedSequence
+        self,
+        X: FloatArray,
+        plan: Plan,
+        contents: Contents,
+        seed: np.random.SeedSequence,
+        *,
+        grouped: bool = False,
     ) -> Ensemble:
-        """Fit the models, each with draws of its own from the seed."""
+        """Fit the models, each with draws of its own from the seed.
+
+        With `grouped`, for ranks within groups: certificates then look at all rows by models on
+        the reference and one new row, whatever else the ensemble knows.
+        """
         # Nothing is drawn by the place of a row: the order of the reference does not matter.
         seeds: Sequence[np.random.SeedSequence]
         if plan.leaves_one_out:
@@ -152,15 +167,55 @@ class Fitter:
             seeds = Streams(seed, plan.n_models + 1)
         with remembering(X, contents):
             ensemble = self._fit(X, plan, seeds)
-        no_way_of_its_own = (
-            type(ensemble).worlds is Ensemble.worlds
-            and type(ensemble).see_with_each is Ensemble.see_with_each
-        )
+        no_way_of_its_own = (grouped or type(ensemble).worlds is Ensemble.worlds) and type(
+            ensemble
+        ).see_with_each is Ensemble.see_with_each
         certified = guarantee_for(plan, ensemble).certified
         if certified and no_way_of_its_own and ensemble.by_refitting is None:
             assert not isinstance(self.detector, Learning)  # which certifies nothing
             ensemble.by_refitting = OneModel(self.detector, X, seeds[-1], self.n_jobs)
         return ensemble
+
+    def fit_in_groups(
+        self,
+        X: FloatArray,
+        method: Method,
+        plan: Plan,
+        contents: Contents,
+        seeds: Sequence[np.random.SeedSequence],
+        groups: ReferenceGroups,
+    ) -> GroupedEnsemble:
+        """Fit for ranks within several groups.
+
+        Parameters
+        ----------
+        X, plan, contents
+            All reference rows, and how they train and calibrate.
+        method : Method
+            What plans for the rows of one group, where each has a detector of its own.
+        seeds : pair of SeedSequence
+            Of plans, and of models.
+        groups : ReferenceGroups
+        """
+        if not groups.models:
+            ensemble = self.fit(X, plan, contents, seeds[1], grouped=True)
+            codes = groups.codes[ensemble.calibration.rows]
+            return OneForAll(ensemble.calibration, ensemble, codes, groups.pooled)
+        plans, ensembles, places = [], [], []
+        for g, name in enumerate(groups.names):
+            rows = np.flatnonzero(groups.codes == g)
+            with _blaming(name):
+                if len(rows) < 2:
+                    raise ReconformError("a detector of its own needs at least 2 reference rows.")
+                theirs = Contents.of(X[rows], n_jobs=self.n_jobs)
+                plans.append(plan_for(method, theirs, None, seeds[0]))
+                ensembles.append(self.fit(X[rows], plans[-1], theirs, seeds[1], grouped=True))
+            places.append(rows)
+        calibration = joined_calibration([one.calibration for one in ensembles], places)
+        if groups.pooled:
+            plans.append(plan)
+            ensembles.append(self.fit(X, plan, contents, seeds[1], grouped=True))
+        return OnePerGroup(calibration, plans, ensembles, groups.pooled)
 
     def _fit(self, X: FloatArray, plan: Plan, seeds: Sequence[np.random.SeedSequence]) -> Ensemble:
         fit_plan: Callable[..., Ensemble] = partial(self.detector.fit_plan, n_jobs=self.n_jobs)
@@ -180,6 +235,15 @@ class Fitter:
                 for split, seed in zip(splits, seeds[:-1], strict=True)
             ]
         )
+
+
+@contextmanager
+def _blaming(group: str) -> Iterator[None]:
+    """Say which group an error is about."""
+    try:
+        yield
+    except ReconformError as error:
+        raise ReconformError(f"group {group!r}: {error}") from error
 
 
 def _fits_at_once(detector: ForeignDetector | NativeDetector) -> bool:

@@ -15,17 +15,20 @@ import numpy.typing as npt
 from sklearn.base import BaseEstimator, clone
 from sklearn.utils.validation import _num_samples, check_is_fitted
 
-from .arrays import FloatArray, RankArray
+from .arrays import FloatArray, IndexArray, RankArray
 from .detectors.auto.ensembles import ChoiceEnsemble, SplitChoice, Tally
 from .ensemble import Ensemble, TwoPasses
 from .errors import ReconformError
 from .frames import frame_as_it_is
+from .grouped import GroupedEnsemble
+from .grouping import Grouping, labels_of
 from .intake import Intake, Numbers
 from .methods import FITS_BATCH, BySize, Plan
 from .prepare import Feature, Prepare
 from .statistics.certificates import Guarantee
 from .statistics.fdr import RankCounts
 from .statistics.grid import Grid
+from .statistics.joint import JointRanks
 from .statistics.ranks import Calibration, Ranks, smoothed_p_values
 from .ties import row_labels, tie_uniforms, warn_if_unlabelled
 
@@ -56,6 +59,25 @@ class Ranker(BaseEstimator):
     # The reference rows that rows are explained by, as `fit` saw them.
     _known: Any = None
     _intake: Intake = Numbers()
+    # The groups that rows are ranked within, those of the reference rows, and of the sample.
+    grouping_: Grouping | None = None
+    _reference_groups: IndexArray | None = None
+    _sample_groups: IndexArray | None = None
+
+    @property
+    def joint(self) -> JointRanks | None:
+        """The joint ranks of several groups; None where ranks are those of one calibration."""
+        grouping = self.grouping_
+        return None if grouping is None or grouping.single else grouping.joint
+
+    @property
+    def highest_rank(self) -> int:
+        """Ranks lie in 1 .. this: n_calibration_ + 1, or one more for every further group."""
+        return self.n_calibration_ + 1 if self.joint is None else self.joint.highest
+
+    def no_counts(self) -> RankCounts:
+        """Counts of no ranks yet, to add ranks of this detector to."""
+        return RankCounts(self.highest_rank - 1, self.calibration_.fingerprint)
 
     def for_rows(self, m: int) -> Self:
         """Return the detector that judges a batch of m rows: this one, or one fitted on a split.
@@ -83,8 +105,12 @@ class Ranker(BaseEstimator):
             if isinstance(self.detector, Prepare):  # the rows are coded already
                 split.set_params(detector=self.detector.for_features(self.features))
             known = getattr(self.ensemble_, "anomalies", None)
+            groups = None
+            if self.grouping_ is not None:
+                groups = np.array(self.grouping_.names)[self._reference_groups]
             self._large = split.fit(
                 getattr(self._reference, "frame", self._reference),
+                groups=groups,
                 anomalies=getattr(known, "frame", known),
             )
             self._large._intake = self._intake
@@ -147,7 +173,9 @@ class Ranker(BaseEstimator):
         `p_values`, `score_samples` and `predict` judge rows alone, by the first of them.
         """
         check_is_fitted(self, "ensemble_")
-        return isinstance(self.ensemble_, ChoiceEnsemble)
+        fitted = self.ensemble_
+        one = fitted.first() if isinstance(fitted, GroupedEnsemble) else fitted
+        return isinstance(one, ChoiceEnsemble)
 
     @property
     def uses_batch(self) -> bool:
@@ -162,6 +190,7 @@ class Ranker(BaseEstimator):
         self,
         X: npt.ArrayLike,
         *,
+        groups: npt.ArrayLike | None = None,
         variant: str | None = None,
         checked: bool = False,
         together: bool = False,
@@ -171,6 +200,9 @@ class Ranker(BaseEstimator):
         Parameters
         ----------
         X : array-like or frame of shape (m, d)
+        groups : array-like of shape (m,), optional
+            The group of every row, where the detector was fitted with groups. Ranks are then joint
+            ranks (`joint`).
         variant : {"plus", "basic", "pooled"}, optional
             A comparison other than the method's, where the models for it are kept.
         checked : bool
@@ -189,35 +221,74 @@ class Ranker(BaseEstimator):
         """
         check_is_fitted(self, "ensemble_")
         rows = self._of_file(np.asarray(X)) if checked else self._rows(X)
-        return self._rank(rows, variant=variant, together=together)
+        codes = self.codes_of(groups, len(rows))
+        return self._rank(rows, codes, variant=variant, together=together)
+
+    def codes_of(self, groups: npt.ArrayLike | None, rows: int) -> IndexArray | None:
+        """Look up the groups of new rows; refuse labels where there are none, and the reverse.
+
+        Parameters
+        ----------
+        groups : array-like of shape (rows,) or None
+        rows : int
+        """
+        if self.grouping_ is None:
+            if groups is not None:
+                raise ReconformError(
+                    "this detector was fitted without groups; leave `groups` out, or give those of "
+                    "the reference rows: fit(X, groups=...)."
+                )
+            return None
+        if groups is None:
+            raise ReconformError(
+                "this detector was fitted with groups, and ranks rows within them; give `groups`, "
+                "one label per row."
+            )
+        return self.grouping_.codes(labels_of(groups, rows))
 
     def _rank(
-        self, rows: FloatArray, *, variant: str | None = None, together: bool = False
+        self,
+        rows: FloatArray,
+        codes: IndexArray | None,
+        *,
+        variant: str | None = None,
+        together: bool = False,
     ) -> Ranks:
         strictly = self.ties == "randomized"
+        if isinstance(self.ensemble_, GroupedEnsemble):
+            assert codes is not None
+            assert self.joint is not None
+            if variant is not None:
+                raise ReconformError("other comparisons are not made within groups.")
+            within = self.ensemble_.ranks_in(rows, codes, together=together, strictly=strictly)
+            return within.in_groups(codes, self.joint)
         if together:
             return self.ensemble_.batch_ranks(rows, strictly=strictly)
         return self.ensemble_.ranks(rows, variant=variant, strictly=strictly)
 
-    def ranks(self, X: npt.ArrayLike) -> RankArray:
+    def ranks(self, X: npt.ArrayLike, *, groups: npt.ArrayLike | None = None) -> RankArray:
         """Return the ranks of new rows alone: 1 + #{i : c_i <= t_i}; see `rank`.
 
         Parameters
         ----------
         X : array-like or frame of shape (m, d)
+        groups : array-like of shape (m,), optional
+            As in `rank`.
 
         Returns
         -------
         int array of shape (m,)
         """
-        return self.rank(X).at_most
+        return self.rank(X, groups=groups).at_most
 
-    def rank_counts(self, X: npt.ArrayLike) -> RankCounts:
+    def rank_counts(self, X: npt.ArrayLike, *, groups: npt.ArrayLike | None = None) -> RankCounts:
         """Count the ranks of a batch; the counts of batches merge, and decide like the whole.
 
         Parameters
         ----------
         X : array-like or frame of shape (m, d)
+        groups : array-like of shape (m,), optional
+            As in `rank`.
 
         Returns
         -------
@@ -245,8 +316,7 @@ class Ranker(BaseEstimator):
                 "the counts of batches are merged, and this detector compares the new rows of a "
                 "batch with each other; use discover(X) with all rows."
             )
-        counts = RankCounts(self.n_calibration_, self.calibration_.fingerprint)
-        return counts.add(self.rank(X).at_most)
+        return self.no_counts().add(self.rank(X, groups=groups).at_most)
 
     @property
     def features(self) -> tuple[Feature, ...]:
@@ -302,18 +372,25 @@ class Ranker(BaseEstimator):
         return self._intake.of_records(records, self._names())
 
     def _judge(
-        self, X: npt.ArrayLike, grid: Grid, *, together: bool = False
+        self,
+        X: npt.ArrayLike,
+        grid: Grid,
+        groups: npt.ArrayLike | None = None,
+        *,
+        together: bool = False,
     ) -> tuple[Ranks, FloatArray]:
         """Ranks and p-values."""
         if self.ties != "randomized":
-            ranks = self.rank(X, together=together)
+            ranks = self.rank(X, groups=groups, together=together)
             return ranks, grid.values(ranks.at_most)
         rows = self._rows(X)
-        ranks = self._rank(rows, together=together)
+        ranks = self._rank(rows, self.codes_of(groups, len(rows)), together=together)
         labels = row_labels(X)
         warn_if_unlabelled(labels, len(rows), self)
         uniforms = tie_uniforms(self._tie_key, rows, labels)
-        return ranks, smoothed_p_values(ranks, self.n_calibration_, uniforms)
+        if self.joint is None:
+            return ranks, smoothed_p_values(ranks, self.n_calibration_, uniforms)
+        return ranks, smoothed_p_values(*self.joint.within(ranks), uniforms)
 
     def _names(self) -> tuple[str, ...]:
         return tuple(map(str, getattr(self, "feature_names_in_", ())))

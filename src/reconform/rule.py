@@ -16,7 +16,7 @@ import numpy.typing as npt
 
 from .errors import ReconformError, check_count, unknown_choice
 from .methods import FITS_BATCH, Plan
-from .statistics.certificates import VALIDITY, BatchRule, Guarantee
+from .statistics.certificates import VALIDITY, BatchRule, Guarantee, pooled_rows
 from .statistics.conditional import BANDS, conditional_table
 from .statistics.exact import exact_fraction, exact_number
 from .statistics.fdr import (
@@ -30,6 +30,7 @@ from .statistics.fdr import (
     named_procedures,
 )
 from .statistics.grid import Grid, from_floats, usual
+from .statistics.joint import JointGrid, JointRanks, check_lambda
 from .statistics.ranks import RankedBatch
 
 NUMBERS = ("fdr", "storey_lambda", "confidence")
@@ -45,6 +46,11 @@ class Fitted(Protocol):
     plan_: Plan
     guarantee_: Guarantee
     n_calibration_: int
+
+    @property
+    def joint(self) -> JointRanks | None:
+        """The joint ranks of several groups, where rows are ranked within them."""
+        ...
 
     @property
     def uses_batch(self) -> bool:
@@ -213,6 +219,8 @@ class Rule:
                 "proven and calibration-conditional p-values are corrections of ranks, and "
                 "smoothed p-values have none; use ties='conservative'."
             )
+        if cad.joint is not None:
+            return self._joint_grid(cad, cad.joint)
         if self.conditional is None:
             return VALIDITY[self.validity].grid(cad.plan_, cad.guarantee_, cad.n_calibration_)
         if cad.plan_.scheme not in ("split", "prefit") or len(cad.plan_.repeats) > 1:
@@ -221,6 +229,21 @@ class Rule:
                 f"not seen; use `method='split'` or 'prefit' instead of {cad.method!r}."
             )
         return from_floats(conditional_table(cad.n_calibration_, self.conditional, self.confidence))
+
+    def _joint_grid(self, cad: Fitted, joint: JointRanks) -> JointGrid:
+        """Tabulate what each rank within several groups is worth."""
+        if self.conditional is not None or self.row.on_batch is not None:
+            what = "conditional p-values are" if self.conditional is not None else "e-BH is"
+            raise ReconformError(
+                f"{what} not there for ranks within groups; use `procedure='bh'`, 'by' or 'storey' "
+                "without `conditional`, or one detector and one list per group."
+            )
+        worth = VALIDITY[self.validity].grid
+        by_size = {n: worth(cad.plan_, cad.guarantee_, n) for n in set(joint.sizes.tolist())}
+        grids = [by_size[n] for n in joint.sizes.tolist()]
+        if "storey_lambda" in self.row.options and cad.ties != "randomized":
+            check_lambda(grids, self.storey_lambda)
+        return JointGrid.of(grids)
 
     def counting_grid(
         self, cad: Fitted, where: str, *, together: bool = False, alone: bool = False
@@ -334,15 +357,26 @@ class Rule:
 
     # --- what is said about it ---
 
-    def sentence(self, cad: Fitted) -> str:
-        """Say what holds for the false discovery rate, or the false alarms, of its lists."""
-        return cad.guarantee_.sentence(
+    def sentence(self, cad: Fitted, *, doubtful: int = 0) -> str:
+        """Say what holds for the false discovery rate, or the false alarms, of its lists.
+
+        Parameters
+        ----------
+        cad : ConformalDetector
+        doubtful : int
+            Rows of unknown groups among the new rows, which were ranked against all reference rows.
+        """
+        known, more = cad.guarantee_, ""
+        if doubtful:
+            known, more = pooled_rows(known, doubtful, certified=self.whole_batch(cad) is not None)
+        said = known.sentence(
             self.procedure,
             validity=self.validity,
             conditional=self.conditional,
             smoothed=cad.ties == "randomized",
             level=self.level,
         )
+        return said + more
 
     def smallest_list(
         self, n_calibration: int, m: int, *, smallest_p: Fraction | None = None

@@ -30,6 +30,11 @@ MOST_ROWS = 100_000
 
 def check_weighted(cad: Ranker, rule: Rule, weights: Weights, m: int) -> None:
     """Refuse what weights cannot be used with, before any row is ranked."""
+    if cad.joint is not None:
+        raise ReconformError(
+            "`weights` and `groups` do not go together; weigh the rows of each group by a detector "
+            "of its own."
+        )
     weights.check_sizes(cad.plan_.n, m)
     scheme = cad.plan_.scheme
     if not (scheme == "full" or (scheme in ("split", "prefit") and cad.plan_.n_models <= 1)):

@@ -19,7 +19,9 @@ from .contamination import Level, dirt_finding, held_back
 from .labels import Category, label_findings
 from .sample import (
     Reservoir,
+    alike_in_groups,
     monotone_columns,
+    new_rows,
     new_sample,
     reference_positions,
     reference_sample,
@@ -205,7 +207,9 @@ __all__ = [
     "Finding",
     "Reservoir",
     "Verdict",
+    "alike_in_groups",
     "monotone_columns",
+    "new_rows",
     "new_sample",
     "reference_positions",
     "reference_sample",

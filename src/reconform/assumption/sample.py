@@ -44,9 +44,48 @@ def reference_positions(contents: Contents) -> IndexArray:
     return first_rows(contents, _REFERENCE, MOST_REFERENCE)
 
 
+def new_rows(X: FloatArray) -> IndexArray:
+    """Say which new rows are looked at; at most 3,000."""
+    return first_rows(Contents.of(X), _NEW, MOST_NEW)
+
+
 def new_sample(X: FloatArray) -> FloatArray:
     """Draw the new rows that are looked at; at most 3,000."""
-    return np.array(X[first_rows(Contents.of(X), _NEW, MOST_NEW)])
+    return np.array(X[new_rows(X)])
+
+
+def alike_in_groups(
+    reference: FloatArray, theirs: IndexArray, new: FloatArray, groups: IndexArray
+) -> tuple[FloatArray, FloatArray]:
+    """Of two samples, take equally many rows of every group: all of the scarcer one.
+
+    Where rows are ranked within groups, nothing is assumed of how often a group occurs, and a
+    check must not mistake a change of that for a change of the rows.
+
+    Parameters
+    ----------
+    reference, new : float arrays
+    theirs, groups : int arrays
+        The groups of both.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> X = np.arange(6.0)[:, None]
+    >>> alike_in_groups(X, np.array([0, 0, 0, 0, 1, 1]), X[:3], np.array([0, 1, 1]))
+    (array([[0.],
+           [4.],
+           [5.]]), array([[0.],
+           [1.],
+           [2.]]))
+    """
+    ours, others = [], []
+    for group in np.unique(theirs):
+        old, now = np.flatnonzero(theirs == group), np.flatnonzero(groups == group)
+        both = min(len(old), len(now))
+        ours.append(old[:both])
+        others.append(now[:both])
+    return reference[np.concatenate(ours)], new[np.concatenate(others)]
 
 
 def monotone_columns(X: FloatArray) -> BoolArray:

@@ -136,7 +136,14 @@ def check(
             seal = None if path is None else fingerprint_of(model)
             cad = load_model(info, loading["trust"])
             facts = judge_with(
-                voice, cad, info, new, files=files, deciding=deciding, writing=writing
+                voice,
+                cad,
+                info,
+                new,
+                files=files,
+                deciding=deciding,
+                writing=writing,
+                group=loading["group"],
             )
             code = exit_code(facts, writing.fail_on)
             voice.finish({"command": "check", "model": model, **facts, "exit": code})

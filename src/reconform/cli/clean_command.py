@@ -208,7 +208,7 @@ def clean(
         check_header(new, whole.features, unknown[0], files)
     before = _looked_at(cleaning, files, reference, known)
     table = whole.without(before.anomalies)
-    cad = fits.fit(voice, table, fitting, prepare=columns.prepare)
+    cad = fits.fit(voice, table, fitting, columns)
     with voice.last_words(), parallel(fitting.jobs):
         seen = review(cad)
         shown = _shown(cleaning, seen, table, before)

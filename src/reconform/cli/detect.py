@@ -62,11 +62,11 @@ def detect(
     writing.check(voice, REFERENCE=reference, NEW=new)
     known, unknown = files.layouts(reference, new)
     table = fits.read(voice, reference, known, files.id_columns, columns)
-    check_header(new, table.features, unknown, files, writing)
+    check_header(new, table.features, unknown, files, writing, group=columns.group)
     reference_rows = ReferenceRows(table, columns.shift)
     check = check_number(new, table, unknown, files, deciding)
-    cad = fits.fit(voice, table, fitting, prepare=columns.prepare, check=check)
-    read = ReadOptions(table.features, files.id_columns, unknown)
+    cad = fits.fit(voice, table, fitting, columns, check=check)
+    read = ReadOptions(table.features, files.id_columns, unknown, group_column=columns.group)
     with voice.last_words(), parallel(fitting.jobs):
         facts = judge(
             voice,

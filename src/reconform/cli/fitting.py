@@ -9,7 +9,9 @@ from typing import Any
 import numpy as np
 from sklearn.utils import get_tags
 
+from ..arrays import ObjectArray
 from ..detector import ConformalDetector
+from ..errors import InputError
 from ..files import (
     Layout,
     Table,
@@ -20,6 +22,7 @@ from ..files import (
 )
 from ..files.address import label_of
 from ..files.column_types import to_python
+from ..files.reading import group_labels
 from ..prepare import prepared
 from .options import Columns, Fitting, parallel
 from .output import Voice
@@ -28,7 +31,7 @@ from .output import Voice
 def read(voice: Voice, path: str, layout: Layout, ids: tuple[str, ...], columns: Columns) -> Table:
     """Read the reference."""
     voice.step(f"Reading {label_of(path)}")
-    how = columns.reading(ids, layout)
+    how = columns.reading(columns.unused(ids), layout)
     if columns.label is None:
         return read_reference(path, **vars(how))
     table, anomalous = read_labelled(path, columns.label, how)
@@ -36,16 +39,18 @@ def read(voice: Voice, path: str, layout: Layout, ids: tuple[str, ...], columns:
     return normal_rows(table, anomalous)
 
 
-def make(voice: Voice, reference: Table, fitting: Fitting, *, prepare: bool) -> ConformalDetector:
+def make(voice: Voice, reference: Table, fitting: Fitting, columns: Columns) -> ConformalDetector:
     """Make the detector that was asked for."""
     # A full-conformal detector fits while it judges, and that has a bar of its own.
     watched = voice.shows_progress and fitting.method != "full"
     detector = fitting.make_detector()
     return ConformalDetector(
-        prepared(detector, reference.features) if prepare else detector,
+        prepared(detector, reference.features) if columns.prepare else detector,
         fitting.make_method(),
         random_state=fitting.seed,
         verbose=int(watched),
+        group_models=columns.group_models,
+        unknown_groups=columns.unknown_groups,
     )
 
 
@@ -53,12 +58,12 @@ def fit(
     voice: Voice,
     reference: Table,
     fitting: Fitting,
+    columns: Columns,
     *,
-    prepare: bool,
     check: Callable[[ConformalDetector], None] | None = None,
 ) -> ConformalDetector:
     """Fit and calibrate the detector that was asked for; `check` sees it before."""
-    cad = make(voice, reference, fitting, prepare=prepare)
+    cad = make(voice, reference, fitting, columns)
     if check is not None:
         check(cad)
     voice.step(f"Fitting {fitting.detector}, {fitting.method}, on {len(reference):,} rows")
@@ -67,19 +72,20 @@ def fit(
         voice.step(f"Reading {fitting.anomalies}")
         known = _rows_like(reference, fitting.anomalies, bool(get_tags(cad).input_tags.allow_nan))
     with voice.gathering_warnings(), parallel(fitting.jobs):
-        cad.fit(reference.frame, anomalies=known)
-    cad.name_reference(_names(reference))
+        cad.fit(reference.frame, groups=_groups(reference, columns.group), anomalies=known)
+    cad.name_reference(_names(reference, columns.group))
     cad.set_params(verbose=0)
     if fitting.method == "auto":
         voice.step(f"The method is {cad.plan_.scheme}, by the number of rows")
     return cad
 
 
-def _names(reference: Table) -> Sequence[Any]:
+def _names(reference: Table, group: str | None) -> Sequence[Any]:
     """What explanations call the reference rows: by their identifiers, or by number from 1."""
-    if reference.ids is None or not reference.ids.num_columns:
+    named = [] if reference.ids is None else reference.ids.column_names
+    columns = [to_python(reference.ids.column(name)) for name in named if name != group]
+    if not columns:
         return range(1, len(reference) + 1)
-    columns = [to_python(column) for column in reference.ids.columns]
     return [", ".join(map(str, cells)) for cells in zip(*columns, strict=True)]
 
 
@@ -88,6 +94,16 @@ def _rows_like(reference: Table, path: str, allow_missing: bool) -> Any:
     with open_batches(path, reference.features, allow_missing=allow_missing) as batches:
         X = np.concatenate([np.empty((0, len(reference.features))), *batches])
     return replace(reference, X=X).frame
+
+
+def _groups(reference: Table, column: str | None) -> ObjectArray | None:
+    """Read the groups of the reference rows, if a column has them."""
+    if column is None:
+        return None
+    if reference.ids is None or column not in reference.ids.column_names:
+        raise InputError(reference.path, f"it has no column {column!r} of groups.", column=column)
+    labels: ObjectArray = group_labels(reference.ids.column(column), Layout(), parse=True)
+    return labels
 
 
 def facts_of(reference: Table) -> dict[str, Any]:

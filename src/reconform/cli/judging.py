@@ -54,13 +54,18 @@ def check_header(
     layout: Layout,
     files: Files,
     writing: Writing | None = None,
+    *,
+    group: str | None = None,
 ) -> None:
     """Refuse new rows without the columns of the reference before a detector is fitted."""
     if writing is not None:
         writing.wanted(files)
     if query_of(path) is None and not Path(path).is_file():  # a pipe can be read only once
         return
-    with open_batches(path, features, id_columns=files.id_columns, layout=layout) as batches:
+    opened = open_batches(
+        path, features, id_columns=files.id_columns, layout=layout, group_column=group
+    )
+    with opened as batches:
         if writing is not None and writing.report is not None:
             check_reported(path, batches.source.rows or 0)
         if writing is not None and writing.output is not None and not is_standard(writing.output):
@@ -351,6 +356,7 @@ def _tell_decision(voice: Voice, judgement: FileDiscoveries, bound: int | None) 
         )
     if judgement.why_nothing is not None:
         voice.say(in_options(judgement.why_nothing))
+    _tell_groups(voice, judgement)
     if judgement.chosen is not None:
         voice.say(judgement.chosen)
     voice.say(judgement.guarantee)
@@ -402,6 +408,34 @@ def false_bound(judgement: FileDiscoveries) -> int | None:
     return bound if bound < judgement.count else None
 
 
+def groups_of(judgement: FileDiscoveries) -> dict[str, Any]:
+    """What became of every group, as plain data; nothing where there are none."""
+    if not judgement.groups:
+        return {}
+    return {
+        "groups": [
+            {
+                "group": group.name,
+                "n_reference": group.reference,
+                "n_calibration": group.calibration,
+                "rows": group.rows,
+                "flagged": group.flagged,
+                "smallest_p": group.smallest_p if group.rows else None,
+                "least_p": float(group.least_p),
+            }
+            for group in judgement.groups
+        ]
+    }
+
+
+def _tell_groups(voice: Voice, judgement: FileDiscoveries) -> None:
+    """Say in a line what became of every group."""
+    if len(judgement.groups) > 1:
+        each = [f"{group.name}: {group.flagged:,} of {group.rows:,}" for group in judgement.groups]
+        more = [f"and {len(each) - MOST_SHOWN:,} more"] if len(each) > MOST_SHOWN else []
+        voice.say(f"Flagged by group: {'; '.join([*each[:MOST_SHOWN], *more])}.")
+
+
 def _rows(count: int) -> str:
     return f"{count:,} row" if count == 1 else f"{count:,} rows"
 
@@ -423,6 +457,7 @@ def _facts(judgement: FileDiscoveries, deciding: Deciding) -> dict[str, Any]:
         "seed": source.random_state,
         "n_reference": source.n_reference,
         "n_calibration": source.n_calibration,
+        **groups_of(judgement),
         "decision": deciding.facts(),
         "flagged": judgement.count,
         "p_threshold": judgement.p_threshold,

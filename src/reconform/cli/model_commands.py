@@ -91,6 +91,14 @@ loading_options = family(
             help="Let this foreign type in the model be made; 'reconform inspect' names them. "
             "May be repeated.",
         ),
+        option(
+            "--group",
+            library="group_column",
+            metavar="COL",
+            show_default="as fitted",
+            help="Take the groups of the new rows from this column, for a model that was fitted "
+            "with groups.",
+        ),
         JOBS,
     ],
 )
@@ -131,7 +139,7 @@ def fit(
         extra("skops", "skops", f"saving a model {what}")
     (layout,) = files.layouts(reference)
     table = fits.read(voice, reference, layout, files.id_columns, columns)
-    cad = fits.fit(voice, table, fitting, prepare=columns.prepare)
+    cad = fits.fit(voice, table, fitting, columns)
     deciding.rule.grid(cad)  # refuses what this method cannot have
     deciding.rule.whole_batch(cad)
     voice.step(f"Writing {model}")
@@ -143,6 +151,7 @@ def fit(
         files.id_columns,
         saving.prefix,
         deciding,
+        columns.group,
     )
     with voice.last_words() as written:
         models.save(cad, model, overwrite=saving.overwrite, extras=known.extras())
@@ -186,7 +195,16 @@ def score(
     info = models.inspect(model)
     with voice.last_words(), parallel(loading["jobs"]):
         cad = load_model(info, loading["trust"])
-        facts = judge_with(voice, cad, info, new, files=files, deciding=deciding, writing=writing)
+        facts = judge_with(
+            voice,
+            cad,
+            info,
+            new,
+            files=files,
+            deciding=deciding,
+            writing=writing,
+            group=loading["group"],
+        )
         voice.finish({"command": "score", "model": model, **facts})
     leave(facts, writing)
 
@@ -212,14 +230,17 @@ def judge_with(
     files: Files,
     deciding: Deciding,
     writing: Writing,
+    group: str | None = None,
 ) -> dict[str, Any]:
     """Judge a file with a loaded model, as `judge`, by what the model remembers."""
     known = remembered(info)
     if known is not None:
         files, writing = known.files(files), known.writing(writing)
         deciding = deciding.over(known.deciding)
+        group = group or known.group
     (layout,) = files.layouts(new)
-    read = ReadOptions(None if known is None else known.features, files.id_columns, layout)
+    features = None if known is None else known.features
+    read = ReadOptions(features, files.id_columns, layout, group_column=group)
     cad.name_reference(range(1, cad.plan_.n + 1))
     return judge(voice, cad, new, read, files=files, deciding=deciding, writing=writing)
 
@@ -274,6 +295,7 @@ def _said(known: Remembered) -> str:
     """What runs with the model take up, as options."""
     options = [f"--id {','.join(known.id_columns)}"] if known.id_columns else []
     options += [f"--prefix {known.prefix}"] if known.prefix else []
+    options += [f"--group {known.group}"] if known.group is not None else []
     decision = known.deciding.parameters().items()
     return " ".join(
         [*options, *(f"--{name.replace('_', '-')} {value}" for name, value in decision)]

@@ -20,6 +20,7 @@ from ..files import FORMATS, Layout, TableOptions
 from ..files.formats import DELIMITER, is_delimiter, is_standard
 from ..files.judge import WriteOptions
 from ..files.writing import check_free
+from ..grouping import UNKNOWN
 from ..methods import Bootstrap, CrossValidation, Method, Split, resolve_method
 from ..rule import Rule
 from ..statistics.certificates import VALIDITY
@@ -393,10 +394,19 @@ class Columns:
     category: tuple[str, ...]
     label: str | None = None
     shift: tuple[str, ...] = ()
+    group: str | None = None
+    group_models: bool = False
+    unknown_groups: str = "refuse"
 
     def __post_init__(self) -> None:
         if self.category and not self.prepare:
             raise click.UsageError("--category goes with --prepare, which encodes categories.")
+        if self.group is None and (self.group_models or self.unknown_groups != "refuse"):
+            raise click.UsageError("--group-models and --unknown-groups go with --group.")
+
+    def unused(self, ids: tuple[str, ...]) -> tuple[str, ...]:
+        """The identifiers, and the column of groups: what is read and is no feature."""
+        return ids if self.group is None or self.group in ids else (*ids, self.group)
 
     def reading(self, ids: tuple[str, ...], layout: Layout | None) -> TableOptions:
         """How the library reads a table."""
@@ -428,6 +438,27 @@ _LABEL = option(
     help="Take only the normal rows of REFERENCE, by this column of labels "
     f"({LABEL_HELP}), which is not used otherwise.",
 )
+_GROUPS = [
+    option(
+        "--group",
+        library="group_column",
+        metavar="COL",
+        help="Compare a row with reference rows of its own group only, by this column of both "
+        "files, such as the type of machine; one list is made of all groups.",
+    ),
+    option(
+        "--group-models",
+        is_flag=True,
+        help="Fit a detector for every group instead of one on all rows, for --group.",
+    ),
+    choice(
+        "--unknown-groups",
+        UNKNOWN,
+        "refuse",
+        "Do this with rows of a group that REFERENCE does not have: refuse the file, or rank "
+        "them against all reference rows (pooled).",
+    ),
+]
 _SHIFT = _columns_option(
     "--shift",
     "Take these columns for ones that come in another mix among the new rows, while what is normal "
@@ -435,8 +466,8 @@ _SHIFT = _columns_option(
     "the false discovery rate is measured, not proven.",
     library="weights",
 )
-reference_options = family("columns", "Columns", Columns, [*_COLUMNS, _LABEL])
-compared_options = family("columns", "Columns", Columns, [*_COLUMNS, _LABEL, _SHIFT])
+reference_options = family("columns", "Columns", Columns, [*_COLUMNS, _LABEL, *_GROUPS])
+compared_options = family("columns", "Columns", Columns, [*_COLUMNS, _LABEL, _SHIFT, *_GROUPS])
 
 
 @dataclass(frozen=True)

@@ -36,6 +36,8 @@ class Remembered:
         In front of the names of added columns.
     deciding : Deciding
         Level and procedure.
+    group : str or None
+        The column of groups.
     """
 
     detector: str
@@ -45,6 +47,7 @@ class Remembered:
     id_columns: tuple[str, ...] = ()
     prefix: str = ""
     deciding: Deciding = field(default_factory=Deciding)
+    group: str | None = None
 
     def extras(self) -> dict[str, Any]:
         """Write it as plain data, for the extras of a model file."""
@@ -57,6 +60,7 @@ class Remembered:
                 "id": list(self.id_columns),
                 "prefix": self.prefix,
                 "decision": self.deciding.parameters(),
+                **({} if self.group is None else {"group": self.group}),
             }
         }
 
@@ -82,7 +86,7 @@ def remembered(info: ModelInfo) -> Remembered | None:
 
 
 def _read(noted: Mapping[str, Any]) -> Remembered:
-    known = {"detector", "prepare", "features", "reference", "id", "prefix", "decision"}
+    known = {"detector", "prepare", "features", "reference", "id", "prefix", "decision", "group"}
     require(not set(noted) - known, f"it notes {sorted(set(noted) - known)!r}")
     ids, decision = noted.get("id", []), noted.get("decision", {})
     for name, value, kind in (
@@ -92,6 +96,7 @@ def _read(noted: Mapping[str, Any]) -> Remembered:
         ("id", ids, list),
         ("prefix", noted.get("prefix", ""), str),
         ("decision", decision, dict),
+        ("group", noted.get("group", ""), str),
     ):
         require(type(value) is kind, f"{name} is {value!r}")
     require(all(type(name) is str for name in ids), f"id is {ids!r}")
@@ -105,4 +110,5 @@ def _read(noted: Mapping[str, Any]) -> Remembered:
         tuple(ids),
         noted.get("prefix", ""),
         Deciding(**decision),
+        noted.get("group"),
     )

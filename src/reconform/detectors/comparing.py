@@ -8,7 +8,7 @@ are in docs/guarantees). Such a detector says how to compare; the ranks of both 
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 
@@ -32,6 +32,24 @@ class ComparingEnsemble(Ensemble):
         The scores are those of refits (`reconform.refitting.OneModel`) up to a part in 10^9, on a
         grid (`rounding`), and rows of D that equal the new one have its score to the bit.
         """
+
+    def ranks_within(
+        self,
+        X: FloatArray,
+        groups: IndexArray,
+        members: Sequence[IndexArray],
+        *,
+        together: bool = False,
+        strictly: bool = False,
+    ) -> Ranks:
+        """Compare each new row with the reference rows of its group."""
+        at_most, below = np.ones((2, len(X)), dtype=np.int64)
+        scores = np.empty(len(X))
+        for g in np.unique(groups):
+            mine = np.flatnonzero(groups == g)
+            rows = self.calibration.rows[members[g]]
+            at_most[mine], below[mine], scores[mine] = self.compare(X[mine], rows)
+        return Ranks(at_most, below if strictly else None, scores)
 
     def _ranked(self, X: FloatArray, rows: IndexArray, strictly: bool) -> Ranks:
         at_most, below, scores = self.compare(X, rows)

@@ -251,6 +251,31 @@ class ScaledEnsemble(ResampledEnsemble):
         raw = self.full_scores(X) if raw is None else raw
         return Ranks(at_most, below if strictly else None, raw)
 
+    def ranks_within(
+        self,
+        X: FloatArray,
+        groups: IndexArray,
+        members: Sequence[IndexArray],
+        *,
+        together: bool = False,
+        strictly: bool = False,
+    ) -> Ranks:
+        """Rank rows within groups of rows; plus by adding up over the groups of models."""
+        if self.plan.variant != "plus" or self.plan.left_out is None or not self.groups:
+            return super().ranks_within(X, groups, members, together=together, strictly=strictly)
+        at_most, below = np.ones((2, len(X)), dtype=np.int64)
+        for group in self.groups:
+            theirs = group.ensemble.calibration.rows
+            some = [
+                np.flatnonzero(np.isin(theirs, self.calibration.rows[rows])) for rows in members
+            ]
+            measured = self._measure(X, group)
+            more = group.ensemble.ranks_within(measured, groups, some, strictly=strictly)
+            at_most += more.at_most - 1
+            if more.below is not None:
+                below += more.below - 1
+        return Ranks(at_most, below if strictly else None, self.full_scores(X))
+
     def _measure(self, X: FloatArray, group: Group) -> FloatArray:
         return units_of(self.full.detector).measure(X, group.units)
 
@@ -373,6 +398,26 @@ class ScaledFull(Ensemble):
             return self.fit_in(units).batch_ranks(every, rows=wanted[some], strictly=strictly)
 
         return self._rank_groups(X[wanted], rank, strictly)
+
+    def ranks_within(
+        self,
+        X: FloatArray,
+        groups: IndexArray,
+        members: Sequence[IndexArray],
+        *,
+        together: bool = False,
+        strictly: bool = False,
+    ) -> Ranks:
+        """Rank rows within groups of rows, those together that have equal units with D."""
+        if self.uses_batch:
+            return super().ranks_within(X, groups, members, together=together, strictly=strictly)
+        measure = units_of(self.detector).measure
+
+        def rank(units: IntArray, rows: IndexArray) -> Ranks:
+            plain, some = self.fit_in(units), measure(X[rows], units)
+            return plain.ranks_within(some, groups[rows], members, strictly=strictly)
+
+        return self._rank_groups(X, rank, strictly)
 
     def _rank_groups(
         self, X: FloatArray, rank: Callable[[IntArray, IndexArray], Ranks], strictly: bool

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from ..arrays import FloatArray, IndexArray
+from ..arrays import FloatArray, IndexArray, ObjectArray
 from ..assumption import Category, Reservoir
 from ..detector import ConformalDetector
 from ..discoveries import CountedDiscoveries, Discoveries
@@ -26,6 +26,9 @@ from .spill import ScoreSpill, Spill
 from .wanted import Wanted
 
 Progress = Callable[[str, int, int | None], None]
+
+# The labels of rows, where there is a column of groups.
+Groups = ObjectArray | None
 
 # Labels that the reference does not have are kept by name up to so many per column.
 MOST_LABELS = 1_000
@@ -74,6 +77,8 @@ class Seen:
         Positions of the rows that `ReadOptions.wanted` names.
     chosen : callable, optional
         From positions and features of rows to the detectors that ranked them.
+    sample_groups : int array or None
+        The groups of the sample, where the detector was fitted with groups.
     """
 
     cad: ConformalDetector
@@ -88,6 +93,7 @@ class Seen:
     choice: ChoiceCounts | None = None
     wanted: IndexArray = field(default_factory=lambda: np.empty(0, dtype=np.intp))
     chosen: Callable[[IndexArray, FloatArray], IndexArray] | None = None
+    sample_groups: IndexArray | None = None
 
     def decide(self, rule: Rule) -> CountedDiscoveries:
         """Decide for the whole file by the counts of ranks."""
@@ -95,6 +101,7 @@ class Seen:
             self.counts,
             rule,
             new=self.sample.rows,
+            new_groups=self.sample_groups,
             together=self.together,
             choice=self.choice,
             categories=self._categories(),
@@ -150,7 +157,7 @@ class _Ranking:
 
     def _use(self, cad: ConformalDetector) -> None:
         self.cad = cad
-        self.counts = RankCounts(cad.n_calibration_, cad.calibration_.fingerprint)
+        self.counts = cad.no_counts()
         self._tally = cad.tally()
         self._two_passes = cad.two_passes()
         self._scores = None if self._tally is None else ScoreSpill(len(self._tally.names))
@@ -171,8 +178,8 @@ class _Ranking:
             if progress is not None:
                 progress("learning", rows, batches.source.rows)
 
-    def add(self, X: FloatArray) -> None:
-        """Take some rows; where it `waits`, they are ranked by `finish`."""
+    def add(self, X: FloatArray, groups: Groups) -> None:
+        """Take some rows and their groups; where it `waits`, they are ranked by `finish`."""
         if self._tally is not None:
             assert self._scores is not None
             scores = self._tally.scores(X)
@@ -183,23 +190,27 @@ class _Ranking:
             self.together = Ranks(_NONE, None, np.empty(0), against=found.against)
             self._put(found)
         elif not self.waits:
-            self._put(self.cad.rank(X, checked=True))
+            self._put(self.cad.rank(X, groups=groups, checked=True))
 
-    def outgrown(self, rows: int, before: list[FloatArray]) -> bool:
+    def outgrown(self, rows: int, before: list[tuple[FloatArray, Groups]]) -> bool:
         """Say whether rows became too many for the detector; then another one takes over."""
         most = self.cad.most_rows
         if not self.waits or most is None or rows <= most:
             return False
         self._use(self.cad.for_rows(rows))
-        for X in before:
-            self.add(X)
+        for X, groups in before:
+            self.add(X, groups)
         return True
 
-    def finish(self, kept: list[FloatArray] | None, batch_rows: int) -> None:
+    def finish(self, kept: list[tuple[FloatArray, Groups]] | None, batch_rows: int) -> None:
         """Rank what has waited."""
         if self.waits:
             assert kept is not None
-            self.together = self.cad.rank(np.concatenate(kept), checked=True, together=True)
+            X = np.concatenate([X for X, _ in kept])
+            groups = None
+            if self.cad.grouping_ is not None:
+                groups = np.concatenate([some for _, some in kept if some is not None])
+            self.together = self.cad.rank(X, groups=groups, checked=True, together=True)
             self._put(self.together)
         elif self._tally is not None:
             assert self._scores is not None
@@ -222,7 +233,7 @@ class _Ranking:
         self._spill.add(ranks.at_most, ranks.scores)
         if ranks.choice is not None:
             if self.choice is None:
-                self.choice = ChoiceCounts(ranks.choice.names, self.cad.n_calibration_)
+                self.choice = ChoiceCounts(ranks.choice.names, self.cad.highest_rank - 1)
             self.choice.add(ranks.choice)
 
 
@@ -244,21 +255,25 @@ def rank_rows(
     fingerprint = Fingerprint(batches.features)
     missing: Counter[str] = Counter()
     unseen: defaultdict[int, Unseen] = defaultdict(Unseen)
-    features: list[FloatArray] | None = []
-    sample = Reservoir()
+    features: list[tuple[FloatArray, Groups]] | None = []
+    sample, of_sample = Reservoir(), Reservoir()  # which take the same rows
     rows = 0
     for table, X in batches.read(wanted.columns):
         wanted.add(table, rows)
         rows += len(X)
+        groups = batches.groups(table)
         sample.add(X)
-        if not ranking.outgrown(rows, [*(features or []), X]):
-            ranking.add(X)
+        codes = cad.codes_of(groups, len(X))
+        if codes is not None:
+            of_sample.add(codes[:, None].astype(np.float64))
+        if not ranking.outgrown(rows, [*(features or []), (X, groups)]):
+            ranking.add(X, groups)
         fingerprint.add(X)
         missing.update(missing_counts(X, batches.features))
         for j, labels in batches.unseen(table, X).items():
             unseen[j].add(labels)
         if features is not None:
-            features.append(X)
+            features.append((X, groups))
             if keep_all or ranking.waits:
                 _check_few(batches, rows, ranking.waits)
             elif rows * X.shape[1] > most_cells:
@@ -276,12 +291,13 @@ def rank_rows(
         fingerprint.hexdigest(),
         missing,
         unseen,
-        features,
+        None if features is None else [X for X, _ in features],
         sample,
         ranking.together,
         ranking.choice,
         positions,
         ranking.chosen,
+        None if of_sample.rows is None else of_sample.rows[:, 0].astype(np.intp),
     )
 
 

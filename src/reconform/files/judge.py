@@ -98,6 +98,7 @@ def judge_file(
     >>> folder.cleanup()
     """
     certifies = _checked_rule(cad, rule, write) or weights is not None
+    _check_grouped(cad, read)
     names = CERTIFIED_NAMES if certifies and rule.validity == "proven" else RESULT_NAMES
     opened = _opened(cad, path, read)
     with stops_by_exception(), opened as batches, Spill() as spill:
@@ -125,6 +126,20 @@ def _checked_rule(cad: ConformalDetector, rule: Rule, write: WriteOptions) -> bo
     return False
 
 
+def _check_grouped(cad: ConformalDetector, read: ReadOptions) -> None:
+    """Refuse a column of groups that the detector has no use for, and the lack of one."""
+    if cad.grouping_ is None and read.group_column is not None:
+        raise ReconformError(
+            "this detector was fitted without groups; leave `group_column` out, or fit it with "
+            "`groups`."
+        )
+    if cad.grouping_ is not None and read.group_column is None:
+        raise ReconformError(
+            "this detector was fitted with groups, and ranks rows within them; name the column of "
+            "groups by `group_column`."
+        )
+
+
 def _opened(
     cad: ConformalDetector, path: str | Path, read: ReadOptions
 ) -> AbstractContextManager[Batches]:
@@ -137,6 +152,7 @@ def _opened(
         batch_rows=read.batch_rows,
         layout=read.layout,
         remember=True,
+        group_column=read.group_column,
     )
 
 

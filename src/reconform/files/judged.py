@@ -193,8 +193,18 @@ class FileDiscoveries(CountedDiscoveries):
             warning=self.warning,
             choice=self.choice,
             explainer=self._explainer,
+            groups=self.groups,
+            row_groups=self._row_groups(ranks),
         )
         return self._judged_alike(found)
+
+    def _row_groups(self, ranks: RankArray) -> Any:
+        """The group of every row, where there are groups."""
+        if not self.groups:
+            return None
+        names = np.array([group.name for group in self.groups], dtype=object)
+        joint = self.provenance.joint
+        return names[np.zeros(len(ranks), np.intp) if joint is None else joint.apart(ranks)[0]]
 
     def _judged_alike(self, found: Discoveries) -> Discoveries:
         """Hand the verdict on to the same list in another form: it is worked out once."""

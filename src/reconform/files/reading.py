@@ -13,9 +13,10 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from ..arrays import FloatArray, IndexArray
+from ..arrays import FloatArray, IndexArray, ObjectArray
 from ..errors import InputError, ReconformError, check_count, listed, nearest
 from ..frames import UNSEEN
+from ..grouping import label_of
 from ..prepare import Feature
 from .address import noted
 from .cells import Fingerprint, all_numbers, matrix, texts
@@ -55,6 +56,8 @@ class ReadOptions:
     most_rows : int, optional
         Keep the numbers of every row, for `FileDiscoveries.to_discoveries`, up to so many rows; by
         default a million.
+    group_column : str, optional
+        The column with the group of every row, where the detector was fitted with groups.
     """
 
     features: Sequence[Feature] | None = None
@@ -64,6 +67,7 @@ class ReadOptions:
     most_cells: int = 0
     most_rows: int | None = None
     wanted: Sequence[int | str] = ()
+    group_column: str | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -222,6 +226,12 @@ def _read_whole(
     )
 
 
+def group_labels(column: Any, layout: Layout, *, parse: bool) -> ObjectArray:
+    """Read a column of group labels as text; None where one is missing."""
+    cells = texts(column, layout, parse=parse).to_pylist()
+    return np.array([label_of(value) for value in cells], dtype=object)
+
+
 def missing_counts(X: FloatArray, features: Sequence[Feature]) -> dict[str, int]:
     """Count missing values by column, where there are any."""
     counts = np.isnan(X).sum(axis=0)
@@ -239,6 +249,7 @@ class Batches:
     source : Source
     features : tuple of Feature
     batch_rows : int
+    group_column : str or None
     """
 
     def __init__(
@@ -248,12 +259,14 @@ class Batches:
         layout: Layout,
         allow_missing: bool,
         batch_rows: int,
+        group_column: str | None = None,
     ) -> None:
         self.source = source
         self.features = tuple(features)
         self.layout = layout
         self.allow_missing = allow_missing
         self.batch_rows = batch_rows
+        self.group_column = group_column
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -273,9 +286,10 @@ class Batches:
             Other columns of the file that are read along.
         """
         used = [feature.name for feature in self.features]
+        read = used if self.group_column in (None, *used) else [*used, str(self.group_column)]
         plain = [j for j, feature in enumerate(self.features) if not feature.is_category]
         empty = True
-        for table in self.tables([*used, *more]):
+        for table in self.tables([*read, *(name for name in more if name not in read)]):
             X, unreadable = self.matrix(table)
             fit = np.isfinite(X[:, plain])
             if self.allow_missing:
@@ -291,6 +305,12 @@ class Batches:
     def matrix(self, table: Any) -> tuple[FloatArray, bool]:
         """Read the features of a table; and whether some cell is neither a number nor missing."""
         return matrix(table, self.features, self.layout, parse=self.source.is_text)
+
+    def groups(self, table: Any) -> ObjectArray | None:
+        """Read the group of every row; None where there is no such column."""
+        if self.group_column is None:
+            return None
+        return group_labels(table.column(self.group_column), self.layout, parse=self.source.is_text)
 
     def unseen(self, table: Any, X: FloatArray) -> dict[int, Counter[str]]:
         """Count labels that the reference does not have, by position of their column.
@@ -359,6 +379,7 @@ def open_batches(
     batch_rows: int | None = None,
     layout: Layout | None = None,
     remember: bool = False,
+    group_column: str | None = None,
 ) -> Iterator[Batches]:
     r"""Open a file of new rows, of any size.
 
@@ -378,6 +399,8 @@ def open_batches(
     layout : Layout, optional
     remember : bool
         Keep a small file (16 MB) in memory, so that a second pass does not read it again.
+    group_column : str, optional
+        The column with the group of every row; it must be there.
 
     Yields
     ------
@@ -410,12 +433,15 @@ def open_batches(
                 column=gone[0] if len(gone) == 1 else None,
             )
         _check_known(source, "id_columns", id_columns, names)
+        if group_column is not None:
+            _check_known(source, "group", [group_column], names)
+            _check_labels(source, [group_column])
         _check_labels(source, [feature.name for feature in features if feature.is_category])
         if batch_rows is None:
             batch_rows = default_batch_rows(len(names))
         batch_rows = check_count("batch_rows", batch_rows, least=1)
         kept = CachedSource(source, names) if remember else source
-        yield Batches(kept, features, layout, allow_missing, batch_rows)
+        yield Batches(kept, features, layout, allow_missing, batch_rows, group_column)
 
 
 def default_batch_rows(columns: int) -> int:

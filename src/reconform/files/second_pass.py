@@ -184,7 +184,7 @@ class SecondPass:
 
 
 # What a certified list says in place of the counted one.
-_SHARED = ("p_threshold", "claim", "warning", "choice", "weights")
+_SHARED = ("p_threshold", "claim", "warning", "choice", "weights", "groups")
 
 
 def result_of(

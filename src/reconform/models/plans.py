@@ -27,7 +27,7 @@ MOST_SETS, HELD_PER_BYTE = 1 << 20, 4
 FEW_HELD = 1 << 22
 
 
-def write_plan(plan: Plan, out: Writer) -> Json:
+def write_plan(plan: Plan, out: Writer, at: str = "plan") -> Json:
     """Write a plan; its index sets go to `out`."""
     if callable(plan.aggregate):
         raise ReconformError(
@@ -44,20 +44,20 @@ def write_plan(plan: Plan, out: Writer) -> Json:
     if plan.leaves_one_out:
         return {**json, "sets": "leave-one-out"}
     if isinstance(plan.train, _Complements):
-        return {**json, "sets": "held out", **_write_sets(plan.held_out, out)}
+        return {**json, "sets": "held out", **_write_sets(plan.held_out, out, at)}
     for held, follows in zip(plan.held_out, _Complements(plan.n, plan.train), strict=True):
         require(np.array_equal(held, follows), "held-out rows are those that do not train")
-    return {**json, "sets": "train", **_write_sets(plan.train, out)}
+    return {**json, "sets": "train", **_write_sets(plan.train, out, at)}
 
 
-def _write_sets(sets: Sequence[IndexArray], out: Writer) -> dict[str, Json]:
+def _write_sets(sets: Sequence[IndexArray], out: Writer, at: str) -> dict[str, Json]:
     sizes = np.array([len(rows) for rows in sets], dtype=np.int64)
     # From row to row a set that is in order takes small steps, and those take few bytes.
     steps = all((np.diff(rows) >= 0).all() for rows in sets)
     rows = [np.diff(rows, prepend=0) for rows in sets] if steps else sets
     return {
-        "rows": INDEX.write(np.concatenate([np.empty(0, np.int64), *rows]), "plan/rows", out),
-        "sizes": INDEX.write(sizes, "plan/sizes", out),
+        "rows": INDEX.write(np.concatenate([np.empty(0, np.int64), *rows]), f"{at}/rows", out),
+        "sizes": INDEX.write(sizes, f"{at}/sizes", out),
         "steps": steps,
     }
 

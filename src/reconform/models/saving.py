@@ -13,6 +13,7 @@ from ..detectors import resolve_detector
 from ..detectors.foreign import LARGER_IS
 from ..errors import ReconformError, check_probability
 from ..frames import LIBRARIES, FrameRows
+from ..grouped import GroupedEnsemble
 from ..intake import Coded, Frames, Intake, Numbers
 from ..methods import FITS_BATCH, MOST_REFERENCE, RECORDED_AS, resolve_method
 from ..prepare import Prepare, describe, restore
@@ -22,8 +23,8 @@ from ..records.specs import Array, Json, Maybe, Reader, Scalar, Writer
 from ..whole import check_place
 from . import skops_objects as foreign
 from .archive import Archive, Pieces, as_json, open_archive, parse_json, refusing, write_archive
-from .ensemble_records import read_ensemble, write_ensemble
 from .estimators import DetectorsIn, DetectorsOut, restore_columns
+from .grouped_records import read_fitted, read_groups, write_fitted, write_groups
 from .manifest import facts_of
 from .npy import npy_pieces, read_npy
 from .plans import check_held, read_plan, write_plan
@@ -92,7 +93,9 @@ def save(
     check_is_fitted(cad, "ensemble_")
     check_can_be_saved(cad.plan_.scheme)
     check_place(path, overwrite=overwrite)
-    kept = (getattr(cad.ensemble_, name, None) for name in ("reference", "anomalies"))
+    ensemble = cad.ensemble_
+    fitted = ensemble.first() if isinstance(ensemble, GroupedEnsemble) else ensemble
+    kept = (getattr(fitted, name, None) for name in ("reference", "anomalies"))
     if any(isinstance(rows, FrameRows) for rows in kept):
         raise ReconformError(
             "`method='full'` keeps the reference rows, and a frame has no place in a model file; "
@@ -209,9 +212,10 @@ def _write_model(cad: ConformalDetector, out: Writer) -> Json:
         "offset": Scalar(float).write(cad.offset_, "offset_", out),
         "tie_key": cad._tie_key,
         "plan": plan,
-        "ensemble": write_ensemble(cad.ensemble_, cad.plan_, out),
+        "ensemble": write_fitted(cad, out),
         "reference": _SAMPLE.write(cad._reference, "reference", out),
         "reference_sample": _SAMPLE.write(cad.reference_sample_, "reference_sample", out),
+        **write_groups(cad, out),
         **_write_intake(cad._intake),
     }
 
@@ -265,7 +269,8 @@ def _read_model(archive: Archive, trusted: list[str]) -> ConformalDetector:
     cad = ConformalDetector(detector, _read_method(json["method"], source), **parameters)
     _check_parameters(cad)
     restore_columns(cad, json["n_features"], json["feature_names"])
-    cad._adopt(plan, read_ensemble(json["ensemble"], plan, source))
+    groups, of_sample = read_groups(json, cad, plan, source)
+    cad._adopt(plan, read_fitted(json["ensemble"], plan, groups, source), groups)
     cad.offset_ = Scalar(float).read(json["offset"], source)
     cad._tie_key = Scalar(int).read(json["tie_key"], source)
     require(0 <= cad._tie_key < 1 << 64, "the key of ties is not one")
@@ -276,6 +281,10 @@ def _read_model(archive: Archive, trusted: list[str]) -> ConformalDetector:
     cad.reference_sample_ = sample = _SAMPLE.read(json.get("reference_sample"), source)
     fits = sample is None or sample.shape[1] == cad.n_features_in_
     require(fits, "the sample of the reference has other columns")
+    fits = (sample is None or groups is None) == (of_sample is None)
+    fits = fits and (sample is None or of_sample is None or len(sample) == len(of_sample))
+    require(fits, "the sample of the reference has other rows")
+    cad._sample_groups = of_sample
     require(not source.unread, f"nothing needs {sorted(source.unread)[:3]}")
     same = cad.calibration_.fingerprint == archive.manifest["fingerprint"]
     require(same, "the calibration is not the one in the manifest")

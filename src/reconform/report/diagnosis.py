@@ -108,6 +108,8 @@ def read_histogram(found: Discoveries, verdict: Verdict | None = None) -> tuple[
         return (*diagnoses, _CORRECTED)
     source, counts = found.provenance, found.rank_counts
     known = None if source is None else source.calibration_scores
+    if source is not None and source.joint is not None:
+        counts, known = found._checked()
     if counts is not None and not readable(counts.counts, known):
         return (*diagnoses, _TOO_FEW)
     return tuple(diagnoses) if diagnoses or verdict.findings else (_healthy(found.count),)
@@ -117,6 +119,8 @@ def _too_small(found: Discoveries) -> list[Diagnosis]:
     """Say of a reference that is too small, if that is why nothing is flagged, how small it is."""
     if found.provenance is None or found.warning is None or found.why_nothing != found.warning:
         return []
+    if found.provenance.joint is not None:
+        return []  # the warning names the groups
     beyond = 0 if found.ranks is None else int((found.ranks == 1).sum())
     seen = "1 new row is" if beyond == 1 else f"{beyond:,} new rows are"
     return [

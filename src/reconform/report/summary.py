@@ -210,7 +210,12 @@ def p_value_nature(found: Discoveries) -> str:
         return "unknown"
     if found.ranks is None:
         return "smoothed"
-    nominal = found.ranks / (found.provenance.n_calibration + 1)
+    joint = found.provenance.joint
+    if joint is not None:
+        within, sizes = joint.apart(found.ranks)[1], joint.sizes[joint.apart(found.ranks)[0]]
+        nominal = within / (sizes + 1)
+    else:
+        nominal = found.ranks / (found.provenance.n_calibration + 1)
     return "conservative" if np.array_equal(nominal, found.p_values) else "corrected"
 
 
@@ -219,6 +224,8 @@ def _least(
 ) -> RankArray | None:
     if n is None or line is None or p_value_nature(found) != "conservative":
         return None
+    if found.provenance is not None and found.provenance.joint is not None:
+        return None  # every group has its own; a warning names those that are too small
     # BH divides by m itself; for the others the line carries rounding, which must not add a row.
     slack = 1.0 if found.procedure == "bh" else 1 - 1e-12
     smallest = Fraction(1, n + 1)

@@ -8,6 +8,7 @@ from importlib.metadata import version
 from typing import Any
 
 from ..discoveries import Discoveries
+from ..grouping import GroupFound
 from ..rule import false_alarms_in_words
 from ..statistics.fdr import PROCEDURES
 from .carried import Carried
@@ -123,6 +124,15 @@ def carried_sentence(carried: Carried, rows: int) -> str:
     )
 
 
+def _of_group(group: GroupFound) -> str:
+    """What became of one group."""
+    smallest = f"smallest p-value {group.smallest_p:.4g}" if group.rows else "no p-value"
+    return (
+        f"{group.reference:,} reference rows, {group.rows:,} new rows, {group.flagged:,} flagged, "
+        f"{smallest}"
+    )
+
+
 def facts(found: Discoveries, fingerprints: dict[str, str]) -> list[tuple[str, str]]:
     """How it was computed, as names and values."""
     known: list[tuple[str, Any]] = []
@@ -146,6 +156,7 @@ def facts(found: Discoveries, fingerprints: dict[str, str]) -> list[tuple[str, s
         else ("Level", percent(found.fdr)),
         ("Largest p-value flagged", f"{found.p_threshold:.4g}" if found.count else "none"),
     ]
+    known += [(f"Group {group.name}", _of_group(group)) for group in found.groups]
     made = datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC")
     packages = {name: version(name) for name in ("numpy", "scipy", "scikit-learn")}
     packages = {"reconform": provenance.version if provenance else version("reconform"), **packages}

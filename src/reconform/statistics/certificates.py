@@ -9,7 +9,7 @@ this table, so that they can never disagree.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from typing import TYPE_CHECKING
 
@@ -337,6 +337,53 @@ TABLE: tuple[Guarantee, ...] = (
 )
 
 
+# What is added to the name of a method, and to its condition, where ranks are made within groups.
+WITHIN = " within groups"
+_IN_GROUPS = (
+    "; in every group by itself, if its reference rows and its normal new rows are exchangeable "
+    "given all rows of the other groups"
+)
+
+
+def within_groups(row: Guarantee) -> Guarantee:
+    """What is left of a guarantee where ranks are made within groups and decided together.
+
+    Examples
+    --------
+    >>> within_groups(guarantee("split")).sentence("bh")
+    'FDR proven for BH on split within groups (conformal p-values are positively dependent).'
+    """
+    return replace(
+        row,
+        name=row.name + WITHIN,
+        p_value=row.p_value + _IN_GROUPS,
+        supports=tuple(reason for reason in row.supports if reason != E_VALUES),
+    )
+
+
+def pooled_rows(row: Guarantee, rows: int, *, certified: bool) -> tuple[Guarantee, str]:
+    """What is left where rows of unknown groups were ranked against all reference rows.
+
+    Returns
+    -------
+    Guarantee, str
+        Without proofs that need more than one exact p-value at a time; and a sentence.
+    """
+    if certified:
+        return row, f" No certificate covers the {rows:,} rows of unknown groups: none is flagged."
+    kept = tuple(reason for reason in row.supports if reason == ANY)
+    said = (
+        f" {rows:,} rows of unknown groups were ranked against all reference rows: exact only for "
+        "rows that are exchangeable with all of these, and not for rows of a new kind."
+    )
+    return replace(row, supports=kept), said
+
+
+TABLE += tuple(
+    within_groups(row) for row in TABLE if row.name in ("split", "full", "jackknife+", "cv+")
+)
+
+
 def guarantee(name: str) -> Guarantee:
     """Look up a row of the table.
 
@@ -357,6 +404,7 @@ def guarantee_of(
     shares_draws: bool = False,
     plus_is_full: bool = False,
     uses_batch: bool = False,
+    grouped: bool = False,
 ) -> Guarantee:
     """Look up what holds for a plan.
 
@@ -369,7 +417,14 @@ def guarantee_of(
         Whether leave-one-out ranks are full-conformal ones by a theorem; see `Ensemble`.
     uses_batch : bool
         Whether lists rank a row by the other new rows, too.
+    grouped : bool
+        Whether rows are ranked within several groups.
     """
+    if grouped:
+        plain = guarantee_of(
+            plan, shares_draws=shares_draws, plus_is_full=plus_is_full, uses_batch=uses_batch
+        )
+        return within_groups(plain)
     if plan.fits_batch:
         return guarantee("repeated learned" if len(plan.repeats) > 1 else plan.scheme)
     if uses_batch:
@@ -405,12 +460,14 @@ def proven_grid(plan: Plan, row: Guarantee, n_calibration: int) -> Grid:
     n = n_calibration
     if row.kind == "exact":
         return usual(n)
-    if row.name == "jackknife+":
+    name = row.name.removesuffix(WITHIN)
+    if name == "jackknife+":
         corrected = np.minimum(2 * ranks - 1, n + 1)
         corrected[0] = 0  # stands for no rank
         return Grid(corrected, n + 1)
-    if row.name == "cv+":
-        sizes = {len(held) for held in plan.held_out}
+    if name == "cv+":
+        # Within groups, folds hold rows of other groups, too: the tournament is not theirs.
+        sizes = {len(held) for held in plan.held_out} if name == row.name else set()
         folds = plan.n_models
         # (2 r + K - 2) / (n + K): holds for any folds and any detector.
         merged, denominator = 2 * ranks + folds - 2, n + folds

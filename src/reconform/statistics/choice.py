@@ -89,14 +89,14 @@ class ChoiceCounts:
         return both
 
     def candidates(
-        self, threshold: int, alone: Callable[[RankArray], int]
+        self, flagged: BoolArray, alone: Callable[[RankArray], int]
     ) -> tuple[Candidate, ...]:
         """Say what became of every detector, those that were chosen most often first.
 
         Parameters
         ----------
-        threshold : int
-            The largest rank of a flagged row.
+        flagged : bool array
+            Whether rows of rank 0 (none), 1, ... are flagged.
         alone : callable
             From the numbers of rows with rank 0, 1, ... to how many of them a list would have.
         """
@@ -104,7 +104,7 @@ class ChoiceCounts:
             Candidate(
                 name,
                 rows=int(mine.sum()),
-                flagged=int(mine[: threshold + 1].sum()),
+                flagged=int(mine[flagged].sum()),
                 alone=alone(every),
             )
             for name, mine, every in zip(self.names, self.chosen_by_rank, self.by_rank, strict=True)

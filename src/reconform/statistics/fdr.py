@@ -320,11 +320,12 @@ class Procedure:
     ) -> Decision:
         """Decide on counts, exactly."""
         own = {name: options[name] for name in self.options}
+        counts, in_order = grid.ordered(counts), grid.in_order
         if self.on_counts is not None:
-            return self.on_counts(counts, grid, level, **own)
+            return grid.decided(self.on_counts(counts, in_order, level, **own))
         assert self.factor is not None
-        factor = self.factor(_OnGrid(counts, grid), **own)
-        return _step_up(counts, grid, level, factor, self)
+        factor = self.factor(_OnGrid(counts, in_order), **own)
+        return grid.decided(_step_up(counts, in_order, level, factor, self))
 
     def adjust(self, p_values: FloatArray, options: Mapping[str, Any]) -> FloatArray:
         """Adjust plain p-values, in floating point."""

@@ -10,11 +10,15 @@ from __future__ import annotations
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from ..arrays import FloatArray, IntArray
 from ..errors import ReconformError
+
+if TYPE_CHECKING:
+    from .fdr import Decision, RankCounts  # which are decided on grids
 
 _ROUNDING = 1 << 50
 
@@ -57,6 +61,25 @@ class Grid:
     def values(self, ranks: IntArray) -> FloatArray:
         """p-values of rows with these ranks."""
         return np.asarray(self.table[ranks])
+
+    # A joint grid of several groups (`joint.py`) has its ranks in another order than its p-values.
+
+    def smallest_of_each(self) -> list[Fraction]:
+        """The smallest p-value of every group."""
+        return [self.smallest]
+
+    @property
+    def in_order(self) -> Grid:
+        """The grid in the order of its p-values."""
+        return self
+
+    def ordered(self, counts: RankCounts) -> RankCounts:
+        """Put counts of ranks into the order of p-values."""
+        return counts
+
+    def decided(self, decision: Decision) -> Decision:
+        """Turn a decision in the order of p-values into one on ranks."""
+        return decision
 
 
 def usual(n_calibration: int) -> Grid:

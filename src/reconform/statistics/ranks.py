@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ..arrays import BoolArray, FloatArray, IndexArray, Int32Array, RankArray
+from ..arrays import BoolArray, FloatArray, IndexArray, Int32Array, IntArray, RankArray
 from ..errors import ReconformError
 from ..parallel import run_blocks
 from . import paired_kernels as paired
@@ -24,7 +24,8 @@ from .grid import Grid
 
 if TYPE_CHECKING:
     from ..methods import Plan  # methods use the aggregation of this package
-    from .worlds import StepUp, Worlds  # which are made from ranks
+    from .joint import JointRanks  # which are decided by what needs ranks
+    from .worlds import Worlds  # which are made from ranks
 
 Kernel = Callable[[int, int], object]
 
@@ -70,6 +71,22 @@ class Calibration:
         """The scores in increasing order."""
         return np.sort(self.scores)
 
+    def part(self, members: IndexArray) -> Calibration:
+        """Some of the scores, at these positions, as a calibration of their own.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> of_four = np.arange(4)
+        >>> every = Calibration(np.array([3.0, 1.0, 2.0, 0.0]), of_four, np.arange(5), of_four)
+        >>> every.part(np.array([0, 3])).models
+        array([0, 3])
+        """
+        sizes = np.diff(self.indptr)[members]
+        indptr = np.concatenate([[0], np.cumsum(sizes)])
+        flat = np.arange(indptr[-1]) + np.repeat(self.indptr[members] - indptr[:-1], sizes)
+        return Calibration(self.scores[members], self.rows[members], indptr, self.models[flat])
+
     @property
     def scores_by_split(self) -> list[FloatArray]:
         """The scores of each split of a repeated split; otherwise all of them, once."""
@@ -111,6 +128,8 @@ class Ranks:
         Where a detector was chosen for every row.
     against : float array or None
         The calibration scores that these ranks are among, where they depend on the new rows.
+    groups : int array or None
+        Where rows are ranked within several groups: those of the rows. Ranks are joint ranks.
     """
 
     at_most: RankArray
@@ -120,6 +139,20 @@ class Ranks:
     clumped: BoolArray | None = None
     choice: Choice | None = None
     against: FloatArray | None = None
+    groups: IndexArray | None = None
+
+    def in_groups(self, groups: IndexArray, joint: JointRanks) -> Ranks:
+        """Turn ranks within groups into joint ranks."""
+        choice = self.choice
+        if choice is not None:
+            choice = replace(choice, ranks=joint.joined(groups, choice.ranks))
+        return replace(
+            self,
+            at_most=joint.joined(groups, self.at_most),
+            below=None if self.below is None else joint.joined(groups, self.below),
+            choice=choice,
+            groups=groups,
+        )
 
     def taken(self, rows: IndexArray) -> Ranks:
         """Return the ranks of some of the rows, which were not made of several splits."""
@@ -151,6 +184,11 @@ class RankedBatch:
         Whether the p-values are smoothed, and so off the grid.
     worlds : callable, optional
         `Ensemble.worlds` of these rows, for a certificate.
+    joint : JointRanks, optional
+        Where ranks are joint ranks of several groups.
+    certifiable : int, optional
+        So many of these groups, the first ones, have rows that a certificate covers; by default
+        all.
     """
 
     ranks: Ranks
@@ -159,7 +197,9 @@ class RankedBatch:
     calibration: Calibration
     n_calibration: int
     smoothed: bool = False
-    worlds: Callable[[RankArray, StepUp], Iterator[tuple[int, Worlds]]] | None = None
+    worlds: Callable[[RankArray, Any], Iterator[tuple[int, Worlds]]] | None = None
+    joint: JointRanks | None = None
+    certifiable: int | None = None
 
 
 def calibrate(
@@ -219,7 +259,7 @@ def _scatter(
 
 
 def _by_size(indptr: IndexArray, most: int) -> Iterator[tuple[IndexArray, IndexArray]]:
-    """Blocks of rows whose K_i are equally large; positions in the flat array as (|K_i|, rows).
+    """JointRanks of rows whose K_i are equally large; positions in the flat array as (|K_i|, rows).
 
     A block holds no more than `most` positions, or else a single row.
     """
@@ -400,7 +440,9 @@ def _aggregate_block(scores: FloatArray, models: Int32Array, phi: Reduction) -> 
     return phi(flat).reshape(count, -1)
 
 
-def smoothed_p_values(ranks: Ranks, n_calibration: int, uniforms: FloatArray) -> FloatArray:
+def smoothed_p_values(
+    ranks: Ranks, n_calibration: int | IntArray, uniforms: FloatArray
+) -> FloatArray:
     """Smooth: p = (#{c_i < t_i} + u (1 + #{c_i = t_i})) / (n + 1), uniform under the null."""
     if ranks.below is None:
         raise ReconformError(

@@ -28,6 +28,8 @@ from numba import njit
 from ..arrays import BoolArray, FloatArray, IntArray, RankArray
 from .exact import exact_fraction
 from .fdr import Outcome, RankCounts
+from .grid import usual
+from .joint import JointGrid, JointStepUp
 from .ranks import RankedBatch
 
 # Lists are a little shorter in worlds whose reference holds x_j; this much slack pays for it.
@@ -341,13 +343,25 @@ def certify(batch: RankedBatch, level: Fraction) -> Outcome:
     """
     assert batch.worlds is not None
     ranks, n = batch.ranks.at_most, batch.n_calibration
-    step = StepUp.at(inner_level(level, len(ranks)), n, len(ranks))
-    # All others have an e-value of 0, or are given it, which is always allowed.
-    candidates = np.flatnonzero(ranks <= step.highest)
+    inner = inner_level(level, len(ranks))
+    step: StepUp | JointStepUp
+    if batch.joint is None:
+        grid = usual(n)
+        step = StepUp.at(inner, n, len(ranks))
+        # All others have an e-value of 0, or are given it, which is always allowed.
+        candidates = np.flatnonzero(ranks <= step.highest)
+    else:
+        grid = JointGrid.of([usual(size) for size in batch.joint.sizes.tolist()])
+        step = JointStepUp(inner, batch.joint.sizes, len(ranks))
+        groups, within = batch.joint.apart(ranks)
+        covered = len(batch.joint.sizes) if batch.certifiable is None else batch.certifiable
+        reached = step.needed(groups, within) <= len(ranks)
+        candidates = np.flatnonzero(reached & (groups < covered))
     e_values = [Fraction(0)] * len(ranks)
     for row, worlds in batch.worlds(candidates, step):
         e_values[row] = worlds.e_value
-    plain = RankCounts(n, batch.calibration.fingerprint).add(ranks).decide(fdr=level)
+    counts = RankCounts(n, batch.calibration.fingerprint).add(ranks)
+    plain = counts.decide(fdr=level, grid=grid)
     return Outcome(
         mask=closed_e_bh(e_values, level),
         q_values=np.full(len(ranks), np.nan),

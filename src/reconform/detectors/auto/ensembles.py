@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -11,7 +11,14 @@ import numpy as np
 
 from ... import forecast
 from ...arrays import FloatArray, IndexArray, IntArray, RankArray
-from ...ensemble import Ensemble, ResampledEnsemble, Sight, blocks_of, worlds_by_sight
+from ...ensemble import (
+    Ensemble,
+    ResampledEnsemble,
+    Sight,
+    WithinGroups,
+    blocks_of,
+    worlds_by_sight,
+)
 from ...errors import ReconformError
 from ...parallel import run_blocks, track
 from ...statistics.choice import Choice
@@ -109,6 +116,23 @@ class FullChoice(ChoiceEnsemble):
             scores = self.fitted[0].ranks(X[rows]).scores
         return Ranks(at_most, below if strictly else None, scores, clumped=clumped, choice=choice)
 
+    def ranks_within(
+        self,
+        X: FloatArray,
+        groups: IndexArray,
+        members: Sequence[IndexArray],
+        *,
+        together: bool = False,
+        strictly: bool = False,
+    ) -> Ranks:
+        """Rank every row in its group by the detector that finds most among all other rows."""
+        if not together:
+            return self.fitted[0].ranks_within(X, groups, members, strictly=strictly)
+        found = [WithinGroups(groups, members) for _ in self.fitted]
+        chosen = self._choice(X, np.arange(len(X)), lambda k, sight: found[k].add(sight)).chosen
+        each = [one.ranks(strictly, clumps=True) for one in found]
+        return chosen_ranks(self.names, chosen, each, strictly)
+
     def chosen_for(self, X: FloatArray, rows: IndexArray) -> IndexArray:
         """Ask all detectors."""
         return self._choice(X, rows).chosen
@@ -120,8 +144,13 @@ class FullChoice(ChoiceEnsemble):
             if len(mine):
                 yield from ensemble.see_with_each(X, mine)
 
-    def _choice(self, X: FloatArray, rows: IndexArray) -> Choice:
-        """Ask all detectors, one after the other."""
+    def _choice(
+        self,
+        X: FloatArray,
+        rows: IndexArray,
+        look: Callable[[int, Sight], None] | None = None,
+    ) -> Choice:
+        """Ask all detectors, one after the other; `look` is shown what each of them sees."""
         n, m = len(self.calibration), len(X)
         limits = limits_for(n, m)
         evidence, ranks = np.empty((2, len(self.fitted), len(rows)), dtype=np.int64)
@@ -132,6 +161,8 @@ class FullChoice(ChoiceEnsemble):
             for sight in self.fitted[k].see_with_each(X, some):
                 at = place[sight.rows]
                 evidence[k, at], ranks[k, at] = _weighed(sight, limits, self.n_jobs)
+                if look is not None:
+                    look(k, sight)
 
         pairs = len(rows) * (n + m) * len(self.fitted)
         long = pairs > FORETELL and len(rows) >= 10
@@ -166,6 +197,25 @@ class FullChoice(ChoiceEnsemble):
         what = f"{len(self.fitted)} detectors on {len(self.calibration):,} and {m:,} rows"
         forecast.foretell(seconds, what)
         return rows[5 * few :]
+
+
+def chosen_ranks(
+    names: tuple[str, ...], chosen: IndexArray, each: Sequence[Ranks], strictly: bool
+) -> Ranks:
+    """Take the ranks of every row from the detector that was chosen for it."""
+    every = np.arange(len(chosen))
+    at_most = np.array([ranks.at_most for ranks in each])
+    # Scores of different detectors have different units: those of one are shown for all rows.
+    one = chosen[0] if len(np.unique(chosen)) == 1 else 0
+    below = np.array([ranks.below for ranks in each]) if strictly else None
+    clumped = [np.zeros(len(chosen), bool) if r.clumped is None else r.clumped for r in each]
+    return Ranks(
+        at_most[chosen, every],
+        None if below is None else below[chosen, every],
+        each[one].scores,
+        clumped=np.array(clumped)[chosen, every],
+        choice=Choice(names, chosen, at_most),
+    )
 
 
 def _weighed(sight: Sight, limits: RankArray, n_jobs: int | None) -> tuple[IntArray, RankArray]:
@@ -204,6 +254,22 @@ class SplitChoice(ChoiceEnsemble):
             )
         ranks = self._ranked(self.scores(X))
         return ranks if rows is None else ranks.taken(rows)
+
+    def ranks_within(
+        self,
+        X: FloatArray,
+        groups: IndexArray,
+        members: Sequence[IndexArray],
+        *,
+        together: bool = False,
+        strictly: bool = False,
+    ) -> Ranks:
+        """Rank every row in its group by the detector that finds most among all other rows."""
+        if not together:
+            return self.fitted[0].ranks_within(X, groups, members, strictly=strictly)
+        chosen = self.chosen_for(X, np.arange(len(X)))
+        each = [model.ranks_within(X, groups, members, strictly=strictly) for model in self.models]
+        return chosen_ranks(self.names, chosen, each, strictly)
 
     def _ranked(self, scores: FloatArray) -> Ranks:
         """Rank a whole batch by its scores."""

@@ -59,7 +59,7 @@ class LeaveOneOutKDE(ComparingLeaveOneOut):
 
     def compare(self, X: FloatArray, rows: IndexArray) -> tuple[RankArray, RankArray, FloatArray]:
         """Compare new rows with some of the reference, by their sums."""
-        return self.full.compare(X, rows, self.own)
+        return self.full.compare(X, rows, self.own[np.searchsorted(self.left_out, rows)])
 
     def see_with_each(self, X: FloatArray, rows: IndexArray) -> Iterator[Sight]:
         """Score all rows with each of some new rows there, by one term more in every sum."""
@@ -100,7 +100,7 @@ class FullKDE(ComparingFull):
 
     def compare(self, X: FloatArray, rows: IndexArray) -> tuple[RankArray, RankArray, FloatArray]:
         """Compare new rows with some of the reference, by their sums."""
-        return self.full.compare(X, rows, self.own)
+        return self.full.compare(X, rows, self.own[rows])
 
     def see_with_each(self, X: FloatArray, rows: IndexArray) -> Iterator[Sight]:
         """Score all rows with each of some new rows there, by one term more in every sum."""

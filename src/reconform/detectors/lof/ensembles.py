@@ -216,7 +216,7 @@ class FullLOF(Ensemble):
     n_jobs : int or None
         Threads; never changes a number.
     order : int array of shape (n,), optional
-        Where the rows of X stood in the reference; a model file does not keep it.
+        Where the rows of X stood in the reference; older model files do not have it.
     """
 
     calibration: Calibration
@@ -260,7 +260,7 @@ class FullLOF(Ensemble):
 
     @property
     def knows_order(self) -> bool:
-        """Whether it was fitted here."""
+        """Whether it was fitted here, or comes from a file that says it."""
         return self.order is not None
 
     @cached_property

@@ -1,0 +1,318 @@
+"""Ensembles that rank rows within groups: one detector on all rows, or one for each group.
+
+Of a single group there is none: it has the ensemble that it would have without groups.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+
+from .arrays import FloatArray, IndexArray, RankArray
+from .detectors.auto.ensembles import ChoiceEnsemble, SplitChoice
+from .ensemble import Ensemble, Sight
+from .errors import ReconformError
+from .methods import Plan
+from .statistics.choice import Choice
+from .statistics.joint import JointStepUp
+from .statistics.ranks import Calibration, Ranks
+from .statistics.worlds import Worlds
+
+
+class GroupedEnsemble(Ensemble):
+    """What ranks rows within groups. Groups are numbers, as `Grouping.codes` gives them."""
+
+    def ranks(self, X: FloatArray, *, variant: str | None = None, strictly: bool = False) -> Ranks:
+        """Refuse rows without groups."""
+        raise ReconformError(
+            "this detector was fitted with groups, and ranks rows within them; give `groups`, one "
+            "label per row."
+        )
+
+    @abstractmethod
+    def ranks_in(
+        self, X: FloatArray, codes: IndexArray, *, together: bool = False, strictly: bool = False
+    ) -> Ranks:
+        """Rank new rows within their groups.
+
+        Parameters
+        ----------
+        X : float array of shape (m, d)
+        codes : int array of shape (m,)
+            Their groups; the number of groups for rows that are ranked against all.
+        together : bool
+            X is a whole batch; see `Ensemble.batch_ranks`.
+        strictly : bool
+            As in `Ensemble.ranks`.
+
+        Returns
+        -------
+        Ranks
+            Each in 1 .. n_g + 1, within the group.
+        """
+
+    @abstractmethod
+    def worlds_in(
+        self,
+        X: FloatArray,
+        codes: IndexArray,
+        rows: RankArray,
+        step: JointStepUp,
+        ranks: Ranks,
+    ) -> Iterator[tuple[int, Worlds]]:
+        """Go through all worlds of some new rows, which exchange a row with one of its group.
+
+        Parameters
+        ----------
+        X, codes
+            All new rows.
+        rows : int array
+            Those whose worlds are asked for; none of unknown groups.
+        step : JointStepUp
+        ranks : Ranks
+            What `ranks_in` gave for all rows.
+
+        Yields
+        ------
+        row, worlds : int, Worlds
+        """
+
+    @abstractmethod
+    def first(self) -> Ensemble:
+        """The ensemble of the first group, which is like those of the others."""
+
+
+@dataclass(eq=False)
+class OneForAll(GroupedEnsemble):
+    """One detector on all rows, which ranks a new row among the reference rows of its group.
+
+    Attributes
+    ----------
+    calibration : Calibration
+    ensemble : Ensemble
+        Fitted on all rows.
+    codes : int array of shape (n_calibration,)
+        The group of every calibration row.
+    pooled : bool
+        Whether rows of unknown groups are ranked among all.
+    """
+
+    calibration: Calibration
+    ensemble: Ensemble
+    codes: IndexArray
+    pooled: bool = False
+
+    @property
+    def uses_batch(self) -> bool:
+        """As the detector says."""
+        return self.ensemble.uses_batch
+
+    @cached_property
+    def members(self) -> list[IndexArray]:
+        """Positions of the calibration rows of every group."""
+        groups = int(self.codes.max()) + 1
+        found = [np.flatnonzero(self.codes == g) for g in range(groups)]
+        return [*found, np.arange(len(self.codes))] if self.pooled else found
+
+    def first(self) -> Ensemble:
+        """The detector."""
+        return self.ensemble
+
+    def ranks_in(
+        self, X: FloatArray, codes: IndexArray, *, together: bool = False, strictly: bool = False
+    ) -> Ranks:
+        """Rank rows by the one detector, among the members of their groups."""
+        return self.ensemble.ranks_within(
+            X, codes, self.members, together=together, strictly=strictly
+        )
+
+    def worlds_in(
+        self,
+        X: FloatArray,
+        codes: IndexArray,
+        rows: RankArray,
+        step: JointStepUp,
+        ranks: Ranks,
+    ) -> Iterator[tuple[int, Worlds]]:
+        """Count worlds by one model per row, on all rows and this one, which scores everything."""
+        members = self.members
+        if not isinstance(self.ensemble, SplitChoice):  # sights have all reference rows
+            members = [self.calibration.rows[some] for some in members]
+        for sight in _sights(self.ensemble, X, rows, ranks.choice):
+            columns = [sight.columns(some) for some in members]
+            for j, own, others in zip(sight.rows.tolist(), sight.own, sight.others, strict=True):
+                needed = np.empty(len(X), dtype=np.int64)
+                for g, some in enumerate(columns):
+                    theirs = np.flatnonzero(codes == g)
+                    if not len(theirs):
+                        continue
+                    if self.pooled and g == len(columns) - 1:
+                        needed[theirs] = step.m + 1  # no certificate covers them: never found
+                        continue
+                    low = np.sort(own[some])
+                    at_most = 1 + np.searchsorted(low, others[theirs], side="right")
+                    needed[theirs] = step.needed(codes[theirs], at_most)
+                mine = columns[codes[j]]
+                in_world = np.append(own[mine], own[-1])
+                alike = codes == codes[j]
+                at_most = np.searchsorted(np.sort(in_world), others[alike], side="right")
+                needed[alike] = step.needed(codes[alike], at_most)
+                yield j, worlds_within(in_world, np.delete(needed, j), int(codes[j]), step)
+
+
+@dataclass(eq=False)
+class OnePerGroup(GroupedEnsemble):
+    """A detector for every group, fitted on its rows alone.
+
+    Attributes
+    ----------
+    calibration : Calibration
+        Of all groups, one after the other.
+    plans : list of Plan
+        How the rows of each group train and calibrate.
+    ensembles : list of Ensemble
+        By group; a last one on all rows, where rows of unknown groups are ranked among all.
+    pooled : bool
+    """
+
+    calibration: Calibration
+    plans: list[Plan]
+    ensembles: list[Ensemble]
+    pooled: bool = False
+
+    @property
+    def uses_batch(self) -> bool:
+        """As the detectors say."""
+        return self.ensembles[0].uses_batch
+
+    def first(self) -> Ensemble:
+        """The detector of the first group."""
+        return self.ensembles[0]
+
+    def ranks_in(
+        self, X: FloatArray, codes: IndexArray, *, together: bool = False, strictly: bool = False
+    ) -> Ranks:
+        """Rank the rows of every group by its own detector."""
+        parts = []
+        for g, ensemble in enumerate(self.ensembles):
+            rows = np.flatnonzero(codes == g)
+            if len(rows):
+                rank = ensemble.batch_ranks if together else ensemble.ranks
+                parts.append((rows, rank(X[rows], strictly=strictly)))
+        return _joined(parts, len(X))
+
+    def worlds_in(
+        self,
+        X: FloatArray,
+        codes: IndexArray,
+        rows: RankArray,
+        step: JointStepUp,
+        ranks: Ranks,
+    ) -> Iterator[tuple[int, Worlds]]:
+        """Count worlds within each group; in them, the ranks in other groups are as they are."""
+        actual = step.needed(codes, ranks.at_most)
+        if self.pooled:
+            actual[codes == len(self.ensembles) - 1] = step.m + 1
+        for g, ensemble in enumerate(self.ensembles):
+            here = np.flatnonzero(codes == g)
+            wanted = np.searchsorted(here, rows[codes[rows] == g])
+            if not len(wanted):
+                continue
+            choice = None if ranks.choice is None else ranks.choice.taken(here)
+            for sight in _sights(ensemble, X[here], wanted, choice):
+                each = zip(sight.rows.tolist(), sight.own, sight.others, strict=True)
+                for j, own, others in each:
+                    needed = actual.copy()
+                    at_most = np.searchsorted(np.sort(own), others, side="right")
+                    needed[here] = step.needed(codes[here], at_most)
+                    row = int(here[j])
+                    yield row, worlds_within(own, np.delete(needed, row), g, step)
+
+
+def _sights(
+    ensemble: Ensemble, X: FloatArray, rows: RankArray, choice: Choice | None
+) -> Iterable[Sight]:
+    """All rows as the models on the reference and one new row see them."""
+    if choice is not None and isinstance(ensemble, ChoiceEnsemble):
+        return ensemble.see_chosen(X, rows, choice.chosen[rows])
+    return ensemble.see_with_each(X, rows)
+
+
+def worlds_within(in_world: FloatArray, needed: RankArray, group: int, step: JointStepUp) -> Worlds:
+    """Count all worlds of a new row, which exchange it with a row of its own group.
+
+    Parameters
+    ----------
+    in_world : float array of shape (n_g + 1,)
+        Scores of the reference rows of the group and of the new row, which comes last.
+    needed : int array
+        For every other new row the length of the shortest list that may hold it: in the group of
+        the new row by its rank among all of `in_world`, elsewhere as in every world.
+    group : int
+    step : JointStepUp
+
+    Returns
+    -------
+    Worlds
+
+    Notes
+    -----
+    As in `statistics.worlds.one_model_worlds`: in every world that finds the row at place j the
+    list has the same length, and finds it iff its rank is within the limit of that length.
+    """
+    ordered, rows = np.sort(in_world), len(in_world)
+    length = step.count(needed)
+    limit = step.limit(group, length)
+    found = int(np.searchsorted(ordered, ordered[limit])) if limit < rows else rows
+    rank = int(np.searchsorted(ordered, in_world[-1], side="right"))
+    lists = ((length, found),) if found else ()
+    return Worlds(rank, length if rank <= limit else 0, lists, rows)
+
+
+def joined_calibration(parts: Sequence[Calibration], places: Sequence[IndexArray]) -> Calibration:
+    """The calibrations of several groups as one, to be shown and to tell fits apart.
+
+    Parameters
+    ----------
+    parts : sequence of Calibration
+    places : sequence of int arrays
+        Which rows of all those of each group are.
+    """
+    sizes = [np.diff(part.indptr) for part in parts]
+    models = [len(np.unique(part.models)) for part in parts]
+    before = np.concatenate([[0], np.cumsum(models)[:-1]]).astype(np.int32)
+    return Calibration(
+        np.concatenate([part.scores for part in parts]),
+        np.concatenate([rows[part.rows] for part, rows in zip(parts, places, strict=True)]),
+        np.concatenate([[0], np.cumsum(np.concatenate(sizes))]),
+        np.concatenate([part.models + k for part, k in zip(parts, before, strict=True)]),
+    )
+
+
+def _joined(parts: list[tuple[IndexArray, Ranks]], m: int) -> Ranks:
+    """Put the ranks of several groups together."""
+    at_most, below = np.ones((2, m), dtype=np.int64)
+    scores, clumped = np.empty(m), np.zeros(m, dtype=np.bool_)
+    names = {None if part.choice is None else part.choice.names for _, part in parts}
+    same = names.pop() if len(names) == 1 else None
+    chosen = np.zeros(m, dtype=np.intp)
+    by_each = np.ones((len(same or ()), m), dtype=np.int64)
+    for rows, part in parts:
+        at_most[rows], scores[rows] = part.at_most, part.scores
+        if part.below is not None:
+            below[rows] = part.below
+        if part.clumped is not None:
+            clumped[rows] = part.clumped
+        if same is not None and part.choice is not None:
+            chosen[rows], by_each[:, rows] = part.choice.chosen, part.choice.ranks
+    return Ranks(
+        at_most,
+        below if any(part.below is not None for _, part in parts) else None,
+        scores,
+        clumped=clumped if any(part.clumped is not None for _, part in parts) else None,
+        choice=None if same is None else Choice(same, chosen, by_each),
+    )

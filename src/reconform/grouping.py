@@ -1,0 +1,340 @@
+"""Groups of rows: the labels that users give, which of them are known, what was found in each.
+
+Ranks are made within a group (Mondrian conformal prediction): machines of one type are compared
+with reference rows of this type. Decisions are made for all groups together (`statistics.joint`).
+"""
+
+from __future__ import annotations
+
+import math
+import numbers
+from collections.abc import Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+
+from .arrays import BoolArray, FloatArray, IndexArray, IntArray, ObjectArray
+from .errors import ReconformError, ReferenceWarning, listed, unknown_choice, warn_once
+from .methods import Plan
+from .statistics.joint import JointRanks
+
+# What may happen to new rows of a group that the reference does not have.
+UNKNOWN = ("refuse", "pooled")
+
+# The name, in results, of rows of unknown groups that were ranked against all reference rows.
+POOLED = "(unknown)"
+
+# Groups with fewer calibration rows are named when they are fitted.
+FEW = 20
+
+
+def label_of(value: Any) -> str | None:
+    """Write one label as text; None if it is missing.
+
+    Numbers that are whole are written without a point, so that 3, 3.0 and "3" are one group,
+    whichever way a table was read.
+
+    Examples
+    --------
+    >>> label_of(3.0), label_of("pump"), label_of(float("nan"))
+    ('3', 'pump', None)
+    """
+    if value is None or (isinstance(value, numbers.Real) and math.isnan(value)):
+        return None
+    if isinstance(value, float | np.floating) and float(value).is_integer():
+        return str(int(value))
+    text = str(value)
+    return None if text in ("", "NaT", "<NA>") else text
+
+
+def labels_of(groups: Any, rows: int) -> ObjectArray:
+    """Read group labels, one per row, as an array of text; refuse missing ones.
+
+    Parameters
+    ----------
+    groups : array-like of shape (rows,)
+    rows : int
+
+    Examples
+    --------
+    >>> labels_of(["a", "b", "a"], 3)
+    array(['a', 'b', 'a'], dtype=object)
+    """
+    if isinstance(groups, str):
+        raise ReconformError(
+            f"`groups` must be one label per row; got the text {groups!r}. Give the column itself, "
+            "such as frame['machine']."
+        )
+    values = groups.to_pylist() if hasattr(groups, "to_pylist") else list(groups)
+    if len(values) != rows:
+        raise ReconformError(
+            f"`groups` must have one label per row: {rows:,} rows, {len(values):,} labels."
+        )
+    known: dict[Any, str | None] = {}
+    labels = np.empty(rows, dtype=object)
+    for i, value in enumerate(values):
+        try:
+            if value not in known:
+                known[value] = label_of(value)
+            labels[i] = known[value]
+        except TypeError:
+            raise ReconformError(
+                f"`groups` must be one label per row; got {type(value).__name__} for row {i}."
+            ) from None
+    missing = np.flatnonzero(labels == None)  # noqa: E711 - element by element
+    if len(missing):
+        raise ReconformError(
+            f"`groups` has no label for {len(missing):,} rows, the first of them row "
+            f"{missing[0]:,}; leave these rows out, or give them a group of their own."
+        )
+    return labels
+
+
+@dataclass(frozen=True, eq=False)
+class ReferenceGroups:
+    """The groups of reference rows, and how they are to be used.
+
+    Attributes
+    ----------
+    names : tuple of str
+        In increasing order.
+    codes : int array of shape (n,)
+        The group of every reference row, as a position in `names`.
+    models : bool
+        Whether every group has a detector of its own.
+    pooled : bool
+        Whether new rows of other groups are ranked against all reference rows.
+    """
+
+    names: tuple[str, ...]
+    codes: IndexArray
+    models: bool = False
+    pooled: bool = False
+
+    @classmethod
+    def of(cls, groups: Any, rows: int, *, models: bool, unknown: str) -> ReferenceGroups:
+        """Read the labels that a user gave."""
+        if unknown not in UNKNOWN:
+            raise unknown_choice("unknown_groups", unknown, UNKNOWN)
+        names, codes = np.unique(labels_of(groups, rows).astype(str), return_inverse=True)
+        return cls(tuple(names.tolist()), codes, models, unknown == "pooled")
+
+    @property
+    def single(self) -> bool:
+        """Whether there is one group only: everything is then as without groups."""
+        return len(self.names) == 1 and not self.pooled
+
+    def calibrated(self, rows: IndexArray) -> Grouping:
+        """What new rows are told of, where these reference rows calibrate."""
+        groups = len(self.names)
+        return Grouping(
+            self.names,
+            np.bincount(self.codes, minlength=groups),
+            np.bincount(self.codes[rows], minlength=groups),
+            self.pooled,
+            self.models,
+        )
+
+
+@dataclass(frozen=True, eq=False)
+class Grouping:
+    """The groups of a reference, and how many of its rows calibrate in each.
+
+    Attributes
+    ----------
+    names : tuple of str
+        In increasing order.
+    reference : int array of shape (groups,)
+        Reference rows of each group.
+    calibration : int array of shape (groups,)
+        Those of them that calibrate.
+    pooled : bool
+        Whether new rows of other groups are ranked against all calibration rows; they are then a
+        group of their own, the last.
+    models : bool
+        Whether every group has a detector of its own.
+    """
+
+    names: tuple[str, ...]
+    reference: IntArray
+    calibration: IntArray
+    pooled: bool = False
+    models: bool = False
+
+    @property
+    def joint(self) -> JointRanks:
+        """The joint ranks of all groups."""
+        more = [self.calibration.sum()] if self.pooled else []
+        return JointRanks(np.append(self.calibration, more).astype(np.int64))
+
+    @property
+    def single(self) -> bool:
+        """Whether there is one group only: everything is then as without groups."""
+        return len(self.names) == 1 and not self.pooled
+
+    def codes(self, labels: ObjectArray) -> IndexArray:
+        """Numbers of the groups of new rows; refuse unknown ones, unless they are `pooled`.
+
+        Parameters
+        ----------
+        labels : object array
+            From `labels_of`.
+        """
+        number = {name: g for g, name in enumerate(self.names)}
+        other = len(self.names) if self.pooled else -1
+        codes = np.array([number.get(label, other) for label in labels], dtype=np.intp)
+        if (codes < 0).any():
+            unknown = sorted({str(label) for label in labels[codes < 0]})
+            raise ReconformError(
+                f"the reference has no rows of group {listed(unknown[:5])}"
+                f"{' and others' if len(unknown) > 5 else ''}: {int((codes < 0).sum()):,} new rows "
+                "have nothing to be compared with. Leave them out, add reference rows of these "
+                "groups, or use `unknown_groups='pooled'`, which ranks them against all reference "
+                "rows."
+            )
+        return codes
+
+    def labels(self, codes: IndexArray | None, rows: int) -> ObjectArray:
+        """The names of the groups of rows; unknown ones have the same."""
+        names = np.array([*self.names, POOLED], dtype=object)
+        return names[np.zeros(rows, dtype=np.intp) if codes is None else codes]
+
+    def small(self) -> list[str]:
+        """A sentence for every group with few calibration rows."""
+        return [
+            f"Group {name!r} has {_rows(n, full)}: its smallest p-value is 1/{n + 1}."
+            for name, n, full in zip(
+                self.names, self.calibration.tolist(), self.reference.tolist(), strict=True
+            )
+            if n < FEW
+        ]
+
+
+def _rows(calibration: int, reference: int) -> str:
+    if calibration == reference:
+        return f"{reference:,} reference rows"
+    return f"{reference:,} reference rows, of which {calibration:,} calibrate"
+
+
+def check_groupable(plan: Plan, method: Any, anomalies: bool = False) -> None:
+    """Refuse methods whose ranks within groups mean nothing that is known; known anomalies, too."""
+    if anomalies:
+        raise ReconformError("known `anomalies` do not go with `groups`; leave one of them out.")
+    allowed = plan.scheme in ("full", "prefit") or (
+        plan.scheme == "split" and len(plan.repeats) == 1
+    )
+    if not allowed and not (plan.scheme in ("jackknife", "cv") and plan.variant == "plus"):
+        raise ReconformError(
+            f"method={method!r} has no ranks within groups; use 'split', 'full', 'jackknife+', "
+            "'cv+' or 'prefit' with `groups`. Rows that a splitter keeps together are `blocks`."
+        )
+
+
+def warn_of_small_groups(grouping: Grouping, key: object) -> None:
+    """Name the groups that have few calibration rows, once for an object `key`."""
+    small = grouping.small()
+    if small:
+        warn_once(key, "small groups", " ".join(small), ReferenceWarning)
+
+
+@dataclass(frozen=True)
+class GroupFound:
+    """What became of one group.
+
+    Attributes
+    ----------
+    name : str
+        ``"(unknown)"`` for rows of groups that the reference does not have.
+    reference, calibration : int
+        Reference rows, and those of them that calibrate.
+    rows : int
+        New rows.
+    flagged : int
+    smallest_p : float
+        The smallest p-value among the new rows; NaN if there are none.
+    least_p : Fraction
+        The smallest p-value that the group can have.
+    """
+
+    name: str
+    reference: int
+    calibration: int
+    rows: int
+    flagged: int
+    smallest_p: float
+    least_p: Fraction
+
+
+def found_in_groups(
+    grouping: Grouping,
+    least_p: Sequence[Fraction],
+    codes: IndexArray,
+    p_values: FloatArray,
+    mask: BoolArray,
+    counts: IntArray | None = None,
+) -> tuple[GroupFound, ...]:
+    """Say what became of every group.
+
+    Parameters
+    ----------
+    grouping : Grouping
+    least_p : sequence of Fraction
+        The smallest p-value of each group.
+    codes, p_values, mask : arrays of one length
+        Of rows, or of kinds of rows that occur as often as `counts` says.
+    counts : int array, optional
+    """
+    counts = np.ones(len(codes), dtype=np.int64) if counts is None else counts
+    names, reference = list(grouping.names), grouping.reference.tolist()
+    calibration = grouping.calibration.tolist()
+    if grouping.pooled:
+        names, reference = [*names, POOLED], [*reference, sum(reference)]
+        calibration = [*calibration, sum(calibration)]
+    found = []
+    for g, name in enumerate(names):
+        mine = (codes == g) & (counts > 0)
+        if name == POOLED and g == len(grouping.names) and not mine.any():
+            continue
+        found.append(
+            GroupFound(
+                name,
+                reference[g],
+                calibration[g],
+                int(counts[mine].sum()),
+                int(counts[mine & mask].sum()),
+                float(p_values[mine].min()) if mine.any() else math.nan,
+                least_p[g],
+            )
+        )
+    return tuple(found)
+
+
+def out_of_reach(
+    groups: Sequence[GroupFound], count: int, shortest: Sequence[int | None]
+) -> list[str]:
+    """Name the groups whose rows could not be flagged in a list as short as this one.
+
+    Parameters
+    ----------
+    groups : sequence of GroupFound
+    count : int
+        Rows flagged.
+    shortest : sequence of int or None
+        For each group the shortest list that can hold one of its rows.
+    """
+    said = []
+    for group, least in zip(groups, shortest, strict=True):
+        if least is None or least <= max(count, 1) or not group.rows:
+            continue
+        tested = sum(one.rows for one in groups)
+        what = f"cannot be flagged in a list of fewer than {least:,}"
+        if least > tested:
+            what = "cannot be flagged at all at this level"
+        p = group.least_p
+        said.append(
+            f"Group {group.name!r} has {_rows(group.calibration, group.reference)}: its smallest "
+            f"p-value is {p.numerator}/{p.denominator:,}, and its {group.rows:,} new rows {what}."
+        )
+    return said
