@@ -485,6 +485,7 @@ class RepeatedSplit(Ensemble):
 
     def __init__(self, splits: Sequence[Ensemble]) -> None:
         self.splits = splits
+        self.ranked_by = splits[0].ranked_by
         parts = [split.calibration for split in splits]
         sizes = [len(part) for part in parts]
         self.calibration = Calibration(
@@ -520,10 +521,6 @@ class RepeatedSplit(Ensemble):
         if strictly or not self.uses_batch:
             return super().batch_ranks(X, rows=rows, strictly=strictly)
         return self.merged([split.batch_ranks(X, rows=rows) for split in self.splits])
-
-    def raw_scores(self, X: FloatArray) -> FloatArray:
-        """Score rows by the mean over the splits."""
-        return reduction("mean")(np.array([split.raw_scores(X) for split in self.splits]))
 
     def two_passes(self) -> TwoPasses | None:
         """Begin with a batch in every split."""

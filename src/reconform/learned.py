@@ -11,7 +11,7 @@ an equivariant function of the union, and everything that is proven of a split h
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
@@ -137,7 +137,6 @@ class LearnedScores(Ensemble):
     method: Learned
     seed: np.random.SeedSequence
     anomalies: FloatArray | None = None
-    _last: Lesson | None = field(default=None, init=False, repr=False)
     ranked_by = "a classifier that learned from the batch"
 
     @property
@@ -147,14 +146,7 @@ class LearnedScores(Ensemble):
 
     def two_passes(self) -> Lesson:
         """Begin with a batch, which may come in parts."""
-        self._last = Lesson(self)
-        return self._last
-
-    def raw_scores(self, X: FloatArray) -> FloatArray:
-        """Score rows by the classifiers of the last batch, on average; for explanations."""
-        if self._last is None:
-            return super().raw_scores(X)  # refuses it
-        return self._last.mean_scores(X)
+        return Lesson(self)
 
     def ranks(self, X: FloatArray, *, variant: str | None = None, strictly: bool = False) -> Ranks:
         """Refuse: a row by itself is another batch."""
@@ -240,11 +232,6 @@ class Lesson:
             if model is not None and len(mine):
                 scores[mine] = _how_normal(model, X[mine])
         return scores
-
-    def mean_scores(self, X: FloatArray) -> FloatArray:
-        """Score rows by all classifiers: other rows than those of the batch are in no fold."""
-        every = [_how_normal(model, X) for model in self.models if model is not None]
-        return np.mean(every, axis=0) if every else np.zeros(len(X))
 
     @cached_property
     def against(self) -> FloatArray:
