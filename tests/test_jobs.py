@@ -345,10 +345,6 @@ def test_compare_on_labels(here, tumours):
 # --- 12. machine types ---------------------------------------------------------------------------
 
 
-GROUPED = any("--group" in option.opts for option in main.commands["detect"].params)
-
-
-@pytest.mark.skipif(not GROUPED, reason="rows ranked within their machine type: issue 17, --group")
 def test_machine_types(here):
     """What is normal for one type is an anomaly for the other."""
     rng = np.random.default_rng(0)
@@ -365,6 +361,8 @@ def test_machine_types(here):
     found = run_json(*files, "--group", "type", "--group-models", "--fdr", "0.2")
     assert {row["row"] for row in found["anomalies"]} >= set(range(1, 7))
     assert found["flagged"] <= 10
+    assert [group["group"] for group in found["groups"]] == ["fan", "pump"]
+    assert sum(group["flagged"] for group in found["groups"]) == found["flagged"]
 
 
 # --- 13. shifted data ----------------------------------------------------------------------------

@@ -26,6 +26,7 @@ from ..arrays import FloatArray
 from ..detector import ConformalDetector
 from ..detectors.auto.tally import Chooser, Gauge, LowScores
 from ..discoveries import CountedDiscoveries
+from ..errors import ReconformError
 from ..rule import Rule
 from ..statistics.choice import ChoiceCounts
 from ..statistics.fdr import RankCounts
@@ -92,6 +93,11 @@ def suited(
     rows : callable
         Counts the rows, where the method depends on that (``method="auto"``).
     """
+    if cad.grouping_ is not None:
+        raise ReconformError(
+            f"{where} is judged in partitions, which do not say the groups of their rows; use "
+            "judge_file with `group_column`, or discover(X, groups=...) with all rows."
+        )
     by_size = cad.most_rows is not None
     if cad.uses_batch and not cad.chooses:
         rule.counting_grid(cad, where)  # refuses it, before rows are counted
