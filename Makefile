@@ -11,7 +11,7 @@ ifneq ($(wildcard ../shared/datasets),)
 export RECONFORM_DATA ?= $(abspath ../shared/datasets)
 endif
 
-.PHONY: demo test test-all test-slow dist check fuzz bench study-paper test-spark format clean
+.PHONY: demo test test-all test-slow dist check fuzz bench study-paper test-spark docs docs-serve format clean
 .DEFAULT_GOAL := test
 
 demo: $(VENV)/.demo-installed
@@ -71,6 +71,14 @@ study-paper: $(VENV)/.test-installed
 test-spark: .venv-spark/.installed
 	.venv-spark/bin/python -m pytest -q -rs -o addopts="" tests_spark
 
+# The documentation site, in site/: sources are read, not run. A warning, such as a dead link, is an error.
+docs: .venv-docs/.installed
+	NO_MKDOCS_2_WARNING=1 .venv-docs/bin/mkdocs build --strict
+	@echo "open site/index.html"
+
+docs-serve: .venv-docs/.installed
+	NO_MKDOCS_2_WARNING=1 .venv-docs/bin/mkdocs serve
+
 format: $(VENV)/.test-installed
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
@@ -104,5 +112,12 @@ $(VENV)/.test-installed: pyproject.toml | $(BIN)/python
 	.venv-spark/bin/python -m pip install --quiet --disable-pip-version-check --editable . 'pandas<3' pyarrow pytest pyspark
 	@touch $@
 
+# The site needs none of the packages that reconform runs on, so only those of the extra are installed.
+.venv-docs/.installed: pyproject.toml
+	$(PYTHON) -m venv .venv-docs
+	@.venv-docs/bin/python -c 'import tomllib; print(*tomllib.load(open("pyproject.toml", "rb"))["project"]["optional-dependencies"]["docs"], sep="\n")' >.venv-docs/docs.txt
+	.venv-docs/bin/python -m pip install --quiet --disable-pip-version-check --requirement .venv-docs/docs.txt
+	@touch $@
+
 clean:
-	rm -rf $(VENV) .venv-3.* dist .venv-bench .venv-spark .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache
+	rm -rf $(VENV) .venv-docs site .venv-3.* dist .venv-bench .venv-spark .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache

@@ -16,7 +16,11 @@ from reconform.glossary import GLOSSARY
 from reconform.methods import _NAMED
 
 ROOT = Path(__file__).parent.parent
-PAGES = sorted([ROOT / "README.md", *ROOT.glob("docs/*.md")])
+PAGES = sorted([ROOT / "README.md", *ROOT.glob("docs/**/*.md")])
+PACKAGES = ["detectors", "files", "metrics", "models", "report"]
+PACKAGES += ["scale", "statistics", "stream", "study"]
+# Those with a page of their own in the reference: what is in `report` is in the package itself.
+REFERENCE = [name for name in PACKAGES if name != "report"]
 
 
 def blocks(page):
@@ -31,11 +35,29 @@ def test_examples_run(page, tmp_path, monkeypatch):
         exec(compile(block, str(page), "exec"), names)
 
 
+def navigation():
+    """Pages in the navigation of the site; read without MkDocs, which the tests do not need."""
+    text = (ROOT / "mkdocs.yml").read_text()
+    nav = re.search(r"^nav:\n((?:[ ]+- .*\n)+)", text, re.MULTILINE)[1]
+    return re.findall(r"- [^:\n]+: (\S+\.md)$", nav, re.MULTILINE)
+
+
+def test_every_page_is_in_the_navigation_of_the_site_and_every_entry_is_a_page():
+    listed = navigation()
+    assert len(listed) == len(set(listed))
+    written = {str(page.relative_to(ROOT / "docs")) for page in ROOT.glob("docs/**/*.md")}
+    made = {f"reference/{name}.md" for name in ("reconform", *REFERENCE)} | {"changelog.md"}
+    assert set(listed) == written | made
+
+
+def test_the_gallery_has_a_picture_for_every_example():
+    text = (ROOT / "docs" / "gallery.md").read_text()
+    for heading in re.findall(r"^## (.*)", text, re.MULTILINE):
+        assert f"(pictures/{heading.lower().replace(' ', '-')}.svg)" in text, heading
+
+
 def test_the_readme_has_examples():
     assert len(blocks(ROOT / "README.md")) >= 2
-
-
-PACKAGES = ("detectors", "files", "models", "report", "scale", "statistics", "stream", "study")
 
 
 def members(kind):
