@@ -2,7 +2,7 @@
 
     python docs/pictures/gallery.py
 
-writes an SVG beside this file for every example that ends with a `picture`, named after its heading.
+writes an SVG beside this file for every example with a `picture`, named after its heading.
 """
 
 from __future__ import annotations

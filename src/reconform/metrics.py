@@ -11,6 +11,8 @@ from .arrays import BoolArray, FloatArray
 from .discoveries import BaseDiscoveries, Discoveries
 from .errors import ReconformError
 
+__all__ = ["false_discovery_proportion", "power"]
+
 
 def false_discovery_proportion(
     flagged: Discoveries | npt.ArrayLike, is_anomaly: npt.ArrayLike
