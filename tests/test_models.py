@@ -87,7 +87,8 @@ def equal(a, b):
     if isinstance(a, np.ndarray):
         return isinstance(b, np.ndarray) and a.dtype == b.dtype and np.array_equal(a, b)
     if dataclasses.is_dataclass(a):
-        names = [f.name for f in dataclasses.fields(a)]
+        # What explains rows holds on to the detector; two of them are never equal.
+        names = [f.name for f in dataclasses.fields(a) if f.name != "explainer"]
         return type(a) is type(b) and all(equal(getattr(a, n), getattr(b, n)) for n in names)
     if hasattr(a, "equals"):  # the index of a frame
         return a.equals(b)
@@ -576,8 +577,8 @@ def test_newer_formats(small, tmp_path):
     members = members_of(small[0])
     manifest = {**json.loads(members[archive.MANIFEST]), "format_version": 3, "reconform": "9.9"}
     path = forge(tmp_path / "new.rcad", members, manifest)
-    refused(path, "format version 3.*9.9.*update")
-    with pytest.raises(ModelFileError, match="update"):
+    refused(path, "format version 3.*9.9.*install a newer")
+    with pytest.raises(ModelFileError, match="install a newer"):
         inspect(path)
     for version in (0, "1", True, None):
         refused(forge(path, members, {**manifest, "format_version": version}), "format version is")
@@ -955,11 +956,16 @@ def records():
 
 
 def test_descriptions_and_classes_agree():
-    """A field that a class gains must be described, or it would be lost."""
+    """A field that a class gains must be described, or it would be lost.
+
+    The order of a reference is lost on purpose: `Ensemble.knows_order` says so.
+    """
     for record in records():
         if dataclasses.is_dataclass(record.kind):
             names = {field.name for field in dataclasses.fields(record.kind)}
-            assert set(record.fields) == names - {"plan", "calibration", "folder"}, record.name
+            lost = {"order"} if record.name == "FullLOF" else set()
+            kept = names - {"plan", "calibration", "folder"} - lost
+            assert set(record.fields) == kept, record.name
 
 
 def test_descriptions_of_plain_classes_agree():
@@ -967,8 +973,9 @@ def test_descriptions_of_plain_classes_agree():
     pairwise = fitted(KNN(metric="canberra"), "split").ensemble_.full.search
     slots = fitted(NATIVE["inne-shared"], "jackknife+").ensemble_.slots
     described = {record.kind: set(record.fields) for record in records()}
+    cached = {"tree", "proposals", "middle"}
     for thing in (wide, wide.exact, pairwise, slots):
-        assert set(vars(thing)) - {"tree", "proposals"} == described[type(thing)]  # cached
+        assert set(vars(thing)) - cached == described[type(thing)] - cached
 
 
 # Kinds that were written once, and what they are now.

@@ -361,9 +361,10 @@ class Ranker(BaseEstimator):
 
         Examples
         --------
-        >>> import pandas as pd
+        >>> import numpy as np
+        >>> import pyarrow as pa
         >>> from reconform import ConformalDetector
-        >>> frame = pd.DataFrame({"flow": [1.0, 2.0, 3.0, 4.0], "level": [3.0, 4.0, 5.0, 4.0]})
+        >>> frame = pa.table({"flow": np.arange(20.0), "level": np.arange(20.0) % 7})
         >>> cad = ConformalDetector("knn", "split", random_state=0).fit(frame)
         >>> cad.of_records({"level": 2, "flow": 9.5, "id": "A7"}).to_pydict()
         {'flow': [9.5], 'level': [2.0]}

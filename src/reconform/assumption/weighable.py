@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import warnings
 from dataclasses import replace
+
+import numpy as np
 
 from ..arrays import FloatArray
 from ..weights import Weights
@@ -25,7 +28,12 @@ def with_weights(finding: Finding | None, reference: FloatArray, new: FloatArray
     """
     if finding is None:
         return None
-    weights = Weights.estimate(reference, new)
+    try:
+        with np.errstate(all="ignore"), warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            weights = Weights.estimate(reference, new)
+    except ValueError:  # numbers that no classifier takes, such as infinite ones
+        return finding
     if weights.usable:
         size = f"{weights.effective_size:,.0f} of {len(reference):,} reference rows"
         more = (
