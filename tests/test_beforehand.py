@@ -68,6 +68,7 @@ def test_too_many_rows_are_refused_before_the_fit(tables, fitted_on, monkeypatch
     assert not (tables / "out.csv").exists()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("options", TOO_MANY.values(), ids=TOO_MANY.keys())
 def test_as_many_rows_as_can_be_judged_are(tables, fitted_on, monkeypatch, options):
     monkeypatch.setattr(judged, "MOST_DISCOVERIES", NEW)

@@ -150,6 +150,7 @@ def test_every_method_of_the_table_has_a_sentence_and_no_fdr_is_claimed():
     )
 
 
+@pytest.mark.slow
 def test_the_number_of_false_alarms_under_the_strongest_dependence():
     """All 40 new rows are copies of one normal row: they are flagged together or not at all.
 

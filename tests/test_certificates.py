@@ -81,6 +81,7 @@ def test_bh_on_full_is_said_to_be_false_in_general():
     assert "false in general" not in guarantee("split").fdr
 
 
+@pytest.mark.slow
 def test_bh_on_full_exceeds_its_level_with_a_symmetric_detector():
     """The claim of the table, shown: 300 batches of normal rows, each p-value exact.
 

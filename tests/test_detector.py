@@ -182,6 +182,7 @@ def test_smoothed_p_values_are_keyed_by_seed_and_content(blobs):
     assert not np.array_equal(other.p_values(new), p)
 
 
+@pytest.mark.slow
 def test_a_p_value_does_not_depend_on_its_batch(blobs):
     reference, new = blobs
     cad = cad_of("jab+", forest()).fit(reference)

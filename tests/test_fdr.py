@@ -180,6 +180,7 @@ def test_counts_beyond_64_bits_still_decide():
     assert decision.q_table[1] == pytest.approx((10**15 + 10**12) / 10**12 / (10**5 + 1))
 
 
+@pytest.mark.slow
 def test_storey_is_valid_on_the_grid_of_a_small_calibration():
     """n = 19, 100 normal rows and 300 anomalies of rank 1 at level 0.1: the textbook formula,
     p > λ over 1 - λ, has an FDR of about 1.012 times the level here. 40,000 batches; Hoeffding's

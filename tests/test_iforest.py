@@ -181,6 +181,7 @@ def sklearn_path_lengths(model, X):
     return lengths
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "parameters",
     [{}, {"bootstrap": True}, {"max_features": 0.5}, {"max_samples": 200}],
@@ -199,6 +200,7 @@ def test_path_lengths_have_scikit_learns_law(parameters):
         assert ks_2samp(ours[:, r].round(6), theirs[:, r].round(6)).pvalue > 1e-6
 
 
+@pytest.mark.slow
 def test_ranking_agrees_with_scikit_learns():
     X = sample(400, 5, seed=3)
     ours = IForest(n_estimators=2000, random_state=0).fit(X).score_samples(X)
@@ -364,6 +366,7 @@ def test_a_basic_fit_on_shared_trees_keeps_none_of_the_regrown():
     assert np.array_equal(basic.ranks(X).at_most, plus.ranks(X, variant="basic").at_most)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("bootstrap", [False, True])
 def test_shared_models_have_the_law_of_separate_ones(bootstrap):
     n, fits = 30, 1500

@@ -206,6 +206,7 @@ def test_batches_do_not_matter(name):
 # --- alarms --------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_false_alarms_are_as_rare_as_ville_says():
     """Many normal streams of a small calibration set; each martingale by itself."""
     alpha, streams = 0.2, 800

@@ -34,6 +34,7 @@ def test_the_splits_differ_and_one_repeat_is_a_plain_split(blobs):
     assert np.array_equal(one.ranks(blobs[1]), plain.fit(blobs[0]).ranks(blobs[1]))
 
 
+@pytest.mark.slow
 def test_repeated_p_values_are_valid():
     """500 null data sets; a correct program fails with probability below 1e-4 in all."""
     rng = np.random.default_rng(0)

@@ -382,6 +382,7 @@ def test_batches_too_large_for_one_anomaly_are_named():
 # --- error control -------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_lond_on_split_keeps_the_rate():
     """Null streams: P(any discovery) is at most the level times the γ of the rows tested.
 
@@ -684,6 +685,7 @@ while True:
 """
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs os.fork to be killed often")
 def test_killed_at_random_instants(cad, tmp_path):
     code = KILLED.format(tests=os.path.dirname(__file__))

@@ -340,6 +340,7 @@ def run_toy_study(store):
     toy().run(store)
 
 
+@pytest.mark.slow
 def test_killed_at_any_instant_it_resumes(finished, tmp_path):
     """SIGKILL after every stage of the run; the next run ends with the same bytes."""
     store, _ = finished

@@ -38,6 +38,7 @@ def null_p_values(method, n, datasets, *, round_to=None):
     return p
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:all .* calibration scores are equal")
 @pytest.mark.parametrize("round_to", [None, 0], ids=["continuous", "ties"])
 def test_split_is_exact(round_to):
@@ -61,6 +62,7 @@ def test_smoothed_split_p_values_are_uniform():
     assert kstest(p, "uniform").pvalue > FAILURE
 
 
+@pytest.mark.slow
 def test_jackknife_plus_stays_within_twice_the_level():
     p = null_p_values(Jackknife(), 19, 1_200)
     for alpha in ALPHAS:
