@@ -209,9 +209,11 @@ def tell_clean(names: list[str], draws: int, detectors: tuple[str, ...]) -> None
     for name in names:
         data = load(name)
         for detector in detectors:
-            before = [power((d := draw(data, j, 0.1, 0.0)).D, d, detector) for j in range(draws)]
+            clean = [draw(data, j, 0.1, 0.0).D for j in range(draws)]
             for share in DIRT[-2:]:
                 drawn = [draw(data, j, 0.1, share) for j in range(draws)]
+                # Against the same new rows: dirt may leave fewer anomalies for them.
+                before = [power(D, d, detector) for D, d in zip(clean, drawn, strict=True)]
                 dirty = mean(power(d.D, d, detector) for d in drawn)
                 after = mean(power(cleaned(d), d, detector) for d in drawn)
                 ratio = after / mean(before) if mean(before) else float("nan")
