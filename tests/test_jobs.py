@@ -403,8 +403,8 @@ def test_misuse(here, tumours):
         assert told in run(*files, *given, code=code).stderr, given
     assert sorted(here.iterdir()) == before
     month, today = (numbers(tumours[name]) for name in ("month", "today"))
-    with pytest.raises(ValueError, match="does not look at groups"):
-        ConformalDetector("knn", "cv+").fit(month, groups=np.arange(len(month)))
+    with pytest.raises(ValueError, match="does not look at"):
+        ConformalDetector("knn", "cv+").fit(month, blocks=np.arange(len(month)))
     with pytest.raises(ValueError, match="mean_area"):
         ConformalDetector("knn", "split").fit(month).p_values(today.drop(columns="mean_area"))
     dated = month.assign(when=pd.date_range("2026-10-01", periods=len(month)))

@@ -501,7 +501,7 @@ def size():
 
 chance = random.Random(0)
 for kills in range(21):
-    goal = size() + chance.uniform(0, 900)  # bytes of the journal, of about 25,000
+    goal = size() + chance.uniform(0, 500)  # bytes of the journal, of about 25,000
     child = os.fork()
     if not child:
         try:
@@ -513,7 +513,7 @@ for kills in range(21):
         sys.exit(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
     while size() < goal:
         time.sleep(0.0005)
-    time.sleep(chance.uniform(0, 0.004))
+    time.sleep(chance.uniform(0, 0.001))
     os.kill(child, signal.SIGKILL)
     status = os.waitpid(child, 0)[1]
     assert os.WIFSIGNALED(status), "it was done before it could be killed"

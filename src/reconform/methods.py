@@ -325,7 +325,7 @@ def _cut_by_group(
     Examples
     --------
     >>> _cut_by_group(np.array([3, 0, 2, 1, 4]), np.array([0, 0, 0, 1, 1]), 3)
-    (array([1, 4]), array([0, 2, 3]))
+    (array([1]), array([0, 2, 3, 4]))
     """
     calibrates = np.zeros(len(shuffled), dtype=bool)
     for group in np.unique(groups):

@@ -17,7 +17,7 @@ from ..files.formats import is_standard
 from ..whole import Together
 from .declare import Command, family, option
 from .judging import exit_code
-from .model_commands import judge_with, load_model, loading_options
+from .model_commands import judge_with, judging_options, load_model
 from .options import (
     PATH,
     Deciding,
@@ -94,7 +94,7 @@ def _voice(quiet: bool) -> Voice:
 )
 @deciding_options
 @files_options
-@loading_options
+@judging_options
 @family(
     "voice",
     "Messages",

@@ -78,30 +78,25 @@ saving_options = family(
     ],
 )
 
-loading_options = family(
-    "loading",
-    "Model",
-    dict,
-    [
-        option(
-            "--trust",
-            library="trusted",
-            multiple=True,
-            metavar="TYPE",
-            help="Let this foreign type in the model be made; 'reconform inspect' names them. "
-            "May be repeated.",
-        ),
-        option(
-            "--group",
-            library="group_column",
-            metavar="COL",
-            show_default="as fitted",
-            help="Take the groups of the new rows from this column, for a model that was fitted "
-            "with groups.",
-        ),
-        JOBS,
-    ],
+_TRUST = option(
+    "--trust",
+    library="trusted",
+    multiple=True,
+    metavar="TYPE",
+    help="Let this foreign type in the model be made; 'reconform inspect' names them. May be "
+    "repeated.",
 )
+_GROUP = option(
+    "--group",
+    library="group_column",
+    metavar="COL",
+    show_default="as fitted",
+    help="Take the groups of the new rows from this column, for a model that was fitted with "
+    "groups.",
+)
+# A stream has no groups.
+loading_options = family("loading", "Model", dict, [_TRUST, JOBS])
+judging_options = family("loading", "Model", dict, [_TRUST, _GROUP, JOBS])
 
 
 @click.command(
@@ -175,7 +170,7 @@ def fit(
 @deciding_options
 @writing_options
 @files_options
-@loading_options
+@judging_options
 @voice_options
 def score(
     model: str,
