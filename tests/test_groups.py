@@ -402,3 +402,13 @@ def test_without_anomalies_few_lists_flag_anything(method, validity, level):
         cad = ConformalDetector("knn", method, random_state=seed).fit(X, groups=groups)
         flagged.append(cad.discover(new, level, groups=theirs, validity=validity).count > 0)
     assert np.mean(flagged) <= level + 3 * np.sqrt(level * (1 - level) / len(flagged))
+
+
+def test_a_column_that_is_no_group_is_said_in_a_few_words():
+    """Every row a group of its own: five are named, and how many more there are."""
+    X = np.random.default_rng(0).normal(size=(60, 2))
+    with pytest.warns(ReferenceWarning, match="Group") as told:
+        ConformalDetector("knn", "full").fit(X, groups=np.arange(60))
+    (said,) = (str(one.message) for one in told if "Group" in str(one.message))
+    assert said.count("1 reference row:") == 5
+    assert "55 more groups are like these: is the column one of groups?" in said

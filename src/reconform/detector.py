@@ -440,8 +440,9 @@ class ConformalDetector(OutlierMixin, Ranker):
         """Find anomalies in a batch, aiming at a false discovery rate.
 
         Whether the rate is proven to be at most `fdr` depends on method and procedure, and
-        ``Discoveries.guarantee`` says it. For the defaults (Benjamini-Hochberg on ``"jab+"``) it
-        is measured only; it is proven for ``"split"`` and ``"prefit"``. With
+        ``Discoveries.guarantee`` says it. For the defaults (Benjamini-Hochberg on a choice of
+        detectors) it is measured only; it is proven for ``"split"`` and ``"prefit"`` with one
+        detector, and for ``"batch"`` and ``"learned"``. With
         ``validity="proven"`` it is proven for ``"full"``, ``"jackknife+"`` and ``"cv+"`` as well.
         All keywords are fields of a `Rule`; `decide` takes one.
 

@@ -28,6 +28,8 @@ POOLED = "(unknown)"
 
 # Groups with fewer calibration rows are named when they are fitted.
 FEW = 20
+# So many groups are named in a warning.
+MOST_NAMED = 5
 
 
 def label_of(value: Any) -> str | None:
@@ -202,20 +204,35 @@ class Grouping:
         return names[np.zeros(rows, dtype=np.intp) if codes is None else codes]
 
     def small(self) -> list[str]:
-        """A sentence for every group with few calibration rows."""
-        return [
+        """Sentences for groups with few calibration rows, the first few by name."""
+        said = [
             f"Group {name!r} has {_rows(n, full)}: its smallest p-value is 1/{n + 1}."
             for name, n, full in zip(
                 self.names, self.calibration.tolist(), self.reference.tolist(), strict=True
             )
             if n < FEW
         ]
+        return _few(said, "like these")
 
 
 def _rows(calibration: int, reference: int) -> str:
-    if calibration == reference:
-        return f"{reference:,} reference rows"
-    return f"{reference:,} reference rows, of which {calibration:,} calibrate"
+    rows = "1 reference row" if reference == 1 else f"{reference:,} reference rows"
+    return rows if calibration == reference else f"{rows}, of which {calibration:,} calibrate"
+
+
+def _few(sentences: list[str], what: str) -> list[str]:
+    """Keep the first sentences, and say of how many more groups the same holds.
+
+    Examples
+    --------
+    >>> _few(["A is small.", "B is small."] * 3, "like these")[-1]
+    '1 more group is like these: is the column one of groups?'
+    """
+    more = len(sentences) - MOST_NAMED
+    if more <= 0:
+        return sentences
+    groups = "group is" if more == 1 else "groups are"
+    return [*sentences[:MOST_NAMED], f"{more:,} more {groups} {what}: is the column one of groups?"]
 
 
 def check_groupable(plan: Plan, method: Any, anomalies: bool = False) -> None:
@@ -337,4 +354,4 @@ def out_of_reach(
             f"Group {group.name!r} has {_rows(group.calibration, group.reference)}: its smallest "
             f"p-value is {p.numerator}/{p.denominator:,}, and its {group.rows:,} new rows {what}."
         )
-    return said
+    return _few(said, "like these")
