@@ -27,10 +27,15 @@ from .sample import (
     reference_sample,
 )
 from .shape import HEAPED, LEFT, shape_finding
-from .shift import MOST_COMBINED, normal_rows_at_least, shift_finding, shift_tests
+from .shift import (
+    MOST_COMBINED,
+    normal_rows_at_least,
+    shift_finding,
+    shift_tests,
+    with_weights,
+)
 from .silence import why_nothing
 from .verdict import Finding, Verdict
-from .weighable import with_weights
 
 # Fewer rows on either side say nothing.
 LEAST_ROWS = 20

@@ -18,8 +18,9 @@ is a reference or a normal new row. The proof is in docs/assumptions. Such stati
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 
 import numpy as np
@@ -27,6 +28,7 @@ from scipy.special import gammaln, ndtri
 from scipy.stats import rankdata
 
 from ..arrays import FloatArray, IndexArray, IntArray
+from ..weights import Weights
 from .verdict import Finding
 
 # The share of anomalies among new rows that must not raise an alarm.
@@ -445,6 +447,39 @@ def shift_finding(tests: Sequence[Shortfall], tolerated: float = TOLERATED) -> F
         f"{chance(worst.corrected)} batches."
     )
     return Finding("shift", level, sentence, ADVICE)
+
+
+def with_weights(finding: Finding | None, reference: FloatArray, new: FloatArray) -> Finding | None:
+    """Add to the finding of a shift whether weights could make up for it.
+
+    Parameters
+    ----------
+    finding : Finding or None
+        None where nothing was found.
+    reference, new : float arrays of shape (s, d), (t, d)
+        Samples.
+
+    Returns
+    -------
+    Finding or None
+    """
+    if finding is None:
+        return None
+    try:
+        with np.errstate(all="ignore"), warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            weights = Weights.estimate(reference, new)
+    except ValueError:  # numbers that no classifier takes, such as infinite ones
+        return finding
+    if weights.usable:
+        size = f"{weights.effective_size:,.0f} of {len(reference):,} reference rows"
+        more = (
+            "If what is normal has not changed, and only comes in another mix, `weights` that are "
+            f"estimated from the columns that moved make up for it: {size} would be left."
+        )
+    else:
+        more = "No `weights` can make up for it: too few reference rows are like the new ones."
+    return replace(finding, advice=f"{finding.advice} {more}".lstrip())
 
 
 def _columns_sentence(columns: Sequence[Shortfall]) -> str:
