@@ -56,8 +56,13 @@ def test_the_gallery_has_a_picture_for_every_example():
         assert f"(pictures/{heading.lower().replace(' ', '-')}.svg)" in text, heading
 
 
-def test_the_readme_has_examples():
-    assert len(blocks(ROOT / "README.md")) >= 2
+def test_the_readme_is_a_screen_with_a_picture_two_commands_and_an_example():
+    page = ROOT / "README.md"
+    assert len(page.read_text().splitlines()) <= 60
+    assert len(blocks(page)) == 1
+    commands = re.findall(r"^    (\S+ \S+)", page.read_text(), re.MULTILINE)
+    assert commands == ["make demo", "make test", "reconform detect"]
+    assert re.search(r"^!\[", page.read_text(), re.MULTILINE)
 
 
 def members(kind):
@@ -154,7 +159,7 @@ def test_the_estimator_names_every_method():
 
 
 def test_batch_dependent_detectors_are_refused_except_by_full():
-    for page in ("README.md", "CHANGELOG.md", "docs/methods.md"):
+    for page in ("docs/guide.md", "CHANGELOG.md", "docs/methods.md"):
         for paragraph in re.split(r"\n\n|\n- ", (ROOT / page).read_text()):
             if re.search(r"batch", paragraph) and "refuse" in paragraph:
                 assert "full" in paragraph, (page, paragraph)
