@@ -135,8 +135,8 @@ class Run:
         """One fit per new row; the seed is that of ours, so that ranks are the same."""
         import numpy as np
 
+        from reconform.ensemble.refitting import FullRefit
         from reconform.randomness import Streams, root_seed
-        from reconform.refitting import FullRefit
 
         some = new[: self.sizes.refits]
         seed = Streams(root_seed(0).spawn(3)[1], cad.plan_.n_models + 1)[-1]
@@ -170,7 +170,7 @@ class Run:
         """One fit per reference row, and the scores of all new rows by it."""
         import numpy as np
 
-        from reconform.refitting import refit
+        from reconform.ensemble.refitting import refit
 
         some = np.linspace(0, len(X) - 1, self.sizes.refits).astype(np.intp)
         plan = cad.plan_.part(some)

@@ -53,8 +53,8 @@ def seconds(folder: Path, suffix: str, *options: str) -> float:
 def seconds_inside(folder: Path, suffix: str, prepare: bool, detector: str, method: str) -> float:
     """Time of fitting and ranking alone."""
     from reconform import ConformalDetector
+    from reconform.detectors.prepare import prepared
     from reconform.files import open_batches, read_reference
-    from reconform.prepare import prepared
 
     reference = read_reference(folder / f"normal{suffix}.csv", prepare=prepare)
     file = folder / f"new{suffix}.csv"

@@ -25,8 +25,8 @@ from reconform.assumption.contamination import (
 from reconform.assumption.labels import label_findings
 from reconform.assumption.shift import TOLERATED, normal_rows_at_least
 from reconform.cli import main
+from reconform.detectors.prepare import Feature, prepared
 from reconform.frames import unseen_code
-from reconform.prepare import Feature, prepared
 from reconform.statistics.fdr import RankCounts
 
 RNG = np.random.default_rng

@@ -33,10 +33,10 @@ from reconform.detectors.rounding import on_grid
 from reconform.detectors.scaled import algorithm_of
 from reconform.detectors.scaling import rescale, scale_exponents, spreads
 from reconform.ensemble import ResampledEnsemble, Sight, reference_calibration
+from reconform.ensemble.refitting import OneModel
 from reconform.errors import ReconformError
 from reconform.methods import MOST_PAIRS, MOST_REFERENCE, BySize, Plan
 from reconform.models import load, save
-from reconform.refitting import OneModel
 from reconform.statistics.fdr import RankCounts
 from reconform.statistics.grid import usual
 from reconform.statistics.ranks import RankedBatch

@@ -13,10 +13,10 @@ import reconform
 from reconform import ConformalDetector, RankCounts, Rule, Split
 from reconform.cli.spelling import in_options
 from reconform.files.judge import ReadOptions, WriteOptions, judge_file
-from reconform.first_rows import bound_on_first, last_of_first
 from reconform.statistics import p_values_of
 from reconform.statistics.certificates import TABLE, guarantee
 from reconform.statistics.fdr import adjust
+from reconform.statistics.first_rows import bound_on_first, last_of_first
 from reconform.statistics.grid import usual
 from test_cli import run, run_json
 

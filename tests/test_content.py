@@ -33,7 +33,7 @@ from reconform.detectors.iforest.ensembles import fit_full_forest, fit_leave_one
 from reconform.detectors.iforest.model import Recipe, TreeDraws, fit_forest
 from reconform.detectors.inne.ensembles import EnteredINNE, LeaveOneOutINNE
 from reconform.detectors.inne.model import Draws, Spheres
-from reconform.refitting import fit_full
+from reconform.ensemble.refitting import fit_full
 
 SEED = np.random.SeedSequence(3)
 

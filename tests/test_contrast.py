@@ -16,12 +16,12 @@ from oracle import binomial_upper
 from reconform import ConformalDetector, Split
 from reconform.detectors import KNN, Contrast
 from reconform.detectors.contrast.ensembles import FullContrast
+from reconform.detectors.prepare import Feature, prepared
 from reconform.detectors.scaled import ScaledFull
 from reconform.detectors.scaling import rescale, scale_exponents, spreads
 from reconform.errors import ModelFileError, ReconformError
 from reconform.frames import unseen_code
 from reconform.models import load, save
-from reconform.prepare import Feature, prepared
 from reconform.statistics.companions import guard_limits
 from test_knn import OWN_NEIGHBOUR
 

@@ -24,6 +24,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from reconform.detectors.prepare import Feature
 from reconform.files import (
     InputError,
     Layout,
@@ -37,7 +38,6 @@ from reconform.files import (
 from reconform.files.columnar import ParquetSource
 from reconform.files.source import open_source
 from reconform.frames import unseen_code
-from reconform.prepare import Feature
 
 A_B = [Feature("a"), Feature("b")]
 SUFFIXES = (".csv", ".csv.gz", ".tsv", ".tsv.gz", ".parquet", ".pq", ".arrow", ".feather", ".ipc")

@@ -31,8 +31,8 @@ from reconform import (
     load,
     save,
 )
+from reconform.detectors.prepare import Feature, prepared
 from reconform.frames import FrameRows, by_name, numbers_of, text_columns, time_columns
-from reconform.prepare import Feature, prepared
 
 pytestmark = pytest.mark.filterwarnings("ignore:With .* rows and:reconform.ReferenceWarning")
 

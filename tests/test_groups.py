@@ -9,9 +9,9 @@ import pandas as pd
 import pytest
 
 from reconform import ConformalDetector, load, save
+from reconform.ensemble.grouped import worlds_within
 from reconform.errors import ReconformError, ReferenceWarning
 from reconform.files.judge import ReadOptions, judge_file
-from reconform.grouped import worlds_within
 from reconform.rule import Rule
 from reconform.statistics.fdr import RankCounts
 from reconform.statistics.grid import usual

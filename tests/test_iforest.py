@@ -29,8 +29,8 @@ from reconform.detectors.iforest.model import (
     fit_forest,
     tree_keys,
 )
+from reconform.ensemble.refitting import RefitEnsemble
 from reconform.methods import Bootstrap, CrossValidation, Jackknife, Resampling, Split
-from reconform.refitting import RefitEnsemble
 from reconform.statistics.aggregation import reduction
 from reconform.statistics.ranks import calibrate, ranks_among
 

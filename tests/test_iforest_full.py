@@ -22,8 +22,8 @@ from reconform.detectors.iforest.model import (
     fit_forest,
 )
 from reconform.ensemble import blocks_of
+from reconform.ensemble.refitting import OneModel
 from reconform.randomness import root_seed
-from reconform.refitting import OneModel
 
 SEED = np.random.SeedSequence(20240911)
 

@@ -21,8 +21,8 @@ from reconform.detectors.inne import model as spheres
 from reconform.detectors.inne.ensembles import LeaveOneOutINNE, SeparateINNE
 from reconform.detectors.inne.kernels import UNIT
 from reconform.detectors.inne.model import Draws, Spheres
+from reconform.ensemble.refitting import refit
 from reconform.methods import Bootstrap, CrossValidation, Jackknife, Resampling, Split
-from reconform.refitting import refit
 
 VARIANTS = ("basic", "plus", "pooled")
 

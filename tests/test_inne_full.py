@@ -19,7 +19,7 @@ from reconform.detectors.inne.ensembles import EnteredINNE
 from reconform.detectors.inne.kernels import UNIT
 from reconform.detectors.inne.model import Draws
 from reconform.ensemble import blocks_of
-from reconform.refitting import OneModel, fit_full
+from reconform.ensemble.refitting import OneModel, fit_full
 from test_inne import Refits, few_valued, reference_sums
 
 SEED = np.random.SeedSequence(7)

@@ -10,9 +10,9 @@ import pytest
 
 from reconform import ConformalDetector
 from reconform.detectors import resolve_detector
+from reconform.detectors.prepare import make_prepared
 from reconform.explaining.feature_columns import read_table
 from reconform.inputs import checked_rows, unmasked
-from reconform.prepare import make_prepared
 
 X = np.random.default_rng(0).normal(size=(60, 2))
 MASKED = np.ma.masked_array(X, mask=np.abs(X) > 1.5)

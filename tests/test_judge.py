@@ -19,9 +19,9 @@ from sklearn.svm import OneClassSVM
 
 from reconform import ConformalDetector, RankCounts, Rule
 from reconform.assumption import Compared
+from reconform.detectors.prepare import Feature, prepared
 from reconform.files import InputError, Layout, open_output, read_reference
 from reconform.files.judge import ReadOptions, WriteOptions, judge_file
-from reconform.prepare import Feature, prepared
 from reconform.statistics.exact import harmonic_number
 
 RESULTS = ["score", "p_value", "q_value", "anomaly"]

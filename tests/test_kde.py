@@ -15,9 +15,9 @@ from reconform.detectors import KDE
 from reconform.detectors.kde.bandwidth import KernelUnits, bandwidth_exponents
 from reconform.detectors.kde.ensembles import FullKDE, LeaveOneOutKDE
 from reconform.detectors.scaling import rescale, scale_exponents, spreads
+from reconform.ensemble.refitting import OneModel
 from reconform.errors import ReconformError
 from reconform.models import load, save
-from reconform.refitting import OneModel
 
 SEED = np.random.SeedSequence(0)
 

@@ -17,9 +17,9 @@ from sklearn.base import clone
 from sklearn.ensemble import IsolationForest
 
 from reconform import Bootstrap, ConformalDetector, CrossValidation, Jackknife, Split
-from reconform.keep import KeptModel
+from reconform.ensemble.keep import KeptModel
+from reconform.ensemble.refitting import refit
 from reconform.methods import Resampling
-from reconform.refitting import refit
 from reconform.statistics.aggregation import reduction
 from reconform.statistics.ranks import calibrate
 

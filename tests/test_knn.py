@@ -30,9 +30,9 @@ from reconform.detectors.knn.search import (
     WideSearch,
     make_search,
 )
+from reconform.ensemble.refitting import RefitEnsemble
 from reconform.methods import _Complements, _Singletons
 from reconform.randomness import Streams
-from reconform.refitting import RefitEnsemble
 from reconform.statistics.aggregation import reduction
 from reconform.statistics.ranks import calibrate
 

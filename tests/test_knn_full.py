@@ -25,7 +25,7 @@ from reconform.detectors.knn.search import (
     WideSearch,
     _directions,
 )
-from reconform.refitting import FullRefit
+from reconform.ensemble.refitting import FullRefit
 from reconform.statistics.ranks import smoothed_p_values
 from test_knn import DATA, METHODS, grid, normal
 

@@ -18,10 +18,10 @@ from reconform.detectors.knn.search import make_search
 from reconform.detectors.lof import LOF, ensembles
 from reconform.detectors.lof.ensembles import FullLOF, LeaveOneOutLOF
 from reconform.detectors.lof.model import nearest_settled
+from reconform.ensemble.refitting import OneModel, RefitEnsemble, refit
 from reconform.errors import ModelFileError, ReconformError
 from reconform.models import load, save
 from reconform.randomness import Streams
-from reconform.refitting import OneModel, RefitEnsemble, refit
 from test_knn import OWN_NEIGHBOUR
 
 SEEDS = Streams(np.random.SeedSequence(0), 1000)

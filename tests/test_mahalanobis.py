@@ -14,9 +14,9 @@ from reconform.detectors import Mahalanobis
 from reconform.detectors.mahalanobis.ensembles import FullMahalanobis, LeaveOneOutMahalanobis
 from reconform.detectors.mahalanobis.model import LEAST_LEFT, Whitened
 from reconform.detectors.scaling import rescale, scale_exponents, spreads
+from reconform.ensemble.refitting import OneModel
 from reconform.errors import ReconformError
 from reconform.models import load, save
-from reconform.refitting import OneModel
 
 SEED = np.random.SeedSequence(0)
 

@@ -31,9 +31,9 @@ from sklearn.svm import OneClassSVM
 from forge import forge, members_of, put
 from reconform import Bootstrap, ConformalDetector, CrossValidation, Jackknife, Resampling, Split
 from reconform.detectors import INNE, KDE, KNN, LOF, IForest, Mahalanobis
+from reconform.detectors.prepare import make_prepared
 from reconform.models import ModelFileError, archive, ensemble_records, inspect, load, save
 from reconform.models import npy as arrays
-from reconform.prepare import make_prepared
 from reconform.records.specs import OneOf, Record
 
 DATA = Path(__file__).parent / "data" / "models"

@@ -16,12 +16,12 @@ from reconform.content import Contents, RowStreams
 from reconform.detectors.contrast import Contrast
 from reconform.detectors.inne import INNE
 from reconform.detectors.knn import KNN
+from reconform.detectors.prepare import Feature, prepared
 from reconform.detectors.prepared import Prepared, PreparedUnits
 from reconform.detectors.scaled import ScaledEnsemble, ScaledFull
 from reconform.errors import ModelFileError, ReconformError
 from reconform.frames import unseen_code
 from reconform.models import load, save
-from reconform.prepare import Feature, prepared
 from reconform.statistics.worlds import StepUp, one_model_worlds
 
 LABELS = (0, 3, 0, 2)

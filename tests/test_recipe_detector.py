@@ -22,13 +22,13 @@ from reconform import Bootstrap, ConformalDetector, CrossValidation, Jackknife, 
 from reconform.content import sorted_by_content
 from reconform.detectors import DETECTORS, NativeDetector, resolve_detector
 from reconform.detectors.base import NativeModel
+from reconform.detectors.prepare import make_prepared
 from reconform.detectors.registry import Entry, named
+from reconform.ensemble.refitting import FullRefit, RefitEnsemble
 from reconform.errors import BatchDependenceError, ReconformError
 from reconform.models import inspect, load, save
-from reconform.prepare import make_prepared
 from reconform.randomness import Streams
 from reconform.records.specs import Array, DetectorRecord
-from reconform.refitting import FullRefit, RefitEnsemble
 
 DOCS = Path(__file__).parent.parent / "docs"
 

@@ -19,8 +19,8 @@ from sklearn.base import BaseEstimator
 from sklearn.ensemble import IsolationForest
 
 from reconform import Bootstrap, ConformalDetector, CrossValidation, Rule, Split
+from reconform.detectors.prepare import Feature
 from reconform.files import InputError
-from reconform.prepare import Feature
 
 pytest.importorskip("dask", reason="needs reconform[dask]")
 pytest.importorskip("distributed", reason="needs reconform[dask]")

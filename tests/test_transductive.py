@@ -109,7 +109,7 @@ def test_smoothed_full_p_values(blobs):
 
 
 def test_a_word_about_the_cost_comes_first(blobs, monkeypatch):
-    monkeypatch.setattr("reconform.refitting.WARN_SECONDS", 0.0)
+    monkeypatch.setattr("reconform.ensemble.refitting.WARN_SECONDS", 0.0)
     cad = ConformalDetector(OneClassSVM(), "full").fit(blobs[0])
     with pytest.warns(UserWarning, match="fits OneClassSVM once per new row: 34 fits"):
         cad.ranks(blobs[1])

@@ -8,6 +8,7 @@ from importlib.metadata import version
 from typing import TYPE_CHECKING, Any
 
 from .detector import ConformalDetector
+from .detectors.prepare import Prepare
 from .discoveries import Discoveries
 from .errors import (
     BatchDependenceError,
@@ -16,7 +17,7 @@ from .errors import (
     ReferenceWarning,
     UnlabelledRowWarning,
 )
-from .explanation import Explanation
+from .explaining.explanation import Explanation
 from .methods import (
     Batch,
     Bootstrap,
@@ -28,7 +29,6 @@ from .methods import (
     Resampling,
     Split,
 )
-from .prepare import Prepare
 from .report import chart, report
 from .rule import Rule
 from .statistics.fdr import RankCounts

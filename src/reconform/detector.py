@@ -19,10 +19,12 @@ from .arrays import BoolArray, FloatArray, IndexArray, IntArray
 from .assumption import Category, reference_positions
 from .assumption.reference import warn_of_columns, warn_of_scores
 from .content import Contents
-from .deciding import NewRows, Observed, decided_by_counts, decided_in_memory, provenance_of
 from .detectors import NativeDetector, resolve_detector
+from .detectors.prepare import Prepare
 from .discoveries import CountedDiscoveries, Discoveries, Provenance
 from .ensemble import Ensemble
+from .ensemble.keep import MEMORY, check_keep
+from .ensemble.known_anomalies import refuse_copies
 from .errors import (
     ReconformError,
     ReferenceWarning,
@@ -31,18 +33,12 @@ from .errors import (
     warn_once,
 )
 from .explaining import Known, explainer_for, known_rows, refuse_without_reference, words_of
-from .explanation import Explanation, Judged
+from .explaining.explanation import Explanation, Judged
 from .frames import frame_as_it_is, library_of
 from .grouping import ReferenceGroups, check_groupable, warn_of_small_groups
-from .intake import taken_in
-from .keep import MEMORY, check_keep
-from .known_anomalies import refuse_copies
 from .methods import Full, Learned, Method, Plan, Prefit, resolve_method
 from .notebook import details, facts_html, one_line
-from .planned import Fitter, guarantee_for, method_for_rows, plan_for, what_fits, with_anomalies
-from .prepare import Prepare
 from .randomness import root_seed
-from .ranking import Ranker
 from .rule import Rule, RuleOptions
 from .statistics.certificates import Guarantee
 from .statistics.choice import ChoiceCounts
@@ -50,7 +46,18 @@ from .statistics.fdr import RankCounts
 from .statistics.ranks import Ranks
 from .statistics.stability import Stability
 from .statistics.thresholds import ScoreThreshold, score_threshold
-from .weighing import check_weighted
+from .steps.deciding import NewRows, Observed, decided_by_counts, decided_in_memory, provenance_of
+from .steps.intake import taken_in
+from .steps.planned import (
+    Fitter,
+    guarantee_for,
+    method_for_rows,
+    plan_for,
+    what_fits,
+    with_anomalies,
+)
+from .steps.ranking import Ranker
+from .steps.weighing import check_weighted
 from .weights import Weights
 
 TIES = ("conservative", "randomized")

@@ -19,9 +19,8 @@ import numpy as np
 from .arrays import BoolArray, FloatArray, IndexArray, ObjectArray, RankArray
 from .assumption import Compared, Verdict, why_nothing
 from .errors import ReconformError, check_count, unknown_choice
-from .explanation import Explains, Explanation, Judged, html_table
+from .explaining.explanation import Explains, Explanation, Judged, html_table
 from .extras import installed
-from .first_rows import FirstRows, WholeList, bound_on_first, describe_first, last_of_first
 from .frames import LIBRARIES
 from .grouping import GroupFound
 from .notebook import details, histogram_svg, paragraphs, verdict_html
@@ -30,6 +29,13 @@ from .statistics.bounds import counted_fdp_bound
 from .statistics.choice import Candidate, choice_sentence
 from .statistics.exact import exact_number
 from .statistics.fdr import PROCEDURES, Decision, RankCounts
+from .statistics.first_rows import (
+    FirstRows,
+    WholeList,
+    bound_on_first,
+    describe_first,
+    last_of_first,
+)
 from .statistics.grid import usual
 from .statistics.joint import JointRanks
 from .weights import Weights

@@ -13,7 +13,7 @@ import numpy as np
 
 from .arrays import FloatArray
 from .assumption import Verdict
-from .explanation import html_table
+from .explaining.explanation import html_table
 
 FLAG, REST = "#c8501e", "#8d97a8"
 WIDTH, HEIGHT = 420, 90

@@ -93,8 +93,8 @@ def detectors():
     from sklearn.svm import OneClassSVM
 
     from reconform.detectors import INNE, KDE, KNN, LOF, Contrast, IForest, Mahalanobis
+    from reconform.detectors.prepare import make_prepared
     from reconform.detectors.prepared import Prepared
-    from reconform.prepare import make_prepared
 
     some = {"novelty": True, "n_neighbors": 4}
     weights = {"metric": "mahalanobis", "metric_params": {"VI": np.diag([1.0, 2.0, 3.0])}}

@@ -11,6 +11,7 @@ from sklearn.utils import get_tags
 
 from ..arrays import ObjectArray
 from ..detector import ConformalDetector
+from ..detectors.prepare import prepared
 from ..errors import InputError
 from ..files import (
     Layout,
@@ -23,7 +24,6 @@ from ..files import (
 from ..files.address import label_of
 from ..files.column_types import to_python
 from ..files.reading import group_labels
-from ..prepare import prepared
 from .options import Columns, Fitting, parallel
 from .output import Voice
 

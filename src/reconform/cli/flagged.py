@@ -12,9 +12,9 @@ from rich.table import Table as RichTable
 from rich.text import Text
 
 from ..arrays import BoolArray, FloatArray
+from ..explaining.explanation import IN_BRACKETS
 from ..explaining.feature_columns import labelled
 from ..explaining.features import Unusual, unusual_features
-from ..explanation import IN_BRACKETS
 from ..files import Table
 from ..files.column_types import labels_in, to_python
 from ..files.judge import FileDiscoveries

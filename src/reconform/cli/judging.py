@@ -11,10 +11,11 @@ from typing import Any
 from ..arrays import FloatArray
 from ..assumption import Verdict
 from ..detector import ConformalDetector
+from ..detectors.prepare import Feature
 from ..errors import InputError, ReconformError, nearest
 from ..explaining import NO_REFERENCE, known_rows
+from ..explaining.explanation import Explanation
 from ..explaining.feature_columns import labelled
-from ..explanation import Explanation
 from ..files import Layout, Table, check_output, open_batches
 from ..files.address import called, query_of
 from ..files.beforehand import refuse_too_many
@@ -22,7 +23,6 @@ from ..files.column_types import labels_in, to_python
 from ..files.formats import is_standard
 from ..files.judge import FileDiscoveries, ReadOptions, judge_file
 from ..forecast import Pace
-from ..prepare import Feature
 from ..report import report
 from ..report.carried import RowNames, SomeRows
 from ..report.page import EXPLAINED

@@ -13,13 +13,13 @@ from rich.table import Table as RichTable
 
 from .. import models
 from ..detector import ConformalDetector
+from ..detectors.prepare import Feature
 from ..errors import ModelFileError
 from ..extras import extra
 from ..files.formats import is_standard
 from ..files.judge import ReadOptions
 from ..models import ModelInfo
 from ..models.saving import check_can_be_saved
-from ..prepare import Feature
 from ..whole import check_place
 from . import fitting as fits
 from .declare import Command, family, option

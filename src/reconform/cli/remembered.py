@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from ..detectors.prepare import Feature, describe, restore
 from ..models import ModelInfo
 from ..models.archive import refusing
-from ..prepare import Feature, describe, restore
 from ..records.checks import require
 from ..rule import Rule
 from .options import Deciding, Files, Writing

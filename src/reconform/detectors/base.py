@@ -21,12 +21,12 @@ from sklearn.utils.validation import check_is_fitted
 from ..arrays import FloatArray, IntArray
 from ..content import scores_by_content, sorted_by_content
 from ..ensemble import Ensemble
+from ..ensemble.pooled import fit_pooled
+from ..ensemble.refitting import Algorithm, Model, fit_full, refit
 from ..errors import ReconformError, check_probability
 from ..inputs import validated_rows
 from ..methods import Plan
-from ..pooled import fit_pooled
 from ..randomness import root_seed
-from ..refitting import Algorithm, Model, fit_full, refit
 from .attribution import Attribution, in_shares
 from .scaled import algorithm_of, fit_scaled
 from .scaling import check_scale

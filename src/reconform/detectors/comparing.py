@@ -29,7 +29,7 @@ class ComparingEnsemble(Ensemble):
     def see_with_each(self, X: FloatArray, rows: IndexArray) -> Iterator[Sight]:
         """Score all rows with each of some new rows there, without fitting any model.
 
-        The scores are those of refits (`reconform.refitting.OneModel`) up to a part in 10^9, on a
+        The scores are those of refits (`ensemble.refitting.OneModel`) up to a part in 10^9, on a
         grid (`rounding`), and rows of D that equal the new one have its score to the bit.
         """
 

@@ -30,12 +30,12 @@ from sklearn.utils import get_tags
 from ..arrays import FloatArray
 from ..content import scores_by_content, sorted_by_content
 from ..ensemble import Ensemble
+from ..ensemble.keep import MEMORY
+from ..ensemble.pooled import fit_pooled
+from ..ensemble.refitting import Model, calibrate_fitted, fit_full, refit
 from ..errors import ReconformError, blame_input, unknown_choice
 from ..frames import FrameRows
-from ..keep import MEMORY
 from ..methods import Plan
-from ..pooled import fit_pooled
-from ..refitting import Model, calibrate_fitted, fit_full, refit
 from .base import NativeDetector
 from .score_checks import checked_scores, probe_batch_dependence
 

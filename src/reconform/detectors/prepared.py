@@ -147,7 +147,7 @@ def category_columns(detector: object) -> tuple[int, ...]:
     ----------
     detector : object
         As `ConformalDetector` takes it; of a `Prepared`, and of a pipeline that
-        `reconform.prepare.make_prepared` made, it is known.
+        `reconform.detectors.prepare.make_prepared` made, it is known.
 
     Returns
     -------

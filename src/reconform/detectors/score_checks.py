@@ -8,8 +8,8 @@ import numpy as np
 from sklearn.exceptions import NotFittedError
 
 from ..arrays import FloatArray
+from ..ensemble.refitting import Model
 from ..errors import BatchDependenceError, ReconformError
-from ..refitting import Model
 
 # Infinite scores become this, so that aggregates of them are numbers and keep their order.
 LARGEST = float(np.finfo(np.float64).max) / 8

@@ -16,10 +16,10 @@ from ..detectors import Auto, NativeDetector
 from ..detectors.attribution import Attribution, by_replacing
 from ..detectors.auto.detector import name_of
 from ..detectors.auto.ensembles import ChoiceEnsemble, FullChoice
+from ..detectors.prepare import Feature
 from ..ensemble import Ensemble
-from ..explanation import Explanation, Judged, NormalRow, SeenFeature
 from ..frames import mixed, stacked
-from ..prepare import Feature
+from .explanation import Explanation, Judged, NormalRow, SeenFeature
 from .feature_columns import FeatureColumn, FeatureTable, Words, labelled
 from .features import Unusual, robust_scale, unusual_features
 from .known import Known

@@ -11,9 +11,9 @@ from typing import Any
 import numpy as np
 
 from ..arrays import AnyArray, BoolArray, FloatArray
+from ..detectors.prepare import Feature
 from ..errors import ReconformError
 from ..inputs import unmasked
-from ..prepare import Feature
 
 # A label that the reference does not have, where nobody knows how it is spelt.
 UNKNOWN = "a label of its own"

@@ -9,12 +9,12 @@ import numpy as np
 
 from ..arrays import IndexArray
 from ..detectors import resolve_detector
+from ..detectors.prepare import Feature, Prepare
 from ..detectors.prepared import category_columns
 from ..errors import ReconformError
 from ..frames import frame_as_it_is, library_of
-from ..intake import Frames
-from ..prepare import Feature, Prepare
-from ..ranking import Ranker
+from ..steps.intake import Frames
+from ..steps.ranking import Ranker
 from .explainer import Explainer
 from .feature_columns import Words
 from .known import Known

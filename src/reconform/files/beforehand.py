@@ -11,10 +11,10 @@ from sklearn.base import clone
 from ..detector import ConformalDetector
 from ..detectors import Auto, NativeDetector
 from ..errors import InputError, ReconformError
-from ..intake import taken_in
 from ..methods import Full, Method, Split, resolve_method
-from ..planned import method_for_rows
 from ..rule import Rule
+from ..steps.intake import taken_in
+from ..steps.planned import method_for_rows
 from . import judged
 from .reading import Batches
 

@@ -16,8 +16,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ..arrays import BoolArray, FloatArray
+from ..detectors.prepare import Feature, describe
 from ..frames import unseen_code
-from ..prepare import Feature, describe
 from .column_types import blocks, kind_of, words
 from .formats import Layout
 

@@ -11,8 +11,8 @@ import numpy as np
 from ..arrays import FloatArray, IndexArray, ObjectArray
 from ..assumption import Category, Reservoir
 from ..detector import ConformalDetector
+from ..detectors.prepare import Feature
 from ..discoveries import CountedDiscoveries, Discoveries
-from ..prepare import Feature
 from ..rule import Rule
 from ..statistics.choice import ChoiceCounts
 from ..statistics.fdr import RankCounts

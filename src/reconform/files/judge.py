@@ -22,8 +22,8 @@ from sklearn.utils.validation import check_is_fitted
 
 from ..arrays import FloatArray
 from ..detector import ConformalDetector
+from ..detectors.prepare import Feature
 from ..errors import ReconformError
-from ..prepare import Feature
 from ..rule import Rule
 from ..weights import Weights
 from ..whole import stops_by_exception

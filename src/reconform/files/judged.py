@@ -11,8 +11,8 @@ from ..arrays import FloatArray, IndexArray, RankArray
 from ..discoveries import CountedDiscoveries, Discoveries
 from ..errors import ReconformError
 from ..explaining import Explainer
-from ..explanation import Explanation, Judged
-from ..first_rows import FirstRows
+from ..explaining.explanation import Explanation, Judged
+from ..statistics.first_rows import FirstRows
 
 # A result keeps no more flagged rows, and the numbers of every row only for files of at most so
 # many rows.

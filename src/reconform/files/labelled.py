@@ -9,8 +9,8 @@ from pathlib import Path
 import numpy as np
 
 from ..arrays import BoolArray
+from ..detectors.prepare import Feature
 from ..errors import InputError, ReconformError, listed, nearest
-from ..prepare import Feature
 from .cells import Fingerprint, numbers, texts
 from .formats import FORMATS, Layout
 from .reading import Table, missing_counts, read_reference

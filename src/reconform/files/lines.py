@@ -18,9 +18,9 @@ import numpy as np
 import pyarrow as pa
 
 from ..arrays import BoolArray, FloatArray
+from ..detectors.prepare import Feature
 from ..errors import InputError, listed, nearest
 from ..frames import unseen_code
-from ..prepare import Feature
 from .cells import codes, numbers
 from .formats import Layout
 

@@ -14,10 +14,10 @@ import numpy as np
 import pyarrow as pa
 
 from ..arrays import FloatArray, IndexArray, ObjectArray
+from ..detectors.prepare import Feature
 from ..errors import InputError, ReconformError, check_count, listed, nearest
 from ..frames import UNSEEN
 from ..grouping import label_of
-from ..prepare import Feature
 from .address import noted
 from .cells import Fingerprint, all_numbers, matrix, texts
 from .column_types import kind_of
@@ -142,7 +142,7 @@ def read_reference(
         Identifiers or times: never used. The reference need not have them.
     prepare : bool
         Take text columns as categories and let values be missing; for a detector made by
-        `reconform.prepare.prepared`.
+        `reconform.detectors.prepare.prepared`.
     categories : sequence of str
         Columns whose numbers are only labels; with `prepare`.
     allow_missing : bool, optional

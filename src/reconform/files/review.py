@@ -17,8 +17,8 @@ import pyarrow as pa
 
 from ..arrays import BoolArray, FloatArray, IndexArray
 from ..cleaning import BUDGET, staying
+from ..detectors.prepare import Feature
 from ..errors import InputError
-from ..prepare import Feature
 from .cells import numbers
 from .column_types import words
 from .formats import FORMATS, Layout, Source

@@ -15,8 +15,8 @@ import numpy as np
 import pyarrow.compute as pc
 
 from ..arrays import BoolArray, FloatArray
+from ..detectors.prepare import FEW_LABELS, Feature
 from ..errors import MOST_LISTED, InputError
-from ..prepare import FEW_LABELS, Feature
 from .cells import all_numbers, texts
 from .column_types import kind_of, words
 from .formats import Layout, Source

@@ -17,8 +17,9 @@ from ..detectors.foreign import FittedDetector, ForeignDetector
 from ..detectors.registry import DETECTORS
 from ..detectors.scaled import ScaledEnsemble
 from ..ensemble import Ensemble, RepeatedSplit, ResampledEnsemble
-from ..keep import KeptModel
-from ..known_anomalies import WithAnomalies
+from ..ensemble.keep import KeptModel
+from ..ensemble.known_anomalies import WithAnomalies
+from ..ensemble.refitting import FullRefit, RefitEnsemble
 from ..methods import Plan
 from ..records.checks import check_models, check_reference, require
 from ..records.plain import Plain
@@ -38,7 +39,6 @@ from ..records.specs import (
     Spec,
     Writer,
 )
-from ..refitting import FullRefit, RefitEnsemble
 from .plans import calibration_of
 from .scaled_records import SCALED_FULL, read_scaled, scaled_model, write_scaled
 from .sound import check_columns, check_refit

@@ -12,10 +12,10 @@ from sklearn.frozen import FrozenEstimator
 from sklearn.pipeline import Pipeline
 
 from ..detectors import DETECTORS, Auto, NativeDetector
+from ..detectors.prepare import Prepare
 from ..detectors.prepared import Prepared
 from ..detectors.registry import entry_of, named
 from ..errors import ReconformError
-from ..prepare import Prepare
 from ..records.checks import require
 from ..records.plain import Plain
 from ..records.specs import FLOAT, DetectorRecord, Json, Reader, Spec, Writer

@@ -8,7 +8,7 @@ import numpy as np
 
 from ..detector import ConformalDetector
 from ..ensemble import Ensemble
-from ..grouped import GroupedEnsemble, OneForAll, OnePerGroup, joined_calibration
+from ..ensemble.grouped import GroupedEnsemble, OneForAll, OnePerGroup, joined_calibration
 from ..grouping import UNKNOWN, ReferenceGroups, check_groupable
 from ..methods import Plan
 from ..records.checks import require, within

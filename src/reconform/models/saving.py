@@ -11,15 +11,15 @@ from sklearn.utils.validation import check_is_fitted
 from ..detector import TIES, ConformalDetector
 from ..detectors import resolve_detector
 from ..detectors.foreign import LARGER_IS
+from ..detectors.prepare import Prepare, describe, restore
+from ..ensemble.grouped import GroupedEnsemble
 from ..errors import ReconformError, check_probability
 from ..frames import LIBRARIES, FrameRows
-from ..grouped import GroupedEnsemble
-from ..intake import Coded, Frames, Intake, Numbers
 from ..methods import FITS_BATCH, MOST_REFERENCE, RECORDED_AS, resolve_method
-from ..prepare import Prepare, describe, restore
 from ..records.checks import require
 from ..records.plain import Plain
 from ..records.specs import Array, Json, Maybe, Reader, Scalar, Writer
+from ..steps.intake import Coded, Frames, Intake, Numbers
 from ..whole import check_place
 from . import skops_objects as foreign
 from .archive import Archive, Pieces, as_json, open_archive, parse_json, refusing, write_archive

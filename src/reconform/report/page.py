@@ -18,9 +18,9 @@ from ..assumption import Finding, Verdict
 from ..assumption.closeness import copy_findings
 from ..discoveries import USUAL_FIRST, Discoveries
 from ..errors import ReconformError, check_count
+from ..explaining.explanation import FEATURE_HEAD, NEAREST_HEAD, feature_cells, nearest_cells
 from ..explaining.feature_columns import FeatureTable, matched, read_table
 from ..explaining.features import unusual_features
-from ..explanation import FEATURE_HEAD, NEAREST_HEAD, feature_cells, nearest_cells
 from ..glossary import GLOSSARY
 from . import words
 from .carried import Carried, Describe, RowNames, SomeRows, carry

@@ -32,10 +32,10 @@ from sklearn.utils.validation import check_is_fitted
 from ..arrays import FloatArray
 from ..detector import ConformalDetector
 from ..detectors.auto.tally import LowScores
+from ..detectors.prepare import Feature
 from ..errors import InputError
 from ..files import FORMATS
 from ..files.judge import features_of
-from ..prepare import Feature
 from ..rule import Rule
 from ..statistics.fdr import Decision, RankCounts
 from ..whole import blamed_on, write_whole

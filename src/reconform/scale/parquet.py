@@ -25,10 +25,10 @@ from sklearn.utils import get_tags
 from ..arrays import BoolArray, FloatArray
 from ..detector import ConformalDetector
 from ..detectors.auto.tally import Chooser, Gauge, LowScores
+from ..detectors.prepare import Feature
 from ..errors import InputError, listed
 from ..files import RESULT_NAMES, Batches, Layout, add_results, open_batches, open_output
 from ..parallel import share_of
-from ..prepare import Feature
 from ..statistics.fdr import Decision, RankCounts
 from ..statistics.ranks import Ranks
 from ..whole import blamed_on

@@ -21,8 +21,8 @@ from sklearn.utils.validation import check_is_fitted
 from ..arrays import BoolArray, FloatArray
 from ..detector import ConformalDetector
 from ..detectors.auto.tally import Chooser, Gauge, LowScores
+from ..ensemble.keep import MEMORY
 from ..errors import ReconformError, listed
-from ..keep import MEMORY
 from ..parallel import share_of
 from ..rule import Rule
 from ..statistics.fdr import Decision, RankCounts

@@ -19,14 +19,14 @@ import numpy.typing as npt
 from sklearn.base import BaseEstimator
 
 from ..arrays import BoolArray, FloatArray, IndexArray
+from ..detectors.prepare import Feature, Prepare
 from ..errors import InputError, ReconformError, unknown_choice
 from ..extras import extra
 from ..files import Layout, TableOptions, read_labelled
 from ..files.address import query_of
 from ..files.labelled import AS_THEY_ARE
 from ..frames import frame_as_it_is, library_of
-from ..intake import Coded
-from ..prepare import Feature, Prepare
+from ..steps.intake import Coded
 from .subjects import as_list, check_labels
 
 COMMIT = "3dac8221081e190f157d78e93bfa8867f90d0965"

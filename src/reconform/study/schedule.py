@@ -8,7 +8,7 @@ from functools import cached_property
 
 from ..detectors import resolve_detector
 from ..methods import BySize, Jackknife
-from ..planned import method_for_rows
+from ..steps.planned import method_for_rows
 from .datasets import Dataset
 from .families import detector_for, identity, run_family
 from .protocol import Protocol, Sizes

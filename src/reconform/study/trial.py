@@ -18,7 +18,7 @@ from ..detector import ConformalDetector
 from ..detectors import ForeignDetector, resolve_detector
 from ..errors import ReconformError
 from ..methods import Full, Split
-from ..planned import method_for_rows
+from ..steps.planned import method_for_rows
 from .datasets import Dataset
 from .families import detector_for
 from .protocol import MODELS, Protocol

@@ -10,9 +10,9 @@ from sklearn.base import clone
 
 from ...arrays import FloatArray
 from ...ensemble import Ensemble
+from ...ensemble.refitting import Model
 from ...errors import ReconformError, check_count, unknown_choice
 from ...methods import Plan
-from ...refitting import Model
 from ..attribution import Attribution, by_differences, distance_in_words, nearest, nth_nearest
 from ..base import NativeDetector
 from .ensembles import (

@@ -10,9 +10,9 @@ from sklearn.base import clone
 
 from ...arrays import FloatArray
 from ...ensemble import Ensemble
+from ...ensemble.refitting import Model
 from ...errors import ReconformError, check_count
 from ...methods import Plan
-from ...refitting import Model
 from ..attribution import Attribution, by_differences, nearest
 from ..base import NativeDetector
 from ..knn.pool import neighbours_among

@@ -7,22 +7,17 @@ from fractions import Fraction
 
 import numpy as np
 
-from .arrays import FloatArray, IndexArray
-from .assumption import Finding
-from .detectors.auto.ensembles import ChoiceEnsemble
-from .errors import ReconformError
+from ..arrays import FloatArray, IndexArray
+from ..assumption import Finding
+from ..detectors.auto.ensembles import ChoiceEnsemble
+from ..errors import ReconformError
+from ..rule import WITHIN_ALARMS, Rule
+from ..statistics.fdr import PROCEDURES, Outcome
+from ..statistics.ranks import Ranks
+from ..statistics.weighted import WeightedRanks, ranks_by_sight, ranks_of_one_model, whole_weights
+from ..statistics.worlds import inner_level
+from ..weights import Weights
 from .ranking import Ranker
-from .rule import WITHIN_ALARMS, Rule
-from .statistics.fdr import PROCEDURES, Outcome
-from .statistics.ranks import Ranks
-from .statistics.weighted import (
-    WeightedRanks,
-    ranks_by_sight,
-    ranks_of_one_model,
-    whole_weights,
-)
-from .statistics.worlds import inner_level
-from .weights import Weights
 
 # One model is compared with m rows for each of m rows.
 MOST_ROWS = 100_000

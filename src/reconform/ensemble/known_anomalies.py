@@ -16,13 +16,13 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from .arrays import FloatArray, IndexArray, RankArray
-from .content import Contents
-from .ensemble import Ensemble, Sight, TwoPasses, worlds_by_sight
-from .errors import ReconformError
-from .frames import stacked
-from .statistics.ranks import Calibration, Ranks
-from .statistics.worlds import StepUp, Worlds
+from ..arrays import FloatArray, IndexArray, RankArray
+from ..content import Contents
+from ..errors import ReconformError
+from ..frames import stacked
+from ..statistics.ranks import Calibration, Ranks
+from ..statistics.worlds import StepUp, Worlds
+from . import Ensemble, Sight, TwoPasses, worlds_by_sight
 
 
 @dataclass(eq=False)

@@ -19,11 +19,12 @@ from typing import Any
 import numpy as np
 from sklearn.utils.validation import check_array, validate_data
 
-from .arrays import FloatArray
-from .assumption import Category
-from .detectors import ForeignDetector, NativeDetector, resolve_detector
-from .errors import ReconformError, blame_input, listed
-from .frames import (
+from ..arrays import FloatArray
+from ..assumption import Category
+from ..detectors import ForeignDetector, NativeDetector, resolve_detector
+from ..detectors.prepare import Feature, Prepare
+from ..errors import ReconformError, blame_input, listed
+from ..frames import (
     Column,
     FrameRows,
     Library,
@@ -35,8 +36,7 @@ from .frames import (
     numbers_of,
     time_columns,
 )
-from .inputs import refuse_times, text_sentence, unmasked, validated_rows
-from .prepare import Feature, Prepare
+from ..inputs import refuse_times, text_sentence, unmasked, validated_rows
 
 # Text with more labels than this is no category, and its labels are not kept.
 MOST_LABELS = 1_000

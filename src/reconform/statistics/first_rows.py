@@ -10,9 +10,9 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from .arrays import IndexArray
-from .statistics.bounds import false_discovery_table
-from .statistics.fdr import RankCounts
+from ..arrays import IndexArray
+from .bounds import false_discovery_table
+from .fdr import RankCounts
 
 CONFIDENCE = 0.95
 

@@ -18,18 +18,18 @@ from typing import Any
 import numpy as np
 from sklearn.base import clone
 
-from .arrays import FloatArray, IndexArray, IntArray, UInt64Array
-from .content import Contents, canonical_words, digests_of, first_rows, sorted_by_content
-from .counter import mix_array
-from .detectors.foreign import _seed_model
-from .detectors.score_checks import checked_scores
-from .ensemble import MOST_ROWS, Ensemble
-from .errors import ReconformError, blame_input
+from ..arrays import FloatArray, IndexArray, IntArray, UInt64Array
+from ..content import Contents, canonical_words, digests_of, first_rows, sorted_by_content
+from ..counter import mix_array
+from ..detectors.foreign import _seed_model
+from ..detectors.score_checks import checked_scores
+from ..errors import ReconformError, blame_input
+from ..methods import Learned, Plan
+from ..randomness import Streams
+from ..statistics.aggregation import reduction
+from ..statistics.ranks import Calibration, Ranks, calibrate, ranks_among
+from . import MOST_ROWS, Ensemble
 from .known_anomalies import refuse_copies
-from .methods import Learned, Plan
-from .randomness import Streams
-from .statistics.aggregation import reduction
-from .statistics.ranks import Calibration, Ranks, calibrate, ranks_among
 
 
 def default_classifier(n_jobs: int | None = None) -> Any:

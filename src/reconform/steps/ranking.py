@@ -15,22 +15,22 @@ import numpy.typing as npt
 from sklearn.base import BaseEstimator, clone
 from sklearn.utils.validation import _num_samples, check_is_fitted
 
-from .arrays import FloatArray, IndexArray, RankArray
-from .detectors.auto.ensembles import ChoiceEnsemble, SplitChoice, Tally
-from .ensemble import Ensemble, TwoPasses
-from .errors import ReconformError
-from .frames import frame_as_it_is
-from .grouped import GroupedEnsemble
-from .grouping import Grouping, labels_of
+from ..arrays import FloatArray, IndexArray, RankArray
+from ..detectors.auto.ensembles import ChoiceEnsemble, SplitChoice, Tally
+from ..detectors.prepare import Feature, Prepare
+from ..ensemble import Ensemble, TwoPasses
+from ..ensemble.grouped import GroupedEnsemble
+from ..errors import ReconformError
+from ..frames import frame_as_it_is
+from ..grouping import Grouping, labels_of
+from ..methods import FITS_BATCH, BySize, Plan
+from ..statistics.certificates import Guarantee
+from ..statistics.fdr import RankCounts
+from ..statistics.grid import Grid
+from ..statistics.joint import JointRanks
+from ..statistics.ranks import Calibration, Ranks, smoothed_p_values
+from ..statistics.ties import row_labels, tie_uniforms, warn_if_unlabelled
 from .intake import Intake, Numbers
-from .methods import FITS_BATCH, BySize, Plan
-from .prepare import Feature, Prepare
-from .statistics.certificates import Guarantee
-from .statistics.fdr import RankCounts
-from .statistics.grid import Grid
-from .statistics.joint import JointRanks
-from .statistics.ranks import Calibration, Ranks, smoothed_p_values
-from .ties import row_labels, tie_uniforms, warn_if_unlabelled
 
 _LOG = logging.getLogger(__name__)
 

@@ -12,15 +12,15 @@ from functools import cached_property
 
 import numpy as np
 
-from .arrays import FloatArray, IndexArray, RankArray
-from .detectors.auto.ensembles import ChoiceEnsemble, SplitChoice
-from .ensemble import Ensemble, Sight
-from .errors import ReconformError
-from .methods import Plan
-from .statistics.choice import Choice
-from .statistics.joint import JointStepUp
-from .statistics.ranks import Calibration, Ranks
-from .statistics.worlds import Worlds
+from ..arrays import FloatArray, IndexArray, RankArray
+from ..detectors.auto.ensembles import ChoiceEnsemble, SplitChoice
+from ..errors import ReconformError
+from ..methods import Plan
+from ..statistics.choice import Choice
+from ..statistics.joint import JointStepUp
+from ..statistics.ranks import Calibration, Ranks
+from ..statistics.worlds import Worlds
+from . import Ensemble, Sight
 
 
 class GroupedEnsemble(Ensemble):

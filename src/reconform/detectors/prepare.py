@@ -18,12 +18,12 @@ import numpy as np
 from sklearn.base import BaseEstimator, clone
 from sklearn.pipeline import Pipeline
 
-from .detectors import Auto, NativeDetector, resolve_detector
-from .detectors.prepared import CATEGORIES, Prepared
-from .detectors.registry import entry_of
-from .errors import ReconformError, listed, nearest
-from .frames import Column, frame_as_it_is, library_of, time_columns
-from .inputs import checked_rows, refuse_times
+from ..errors import ReconformError, listed, nearest
+from ..frames import Column, frame_as_it_is, library_of, time_columns
+from ..inputs import checked_rows, refuse_times
+from . import Auto, NativeDetector, resolve_detector
+from .prepared import CATEGORIES, Prepared
+from .registry import entry_of
 
 # Detectors of others that look at one column at a time by order alone: the scale of columns is
 # nothing to them. By class name, since PyOD is optional and slow to import.

@@ -12,8 +12,8 @@ from typing import Any
 
 import numpy as np
 
-from .arrays import BoolArray, FloatArray, IndexArray, RankArray
-from .assumption import (
+from ..arrays import BoolArray, FloatArray, IndexArray, RankArray
+from ..assumption import (
     Category,
     Compared,
     alike_in_groups,
@@ -21,22 +21,23 @@ from .assumption import (
     new_rows,
     unused_batch,
 )
-from .detectors.auto.ensembles import ChoiceEnsemble
-from .detectors.prepared import category_columns
-from .discoveries import CountedDiscoveries, Discoveries, Provenance
-from .explaining import explainer_for
-from .explaining.feature_columns import Words
-from .grouped import GroupedEnsemble
-from .grouping import POOLED, GroupFound, found_in_groups, out_of_reach
-from .parallel import track
+from ..detectors.auto.ensembles import ChoiceEnsemble
+from ..detectors.prepared import category_columns
+from ..discoveries import CountedDiscoveries, Discoveries, Provenance
+from ..ensemble.grouped import GroupedEnsemble
+from ..explaining import explainer_for
+from ..explaining.feature_columns import Words
+from ..grouping import POOLED, GroupFound, found_in_groups, out_of_reach
+from ..parallel import track
+from ..rule import Rule
+from ..statistics.choice import ChoiceCounts, choice_sentence, with_mask
+from ..statistics.fdr import RankCounts
+from ..statistics.grid import Grid, usual
+from ..statistics.joint import JointGrid
+from ..statistics.ranks import RankedBatch, Ranks
+from ..statistics.worlds import Worlds, cost_sentence
+from ..weights import Weights
 from .ranking import Ranker
-from .rule import Rule
-from .statistics.choice import ChoiceCounts, choice_sentence, with_mask
-from .statistics.fdr import RankCounts
-from .statistics.grid import Grid, usual
-from .statistics.joint import JointGrid
-from .statistics.ranks import RankedBatch, Ranks
-from .statistics.worlds import Worlds, cost_sentence
 from .weighing import (
     check_weighted,
     decide_weighted,
@@ -44,7 +45,6 @@ from .weighing import (
     weighted_ranks,
     weights_finding,
 )
-from .weights import Weights
 
 _LOG = logging.getLogger(__name__)
 

@@ -15,13 +15,13 @@ from typing import Protocol
 
 import numpy as np
 
-from .arrays import BoolArray, FloatArray, IndexArray, RankArray
-from .errors import ReconformError
-from .methods import Plan
-from .parallel import run_blocks
-from .statistics.aggregation import reduction
-from .statistics.ranks import BLOCK_BYTES, Calibration, Ranks, ranks_among, ranks_paired
-from .statistics.worlds import StepUp, Worlds, one_model_worlds
+from ..arrays import BoolArray, FloatArray, IndexArray, RankArray
+from ..errors import ReconformError
+from ..methods import Plan
+from ..parallel import run_blocks
+from ..statistics.aggregation import reduction
+from ..statistics.ranks import BLOCK_BYTES, Calibration, Ranks, ranks_among, ranks_paired
+from ..statistics.worlds import StepUp, Worlds, one_model_worlds
 
 # Detectors make copies of the rows they score; a chunk has no more rows than this.
 MOST_ROWS = 1 << 17

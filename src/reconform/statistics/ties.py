@@ -16,8 +16,8 @@ from typing import Any
 
 import numpy as np
 
-from .arrays import FloatArray
-from .errors import UnlabelledRowWarning, warn_once
+from ..arrays import FloatArray
+from ..errors import UnlabelledRowWarning, warn_once
 
 # What rows without labels are called.
 NO_LABEL = ""

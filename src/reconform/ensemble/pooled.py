@@ -13,13 +13,13 @@ from functools import cached_property
 
 import numpy as np
 
-from .arrays import FloatArray, IndexArray
-from .content import scores_by_content, sorted_by_content
-from .ensemble import Ensemble, reference_calibration
-from .errors import ReconformError
-from .frames import stacked
+from ..arrays import FloatArray, IndexArray
+from ..content import scores_by_content, sorted_by_content
+from ..errors import ReconformError
+from ..frames import stacked
+from ..statistics.ranks import Calibration, Ranks, ranks_among
+from . import Ensemble, reference_calibration
 from .refitting import Algorithm, Model
-from .statistics.ranks import Calibration, Ranks, ranks_among
 
 
 @dataclass(eq=False)

@@ -13,23 +13,23 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from .arrays import FloatArray
-from .content import Contents, RowStreams, by_content, remembering
-from .detectors import Auto, ForeignDetector, NativeDetector
-from .detectors.auto.ensembles import ChoiceEnsemble
-from .detectors.prepared import Prepared
-from .ensemble import Ensemble, RepeatedSplit
-from .errors import ReconformError
-from .grouped import GroupedEnsemble, OneForAll, OnePerGroup, joined_calibration
-from .grouping import ReferenceGroups
-from .known_anomalies import WithAnomalies, without_anomalies
-from .learned import LearnedScores, Learning
-from .methods import BySize, Learned, Method, Plan
-from .parallel import track
-from .pooled import Pooled
-from .randomness import Streams
-from .refitting import OneModel
-from .statistics.certificates import Guarantee, guarantee_of
+from ..arrays import FloatArray
+from ..content import Contents, RowStreams, by_content, remembering
+from ..detectors import Auto, ForeignDetector, NativeDetector
+from ..detectors.auto.ensembles import ChoiceEnsemble
+from ..detectors.prepared import Prepared
+from ..ensemble import Ensemble, RepeatedSplit
+from ..ensemble.grouped import GroupedEnsemble, OneForAll, OnePerGroup, joined_calibration
+from ..ensemble.known_anomalies import WithAnomalies, without_anomalies
+from ..ensemble.learned import LearnedScores, Learning
+from ..ensemble.pooled import Pooled
+from ..ensemble.refitting import OneModel
+from ..errors import ReconformError
+from ..grouping import ReferenceGroups
+from ..methods import BySize, Learned, Method, Plan
+from ..parallel import track
+from ..randomness import Streams
+from ..statistics.certificates import Guarantee, guarantee_of
 
 _LOG = logging.getLogger(__name__)
 

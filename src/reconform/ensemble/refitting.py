@@ -16,15 +16,15 @@ import numpy as np
 import numpy.typing as npt
 from joblib import effective_n_jobs
 
-from .arrays import FloatArray, IndexArray
-from .content import scores_by_content, sorted_by_content
-from .ensemble import Ensemble, ResampledEnsemble, Sight, blocks_of, reference_calibration
-from .frames import stacked
+from ..arrays import FloatArray, IndexArray
+from ..content import scores_by_content, sorted_by_content
+from ..frames import stacked
+from ..methods import Plan
+from ..parallel import run_jobs, run_threads, track
+from ..statistics.aggregation import reduction
+from ..statistics.ranks import Calibration, Ranks, calibrate
+from . import Ensemble, ResampledEnsemble, Sight, blocks_of, reference_calibration
 from .keep import MEMORY, ModelFolder, check_keep
-from .methods import Plan
-from .parallel import run_jobs, run_threads, track
-from .statistics.aggregation import reduction
-from .statistics.ranks import Calibration, Ranks, calibrate
 
 _LOG = logging.getLogger(__name__)
 
@@ -302,7 +302,7 @@ class FullRefit(Ensemble):
 def _warn_about_cost(what: str, seconds: float, fits: int, n_jobs: int | None) -> None:
     total = seconds * fits / effective_n_jobs(n_jobs)
     if total > WARN_SECONDS:
-        from .detectors.registry import named  # which imports the detectors, and they this
+        from ..detectors.registry import named  # which imports the detectors, and they this
 
         warnings.warn(
             f"{what}: {fits:,} fits of about {seconds:.2g} s, some {total / 60:.1f} minutes in "

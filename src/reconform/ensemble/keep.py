@@ -17,8 +17,8 @@ from typing import Any
 
 import joblib
 
-from .arrays import FloatArray
-from .errors import ReconformError
+from ..arrays import FloatArray
+from ..errors import ReconformError
 
 MEMORY = "memory"
 

@@ -1,0 +1,1 @@
+"""The steps of `ConformalDetector`: rows taken in, models fitted by a plan, ranks, decisions."""
