@@ -90,3 +90,13 @@ def test_what_needs_counts_only_is_not_refused(tables, fitted_on, monkeypatch, o
 def test_small_files_are_neither_counted_nor_tried(tables, fitted_on):
     assert detect("new.csv", "--detector", "contrast").exit_code == 0
     assert fitted_on == [REFERENCE]
+
+
+def test_a_wide_file_of_few_rows_is_not_suspected(tables, fitted_on, monkeypatch):
+    """Its bytes could be many rows of one column, but not of as many as it has."""
+    monkeypatch.setattr(judged, "MOST_DISCOVERIES", 250)
+    rng = np.random.default_rng(1)
+    for name, rows in (("normal", 20), ("new", 20)):
+        pd.DataFrame(rng.integers(0, 9, size=(rows, 50))).to_csv(f"{name}.csv", index=False)
+    assert detect("new.csv", "--detector", "contrast").exit_code == 0
+    assert fitted_on == [20]

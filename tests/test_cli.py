@@ -1045,19 +1045,22 @@ def sections():
     }
 
 
-@pytest.mark.parametrize("name", main.commands)
+COMMANDS = {name: main.get_command(None, name) for name in main.list_commands(None)}
+
+
+@pytest.mark.parametrize("name", COMMANDS)
 def test_every_option_is_documented(name):
     found = sections()
     text = found[f"reconform-{name}"]
     # The section of the command itself, and those that it refers to.
     text += "".join(found[anchor] for anchor in re.findall(r"\]\(#([\w-]+)\)", text))
     rows = "\n".join(re.findall(r"^\| (`.+?) \| ", text, flags=re.MULTILINE))
-    missing = [name for name in options_of(main.commands[name]) if f"`{name}" not in rows]
+    missing = [name for name in options_of(COMMANDS[name]) if f"`{name}" not in rows]
     assert missing == []
 
 
 def test_nothing_is_documented_that_does_not_exist():
-    known = {name for command in main.commands.values() for name in options_of(command)}
+    known = {name for command in COMMANDS.values() for name in options_of(command)}
     rows = re.findall(r"^\| (`--.+?) \| ", PAGE.read_text(), flags=re.MULTILINE)
     named = {name for row in rows for name in re.findall(r"`(--[\w-]+)", row)}
     assert named - known == set()
@@ -1065,10 +1068,10 @@ def test_nothing_is_documented_that_does_not_exist():
     assert set(re.findall(r"\]\(#([\w-]+)\)", PAGE.read_text())) <= anchors
 
 
-@pytest.mark.parametrize("name", main.commands)
+@pytest.mark.parametrize("name", COMMANDS)
 def test_help_has_an_example(name):
     said = run(name, "--help").stdout
-    command = main.commands[name]
+    command = COMMANDS[name]
     assert command.examples
     for example in command.examples:
         assert example in said
@@ -1083,7 +1086,7 @@ def test_examples_of_the_help_run(here, tables):
             (here / f"{name}{suffix}").unlink()
             save(tables[name].drop_columns("machine"), here / f"{name}{suffix}")
     for name in ("detect", "fit", "score", "inspect", "demo"):
-        for example in main.commands[name].examples:
+        for example in COMMANDS[name].examples:
             run(*shlex.split(example)[1:])
 
 

@@ -12,7 +12,7 @@ import pandas as pd
 import pytest
 
 from reconform import ConformalDetector
-from reconform.report import report
+from reconform.reporting import report
 
 pytest.importorskip("selenium", reason="needs Selenium: pip install selenium")
 

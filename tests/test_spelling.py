@@ -19,8 +19,8 @@ from reconform.rule import Rule
 SOURCE = Path(reconform.__file__).parent
 OPTIONS = {
     declared
-    for command in main.commands.values()
-    for option in command.params
+    for name in main.list_commands(None)
+    for option in main.get_command(None, name).params
     if isinstance(option, click.Option)
     for declared in option.opts
 }

@@ -71,7 +71,7 @@ def test_everything_public_is_documented():
 
 def test_importing_pulls_in_no_extras():
     extras = ["pyod", "polars", "altair", "dask", "skops", "matplotlib", "click"]
-    late = [f"reconform.{name}" for name in ("models", "report.page", "study", "files", "cli")]
+    late = [f"reconform.{name}" for name in ("models", "reporting.page", "study", "files", "cli")]
     unwanted = [*extras, *late]
     code = f"import sys, reconform; print([m for m in {unwanted} if m in sys.modules])"
     result = subprocess.run(
@@ -89,3 +89,17 @@ def test_what_is_imported_late_is_there():
     assert callable(reconform.report), "the function, also when its package is imported"
     with pytest.raises(AttributeError, match="has no attribute 'nothing'"):
         reconform.nothing  # noqa: B018
+
+
+def test_every_public_name_has_a_home():
+    homes = [name for names in reconform._HOMES.values() for name in names]
+    assert sorted([*homes, "__version__"]) == sorted(reconform.__all__)
+    assert len(set(homes)) == len(homes)
+
+
+def test_importing_takes_nothing_along():
+    code = "import sys, reconform; print({*sys.modules} & {'numpy', 'sklearn', 'numba'})"
+    result = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True
+    )
+    assert result.stdout.strip() == "set()"

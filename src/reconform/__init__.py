@@ -4,48 +4,78 @@ from __future__ import annotations
 
 import logging
 from importlib import import_module
-from importlib.metadata import version
 from typing import TYPE_CHECKING, Any
-
-from .detector import ConformalDetector
-from .detectors.prepare import Prepare
-from .discoveries import Discoveries
-from .errors import (
-    BatchDependenceError,
-    ModelFileError,
-    ReconformError,
-    ReferenceWarning,
-    UnlabelledRowWarning,
-)
-from .explaining.explanation import Explanation
-from .methods import (
-    Batch,
-    Bootstrap,
-    CrossValidation,
-    Full,
-    Jackknife,
-    Learned,
-    Prefit,
-    Resampling,
-    Split,
-)
-from .report import chart, report
-from .rule import Rule
-from .statistics.fdr import RankCounts
-from .weights import Weights
 
 if TYPE_CHECKING:
     from . import models as models
     from . import study as study
     from .cleaning import Review as Review
     from .cleaning import review as review
+    from .detector import ConformalDetector as ConformalDetector
+    from .detectors.prepare import Prepare as Prepare
+    from .discoveries import Discoveries as Discoveries
+    from .errors import BatchDependenceError as BatchDependenceError
+    from .errors import ModelFileError as ModelFileError
+    from .errors import ReconformError as ReconformError
+    from .errors import ReferenceWarning as ReferenceWarning
+    from .errors import UnlabelledRowWarning as UnlabelledRowWarning
+    from .explaining.explanation import Explanation as Explanation
+    from .methods import Batch as Batch
+    from .methods import Bootstrap as Bootstrap
+    from .methods import CrossValidation as CrossValidation
+    from .methods import Full as Full
+    from .methods import Jackknife as Jackknife
+    from .methods import Learned as Learned
+    from .methods import Prefit as Prefit
+    from .methods import Resampling as Resampling
+    from .methods import Split as Split
     from .models import load as load
     from .models import save as save
+    from .reporting import chart as chart
+    from .reporting import report as report
+    from .rule import Rule as Rule
+    from .statistics.fdr import RankCounts as RankCounts
+    from .weights import Weights as Weights
 
-__version__ = version("reconform")
+    __version__: str
 
 # What the library chose and will do is logged; where it goes is the business of the program.
 logging.getLogger(__name__).addHandler(logging.NullHandler())
+
+# Every name is imported when it is first used: scikit-learn alone takes a second, and who saves
+# no model or writes no report need not wait for what does.
+_HOMES = {
+    "cleaning": ("Review", "review"),
+    "detector": ("ConformalDetector",),
+    "detectors.prepare": ("Prepare",),
+    "discoveries": ("Discoveries",),
+    "errors": (
+        "BatchDependenceError",
+        "ModelFileError",
+        "ReconformError",
+        "ReferenceWarning",
+        "UnlabelledRowWarning",
+    ),
+    "explaining.explanation": ("Explanation",),
+    "methods": (
+        "Batch",
+        "Bootstrap",
+        "CrossValidation",
+        "Full",
+        "Jackknife",
+        "Learned",
+        "Prefit",
+        "Resampling",
+        "Split",
+    ),
+    "models": ("load", "save"),
+    "reporting": ("chart", "report"),
+    "rule": ("Rule",),
+    "statistics.fdr": ("RankCounts",),
+    "weights": ("Weights",),
+}
+_HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
+_PACKAGES = ("models", "study")
 
 __all__ = [
     "Batch",
@@ -78,25 +108,22 @@ __all__ = [
     "save",
 ]
 
-# Imported when first used: few programs save models, and fewer review a reference or run studies.
-_LATER = {
-    "Review": "cleaning",
-    "load": "models",
-    "models": "models",
-    "review": "cleaning",
-    "save": "models",
-    "study": "study",
-}
-
 
 def __getattr__(name: str) -> Any:
-    if name not in _LATER:
+    value: Any
+    if name == "__version__":
+        from importlib.metadata import version
+
+        value = version("reconform")
+    elif name in _PACKAGES:
+        value = import_module(f".{name}", __name__)
+    elif name in _HOME_OF:
+        value = getattr(import_module(f".{_HOME_OF[name]}", __name__), name)
+    else:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    module = import_module(f".{_LATER[name]}", __name__)
-    value = module if name == _LATER[name] else getattr(module, name)
     globals()[name] = value
     return value
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__, *_LATER})
+    return sorted({*globals(), *__all__, *_PACKAGES})

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import gc
 
-from .cli import main
-
 
 def run() -> None:
     """Run the command line, as the only thing that this process does."""
-    # What was imported stays to the end: the collector need not go through it again and again.
+    # What is imported stays to the end: the collector need not go through it again and again.
+    gc.disable()
+    from .cli import main
+
     gc.freeze()
+    gc.enable()
     main(prog_name="reconform")
 
 

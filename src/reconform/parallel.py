@@ -13,6 +13,7 @@ import threading
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from contextvars import ContextVar, copy_context
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import islice, pairwise
@@ -70,6 +71,35 @@ def run_jobs(
     return results
 
 
+_compiled: ContextVar[int | None] = ContextVar("jobs of compiled code", default=None)
+
+
+@contextmanager
+def compiled_code_on(jobs: int) -> Iterator[None]:
+    """Let compiled code use so many threads inside, where nobody has chosen a number.
+
+    Threads of compiled code take no memory and start at once, so a program that has the machine
+    to itself may use all processors. Processes for other libraries' detectors are another matter.
+
+    Examples
+    --------
+    >>> with compiled_code_on(2):
+    ...     threads_for(None), threads_for(1)
+    (2, 1)
+    """
+    token = _compiled.set(jobs)
+    try:
+        yield
+    finally:
+        _compiled.reset(token)
+
+
+def threads_for(n_jobs: int | None) -> int:
+    """How many threads compiled code may use; 1 inside of another thread's share."""
+    jobs: int = effective_n_jobs(_compiled.get() if n_jobs is None else n_jobs)
+    return jobs
+
+
 def run_threads(
     function: Callable[..., Any],
     calls: Iterable[tuple[Any, ...]],
@@ -87,15 +117,17 @@ def run_threads(
     >>> list(run_threads(pow, [(2, 3), (3, 2)], total=2, n_jobs=2))
     [8, 9]
     """
-    jobs = effective_n_jobs(n_jobs)
+    jobs = threads_for(n_jobs)
     if jobs == 1 or total < BLOCKS_PER_JOB * jobs:
         for arguments in calls:
             yield function(*arguments)
         return
 
+    context = copy_context()
+
     def run(block: list[tuple[Any, ...]]) -> list[Any]:
         with share_of(jobs):
-            return [function(*arguments) for arguments in block]
+            return [context.copy().run(function, *arguments) for arguments in block]
 
     waiting, size = iter(calls), -(-total // (BLOCKS_PER_JOB * jobs))
     with ThreadPoolExecutor(max_workers=jobs) as pool:
@@ -191,7 +223,7 @@ def run_blocks(kernel: Callable[[int, int], object], total: int, *, n_jobs: int 
     >>> squares
     array([ 0.,  1.,  4.,  9., 16.])
     """
-    jobs = effective_n_jobs(n_jobs)
+    jobs = threads_for(n_jobs)
     if jobs == 1 or total <= 1:
         if total:
             kernel(0, total)

@@ -4,19 +4,25 @@ from __future__ import annotations
 
 import click
 
-from .check_command import check
-from .clean_command import clean
-from .demo_command import demo
-from .detect import detect
 from .failures import Commands
-from .model_commands import fit, inspect, score
-from .stream_command import stream
-from .study_command import study
+
+# Where each command is, in the order of use. It is imported when it is asked for.
+HOMES = {
+    "detect": "detect",
+    "clean": "clean_command",
+    "fit": "model_commands",
+    "score": "model_commands",
+    "check": "check_command",
+    "stream": "stream_command",
+    "inspect": "model_commands",
+    "demo": "demo_command",
+    "study": "study_command",
+}
 
 
 @click.group(
     cls=Commands,
-    commands=[detect, clean, fit, score, check, stream, inspect, demo, study],
+    homes=HOMES,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
 )
 @click.version_option(package_name="reconform")

@@ -27,7 +27,7 @@ from ..files.review import (
 )
 from ..files.source import open_source
 from ..files.writing import open_output
-from ..report.safe_text import percent
+from ..reporting.safe_text import percent
 from ..rule import Rule
 from . import fitting as fits
 from .declare import Command, count, family, option, share

@@ -12,9 +12,9 @@ from ..arrays import BoolArray
 from ..detector import ConformalDetector
 from ..discoveries import Discoveries
 from ..metrics import false_discovery_proportion, power
-from ..report import report as write_report
-from ..report.page import EXPLAINED
-from ..report.safe_text import percent
+from ..reporting import report as write_report
+from ..reporting.page import EXPLAINED
+from ..reporting.safe_text import percent
 from ..whole import check_place
 from .declare import Command, family, share
 from .flagged import Flagged

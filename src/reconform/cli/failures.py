@@ -15,7 +15,9 @@ from __future__ import annotations
 
 import sys
 import traceback
+from collections.abc import Mapping
 from contextlib import suppress
+from importlib import import_module
 from typing import Any
 
 import click
@@ -71,9 +73,29 @@ def sentence_of(error: Exception) -> str:
 
 
 class Commands(click.Group):
-    """A group whose commands end with the exit codes above."""
+    """A group whose commands end with the exit codes above, each imported when it is needed.
+
+    Parameters
+    ----------
+    homes : mapping from str to str
+        The module of each command, in the order of use.
+    **attributes
+        Of `click.Group`.
+    """
 
     examples = ("reconform detect normal.csv new.csv --fdr 0.1 --output flagged.csv",)
+
+    def __init__(self, *, homes: Mapping[str, str], **attributes: Any) -> None:
+        super().__init__(**attributes)
+        self.homes = homes
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """Import a command; None if there is none of that name."""
+        if cmd_name not in self.homes:
+            return None
+        home = import_module(f".{self.homes[cmd_name]}", __package__)
+        command: click.Command = getattr(home, cmd_name)
+        return command
 
     def format_help_text(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write the description and an example."""
@@ -89,7 +111,7 @@ class Commands(click.Group):
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         """In the order of use, not of the alphabet."""
-        return list(self.commands)
+        return list(self.homes)
 
     def main(self, *arguments: Any, **options: Any) -> Any:
         """Run on standard streams that may be closed, full, or without a reader."""

@@ -18,7 +18,7 @@ from ..explaining.features import Unusual, unusual_features
 from ..files import Table
 from ..files.column_types import labels_in, to_python
 from ..files.judge import FileDiscoveries
-from ..report.safe_text import shorten
+from ..reporting.safe_text import shorten
 from .output import printable
 
 LONGEST_CELL = 40

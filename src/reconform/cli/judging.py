@@ -23,10 +23,10 @@ from ..files.column_types import labels_in, to_python
 from ..files.formats import is_standard
 from ..files.judge import FileDiscoveries, ReadOptions, judge_file
 from ..forecast import Pace
-from ..report import report
-from ..report.carried import RowNames, SomeRows
-from ..report.page import EXPLAINED
-from ..report.safe_text import percent
+from ..reporting import report
+from ..reporting.carried import RowNames, SomeRows
+from ..reporting.page import EXPLAINED
+from ..reporting.safe_text import percent
 from ..rule import false_alarms_in_words
 from ..statistics.bounds import false_discovery_table
 from ..statistics.fdr import PROCEDURES

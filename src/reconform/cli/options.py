@@ -22,6 +22,7 @@ from ..files.judge import WriteOptions
 from ..files.writing import check_free
 from ..grouping import UNKNOWN
 from ..methods import Bootstrap, CrossValidation, Method, Split, resolve_method
+from ..parallel import compiled_code_on
 from ..rule import Rule
 from ..statistics.certificates import VALIDITY
 from ..statistics.conditional import BANDS
@@ -147,14 +148,22 @@ class Fitting:
         return method
 
 
-JOBS = option(
-    "--jobs",
-    library="n_jobs",
-    type=int,
-    callback=_jobs,
-    metavar="N",
-    show_default="1",
-    help="Use N processors; -1 stands for all.",
+def jobs_option(default: str, said: str) -> Given:
+    """`--jobs`: how many processors, and what for."""
+    return option(
+        "--jobs",
+        library="n_jobs",
+        type=int,
+        callback=_jobs,
+        metavar="N",
+        show_default=default,
+        help=said,
+    )
+
+
+JOBS = jobs_option(
+    "all for compiled code, 1 for the fits of other libraries",
+    "Use N processors; -1 stands for all. It changes no number.",
 )
 SEED = count(
     "--seed",
@@ -255,8 +264,13 @@ fitting_options = family(
 
 
 def parallel(jobs: int | None) -> AbstractContextManager[Any]:
-    """Use so many processors inside, also for what was fitted or loaded without a number."""
-    context: AbstractContextManager[Any] = parallel_config(n_jobs=1 if jobs is None else jobs)
+    """Use so many processors inside, also for what was fitted or loaded without a number.
+
+    Without a number, compiled code uses all, and detectors of other libraries one.
+    """
+    if jobs is None:
+        return compiled_code_on(-1)
+    context: AbstractContextManager[Any] = parallel_config(n_jobs=jobs)
     return context
 
 

@@ -31,7 +31,6 @@ from ..study import (
 from ..whole import check_place, write_whole
 from .declare import Command, count, family, option, share
 from .options import (
-    JOBS,
     LABEL_HELP,
     OVERWRITE,
     PATH,
@@ -41,6 +40,7 @@ from .options import (
     Files,
     columns_options,
     files_options,
+    jobs_option,
     voice_options,
 )
 from .output import Voice, check_separate
@@ -170,7 +170,7 @@ run_options = family(
             help="Keep finished draws here: a run that was stopped continues there. The paper's "
             "study, which takes long, needs it.",
         ),
-        JOBS,
+        jobs_option("1", "Do N draws at a time; -1 stands for as many as there are processors."),
         option(
             "--compare",
             type=PATH,

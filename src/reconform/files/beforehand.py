@@ -20,7 +20,7 @@ from .reading import Batches
 
 # A detector that is fitted on so many reference rows shows what all of them would.
 SOME_ROWS = 100
-# A row of text has a character and an end of line, at least.
+# A row of text has an end of line and something before it, at least.
 LEAST_BYTES = 2
 
 
@@ -74,7 +74,9 @@ def _may_be_many(batches: Batches) -> bool:
         return source.rows > judged.MOST_DISCOVERIES
     if not source.is_text or getattr(source, "compressed", False):
         return True
-    return os.stat(source.path).st_size > LEAST_BYTES * judged.MOST_DISCOVERIES
+    # Between two cells stands a delimiter, even if both are empty.
+    row = max(LEAST_BYTES, len(source.schema.names))
+    return os.stat(source.path).st_size > row * judged.MOST_DISCOVERIES
 
 
 def has_more_rows(batches: Batches) -> bool:

@@ -6,6 +6,7 @@ from abc import abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import chain
 
 import numpy as np
 
@@ -19,8 +20,9 @@ from ...ensemble import (
     blocks_of,
     worlds_by_sight,
 )
+from ...ensemble.refitting import FullRefit
 from ...errors import ReconformError
-from ...parallel import run_blocks, track
+from ...parallel import run_blocks, run_threads, track
 from ...statistics.choice import Choice
 from ...statistics.ranks import Calibration, Ranks
 from ...statistics.worlds import StepUp, Worlds
@@ -150,7 +152,7 @@ class FullChoice(ChoiceEnsemble):
         rows: IndexArray,
         look: Callable[[int, Sight], None] | None = None,
     ) -> Choice:
-        """Ask all detectors, one after the other; `look` is shown what each of them sees."""
+        """Ask all detectors; `look` is shown what each of them sees."""
         n, m = len(self.calibration), len(X)
         limits = limits_for(n, m)
         evidence, ranks = np.empty((2, len(self.fitted), len(rows)), dtype=np.int64)
@@ -167,12 +169,17 @@ class FullChoice(ChoiceEnsemble):
         pairs = len(rows) * (n + m) * len(self.fitted)
         long = pairs > FORETELL and len(rows) >= 10
         left = self._foretold(ask, rows, m) if long and forecast.is_asked() else rows
-        every = range(len(self.fitted))
-        label = "asking detectors"
-        for k in track(
-            every, total=len(every), label=label, verbose=self.verbose, least=len(every)
-        ):
-            ask(k, left)
+        # Compiled code lets another thread run; refits of other detectors share their processes.
+        compiled = [k for k, one in enumerate(self.fitted) if not isinstance(one, FullRefit)]
+        others = [k for k in range(len(self.fitted)) if k not in compiled]
+        calls = ((k, left) for k in compiled)
+        steps = chain(
+            run_threads(ask, calls, total=len(compiled), n_jobs=self.n_jobs),
+            run_threads(ask, ((k, left) for k in others), total=len(others), n_jobs=1),
+        )
+        total, label = len(self.fitted), "asking detectors"
+        for _ in track(steps, total=total, label=label, verbose=self.verbose, least=total):
+            pass
         first = stands_first([ensemble.uses_batch for ensemble in self.fitted], m)
         return Choice(self.names, choose(evidence, first), ranks)
 

@@ -52,11 +52,9 @@ def bandwidth_exponents(spread: FloatArray, n: int) -> IntArray:
     largest = spread.max(axis=-1)
     # Relative to the largest, as squares might overflow.
     relative = spread / np.where(largest > 0, largest, 1.0)[..., None]
-    total, d = np.zeros(largest.shape), np.zeros(largest.shape)
-    for j in range(spread.shape[-1]):  # in order: NumPy's own sum depends on the shape
-        total += relative[..., j] ** 2
-        d += relative[..., j] > 0
-    d = np.maximum(d, 1.0)
+    # In order: NumPy's own sum depends on the shape, a running one does not.
+    total = np.cumsum(relative**2, axis=-1)[..., -1]
+    d = np.maximum((relative > 0).sum(axis=-1), 1.0)
     factor = (4.0 / ((d + 2.0) * n)) ** (1.0 / (d + 4.0)) / OF_NORMAL
     return nearest_exponents(factor * largest * np.sqrt(total / d)).astype(np.int64)
 

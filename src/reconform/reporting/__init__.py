@@ -71,7 +71,7 @@ def report(
     >>> import tempfile
     >>> from pathlib import Path
     >>> from reconform.cli.demo_command import run_demo
-    >>> from reconform.report import report
+    >>> from reconform.reporting import report
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     page = report(run_demo().found, Path(folder) / "report.html")
     ...     "of 229 rows flagged" in page.read_text()
@@ -106,7 +106,7 @@ def chart(found: Discoveries) -> Any:
     Examples
     --------
     >>> from reconform.cli.demo_command import run_demo
-    >>> from reconform.report import chart
+    >>> from reconform.reporting import chart
     >>> type(chart(run_demo().found)).__name__
     'VConcatChart'
     """
