@@ -10,7 +10,7 @@ import zipfile
 import numpy as np
 
 from reconform.models import archive
-from reconform.models import npy as arrays
+from reconform.models import archive as arrays
 
 
 def members_of(path):

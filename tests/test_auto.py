@@ -29,7 +29,7 @@ from reconform.detectors.auto.detector import names_of
 from reconform.detectors.auto.ensembles import FullChoice, SplitChoice, Tally
 from reconform.detectors.auto.tally import Chooser, LowScores
 from reconform.detectors.base import NativeDetector
-from reconform.detectors.rounding import on_grid
+from reconform.detectors.comparing import on_grid
 from reconform.detectors.scaled import algorithm_of
 from reconform.detectors.scaling import rescale, scale_exponents, spreads
 from reconform.ensemble import ResampledEnsemble, Sight, reference_calibration
@@ -74,7 +74,7 @@ def refitted(detector, D, new, j):
         return by_contrast(detector, D, new, j)
     (sight,) = OneModel(algorithm_of(detector), D, SEED).see_with_each(new, np.array([j]))
     own, others = sight.own[0], np.delete(sight.others[0], j)
-    if isinstance(detector, (KDE, Mahalanobis)):  # equal but for rounding is equal: `rounding`
+    if isinstance(detector, (KDE, Mahalanobis)):  # equal but for rounding is equal: `on_grid`
         least = 1.0 if isinstance(detector, KDE) else 0.0
         own, others = (np.array([on_grid(s, least) for s in part]) for part in (own, others))
     return own, others

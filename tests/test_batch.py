@@ -15,7 +15,7 @@ import pytest
 
 from reconform import Batch, ConformalDetector, ReconformError, Rule, save
 from reconform.detectors import KNN
-from reconform.detectors.knn.pool import neighbours_among
+from reconform.detectors.knn.search import neighbours_among
 from reconform.files import read_reference
 from reconform.files.judge import judge_file
 from reconform.stream import OnlineDiscoveries

@@ -11,7 +11,7 @@ import pytest
 
 import reconform
 from reconform import ConformalDetector, RankCounts, Rule, Split
-from reconform.cli.spelling import in_options
+from reconform.cli.declare import in_options
 from reconform.files.judge import ReadOptions, WriteOptions, judge_file
 from reconform.statistics import p_values_of
 from reconform.statistics.certificates import TABLE, guarantee

@@ -22,7 +22,7 @@ from reconform import ConformalDetector, Explanation, Prepare, ReconformError
 from reconform.cli import main
 from reconform.detectors import KDE, KNN, LOF, Contrast, Mahalanobis
 from reconform.detectors.attribution import by_replacing
-from reconform.explaining import known
+from reconform.explaining import explainer as known
 from reconform.files.judge import ReadOptions, judge_file
 from reconform.frames import FrameRows, mixed, numbers_of
 

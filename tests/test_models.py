@@ -33,7 +33,7 @@ from reconform import Bootstrap, ConformalDetector, CrossValidation, Jackknife, 
 from reconform.detectors import INNE, KDE, KNN, LOF, IForest, Mahalanobis
 from reconform.detectors.prepare import make_prepared
 from reconform.models import ModelFileError, archive, ensemble_records, inspect, load, save
-from reconform.models import npy as arrays
+from reconform.models import archive as arrays
 from reconform.records.specs import OneOf, Record
 
 DATA = Path(__file__).parent / "data" / "models"

@@ -14,7 +14,7 @@ from sklearn.neighbors import LocalOutlierFactor
 from sklearn.svm import OneClassSVM
 
 from reconform import Bootstrap, CrossValidation, Full, Split
-from reconform.cli.recommended import _method, command_of
+from reconform.cli.study_command import _method, command_of
 from reconform.detectors import KNN
 from reconform.detectors.by_name import make_detector, written
 from reconform.errors import ReferenceWarning

@@ -11,8 +11,7 @@ from click.testing import CliRunner
 
 import reconform
 from reconform.cli import declare, main
-from reconform.cli.declare import SPELLED
-from reconform.cli.spelling import in_options
+from reconform.cli.declare import SPELLED, in_options
 from reconform.files import read_reference
 from reconform.rule import Rule
 

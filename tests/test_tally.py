@@ -8,8 +8,7 @@ from functools import reduce
 import numpy as np
 import pytest
 
-from reconform.detectors.auto.choosing import limits_for
-from reconform.detectors.auto.kernels import weigh
+from reconform.detectors.auto.choosing import limits_for, weigh
 from reconform.detectors.auto.tally import Chooser, Gauge, LowScores
 
 

@@ -25,9 +25,8 @@ import click
 from ..errors import ReconformError
 from ..files.snapshot import snapshots
 from ..glossary import GLOSSARY
-from .declare import write_examples
+from .declare import in_options, write_examples
 from .output import complain, prepare_streams, settle_streams
-from .spelling import in_options
 
 INPUT, BUG, INTERRUPTED = 1, 70, 130
 

@@ -31,10 +31,10 @@ from ..rule import false_alarms_in_words
 from ..statistics.bounds import false_discovery_table
 from ..statistics.fdr import PROCEDURES
 from ..weights import Weights
+from .declare import in_options
 from .flagged import CAPTION, take_first, take_flagged, unusual_words
 from .options import FAILURES, Deciding, Files, Writing
 from .output import Voice, one_line, printable
-from .spelling import in_options
 
 # All features of the new rows are in memory while a report is made, up to this many cells, and
 # rank and score of each, up to so many rows.

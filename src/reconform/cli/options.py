@@ -27,9 +27,8 @@ from ..rule import Rule
 from ..statistics.certificates import VALIDITY
 from ..statistics.conditional import BANDS
 from ..statistics.fdr import PROCEDURES, counted_names
-from .declare import Function, Given, choice, count, family, option, share
+from .declare import Function, Given, choice, count, family, in_options, option, share
 from .output import Voice, check_separate
-from .spelling import in_options
 
 RESAMPLING = ("split", "jackknife", "jackknife+", "cv", "cv+", "jab", "jab+")
 METHODS = ("auto", *RESAMPLING, "full", "batch", "learned")

@@ -35,7 +35,7 @@ from ..files.formats import Layout, is_standard
 from ..files.tables import check_separate as apart
 from ..forecast import listening
 from ..whole import Together, blamed_on, together
-from .spelling import in_options
+from .declare import in_options
 
 # So many columns are assumed where there is no terminal, so that no table is cut.
 PIPED_WIDTH = 2_000

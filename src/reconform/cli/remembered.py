@@ -9,7 +9,7 @@ from typing import Any
 from ..detectors.prepare import Feature, describe, restore
 from ..models import ModelInfo
 from ..models.archive import refusing
-from ..records.checks import require
+from ..records import require
 from ..rule import Rule
 from .options import Deciding, Files, Writing
 

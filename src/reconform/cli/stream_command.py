@@ -32,12 +32,11 @@ from ..stream.delivery import Delivery
 from ..stream.procedures import ONLINE
 from ..stream.state import DecisionStream
 from ..stream.windows import SCOPES
-from .declare import Command, choice, count, family, option, share
+from .declare import Command, choice, count, family, in_options, option, share
 from .model_commands import load_model, loading_options
 from .options import PATH, PREFIX, delimiter_option, fdr_option, finite, ids_option, parallel
 from .output import STDOUT, Voice, complain
 from .remembered import remembered
-from .spelling import in_options
 
 # The words that a decision has, in the order in which they are written.
 WORDS = ("row", "line", "window", "p_value", "level", "anomaly")

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import csv
+import io
 import math
+import shlex
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import click
 
-from ..detectors.by_name import detectors_with
+from ..detectors.by_name import detectors_with, written
+from ..files import Layout
+from ..methods import Method, named
 from ..study import (
     OWN_DETECTORS,
     OWN_METHODS,
@@ -29,10 +34,11 @@ from ..study import (
     save_chart,
 )
 from ..whole import check_place, write_whole
-from .declare import Command, count, family, option, share
+from .declare import Command, count, family, in_options, option, share
 from .options import (
     LABEL_HELP,
     OVERWRITE,
+    OWNERS,
     PATH,
     SEED,
     SET,
@@ -44,8 +50,6 @@ from .options import (
     voice_options,
 )
 from .output import Voice, check_separate
-from .recommended import command_of, in_words
-from .spelling import in_options
 
 TABLES = {"table.md": "markdown", "table.tex": "latex", "table.csv": "csv"}
 RANKING = "ranking.md"
@@ -405,3 +409,83 @@ def _comparison_facts(comparison: Comparison) -> dict[str, Any]:
         "largest": max((abs(cell.z) for cell in comparison.cells), default=None),
         "missing": len(comparison.missing),
     }
+
+
+# Files whose names the reader has to put in.
+REFERENCE, NEW = "normal.csv", "new.csv"
+
+
+def command_of(advice: Recommendation, study: Study) -> str | None:
+    """Write the command that does what is recommended; None where there is none.
+
+    Parameters
+    ----------
+    advice : Recommendation
+    study : Study
+        If it is about one table, the normal rows of this table are the reference.
+    """
+    if advice.method is None:
+        return None
+    detector, method = written(advice.detector), _method(advice.method)
+    if detector is None or method is None:
+        return None
+    path = study.table_path
+    tables = study.tables
+    words = ["reconform", "detect", path or REFERENCE, NEW]
+    if path is not None:
+        words += ["--label", study.label]
+        for option, names in (
+            ("--id", tables.id_columns),
+            ("--drop", [name for name in tables.drop if name != study.label]),
+            ("--columns", tables.columns or ()),
+        ):
+            words += [option, _names(names)] if names else []
+        words += _layout(tables.layout or Layout())
+    words += ["--prepare"] if tables.prepare else []
+    words += ["--category", _names(tables.categories)] if tables.categories else []
+    name, settings = detector
+    words += ["--detector", name]
+    for key, value in settings.items():
+        words += ["--set", f"{key}={value}"]
+    return shlex.join([*words, *method, "--fdr", f"{float(study.protocol.fdr):g}"])
+
+
+def in_words(advice: Recommendation, study: Study) -> str:
+    """Say what is recommended, with the command or else with the line of Python."""
+    command = command_of(advice, study)
+    if command is None:
+        return str(advice)
+    files = f"{NEW} stands for your new rows"
+    if study.table_path is None:
+        files = f"{REFERENCE} and {NEW} stand for your files"
+    return f"{advice.sentence} Paste this; {files}:\n\n    {command}"
+
+
+def _method(method: Method) -> list[str] | None:
+    """The options for a method; None where there are none."""
+    known = named(method)
+    if known is None or not set(known[1]) <= set(OWNERS):
+        return None
+    name, changed = known
+    words = ["--method", name]
+    for key, value in changed.items():
+        words += [f"--{key}", str(value)]
+    return words
+
+
+def _layout(layout: Layout) -> list[str]:
+    words = []
+    for name in ("format", "delimiter"):
+        value = getattr(layout, name)
+        words += [] if value is None else [f"--{name}", "tab" if value == "\t" else value]
+    words += ["--decimal", layout.decimal] if layout.decimal != "." else []
+    for text in layout.missing:
+        words += ["--missing", text]
+    return words
+
+
+def _names(names: Sequence[str]) -> str:
+    """Names of columns with commas between them, as the options read them."""
+    line = io.StringIO()
+    csv.writer(line, lineterminator="").writerow(names)
+    return line.getvalue()

@@ -19,7 +19,7 @@ from sklearn.utils import Tags
 
 from ..arrays import BoolArray, FloatArray, IndexArray, IntArray
 from ..errors import ReconformError
-from ..records.checks import require, within
+from ..records import require, within
 from .base import NativeDetector
 from .scaling import (
     LARGEST_EXPONENT,

@@ -26,7 +26,7 @@ import numpy as np
 from sklearn.base import clone
 
 from ..arrays import FloatArray, IndexArray, IntArray
-from ..records.checks import require, within
+from ..records import require, within
 from .scaling import (
     LARGEST_EXPONENT,
     rescale,

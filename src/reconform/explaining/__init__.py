@@ -6,8 +6,7 @@ is a proof of a cause.
 
 from __future__ import annotations
 
-from .explainer import Explainer
-from .known import Known
+from .explainer import Explainer, Known
 from .lists import (
     NO_REFERENCE,
     explainer_for,

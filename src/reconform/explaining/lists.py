@@ -15,9 +15,8 @@ from ..errors import ReconformError
 from ..frames import frame_as_it_is, library_of
 from ..steps.intake import Frames
 from ..steps.ranking import Ranker
-from .explainer import Explainer
+from .explainer import Explainer, Known
 from .feature_columns import Words
-from .known import Known
 
 
 def explainer_for(

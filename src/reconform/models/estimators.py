@@ -16,7 +16,7 @@ from ..detectors.prepare import Prepare
 from ..detectors.prepared import Prepared
 from ..detectors.registry import entry_of, named
 from ..errors import ReconformError
-from ..records.checks import require
+from ..records import require
 from ..records.plain import Plain
 from ..records.specs import FLOAT, DetectorRecord, Json, Reader, Spec, Writer
 from . import skops_objects as foreign

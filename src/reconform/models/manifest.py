@@ -14,7 +14,7 @@ import sklearn
 
 from ..detector import ConformalDetector
 from ..errors import ReconformError
-from ..records.checks import require
+from ..records import require
 from .archive import FORMAT, FORMAT_VERSION, Archive, as_json, open_archive, parse_json, refusing
 
 

@@ -12,7 +12,7 @@ from ..arrays import IndexArray
 from ..ensemble import reference_calibration
 from ..errors import ReconformError
 from ..methods import VARIANTS, Jackknife, Plan, _Complements
-from ..records.checks import require, within
+from ..records import require, within
 from ..records.specs import Array, Json, Reader, Scalar, Writer
 from ..statistics.aggregation import check_aggregate
 from ..statistics.ranks import Calibration

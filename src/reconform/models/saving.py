@@ -16,17 +16,26 @@ from ..ensemble.grouped import GroupedEnsemble
 from ..errors import ReconformError, check_probability
 from ..frames import LIBRARIES, FrameRows
 from ..methods import FITS_BATCH, MOST_REFERENCE, RECORDED_AS, resolve_method
-from ..records.checks import require
+from ..records import require
 from ..records.plain import Plain
 from ..records.specs import Array, Json, Maybe, Reader, Scalar, Writer
 from ..steps.intake import Coded, Frames, Intake, Numbers
 from ..whole import check_place
 from . import skops_objects as foreign
-from .archive import Archive, Pieces, as_json, open_archive, parse_json, refusing, write_archive
+from .archive import (
+    Archive,
+    Pieces,
+    as_json,
+    npy_pieces,
+    open_archive,
+    parse_json,
+    read_npy,
+    refusing,
+    write_archive,
+)
+from .ensemble_records import read_fitted, read_groups, write_fitted, write_groups
 from .estimators import DetectorsIn, DetectorsOut, restore_columns
-from .grouped_records import read_fitted, read_groups, write_fitted, write_groups
 from .manifest import facts_of
-from .npy import npy_pieces, read_npy
 from .plans import check_held, read_plan, write_plan
 from .settings import neutral
 

@@ -12,7 +12,7 @@ from ..detectors.base import NativeDetector
 from ..detectors.scaled import Group, ScaledEnsemble, ScaledFull, ScaledModel
 from ..ensemble import Ensemble, ResampledEnsemble
 from ..methods import Plan
-from ..records.checks import ascending, check_reference, require
+from ..records import ascending, check_reference, require
 from ..records.plain import Plain
 from ..records.specs import (
     JOBS,

@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from ..records.checks import require
+from ..records import require
 
 # Libraries whose parameters mean the same wherever they occur. Other classes, which are made only
 # if their user trusts them by name, lose the number of jobs and no more.

@@ -20,11 +20,10 @@ import numpy as np
 from ..arrays import AnyArray
 from ..errors import ModelFileError, ReconformError
 from ..extras import extra
-from ..records.checks import require, within
+from ..records import require, within
 from ..records.plain import MOST_POOL
 from ..records.specs import Json
-from .archive import grows_too_much, parse_json
-from .npy import MOST_EMPTY
+from .archive import MOST_EMPTY, grows_too_much, parse_json
 from .sound import check_sound, needs_trust
 
 OLDEST_PROTOCOL = 2  # of skops

@@ -23,9 +23,9 @@ from sklearn.frozen import FrozenEstimator
 from sklearn.pipeline import Pipeline
 
 from ..arrays import AnyArray
-from ..records.checks import ascending, require, within
+from ..records import ascending, require, within
 from ..records.plain import check_bits
-from .npy import MOST_EMPTY
+from .archive import MOST_EMPTY
 from .settings import attributes_of, check_cost, parts_of
 
 # What scores or transforms by NumPy alone, module by module.

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from ..errors import ReconformError
-from .checks import require
+from . import require
 from .specs import Json, Reader, Writer
 
 # NumPy's own sources of random bits, by name: all that a generator may be restored from.

@@ -18,7 +18,7 @@ import numpy as np
 
 from ..arrays import AnyArray
 from ..errors import ReconformError
-from .checks import require
+from . import require
 
 Json = Any
 

@@ -14,8 +14,7 @@ from .datasets import Dataset, load, make_dataset, read
 from .figures import comparison_chart, line_chart, results_chart, save_chart
 from .layout import columns_of, format_table
 from .protocol import Protocol
-from .ranked import Ranked, Ranking
-from .recommendation import Recommendation
+from .ranked import Ranked, Ranking, Recommendation
 from .runner import (
     OWN_DETECTORS,
     OWN_METHODS,

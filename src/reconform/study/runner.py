@@ -22,13 +22,11 @@ from ..methods import Full
 from ..parallel import track
 from .averages import Cell, summarise
 from .comparison import Comparison, compare_cells, read_reference
-from .costs import format_costs, summarise_costs
 from .datasets import REGISTRY, resolve_datasets, table_path
 from .figures import comparison_chart, results_chart
-from .layout import MethodColumn, columns_of, format_table
+from .layout import MethodColumn, columns_of, format_costs, format_table, summarise_costs
 from .protocol import Protocol
-from .ranked import Ranking, rank
-from .recommendation import Recommendation, recommend
+from .ranked import Ranking, Recommendation, rank, recommend
 from .schedule import Schedule
 from .store import Key, Store, StoredResult, costs_table, results_table
 from .subjects import Reading, resolve_detectors, resolve_readings

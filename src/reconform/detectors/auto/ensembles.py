@@ -26,8 +26,7 @@ from ...parallel import run_blocks, run_threads, track
 from ...statistics.choice import Choice
 from ...statistics.ranks import Calibration, Ranks
 from ...statistics.worlds import StepUp, Worlds
-from .choosing import choose, limits_for, stands_first
-from .kernels import weigh
+from .choosing import choose, limits_for, stands_first, weigh
 from .tally import Chooser, Gauge, LowScores
 
 # So many triples of a detector, a new row and any row take some seconds; it is then worth a few

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from ...records.checks import ascending, check_reference, require
+from ...records import ascending, check_reference, require
 from ...records.specs import JOBS, ROWS, SUMS, DetectorRecord, Record
 from .ensembles import FullContrast
 from .model import ContrastModel

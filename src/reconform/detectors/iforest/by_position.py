@@ -15,7 +15,7 @@ from ...arrays import FloatArray, IndexArray, Int32Array, IntArray, UInt64Array
 from ...ensemble import Ensemble
 from ...methods import Plan
 from ...parallel import run_blocks
-from ...records.checks import require, within
+from ...records import require, within
 from ...statistics.ranks import Calibration, Ranks
 from .ensembles import LeaveOneOutForests, Variants
 from .kernels import draw_positions

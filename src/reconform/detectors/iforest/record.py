@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from ...records.checks import ascending, check_kept, check_reference, increasing, require, within
+from ...records import ascending, check_kept, check_reference, increasing, require, within
 from ...records.specs import (
     INT,
     JOBS,

@@ -14,7 +14,7 @@ import numpy as np
 from ...arrays import BoolArray, FloatArray, IndexArray, IntArray, RankArray
 from ...ensemble import Ensemble
 from ...methods import Plan
-from ...records.checks import require, within
+from ...records import require, within
 from ...statistics.ranks import BLOCK_BYTES, Calibration, Ranks
 from .ensembles import LeaveOneOutINNE, Slots
 from .kernels import UNIT

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from ...records.checks import (
+from ...records import (
     ascending,
     check_kept,
     check_models,

@@ -10,7 +10,7 @@ import numpy as np
 from sklearn.base import clone
 
 from ...arrays import FloatArray, IntArray
-from ...records.checks import require, within
+from ...records import require, within
 from ..base import NativeDetector
 from ..scaling import (
     LARGEST_EXPONENT,

@@ -13,7 +13,7 @@ import numpy as np
 from numba import njit
 
 from ...arrays import FloatArray, IndexArray, RankArray
-from ..rounding import on_grid
+from ..comparing import on_grid
 
 # Terms below exp(-42) of the largest one do not change a sum of less than a million in 12 digits.
 SMALLEST = -42.0

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from ...arrays import FloatArray
-from ...records.checks import check_reference, require
+from ...records import check_reference, require
 from ...records.specs import FLOAT, JOBS, ROWS, SCORES, DetectorRecord, Record
 from .ensembles import FullKDE, LeaveOneOutKDE
 from .model import KDEModel, valid_bandwidth

@@ -24,8 +24,7 @@ from .ensembles import (
     score_table,
     tabulate,
 )
-from .pool import neighbours_among
-from .search import make_search
+from .search import make_search, neighbours_among
 
 METHODS = ("largest", "mean", "median")
 

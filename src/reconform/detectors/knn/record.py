@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from ...arrays import AnyArray
-from ...records.checks import ascending, check_kept, check_reference, require
+from ...records import ascending, check_kept, check_reference, require
 from ...records.plain import Plain
 from ...records.specs import (
     FLOAT,

@@ -4,6 +4,9 @@ Two distances that are equal must come out equal, whichever way they are reached
 broken by rounding and a rank is wrong. So each metric has one formula. `TreeSearch` uses nothing
 else; `WideSearch` lets a matrix product propose candidates and measures them by the formula;
 `PairwiseSearch` is brute force with SciPy's distances, for every other metric.
+
+`neighbours_among` says how many neighbours to look for where reference and new rows are fitted
+together.
 """
 
 from __future__ import annotations
@@ -17,7 +20,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from ...arrays import AnyArray, BoolArray, FloatArray, Int32Array
-from ...errors import ReconformError, unknown_choice
+from ...errors import ReconformError, check_count, unknown_choice
 from ...parallel import run_blocks
 from ...statistics.ranks import BLOCK_BYTES
 from .kernels import nearest, squared_distances
@@ -460,3 +463,33 @@ def over_nodes(of_leaves: AnyArray, reduce: np.ufunc) -> AnyArray:
             nodes.append((node + 1, first, middle))
             nodes.append((node + 2 * (middle - first), middle, last))
     return of_nodes
+
+
+# Up to so large a share of the new rows may be anomalies that resemble each other.
+MOST_ALIKE = 5
+# The table of the distances of all rows stays within so many numbers.
+MOST_DISTANCES = 1 << 25
+
+
+def neighbours_among(count: int, n: int, m: int) -> int:
+    """Say how many neighbours are looked at: a fifth of the new rows, by their numbers alone.
+
+    Anomalies that resemble each other have each other for neighbours. A row among fewer of them
+    than there are neighbours has to look further, to the reference.
+
+    Parameters
+    ----------
+    count : int
+        What the detector was given; never fewer.
+    n, m : int
+        Reference rows, and new rows.
+
+    Examples
+    --------
+    >>> neighbours_among(5, 1_000, 300), neighbours_among(5, 1_000, 10)
+    (60, 5)
+    >>> neighbours_among(5, 100_000, 100_000)  # tables of more distances do not fit
+    167
+    """
+    count = check_count("n_neighbors", count, least=1)
+    return max(count, min(m // MOST_ALIKE, MOST_DISTANCES // max(n + m, 1)))

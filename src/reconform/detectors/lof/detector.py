@@ -15,7 +15,7 @@ from ...errors import ReconformError, check_count
 from ...methods import Plan
 from ..attribution import Attribution, by_differences, nearest
 from ..base import NativeDetector
-from ..knn.pool import neighbours_among
+from ..knn.search import neighbours_among
 from .ensembles import FullLOF, LeaveOneOutLOF
 from .model import LOFModel
 

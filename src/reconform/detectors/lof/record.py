@@ -10,7 +10,7 @@ import numpy as np
 
 from ...arrays import FloatArray
 from ...content import sorted_by_content
-from ...records.checks import check_reference, require
+from ...records import check_reference, require
 from ...records.specs import INT, JOBS, ROWS, SUMS, DetectorRecord, Record
 from .ensembles import FullLOF, LeaveOneOutLOF
 from .model import LOFModel

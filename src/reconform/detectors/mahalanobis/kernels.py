@@ -11,7 +11,7 @@ import numpy as np
 from numba import njit
 
 from ...arrays import FloatArray, IndexArray, RankArray
-from ..rounding import on_grid
+from ..comparing import on_grid
 
 # A row of which less than this part is not in the directions of the rows before it adds no
 # direction of its own, only rounding.

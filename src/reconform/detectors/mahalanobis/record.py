@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from ...records.checks import check_reference, require
+from ...records import check_reference, require
 from ...records.specs import FLOAT, JOBS, ROWS, Array, DetectorRecord, Maybe, Record
 from .ensembles import FullMahalanobis, LeaveOneOutMahalanobis
 from .model import MahalanobisModel, Whitened, valid_ridge
