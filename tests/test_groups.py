@@ -344,14 +344,9 @@ def test_other_shares_of_the_groups_are_no_shift():
     assert ConformalDetector("knn", "full").fit(X).discover(new).verdict.word != "holds"
 
 
-def test_dask_and_streams_refuse_groups():
-    da = pytest.importorskip("dask.array")
-    from reconform.scale import discover
-
-    X, groups, new, _ = two_types()
+def test_streams_refuse_groups():
+    X, groups, *_ = two_types()
     cad = ConformalDetector("knn", "split", random_state=0).fit(X, groups=groups)
-    with pytest.raises(ReconformError, match="do not say the groups of their rows"):
-        discover(cad, da.from_array(new, chunks=(20, 2)))
     with pytest.raises(ReconformError, match="a stream does not say the groups"):
         Rule().counting_grid(cad, "a stream")
 

@@ -20,6 +20,7 @@ from sklearn.ensemble import IsolationForest
 
 from reconform import Bootstrap, ConformalDetector, CrossValidation, Rule, Split
 from reconform.detectors.prepare import Feature
+from reconform.errors import ReconformError
 from reconform.files import InputError
 
 pytest.importorskip("dask", reason="needs reconform[dask]")
@@ -912,3 +913,157 @@ def test_a_folder_on_a_cluster_with_a_killed_worker(folder, tmp_path, client):
     discover(cad, folder, output=tmp_path / "judged")
     assert not deadly.exists()
     assert_whole(tmp_path / "judged", whole)
+
+
+# --- groups --------------------------------------------------------------------------------------
+
+SOURCES = np.where(np.arange(1000) < 640, "pump", "fan")
+TYPES = np.where(np.arange(500) % 7 < 3, "fan", "pump")
+UNHEARD = np.where(np.arange(500) == 230, "unheard of", TYPES)
+MACHINES = NEW.assign(kind=TYPES)
+
+
+def in_groups(method="split", algorithm="knn", **parameters):
+    cad = ConformalDetector(algorithm, method, random_state=0, **parameters)
+    return cad.fit(REFERENCE, groups=SOURCES)
+
+
+def assert_same_groups(found, whole):
+    frame = whole.to_frame(order="input").drop(columns="group")
+    assert_same(found, frame)
+    assert found.groups == whole.groups
+    assert found.guarantee == whole.guarantee
+    assert found.warning == whole.warning
+    assert (found.rank_counts.counts.sum(), found.rank_counts.rows) == (500, 500)
+
+
+@pytest.mark.parametrize(("partitions", "keep"), [(1, None), (3, "folder"), (20, "memory")])
+@pytest.mark.parametrize("models", [False, True])
+def test_groups_in_any_partitions_are_those_of_the_whole(
+    keep, models, partitions, tmp_path, threads
+):
+    cad = in_groups(group_models=models, unknown_groups="pooled")
+    rows = dd.from_pandas(NEW.assign(kind=UNHEARD), npartitions=partitions)
+    where = tmp_path if keep == "folder" else keep
+    found = discover(cad, rows, Rule(0.1), group_column="kind", keep=where)
+    assert_same_groups(found, cad.discover(NEW, 0.1, groups=UNHEARD))
+    assert [one.rows for one in found.groups] == [216, 283, 1]
+
+
+@pytest.mark.parametrize("options", [{"procedure": "by", "fdr": 0.3}, {"false_alarms": 3}])
+def test_groups_with_other_methods_and_rules(options, threads):
+    for method, models in (("cv+", False), ("jackknife+", True), ("full", False)):
+        cad = in_groups(method, group_models=models)
+        found = discover(
+            cad, dd.from_pandas(MACHINES, npartitions=4), Rule(**options), group_column="kind"
+        )
+        assert_same_groups(found, cad.discover(NEW, groups=TYPES, **options))
+
+
+@pytest.mark.parametrize("algorithm", ["knn", CANDIDATES], ids=str)
+def test_one_group_gives_the_numbers_that_there_were_without(algorithm, threads):
+    plain = ConformalDetector(algorithm, "split", random_state=0).fit(REFERENCE)
+    cad = ConformalDetector(algorithm, "split", random_state=0).fit(REFERENCE, groups=[7] * 1000)
+    rows = dd.from_pandas(NEW.assign(kind=7.0), npartitions=3)
+    found = discover(cad, rows, group_column="kind")
+    wanted = discover(plain, dd.from_pandas(NEW, npartitions=3))
+    pd.testing.assert_frame_equal(found.frame.compute(), wanted.frame.compute(), check_exact=True)
+    assert (found.count, found.guarantee) == (wanted.count, wanted.guarantee)
+    assert [one.flagged for one in found.groups] == [found.count]
+    with pytest.raises(ValueError, match=r"partition . of data cannot .* no rows of group '8'"):
+        discover(cad, dd.from_pandas(NEW.assign(kind=8), npartitions=3), group_column="kind")
+
+
+def test_groups_of_arrays_and_identifiers_and_empty_partitions(threads):
+    codes = (TYPES == "pump").astype(float)
+    whole = np.column_stack([NEW.to_numpy(), codes])
+    normal = np.column_stack([REFERENCE.to_numpy(), SOURCES == "pump"])
+    plain = ConformalDetector("knn", "split", random_state=0)
+    cad = fit(plain, da.from_array(normal, chunks=(300, 4)), group_column=3)
+    assert cad.n_features_in_ == 3
+    found = discover(cad, da.from_array(whole, chunks=(130, 2)), group_column=3)
+    wanted = cad.discover(NEW.to_numpy(), groups=codes)
+    assert (found.frame["p_value"].compute() == wanted.p_values).all()
+    named = fit(
+        plain, dd.from_pandas(REFERENCE.assign(kind=SOURCES), npartitions=3), group_column="kind"
+    )
+    parts = [MACHINES[:170], MACHINES[:0], MACHINES[170:]]
+    rows = dd.from_delayed([dask.delayed(part) for part in parts], meta=MACHINES)
+    found = discover(named, rows, group_column="kind", id_columns=["kind"])
+    assert (found.frame["kind"].compute() == TYPES).all()
+    assert (found.frame["p_value"].compute().to_numpy() == wanted.p_values).all()
+
+
+@pytest.mark.parametrize("models", [False, True])
+def test_groups_in_a_folder(folder, models, tmp_path, threads, monkeypatch):
+    monkeypatch.setattr("reconform.files.reading.BATCH_ROWS", 17)
+    for path in folder.rglob("*.parquet"):
+        part = pd.read_parquet(path)
+        part.assign(kind=UNHEARD[(part["line"] - 7) // 2], no="pump").to_parquet(path)
+    cad, output = in_groups(group_models=models, unknown_groups="pooled"), tmp_path / "judged"
+    found = discover(cad, folder, output=output, group_column="kind")
+    whole = cad.discover(NEW, groups=UNHEARD)
+    assert_whole(output, whole.to_frame(order="input").drop(columns="group"))
+    assert found.groups == whole.groups
+    # Ranks within other groups are not taken up from a run that did not finish.
+    monkeypatch.setattr("reconform.scale.folder.mark_file", lambda *_: ("stopped.",))
+    with pytest.raises(InputError, match="stopped"):
+        discover(cad, folder, output=tmp_path / "again", group_column="no")
+    monkeypatch.undo()
+    discover(cad, folder, output=tmp_path / "again", group_column="kind")
+    assert_whole(tmp_path / "again", whole.to_frame(order="input").drop(columns="group"))
+
+
+@pytest.mark.parametrize("many", [False, True])
+def test_few_rows_with_groups_and_a_choice(many, folder, tmp_path, threads, monkeypatch):
+    cad = in_groups("auto", ["knn", "mahalanobis"])
+    for path in folder.rglob("*.parquet"):
+        part = pd.read_parquet(path)
+        part.assign(kind=TYPES[(part["line"] - 7) // 2]).to_parquet(path)
+    rows, output = dd.from_pandas(MACHINES, npartitions=3), tmp_path / "judged"
+    if many:
+        monkeypatch.setattr("reconform.methods.MOST_PAIRS", 100_000)
+        for place in (rows, folder):
+            out = output if place is folder else None
+            with pytest.raises(ReconformError, match="chosen for each row within its group only"):
+                discover(cad, place, group_column="kind", output=out)
+        assert not output.exists()
+        return
+    whole = cad.discover(NEW, groups=TYPES)
+    found = discover(cad, rows, group_column="kind")
+    assert_same_groups(found, whole)
+    assert found.choice == whole.choice
+    discover(cad, folder, output=output, group_column="kind")
+    assert_whole(output, whole.to_frame(order="input").drop(columns="group"))
+
+
+def test_groups_that_are_not_there_are_named(folder, tmp_path, threads):
+    cad, rows = in_groups(), dd.from_pandas(NEW.assign(kind=UNHEARD), npartitions=5)
+    unknown = r"no rows of group 'unheard of'.*unknown_groups='pooled'"
+    with pytest.raises(ReconformError, match=f"partition 2 of data cannot be judged: .*{unknown}"):
+        discover(cad, rows, group_column="kind")
+    with pytest.raises(ReconformError, match="name the column of groups by `group_column`"):
+        discover(cad, rows)
+    with pytest.raises(ReconformError, match="data lacks 'type'; it has"):
+        discover(cad, rows, group_column="type")
+    with pytest.raises(ReconformError, match="data lacks 'type'; it has"):
+        fit(ConformalDetector("knn"), rows, group_column="type")
+    with pytest.raises(ReconformError, match="fitted without groups"):
+        discover(detector(), rows, group_column="kind")
+    lost = dd.from_pandas(NEW.assign(kind=[None, *TYPES[1:]]), npartitions=5)
+    with pytest.raises(ReconformError, match=r"partition 0 of data .*no label for 1 rows"):
+        discover(cad, lost, group_column="kind")
+    for path in folder.rglob("*.parquet"):
+        part = pd.read_parquet(path)
+        part.assign(kind=UNHEARD[(part["line"] - 7) // 2]).to_parquet(path)
+    with pytest.raises(InputError, match=rf"1 of 10 files .*4.parquet: .*{unknown}"):
+        discover(cad, folder, output=tmp_path / "judged", group_column="kind")
+    with pytest.raises(ReconformError, match="name the column of groups by `group_column`"):
+        discover(cad, folder, output=tmp_path / "judged")
+    assert not (tmp_path / "judged").exists()
+
+
+def test_groups_on_a_cluster(client):
+    cad = in_groups()
+    found = discover(cad, dd.from_pandas(MACHINES, npartitions=5), group_column="kind")
+    assert_same_groups(found, cad.discover(NEW, groups=TYPES))

@@ -98,7 +98,7 @@ def judge_file(
     >>> folder.cleanup()
     """
     certifies = _checked_rule(cad, rule, write) or weights is not None
-    _check_grouped(cad, read)
+    check_grouped(cad, read.group_column)
     names = CERTIFIED_NAMES if certifies and rule.validity == "proven" else RESULT_NAMES
     opened = _opened(cad, path, read)
     with stops_by_exception(), opened as batches, Spill() as spill:
@@ -126,14 +126,14 @@ def _checked_rule(cad: ConformalDetector, rule: Rule, write: WriteOptions) -> bo
     return False
 
 
-def _check_grouped(cad: ConformalDetector, read: ReadOptions) -> None:
+def check_grouped(cad: ConformalDetector, group_column: str | int | None) -> None:
     """Refuse a column of groups that the detector has no use for, and the lack of one."""
-    if cad.grouping_ is None and read.group_column is not None:
+    if cad.grouping_ is None and group_column is not None:
         raise ReconformError(
             "this detector was fitted without groups; leave `group_column` out, or fit it with "
             "`groups`."
         )
-    if cad.grouping_ is not None and read.group_column is None:
+    if cad.grouping_ is not None and group_column is None:
         raise ReconformError(
             "this detector was fitted with groups, and ranks rows within them; name the column of "
             "groups by `group_column`."

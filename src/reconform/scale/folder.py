@@ -29,17 +29,20 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from sklearn.utils.validation import check_is_fitted
 
-from ..arrays import FloatArray
+from ..arrays import FloatArray, ObjectArray
 from ..detector import ConformalDetector
 from ..detectors.auto.tally import LowScores
 from ..detectors.prepare import Feature
 from ..errors import InputError
 from ..files import FORMATS
-from ..files.judge import features_of
+from ..files.judge import check_grouped, features_of
+from ..files.reading import ReadOptions
 from ..rule import Rule
 from ..statistics.fdr import Decision, RankCounts
 from ..whole import blamed_on, write_whole
 from .parquet import (
+    LAYOUT,
+    GroupedRows,
     Origin,
     Refusals,
     choose_file,
@@ -78,6 +81,7 @@ def discover_folder(
     rule: Rule = Rule(),  # noqa: B008 - a frozen value
     *,
     features: Sequence[Feature] | None = None,
+    group_column: str | None = None,
     overwrite: bool = False,
 ) -> ScaledDiscoveries:
     """Judge all Parquet files of a folder together, and write each again with its results.
@@ -100,6 +104,8 @@ def discover_folder(
         The level, the procedure and the p-values; one that counts of ranks can decide.
     features : sequence of Feature, optional
         The columns that `cad` was fitted on; by default numbers under the names of the fit.
+    group_column : str, optional
+        The column with the group of every row, where `cad` was fitted with groups.
     overwrite : bool
         Replace an output that exists, once the new one is whole.
 
@@ -132,9 +138,11 @@ def discover_folder(
     >>> place.cleanup()
     """
     check_is_fitted(cad, "ensemble_")
+    check_grouped(cad, group_column)
     if cad.uses_batch and not cad.chooses:
         rule.counting_grid(cad, WHERE)  # refuses it, before any file is looked at
-    job = _Job.check(cad, Path(folder).absolute(), Path(output).absolute(), features, overwrite)
+    read = ReadOptions(features_of(cad, features), layout=LAYOUT, group_column=group_column)
+    job = _Job.check(cad, Path(folder).absolute(), Path(output).absolute(), read, overwrite)
     cad = suited(cad, rule, WHERE, job.count_rows)
     with with_models():
         job, counted = replace(job, cad=cad).rank()
@@ -155,7 +163,8 @@ class _Job:
     Attributes
     ----------
     cad : ConformalDetector
-    features : tuple of Feature
+    read : ReadOptions
+        Features, and the column of groups.
     folder, output : Path
     names : tuple of str
         The input files, relative to the folder.
@@ -164,7 +173,7 @@ class _Job:
     """
 
     cad: ConformalDetector
-    features: tuple[Feature, ...]
+    read: ReadOptions
     folder: Path
     output: Path
     names: tuple[str, ...]
@@ -176,7 +185,7 @@ class _Job:
         cad: ConformalDetector,
         folder: Path,
         output: Path,
-        features: Sequence[Feature] | None,
+        read: ReadOptions,
         overwrite: bool,
     ) -> _Job:
         if not folder.is_dir():
@@ -197,7 +206,7 @@ class _Job:
         names = tuple(sorted(_parquet_files(folder)))
         if not names:
             raise InputError(folder, f"it holds no file that ends in {' or '.join(SUFFIXES)}.")
-        return cls(cad, features_of(cad, features), folder, output, names)
+        return cls(cad, read, folder, output, names)
 
     @property
     def work(self) -> Path:
@@ -226,7 +235,7 @@ class _Job:
         """Every row is ranked by itself."""
         model, rank = delayed(self.cad), delayed(rank_file)
         parts = [
-            rank(model, self.features, self.folder / name, self.work / RANKS / name)
+            rank(model, self.read, self.folder / name, self.work / RANKS / name)
             for name in self.names
         ]
         counts: RankCounts
@@ -244,7 +253,7 @@ class _Job:
         scored = [self.work / SCORES / name for name in self.names]
         sources = [self.folder / name for name in self.names]
         parts = [
-            score(model, mark, self.features, source, target)
+            score(model, mark, self.read, source, target)
             for source, target in zip(sources, scored, strict=True)
         ]
         low: LowScores
@@ -254,7 +263,7 @@ class _Job:
         chooser = chooser_of(gauge, low, scored, low_in_file, self._run)
         model, choose = delayed(chooser), delayed(choose_file)
         parts = [
-            choose(model, self.features, source, scores, self.work / RANKS / name)
+            choose(model, self.read, source, scores, self.work / RANKS / name)
             for source, scores, name in zip(sources, scored, self.names, strict=True)
         ]
         counted: Counted
@@ -264,30 +273,38 @@ class _Job:
 
     def _together(self) -> tuple[str, Counted]:
         """Few rows, which are ranked as one batch here."""
-        read: list[tuple[str, Origin, list[FloatArray]]] = []
+        read: list[tuple[str, Origin, list[GroupedRows]]] = []
         refused: list[str] = []
         for name in self.names:
-            origin = Origin.of(self.folder / name, "", self.features)
-            rows, why = read_file(self.cad, self.features, self.folder / name)
+            origin = Origin.of(self.folder / name, "", self.read)
+            rows, why = read_file(self.cad, self.read, self.folder / name)
             read.append((name, origin, rows))
             refused.extend(why)
         self._stop_if(tuple(refused))
-        every = [X for _, _, rows in read for X in rows]
-        self._stop_if_empty(sum(map(len, every)))
-        whole = np.concatenate(every)
-        found = self.cad.rank(whole, checked=True, together=True)
-        calibration = self.cad.calibration_.fingerprint
-        made_by = hashlib.sha256(calibration.encode() + whole.tobytes()).hexdigest()
+        every = [part for _, _, rows in read for part in rows]
+        self._stop_if_empty(sum(len(X) for X, _ in every))
+        whole = np.concatenate([X for X, _ in every])
+        labels = [some for _, some in every if some is not None]
+        groups = np.concatenate(labels) if labels else None
+        found = self.cad.rank(whole, groups=groups, checked=True, together=True)
+        made_by = self._made_by(whole, groups)
         start = 0
         for name, origin, rows in read:
-            ends = start + np.cumsum([0, *map(len, rows)])
+            ends = start + np.cumsum([0, *(len(X) for X, _ in rows)])
             spans = [np.arange(*span) for span in pairwise(ends.tolist())]
             origin = replace(origin, calibration=made_by)
             with blamed_on(self.work / RANKS / name, self.work):
                 write_ranks(origin, self.work / RANKS / name, map(found.taken, spans))
             start = int(ends[-1])
-        counted = Counted.of(found, self.cad.n_calibration_, calibration)
+        counted = Counted.of(found, self.cad.no_counts())
         return made_by, replace(counted, together=found)
+
+    def _made_by(self, whole: FloatArray, groups: ObjectArray | None) -> str:
+        """What ranks of rows depend on that were ranked together."""
+        digest = hashlib.sha256(self.cad.calibration_.fingerprint.encode() + whole.tobytes())
+        if groups is not None:
+            digest.update(json.dumps(groups.tolist()).encode())
+        return digest.hexdigest()
 
     def _stop_if_empty(self, rows: int) -> None:
         if not rows:
@@ -300,7 +317,7 @@ class _Job:
             mark(
                 rule,
                 self.made_by,
-                self.features,
+                self.read,
                 self.folder / name,
                 self.work / RANKS / name,
                 self.work / name,
@@ -361,7 +378,7 @@ class _Job:
             shutil.rmtree(old)
 
     def _rows(self, name: str, decision: Decision) -> int:
-        origin = Origin.of(self.folder / name, self.made_by, self.features)
+        origin = Origin.of(self.folder / name, self.made_by, self.read)
         if not origin.decided(decision).made(self.work / name):
             raise OSError(
                 f"{self.work / name}: it is not what this run wrote. Has the input changed, or "

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -22,12 +22,12 @@ import pyarrow.parquet as pq
 from joblib import cpu_count
 from sklearn.utils import get_tags
 
-from ..arrays import BoolArray, FloatArray
+from ..arrays import BoolArray, FloatArray, ObjectArray
 from ..detector import ConformalDetector
 from ..detectors.auto.tally import Chooser, Gauge, LowScores
-from ..detectors.prepare import Feature
 from ..errors import InputError, listed
 from ..files import RESULT_NAMES, Batches, Layout, add_results, open_batches, open_output
+from ..files.reading import ReadOptions
 from ..parallel import share_of
 from ..statistics.fdr import Decision, RankCounts
 from ..statistics.ranks import Ranks
@@ -35,6 +35,8 @@ from ..whole import blamed_on
 from .parts import Counted, count_choice
 
 Refusals = tuple[str, ...]
+# Some rows, and the labels of their groups, where there are any.
+GroupedRows = tuple[FloatArray, ObjectArray | None]
 
 LAYOUT = Layout(format="parquet")
 RANKS = pa.schema([("rank", pa.int32()), ("score", pa.float64())])
@@ -51,6 +53,8 @@ class Origin:
     calibration : str
         Fingerprint of the calibration, and of whatever else ranks depend on.
     features : list of str
+    groups : str or None
+        The column of groups.
     size, modified : int
         Of the input file: bytes, and the time in nanoseconds.
     decision : str
@@ -59,19 +63,20 @@ class Origin:
 
     calibration: str
     features: list[str]
+    groups: str | None
     size: int
     modified: int
     decision: str = ""
 
     @classmethod
-    def of(cls, source: Path, calibration: str, features: Sequence[Feature]) -> Origin:
+    def of(cls, source: Path, calibration: str, read: ReadOptions) -> Origin:
         """Look at the input file as it is now."""
         try:
             now = source.stat()
         except OSError as error:
             raise InputError(source, f"it cannot be read ({error.strerror}).") from error
-        names = [feature.name for feature in features]
-        return cls(calibration, names, now.st_size, now.st_mtime_ns)
+        names = [feature.name for feature in read.features or ()]
+        return cls(calibration, names, read.group_column, now.st_size, now.st_mtime_ns)
 
     def decided(self, decision: Decision) -> Origin:
         """Add what marks the rows: the threshold, and the p- and q-value of every rank."""
@@ -96,14 +101,14 @@ class Origin:
 
 
 def rank_file(
-    cad: ConformalDetector, features: Sequence[Feature], source: Path, target: Path
+    cad: ConformalDetector, read: ReadOptions, source: Path, target: Path
 ) -> tuple[RankCounts, Refusals]:
     """Write the ranks and scores of a file, a row group per batch, and count the ranks.
 
     Parameters
     ----------
     cad : ConformalDetector
-    features : sequence of Feature
+    read : ReadOptions
         The columns to look at.
     source, target : Path
 
@@ -112,44 +117,60 @@ def rank_file(
     RankCounts, tuple of str
         The counts; and a sentence if the file cannot be used.
     """
-    counts = RankCounts(cad.n_calibration_, cad.calibration_.fingerprint)
-    return counts, _refusals(partial(_rank, counts, cad, features), source, target)
+    counts = cad.no_counts()
+    return counts, _refusals(partial(_rank, counts, cad, read), source, target)
 
 
 def _rank(
     counts: RankCounts,
     cad: ConformalDetector,
-    features: Sequence[Feature],
+    read: ReadOptions,
     source: Path,
     target: Path,
 ) -> None:
-    origin = Origin.of(source, counts.fingerprint, features)
+    origin = Origin.of(source, counts.fingerprint, read)
     if origin.made(target):
         for batch in pq.ParquetFile(target).iter_batches(columns=["rank"]):
             counts.add(batch["rank"].to_numpy())
         return
-    with _open_input(cad, features, source) as batches:
+    with _open_input(cad, read, source) as batches:
         target.parent.mkdir(parents=True, exist_ok=True)
         with open_output(target, origin.write_into(RANKS), layout=LAYOUT, overwrite=True) as write:
-            for X in batches if batches.source.rows else ():
+            for X, groups in _rows(batches):
                 with share_of(cpu_count()):  # files are the parallelism; within one there is none
-                    found = cad.rank(X, checked=True)
+                    found = cad.rank(X, groups=groups, checked=True)
                 counts.add(found.at_most)
                 write(_as_table(found))
 
 
 @contextmanager
-def _open_input(
-    cad: ConformalDetector, features: Sequence[Feature], source: Path
-) -> Iterator[Batches]:
+def _open_input(cad: ConformalDetector, read: ReadOptions, source: Path) -> Iterator[Batches]:
     missing = bool(get_tags(cad).input_tags.allow_nan)
-    with open_batches(source, features, allow_missing=missing, layout=LAYOUT) as batches:
+    with _open(source, read, allow_missing=missing) as batches:
         clash = [name for name in RESULT_NAMES if name in batches.names]
         if clash:
             raise InputError(
                 source, f"it has columns {listed(clash)}, the names of results; rename them."
             )
         yield batches
+
+
+def _open(
+    source: Path, read: ReadOptions, *, allow_missing: bool = False
+) -> AbstractContextManager[Batches]:
+    return open_batches(
+        source,
+        read.features or (),
+        allow_missing=allow_missing,
+        layout=LAYOUT,
+        group_column=read.group_column,
+    )
+
+
+def _rows(batches: Batches) -> Iterator[GroupedRows]:
+    """The rows of every batch, and the labels of their groups, where there are any."""
+    for table, X in batches.read() if batches.source.rows else ():
+        yield X, batches.groups(table)
 
 
 def _as_table(found: Ranks) -> Any:
@@ -162,7 +183,7 @@ def _as_table(found: Ranks) -> Any:
 def score_file(
     cad: ConformalDetector,
     gauge: Gauge,
-    features: Sequence[Feature],
+    read: ReadOptions,
     source: Path,
     target: Path,
 ) -> tuple[LowScores, Refusals]:
@@ -174,7 +195,7 @@ def score_file(
         It chooses among detectors on a split.
     gauge : Gauge
         Its own.
-    features : sequence of Feature
+    read : ReadOptions
     source, target : Path
 
     Returns
@@ -182,7 +203,7 @@ def score_file(
     LowScores, tuple of str
         Counts, without scores; and a sentence if the file cannot be used.
     """
-    refused = _refusals(partial(_score, cad, gauge, features), source, target)
+    refused = _refusals(partial(_score, cad, gauge, read), source, target)
     nothing = gauge.counted(np.empty((len(gauge.names), 0)))
     if refused:
         return nothing, refused
@@ -191,16 +212,17 @@ def score_file(
 
 
 def _score(
-    cad: ConformalDetector, gauge: Gauge, features: Sequence[Feature], source: Path, target: Path
+    cad: ConformalDetector, gauge: Gauge, read: ReadOptions, source: Path, target: Path
 ) -> None:
-    origin = Origin.of(source, gauge.fingerprint, features)
+    origin = Origin.of(source, gauge.fingerprint, read)
     if origin.made(target):
         return
     schema = pa.schema([(str(k), pa.float64()) for k in range(len(gauge.names))])
-    with _open_input(cad, features, source) as batches:
+    with _open_input(cad, read, source) as batches:
         target.parent.mkdir(parents=True, exist_ok=True)
         with open_output(target, origin.write_into(schema), layout=LAYOUT, overwrite=True) as write:
-            for X in batches if batches.source.rows else ():
+            for X, groups in _rows(batches):
+                cad.codes_of(groups, len(X))  # of a single group: nothing is ranked by it
                 with share_of(cpu_count()):
                     scores = cad.candidate_scores(X, checked=True)
                 write(pa.table(list(scores), schema=schema))
@@ -230,14 +252,14 @@ def low_in_file(gauge: Gauge, gaps: BoolArray, scores: Path) -> LowScores:
 
 
 def choose_file(
-    chooser: Chooser, features: Sequence[Feature], source: Path, scores: Path, target: Path
+    chooser: Chooser, read: ReadOptions, source: Path, scores: Path, target: Path
 ) -> tuple[Counted, Refusals]:
     """Write the ranks of a file from its scores, a row group per batch, and count them.
 
     Parameters
     ----------
     chooser : Chooser
-    features : sequence of Feature
+    read : ReadOptions
     source, scores, target : Path
         The input, what `score_file` wrote for it, and the ranks.
 
@@ -248,9 +270,9 @@ def choose_file(
     counted = [count_choice(chooser, np.empty((len(chooser.gauge.names), 0)))[1]]
 
     def choose(source: Path, target: Path) -> None:
-        if not Origin.of(source, chooser.gauge.fingerprint, features).made(scores):
+        if not Origin.of(source, chooser.gauge.fingerprint, read).made(scores):
             raise InputError(source, CHANGED)
-        schema = Origin.of(source, chooser.fingerprint, features).write_into(RANKS)
+        schema = Origin.of(source, chooser.fingerprint, read).write_into(RANKS)
         target.parent.mkdir(parents=True, exist_ok=True)
         with open_output(target, schema, layout=LAYOUT, overwrite=True) as write:
             for part in _scores_in(scores):
@@ -266,27 +288,29 @@ def choose_file(
 
 
 def read_file(
-    cad: ConformalDetector, features: Sequence[Feature], source: Path
-) -> tuple[list[FloatArray], Refusals]:
-    """Read the rows of a small file, in its batches.
+    cad: ConformalDetector, read: ReadOptions, source: Path
+) -> tuple[list[GroupedRows], Refusals]:
+    """Read the rows of a small file and their groups, in its batches.
 
     Parameters
     ----------
     cad : ConformalDetector
-    features : sequence of Feature
+    read : ReadOptions
     source : Path
 
     Returns
     -------
-    list of float arrays, tuple of str
+    list of pairs of arrays, tuple of str
     """
-    rows: list[FloatArray] = []
+    rows: list[GroupedRows] = []
 
-    def read(source: Path, target: Path) -> None:
-        with _open_input(cad, features, source) as batches:
-            rows.extend(batches if batches.source.rows else ())
+    def keep(source: Path, target: Path) -> None:
+        with _open_input(cad, read, source) as batches:
+            for X, groups in _rows(batches):
+                cad.codes_of(groups, len(X))  # refuses unknown ones, and names the file
+                rows.append((X, groups))
 
-    refused = _refusals(read, source, source)
+    refused = _refusals(keep, source, source)
     return rows, refused
 
 
@@ -311,7 +335,7 @@ def write_ranks(origin: Origin, target: Path, parts: Iterable[Ranks]) -> None:
 def mark_file(
     decision: Decision,
     calibration: str,
-    features: Sequence[Feature],
+    read: ReadOptions,
     source: Path,
     ranks: Path,
     target: Path,
@@ -323,7 +347,7 @@ def mark_file(
     decision : Decision
     calibration : str
         Fingerprint of the calibration.
-    features : sequence of Feature
+    read : ReadOptions
     source, ranks, target : Path
         The input, what `rank_file` wrote for it, and the output.
 
@@ -332,24 +356,24 @@ def mark_file(
     tuple of str
         A sentence if the file cannot be used.
     """
-    return _refusals(partial(_mark, decision, calibration, features, ranks), source, target)
+    return _refusals(partial(_mark, decision, calibration, read, ranks), source, target)
 
 
 def _mark(
     decision: Decision,
     calibration: str,
-    features: Sequence[Feature],
+    read: ReadOptions,
     ranks: Path,
     source: Path,
     target: Path,
 ) -> None:
-    origin = Origin.of(source, calibration, features)
+    origin = Origin.of(source, calibration, read)
     if origin.decided(decision).made(target):
         return
     if not origin.made(ranks):
         raise InputError(source, CHANGED)
     ranked = pq.ParquetFile(ranks)
-    with open_batches(source, features, layout=LAYOUT) as batches:
+    with _open(source, read) as batches:
         schema = _judged(batches.source.schema.empty_table(), RANKS.empty_table(), decision).schema
         schema = origin.decided(decision).write_into(schema)
         target.parent.mkdir(parents=True, exist_ok=True)

@@ -93,19 +93,19 @@ def suited(
     rows : callable
         Counts the rows, where the method depends on that (``method="auto"``).
     """
-    if cad.grouping_ is not None:
-        raise ReconformError(
-            f"{where} is judged in partitions, which do not say the groups of their rows; use "
-            "judge_file with `group_column`, or discover(X, groups=...) with all rows."
-        )
-    by_size = cad.most_rows is not None
     if cad.uses_batch and not cad.chooses:
         rule.counting_grid(cad, where)  # refuses it, before rows are counted
-    if by_size:
-        cad = cad.for_rows(rows())
+    found = cad if cad.most_rows is None else cad.for_rows(rows())
     # All rows at once are in memory only where they are known to be few.
-    rule.counting_grid(cad, where, together=cad.chooses and (by_size or cad.tally() is not None))
-    return cad
+    few = cad.most_rows is not None and found is cad
+    if found.chooses and found.joint is not None and not few:
+        raise ReconformError(
+            f"{where} is judged in parts, and a detector is chosen for each row within its group "
+            "only with all rows in memory; use discover(X, groups=...), judge_file, or a single "
+            "detector such as 'knn'."
+        )
+    rule.counting_grid(found, where, together=found.chooses and (few or found.tally() is not None))
+    return found
 
 
 @dataclass(frozen=True, eq=False)
@@ -126,12 +126,13 @@ class Counted:
     together: Ranks | None = None
 
     @classmethod
-    def of(cls, found: Ranks, n_calibration: int, fingerprint: str) -> Counted:
-        """Count the rows of one part."""
-        counts = RankCounts(n_calibration, fingerprint).add(found.at_most)
+    def of(cls, found: Ranks, none: RankCounts) -> Counted:
+        """Count the rows of one part, beginning with `none`."""
+        counts = none.add(found.at_most)
         if found.choice is None:
             return cls(counts)
-        return cls(counts, ChoiceCounts(found.choice.names, n_calibration).add(found.choice))
+        chosen = ChoiceCounts(found.choice.names, none.n_calibration).add(found.choice)
+        return cls(counts, chosen)
 
     def merge(self, other: Counted) -> Counted:
         """Add up two parts."""
@@ -174,7 +175,7 @@ def chooser_of(
 def count_choice(chooser: Chooser, scores: FloatArray) -> tuple[Ranks, Counted]:
     """Rank the rows of one part, and count them."""
     found = chooser.ranks(scores)
-    return found, Counted.of(found, chooser.gauge.n, chooser.fingerprint)
+    return found, Counted.of(found, RankCounts(chooser.gauge.n, chooser.fingerprint))
 
 
 @dataclass(frozen=True, eq=False, kw_only=True, repr=False)

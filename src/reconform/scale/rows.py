@@ -23,6 +23,7 @@ from ..detector import ConformalDetector
 from ..detectors.auto.tally import Chooser, Gauge, LowScores
 from ..ensemble.keep import MEMORY
 from ..errors import ReconformError, listed
+from ..files.judge import check_grouped
 from ..parallel import share_of
 from ..rule import Rule
 from ..statistics.fdr import Decision, RankCounts
@@ -55,6 +56,7 @@ def discover(
     rule: Rule = Rule(),  # noqa: B008 - a frozen value
     *,
     id_columns: Sequence[str] = (),
+    group_column: str | int | None = None,
     keep: str | Path | None = MEMORY,
     output: str | Path | None = None,
     overwrite: bool = False,
@@ -78,6 +80,8 @@ def discover(
     id_columns : sequence of str
         Columns that tell which row is which; they are carried through to `frame`. (The output of a
         folder has all columns.)
+    group_column : str or int, optional
+        The column of groups, where `cad` was fitted with groups; of an array the position.
     keep : "memory", path of a folder, or None, default="memory"
         Where ranks and scores, 12 bytes per row, wait between the passes: in the memory of the
         workers; as Parquet files in a new subfolder of a folder that every worker sees, which is
@@ -110,28 +114,31 @@ def discover(
                 f"a folder of Parquet files is judged into another folder; got {str(data)!r} and "
                 "no output. Give output='...', or dask.dataframe.read_parquet(...) as data."
             )
-        return discover_folder(cad, Path(data), output, rule, overwrite=overwrite)
+        group = None if group_column is None else str(group_column)
+        return discover_folder(
+            cad, Path(data), output, rule, group_column=group, overwrite=overwrite
+        )
     if output is not None:
         raise ReconformError(
             "output is for a folder of Parquet files; write the rows of a Dask collection with "
             "found.frame.to_parquet(...)."
         )
+    check_grouped(cad, group_column)
     frame = _frame(data)
     cad = suited(cad, rule, "a Dask collection", lambda: len(frame))
-    columns = _Columns.of(cad, data, id_columns)
-    kept = _Waiting(keep, _rank_folder(keep))
-    with with_models():
-        try:
-            ranked, counted = _ways(cad)(cad, frame[columns.used], columns, kept)
-        except KeyError as error:
-            _refuse_lacking(frame, columns, error)
-    if not counted.ranks.rows:
-        raise ReconformError(NO_ROWS)
+    columns = _Columns.of(cad, data, id_columns, group_column)
+    ranked, counted = _ranked(cad, frame, columns, _Waiting(keep, _rank_folder(keep)))
     found = cad.decide_counts(counted.ranks, rule, together=counted.together, choice=counted.choice)
     return ScaledDiscoveries(**vars(found), frame=_marked(ranked, found.decision, frame, columns))
 
 
-def fit(cad: ConformalDetector, data: Any, *, budget: int | str = "1 GiB") -> ConformalDetector:
+def fit(
+    cad: ConformalDetector,
+    data: Any,
+    *,
+    group_column: str | int | None = None,
+    budget: int | str = "1 GiB",
+) -> ConformalDetector:
     """Fit on a Dask DataFrame or array of normal rows, if it fits in memory here.
 
     Parameters
@@ -139,6 +146,8 @@ def fit(cad: ConformalDetector, data: Any, *, budget: int | str = "1 GiB") -> Co
     cad : ConformalDetector
     data : dask.dataframe.DataFrame or dask.array.Array
         Normal rows.
+    group_column : str or int, optional
+        The column with the group of every row, which is then no feature; of an array the position.
     budget : int or str, default="1 GiB"
         Bytes that the reference may take as float64, also as ``"500 MB"``; what fitting itself
         takes comes on top.
@@ -169,7 +178,13 @@ def fit(cad: ConformalDetector, data: Any, *, budget: int | str = "1 GiB") -> Co
             f"float64, more than budget={format_bytes(allowed)}. Give a larger budget, or fit on a "
             f"share of {0.95 * allowed / size:.2g} of its rows drawn at random."
         )
-    return cad.fit(data.compute())
+    if group_column is None:
+        return cad.fit(data.compute())
+    if group_column not in frame.columns:
+        raise ReconformError(f"data lacks {group_column!r}; it has {listed(frame.columns)}.")
+    here = frame.compute()
+    groups, X = here[group_column].to_numpy(dtype=object), here.drop(columns=group_column)
+    return cad.fit(X.to_numpy() if isinstance(data, da.Array) else X, groups=groups)
 
 
 def _frame(data: Any) -> Any:
@@ -192,16 +207,21 @@ class _Columns:
     Attributes
     ----------
     features, ids : list of labels
+    group : label or None
+        The column of groups.
     named : bool
         Whether the detector knows the features by name.
     """
 
     features: list[Any]
     ids: list[Any]
+    group: Any
     named: bool
 
     @classmethod
-    def of(cls, cad: ConformalDetector, data: Any, id_columns: Sequence[str]) -> _Columns:
+    def of(
+        cls, cad: ConformalDetector, data: Any, id_columns: Sequence[str], group: str | int | None
+    ) -> _Columns:
         ids = list(id_columns)
         taken = [name for name in ids if name in {*RANKS, *RESULTS}]
         if taken:
@@ -213,15 +233,17 @@ class _Columns:
         if named:
             features = [str(name) for name in cad.feature_names_in_]
         else:
-            features = [name for name in columns if name not in ids]
-        gone = [name for name in [*features, *ids] if name not in columns]
+            features = [name for name in columns if name not in ids and name != group]
+        more = ids if group is None else [*ids, group]
+        gone = [name for name in [*features, *more] if name not in columns]
         if gone:
             raise ReconformError(f"data lacks {listed(gone)}; it has {listed(columns)}.")
-        return cls(features, ids, named)
+        return cls(features, ids, group, named)
 
     @property
     def used(self) -> list[Any]:
-        return list(dict.fromkeys([*self.features, *self.ids]))
+        more = [] if self.group is None else [self.group]
+        return list(dict.fromkeys([*self.features, *self.ids, *more]))
 
     def check(self, part: pd.DataFrame, number: int) -> None:
         """Refuse a partition that is unlike the others."""
@@ -231,18 +253,26 @@ class _Columns:
                 f"partition {number} of data lacks {listed(gone)}, which other partitions have."
             )
 
+    def rows(self, part: pd.DataFrame) -> Any:
+        """The features, as the detector knows them."""
+        X = part[self.features]
+        return X if self.named else X.to_numpy()
+
+    def groups(self, part: pd.DataFrame) -> Any:
+        """The labels of the groups, where there are any."""
+        return None if self.group is None else part[self.group].to_numpy(dtype=object)
+
     def judged(
-        self, part: pd.DataFrame, number: int, judge: Callable[[Any], Found], nothing: Found
+        self, part: pd.DataFrame, number: int, judge: Callable[[Any, Any], Found], nothing: Found
     ) -> Found:
-        """What a detector says of a partition; `nothing`, if that has no rows."""
+        """What a detector says of the rows and groups of a partition; `nothing`, if it is empty."""
         self.check(part, number)
         if not len(part):
             return nothing
-        X = part[self.features]
         try:
             # The partitions are the parallelism; within one there is no more of it.
             with share_of(cpu_count()):
-                return judge(X if self.named else X.to_numpy())
+                return judge(self.rows(part), self.groups(part))
         except (TypeError, ValueError) as error:
             raise ReconformError(f"partition {number} of data cannot be judged: {error}") from error
 
@@ -286,6 +316,18 @@ def _ways(cad: ConformalDetector) -> Callable[..., Ranked]:
     return _by_choice if cad.tally() is not None else _together
 
 
+def _ranked(cad: ConformalDetector, frame: Any, columns: _Columns, kept: _Waiting) -> Ranked:
+    """Pass one; a partition that lacks a column is named, and so are no rows at all."""
+    with with_models():
+        try:
+            ranked, counted = _ways(cad)(cad, frame[columns.used], columns, kept)
+        except KeyError as error:
+            _refuse_lacking(frame, columns, error)
+    if not counted.ranks.rows:
+        raise ReconformError(NO_ROWS)
+    return ranked, counted
+
+
 @dataclass(frozen=True)
 class _Waiting:
     """Where numbers of the rows wait between the passes."""
@@ -311,7 +353,7 @@ class _Waiting:
 def _one_by_one(cad: ConformalDetector, frame: Any, columns: _Columns, kept: _Waiting) -> Ranked:
     """Every row is ranked by itself."""
     ranked = kept.parts(_mapped(_rank, RANKS, cad, frame, columns))
-    count, whose = delayed(_count), (cad.n_calibration_, cad.calibration_.fingerprint)
+    count, whose = delayed(_count), (cad.highest_rank - 1, cad.calibration_.fingerprint)
     counts = merged([count(part, *whose) for part in ranked], RankCounts.merge).compute()
     return ranked, Counted(counts)
 
@@ -340,9 +382,8 @@ def _together(cad: ConformalDetector, frame: Any, columns: _Columns, kept: _Wait
     whole = pd.concat(parts)
     if not len(whole):
         raise ReconformError(NO_ROWS)
-    X = whole[columns.features]
     try:
-        found = cad.rank(X if columns.named else X.to_numpy(), together=True)
+        found = cad.rank(columns.rows(whole), groups=columns.groups(whole), together=True)
     except (TypeError, ValueError) as error:
         raise ReconformError(f"data cannot be judged: {error}") from error
     starts = np.cumsum([0, *map(len, parts)])
@@ -350,7 +391,7 @@ def _together(cad: ConformalDetector, frame: Any, columns: _Columns, kept: _Wait
         delayed(_numbered(part[columns.ids], found.taken(np.arange(start, start + len(part)))))
         for start, part in zip(starts, parts, strict=False)
     ]
-    counted = Counted.of(found, cad.n_calibration_, cad.calibration_.fingerprint)
+    counted = Counted.of(found, cad.no_counts())
     return ranked, replace(counted, together=found)
 
 
@@ -375,7 +416,9 @@ def _rank(
 ) -> pd.DataFrame:
     """Identifiers, ranks and scores of one partition."""
     nothing = Ranks(np.empty(0, dtype=np.int64), None, np.empty(0))
-    found = columns.judged(part, partition_info["number"], cad.rank, nothing)
+    found = columns.judged(
+        part, partition_info["number"], lambda X, groups: cad.rank(X, groups=groups), nothing
+    )
     return _numbered(part[columns.ids], found)
 
 
@@ -395,7 +438,12 @@ def _score(
     assert tally is not None
     names = _score_names(len(tally.names))
     nothing = np.empty((len(names), 0))
-    scores = columns.judged(part, partition_info["number"], cad.candidate_scores, nothing)
+
+    def judge(X: Any, groups: Any) -> FloatArray:
+        cad.codes_of(groups, len(X))  # of a single group: nothing is ranked by it
+        return cad.candidate_scores(X)
+
+    scores = columns.judged(part, partition_info["number"], judge, nothing)
     return part[columns.ids].assign(**dict(zip(names, scores, strict=True)))
 
 
@@ -428,8 +476,8 @@ def _spill(ranked: pd.DataFrame, path: str) -> str:
     return path
 
 
-def _count(ranked: pd.DataFrame, n_calibration: int, fingerprint: str) -> RankCounts:
-    return RankCounts(n_calibration, fingerprint).add(ranked["rank"].to_numpy())
+def _count(ranked: pd.DataFrame, ranks: int, fingerprint: str) -> RankCounts:
+    return RankCounts(ranks, fingerprint).add(ranked["rank"].to_numpy())
 
 
 def _refuse_lacking(frame: Any, columns: _Columns, error: KeyError) -> NoReturn:
