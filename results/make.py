@@ -279,7 +279,7 @@ def auto(store: Path, jobs: int) -> None:
 
 
 def batch(store: Path, jobs: int) -> None:
-    """Methods that fit the new rows, too: batch with every detector, learned; few draws."""
+    """Methods that fit the new rows, too: batch with every detector, learned."""
     from pyod.models.copod import COPOD
     from pyod.models.ecod import ECOD
     from sklearn.linear_model import LogisticRegression
@@ -296,13 +296,13 @@ def batch(store: Path, jobs: int) -> None:
             ("COPOD", COPOD()),
         ],
         methods=["batch"],
-        protocol=Protocol(draws=3, test_sets=2),
+        protocol=Protocol(draws=25, test_sets=2),
     )
     linear = make_pipeline(StandardScaler(), LogisticRegression(max_iter=1000))
     learned = Study(
         detectors=[("classifier", "auto")],
         methods=[("random forest", "learned"), ("logistic regression", Learned(linear))],
-        protocol=Protocol(draws=2, test_sets=2),  # minutes per draw
+        protocol=Protocol(draws=5, test_sets=2),  # a minute per draw
     )
     cells = pooled.run(store / "pooled", n_jobs=jobs, verbose=1).cells()
     cells += learned.run(store / "learned", n_jobs=jobs, verbose=1).cells()
