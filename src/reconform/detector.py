@@ -57,7 +57,7 @@ from .steps.planned import (
     with_anomalies,
 )
 from .steps.ranking import Ranker
-from .steps.weighing import check_weighted
+from .steps.worth import check_weighted
 from .weights import Weights
 
 TIES = ("conservative", "randomized")

@@ -4,18 +4,17 @@ from __future__ import annotations
 
 import math
 import numbers
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar
 
 import numpy as np
 
-from ..arrays import FloatArray
 from ..detector import ConformalDetector
 from ..errors import ReconformError, unknown_choice
 from ..randomness import root_seed
 from .journal import Content
-from .monitor import ScoreMonitor
+from .monitor import BatchEvidence, ScoreMonitor
 
 STATISTICS = ("shiryaev-roberts", "cusum", "restart")
 
@@ -37,27 +36,19 @@ class Change:
 
 
 @dataclass(frozen=True, eq=False)
-class ChangeReport:
+class ChangeReport(BatchEvidence):
     """What a batch has added.
 
     Attributes
     ----------
-    batch : int
-        Number of the batch, from 0.
-    row : int
-        Position of its first row in the stream, from 0.
-    p_values : float array
-        Smoothed p-value of each row among the calibration and all rows before it.
+    batch, row, p_values
+        As in `BatchEvidence`.
     log10_evidence : float array
         The statistic after each row; at an alarm the value that raised it.
     changes : tuple of Change
         The alarms of this batch.
     """
 
-    batch: int
-    row: int
-    p_values: FloatArray = field(repr=False)
-    log10_evidence: FloatArray = field(repr=False)
     changes: tuple[Change, ...]
 
     @property
@@ -65,11 +56,8 @@ class ChangeReport:
         """Whether there was an alarm in this batch."""
         return bool(self.changes)
 
-    def __len__(self) -> int:
-        return len(self.p_values)
 
-
-class ChangeMonitor(ScoreMonitor):
+class ChangeMonitor(ScoreMonitor[ChangeReport]):
     """Raise an alarm at every change of the stream, at a stated average run length.
 
     Rows are ranked and bets are made as in `ExchangeabilityMonitor`, which asks whether *anything*
@@ -225,29 +213,8 @@ class ChangeMonitor(ScoreMonitor):
         many = "1 alarm" if count == 1 else f"{count:,} alarms, the last"
         return f"{many} at row {last.row:,} of {self.rows:,}, begun at {last.began:,} {rare}"
 
-    def update(self, X: Any, *, batch: int | None = None) -> ChangeReport:
-        """Add the next rows, in their order.
-
-        Parameters
-        ----------
-        X : array-like or frame of shape (m, d), dict, or list of dicts
-        batch : int, optional
-            The number of the batch, from 0. A batch that was added before gets the same report
-            again and changes nothing. Without a number, X is taken for new rows.
-
-        Returns
-        -------
-        ChangeReport
-        """
-        record = self._submit(self._rank(X).scores.tolist(), batch)
-        found = record["found"]
-        return ChangeReport(
-            batch=record["batch"],
-            row=record["row"],
-            p_values=np.array(found["p_values"]),
-            log10_evidence=np.array(found["log10_evidence"]),
-            changes=tuple(Change(*change) for change in found["changes"]),
-        )
+    def _report(self, found: Content, common: Content) -> ChangeReport:
+        return ChangeReport(**common, changes=tuple(Change(*change) for change in found["changes"]))
 
     def _decide(self, given: list[float]) -> Content:
         p_values, path = self._bet(given)
@@ -265,12 +232,6 @@ class ChangeMonitor(ScoreMonitor):
         return {"p_values": p_values.tolist(), "log10_evidence": course, "changes": changes}
 
     # --- what `ResumableStream` asks for ---
-
-    @classmethod
-    def _make(cls, cad: ConformalDetector, settings: Content) -> Self:
-        stream = cls.__new__(cls)
-        stream._set_up(cad, **settings)
-        return stream
 
     def _settings(self) -> Content:
         return {"run_length": self.run_length, "statistic": self.statistic, **self._bets()}

@@ -96,7 +96,7 @@ class EvidenceHistory:
         return history
 
 
-def chart(monitor: ScoreMonitor) -> Any:
+def chart(monitor: ScoreMonitor[Any]) -> Any:
     """Draw the evidence against exchangeability over the rows of the stream.
 
     Parameters

@@ -6,7 +6,7 @@ import math
 from abc import abstractmethod
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar, Generic, Self, TypeVar
 
 import numpy as np
 
@@ -23,8 +23,8 @@ from .state import ResumableStream
 
 
 @dataclass(frozen=True, eq=False)
-class MonitorReport:
-    """What a batch has added to the evidence.
+class BatchEvidence:
+    """What monitors say of a batch.
 
     Attributes
     ----------
@@ -35,6 +35,27 @@ class MonitorReport:
     p_values : float array
         Smoothed p-value of each row among the calibration and all rows before it.
     log10_evidence : float array
+        Evidence after each row.
+    """
+
+    batch: int
+    row: int
+    p_values: FloatArray = field(repr=False)
+    log10_evidence: FloatArray = field(repr=False)
+
+    def __len__(self) -> int:
+        return len(self.p_values)
+
+
+@dataclass(frozen=True, eq=False)
+class MonitorReport(BatchEvidence):
+    """What a batch has added to the evidence.
+
+    Attributes
+    ----------
+    batch, row, p_values
+        As in `BatchEvidence`.
+    log10_evidence : float array
         Evidence after each row: 2 means odds of 100 to 1 against exchangeability.
     alarm : bool
         Whether the evidence has ever reached 1/alpha, up to the end of this batch.
@@ -43,19 +64,15 @@ class MonitorReport:
     alpha : float
     """
 
-    batch: int
-    row: int
-    p_values: FloatArray = field(repr=False)
-    log10_evidence: FloatArray = field(repr=False)
     alarm: bool
     alarm_row: int | None
     alpha: float
 
-    def __len__(self) -> int:
-        return len(self.p_values)
+
+Report = TypeVar("Report", bound=BatchEvidence)
 
 
-class ScoreMonitor(ResumableStream):
+class ScoreMonitor(ResumableStream, Generic[Report]):
     """What monitors have in common: each score is ranked among all before it, and a bettor bets.
 
     If calibration rows and stream are exchangeable, the p-values are independent and uniform, also
@@ -80,6 +97,34 @@ class ScoreMonitor(ResumableStream):
         self.epsilon, self.jump = float(epsilon), float(jump)
         self._ordered = OrderedScores(cad.calibration_.scores)
         self._history = EvidenceHistory()
+
+    def update(self, X: Any, *, batch: int | None = None) -> Report:
+        """Add the next rows, in their order.
+
+        Parameters
+        ----------
+        X : array-like or frame of shape (m, d), dict, or list of dicts
+        batch : int, optional
+            The number of the batch, from 0. A batch that was added before gets the same report
+            again and changes nothing. Without a number, X is taken for new rows.
+
+        Returns
+        -------
+        MonitorReport or ChangeReport
+        """
+        record = self._submit(self._rank(X).scores.tolist(), batch)
+        found = record["found"]
+        common = {
+            "batch": record["batch"],
+            "row": record["row"],
+            "p_values": np.array(found["p_values"]),
+            "log10_evidence": np.array(found["log10_evidence"]),
+        }
+        return self._report(found, common)
+
+    @abstractmethod
+    def _report(self, found: Content, common: Content) -> Report:
+        """What a batch has added: what `_decide` found, and what all monitors say."""
 
     @property
     def evidence(self) -> Evidence:
@@ -122,6 +167,16 @@ class ScoreMonitor(ResumableStream):
         # Another machine may round scores otherwise.
         return len(given) == len(recorded) and np.allclose(given, recorded, rtol=1e-5, atol=0)
 
+    @abstractmethod
+    def _set_up(self, cad: ConformalDetector, *settings: Any, **named: Any) -> None:
+        """Begin; the settings are those of `_settings`."""
+
+    @classmethod
+    def _make(cls, cad: ConformalDetector, settings: Content) -> Self:
+        stream = cls.__new__(cls)
+        stream._set_up(cad, **settings)
+        return stream
+
     # --- what a chart shows ---
 
     @property
@@ -140,7 +195,7 @@ class ScoreMonitor(ResumableStream):
         """What there is to say, in a line."""
 
 
-class ExchangeabilityMonitor(ScoreMonitor):
+class ExchangeabilityMonitor(ScoreMonitor[MonitorReport]):
     """Raise an alarm when new rows no longer look like draws from where the reference came from.
 
     Every new score is ranked among those of the calibration rows *and of all rows before it*. If
@@ -268,31 +323,9 @@ class ExchangeabilityMonitor(ScoreMonitor):
             return f"No alarm in {self.rows:,} rows {rare}"
         return f"Alarm at row {self.alarm_row:,} of {self.rows:,} {rare}"
 
-    def update(self, X: Any, *, batch: int | None = None) -> MonitorReport:
-        """Add the next rows, in their order.
-
-        Parameters
-        ----------
-        X : array-like or frame of shape (m, d), dict, or list of dicts
-        batch : int, optional
-            The number of the batch, from 0. A batch that was added before gets the same report
-            again and changes nothing. Without a number, X is taken for new rows.
-
-        Returns
-        -------
-        MonitorReport
-        """
-        record = self._submit(self._rank(X).scores.tolist(), batch)
-        found = record["found"]
-        return MonitorReport(
-            batch=record["batch"],
-            row=record["row"],
-            p_values=np.array(found["p_values"]),
-            log10_evidence=np.array(found["log10_evidence"]),
-            alarm=found["alarm_row"] is not None,
-            alarm_row=found["alarm_row"],
-            alpha=self.alpha,
-        )
+    def _report(self, found: Content, common: Content) -> MonitorReport:
+        row = found["alarm_row"]
+        return MonitorReport(**common, alarm=row is not None, alarm_row=row, alpha=self.alpha)
 
     # --- the evidence ---
 
@@ -311,12 +344,6 @@ class ExchangeabilityMonitor(ScoreMonitor):
         }
 
     # --- what `ResumableStream` asks for ---
-
-    @classmethod
-    def _make(cls, cad: ConformalDetector, settings: Content) -> Self:
-        stream = cls.__new__(cls)
-        stream._set_up(cad, **settings)
-        return stream
 
     def _settings(self) -> Content:
         return {

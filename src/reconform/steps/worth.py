@@ -1,0 +1,413 @@
+"""What the ranks of new rows are worth: p-values, a decision, and what is said of it.
+
+There are two ways. `ByGrid`: every rank has its p-value, on the grid of one calibration or, where
+rows are ranked within groups, on the joint grid of all of them. `ByWeights`: new rows come in other
+proportions than the reference, and ranks are weighted. Whatever assembles a list asks one of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from fractions import Fraction
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from ..arrays import BoolArray, FloatArray, IndexArray, RankArray
+from ..assumption import Finding, unused_batch
+from ..detectors.auto.ensembles import ChoiceEnsemble
+from ..ensemble.grouped import GroupedEnsemble
+from ..errors import ReconformError
+from ..grouping import POOLED, GroupFound, found_in_groups, out_of_reach
+from ..parallel import track
+from ..rule import WITHIN_ALARMS, Rule
+from ..statistics.choice import Candidate, Choice, ChoiceCounts, with_mask
+from ..statistics.fdr import PROCEDURES, Outcome
+from ..statistics.grid import Grid, usual
+from ..statistics.joint import JointGrid
+from ..statistics.ranks import RankedBatch, Ranks
+from ..statistics.weighted import (
+    WeightedRanks,
+    ranks_by_sight,
+    ranks_of_one_model,
+    whole_weights,
+)
+from ..statistics.worlds import Worlds, inner_level
+from ..weights import Weights
+from .ranking import Ranker
+
+# With fewer reference rows a list says that a classifier learns little from them.
+ENOUGH_TO_LEARN = 1_000
+
+# One model is compared with m rows for each of m rows.
+MOST_ROWS = 100_000
+
+
+@dataclass(frozen=True, eq=False)
+class JudgedRows:
+    """Rows, or kinds of rows that occur `counts` times, and what became of them."""
+
+    codes: IndexArray | None
+    p_values: FloatArray
+    mask: BoolArray
+    counts: RankArray | None = None
+
+
+@dataclass(frozen=True, eq=False)
+class ByGrid:
+    """A grid says what ranks are worth: that of one calibration, or the joint one of groups.
+
+    Attributes
+    ----------
+    cad : ConformalDetector
+        The one that ranked the rows.
+    rule : Rule
+    grid : Grid
+        Of the rule and the detector.
+    """
+
+    cad: Ranker
+    rule: Rule
+    grid: Grid
+
+    @property
+    def weights(self) -> Weights | None:
+        """None: rows count alike."""
+        return None
+
+    @property
+    def on_grid(self) -> bool:
+        """Whether ranks say what p-values do; not where these are smoothed."""
+        return self.cad.ties != "randomized"
+
+    def decide(
+        self, X: FloatArray, ranks: Ranks, p_values: FloatArray
+    ) -> tuple[FloatArray, Outcome]:
+        """Decide for a batch in memory; return the p-values, too.
+
+        Parameters
+        ----------
+        X : float array of shape (m, d)
+        ranks : Ranks
+        p_values : float array of shape (m,)
+            On the grid, or smoothed.
+        """
+        cad = self.cad
+        batch = RankedBatch(
+            ranks,
+            p_values,
+            self.grid,
+            cad.calibration_,
+            cad.highest_rank - 1,
+            not self.on_grid,
+            partial(_worlds, cad, X, ranks),
+            cad.joint,
+            None if cad.joint is None or cad.grouping_ is None else len(cad.grouping_.names),
+        )
+        return p_values, self.rule.decide_batch(batch, cad)
+
+    @property
+    def _by_ranks(self) -> bool:
+        """A certified list is made from ranks, whatever the p-values beside it are worth."""
+        return self.rule.whole_batch(self.cad) is not None
+
+    def groups(self, rows: JudgedRows) -> tuple[GroupFound, ...]:
+        """Say what became of every group; nothing where there are none."""
+        cad = self.cad
+        if cad.grouping_ is None:
+            return ()
+        codes = np.zeros(len(rows.mask), dtype=np.intp) if rows.codes is None else rows.codes
+        if self._by_ranks:
+            sizes = [cad.n_calibration_] if cad.joint is None else cad.joint.sizes.tolist()
+            least = [Fraction(1, n + 1) for n in sizes]
+        else:
+            least = self.grid.smallest_of_each()
+        return found_in_groups(
+            cad.grouping_, least, codes, rows.p_values, rows.mask, counts=rows.counts
+        )
+
+    def choice(self, choice: Choice, mask: BoolArray) -> tuple[Candidate, ...]:
+        """Say what became of every detector that was chosen from, and what it finds alone."""
+        highest = self.cad.highest_rank
+        counts = ChoiceCounts(choice.names, highest - 1).add(choice)
+        nobody = np.zeros(highest + 1, dtype=np.bool_)
+        return with_mask(counts.candidates(nobody, self.alone), choice, mask)
+
+    def alone(self, by_rank: RankArray) -> int:
+        """Count what a plain list of rows would have, of which so many have rank 0, 1, ..."""
+        counts = self.cad.no_counts().add_counts(by_rank)
+        plain = replace(self.rule, validity="nominal", conditional=None)
+        if self.cad.joint is None:
+            return plain.decide_counts(counts, usual(self.cad.n_calibration_)).count
+        grid = JointGrid.of([usual(n) for n in self.cad.joint.sizes.tolist()])
+        return plain.decide_counts(counts, grid).count
+
+    def claim(self, groups: tuple[GroupFound, ...]) -> str:
+        """Say what holds for the list."""
+        unknown = sum(group.rows for group in groups if group.name == POOLED)
+        return self.rule.sentence(self.cad, doubtful=unknown)
+
+    def findings(self, together: Ranks | None) -> tuple[Finding, ...]:
+        """Say what was found about the assumption on the way to the ranks."""
+        return () if together is None else unused_batch(together.clumped)
+
+    def warning(self, m: int, groups: tuple[GroupFound, ...]) -> str | None:
+        """Say what may keep anomalies from being flagged, whatever they are like."""
+        if self.cad.joint is not None:
+            return self._warning_in_groups(m, groups)
+        plan = self.cad.plan_
+        smallest = None if self._by_ranks else self.grid.smallest
+        few = self.rule.warning(self.cad.n_calibration_, m, n_reference=plan.n, smallest_p=smallest)
+        more = None
+        if plan.scheme == "batch":
+            more = (
+                "One model was fitted on all new rows, too: anomalies that resemble each other, "
+                "and are many, look normal to it. Compare with `method='full'` if many rows may be "
+                "anomalies."
+            )
+        elif plan.scheme == "learned" and plan.n < ENOUGH_TO_LEARN:
+            more = (
+                f"A classifier learned from {plan.n:,} reference rows, which is little: with "
+                f"fewer than {ENOUGH_TO_LEARN:,}, 'full' and 'batch' find more."
+            )
+        return " ".join(said for said in (few, more) if said is not None) or None
+
+    def _warning_in_groups(self, m: int, groups: tuple[GroupFound, ...]) -> str | None:
+        """Name the groups that are too small for any of their rows to be flagged in this list."""
+        shortest = [
+            self.rule.smallest_list(one.calibration, m, smallest_p=one.least_p) for one in groups
+        ]
+        said = out_of_reach(groups, sum(one.flagged for one in groups), shortest)
+        return " ".join(said) or None
+
+
+@dataclass(frozen=True, eq=False)
+class ByWeights:
+    """Ranks are weighted: new rows come in other proportions than the reference.
+
+    Attributes
+    ----------
+    cad : ConformalDetector
+        The one that ranked the rows.
+    rule : Rule
+    weights : Weights
+    """
+
+    cad: Ranker
+    rule: Rule
+    weights: Weights
+
+    @property
+    def on_grid(self) -> bool:
+        """No: weighted p-values do not follow from ranks."""
+        return False
+
+    def decide(
+        self, X: FloatArray, ranks: Ranks, p_values: FloatArray
+    ) -> tuple[FloatArray, Outcome]:
+        """Decide for a batch in memory; return the weighted p-values, too."""
+        check_weighted(self.cad, self.rule, self.weights, len(p_values))
+        weighted = _weighted_ranks(self.cad, X, ranks, self.weights, self.rule)
+        return weighted.p_values, _decide_weighted(weighted, self.rule)
+
+    def groups(self, rows: JudgedRows) -> tuple[GroupFound, ...]:
+        """Nothing: weights and groups do not go together."""
+        return ()
+
+    def choice(self, choice: Choice, mask: BoolArray) -> tuple[Candidate, ...]:
+        """Nothing: what detectors find alone is counted without weights."""
+        return ()
+
+    def claim(self, groups: tuple[GroupFound, ...]) -> str:
+        """Say what holds for the list, and what the weights leave of the reference."""
+        return _weighted_claim(self.cad, self.rule, self.weights)
+
+    def findings(self, together: Ranks | None) -> tuple[Finding, ...]:
+        """Say what the weights are, in place of a test for a shift."""
+        return (_weights_finding(self.weights),)
+
+    def warning(self, m: int, groups: tuple[GroupFound, ...]) -> str | None:
+        """Say what may keep anomalies from being flagged, by the rows that the weights leave."""
+        size = self.weights.effective_size_of(self.cad.calibration_.rows)
+        return self.rule.warning(max(1, int(size)), m)
+
+
+Worth = ByGrid | ByWeights
+
+
+def worth_of(cad: Ranker, rule: Rule, grid: Grid, weights: Weights | None = None) -> Worth:
+    """Choose what ranks are worth: weights that are all equal are as good as none."""
+    if weights is None or weights.constant:
+        return ByGrid(cad, rule, grid)
+    return ByWeights(cad, rule, weights)
+
+
+def _worlds(
+    cad: Ranker, X: FloatArray, ranks: Ranks, candidates: RankArray, step: Any
+) -> Iterator[tuple[int, Worlds]]:
+    """`Ensemble.worlds` of new rows, with a bar where it was asked for."""
+    choice, fitted = ranks.choice, cad.ensemble_
+    if isinstance(fitted, GroupedEnsemble):
+        assert cad.joint is not None
+        assert ranks.groups is not None
+        within = replace(cad.joint.within(ranks)[0], choice=choice)
+        every = fitted.worlds_in(X, ranks.groups, candidates, step, within)
+    elif choice is not None and isinstance(fitted, ChoiceEnsemble):
+        every = fitted.worlds_of_choice(X, candidates, step, choice)
+    else:
+        every = fitted.worlds(X, candidates, step)
+    return track(every, total=len(candidates), label="certifying rows", verbose=cad.verbose)
+
+
+def check_weighted(cad: Ranker, rule: Rule, weights: Weights, m: int) -> None:
+    """Refuse what weights cannot be used with, before any row is ranked."""
+    if cad.joint is not None:
+        raise ReconformError(
+            "`weights` and `groups` do not go together; weigh the rows of each group by a detector "
+            "of its own."
+        )
+    weights.check_sizes(cad.plan_.n, m)
+    scheme = cad.plan_.scheme
+    if not (scheme == "full" or (scheme in ("split", "prefit") and cad.plan_.n_models <= 1)):
+        raise ReconformError(
+            f"weights need scores that treat the reference rows and the new row alike, or one "
+            f"model; use `method='full'` or 'split' instead of {cad.method!r}."
+        )
+    if rule.procedure not in ("bh", WITHIN_ALARMS):
+        raise ReconformError(
+            "weighted lists are decided by Benjamini-Hochberg or, if proven, by conformal "
+            f"selection; leave out `procedure={rule.procedure!r}`."
+        )
+    if rule.conditional is not None:
+        raise ReconformError(
+            "conditional p-values count calibration rows alike, and weights do not; leave out "
+            "`conditional`."
+        )
+    if cad.ties == "randomized":
+        raise ReconformError("weighted p-values are not smoothed; use ties='conservative'.")
+    if rule.validity == "proven" and not weights.known:
+        raise ReconformError(
+            "`validity='proven'` asks for a theorem, and there is none for estimated weights; give "
+            "known ones, or `validity='nominal'`."
+        )
+    if not cad.ensemble_.knows_order:
+        raise ReconformError(
+            "this model file does not keep the order of the reference rows, which weights go by; "
+            "fit again."
+        )
+    if m > MOST_ROWS:
+        raise ReconformError(
+            f"weighted lists are for at most {MOST_ROWS:,} new rows at a time; got {m:,}."
+        )
+
+
+def _weighted_ranks(
+    cad: Ranker, X: FloatArray, ranks: Ranks, weights: Weights, rule: Rule
+) -> WeightedRanks:
+    """Weigh the new rows of a batch.
+
+    Parameters
+    ----------
+    cad : ConformalDetector
+        Fitted, with ``"full"`` or one split.
+    X : float array of shape (m, d)
+    ranks : Ranks
+        Those without weights.
+    weights : Weights
+    rule : Rule
+
+    Returns
+    -------
+    WeightedRanks
+    """
+    ours, theirs = whole_weights(weights.reference, weights.new)
+    ensemble, m = cad.ensemble_, len(X)
+    # A number of false alarms needs the p-values only.
+    level = Fraction(1, 10) if rule.false_alarms is not None else rule.level
+    if cad.plan_.scheme != "full":
+        calibration = cad.calibration_
+        ours = ours[calibration.rows]
+        if not isinstance(ensemble, ChoiceEnsemble):
+            return ranks_of_one_model(calibration.scores, ranks.scores, ours, theirs, level)
+    else:
+        # Lists are a little shorter where another row is the new one; see `inner_level`.
+        level = inner_level(level, m)
+
+    def sights() -> Iterator[tuple[IndexArray, FloatArray, FloatArray, IndexArray | None]]:
+        rows = np.arange(m)
+        if isinstance(ensemble, ChoiceEnsemble):
+            assert ranks.choice is not None
+            every = ensemble.see_chosen(X, rows, ranks.choice.chosen)
+        else:
+            every = ensemble.see_with_each(X, rows)
+        for sight in every:
+            yield sight.rows, sight.own, sight.others, sight.order
+
+    return ranks_by_sight(sights(), ours, theirs, level)
+
+
+def _decide_weighted(ranks: WeightedRanks, rule: Rule) -> Outcome:
+    """Decide for a weighted batch.
+
+    Parameters
+    ----------
+    ranks : WeightedRanks
+    rule : Rule
+
+    Returns
+    -------
+    Outcome
+        Benjamini-Hochberg on the weighted p-values; under ``validity="proven"`` weighted conformal
+        selection, with e-values and the former list beside it.
+    """
+    p_values = ranks.p_values
+    adjusted = PROCEDURES[rule.procedure].adjust(p_values, rule.options)
+    if rule.false_alarms is not None:
+        return Outcome(ranks.within_alarms(rule.level), adjusted)
+    plain = ranks.benjamini_hochberg(rule.level)
+    if rule.validity != "proven":
+        return Outcome(plain, adjusted)
+    return Outcome(
+        mask=ranks.selected(rule.level),
+        q_values=np.full(len(p_values), np.nan),
+        e_values=np.array([float(value) for value in ranks.e_values]),
+        plain=plain,
+    )
+
+
+def _weighted_claim(cad: Ranker, rule: Rule, weights: Weights) -> str:
+    """Say what holds for a weighted list, and what the weights leave of the reference."""
+    name, true = cad.guarantee_.name, "if the weights are the true ones and rows are independent"
+    if not weights.known:
+        what = "FDR" if rule.false_alarms is None else "Expected number of false alarms"
+        said = f"{what} measured, not proven: the weights are estimated."
+    elif rule.false_alarms is not None:
+        number = f"{float(rule.level):g}"
+        said = f"Expected number of false alarms at most {number}, proven for {name}, {true}."
+    elif rule.validity == "proven":
+        said = f"FDR proven (weighted conformal selection) for the list from {name}, {true}."
+    else:
+        said = (
+            f"FDR measured, not proven, for BH on weighted p-values of {name}; each of them is "
+            f"exact, {true}."
+        )
+    return f"{said} {weights}"
+
+
+def _weights_finding(weights: Weights) -> Finding:
+    """What the check of the assumption says instead of testing for a shift."""
+    if weights.usable:
+        return Finding(
+            "weights",
+            "note",
+            f"{weights} Whether the columns moved is not tested, as the weights are there for it.",
+        )
+    return Finding(
+        "weights",
+        "doubtful",
+        str(weights),
+        "Take a reference that has more rows like the new ones; weights cannot make up for rows "
+        "that are not there.",
+    )
