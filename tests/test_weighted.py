@@ -196,6 +196,16 @@ def test_what_is_said():
     assert alarms.mask.tolist() == (alarms.p_values <= 1 / 100).tolist()
 
 
+def test_rows_of_a_weighted_list_are_explained():
+    D, T, weights = tilted(4)
+    cad = ConformalDetector("knn", "full").fit(D)
+    plain, weighted = cad.discover(T, 0.2), cad.discover(T, 0.2, weights=weights)
+    one, two = plain.explain(position=3), weighted.explain(position=3)
+    assert two.features == one.features
+    assert two.nearest == one.nearest
+    assert f"p = {weighted.p_values[3]:.4g}" in two.headline
+
+
 def test_the_check_suggests_weights_where_they_help():
     rng = np.random.default_rng(0)
     D, T = rng.normal(size=(800, 2)), rng.normal(size=(400, 2))

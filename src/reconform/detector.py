@@ -22,6 +22,7 @@ from .content import Contents
 from .detectors import NativeDetector, resolve_detector
 from .detectors.prepare import Prepare
 from .discoveries import CountedDiscoveries, Discoveries, Provenance
+from .display import details, facts_html, one_line
 from .ensemble import Ensemble
 from .ensemble.keep import MEMORY, check_keep
 from .ensemble.known_anomalies import refuse_copies
@@ -37,7 +38,6 @@ from .explaining.explanation import Explanation, Judged
 from .frames import frame_as_it_is, library_of
 from .grouping import ReferenceGroups, check_groupable, warn_of_small_groups
 from .methods import Full, Learned, Method, Plan, Prefit, resolve_method
-from .notebook import details, facts_html, one_line
 from .randomness import root_seed
 from .rule import Rule, RuleOptions
 from .statistics.certificates import Guarantee

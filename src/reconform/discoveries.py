@@ -18,12 +18,20 @@ import numpy as np
 
 from .arrays import BoolArray, FloatArray, IndexArray, ObjectArray, RankArray
 from .assumption import Compared, Verdict, why_nothing
+from .display import (
+    details,
+    histogram_svg,
+    html_table,
+    in_bins,
+    paragraphs,
+    text_table,
+    verdict_html,
+)
 from .errors import ReconformError, check_count, unknown_choice
-from .explaining.explanation import Explains, Explanation, Judged, html_table
+from .explaining.explanation import Explains, Explanation, Judged
 from .extras import installed
 from .frames import LIBRARIES
 from .grouping import GroupFound
-from .notebook import details, histogram_svg, paragraphs, verdict_html
 from .rule import false_alarms_in_words
 from .statistics.bounds import counted_fdp_bound
 from .statistics.choice import Candidate, choice_sentence
@@ -43,8 +51,6 @@ from .weights import Weights
 # Rows that are described, and shown, where nobody says how many.
 USUAL_FIRST = 10
 SHOWN = 5
-# Of the histogram of p-values in notebooks.
-BINS = 20
 
 
 @dataclass(frozen=True, eq=False)
@@ -415,15 +421,9 @@ class CountedDiscoveries(BaseDiscoveries):
         return self.decision.rank_threshold
 
     def _histogram(self) -> tuple[FloatArray, FloatArray]:
-        ranks, table = np.arange(len(self.rank_counts.counts)), self.decision.grid.table
-        every, flagged = (
-            np.histogram(table, BINS, (0.0, 1.0), weights=counts)[0].astype(np.float64)
-            for counts in (
-                self.rank_counts.counts,
-                np.where(ranks <= self.decision.rank_threshold, self.rank_counts.counts, 0),
-            )
-        )
-        return every, flagged
+        counts, table = self.rank_counts.counts, self.decision.grid.table
+        flagged = np.where(np.arange(len(counts)) <= self.decision.rank_threshold, counts, 0)
+        return in_bins(table, counts), in_bins(table, flagged)
 
     def _first(self, rows: int) -> FirstRows:
         grid = self.decision.grid
@@ -662,22 +662,13 @@ class Discoveries(BaseDiscoveries):
         if not len(self):
             return []
         shown = self.top or SHOWN
-        table = [self._columns(), *self._top(shown)]
-        widths = [max(len(line[c]) for line in table) for c in range(5)]
-        lines = [
-            "  ".join(cell.rjust(width) for cell, width in zip(line, widths, strict=True))
-            for line in table
-        ]
+        lines = text_table([self._columns(), *self._top(shown)], right=True)
         if len(self) > shown:
             lines.append(f"... and {len(self) - shown:,} more rows, less anomalous")
         return lines
 
     def _histogram(self) -> tuple[FloatArray, FloatArray]:
-        every, flagged = (
-            np.histogram(p, BINS, (0.0, 1.0))[0].astype(np.float64)
-            for p in (self.p_values, self.p_values[self.mask])
-        )
-        return every, flagged
+        return in_bins(self.p_values), in_bins(self.p_values[self.mask])
 
     def _rows_html(self) -> str:
         more = len(self) - USUAL_FIRST

@@ -8,6 +8,8 @@ from dataclasses import asdict, dataclass
 from html import escape
 from typing import Any, Protocol
 
+from ..display import html_table, text_table
+
 IN_BRACKETS = "In brackets: robust standard deviations from the reference's median."
 CAVEAT = "This describes the row. It is no proof of a cause."
 
@@ -152,10 +154,10 @@ class Explanation:
 
     def __str__(self) -> str:
         lines = [self.headline, ""]
-        lines += _aligned([FEATURE_HEAD, *map(feature_cells, self.features)])
+        lines += text_table([FEATURE_HEAD, *map(feature_cells, self.features)])
         if self.nearest:
             lines += ["", "Nearest normal rows"]
-            lines += _aligned([NEAREST_HEAD, *map(nearest_cells, self.nearest)])
+            lines += text_table([NEAREST_HEAD, *map(nearest_cells, self.nearest)])
         return "\n".join([*lines, "", *self.notes])
 
     def _repr_html_(self) -> str:
@@ -196,29 +198,6 @@ def nearest_cells(one: NormalRow) -> tuple[str, ...]:
     """Write a normal row as the cells of a table."""
     differs = ", ".join(f"{name} {there} (here {here})" for name, here, there in one.differs)
     return one.label or "?", f"{one.distance:.3g}", differs or "nothing"
-
-
-def html_table(head: Sequence[str], body: Any) -> str:
-    """Write a table in HTML; whatever stands in a cell is shown and not obeyed.
-
-    Examples
-    --------
-    >>> html_table(["a"], [["<b>"]])
-    '<table><thead><tr><th>a</th></tr></thead><tbody><tr><td>&lt;b&gt;</td></tr></tbody></table>'
-    """
-    heads = "".join(f"<th>{escape(cell)}</th>" for cell in head)
-    rows = "".join(
-        "<tr>" + "".join(f"<td>{escape(cell)}</td>" for cell in line) + "</tr>" for line in body
-    )
-    return f"<table><thead><tr>{heads}</tr></thead><tbody>{rows}</tbody></table>"
-
-
-def _aligned(lines: Sequence[Sequence[str]]) -> list[str]:
-    widths = [max(len(line[c]) for line in lines) for c in range(len(lines[0]))]
-    return [
-        "  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip()
-        for line in lines
-    ]
 
 
 def _finite(value: Any) -> Any:

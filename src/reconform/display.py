@@ -1,7 +1,7 @@
-"""What notebooks show of a list and of a fitted detector: plain HTML and a drawing, no script.
+"""How lists, explanations and detectors are shown: text for a terminal, plain HTML for notebooks.
 
-Colours and letters are the notebook's own, light or dark; whatever stands in the data is shown and
-not obeyed.
+There is no script in the HTML. Colours and letters are the notebook's own, light or dark; whatever
+stands in the data is shown and not obeyed.
 """
 
 from __future__ import annotations
@@ -11,13 +11,48 @@ from html import escape
 
 import numpy as np
 
-from .arrays import FloatArray
+from .arrays import AnyArray, FloatArray
 from .assumption import Verdict
-from .explaining.explanation import html_table
 
+# Of the histogram of p-values.
+BINS = 20
 FLAG, REST = "#c8501e", "#8d97a8"
 WIDTH, HEIGHT = 420, 90
 TONES = {"holds": "#2b8a57", "doubtful": "#b07a00", "broken": "#c8371e"}
+
+
+def text_table(lines: Sequence[Sequence[str]], *, right: bool = False) -> list[str]:
+    """Write cells as lines of columns, flush left or right.
+
+    Examples
+    --------
+    >>> text_table([["a", "bb"], ["ccc", "d"]])
+    ['a    bb', 'ccc  d']
+    >>> text_table([["a", "bb"], ["ccc", "d"]], right=True)
+    ['  a  bb', 'ccc   d']
+    """
+    widths = [max(len(line[c]) for line in lines) for c in range(len(lines[0]))]
+    return [
+        "  ".join(cell.rjust(width) for cell, width in zip(line, widths, strict=True))
+        if right
+        else "  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip()
+        for line in lines
+    ]
+
+
+def html_table(head: Sequence[str], body: Iterable[Sequence[str]]) -> str:
+    """Write a table in HTML; whatever stands in a cell is shown and not obeyed.
+
+    Examples
+    --------
+    >>> html_table(["a"], [["<b>"]])
+    '<table><thead><tr><th>a</th></tr></thead><tbody><tr><td>&lt;b&gt;</td></tr></tbody></table>'
+    """
+    heads = "".join(f"<th>{escape(cell)}</th>" for cell in head)
+    rows = "".join(
+        "<tr>" + "".join(f"<td>{escape(cell)}</td>" for cell in line) + "</tr>" for line in body
+    )
+    return f"<table><thead><tr>{heads}</tr></thead><tbody>{rows}</tbody></table>"
 
 
 def paragraphs(texts: Iterable[str | None]) -> str:
@@ -32,6 +67,12 @@ def verdict_html(verdict: Verdict) -> str:
         f'<p style="border-left:4px solid {TONES[verdict.word]};padding-left:8px">'
         f"{escape(verdict.sentence)}</p>" + (f"<ul>{found}</ul>" if found else "")
     )
+
+
+def in_bins(p_values: FloatArray, counts: AnyArray | None = None) -> FloatArray:
+    """Count p-values in every bin from 0 to 1; each as often as `counts` says."""
+    found: FloatArray = np.histogram(p_values, BINS, (0.0, 1.0), weights=counts)[0]
+    return found.astype(np.float64)
 
 
 def histogram_svg(rows: FloatArray, flagged: FloatArray) -> str:
