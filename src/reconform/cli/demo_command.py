@@ -16,7 +16,7 @@ from ..reporting import report as write_report
 from ..reporting.page import EXPLAINED
 from ..reporting.safe_text import percent
 from ..whole import check_place
-from .declare import Command, family, share
+from .declare import Command, family, in_options, share
 from .flagged import Flagged
 from .options import OVERWRITE, REPORT, detector_option, method_option, voice_options
 from .output import Voice
@@ -69,7 +69,7 @@ def demo(asked: dict[str, Any], voice: Voice) -> None:
                 "power": done.power,
                 "false_share": done.false_share,
                 "p_threshold": done.found.p_threshold,
-                "guarantee": done.found.guarantee,
+                "guarantee": in_options(done.found.guarantee),
                 "report": report,
             }
         )
@@ -89,7 +89,7 @@ def _tell(voice: Voice, done: Demo) -> None:
     )
     if found.chosen is not None:
         voice.say(found.chosen)
-    voice.say(found.guarantee)
+    voice.say(in_options(found.guarantee))
     top = found.order[: min(found.count, MOST_SHOWN)]
     if len(top):
         flagged = Flagged(

@@ -359,7 +359,7 @@ def _tell_decision(voice: Voice, judgement: FileDiscoveries, bound: int | None) 
     _tell_groups(voice, judgement)
     if judgement.chosen is not None:
         voice.say(judgement.chosen)
-    voice.say(judgement.guarantee)
+    voice.say(in_options(judgement.guarantee))
     if judgement.missing:
         counts = judgement.missing.items()
         said = ", ".join(f"{name!r} in {_rows(count)}" for name, count in counts)
@@ -461,7 +461,7 @@ def _facts(judgement: FileDiscoveries, deciding: Deciding) -> dict[str, Any]:
         "decision": deciding.facts(),
         "flagged": judgement.count,
         "p_threshold": judgement.p_threshold,
-        "guarantee": judgement.guarantee,
+        "guarantee": in_options(judgement.guarantee),
         "assumption": judgement.verdict.to_dict(),
         "why_nothing": None if judgement.count else in_options(judgement.why_nothing or ""),
         **({} if judgement.certified is None else {"flagged_without_certificate": plain}),

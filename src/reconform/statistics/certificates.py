@@ -140,10 +140,10 @@ class Guarantee:
         >>> guarantee("split").sentence("bh")
         'FDR proven for BH on split (conformal p-values are positively dependent).'
         >>> guarantee("jackknife+").sentence("bh")
-        'FDR measured, not proven, for BH on jackknife+.'
+        "FDR measured, not proven, for BH on jackknife+. `validity='proven'` gives a proven list."
         >>> print(guarantee("full").sentence("bh"))
         FDR measured, not proven, for BH on full, and false in general: there is a symmetric
-        detector on which it is about twice the level.
+        detector on which it is about twice the level. `validity='proven'` gives a proven list.
         >>> guarantee("full").sentence("bh", validity="proven")
         'FDR proven (conditional calibration) for the list certified from full.'
         >>> print(guarantee("full").sentence("false-alarms", level=Fraction(2)))
@@ -176,12 +176,11 @@ class Guarantee:
             return f"FDR {_CERTIFICATE} for the list certified from {self.name}."
         if reason is not None and (not self.needs_correction or validity == "proven"):
             return f"FDR proven for {procedure.upper()} on {self.name} ({reason})."
+        said = f"FDR measured, not proven, for {procedure.upper()} on {self.name}"
         if procedure in self.refuted:
-            return (
-                f"FDR measured, not proven, for {procedure.upper()} on {self.name}, and false in "
-                f"general: {self.refuted[procedure]}."
-            )
-        return f"FDR measured, not proven, for {procedure.upper()} on {self.name}."
+            said += f", and false in general: {self.refuted[procedure]}"
+        certifiable = self.certifies(procedure, "proven")
+        return f"{said}. `validity='proven'` gives a proven list." if certifiable else f"{said}."
 
     def _alarms(
         self, level: Fraction, validity: str, conditional: str | None, smoothed: bool
