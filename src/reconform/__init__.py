@@ -6,6 +6,8 @@ import logging
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from .extras import imported_later
+
 if TYPE_CHECKING:
     from . import models as models
     from . import study as study
@@ -74,7 +76,6 @@ _HOMES = {
     "statistics.fdr": ("RankCounts",),
     "weights": ("Weights",),
 }
-_HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
 _PACKAGES = ("models", "study")
 
 __all__ = [
@@ -109,21 +110,16 @@ __all__ = [
 ]
 
 
+_get, _names = imported_later(__name__, _HOMES)
+
+
 def __getattr__(name: str) -> Any:
-    value: Any
     if name == "__version__":
         from importlib.metadata import version
 
-        value = version("reconform")
-    elif name in _PACKAGES:
-        value = import_module(f".{name}", __name__)
-    elif name in _HOME_OF:
-        value = getattr(import_module(f".{_HOME_OF[name]}", __name__), name)
-    else:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    globals()[name] = value
-    return value
+        return version("reconform")
+    return import_module(f".{name}", __name__) if name in _PACKAGES else _get(name)
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__, *_PACKAGES})
+    return sorted({*_names(), *_PACKAGES, "__version__"})

@@ -29,15 +29,27 @@ the command.
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from ..errors import InputError
-from ..extras import extra
+from ..extras import extra, imported_later
 
 extra("pyarrow", None, "reading and writing files")
 
 from .formats import FORMATS, Layout
-from .labelled import TableOptions, normal_rows, read_labelled
-from .reading import Batches, Table, open_batches, read_reference
-from .writing import CERTIFIED_NAMES, RESULT_NAMES, add_results, check_output, open_output
+
+if TYPE_CHECKING:
+    from .labelled import TableOptions, normal_rows, read_labelled
+    from .reading import Batches, Table, open_batches, read_reference
+    from .writing import CERTIFIED_NAMES, RESULT_NAMES, add_results, check_output, open_output
+
+# Whoever only asks what a file is need not wait for all that can be done with its rows.
+_HOMES = {
+    "labelled": ("TableOptions", "normal_rows", "read_labelled"),
+    "reading": ("Batches", "Table", "open_batches", "read_reference"),
+    "writing": ("CERTIFIED_NAMES", "RESULT_NAMES", "add_results", "check_output", "open_output"),
+}
+__getattr__, __dir__ = imported_later(__name__, _HOMES)
 
 __all__ = [
     "CERTIFIED_NAMES",
