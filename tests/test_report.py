@@ -22,6 +22,7 @@ import pytest
 from reconform import ConformalDetector, Discoveries
 from reconform.detectors import KNN
 from reconform.discoveries import Provenance
+from reconform.errors import ReferenceWarning
 from reconform.explaining.feature_columns import matched, read_table
 from reconform.explaining.features import robust_scale, robust_scales, unusual_features
 from reconform.reporting import chart, report, words
@@ -516,6 +517,59 @@ def test_the_headline_and_how_it_was_computed():
     for fact in ("max", "split", "600", "Benjamini-Hochberg", "numpy", "f" * 64):
         assert f"<dd>{fact}</dd>" in page or fact in page
     assert "<title>Plant 7</title>" in page
+
+
+def lines_of_groups(page):
+    """The cells of the table of groups."""
+    table = re.search(r'<section id="groups".*?</section>', page, flags=re.DOTALL).group()
+    lines = re.findall(r"<tr>(<td.*?)</tr>", table)
+    return [[unescape(cell) for cell in re.findall(r"<td[^>]*>(.*?)</td>", one)] for one in lines]
+
+
+def test_groups_have_a_line_each():
+    rng = np.random.default_rng(0)
+    hostile = "<b>press</b>" + "x" * 100
+    X, new = rng.normal(size=(1212, 2)), rng.normal(size=(120, 2))
+    groups = np.repeat(["fan", "pump", hostile], [400, 800, 12])
+    theirs = np.repeat(["fan", "pump", hostile, "unheard of"], [40, 70, 9, 1])
+    new[[0, 40, 41, 42]] += 12
+    cad = ConformalDetector("knn", "split", random_state=0, unknown_groups="pooled")
+    with pytest.warns(ReferenceWarning, match="press"):
+        cad.fit(X, groups=groups)
+    found = cad.discover(new, 0.2, groups=theirs)
+    page = render(found)
+    lines = {line[0]: line[1:] for line in lines_of_groups(page)}
+    assert next(iter(lines)) == "pump"  # most flagged
+    two = "only in a list of 2 or more"
+    assert lines["pump"] == ["800 (400 calibrate)", "70", "3", "0.002494 (1/401)", two]
+    assert lines["fan"][:3] == ["400 (200 calibrate)", "40", "1"]
+    assert lines["(unknown)"][:3] == ["1,212 (606 calibrate)", "1", "0"]
+    assert lines["(unknown)"][-1] == "also alone"
+    (press,) = (name for name in lines if name.startswith("<b>press</b>xx"))
+    assert len(press) < 70
+    assert lines[press] == [
+        "12 (6 calibrate)",
+        "9",
+        "0",
+        "0.1429 (1/7)",
+        "only in a list of 86 or more",
+    ]
+    assert "about the level of the decision, 20%" in page
+    # what the warning says, too
+    assert [one.shortest for one in found.groups if one.name == hostile] == [86]
+    assert "fewer than 86" in found.warning
+    plain = ConformalDetector("knn", "split", random_state=0).fit(X).discover(new)
+    assert 'id="groups"' not in render(plain)
+
+
+def test_very_many_groups_are_cut():
+    rng = np.random.default_rng(0)
+    X, groups = rng.normal(size=(240, 2)), np.arange(240) // 4
+    with pytest.warns(ReferenceWarning, match="is the column one of groups"):
+        cad = ConformalDetector("knn", "full").fit(X, groups=groups)
+    page = render(cad.discover(X[::4] + 0.1, groups=groups[::4]))
+    assert len(lines_of_groups(page)) == 50
+    assert "10 more groups have 10 new rows, of which 0 are flagged." in page
 
 
 def test_a_bound_for_this_very_list_is_said_where_there_is_one():

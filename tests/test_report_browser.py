@@ -281,6 +281,39 @@ def test_the_header_of_the_table_stays_on_one_line_on_a_phone(page):
         page.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})
 
 
+@pytest.mark.parametrize("width", [1200, 390])
+def test_groups_are_read_on_a_screen_and_on_a_phone(page, browser, written, tmp_path, width):
+    rng = np.random.default_rng(0)
+    names = ["a rather long name of a type of machine, with its series 1000-X", "fan"]
+    X, new = rng.normal(size=(3000, 2)), rng.normal(size=(100, 2))
+    new[[3, 4, 5, 6, 70]] += 12
+    cad = ConformalDetector("knn", "split", random_state=0).fit(X, groups=np.repeat(names, 1500))
+    found = cad.discover(new, groups=np.repeat(names, 50))
+    report(found, tmp_path / "groups.html")
+    metrics = {"width": width, "height": 740, "deviceScaleFactor": 1, "mobile": width < 500}
+    browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", metrics)
+    try:
+        browser.get((tmp_path / "groups.html").as_uri())
+        assert browser.execute_script("return document.documentElement.scrollWidth") <= width
+        every = "return [...document.querySelectorAll('#groups td')].map(c => "
+        texts = browser.execute_script(every + "c.textContent)")
+        assert texts[6:10] == ["fan", "1,500 (750 calibrate)", "50", str(found.groups[1].flagged)]
+        inside = browser.execute_script(every + "c.getBoundingClientRect().right)")
+        assert max(inside) <= width
+        heads = browser.find_elements(By.CSS_SELECTOR, "#groups th")
+        assert all(head.is_displayed() == (width > 500) for head in heads)  # else with the cells
+        if width < 500:
+            before = (
+                "return getComputedStyle(document.querySelectorAll('#groups td')[3], '::before')"
+            )
+            assert "Flagged" in browser.execute_script(before + ".content")
+            assert browser.execute_script(before + ".content.length") > 5
+    finally:
+        browser.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})
+        browser.get(written[1].as_uri())
+        browser.get_log("performance")
+
+
 def test_a_list_of_all_rows_looks_otherwise(page, browser, written, tmp_path):
     found, _ = written
     plain = page.execute_script("return getComputedStyle(document.querySelector('.result')).color")

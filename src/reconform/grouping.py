@@ -273,6 +273,15 @@ class GroupFound:
         The smallest p-value among the new rows; NaN if there are none.
     least_p : Fraction
         The smallest p-value that the group can have.
+    shortest : int or None
+        The shortest list that can hold one of its rows; more than there are new rows if none can.
+        None where that is not known before the p-values are.
+
+    Examples
+    --------
+    >>> small = GroupFound("fan", 12, 12, 20, 0, 1 / 13, Fraction(1, 13), shortest=16)
+    >>> small.reach(200), small.reach(15)
+    ('only in a list of 16 or more', 'not at this level')
     """
 
     name: str
@@ -282,6 +291,23 @@ class GroupFound:
     flagged: int
     smallest_p: float
     least_p: Fraction
+    shortest: int | None = None
+
+    def reach(self, tested: int) -> str:
+        """Say when rows of the group can be flagged, in a list from so many rows.
+
+        Parameters
+        ----------
+        tested : int
+            New rows of all groups.
+        """
+        if self.shortest is None:
+            return ""
+        if self.shortest > tested:
+            return "not at this level"
+        return (
+            "also alone" if self.shortest <= 1 else f"only in a list of {self.shortest:,} or more"
+        )
 
 
 def found_in_groups(
@@ -328,9 +354,7 @@ def found_in_groups(
     return tuple(found)
 
 
-def out_of_reach(
-    groups: Sequence[GroupFound], count: int, shortest: Sequence[int | None]
-) -> list[str]:
+def out_of_reach(groups: Sequence[GroupFound], count: int) -> list[str]:
     """Name the groups whose rows could not be flagged in a list as short as this one.
 
     Parameters
@@ -338,20 +362,19 @@ def out_of_reach(
     groups : sequence of GroupFound
     count : int
         Rows flagged.
-    shortest : sequence of int or None
-        For each group the shortest list that can hold one of its rows.
     """
     said = []
-    for group, least in zip(groups, shortest, strict=True):
-        if least is None or least <= max(count, 1) or not group.rows:
+    tested = sum(one.rows for one in groups)
+    for group in groups:
+        if group.shortest is None or group.shortest <= max(count, 1) or not group.rows:
             continue
-        tested = sum(one.rows for one in groups)
-        what = f"cannot be flagged in a list of fewer than {least:,}"
-        if least > tested:
+        what = f"cannot be flagged in a list of fewer than {group.shortest:,}"
+        if group.shortest > tested:
             what = "cannot be flagged at all at this level"
         p = group.least_p
+        new = "1 new row" if group.rows == 1 else f"{group.rows:,} new rows"
         said.append(
             f"Group {group.name!r} has {_rows(group.calibration, group.reference)}: its smallest "
-            f"p-value is {p.numerator}/{p.denominator:,}, and its {group.rows:,} new rows {what}."
+            f"p-value is {p.numerator}/{p.denominator:,}, and its {new} {what}."
         )
     return _few(said, "like these")

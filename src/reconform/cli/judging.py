@@ -422,6 +422,7 @@ def groups_of(judgement: FileDiscoveries) -> dict[str, Any]:
                 "flagged": group.flagged,
                 "smallest_p": group.smallest_p if group.rows else None,
                 "least_p": float(group.least_p),
+                "shortest_list": group.shortest,
             }
             for group in judgement.groups
         ]

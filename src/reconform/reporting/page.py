@@ -22,6 +22,7 @@ from ..explaining.explanation import FEATURE_HEAD, NEAREST_HEAD, feature_cells, 
 from ..explaining.feature_columns import FeatureTable, matched, read_table
 from ..explaining.features import unusual_features
 from ..glossary import GLOSSARY
+from ..grouping import GroupFound
 from . import words
 from .carried import Carried, Describe, RowNames, SomeRows, carry
 from .diagnosis import Diagnosis, read_histogram
@@ -180,6 +181,7 @@ def _fill(
         guarantee=escape(found.guarantee),
         choice=escape(found.chosen or ""),
         first=_first(found),
+        groups=_groups(found, words.level_in_words(summary, summary.chosen)),
         assumption=escape(words.ASSUMPTION),
         last=len(summary.levels) - 1,
         chosen=summary.chosen,
@@ -204,6 +206,31 @@ def _first(found: Discoveries) -> str:
     if found.top is None and found.count:
         return ""
     return f'  <p class="meaning" id="first">{escape(found.first().sentence)}</p>\n'
+
+
+def _groups(found: Discoveries, level: str) -> str:
+    """A table with a line per group, where there are groups."""
+    if not found.groups:
+        return ""
+    head = "".join(f"<th>{escape(name)}</th>" for name in words.GROUP_HEAD)
+    lines = "\n".join(_group(group, len(found)) for group in words.groups_shown(found.groups))
+    return (
+        '\n<section id="groups" aria-labelledby="groups-title">\n'
+        '  <h2 id="groups-title">By group</h2>\n'
+        f'  <table class="small-table"><thead><tr>{head}</tr></thead><tbody>\n{lines}\n'
+        "  </tbody></table>\n"
+        f'  <p class="small">{escape(words.groups_sentence(found.groups, level))}</p>\n'
+        "</section>\n"
+    )
+
+
+def _group(group: GroupFound, tested: int) -> str:
+    cells = zip(words.GROUP_HEAD, words.group_cells(group, tested), strict=True)
+    return (
+        "<tr>"
+        + "".join(f'<td data-head="{escape(name)}">{escape(text)}</td>' for name, text in cells)
+        + "</tr>"
+    )
 
 
 def _verdict(verdict: Verdict) -> str:

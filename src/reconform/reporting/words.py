@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import platform
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from importlib.metadata import version
 from typing import Any
@@ -12,7 +13,7 @@ from ..grouping import GroupFound
 from ..rule import false_alarms_in_words
 from ..statistics.fdr import PROCEDURES
 from .carried import Carried
-from .safe_text import percent
+from .safe_text import percent, shorten
 from .summary import CONFIDENCE, Summary
 
 ASSUMPTION = (
@@ -24,6 +25,9 @@ DESCRIPTION = (
     "standard deviations (median and MAD); for categories, how rare they are. This describes the "
     "row. It is not the detector's reason for flagging it."
 )
+
+# The name of a group is cut after so many characters.
+LONGEST_GROUP = 60
 
 OPENS = "A row whose name has an arrow opens: why it stands out."
 
@@ -124,12 +128,58 @@ def carried_sentence(carried: Carried, rows: int) -> str:
     )
 
 
-def _of_group(group: GroupFound) -> str:
-    """What became of one group."""
-    smallest = f"smallest p-value {group.smallest_p:.4g}" if group.rows else "no p-value"
+# The table of groups, and how many of them it holds.
+GROUP_HEAD = (
+    "Group",
+    "Reference rows",
+    "New rows",
+    "Flagged",
+    "Smallest possible p-value",
+    "Rows can be flagged",
+)
+MOST_GROUPS = 50
+
+
+def groups_shown(groups: Sequence[GroupFound]) -> list[GroupFound]:
+    """The groups of the table: those with the most flagged rows first."""
+    return sorted(groups, key=lambda group: -group.flagged)[:MOST_GROUPS]
+
+
+def group_cells(group: GroupFound, tested: int) -> tuple[str, ...]:
+    """One line of the table of groups, of so many new rows in all.
+
+    Examples
+    --------
+    >>> from fractions import Fraction
+    >>> fans = GroupFound("fan", 24, 12, 20, 0, 0.5, Fraction(1, 13), shortest=16)
+    >>> group_cells(fans, 200)
+    ('fan', '24 (12 calibrate)', '20', '0', '0.07692 (1/13)', 'only in a list of 16 or more')
+    """
+    calibrate = (
+        f" ({group.calibration:,} calibrate)" if group.calibration != group.reference else ""
+    )
     return (
-        f"{group.reference:,} reference rows, {group.rows:,} new rows, {group.flagged:,} flagged, "
-        f"{smallest}"
+        shorten(group.name, LONGEST_GROUP),
+        f"{group.reference:,}{calibrate}",
+        f"{group.rows:,}",
+        f"{group.flagged:,}",
+        f"{float(group.least_p):.4g} ({group.least_p})",
+        group.reach(tested),
+    )
+
+
+def groups_sentence(groups: Sequence[GroupFound], level: str) -> str:
+    """What is below the table of groups."""
+    said = (
+        "Every row is compared with reference rows of its own group, and one list is made of all "
+        f"groups. The table is about the level of the decision, {level}, wherever the slider is."
+    )
+    rest = sorted(groups, key=lambda group: -group.flagged)[MOST_GROUPS:]
+    if not rest:
+        return said
+    return (
+        f"{said} {len(rest):,} more groups have {sum(one.rows for one in rest):,} new rows, of "
+        f"which {sum(one.flagged for one in rest):,} are flagged."
     )
 
 
@@ -156,7 +206,6 @@ def facts(found: Discoveries, fingerprints: dict[str, str]) -> list[tuple[str, s
         else ("Level", percent(found.fdr)),
         ("Largest p-value flagged", f"{found.p_threshold:.4g}" if found.count else "none"),
     ]
-    known += [(f"Group {group.name}", _of_group(group)) for group in found.groups]
     made = datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC")
     packages = {name: version(name) for name in ("numpy", "scipy", "scikit-learn")}
     packages = {"reconform": provenance.version if provenance else version("reconform"), **packages}

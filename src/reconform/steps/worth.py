@@ -124,9 +124,18 @@ class ByGrid:
             least = [Fraction(1, n + 1) for n in sizes]
         else:
             least = self.grid.smallest_of_each()
-        return found_in_groups(
+        found = found_in_groups(
             cad.grouping_, least, codes, rows.p_values, rows.mask, counts=rows.counts
         )
+        m = sum(one.rows for one in found)
+        return tuple(self._in_reach(one, m) for one in found)
+
+    def _in_reach(self, group: GroupFound, m: int) -> GroupFound:
+        """Add the shortest of the lists from m rows that can hold rows of a group."""
+        if self._by_ranks and group.name == POOLED:  # which no certificate covers
+            return group
+        shortest = self.rule.smallest_list(group.calibration, m, smallest_p=group.least_p)
+        return replace(group, shortest=shortest)
 
     def choice(self, choice: Choice, mask: BoolArray) -> tuple[Candidate, ...]:
         """Say what became of every detector that was chosen from, and what it finds alone."""
@@ -156,7 +165,9 @@ class ByGrid:
     def warning(self, m: int, groups: tuple[GroupFound, ...]) -> str | None:
         """Say what may keep anomalies from being flagged, whatever they are like."""
         if self.cad.joint is not None:
-            return self._warning_in_groups(m, groups)
+            # Groups that are too small for any of their rows to be flagged in this list.
+            said = out_of_reach(groups, sum(one.flagged for one in groups))
+            return " ".join(said) or None
         plan = self.cad.plan_
         smallest = None if self._by_ranks else self.grid.smallest
         few = self.rule.warning(self.cad.n_calibration_, m, n_reference=plan.n, smallest_p=smallest)
@@ -173,14 +184,6 @@ class ByGrid:
                 f"fewer than {ENOUGH_TO_LEARN:,}, 'full' and 'batch' find more."
             )
         return " ".join(said for said in (few, more) if said is not None) or None
-
-    def _warning_in_groups(self, m: int, groups: tuple[GroupFound, ...]) -> str | None:
-        """Name the groups that are too small for any of their rows to be flagged in this list."""
-        shortest = [
-            self.rule.smallest_list(one.calibration, m, smallest_p=one.least_p) for one in groups
-        ]
-        said = out_of_reach(groups, sum(one.flagged for one in groups), shortest)
-        return " ".join(said) or None
 
 
 @dataclass(frozen=True, eq=False)
