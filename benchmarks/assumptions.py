@@ -139,10 +139,6 @@ def rates(data: Dataset, draws: int, clean: int) -> str:
     known = {rate: outcomes("clean", rate, clean) for rate in ANOMALIES}
     broken = "/".join(f"{mean(o.word == 'broken' for o in some):.3f}" for some in known.values())
     doubtful = "/".join(doubted(some) for some in known.values())
-    all_of, one_of = (
-        "/".join(doubted(outcomes(what, size, draws)) for size in SHIFTS) for what in ("all", "one")
-    )
-    ids = "/".join(doubted(outcomes(what, 0.0, draws)) for what in IDS)
     cells = []
     for share in DIRT:
         some = outcomes("dirt", share, draws)
@@ -152,6 +148,10 @@ def rates(data: Dataset, draws: int, clean: int) -> str:
             if before.flagged >= 3 and o.flagged <= before.flagged / 2
         ]
         cells.append(f"{mean(o.noticed for o in harmed):.2f} ({len(harmed)})" if harmed else "–")
+    all_of, one_of = (
+        "/".join(doubted(outcomes(what, size, draws)) for size in SHIFTS) for what in ("all", "one")
+    )
+    ids = "/".join(doubted(outcomes(what, 0.0, draws)) for what in IDS)
     note = f"{mean(o.dirty for o in known[0.1]):.2f}"
     n, m = sizes(data)
     cells = [f"{data.name} ({n:,}, {m:,})", broken, doubtful, all_of, one_of, ids, " ".join(cells)]

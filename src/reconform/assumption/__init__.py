@@ -111,7 +111,8 @@ class Compared:
 
     def _dirt(self, counts: RankCounts | None, flagged: int, level: Level) -> Finding | None:
         """Anomalies among the reference rows: by the neighbours of unusual rows, or by ranks."""
-        found = None if self._alike is None else dirt_finding(*self._alike, flagged, level)
+        rows = self._measured()
+        found = None if rows is None else dirt_finding(*rows, flagged, level)
         if found is None and counts is not None:
             held = held_back(counts, flagged, level)
             found = None if held is None else held.finding()
@@ -136,8 +137,8 @@ class Compared:
         if (both := self._both()) is not None:
             ours, theirs = ([row.tobytes() for row in X] for X in both)
             yield from copy_findings(ours, theirs)
-        if self._alike is not None:
-            yield clump_finding(*self._alike)
+        if (rows := self._measured()) is not None:
+            yield clump_finding(*in_units(*rows))
 
     def _labels(self, tested: int) -> Iterator[Finding]:
         """What columns of labels show; of few rows only which labels the reference lacks."""
@@ -176,12 +177,11 @@ class Compared:
             return None
         return reference[:, used], new[:, used], [self._name(j) for j in used]
 
-    @cached_property
-    def _alike(self) -> tuple[FloatArray, FloatArray] | None:
-        """Both samples in the same units; None where distances are not worth their time."""
+    def _measured(self) -> tuple[FloatArray, FloatArray] | None:
+        """The numbers of both samples; None where distances are not worth their time."""
         if self._numbers is None or len(self._numbers[2]) > MOST_COMBINED:
             return None
-        return in_units(*self._numbers[:2])
+        return self._numbers[:2]
 
 
 def _shape(counts: RankCounts, calibration: FloatArray | None, checks: set[str]) -> Finding | None:

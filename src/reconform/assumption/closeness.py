@@ -34,12 +34,16 @@ FARTHEST = 1e6
 BLUR = 1e-5
 
 
-def in_units(reference: FloatArray, new: FloatArray) -> tuple[FloatArray, FloatArray]:
+def in_units(
+    reference: FloatArray, new: FloatArray, tail: float = 0.25
+) -> tuple[FloatArray, FloatArray]:
     """Both samples in units of the reference's spread, missing numbers at its median.
 
     Parameters
     ----------
     reference, new : float arrays of shape (n, d), (m, d)
+    tail : float, default=0.25
+        The spread of a column is the range of its numbers without this share at either end.
 
     Examples
     --------
@@ -51,7 +55,7 @@ def in_units(reference: FloatArray, new: FloatArray) -> tuple[FloatArray, FloatA
     known, seen = (np.clip(X, -LARGEST, LARGEST) for X in (reference, new))
     ordered = np.sort(known.T, axis=1)  # missing numbers last
     present = len(known) - np.isnan(known).sum(axis=0)
-    middle, low, high = (_quantile(ordered, present, share) for share in (0.5, 0.25, 0.75))
+    middle, low, high = (_quantile(ordered, present, share) for share in (0.5, tail, 1 - tail))
     known, seen = (np.where(np.isnan(X), middle, X) for X in (known, seen))
     spread = high - low
     flat = spread <= 0

@@ -8,6 +8,10 @@ reference with anomalies that are hard to tell from normal rows looks the same. 
 the batch lie. It looks at the most unusual reference rows whose neighbours are mostly new rows:
 how many there are, and how many new rows there are in the same places. In a clean reference there
 are few, and many more new rows. No test can be exact here (docs/assumptions): it is no verdict.
+
+Distances are measured in units that dirt of up to 5 % cannot stretch, the range of the central 90 %
+of a column. Narrower ranges would not do: a column that is nearly constant but for a tenth of the
+rows would be large in nearly all rows, and drown the columns in which the dirt differs.
 """
 
 from __future__ import annotations
@@ -20,7 +24,7 @@ from scipy.stats import betabinom, binom
 
 from ..arrays import FloatArray, IndexArray, IntArray
 from ..statistics.fdr import RankCounts
-from .closeness import squares
+from .closeness import in_units, squares
 from .verdict import Finding
 
 # How a list is decided again: Benjamini-Hochberg at a level, or from counts to a number of rows.
@@ -41,8 +45,7 @@ TAIL = 0.02
 # ... and at so many neighbours of each, as a share of the reference, within limits, ...
 NEIGHBOURS = 0.027
 FEWEST_NEIGHBOURS, MOST_NEIGHBOURS = 10, 40
-# ... of which new rows must be so much denser than overall, and more than chance explains.
-DENSER = 2.25
+# ... of which more must be new rows than have this chance anywhere.
 CHANCE = 0.02
 # The verdict: share of the reference that keeps such company, and its rate against that of the
 # new rows there.
@@ -238,7 +241,7 @@ def mixed_company(
     Parameters
     ----------
     reference, new : float arrays of shape (n, d), (m, d)
-        As the detector sees them.
+        In the same units, without missing numbers.
     of_reference, of_new : float arrays
         As `unusual` gives them.
     order : int array
@@ -263,9 +266,7 @@ def mixed_company(
     k = min(max(round(NEIGHBOURS * n), FEWEST_NEIGHBOURS), MOST_NEIGHBOURS, n + m - 2)
     near = np.argpartition(to, k - 1, axis=1)[:, :k]
     company = (order[near] >= n).sum(axis=1)
-    share = DENSER * m / (n + DENSER * m)
-    least = max(np.ceil(share * k - 1e-9), binom.isf(CHANCE, k, m / (n + m)) + 1)
-    among_new = company >= least
+    among_new = company > binom.isf(CHANCE, k, m / (n + m))
     a, b = int(among_new[: len(ours)].sum()), int(among_new[len(ours) :].sum())
     ratio = (a / n) / max(b / m, 1 / m)
     doubtful = (
@@ -286,14 +287,14 @@ def dirt_finding(
     Parameters
     ----------
     reference, new : float arrays of shape (n, d), (m, d)
-        Samples in an order that has nothing to do with what the rows hold, scaled alike, without
-        missing numbers.
+        Samples in an order that has nothing to do with what the rows hold; missing numbers are NaN.
     flagged : int
         Number of rows flagged now.
     level : float or callable
         Of Benjamini-Hochberg; or what decides instead.
     """
     n, m = len(reference), len(new)
+    reference, new = in_units(reference, new, MOST_DIRT)
     of_reference, of_new = unusual(reference, new, np.arange(min(ANCHORS, n)))
     if n < LEAST_REFERENCE:  # too few for company: by distance, which no cluster of them can fool
         ranks = 1 + n - np.searchsorted(np.sort(of_reference), of_new, side="left")
