@@ -2,6 +2,7 @@
 
     python benchmarks/assumptions.py rates                    # the table of docs/assumptions.md
     python benchmarks/assumptions.py rates wbc musk --draws 50 --clean 100
+    python benchmarks/assumptions.py rates musk --only dirt   # some of its cells
     python benchmarks/assumptions.py clean                    # power after `clean`, over before
     python benchmarks/assumptions.py cost                     # seconds of the checks, by detector
 
@@ -40,9 +41,12 @@ from reconform.study.protocol import name_key
 # Another one than that of the draws by which the limits of the notes were chosen (15).
 SEED = 16
 ANOMALIES = (0.0, 0.05, 0.1, 0.2)
+# Where nothing else is said.
+DEFAULT = 0.1
 SHIFTS = (0.25, 0.5, 0.7)
 DIRT = (0.005, 0.01, 0.02, 0.05)
 IDS = ("id that goes on", "shuffled id")
+CELLS = ("clean", "shift", "id", "dirt")
 DIRTY = ("dirty reference", "reference extremes")
 # Rows of the reference that `reconform clean` shows at least.
 SHOWN = 20
@@ -83,7 +87,7 @@ def sizes(data: Dataset) -> tuple[int, int]:
 
 def situation(data: Dataset, what: str, size: float, j: int) -> Draw:
     """Draw number j of something that happened."""
-    drawn = draw(data, j, size if what == "clean" else 0.1, size if what == "dirt" else 0.0)
+    drawn = draw(data, j, size if what == "clean" else DEFAULT, size if what == "dirt" else 0.0)
     D, T = drawn.D, drawn.T
     rng = np.random.default_rng(j)
     spread = D.std(axis=0)
@@ -123,42 +127,59 @@ def judge(drawn: Draw) -> Outcome:
     return Outcome(found.verdict.word, dirty, found.count)
 
 
-def rates(data: Dataset, draws: int, clean: int) -> str:
-    """A row of the table."""
+def outcomes(data: Dataset, what: str, size: float, count: int) -> list[Outcome]:
+    """What is said of so many draws, and a line about it."""
+    some = [judge(situation(data, what, size, j)) for j in range(count)]
+    broken, dirty = mean(o.word == "broken" for o in some), mean(o.dirty for o in some)
+    said = f"{what} {size:g}: broken {broken:.3f}, doubtful or broken {doubted(some)}"
+    print(f"{data.name}, {said}, dirt {dirty:.3f} ({count:,})", file=sys.stderr, flush=True)
+    return some
 
-    def outcomes(what: str, size: float, count: int) -> list[Outcome]:
-        some = [judge(situation(data, what, size, j)) for j in range(count)]
-        broken, dirty = mean(o.word == "broken" for o in some), mean(o.dirty for o in some)
-        said = f"{what} {size:g}: broken {broken:.3f}, doubtful or broken {doubted(some)}"
-        print(f"{data.name}, {said}, dirt {dirty:.3f} ({count:,})", file=sys.stderr, flush=True)
-        return some
 
-    def doubted(some: list[Outcome]) -> str:
-        return f"{mean(o.word != 'holds' for o in some):.3f}"
+def doubted(some: list[Outcome]) -> str:
+    """The share of draws that are not said to hold."""
+    return f"{mean(o.word != 'holds' for o in some):.3f}"
 
-    known = {rate: outcomes("clean", rate, clean) for rate in ANOMALIES}
-    broken = "/".join(f"{mean(o.word == 'broken' for o in some):.3f}" for some in known.values())
-    doubtful = "/".join(doubted(some) for some in known.values())
+
+def dirt_cells(data: Dataset, draws: int, known: list[Outcome]) -> str:
+    """How often dirt is noticed where it does harm: half of the list of the clean reference."""
     cells = []
     for share in DIRT:
-        some = outcomes("dirt", share, draws)
+        some = outcomes(data, "dirt", share, draws)
         harmed = [
-            o
-            for o, before in zip(some, known[0.1], strict=False)
+            o.noticed
+            for o, before in zip(some, known, strict=False)
             if before.flagged >= 3 and o.flagged <= before.flagged / 2
         ]
-        cells.append(f"{mean(o.noticed for o in harmed):.2f} ({len(harmed)})" if harmed else "–")
-    all_of, one_of = (
-        "/".join(doubted(outcomes(what, size, draws)) for size in SHIFTS) for what in ("all", "one")
-    )
-    ids = "/".join(doubted(outcomes(what, 0.0, draws)) for what in IDS)
-    note = f"{mean(o.dirty for o in known[0.1]):.2f}"
+        cells.append(f"{sum(harmed):,} of {len(harmed):,}")
+    return ", ".join(cells)
+
+
+def rates(data: Dataset, draws: int, clean: int, only: list[str]) -> str:
+    """A row of the table; cells that are not asked for are empty."""
+
+    def shares(what: str, sizes: tuple[float, ...]) -> str:
+        return "/".join(doubted(outcomes(data, what, size, draws)) for size in sizes)
+
+    kinds = ANOMALIES if "clean" in only else (DEFAULT,) if "dirt" in only else ()
+    known = {rate: outcomes(data, "clean", rate, clean) for rate in kinds}
     n, m = sizes(data)
-    cells = [f"{data.name} ({n:,}, {m:,})", broken, doubtful, all_of, one_of, ids, " ".join(cells)]
-    return "| " + " | ".join([*cells, note, f"{draws:,} ({clean:,})"]) + " |"
+    cells = [f"{data.name} ({n:,}, {m:,})", *[""] * 7, f"{draws:,} ({clean:,})"]
+    if "clean" in only:
+        broken = (f"{mean(o.word == 'broken' for o in some):.3f}" for some in known.values())
+        cells[1:3] = "/".join(broken), "/".join(doubted(some) for some in known.values())
+    if "dirt" in only:
+        cells[6] = dirt_cells(data, draws, known[DEFAULT])
+    if DEFAULT in known:
+        cells[7] = f"{mean(o.dirty for o in known[DEFAULT]):.2f}"
+    if "shift" in only:
+        cells[3:5] = shares("all", SHIFTS), shares("one", SHIFTS)
+    if "id" in only:
+        cells[5] = "/".join(doubted(outcomes(data, what, 0.0, draws)) for what in IDS)
+    return "| " + " | ".join(cells) + " |"
 
 
-def tell_rates(names: list[str], draws: int, clean: int) -> None:
+def tell_rates(names: list[str], draws: int, clean: int, only: list[str]) -> None:
     """Print the table."""
     heads = [
         "data set (n, m)",
@@ -167,13 +188,13 @@ def tell_rates(names: list[str], draws: int, clean: int) -> None:
         "shift of all, 0.25/0.5/0.7 sd",
         "shift of one",
         "id goes on/shuffled",
-        "dirt of 0.5, 1, 2, 5 % noticed (draws that it harms)",
+        "dirt of 0.5, 1, 2, 5 % noticed, of the draws that it harms",
         "clean, 10 %: the same note",
         "draws (clean)",
     ]
     print("| " + " | ".join(heads) + " |\n" + "|---" * len(heads) + "|", flush=True)
     for name in names:
-        print(rates(load(name), draws, clean), flush=True)
+        print(rates(load(name), draws, clean, only), flush=True)
 
 
 # --- what cleaning wins back ---------------------------------------------------------------------
@@ -276,10 +297,11 @@ def main() -> None:
     parser.add_argument("names", nargs="*", default=list(REGISTRY))
     parser.add_argument("--draws", type=int, default=200)
     parser.add_argument("--clean", type=int, help="draws of clean batches; as many by default")
+    parser.add_argument("--only", nargs="+", choices=CELLS, default=CELLS, help="for `rates`")
     parser.add_argument("--detector", nargs="+", default=["auto"], help="for `clean`")
     options = parser.parse_args()
     if options.part == "rates":
-        tell_rates(options.names, options.draws, options.clean or options.draws)
+        tell_rates(options.names, options.draws, options.clean or options.draws, options.only)
     elif options.part == "clean":
         tell_clean(options.names, options.draws, tuple(options.detector))
     else:

@@ -25,7 +25,6 @@ from functools import lru_cache
 
 import numpy as np
 from scipy.special import gammaln, ndtri
-from scipy.stats import rankdata
 
 from ..arrays import FloatArray, IndexArray, IntArray
 from ..weights import Weights
@@ -240,14 +239,20 @@ def normal_scores(pooled: FloatArray) -> FloatArray:
     columns = _by_column(pooled)
     order = np.argsort(columns, axis=1)
     ordered = np.take_along_axis(columns, order, axis=1)
-    scores = np.empty_like(columns)
     rows = len(pooled)
-    np.put_along_axis(scores, order, ndtri((np.arange(rows) + 0.5) / rows)[None], axis=1)
-    tied = (ordered[:, 1:] == ordered[:, :-1]).any(axis=1)
-    if tied.any():  # slower: ties share the mean of their ranks
-        table = ndtri((np.arange(2 * rows + 1) / 2 - 0.5) / rows)
-        ranks = rankdata(columns[tied], axis=1)
-        scores[tied] = table[(2 * ranks).astype(np.intp)]
+    first = np.ones(columns.shape, dtype=bool)  # of its equals
+    np.not_equal(ordered[:, 1:], ordered[:, :-1], out=first[:, 1:])
+    starts = np.flatnonzero(first)
+    equals = np.diff(starts, append=first.size)
+    # Equal values share the mean of their places; by halves, from 0.
+    table = ndtri((np.arange(2 * rows) / 2 + 0.5) / rows)
+    scores = np.empty_like(columns)
+    np.put_along_axis(
+        scores,
+        order,
+        np.repeat(table[2 * (starts % rows) + equals - 1], equals).reshape(columns.shape),
+        axis=1,
+    )
     return np.ascontiguousarray(scores.T)
 
 
