@@ -3,11 +3,17 @@
 from __future__ import annotations
 
 import inspect
+import itertools
 import re
+import shlex
 from importlib import import_module
 from pathlib import Path
 
+import click
+import numpy as np
+import pandas as pd
 import pytest
+from click.testing import CliRunner
 
 import reconform
 from reconform import cli
@@ -33,6 +39,57 @@ def test_examples_run(page, tmp_path, monkeypatch):
     names = {}
     for block in blocks(page):
         exec(compile(block, str(page), "exec"), names)
+
+
+# Pages whose commands need the two files and nothing else.
+SHELL = [ROOT / "docs" / "index.md", ROOT / "docs" / "tutorials" / "analyst.md"]
+
+
+def write_tables(folder, with_id):
+    """The two files that the pages speak of: rows of machines, the last five new ones anomalies."""
+    rng = np.random.default_rng(0)
+    for name, rows in (("normal", 150), ("new", 60)):
+        table = pd.DataFrame(
+            rng.normal(size=(rows, 3)), columns=["temperature", "flow", "pressure"]
+        )
+        table.iloc[-5:] += 7 * (name == "new")
+        if with_id:
+            table.insert(0, "machine", [f"{name}-{i}" for i in range(rows)])
+        table.to_csv(folder / f"{name}.csv", index=False)
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_commands_have_options_that_exist(page):
+    """Also those that cannot be run here, as their files or databases are the reader's."""
+    for block in re.findall(r"^```bash\n(.*?)^```", page.read_text(), re.DOTALL | re.MULTILINE):
+        for line in block.replace("\\\n", " ").splitlines():
+            words = iter(shlex.split(line))
+            if "_COMPLETE" not in line and "reconform" in words:  # moves on to the word behind it
+                command = cli.main.commands[next(words)]
+                arguments = list(itertools.takewhile(lambda word: word not in "|<>", words))
+                # Raises UsageError for what it does not know.
+                command.make_parser(click.Context(command)).parse_args(arguments)
+
+
+@pytest.mark.parametrize("page", SHELL, ids=lambda page: page.name)
+def test_commands_run(page, tmp_path, monkeypatch):
+    """From top to bottom, as a reader would type them, in a folder with both files."""
+    monkeypatch.chdir(tmp_path)
+    text = page.read_text()
+    write_tables(tmp_path, with_id="--id machine" in text)
+    for block in re.findall(r"^```bash\n(.*?)^```", text, flags=re.DOTALL | re.MULTILINE):
+        for line in block.splitlines():
+            program, *arguments = shlex.split(line)
+            assert program == "reconform"
+            done = CliRunner().invoke(cli.main, arguments)
+            assert done.exit_code == 0, (line, done.output)
+    for output in re.findall(r"--output (\S+)", text):
+        assert "anomaly" in pd.read_csv(output).columns, output
+    flagged = pd.read_csv("flagged.csv")
+    assert {"score", "p_value", "q_value"} <= set(flagged.columns)
+    assert len(flagged) == 60
+    assert flagged["anomaly"].to_numpy()[-5:].all()
+    assert "<html" in Path("report.html").read_text()
 
 
 def navigation():
