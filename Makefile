@@ -11,7 +11,7 @@ ifneq ($(wildcard ../shared/datasets),)
 export RECONFORM_DATA ?= $(abspath ../shared/datasets)
 endif
 
-.PHONY: demo test test-all test-slow dist check fuzz bench study-paper test-spark docs docs-serve format clean
+.PHONY: demo test test-all test-slow dist check fuzz bench compare study-paper test-spark docs docs-serve format clean
 .DEFAULT_GOAL := test
 
 demo: $(VENV)/.demo-installed
@@ -62,6 +62,10 @@ fuzz: $(VENV)/.test-installed
 
 bench: .venv-bench/.installed
 	cd benchmarks && ../.venv-bench/bin/python bench.py --json results.json
+
+# Asks nonconform, PyOD and fcnd what they do, and writes the tables of docs/comparison.md.
+compare: .venv-bench/.installed
+	.venv-bench/bin/python benchmarks/compare.py --ask --write
 
 # Redoes everything in results/ from nothing; resumable, see results/make.py.
 study-paper: $(VENV)/.test-installed

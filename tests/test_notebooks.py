@@ -1,0 +1,63 @@
+"""The notebooks run, and their pages show what they print today."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import re
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+SCRIPTS = sorted((ROOT / "docs" / "notebooks").glob("*.py"))
+
+
+@pytest.fixture(scope="module")
+def gallery():
+    pytest.importorskip("altair", reason="charts need pip install '.[report]'")
+    path = ROOT / "docs" / "pictures" / "gallery.py"
+    spec = importlib.util.spec_from_file_location("gallery", path)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_every_notebook_has_a_page():
+    pages = {page.stem for page in (ROOT / "docs" / "notebooks").glob("*.md")}
+    assert {script.stem for script in SCRIPTS} == pages
+    assert pages == {"paper", "sensors", "table_quality", "transactions"}
+
+
+@pytest.mark.filterwarnings("ignore::reconform.ReferenceWarning")
+@pytest.mark.parametrize("script", SCRIPTS, ids=lambda script: script.stem)
+def test_the_page_is_what_the_notebook_does(gallery, script, tmp_path, monkeypatch):
+    if script.stem == "paper" and "RECONFORM_DATA" not in os.environ:
+        pytest.skip("needs the paper's data sets: RECONFORM_DATA names their folder")
+    monkeypatch.chdir(tmp_path)
+    page, pictures = gallery.run(script)
+    written = script.with_suffix(".md").read_text("utf-8")
+    assert page == written, f"python docs/pictures/gallery.py {script.stem}"
+    assert pictures
+    for file, picture in pictures.items():
+        assert (gallery.HERE / file).exists()
+        assert isinstance(picture.title, str), "what those read who do not see it"
+
+
+def test_cells_of_a_script(gallery):
+    script = "# %% [markdown]\n# # Title\n#\n# Words.\n\n# %%\nx = 1  # %% no mark\nprint(x)\n"
+    assert gallery.cells(script) == [
+        ("text", "# Title\n\nWords."),
+        ("code", "x = 1  # %% no mark\nprint(x)"),
+    ]
+
+
+def test_output_table_and_picture_are_shown(gallery, tmp_path):
+    script = tmp_path / "small.py"
+    first = "# %% [markdown]\n# # Title\n\n# %%\nprint('hello ')\ntable = '| a |'\n"
+    second = "# %%\nimport altair\npicture = altair.Chart(title='A line')\n"
+    script.write_text(first + second + "# %%\n1 + 1\n")
+    page, pictures = gallery.run(script)
+    assert re.search(r"```text\nhello\n```\n\n\| a \|\n\n```python\nimport", page)
+    assert page.endswith("![A line](../pictures/small-1.svg)\n\n```python\n1 + 1\n```\n")
+    assert list(pictures) == ["small-1.svg"]
