@@ -30,7 +30,15 @@ def test_every_notebook_has_a_page():
 
 
 @pytest.mark.filterwarnings("ignore::reconform.ReferenceWarning")
-@pytest.mark.parametrize("script", SCRIPTS, ids=lambda script: script.stem)
+@pytest.mark.parametrize(
+    "script",
+    [
+        pytest.param(
+            script, marks=pytest.mark.slow if script.stem == "paper" else (), id=script.stem
+        )
+        for script in SCRIPTS
+    ],
+)
 def test_the_page_is_what_the_notebook_does(gallery, script, tmp_path, monkeypatch):
     if script.stem == "paper" and "RECONFORM_DATA" not in os.environ:
         pytest.skip("needs the paper's data sets: RECONFORM_DATA names their folder")

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import re
 import sys
+import textwrap
 from contextlib import redirect_stdout
 from io import StringIO
 from pathlib import Path
@@ -64,8 +65,9 @@ def run(script: Path) -> tuple[str, dict[str, Any]]:
             exec(compile(body, str(script), "exec"), names)
         pieces.append(f"```python\n{body}\n```")
         if printed.getvalue().strip():
-            lines = [line.rstrip() for line in printed.getvalue().strip("\n").splitlines()]
-            pieces.append("\n".join(["```text", *lines, "```"]))
+            lines = printed.getvalue().strip("\n").splitlines()
+            shown = [part for line in lines for part in folded(line.rstrip())]
+            pieces.append("\n".join(["```text", *shown, "```"]))
         if (table := names.pop("table", None)) is not None:
             pieces.append(table.strip())
         if (picture := names.pop("picture", None)) is not None:
@@ -74,6 +76,11 @@ def run(script: Path) -> tuple[str, dict[str, Any]]:
             pieces.append(f"![{picture.title}](../pictures/{file})")
     start = f"*A notebook: `docs/notebooks/{script.name}`, with what it printed and drew.*"
     return "\n\n".join([pieces[0].split("\n\n")[0], start, *after(pieces)]) + "\n", pictures
+
+
+def folded(line: str) -> list[str]:
+    """A line of output; sentences that are too long for a page are broken at words."""
+    return textwrap.wrap(line, 100) if len(line) > 110 else [line]
 
 
 def after(pieces: list[str]) -> list[str]:
