@@ -69,7 +69,7 @@ def test_commands_have_options_that_exist(page):
         for line in block.replace("\\\n", " ").splitlines():
             words = iter(shlex.split(line))
             if "_COMPLETE" not in line and "reconform" in words:  # moves on to the word behind it
-                command = cli.main.commands[next(words)]
+                command = cli.main.get_command(None, next(words))
                 arguments = list(itertools.takewhile(lambda word: word not in "|<>", words))
                 # Raises UsageError for what it does not know.
                 command.make_parser(click.Context(command)).parse_args(arguments)
