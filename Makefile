@@ -52,6 +52,10 @@ check: $(VENV)/.test-installed
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
+# Modules, lines, modules with a single importer, small modules: the shape of the source.
+measure:
+	@$(PYTHON) tests/measure.py
+
 # Damaged tables and model files, for so many seconds each. For a person: FUZZ_SECONDS=1800.
 # FUZZ_COUNT says how many at most, so that a run is the same on every machine that is quick enough.
 FUZZ_SECONDS ?= 60

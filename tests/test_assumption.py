@@ -26,7 +26,7 @@ from reconform.assumption.shift import (
 from reconform.cli import main
 from reconform.rule import Rule
 
-pd = pytest.importorskip("pandas")
+pd = pytest.importorskip("pandas", reason="needs pandas")
 
 RULE = Rule(0.1)
 

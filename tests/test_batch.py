@@ -120,7 +120,7 @@ class _Ranked:
 
 @pytest.mark.parametrize("name", ["ecod", "copod"])
 def test_detectors_that_rank_a_batch_against_itself_are_legal(name):
-    module = pytest.importorskip(f"pyod.models.{name}")
+    module = pytest.importorskip(f"pyod.models.{name}", reason="needs reconform[pyod]")
     detector = getattr(module, name.upper())()
     D, T = data(anomalies=5)
     with pytest.raises(ReconformError, match="depends on the other rows"):

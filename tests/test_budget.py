@@ -95,7 +95,7 @@ def test_files_and_clusters_decide_alike(cad, data, here):
     assert np.array_equal(judged.to_discoveries().q_values, found.q_values)
     assert judged.guarantee == found.guarantee
     assert pd.read_csv("out.csv")["anomaly"].tolist() == found.mask.tolist()
-    dd = pytest.importorskip("dask.dataframe")
+    dd = pytest.importorskip("dask.dataframe", reason="needs reconform[dask]")
     from reconform import scale
 
     there = scale.discover(cad, dd.from_pandas(data[1], npartitions=4), rule)
@@ -244,7 +244,7 @@ def test_bad_numbers_of_false_alarms(here, given, words):
 
 
 def test_the_chart_of_false_alarms(cad, data):
-    pytest.importorskip("altair")
+    pytest.importorskip("altair", reason="charts need Altair")
     assert (
         "false alarms may be expected"
         in reconform.chart(cad.discover(data[1], false_alarms=2)).to_json()
@@ -371,7 +371,7 @@ def test_a_file_writes_the_first_rows(cad, data, here, top, batch_rows):
 
 
 def test_a_cluster_says_it_too(cad, data):
-    dd = pytest.importorskip("dask.dataframe")
+    dd = pytest.importorskip("dask.dataframe", reason="needs reconform[dask]")
     from reconform import scale
 
     there = scale.discover(cad, dd.from_pandas(data[1], npartitions=4), Rule(top=20))

@@ -13,7 +13,7 @@ from reconform import ConformalDetector
 from reconform.cli import main
 from reconform.detectors.by_name import detectors_with, make_detector, parse_setting
 
-pd = pytest.importorskip("pandas")
+pd = pytest.importorskip("pandas", reason="needs pandas")
 
 
 def run(*arguments):
@@ -50,7 +50,7 @@ def test_local_outliers_are_made_for_new_rows():
 
 
 def test_detectors_of_pyod():
-    pytest.importorskip("pyod")
+    pytest.importorskip("pyod", reason="needs reconform[pyod]")
     made = make_detector("pyod:HBOS", {"n_bins": 7})
     assert type(made).__module__ == "pyod.models.hbos"
     assert made.n_bins == 7
@@ -70,7 +70,7 @@ def test_detectors_of_pyod():
 )
 def test_names_that_are_none(name, told):
     if name.startswith("pyod:N"):
-        pytest.importorskip("pyod")
+        pytest.importorskip("pyod", reason="needs reconform[pyod]")
     with pytest.raises(ValueError, match=told):
         make_detector(name)
 
@@ -134,8 +134,8 @@ def test_a_parameter_of_ours(files):
 
 
 def test_a_saved_model_of_another_library(files, tmp_path):
-    pytest.importorskip("skops")
-    pytest.importorskip("pyod")
+    pytest.importorskip("skops", reason="foreign objects are saved through skops")
+    pytest.importorskip("pyod", reason="needs reconform[pyod]")
     normal, new = files
     model = tmp_path / "m.rcad"
     done = run("fit", normal, "--model", model, "--detector", "pyod:HBOS", "--method", "split")

@@ -17,7 +17,7 @@ from reconform.detectors import KNN
 from reconform.files.judge import ReadOptions, judge_file
 from reconform.rule import Rule
 
-pd = pytest.importorskip("pandas")
+pd = pytest.importorskip("pandas", reason="needs pandas")
 
 METHODS = ("full", "jackknife+", "cv+")
 

@@ -191,7 +191,7 @@ def test_a_resumed_monitor_goes_on_as_if_nothing_had_happened(tmp_path, how, sta
 
 
 def test_what_is_said_and_drawn():
-    pytest.importorskip("altair")
+    pytest.importorskip("altair", reason="charts need Altair")
     rng = np.random.default_rng(6)
     monitor = ChangeMonitor(calibrated(rng.normal(size=200)), 100, "restart", random_state=0)
     assert "at most T / 100 false alarms are expected in T rows" in monitor.guarantee

@@ -361,7 +361,7 @@ def test_what_judges_in_parts_refuses_it(tmp_path):
         cad.decide_counts(knn.rank_counts(new), Rule())
     with pytest.raises(ReconformError, match="a stream is judged in parts"):
         OnlineDiscoveries(cad)
-    da = pytest.importorskip("dask.array")
+    da = pytest.importorskip("dask.array", reason="needs reconform[dask]")
     from reconform import scale
 
     with pytest.raises(ReconformError, match="a Dask collection is judged in parts"):
@@ -453,7 +453,7 @@ def test_prepared_rows_are_compared_with_each_other_too():
 
 
 def test_a_study_ranks_every_test_set_as_a_batch(tmp_path):
-    pytest.importorskip("pyarrow")
+    pytest.importorskip("pyarrow", reason="needs pyarrow")
     from reconform.study import Protocol, Study
     from reconform.study.datasets import Dataset
 

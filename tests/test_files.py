@@ -364,7 +364,7 @@ def test_typed_tables_with_trouble_in_their_names(tmp_path):
     twice = pa.Table.from_arrays([pa.array([1.0, 2.0])] * 2, names=["a", "a"])
     error = refusal(read_reference, save(twice, tmp_path / "twice.parquet"))
     assert "more than once" in str(error)
-    pandas = pytest.importorskip("pandas")
+    pandas = pytest.importorskip("pandas", reason="needs pandas")
     frame = pandas.DataFrame({"a": [1.0, 2.0]}, index=[4, 9])
     frame.to_parquet(tmp_path / "index.parquet")
     assert "row index" in str(refusal(read_reference, tmp_path / "index.parquet"))

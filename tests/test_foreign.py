@@ -18,7 +18,7 @@ from reconform import BatchDependenceError, Bootstrap, ConformalDetector
 from reconform.detectors.foreign import adapt
 from reconform.detectors.score_checks import probe_batch_dependence
 
-pyod = pytest.importorskip("pyod", reason="PyOD is an extra; the test environment has it")
+pyod = pytest.importorskip("pyod", reason="needs reconform[pyod]")
 
 
 def pyod_detector(module, name, **parameters):

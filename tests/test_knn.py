@@ -161,7 +161,7 @@ class TestAgainstPyOD:
         ids=lambda metric: getattr(metric.get("metric"), "__name__", str(metric)),
     )
     def test_the_same_numbers(self, method, metric):
-        pyod = pytest.importorskip("pyod.models.knn")
+        pyod = pytest.importorskip("pyod.models.knn", reason="needs reconform[pyod]")
         X, Z = normal(80, 30, d=4)
         X[:5], Z[:3, 1] = X[5:10], 0.0
         with warnings.catch_warnings():
@@ -176,7 +176,7 @@ class TestAgainstPyOD:
                 np.testing.assert_allclose(-ours.offset_, theirs.threshold_, rtol=1e-12)
 
     def test_parameters_come_along(self):
-        pyod = pytest.importorskip("pyod.models.knn")
+        pyod = pytest.importorskip("pyod.models.knn", reason="needs reconform[pyod]")
         given = {"contamination": 0.2, "n_neighbors": 3, "method": "mean", "leaf_size": 9, "p": 1}
         native = KNN.from_pyod(pyod.KNN(n_jobs=2, metric="l1", **given))
         assert native.get_params() == {
@@ -190,7 +190,7 @@ class TestAgainstPyOD:
         assert KNN().n_jobs is None  # joblib's convention
 
     def test_metrics_with_a_twin(self):
-        pyod = pytest.importorskip("pyod.models.knn")
+        pyod = pytest.importorskip("pyod.models.knn", reason="needs reconform[pyod]")
 
         class Altered(pyod.KNN):
             pass
@@ -217,7 +217,7 @@ class TestAgainstPyOD:
     @pytest.mark.parametrize("metric", ALIKE)
     def test_twins_have_the_same_numbers(self, metric):
         """Also on rows of zeros and ones, where some metrics are not defined."""
-        pyod = pytest.importorskip("pyod.models.knn")
+        pyod = pytest.importorskip("pyod.models.knn", reason="needs reconform[pyod]")
         rows = np.random.default_rng(8).integers(0, 2, (80, 5)).astype(float)
         if metric == "cosine":  # see below
             rows = rows[rows.any(axis=1)]
@@ -233,7 +233,7 @@ class TestAgainstPyOD:
 
     @pytest.mark.parametrize("method", ["split", "jackknife+", "cv+", "jab+"])
     def test_pyods_objects_take_the_native_road(self, blobs, method):
-        pyod = pytest.importorskip("pyod.models.knn")
+        pyod = pytest.importorskip("pyod.models.knn", reason="needs reconform[pyod]")
         X, Z = blobs
         fast = ConformalDetector(pyod.KNN(), method, random_state=0).fit(X)
         assert isinstance(fast.ensemble_.full, KNNModel)
@@ -246,7 +246,7 @@ class TestAgainstPyOD:
         np.testing.assert_array_equal(fast.p_values(Z), slow.p_values(Z))
 
     def test_pyods_metrics_without_a_twin_are_refitted(self):
-        pyod = pytest.importorskip("pyod.models.knn")
+        pyod = pytest.importorskip("pyod.models.knn", reason="needs reconform[pyod]")
         rng = np.random.default_rng(9)
         X, Z = rng.uniform(-1, 1, (40, 2)), rng.uniform(-1, 1, (10, 2))
         detector = pyod.KNN(metric="haversine")
@@ -265,7 +265,7 @@ class TestAgainstPyOD:
             KNN.from_pyod(KNN())
 
     def test_cosine_of_a_row_of_zeros(self):
-        pyod = pytest.importorskip("pyod.models.knn")
+        pyod = pytest.importorskip("pyod.models.knn", reason="needs reconform[pyod]")
         X, Z = normal()
         X[3], Z[4] = 0.0, 0.0
         theirs = pyod.KNN(metric="cosine", n_neighbors=40).fit(np.vstack([X, X[:2]]))

@@ -244,7 +244,7 @@ class TestInsideAConformalDetector:
     @pytest.mark.parametrize("method", METHODS)
     def test_the_same_as_refits_of_pyod(self, blobs, method):
         """PyOD's own training scores leave each row out: one refit per new row is the slow way."""
-        pyod = pytest.importorskip("pyod.models.knn")
+        pyod = pytest.importorskip("pyod.models.knn", reason="needs reconform[pyod]")
         X, Z = blobs
         foreign = pyod.KNN(method=method)
         cad = ConformalDetector(foreign, "full").fit(X)

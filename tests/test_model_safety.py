@@ -36,7 +36,7 @@ from reconform.detectors import INNE, KDE, KNN, IForest, Mahalanobis
 from reconform.models import ModelFileError, load, plans, save, settings, sound
 from reconform.models import inspect as facts_of
 
-pytest.importorskip("skops")
+pytest.importorskip("skops", reason="foreign objects are saved through skops")
 
 RNG = np.random.default_rng(5)
 X = RNG.normal(size=(30, 3))
@@ -174,7 +174,7 @@ def test_settings_come_back_at_their_defaults_at_every_level(tmp_path):
             values = settings.attributes_of(part)
             assert values.get("n_jobs") is None
             assert not values.get("verbose")
-    pyod = pytest.importorskip("pyod.models.lof")
+    pyod = pytest.importorskip("pyod.models.lof", reason="needs reconform[pyod]")
     saved(pyod.LOF(n_neighbors=4, n_jobs=3), "split", path)
     jobs = [settings.attributes_of(p).get("n_jobs") for p in settings.parts_of(loaded(path))]
     assert set(jobs) <= {None, 1}  # PyOD's own default is 1
@@ -772,7 +772,7 @@ def test_products_without_end(tmp_path):
 
 
 def test_other_classes_need_trust_by_name(tmp_path):
-    cluster = pytest.importorskip("sklearn.cluster")
+    cluster = pytest.importorskip("sklearn.cluster", reason="needs the clusterings of scikit-learn")
     path = tmp_path / "m.rcad"
     saved(make_pipeline(cluster.KMeans(2, n_init=1), OneClassSVM()), "split", path)
     with pytest.raises(ModelFileError, match=r"trusted=\['sklearn.cluster._kmeans.KMeans'\]"):

@@ -208,7 +208,7 @@ def test_natives_turned_around_are_refitted(tmp_path):
 
 
 def test_column_names_come_back(tmp_path):
-    pd = pytest.importorskip("pandas")
+    pd = pytest.importorskip("pandas", reason="needs pandas")
     names = ["druck", "température", "流量"]
     frame = pd.DataFrame(X, columns=names)
     path = round_trip(
@@ -282,7 +282,7 @@ def assert_members_equal(a, b):
     ),
 )
 def test_scikit_learn(detector, trusted, method, tmp_path):
-    pytest.importorskip("skops")
+    pytest.importorskip("skops", reason="foreign objects are saved through skops")
     method = CrossValidation(folds=3) if method == "cv+" else method
     if method == "prefit":
         detector.fit(X[:20])
@@ -296,8 +296,8 @@ def test_scikit_learn(detector, trusted, method, tmp_path):
 @pytest.mark.parametrize("method", ["split", "cv+", "prefit"])
 @pytest.mark.parametrize("name", ["knn.KNN", "hbos.HBOS", "pca.PCA", "iforest.IForest"])
 def test_pyod(name, method, tmp_path):
-    pytest.importorskip("skops")
-    pytest.importorskip("pyod")
+    pytest.importorskip("skops", reason="foreign objects are saved through skops")
+    pytest.importorskip("pyod", reason="needs reconform[pyod]")
     module, kind = name.split(".")
     detector = getattr(__import__(f"pyod.models.{module}", fromlist=[kind]), kind)()
     if kind == "IForest":
@@ -314,13 +314,13 @@ def test_pyod(name, method, tmp_path):
 
 
 def test_splitters_are_known(tmp_path):
-    pytest.importorskip("skops")
+    pytest.importorskip("skops", reason="foreign objects are saved through skops")
     cad = fitted("knn", Resampling(RepeatedKFold(n_splits=3, n_repeats=2, random_state=1)))
     round_trip(cad, tmp_path)
 
 
 def test_models_in_a_folder_go_into_the_file(tmp_path):
-    pytest.importorskip("skops")
+    pytest.importorskip("skops", reason="foreign objects are saved through skops")
     folder, path = tmp_path / "kept", tmp_path / "model.rcad"
     folder.mkdir()
     for method in ("split", CrossValidation(folds=3)):
@@ -335,7 +335,7 @@ def test_models_in_a_folder_go_into_the_file(tmp_path):
 
 
 def test_types_must_be_trusted_by_name(tmp_path):
-    pytest.importorskip("skops")
+    pytest.importorskip("skops", reason="foreign objects are saved through skops")
     path = tmp_path / "model.rcad"
     save(fitted(IsolationForest(n_estimators=3), "split"), path)
     for trusted in ([], ["sklearn.ensemble._iforest.IsolationForest"], ["sklearn.tree"]):
@@ -347,7 +347,7 @@ def test_types_must_be_trusted_by_name(tmp_path):
 
 
 def test_a_class_of_ones_own(tmp_path):
-    pytest.importorskip("skops")
+    pytest.importorskip("skops", reason="foreign objects are saved through skops")
     path = tmp_path / "model.rcad"
     cad = fitted(Distance(), "split")
     save(cad, path)
@@ -366,7 +366,7 @@ class Distance(OutlierMixin, BaseEstimator):
 
 
 def test_a_clear_word_without_skops(tmp_path, monkeypatch):
-    pytest.importorskip("skops")
+    pytest.importorskip("skops", reason="foreign objects are saved through skops")
     path = tmp_path / "model.rcad"
     save(fitted(OneClassSVM(), "split"), path)
     monkeypatch.setitem(sys.modules, "skops.io", None)
@@ -413,7 +413,7 @@ def test_what_cannot_be_saved_is_said(cad, message, tmp_path):
 
 
 def test_lambdas_inside_a_pipeline_are_found(tmp_path):
-    pytest.importorskip("skops")
+    pytest.importorskip("skops", reason="foreign objects are saved through skops")
     hidden = make_pipeline(FunctionTransformer(lambda rows: rows), OneClassSVM())
     with pytest.raises(ValueError, match=r"lambda.*cannot be found again"):
         save(fitted(hidden, "split"), tmp_path / "model.rcad")
@@ -664,7 +664,7 @@ def test_pickles_are_not_executed(small, tmp_path):
 
 
 def test_forged_skops_is_audited(tmp_path):
-    pytest.importorskip("skops")
+    pytest.importorskip("skops", reason="foreign objects are saved through skops")
     place, path = str(tmp_path / "executed"), tmp_path / "model.rcad"
     save(fitted(OneClassSVM(), "split"), path)
     members = members_of(path)
@@ -996,7 +996,7 @@ def golden(version):
 @pytest.mark.parametrize(("version", "path", "facts"), [*golden(1), *golden(2)])
 def test_older_files_keep_loading(version, path, facts):
     if facts["foreign"]:
-        pytest.importorskip("skops")
+        pytest.importorskip("skops", reason="foreign objects are saved through skops")
     cad = load(path)
     assert inspect(path).format_version == version
     assert type(cad.ensemble_).__name__ == NOW.get(facts["ensemble"], facts["ensemble"])

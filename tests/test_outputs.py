@@ -90,7 +90,7 @@ def test_a_file_is_not_judged_into_itself(here):
 
 
 def test_a_folder_is_not_judged_into_one_that_holds_it(tmp_path):
-    pytest.importorskip("dask")
+    pytest.importorskip("dask", reason="needs reconform[dask]")
     from reconform.scale import discover_folder
 
     rows = pa.table({"x": np.random.default_rng(0).normal(size=60)})

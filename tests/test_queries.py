@@ -36,7 +36,7 @@ from reconform.study import datasets
 from reconform.whole import append_line, together, write_whole
 from test_cli import CliRunner, run, run_json
 
-duckdb = pytest.importorskip("duckdb")
+duckdb = pytest.importorskip("duckdb", reason="needs reconform[sql]")
 
 NAMES = ["a", "b"]
 QUICK = ["--detector", "knn", "--method", "split", "--id", "id"]

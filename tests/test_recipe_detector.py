@@ -233,7 +233,7 @@ def test_prepare_reads_whether_scale_matters(monkeypatch):
 
 
 def test_a_study(tmp_path):
-    pytest.importorskip("pyarrow")
+    pytest.importorskip("pyarrow", reason="needs pyarrow")
     from reconform.study import Protocol, Study
 
     X, new = data(n=60, m=40)

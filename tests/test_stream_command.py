@@ -250,7 +250,7 @@ def test_a_prepared_model_takes_categories_and_missing_values(folder, format, tm
     ],
 )
 def test_every_way_to_decide(folder, options):
-    pytest.importorskip("online_fdr")
+    pytest.importorskip("online_fdr", reason="needs reconform[stream]")
     found = decisions(stream(folder, *options, input=as_json(rows_of(5, 100, share=0.3))))
     assert [one["row"] for one in found] == list(range(100))
     if options[1] == "windows":
@@ -260,7 +260,7 @@ def test_every_way_to_decide(folder, options):
 
 
 def test_row_by_row_procedures_say_beforehand_what_they_can_find(folder):
-    pytest.importorskip("online_fdr")
+    pytest.importorskip("online_fdr", reason="needs reconform[stream]")
     said = stream(folder, "--by", "lond", input=as_json(rows_of(6, 3))).stderr
     assert re.search(r"after \d+ rows without a discovery no p-value can be small enough", said)
 

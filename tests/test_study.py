@@ -53,7 +53,7 @@ from reconform.study.store import Store
 from reconform.study.subjects import describe, resolve_readings
 
 pytest.importorskip("pyarrow", reason="the store of a study needs pyarrow: reconform[study]")
-parquet = pytest.importorskip("pyarrow.parquet")
+parquet = pytest.importorskip("pyarrow.parquet", reason="needs pyarrow")
 
 
 class Centre(BaseEstimator):
@@ -670,8 +670,8 @@ def test_bad_references(tmp_path):
 
 
 def test_chart_of_results_in_every_format(finished, tmp_path):
-    pytest.importorskip("altair")
-    pytest.importorskip("vl_convert")
+    pytest.importorskip("altair", reason="charts need Altair")
+    pytest.importorskip("vl_convert", reason="needs reconform[study]")
     chart = finished[1].chart()
     heads = {"svg": b"<svg", "png": b"\x89PNG", "html": b"<!DOCTYPE html>", "json": b"{"}
     for suffix, head in heads.items():
@@ -685,7 +685,7 @@ def test_chart_of_results_in_every_format(finished, tmp_path):
 
 
 def test_chart_against_the_paper():
-    pytest.importorskip("altair")
+    pytest.importorskip("altair", reason="charts need Altair")
     reading = {column.label: column.label for column in PAPER_COLUMNS}
     comparison = compare_cells(papers_cells(), read_reference("paper"), reading)
     spec = comparison_chart(comparison).to_dict()
@@ -695,7 +695,7 @@ def test_chart_against_the_paper():
 
 
 def test_chart_of_a_sweep():
-    pytest.importorskip("altair")
+    pytest.importorskip("altair", reason="charts need Altair")
     rows = {
         "test_size": [10, 10, 20, 20],
         "method": ["cv+"] * 4,

@@ -41,7 +41,7 @@ def no_folder(monkeypatch, tmp_path):
 @pytest.fixture
 def server(data_folder, tmp_path, monkeypatch):
     """A server that has the files, in place of GitHub."""
-    pytest.importorskip("pooch")
+    pytest.importorskip("pooch", reason="needs reconform[study]")
     files = tmp_path / "served"
     shutil.copytree(data_folder, files)
     files.chmod(0o755)
@@ -118,7 +118,7 @@ def test_download_with_another_sum(server, no_folder):
 
 
 def test_no_network_and_no_file(no_folder, monkeypatch):
-    pytest.importorskip("pooch")
+    pytest.importorskip("pooch", reason="needs reconform[study]")
     monkeypatch.setattr(datasets, "BASE_URL", "http://127.0.0.1:9/")  # nobody listens
     with pytest.raises(FileNotFoundError) as error:
         load("wbc")
@@ -142,8 +142,8 @@ def test_addresses_are_pinned():
 
 
 def test_three_formats_are_the_same_data(tmp_path):
-    pa = pytest.importorskip("pyarrow")
-    parquet = pytest.importorskip("pyarrow.parquet")
+    pa = pytest.importorskip("pyarrow", reason="needs pyarrow")
+    parquet = pytest.importorskip("pyarrow.parquet", reason="needs pyarrow")
     np.savez(tmp_path / "a.npz", X=X, y=Y)
     (tmp_path / "b.csv").write_text("u,fault,v\n1,0,2\n3,0,4.5\n9,1,-1\n")
     table = pa.table({"u": [1, 3, 9], "v": [2.0, 4.5, -1.0], "fault": [False, False, True]})
@@ -160,7 +160,7 @@ def test_small_integers_become_floats():
 
 
 def test_label_column_that_is_not_there(tmp_path):
-    pytest.importorskip("pyarrow")
+    pytest.importorskip("pyarrow", reason="needs pyarrow")
     (tmp_path / "a.csv").write_text("u,fault\n1,0\n3,0\n9,1\n")
     with pytest.raises(
         ValueError, match=r"a\.csv: it has no column 'faulty'.* Did you mean 'fault'\?"
@@ -181,7 +181,7 @@ def test_label_column_that_is_not_there(tmp_path):
     ],
 )
 def test_bad_tables(tmp_path, text, told):
-    pytest.importorskip("pyarrow")
+    pytest.importorskip("pyarrow", reason="needs pyarrow")
     (tmp_path / "a.csv").write_text(text)
     with pytest.raises(ValueError) as error:
         read(tmp_path / "a.csv")
@@ -189,7 +189,7 @@ def test_bad_tables(tmp_path, text, told):
 
 
 def test_missing_values_are_kept(tmp_path):
-    pytest.importorskip("pyarrow")
+    pytest.importorskip("pyarrow", reason="needs pyarrow")
     (tmp_path / "a.csv").write_text("u,v,label\n1,1,0\n,2,0\n9,3,1\n")
     assert np.isnan(read(tmp_path / "a.csv").X).tolist() == [
         [False] * 2,

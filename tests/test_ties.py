@@ -152,7 +152,7 @@ def test_jobs_parts_and_saved_models_change_nothing(new, tmp_path):
 
 
 def test_partitions_of_a_cluster_give_the_same_numbers(new):
-    dd = pytest.importorskip("dask.dataframe")
+    dd = pytest.importorskip("dask.dataframe", reason="needs reconform[dask]")
     cad = fitted()
     parts = dd.from_pandas(new, npartitions=7, sort=False)
     p = parts.map_partitions(

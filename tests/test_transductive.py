@@ -13,7 +13,7 @@ from oracle import binomial_upper
 from reconform import ConformalDetector, Full
 from test_validity import distance
 
-pytest.importorskip("pyod", reason="PyOD is an extra; the test environment has it")
+pytest.importorskip("pyod", reason="needs reconform[pyod]")
 from pyod.models.ecod import ECOD
 from pyod.models.lof import LOF
 

@@ -15,7 +15,7 @@ import weakref
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeGuard
 
 MOST_LISTED = 6
 LONGEST_NAME = 80
@@ -152,9 +152,20 @@ def unknown_choice(argument: str, value: object, choices: Iterable[str]) -> Reco
     return ReconformError(message + nearest(str(value), names, cutoff=0.5))
 
 
+def is_number(value: object) -> TypeGuard[float]:
+    """Whether a value is a real number, and not True or False, which Python counts among them.
+
+    Examples
+    --------
+    >>> is_number(2.5), is_number(True), is_number("2.5")
+    (True, False, False)
+    """
+    return isinstance(value, numbers.Real) and not isinstance(value, bool)
+
+
 def check_probability(argument: str, value: object) -> float:
     """Return `value` as a float strictly between 0 and 1, or say what is wrong with it."""
-    if isinstance(value, bool) or not isinstance(value, numbers.Real) or not 0 < float(value) < 1:
+    if not is_number(value) or not 0 < float(value) < 1:
         raise ReconformError(
             f"{argument} must be a number strictly between 0 and 1; got {value!r}."
         )

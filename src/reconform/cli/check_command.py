@@ -29,7 +29,7 @@ from ..whole import Together, append_line
 from .declare import Command, family, option
 from .failures import INPUT, sentence_of
 from .judging import exit_code
-from .model_commands import judge_with, judging_options, load_model
+from .model_commands import judge_with, judging_options
 from .options import (
     PATH,
     Deciding,
@@ -226,16 +226,8 @@ def check(
         info = models.inspect(model)
         with voice.last_words() as written, parallel(loading["jobs"]):
             seal = None if path is None else fingerprint_of(model)
-            cad = load_model(info, loading["trust"])
             facts = judge_with(
-                voice,
-                cad,
-                info,
-                new,
-                files=files,
-                deciding=deciding,
-                writing=writing,
-                group=loading["group"],
+                voice, info, new, files=files, deciding=deciding, writing=writing, loading=loading
             )
             code = exit_code(facts, writing.fail_on)
             voice.finish({"command": "check", "model": model, **facts, "exit": code})

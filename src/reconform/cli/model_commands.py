@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
@@ -189,16 +189,8 @@ def score(
     writing.check(voice, MODEL=model, NEW=new)
     info = models.inspect(model)
     with voice.last_words(), parallel(loading["jobs"]):
-        cad = load_model(info, loading["trust"])
         facts = judge_with(
-            voice,
-            cad,
-            info,
-            new,
-            files=files,
-            deciding=deciding,
-            writing=writing,
-            group=loading["group"],
+            voice, info, new, files=files, deciding=deciding, writing=writing, loading=loading
         )
         voice.finish({"command": "score", "model": model, **facts})
     leave(facts, writing)
@@ -218,16 +210,16 @@ def load_model(info: ModelInfo, trust: Sequence[str]) -> ConformalDetector:
 
 def judge_with(
     voice: Voice,
-    cad: ConformalDetector,
     info: ModelInfo,
     new: str,
     *,
     files: Files,
     deciding: Deciding,
     writing: Writing,
-    group: str | None = None,
+    loading: Mapping[str, Any],
 ) -> dict[str, Any]:
-    """Judge a file with a loaded model, as `judge`, by what the model remembers."""
+    """Load a model and judge a file with it, as `judge`, by what the model remembers."""
+    cad, group = load_model(info, loading["trust"]), loading["group"]
     known = remembered(info)
     if known is not None:
         files, writing = known.files(files), known.writing(writing)

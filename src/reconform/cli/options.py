@@ -353,6 +353,21 @@ def fdr_option(default: float | str) -> Given:
 
 FDR = fdr_option(0.1)
 
+
+def conditional_options(use: str) -> list[Given]:
+    """Declare --conditional, and --confidence, which is used for this."""
+    return [
+        choice(
+            "--conditional",
+            BANDS,
+            None,
+            "Use p-values that hold given the calibration rows, for split.",
+            library="kind",
+        ),
+        share("--confidence", "0.9", f"Use this confidence for {use}."),
+    ]
+
+
 deciding_options = family(
     "deciding",
     "Decision",
@@ -385,14 +400,7 @@ deciding_options = family(
             help="Use these p-values. "
             + " ".join(f"{name}: {row.about}." for name, row in VALIDITY.items()),
         ),
-        choice(
-            "--conditional",
-            BANDS,
-            None,
-            "Use p-values that hold given the calibration rows, for split.",
-            library="kind",
-        ),
-        share("--confidence", "0.9", "Use this confidence for --conditional."),
+        *conditional_options("--conditional"),
     ],
 )
 

@@ -24,7 +24,6 @@ from ..files import Layout
 from ..files.judge import features_of
 from ..files.lines import LABEL, LINES, Block, LineReader, NumberedLine, blocks_of_lines
 from ..rule import Rule
-from ..statistics.conditional import BANDS
 from ..statistics.fdr import counted_names
 from ..stream import FalseAlarmBudget, MicroBatches, OnlineDiscoveries, OutlookWarning
 from ..stream.budget import SECONDS
@@ -32,9 +31,18 @@ from ..stream.delivery import Delivery
 from ..stream.procedures import ONLINE
 from ..stream.state import DecisionStream
 from ..stream.windows import SCOPES
-from .declare import Command, choice, count, family, in_options, option, share
+from .declare import Command, choice, count, family, in_options, option
 from .model_commands import load_model, loading_options
-from .options import PATH, PREFIX, delimiter_option, fdr_option, finite, ids_option, parallel
+from .options import (
+    PATH,
+    PREFIX,
+    conditional_options,
+    delimiter_option,
+    fdr_option,
+    finite,
+    ids_option,
+    parallel,
+)
 from .output import STDOUT, Voice, complain
 from .remembered import remembered
 
@@ -230,14 +238,7 @@ flagging_options = family(
             None,
             "Use this procedure on each window; bh if there is none.",
         ),
-        choice(
-            "--conditional",
-            BANDS,
-            None,
-            "Use p-values that hold given the calibration rows, for split.",
-            library="kind",
-        ),
-        share("--confidence", "0.9", "Use this confidence for budget, and for --conditional."),
+        *conditional_options("budget, and for --conditional"),
     ],
 )
 

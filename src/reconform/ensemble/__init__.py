@@ -20,7 +20,7 @@ from ..errors import ReconformError
 from ..methods import Plan
 from ..parallel import run_blocks
 from ..statistics.aggregation import reduction
-from ..statistics.ranks import BLOCK_BYTES, Calibration, Ranks, ranks_among, ranks_paired
+from ..statistics.ranks import BLOCK_BYTES, Calibration, Ranks, calibrate, ranks_among, ranks_paired
 from ..statistics.worlds import StepUp, Worlds, one_model_worlds
 
 # Detectors make copies of the rows they score; a chunk has no more rows than this.
@@ -572,3 +572,8 @@ def reference_calibration(scores: FloatArray) -> Calibration:
     n = len(scores)
     every = np.arange(n)
     return Calibration(scores, every, np.arange(n + 1), every.astype(np.int32))
+
+
+def left_out_calibration(plan: Plan, scores: FloatArray) -> Calibration:
+    """The calibration of leave-one-out models: each row that is left out, scored by its model."""
+    return calibrate(plan, scores[:, None], reduction(plan.aggregate))

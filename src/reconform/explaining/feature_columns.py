@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import numbers
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -12,7 +11,7 @@ import numpy as np
 
 from ..arrays import AnyArray, BoolArray, FloatArray
 from ..detectors.prepare import Feature
-from ..errors import ReconformError
+from ..errors import ReconformError, is_number
 from ..inputs import unmasked
 
 # A label that the reference does not have, where nobody knows how it is spelt.
@@ -175,14 +174,10 @@ def feature_column(name: str, values: Any) -> FeatureColumn:
     if array.dtype.kind in "iuf":
         return FeatureColumn(name, array.astype(np.float64), True)
     cells = [None if _is_missing(value) else value for value in array.tolist()]
-    if array.dtype.kind == "O" and all(c is None or _is_number(c) for c in cells):
+    if array.dtype.kind == "O" and all(c is None or is_number(c) for c in cells):
         return FeatureColumn(name, np.array(cells, dtype=np.float64), True)
     texts = np.array([None if cell is None else str(cell) for cell in cells], dtype=object)
     return FeatureColumn(name, texts, False)
-
-
-def _is_number(value: object) -> bool:
-    return isinstance(value, numbers.Real) and not isinstance(value, bool)
 
 
 def _is_missing(value: object) -> bool:

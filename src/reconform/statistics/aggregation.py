@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import inspect
-import numbers
 from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
 from ..arrays import FloatArray
-from ..errors import ReconformError, unknown_choice
+from ..errors import ReconformError, is_number, unknown_choice
 
 Aggregate = str | float | Callable[..., Any]
 Reduction = Callable[[FloatArray], FloatArray]
@@ -48,7 +47,7 @@ def check_aggregate(aggregate: Aggregate) -> None:
     if isinstance(aggregate, str):
         if aggregate not in NAMES:
             raise unknown_choice("aggregate", aggregate, NAMES)
-    elif isinstance(aggregate, numbers.Real) and not isinstance(aggregate, bool):
+    elif is_number(aggregate):
         if not 0 <= float(aggregate) <= 1:
             raise ReconformError(f"aggregate as a quantile must lie in [0, 1]; got {aggregate!r}.")
     elif not callable(aggregate):

@@ -10,7 +10,7 @@ from decimal import Decimal, localcontext
 from fractions import Fraction
 from functools import lru_cache
 
-from ..errors import ReconformError, check_probability
+from ..errors import ReconformError, check_probability, is_number
 
 
 def exact_fraction(argument: str, value: float | Fraction) -> Fraction:
@@ -34,8 +34,7 @@ def exact_number(argument: str, value: float | Fraction) -> Fraction:
     >>> exact_number("false_alarms", 2.5)
     Fraction(5, 2)
     """
-    real = isinstance(value, numbers.Real) and not isinstance(value, bool)
-    if not real or not 0 < value < float("inf"):
+    if not is_number(value) or not 0 < value < float("inf"):
         raise ReconformError(f"{argument} must be a positive number; got {value!r}.")
     if isinstance(value, numbers.Rational):  # integers, NumPy's included
         return Fraction(int(value.numerator), int(value.denominator))

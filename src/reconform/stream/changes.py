@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import numbers
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, ClassVar
@@ -11,7 +10,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from ..detector import ConformalDetector
-from ..errors import ReconformError, unknown_choice
+from ..errors import ReconformError, is_number, unknown_choice
 from ..randomness import root_seed
 from .journal import Content
 from .monitor import BatchEvidence, ScoreMonitor
@@ -161,8 +160,7 @@ class ChangeMonitor(ScoreMonitor[ChangeReport]):
         self._prepare(cad, martingale, epsilon, jump, key)
         if statistic not in STATISTICS:
             raise unknown_choice("statistic", statistic, STATISTICS)
-        real = isinstance(run_length, numbers.Real) and not isinstance(run_length, bool)
-        if not real or not 1 < run_length < math.inf:
+        if not is_number(run_length) or not 1 < run_length < math.inf:
             raise ReconformError(
                 f"`run_length` must be a number of rows above 1; got {run_length!r}."
             )

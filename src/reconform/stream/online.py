@@ -27,7 +27,7 @@ from .procedures import (
     restore_test,
     rows_until_blind,
 )
-from .state import DecisionStream
+from .state import DecidedRows, DecisionStream
 
 # A procedure that can find nothing after so many rows without a discovery says so at the start.
 SOON = 1_000
@@ -38,7 +38,7 @@ class OutlookWarning(UserWarning):
 
 
 @dataclass(frozen=True, eq=False)
-class StreamDecisions:
+class StreamDecisions(DecidedRows):
     """The decisions on one batch of a stream.
 
     Attributes
@@ -68,14 +68,6 @@ class StreamDecisions:
     procedure: str
     fdr: float | None
     guarantee: str
-
-    @property
-    def count(self) -> int:
-        """Number of discoveries in the batch."""
-        return int(self.mask.sum())
-
-    def __len__(self) -> int:
-        return len(self.mask)
 
 
 class OnlineDiscoveries(DecisionStream):

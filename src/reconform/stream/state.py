@@ -17,6 +17,7 @@ from typing import Any, ClassVar, Self
 
 from sklearn.utils.validation import check_is_fitted
 
+from ..arrays import BoolArray
 from ..detector import ConformalDetector
 from ..errors import ReconformError, check_count
 from ..frames import are_records
@@ -24,6 +25,20 @@ from ..statistics.ranks import Ranks
 from .journal import Content, Journal, lines_of, write_head
 
 FORMAT = "reconform stream 1"
+
+
+class DecidedRows:
+    """Rows that were decided about: how many they are, and how many are flagged."""
+
+    mask: BoolArray
+
+    @property
+    def count(self) -> int:
+        """Number of flagged rows."""
+        return int(self.mask.sum())
+
+    def __len__(self) -> int:
+        return len(self.mask)
 
 
 class ResumableStream(ABC):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import numbers
 import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -17,13 +16,13 @@ import numpy.typing as npt
 
 from ..arrays import BoolArray, FloatArray
 from ..detector import ConformalDetector
-from ..errors import ReconformError, check_count, unknown_choice
+from ..errors import ReconformError, check_count, is_number, unknown_choice
 from ..rule import Rule, RuleOptions, shortest_list
 from ..statistics.conditional import BANDS
 from ..statistics.fdr import RankCounts
 from ..statistics.grid import Grid
 from .journal import Content
-from .state import DecisionStream
+from .state import DecidedRows, DecisionStream
 
 SCOPES = ("window", "stream")
 USUAL_ROWS = 200
@@ -33,7 +32,7 @@ FIRST_SHARE, FALLS = 0.1788, 1.2
 
 
 @dataclass(frozen=True, eq=False)
-class WindowDecisions:
+class WindowDecisions(DecidedRows):
     """The list of one window.
 
     Attributes
@@ -57,14 +56,6 @@ class WindowDecisions:
     p_values: FloatArray = field(repr=False)
     level: float
     guarantee: str
-
-    @property
-    def count(self) -> int:
-        """Number of flagged rows."""
-        return int(self.mask.sum())
-
-    def __len__(self) -> int:
-        return len(self.mask)
 
 
 class MicroBatches(DecisionStream):
@@ -590,7 +581,6 @@ def rank_within(ranks: npt.NDArray[np.int64], grid: Grid, level: Fraction, befor
 
 
 def _check_seconds(argument: str, value: object) -> float:
-    real = isinstance(value, numbers.Real) and not isinstance(value, bool)
-    if not real or not 0 < float(value) < math.inf:  # type: ignore[arg-type]
+    if not is_number(value) or not 0 < float(value) < math.inf:
         raise ReconformError(f"`{argument}` must be a positive number of seconds; got {value!r}.")
-    return float(value)  # type: ignore[arg-type]
+    return float(value)

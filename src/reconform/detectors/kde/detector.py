@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import numbers
 from collections.abc import Sequence
 
 import numpy as np
 
 from ...arrays import FloatArray
 from ...ensemble import Ensemble
-from ...errors import ReconformError
+from ...errors import ReconformError, is_number
 from ...methods import Plan
 from ..attribution import Attribution, in_shares
 from ..base import NativeDetector
@@ -135,8 +134,7 @@ class KDE(NativeDetector):
         given = self.bandwidth
         if isinstance(given, str) and given == "auto":
             return None
-        number = isinstance(given, numbers.Real) and not isinstance(given, bool)
-        if not number or not valid_bandwidth(float(given)):
+        if not is_number(given) or not valid_bandwidth(float(given)):
             raise ReconformError(
                 f"`bandwidth` must be 'auto' or a number between {LEAST_BANDWIDTH:.1g} and "
                 f"{LARGEST_BANDWIDTH:.1g}; got {given!r}."

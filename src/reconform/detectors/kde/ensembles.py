@@ -9,10 +9,9 @@ from typing import Self
 import numpy as np
 
 from ...arrays import FloatArray, IndexArray, RankArray
-from ...ensemble import Sight, reference_calibration
+from ...ensemble import Sight, left_out_calibration, reference_calibration
 from ...methods import Plan
-from ...statistics.aggregation import reduction
-from ...statistics.ranks import Calibration, calibrate
+from ...statistics.ranks import Calibration
 from ..comparing import ComparingFull, ComparingLeaveOneOut
 from .model import KDEModel
 
@@ -47,7 +46,7 @@ class LeaveOneOutKDE(ComparingLeaveOneOut):
         assert plan.left_out is not None
         own = full.own_sums(plan.left_out)
         scores = own + full.constant(fewer=1)
-        return cls(plan, calibrate(plan, scores[:, None], reduction(plan.aggregate)), full, own)
+        return cls(plan, left_out_calibration(plan, scores), full, own)
 
     def scores(self, X: FloatArray) -> FloatArray:
         """Scores of every resampled model, (models, rows)."""

@@ -6,7 +6,6 @@ from collections.abc import Callable, Sequence
 from typing import Any, Self
 
 import numpy as np
-from sklearn.base import clone
 
 from ...arrays import FloatArray
 from ...ensemble import Ensemble
@@ -24,7 +23,7 @@ from .ensembles import (
     score_table,
     tabulate,
 )
-from .search import make_search, neighbours_among
+from .search import make_search, with_neighbours_among
 
 METHODS = ("largest", "mean", "median")
 
@@ -173,8 +172,7 @@ class KNN(NativeDetector):
 
     def _among(self, n: int, m: int) -> Self:
         """With enough neighbours that anomalies do not make each other normal."""
-        among: Self = clone(self).set_params(n_neighbors=neighbours_among(self.n_neighbors, n, m))
-        return among
+        return with_neighbours_among(self, n, m)
 
     def fit_model(self, X: FloatArray, seed: np.random.SeedSequence) -> KNNModel:
         """Prepare the search of one model of a plan."""

@@ -24,7 +24,14 @@ import numpy as np
 import numpy.typing as npt
 
 from ...arrays import BoolArray, FloatArray, IndexArray, Int32Array, RankArray
-from ...ensemble import Ensemble, ResampledEnsemble, Sight, blocks_of, reference_calibration
+from ...ensemble import (
+    Ensemble,
+    ResampledEnsemble,
+    Sight,
+    blocks_of,
+    left_out_calibration,
+    reference_calibration,
+)
 from ...methods import Plan
 from ...parallel import run_blocks
 from ...statistics.aggregation import reduction
@@ -146,7 +153,7 @@ class LeaveOneOut(ResampledEnsemble):
         own = plan.left_out.astype(np.int32)
         distances, _ = full.search.nearest(rows, full.high, own=own, n_jobs=full.n_jobs)
         scores = score_table(distances, full.low, full.high)
-        return cls(plan, calibrate(plan, scores[:, None], reduction(plan.aggregate)), full)
+        return cls(plan, left_out_calibration(plan, scores), full)
 
     def scores(self, X: FloatArray) -> FloatArray:
         """Scores of every resampled model, (models, rows)."""

@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from typing import Self
 
 import numpy as np
-from sklearn.base import clone
 
 from ...arrays import FloatArray
 from ...ensemble import Ensemble
@@ -15,7 +14,7 @@ from ...errors import ReconformError, check_count
 from ...methods import Plan
 from ..attribution import Attribution, by_differences, nearest
 from ..base import NativeDetector
-from ..knn.search import neighbours_among
+from ..knn.search import with_neighbours_among
 from .ensembles import FullLOF, LeaveOneOutLOF
 from .model import LOFModel
 
@@ -94,8 +93,7 @@ class LOF(NativeDetector):
 
     def _among(self, n: int, m: int) -> Self:
         """With enough neighbours that anomalies do not make each other normal."""
-        among: Self = clone(self).set_params(n_neighbors=neighbours_among(self.n_neighbors, n, m))
-        return among
+        return with_neighbours_among(self, n, m)
 
     def fit_model(self, X: FloatArray, seed: np.random.SeedSequence) -> LOFModel:
         """Fit one model of a plan; what it needs is looked up when it first scores."""

@@ -17,11 +17,17 @@ import numpy as np
 
 from ...arrays import FloatArray, IndexArray, Int32Array, RankArray
 from ...content import sorted_by_content
-from ...ensemble import Ensemble, ResampledEnsemble, Sight, reference_calibration, sights
+from ...ensemble import (
+    Ensemble,
+    ResampledEnsemble,
+    Sight,
+    left_out_calibration,
+    reference_calibration,
+    sights,
+)
 from ...methods import Plan
 from ...parallel import run_blocks
-from ...statistics.aggregation import reduction
-from ...statistics.ranks import Calibration, Ranks, calibrate
+from ...statistics.ranks import Calibration, Ranks
 from .kernels import (
     count_changes,
     count_models,
@@ -111,7 +117,7 @@ class LeaveOneOutLOF(ResampledEnsemble):
         places = np.empty(plan.n, dtype=np.int64)
         places[sorted_by_content(X)[1]] = np.arange(plan.n)
         scores = _held_out(graph, places[plan.left_out])
-        calibration = calibrate(plan, scores[:, None], reduction(plan.aggregate))
+        calibration = left_out_calibration(plan, scores)
         ensemble = cls(plan, calibration, full, places)
         ensemble.graph = graph
         return ensemble

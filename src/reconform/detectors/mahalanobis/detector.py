@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import numbers
 from collections.abc import Sequence
 
 import numpy as np
 
 from ...arrays import FloatArray
 from ...ensemble import Ensemble
-from ...errors import ReconformError
+from ...errors import ReconformError, is_number
 from ...methods import Plan
 from ..attribution import Attribution, in_shares
 from ..base import NativeDetector
@@ -133,8 +132,7 @@ class Mahalanobis(NativeDetector):
 
     def _ridge(self) -> float:
         given = self.ridge
-        number = isinstance(given, numbers.Real) and not isinstance(given, bool)
-        if not number or not valid_ridge(float(given)):
+        if not is_number(given) or not valid_ridge(float(given)):
             raise ReconformError(
                 f"`ridge` must be a number between {LEAST_RIDGE:g} and {LARGEST_RIDGE:g}; got "
                 f"{given!r}."

@@ -9,10 +9,9 @@ from typing import Self
 import numpy as np
 
 from ...arrays import FloatArray, IndexArray, RankArray
-from ...ensemble import Sight, reference_calibration
+from ...ensemble import Sight, left_out_calibration, reference_calibration
 from ...methods import Plan
-from ...statistics.aggregation import reduction
-from ...statistics.ranks import Calibration, calibrate
+from ...statistics.ranks import Calibration
 from ..comparing import ComparingFull, ComparingLeaveOneOut
 from .model import Whitened
 
@@ -43,7 +42,7 @@ class LeaveOneOutMahalanobis(ComparingLeaveOneOut):
         """Score every row that is left out by the model without it."""
         assert plan.left_out is not None
         scores = reference.held_out_scores(plan.left_out)
-        return cls(plan, calibrate(plan, scores[:, None], reduction(plan.aggregate)), reference)
+        return cls(plan, left_out_calibration(plan, scores), reference)
 
     def scores(self, X: FloatArray) -> FloatArray:
         """Scores of every resampled model, (models, rows)."""
