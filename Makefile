@@ -11,7 +11,7 @@ ifneq ($(wildcard ../shared/datasets),)
 export RECONFORM_DATA ?= $(abspath ../shared/datasets)
 endif
 
-.PHONY: demo test test-all test-slow dist check fuzz bench compare study-paper test-spark docs docs-serve format clean
+.PHONY: demo test test-all test-slow dist check measure fuzz bench compare study-paper test-spark docs docs-serve format clean
 .DEFAULT_GOAL := test
 
 demo: $(VENV)/.demo-installed
