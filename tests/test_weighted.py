@@ -2,8 +2,10 @@
 
 import json
 from fractions import Fraction
+from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import pytest
 from click.testing import CliRunner
 
@@ -306,6 +308,132 @@ def test_the_command(tmp_path):
     wrong = CliRunner().invoke(main, ["detect", *both, "--shift", "laod"])
     assert wrong.exit_code != 0
     assert "Did you mean 'load'?" in " ".join(wrong.stderr.split())
+
+
+KNN = ("--detector", "knn", "--method", "full")
+
+
+@pytest.fixture
+def files(tmp_path, monkeypatch):
+    """Two files with a column of true weights, and the truth."""
+    D, T, weights = tilted(9, 400, 120, 1.0, anomalies=6)
+    for name, X, w in (("normal", D, weights.reference), ("new", T, weights.new)):
+        frame = pd.DataFrame({"id": [f"{name} {i}" for i in range(len(X))], "ratio": w})
+        frame = frame.assign(load=X[:, 0], heat=X[:, 1])
+        frame.to_csv(tmp_path / f"{name}.csv", index=False)
+        frame.to_parquet(tmp_path / f"{name}.parquet")
+        frame.to_csv(tmp_path / f"{name}.tsv", index=False, sep="\t", decimal=",")
+    monkeypatch.chdir(tmp_path)
+    return D, T, weights
+
+
+def detected(*options, files=("normal.csv", "new.csv"), input=None):
+    common = ["--id", "id", "--output", "out.csv", "--overwrite", "--json"]
+    return CliRunner().invoke(main, ["detect", *files, *common, *options], input=input)
+
+
+@pytest.mark.parametrize("kind", ["csv", "parquet", "tsv"])
+@pytest.mark.parametrize("validity", ["nominal", "proven"])
+def test_known_weights_from_a_column(files, validity, kind):
+    D, T, weights = files
+    more = ("--decimal", ",") if kind == "tsv" else ()
+    asked = ("--weights", "ratio", "--validity", validity, *KNN, *more)
+    said = detected(*asked, files=(f"normal.{kind}", f"new.{kind}"))
+    assert said.exit_code == 0, said.stderr
+    facts = json.loads(said.stdout)
+    cad = ConformalDetector("knn", "full", random_state=0).fit(D)
+    found = cad.discover(T, weights=weights, validity=validity)
+    assert facts["flagged"] == found.count > 0
+    assert facts["reference"]["features"] == ["load", "heat"]
+    assert "if the weights are the true ones" in facts["guarantee"]
+    table = pd.read_csv("out.csv")
+    assert np.allclose(table["p_value"], found.p_values, rtol=1e-12)
+    assert table["anomaly"].tolist() == found.mask.tolist()
+    carried = table["ratio"].astype(str).str.replace(",", ".").astype(float)
+    assert np.allclose(carried, weights.new)
+
+
+def test_weights_of_normal_rows_and_of_a_pipe(files):
+    wanted = json.loads(detected("--weights", "ratio", *KNN).stdout)["flagged"]
+    frame = pd.read_csv("normal.csv").assign(bad=0)
+    dirty = pd.concat([frame, frame.tail(3).assign(bad=1, ratio=1e6)])
+    dirty.to_csv("normal.csv", index=False)
+    said = detected(
+        *("--weights", "ratio", "--label", "bad", *KNN),
+        files=("normal.csv", "-"),
+        input=Path("new.csv").read_bytes(),
+    )
+    assert said.exit_code == 0, said.stderr
+    assert json.loads(said.stdout)["flagged"] == wanted > 0
+
+
+@pytest.mark.parametrize(
+    ("which", "cells", "sentence"),
+    [
+        ("new", {3: "much"}, "new.csv: the weight of row 4 in column 'ratio' is 'much'; weights"),
+        ("new", {7: "-1"}, "new.csv: the weight of row 8 in column 'ratio' is '-1'"),
+        ("new", {0: "inf"}, "the weight of row 1 in column 'ratio' is 'inf'"),
+        ("normal", {5: ""}, "normal.csv: the weight of row 6 in column 'ratio' is missing"),
+        ("normal", dict.fromkeys(range(400), "0"), "weights of the reference rows are all 0"),
+    ],
+)
+def test_cells_that_are_no_weights_are_named_and_nothing_is_written(
+    files, monkeypatch, which, cells, sentence
+):
+    monkeypatch.setattr(ConformalDetector, "fit", None)  # refused before
+    table = pd.read_csv(f"{which}.csv", dtype=str)
+    for row, cell in cells.items():
+        table.loc[row, "ratio"] = cell
+    table.to_csv(f"{which}.csv", index=False)
+    said = detected("--weights", "ratio", *KNN)
+    assert said.exit_code == 1
+    assert sentence in " ".join(said.stderr.split())
+    assert not Path("out.csv").exists()
+
+
+def test_weights_of_a_pipe_are_read_before_anything_is_written(files):
+    table = pd.read_csv("new.csv").assign(ratio=-1.0)
+    said = detected(
+        "--weights", "ratio", *KNN, files=("normal.csv", "-"), input=table.to_csv(index=False)
+    )
+    assert said.exit_code == 1
+    assert "standard input: the weight of row 1" in " ".join(said.stderr.split())
+    assert not Path("out.csv").exists()
+
+
+@pytest.mark.parametrize(
+    ("asked", "sentence"),
+    [
+        (("--weights", "ratoi", *KNN), "normal.csv: it has no column 'ratoi' of weights"),
+        (("--weights", "ratio", "--shift", "load"), "give one of them"),
+        (("--weights", "ratio", "--group", "id"), "--weights does not go with --group"),
+        (("--shift", "load", "--group", "id"), "--shift does not go with --group"),
+        (("--weights", "ratio", "--method", "cv+"), "use --method full or 'split' instead of"),
+        (("--shift", "load", "--method", "jackknife+"), "use --method full or 'split' instead"),
+        (("--shift", "load", "--method", "learned"), "use --method full or 'split' instead"),
+        (("--weights", "ratio", "--procedure", "by", *KNN), "leave out --procedure by"),
+        (("--shift", "load", "--validity", "proven", *KNN), "there is none for estimated"),
+        (
+            ("--weights", "ratio", "--method", "split", "--conditional", "simes"),
+            "conditional p-values count calibration rows alike",
+        ),
+    ],
+)
+def test_what_takes_no_weights_is_refused_before_the_fit(files, monkeypatch, asked, sentence):
+    monkeypatch.setattr(ConformalDetector, "fit", None)
+    said = detected(*asked)
+    assert said.exit_code in (1, 2), said.stderr
+    assert sentence in " ".join(said.stderr.replace("│", " ").split())
+    assert not Path("out.csv").exists()
+
+
+def test_a_new_file_without_the_column_is_refused(files):
+    pd.read_csv("new.csv").drop(columns="ratio").to_csv("new.csv", index=False)
+    said = detected("--weights", "ratio", *KNN)
+    assert said.exit_code == 1
+    told = " ".join(said.stderr.split())
+    assert "new.csv: --weights names a column 'ratio' that is not there" in told
+    assert not Path("out.csv").exists()
 
 
 # --- levels ---------------------------------------------------------------------------------------

@@ -8,7 +8,7 @@ from ..files.formats import titles_in_words
 from ..files.judge import ReadOptions
 from . import fitting as fits
 from .declare import Command
-from .judging import ReferenceRows, check_header, check_number, judge, leave
+from .judging import ReferenceRows, check_beforehand, check_header, judge, leave
 from .options import (
     PATH,
     Columns,
@@ -62,11 +62,17 @@ def detect(
     writing.check(voice, REFERENCE=reference, NEW=new)
     known, unknown = files.layouts(reference, new)
     table = fits.read(voice, reference, known, files.id_columns, columns)
-    check_header(new, table.features, unknown, files, writing, group=columns.group)
-    reference_rows = ReferenceRows(table, columns.shift)
-    check = check_number(new, table, unknown, files, deciding)
+    reference_rows = ReferenceRows(table, columns.shift, columns.weight_column, known)
+    check_header(new, table.features, unknown, files, writing, columns=columns)
+    check = check_beforehand(new, reference_rows, unknown, files, deciding)
     cad = fits.fit(voice, table, fitting, columns, check=check)
-    read = ReadOptions(table.features, files.id_columns, unknown, group_column=columns.group)
+    read = ReadOptions(
+        table.features,
+        files.id_columns,
+        unknown,
+        group_column=columns.group,
+        weight_column=columns.weight_column,
+    )
     with voice.last_words(), parallel(fitting.jobs):
         facts = judge(
             voice,

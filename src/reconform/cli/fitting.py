@@ -73,17 +73,17 @@ def fit(
         known = _rows_like(reference, fitting.anomalies, bool(get_tags(cad).input_tags.allow_nan))
     with voice.gathering_warnings(), parallel(fitting.jobs):
         cad.fit(reference.frame, groups=_groups(reference, columns.group), anomalies=known)
-    cad.name_reference(_names(reference, columns.group))
+    cad.name_reference(_names(reference, columns.read_along))
     cad.set_params(verbose=0)
     if fitting.method == "auto":
         voice.step(f"The method is {cad.plan_.scheme}, by the number of rows")
     return cad
 
 
-def _names(reference: Table, group: str | None) -> Sequence[Any]:
+def _names(reference: Table, read_along: Sequence[str]) -> Sequence[Any]:
     """What explanations call the reference rows: by their identifiers, or by number from 1."""
     named = [] if reference.ids is None else reference.ids.column_names
-    columns = [to_python(reference.ids.column(name)) for name in named if name != group]
+    columns = [to_python(reference.ids.column(name)) for name in named if name not in read_along]
     if not columns:
         return range(1, len(reference) + 1)
     return [", ".join(map(str, cells)) for cells in zip(*columns, strict=True)]

@@ -18,10 +18,11 @@ from ..explaining.explanation import Explanation
 from ..explaining.feature_columns import labelled
 from ..files import Layout, Table, check_output, open_batches
 from ..files.address import called, query_of
-from ..files.beforehand import refuse_too_many
+from ..files.beforehand import refuse_too_many, refuse_weights
 from ..files.column_types import labels_in, to_python
 from ..files.formats import is_standard
 from ..files.judge import FileDiscoveries, ReadOptions, judge_file
+from ..files.reading import weights_in
 from ..forecast import Pace
 from ..reporting import report
 from ..reporting.carried import RowNames, SomeRows
@@ -33,7 +34,7 @@ from ..statistics.fdr import PROCEDURES
 from ..weights import Weights
 from .declare import in_options
 from .flagged import CAPTION, take_first, take_flagged, unusual_words
-from .options import FAILURES, Deciding, Files, Writing
+from .options import FAILURES, Columns, Deciding, Files, Writing
 from .output import Voice, one_line, printable
 
 # All features of the new rows are in memory while a report is made, up to this many cells, and
@@ -55,9 +56,10 @@ def check_header(
     files: Files,
     writing: Writing | None = None,
     *,
-    group: str | None = None,
+    columns: Columns | None = None,
 ) -> None:
     """Refuse new rows without the columns of the reference before a detector is fitted."""
+    group, weights = (None, None) if columns is None else (columns.group, columns.weight_column)
     if writing is not None:
         writing.wanted(files)
     if query_of(path) is None and not Path(path).is_file():  # a pipe can be read only once
@@ -66,6 +68,11 @@ def check_header(
         path, features, id_columns=files.id_columns, layout=layout, group_column=group
     )
     with opened as batches:
+        if weights is not None:
+            batches.check_weights(weights)
+            rows = 0
+            for table in batches.tables([weights]):
+                rows += len(batches.weights(table, weights, rows))
         if writing is not None and writing.report is not None:
             check_reported(path, batches.source.rows or 0)
         if writing is not None and writing.output is not None and not is_standard(writing.output):
@@ -78,17 +85,21 @@ def check_header(
             )
 
 
-def check_number(
-    path: str, reference: Table, layout: Layout, files: Files, deciding: Deciding
+def check_beforehand(
+    path: str, reference: ReferenceRows, layout: Layout, files: Files, deciding: Deciding
 ) -> Callable[[ConformalDetector], None]:
-    """Return what refuses more new rows than a detector could judge, before it is fitted."""
+    """Return what refuses weights, and more new rows than a detector could judge, before a fit."""
+    table = reference.table
 
     def check(cad: ConformalDetector) -> None:
+        if reference.weighs:
+            known = reference.weights is not None
+            refuse_weights(cad, table.frame, deciding.rule, known=known)
         if query_of(path) is None and not Path(path).is_file():  # a pipe can be read only once
             return
         ids = files.id_columns
-        with open_batches(path, reference.features, id_columns=ids, layout=layout) as batches:
-            refuse_too_many(cad, reference.frame, batches, deciding.rule)
+        with open_batches(path, table.features, id_columns=ids, layout=layout) as batches:
+            refuse_too_many(cad, table.frame, batches, deciding.rule)
 
     return check
 
@@ -102,12 +113,20 @@ class ReferenceRows:
     table : Table
     shift : tuple of str
         Columns that come in another mix among the new rows; ``("all",)`` stands for every one.
+    weights : str or None
+        The column of known weights.
+    layout : Layout, optional
+        Of the file.
     """
 
     table: Table
     shift: tuple[str, ...] = ()
+    weights: str | None = None
+    layout: Layout = Layout()  # noqa: RUF009 - a frozen value
 
     def __post_init__(self) -> None:
+        if self.weights is not None:
+            Weights(self._known, self._known)  # refuses what are no weights
         names = self.table.names
         for name in () if self._all else self.shift:
             if name not in names:
@@ -122,8 +141,23 @@ class ReferenceRows:
     def _all(self) -> bool:
         return self.shift == ("all",) and "all" not in self.table.names
 
+    @property
+    def weighs(self) -> bool:
+        """Whether rows are weighed."""
+        return bool(self.shift) or self.weights is not None
+
+    @property
+    def _known(self) -> FloatArray:
+        """The known weights of the reference rows."""
+        name, ids = str(self.weights), self.table.ids
+        if ids is None or name not in ids.column_names:
+            raise InputError(self.table.path, f"it has no column {name!r} of weights.", column=name)
+        return weights_in(ids.column(name), name, self.layout, self.table.path)
+
     def weigh(self, X: FloatArray) -> Weights:
-        """Estimate the weights of the reference and the new rows."""
+        """Weigh the reference and the new rows: by an estimate, or by the known weights X."""
+        if self.weights is not None:
+            return Weights(self._known, X)
         names = self.table.names
         used = [names.index(name) for name in (names if self._all else self.shift)]
         return Weights.estimate(self.table.X[:, used], X[:, used])
@@ -191,7 +225,7 @@ def judge(
             read=read,
             write=writing.options(files),
             progress=progress,
-            weights=known.weigh if known is not None and known.shift else None,
+            weights=known.weigh if known is not None and known.weighs else None,
         )
     if writing.report is not None:
         voice.step(f"Writing {writing.report}")

@@ -415,6 +415,7 @@ class Columns:
     category: tuple[str, ...]
     label: str | None = None
     shift: tuple[str, ...] = ()
+    weight_column: str | None = None
     group: str | None = None
     group_models: bool = False
     unknown_groups: str = "refuse"
@@ -424,10 +425,30 @@ class Columns:
             raise click.UsageError("--category goes with --prepare, which encodes categories.")
         if self.group is None and (self.group_models or self.unknown_groups != "refuse"):
             raise click.UsageError("--group-models and --unknown-groups go with --group.")
+        if self.shift and self.weight_column is not None:
+            raise click.UsageError(
+                "--shift estimates weights, and --weights has known ones; give one of them."
+            )
+        if self.weighs and self.group is not None:
+            asked = "--shift" if self.shift else "--weights"
+            raise click.UsageError(
+                f"{asked} does not go with --group; weigh the rows of each group in a run of "
+                "their own."
+            )
+
+    @property
+    def weighs(self) -> bool:
+        """Whether reference rows are weighed."""
+        return bool(self.shift) or self.weight_column is not None
+
+    @property
+    def read_along(self) -> tuple[str, ...]:
+        """The columns of groups and of weights: what is read, and is neither feature nor name."""
+        return tuple(name for name in (self.group, self.weight_column) if name is not None)
 
     def unused(self, ids: tuple[str, ...]) -> tuple[str, ...]:
-        """The identifiers, and the column of groups: what is read and is no feature."""
-        return ids if self.group is None or self.group in ids else (*ids, self.group)
+        """The identifiers, and what is read along: what is no feature."""
+        return tuple(dict.fromkeys([*ids, *self.read_along]))
 
     def reading(self, ids: tuple[str, ...], layout: Layout | None) -> TableOptions:
         """How the library reads a table."""
@@ -487,8 +508,17 @@ _SHIFT = _columns_option(
     "the false discovery rate is measured, not proven.",
     library="weights",
 )
+_WEIGHTS = option(
+    "--weights",
+    "weight_column",
+    metavar="COL",
+    help="Weigh the rows by this column of both files, in place of the estimate of --shift: how "
+    "much more often such a row comes among normal new rows than in REFERENCE, up to a factor.",
+)
 reference_options = family("columns", "Columns", Columns, [*_COLUMNS, _LABEL, *_GROUPS])
-compared_options = family("columns", "Columns", Columns, [*_COLUMNS, _LABEL, _SHIFT, *_GROUPS])
+compared_options = family(
+    "columns", "Columns", Columns, [*_COLUMNS, _LABEL, _SHIFT, _WEIGHTS, *_GROUPS]
+)
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""What can be refused before a detector is fitted: more new rows than it could judge at once."""
+"""What can be refused before a detector is fitted: too many new rows, weights it cannot take."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from ..methods import Full, Method, Split, resolve_method
 from ..rule import Rule
 from ..steps.intake import taken_in
 from ..steps.planned import method_for_rows
+from ..steps.worth import check_weighable
 from . import judged
 from .reading import Batches
 
@@ -53,6 +54,28 @@ def refuse_too_many(cad: ConformalDetector, frame: Any, batches: Batches, rule: 
         return  # the fit on all rows has the better words
     if needs_all and has_more_rows(batches):
         raise too_many(batches, uses_batch=waits)
+
+
+def refuse_weights(cad: ConformalDetector, frame: Any, rule: Rule, *, known: bool) -> None:
+    """Refuse a method or a rule that takes no weights, before the detector is fitted.
+
+    Parameters
+    ----------
+    cad : ConformalDetector
+        Not fitted.
+    frame : Arrow table
+        The reference rows.
+    rule : Rule
+    known : bool
+        Whether the weights are known, and not estimated.
+    """
+    detector, _ = taken_in(cad.detector, frame, cad.larger_is)
+    method = method_for_rows(resolve_method(cad.method), detector, len(frame))
+    try:
+        plan = method.plan(min(len(frame), SOME_ROWS), random_state=0)
+    except ReconformError:
+        return  # the fit on all rows has the better words
+    check_weighable(plan, cad.method, cad.ties, rule, known=known)
 
 
 def _method(cad: ConformalDetector, frame: Any) -> Method:

@@ -137,6 +137,8 @@ class Seen:
         From positions and features of rows to the detectors that ranked them.
     sample_groups : int array or None
         The groups of the sample, where the detector was fitted with groups.
+    weights : float array or None
+        Of all rows, where a column has them.
     """
 
     cad: ConformalDetector
@@ -152,6 +154,7 @@ class Seen:
     wanted: IndexArray = field(default_factory=lambda: np.empty(0, dtype=np.intp))
     chosen: Callable[[IndexArray, FloatArray], IndexArray] | None = None
     sample_groups: IndexArray | None = None
+    weights: FloatArray | None = None
 
     def decide(self, rule: Rule) -> CountedDiscoveries:
         """Decide for the whole file by the counts of ranks."""
@@ -180,7 +183,8 @@ class Seen:
         if X.size > most_cells:
             self.kept = None
         ranked = self.together or Ranks(ranks, None, scores)
-        return self.cad.decide_ranked(X, ranked, rule, None if weights is None else weights(X))
+        known = None if weights is None else weights(X if self.weights is None else self.weights)
+        return self.cad.decide_ranked(X, ranked, rule, known)
 
     def _categories(self) -> dict[int, Category]:
         """What is known of the columns that hold labels."""
@@ -316,8 +320,11 @@ def rank_rows(
     features: list[tuple[FloatArray, Groups]] | None = []
     sample, of_sample = Reservoir(), Reservoir()  # which take the same rows
     rows = 0
-    for table, X in batches.read(wanted.columns):
+    of_rows, column = [], read.weight_column
+    for table, X in batches.read([*wanted.columns, *([] if column is None else [column])]):
         wanted.add(table, rows)
+        if column is not None:
+            of_rows.append(batches.weights(table, column, rows))
         rows += len(X)
         groups = batches.groups(table)
         sample.add(X)
@@ -356,6 +363,7 @@ def rank_rows(
         positions,
         ranking.chosen,
         None if of_sample.rows is None else of_sample.rows[:, 0].astype(np.intp),
+        None if column is None else np.concatenate(of_rows),
     )
 
 

@@ -73,8 +73,8 @@ def judge_file(
     progress : callable, optional
         Called as ``progress(stage, done, total)`` after every batch; total may be None.
     weights : callable, optional
-        From the new rows, as the detector sees them, to the `Weights` of a covariate shift; for a
-        file of at most 100,000 rows.
+        From the new rows, as the detector sees them, or where `read` has a `weight_column` from
+        its numbers, to the `Weights` of a covariate shift; for a file of at most 100,000 rows.
 
     Returns
     -------
@@ -102,6 +102,8 @@ def judge_file(
     names = CERTIFIED_NAMES if certifies and rule.validity == "proven" else RESULT_NAMES
     opened = _opened(cad, path, read)
     with stops_by_exception(), opened as batches, Spill() as spill:
+        if read.weight_column is not None:
+            batches.check_weights(read.weight_column)
         write = _checked_output(path, output, batches.source.schema, names, read, write)
         before = os.stat(batches.source.path)
         first = rank_rows(cad, batches, spill, read, progress, keep_all=certifies)

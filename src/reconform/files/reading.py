@@ -19,7 +19,7 @@ from ..errors import InputError, ReconformError, check_count, listed, nearest
 from ..frames import UNSEEN
 from ..grouping import label_of
 from .address import noted
-from .cells import Fingerprint, all_numbers, matrix, texts
+from .cells import Fingerprint, all_numbers, matrix, numbers, texts
 from .column_types import kind_of
 from .formats import Layout, Source
 from .source import open_source
@@ -58,6 +58,8 @@ class ReadOptions:
         default a million.
     group_column : str, optional
         The column with the group of every row, where the detector was fitted with groups.
+    weight_column : str, optional
+        The column with the weight of every row; see `judge_file`.
     """
 
     features: Sequence[Feature] | None = None
@@ -68,6 +70,7 @@ class ReadOptions:
     most_rows: int | None = None
     wanted: Sequence[int | str] = ()
     group_column: str | None = None
+    weight_column: str | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -232,6 +235,37 @@ def group_labels(column: Any, layout: Layout, *, parse: bool) -> ObjectArray:
     return np.array([label_of(value) for value in cells], dtype=object)
 
 
+def weights_in(
+    column: Any, name: str, layout: Layout, path: str | Path, *, before: int = 0
+) -> FloatArray:
+    """Read a column of weights; refuse the first that is none.
+
+    Parameters
+    ----------
+    column : pyarrow.ChunkedArray
+    name : str
+        Of the column.
+    layout : Layout
+    path : str or Path
+        The file, for the message.
+    before : int
+        Rows of the file before these.
+    """
+    weights, unreadable = numbers(column, layout, parse=True)
+    bad = np.flatnonzero(unreadable | ~np.isfinite(weights) | (weights < 0))
+    if len(bad):
+        first = int(bad[0])
+        missing = np.isnan(weights[first]) and not unreadable[first]
+        raise InputError(
+            path,
+            f"the weight of row {before + first + 1:,} in column {name!r} is "
+            f"{'missing' if missing else repr(column[first].as_py())}; weights must be finite "
+            "numbers, and not negative.",
+            column=name,
+        )
+    return weights
+
+
 def missing_counts(X: FloatArray, features: Sequence[Feature]) -> dict[str, int]:
     """Count missing values by column, where there are any."""
     counts = np.isnan(X).sum(axis=0)
@@ -312,6 +346,15 @@ class Batches:
             return None
         return group_labels(table.column(self.group_column), self.layout, parse=self.source.is_text)
 
+    def check_weights(self, name: str) -> None:
+        """Refuse a column of weights that is not there."""
+        _check_known(self.source, "weight_column", [name], self.names)
+
+    def weights(self, table: Any, name: str, before: int) -> FloatArray:
+        """Read the weights of some rows, which so many come before; as `weights_in`."""
+        column = table.column(name)
+        return weights_in(column, name, self.layout, self.source.label, before=before)
+
     def unseen(self, table: Any, X: FloatArray) -> dict[int, Counter[str]]:
         """Count labels that the reference does not have, by position of their column.
 
@@ -340,8 +383,8 @@ class Batches:
         plain = {feature.name for feature in self.features if not feature.is_category}
         where = [j for j, name in enumerate(names) if name in plain]
         values, _ = all_numbers([columns[j] for j in where], self.layout, parse=True)
-        for j, numbers in zip(where, values, strict=True):
-            columns[j] = pa.array(numbers, from_pandas=True)  # NaN is written as missing
+        for j, cells in zip(where, values, strict=True):
+            columns[j] = pa.array(cells, from_pandas=True)  # NaN is written as missing
         return pa.table(columns, names=names)
 
     def tables(self, columns: Sequence[str] | None = None) -> Iterator[Any]:

@@ -21,6 +21,7 @@ from ..detectors.auto.ensembles import ChoiceEnsemble
 from ..ensemble.grouped import GroupedEnsemble
 from ..errors import ReconformError
 from ..grouping import POOLED, GroupFound, found_in_groups, out_of_reach
+from ..methods import Plan
 from ..parallel import track
 from ..rule import WITHIN_ALARMS, Rule
 from ..statistics.choice import Candidate, Choice, ChoiceCounts, with_mask
@@ -265,18 +266,44 @@ def _worlds(
 
 
 def check_weighted(cad: Ranker, rule: Rule, weights: Weights, m: int) -> None:
-    """Refuse what weights cannot be used with, before any row is ranked."""
+    """Refuse weights of other rows, and what weights cannot be used with."""
     if cad.joint is not None:
         raise ReconformError(
             "`weights` and `groups` do not go together; weigh the rows of each group by a detector "
             "of its own."
         )
     weights.check_sizes(cad.plan_.n, m)
-    scheme = cad.plan_.scheme
-    if not (scheme == "full" or (scheme in ("split", "prefit") and cad.plan_.n_models <= 1)):
+    check_weighable(cad.plan_, cad.method, cad.ties, rule, known=weights.known)
+    if not cad.ensemble_.knows_order:
+        raise ReconformError(
+            "this model file does not keep the order of the reference rows, which weights go by; "
+            "fit again."
+        )
+    if m > MOST_ROWS:
+        raise ReconformError(
+            f"weighted lists are for at most {MOST_ROWS:,} new rows at a time; got {m:,}."
+        )
+
+
+def check_weighable(plan: Plan, method: Any, ties: str, rule: Rule, *, known: bool) -> None:
+    """Refuse methods and rules that take no weights: known before anything is fitted.
+
+    Parameters
+    ----------
+    plan : Plan
+        Of the method, for any number of rows.
+    method : Any
+        As the user gave it.
+    ties : str
+    rule : Rule
+    known : bool
+        Whether the weights are known, and not estimated.
+    """
+    one_model = plan.scheme in ("split", "prefit") and plan.n_models <= 1
+    if not (plan.scheme == "full" or one_model):
         raise ReconformError(
             f"weights need scores that treat the reference rows and the new row alike, or one "
-            f"model; use `method='full'` or 'split' instead of {cad.method!r}."
+            f"model; use `method='full'` or 'split' instead of {method!r}."
         )
     if rule.procedure not in ("bh", WITHIN_ALARMS):
         raise ReconformError(
@@ -288,21 +315,12 @@ def check_weighted(cad: Ranker, rule: Rule, weights: Weights, m: int) -> None:
             "conditional p-values count calibration rows alike, and weights do not; leave out "
             "`conditional`."
         )
-    if cad.ties == "randomized":
+    if ties == "randomized":
         raise ReconformError("weighted p-values are not smoothed; use ties='conservative'.")
-    if rule.validity == "proven" and not weights.known:
+    if rule.validity == "proven" and not known:
         raise ReconformError(
             "`validity='proven'` asks for a theorem, and there is none for estimated weights; give "
             "known ones, or `validity='nominal'`."
-        )
-    if not cad.ensemble_.knows_order:
-        raise ReconformError(
-            "this model file does not keep the order of the reference rows, which weights go by; "
-            "fit again."
-        )
-    if m > MOST_ROWS:
-        raise ReconformError(
-            f"weighted lists are for at most {MOST_ROWS:,} new rows at a time; got {m:,}."
         )
 
 
