@@ -512,8 +512,9 @@ _WEIGHTS = option(
     "--weights",
     "weight_column",
     metavar="COL",
-    help="Weigh the rows by this column of both files, in place of the estimate of --shift: how "
-    "much more often such a row comes among normal new rows than in REFERENCE, up to a factor.",
+    help="Take known weights of rows from this column of both files, in place of the estimate of "
+    "--shift: how much more often such a row comes among normal new rows than in REFERENCE, up to "
+    "a factor.",
 )
 reference_options = family("columns", "Columns", Columns, [*_COLUMNS, _LABEL, *_GROUPS])
 compared_options = family(
