@@ -18,8 +18,10 @@ demo: $(VENV)/.demo-installed
 	@echo "The first run compiles the detectors, which takes about a minute; later ones take seconds."
 	$(BIN)/reconform demo
 
+# Some of them: make test TESTS=tests/test_fdr.py (make test-all takes it as well).
+TESTS ?=
 test: $(VENV)/.test-installed
-	$(BIN)/python -m pytest -n 2
+	$(BIN)/python -m pytest -n 2 $(TESTS)
 
 # What needs thousands of data sets to be seen: a few minutes on two cores.
 test-slow: $(VENV)/.test-installed

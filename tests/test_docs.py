@@ -6,6 +6,7 @@ import inspect
 import itertools
 import re
 import shlex
+import tomllib
 from importlib import import_module
 from pathlib import Path
 
@@ -206,7 +207,10 @@ def _spoken():
         "the command": cli.main,
     }
     start = (ROOT / "README.md").read_text().split("## ")[0]
-    return {"README.md": start, **{name: inspect.getdoc(thing) for name, thing in things.items()}}
+    with open(ROOT / "pyproject.toml", "rb") as file:
+        description = tomllib.load(file)["project"]["description"]
+    start = {"README.md": start, "pyproject.toml": description}
+    return {**start, **{name: inspect.getdoc(thing) for name, thing in things.items()}}
 
 
 @pytest.mark.parametrize("where", _spoken())

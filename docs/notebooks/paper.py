@@ -24,10 +24,10 @@ table = study.table()
 # *FDR* is the share of false ones among the flagged rows, *power* the share of anomalies that are
 # flagged: means over 25 draws with 20 test sets each (the paper has 100). A half of the rows is
 # too few for the split to find much; the methods that use all of them find twice as much at the
-# same rate. That is the paper's point.
+# same level. That is the paper's point.
 #
 # The paper's numbers beside ours. Its columns with a plus are our `pooled` ([why](../methods.md));
-# a difference of 2 standard errors or less is chance.
+# a difference of up to 2 standard errors is what chance does.
 
 # %%
 table = study.compare("paper").to_markdown()
