@@ -151,8 +151,9 @@ def dirt_cells(data: Dataset, draws: int, known: list[Outcome]) -> str:
             for o, before in zip(some, known, strict=False)
             if before.flagged >= 3 and o.flagged <= before.flagged / 2
         ]
-        cells.append(f"{sum(harmed):,} of {len(harmed):,}")
-    return ", ".join(cells)
+        print(f"noticed {sum(harmed)} of {len(harmed)} that it harms", file=sys.stderr, flush=True)
+        cells.append(f"{mean(harmed):.2f} ({len(harmed)})" if harmed else "–")
+    return " ".join(cells)
 
 
 def rates(data: Dataset, draws: int, clean: int, only: list[str]) -> str:
@@ -188,7 +189,7 @@ def tell_rates(names: list[str], draws: int, clean: int, only: list[str]) -> Non
         "shift of all, 0.25/0.5/0.7 sd",
         "shift of one",
         "id goes on/shuffled",
-        "dirt of 0.5, 1, 2, 5 % noticed, of the draws that it harms",
+        "dirt of 0.5, 1, 2, 5 % noticed (draws that it harms)",
         "clean, 10 %: the same note",
         "draws (clean)",
     ]

@@ -15,8 +15,7 @@ import numpy.typing as npt
 from sklearn.utils.validation import check_is_fitted
 
 from .arrays import FloatArray, IndexArray
-from .assumption.closeness import in_units
-from .assumption.contamination import ANCHORS, MOST_DIRT, flagged_without, unusual
+from .assumption.contamination import ANCHORS, flagged_without, unusual
 from .detector import ConformalDetector
 from .errors import ReconformError, check_probability
 from .statistics.exact import exact_fraction
@@ -228,8 +227,8 @@ def to_look_at(seen: Review, X: FloatArray) -> IndexArray:
 
     Anomalies that resemble each other make each other normal for a detector that looks at a few
     neighbours. So a row is as urgent as the more urgent of its places in two orders: that of its
-    held-out score, and that of its distance to the nearest 5 % of the reference (from a sample, in
-    units of the range of the central 90 % of a column), which fewer such rows cannot make small.
+    held-out score, and that of its distance to the nearest 5 % of the reference (standardised,
+    from a sample), which fewer such rows cannot make small.
 
     Parameters
     ----------
@@ -254,10 +253,19 @@ def to_look_at(seen: Review, X: FloatArray) -> IndexArray:
     """
     n = len(seen)
     some = np.random.default_rng(0).permutation(n)[:ANCHORS]
-    Z = in_units(X, X[:0], MOST_DIRT)[0]
+    Z = _standardised(X)
     far = unusual(Z, Z[:0], some)[0] if n > LEAST_ROWS else np.zeros(n)
     by_score, by_distance = (np.argsort(order) for order in (seen.order, np.argsort(-far)))
     return np.lexsort([by_score, np.minimum(by_score, by_distance)])
+
+
+def _standardised(X: FloatArray) -> FloatArray:
+    """Columns of mean 0 and standard deviation 1; missing numbers at the mean."""
+    known = ~np.isnan(X)
+    count = np.maximum(known.sum(axis=0), 1)
+    centred = np.where(known, X - np.where(known, X, 0.0).sum(axis=0) / count, 0.0)
+    spread = np.sqrt((centred**2).sum(axis=0) / count)
+    return np.asarray(centred / np.where(spread > 0, spread, 1.0))
 
 
 def most_leaving(n: int, budget: float, name: str = "budget") -> int:

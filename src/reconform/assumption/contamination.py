@@ -9,9 +9,10 @@ the batch lie. It looks at the most unusual reference rows whose neighbours are 
 how many there are, and how many new rows there are in the same places. In a clean reference there
 are few, and many more new rows. No test can be exact here (docs/assumptions): it is no verdict.
 
-Distances are measured in units that dirt of up to 5 % cannot stretch, the range of the central 90 %
-of a column. Narrower ranges would not do: a column that is nearly constant but for a tenth of the
-rows would be large in nearly all rows, and drown the columns in which the dirt differs.
+Its distances are measured in units that dirt of up to 5 % cannot stretch, the range of the central
+90 % of a column. Quartiles would not do: a column that is nearly constant but for a fifth of the
+rows would have large differences only, and drown the columns in which the dirt differs. Below 400
+reference rows the outer 5 % are too few to measure by, and there quartiles are the units.
 """
 
 from __future__ import annotations
@@ -294,9 +295,10 @@ def dirt_finding(
         Of Benjamini-Hochberg; or what decides instead.
     """
     n, m = len(reference), len(new)
-    reference, new = in_units(reference, new, MOST_DIRT)
+    few = n < LEAST_REFERENCE
+    reference, new = in_units(reference, new) if few else in_units(reference, new, MOST_DIRT)
     of_reference, of_new = unusual(reference, new, np.arange(min(ANCHORS, n)))
-    if n < LEAST_REFERENCE:  # too few for company: by distance, which no cluster of them can fool
+    if few:  # too few for company: by distance, which no cluster of them can fool
         ranks = 1 + n - np.searchsorted(np.sort(of_reference), of_new, side="left")
         held = held_back(RankCounts(n, "distances").add(ranks), flagged, level)
         return None if held is None else held.finding(" by their distance from the others")
