@@ -9,6 +9,7 @@ import pandas as pd
 import pytest
 
 from reconform import ConformalDetector, load, save
+from reconform.detectors import KNN
 from reconform.ensemble.grouped import worlds_within
 from reconform.errors import ReconformError, ReferenceWarning
 from reconform.files.judge import ReadOptions, judge_file
@@ -380,6 +381,43 @@ def test_files_and_saved_models_decide_like_memory(tmp_path, detector, validity,
     assert judged.groups == wanted.groups
     with pytest.raises(ReconformError, match="name the column of groups by `group_column`"):
         judge_file(again, tmp_path / "new.csv")
+
+
+@pytest.mark.parametrize("models", [False, True])
+@pytest.mark.parametrize("method", ["jackknife+", "cv+"])
+def test_loaded_models_of_neighbours_certify_within_groups(tmp_path, method, models):
+    X, groups, new, theirs = two_types(n=(150, 100), anomalies=(8, 6))
+    cad = ConformalDetector("knn", method, random_state=0, group_models=models)
+    cad.fit(X, groups=groups)
+    wanted = cad.discover(new, 0.2, validity="proven", groups=theirs)
+    assert wanted.count > 0
+    save(cad, tmp_path / "m.rcad")
+    found = load(tmp_path / "m.rcad").discover(new, 0.2, validity="proven", groups=theirs)
+    assert (found.mask == wanted.mask).all()
+    assert (found.e_values == wanted.e_values).all()
+    # by one fit per row
+    for ensemble in cad.ensemble_.ensembles if models else [cad.ensemble_.ensemble]:
+        rows = np.arange(5)
+        D = X[groups == "a"] if models else X
+        (sight,) = ensemble.see_with_each(new[:12], rows)
+        for j, own, others in zip(rows, sight.own, sight.others, strict=True):
+            knn = KNN().fit(np.vstack([D, new[j : j + 1]]))
+            assert np.allclose(own, knn._training_scores(np.vstack([D, new[j : j + 1]])))
+            elsewhere = np.delete(np.arange(12), j)
+            assert np.allclose(others[elsewhere], knn.score_samples(new[elsewhere]))
+        break  # the second group is like the first
+
+
+@pytest.mark.parametrize("method", ["jackknife+", "cv+"])
+def test_model_files_without_the_reference_certify_nothing_and_say_so(tmp_path, method):
+    X, groups, new, theirs = two_types()
+    cad = ConformalDetector("kde", method, random_state=0).fit(X, groups=groups)
+    save(cad, tmp_path / "m.rcad")
+    again = load(tmp_path / "m.rcad")
+    with pytest.raises(ReconformError, match=r"does not keep the reference rows.* `method='full'`"):
+        again.discover(new, 0.2, validity="proven", groups=theirs)
+    plain = again.discover(new, 0.2, groups=theirs)
+    assert (plain.mask == cad.discover(new, 0.2, groups=theirs).mask).all()
 
 
 # --- levels --------------------------------------------------------------------------------------

@@ -332,7 +332,7 @@ class Ensemble(ABC):
             raise ReconformError(
                 "`validity='proven'` certifies a list by models on the reference rows and one new "
                 "row, and a model file does not keep the reference rows of this detector and "
-                "method; fit again, or use `method='full'` with 'knn'."
+                "method; fit again, or use `method='full'`, whose model files keep them."
             )
         return self.by_refitting.see_with_each(X, rows)
 

@@ -188,7 +188,7 @@ class KNN(NativeDetector):
     ) -> Ensemble | None:
         if plan.scheme == "full":
             self._check_rows(plan.n, "the reference")
-            return FullNeighbours.fit(self._model(X), X)
+            return FullNeighbours.fit(self._model(X))
         if plan.left_out is not None:
             self._check_rows(plan.n - 1, "every model, fitted on all rows but one,")
             return LeaveOneOut.fit(self._model(X), X, plan)

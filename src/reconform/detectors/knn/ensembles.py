@@ -49,6 +49,7 @@ from .kernels import (
 from .search import (
     PairwiseSearch,
     Search,
+    nearest_of_own,
     reach_in_tree,
     tree_of,
     without_root,
@@ -201,6 +202,14 @@ class LeaveOneOut(ResampledEnsemble):
         """Go through all worlds of some new rows, each with the ranks of jackknife+."""
         return self._world_tables.worlds(X, rows, step, plus=True)
 
+    @cached_property
+    def _with_each(self) -> FullNeighbours:
+        return FullNeighbours.fit(self.full)
+
+    def see_with_each(self, X: FloatArray, rows: IndexArray) -> Iterator[Sight]:
+        """Score all rows with each new row among D, without fitting any model."""
+        return self._with_each.see_with_each(X, rows)
+
     def _scores(self, X: FloatArray) -> tuple[FloatArray, Int32Array, FloatArray]:
         """Scores by A(D), the neighbours that matter, and the scores without each of them."""
         low, high = self.full.low, self.full.high
@@ -303,6 +312,14 @@ class OneTable(ResampledEnsemble):
         """
         return self._world_tables.worlds(X, rows, step)
 
+    @cached_property
+    def _with_each(self) -> FullNeighbours:
+        return FullNeighbours.fit(self.full)
+
+    def see_with_each(self, X: FloatArray, rows: IndexArray) -> Iterator[Sight]:
+        """Score all rows with each new row among D, without fitting any model."""
+        return self._with_each.see_with_each(X, rows)
+
 
 def _score_by_table(
     full: KNNModel, X: FloatArray, own: Int32Array, multiplicity: Multiplicity, width: int
@@ -380,15 +397,13 @@ class FullNeighbours(Ensemble):
     n_jobs: int | None = None
 
     @classmethod
-    def fit(cls, model: KNNModel, X: FloatArray) -> Self:
+    def fit(cls, model: KNNModel) -> Self:
         """Look up the neighbours of every row of D.
 
         Parameters
         ----------
         model : KNNModel
-            A(D).
-        X : float array of shape (n, d)
-            D.
+            A(D), which has the rows of D.
 
         Returns
         -------
@@ -399,19 +414,19 @@ class FullNeighbours(Ensemble):
         >>> import numpy as np
         >>> from reconform.detectors.knn.search import make_search
         >>> X = np.array([[0.0], [1.0], [3.0], [4.0]])
-        >>> full = FullNeighbours.fit(KNNModel(make_search(X), 2, 2, None), X)
+        >>> full = FullNeighbours.fit(KNNModel(make_search(X), 2, 2, None))
         >>> full.calibration.scores
         array([-3., -2., -2., -3.])
         >>> full.ranks(np.array([[2.0], [9.0]])).at_most
         array([5, 1])
         """
-        n, high = len(X), model.high
         search, root = without_root(model.search)
+        rows = search.rows if isinstance(search, PairwiseSearch) else tree_of(search).rows
+        n, high = len(rows), model.high
         near = np.full((n, high), np.inf)
         width = min(high, n - 1)
         if width:
-            own = np.arange(n, dtype=np.int32)
-            near[:, :width], _ = search.nearest(X, width, own=own, n_jobs=model.n_jobs)
+            near[:, :width], _ = nearest_of_own(search, width, n_jobs=model.n_jobs)
         # What is shown are scores by as many neighbours as there are: they are finite.
         shown = np.ascontiguousarray(near[:, : max(width, 1)])
         scores = score_neighbours(shown, min(model.low, shown.shape[1]), root)
