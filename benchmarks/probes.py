@@ -256,7 +256,8 @@ FEATURES = [
         "Weights.estimate(normal, new); 'logistic regression, from columns that you choose'",
         "[half(weight_estimator=w()).fit(normal).select(new) for w in "
         "(logistic_weight_estimator, forest_weight_estimator)]; "
-        "'logistic regression or a forest, from all columns'",
+        "from nonconform.weighting import SklearnWeightEstimator; "
+        "'logistic regression, a forest, or a classifier of your own; columns by a pipeline'",
         lacks("covariate_shift", "density_ratio", "importance_weight"),
         lacks("density_ratio", "estimate_weight", "weight_estimator"),
     ),
