@@ -17,6 +17,13 @@ from reconform.rule import Rule
 from reconform.statistics.fdr import RankCounts
 from reconform.statistics.grid import usual
 from reconform.statistics.joint import JointGrid, JointRanks, JointStepUp
+from reconform.stream import (
+    ChangeMonitor,
+    ExchangeabilityMonitor,
+    FalseAlarmBudget,
+    MicroBatches,
+    OnlineDiscoveries,
+)
 
 SIZES = (19, 7, 12)
 
@@ -408,11 +415,23 @@ def test_other_shares_of_the_groups_are_no_shift():
     assert ConformalDetector("knn", "full").fit(X).discover(new).verdict.word != "holds"
 
 
-def test_streams_refuse_groups():
+@pytest.mark.parametrize(
+    "begin",
+    [
+        OnlineDiscoveries,
+        MicroBatches,
+        lambda cad: FalseAlarmBudget(cad, 1, 100),
+        ExchangeabilityMonitor,
+        ChangeMonitor,
+    ],
+)
+@pytest.mark.parametrize("single", [False, True])
+def test_streams_refuse_groups_before_a_row_comes(begin, single):
     X, groups, *_ = two_types()
-    cad = ConformalDetector("knn", "split", random_state=0).fit(X, groups=groups)
-    with pytest.raises(ReconformError, match="a stream does not say the groups"):
-        Rule().counting_grid(cad, "a stream")
+    labels = ["x"] * len(X) if single else groups
+    cad = ConformalDetector("knn", "split", random_state=0).fit(X, groups=labels)
+    with pytest.raises(ReconformError, match="rows of a stream are ranked without groups"):
+        begin(cad)
 
 
 # --- files, models -------------------------------------------------------------------------------

@@ -262,11 +262,6 @@ class Rule:
             Every row is ranked by itself, as by `p_values`, whatever `discover` would do.
         """
         counting_procedure(self.procedure)
-        if cad.joint is not None and where == "a stream":
-            raise ReconformError(
-                "a stream does not say the groups of its rows; use a detector for each group, or "
-                "discover(X, groups=...)."
-            )
         if cad.ties == "randomized":
             raise ReconformError(
                 f"{where} is judged by counting ranks, and smoothed p-values have none; use "

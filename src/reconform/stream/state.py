@@ -56,6 +56,12 @@ class ResumableStream(ABC):
 
     def __init__(self, cad: ConformalDetector) -> None:
         check_is_fitted(cad, "ensemble_")
+        if cad.grouping_ is not None:
+            raise ReconformError(
+                "rows of a stream are ranked without groups, and this detector was fitted with "
+                "them; fit a detector for each group and give each a stream of its own, or judge "
+                "the rows in batches: discover(X, groups=...)."
+            )
         self.cad = cad
         self.batches = 0
         self.rows = 0
