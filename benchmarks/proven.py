@@ -101,6 +101,8 @@ def fcnd(kind: str, names: list[str]) -> Contender:
 
 
 CONTENDERS: dict[str, Contender] = {
+    "auto, full, BH *": ours("auto", "full", "nominal"),
+    "auto, full, certified": ours("auto", "full", "proven"),
     "knn, full, BH *": ours("knn", "full", "nominal"),
     "knn, full, certified": ours("knn", "full", "proven"),
     "knn, jackknife+, certified": ours("knn", "jackknife+", "proven"),
