@@ -253,7 +253,9 @@ FEATURES = [
     ),
     Feature(
         "weights that are estimated",
-        "Weights.estimate(normal, new); 'logistic regression, from columns that you choose'",
+        "from sklearn.ensemble import RandomForestClassifier; "
+        "[Weights.estimate(normal, new, c) for c in (None, RandomForestClassifier())]; "
+        "'logistic regression, or a classifier of your own; from columns that you choose'",
         "[half(weight_estimator=w()).fit(normal).select(new) for w in "
         "(logistic_weight_estimator, forest_weight_estimator)]; "
         "from nonconform.weighting import SklearnWeightEstimator; "
@@ -289,7 +291,8 @@ FEATURES = [
     Feature(
         "alarm when the process moves, for a stream",
         "stream.ExchangeabilityMonitor(ConformalDetector('knn', 'split').fit(normal)).update(new); "
-        "stream.ChangeMonitor; 'a martingale; every change, and when it began'",
+        "stream.ChangeMonitor; "
+        "'a martingale; CUSUM, Shiryaev-Roberts or restarts, and when it began'",
         "m = ExchangeabilityMonitor.from_split_detector(half().fit(normal), "
         "martingale=SimpleJumperMartingale(), seed=0); m.update(new[0]); "
         "'four martingales; CUSUM and Shiryaev-Roberts triggers'",
