@@ -68,6 +68,7 @@ fuzz: $(VENV)/.test-installed
 
 bench: .venv-bench/.installed
 	cd benchmarks && ../.venv-bench/bin/python bench.py --json results.json
+	.venv-bench/bin/python benchmarks/bench.py --page
 	.venv-bench/bin/python benchmarks/compare.py --write
 
 # Asks nonconform, PyOD and fcnd what they do, and writes the tables of docs/comparison.md.

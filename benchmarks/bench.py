@@ -14,12 +14,40 @@ import argparse
 import json
 import platform
 from pathlib import Path
+from typing import Any
 
 import jobs
 import paired
 import proven
 import start
 from harness import THREADS, run
+
+HERE = Path(__file__).parent
+PAGE = HERE.parent / "docs" / "speed.md"
+HEAD = "| job | peer | ours | peer / ours | asked | | peak memory, ours | answers |\n"
+
+
+def table(rows: list[dict[str, Any]]) -> str:
+    """The rows as Markdown: medians with the spread."""
+    lines = [HEAD + "|---|---|---|---|---|---|---|---|"]
+    for row in rows:
+        times = []
+        for who in ("peer", "our"):
+            low, high = row[f"{who}_spread"]
+            times.append(f"{row[f'{who}_seconds']:.3g} s ({low:.3g} to {high:.3g})")
+        cells = [row["job"], *times, f"{row['ratio']:.1f}x", row["asked"], row["verdict"]]
+        cells += [f"{row['our_gigabytes']} GB", row["answers"]]
+        lines.append("| " + " | ".join(cells) + " |")
+    return "\n".join(lines)
+
+
+def fill_page() -> None:
+    """Put the rows of results.json into docs/speed.md."""
+    text = PAGE.read_text(encoding="utf-8")
+    before, _, after = text.partition(HEAD)
+    rest = after[after.index("\n\n") :]
+    rows = json.loads((HERE / "results.json").read_text(encoding="utf-8"))
+    PAGE.write_text(before + table(rows) + rest, encoding="utf-8")
 
 
 def main() -> None:
@@ -29,7 +57,11 @@ def main() -> None:
     )
     parser.add_argument("--only", default="", help="only jobs whose title contains this")
     parser.add_argument("--json", type=Path, help="write the rows here")
+    parser.add_argument("--page", action="store_true", help="only fill the table of docs/speed.md")
     arguments = parser.parse_args()
+    if arguments.page:
+        fill_page()
+        return
     chosen = [job for job in jobs.every() if not arguments.groups or job.group in arguments.groups]
     chosen = [job for job in chosen if arguments.only in job.title]
     print(
