@@ -527,3 +527,20 @@ def test_a_column_that_is_no_group_is_said_in_a_few_words():
     (said,) = (str(one.message) for one in told if "Group" in str(one.message))
     assert said.count("1 reference row:") == 5
     assert "55 more groups are like these: is the column one of groups?" in said
+
+
+# --- explanations --------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("method", ["full", "split"])
+@pytest.mark.parametrize("models", [False, True])
+@pytest.mark.parametrize(
+    "detector", ["iforest", [KNN(), KNN(n_neighbors=3)]], ids=["one", "several"]
+)
+def test_rows_that_are_ranked_within_groups_are_explained(detector, models, method):
+    X, groups, new, other = two_types()
+    cad = ConformalDetector(detector, method, random_state=0, group_models=models)
+    found = cad.fit(X, groups=groups).discover(new, 0.2, groups=other)
+    explained = found.explain(int(np.flatnonzero(other == "a")[-1]))
+    assert explained.features
+    assert explained.nearest

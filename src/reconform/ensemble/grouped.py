@@ -85,6 +85,10 @@ class GroupedEnsemble(Ensemble):
     def first(self) -> Ensemble:
         """The ensemble of the first group, which is like those of the others."""
 
+    def for_all(self) -> Ensemble | None:
+        """The one detector that scores the rows of all groups; None where each has its own."""
+        return None
+
 
 @dataclass(eq=False)
 class OneForAll(GroupedEnsemble):
@@ -119,6 +123,10 @@ class OneForAll(GroupedEnsemble):
         return [*found, np.arange(len(self.codes))] if self.pooled else found
 
     def first(self) -> Ensemble:
+        """The detector."""
+        return self.ensemble
+
+    def for_all(self) -> Ensemble:
         """The detector."""
         return self.ensemble
 

@@ -23,6 +23,7 @@ from ..detectors.auto.detector import name_of
 from ..detectors.auto.ensembles import ChoiceEnsemble, FullChoice
 from ..detectors.prepare import Feature
 from ..ensemble import Ensemble
+from ..ensemble.grouped import GroupedEnsemble
 from ..errors import ReconformError
 from ..frames import mixed, stacked
 from .explanation import Explanation, Judged, NormalRow, SeenFeature
@@ -290,7 +291,9 @@ class Explainer:
 
     def _attribution(self, row: Any, near: Near, k: int) -> tuple[Attribution | None, str, str]:
         """Shares of the features, the detector that they are about, and what is left out."""
-        ensemble, detector = self.ensemble, self.detector
+        ensemble, detector = self._scores_by, self.detector
+        if ensemble is None:  # a detector for each group, and the row does not say which
+            return None, name_of(detector), ""
         if ensemble.ranked_by is not None:
             return None, ensemble.ranked_by, ""
         if isinstance(ensemble, ChoiceEnsemble):
@@ -306,10 +309,17 @@ class Explainer:
             found = self._by_replacing(ensemble, row, near.rows, near.apart)
         return found, name, note
 
+    @property
+    def _scores_by(self) -> Ensemble | None:
+        """What scores rows, whatever groups they are ranked within."""
+        if isinstance(self.ensemble, GroupedEnsemble):
+            return self.ensemble.for_all()
+        return self.ensemble
+
     @cached_property
     def _candidates(self) -> list[Any]:
         assert isinstance(self.detector, Auto)
-        scheme = "full" if isinstance(self.ensemble, FullChoice) else "split"
+        scheme = "full" if isinstance(self._scores_by, FullChoice) else "split"
         return self.detector.resolved(scheme, self.known.of)
 
     def _by_replacing(
