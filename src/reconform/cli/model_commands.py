@@ -22,7 +22,7 @@ from ..models import ModelInfo
 from ..models.saving import check_can_be_saved
 from ..whole import check_place
 from . import fitting as fits
-from .declare import Command, family, option
+from .declare import Command, family, in_options, option
 from .judging import judge, leave
 from .options import (
     JOBS,
@@ -156,7 +156,7 @@ def fit(
             f"{len(table.features):,} columns, {cad.n_calibration_:,} calibration scores",
             style="bold",
         )
-        voice.say(f"Guarantee: {info.guarantee}")
+        voice.say(f"Guarantee: {in_options(info.guarantee)}")
         voice.say(f"Model: {model} ({decimal(info.file_bytes)})")
         voice.finish({"command": "fit", "reference": fits.facts_of(table), **_facts(info)})
 
@@ -261,7 +261,7 @@ def _facts_table(info: ModelInfo) -> RichTable:
         "Model": info.path,
         "Detector": prepared or one_line(info.detector),
         "Method": one_line(info.method),
-        "Guarantee": info.guarantee,
+        "Guarantee": in_options(info.guarantee),
         "Reference": f"{info.n_reference:,} rows{source}",
         "Calibration": f"{info.n_calibration:,} scores",
         "Features": _columns(info, known),
