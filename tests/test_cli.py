@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import os
 import re
@@ -1137,3 +1138,17 @@ def test_accidents_are_told_from_sentences():
     assert not blames(error_of(lambda: [].index(3)))
     assert not blames(ModuleNotFoundError("No module named 'numpy'"))
     assert not blames(KeyError("x"))
+
+
+def test_a_command_is_imported_with_the_garbage_collector_on_afterwards():
+    assert failures._home("colorsys") is failures._home("colorsys")
+    assert gc.isenabled()
+    with pytest.raises(ModuleNotFoundError):
+        failures._home("reconform.cli.no_such_command")
+    assert gc.isenabled()
+    gc.disable()
+    try:
+        failures._home("colorsys")
+        assert not gc.isenabled()
+    finally:
+        gc.enable()

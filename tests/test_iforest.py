@@ -122,7 +122,7 @@ def test_trees_equal_a_plain_recursion(seed, n, d, decimals, replace, data):
     drawn = draw_rows(Contents.of(X), draws.row_streams, psi, train).rows
     assert (draws.sizes == psi).all() or replace
     depth = int(np.ceil(np.log2(max(psi, 2))))
-    lengths = forest.path_lengths(X)
+    lengths = forest.lengths_at(forest.leaves(X))
     for t in range(3):
         features = draws.features[t % len(draws.features)]
         tree = plain_tree(X, drawn[t, : draws.sizes[t]], features, draws.keys[t], depth)
@@ -192,7 +192,8 @@ def test_path_lengths_have_scikit_learns_law(parameters):
     # Single precision and ties, so that both libraries see the same numbers.
     X = sample(200, 4, decimals=1).astype(np.float32).astype(np.float64)
     rows = np.vstack([X[:6], [[4, 4, 4, 4], [0, 0, 0, 0]]])
-    ours = IForest(random_state=1, **parameters).fit(X).forest_.path_lengths(rows) / UNITS
+    forest = IForest(random_state=1, **parameters).fit(X).forest_
+    ours = forest.lengths_at(forest.leaves(rows)) / UNITS
     theirs = sklearn_path_lengths(IsolationForest(random_state=2, **parameters).fit(X), rows)
     # Trees are independent and identically distributed, so the law of a score is that of a tree.
     # 32 two-sample tests at 1e-6 (conservative with ties): false alarm below 4e-5 over all cases.
@@ -476,7 +477,7 @@ def test_threads_and_chunks_change_nothing_where_trees_are_shared(variant, monke
 def test_blocks_of_rows_in_the_kernel_change_nothing():
     X = sample(1500, 3)
     forest = IForest(n_estimators=5, random_state=0).fit(X).forest_
-    lengths = forest.path_lengths(X)
+    lengths = forest.lengths_at(forest.leaves(X))
     trees, rows = np.divmod(np.arange(lengths.size), len(X))
     assert np.array_equal(forest.paired_lengths(trees, X, rows).reshape(lengths.shape), lengths)
     order = np.random.default_rng(0).permutation(1500)
@@ -522,7 +523,7 @@ def test_duplicated_rows_stay_together():
     # One split parts the two kinds of rows; each leaf holds 20 of them.
     assert np.isfinite(forest.thresholds).sum() == 7
     expected = UNITS + round(float(average_path_length(20)) * UNITS)
-    assert (forest.path_lengths(X) == expected).all()
+    assert (forest.lengths_at(forest.leaves(X)) == expected).all()
 
 
 @pytest.mark.parametrize("d", [1, 200])

@@ -14,7 +14,8 @@ from reconform.content import Contents, draw_rows
 from reconform.detectors.iforest import IForest
 from reconform.detectors.iforest import ensembles as forest_ensembles
 from reconform.detectors.iforest import model as forest_module
-from reconform.detectors.iforest.ensembles import EnteredForest
+from reconform.detectors.iforest.ensembles import EnteredForest, fit_full_forest
+from reconform.detectors.iforest.kernels import grow_entered, sums_with_replaced
 from reconform.detectors.iforest.model import (
     Forest,
     Recipe,
@@ -321,3 +322,44 @@ def test_bad_parameters_are_named():
 
 def test_threads_follow_joblibs_convention():
     assert IForest().n_jobs is None
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    seed=st.integers(0, 2**32 - 1),
+    n=st.integers(2, 90),
+    psi=st.sampled_from([2, 3, 16, 33]),
+    decimals=st.sampled_from([0, 1, 9]),
+    width=st.sampled_from([1, 2, 4]),
+)
+def test_an_entered_tree_is_the_tree_grown_from_nothing(seed, n, psi, decimals, width):
+    """What is kept of a base tree is what growing would give: nodes, lengths and all the rest."""
+    rng = np.random.default_rng(seed)
+    reference = rng.normal(size=(n, 4)).round(decimals)
+    new = np.vstack([rng.normal(size=(4, 4)).round(decimals), reference[:1], reference[:1] + 9.0])
+    recipe = Recipe(n_trees=6, psi=min(psi, n + 1), n_features=width)
+    full = fit_full_forest(reference, recipe, np.random.SeedSequence(seed))
+    entering, trees = (part.ravel() for part in np.indices((len(new), 6)))
+    changed, plain = (Forest.empty(len(trees), recipe.psi) for _ in range(2))
+    for array in (*changed.arrays, *plain.arrays):
+        array[:] = 7  # whatever the memory held before
+    draws = full._to_grow()
+    grow_entered(*draws, *full.base.arrays, new, entering, trees, *changed.arrays)
+
+    drawn, samples, sizes, *_ = draws
+    drawn = np.vstack([drawn[:-1], new])
+    listed = np.zeros((len(trees), recipe.psi), dtype=np.int32)
+    for k, t in enumerate(trees):
+        listed[k, : sizes[t] - 1] = samples[t, : sizes[t] - 1]
+        listed[k, sizes[t] - 1] = len(drawn) - len(new) + entering[k]
+    plain.grow(drawn, listed, full.draws.only(trees))
+    for mine, theirs in zip(changed.arrays, plain.arrays, strict=True):
+        assert np.array_equal(mine, theirs)
+
+    # Sums by look-ups where a row ends as before, and by walking where it does not.
+    leaves, sums = full.base.leaves(new), np.empty((len(new), len(new)), dtype=np.int64)
+    total = full.base.path_sums(new)
+    indptr = np.arange(0, len(trees) + 1, 6)
+    sums_with_replaced(*changed.arrays, indptr, trees, *full.base.arrays, leaves, total, new, sums)
+    for j in range(len(new)):
+        assert np.array_equal(sums[j], plain.part(6 * j, 6 * j + 6).path_sums(new))

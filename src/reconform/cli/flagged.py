@@ -121,7 +121,7 @@ def take_first(judgement: FileDiscoveries, ids: Sequence[str], most: int) -> Fla
     rows = judgement.listed.head(most)
     table = rows.table
     # The results are the last columns, whatever they are called.
-    scores, p_values, evidence, mask = (column.to_numpy() for column in table.columns[-4:])
+    scores, p_values, evidence, mask = (table.column(i).to_numpy() for i in range(-4, 0))
     return Flagged(
         rows=(rows.positions + 1).tolist(),
         ids={name: to_python(table.column(name)) for name in ids},

@@ -99,7 +99,7 @@ def check_beforehand(
             return
         ids = files.id_columns
         with open_batches(path, table.features, id_columns=ids, layout=layout) as batches:
-            refuse_too_many(cad, table.frame, batches, deciding.rule)
+            refuse_too_many(cad, table, batches, deciding.rule)
 
     return check
 

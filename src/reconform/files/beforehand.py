@@ -17,7 +17,7 @@ from ..steps.intake import taken_in
 from ..steps.planned import method_for_rows
 from ..steps.worth import check_weighable
 from . import judged
-from .reading import Batches
+from .reading import Batches, Table
 
 # A detector that is fitted on so many reference rows shows what all of them would.
 SOME_ROWS = 100
@@ -25,7 +25,7 @@ SOME_ROWS = 100
 LEAST_BYTES = 2
 
 
-def refuse_too_many(cad: ConformalDetector, frame: Any, batches: Batches, rule: Rule) -> None:
+def refuse_too_many(cad: ConformalDetector, reference: Table, batches: Batches, rule: Rule) -> None:
     """Refuse new rows that are too many for this detector and this rule, before it is fitted.
 
     What needs all new rows at once is known of fitted detectors. So one is fitted on a few rows,
@@ -35,8 +35,7 @@ def refuse_too_many(cad: ConformalDetector, frame: Any, batches: Batches, rule: 
     ----------
     cad : ConformalDetector
         Not fitted.
-    frame : Arrow table
-        The reference rows.
+    reference : Table
     batches : Batches
         The new rows.
     rule : Rule
@@ -46,6 +45,7 @@ def refuse_too_many(cad: ConformalDetector, frame: Any, batches: Batches, rule: 
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
+            frame = reference.frame
             shown = clone(cad).set_params(method=_method(cad, frame), verbose=0)
             shown.fit(frame.slice(0, SOME_ROWS))
             waits = shown.uses_batch and shown.tally() is None

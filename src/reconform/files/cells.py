@@ -143,6 +143,8 @@ def matrix(
         Whether some cell of a column of numbers is neither a number nor missing.
     """
     X = np.empty((table.num_rows, len(features)))
+    if not table.num_rows:
+        return X, False
     plain = [j for j, feature in enumerate(features) if feature.labels is None]
     unreadable = False
     if plain:

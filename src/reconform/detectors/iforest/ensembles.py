@@ -26,6 +26,7 @@ from ...arrays import (
     Int32Array,
     IntArray,
     RankArray,
+    UInt32Array,
     UInt64Array,
 )
 from ...content import Contents, draw_rows
@@ -168,14 +169,14 @@ class LeaveOneOutForests(ResampledEnsemble):
 
     def scores(self, X: FloatArray) -> FloatArray:
         """Scores of every leave-one-out model, (n, rows)."""
-        base = self.base.path_lengths(X)
-        total = base.sum(axis=0)
+        leaves = self.base.leaves(X)
+        total = self.base.lengths_at(leaves).sum(axis=0)
         affected = np.empty((len(self.variants.rows) + 1, len(X)), dtype=np.int64)
         affected[-1] = total  # model -1
 
         def replace(start: int, stop: int) -> None:
             for low, high in pieces(start, stop, CHUNK_MODELS):
-                affected[low:high] = self._sums(X, base, total, low, high)
+                affected[low:high] = self._sums(X, leaves, total, low, high)
 
         self._run(replace, len(X))
         return conformity(affected[self.variants.model], len(self.base), self.base.psi)
@@ -207,8 +208,8 @@ class LeaveOneOutForests(ResampledEnsemble):
         return Ranks(at_most, below, conformity(totals, len(self.full), self.full.psi))
 
     def _paired_ranks(self, X: FloatArray, strictly: bool) -> tuple[IntArray, RankArray, RankArray]:
-        base = self.base.path_lengths(X)
-        total = base.sum(axis=0)
+        leaves = self.base.leaves(X)
+        total = self.base.lengths_at(leaves).sum(axis=0)
         at_most = 1 + np.searchsorted(self._sums_of_unaffected, total, side="right")
         below = 1 + np.searchsorted(self._sums_of_unaffected, total, side="left")
         c = self.path_sums[self.variants.rows, None]
@@ -216,7 +217,7 @@ class LeaveOneOutForests(ResampledEnsemble):
 
         def count(start: int, stop: int) -> None:
             for low, high in pieces(start, stop, CHUNK_MODELS):
-                t, copies = self._sums(X, base, total, low, high), self._copies[low:high]
+                t, copies = self._sums(X, leaves, total, low, high), self._copies[low:high]
                 strict = copies @ (c[low:high] < t) if strictly else 0
                 counts.append((copies @ (c[low:high] <= t), strict))
 
@@ -227,7 +228,7 @@ class LeaveOneOutForests(ResampledEnsemble):
         return total, at_most, below
 
     def _sums(
-        self, X: FloatArray, base: IntArray, total: IntArray, start: int, stop: int
+        self, X: FloatArray, leaves: UInt32Array, total: IntArray, start: int, stop: int
     ) -> IntArray:
         """Path sums of rows X in affected models start to stop."""
         if self.regrown is None:
@@ -240,12 +241,11 @@ class LeaveOneOutForests(ResampledEnsemble):
         trees = self.regrown.part(first, last)
         sums = np.empty((stop - start, len(X)), dtype=np.int64)
         sums_with_replaced(
-            trees.thresholds,
-            trees.features,
-            trees.lengths,
+            *trees.arrays,
             indptr - first,
             self.variants.trees[first:last],
-            base,
+            *self.base.arrays,
+            leaves,
             total,
             X,
             sums,
@@ -402,7 +402,7 @@ class EnteredForest(Ensemble):
         totals = self.base.path_sums(X, n_jobs=self.n_jobs)
         below, at_most = np.empty_like(totals), np.empty_like(totals)
         enters = self.enters(X)
-        trees = self.base.thresholds, self.base.features, self.base.lengths
+        trees = self.base.arrays
 
         def rank(start: int, stop: int) -> None:
             some = slice(start, stop)
@@ -448,7 +448,8 @@ class EnteredForest(Ensemble):
         models, trees = np.nonzero(self.enters(new))
         indptr = np.searchsorted(models, np.arange(len(new) + 1))
         used, replaced = np.unique(trees, return_inverse=True)
-        base = self.base.only(used).path_lengths(X)
+        base = self.base.only(used)
+        leaves = base.leaves(X)
         sums = np.empty((len(new), len(X)), dtype=np.int64)
         most = int(np.diff(indptr).max(initial=1))
         step = max(1, CHUNK_NODES // (most * self.base.lengths.shape[1]))
@@ -458,10 +459,19 @@ class EnteredForest(Ensemble):
             for low, high in pieces(start, stop, step):
                 pairs = slice(indptr[low], indptr[high])
                 own = Forest.empty(pairs.stop - pairs.start, self.recipe.psi)
-                arrays = own.thresholds, own.features, own.lengths
-                grow_entered(*draws, new, models[pairs], trees[pairs], *arrays)
-                at = indptr[low : high + 1] - pairs.start
-                sums_with_replaced(*arrays, at, replaced[pairs], base, totals, X, sums[low:high])
+                grow_entered(
+                    *draws, *self.base.arrays, new, models[pairs], trees[pairs], *own.arrays
+                )
+                sums_with_replaced(
+                    *own.arrays,
+                    indptr[low : high + 1] - pairs.start,
+                    replaced[pairs],
+                    *base.arrays,
+                    leaves,
+                    totals,
+                    X,
+                    sums[low:high],
+                )
 
         walks = len(trees) * (WALKS_PER_GROWTH + len(X))
         run_blocks(add, len(new), n_jobs=worth(self.n_jobs, walks))

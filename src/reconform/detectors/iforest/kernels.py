@@ -22,7 +22,15 @@ from typing import Any
 import numpy as np
 from numba import njit
 
-from ...arrays import BoolArray, FloatArray, Int32Array, IntArray, UInt32Array, UInt64Array
+from ...arrays import (
+    BoolArray,
+    ByteArray,
+    FloatArray,
+    Int32Array,
+    IntArray,
+    UInt32Array,
+    UInt64Array,
+)
 from ...counter import GOLDEN, mix, uniform
 from ...statistics.paired_kernels import count_up_to
 
@@ -34,6 +42,9 @@ _NODE = np.uint64(0xD1B54A32D192ED03)
 
 # After so many features that turned out constant, the node looks at all of them.
 PATIENCE = 8
+
+# How the rows of a node differ from those of the node whose place it takes.
+CAME, LEFT, ALL = 1, 2, 4
 
 
 @njit(cache=True, nogil=True)
@@ -115,7 +126,14 @@ def part_rows(
 
 @njit(cache=True, nogil=True)
 def let_wait(
-    stack: IntArray, waiting: int, start: int, stop: int, node: int, level: int, constant: int
+    stack: IntArray,
+    waiting: int,
+    start: int,
+    stop: int,
+    node: int,
+    level: int,
+    constant: int,
+    differs: int,
 ) -> None:
     """Put a node on the stack, behind the `waiting` ones that are there."""
     stack[waiting, 0] = start
@@ -123,13 +141,93 @@ def let_wait(
     stack[waiting, 2] = node
     stack[waiting, 3] = level
     stack[waiting, 4] = constant
+    stack[waiting, 5] = differs
 
 
 @njit(cache=True, nogil=True)
-def grow_tree(
+def _split_node(
+    X: FloatArray,
+    here: IntArray,
+    start: int,
+    stop: int,
+    subset: Int32Array,
+    state: Any,
+    constant: int,
+    values: FloatArray,
+    order: IntArray,
+    place: IntArray,
+) -> Any:
+    """Draw feature and threshold of a node; feature -1 where all its rows are equal.
+
+    A feature is drawn uniformly until one is not constant in the node; after `PATIENCE` failures
+    the rest is drawn among those that are not. Either way it is uniform among these, and depends
+    on nothing but the state, the node's rows and the subset: ``order[:constant]``, the features
+    that are known to be constant, only saves looking at them. Their number is returned as well.
+    """
+    # Copies of one row are constant in every feature: X need not be looked at.
+    copies = True
+    for j in range(start + 1, stop):
+        if here[j] != here[start]:
+            copies = False
+            break
+    if copies:
+        return -1, np.inf, constant
+    width = len(subset)
+    chosen = -1
+    low = high = 0.0
+    failures = 0
+    while constant < width and failures < PATIENCE:
+        state += GOLDEN
+        f = int(uniform(state) * width)
+        if place[f] >= constant:
+            low, high = range_in_node(X, here, start, stop, subset[f], values)
+            if low < high:
+                chosen = subset[f]
+                break
+            _set_aside(order, place, constant, f)
+            constant += 1
+        failures += 1
+    if chosen < 0 and constant < width:
+        for f in range(width):
+            if place[f] >= constant:
+                low, high = range_in_node(X, here, start, stop, subset[f], values)
+                if not low < high:
+                    _set_aside(order, place, constant, f)
+                    constant += 1
+        if constant < width:
+            state += GOLDEN
+            ahead = int(uniform(state) * (width - constant))
+            for f in range(width):  # by number: `order` depends on what came before
+                if place[f] >= constant:
+                    if ahead == 0:
+                        chosen = subset[f]
+                        break
+                    ahead -= 1
+            low, high = range_in_node(X, here, start, stop, chosen, values)
+    if chosen < 0:
+        return -1, np.inf, constant
+    return chosen, cut_between(low, high, state + GOLDEN), constant
+
+
+@njit(cache=True, nogil=True)
+def _clear_below(
+    node: int, below: int, threshold: FloatArray, feature: UInt32Array, length: IntArray
+) -> None:
+    """Make a node with `below` levels below it an empty one."""
+    for level in range(below):
+        threshold[node << level : (node + 1) << level] = np.inf
+        feature[node << level : (node + 1) << level] = 0
+    bottom = len(length)
+    length[(node << below) - bottom : ((node + 1) << below) - bottom] = 0
+
+
+@njit(cache=True, nogil=True)
+def _grow(
     X: FloatArray,
     rows: Int32Array,
     count: int,
+    leaving: int,
+    differs: int,
     subset: Int32Array,
     key: Any,
     leaf_lengths: IntArray,
@@ -143,23 +241,19 @@ def grow_tree(
     place: IntArray,
     stack: IntArray,
 ) -> None:
-    """Grow one tree on the first `count` of `rows`; the arrays from `here` on are room to work.
+    """Grow one tree on the first `count` of `rows`, or change one that has nearly these rows.
 
-    Equal rows should be listed as one row, several times: their copies are then known as such.
-
-    A feature is drawn uniformly until one is not constant in the node; after `PATIENCE` failures
-    the rest is drawn among those that are not. Either way it is uniform among these, and depends
-    on nothing but the key, the node and its rows.
+    `differs` says how the tree's rows differ from those that `threshold`, `feature` and `length`
+    were grown on: `ALL`, or a sum of `CAME` (the last of `rows` was not there) and `LEFT` (row
+    `leaving` was there). A node keeps what is below it where its rows are the same; where they
+    are not but it splits as before, only one or two of its descendants per level differ.
     """
     bottom = len(length)
     depth = len(stack) - 1
-    width = len(subset)
-    threshold[:] = np.inf
-    feature[:] = 0
-    length[:] = 0
+    new = rows[count - 1]
     for j in range(count):
         here[j] = rows[j]
-    for f in range(width):
+    for f in range(len(subset)):
         order[f] = place[f] = f
     # Left children first; what waits on the stack are right children.
     start, stop, node, level, constant = 0, count, 1, 0, 0
@@ -167,61 +261,41 @@ def grow_tree(
     while True:
         # order[:constant] are features known to be constant in this node. Its descendants swap
         # behind that point only, so the prefix is still there for the right child.
-        chosen = -1
-        low = high = 0.0
-        state = mix(key ^ (np.uint64(node) * _NODE))
-        # Copies of one row are constant in every feature: X need not be looked at.
-        copies = True
-        for j in range(start + 1, stop):
-            if here[j] != here[start]:
-                copies = False
-                break
-        if level < depth and not copies:
-            failures = 0
-            while constant < width and failures < PATIENCE:
-                state += GOLDEN
-                f = int(uniform(state) * width)
-                if place[f] >= constant:
-                    low, high = range_in_node(X, here, start, stop, subset[f], values)
-                    if low < high:
-                        chosen = subset[f]
-                        break
-                    _set_aside(order, place, constant, f)
-                    constant += 1
-                failures += 1
-            if chosen < 0 and constant < width:
-                for f in range(width):
-                    if place[f] >= constant:
-                        low, high = range_in_node(X, here, start, stop, subset[f], values)
-                        if not low < high:
-                            _set_aside(order, place, constant, f)
-                            constant += 1
-                if constant < width:
-                    state += GOLDEN
-                    ahead = int(uniform(state) * (width - constant))
-                    for f in range(width):  # by number: `order` depends on what came before
-                        if place[f] >= constant:
-                            if ahead == 0:
-                                chosen = subset[f]
-                                break
-                            ahead -= 1
-                    low, high = range_in_node(X, here, start, stop, chosen, values)
+        chosen, cut = -1, np.inf
+        if level < depth:
+            state = mix(key ^ (np.uint64(node) * _NODE))
+            chosen, cut, constant = _split_node(
+                X, here, start, stop, subset, state, constant, values, order, place
+            )
+            if differs != ALL and (cut != threshold[node] or max(chosen, 0) != feature[node]):
+                _clear_below(node, depth - level, threshold, feature, length)
+                differs = ALL
+        to_left = to_right = 0
         if chosen >= 0:
-            state += GOLDEN
-            threshold[node] = cut_between(low, high, state)
+            threshold[node] = cut
             feature[node] = chosen
-            left = part_rows(here, aside, values, start, stop, threshold[node])
-            let_wait(stack, waiting, left, stop, 2 * node + 1, level + 1, constant)
-            waiting += 1
-            stop, node, level = left, 2 * node, level + 1
-            continue
-        below = depth - level
-        length[(node << below) - bottom] = (level << 32) + leaf_lengths[stop - start]
+            to_left = to_right = ALL
+            if differs != ALL:
+                came, left = differs & CAME, differs & LEFT
+                to_right = came if X[new, chosen] > cut else 0
+                to_right |= left if left and X[leaving, chosen] > cut else 0
+                to_left = differs & ~to_right
+            middle = part_rows(here, aside, values, start, stop, cut)
+            if to_right:
+                let_wait(stack, waiting, middle, stop, 2 * node + 1, level + 1, constant, to_right)
+                waiting += 1
+            if to_left:
+                stop, node, level, differs = middle, 2 * node, level + 1, to_left
+                continue
+        else:
+            below = depth - level
+            length[(node << below) - bottom] = (level << 32) + leaf_lengths[stop - start]
         if waiting == 0:
             break
         waiting -= 1
         start, stop = stack[waiting, 0], stack[waiting, 1]
         node, level, constant = stack[waiting, 2], stack[waiting, 3], stack[waiting, 4]
+        differs = stack[waiting, 5]
 
 
 @njit(cache=True, nogil=True)
@@ -250,12 +324,15 @@ def grow_trees(
     here, aside = np.empty(psi, np.int64), np.empty(psi, np.int64)
     values = np.empty(psi, np.float64)
     order, place = np.empty(width, np.int64), np.empty(width, np.int64)
-    stack = np.empty((depth_of(lengths.shape[1]) + 1, 5), np.int64)
+    stack = np.empty((depth_of(lengths.shape[1]) + 1, 6), np.int64)
     for t in range(len(keys)):
-        grow_tree(
+        thresholds[t], features[t], lengths[t] = np.inf, 0, 0
+        _grow(
             X,
             rows[t],
             sizes[t],
+            -1,
+            ALL,
             subsets[t if len(subsets) > 1 else 0],
             keys[t],
             leaf_lengths,
@@ -310,19 +387,17 @@ def add_path_lengths(
     features: UInt32Array,
     lengths: IntArray,
     X: FloatArray,
-    apart: bool,
     out: IntArray,
 ) -> None:
-    """Walk every row through every tree: ``out[t if apart else 0, r] += length``."""
+    """Walk every row through every tree: ``out[r] += length``."""
     step = _rows_at_once(X)
     leaf = np.empty(step, np.uint64)
     for low in range(0, len(X), step):
         high = min(len(X), low + step)
         for t in range(len(lengths)):
             _walk(thresholds[t], features[t], lengths.shape[1], X, low, high, leaf)
-            row = t if apart else 0
             for r in range(high - low):
-                out[row, low + r] += lengths[t, leaf[r]]
+                out[low + r] += lengths[t, leaf[r]]
 
 
 @njit(cache=True, nogil=True)
@@ -344,13 +419,49 @@ def path_lengths_of_pairs(
 
 
 @njit(cache=True, nogil=True)
+def leaves_of(
+    thresholds: FloatArray, features: UInt32Array, X: FloatArray, out: UInt32Array
+) -> None:
+    """Say at which position of the bottom level every row ends, in every tree."""
+    step = _rows_at_once(X)
+    leaf = np.empty(step, np.uint64)
+    for low in range(0, len(X), step):
+        high = min(len(X), low + step)
+        for t in range(len(out)):
+            _walk(thresholds[t], features[t], thresholds.shape[1], X, low, high, leaf)
+            for r in range(high - low):
+                out[t, low + r] = leaf[r]
+
+
+@njit(cache=True, nogil=True)
+def _find_moved(
+    threshold: FloatArray,
+    feature: UInt32Array,
+    other_threshold: FloatArray,
+    other_feature: UInt32Array,
+    moved: ByteArray,
+) -> None:
+    """Mark the nodes, those at the bottom included, that have one above which splits otherwise."""
+    bottom = len(threshold)
+    moved[1] = 0
+    for node in range(1, bottom):
+        here = moved[node]
+        if threshold[node] != other_threshold[node] or feature[node] != other_feature[node]:
+            here = 1
+        moved[2 * node] = moved[2 * node + 1] = here
+
+
+@njit(cache=True, nogil=True)
 def sums_with_replaced(
     thresholds: FloatArray,
     features: UInt32Array,
     lengths: IntArray,
     indptr: IntArray,
     replaced: IntArray,
-    base: IntArray,
+    base_thresholds: FloatArray,
+    base_features: UInt32Array,
+    base_lengths: IntArray,
+    leaves: UInt32Array,
     total: IntArray,
     X: FloatArray,
     out: IntArray,
@@ -358,7 +469,8 @@ def sums_with_replaced(
     """Sum the path lengths of models that share all but a few of their trees.
 
     Model i is the base forest, in which the trees ``replaced[indptr[i]:indptr[i + 1]]`` gave way
-    to the trees of the same numbers in `lengths`.
+    to the trees of the same numbers in `lengths`. These split like the trees whose place they
+    take nearly everywhere, so most rows end where they ended: only the others walk.
 
     Parameters
     ----------
@@ -366,26 +478,45 @@ def sums_with_replaced(
         The trees that replace others.
     indptr : int array of shape (models + 1,)
     replaced : int array of shape (trees,)
-    base : int array of shape (base trees, rows)
-        Path lengths of the rows of X in every base tree.
+    base_thresholds, base_features, base_lengths : arrays of shape (base trees, 2**depth)
+    leaves : int array of shape (base trees, rows)
+        Where the rows of X end in every base tree.
     total : int array of shape (rows,)
-        Their sum.
+        The sums of their path lengths in the base trees.
     X : float array of shape (rows, d)
     out : int array of shape (models, rows)
         Filled in.
     """
-    step = _rows_at_once(X)
-    leaf = np.empty(step, np.uint64)
-    for low in range(0, len(X), step):
-        high = min(len(X), low + step)
-        for i in range(len(out)):
-            for r in range(low, high):
-                out[i, r] = total[r]
-            for j in range(indptr[i], indptr[i + 1]):
-                _walk(thresholds[j], features[j], lengths.shape[1], X, low, high, leaf)
-                t = replaced[j]
-                for r in range(high - low):
-                    out[i, low + r] += lengths[j, leaf[r]] - base[t, low + r]
+    bottom = lengths.shape[1]
+    moved = np.zeros(2 * bottom, np.uint8)
+    gain = np.empty(bottom, np.int64)
+    walkers, node = np.empty(len(X), np.uint64), np.empty(len(X), np.uint64)
+    for i in range(len(out)):
+        sums = out[i]
+        sums[:] = total
+        for j in range(indptr[i], indptr[i + 1]):
+            t = replaced[j]
+            threshold, feature, length, leaf = thresholds[j], features[j], lengths[j], leaves[t]
+            _find_moved(threshold, feature, base_thresholds[t], base_features[t], moved)
+            ends_elsewhere = moved[bottom:]
+            for b in range(bottom):
+                gain[b] = (0 if ends_elsewhere[b] else length[b]) - base_lengths[t, b]
+            count = 0
+            for r in range(len(X)):
+                at = np.uint64(leaf[r])
+                sums[r] += gain[at]
+                walkers[count] = r
+                node[count] = _ONE
+                count += ends_elsewhere[at]
+            level = 1
+            while level < bottom and count:
+                for k in range(count):
+                    at = node[k]
+                    right = np.uint64(X[walkers[k], feature[at]] > threshold[at])
+                    node[k] = (at << _ONE) | right
+                level *= 2
+            for k in range(count):
+                sums[walkers[k]] += length[node[k] - np.uint64(bottom)]
 
 
 @njit(cache=True, nogil=True)
@@ -429,6 +560,9 @@ def grow_entered(
     subsets: Int32Array,
     keys: UInt64Array,
     leaf_lengths: IntArray,
+    base_thresholds: FloatArray,
+    base_features: UInt32Array,
+    base_lengths: IntArray,
     X: FloatArray,
     entering: IntArray,
     trees: IntArray,
@@ -437,6 +571,8 @@ def grow_entered(
     lengths: IntArray,
 ) -> None:
     """Grow base tree ``trees[k]`` anew, with row ``entering[k]`` of X in it.
+
+    What is below a node whose rows stay the same is taken from the base tree.
 
     Parameters
     ----------
@@ -449,6 +585,8 @@ def grow_entered(
         ``sizes[t] - 1`` of them.
     subsets, keys, leaf_lengths
         As in `grow_trees`.
+    base_thresholds, base_features, base_lengths : arrays of shape (trees, 2**depth)
+        The base trees.
     X : float array of shape (m, d)
     entering, trees : int arrays of shape (pairs,)
     thresholds, features, lengths : arrays of shape (at least pairs, 2**depth)
@@ -459,7 +597,7 @@ def grow_entered(
     here, aside = np.empty(psi + 1, np.int64), np.empty(psi + 1, np.int64)
     values = np.empty(psi + 1, np.float64)
     order, place = np.empty(width, np.int64), np.empty(width, np.int64)
-    stack = np.empty((depth_of(lengths.shape[1]) + 1, 5), np.int64)
+    stack = np.empty((depth_of(lengths.shape[1]) + 1, 6), np.int64)
     grown = np.empty(psi + 1, np.int32)
     for k in range(len(trees)):
         t = trees[k]
@@ -468,10 +606,15 @@ def grow_entered(
         for i in range(sizes[t] - 1):
             grown[i] = samples[t, i]
         grown[sizes[t] - 1] = last
+        # The base tree has one row more, unless it has all.
+        leaving = samples[t, sizes[t] - 1] if sizes[t] <= psi else -1
+        differs = CAME | LEFT if leaving >= 0 else CAME
         subset = subsets[t if len(subsets) > 1 else 0]
         own = thresholds[k], features[k], lengths[k]
+        own[0][:], own[1][:], own[2][:] = base_thresholds[t], base_features[t], base_lengths[t]
         room = here, aside, values, order, place, stack
-        grow_tree(rows, grown, sizes[t], subset, keys[t], leaf_lengths, *own, *room)
+        how = sizes[t], leaving, differs, subset, keys[t], leaf_lengths
+        _grow(rows, grown, *how, *own, *room)
 
 
 @njit(cache=True, nogil=True)
@@ -541,7 +684,8 @@ def rank_with_entered(
                 count += 1
         draws = rows, samples, sizes, subsets, keys, leaf_lengths
         pairs = entering[:count], trees[:count]
-        grow_entered(*draws, X, *pairs, threshold, feature, length)
+        base = thresholds, features, lengths
+        grow_entered(*draws, *base, X, *pairs, threshold, feature, length)
         mine[0] = totals[j]
         least = most = 0
         for k in range(count):

@@ -23,7 +23,13 @@ from ...arrays import FloatArray, IndexArray, Int32Array, IntArray, UInt32Array,
 from ...content import Contents, draw_rows
 from ...content.kernels import distinct_counts
 from ...parallel import run_blocks
-from .kernels import add_path_lengths, draw_positions, grow_trees, path_lengths_of_pairs
+from .kernels import (
+    add_path_lengths,
+    draw_positions,
+    grow_trees,
+    leaves_of,
+    path_lengths_of_pairs,
+)
 
 # Path lengths are integers in these units. A path is shorter than 2**7 for any number of rows, so
 # sums are exact up to 2**24 trees.
@@ -207,6 +213,11 @@ class Forest:
     def __len__(self) -> int:
         return len(self.lengths)
 
+    @property
+    def arrays(self) -> tuple[FloatArray, UInt32Array, IntArray]:
+        """Thresholds, features and lengths, as the kernels take them."""
+        return self.thresholds, self.features, self.lengths
+
     def part(self, start: int, stop: int) -> Forest:
         """Trees start to stop, without a copy."""
         some = slice(start, stop)
@@ -225,33 +236,33 @@ class Forest:
             draws.features,
             draws.keys,
             leaf_lengths(self.psi),
-            self.thresholds,
-            self.features,
-            self.lengths,
+            *self.arrays,
         )
 
     def path_sums(self, X: FloatArray, *, n_jobs: int | None = 1) -> IntArray:
         """Sum of the path lengths of every row over all trees, in `UNITS`."""
-        sums = np.zeros((1, len(X)), dtype=np.int64)
+        sums = np.zeros(len(X), dtype=np.int64)
 
         def walk(start: int, stop: int) -> None:
-            arrays = self.thresholds, self.features, self.lengths
-            add_path_lengths(*arrays, X[start:stop], False, sums[:, start:stop])
+            add_path_lengths(*self.arrays, X[start:stop], sums[start:stop])
 
         run_blocks(walk, len(X), n_jobs=worth(n_jobs, len(X) * len(self)))
-        return sums.ravel()
+        return sums
 
-    def path_lengths(self, X: FloatArray) -> IntArray:
-        """Path length of every row in every tree, (trees, rows), in `UNITS`."""
-        lengths = np.zeros((len(self), len(X)), dtype=np.int64)
-        add_path_lengths(self.thresholds, self.features, self.lengths, X, True, lengths)
-        return lengths
+    def leaves(self, X: FloatArray) -> UInt32Array:
+        """Where every row ends in every tree, (trees, rows): positions of the bottom level."""
+        leaves = np.empty((len(self), len(X)), dtype=np.uint32)
+        leaves_of(self.thresholds, self.features, X, leaves)
+        return leaves
+
+    def lengths_at(self, leaves: UInt32Array) -> IntArray:
+        """Path lengths that end there, (trees, rows), in `UNITS`."""
+        return np.take_along_axis(self.lengths, leaves, axis=1)
 
     def paired_lengths(self, trees: IndexArray, X: FloatArray, rows: IndexArray) -> IntArray:
         """Path length of row ``rows[j]`` of X in tree ``trees[j]``, in `UNITS`."""
         lengths = np.empty(len(rows), dtype=np.int64)
-        arrays = self.thresholds, self.features, self.lengths
-        path_lengths_of_pairs(*arrays, trees, X, rows, lengths)
+        path_lengths_of_pairs(*self.arrays, trees, X, rows, lengths)
         return lengths
 
     def scores(self, X: FloatArray, *, n_jobs: int | None = 1) -> FloatArray:

@@ -53,7 +53,7 @@ def grow_trees(
     here, aside = np.empty(psi, np.int64), np.empty(psi, np.int64)
     values = np.empty(psi, np.float64)
     order = np.empty(width, np.int64)
-    stack = np.empty((depth + 1, 5), np.int64)
+    stack = np.empty((depth + 1, 6), np.int64)
     for t in range(len(keys)):
         threshold, feature, length = thresholds[t], features[t], lengths[t]
         threshold[:] = np.inf
@@ -102,7 +102,7 @@ def grow_trees(
                 threshold[node] = cut_between(low, high, state)
                 feature[node] = chosen
                 left = part_rows(here, aside, values, start, stop, threshold[node])
-                let_wait(stack, waiting, left, stop, 2 * node + 1, level + 1, constant)
+                let_wait(stack, waiting, left, stop, 2 * node + 1, level + 1, constant, 0)
                 waiting += 1
                 stop, node, level = left, 2 * node, level + 1
                 continue
@@ -153,14 +153,14 @@ def rank_with_regrown(
         Filled in with 1 + the number of reference rows whose sum is smaller, or not larger.
     """
     last = len(rows) - 1
-    mine = np.zeros((1, 1), np.int64)
+    mine = np.zeros(1, np.int64)
     for j in range(len(X)):
         for f in range(X.shape[1]):  # a slice would take seconds more to compile
             rows[last, f] = X[j, f]
         grow_trees(rows, samples, subsets, keys, leaf_lengths, thresholds, features, lengths)
-        mine[0, 0] = totals[j]
-        add_path_lengths(thresholds, features, lengths, rows[last:], False, mine)
-        total = mine[0, 0]
+        mine[0] = totals[j]
+        add_path_lengths(thresholds, features, lengths, rows[last:], mine)
+        total = mine[0]
         least = most = 0
         for t in range(len(keys)):
             shortest, longest = range_of_lengths(lengths[t])
@@ -170,7 +170,7 @@ def rank_with_regrown(
         # above; only the rows between them have to be walked.
         first = count_up_to(sums, total - most, strictly=True)
         stop = count_up_to(sums, total - least + 1, strictly=True)
-        between = sums[first:stop].copy().reshape(1, -1)
-        add_path_lengths(thresholds, features, lengths, reference[first:stop], False, between)
+        between = sums[first:stop].copy()
+        add_path_lengths(thresholds, features, lengths, reference[first:stop], between)
         totals[j] = total
-        below[j], at_most[j] = ranks_behind(first, between[0], total)
+        below[j], at_most[j] = ranks_behind(first, between, total)

@@ -47,11 +47,21 @@ def _squared(X: FloatArray, a: Any, b: Any) -> float:
 
 
 @njit(cache=True, nogil=True)
-def measure_pairs(X: FloatArray, pairs: FloatArray, start: int, stop: int) -> None:
-    """Fill rows `start` to `stop` of the squared distances between all rows of X."""
+def measure_pairs(
+    X: FloatArray, columns: FloatArray, pairs: FloatArray, start: int, stop: int
+) -> None:
+    """Fill rows `start` to `stop` of the squared distances between all rows of X.
+
+    `columns` are those of X: one pair after the other would wait for each addition of its sum.
+    """
     for a in range(start, stop):
-        for b in range(len(X)):
-            pairs[a, b] = _squared(X, a, b)
+        to = pairs[a]
+        to[:] = 0.0
+        for f in range(X.shape[1]):
+            at, column = X[a, f], columns[f]
+            for b in range(len(X)):
+                gap = column[b] - at
+                to[b] += gap * gap
 
 
 @njit(cache=True, nogil=True)

@@ -205,7 +205,8 @@ def _pairs(X: FloatArray, asked: int, n_jobs: int | None) -> FloatArray:
     if n * n > min(asked, MOST_PAIRS) or X.shape[1] < LEAST_FEATURES:
         return np.empty((0, 0))
     pairs = np.empty((n, n))
-    run_kernel(kernels.measure_pairs, (X, pairs), n, n * X.size, n_jobs)
+    columns = np.ascontiguousarray(X.T)
+    run_kernel(kernels.measure_pairs, (X, columns, pairs), n, n * X.size, n_jobs)
     return pairs
 
 
