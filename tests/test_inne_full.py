@@ -283,3 +283,12 @@ def test_in_a_conformal_detector(blobs):
 def test_progress(blobs, capsys):
     ConformalDetector(INNE(), method="full", verbose=1).fit(blobs[0])
     assert "calibrating INNE" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("kind", ["continuous", "ties", "duplicates"])
+@pytest.mark.parametrize("n", [2, 9, 40])
+def test_few_wide_rows_are_ranked_as_many_are(n, kind, monkeypatch):
+    X, new = rows(kind, n, 70, d=20)
+    few = fitted(X, INNE()).ranks(new, strictly=True)
+    monkeypatch.setattr(inne_ensembles, "FEW_ROWS", 0)
+    assert_same_ranks(few, fitted(X, INNE()).ranks(new, strictly=True))

@@ -96,8 +96,9 @@ NEIGHBOURS, SHOWN = 5, 3
 MOST_FEATURES, MOST_UNUSUAL, MOST_DIFFERENT, MOST_LABELS = 6, 4, 3, 3
 # Features with a smaller share of the score, or that differ less, are not worth a line.
 LEAST_SHARE, LEAST_DIFFERENCE = 0.05, 0.25
-# One at a time, no more features than these are replaced: those that differ most.
-MOST_REPLACED = 500
+# One at a time, no more features than these are replaced, in rows of no more cells in all: those
+# that differ most.
+MOST_REPLACED, MOST_REPLACED_CELLS = 500, 200_000
 LONGEST = 60
 
 NOT_KNOWN = "Which features carry the score is not known here."
@@ -332,7 +333,7 @@ class Explainer:
         together = stacked(row, self.known.rows[near])
         typical = self._typical(np.asarray(self.known.rows[near]))
         order = np.argsort(-np.median(differences, axis=0), kind="stable")
-        replaced = order[:MOST_REPLACED]
+        replaced = order[: min(MOST_REPLACED, max(MOST_FEATURES, MOST_REPLACED_CELLS // d))]
         picks = np.zeros((1 + len(replaced), d), dtype=np.intp)
         picks[1 + np.arange(len(replaced)), replaced] = 1 + typical[replaced]
         scores = ensemble.raw_scores(mixed(together, picks))

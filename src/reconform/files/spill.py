@@ -202,7 +202,7 @@ class RowStore:
         for part, (low, high) in enumerate(pairwise(np.searchsorted(ascending, edges))):
             if low < high:
                 taken.append(self._parts[part].take(pa.array(ascending[low:high] - edges[part])))
-        together = pa.concat_tables(taken).combine_chunks()
+        together = taken[0] if len(taken) == 1 else pa.concat_tables(taken).combine_chunks()
         if (order[:-1] < order[1:]).all():
             return together
         back = np.empty(len(rows), dtype=np.intp)

@@ -267,7 +267,8 @@ class TextWriter:
         self.sink = sink
         self.delimiter = delimiter
         self.decimal = decimal
-        names = pa.table([[name] for name in schema.names], names=schema.names)
+        cells = pa.array(schema.names, pa.string())
+        names = pa.table([cells.slice(j, 1) for j in range(len(cells))], names=schema.names)
         sink.write(_lines(names, delimiter, "."))
 
     def write_table(self, table: Any) -> None:

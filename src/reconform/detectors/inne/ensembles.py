@@ -24,7 +24,10 @@ from ...parallel import run_blocks
 from ...statistics.aggregation import reduction
 from ...statistics.ranks import BLOCK_BYTES, Calibration, Ranks, calibrate, ranks_among
 from .kernels import count_entered, enter_sets
-from .model import LEAST_WORK, Draws, Spheres, conformity, set_streams
+from .model import LEAST_FEATURES, LEAST_WORK, Draws, Spheres, conformity, set_streams
+
+# So few rows are drawn again and again: each distance is asked for many times.
+FEW_ROWS = 64
 
 
 @dataclass(eq=False)
@@ -316,6 +319,8 @@ class EnteredINNE(Ensemble):
     def ranks(self, X: FloatArray, *, variant: str | None = None, strictly: bool = False) -> Ranks:
         """Rank every new row among the n + 1 rows of the model fitted on D and that row."""
         X = np.ascontiguousarray(X, dtype=np.float64)
+        if len(self.reference) <= FEW_ROWS and X.shape[1] >= LEAST_FEATURES:
+            return self._ranks_of_few(X, strictly)
         words, enters, hashes = self._entries(X)
         own = self.base.sums(X, n_jobs=self.n_jobs)[0]
         at_least, above = np.empty_like(own), np.empty_like(own)
@@ -351,13 +356,32 @@ class EnteredINNE(Ensemble):
         raw = conformity(own, len(self.streams))
         return Ranks(1 + at_least, 1 + above if strictly else None, raw)
 
+    def _ranks_of_few(self, X: FloatArray, strictly: bool) -> Ranks:
+        """Rank by the sums of all rows: distances are measured once, not once for every set."""
+        own, at_least, above = np.empty((3, len(X)), dtype=np.int64)
+        for start in range(0, len(X), FEW_ROWS):
+            some = slice(start, start + FEW_ROWS)
+            n, every = len(self.reference), np.arange(len(X[some]))
+            sums = self._sums_with(X[some], *self._beside(X[some]))
+            own[some] = mine = sums[every, n + every]
+            at_least[some] = (sums[:, :n] >= mine[:, None]).sum(axis=1)
+            above[some] = (sums[:, :n] > mine[:, None]).sum(axis=1)
+        scores = conformity(own, len(self.streams))
+        return Ranks(1 + at_least, 1 + above if strictly else None, scores)
+
+    def _beside(self, X: FloatArray) -> tuple[FloatArray, IntArray]:
+        """D and new rows below it, and the sums of all of them over the base sets."""
+        everything = np.vstack([self.reference, X])
+        totals = np.empty(len(everything), dtype=np.int64)
+        totals[self.order] = self.sums
+        totals[len(self.reference) :] = self.base.sums(X, n_jobs=self.n_jobs)[0]
+        return everything, totals
+
     def see_with_each(self, X: FloatArray, rows: IndexArray) -> Iterator[Sight]:
         """Score all rows by the model on D and each of some new rows, as `Ensemble` says."""
         X = np.ascontiguousarray(X, dtype=np.float64)
-        n, everything = len(self.reference), np.vstack([self.reference, X])
-        totals = np.empty(len(everything), dtype=np.int64)
-        totals[self.order] = self.sums
-        totals[n:] = self.base.sums(X, n_jobs=self.n_jobs)[0]
+        n = len(self.reference)
+        everything, totals = self._beside(X)
         for block in blocks_of(rows, len(everything)):
             sums = self._sums_with(X[block], everything, totals)
             scores = conformity(sums, len(self.streams))
