@@ -144,7 +144,7 @@ def let_wait(
     stack[waiting, 5] = differs
 
 
-@njit(cache=True, nogil=True)
+@njit(cache=True, nogil=True, forceinline=True)
 def _split_node(
     X: FloatArray,
     here: IntArray,
