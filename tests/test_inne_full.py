@@ -286,7 +286,7 @@ def test_progress(blobs, capsys):
 
 
 @pytest.mark.parametrize("kind", ["continuous", "ties", "duplicates"])
-@pytest.mark.parametrize("n", [2, 9, 40])
+@pytest.mark.parametrize("n", [2, 9, 120])
 def test_few_wide_rows_are_ranked_as_many_are(n, kind, monkeypatch):
     X, new = rows(kind, n, 70, d=20)
     few = fitted(X, INNE()).ranks(new, strictly=True)

@@ -24,10 +24,18 @@ from ...parallel import run_blocks
 from ...statistics.aggregation import reduction
 from ...statistics.ranks import BLOCK_BYTES, Calibration, Ranks, calibrate, ranks_among
 from .kernels import count_entered, enter_sets
-from .model import LEAST_FEATURES, LEAST_WORK, Draws, Spheres, conformity, set_streams
+from .model import (
+    LEAST_FEATURES,
+    LEAST_WORK,
+    MOST_LANES,
+    Draws,
+    Spheres,
+    conformity,
+    set_streams,
+)
 
 # So few rows are drawn again and again: each distance is asked for many times.
-FEW_ROWS = 64
+FEW_ROWS = 200
 
 
 @dataclass(eq=False)
@@ -359,9 +367,11 @@ class EnteredINNE(Ensemble):
     def _ranks_of_few(self, X: FloatArray, strictly: bool) -> Ranks:
         """Rank by the sums of all rows: distances are measured once, not once for every set."""
         own, at_least, above = np.empty((3, len(X)), dtype=np.int64)
-        for start in range(0, len(X), FEW_ROWS):
-            some = slice(start, start + FEW_ROWS)
-            n, every = len(self.reference), np.arange(len(X[some]))
+        n = len(self.reference)
+        step = max(MOST_LANES, n)
+        for start in range(0, len(X), step):
+            some = slice(start, start + step)
+            every = np.arange(len(X[some]))
             sums = self._sums_with(X[some], *self._beside(X[some]))
             own[some] = mine = sums[every, n + every]
             at_least[some] = (sums[:, :n] >= mine[:, None]).sum(axis=1)
