@@ -452,6 +452,65 @@ def _find_moved(
 
 
 @njit(cache=True, nogil=True)
+def _find_gains(
+    threshold: FloatArray,
+    feature: UInt32Array,
+    length: IntArray,
+    base_threshold: FloatArray,
+    base_feature: UInt32Array,
+    base_length: IntArray,
+    moved: ByteArray,
+    gain: IntArray,
+) -> None:
+    """Say what a row that ends at a position gains where this tree takes the place of another.
+
+    Where rows may end elsewhere (`moved`), that is without its path in this tree.
+    """
+    _find_moved(threshold, feature, base_threshold, base_feature, moved)
+    bottom = len(length)
+    for b in range(bottom):
+        gain[b] = (0 if moved[bottom + b] else length[b]) - base_length[b]
+
+
+@njit(cache=True, nogil=True)
+def _add_gains(
+    threshold: FloatArray,
+    feature: UInt32Array,
+    length: IntArray,
+    moved: ByteArray,
+    gain: IntArray,
+    leaf: Any,
+    X: FloatArray,
+    low: int,
+    walkers: UInt64Array,
+    node: UInt64Array,
+    sums: IntArray,
+) -> None:
+    """Add to the sums of rows, from row `low` of X on, what they gain: `leaf` is where they ended.
+
+    Those that may end elsewhere walk, level by level as in `_walk`.
+    """
+    bottom = len(length)
+    ends_elsewhere = moved[bottom:]
+    count = 0
+    for r in range(len(sums)):
+        at = np.uint64(leaf[r])
+        sums[r] += gain[at]
+        walkers[count] = r
+        node[count] = _ONE
+        count += ends_elsewhere[at]
+    level = 1
+    while level < bottom and count:
+        for k in range(count):
+            at = node[k]
+            right = np.uint64(X[np.uint64(low) + walkers[k], feature[at]] > threshold[at])
+            node[k] = (at << _ONE) | right
+        level *= 2
+    for k in range(count):
+        sums[walkers[k]] += length[node[k] - np.uint64(bottom)]
+
+
+@njit(cache=True, nogil=True)
 def sums_with_replaced(
     thresholds: FloatArray,
     features: UInt32Array,
@@ -496,27 +555,10 @@ def sums_with_replaced(
         sums[:] = total
         for j in range(indptr[i], indptr[i + 1]):
             t = replaced[j]
-            threshold, feature, length, leaf = thresholds[j], features[j], lengths[j], leaves[t]
-            _find_moved(threshold, feature, base_thresholds[t], base_features[t], moved)
-            ends_elsewhere = moved[bottom:]
-            for b in range(bottom):
-                gain[b] = (0 if ends_elsewhere[b] else length[b]) - base_lengths[t, b]
-            count = 0
-            for r in range(len(X)):
-                at = np.uint64(leaf[r])
-                sums[r] += gain[at]
-                walkers[count] = r
-                node[count] = _ONE
-                count += ends_elsewhere[at]
-            level = 1
-            while level < bottom and count:
-                for k in range(count):
-                    at = node[k]
-                    right = np.uint64(X[walkers[k], feature[at]] > threshold[at])
-                    node[k] = (at << _ONE) | right
-                level *= 2
-            for k in range(count):
-                sums[walkers[k]] += length[node[k] - np.uint64(bottom)]
+            tree = thresholds[j], features[j], lengths[j]
+            before = base_thresholds[t], base_features[t], base_lengths[t]
+            _find_gains(*tree, *before, moved, gain)
+            _add_gains(*tree, moved, gain, leaves[t], X, 0, walkers, node, sums)
 
 
 @njit(cache=True, nogil=True)
@@ -674,7 +716,10 @@ def rank_with_entered(
     threshold = np.empty((most_trees, bottom))
     feature = np.empty((most_trees, bottom), np.uint32)
     length = np.empty((most_trees, bottom), np.int64)
-    leaf = np.empty(_rows_at_once(reference), np.uint64)
+    step = _rows_at_once(reference)
+    leaf = np.empty(step, np.uint64)
+    walkers, node = np.empty(step, np.uint64), np.empty(step, np.uint64)
+    moved, gain = np.zeros(2 * bottom, np.uint8), np.empty(bottom, np.int64)
     mine = np.zeros(1, np.int64)
     for j in range(len(X)):
         count = 0
@@ -702,10 +747,14 @@ def rank_with_entered(
         first = count_up_to(sums, total - most, strictly=True)
         stop = count_up_to(sums, total - least + 1, strictly=True)
         between = sums[first:stop].copy()
-        some = reference[first:stop]
         for k in range(count):
             t = trees[k]
-            _add_walks(threshold[k], feature[k], length[k], some, 1, leaf, between)
-            _add_walks(thresholds[t], features[t], lengths[t], some, -1, leaf, between)
+            tree = threshold[k], feature[k], length[k]
+            _find_gains(*tree, thresholds[t], features[t], lengths[t], moved, gain)
+            for low in range(first, stop, step):
+                high = min(stop, low + step)
+                _walk(thresholds[t], features[t], bottom, reference, low, high, leaf)
+                sums_here = between[low - first : high - first]
+                _add_gains(*tree, moved, gain, leaf, reference, low, walkers, node, sums_here)
         totals[j] = total
         below[j], at_most[j] = ranks_behind(first, between, total)
