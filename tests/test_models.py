@@ -897,7 +897,7 @@ OUT_OF_BOUNDS = [
 def test_indices_stay_within_bounds(detector, method, name, tmp_path):
     path = tmp_path / "model.rcad"
     save(fitted(NATIVE[detector], METHODS[method]), path)
-    for change in (reach_out, lambda array: np.where(array == array.max(), -5, array)):
+    for change in (reach_out, lambda array: np.where(array == array.max(), np.int64(-5), array)):
         members = members_of(path)
         put(members, f"ensemble/{name}.npy", change)
         refused(forge(tmp_path / "forged.rcad", members), "damaged")
