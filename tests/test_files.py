@@ -36,6 +36,7 @@ from reconform.files import (
     spill,
 )
 from reconform.files.columnar import ParquetSource
+from reconform.files.snapshot import opened_once
 from reconform.files.source import open_source
 from reconform.frames import unseen_code
 
@@ -716,3 +717,22 @@ def test_a_pass_that_was_not_finished_is_not_remembered(tmp_path):
         assert next(remembered.tables(["a"], 10)).num_rows < 500_000
         for _ in range(2):
             assert sum(table.num_rows for table in remembered.tables(["a"], 10)) == 500_000
+
+
+@pytest.mark.parametrize("suffix", [".csv", ".parquet", ".arrow"])
+def test_a_file_is_opened_once_in_a_command_unless_it_changes(tmp_path, suffix):
+    path = save(pa.table({"a": [1.0, 2.0]}), tmp_path / f"new{suffix}")
+
+    def opened(**options):
+        with open_source(path, Layout(**options)) as source:
+            return source
+
+    with opened_once():
+        first = opened()
+        assert opened() is first
+        assert opened(missing=("?",)) is not first
+        path.unlink()
+        save(pa.table({"b": [1.0, 2.0, 3.0]}), path)
+        assert opened() is not first
+        assert opened().schema.names == ["b"]
+    assert opened() is not opened()

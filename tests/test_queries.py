@@ -30,7 +30,7 @@ from reconform.files import (
 )
 from reconform.files.address import query_of, table_of
 from reconform.files.judge import ReadOptions, WriteOptions, judge_file
-from reconform.files.snapshot import snapshots
+from reconform.files.snapshot import opened_once
 from reconform.files.source import open_source
 from reconform.study import datasets
 from reconform.whole import append_line, together, write_whole
@@ -182,7 +182,7 @@ def test_a_query_runs_once_however_often_it_is_read(here, place):
     with open_source(query, Layout()) as source:
         first = rows(source)
         assert rows(source) == first
-    with snapshots():
+    with opened_once():
         with open_source(query, Layout()) as source:
             second = rows(source)
         with open_source(query, Layout()) as source:

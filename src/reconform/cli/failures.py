@@ -25,7 +25,7 @@ from typing import Any
 import click
 
 from ..errors import ReconformError
-from ..files.snapshot import snapshots
+from ..files.snapshot import opened_once
 from ..glossary import GLOSSARY
 from .declare import in_options, write_examples
 from .output import complain, prepare_streams, settle_streams
@@ -143,7 +143,7 @@ class Commands(click.Group):
     def invoke(self, ctx: click.Context) -> Any:
         """Run a command; turn what goes wrong into a sentence and an exit code."""
         try:
-            with snapshots():
+            with opened_once():
                 return super().invoke(ctx)
         except (click.ClickException, click.exceptions.Exit, click.Abort):
             raise  # click knows what to do

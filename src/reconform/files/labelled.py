@@ -14,7 +14,7 @@ from ..errors import InputError, ReconformError, listed, nearest
 from .cells import Fingerprint, numbers, texts
 from .formats import FORMATS, Layout
 from .reading import Table, missing_counts, read_reference
-from .snapshot import snapshots
+from .snapshot import opened_once
 from .source import open_source
 
 MOST_SHOWN = 5
@@ -99,7 +99,7 @@ def read_labelled(
     >>> folder.cleanup()
     """
     layout = options.layout or Layout()
-    with snapshots():  # a query runs once
+    with opened_once():  # a query runs once
         with open_source(path, layout) as source:
             names = source.schema.names
             if label not in names:

@@ -7,8 +7,8 @@ rows are in one order, and the database is free again before anything is judged.
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Iterable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager, suppress
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
 from contextvars import ContextVar
 from pathlib import Path
 from typing import Any
@@ -21,7 +21,7 @@ from .address import Query
 from .column_types import is_text, words
 from .columnar import ArrowSource
 from .databases import database_for
-from .formats import Layout
+from .formats import Layout, Source
 
 
 class Snapshot:
@@ -122,18 +122,18 @@ def _widened(table: Any, schema: Any) -> Any:
 # --- once per command ----------------------------------------------------------------------------
 
 
-class _Taken:
+class _Kept:
     def __init__(self, stack: ExitStack) -> None:
         self.stack = stack
-        self.taken: dict[tuple[Query, Layout], Snapshot] = {}
+        self.opened: dict[Hashable, Source] = {}
 
 
-_kept: ContextVar[_Taken | None] = ContextVar("reconform_snapshots", default=None)
+_kept: ContextVar[_Kept | None] = ContextVar("reconform_sources", default=None)
 
 
 @contextmanager
-def snapshots() -> Iterator[None]:
-    """Let every query in a block run once: all who open it see the same rows.
+def opened_once() -> Iterator[None]:
+    """Let every table in a block be opened once: all who open a query see the same rows.
 
     A block within a block is part of it.
     """
@@ -141,7 +141,7 @@ def snapshots() -> Iterator[None]:
         yield
         return
     with ExitStack() as stack:
-        token = _kept.set(_Taken(stack))
+        token = _kept.set(_Kept(stack))
         try:
             yield
         finally:
@@ -149,16 +149,29 @@ def snapshots() -> Iterator[None]:
 
 
 @contextmanager
-def open_snapshot(query: Query, layout: Layout) -> Iterator[Snapshot]:
-    """Run a query, or take the rows of a run before it in the same block of `snapshots`."""
+def kept_open(key: Hashable, opened: Callable[[ExitStack], Source]) -> Iterator[Source]:
+    """Open a table, or take it from before it in the same block of `opened_once`.
+
+    Parameters
+    ----------
+    key : hashable
+        What makes it the same table.
+    opened : callable
+        Opens it; what has to be closed afterwards goes on the stack that it is given.
+    """
     kept = _kept.get()
     if kept is None:
         with ExitStack() as stack:
-            yield _take(query, layout, stack)
+            yield opened(stack)
         return
-    if (query, layout) not in kept.taken:
-        kept.taken[query, layout] = _take(query, layout, kept.stack)
-    yield kept.taken[query, layout]
+    if key not in kept.opened:
+        kept.opened[key] = opened(kept.stack)
+    yield kept.opened[key]
+
+
+def open_snapshot(query: Query, layout: Layout) -> AbstractContextManager[Source]:
+    """Run a query, or take the rows of a run before it in the same block of `opened_once`."""
+    return kept_open((query, layout), lambda stack: _take(query, layout, stack))
 
 
 def _take(query: Query, layout: Layout, stack: ExitStack) -> Snapshot:

@@ -15,7 +15,7 @@ from ..errors import InputError, listed
 from ..whole import blamed_on_temporary_files
 from .address import query_of
 from .formats import FORMATS, Layout, Source, Stored, is_compressed, is_standard
-from .snapshot import open_snapshot
+from .snapshot import kept_open, open_snapshot
 
 # What people take for a text file, by its first bytes; our own formats are recognised too.
 SIGNATURES = {
@@ -57,11 +57,19 @@ def open_source(path: str | Path, layout: Layout) -> Iterator[Source]:
         if local.is_file() and not os.path.getsize(local):
             raise InputError(label, "the file is empty.")
         file = Stored(local, label, is_compressed(path))
-        if format.is_text:
-            _refuse_other_formats(file)
-        source = format.open(file, layout)
-        _check_names(label, source.schema.names)
-        yield source
+
+        def opened(_: ExitStack) -> Source:
+            if format.is_text:
+                _refuse_other_formats(file)
+            source = format.open(file, layout)
+            _check_names(label, source.schema.names)
+            return source
+
+        # The header of a wide table takes a while to read; one that changed is another table.
+        known = os.stat(local)
+        state = (known.st_ino, known.st_size, known.st_mtime_ns)
+        with kept_open((local, label, layout, state), opened) as source:
+            yield source
 
 
 def _refuse_other_formats(file: Stored) -> None:
