@@ -122,13 +122,13 @@ def _widened(table: Any, schema: Any) -> Any:
 # --- once per command ----------------------------------------------------------------------------
 
 
-class _Kept:
+class _Opened:
     def __init__(self, stack: ExitStack) -> None:
         self.stack = stack
         self.opened: dict[Hashable, Source] = {}
 
 
-_kept: ContextVar[_Kept | None] = ContextVar("reconform_sources", default=None)
+_kept: ContextVar[_Opened | None] = ContextVar("reconform_sources", default=None)
 
 
 @contextmanager
@@ -141,7 +141,7 @@ def opened_once() -> Iterator[None]:
         yield
         return
     with ExitStack() as stack:
-        token = _kept.set(_Kept(stack))
+        token = _kept.set(_Opened(stack))
         try:
             yield
         finally:
