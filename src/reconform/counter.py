@@ -14,6 +14,8 @@ from typing import Any
 import numpy as np
 from numba import njit
 
+from .arrays import UInt64Array
+
 GOLDEN = np.uint64(0x9E3779B97F4A7C15)
 
 _MIX_1 = np.uint64(0xBF58476D1CE4E5B9)
@@ -24,15 +26,32 @@ _LOW_HALF = np.uint64(0xFFFFFFFF)
 _ONE = np.uint64(1)
 
 
-def mix_array(state: Any) -> Any:
-    """Scramble 64 bits (the finaliser of splitmix64), of every word of an array."""
+@njit(cache=True, nogil=True)
+def mix(state: Any) -> Any:
+    """Scramble 64 bits: the finaliser of splitmix64."""
     z = (state ^ (state >> _S30)) * _MIX_1
     z = (z ^ (z >> _S27)) * _MIX_2
     return z ^ (z >> _S31)
 
 
-# The same for one word, in kernels.
-mix: Any = njit(cache=True, nogil=True)(mix_array)
+def mix_array(words: UInt64Array) -> UInt64Array:
+    """`mix` every word of an array, with little memory besides the result.
+
+    Examples
+    --------
+    >>> words = np.array([1, 2**63], dtype=np.uint64)
+    >>> [int(word) for word in mix_array(words)] == [mix(word) for word in words]
+    True
+    """
+    z = words >> _S30
+    z ^= words
+    z *= _MIX_1
+    shifted = z >> _S27
+    z ^= shifted
+    z *= _MIX_2
+    np.right_shift(z, _S31, out=shifted)
+    z ^= shifted
+    return z
 
 
 @njit(cache=True, nogil=True)

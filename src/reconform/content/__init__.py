@@ -112,7 +112,7 @@ class Contents:
     def _keys(self) -> UInt64Array:
         """Keys of all rows."""
         if self.count == len(self):
-            return np.asarray(mix_array(self.digests))  # every row is the first of its kind
+            return mix_array(self.digests)  # every row is the first of its kind
         return self.keys(np.arange(len(self), dtype=np.int32))
 
     @cached_property
@@ -183,7 +183,7 @@ def digests_of(X: FloatArray, *, n_jobs: int | None = 1) -> tuple[UInt64Array, U
 
 def _keys(digests: UInt64Array, occurrence: IntArray) -> UInt64Array:
     """Keys from digests and occurrence numbers, as `kernels.key_of`."""
-    return np.asarray(mix_array(digests ^ (occurrence.astype(np.uint64) * GOLDEN)))
+    return mix_array(digests ^ (occurrence.astype(np.uint64) * GOLDEN))
 
 
 @dataclass(frozen=True, eq=False)

@@ -215,9 +215,11 @@ def smallest_hashes(
             count = start = 0
             while start < n and count + BLOCK <= room:
                 width = min(BLOCK, n - start)
+                passing = 0
                 for k in range(width):
                     block[k] = mix(keys[start + k] ^ stream)
-                for k in range(width):
+                    passing += block[k] <= gate
+                for k in range(width if passing else 0):  # most blocks have none if n is large
                     if block[k] <= gate:
                         found[count], found_rows[count] = block[k], train[start + k]
                         count += 1

@@ -36,7 +36,7 @@ from ...errors import ReconformError
 from ...methods import Plan
 from ...parallel import run_blocks
 from ...statistics.ranks import BLOCK_BYTES, Calibration, Ranks
-from .kernels import grow_entered, rank_with_entered, sums_with_replaced
+from .kernels import grow_entered, grow_without, rank_with_entered, sums_with_replaced
 from .model import (
     DRAWN_AT_ONCE,
     WALKS_PER_GROWTH,
@@ -289,8 +289,10 @@ def fit_leave_one_out(
     draws, whole_draws = TreeDraws.of(recipe, seed, n - 1, d), TreeDraws.of(whole, seed, n, d)
     # One row more than a tree has: it takes the place of the row that is left out.
     drawn = draw_rows(contents, draws.row_streams, recipe.psi + 1, n_jobs=n_jobs).rows
-    stands_for = contents.first[drawn]
-    base = grow_forest(X, recipe, stands_for, draws, n_jobs)
+    # Few of very many rows are drawn, and these are needed again and again: they lie together.
+    used, at = np.unique(contents.first[drawn], return_inverse=True)
+    rows, samples = X[used], at.reshape(drawn.shape).astype(np.int32)
+    base = grow_forest(rows, recipe, samples, draws, n_jobs)
     if recipe == whole and np.array_equal(draws.sizes, whole_draws.sizes):
         full, other_base = base, None
     else:
@@ -308,12 +310,11 @@ def fit_leave_one_out(
             some, place = variants.trees[low:high], places[low:high]
             size = high - low
             trees = Forest.empty(size, recipe.psi) if regrown is None else regrown.part(low, high)
-            rows = stands_for[some]
-            moved_up = np.arange(recipe.psi) >= place[:, None]
-            trees.grow(X, np.where(moved_up, rows[:, 1:], rows[:, :-1]), draws.only(some))
-            left_out = drawn[some, place].astype(np.intp)
-            gains[low:high] = trees.paired_lengths(np.arange(size), X, left_out)
-            gains[low:high] -= base.paired_lengths(some, X, left_out)
+            how = draws.sizes, draws.features, draws.keys, leaf_lengths(recipe.psi)
+            grow_without(rows, samples, *how, *base.arrays, some, place, *trees.arrays)
+            left_out = samples[some, place].astype(np.intp)
+            gains[low:high] = trees.paired_lengths(np.arange(size), rows, left_out)
+            gains[low:high] -= base.paired_lengths(some, rows, left_out)
 
     run_blocks(regrow, len(variants), n_jobs=worth(n_jobs, len(variants) * WALKS_PER_GROWTH))
     path_sums = base.path_sums(X, n_jobs=n_jobs)

@@ -595,6 +595,59 @@ def _add_walks(
 
 
 @njit(cache=True, nogil=True)
+def grow_without(
+    X: FloatArray,
+    samples: Int32Array,
+    sizes: IntArray,
+    subsets: Int32Array,
+    keys: UInt64Array,
+    leaf_lengths: IntArray,
+    base_thresholds: FloatArray,
+    base_features: UInt32Array,
+    base_lengths: IntArray,
+    trees: IntArray,
+    places: IntArray,
+    thresholds: FloatArray,
+    features: UInt32Array,
+    lengths: IntArray,
+) -> None:
+    """Grow base tree ``trees[k]`` anew, without its row number ``places[k]``.
+
+    What is below a node whose rows stay the same is taken from the base tree.
+
+    Parameters
+    ----------
+    X : float array of shape (n, d)
+    samples : int array of shape (trees, psi + 1)
+        Of every base tree its rows, in the order of their hashes, and behind the ``sizes[t]`` of
+        them that it has the one that takes the place of a row that leaves.
+    sizes, subsets, keys, leaf_lengths
+        As in `grow_trees`.
+    base_thresholds, base_features, base_lengths : arrays of shape (trees, 2**depth)
+        The base trees.
+    trees, places : int arrays of shape (pairs,)
+    thresholds, features, lengths : arrays of shape (pairs, 2**depth)
+        Filled in.
+    """
+    psi, width = samples.shape[1] - 1, subsets.shape[1]
+    here, aside = np.empty(psi, np.int64), np.empty(psi, np.int64)
+    values = np.empty(psi, np.float64)
+    order, place = np.empty(width, np.int64), np.empty(width, np.int64)
+    stack = np.empty((depth_of(lengths.shape[1]) + 1, 6), np.int64)
+    grown = np.empty(psi, np.int32)
+    for k in range(len(trees)):
+        t = trees[k]
+        for i in range(sizes[t]):
+            grown[i] = samples[t, i if i < places[k] else i + 1]
+        subset = subsets[t if len(subsets) > 1 else 0]
+        own = thresholds[k], features[k], lengths[k]
+        own[0][:], own[1][:], own[2][:] = base_thresholds[t], base_features[t], base_lengths[t]
+        room = here, aside, values, order, place, stack
+        how = sizes[t], samples[t, places[k]], CAME | LEFT, subset, keys[t], leaf_lengths
+        _grow(X, grown, *how, *own, *room)
+
+
+@njit(cache=True, nogil=True)
 def grow_entered(
     rows: FloatArray,
     samples: Int32Array,
