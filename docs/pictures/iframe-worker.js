@@ -20,3 +20,11 @@ if (location.protocol === "file:") {
     }
   }
 }
+
+// Options are searched for as they are written: the index has no dashes, and two of them are an error to it.
+window.Worker = class extends window.Worker {
+  postMessage(message) {
+    const query = message.data
+    super.postMessage(typeof query === "string" ? { ...message, data: query.replace(/(^|\s)--+/g, "$1") } : message)
+  }
+}
