@@ -5,16 +5,20 @@
 - ``changelog.md``, from CHANGELOG.md.
 - ``results/``: the tables and charts of the study. On GitHub docs/results.md links to
   ``../results``, which lies outside of the site; here the links lead to these copies.
-- In ``api.md``, names in the first column of a table become links to the reference.
+- In ``api.md``, names in the first column of a table become links to the reference, those of
+  classes, too.
+- In docstrings choices, ``{"a", "b"}``, are put in words and names become links (`Docstrings`).
 """
 
 from __future__ import annotations
 
 import ast
 import re
+from functools import cache
 from pathlib import Path
 from typing import Any
 
+from griffe import Extension
 from mkdocs.structure.files import File
 
 ROOT = Path(__file__).parent.parent
@@ -80,7 +84,7 @@ def on_page_markdown(markdown: str, page: Any, config: Any, files: Any) -> str:
 
 
 def linked(markdown: str) -> str:
-    """The API page with links: a table is about ``reconform``, or about the package in its head."""
+    """The API page with links: a table is about ``reconform``, or what is named above it."""
     known = {"reconform": set(public_names(""))}
     known |= {f"reconform.{name}": set(public_names(name)) for name in PACKAGES}
     owner, lines = "reconform", []
@@ -90,16 +94,73 @@ def linked(markdown: str) -> str:
             owner = f"reconform.{named[1]}" if named else "reconform"
         elif head := re.match(r"\| `(reconform\.\w+)` \|", line):
             owner = head[1]
-        elif line.startswith("| ") and owner in known:
+        elif line.startswith("| "):
             _, first, rest = line.split("|", 2)
-            line = f"|{linked_names(first, owner, known[owner])}|{rest}"
+            line = f"|{linked_names(first, owner, known)}|{rest}"
         lines.append(line)
     return "\n".join(lines)
 
 
-def linked_names(text: str, owner: str, known: set[str]) -> str:
-    """The text with every name that is known as a link to its place in the reference."""
-    for name in re.findall(r"`(\w+)`", text):
-        if name in known:
-            text = text.replace(f"`{name}`", f"[`{name}`][{owner}.{name}]")
-    return text
+def linked_names(text: str, owner: str, known: dict[str, set[str]]) -> str:
+    """The text with every name that is known as a link to its place in the reference.
+
+    What belongs to a class is linked where the reference has it: not what scikit-learn adds.
+    """
+
+    def link(name: re.Match[str]) -> str:
+        place = f"{owner}.{name[2]}"
+        if owner not in known:
+            return f'<autoref optional identifier="{place}"><code>{name[1]}</code></autoref>'
+        return f"[{name[0]}][{place}]" if name[2] in known[owner] else name[0]
+
+    return re.sub(r"`((\w+)(?:\(\))?)`", link, text)
+
+
+class Docstrings(Extension):
+    """Write choices in words, and make links of names that the reference has.
+
+    Griffe takes the first of ``{"a", "b"}, default="b"`` for the default, whatever is said behind.
+    """
+
+    def on_instance(self, *, obj: Any, **_: Any) -> None:
+        """Rewrite the docstring of whatever was read."""
+        if obj.docstring is not None:
+            obj.docstring.value = with_links(without_braces(obj.docstring.value))
+
+
+def without_braces(docstring: str) -> str:
+    """The docstring with the choices of its parameters in words."""
+
+    def worded(line: re.Match[str]) -> str:
+        start, choices, more, end = line.groups()
+        return f"{start}{' or '.join(choices.split(', '))}{f' or {more}' if more else ''}{end}"
+
+    others = r"(?:, (?!optional|default)(.+?))?"
+    pattern = rf"^(\w+ : (?:\w+ or )?)\{{([^{{}}]+)\}}{others}(, optional|, default=.+|)$"
+    return re.sub(pattern, worded, docstring, flags=re.MULTILINE)
+
+
+@cache
+def homes() -> dict[str, str]:
+    """The package of every public name; the shortest where there are several."""
+    below = {name: f"reconform.{package}" for package in PACKAGES for name in public_names(package)}
+    return below | dict.fromkeys(public_names(""), "reconform")
+
+
+def with_links(docstring: str) -> str:
+    """The docstring with links from classes, and from names that begin with ``reconform.``."""
+    classes = "|".join(name for name in homes() if name[0].isupper())
+
+    def link(found: re.Match[str]) -> str:
+        name = found[2] or found[3]
+        place = (
+            name if name.startswith("reconform.") else f"{homes()[name.partition('.')[0]]}.{name}"
+        )
+        return f'<autoref optional identifier="{place}"><code>{name}</code></autoref>'
+
+    ours = r"reconform(?:\.\w+)+"
+    pattern = rf"(`{{1,2}})({ours}|(?:{classes})(?:\.\w+)*)\1|(?<![\w`.])({ours})(?![\w`(\[])"
+    lines = docstring.splitlines()
+    examples = next((i for i, line in enumerate(lines) if line == "Examples"), len(lines))
+    told = [re.sub(pattern, link, line) for line in lines[:examples]]
+    return "\n".join([*told, *lines[examples:]])

@@ -6,13 +6,19 @@ that came out, those made from docstrings among them.
 
 from __future__ import annotations
 
+import inspect
 import os
+import re
 import shutil
+from html import unescape
 from html.parser import HTMLParser
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
 import pytest
+
+import reconform
+from reconform.stream import FalseAlarmBudget
 
 SITE = Path(__file__).parent.parent / "site"
 if not (SITE / "index.html").exists():
@@ -113,3 +119,37 @@ def test_the_search_works_from_the_disk(browser, words):
     found = (By.CSS_SELECTOR, ".md-search-result__link")
     first = WebDriverWait(browser, 30).until(lambda shown: shown.find_elements(*found))[0]
     assert first.get_attribute("href").startswith(SITE.as_uri())
+
+
+def shown_text(page):
+    """What a reader reads on a page, in one line."""
+    text = (SITE / page).read_text(encoding="utf-8")
+    return re.sub(r"\s+", " ", unescape(re.sub(r"<[^>]+>", " ", text)))
+
+
+@pytest.mark.parametrize(
+    ("page", "kind", "parameter"),
+    [
+        ("reconform", reconform.ConformalDetector, "larger_is"),
+        ("reconform", reconform.ConformalDetector.rank, "variant"),
+        ("reconform", reconform.Rule, "conditional"),
+        ("reconform", reconform.Bootstrap, "aggregate"),
+        ("stream", FalseAlarmBudget, "per"),
+    ],
+)
+def test_choices_have_the_default_of_the_code(page, kind, parameter):
+    """The reader of docstrings would take the first choice for it."""
+    choices = re.search(rf"\b{parameter} : .*?\{{(.*?)\}}", kind.__doc__)[1].split(", ")
+    default = repr(inspect.signature(kind).parameters[parameter].default).replace("'", '"')
+    said = " or ".join(choices)
+    shown = shown_text(f"reference/{page}.html").replace("'", '"')
+    assert re.search(rf"\b{parameter} \( .*?{re.escape(said)}[^()]*, default: {default} \)", shown)
+
+
+def test_names_in_docstrings_and_on_the_api_page_are_links():
+    def leads(page, target):
+        return any(link.endswith(f"#reconform.{target}") for link in READ[SITE / page].links)
+
+    assert leads("reference/stream.html", "ConformalDetector")
+    for name in ("Split", "ConformalDetector.fit", "Discoveries.fdp_bound", "Rule.sentence"):
+        assert leads("api.html", name), name
