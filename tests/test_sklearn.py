@@ -14,8 +14,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 import sklearn
+from sklearn.base import clone
 from sklearn.exceptions import UnsetMetadataPassedError
-from sklearn.model_selection import GroupKFold, ShuffleSplit, cross_validate
+from sklearn.model_selection import GroupKFold, KFold, ShuffleSplit, cross_validate
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 from sklearn.utils.estimator_checks import parametrize_with_checks
@@ -123,6 +124,37 @@ def test_blocks_that_nobody_asked_for_are_refused(routing):
     asks = ConformalDetector("knn", "split").set_fit_request(blocks=True)
     with pytest.raises(ReconformError, match="does not look at blocks"):
         make_pipeline(StandardScaler(), asks).fit(X, blocks=GROUPS)
+
+
+@pytest.mark.filterwarnings("ignore::reconform.ReferenceWarning")
+def test_groups_go_through_a_pipeline_and_cross_validation(routing):
+    """Rows are ranked within their group when they are fitted, and when they are judged."""
+    kinds, scaled = np.repeat(["a", "b"], 30), StandardScaler().fit_transform(X)
+    cad = ConformalDetector("knn", "split", random_state=0)
+    asks = clone(cad).set_fit_request(groups=True).set_predict_request(groups=True)
+    asks.set_decision_function_request(groups=True)
+    pipeline = make_pipeline(StandardScaler(), asks).fit(X, groups=kinds)
+    plain = clone(cad).fit(scaled, groups=kinds)
+    for judge in ("predict", "decision_function"):
+        expected = getattr(plain, judge)(scaled, groups=kinds)
+        assert np.array_equal(getattr(pipeline, judge)(X, groups=kinds), expected)
+    with pytest.raises(ReconformError, match="fitted with groups"):
+        pipeline.predict(X)
+    seen = []
+    cross_validate(
+        clone(cad).set_fit_request(groups=True),
+        X,
+        params={"groups": kinds},
+        cv=KFold(3, shuffle=True, random_state=0),
+        scoring=lambda fold, rows: float(seen.append(sorted(fold.grouping_.names)) is None),
+    )
+    assert seen == [["a", "b"]] * 3
+
+
+def test_the_api_page_names_the_requests_that_there_are():
+    page = (Path(__file__).parent.parent / "docs" / "api.md").read_text(encoding="utf-8")
+    there = {name for name in dir(ConformalDetector) if re.fullmatch(r"set_\w+_request", name)}
+    assert set(re.findall(r"`(set_\w+_request)`", page)) == there
 
 
 def test_cross_validation_hands_out_groups_to_splitter_and_detector(routing):
