@@ -173,11 +173,58 @@ def test_help_texts_are_sentences():
                 assert re.fullmatch(rf"({VERBS})\b.*\.", said, re.DOTALL), where
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+# Beside the pages of the site: those that a reader on GitHub sees.
+READ = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md"), *ROOT.glob("results/*.md")])
+
+
+def anchors(page):
+    """The anchors of a page, as GitHub makes them."""
+    text = re.sub(r"^```.*?^```", "", page.read_text(), flags=re.DOTALL | re.MULTILINE)
+    for heading in re.findall(r"^#+ (.*)$", text, re.MULTILINE):
+        yield re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-")
+
+
+@pytest.mark.parametrize("page", READ, ids=lambda page: page.name)
 def test_links_lead_somewhere(page):
-    for target in re.findall(r"\]\(([^)#]+)\)", page.read_text()):
+    for target in re.findall(r"\]\(([^)\s]+)\)", page.read_text()):
         if "://" not in target:
-            assert (page.parent / target).exists(), target
+            path, _, anchor = target.partition("#")
+            there = page.parent / path if path else page
+            assert there.exists(), target
+            assert not anchor or anchor in anchors(there), target
+
+
+@pytest.mark.parametrize("page", READ, ids=lambda page: page.name)
+def test_names_options_and_targets_exist(page):
+    """Wherever they stand, in a sentence as well as in an example."""
+    text = page.read_text()
+    for name in re.findall(r"`reconform\.([\w.]+?)(?:\(\))?`", text):
+        assert exists(reconform, name.split(".")), name
+    commands = [cli.main, *(cli.main.get_command(None, c) for c in cli.main.list_commands(None))]
+    known = {"--help", *(one for c in commands for o in c.params for one in o.opts)}
+    known |= {one for c in commands for o in c.params for one in o.secondary_opts}
+    for option in re.findall(r"`(--[a-z][\w-]+)", text):
+        assert option in known, option
+    targets = set(re.findall(r"^([\w-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
+    assert set(re.findall(r"`make ([\w-]+)", text)) - targets == set()
+    for script, options in re.findall(
+        r"python ((?:benchmarks|results|docs)/\S+\.py)([^`\n#]*)", text
+    ):
+        known_there = (ROOT / script).read_text()
+        for option in re.findall(r"--[a-z][\w-]+", options):
+            assert f'"{option}"' in known_there, (script, option)
+
+
+def exists(thing, names):
+    for name in names:
+        if not hasattr(thing, name):
+            try:
+                thing = import_module(f"{thing.__name__}.{name}")
+            except ImportError:
+                return False
+        else:
+            thing = getattr(thing, name)
+    return True
 
 
 RECIPES = ("detector", "procedure", "p-value rule", "command-line option", "file format")
