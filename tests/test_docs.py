@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import itertools
+import json
 import re
 import shlex
 import tomllib
@@ -275,3 +276,32 @@ def test_batch_dependent_detectors_are_refused_except_by_full():
         for paragraph in re.split(r"\n\n|\n- ", (ROOT / page).read_text()):
             if re.search(r"batch", paragraph) and "refuse" in paragraph:
                 assert "full" in paragraph, (page, paragraph)
+
+
+# --- figures -------------------------------------------------------------------------------------
+
+
+def rows_of_tables(page):
+    """The rows of the tables of a page, without what makes them bold."""
+    lines = page.read_text().replace("**", "").splitlines()
+    return [line for line in lines if line.startswith("|") and not set(line) <= set("|- ")]
+
+
+@pytest.mark.parametrize("part", ["findings", "auto", "detectors-means", "batch"])
+def test_the_results_page_shows_what_the_study_wrote(part):
+    shown = rows_of_tables(ROOT / "docs" / "results.md")
+    assert [row for row in rows_of_tables(ROOT / f"results/{part}.md") if row not in shown] == []
+
+
+def test_the_results_page_says_how_the_paper_was_met_and_what_each_part_took():
+    page = " ".join((ROOT / "docs" / "results.md").read_text().split())
+    met = (ROOT / "results" / "comparison.md").read_text().split("\n")[0]
+    cells, share, more, most, largest = re.search(
+        r": (\d+) of 288 cells \((.*?)\) .*?, (\d+) of 288 cells \((.*?)\) .* is (.*)\.", met
+    ).groups()
+    assert f"{cells} of 288 cells ({share}) lie within 2" in page
+    assert f"{more} ({most}) within 3, and the largest difference is {largest}" in page
+    for part, took in json.loads((ROOT / "results" / "times.json").read_text()).items():
+        memory = took["peak_gigabytes_of_one_process"]
+        row = rf"\| `{part}` \| [^|]* \| {took['minutes']}\b[^|]* \| {memory} GB \|"
+        assert part == "findings" or re.search(row, page), part
