@@ -26,7 +26,10 @@ if not (SITE / "index.html").exists():
 
 # The page of a server for what it does not have: its links begin at the root of the server.
 PAGES = sorted(page for page in SITE.rglob("*.html") if page.name != "404.html")
-CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
+# The last one is what the machines of GitHub have.
+CHROMIUM = next(
+    filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None
+)
 CHROMEDRIVER = shutil.which("chromedriver")
 
 
