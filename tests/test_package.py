@@ -141,11 +141,11 @@ def built(tmp_path_factory):
 
 def tracked(folder):
     names = subprocess.run(
-        ["git", "ls-files", folder], cwd=ROOT, capture_output=True, text=True, check=False
+        ["git", "ls-files", "-z", folder], cwd=ROOT, capture_output=True, text=True, check=False
     )
     if names.returncode:
         pytest.skip("not a git repository: cannot tell what belongs to the package")
-    return set(names.stdout.split())
+    return set(names.stdout.split("\0")) - {""}
 
 
 @pytest.mark.slow

@@ -111,6 +111,21 @@ def test_no_page_is_wider_than_the_screen_and_nothing_fails(browser, width):
         assert [line["message"] for line in browser.get_log("browser")] == [], path
 
 
+@pytest.mark.parametrize(
+    ("page", "name"), [("api", "ConformalDetector"), ("results", "detectors"), ("cli", "inspect")]
+)
+def test_names_in_tables_are_not_broken_on_a_phone(browser, page, name):
+    resize(browser, 390)
+    browser.get((SITE / f"{page}.html").as_uri())
+    lines = browser.execute_script(
+        "return [...document.querySelectorAll('td:first-child code')]"
+        ".filter(one => one.textContent === arguments[0]).map(one => one.getClientRects().length)",
+        name,
+    )
+    assert lines
+    assert set(lines) == {1}
+
+
 @pytest.mark.parametrize("words", ["fdp_bound", "jackknife+", "--false-alarms", "DuckDB"])
 def test_the_search_works_from_the_disk(browser, words):
     from selenium.webdriver.common.by import By
