@@ -15,7 +15,7 @@ from ..arrays import BoolArray, FloatArray
 from ..statistics.fdr import RankCounts
 from .closeness import clump_finding, copy_findings, in_units, unused_batch
 from .columns import column_findings, order_findings
-from .contamination import Level, dirt_finding, held_back
+from .contamination import Level, dirt_finding
 from .labels import Category, label_findings
 from .sample import (
     Reservoir,
@@ -104,19 +104,11 @@ class Compared:
         found = [*self.found, *self._by_rows(ranked, tested), _share(flagged, tested)]
         broken = any(finding is not None and finding.level == "broken" for finding in found)
         if not broken and not self.weighted:
-            found.append(self._dirt(ranked, flagged, level))  # rows that moved look like dirt, too
+            # Rows that moved look like dirt, too.
+            found.append(dirt_finding(self._measured(), ranked, flagged, level))
         if ranked is not None:
             found.append(_shape(ranked, calibration, {f.check for f in found if f is not None}))
         return Verdict.of(finding for finding in found if finding is not None)
-
-    def _dirt(self, counts: RankCounts | None, flagged: int, level: Level) -> Finding | None:
-        """Anomalies among the reference rows: by the neighbours of unusual rows, or by ranks."""
-        rows = self._measured()
-        found = None if rows is None else dirt_finding(*rows, flagged, level)
-        if found is None and counts is not None:
-            held = held_back(counts, flagged, level)
-            found = None if held is None else held.finding()
-        return found
 
     def _by_rows(self, counts: RankCounts | None, tested: int) -> Iterator[Finding | None]:
         """What the rows show; where there are none, the ranks still show a shift."""

@@ -9,6 +9,10 @@ the batch lie. It looks at the most unusual reference rows whose neighbours are 
 how many there are, and how many new rows there are in the same places. In a clean reference there
 are few, and many more new rows. No test can be exact here (docs/assumptions): it is no verdict.
 
+Every clean reference has extremes, and without them more would be flagged. So where unusual new
+rows keep each other company and hardly any reference row is among them, `held_back` is said only of
+an empty list, with that in its words: they are normal extremes, or anomalies of another kind.
+
 Its distances are measured in units that dirt of up to 5 % cannot stretch, the range of the central
 90 % of a column. Quartiles would not do: a column that is nearly constant but for a fifth of the
 rows would have large differences only, and drown the columns in which the dirt differs. Below 400
@@ -32,6 +36,10 @@ from .verdict import Finding
 Level = float | Callable[[RankCounts], int]
 
 ADVICE = "If they are anomalies, take them out of the reference: see `reconform clean`."
+ELSEWHERE = (
+    " Hardly any of them lie among unusual new rows: they are normal extremes, or anomalies of "
+    "another kind."
+)
 
 # At most this share of the reference is asked what if it were not normal.
 MOST_DIRT = 0.05
@@ -53,6 +61,10 @@ CHANCE = 0.02
 LEAST_SHARE = 0.0025
 LEAST_RATIO = 0.12
 LEAST_ROWS = 4
+# The other way round: so many new rows there, and at most half the rate that 2 % of dirt has beside
+# 10 % of anomalies, speak against dirt of their kind.
+ELSEWHERE_ROWS = 5
+ELSEWHERE_RATIO = 0.1
 # Below so many reference rows 2 % are too few to tell from chance.
 LEAST_REFERENCE = 400
 # Rows that distances are measured to.
@@ -81,13 +93,16 @@ class HeldBack:
     by_chance: float
     p: float
 
-    def finding(self, how: str = "") -> Finding:
-        """Say it in plain words; `how` names the measure if it is not the detector's score."""
+    def finding(self, how: str = "", where: str = "") -> Finding:
+        """Say it in plain words.
+
+        `how` names the measure if it is not the detector's score, `where` says where they lie.
+        """
         rows, them = ("row is", "it") if self.k == 1 else ("rows are", "them")
         sentence = (
             f"{self.k:,} reference {rows} as unusual{how} as the most unusual new rows. Without "
             f"{them}, {self.would_be:,} new rows would be flagged instead of {self.flagged:,} "
-            f"(chance alone: about {self.by_chance:.0f})."
+            f"(chance alone: about {self.by_chance:.0f}).{where}"
         )
         return Finding("reference extremes", "note", sentence, ADVICE)
 
@@ -115,6 +130,11 @@ class Company:
     share: float
     ratio: float
     doubtful: bool
+
+    @property
+    def elsewhere(self) -> bool:
+        """Whether the reference's extremes do not lie where unusual new rows lie."""
+        return self.new_rows >= ELSEWHERE_ROWS and self.ratio < ELSEWHERE_RATIO
 
     def finding(self) -> Finding:
         """Say it in plain words."""
@@ -281,27 +301,55 @@ def mixed_company(
 
 
 def dirt_finding(
-    reference: FloatArray, new: FloatArray, flagged: int, level: Level
+    rows: tuple[FloatArray, FloatArray] | None,
+    counts: RankCounts | None,
+    flagged: int,
+    level: Level,
 ) -> Finding | None:
     """Look for anomalies among the reference rows; None if nothing speaks for them.
 
     Parameters
     ----------
-    reference, new : float arrays of shape (n, d), (m, d)
-        Samples in an order that has nothing to do with what the rows hold; missing numbers are NaN.
+    rows : pair of float arrays of shape (n, d), (m, d), or None
+        Samples of reference and new rows, in an order that has nothing to do with what the rows
+        hold; missing numbers are NaN. None where distances are not measured.
+    counts : RankCounts or None
+        Of the detector's ranks of all new rows.
     flagged : int
         Number of rows flagged now.
     level : float or callable
         Of Benjamini-Hochberg; or what decides instead.
     """
+    where = ""
+    if rows is not None and len(rows[0]) < LEAST_REFERENCE:  # too few for company
+        found = _held_back_by_distance(*rows, flagged, level)
+        if found is not None:
+            return found
+    elif rows is not None:
+        company = _company(*rows)
+        if company.doubtful:
+            return company.finding()
+        if company.elsewhere and flagged:
+            return None
+        where = ELSEWHERE if company.elsewhere else ""
+    held = None if counts is None else held_back(counts, flagged, level)
+    return None if held is None else held.finding(where=where)
+
+
+def _held_back_by_distance(
+    reference: FloatArray, new: FloatArray, flagged: int, level: Level
+) -> Finding | None:
+    """By distance, which no cluster of dirt can fool, in place of the detector's score."""
+    n = len(reference)
+    of_reference, of_new = unusual(*in_units(reference, new), np.arange(min(ANCHORS, n)))
+    ranks = 1 + n - np.searchsorted(np.sort(of_reference), of_new, side="left")
+    held = held_back(RankCounts(n, "distances").add(ranks), flagged, level)
+    return None if held is None else held.finding(" by their distance from the others")
+
+
+def _company(reference: FloatArray, new: FloatArray) -> Company:
     n, m = len(reference), len(new)
-    few = n < LEAST_REFERENCE
-    reference, new = in_units(reference, new) if few else in_units(reference, new, MOST_DIRT)
+    reference, new = in_units(reference, new, MOST_DIRT)
     of_reference, of_new = unusual(reference, new, np.arange(min(ANCHORS, n)))
-    if few:  # too few for company: by distance, which no cluster of them can fool
-        ranks = 1 + n - np.searchsorted(np.sort(of_reference), of_new, side="left")
-        held = held_back(RankCounts(n, "distances").add(ranks), flagged, level)
-        return None if held is None else held.finding(" by their distance from the others")
     order = np.random.default_rng(0).permutation(n + m)
-    company = mixed_company(reference, new, of_reference, of_new, order)
-    return company.finding() if company.doubtful else None
+    return mixed_company(reference, new, of_reference, of_new, order)
