@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 
 from ..arrays import BoolArray, FloatArray
+from ..content import digests_of
 from ..statistics.fdr import RankCounts
 from .closeness import clump_finding, copy_findings, in_units, unused_batch
 from .columns import column_findings, order_findings
@@ -127,8 +128,7 @@ class Compared:
         elif ranks is not None:
             yield shift_finding(shift_tests(None, None, names=(), of=tested, counts=ranks))
         if (both := self._both()) is not None:
-            ours, theirs = ([row.tobytes() for row in X] for X in both)
-            yield from copy_findings(ours, theirs)
+            yield from copy_findings(*(digests_of(X)[1].tolist() for X in both))
         if (rows := self._measured()) is not None:
             yield clump_finding(*in_units(*rows))
 
