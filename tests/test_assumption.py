@@ -248,6 +248,28 @@ def test_few_rows_say_nothing():
     assert cad.discover(rng.normal(9, 1, size=(12, 2))).verdict.findings == ()
 
 
+@pytest.mark.parametrize(
+    ("known", "seen", "few"),
+    [(300, 1, "only 1 new row,"), (300, 19, "only 19 new rows"), (19, 60, "only 19 reference")],
+)
+def test_nobody_is_reassured_where_nothing_was_checked(tmp_path, known, seen, few):
+    rng = np.random.default_rng(0)
+    cad = ConformalDetector("knn", "full").fit(rng.normal(size=(known, 2)))
+    found = cad.discover(rng.normal(1, 1, size=(seen, 2)))  # moved, which nobody can see
+    verdict = found.verdict
+    assert verdict.sentence.startswith("It was not checked whether normal new rows come from")
+    assert few in verdict.sentence
+    assert verdict.to_dict()["checked"] is False
+    assert verdict.sentence in repr(found)
+    report(found, tmp_path / "few.html")
+    page = (tmp_path / "few.html").read_text("utf-8")
+    assert verdict.sentence in page
+    assert "Nothing seen speaks against" not in page
+    assert "looks healthy" not in page
+    enough = cad.discover(rng.normal(size=(60, 2))).verdict
+    assert enough.to_dict()["checked"] is (known >= 20)
+
+
 def test_the_verdict_does_not_depend_on_the_order_of_rows(normal_and_new):
     normal, new = normal_and_new
     moved = new + 0.2

@@ -379,7 +379,7 @@ class BaseDiscoveries(ABC):
         )
 
     def __repr__(self) -> str:
-        doubts = [str(self.verdict)] if self.verdict.findings else []
+        doubts = [str(self.verdict)] if self.verdict.findings or self.verdict.unchecked else []
         first = self.first().sentence if self.top is not None and self.tested else ""
         last = self.why_nothing or self.warning or ""
         said = [*self._shown(), *doubts, self.chosen or "", self.guarantee, first, last]

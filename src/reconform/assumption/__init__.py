@@ -99,7 +99,8 @@ class Compared:
         Verdict
         """
         if tested < LEAST_ROWS:
-            return Verdict.of([*self.found, *self._labels(tested)])
+            unchecked = _too_few(tested, "new row")
+            return Verdict.of([*self.found, *self._labels(tested)], unchecked)
         few = counts is None or counts.n_calibration < LEAST_ROWS
         ranked = None if few or self.weighted else counts
         found = [*self.found, *self._by_rows(ranked, tested), _share(flagged, tested)]
@@ -109,7 +110,16 @@ class Compared:
             found.append(dirt_finding(self._measured(), ranked, flagged, level))
         if ranked is not None:
             found.append(_shape(ranked, calibration, {f.check for f in found if f is not None}))
-        return Verdict.of(finding for finding in found if finding is not None)
+        unchecked = ""
+        if few and self._both() is None and (known := self._known(counts)) is not None:
+            unchecked = _too_few(known, "reference row")
+        return Verdict.of((finding for finding in found if finding is not None), unchecked)
+
+    def _known(self, counts: RankCounts | None) -> int | None:
+        """How many reference rows new rows are compared with; None if nothing is known."""
+        if self.reference is not None:
+            return len(self.reference)
+        return None if counts is None else counts.n_calibration
 
     def _by_rows(self, counts: RankCounts | None, tested: int) -> Iterator[Finding | None]:
         """What the rows show; where there are none, the ranks still show a shift."""
@@ -174,6 +184,11 @@ class Compared:
         if self._numbers is None or len(self._numbers[2]) > MOST_COMBINED:
             return None
         return self._numbers[:2]
+
+
+def _too_few(rows: int, what: str) -> str:
+    said = f"there {'is' if rows == 1 else 'are'} only {rows:,} {what}{'' if rows == 1 else 's'}"
+    return f"{said}, and it takes {LEAST_ROWS}"
 
 
 def _shape(counts: RankCounts, calibration: FloatArray | None, checks: set[str]) -> Finding | None:

@@ -45,6 +45,8 @@ class Verdict:
     ----------
     findings : tuple of Finding
         The worst first.
+    unchecked : str
+        Why the rows could not be checked, where they are too few; empty where they were.
 
     Examples
     --------
@@ -58,11 +60,13 @@ class Verdict:
     """
 
     findings: tuple[Finding, ...] = ()
+    unchecked: str = ""
 
     @classmethod
-    def of(cls, findings: Iterable[Finding]) -> Verdict:
+    def of(cls, findings: Iterable[Finding], unchecked: str = "") -> Verdict:
         """Put findings in order, the worst first."""
-        return cls(tuple(sorted(findings, key=lambda finding: -LEVELS.index(finding.level))))
+        ordered = sorted(findings, key=lambda finding: -LEVELS.index(finding.level))
+        return cls(tuple(ordered), unchecked)
 
     @property
     def word(self) -> str:
@@ -85,6 +89,8 @@ class Verdict:
             )
         if self.word == "doubtful":
             return f"The assumption is doubtful: perhaps not all {ASSUMED}."
+        if self.unchecked:
+            return f"It was not checked whether {ASSUMED}: {self.unchecked}."
         if self.findings:
             return f"No test speaks against the assumption that {ASSUMED}, but look at this."
         return f"Nothing seen speaks against the assumption that {ASSUMED}."
@@ -102,6 +108,7 @@ class Verdict:
         """Return the verdict as plain data, for JSON."""
         return {
             "verdict": self.word,
+            "checked": not self.unchecked,
             "findings": [
                 {
                     "check": finding.check,

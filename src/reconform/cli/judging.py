@@ -344,7 +344,7 @@ STYLES = {"broken": "bold red", "doubtful": "bold yellow", "holds": ""}
 
 def _tell_verdict(voice: Voice, verdict: Verdict) -> None:
     """Say what speaks against the assumption, before anything that rests on it."""
-    if verdict.reasons:
+    if verdict.reasons or verdict.unchecked:
         voice.say(verdict.sentence, style=STYLES[verdict.word])
     elif verdict.findings:
         voice.say("Nothing speaks against the assumption; worth knowing:")

@@ -112,7 +112,8 @@ def read_histogram(found: Discoveries, verdict: Verdict | None = None) -> tuple[
         counts, known = found._checked()
     if counts is not None and not readable(counts.counts, known):
         return (*diagnoses, _TOO_FEW)
-    return tuple(diagnoses) if diagnoses or verdict.findings else (_healthy(found.count),)
+    spoken = diagnoses or verdict.findings or verdict.unchecked
+    return tuple(diagnoses) if spoken else (_healthy(found.count),)
 
 
 def _too_small(found: Discoveries) -> list[Diagnosis]:

@@ -156,7 +156,7 @@ def _fill(
     # Whole tables show copies that the samples of the checks may not hold.
     checks = {finding.check for finding in found.verdict.findings}
     more = (finding for finding in tables.copies if finding.check not in checks)
-    verdict = Verdict.of([*found.verdict.findings, *more])
+    verdict = Verdict.of([*found.verdict.findings, *more], found.verdict.unchecked)
     broken = verdict.word == "broken"
     said = [words.level_sentences(summary, i, broken) for i in range(len(summary.levels))]
     diagnoses = read_histogram(found, verdict)
