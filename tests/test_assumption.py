@@ -13,7 +13,15 @@ from click.testing import CliRunner
 from scipy.stats import betabinom, binom, hypergeom
 
 from reconform import ConformalDetector, load, report, save
-from reconform.assumption import Finding, Reservoir, Verdict, new_sample, reference_sample, shift
+from reconform.assumption import (
+    Finding,
+    Reservoir,
+    Verdict,
+    new_sample,
+    reference_sample,
+    shift,
+    why_nothing,
+)
 from reconform.assumption.shift import (
     BROKEN,
     DOUBTFUL,
@@ -235,6 +243,16 @@ def test_a_dirty_reference_is_named_first():
     D[:4] += 4
     X[:30] = 7 + 0.5 * rng.normal(size=(30, 3))
     assert "reconform clean" in reason(D, X)
+
+
+def test_flat_p_values_and_a_note_about_extremes_do_not_contradict_each_other():
+    flat = np.bincount(np.arange(1, 101), minlength=102)
+    extremes = Verdict.of([Finding("reference extremes", "note", "12 rows are unusual.")])
+    assert "reconform clean" not in why_nothing(flat, Verdict(), None)
+    said = why_nothing(flat, extremes, "more reference rows")
+    assert said.startswith("The p-values are flat")
+    assert "Or the reference holds many anomalies" in said
+    assert "reconform clean" in said
 
 
 def test_rows_that_are_flagged_need_no_reason(normal_and_new):

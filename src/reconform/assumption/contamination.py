@@ -47,8 +47,10 @@ MOST_DIRT = 0.05
 # without anomalies. Over all k such a batch gets a hint in 8 to 21 % of draws (measured, n from 106
 # to 1,500): the k are nested, and Bonferroni's correction would make it 4 to 7 %, and miss dirt.
 HINT_CHANCE = 0.07
-# Least number of rows that a hint must promise.
+# A hint must promise at least so many rows, and so many times as many as are flagged now: twice as
+# many are flagged without the extremes of nearly half of all clean references.
 LEAST_GAIN = 3
+LEAST_FACTOR = 3
 # `mixed_company` looks at this share of the reference, the most unusual rows, ...
 TAIL = 0.02
 # ... and at so many neighbours of each, as a share of the reference, within limits, ...
@@ -188,7 +190,7 @@ def flagged_without(counts: RankCounts, k: int, level: Level) -> int:
 
 
 def held_back(counts: RankCounts, flagged: int, level: Level) -> HeldBack | None:
-    """Say whether leaving out the reference's extremes would at least double the list.
+    """Say whether leaving out the reference's extremes would make the list three times as long.
 
     Parameters
     ----------
@@ -215,7 +217,7 @@ def held_back(counts: RankCounts, flagged: int, level: Level) -> HeldBack | None
     for best in np.argsort(np.where(possible, p, np.inf), kind="stable")[: possible.sum()]:
         k = int(ks[best])
         would_be = flagged_without(counts, k, level)
-        if would_be >= max(LEAST_GAIN, 2 * flagged):
+        if would_be >= max(LEAST_GAIN, LEAST_FACTOR * flagged):
             return HeldBack(k, flagged, would_be, m * (k + 1) / (n + 1), float(p[best]))
     return None
 

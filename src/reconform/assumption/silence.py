@@ -19,6 +19,10 @@ BLIND = (
     "anomalies, or this detector does not see them; another `detector` may. More reference rows "
     "would not help."
 )
+MASKED = (
+    "Or the reference holds many anomalies of their kind, which make them look normal: see "
+    "`reconform clean`."
+)
 WEAK = (
     "More new rows are unusual than chance explains, but not unusual enough for a list at this "
     "level. What helps: another `detector`, or a higher level."
@@ -92,5 +96,6 @@ def why_nothing(counts: IntArray | None, verdict: Verdict, warning: str | None) 
         ):
             return str(finding)
     if flat:
-        return BLIND
+        extremes = any(finding.check == "reference extremes" for finding in verdict.findings)
+        return f"{BLIND} {MASKED}" if extremes else BLIND
     return warning or WEAK
