@@ -383,6 +383,19 @@ def test_the_report_has_no_green_box_beside_it(files, tmp_path):
         assert ('class="verdict broken"' in page) == (word == "broken")
         assert ('class="diagnosis good"' in page) == (word == "holds")
         assert ("at most 10% of such a list is false" in page) == (word == "holds")
+        assert ("flagged at a false discovery rate of 10%" in page) == (word == "holds")
+        assert ("no promise about false ones" in page) == (word == "broken")
+
+
+@pytest.mark.parametrize("aim", [(), ("--false-alarms", "1")])
+def test_the_headline_of_the_command_is_withdrawn(files, aim):
+    normal, new, moved = files
+    for path, broken in ((new, False), (moved, True)):
+        said = run("detect", normal, path, *KNN, *aim).stdout
+        headline = next(line for line in said.splitlines() if "rows flagged" in line)
+        assert ("looks broken: no promise about false ones" in headline) == broken
+        kept = "1 false alarm may be expected" if aim else "at a false discovery rate of 10%"
+        assert (kept in headline) != broken
 
 
 def test_the_report_says_why_nothing_is_flagged(tmp_path):

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from .arrays import BoolArray, FloatArray, IndexArray, ObjectArray, RankArray
-from .assumption import Compared, Verdict, why_nothing
+from .assumption import WITHDRAWN, Compared, Verdict, why_nothing
 from .display import (
     details,
     histogram_svg,
@@ -206,7 +206,7 @@ class BaseDiscoveries(ABC):
         """How many rows are flagged, at which level, by which procedure; and the verdict."""
         flagged = f"{self.count:,} of {self.tested:,} rows flagged"
         if self.verdict.word == "broken":
-            return f"{flagged}, but the assumption looks broken: no promise about false ones"
+            return f"{flagged}, {WITHDRAWN}"
         if self.fdr is None:
             return f"{flagged}, where {false_alarms_in_words(self.level)} may be expected"
         return f"{flagged} at FDR {self.fdr:g} ({self.procedure.upper()})"

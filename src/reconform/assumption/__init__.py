@@ -36,7 +36,7 @@ from .shift import (
     with_weights,
 )
 from .silence import why_nothing
-from .verdict import Finding, Verdict
+from .verdict import WITHDRAWN, Finding, Verdict
 
 # Fewer rows on either side say nothing.
 LEAST_ROWS = 20
@@ -214,6 +214,7 @@ def _share(flagged: int, tested: int) -> Finding | None:
 
 
 __all__ = [
+    "WITHDRAWN",
     "Category",
     "Compared",
     "Finding",

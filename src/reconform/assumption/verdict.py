@@ -9,6 +9,9 @@ from typing import Any
 # From best to worst. A note is worth saying and no reason for doubt.
 LEVELS = ("note", "doubtful", "broken")
 
+# What a headline says in place of the level.
+WITHDRAWN = "but the assumption looks broken: no promise about false ones"
+
 ASSUMED = "normal new rows come from the same process as the reference rows"
 
 

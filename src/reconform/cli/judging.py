@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from ..arrays import FloatArray
-from ..assumption import Verdict
+from ..assumption import WITHDRAWN, Verdict
 from ..detector import ConformalDetector
 from ..detectors.prepare import Feature
 from ..errors import InputError, ReconformError, nearest
@@ -379,8 +379,8 @@ def _tell_decision(voice: Voice, judgement: FileDiscoveries, bound: int | None) 
         procedure = PROCEDURES[judgement.procedure].title
         aim = f"at a false discovery rate of {level} ({procedure})"
         meaning = f"at most {level} of such a list is false"
-    voice.say(f"{flagged} {aim}", style="bold")
     holds = judgement.verdict.word != "broken"
+    voice.say(f"{flagged} {aim}" if holds else f"{flagged}, {WITHDRAWN}", style="bold")
     if judgement.count and holds:
         voice.say(f"The list aims at this: on average over repetitions, {meaning}.")
     if bound is not None and holds:

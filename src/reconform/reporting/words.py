@@ -8,6 +8,7 @@ from datetime import UTC, datetime
 from importlib.metadata import version
 from typing import Any
 
+from ..assumption import WITHDRAWN
 from ..discoveries import Discoveries
 from ..grouping import GroupFound
 from ..rule import false_alarms_in_words
@@ -65,10 +66,11 @@ def level_sentences(summary: Summary, i: int, broken: bool = False) -> dict[str,
         meaning = (
             f"at most {float(summary.levels[i]):g} of the rows flagged in such a batch are false"
         )
+    aims_at = f", {WITHDRAWN}" if broken else f" {aims_at}"
     every = count == summary.rows > 1
     return {
         "count": f"All {count:,}" if every else f"{count:,}",
-        "headline": f"rows flagged {aims_at}" if every else f"of {rows} flagged {aims_at}",
+        "headline": f"rows flagged{aims_at}" if every else f"of {rows} flagged{aims_at}",
         "meaning": (
             f"The list aims at this: on average over repetitions, {meaning}."
             if count and not broken
