@@ -166,6 +166,16 @@ def test_copies():
     assert loud <= binom.isf(1e-4, 300, 0.01), loud
 
 
+def test_copies_of_a_sample_are_not_said_to_be_all():
+    rng = RNG(1)
+    for n, sampled in ((1999, False), (6000, True)):
+        D = rng.normal(size=(n, 2))
+        found = ConformalDetector("iforest", "split", random_state=0).fit(D).discover(D[:300])
+        (said,) = [f.sentence for f in found.verdict.findings if f.check == "copies"]
+        assert ("the 2,000 reference rows that were looked at, and likely more" in said) is sampled
+        assert said.startswith("300 of 300") is not sampled
+
+
 def test_duplicated_new_rows():
     twice = [*range(100, 130), *range(100, 130)]
     assert kinds(copy_findings(range(100), twice)) == {("duplicates", "doubtful")}

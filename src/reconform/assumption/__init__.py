@@ -19,6 +19,7 @@ from .columns import column_findings, order_findings
 from .contamination import Level, dirt_finding
 from .labels import Category, label_findings
 from .sample import (
+    MOST_REFERENCE,
     Reservoir,
     alike_in_groups,
     monotone_columns,
@@ -138,7 +139,8 @@ class Compared:
         elif ranks is not None:
             yield shift_finding(shift_tests(None, None, names=(), of=tested, counts=ranks))
         if (both := self._both()) is not None:
-            yield from copy_findings(*(digests_of(X)[1].tolist() for X in both))
+            ours, theirs = (digests_of(X)[1].tolist() for X in both)
+            yield from copy_findings(ours, theirs, sampled=len(ours) == MOST_REFERENCE)
         if (rows := self._measured()) is not None:
             yield clump_finding(*in_units(*rows))
 

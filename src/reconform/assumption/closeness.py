@@ -95,7 +95,11 @@ def squares(A: FloatArray, B: FloatArray) -> npt.NDArray[np.float32]:
 
 
 def copy_findings(
-    reference: Sequence[Hashable], new: Sequence[Hashable], tolerated: float = TOLERATED
+    reference: Sequence[Hashable],
+    new: Sequence[Hashable],
+    tolerated: float = TOLERATED,
+    *,
+    sampled: bool = False,
 ) -> list[Finding]:
     """Look for rows that occur twice, by digests of the rows.
 
@@ -107,6 +111,8 @@ def copy_findings(
     reference, new : sequences of anything hashable
     tolerated : float
         Share of new rows that may be copies of each other: anomalies may be.
+    sampled : bool, default=False
+        Whether there are more reference rows than these, so that copies of others are not seen.
 
     Returns
     -------
@@ -136,7 +142,12 @@ def copy_findings(
             if twins
             else "and no two reference rows are equal"
         )
-        sentence = f"{copies:,} of {m:,} new rows are exact copies of reference rows, {also}."
+        whose = (
+            f"the {n:,} reference rows that were looked at, and likely more of all of them"
+            if sampled
+            else "reference rows"
+        )
+        sentence = f"{copies:,} of {m:,} new rows are exact copies of {whose}, {also}."
         advice = "The detector has seen them: leave them out of the reference or of the new rows."
         found.append(Finding("copies", "doubtful", sentence, advice))
     doubled = sum(count for row, count in here.items() if count > 1 and row not in times)
