@@ -245,6 +245,19 @@ def test_a_dirty_reference_is_named_first():
     assert "reconform clean" in reason(D, X)
 
 
+def test_the_reason_for_an_empty_list_is_said_once(tmp_path):
+    rng = np.random.default_rng(0)
+    D, X = rng.normal(size=(1000, 3)), rng.normal(size=(300, 3))
+    D[:20], X[:30] = 7 + 0.5 * rng.normal(size=(20, 3)), 7 + 0.5 * rng.normal(size=(30, 3))
+    D[:4] += 4
+    found = ConformalDetector("knn", "full").fit(D).discover(X)
+    assert repr(found).count(found.why_nothing) == 1
+    for name, rows in (("known.csv", D), ("new.csv", X)):
+        pd.DataFrame(rows, columns=list("abc")).to_csv(tmp_path / name, index=False)
+    said = run("detect", tmp_path / "known.csv", tmp_path / "new.csv", *KNN).stdout
+    assert said.count(found.why_nothing) == 1
+
+
 def test_flat_p_values_and_a_note_about_extremes_do_not_contradict_each_other():
     flat = np.bincount(np.arange(1, 101), minlength=102)
     extremes = Verdict.of([Finding("reference extremes", "note", "12 rows are unusual.")])

@@ -382,6 +382,8 @@ class BaseDiscoveries(ABC):
         doubts = [str(self.verdict)] if self.verdict.findings or self.verdict.unchecked else []
         first = self.first().sentence if self.top is not None and self.tested else ""
         last = self.why_nothing or self.warning or ""
+        if any(str(finding) == last for finding in self.verdict.findings):
+            last = ""  # said already
         said = [*self._shown(), *doubts, self.chosen or "", self.guarantee, first, last]
         return "\n".join([f"{type(self).__name__}: {self.headline}", *filter(None, said)])
 

@@ -274,7 +274,7 @@ def _tell(
     reference: Table | None,
 ) -> None:
     """Say what was found, and where it was written."""
-    _tell_verdict(voice, judgement.verdict)
+    _tell_verdict(voice, judgement.verdict, judgement.why_nothing)
     _tell_decision(voice, judgement, bound)
     if writing.top is not None or not judgement.count:
         voice.say(judgement.first().sentence)
@@ -342,13 +342,17 @@ def _names(judgement: FileDiscoveries, ids: Sequence[str]) -> dict[int, str]:
 STYLES = {"broken": "bold red", "doubtful": "bold yellow", "holds": ""}
 
 
-def _tell_verdict(voice: Voice, verdict: Verdict) -> None:
-    """Say what speaks against the assumption, before anything that rests on it."""
+def _tell_verdict(voice: Voice, verdict: Verdict, later: str | None) -> None:
+    """Say what speaks against the assumption, before anything that rests on it.
+
+    What comes `later`, as the reason for an empty list, is not said twice.
+    """
+    findings = [finding for finding in verdict.findings if str(finding) != later]
     if verdict.reasons or verdict.unchecked:
         voice.say(verdict.sentence, style=STYLES[verdict.word])
-    elif verdict.findings:
+    elif findings:
         voice.say("Nothing speaks against the assumption; worth knowing:")
-    for finding in verdict.findings:
+    for finding in findings:
         voice.say(f"- {in_options(str(finding))}")
     if verdict.reasons:
         voice.say()
