@@ -150,6 +150,24 @@ def test_many_odd_columns_are_said_in_a_few_sentences():
     assert found[-1].sentence == "25 more columns are unlike."
 
 
+@pytest.mark.parametrize(
+    ("column", "named"),
+    [
+        (lambda rng: rng.integers(10**8, 10**9, 400), True),  # customer numbers
+        (lambda rng: rng.integers(10**6, 10**9, 400), False),  # of any length: bytes, prices
+        (lambda rng: np.r_[0, rng.integers(10**8, 10**9, 399)], False),
+        (lambda rng: np.repeat(rng.integers(10**8, 10**9, 200), 2), False),
+        (lambda rng: rng.integers(10**8, 10**9, 400) + 0.5, False),
+        (lambda rng: rng.integers(101_000, 102_000, 400), False),  # pressures
+    ],
+)
+def test_long_numbers_of_one_length_are_named(column, named):
+    values = np.asarray(column(RNG(0)), dtype=float)[:, None]
+    found = column_findings(values[:300], values[300:], ["customer"])
+    assert kinds(found) == ({("identifier", "note")} if named else set())
+    assert all("9 digits, and none twice: an id?" in str(finding) for finding in found)
+
+
 # --- copies and clumps ---------------------------------------------------------------------------
 
 

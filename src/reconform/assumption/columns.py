@@ -21,6 +21,9 @@ from .verdict import Finding
 BROKEN = 1e-3
 DOUBTFUL = 5e-3
 
+# Numbers that no column repeats are named if they are so long and of one length.
+FEWEST_DIGITS = 6
+
 # A batch with very many odd columns is said in a few sentences.
 MOST_FINDINGS = 5
 
@@ -161,6 +164,9 @@ def _numbers(
             "none twice: an id?"
         )
         found.append(Finding("identifier", "doubtful", sentence, ADVICE))
+    elif digits := _one_length(np.concatenate([known, seen])):
+        sentence = f"Column {name!r} holds whole numbers of {digits} digits, and none twice: an id?"
+        found.append(Finding("identifier", "note", sentence, ADVICE))
     return found + _constant(name, known, seen, len(theirs), normal, columns)
 
 
@@ -194,6 +200,19 @@ def _no_repeats(values: FloatArray) -> float:
     if n > size or len(np.unique(values)) < n:
         return 1.0
     return float(np.exp(gammaln(size + 1) - gammaln(size - n + 1) - n * np.log(size)))
+
+
+def _one_length(values: FloatArray) -> int:
+    """How many digits long numbers have, if all have as many and none is there twice; 0 if not.
+
+    Numbers drawn from so many seldom repeat by chance, so it is a note. Counts and prices differ in
+    their length.
+    """
+    low, high = values.min(), values.max()
+    if low < 10.0 ** (FEWEST_DIGITS - 1) or high > 2**53 or not np.all(values == np.floor(values)):
+        return 0
+    digits = len(str(int(low)))
+    return digits if len(str(int(high))) == digits and len(np.unique(values)) == len(values) else 0
 
 
 def _constant(
