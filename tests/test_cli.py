@@ -353,6 +353,18 @@ def test_a_report_of_a_file(here):
     run("score", "x.rcad", "new.csv", "--report", "-", code=2)
 
 
+def test_a_report_of_a_command_names_options(here):
+    common = ["detect", "normal.csv", "new.csv", "--id", "machine", *QUICK, "--report"]
+    run(*common, "report.html")
+    page = (here / "report.html").read_text()
+    assert "--validity proven gives a proven list" in page
+    assert "validity=" not in page
+    run(*common, "strict.html", "--fdr", 0.001)
+    assert "or a higher --fdr." in (here / "strict.html").read_text()
+    run("demo", "--detector", "knn", "--method", "cv+", "--report", "demo.html")
+    assert "--validity proven gives" in (here / "demo.html").read_text()
+
+
 def test_a_report_of_a_pipe_names_unusual_features(here):
     with open("messy_new.csv", "rb") as new:
         run(

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
 from typing import Any
 
 import click
@@ -12,8 +14,7 @@ from ..arrays import BoolArray
 from ..detector import ConformalDetector
 from ..discoveries import Discoveries
 from ..metrics import false_discovery_proportion, power
-from ..reporting import report as write_report
-from ..reporting.page import EXPLAINED
+from ..reporting.page import EXPLAINED, render, write_page
 from ..reporting.safe_text import percent
 from ..whole import check_place
 from .declare import Command, family, in_options, share
@@ -53,9 +54,10 @@ def demo(asked: dict[str, Any], voice: Voice) -> None:
         done = run_demo(asked["detector"], asked["method"], asked["fdr"])
     with voice.last_words():
         if report is not None:
-            write_report(
-                done.found, report, title="Tumours", overwrite=overwrite, explained=EXPLAINED
+            page = partial(
+                render, done.found, title="Tumours", explained=EXPLAINED, spell=in_options
             )
+            write_page(Path(report), page, overwrite=overwrite)
         _tell(voice, done)
         if report is not None:
             voice.say(f"Report: {report}")

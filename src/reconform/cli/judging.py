@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -24,9 +25,8 @@ from ..files.formats import is_standard
 from ..files.judge import FileDiscoveries, ReadOptions, judge_file
 from ..files.reading import weights_in
 from ..forecast import Pace
-from ..reporting import report
 from ..reporting.carried import RowNames, SomeRows
-from ..reporting.page import EXPLAINED
+from ..reporting.page import EXPLAINED, render, write_page
 from ..reporting.safe_text import percent
 from ..rule import false_alarms_in_words
 from ..statistics.bounds import false_discovery_table
@@ -317,16 +317,17 @@ def _write_page(
         labels = RowNames(judgement.tested, _names(judgement, ids))
     elif len(ids) > 1:
         labels = [", ".join(map(str, several)) for several in labels]
-    report(
+    page = partial(
+        render,
         found,
-        target,
         rows=rows,
         reference=None if reference is None else labelled(reference.X, reference.features),
         ids=labels,
         title=f"Anomalies in {called(judgement.path)}",
-        overwrite=overwrite,
         explained=EXPLAINED,
+        spell=in_options,
     )
+    write_page(Path(target), page, overwrite=overwrite)
 
 
 def _names(judgement: FileDiscoveries, ids: Sequence[str]) -> dict[int, str]:

@@ -6,11 +6,11 @@ Both functions load what they need when they are called, so that `import reconfo
 from __future__ import annotations
 
 import os
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from ..discoveries import Discoveries
-from ..whole import check_place, write_whole
 
 __all__ = ["chart", "report"]
 
@@ -77,14 +77,12 @@ def report(
     ...     "of 229 rows flagged" in page.read_text()
     True
     """
-    from .page import render
+    from .page import render, write_page
 
-    target = Path(path)
-    check_place(target, overwrite=overwrite)
-    html = render(found, rows=rows, reference=reference, ids=ids, title=title, explained=explained)
-    # Labels, and names of files, may be any bytes.
-    write_whole(target, html.encode(errors="replace"), overwrite=overwrite)
-    return target
+    page = partial(
+        render, found, rows=rows, reference=reference, ids=ids, title=title, explained=explained
+    )
+    return write_page(Path(path), page, overwrite=overwrite)
 
 
 def chart(found: Discoveries) -> Any:

@@ -6,6 +6,7 @@ Nothing is tested here. What speaks against the assumption was found by the chec
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from ..assumption import Verdict
@@ -75,7 +76,13 @@ LOOKS = {
 }
 
 
-def read_histogram(found: Discoveries, verdict: Verdict | None = None) -> tuple[Diagnosis, ...]:
+def _in_python(text: str) -> str:
+    return text.replace("`", "")
+
+
+def read_histogram(
+    found: Discoveries, verdict: Verdict | None = None, said: Callable[[str], str] = _in_python
+) -> tuple[Diagnosis, ...]:
     """Say what the histogram of a batch looks like.
 
     Parameters
@@ -83,6 +90,8 @@ def read_histogram(found: Discoveries, verdict: Verdict | None = None) -> tuple[
     found : Discoveries
     verdict : Verdict, optional
         That of `found` by default.
+    said : callable, optional
+        How parameters in a sentence are spelled; as in Python by default.
 
     Returns
     -------
@@ -96,13 +105,13 @@ def read_histogram(found: Discoveries, verdict: Verdict | None = None) -> tuple[
     ['healthy']
     """
     verdict = found.verdict if verdict is None else verdict
-    diagnoses = _too_small(found)
+    diagnoses = _too_small(found, said)
     kinds = set()
     for finding in verdict.findings:
         if finding.check in LOOKS:
             kind, title, text = LOOKS[finding.check]
             if kind not in kinds:
-                diagnoses.append(Diagnosis(kind, title, text, str(finding).replace("`", "")))
+                diagnoses.append(Diagnosis(kind, title, text, said(str(finding))))
             kinds.add(kind)
     if p_value_nature(found) == "corrected":
         return (*diagnoses, _CORRECTED)
@@ -116,7 +125,7 @@ def read_histogram(found: Discoveries, verdict: Verdict | None = None) -> tuple[
     return tuple(diagnoses) if spoken else (_healthy(found.count),)
 
 
-def _too_small(found: Discoveries) -> list[Diagnosis]:
+def _too_small(found: Discoveries, said: Callable[[str], str]) -> list[Diagnosis]:
     """Say of a reference that is too small, if that is why nothing is flagged, how small it is."""
     if found.provenance is None or found.warning is None or found.why_nothing != found.warning:
         return []
@@ -128,7 +137,7 @@ def _too_small(found: Discoveries) -> list[Diagnosis]:
         Diagnosis(
             "reference too small",
             "The reference is too small for this batch",
-            found.warning.replace("`", ""),
+            said(found.warning),
             f"{seen} more unusual than every reference row.",
         )
     ]

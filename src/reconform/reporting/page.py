@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import base64
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from html import escape
 from importlib.resources import files
+from pathlib import Path
 from string import Template
 from typing import Any
 
@@ -23,6 +24,7 @@ from ..explaining.feature_columns import FeatureTable, matched, read_table
 from ..explaining.features import unusual_features
 from ..glossary import GLOSSARY
 from ..grouping import GroupFound
+from ..whole import check_place, write_whole
 from . import words
 from .carried import Carried, Describe, RowNames, SomeRows, carry
 from .diagnosis import Diagnosis, read_histogram
@@ -43,8 +45,17 @@ def render(
     ids: Any = None,
     title: str | None = None,
     explained: int | None = None,
+    spell: Callable[[str], str] = str,
 ) -> str:
-    """Make the page as a text; the arguments are those of `report`."""
+    """Make the page as a text.
+
+    Parameters
+    ----------
+    found, rows, reference, ids, title, explained
+        As in `report`.
+    spell : callable
+        Turns parameters in a sentence (`validity='proven'`) into what the reader knows them by.
+    """
     if explained is not None:
         check_count("explained", explained, least=0)
     most = (EXPLAINED if rows is not None else 0) if explained is None else explained
@@ -61,7 +72,19 @@ def render(
         names=tables.names,
     )
     told = _explained(found, summary, labels, most)
-    return _fill(found, summary, carried, tables, told, title or "Anomaly report")
+
+    def said(text: str) -> str:
+        return spell(text).replace("`", "")
+
+    return _fill(found, summary, carried, tables, told, title or "Anomaly report", said)
+
+
+def write_page(path: Path, make: Callable[[], str], *, overwrite: bool) -> Path:
+    """Write a page that `make` renders, whole or not at all; refuse a bad place beforehand."""
+    check_place(path, overwrite=overwrite)
+    # Labels, and names of files, may be any bytes.
+    write_whole(path, make().encode(errors="replace"), overwrite=overwrite)
+    return path
 
 
 def _explained(
@@ -149,6 +172,7 @@ def _fill(
     tables: _Tables,
     told: dict[str, Any],
     title: str,
+    said: Callable[[str], str],
 ) -> str:
     web = files(__package__) / "web"
     style = (web / "style.css").read_text("utf-8")
@@ -158,9 +182,9 @@ def _fill(
     more = (finding for finding in tables.copies if finding.check not in checks)
     verdict = Verdict.of([*found.verdict.findings, *more], found.verdict.unchecked)
     broken = verdict.word == "broken"
-    said = [words.level_sentences(summary, i, broken) for i in range(len(summary.levels))]
-    diagnoses = read_histogram(found, verdict)
-    now = {name: escape(text) for name, text in said[summary.chosen].items()}
+    levels = [words.level_sentences(summary, i, broken) for i in range(len(summary.levels))]
+    diagnoses = read_histogram(found, verdict, said)
+    now = {name: escape(text) for name, text in levels[summary.chosen].items()}
     return Template((web / "page.html").read_text("utf-8")).substitute(
         now,
         policy=_policy(style, script),
@@ -170,15 +194,15 @@ def _fill(
             {
                 **_numbers(summary, f"{found.evidence[0]}-value"),
                 **_rows(carried),
-                "words": said,
+                "words": levels,
                 "top": found.top or 1,
                 "told": told,
                 "heads": {"features": FEATURE_HEAD, "nearest": NEAREST_HEAD},
             }
         ),
         title=escape(shorten(title, LONGEST_TITLE)),
-        why=escape((found.why_nothing or "").replace("`", "")),
-        guarantee=escape(found.guarantee),
+        why=escape(said(found.why_nothing or "")),
+        guarantee=escape(said(found.guarantee)),
         choice=escape(found.chosen or ""),
         first=_first(found),
         groups=_groups(found, words.level_in_words(summary, summary.chosen)),
@@ -186,7 +210,7 @@ def _fill(
         last=len(summary.levels) - 1,
         chosen=summary.chosen,
         level=words.level_in_words(summary, summary.chosen),
-        verdict=_verdict(verdict) if verdict.findings else "",
+        verdict=_verdict(verdict, said) if verdict.findings else "",
         assumed=_assumed(verdict),
         tone=" all" if found.count == len(found) > 1 else "" if found.count else " none",
         open=" open" if broken else "",
@@ -233,10 +257,9 @@ def _group(group: GroupFound, tested: int) -> str:
     )
 
 
-def _verdict(verdict: Verdict) -> str:
+def _verdict(verdict: Verdict, said: Callable[[str], str]) -> str:
     """A box above everything else, where something speaks against the assumption."""
-    said = [str(finding).replace("`", "") for finding in verdict.findings]
-    items = "".join(f"<li>{escape(text)}</li>" for text in said)
+    items = "".join(f"<li>{escape(said(str(finding)))}</li>" for finding in verdict.findings)
     sentence = escape(verdict.sentence)
     return f'<section class="verdict {verdict.word}"><h2>{sentence}</h2><ul>{items}</ul></section>'
 
