@@ -92,7 +92,7 @@ def check_beforehand(
     table = reference.table
 
     def check(cad: ConformalDetector) -> None:
-        if reference.weighs:
+        if reference.weigh is not None:
             known = reference.weights is not None
             refuse_weights(cad, table.frame, deciding.rule, known=known)
         if query_of(path) is None and not Path(path).is_file():  # a pipe can be read only once
@@ -142,11 +142,6 @@ class ReferenceRows:
         return self.shift == ("all",) and "all" not in self.table.names
 
     @property
-    def weighs(self) -> bool:
-        """Whether rows are weighed."""
-        return bool(self.shift) or self.weights is not None
-
-    @property
     def _known(self) -> FloatArray:
         """The known weights of the reference rows."""
         name, ids = str(self.weights), self.table.ids
@@ -154,10 +149,19 @@ class ReferenceRows:
             raise InputError(self.table.path, f"it has no column {name!r} of weights.", column=name)
         return weights_in(ids.column(name), name, self.layout, self.table.path)
 
-    def weigh(self, X: FloatArray) -> Weights:
-        """Weigh the reference and the new rows: by an estimate, or by the known weights X."""
+    @property
+    def weigh(self) -> Callable[[FloatArray], Weights] | None:
+        """The way to weigh, as `judge_file` takes it; None where all rows count alike."""
         if self.weights is not None:
-            return Weights(self._known, X)
+            return self._weigh_by_column
+        return self._weigh_by_estimate if self.shift else None
+
+    def _weigh_by_column(self, known: FloatArray) -> Weights:
+        """Weigh by the columns of known weights; `known` is that of the new rows."""
+        return Weights(self._known, known)
+
+    def _weigh_by_estimate(self, X: FloatArray) -> Weights:
+        """Weigh by how the new rows X differ from the reference in the columns that shift."""
         names = self.table.names
         used = [names.index(name) for name in (names if self._all else self.shift)]
         return Weights.estimate(self.table.X[:, used], X[:, used])
@@ -225,7 +229,7 @@ def judge(
             read=read,
             write=writing.options(files),
             progress=progress,
-            weights=known.weigh if known is not None and known.weighs else None,
+            weights=None if known is None else known.weigh,
         )
     if writing.report is not None:
         voice.step(f"Writing {writing.report}")
