@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from fractions import Fraction
 from functools import partial
@@ -15,8 +15,8 @@ from sklearn.base import OutlierMixin
 from sklearn.utils import estimator_html_repr
 from sklearn.utils.validation import _num_samples, check_is_fitted
 
-from .arrays import BoolArray, FloatArray, IndexArray, IntArray
-from .assumption import Category, reference_positions
+from .arrays import FloatArray, IntArray
+from .assumption import reference_positions
 from .assumption.reference import warn_of_columns, warn_of_scores
 from .content import Contents
 from .detectors import NativeDetector, resolve_detector
@@ -41,7 +41,6 @@ from .methods import Full, Learned, Method, Plan, Prefit, resolve_method
 from .randomness import root_seed
 from .rule import Rule, RuleOptions
 from .statistics.certificates import Guarantee
-from .statistics.choice import ChoiceCounts
 from .statistics.fdr import RankCounts
 from .statistics.ranks import Ranks
 from .statistics.stability import Stability
@@ -577,16 +576,7 @@ class ConformalDetector(OutlierMixin, Ranker):
         return decided_in_memory(self, rule, grid, new, weights)
 
     def decide_counts(
-        self,
-        counts: RankCounts,
-        rule: Rule,
-        *,
-        new: FloatArray | None = None,
-        new_groups: IndexArray | None = None,
-        together: Ranks | None = None,
-        choice: ChoiceCounts | None = None,
-        categories: Mapping[int, Category] | None = None,
-        monotone: BoolArray | None = None,
+        self, counts: RankCounts, rule: Rule, seen: Observed | None = None
     ) -> CountedDiscoveries:
         """Decide for all rows whose ranks were counted, exactly as if they had been one batch.
 
@@ -595,26 +585,15 @@ class ConformalDetector(OutlierMixin, Ranker):
         counts : RankCounts
             From `rank_counts`, of one batch or merged.
         rule : Rule
-        new : float array of shape (t, d), optional
-            A sample of the rows (`reconform.assumption.Reservoir`), to check the assumption by.
-        new_groups : int array of shape (t,), optional
-            The groups of that sample (`codes_of`), where there are groups.
-        together : Ranks, optional
-            What was counted, if it is one batch that was ranked together.
-        choice : ChoiceCounts, optional
-            Which detectors were chosen, where one is for every row.
-        categories : mapping, optional
-            By position, what a reader of files knows of the columns that hold labels.
-        monotone : bool array of shape (d,), optional
-            Which columns only rise or only fall from row to row.
+        seen : Observed, optional
+            What else is known of the rows, such as a sample to check the assumption by.
 
         Returns
         -------
         CountedDiscoveries
         """
         check_is_fitted(self, "ensemble_")
-        seen = Observed(new, together, choice, categories, monotone, new_groups)
-        return decided_by_counts(self, rule, counts, seen)
+        return decided_by_counts(self, rule, counts, Observed() if seen is None else seen)
 
     def explain(self, X: npt.ArrayLike) -> Explanation:
         """Explain one row, judged by itself as `p_values` does it.

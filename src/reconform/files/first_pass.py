@@ -22,6 +22,7 @@ from ..rule import Rule
 from ..statistics.choice import ChoiceCounts
 from ..statistics.fdr import RankCounts
 from ..statistics.ranks import Ranks
+from ..steps.deciding import Observed
 from ..weights import Weights
 from . import judged
 from .beforehand import has_more_rows, too_many
@@ -158,16 +159,15 @@ class Seen:
 
     def decide(self, rule: Rule) -> CountedDiscoveries:
         """Decide for the whole file by the counts of ranks."""
-        return self.cad.decide_counts(
-            self.counts,
-            rule,
-            new=self.sample.rows,
-            new_groups=self.sample_groups,
+        seen = Observed(
+            sample=self.sample.rows,
             together=self.together,
             choice=self.choice,
             categories=self._categories(),
             monotone=self.sample.monotone,
+            sample_groups=self.sample_groups,
         )
+        return self.cad.decide_counts(self.counts, rule, seen)
 
     def certify(
         self,

@@ -39,6 +39,7 @@ from ..files.judge import check_grouped, features_of
 from ..files.reading import ReadOptions
 from ..rule import Rule
 from ..statistics.fdr import Decision, RankCounts
+from ..steps.deciding import Observed
 from ..whole import blamed_on, write_whole
 from .parquet import (
     LAYOUT,
@@ -146,9 +147,8 @@ def discover_folder(
     cad = suited(cad, rule, WHERE, job.count_rows)
     with with_models():
         job, counted = replace(job, cad=cad).rank()
-        found = cad.decide_counts(
-            counted.ranks, rule, together=counted.together, choice=counted.choice
-        )
+        seen = Observed(together=counted.together, choice=counted.choice)
+        found = cad.decide_counts(counted.ranks, rule, seen)
         job.mark(found.decision)
     job.finish(found.decision)
     files = [str(job.output / name) for name in job.names]

@@ -73,7 +73,7 @@ class Observed:
     Attributes
     ----------
     sample : float array of shape (t, d), optional
-        Some of the rows, to check the assumption by.
+        Some of the rows (`reconform.assumption.Reservoir`), to check the assumption by.
     together : Ranks, optional
         Of all rows, where these are one batch that was ranked together.
     choice : ChoiceCounts, optional
@@ -83,7 +83,7 @@ class Observed:
     monotone : bool array of shape (d,), optional
         Which columns only rise or only fall from row to row.
     sample_groups : int array of shape (t,), optional
-        The groups of the sample, where rows are ranked within several.
+        The groups of the sample (`codes_of`), where rows are ranked within several.
     """
 
     sample: FloatArray | None = None
