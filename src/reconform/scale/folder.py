@@ -39,7 +39,6 @@ from ..files.judge import check_grouped, features_of
 from ..files.reading import ReadOptions
 from ..rule import Rule
 from ..statistics.fdr import Decision, RankCounts
-from ..steps.deciding import Observed
 from ..whole import blamed_on, write_whole
 from .parquet import (
     LAYOUT,
@@ -147,8 +146,7 @@ def discover_folder(
     cad = suited(cad, rule, WHERE, job.count_rows)
     with with_models():
         job, counted = replace(job, cad=cad).rank()
-        seen = Observed(together=counted.together, choice=counted.choice)
-        found = cad.decide_counts(counted.ranks, rule, seen)
+        found = cad.decide_counts(counted.ranks, rule, counted.observed)
         job.mark(found.decision)
     job.finish(found.decision)
     files = [str(job.output / name) for name in job.names]

@@ -31,6 +31,7 @@ from ..rule import Rule
 from ..statistics.choice import ChoiceCounts
 from ..statistics.fdr import RankCounts
 from ..statistics.ranks import Ranks
+from ..steps.deciding import Observed
 
 RESULTS = {"score": "float64", "p_value": "float64", "q_value": "float64", "anomaly": "bool"}
 
@@ -124,6 +125,11 @@ class Counted:
     ranks: RankCounts
     choice: ChoiceCounts | None = None
     together: Ranks | None = None
+
+    @property
+    def observed(self) -> Observed:
+        """What the decision takes beside the counts."""
+        return Observed(together=self.together, choice=self.choice)
 
     @classmethod
     def of(cls, found: Ranks, none: RankCounts) -> Counted:

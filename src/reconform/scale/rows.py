@@ -28,7 +28,6 @@ from ..parallel import share_of
 from ..rule import Rule
 from ..statistics.fdr import Decision, RankCounts
 from ..statistics.ranks import Ranks
-from ..steps.deciding import Observed
 from ..whole import blamed_on, whole_file
 from .folder import discover_folder
 from .parts import (
@@ -129,8 +128,7 @@ def discover(
     cad = suited(cad, rule, "a Dask collection", lambda: len(frame))
     columns = _Columns.of(cad, data, id_columns, group_column)
     ranked, counted = _ranked(cad, frame, columns, _Waiting(keep, _rank_folder(keep)))
-    seen = Observed(together=counted.together, choice=counted.choice)
-    found = cad.decide_counts(counted.ranks, rule, seen)
+    found = cad.decide_counts(counted.ranks, rule, counted.observed)
     return ScaledDiscoveries(**vars(found), frame=_marked(ranked, found.decision, frame, columns))
 
 
