@@ -250,6 +250,17 @@ OWN = [
 ]  # fmt: skip
 
 
+def test_the_recommended_command_may_read_what_the_study_read(here):
+    pytest.importorskip("duckdb", reason="DuckDB is optional: reconform[duckdb]")
+    pd.read_csv("pumps.csv", sep=";", decimal=",").to_parquet("pumps.parquet")
+    query = "pumps.parquet#select f.* from files f, range(1)"
+    facts = run_json("study", "--dataset", query, *OWN[3:9], "--prepare", *OWN[-4:], "--detector",
+                     "knn", "--method", "cv+", "--allow-extensions")  # fmt: skip
+    command = shlex.split(facts["recommendation"]["command"])
+    assert command[2] == query
+    assert "--allow-extensions" in command
+
+
 def test_the_recommended_command_runs(here):
     facts = run_json(*OWN, "--detector", "knn", "--set", "n_neighbors=3", "--method", "split",
                      "--method", "cv+", "--folds", "5")  # fmt: skip

@@ -481,7 +481,7 @@ def _layout(layout: Layout) -> list[str]:
     words += ["--decimal", layout.decimal] if layout.decimal != "." else []
     for text in layout.missing:
         words += ["--missing", text]
-    return words
+    return words + ["--allow-extensions"] * layout.allow_extensions
 
 
 def _names(names: Sequence[str]) -> str:
