@@ -306,6 +306,33 @@ def test_text_for_a_detector_of_numbers_gets_a_sentence(kind, detector):
         ConformalDetector(detector, "split", random_state=0).fit(KINDS[kind](REFERENCE))
 
 
+def test_labels_of_pandas_for_a_detector_of_numbers_get_a_sentence():
+    text = pd.Series(["red", "blue"] * 20, dtype="string")
+    frame = pd.DataFrame({"x": np.arange(40.0), "colour": text.astype("category")})
+    with pytest.raises(ReconformError, match=r"text in the column 'colour', and.*Prepare"):
+        ConformalDetector("knn").fit(frame)
+
+
+def test_missing_numbers_get_a_sentence():
+    frame = pd.DataFrame({"x": np.arange(40.0), "y": 1.0 * (np.arange(40) % 7)})
+    frame.loc[3, "y"] = None
+    for gone in (frame, frame.convert_dtypes()):
+        with pytest.raises(
+            ReconformError, match=r"missing in the column 'y', and.*Prepare"
+        ) as said:
+            ConformalDetector("knn").fit(gone)
+        assert "supervised" not in str(said.value)
+    with pytest.raises(ReconformError, match=r"NaN: values are missing, and this detector takes"):
+        ConformalDetector("knn").fit(frame.to_numpy())
+
+
+def test_a_step_that_cannot_read_arrow_is_said():
+    steps = ColumnTransformer([("x", StandardScaler(), ["x"]), ("y", "passthrough", ["y"])])
+    table = pa.table({"x": np.arange(40.0), "y": np.arange(40.0) % 7})
+    with pytest.raises(ReconformError, match=r"cannot read Arrow tables.*X\.to_pandas\(\)"):
+        ConformalDetector(make_pipeline(steps, OneClassSVM()), "split").fit(table)
+
+
 def test_text_for_a_pipeline_of_numbers_gets_a_sentence():
     with pytest.raises(ReconformError, match=r"text in the column 'colour'.*ColumnTransformer"):
         ConformalDetector(make_pipeline(StandardScaler(), Median()), "split").fit(REFERENCE)

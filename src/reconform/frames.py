@@ -446,6 +446,22 @@ def text_columns(X: Any) -> list[str]:
     return [str(names[j]) for j in range(len(names)) if library.column(X, j).values is None]
 
 
+def missing_columns(X: Any) -> list[str]:
+    """Return the names of the columns of a frame in which numbers are missing.
+
+    Examples
+    --------
+    >>> import pandas as pd
+    >>> missing_columns(pd.DataFrame({"x": [1.0, None], "y": [1.0, 2.0]}))
+    ['x']
+    """
+    library = library_of(X)
+    if library is None:
+        return []
+    read = ((name, library.column(X, j).values) for j, name in enumerate(library.names(X)))
+    return [str(name) for name, values in read if values is not None and np.isnan(values).any()]
+
+
 def by_name(X: Any, names: Sequence[str], *, whose: object) -> Any:
     """Return the columns of a frame that were there at `fit`, in that order.
 

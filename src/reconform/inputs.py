@@ -15,7 +15,14 @@ from sklearn.utils.validation import validate_data
 
 from .arrays import FloatArray
 from .errors import ReconformError, blame_input, listed
-from .frames import by_name, frame_as_it_is, library_of, text_columns, time_columns
+from .frames import (
+    by_name,
+    frame_as_it_is,
+    library_of,
+    missing_columns,
+    text_columns,
+    time_columns,
+)
 
 # Python's own kinds of times; pandas' and NumPy's scalars are among them or turned into arrays.
 TIMES = (datetime.date, datetime.time, datetime.timedelta, np.datetime64, np.timedelta64)
@@ -63,11 +70,27 @@ def validated_rows(estimator: Any, X: Any, *, reset: bool = True, **checks: Any)
                 estimator, X, reset=reset, dtype=np.float64, order="C", **checks
             )
         except ValueError as error:
-            text = text_columns(X) if "could not convert" in str(error) else []
-            if not text:
+            sentence = _reason(X, str(error))
+            if sentence is None:
                 raise
-            raise ReconformError(text_sentence(text)) from error
+            raise ReconformError(sentence) from error
     return rows
+
+
+def _reason(X: Any, error: str) -> str | None:
+    """Say what is wrong with rows where scikit-learn says it for other people."""
+    if "could not convert" in error or "Cannot cast" in error:
+        text = text_columns(X)
+        return text_sentence(text) if text else None
+    if not error.startswith("Input X contains NaN"):
+        return None
+    columns = missing_columns(X)
+    where = f" in {'columns' if len(columns) > 1 else 'the column'} {listed(columns)}"
+    return (
+        f"Input X contains NaN: values are missing{where if columns else ''}, and this detector "
+        "takes none. Impute them with Prepare(detector), or in a pipeline that ends in the "
+        "detector, or leave these rows out."
+    )
 
 
 def checked_rows(X: Any) -> Any:

@@ -208,7 +208,7 @@ class Frames(_ByColumn):
 
     @contextmanager
     def explained(self, detector: Any, X: Any) -> Iterator[None]:
-        """Say which columns are text or times, if that may be the trouble.
+        """Say which columns are text or times, or that it is Arrow, if that may be the trouble.
 
         What is no pipeline was given a frame for its text only, and may know nothing of frames.
         """
@@ -218,6 +218,11 @@ class Frames(_ByColumn):
             times = time_columns(X.frame)
             if times and isinstance(error, TypeError | ValueError):
                 refuse_times(listed(times), error)
+            if self.package == "pyarrow" and "registered adapter" in str(error):
+                raise ReconformError(
+                    "a step of the pipeline cannot read Arrow tables, such as 'passthrough' in a "
+                    "ColumnTransformer; give X.to_pandas(), or polars.from_arrow(X)."
+                ) from error
             strange = not detector.takes_frames or "could not convert string" in str(error)
             if self.text and strange:
                 raise ReconformError(f"{text_sentence(self.text)} ({error})") from error
