@@ -15,6 +15,7 @@ from reconform.assumption import Category, Compared, Reservoir, monotone_columns
 from reconform.assumption.closeness import clump_finding, copy_findings
 from reconform.assumption.columns import column_findings, order_findings
 from reconform.assumption.contamination import (
+    HeldBack,
     dirt_finding,
     flagged_without,
     held_back,
@@ -318,7 +319,15 @@ def test_small_references_get_the_what_if():
     files = dirty_files(RNG(5), 0.02, n=150, m=50)
     found = dirt_finding(files, None, flagged=0, level=0.1)
     assert found.check == "reference extremes"
-    assert "by their distance" in found.sentence
+    assert "by distance" in found.sentence
+
+
+def test_one_row_is_spoken_of_as_one():
+    assert str(HeldBack(1, 0, 11, 1.0, 0.01).finding(" by distance from the others")) == (
+        "1 reference row is as unusual by distance from the others as the most unusual new rows. "
+        "Without it, 11 new rows would be flagged instead of 0 (chance alone: about 1). If it is "
+        "an anomaly, take it out of the reference: see `reconform clean`."
+    )
 
 
 def test_dirt_in_a_tight_cluster_does_not_hide_itself():

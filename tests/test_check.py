@@ -263,6 +263,8 @@ def test_the_log_has_a_line_per_run(here):
     for name in ("new", "flagged", "decision", "guarantee", "p_threshold", "warnings"):
         assert second[name] == scored[name]
     assert (first["output"], first["flagged"], first["verdict"]) == (None, 0, "holds")
+    assert first["why_nothing"] == run_json("score", "plant.rcad", "calm.csv")["why_nothing"]
+    assert (bool(first["why_nothing"]), second["why_nothing"]) == (True, None)
     assert re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ", first["time"])
     assert third["new"] == {"path": "gone.csv"}
     assert f"Error: {third['error']}\n" == gone.stderr

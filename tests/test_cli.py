@@ -16,6 +16,7 @@ from pathlib import Path
 
 import click
 import numpy as np
+import pandas as pd
 import pyarrow as pa
 import pyarrow.csv
 import pyarrow.feather
@@ -351,6 +352,41 @@ def test_a_report_of_a_file(here):
     assert "never in the reference" in page
     run("detect", "normal.csv", "new.csv", "--drop", "machine", "--report", "report.html", code=1)
     run("score", "x.rcad", "new.csv", "--report", "-", code=2)
+
+
+def test_json_names_options(here):
+    rows = pd.read_csv("new.csv")
+    rows["temperature"] += 30
+    rows.to_csv("moved.csv", index=False)
+    facts = run_json("detect", "normal.csv", "moved.csv", "--id", "machine", *QUICK)
+    assert facts["assumption"]["verdict"] == "broken"
+    said = " ".join(finding["advice"] for finding in facts["assumption"]["findings"])
+    assert "--drop" in said
+    assert "`" not in said
+
+
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        (["--top", "2.5"], "'2.5' is not a valid whole number."),
+        (["--false-alarms", "two"], "'two' is not a valid number."),
+        (["--fdr", "low"], "'low' is not a valid number."),
+    ],
+)
+def test_what_is_no_number_is_called_so(here, given, words):
+    said = run("detect", "normal.csv", "new.csv", *QUICK, *given, "--output", "x.csv", code=2)
+    assert words in said.stderr
+    assert not (here / "x.csv").exists()
+
+
+def test_why_nothing_is_flagged_is_said_once(here):
+    rows = pd.read_csv("normal.csv")
+    rows.loc[7, ["temperature", "pressure"]] *= 100
+    rows.to_csv("dirt.csv", index=False)
+    given = ["detect", "dirt.csv", "new.csv", "--id", "machine", *QUICK]
+    why = run_json(*given)["why_nothing"]
+    assert why.startswith("1 reference row is as unusual")
+    assert run(*given).stdout.count(why) == 1
 
 
 def test_a_report_of_a_command_names_options(here):

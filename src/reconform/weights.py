@@ -171,9 +171,14 @@ class Weights:
     def __str__(self) -> str:
         how = "known" if self.known else "estimated"
         cut = f"; {self.clipped:,} were clipped" if self.clipped else ""
+        return f"Weights are {how}{cut}. {self.worth}"
+
+    @property
+    def worth(self) -> str:
+        """What the weights leave of the reference, in a sentence."""
         poor = "" if self.usable else ": too little of the reference is like the new rows"
         return (
-            f"Weights are {how}{cut}. {len(self.reference):,} weighted reference rows are worth "
+            f"{len(self.reference):,} weighted reference rows are worth "
             f"{self.effective_size:,.0f} of equal weight{poor}."
         )
 

@@ -36,6 +36,7 @@ from .verdict import Finding
 Level = float | Callable[[RankCounts], int]
 
 ADVICE = "If they are anomalies, take them out of the reference: see `reconform clean`."
+ADVICE_ON_ONE = "If it is an anomaly, take it out of the reference: see `reconform clean`."
 ELSEWHERE = (
     " Hardly any of them lie among unusual new rows: they are normal extremes, or anomalies of "
     "another kind."
@@ -100,13 +101,14 @@ class HeldBack:
 
         `how` names the measure if it is not the detector's score, `where` says where they lie.
         """
-        rows, them = ("row is", "it") if self.k == 1 else ("rows are", "them")
+        one = self.k == 1
+        rows, them = ("row is", "it") if one else ("rows are", "them")
         sentence = (
             f"{self.k:,} reference {rows} as unusual{how} as the most unusual new rows. Without "
             f"{them}, {self.would_be:,} new rows would be flagged instead of {self.flagged:,} "
             f"(chance alone: about {self.by_chance:.0f}).{where}"
         )
-        return Finding("reference extremes", "note", sentence, ADVICE)
+        return Finding("reference extremes", "note", sentence, ADVICE_ON_ONE if one else ADVICE)
 
 
 @dataclass(frozen=True)
@@ -346,7 +348,7 @@ def _held_back_by_distance(
     of_reference, of_new = unusual(*in_units(reference, new), np.arange(min(ANCHORS, n)))
     ranks = 1 + n - np.searchsorted(np.sort(of_reference), of_new, side="left")
     held = held_back(RankCounts(n, "distances").add(ranks), flagged, level)
-    return None if held is None else held.finding(" by their distance from the others")
+    return None if held is None else held.finding(" by distance from the others")
 
 
 def _company(reference: FloatArray, new: FloatArray) -> Company:

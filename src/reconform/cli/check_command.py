@@ -247,6 +247,7 @@ def _noted(facts: Mapping[str, Any], written: Together) -> dict[str, Any]:
         "decision": facts["decision"],
         "verdict": facts["assumption"]["verdict"],
         "guarantee": facts["guarantee"],
+        "why_nothing": facts["why_nothing"],
         **{
             name: None
             if facts[name] is None

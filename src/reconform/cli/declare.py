@@ -73,7 +73,19 @@ def write_examples(formatter: click.HelpFormatter, examples: Sequence[str]) -> N
             formatter.write(f"{'':>{formatter.current_indent}}{example}\n")
 
 
-PROBABILITY = click.FloatRange(0, 1, min_open=True, max_open=True)
+class WholeNumber(click.IntRange):
+    """A whole number within limits, called so where a value is none."""
+
+    name = "whole number"
+
+
+class Number(click.FloatRange):
+    """A number within limits, called so where a value is none."""
+
+    name = "number"
+
+
+PROBABILITY = Number(0, 1, min_open=True, max_open=True)
 
 
 # The option that each parameter of the library has on the command line.
@@ -128,7 +140,7 @@ def count(
     return option(
         *((name,) if parameter is None else (name, parameter)),
         library=library,
-        type=click.IntRange(least),
+        type=WholeNumber(least),
         metavar="N",
         help=help,
         **_default(default),

@@ -397,8 +397,9 @@ def _tell_decision(voice: Voice, judgement: FileDiscoveries, bound: int | None) 
             f"In this very list, with {percent(CONFIDENCE)} confidence, at most {bound:,} of "
             f"{judgement.count:,} are false."
         )
-    if judgement.why_nothing is not None:
-        voice.say(in_options(judgement.why_nothing))
+    why = judgement.why_nothing
+    if why is not None and why not in map(str, judgement.verdict.findings):  # it was said above
+        voice.say(in_options(why))
     _tell_groups(voice, judgement)
     if judgement.chosen is not None:
         voice.say(judgement.chosen)
@@ -486,6 +487,7 @@ def _rows(count: int) -> str:
 
 def _facts(judgement: FileDiscoveries, deciding: Deciding) -> dict[str, Any]:
     source, plain = judgement.provenance, judgement.decision.count
+    certifies = judgement.certified is not None and judgement.weights is None
     return {
         "new": {
             "path": judgement.path,
@@ -506,7 +508,15 @@ def _facts(judgement: FileDiscoveries, deciding: Deciding) -> dict[str, Any]:
         "flagged": judgement.count,
         "p_threshold": judgement.p_threshold,
         "guarantee": in_options(judgement.guarantee),
-        "assumption": judgement.verdict.to_dict(),
+        "assumption": _verdict_facts(judgement.verdict),
         "why_nothing": None if judgement.count else in_options(judgement.why_nothing or ""),
-        **({} if judgement.certified is None else {"flagged_without_certificate": plain}),
+        **({"flagged_without_certificate": plain} if certifies else {}),
     }
+
+
+def _verdict_facts(verdict: Verdict) -> dict[str, Any]:
+    """A verdict as plain data, with the options that its advice is about."""
+    facts = verdict.to_dict()
+    for finding in facts["findings"]:
+        finding.update({name: in_options(finding[name]) for name in ("sentence", "advice")})
+    return facts

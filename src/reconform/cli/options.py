@@ -27,7 +27,7 @@ from ..rule import Rule
 from ..statistics.certificates import VALIDITY
 from ..statistics.conditional import BANDS
 from ..statistics.fdr import PROCEDURES, counted_names
-from .declare import Function, Given, choice, count, family, in_options, option, share
+from .declare import Function, Given, Number, choice, count, family, in_options, option, share
 from .output import Voice, check_separate
 
 RESAMPLING = ("split", "jackknife", "jackknife+", "cv", "cv+", "jab", "jab+")
@@ -376,7 +376,7 @@ deciding_options = family(
         fdr_option("0.1"),
         option(
             "--false-alarms",
-            type=click.FloatRange(0, min_open=True),
+            type=Number(0, min_open=True),
             callback=finite,
             metavar="NUMBER",
             help="Instead of --fdr: flag p-values of at most NUMBER divided by the number of new "

@@ -31,7 +31,7 @@ from ..stream.delivery import Delivery
 from ..stream.procedures import ONLINE
 from ..stream.state import DecisionStream
 from ..stream.windows import SCOPES
-from .declare import Command, choice, count, family, in_options, option
+from .declare import Command, Number, choice, count, family, in_options, option
 from .model_commands import load_model, loading_options
 from .options import (
     PATH,
@@ -193,7 +193,7 @@ flagging_options = family(
         ),
         option(
             "--false-alarms",
-            type=click.FloatRange(0, min_open=True),
+            type=Number(0, min_open=True),
             callback=finite,
             metavar="NUMBER",
             show_default="1",
@@ -210,7 +210,7 @@ flagging_options = family(
         ),
         option(
             "--rate",
-            type=click.FloatRange(0, min_open=True),
+            type=Number(0, min_open=True),
             callback=finite,
             metavar="NUMBER",
             help="Take it that so many rows come in a second, where --per is a time.",

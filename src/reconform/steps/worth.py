@@ -414,7 +414,7 @@ def _weighted_claim(cad: Ranker, rule: Rule, weights: Weights) -> str:
             f"FDR measured, not proven, for BH on weighted p-values of {name}; each of them is "
             f"exact, {true}."
         )
-    return f"{said} {weights}"
+    return f"{said} {weights.worth}"
 
 
 def _weights_finding(weights: Weights) -> Finding:
