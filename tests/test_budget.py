@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import re
+from dataclasses import replace
 from fractions import Fraction
 
 import numpy as np
@@ -10,13 +12,18 @@ import pandas as pd
 import pytest
 
 import reconform
-from reconform import ConformalDetector, RankCounts, Rule, Split
+from reconform import ConformalDetector, RankCounts, Rule, Split, Weights
 from reconform.cli.declare import in_options
 from reconform.files.judge import ReadOptions, WriteOptions, judge_file
 from reconform.statistics import p_values_of
 from reconform.statistics.certificates import TABLE, guarantee
 from reconform.statistics.fdr import adjust
-from reconform.statistics.first_rows import bound_on_first, last_of_first
+from reconform.statistics.first_rows import (
+    WholeList,
+    bound_on_first,
+    describe_first,
+    last_of_first,
+)
 from reconform.statistics.grid import usual
 from test_cli import run, run_json
 
@@ -276,6 +283,35 @@ def test_a_certified_list_puts_its_rows_first(data):
     assert found.mask[found.order[: found.count]].all()
     assert found.first().flagged == min(12, found.count)
     assert "There is no bound with confidence for full." in str(found.first())
+
+
+def test_what_has_no_bound_is_named(data):
+    reference, new = data
+    groups = np.arange(len(reference)) % 2
+    split = ConformalDetector("knn", "split", random_state=0)
+
+    def said(found):
+        return re.search(r"no bound with confidence for (.*?)\. ", found.first().sentence)[1]
+
+    assert said(ConformalDetector("knn", random_state=0).fit(reference).discover(new)) == "full"
+    grouped = split.fit(reference, groups=groups).discover(new, groups=groups[: len(new)])
+    assert said(grouped) == "split within groups"
+    unlike = Weights(1.0 + groups, np.ones(len(new)))
+    assert said(split.fit(reference).discover(new, weights=unlike)) == "split with weights"
+    chosen = ConformalDetector(["knn", "lof"], "split", random_state=0).fit(reference)
+    assert said(chosen.discover(new)) == "split with a choice of detectors"
+
+
+def test_one_row_is_spoken_of_as_one():
+    whole = WholeList(200, "split", "false discovery rate", bounded=True, broken=False)
+    said = str(describe_first(1, 1, 0.004, whole, bound=0))
+    assert "; it is flagged. About 0.8 of 200 normal rows would be as unusual, by estimate." in said
+    assert "With 95% confidence it is not false, however many rows are looked at." in said
+    usual_row = str(describe_first(1, 0, 0.1, whole))
+    assert "Perhaps it is false, by estimate: one or more of" in usual_row
+    broken = str(describe_first(1, 1, 0.1, replace(whole, broken=True)))
+    assert "No estimate of whether it is false" in broken
+    assert "them" not in said + broken
 
 
 def test_the_estimate_and_the_bound(cad, data):

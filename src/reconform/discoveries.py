@@ -307,12 +307,26 @@ class BaseDiscoveries(ABC):
             bound = bound_on_first(counts, *ranks, rows)
         whole = WholeList(
             self.tested,
-            "this method" if source is None else source.method.strip("'\""),
+            self._method_in_words(),
             "false discovery rate" if self.fdr is not None else "number of false alarms",
             bounded=one_split and ranks is not None,
             broken=broken,
         )
         return describe_first(rows, flagged, largest_p, whole, bound=bound, positions=positions)
+
+    def _method_in_words(self) -> str:
+        """Name the method, with what is special about it here."""
+        source = self.provenance
+        if source is None:
+            return "this method"
+        name = source.method.strip("'\"")
+        if name == "auto":  # stands for full, split or cv+
+            name = source.scheme + "+" * (source.scheme == "cv")
+        if source.joint is not None:
+            return f"{name} within groups"
+        if self.weights is not None:
+            return f"{name} with weights"
+        return f"{name} with a choice of detectors" if self.choice else name
 
     def explain(self, row: Any = None, *, position: int | None = None) -> Explanation:
         """Explain why a row stands out, or does not; see `Explanation`.

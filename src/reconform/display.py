@@ -6,6 +6,7 @@ stands in the data is shown and not obeyed.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Sequence
 from html import escape
 
@@ -55,14 +56,25 @@ def html_table(head: Sequence[str], body: Iterable[Sequence[str]]) -> str:
     return f"<table><thead><tr>{heads}</tr></thead><tbody>{rows}</tbody></table>"
 
 
+def prose(text: str) -> str:
+    """Write a sentence in HTML, in which what stands between backticks is code.
+
+    Examples
+    --------
+    >>> prose("a higher `fdr` < 1")
+    'a higher <code>fdr</code> &lt; 1'
+    """
+    return re.sub("`([^`]+)`", r"<code>\1</code>", escape(text))
+
+
 def paragraphs(texts: Iterable[str | None]) -> str:
     """Write sentences, those that there are."""
-    return "".join(f"<p>{escape(text)}</p>" for text in texts if text)
+    return "".join(f"<p>{prose(text)}</p>" for text in texts if text)
 
 
 def verdict_html(verdict: Verdict) -> str:
     """The verdict on the assumption, in its colour, and what it is based on."""
-    found = "".join(f"<li>{escape(str(finding))}</li>" for finding in verdict.findings)
+    found = "".join(f"<li>{prose(str(finding))}</li>" for finding in verdict.findings)
     return (
         f'<p style="border-left:4px solid {TONES[verdict.word]};padding-left:8px">'
         f"{escape(verdict.sentence)}</p>" + (f"<ul>{found}</ul>" if found else "")

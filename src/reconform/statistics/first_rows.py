@@ -157,25 +157,38 @@ def describe_first(
         said = (
             f"{head} No estimate and no bound of the false ones among them: the assumption that "
             "these need looks broken."
+            if rows > 1
+            else f"{head} No estimate of whether it is false: the assumption that this needs looks "
+            "broken."
         )
         return FirstRows(rows, flagged, None, None, CONFIDENCE, said, positions)
     estimate = min(float(rows), of.tested * largest_p)
-    share = float(f"{estimate:.2g}")
-    some = ("Perhaps all", "as many") if share >= rows else (f"About {share:,g}", "so many")
-    chance = f"{some[1]} of {of.tested:,} normal rows would be as unusual"
-    parts = [head, f"{some[0]} of them are false, by estimate: {chance}."]
+    parts = [head, _estimated(rows, estimate, of)]
     if not of.bounded:
         parts.append(f"There is no bound with confidence for {of.method}.")
     elif bound is None:
         parts.append(f"With {CONFIDENCE:.0%} confidence there is no bound below {rows:,}.")
     else:
-        parts.append(
-            f"With {CONFIDENCE:.0%} confidence at most {bound:,} of them are false, however many "
-            "rows are looked at."
-        )
+        false = "it is not false" if rows == 1 else f"at most {bound:,} of them are false"
+        parts.append(f"With {CONFIDENCE:.0%} confidence {false}, however many rows are looked at.")
     these = "this one" if rows == 1 else f"these {rows:,}"
     parts.append(f"What is said of the {of.promised} is about the flagged rows, not about {these}.")
     return FirstRows(rows, flagged, estimate, bound, CONFIDENCE, " ".join(parts), positions)
+
+
+def _estimated(rows: int, estimate: float, of: WholeList) -> str:
+    """Say how many of the rows that come first are false, by estimate."""
+    share = float(f"{estimate:.2g}")
+    normal = f"of {of.tested:,} normal rows would be as unusual"
+    if rows == 1:
+        return (
+            f"Perhaps it is false, by estimate: one or more {normal}."
+            if share >= 1
+            else f"About {share:g} {normal}, by estimate."
+        )
+    if share >= rows:
+        return f"Perhaps all of them are false, by estimate: as many {normal}."
+    return f"About {share:,g} of them are false, by estimate: so many {normal}."
 
 
 def last_of_first(counts: RankCounts, rows: int) -> tuple[int, int]:
