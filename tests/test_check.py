@@ -245,6 +245,22 @@ def test_a_decision_that_the_method_cannot_have_is_refused_by_fit(here):
     assert not Path("x.rcad").exists()
 
 
+def test_identifiers_that_the_model_remembers_and_the_file_lacks(here):
+    pd.read_csv("today.csv").drop(columns="machine").to_csv("nameless.csv", index=False)
+    given = ["plant.rcad", "nameless.csv", "--output", "x.csv"]
+    said = run("score", *given, code=1).stderr
+    assert "--id names a column 'machine' that is not there" in said
+    assert said.endswith("The model remembers --id machine; give another --id.\n")
+    assert "remembers" not in run("score", *given, "--id", "pump", code=1).stderr
+    assert not Path("x.csv").exists()
+
+
+def test_a_number_that_is_remembered_is_shown_as_it_was_typed(here):
+    run("fit", "normal.csv", "--id", "machine", "--detector", "knn", "--method", "split",
+        "--false-alarms", "3", "--model", "three.rcad")  # fmt: skip
+    assert "--false-alarms 3\n" in run("inspect", "three.rcad").stdout.replace(" \n", "\n")
+
+
 # --- the log -------------------------------------------------------------------------------------
 
 

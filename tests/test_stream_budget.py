@@ -12,7 +12,7 @@ from scipy.stats import betabinom, binom
 
 from reconform import ConformalDetector, Split
 from reconform.statistics.thresholds import tolerance_order
-from reconform.stream import FalseAlarmBudget, OnlineDiscoveries
+from reconform.stream import FalseAlarmBudget, OnlineDiscoveries, OutlookWarning
 
 # A correct program fails each statistical test below with at most this probability.
 FAILURE = 1e-4
@@ -90,7 +90,7 @@ def test_a_budget_per_day_is_one_of_the_rows_in_a_day(cad):
 
 def test_too_few_rows_are_named():
     cad = calibrated(np.linspace(0, 1, 500))
-    with pytest.warns(UserWarning, match="nothing can be flagged.* at least 999 cal") as caught:
+    with pytest.warns(OutlookWarning, match="nothing can be flagged.* at least 999 cal") as caught:
         budget = FalseAlarmBudget(cad, 1, 1_000)
     assert caught[0].filename == __file__
     assert not budget.update([[-1.0]]).mask.any()

@@ -259,6 +259,11 @@ def test_every_way_to_decide(folder, options):
     assert any(one["anomaly"] for one in found) or "simes" in options
 
 
+def test_a_budget_that_flags_nothing_is_said_once(folder):
+    said = stream(folder, "--false-alarms", "0.001", input=as_json(rows_of(1, 3))).stderr
+    assert said.count("calibration rows are too few for 0.001 false alarms") == 1
+
+
 def test_row_by_row_procedures_say_beforehand_what_they_can_find(folder):
     pytest.importorskip("online_fdr", reason="needs reconform[stream]")
     said = stream(folder, "--by", "lond", input=as_json(rows_of(6, 3))).stderr

@@ -14,7 +14,7 @@ from rich.table import Table as RichTable
 from .. import models
 from ..detector import ConformalDetector
 from ..detectors.prepare import Feature
-from ..errors import ModelFileError
+from ..errors import InputError, ModelFileError
 from ..extras import extra
 from ..files.formats import is_standard
 from ..files.judge import ReadOptions
@@ -221,6 +221,7 @@ def judge_with(
     """Load a model and judge a file with it, as `judge`, by what the model remembers."""
     cad, group = load_model(info, loading["trust"]), loading["group"]
     known = remembered(info)
+    by_model = () if known is None or files.id_columns else known.id_columns
     if known is not None:
         files, writing = known.files(files), known.writing(writing)
         deciding = deciding.over(known.deciding)
@@ -229,7 +230,12 @@ def judge_with(
     features = None if known is None else known.features
     read = ReadOptions(features, files.id_columns, layout, group_column=group)
     cad.name_reference(range(1, cad.plan_.n + 1))
-    return judge(voice, cad, new, read, files=files, deciding=deciding, writing=writing)
+    try:
+        return judge(voice, cad, new, read, files=files, deciding=deciding, writing=writing)
+    except InputError as error:
+        if error.column in by_model:
+            error.add_note(f"The model remembers --id {error.column}; give another --id.")
+        raise
 
 
 @click.command(cls=Command, examples=["reconform inspect plant.rcad"])
@@ -285,8 +291,13 @@ def _said(known: Remembered) -> str:
     options += [f"--group {known.group}"] if known.group is not None else []
     decision = known.deciding.parameters().items()
     return " ".join(
-        [*options, *(f"--{name.replace('_', '-')} {value}" for name, value in decision)]
+        [*options, *(f"--{name.replace('_', '-')} {_typed(value)}" for name, value in decision)]
     )
+
+
+def _typed(value: Any) -> str:
+    """A value as it is typed: 3 false alarms, not 3.0."""
+    return f"{value:g}" if isinstance(value, float) else str(value)
 
 
 def _columns(info: ModelInfo, known: Remembered | None) -> str:

@@ -16,7 +16,7 @@ from ..rule import Rule, false_alarms_in_words
 from ..statistics.exact import exact_fraction, exact_number
 from ..statistics.thresholds import rows_needed, tolerance_order
 from .journal import Content
-from .online import StreamDecisions
+from .online import OutlookWarning, StreamDecisions
 from .state import DecisionStream
 
 SECONDS = {"second": 1, "minute": 60, "hour": 3_600, "day": 86_400, "week": 604_800}
@@ -232,7 +232,7 @@ class FalseAlarmBudget(DecisionStream):
 
     def _warn(self) -> None:
         if not self._last_rank and not self.rows:
-            warnings.warn(f"nothing can be flagged: {self._why_nothing()}", UserWarning, 3)
+            warnings.warn(f"nothing can be flagged: {self._why_nothing()}", OutlookWarning, 3)
 
     # --- the decisions ---
 
