@@ -22,6 +22,7 @@ from reconform import ConformalDetector, Explanation, Prepare, ReconformError
 from reconform.cli import main
 from reconform.detectors import KDE, KNN, LOF, Contrast, Mahalanobis
 from reconform.detectors.attribution import by_replacing
+from reconform.display import prose
 from reconform.explaining import explainer as known
 from reconform.files.judge import ReadOptions, judge_file
 from reconform.frames import FrameRows, mixed, numbers_of
@@ -460,7 +461,7 @@ def test_the_estimator_shows_its_diagram_and_what_was_fitted():
     after = html[html.index("<strong>Fitted") :]
     assert "120 rows of 4 features" in after
     assert "jackknife+" in after
-    assert escape(str(cad.guarantee_)) in after
+    assert prose(str(cad.guarantee_)) in after
 
 
 # --- the command line ----------------------------------------------------------------------------
