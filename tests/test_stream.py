@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import math
 import os
@@ -15,6 +16,7 @@ import pytest
 from scipy.stats import binom
 
 from reconform import ConformalDetector
+from reconform.errors import ReconformError
 from reconform.statistics.conditional import conditional_table
 from reconform.stream import ExchangeabilityMonitor, OnlineDiscoveries, OutlookWarning
 from reconform.stream.procedures import ONLINE, PROCEDURES, make_test, next_level
@@ -580,6 +582,84 @@ def test_damage_is_noticed(cad, tmp_path):
         path.write_bytes(b"".join(wrong))
         with pytest.raises(ValueError, match=r"line 3: .*damaged"):
             OnlineDiscoveries.resume(cad, path)
+
+
+def resealed(path, change):
+    """Rewrite a journal as an attacker would: other contents, and all seals right."""
+    contents = [json.loads(line)["content"] for line in path.read_text().splitlines()]
+    change(contents)
+    seal, lines = "", []
+    for content in contents:
+        text = json.dumps(content, sort_keys=True)
+        seal = hashlib.sha256((seal + text).encode()).hexdigest()[:32]
+        lines.append(json.dumps({"content": content, "seal": seal}) + "\n")
+    path.write_text("".join(lines))
+
+
+def put(*places, value):
+    """A change of one value in a journal."""
+
+    def change(contents):
+        *way, last = places
+        inside = contents
+        for place in way:
+            inside = inside[place]
+        inside[last] = value
+
+    return change
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        put(0, "settings", "fdr", value="1e50000000"),  # hung
+        put(0, "settings", "fdr", value="1/0"),
+        put(0, "settings", "other", value=1),
+        put(0, "settings", value=None),
+        put(0, "state", value=None),
+        put(0, "calibration", value=5),
+        put(0, "rows", value="many"),
+        put(0, "batches", value=10**400),
+        put(0, "last", value=[]),
+        put(0, value=[1, 2]),
+        put(1, value=[1, 2]),
+        put(1, "row", value=-1),
+        put(1, "given", value=None),
+        put(1, "given", 0, value="first"),
+        put(1, "given", 0, value=10**30),
+        put(1, "found", value=None),
+    ],
+)
+@pytest.mark.parametrize("procedure", ["lond", "batch-bh"])
+def test_journals_with_right_seals_and_wrong_contents(cad, change, procedure, tmp_path):
+    path = tmp_path / "journal"
+    online = OnlineDiscoveries(cad, procedure=procedure, journal=path)
+    online.update(batches_of(13)[2])
+    online.close()
+    resealed(path, lambda contents: None)
+    OnlineDiscoveries.resume(cad, path).close()
+    resealed(path, change)
+    with pytest.raises(ReconformError, match="journal"):
+        OnlineDiscoveries.resume(cad, path)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        put(0, "state", "history", "most", value=10**12),  # took any memory
+        put(0, "state", "history", "every", value=0),  # never ended
+        put(0, "state", "scores", value="many"),
+        put(0, "state", "bettor", value={"other": 1}),
+    ],
+)
+def test_states_of_monitors_with_wrong_contents(cad, change, tmp_path):
+    path = tmp_path / "state"
+    monitor = ExchangeabilityMonitor(cad)
+    monitor.update(batches_of(13)[2])
+    monitor.save(path)
+    resealed(path, change)
+    with pytest.raises(ReconformError, match="state was not written by reconform"):
+        ExchangeabilityMonitor.resume(cad, path)
 
 
 def test_another_version_that_decides_otherwise_is_noticed(cad, tmp_path, monkeypatch):

@@ -17,7 +17,7 @@ from ..statistics.exact import exact_fraction, exact_number
 from ..statistics.thresholds import rows_needed, tolerance_order
 from .journal import Content
 from .online import OutlookWarning, StreamDecisions
-from .state import DecisionStream
+from .state import DecisionStream, count_of, fraction_of
 
 SECONDS = {"second": 1, "minute": 60, "hour": 3_600, "day": 86_400, "week": 604_800}
 
@@ -284,7 +284,7 @@ class FalseAlarmBudget(DecisionStream):
     @classmethod
     def _make(cls, cad: ConformalDetector, settings: Content) -> Self:
         stream = cls.__new__(cls)
-        number = Fraction(settings["false_alarms"])
+        number = fraction_of(settings["false_alarms"])
         stream._set_up(cad, **{**settings, "false_alarms": number})
         return stream
 
@@ -299,7 +299,7 @@ class FalseAlarmBudget(DecisionStream):
         return {"discoveries": self.discoveries}
 
     def _restore(self, snapshot: Content) -> None:
-        self.discoveries = snapshot["discoveries"]
+        self.discoveries = count_of(snapshot, "discoveries")
 
 
 def _rows_in(per: int | str, rate: float | None) -> Fraction:

@@ -89,8 +89,13 @@ class EvidenceHistory:
 
     @classmethod
     def restore(cls, snapshot: dict[str, Any]) -> Self:
-        """Make a history as it was when its snapshot was taken."""
-        history = cls(snapshot["most"])
+        """Make a history as it was when its snapshot was taken; refuse what is none."""
+        most, every, rows = (snapshot[name] for name in ("most", "every", "rows"))
+        counts = all(type(count) is int for count in (most, every, rows))
+        fits = counts and 2 <= most <= MOST_POINTS and every >= 1 and 0 <= rows <= most * every
+        if not fits or len(snapshot["highest"]) != -(-rows // every):
+            raise ValueError("the course of the evidence does not fit its rows")
+        history = cls(most)
         history._every, history._rows = snapshot["every"], snapshot["rows"]
         history._highest[: len(snapshot["highest"])] = snapshot["highest"]
         return history

@@ -54,10 +54,10 @@ def lines_of(file: IO[bytes], path: Path) -> Iterator[Line]:
         try:
             line = json.loads(raw)
             content, stated = line["content"], line["seal"]
-        except (ValueError, KeyError, TypeError) as error:
+            seal = _seal(seal, content)
+        except (ValueError, KeyError, TypeError, RecursionError) as error:
             raise _damaged(path, number) from error
-        seal = _seal(seal, content)
-        if seal != stated:
+        if seal != stated or not isinstance(content, dict):
             raise _damaged(path, number)
         end += len(raw)
         yield Line(content, seal, end)

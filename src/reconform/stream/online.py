@@ -27,7 +27,7 @@ from .procedures import (
     restore_test,
     rows_until_blind,
 )
-from .state import DecidedRows, DecisionStream
+from .state import DecidedRows, DecisionStream, count_of, fraction_of
 
 # A procedure that can find nothing after so many rows without a discovery says so at the start.
 SOON = 1_000
@@ -310,7 +310,7 @@ class OnlineDiscoveries(DecisionStream):
     @classmethod
     def _make(cls, cad: ConformalDetector, settings: Content) -> Self:
         stream = cls.__new__(cls)
-        stream._set_up(cad, **{**settings, "fdr": Fraction(settings["fdr"])})
+        stream._set_up(cad, **{**settings, "fdr": fraction_of(settings["fdr"])})
         return stream
 
     def _settings(self) -> Content:
@@ -326,6 +326,6 @@ class OnlineDiscoveries(DecisionStream):
         return {"discoveries": self.discoveries, "test": test}
 
     def _restore(self, snapshot: Content) -> None:
-        self.discoveries = snapshot["discoveries"]
+        self.discoveries = count_of(snapshot, "discoveries")
         if self._test is not None:
             self._test = restore_test(self.procedure, snapshot["test"])

@@ -3,13 +3,17 @@
 An error budget must neither be lost nor spent twice. So batches are numbered; a batch that comes
 again gets the decisions it got before, and one that skips a number is refused. With a journal, the
 decisions of a batch are on disk before they are returned. What is stored is plain data: reading it
-back runs no code, and every batch of a journal is decided again and compared.
+back runs no code, and every batch of a journal is decided again and compared. Whoever can write a
+file can write matching seals, so nothing in it is trusted: see `refusing`.
 """
 
 from __future__ import annotations
 
+import re
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
+from contextlib import contextmanager
+from fractions import Fraction
 from importlib.metadata import version
 from itertools import islice
 from pathlib import Path
@@ -25,6 +29,45 @@ from ..statistics.ranks import Ranks
 from .journal import Content, Journal, lines_of, write_head
 
 FORMAT = "reconform stream 1"
+
+# Levels are written as two integers; `Fraction` would take "1e50000000", too, and compute it.
+_FRACTION = re.compile(r"\d{1,1000}(/\d{1,1000})?")
+
+
+def fraction_of(text: Any) -> Fraction:
+    """Read a level from a state.
+
+    Examples
+    --------
+    >>> fraction_of("1/10")
+    Fraction(1, 10)
+    """
+    if not isinstance(text, str) or not _FRACTION.fullmatch(text):
+        raise ValueError(f"{str(text)[:40]!r} is no level")
+    return Fraction(text)
+
+
+def count_of(content: Content, name: str) -> int:
+    """Read a number of rows, or of what has rows, from a state."""
+    count = content[name]
+    if type(count) is not int or not 0 <= count < 1 << 63:
+        raise ValueError(f"{name} is {str(count)[:40]}")
+    return count
+
+
+@contextmanager
+def refusing(path: str | Path) -> Iterator[None]:
+    """Turn whatever goes wrong inside, on lines that anyone may have written, into a refusal."""
+    try:
+        yield
+    except (ReconformError, ImportError, OSError, RuntimeError):
+        raise
+    except Exception as error:
+        raise ReconformError(
+            f"{path} was not written by reconform, or was altered, although its checksums are "
+            f"right ({type(error).__name__}: {str(error)[:200].rstrip('.')}). Take a copy of the "
+            "file as it was written, or begin a new stream."
+        ) from error
 
 
 class DecidedRows:
@@ -97,6 +140,9 @@ class ResumableStream(ABC):
 
     def _warn(self) -> None:  # noqa: B027 - most have nothing to say
         """Say what the caller should know before the next batch; called from public methods."""
+
+    def _check_given(self, recorded: list[Any]) -> None:  # noqa: B027 - numbers are read as such
+        """Refuse what is recorded of rows, and never was given."""
 
     def _same(self, given: list[Any], recorded: list[Any]) -> bool:
         """Whether a batch that comes again is the one that was decided."""
@@ -232,13 +278,15 @@ class ResumableStream(ABC):
             Its `batches` says which batch comes next.
         """
         check_is_fitted(cad, "ensemble_")
-        with Path(path).open("rb") as file:
+        with Path(path).open("rb") as file, refusing(path):
             lines = lines_of(file, Path(path))
             first = next(lines, None)
             head = cls._check_head({} if first is None else first.content, cad, path)
-        stream = cls._make(cad, head["settings"])
-        if not head["journal"]:
-            stream._go_to(head)
+            stream = cls._make(cad, head["settings"])
+            keeps_journal = head["journal"]
+        if not keeps_journal:
+            with refusing(path):
+                stream._go_to(head)
             if journal is not None:
                 stream._begin_journal(journal)
             stream._warn()
@@ -249,10 +297,15 @@ class ResumableStream(ABC):
                 "and goes on being written."
             )
         stream._journal = Journal(path)
-        records = stream._journal.lines()
-        stream._go_to(next(records).content)
-        for record in records:
-            stream._replay(record.content, path)
+        try:
+            with refusing(path):
+                records = stream._journal.lines()
+                stream._go_to(next(records).content)
+                for record in records:
+                    stream._replay(record.content, path)
+        except BaseException:
+            stream._journal.close()
+            raise
         stream._warn()
         return stream
 
@@ -273,12 +326,20 @@ class ResumableStream(ABC):
         return head
 
     def _go_to(self, head: Content) -> None:
+        self.batches, self.rows = count_of(head, "batches"), count_of(head, "rows")
         self._restore(head["state"])
-        self.batches, self.rows, self._last = head["batches"], head["rows"], head["last"]
+        self._last = last = head["last"]
+        if last is not None:
+            self._check_given(last["given"])
+            if last["batch"] != self.batches - 1:
+                raise ValueError("the last batch is another one")
 
     def _replay(self, record: Content, path: str | Path) -> None:
         """Decide a recorded batch again: it must come out as it was."""
-        if record["batch"] != self.batches or self._decide(record["given"]) != record["found"]:
+        self._check_given(record["given"])
+        place = (record["batch"], record["row"])
+        again = place == (self.batches, self.rows) and self._decide(record["given"])
+        if again is False or again != record["found"]:
             raise ReconformError(
                 f"{path}: batch {record['batch']} does not come out as it was recorded. Another "
                 "version of online-fdr or reconform may be at work than the one that wrote it "
@@ -319,6 +380,13 @@ class DecisionStream(ResumableStream):
         """
         ranks: list[Any] = self._rank(X, checked=checked).at_most.tolist()
         return ranks
+
+    def _check_given(self, recorded: list[Any]) -> None:
+        highest = self.cad.n_calibration_ + 1
+        for item in recorded:
+            rank = item[0] if isinstance(item, list) else item
+            if type(rank) is not int or not 1 <= rank <= highest:
+                raise ValueError(f"a rank is {str(rank)[:40]}")
 
     @abstractmethod
     def told(self, record: Content) -> list[Content]:

@@ -22,7 +22,7 @@ from ..statistics.conditional import BANDS
 from ..statistics.fdr import RankCounts
 from ..statistics.grid import Grid
 from .journal import Content
-from .state import DecidedRows, DecisionStream
+from .state import DecidedRows, DecisionStream, count_of, fraction_of
 
 SCOPES = ("window", "stream")
 USUAL_ROWS = 200
@@ -478,7 +478,7 @@ class MicroBatches(DecisionStream):
     def _make(cls, cad: ConformalDetector, settings: Content) -> Self:
         stream = cls.__new__(cls)
         rule: Content = {
-            k: Fraction(v) if k in _FRACTIONS and v else v for k, v in settings["rule"].items()
+            k: fraction_of(v) if k in _FRACTIONS else v for k, v in settings["rule"].items()
         }
         stream._set_up(cad, settings["rows"], settings["seconds"], settings["scope"], Rule(**rule))
         return stream
@@ -512,9 +512,11 @@ class MicroBatches(DecisionStream):
         }
 
     def _restore(self, snapshot: Content) -> None:
-        self.discoveries, self.windows = snapshot["discoveries"], snapshot["windows"]
+        self.discoveries = count_of(snapshot, "discoveries")
+        self.windows = count_of(snapshot, "windows")
         self._pending = list(snapshot["pending"])
-        self._decided = snapshot["decided"]
+        self._check_given(self._pending)
+        self._decided = count_of(snapshot, "decided")
         self._opened, self._now = snapshot["opened"], snapshot["now"]
 
     def _same(self, given: list[Any], recorded: list[Any]) -> bool:
