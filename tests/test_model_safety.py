@@ -18,15 +18,18 @@ import pytest
 from sklearn.covariance import EllipticEnvelope
 from sklearn.decomposition import PCA
 from sklearn.ensemble import IsolationForest
+from sklearn.kernel_approximation import RBFSampler
 from sklearn.model_selection import ShuffleSplit
 from sklearn.neighbors import KernelDensity, LocalOutlierFactor
-from sklearn.pipeline import Pipeline, make_pipeline
+from sklearn.pipeline import FeatureUnion, Pipeline, make_pipeline
 from sklearn.preprocessing import (
     FunctionTransformer,
+    KBinsDiscretizer,
     OneHotEncoder,
     PolynomialFeatures,
     StandardScaler,
 )
+from sklearn.random_projection import GaussianRandomProjection
 from sklearn.svm import OneClassSVM
 from sklearn.utils import all_estimators
 
@@ -213,6 +216,61 @@ def test_a_refit_at_any_price_is_refused(tmp_path):
         next(pair for pair in parameters if pair[0] == "n_estimators")[1] = 10**9
 
     refused(edited(path, more), "n_estimators is 1000000000")
+
+
+@pytest.mark.parametrize(
+    ("step", "name", "value", "match"),
+    [
+        (PolynomialFeatures(degree=1), "degree", 30, "columns would come out of Polynomial"),
+        (PolynomialFeatures(degree=1), "degree", [0, 10**9], "degree is 1000000000"),
+        (KBinsDiscretizer(2, encode="onehot-dense"), "n_bins", 1 << 16, None),
+        (RBFSampler(n_components=2), "n_components", 1 << 16, None),
+        (FeatureUnion([("one", PolynomialFeatures(degree=1))]), "degree", 30, None),
+        (make_pipeline(PolynomialFeatures(degree=1)), "degree", 30, None),
+        (GaussianRandomProjection(2), "n_components", 1 << 16, None),
+    ],
+)
+def test_a_refit_on_any_number_of_columns_is_refused(step, name, value, match, tmp_path):
+    path, wide = tmp_path / "m.rcad", RNG.normal(size=(12, 1100))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        saved(make_pipeline(step, OneClassSVM()), "full", path, wide)
+    loaded(path)
+
+    def more(schema, members):
+        for node in nodes(schema):
+            if name in (content := node.get("content", {})) and isinstance(content, dict):
+                content[name] = json_node(value)
+
+    refused(object_edited(path, more), match or "columns would come out")
+
+
+def test_a_fit_by_a_batch_of_very_many_rows_has_a_price_too(tmp_path):
+    """With method="auto" a split takes the place of full, and is fitted when it is needed."""
+    path = tmp_path / "m.rcad"
+    cad = saved(IForest(5, max_samples=8), "auto", path)
+    assert cad.most_rows is not None
+    assert loaded(path).most_rows == cad.most_rows
+
+    def more(model, members):
+        place = model["detector"]["estimator"]
+        parameters = model["estimators"][place]["parameters"]["dict"]
+        next(pair for pair in parameters if pair[0] == "n_estimators")[1] = 10**9
+
+    refused(edited(path, more), "n_estimators is 1000000000")
+
+
+class OtherPipeline(Pipeline):
+    """A pipeline of another library, which its user trusts by name."""
+
+
+def test_settings_of_what_is_derived_come_back_at_their_defaults(tmp_path):
+    path = tmp_path / "m.rcad"
+    steps = [("scale", StandardScaler()), ("svm", OneClassSVM())]
+    saved(OtherPipeline(steps, memory=str(tmp_path / "cache"), verbose=True), "full", path)
+    template = loaded(path).ensemble_.algorithm.template
+    assert type(template) is OtherPipeline
+    assert (template.memory, template.verbose) == (None, False)
 
 
 # --- 2. plans ------------------------------------------------------------------------------------

@@ -134,7 +134,7 @@ def _check_full_refit(ensemble: FullRefit, d: int) -> None:
     missing = np.isnan(ensemble.reference) if algorithm.accepts_nan else False
     require((np.isfinite(ensemble.reference) | missing).all(), "a row is not finite")
     template = getattr(algorithm, "template", algorithm)
-    check_refit(template, n)
+    check_refit(template, n, d)
     if isinstance(template, NativeDetector):
         # Whether its parameters suit these rows, one fit says, as every row to come will take.
         algorithm.fit_model(ensemble.reference, ensemble.seed)

@@ -38,6 +38,7 @@ from .estimators import DetectorsIn, DetectorsOut, restore_columns
 from .manifest import facts_of
 from .plans import check_held, read_plan, write_plan
 from .settings import neutral
+from .sound import check_refit
 
 MODEL = "model.json"
 
@@ -286,6 +287,8 @@ def _read_model(archive: Archive, trusted: list[str]) -> ConformalDetector:
     cad._reference = rows = _SAMPLE.read(json.get("reference"), source)
     fits = rows is None or rows.shape == (plan.n, cad.n_features_in_)
     require(fits and (rows is None or len(rows) <= MOST_REFERENCE), "the reference is another one")
+    if rows is not None and not isinstance(cad.detector, str):
+        check_refit(cad.detector, plan.n, cad.n_features_in_)  # by a batch of very many rows
     cad._intake = _read_intake(json, cad)
     cad.reference_sample_ = sample = _SAMPLE.read(json.get("reference_sample"), source)
     fits = sample is None or sample.shape[1] == cad.n_features_in_

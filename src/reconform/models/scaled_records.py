@@ -28,12 +28,10 @@ from ..records.specs import (
     Writer,
 )
 from ..statistics.ranks import Calibration
+from .settings import MOST_CELLS
 from .sound import check_refit
 
 UNITS = Array("i8", ndim=1)
-
-# Numbers that the reference may become when its categories are encoded: half a gigabyte.
-MOST_CELLS = 1 << 26
 
 
 def columns_in(detector: Any, units: Any, d: int) -> int:
@@ -81,7 +79,7 @@ def _check_scaled_full(ensemble: ScaledFull, d: int) -> None:
     require(isinstance(ensemble.seed, np.random.SeedSequence), "the seed is none")
     missing = np.isnan(ensemble.reference) if detector.accepts_nan else False
     require((np.isfinite(ensemble.reference) | missing).all(), "a row is not finite")
-    check_refit(detector, n)
+    check_refit(detector, n, d)
     # A few bytes could ask for any number of columns.
     units = ways.of(ensemble.reference)
     columns = ways.check(units, d)

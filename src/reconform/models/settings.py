@@ -18,7 +18,7 @@ import numpy as np
 from ..records import require
 
 # Libraries whose parameters mean the same wherever they occur. Other classes, which are made only
-# if their user trusts them by name, lose the number of jobs and no more.
+# if their user trusts them by name, lose the number of jobs, and what they have from these.
 KNOWN_LIBRARIES = ("sklearn", "pyod", "reconform")
 
 # Parameter -> its value where the class has no default of its own.
@@ -57,7 +57,11 @@ MOST: Mapping[str, int] = {
     "iterated_power": 1 << 10,
     "n_oversamples": 1 << 16,
     "leaf_size": 1 << 20,
+    "max_iter": 1 << 17,
 }
+
+# Numbers that the reference may become on its way through a pipeline: half a gigabyte.
+MOST_CELLS = 1 << 26
 
 
 def parts_of(thing: Any) -> Iterator[Any]:
@@ -113,13 +117,21 @@ def neutral(kind: type, parameters: Mapping[str, Any]) -> dict[str, Any]:
     >>> neutral(Pipeline, {"memory": "folder", "verbose": True, "transform_input": None})
     {'memory': None, 'verbose': False, 'transform_input': None}
     """
-    ours = kind.__module__.split(".")[0] in KNOWN_LIBRARIES
-    names = SETTINGS if ours else FOR_ALL
+    names = _settings_of(kind)
     defaults = inspect.signature(kind).parameters if set(parameters) & set(names) else {}
     return {
         name: _default(name, defaults) if name in names else value
         for name, value in parameters.items()
     }
+
+
+def _settings_of(kind: type) -> set[str]:
+    """The settings that a class has, by itself or from a class that it is derived from."""
+    known = [base for base in kind.__mro__ if base.__module__.split(".")[0] in KNOWN_LIBRARIES]
+    if kind in known:
+        return set(SETTINGS)
+    inherited = {name for base in known for name in inspect.signature(base).parameters}
+    return {*FOR_ALL, *inherited} & set(SETTINGS)
 
 
 def _default(name: str, parameters: Mapping[str, inspect.Parameter]) -> Any:
@@ -139,11 +151,44 @@ def disarm(thing: Any) -> None:
             values.update(neutral(type(part), values))
 
 
-def check_cost(template: Any, n: int) -> None:
-    """Refuse a detector whose refit on n rows would cost too much by parameters of the file."""
+def check_cost(template: Any, n: int, d: int) -> None:
+    """Refuse a detector whose refit on n rows of d columns would cost too much.
+
+    Parameters of the file decide on it, and a few bytes could ask for anything.
+    """
     for part in parts_of(template):
         for name, value in attributes_of(part).items():
-            if isinstance(value, int | np.integer):
-                most = max(MOST.get(name, MOST_INTEGER), n if name == "leaf_size" else 0)
-                seed = "random_state" in name or "seed" in name
-                require(seed or value <= most, f"{name} is {value}, and at most {most:,} may be")
+            several = name in MOST and isinstance(value, list | tuple | np.ndarray)
+            for count in np.ravel(value).tolist() if several else [value]:
+                if isinstance(count, int | np.integer):
+                    most = max(MOST.get(name, MOST_INTEGER), n if name == "leaf_size" else 0)
+                    seed = "random_state" in name or "seed" in name
+                    require(
+                        seed or count <= most, f"{name} is {count}, and at most {most:,} may be"
+                    )
+    _columns_behind(template, n, d)
+
+
+def _columns_behind(step: Any, n: int, d: int) -> int:
+    """Count the columns that may come out of a step on n rows of d columns; refuse too many."""
+    kinds = {base.__name__ for base in type(step).__mro__ if base.__module__.startswith("sklearn.")}
+    columns, rows = d, n + 1
+    if "Pipeline" in kinds:
+        for _, inner in step.steps:
+            columns = _columns_behind(inner, n, columns)
+    elif "FeatureUnion" in kinds:
+        columns = sum(_columns_behind(inner, n, d) for _, inner in step.transformer_list)
+    elif "ColumnTransformer" in kinds:
+        columns += sum(_columns_behind(inner, n, d) for _, inner, _ in step.transformers)
+    elif "PolynomialFeatures" in kinds:
+        low, high = (0, step.degree) if isinstance(step.degree, int) else step.degree
+        alone, bias = bool(step.interaction_only), bool(step.include_bias)
+        columns = type(step)._num_combinations(d, low, high, alone, bias)
+    elif "KBinsDiscretizer" in kinds and step.encode != "ordinal":
+        columns = d * int(np.max(step.n_bins))
+    elif kinds & {"RBFSampler", "BaseRandomProjection"} and step.n_components != "auto":
+        columns, rows = int(step.n_components), max(rows, d)
+    most = max(MOST_CELLS, 4 * n * d)
+    fits = columns == d or rows * columns <= most
+    require(fits, f"{columns:,} columns would come out of {type(step).__name__}")
+    return columns

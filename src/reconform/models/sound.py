@@ -139,13 +139,14 @@ def _width_behind(step: Any, width: int | None) -> int | None:
         return None
 
 
-def check_refit(template: Any, n: int) -> None:
+def check_refit(template: Any, n: int, d: int) -> None:
     """Refuse a detector that cannot be fitted, or only at a price that a file named."""
-    check_cost(template, n)
+    check_cost(template, n, d)
     if hasattr(template, "get_params"):
         clone(template)
     for part in parts_of(template):
-        if type(part).__module__.startswith("sklearn.") and isinstance(part, BaseEstimator):
+        known = type(part).__module__.startswith("sklearn.") and isinstance(part, BaseEstimator)
+        if known and hasattr(part, "_parameter_constraints"):  # a FeatureUnion has none
             part._validate_params()
 
 
