@@ -136,6 +136,40 @@ def detectors():
     yield "pyod-kde", Density()
 
 
+def fitted(X: np.ndarray):
+    """Models with more than one detector and rows: choices, groups, known anomalies."""
+    from reconform import ConformalDetector
+    from reconform.detectors import KNN, LOF, Contrast, IForest
+
+    some = [KNN(n_neighbors=3), LOF(n_neighbors=4), IForest(4, max_samples=8)]
+    groups = np.where(X[:, 2] > 0, "a", "b")
+    far = X[:3] + 9
+
+    def model(detector, method, *, groups=None, anomalies=None, **options):
+        cad = ConformalDetector(detector, method, random_state=0, **options)
+        return cad.fit(X, groups=groups, anomalies=anomalies)
+
+    yield "auto-full", model(some, "full")
+    yield "auto-split", model(some, "split")
+    yield "auto-by-size", model("auto", "auto")
+    yield "auto-anomalies", model([*some, Contrast((1, 3))], "full", anomalies=far)
+    yield "contrast-anomalies", model(Contrast((1, 3)), "full", anomalies=far)
+    yield "groups", model(some[0], "split", groups=groups)
+    yield "groups-full", model(some[2], "full", groups=groups, unknown_groups="pooled")
+    own = {"groups": groups, "group_models": True, "unknown_groups": "pooled"}
+    yield "group-models", model(some[1], "full", **own)
+    yield "group-models-auto", model(some, "full", **own)
+    yield "jab", model(KNN(n_neighbors=3), "jab+")
+    yield "jab-forest", model(IForest(4, max_samples=8), "jab+")
+
+
+def _saved(cad: Any, path: Path) -> Path:
+    from reconform.models import save
+
+    save(cad, path)
+    return path
+
+
 def originals() -> list[Original]:
     """The golden files, and a model of every detector."""
     from reconform import ConformalDetector, CrossValidation
@@ -144,7 +178,7 @@ def originals() -> list[Original]:
 
     made = []
     with tempfile.TemporaryDirectory() as folder:
-        paths = sorted((HERE.parent / "data" / "models").glob("*.rcad"))
+        paths = sorted((HERE.parent / "data" / "models").rglob("*.rcad"))
         X = np.random.default_rng(0).normal(size=(24, 3)).round(1)
         X[:, 2] = np.arange(24) % 3  # numbers to most detectors, labels to some
         states = (3, np.random.RandomState(1), np.random.Generator(np.random.Philox(1)))
@@ -156,6 +190,7 @@ def originals() -> list[Original]:
                 cad = ConformalDetector(detector, method, random_state=0).fit(X)
                 save(cad.set_params(random_state=states[k % 3]), path)
                 paths.append(path)
+        paths += [_saved(cad, Path(folder) / f"{name}.rcad") for name, cad in fitted(X)]
         for path in paths:
             trusted = list(inspect(path).foreign_types)
             made.append(Original(path.stem, members_of(path), trusted))
@@ -462,8 +497,11 @@ def try_one(original: Original, path: Path) -> dict[str, Any]:
         if cad.n_features_in_ > new.shape[1]:
             return {"end": "too wide to score"}
         rows = new[:, : cad.n_features_in_]
-        cad.p_values(rows[:1])  # a fit per row where detectors are fitted again
-        cad.discover(rows[1:])
+        known = cad.grouping_
+        groups = None if known is None else [known.names[0], known.names[-1]]
+        if not cad.uses_batch:
+            cad.p_values(rows[:1], groups=groups and groups[:1])  # a fit per row for some
+        cad.discover(rows[1:], groups=groups)
     except Exception as error:
         fair = not original.native and not isinstance(error, MemoryError)
         told = None if fair else traceback.format_exc(limit=-6)
