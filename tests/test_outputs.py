@@ -59,6 +59,9 @@ def shell(command, *arguments, **options):
         [*DETECT, "--output", "same.csv", "--report", "sub/../same.csv"],
         [*DETECT, "--output", "same.csv", "--report", "SAME.csv"],
         ["fit", "normal.csv", *QUICK, "--model", "normal.csv"],
+        ["fit", "normal.csv", "--anomalies", "known.csv", "--model", "known.csv"],
+        [*DETECT[:3], "--anomalies", "known.csv", "--output", "sub/../known.csv"],
+        [*DETECT[:3], "--anomalies", "known.csv", "--report", "hard-known.csv"],
         ["score", "plant.rcad", "new.csv", "--output", "plant.rcad", "--format", "csv"],
         ["score", "plant.rcad", "new.csv", "--report", "new.csv"],
     ],
@@ -69,6 +72,8 @@ def test_no_output_replaces_an_input_or_another_output(here, arguments):
     (here / "sub").mkdir()
     (here / "link.csv").symlink_to("new.csv")
     os.link("normal.csv", "hard.csv")
+    (here / "known.csv").write_text((here / "new.csv").read_text())
+    os.link("known.csv", "hard-known.csv")
     before = {path: path.read_bytes() for path in here.iterdir() if path.is_file()}
     assert "are the same file" in run(*arguments, "--overwrite", code=2).stderr
     assert {path: path.read_bytes() for path in here.iterdir() if path.is_file()} == before
@@ -79,6 +84,17 @@ def test_standard_input_may_be_a_file_too(here):
     given = ["detect", "normal.csv", "-", *QUICK, "--output", "new.csv", "--overwrite"]
     assert shell('"$@" < new.csv', *given).returncode == 2
     assert (here / "new.csv").read_bytes() == before
+
+
+@pytest.mark.parametrize("command", ['"$@" < rows.jsonl', '"$@" < /dev/null >> rows.jsonl'])
+def test_a_journal_is_neither_input_nor_output(here, command):
+    """Whatever else was in the file, the journal would cut it off."""
+    run("fit", "normal.csv", *QUICK, "--model", "plant.rcad")
+    (here / "rows.jsonl").write_text("")
+    out = shell(command, "stream", "plant.rcad", "--journal", "rows.jsonl")
+    assert out.returncode == 2
+    assert b"are the same file" in out.stderr
+    assert (here / "rows.jsonl").read_bytes() == b""
 
 
 def test_a_file_is_not_judged_into_itself(here):

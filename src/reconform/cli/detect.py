@@ -59,7 +59,7 @@ def detect(
     """Find the anomalies in one file, given normal rows in another."""
     if reference == new == "-":
         raise click.UsageError("REFERENCE and NEW cannot both be standard input.")
-    writing.check(voice, REFERENCE=reference, NEW=new)
+    writing.check(voice, REFERENCE=reference, NEW=new, **fitting.inputs)
     known, unknown = files.layouts(reference, new)
     table = fits.read(voice, reference, known, files.id_columns, columns)
     reference_rows = ReferenceRows(table, columns.shift, columns.weight_column, known)

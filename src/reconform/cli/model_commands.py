@@ -126,7 +126,7 @@ def fit(
     """
     model = saving.model
     check_can_be_saved(fitting.method)
-    check_separate({"--model": model}, {"REFERENCE": reference})
+    check_separate({"--model": model}, {"REFERENCE": reference, **fitting.inputs})
     check_place(model, overwrite=saving.overwrite)
     if columns.prepare or ":" in fitting.detector:
         # Say now what is missing, not after the fit.

@@ -124,6 +124,11 @@ class Fitting:
     settings: tuple[tuple[str, Any], ...] = ()
     anomalies: str | None = None
 
+    @property
+    def inputs(self) -> dict[str, str]:
+        """The files that are read, by option."""
+        return {} if self.anomalies is None else {"--anomalies": self.anomalies}
+
     def __post_init__(self) -> None:
         try:
             self.make_detector()

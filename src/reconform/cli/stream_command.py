@@ -43,7 +43,7 @@ from .options import (
     ids_option,
     parallel,
 )
-from .output import STDOUT, Voice, complain
+from .output import STDOUT, Voice, check_separate, complain
 from .remembered import remembered
 
 # The words that a decision has, in the order in which they are written.
@@ -378,6 +378,8 @@ def stream(
     source = _standard_input()
     if sys.stdout is None:
         raise OSError(f"{STDOUT}: it is closed, and decisions are written to it.")
+    around = {"MODEL": model, "standard input": "-", STDOUT: "/dev/stdout"}
+    check_separate({"--journal": incoming.journal}, around)
     info = models.inspect(model)
     with parallel(loading["jobs"]):
         cad = load_model(info, loading["trust"])
