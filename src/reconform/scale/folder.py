@@ -107,7 +107,8 @@ def discover_folder(
     group_column : str, optional
         The column with the group of every row, where `cad` was fitted with groups.
     overwrite : bool
-        Replace an output that exists, once the new one is whole.
+        Replace an output that exists, once the new one is whole; never a folder with anything but
+        Parquet files.
 
     Returns
     -------
@@ -196,11 +197,20 @@ class _Job:
             raise InputError(
                 output, f"the input folder {folder} lies in it, and would be replaced with it."
             )
+        if output.is_symlink():
+            output = output.resolve()  # a link stays, and what it points to is replaced
         if output.exists() and not overwrite:
             raise InputError(output, "the output exists already; replace it with `overwrite=True`.")
         work = _work_of(output)
         with blamed_on(output, work), suppress(FileNotFoundError):
             os.stat(work)  # a name that is too long is refused here
+        if work.resolve().is_relative_to(folder.resolve()):
+            raise InputError(
+                output,
+                f"the work would be done in the input folder {folder}; choose another name.",
+            )
+        _check_ours(output, finished=True)
+        _check_ours(work, finished=False)
         names = tuple(sorted(_parquet_files(folder)))
         if not names:
             raise InputError(folder, f"it holds no file that ends in {' or '.join(SUFFIXES)}.")
@@ -350,11 +360,6 @@ class _Job:
         rows = {name: self._rows(name, decision) for name in self.names}
         if sum(rows.values()) != decision.tested:
             raise OSError(f"{self.work}: {sum(rows.values()):,} of {decision.tested:,} rows.")
-        shutil.rmtree(self.work / RANKS)
-        shutil.rmtree(self.work / SCORES, ignore_errors=True)  # where there are any
-        for path in self.work.rglob("*"):  # leftovers of runs that were killed, or of other inputs
-            if not path.is_dir() and str(path.relative_to(self.work)) not in rows:
-                path.unlink()
         manifest = {
             "reconform": version("reconform"),
             "input": str(self.folder),
@@ -366,7 +371,13 @@ class _Job:
             "discoveries": decision.count,
             "files": rows,
         }
+        # First, so that at any time the folder can be told for one of ours.
         write_whole(self.work / MANIFEST, json.dumps(manifest, indent=1).encode(), overwrite=True)
+        shutil.rmtree(self.work / RANKS)
+        shutil.rmtree(self.work / SCORES, ignore_errors=True)  # where there are any
+        for path in self.work.rglob("*"):  # leftovers of runs that were killed, or of other inputs
+            if not path.is_dir() and str(path.relative_to(self.work)) not in {*rows, MANIFEST}:
+                path.unlink()
         old = self.output.with_name(f".reconform-{secrets.token_hex(8)}.old")
         with blamed_on(self.output, self.work):
             if self.output.exists():
@@ -383,6 +394,22 @@ class _Job:
                 "does another run write to the same output?"
             )
         return int(pq.read_metadata(self.work / name).num_rows)
+
+
+def _check_ours(place: Path, *, finished: bool) -> None:
+    """Refuse to replace, or to tidy up, what is there and looks like nothing that we write."""
+    if not place.exists():
+        return
+    ours = any((place / name).exists() for name in (MANIFEST, RANKS))
+    if not ours and place.is_dir():
+        files = [path for path in place.rglob("*") if not path.is_dir()]
+        ours = not files or (finished and all(path.suffix.lower() in SUFFIXES for path in files))
+    if not ours:
+        raise InputError(
+            place,
+            "it would be replaced, and is no folder of Parquet files that an earlier call may have "
+            "written; remove it, or choose another output.",
+        )
 
 
 def _work_of(output: Path) -> Path:
