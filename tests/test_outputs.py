@@ -97,6 +97,12 @@ def test_a_journal_is_neither_input_nor_output(here, command):
     assert (here / "rows.jsonl").read_bytes() == b""
 
 
+def test_a_page_has_the_name_of_a_file(here):
+    for command in (["demo"], DETECT):
+        assert "give the name of a file" in run(*command, "--report", "-", code=2).stderr
+    assert not (here / "-").exists()
+
+
 def test_a_file_is_not_judged_into_itself(here):
     cad = ConformalDetector("knn", "split", random_state=0).fit(read_reference("normal.csv").frame)
     before = (here / "new.csv").read_bytes()

@@ -13,6 +13,7 @@ import numpy as np
 from ..arrays import BoolArray
 from ..detector import ConformalDetector
 from ..discoveries import Discoveries
+from ..files.formats import is_standard
 from ..metrics import false_discovery_proportion, power
 from ..reporting.page import EXPLAINED, render, write_page
 from ..reporting.safe_text import percent
@@ -49,6 +50,8 @@ def demo(asked: dict[str, Any], voice: Voice) -> None:
     """
     report, overwrite = asked["report"], asked["overwrite"]
     if report is not None:
+        if is_standard(report):
+            raise click.UsageError("--report writes a page: give the name of a file.")
         check_place(report, overwrite=overwrite)
     with voice.gathering_warnings():
         done = run_demo(asked["detector"], asked["method"], asked["fdr"])
