@@ -6,6 +6,7 @@ import re
 from pathlib import Path
 
 import click
+import numpy as np
 import pytest
 from click.testing import CliRunner
 
@@ -76,3 +77,36 @@ def test_python_is_told_of_parameters(tmp_path):
     with pytest.raises(ValueError, match=r"with `prepare=True`, .* `id_columns`, .* `drop`\.$"):
         read_reference(tmp_path / "text.csv")
     assert Rule(0.1).warning(10, 1_000).endswith("or a higher `fdr`.")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "spoken"),
+    [
+        (["detect", "--group", "g", "--method", "cv", "--detector", "knn"], "--method cv has no"),
+        (["detect", "--group", "g", "--method", "split", "--repeats", "3", "--detector", "knn"],
+         "split on 3 splits has no ranks within groups"),
+        (["detect", "--method", "split", "--repeats", "3"], "use --repeats 1, --method full"),
+        (["fit", "--group", "g", "--anomalies", "new.csv"], "known --anomalies do not go with"),
+        (["stream", "--by", "saffron"], "With --conditional simes it is proven"),
+        (["stream", "--by", "lond"], "a higher --fdr, a false-alarm budget, or micro-batches"),
+    ],
+)  # fmt: skip
+def test_the_command_line_speaks_no_python(arguments, spoken, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    rng = np.random.default_rng(0)
+    for name, shift in (("normal", 0), ("new", 9)):
+        rows = rng.normal(size=(40, 2)) + shift
+        lines = [f"{a:.3f},{b:.3f},{'uv'[k % 2]}\n" for k, (a, b) in enumerate(rows)]
+        Path(f"{name}.csv").write_text("a,b,g\n" + "".join(lines))
+    command, *options = arguments
+    if command == "stream":
+        pytest.importorskip("online_fdr", reason="needs reconform[stream]")
+        split = ["--detector", "knn", "--method", "split", "--columns", "a,b"]
+        CliRunner().invoke(main, ["fit", "normal.csv", *split, "--model", "m.rcad"])
+    files = {"detect": ["normal.csv", "new.csv"], "fit": ["normal.csv", "--model", "m.rcad"]}
+    columns = [] if command == "stream" or "--group" in options else ["--columns", "a,b"]
+    out = CliRunner().invoke(
+        main, [command, *files.get(command, ["m.rcad"]), *options, *columns], input=""
+    )
+    assert spoken in out.stderr
+    assert re.findall(r"\b(?:method|procedure|conditional|repeats|groups)=", out.stderr) == []

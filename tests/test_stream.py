@@ -194,7 +194,7 @@ def test_p_values_are_the_detectors(cad):
     [
         ("lond", "split", None, "at most 0.1 .* proven for LOND on split"),
         ("lond", "jackknife+", None, "measured, not proven, for LOND on jackknife"),
-        ("lord", "split", None, "measured, not proven, .*conditional='simes' it is proven"),
+        ("lord", "split", None, "measured, not proven, .*`conditional='simes'` it is proven"),
         ("lord", "split", "simes", "proven for LORD on simes .* share 0.9 of calibration sets"),
         ("saffron", "split", "montecarlo", "proven for SAFFRON on montecarlo"),
         ("saffron", "split", "asymptotic", "only approximately"),

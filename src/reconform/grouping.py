@@ -243,9 +243,11 @@ def check_groupable(plan: Plan, method: Any, anomalies: bool = False) -> None:
         plan.scheme == "split" and len(plan.repeats) == 1
     )
     if not allowed and not (plan.scheme in ("jackknife", "cv") and plan.variant == "plus"):
+        several = f" on {len(plan.repeats)} splits" if plan.scheme == "split" else ""
+        named = f"`method={method!r}`" if isinstance(method, str) else f"{plan.scheme}{several}"
         raise ReconformError(
-            f"method={method!r} has no ranks within groups; use 'split', 'full', 'jackknife+', "
-            "'cv+' or 'prefit' with `groups`. Rows that a splitter keeps together are `blocks`."
+            f"{named} has no ranks within groups; use full, jackknife+, cv+, prefit or a single "
+            "split with `groups`. Rows that a splitter keeps together are `blocks`."
         )
 
 

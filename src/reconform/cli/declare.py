@@ -92,23 +92,25 @@ PROBABILITY = Number(0, 1, min_open=True, max_open=True)
 SPELLED: dict[str, str] = {}
 
 
-def option(*declarations: str, library: str | None = None, **attributes: Any) -> Given:
+def option(
+    *declarations: str, library: str | Sequence[str] | None = None, **attributes: Any
+) -> Given:
     """Declare an option of a `family`.
 
     Parameters
     ----------
     *declarations : str
         The option and, where the name of the value is another, that name.
-    library : str, optional
-        What the parameter is called in Python, where it has yet another name: messages of the
-        library name it, and the command line spells it as this option.
+    library : str or sequence of str, optional
+        What the parameter is called in Python, where it has yet another name, or several: messages
+        of the library name it, and the command line spells it as this option.
     **attributes
         As `click.option` takes them.
     """
     flag = declarations[0]
     SPELLED[declarations[-1].removeprefix("--").replace("-", "_")] = flag
-    if library is not None:
-        SPELLED[library] = flag
+    for name in [library] if isinstance(library, str) else library or ():
+        SPELLED[name] = flag
     return declarations, attributes
 
 

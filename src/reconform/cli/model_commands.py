@@ -88,7 +88,7 @@ _TRUST = option(
 )
 _GROUP = option(
     "--group",
-    library="group_column",
+    library=("group_column", "groups"),
     metavar="COL",
     show_default="as fitted",
     help="Take the groups of the new rows from this column, for a model that was fitted with "

@@ -488,7 +488,7 @@ _LABEL = option(
 _GROUPS = [
     option(
         "--group",
-        library="group_column",
+        library=("group_column", "groups"),
         metavar="COL",
         help="Compare a row with reference rows of its own group only, by this column of both "
         "files, such as the type of machine; one list is made of all groups.",

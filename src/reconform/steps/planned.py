@@ -225,8 +225,8 @@ class Fitter:
             return fit_plan(X, plan, seeds, verbose=self.verbose)
         if isinstance(self.detector, Auto):
             raise ReconformError(
-                "a detector is chosen on one split, and Split(repeats=...) has several; use "
-                "repeats=1, `method='full'`, or one detector such as 'knn'."
+                f"a detector is chosen on one split, and these are {len(plan.repeats)}; use "
+                "`repeats=1`, `method='full'`, or one detector such as 'knn'."
             )
         splits = track(plan.repeats, total=len(plan.repeats), label="splits", verbose=self.verbose)
         return RepeatedSplit(

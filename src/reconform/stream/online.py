@@ -272,13 +272,13 @@ class OnlineDiscoveries(DecisionStream):
                 f"nothing can be found from here on: the next row ({self.rows:,}) is tested at "
                 f"level {float(level):.3g}, and the levels of {name} rise only with discoveries"
             )
-            other = "a higher fdr, or procedure='batch-bh'"
+            other = "a higher `fdr`, a false-alarm budget, or micro-batches"
         elif self._last is not None:
             m = len(self._last["given"])
             fewest = self._rule.smallest_list(0, m, smallest_p=self._grid.smallest)
             level = self._rule.level / m
             what = f"in a batch of {m:,} rows fewer than {fewest:,} anomalies cannot be found"
-            other = "smaller batches, or a higher fdr"
+            other = "smaller batches, or a higher `fdr`"
         else:
             return
         blind = level < self._grid.smallest

@@ -182,7 +182,7 @@ def promise(procedure: str, method: Guarantee, rule: Rule) -> str:
     positively dependent), if new rows are independent.'
     >>> promise("saffron", guarantee("split"), Rule(fdr=0.1))
     "FDR measured, not proven, for SAFFRON on split: p-values of one calibration set depend on each
-    other. With conditional='simes' it is proven."
+    other. With `conditional='simes'` it is proven."
     """
     name, conditional = procedure.upper(), rule.conditional
     level = f"{float(rule.level):g}"
@@ -212,7 +212,9 @@ def promise(procedure: str, method: Guarantee, rule: Rule) -> str:
             f"FDR at most {level} after any number of rows, proven for {name} on {method.name} "
             "(conformal p-values are positively dependent), if new rows are independent."
         )
-    way_out = " With conditional='simes' it is proven." if one_model and row.on_conditional else ""
+    way_out = (
+        " With `conditional='simes'` it is proven." if one_model and row.on_conditional else ""
+    )
     return (
         f"FDR measured, not proven, for {name} on {method.name}: p-values of one calibration set "
         f"depend on each other.{way_out}"

@@ -103,7 +103,7 @@ class ResumableStream(ABC):
             raise ReconformError(
                 "rows of a stream are ranked without groups, and this detector was fitted with "
                 "them; fit a detector for each group and give each a stream of its own, or judge "
-                "the rows in batches: discover(X, groups=...)."
+                "the rows in batches, with `groups`."
             )
         self.cad = cad
         self.batches = 0
