@@ -107,8 +107,7 @@ def discover_folder(
     group_column : str, optional
         The column with the group of every row, where `cad` was fitted with groups.
     overwrite : bool
-        Replace an output that exists, once the new one is whole; never a folder with anything but
-        Parquet files.
+        Replace an output that exists, once the new one is whole, if it has only Parquet files.
 
     Returns
     -------
