@@ -252,6 +252,7 @@ def test_the_reason_for_an_empty_list_is_said_once(tmp_path):
     D[:4] += 4
     found = ConformalDetector("knn", "full").fit(D).discover(X)
     assert repr(found).count(found.why_nothing) == 1
+    assert found._repr_html_().count(found.why_nothing.split("`")[0]) == 1
     for name, rows in (("known.csv", D), ("new.csv", X)):
         pd.DataFrame(rows, columns=list("abc")).to_csv(tmp_path / name, index=False)
     said = run("detect", tmp_path / "known.csv", tmp_path / "new.csv", *KNN).stdout

@@ -379,6 +379,12 @@ class BaseDiscoveries(ABC):
         """The rows that come first, as HTML, where they are here."""
         return paragraphs(self._shown())
 
+    @property
+    def _reason(self) -> str:
+        """Why nothing is flagged, unless the verdict has said it already."""
+        reason = self.why_nothing or self.warning or ""
+        return "" if reason in map(str, self.verdict.findings) else reason
+
     def _repr_html_(self) -> str:
         if not self.tested:
             return paragraphs([self.headline])
@@ -388,17 +394,14 @@ class BaseDiscoveries(ABC):
             + verdict_html(self.verdict)
             + histogram_svg(*self._histogram())
             + self._rows_html()
-            + paragraphs([first, self.why_nothing or self.warning])
+            + paragraphs([first, self._reason])
             + details("What is promised, and how it was found", [self.guarantee, self.chosen])
         )
 
     def __repr__(self) -> str:
         doubts = [str(self.verdict)] if self.verdict.findings or self.verdict.unchecked else []
         first = self.first().sentence if self.top is not None and self.tested else ""
-        last = self.why_nothing or self.warning or ""
-        if any(str(finding) == last for finding in self.verdict.findings):
-            last = ""  # said already
-        said = [*self._shown(), *doubts, self.chosen or "", self.guarantee, first, last]
+        said = [*self._shown(), *doubts, self.chosen or "", self.guarantee, first, self._reason]
         return "\n".join([f"{type(self).__name__}: {self.headline}", *filter(None, said)])
 
 

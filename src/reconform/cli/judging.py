@@ -397,9 +397,8 @@ def _tell_decision(voice: Voice, judgement: FileDiscoveries, bound: int | None) 
             f"In this very list, with {percent(CONFIDENCE)} confidence, at most {bound:,} of "
             f"{judgement.count:,} are false."
         )
-    why = judgement.why_nothing
-    if why is not None and why not in map(str, judgement.verdict.findings):  # it was said above
-        voice.say(in_options(why))
+    if judgement.why_nothing is not None:
+        voice.say(in_options(judgement.why_nothing))
     _tell_groups(voice, judgement)
     if judgement.chosen is not None:
         voice.say(judgement.chosen)
