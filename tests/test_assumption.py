@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import runpy
 from itertools import permutations
 from pathlib import Path
@@ -33,6 +34,7 @@ from reconform.assumption.shift import (
 )
 from reconform.cli import main
 from reconform.rule import Rule
+from reconform.statistics.chances import at_least_before, at_most_marked, unlikely_counts
 
 pd = pytest.importorskip("pandas", reason="needs pandas")
 
@@ -48,6 +50,28 @@ def shift_tests(ours, theirs, names=None, counts=None):
 def test_table_is_beta_binomial(n, r, trials):
     expected = betabinom.cdf(np.arange(trials + 1), trials, r, n + 1 - r)
     np.testing.assert_allclose(too_few(n, r, trials), expected, rtol=1e-6)
+
+
+def test_chances_are_those_of_scipy():
+    rng = np.random.default_rng(0)
+    for _ in range(300):
+        n, m = rng.integers(1, 300, size=2).tolist()
+        r, count = int(rng.integers(1, n + 1)), int(rng.integers(m + 2))
+        expected = betabinom.sf(count - 1, m, r, n + 1 - r)
+        assert at_least_before(count, m, r, n) == pytest.approx(expected, rel=1e-6, abs=1e-9)
+        most, marked, drawn = rng.integers(n + m + 1, size=3).tolist()
+        expected = hypergeom.cdf(most, n + m, marked, drawn)
+        found = at_most_marked(most, n + m, marked, drawn)
+        assert found == pytest.approx(expected, rel=1e-6, abs=1e-9)
+
+
+@pytest.mark.parametrize("chance", [0.3, 0.02, 1e-4])
+def test_unlikely_counts_are_those_of_scipy(chance):
+    # The guard of contrast, and so its p-values, depend on them: they are equal.
+    trials = np.arange(2001)
+    for share in (0.0, 1e-6, 0.011, 0.31, 0.5, 0.97):
+        expected = np.maximum(binom.isf(chance, trials, share), 0)
+        assert np.array_equal(unlikely_counts(chance, trials, share), expected)
 
 
 def test_table_by_enumeration():
@@ -218,7 +242,8 @@ def reason(D, X):
     found = ConformalDetector("knn", "full").fit(D).discover(X)
     assert found.count == 0
     assert found.why_nothing in repr(found)
-    assert found.why_nothing in found._repr_html_().replace("&#x27;", "'")
+    shown = found._repr_html_().replace("&#x27;", "'")
+    assert found.why_nothing in re.sub("</?code>", "`", shown)
     return found.why_nothing
 
 

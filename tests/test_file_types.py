@@ -92,13 +92,13 @@ def run(*arguments):
 @pytest.mark.parametrize("output", [None, "out.csv", "out.parquet", "out.arrow"])
 def test_unused_columns_of_any_type_do_not_matter(tmp_path, output):
     options = ["--columns", "x", "--columns", "y", "--fdr", "0.1"]
-    alone = run("detect", *zoo_files(tmp_path, ".arrow", {}), *options).output.splitlines()[0]
+    alone = run("detect", *zoo_files(tmp_path, ".arrow", {}), *options).output.splitlines()[:2]
     normal, new = zoo_files(tmp_path, ".arrow")
     written = [] if output is None else ["--output", tmp_path / output]
     done = run("detect", normal, new, *options, *written, "--report", tmp_path / "r.html")
     assert done.exit_code == 0, done.output
-    assert "of 6 rows flagged" in alone
-    assert done.output.splitlines()[0] == alone
+    assert "of 6 rows flagged" in alone[1]
+    assert done.output.splitlines()[:2] == alone
 
 
 @pytest.mark.parametrize("name", ZOO)

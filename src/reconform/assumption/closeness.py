@@ -14,9 +14,9 @@ from collections.abc import Hashable, Sequence
 
 import numpy as np
 import numpy.typing as npt
-from scipy.stats import betabinom, binom
 
 from ..arrays import BoolArray, FloatArray, IntArray
+from ..statistics.chances import at_least_before, unlikely_counts
 from ..statistics.companions import companions_allowed
 from .shift import TOLERATED
 from .verdict import Finding
@@ -152,7 +152,7 @@ def copy_findings(
         found.append(Finding("copies", "doubtful", sentence, advice))
     doubled = sum(count for row, count in here.items() if count > 1 and row not in times)
     # A row with copies has none of them in the reference with a chance of m / (n + m) at most.
-    by_chance = binom.isf(DOUBTFUL / 5, doubled + copies, m / (n + m))
+    by_chance = unlikely_counts(DOUBTFUL / 5, doubled + copies, m / (n + m))
     if doubled and doubled > by_chance:
         level = "doubtful" if doubled > by_chance + tolerated * m else "note"
         sentence = (
@@ -165,7 +165,7 @@ def copy_findings(
 
 def _too_many(b: int, m: int, a: int, n: int) -> float:
     """P(at least b of m) where a of n reference rows have it: predictive, with one more for it."""
-    return float(betabinom.sf(b - 1, m, a + 1, n - a)) if b and a < n else 1.0
+    return at_least_before(b, m, a + 1, n) if b and a < n else 1.0
 
 
 def clump_finding(

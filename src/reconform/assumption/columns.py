@@ -11,9 +11,9 @@ from collections.abc import Sequence
 
 import numpy as np
 from scipy.special import gammaln
-from scipy.stats import hypergeom
 
 from ..arrays import BoolArray, FloatArray
+from ..statistics.chances import at_most_marked
 from .shift import TOLERATED, normal_rows_at_least
 from .verdict import Finding
 
@@ -258,7 +258,7 @@ def lost(a: int, n: int, b: int, normal: int) -> float:
     >>> round(lost(1, 1, 0, 2), 3)  # the reference row has it, two normal rows do not
     0.333
     """
-    return 1.0 if b >= normal else float(hypergeom.cdf(b, n + normal, a + b, normal))
+    return 1.0 if b >= normal else at_most_marked(b, n + normal, a + b, normal)
 
 
 def missing_findings(

@@ -25,9 +25,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
-from scipy.stats import betabinom, binom
 
 from ..arrays import FloatArray, IndexArray, IntArray
+from ..statistics.chances import at_least_before, unlikely_counts
 from ..statistics.fdr import RankCounts
 from .closeness import in_units, squares
 from .verdict import Finding
@@ -214,7 +214,12 @@ def held_back(counts: RankCounts, flagged: int, level: Level) -> HeldBack | None
     ks = some_k(n)
     # New rows beyond all reference rows but k: beta-binomial with k + 1 and n - k.
     beyond = np.cumsum(counts.counts)[ks + 1]
-    p = betabinom.sf(beyond - 1, m, ks + 1, n - ks)
+    p = np.array(
+        [
+            at_least_before(count, m, k + 1, n)
+            for count, k in zip(beyond.tolist(), ks.tolist(), strict=True)
+        ]
+    )
     possible = p <= HINT_CHANCE
     for best in np.argsort(np.where(possible, p, np.inf), kind="stable")[: possible.sum()]:
         k = int(ks[best])
@@ -291,7 +296,7 @@ def mixed_company(
     k = min(max(round(NEIGHBOURS * n), FEWEST_NEIGHBOURS), MOST_NEIGHBOURS, n + m - 2)
     near = np.argpartition(to, k - 1, axis=1)[:, :k]
     company = (order[near] >= n).sum(axis=1)
-    among_new = company > binom.isf(CHANCE, k, m / (n + m))
+    among_new = company > unlikely_counts(CHANCE, k, m / (n + m))
     a, b = int(among_new[: len(ours)].sum()), int(among_new[len(ours) :].sum())
     ratio = (a / n) / max(b / m, 1 / m)
     doubtful = (

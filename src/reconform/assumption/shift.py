@@ -24,9 +24,10 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 
 import numpy as np
-from scipy.special import gammaln, ndtri
+from scipy.special import ndtri
 
 from ..arrays import FloatArray, IndexArray, IntArray
+from ..statistics.chances import log_factorials
 from ..weights import Weights
 from .verdict import Finding
 
@@ -120,7 +121,7 @@ def too_few(n: int, r: int, trials: int) -> FloatArray:
     >>> too_few(1, 1, 2)  # one reference row, two new ones: 0, 1 or 2 below, equally likely
     array([0.33333333, 0.66666667, 1.        ])
     """
-    logs = _log_factorials(n + trials)
+    logs = log_factorials(n + trials)
     k = np.arange(trials + 1)
     log = (
         (logs[k + r - 1] - logs[k] - logs[r - 1])
@@ -128,16 +129,6 @@ def too_few(n: int, r: int, trials: int) -> FloatArray:
         - (logs[n + trials] - logs[trials] - logs[n])
     )
     return np.asarray(np.minimum(np.cumsum(np.exp(log)), 1.0))
-
-
-def _log_factorials(top: int) -> FloatArray:
-    """Return log 0!, ..., log top!, and perhaps some more."""
-    return _log_factorials_up_to(1 << top.bit_length())
-
-
-@lru_cache(maxsize=4)
-def _log_factorials_up_to(top: int) -> FloatArray:
-    return np.asarray(gammaln(np.arange(1.0, top + 2.0)))
 
 
 @lru_cache(maxsize=64)
@@ -157,7 +148,7 @@ def too_few_in_sample(n: int, r: int, drawn: int, m: int, normal: int) -> FloatA
         found = np.ones(drawn + 1)
         found[: normal + 1] = too_few(n, r, normal)
         return found
-    logs = _log_factorials(m)
+    logs = log_factorials(m)
     j = np.arange(max(0, drawn - (m - normal)), min(drawn, normal) + 1)
     law = np.exp(
         (logs[normal] - logs[j] - logs[normal - j])

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from scipy.stats import betabinom
-
 from ..arrays import IntArray
+from ..statistics.chances import at_least_before
 from .verdict import Verdict
 
 # Shares of the reference, the most unusual rows, beyond which new rows are counted.
@@ -47,7 +46,7 @@ def looks_flat(counts: IntArray) -> bool:
     """
     n, m = len(counts) - 2, int(counts.sum())
     cuts = {max(1, round(share * (n + 1))) for share in SHARES}
-    chances = [betabinom.sf(int(counts[: r + 1].sum()) - 1, m, r, n + 1 - r) for r in cuts]
+    chances = [at_least_before(int(counts[: r + 1].sum()), m, r, n) for r in cuts]
     return bool(len(cuts) * min(chances) > CHANCE)
 
 
@@ -68,7 +67,7 @@ def lies_beyond(counts: IntArray) -> bool:
     False
     """
     n, m, beyond = len(counts) - 2, int(counts.sum()), int(counts[1])
-    return bool(betabinom.sf(beyond - 1, m, 1, n) <= BEYOND)
+    return bool(at_least_before(beyond, m, 1, n) <= BEYOND)
 
 
 def why_nothing(counts: IntArray | None, verdict: Verdict, warning: str | None) -> str:

@@ -28,6 +28,7 @@ from ..errors import ReconformError
 from ..files.snapshot import opened_once
 from ..glossary import GLOSSARY
 from .declare import in_options, write_examples
+from .later import import_later
 from .output import complain, prepare_streams, settle_streams
 
 INPUT, BUG, INTERRUPTED = 1, 70, 130
@@ -82,6 +83,8 @@ def _home(name: str) -> ModuleType:
     if name in sys.modules or not gc.isenabled():
         return import_module(name)
     gc.disable()
+    # scikit-learn imports it for a function that is never called here: a third of the start.
+    import_later("scipy", "stats")
     try:
         return import_module(name)
     finally:

@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from scipy.stats import norm
+from scipy.special import ndtr, ndtri
 
 from ..arrays import AnyArray, FloatArray
 from .feature_columns import FeatureColumn, FeatureTable
@@ -173,7 +173,7 @@ def _judge_texts(known: FeatureColumn) -> Expert:
 
 def _rarity(share: float) -> float:
     """The z that is as rare, on both sides together."""
-    return float(norm.isf(share / 2)) if share > 0 else NEVER
+    return float(-ndtri(share / 2)) if share > 0 else NEVER
 
 
 def _unusual(
@@ -185,7 +185,7 @@ def _unusual(
     if np.isinf(strength):
         note = "never in the reference"
     elif missing or not (column.numeric and reference.numeric):
-        note = f"{200 * float(norm.sf(strength)):.2g}% of the reference"
+        note = f"{200 * float(ndtr(-strength)):.2g}% of the reference"
     else:
         note = ""
     return Unusual(feature, value, float(strength), note)

@@ -17,6 +17,7 @@ from __future__ import annotations
 import numpy as np
 
 from ..arrays import FloatArray, IntArray
+from .chances import unlikely_counts
 
 # Clumps are seen by chance with a probability of about this.
 LEVEL = 1e-4
@@ -53,11 +54,8 @@ def companions_allowed(rows: IntArray, share: float, most: int, tolerated: float
     array([[ 0. ,  5.5, 15.5, 26. ],
            [ 0. ,  2.5,  6.5, 11. ]])
     """
-    from scipy.stats import binom  # imported when needed: it is slow to import
-
     chances = share ** np.arange(1, most + 1)[:, None]
-    by_chance = binom.isf(LEVEL, rows, chances)
-    return np.asarray(np.maximum(by_chance, 0.0) + tolerated * rows)
+    return np.asarray(unlikely_counts(LEVEL, rows, chances) + tolerated * rows)
 
 
 def guard_limits(n: int, m: int, most: int) -> FloatArray:

@@ -9,6 +9,7 @@ import numpy as np
 
 from ..arrays import FloatArray, IntArray
 from ..extras import extra
+from .journal import AlteredError
 
 if TYPE_CHECKING:
     from .monitor import ScoreMonitor  # which keeps a history
@@ -94,7 +95,7 @@ class EvidenceHistory:
         counts = all(type(count) is int for count in (most, every, rows))
         fits = counts and 2 <= most <= MOST_POINTS and every >= 1 and 0 <= rows <= most * every
         if not fits or len(snapshot["highest"]) != -(-rows // every):
-            raise ValueError("the course of the evidence does not fit its rows")
+            raise AlteredError("the course of the evidence does not fit its rows")
         history = cls(most)
         history._every, history._rows = snapshot["every"], snapshot["rows"]
         history._highest[: len(snapshot["highest"])] = snapshot["highest"]

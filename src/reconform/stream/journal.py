@@ -26,6 +26,10 @@ except ImportError:  # Windows: nothing keeps two processes from one journal the
 Content = dict[str, Any]
 
 
+class AlteredError(Exception):
+    """A line holds what cannot have been written; whoever reads the file says which file it is."""
+
+
 class Line(NamedTuple):
     """One whole line: its content, its seal, and where in the file it ends."""
 

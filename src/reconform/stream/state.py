@@ -26,7 +26,7 @@ from ..detector import ConformalDetector
 from ..errors import ReconformError, check_count
 from ..frames import are_records
 from ..statistics.ranks import Ranks
-from .journal import Content, Journal, lines_of, write_head
+from .journal import AlteredError, Content, Journal, lines_of, write_head
 
 FORMAT = "reconform stream 1"
 
@@ -43,7 +43,7 @@ def fraction_of(text: Any) -> Fraction:
     Fraction(1, 10)
     """
     if not isinstance(text, str) or not _FRACTION.fullmatch(text):
-        raise ValueError(f"{str(text)[:40]!r} is no level")
+        raise AlteredError(f"{str(text)[:40]!r} is no level")
     return Fraction(text)
 
 
@@ -51,7 +51,7 @@ def count_of(content: Content, name: str) -> int:
     """Read a number of rows, or of what has rows, from a state."""
     count = content[name]
     if type(count) is not int or not 0 <= count < 1 << 63:
-        raise ValueError(f"{name} is {str(count)[:40]}")
+        raise AlteredError(f"{name} is {str(count)[:40]}")
     return count
 
 
@@ -63,10 +63,11 @@ def refusing(path: str | Path) -> Iterator[None]:
     except (ReconformError, ImportError, OSError, RuntimeError):
         raise
     except Exception as error:
+        kind = "" if isinstance(error, AlteredError) else f"{type(error).__name__}: "
         raise ReconformError(
             f"{path} was not written by reconform, or was altered, although its checksums are "
-            f"right ({type(error).__name__}: {str(error)[:200].rstrip('.')}). Take a copy of the "
-            "file as it was written, or begin a new stream."
+            f"right ({kind}{str(error)[:200].rstrip('.')}). Take a copy of the file as it was "
+            "written, or begin a new stream."
         ) from error
 
 
@@ -332,7 +333,7 @@ class ResumableStream(ABC):
         if last is not None:
             self._check_given(last["given"])
             if last["batch"] != self.batches - 1:
-                raise ValueError("the last batch is another one")
+                raise AlteredError("the last batch is another one")
 
     def _replay(self, record: Content, path: str | Path) -> None:
         """Decide a recorded batch again: it must come out as it was."""
@@ -386,7 +387,7 @@ class DecisionStream(ResumableStream):
         for item in recorded:
             rank = item[0] if isinstance(item, list) else item
             if type(rank) is not int or not 1 <= rank <= highest:
-                raise ValueError(f"a rank is {str(rank)[:40]}")
+                raise AlteredError(f"a rank is {str(rank)[:40]}")
 
     @abstractmethod
     def told(self, record: Content) -> list[Content]:
