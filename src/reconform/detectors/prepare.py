@@ -12,11 +12,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from sklearn.base import BaseEstimator, clone
-from sklearn.pipeline import Pipeline
 
 from ..errors import ReconformError, listed, nearest
 from ..frames import Column, frame_as_it_is, library_of, time_columns
@@ -24,6 +23,9 @@ from ..inputs import checked_rows, refuse_times
 from . import Auto, NativeDetector, resolve_detector
 from .prepared import CATEGORIES, Prepared
 from .registry import entry_of
+
+if TYPE_CHECKING:
+    from sklearn.pipeline import Pipeline
 
 # Detectors of others that look at one column at a time by order alone: the scale of columns is
 # nothing to them. By class name, since PyOD is optional and slow to import.
@@ -260,6 +262,7 @@ def make_prepared(
     # Slow to import, and most commands do without.
     from sklearn.compose import ColumnTransformer
     from sklearn.impute import MissingIndicator, SimpleImputer
+    from sklearn.pipeline import Pipeline
     from sklearn.preprocessing import OneHotEncoder, StandardScaler
 
     estimator = _estimator(detector)

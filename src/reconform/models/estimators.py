@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 from sklearn.base import clone
 from sklearn.frozen import FrozenEstimator
-from sklearn.pipeline import Pipeline
 
 from ..detectors import DETECTORS, Auto, NativeDetector
 from ..detectors.prepare import Prepare
@@ -21,7 +20,7 @@ from ..records.plain import Plain
 from ..records.specs import FLOAT, DetectorRecord, Json, Reader, Spec, Writer
 from . import skops_objects as foreign
 from .scaled_records import UNITS, columns_in
-from .settings import disarm, neutral
+from .settings import disarm, neutral, pipelines
 from .sound import check_sound
 
 # Trees do not say how many columns their rows have; more than this is a mistake.
@@ -77,7 +76,7 @@ class DetectorsOut:
             }
         if type(detector) is FrozenEstimator and _has_native(detector):
             return {"frozen": self.write(detector.estimator, fitted=True)}
-        if type(detector) is Pipeline and _has_native(detector):
+        if type(detector) is pipelines() and _has_native(detector):
             return self._pipeline(detector, fitted)
         if not hasattr(detector, "fit") and not hasattr(detector, "split"):
             raise ReconformError(
@@ -132,8 +131,8 @@ class DetectorsOut:
             }
         return entry
 
-    def _pipeline(self, pipeline: Pipeline, fitted: bool) -> Json:
-        parameters = neutral(Pipeline, pipeline.get_params(deep=False))
+    def _pipeline(self, pipeline: Any, fitted: bool) -> Json:
+        parameters = neutral(type(pipeline), pipeline.get_params(deep=False))
         steps = [
             [name, step if step in (None, "passthrough") else self.write(step, fitted=fitted)]
             for name, step in parameters.pop("steps")
@@ -178,6 +177,8 @@ class DetectorsIn:
                 return FrozenEstimator(self.read(inner))
             case {"pipeline": steps, "parameters": parameters}:
                 require(steps and all(isinstance(name, str) for name, _ in steps), "a step")
+                from sklearn.pipeline import Pipeline  # slow to import, and most files have none
+
                 return Pipeline(
                     [(name, self._step(step, number)) for name, step in steps],
                     **Plain().read(parameters, self.source),
@@ -286,7 +287,7 @@ def restore_columns(estimator: Any, n_features: Json, names: Json) -> None:
 def _has_native(detector: Any) -> bool:
     if type(detector) is FrozenEstimator:
         return _has_native(detector.estimator)
-    if type(detector) is Pipeline:
+    if type(detector) is pipelines():
         return any(_has_native(step) for _, step in detector.steps)
     return entry_of(detector) is not None or type(detector) is Prepared
 

@@ -8,6 +8,7 @@ come back at the default of their class, wherever in a model they stand; one tab
 from __future__ import annotations
 
 import inspect
+import sys
 from collections.abc import Iterator, Mapping
 from functools import partial
 from types import FunctionType, MethodType, ModuleType
@@ -62,6 +63,15 @@ MOST: Mapping[str, int] = {
 
 # Numbers that the reference may become on its way through a pipeline: half a gigabyte.
 MOST_CELLS = 1 << 26
+
+
+def pipelines() -> Any:
+    """Return scikit-learn's class `Pipeline`; none where nothing has imported it, which takes long.
+
+    Then nothing is one.
+    """
+    module = sys.modules.get("sklearn.pipeline")
+    return () if module is None else module.Pipeline
 
 
 def parts_of(thing: Any) -> Iterator[Any]:

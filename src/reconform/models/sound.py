@@ -20,13 +20,12 @@ import numpy as np
 from scipy import sparse
 from sklearn.base import BaseEstimator, OneToOneFeatureMixin, clone
 from sklearn.frozen import FrozenEstimator
-from sklearn.pipeline import Pipeline
 
 from ..arrays import AnyArray
 from ..records import ascending, require, within
 from ..records.plain import check_bits
 from .archive import MOST_EMPTY
-from .settings import attributes_of, check_cost, parts_of
+from .settings import attributes_of, check_cost, parts_of, pipelines
 
 # What scores or transforms by NumPy alone, module by module.
 ARITHMETIC = frozenset(
@@ -121,7 +120,7 @@ def _chain(detector: Any) -> Iterator[Any]:
     """The steps that rows go through, one after the other."""
     if isinstance(detector, FrozenEstimator):
         yield from _chain(detector.estimator)
-    elif isinstance(detector, Pipeline):
+    elif isinstance(detector, pipelines()):
         for _, step in detector.steps:
             if step not in (None, "passthrough"):
                 yield from _chain(step)
@@ -180,7 +179,7 @@ def _check_parameters(part: Any, kind: type) -> None:
         for name, parameter in inspect.signature(kind).parameters.items():
             named = parameter.kind not in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD)
             require(not named or hasattr(part, name), f"{kind.__name__} has no {name}")
-    if isinstance(part, Pipeline):
+    if isinstance(part, pipelines()):
         steps = part.steps
         pairs = isinstance(steps, list) and all(
             isinstance(step, tuple | list) and len(step) == 2 and isinstance(step[0], str)
