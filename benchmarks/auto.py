@@ -2,6 +2,7 @@
 
     python benchmarks/auto.py             # batches in memory; two files by the command line
     python benchmarks/auto.py --large     # two million rows
+    python benchmarks/auto.py --against TREE   # the two files, alternating with another checkout
 
 Everything is warm: compiled code comes from the cache. Prints seconds (median and all), and the
 peak memory of a process of its own.
@@ -11,15 +12,19 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import resource
 import subprocess
 import sys
 import tempfile
 import time
+from itertools import product
 from pathlib import Path
 from statistics import median
 
 import numpy as np
+
+HERE = Path(__file__).parent.parent
 
 
 def rows(n: int, d: int, anomalies: int, seed: int) -> np.ndarray:
@@ -51,7 +56,7 @@ def batch(n: int, m: int, d: int) -> None:
     )
 
 
-def files() -> None:
+def files(other: Path | None = None) -> None:
     """``reconform detect`` and ``check`` on files of 1,000 x 20, from the cache."""
     import pandas as pd
 
@@ -67,15 +72,20 @@ def files() -> None:
             "detect, two files of 1,000 x 20": ["detect", "normal.csv", "new.csv", "--json"],
             "check, a file of 1,000 x 20": ["check", "m.rcad", "new.csv", "--fail-on", "broken"],
         }
+        trees = {"": None} if other is None else {" (here)": HERE, f" ({other})": other}
         for title, command in commands.items():
-            taken = []
-            for _ in range(4):
+            taken: dict[str, list[float]] = {name: [] for name in trees}
+            for _, (name, tree) in product(range(4 if other is None else 6), trees.items()):
+                path = {} if tree is None else {"PYTHONPATH": str(tree.resolve() / "src")}
                 start = time.perf_counter()
-                ran = subprocess.run([*ours, *command], cwd=folder, capture_output=True)
-                taken.append(time.perf_counter() - start)
-            said = ", ".join(f"{s:.1f}" for s in taken[1:])
+                ran = subprocess.run(
+                    [*ours, *command], cwd=folder, capture_output=True, env={**os.environ, **path}
+                )
+                taken[name].append(time.perf_counter() - start)
             flagged = json.loads(ran.stdout)["flagged"]
-            print(f"{title}: {said} s; {flagged} flagged")
+            for name, seconds in taken.items():
+                said = ", ".join(f"{s:.1f}" for s in seconds[1:])
+                print(f"{title}{name}: {said} s; {flagged} flagged")
 
 
 def large(reference: int, new: int, d: int) -> None:
@@ -105,10 +115,13 @@ def large(reference: int, new: int, d: int) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--large", action="store_true")
+    parser.add_argument("--against", type=Path, metavar="TREE", help="another checkout")
     parser.add_argument("--batch", nargs=3, type=int, help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     if arguments.batch:
         batch(*arguments.batch)
+    elif arguments.against:
+        files(arguments.against)
     elif arguments.large:
         large(100_000, 2_000_000, 10)
         large(1_000_000, 1_000_000, 10)
