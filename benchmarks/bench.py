@@ -1,8 +1,9 @@
 """Ratios against peers, measured in one run: ``make bench``.
 
 Every contender of a job runs in a process of its own, on the same data, with two threads or jobs:
-one warm-up, then several repeats, of which the median and the spread are reported, and the peak
-memory of the process. Answers are compared before times are. Prints a table; ``--json`` writes it.
+one warm-up, then several repeats in turn with the other, of which the median and the spread are
+reported, and the peak memory of the process. Answers are compared before times are. Prints a
+table; ``--json`` writes it.
 
     python benchmarks/bench.py                 # everything
     python benchmarks/bench.py peers scale     # some groups

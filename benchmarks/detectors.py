@@ -206,7 +206,7 @@ def measure_row(name: str, method: str, sizes: Sizes) -> dict[str, Any]:
     """Measure one row in a process of its own."""
     run = Run(ROWS[name], method, sizes)
     contender = Contender(name, run.prepare, run.work, repeats=1, warm_up=False)
-    answer: dict[str, Any] = measure(contender).answer
+    answer: dict[str, Any] = measure(contender)[0].answer
     return answer
 
 

@@ -1,4 +1,4 @@
-"""How a job is measured: contenders in processes of their own, answers before times."""
+"""How a job is measured: contenders in processes of their own and in turn, answers before times."""
 
 from __future__ import annotations
 
@@ -67,36 +67,73 @@ class Measurement:
         return statistics.median(self.seconds)
 
 
-def _measure(contender: Contender, pipe: Any) -> None:
+def _work(contender: Contender, pipe: Any) -> None:
+    """Repeat the work whenever the other end of the pipe says so; then tell what it took."""
     data = contender.prepare()
     answer = contender.work(data) if contender.warm_up else None
     seconds, processor = [], []
-    for _ in range(contender.repeats):
+    pipe.send(None)
+    while pipe.recv():
         start, used = time.perf_counter(), time.process_time()
         answer = contender.work(data)
         seconds.append(time.perf_counter() - start)
         processor.append(time.process_time() - used)
         if isinstance(answer, Timed):
             seconds[-1], answer = answer.seconds, answer.answer
+        pipe.send(None)
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
     pipe.send(Measurement(seconds, peak, answer, processor))
     pipe.close()
     os._exit(0)  # a normal exit would wait minutes for loky's idle workers
 
 
-def measure(contender: Contender) -> Measurement:
-    """Run a contender in a process of its own."""
-    context = multiprocessing.get_context("spawn")  # loky does not survive a fork
-    receiver, sender = context.Pipe(duplex=False)
-    process = context.Process(target=_measure, args=(contender, sender))
-    process.start()
-    sender.close()
-    try:
-        result: Measurement = receiver.recv()
-    except EOFError:
-        raise SystemExit(f"{contender.name} died without an answer") from None
-    process.join()
-    return result
+class _Worker:
+    """A contender in a process of its own, ready for its first repeat."""
+
+    def __init__(self, contender: Contender) -> None:
+        context = multiprocessing.get_context("spawn")  # loky does not survive a fork
+        self.contender = contender
+        self.done = 0
+        self._pipe, theirs = context.Pipe()
+        self._process = context.Process(target=_work, args=(contender, theirs))
+        self._process.start()
+        theirs.close()
+        self._answer()
+
+    def _answer(self) -> Any:
+        try:
+            return self._pipe.recv()
+        except EOFError:
+            raise SystemExit(f"{self.contender.name} died without an answer") from None
+
+    @property
+    def share(self) -> float:
+        """How much of the repeats is done."""
+        return self.done / self.contender.repeats
+
+    def repeat(self) -> None:
+        """Do the work once more."""
+        self._pipe.send(True)
+        self._answer()
+        self.done += 1
+
+    def finish(self) -> Measurement:
+        """What all repeats took."""
+        self._pipe.send(False)
+        result: Measurement = self._answer()
+        self._process.join()
+        return result
+
+
+def measure(*contenders: Contender) -> list[Measurement]:
+    """Run contenders in turn, so that a slow minute of the machine meets all of them.
+
+    Each has a process of its own, which waits while another one works.
+    """
+    workers = [_Worker(contender) for contender in contenders]
+    while any(worker.share < 1 for worker in workers):
+        min(workers, key=lambda worker: worker.share).repeat()
+    return [worker.finish() for worker in workers]
 
 
 def verdict(job: Job, ratio: float, ours: Measurement) -> str:
@@ -118,7 +155,7 @@ def run(jobs: list[Job]) -> list[dict[str, Any]]:
     """Measure every job and print a line for each."""
     rows = []
     for job in jobs:
-        peer, ours = measure(job.peer), measure(job.ours)
+        peer, ours = measure(job.peer, job.ours)
         ratio = peer.median / ours.median
         row = {
             "group": job.group,

@@ -217,8 +217,8 @@ def scale() -> list[Job]:
         Job(
             "scale",
             "iforest, jackknife+, n=1,000,000 less scoring it, against n=100,000",
-            Contender("n=100,000", hundred, partial(without_scoring, forest), 3),
-            Contender("n=1,000,000", million, partial(without_scoring, forest), 3),
+            Contender("n=100,000", hundred, partial(without_scoring, forest), 9),
+            Contender("n=1,000,000", million, partial(without_scoring, forest), 9),
             at_most=1.5,
             most_gigabytes=4,
         ),

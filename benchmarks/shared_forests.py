@@ -39,9 +39,9 @@ def rows_in(tree: Path, n: int, m: int) -> tuple[np.ndarray, np.ndarray]:
     return gaussian(n, m)
 
 
-def measure_tree(tree: Path, n: int, m: int, repeats: int) -> Measurement:
+def forests_of(tree: Path, n: int, m: int, repeats: int) -> Contender:
     work = partial(reconform, detector="iforest", method="jackknife+")
-    return measure(Contender(str(tree), partial(rows_in, tree, n, m), work, repeats))
+    return Contender(str(tree), partial(rows_in, tree, n, m), work, repeats)
 
 
 def cells(got: Measurement) -> list[str]:
@@ -74,11 +74,11 @@ def main() -> None:
     print(line(*heads), line(*["---"] * len(heads)), sep="\n", flush=True)
     for n in arguments.n:
         sizes = n, arguments.m, arguments.repeats
-        before = None if other is None else measure_tree(other, *sizes)
-        now = measure_tree(HERE, *sizes)
+        trees = [HERE] if other is None else [HERE, other]
+        now, *before = measure(*[forests_of(tree, *sizes) for tree in trees])
         shown = cells(now)
-        if before is not None:
-            shown += [*cells(before), correlation(before.answer, now.answer)]
+        for one in before:
+            shown += [*cells(one), correlation(one.answer, now.answer)]
         print(line(f"{n:,}", *shown), flush=True)
 
 

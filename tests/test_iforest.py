@@ -589,16 +589,18 @@ def test_bad_parameters_are_named(parameters):
         IForest(**parameters).fit(sample(10, 2))
 
 
+@pytest.mark.parametrize("bootstrap", [False, True])
 @pytest.mark.parametrize("values", [3, 1_000_000])
-def test_where_all_rows_are_drawn_their_order_does_not_matter(values, monkeypatch):
-    """So nothing is hashed: the trees are those on the rows in the order of hashes, bit for bit."""
+def test_where_all_rows_are_drawn_their_order_does_not_matter(values, bootstrap, monkeypatch):
+    """So nothing is hashed, and copies are looked at once: the trees are those on all rows."""
     rng = np.random.default_rng(values)
     X = rng.integers(0, values, size=(60, 3)).astype(float)
+    train = np.sort(rng.integers(0, 60, size=60)) if bootstrap else None
     seed, recipe = np.random.SeedSequence(4), Recipe(n_trees=20, psi=60, n_features=3)
     contents, draws = Contents.of(X), TreeDraws.of(recipe, seed, 60, 3)
-    rows = contents.first[draw_rows(contents, draws.row_streams, 60).rows]
+    rows = contents.first[draw_rows(contents, draws.row_streams, 60, train).rows]
     expected = forest_module.grow_forest(X, recipe, rows, draws, 1)
     monkeypatch.setattr("reconform.detectors.iforest.model.draw_rows", None)
-    found = fit_forest(X, None, recipe, seed)
+    found = fit_forest(X, train, recipe, seed)
     for name in ("thresholds", "features", "lengths"):
         np.testing.assert_array_equal(getattr(found, name), getattr(expected, name))

@@ -289,9 +289,8 @@ def first_rows(contents: Contents, seed: np.random.SeedSequence, most: int) -> I
     """
     if len(contents) <= most:
         return canonical_order(contents, seed)
-    hashes = mix_array(contents.keys() ^ seed.generate_state(1, np.uint64)[0])
-    some = np.argpartition(hashes, most)[:most]
-    return np.asarray(some[np.argsort(hashes[some], kind="stable")], dtype=np.intp)
+    stream = np.asarray(seed.generate_state(1, np.uint64), dtype=np.uint64)
+    return np.asarray(draw_rows(contents, stream, most).rows[0], dtype=np.intp)
 
 
 Shuffle = Callable[[np.random.SeedSequence], IndexArray]

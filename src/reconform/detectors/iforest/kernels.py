@@ -222,8 +222,20 @@ def _clear_below(
 
 
 @njit(cache=True, nogil=True)
+def _rows_in_node(here: IntArray, start: int, stop: int, copies: IntArray) -> Any:
+    """Count the rows of a node: every row as often as `copies` says, or once if that is empty."""
+    if len(copies) == 0:
+        return stop - start
+    count = 0
+    for j in range(start, stop):
+        count += copies[here[j]]
+    return count
+
+
+@njit(cache=True, nogil=True)
 def _grow(
     X: FloatArray,
+    copies: IntArray,
     rows: Int32Array,
     count: int,
     leaving: int,
@@ -243,6 +255,7 @@ def _grow(
 ) -> None:
     """Grow one tree on the first `count` of `rows`, or change one that has nearly these rows.
 
+    Where `copies` is not empty, each of `rows` is listed once and stands for ``copies[row]`` rows.
     `differs` says how the tree's rows differ from those that `threshold`, `feature` and `length`
     were grown on: `ALL`, or a sum of `CAME` (the last of `rows` was not there) and `LEFT` (row
     `leaving` was there). A node keeps what is below it where its rows are the same; where they
@@ -289,7 +302,8 @@ def _grow(
                 continue
         else:
             below = depth - level
-            length[(node << below) - bottom] = (level << 32) + leaf_lengths[stop - start]
+            size = _rows_in_node(here, start, stop, copies)
+            length[(node << below) - bottom] = (level << 32) + leaf_lengths[size]
         if waiting == 0:
             break
         waiting -= 1
@@ -310,6 +324,7 @@ def depth_of(bottom: int) -> Any:
 @njit(cache=True, nogil=True)
 def grow_trees(
     X: FloatArray,
+    copies: IntArray,
     rows: Int32Array,
     sizes: IntArray,
     subsets: Int32Array,
@@ -319,7 +334,10 @@ def grow_trees(
     features: UInt32Array,
     lengths: IntArray,
 ) -> None:
-    """Grow tree t on the first ``sizes[t]`` rows of ``rows[t]``, within ``subsets[t]``."""
+    """Grow tree t on the first ``sizes[t]`` rows of ``rows[t]``, within ``subsets[t]``.
+
+    Row i counts ``copies[i]`` times; once, where `copies` is empty.
+    """
     psi, width = rows.shape[1], subsets.shape[1]
     here, aside = np.empty(psi, np.int64), np.empty(psi, np.int64)
     values = np.empty(psi, np.float64)
@@ -329,6 +347,7 @@ def grow_trees(
         thresholds[t], features[t], lengths[t] = np.inf, 0, 0
         _grow(
             X,
+            copies,
             rows[t],
             sizes[t],
             -1,
@@ -634,6 +653,7 @@ def grow_without(
     values = np.empty(psi, np.float64)
     order, place = np.empty(width, np.int64), np.empty(width, np.int64)
     stack = np.empty((depth_of(lengths.shape[1]) + 1, 6), np.int64)
+    no_copies = np.empty(0, np.int64)
     grown = np.empty(psi, np.int32)
     for k in range(len(trees)):
         t = trees[k]
@@ -644,7 +664,7 @@ def grow_without(
         own[0][:], own[1][:], own[2][:] = base_thresholds[t], base_features[t], base_lengths[t]
         room = here, aside, values, order, place, stack
         how = sizes[t], samples[t, places[k]], CAME | LEFT, subset, keys[t], leaf_lengths
-        _grow(X, grown, *how, *own, *room)
+        _grow(X, no_copies, grown, *how, *own, *room)
 
 
 @njit(cache=True, nogil=True)
@@ -693,6 +713,7 @@ def grow_entered(
     values = np.empty(psi + 1, np.float64)
     order, place = np.empty(width, np.int64), np.empty(width, np.int64)
     stack = np.empty((depth_of(lengths.shape[1]) + 1, 6), np.int64)
+    no_copies = np.empty(0, np.int64)
     grown = np.empty(psi + 1, np.int32)
     for k in range(len(trees)):
         t = trees[k]
@@ -709,7 +730,7 @@ def grow_entered(
         own[0][:], own[1][:], own[2][:] = base_thresholds[t], base_features[t], base_lengths[t]
         room = here, aside, values, order, place, stack
         how = sizes[t], leaving, differs, subset, keys[t], leaf_lengths
-        _grow(rows, grown, *how, *own, *room)
+        _grow(rows, no_copies, grown, *how, *own, *room)
 
 
 @njit(cache=True, nogil=True)

@@ -12,7 +12,7 @@ different positions among psi draws out of n, and given K they are a uniform sub
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Self
 
@@ -42,6 +42,9 @@ WALKS_PER_GROWTH = 1 << 10
 
 # Rows are drawn for a few trees at a time, so that samples of any size stay small in memory.
 DRAWN_AT_ONCE = 1 << 20
+
+# How often the kernels count each row where none is listed for its copies: once.
+ONCE = np.empty(0, dtype=np.int64)
 
 # Each of a tree's streams of random numbers starts from its key, and from one of these.
 ROWS_STREAM = np.uint64(0x6A09E667F3BCC909)
@@ -227,10 +230,16 @@ class Forest:
         """Some trees, copied."""
         return Forest(self.psi, self.thresholds[trees], self.features[trees], self.lengths[trees])
 
-    def grow(self, X: FloatArray, rows: Int32Array, draws: TreeDraws) -> None:
-        """Fill in every tree, grown on the rows of X that `rows` lists for it."""
+    def grow(
+        self, X: FloatArray, rows: Int32Array, draws: TreeDraws, copies: IntArray = ONCE
+    ) -> None:
+        """Fill in every tree, grown on the rows of X that `rows` lists for it.
+
+        Row i counts ``copies[i]`` times, by default once.
+        """
         grow_trees(
             X,
+            copies,
             rows,
             draws.sizes,
             draws.features,
@@ -280,11 +289,16 @@ def grow_forest(
 
 
 def _grow_in_threads(
-    forest: Forest, X: FloatArray, rows: Int32Array, draws: TreeDraws, n_jobs: int | None
+    forest: Forest,
+    X: FloatArray,
+    rows: Int32Array,
+    draws: TreeDraws,
+    n_jobs: int | None,
+    copies: IntArray = ONCE,
 ) -> None:
     def grow(start: int, stop: int) -> None:
         some = slice(start, stop)
-        forest.part(start, stop).grow(X, rows[some], draws.only(some))
+        forest.part(start, stop).grow(X, rows[some], draws.only(some), copies)
 
     jobs = worth(n_jobs, walks_to_grow(len(forest), forest.psi))
     run_blocks(grow, len(forest), n_jobs=jobs)
@@ -317,16 +331,22 @@ def fit_forest(
     n = len(X) if train is None else len(train)
     draws = TreeDraws.of(recipe, seed, n, X.shape[1])
     forest = Forest.empty(recipe.n_trees, recipe.psi)
+    copies, distinct = ONCE, None
+    if recipe.psi == n and not recipe.replace:
+        # All rows are drawn, and their order does not matter: nothing needs hashes, and rows that
+        # are equal are looked at once.
+        every = contents.first if train is None else contents.first[train]
+        copies = np.bincount(every, minlength=len(X))
+        distinct = np.flatnonzero(copies).astype(np.int32)
+        draws = replace(draws, sizes=np.full(recipe.n_trees, len(distinct)))
     for low, high in pieces(0, recipe.n_trees, max(1, DRAWN_AT_ONCE // recipe.psi)):
         some = draws.only(slice(low, high))
-        if recipe.psi == n and not recipe.replace:
-            # All rows are drawn. A tree does not depend on their order: nothing needs hashes.
-            every = np.arange(n) if train is None else train
-            rows = np.tile(contents.first[every], (high - low, 1))
-        else:
+        if distinct is None:
             drawn = draw_rows(contents, some.row_streams, recipe.psi, train, n_jobs=n_jobs)
             rows = contents.first[drawn.rows]
-        _grow_in_threads(forest.part(low, high), X, rows, some, n_jobs)
+        else:
+            rows = np.tile(distinct, (high - low, 1))
+        _grow_in_threads(forest.part(low, high), X, rows, some, n_jobs, copies)
     return forest
 
 
