@@ -36,8 +36,7 @@ from reconform.files import (
     spill,
 )
 from reconform.files.columnar import ParquetSource
-from reconform.files.snapshot import opened_once
-from reconform.files.source import open_source
+from reconform.files.source import open_source, opened_once
 from reconform.frames import unseen_code
 
 A_B = [Feature("a"), Feature("b")]

@@ -30,8 +30,7 @@ from reconform.files import (
 )
 from reconform.files.address import query_of, table_of
 from reconform.files.judge import ReadOptions, WriteOptions, judge_file
-from reconform.files.snapshot import opened_once
-from reconform.files.source import open_source
+from reconform.files.source import open_source, opened_once
 from reconform.study import datasets
 from reconform.whole import append_line, together, write_whole
 from test_cli import CliRunner, run, run_json

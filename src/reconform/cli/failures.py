@@ -25,7 +25,7 @@ from typing import Any
 import click
 
 from ..errors import ReconformError
-from ..files.snapshot import opened_once
+from ..files.source import opened_once
 from ..glossary import GLOSSARY
 from .declare import in_options, write_examples
 from .later import import_later

@@ -14,8 +14,7 @@ from ..errors import InputError, ReconformError, listed, nearest
 from .cells import Fingerprint, numbers, texts
 from .formats import FORMATS, Layout
 from .reading import Table, missing_counts, read_reference
-from .snapshot import opened_once
-from .source import open_source
+from .source import open_source, opened_once
 
 MOST_SHOWN = 5
 

@@ -7,9 +7,8 @@ rows are in one order, and the database is free again before anything is judged.
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
-from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
-from contextvars import ContextVar
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +20,7 @@ from .address import Query
 from .column_types import is_text, words
 from .columnar import ArrowSource
 from .databases import database_for
-from .formats import Layout, Source
+from .formats import Layout
 
 
 class Snapshot:
@@ -119,62 +118,8 @@ def _widened(table: Any, schema: Any) -> Any:
     return pa.table(columns, schema=schema)
 
 
-# --- once per command ----------------------------------------------------------------------------
-
-
-class _Opened:
-    def __init__(self, stack: ExitStack) -> None:
-        self.stack = stack
-        self.opened: dict[Hashable, Source] = {}
-
-
-_kept: ContextVar[_Opened | None] = ContextVar("reconform_sources", default=None)
-
-
-@contextmanager
-def opened_once() -> Iterator[None]:
-    """Let every table in a block be opened once: all who open a query see the same rows.
-
-    A block within a block is part of it.
-    """
-    if _kept.get() is not None:
-        yield
-        return
-    with ExitStack() as stack:
-        token = _kept.set(_Opened(stack))
-        try:
-            yield
-        finally:
-            _kept.reset(token)
-
-
-@contextmanager
-def kept_open(key: Hashable, opened: Callable[[ExitStack], Source]) -> Iterator[Source]:
-    """Open a table, or take it from before it in the same block of `opened_once`.
-
-    Parameters
-    ----------
-    key : hashable
-        What makes it the same table.
-    opened : callable
-        Opens it; what has to be closed afterwards goes on the stack that it is given.
-    """
-    kept = _kept.get()
-    if kept is None:
-        with ExitStack() as stack:
-            yield opened(stack)
-        return
-    if key not in kept.opened:
-        kept.opened[key] = opened(kept.stack)
-    yield kept.opened[key]
-
-
-def open_snapshot(query: Query, layout: Layout) -> AbstractContextManager[Source]:
-    """Run a query, or take the rows of a run before it in the same block of `opened_once`."""
-    return kept_open((query, layout), lambda stack: _take(query, layout, stack))
-
-
-def _take(query: Query, layout: Layout, stack: ExitStack) -> Snapshot:
+def take_snapshot(query: Query, layout: Layout, stack: ExitStack) -> Snapshot:
+    """Run a query and keep its rows until the stack is closed."""
     database = database_for(query)
     stack.enter_context(stops_by_exception())
     with blamed_on_temporary_files():

@@ -1,4 +1,7 @@
-"""`open_source`: a table that can be read more than once, whatever its format."""
+"""`open_source`: a table that can be read more than once, whatever its format.
+
+Within `opened_once`, as in a command, every table is opened once.
+"""
 
 from __future__ import annotations
 
@@ -7,15 +10,17 @@ import shutil
 import sys
 import tempfile
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
+from contextvars import ContextVar
+from functools import partial
 from pathlib import Path
 
 from ..errors import InputError, listed
 from ..whole import blamed_on_temporary_files
 from .address import query_of
 from .formats import FORMATS, Layout, Source, Stored, is_compressed, is_standard
-from .snapshot import kept_open, open_snapshot
+from .snapshot import take_snapshot
 
 # What people take for a text file, by its first bytes; our own formats are recognised too.
 SIGNATURES = {
@@ -44,7 +49,7 @@ def open_source(path: str | Path, layout: Layout) -> Iterator[Source]:
     """
     query = query_of(path)
     if query is not None:
-        with open_snapshot(query, layout) as rows:
+        with _kept_open((query, layout), partial(take_snapshot, query, layout)) as rows:
             yield rows
         return
     format = FORMATS[layout.format_of(path)]
@@ -68,7 +73,7 @@ def open_source(path: str | Path, layout: Layout) -> Iterator[Source]:
         # The header of a wide table takes a while to read; one that changed is another table.
         known = os.stat(local)
         state = (known.st_ino, known.st_size, known.st_mtime_ns)
-        with kept_open((local, label, layout, state), opened) as source:
+        with _kept_open((local, label, layout, state), opened) as source:
             yield source
 
 
@@ -120,3 +125,53 @@ def _spooled(path: str | Path) -> Iterator[Path]:
             pipe = sys.stdin.buffer if is_standard(path) else stack.enter_context(open(path, "rb"))
             shutil.copyfileobj(pipe, file, 1 << 20)
         yield spool
+
+
+# --- once per command ----------------------------------------------------------------------------
+
+
+class _Opened:
+    def __init__(self, stack: ExitStack) -> None:
+        self.stack = stack
+        self.opened: dict[Hashable, Source] = {}
+
+
+_kept: ContextVar[_Opened | None] = ContextVar("reconform_sources", default=None)
+
+
+@contextmanager
+def opened_once() -> Iterator[None]:
+    """Let every table in a block be opened once: all who open a query see the same rows.
+
+    A block within a block is part of it.
+    """
+    if _kept.get() is not None:
+        yield
+        return
+    with ExitStack() as stack:
+        token = _kept.set(_Opened(stack))
+        try:
+            yield
+        finally:
+            _kept.reset(token)
+
+
+@contextmanager
+def _kept_open(key: Hashable, opened: Callable[[ExitStack], Source]) -> Iterator[Source]:
+    """Open a table, or take it from before it in the same block of `opened_once`.
+
+    Parameters
+    ----------
+    key : hashable
+        What makes it the same table.
+    opened : callable
+        Opens it; what has to be closed afterwards goes on the stack that it is given.
+    """
+    kept = _kept.get()
+    if kept is None:
+        with ExitStack() as stack:
+            yield opened(stack)
+        return
+    if key not in kept.opened:
+        kept.opened[key] = opened(kept.stack)
+    yield kept.opened[key]
