@@ -10,9 +10,20 @@ import pytest
 from click.testing import CliRunner
 from scipy.stats import binom
 
-from reconform import ConformalDetector
-from reconform.assumption import Category, Compared, Reservoir, monotone_columns
-from reconform.assumption.closeness import clump_finding, copy_findings
+from reconform import ConformalDetector, load, save
+from reconform.assumption import (
+    Category,
+    Compared,
+    LookedUp,
+    Reservoir,
+    monotone_columns,
+    reference_positions,
+)
+from reconform.assumption.closeness import (
+    clump_finding,
+    copy_findings,
+    copy_findings_in_sample,
+)
 from reconform.assumption.columns import column_findings, order_findings
 from reconform.assumption.contamination import (
     HeldBack,
@@ -26,6 +37,7 @@ from reconform.assumption.contamination import (
 from reconform.assumption.labels import label_findings
 from reconform.assumption.shift import TOLERATED, normal_rows_at_least
 from reconform.cli import main
+from reconform.content import Contents
 from reconform.detectors.prepare import Feature, prepared
 from reconform.frames import unseen_code
 from reconform.statistics.fdr import RankCounts
@@ -185,14 +197,49 @@ def test_copies():
     assert loud <= binom.isf(1e-4, 300, 0.01), loud
 
 
-def test_copies_of_a_sample_are_not_said_to_be_all():
+def test_copies_in_a_large_reference_are_looked_up(tmp_path):
+    """Of 3,000 sampled new rows few have a copy among 2,000 sampled ones; 5 % can be looked up."""
     rng = RNG(1)
-    for n, sampled in ((1999, False), (6000, True)):
-        D = rng.normal(size=(n, 2))
-        found = ConformalDetector("iforest", "split", random_state=0).fit(D).discover(D[:300])
-        (said,) = [f.sentence for f in found.verdict.findings if f.check == "copies"]
-        assert ("the 2,000 reference rows that were looked at, and likely more" in said) is sampled
-        assert said.startswith("300 of 300") is not sampled
+    D = rng.normal(size=(40_000, 2))
+    new = np.vstack([D[:600], rng.normal(size=(1_400, 2))])
+    cad = ConformalDetector("iforest", "split", random_state=0).fit(D)
+    save(cad, tmp_path / "model")
+    for kept in (cad, load(tmp_path / "model")):
+        (said,) = [f for f in kept.discover(new).verdict.findings if f.check == "copies"]
+        assert said.level == "doubtful"
+        assert "new rows that were looked up are exact copies of reference rows" in said.sentence
+        copies, _, looked_up, *_ = said.sentence.split()
+        copies, looked_up = int(copies), int(looked_up)
+        assert abs(looked_up - 100) <= 40  # 4 sigma
+        assert abs(copies - 30) <= 22
+    clean = cad.discover(rng.normal(size=(2_000, 2))).verdict
+    assert not any(finding.check == "copies" for finding in clean.findings)
+
+
+def test_a_reference_of_few_is_compared_as_a_whole():
+    D = RNG(1).normal(size=(1_999, 2))
+    found = ConformalDetector("iforest", "split", random_state=0).fit(D).discover(D[:300])
+    (said,) = [f.sentence for f in found.verdict.findings if f.check == "copies"]
+    assert said.startswith("300 of 300 new rows are exact copies of reference rows")
+
+
+def test_looking_up_raises_no_alarm_where_copies_are_normal():
+    """100 pairs at 0.01, where about half the rows have a copy; a correct program fails at 1e-4."""
+    rng = RNG(2)
+    loud = 0
+    for _ in range(100):
+        contents, new = (Contents.of(cells_of(rng, size)) for size in (6_000, 1_500))
+        rows = reference_positions(contents)
+        known = LookedUp.of(contents, rows)
+        assert 0.3 < known.occurrences.twins / known.occurrences.rows < 0.8
+        found = copy_findings_in_sample(known, contents.digests[rows], new.digests)
+        loud += any(finding.level != "note" for finding in found)
+    assert loud <= binom.isf(1e-4, 100, 0.01), loud
+
+
+def cells_of(rng, size):
+    """Rows of which some values are common, and others rare."""
+    return np.round(rng.normal(scale=60, size=(size, 1)) ** 2)
 
 
 def test_duplicated_new_rows():

@@ -35,8 +35,9 @@ from reconform.detectors.scaling import rescale, scale_exponents, spreads
 from reconform.ensemble import ResampledEnsemble, Sight, reference_calibration
 from reconform.ensemble.refitting import OneModel
 from reconform.errors import ReconformError
-from reconform.methods import MOST_PAIRS, MOST_REFERENCE, BySize, Plan
+from reconform.methods import MOST_PAIRS, MOST_REFERENCE, BySize
 from reconform.models import load, save
+from reconform.plan import Plan
 from reconform.statistics.fdr import RankCounts
 from reconform.statistics.grid import usual
 from reconform.statistics.ranks import RankedBatch

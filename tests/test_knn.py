@@ -31,7 +31,7 @@ from reconform.detectors.knn.search import (
     make_search,
 )
 from reconform.ensemble.refitting import RefitEnsemble
-from reconform.methods import _Complements, _Singletons
+from reconform.plan import Complements, Singletons
 from reconform.randomness import Streams
 from reconform.statistics.aggregation import reduction
 from reconform.statistics.ranks import calibrate
@@ -428,8 +428,8 @@ class TestLeaveOneOutIsLean:
 
         X, Z = DATA["grid"]
         plan = Jackknife().plan(40)
-        monkeypatch.setattr(_Complements, "_compute", refuse)
-        monkeypatch.setattr(_Singletons, "_compute", refuse)
+        monkeypatch.setattr(Complements, "_compute", refuse)
+        monkeypatch.setattr(Singletons, "_compute", refuse)
         ensemble = KNN().fit_plan(X, plan, SEEDS)
         assert len(ensemble.ranks(Z, strictly=True).at_most) == len(Z)
 

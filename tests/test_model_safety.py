@@ -551,6 +551,31 @@ def test_models_without_any_sets(tmp_path):
     refused(edited(path, none_of_many), "equally many sets")
 
 
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("limit", 1 << 64),
+        ("limit", -1),
+        ("limit", 0.5),
+        ("rows", 10**30),
+        ("twins", -1),
+        ("twins", 10**6),
+        ("contents", 0),
+        ("contents", 2_001),
+        ("repeated", 10**6),
+    ],
+)
+def test_copies_that_cannot_have_been_counted(field, value, tmp_path):
+    path = tmp_path / "m.rcad"
+    saved("knn", "split", path, RNG.normal(size=(2_500, 1)))
+
+    def count(model, _):
+        known = model["looked_up"]
+        (known if field == "limit" else known["occurrences"])[field] = value
+
+    refused(edited(path, count))
+
+
 def test_leaves_are_no_larger_than_their_rows(tmp_path):
     path = tmp_path / "m.rcad"
     saved(KNN(n_neighbors=3), "split", path, RNG.normal(size=(30, 200)))

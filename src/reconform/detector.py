@@ -16,7 +16,7 @@ from sklearn.utils import estimator_html_repr
 from sklearn.utils.validation import _num_samples, check_is_fitted
 
 from .arrays import FloatArray, IntArray
-from .assumption import reference_positions
+from .assumption import LookedUp, reference_positions
 from .assumption.reference import warn_of_columns, warn_of_scores
 from .content import Contents
 from .detectors import NativeDetector, resolve_detector
@@ -37,7 +37,8 @@ from .explaining import Known, explainer_for, known_rows, refuse_without_referen
 from .explaining.explanation import Explanation, Judged
 from .frames import frame_as_it_is, library_of
 from .grouping import ReferenceGroups, check_groupable, warn_of_small_groups
-from .methods import Full, Learned, Method, Plan, Prefit, resolve_method
+from .methods import Full, Learned, Method, Prefit, resolve_method
+from .plan import Plan
 from .randomness import root_seed
 from .rule import Rule, RuleOptions
 from .statistics.certificates import Guarantee
@@ -349,6 +350,7 @@ class ConformalDetector(OutlierMixin, Ranker):
         """Keep some reference rows, to check the assumption by."""
         rows = reference_positions(contents)
         self.reference_sample_ = np.array(X[rows])
+        self._looked_up = LookedUp.of(contents, rows)
         self._sample_groups = None
         if self._reference_groups is not None:
             self._sample_groups = self._reference_groups[rows]

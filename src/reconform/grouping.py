@@ -17,7 +17,7 @@ import numpy as np
 
 from .arrays import BoolArray, FloatArray, IndexArray, IntArray, ObjectArray
 from .errors import ReconformError, ReferenceWarning, listed, unknown_choice, warn_once
-from .methods import Plan
+from .plan import Plan
 from .statistics.joint import JointRanks
 
 # What may happen to new rows of a group that the reference does not have.

@@ -16,186 +16,19 @@ import math
 import numbers
 import warnings
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field, replace
-from functools import cached_property
-from typing import Any, overload
+from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 from sklearn.base import BaseEstimator
 
-from .arrays import IndexArray, Int32Array
+from .arrays import IndexArray
 from .content import Shuffle, by_position
 from .errors import ReconformError, check_count, check_probability, unknown_choice
+from .plan import VARIANTS, Complements, Plan, Singletons
 from .randomness import root_seed
 from .statistics.aggregation import Aggregate, check_aggregate
-
-VARIANTS = ("basic", "plus", "pooled")
-
-# Schemes whose models are fitted on the new rows, too, and what is said where these are not there.
-FITS_BATCH = {
-    "batch": "`method='batch'` fits one model on the reference and all new rows",
-    "learned": "`method='learned'` learns from the reference and all new rows",
-}
-
-
-class _LazySets(Sequence[IndexArray]):
-    """Index sets that are computed when asked for, so that n leave-one-out sets cost nothing."""
-
-    def __init__(self, n_sets: int) -> None:
-        self._n_sets = n_sets
-
-    def __len__(self) -> int:
-        return self._n_sets
-
-    def _compute(self, k: int) -> IndexArray:
-        raise NotImplementedError
-
-    @overload
-    def __getitem__(self, k: int) -> IndexArray: ...
-    @overload
-    def __getitem__(self, k: slice) -> Sequence[IndexArray]: ...
-    def __getitem__(self, k: int | slice) -> IndexArray | Sequence[IndexArray]:
-        if isinstance(k, slice):
-            return [self._compute(j) for j in range(*k.indices(self._n_sets))]
-        if not -self._n_sets <= k < self._n_sets:
-            raise IndexError(f"there are {self._n_sets} models; got index {k}.")
-        return self._compute(int(k) % self._n_sets)
-
-    def __iter__(self) -> Iterator[IndexArray]:
-        return (self._compute(k) for k in range(self._n_sets))
-
-
-class _Singletons(_LazySets):
-    """H_i = {i}: what the leave-one-out models hold out, of all rows or of some."""
-
-    def __init__(self, n: int, rows: IndexArray | None = None) -> None:
-        super().__init__(n if rows is None else len(rows))
-        self.rows = np.arange(n) if rows is None else rows
-        self.every = rows is None
-
-    def _compute(self, k: int) -> IndexArray:
-        return self.rows[k : k + 1].astype(np.intp)
-
-
-class _Complements(_LazySets):
-    """The rows of [n] that a set leaves over, in increasing order."""
-
-    def __init__(self, n: int, sets: Sequence[IndexArray]) -> None:
-        super().__init__(len(sets))
-        self._n, self._sets = n, sets
-
-    def _compute(self, k: int) -> IndexArray:
-        left = np.ones(self._n, dtype=bool)
-        left[self._sets[k]] = False
-        return np.flatnonzero(left)
-
-
-@dataclass(frozen=True, eq=False)
-class Plan:
-    """Lines 1-4 of Algorithm 1, written down: every T_k and H_k, φ and the comparison.
-
-    Attributes
-    ----------
-    n : int
-        Rows of D.
-    train : sequence of int arrays
-        T_k, the rows that train model k; repeats allowed (a multiset).
-    held_out : sequence of int arrays
-        H_k = [n] without the support of T_k.
-    scheme : str
-        Where the plan comes from: "split", "jackknife", "cv", "jab", "resampling", "full",
-        "batch", "learned" or "prefit".
-    variant : {"plus", "basic", "pooled"}
-        Which comparison is made.
-    aggregate : str, float or callable
-        φ.
-    full : bool
-        Whether A(D), the model fitted on all rows, belongs to the plan.
-    """
-
-    n: int
-    train: Sequence[IndexArray] = field(repr=False)
-    held_out: Sequence[IndexArray] = field(repr=False)
-    scheme: str = "resampling"
-    variant: str = "plus"
-    aggregate: Aggregate = "median"
-    full: bool = True
-
-    @property
-    def n_models(self) -> int:
-        """K, the number of resampled models."""
-        return len(self.train)
-
-    @property
-    def fits_batch(self) -> bool:
-        """Whether a model is fitted on the new rows, too: no row is ranked without the others."""
-        return self.scheme in FITS_BATCH
-
-    @property
-    def leaves_one_out(self) -> bool:
-        """Whether model i is A(D without row i), for every i in order."""
-        return isinstance(self.held_out, _Singletons) and self.held_out.every
-
-    @property
-    def left_out(self) -> IndexArray | None:
-        """The rows i, in increasing order, if the models are A(D without row i); otherwise None.
-
-        All rows of a leave-one-out plan; some of them in a part of it.
-        """
-        return self.held_out.rows if isinstance(self.held_out, _Singletons) else None
-
-    def part(self, models: IndexArray) -> Plan:
-        """Some of the models, in increasing order, as a plan of their own that keeps them.
-
-        Examples
-        --------
-        >>> part = Jackknife().plan(5).part(np.array([1, 4]))
-        >>> part.left_out, part.train[1]
-        (array([1, 4]), array([0, 1, 2, 3]))
-        """
-        kept = replace(self, variant="plus")
-        if len(models) == self.n_models:
-            return kept
-        if self.left_out is not None:
-            held_out = _Singletons(self.n, self.left_out[models])
-            return replace(kept, train=_Complements(self.n, held_out), held_out=held_out)
-        return replace(
-            kept,
-            train=tuple(self.train[k] for k in models),
-            held_out=tuple(self.held_out[k] for k in models),
-        )
-
-    @property
-    def repeats(self) -> tuple[Plan, ...]:
-        """The splits of a repeated split, each a plan of its own; otherwise the plan itself."""
-        if self.scheme not in ("split", "learned") or self.n_models == 1:
-            return (self,)
-        return tuple(
-            replace(self, train=(train,), held_out=(held,))
-            for train, held in zip(self.train, self.held_out, strict=True)
-        )
-
-    def multiplicity(self, k: int) -> IndexArray:
-        """How often each row of D is in T_k."""
-        return np.bincount(self.train[k], minlength=self.n)
-
-    @cached_property
-    def membership(self) -> tuple[IndexArray, IndexArray, Int32Array]:
-        """K_i for every row that some model held out: ``rows, indptr, models``.
-
-        Row ``rows[j]`` was held out by ``models[indptr[j]:indptr[j + 1]]``, in increasing order.
-        """
-        if self.left_out is not None:
-            every = np.arange(self.n_models + 1)
-            return self.left_out, every, every[:-1].astype(np.int32)
-        sizes = [len(held) for held in self.held_out]
-        held_rows = np.concatenate([np.empty(0, np.intp), *self.held_out])
-        held_by = np.repeat(np.arange(self.n_models, dtype=np.int32), sizes)
-        order = np.argsort(held_rows, kind="stable")
-        rows, counts = np.unique(held_rows, return_counts=True)
-        return rows, np.concatenate([[0], np.cumsum(counts)]), held_by[order]
 
 
 def _check_variant(variant: str) -> None:
@@ -485,10 +318,8 @@ class Jackknife(Method):
     ) -> Plan:
         """Leave every row out once; nothing is drawn."""
         _check_variant(self.variant)
-        held_out = _Singletons(n)
-        return Plan(
-            n, _Complements(n, held_out), held_out, scheme="jackknife", variant=self.variant
-        )
+        held_out = Singletons(n)
+        return Plan(n, Complements(n, held_out), held_out, scheme="jackknife", variant=self.variant)
 
 
 class CrossValidation(Method):
@@ -533,7 +364,7 @@ class CrossValidation(Method):
         shuffle = by_position(n) if shuffle is None else shuffle
         order = shuffle(root_seed(random_state))
         held_out = tuple(np.sort(fold) for fold in np.array_split(order, folds))
-        return Plan(n, _Complements(n, held_out), held_out, scheme="cv", variant=self.variant)
+        return Plan(n, Complements(n, held_out), held_out, scheme="cv", variant=self.variant)
 
 
 class Bootstrap(Method):
@@ -584,7 +415,7 @@ class Bootstrap(Method):
         train = tuple(
             np.sort(order[rng.integers(0, n, size=n)]).astype(np.intp) for _ in range(draws)
         )
-        held_out = tuple(_Complements(n, train))
+        held_out = tuple(Complements(n, train))
         return Plan(
             n, train, held_out, scheme="jab", variant=self.variant, aggregate=self.aggregate
         )
@@ -636,7 +467,7 @@ class Resampling(Method):
         train = tuple(self._check_set(k, rows, n) for k, rows in enumerate(sets))
         if not train:
             raise ReconformError("splitter must give at least one training set; got none.")
-        held_out = tuple(_Complements(n, train))
+        held_out = tuple(Complements(n, train))
         if not any(len(held) for held in held_out):
             raise ReconformError(
                 "every model trains on all rows, so no row is held out and nothing can be "

@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from .errors import ReconformError, check_count, unknown_choice
-from .methods import FITS_BATCH, Plan
+from .plan import FITS_BATCH, Plan
 from .statistics.certificates import VALIDITY, BatchRule, Guarantee, pooled_rows
 from .statistics.conditional import BANDS, conditional_table
 from .statistics.exact import exact_fraction, exact_number

@@ -14,12 +14,20 @@ from functools import cached_property
 from ..arrays import BoolArray, FloatArray
 from ..content import digests_of
 from ..statistics.fdr import RankCounts
-from .closeness import clump_finding, copy_findings, in_units, unused_batch
+from .closeness import (
+    clump_finding,
+    copy_findings,
+    copy_findings_in_sample,
+    in_units,
+    unused_batch,
+)
 from .columns import column_findings, order_findings
 from .contamination import Level, dirt_finding
 from .labels import Category, label_findings
 from .sample import (
     MOST_REFERENCE,
+    LookedUp,
+    Occurrences,
     Reservoir,
     alike_in_groups,
     monotone_columns,
@@ -64,6 +72,8 @@ class Compared:
         Columns that only rise or only fall from one new row to the next.
     weighted : bool
         Whether weights make up for a shift, which is then not tested for.
+    looked_up : LookedUp, optional
+        Which new rows can be looked up in all of the reference, where `reference` is a part of it.
     """
 
     reference: FloatArray | None = field(repr=False)
@@ -73,6 +83,7 @@ class Compared:
     categories: Mapping[int, Category] = field(default_factory=dict)
     monotone: BoolArray | None = field(default=None, repr=False)
     weighted: bool = False
+    looked_up: LookedUp | None = None
 
     def verdict(
         self,
@@ -139,8 +150,12 @@ class Compared:
         elif ranks is not None:
             yield shift_finding(shift_tests(None, None, names=(), of=tested, counts=ranks))
         if (both := self._both()) is not None:
-            ours, theirs = (digests_of(X)[1].tolist() for X in both)
-            yield from copy_findings(ours, theirs, sampled=len(ours) == MOST_REFERENCE)
+            ours, theirs = (digests_of(X)[1] for X in both)
+            if self.looked_up is not None:
+                yield from copy_findings_in_sample(self.looked_up, ours, theirs)
+            else:
+                more = len(ours) == MOST_REFERENCE
+                yield from copy_findings(ours.tolist(), theirs.tolist(), sampled=more)
         if (rows := self._measured()) is not None:
             yield clump_finding(*in_units(*rows))
 
@@ -220,6 +235,8 @@ __all__ = [
     "Category",
     "Compared",
     "Finding",
+    "LookedUp",
+    "Occurrences",
     "Reservoir",
     "Verdict",
     "alike_in_groups",

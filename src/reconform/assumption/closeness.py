@@ -10,14 +10,15 @@ followed.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Hashable, Sequence
+from collections.abc import Container, Hashable, Sequence
 
 import numpy as np
 import numpy.typing as npt
 
-from ..arrays import BoolArray, FloatArray, IntArray
+from ..arrays import BoolArray, FloatArray, IntArray, UInt64Array
 from ..statistics.chances import at_least_before, unlikely_counts
 from ..statistics.companions import companions_allowed
+from .sample import LookedUp, Occurrences
 from .shift import TOLERATED
 from .verdict import Finding
 
@@ -125,42 +126,103 @@ def copy_findings(
     detector has seen them: leave them out of the reference or of the new rows.
     """
     times, here = Counter(reference), Counter(new)
-    n, m = len(reference), len(new)
-    found = []
-    twins = sum(count for count in times.values() if count > 1)
+    whose = (
+        f"the {len(reference):,} reference rows that were looked at, and likely more of all of them"
+        if sampled
+        else "reference rows"
+    )
+    which = f"of {len(new):,} new rows"
+    found = [
+        _copied(times, Occurrences.of(times), here, which=which, whose=whose),
+        _doubled(times, here, tolerated),
+    ]
+    return [finding for finding in found if finding is not None]
+
+
+def copy_findings_in_sample(
+    known: LookedUp, reference: UInt64Array, new: UInt64Array, tolerated: float = TOLERATED
+) -> list[Finding]:
+    """Look for rows that occur twice, where a reference has more rows than its sample.
+
+    Parameters
+    ----------
+    known : LookedUp
+        Of which rows one knows whether they are anywhere in the reference.
+    reference, new : uint64 arrays
+        Digests of the sample, and of new rows.
+    tolerated : float
+        As in `copy_findings`.
+
+    Returns
+    -------
+    list of Finding
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from ..content import Contents
+    >>> from .sample import reference_positions
+    >>> X = np.arange(50_000.0)[:, None]
+    >>> contents = Contents.of(X)
+    >>> rows = reference_positions(contents)
+    >>> known, sample = LookedUp.of(contents, rows), contents.digests[rows]
+    >>> print(*copy_findings_in_sample(known, sample, contents.digests[:1000]))
+    49 of 49 new rows that were looked up are exact copies of reference rows, and no two reference
+    rows are equal. The detector has seen them: leave them out of the reference or of the new rows.
+    """
+    times, here = Counter(reference.tolist()), Counter(new.tolist())
+    told = Counter(known.among(new).tolist())
+    which = f"of {told.total():,} new rows that were looked up"
+    found = [
+        _copied(times, known.occurrences, told, which=which, whose="reference rows"),
+        _doubled(times, here, tolerated),
+    ]
+    return [finding for finding in found if finding is not None]
+
+
+def _copied(
+    times: Container[Hashable],
+    known: Occurrences,
+    here: Counter[Hashable],
+    *,
+    which: str,
+    whose: str,
+) -> Finding | None:
+    """More copies of reference rows than reference rows are copies of each other."""
+    n, m, twins = known.rows, here.total(), known.twins
     copies = sum(count for row, count in here.items() if row in times)
     # A group of equal rows counts once, too: its rows come and go together.
-    twin_groups = sum(count > 1 for count in times.values())
-    copy_groups = sum(row in times for row in here)
+    groups = sum(row in times for row in here)
     chances = (
         _too_many(copies, m, twins, n),
-        _too_many(copy_groups, len(here), twin_groups, len(times)),
+        _too_many(groups, len(here), known.repeated, known.contents),
     )
-    if max(chances) <= DOUBTFUL and copies / m > twins / n + COPIES_MARGIN:
-        also = (
-            f"while {twins / n:.0%} of the reference rows have a copy among themselves"
-            if twins
-            else "and no two reference rows are equal"
-        )
-        whose = (
-            f"the {n:,} reference rows that were looked at, and likely more of all of them"
-            if sampled
-            else "reference rows"
-        )
-        sentence = f"{copies:,} of {m:,} new rows are exact copies of {whose}, {also}."
-        advice = "The detector has seen them: leave them out of the reference or of the new rows."
-        found.append(Finding("copies", "doubtful", sentence, advice))
+    if max(chances) > DOUBTFUL or copies / m <= twins / n + COPIES_MARGIN:
+        return None
+    also = (
+        f"while {twins / n:.0%} of the reference rows have a copy among themselves"
+        if twins
+        else "and no two reference rows are equal"
+    )
+    sentence = f"{copies:,} {which} are exact copies of {whose}, {also}."
+    advice = "The detector has seen them: leave them out of the reference or of the new rows."
+    return Finding("copies", "doubtful", sentence, advice)
+
+
+def _doubled(times: Counter[Hashable], here: Counter[Hashable], tolerated: float) -> Finding | None:
+    """New rows that are copies of each other, and of no reference row."""
+    n, m = times.total(), here.total()
+    copies = sum(count for row, count in here.items() if row in times)
     doubled = sum(count for row, count in here.items() if count > 1 and row not in times)
     # A row with copies has none of them in the reference with a chance of m / (n + m) at most.
     by_chance = unlikely_counts(DOUBTFUL / 5, doubled + copies, m / (n + m))
-    if doubled and doubled > by_chance:
-        level = "doubtful" if doubled > by_chance + tolerated * m else "note"
-        sentence = (
-            f"{doubled:,} of {m:,} new rows are exact copies of each other, and of no reference "
-            "row."
-        )
-        found.append(Finding("duplicates", level, sentence, "Are they one event, counted often?"))
-    return found
+    if not doubled or doubled <= by_chance:
+        return None
+    level = "doubtful" if doubled > by_chance + tolerated * m else "note"
+    sentence = (
+        f"{doubled:,} of {m:,} new rows are exact copies of each other, and of no reference row."
+    )
+    return Finding("duplicates", level, sentence, "Are they one event, counted often?")
 
 
 def _too_many(b: int, m: int, a: int, n: int) -> float:

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Hashable, Mapping
+from dataclasses import dataclass
+from typing import Self
+
 import numpy as np
 
-from ..arrays import BoolArray, FloatArray, IndexArray
-from ..content import Contents, first_rows
+from ..arrays import BoolArray, FloatArray, IndexArray, UInt64Array
+from ..content import Contents, first_keys, first_rows, hashes_of
 
 MOST_REFERENCE = 2_000
 MOST_NEW = 3_000
@@ -42,6 +46,90 @@ def reference_sample(X: FloatArray, contents: Contents | None = None) -> FloatAr
 def reference_positions(contents: Contents) -> IndexArray:
     """Say which rows `reference_sample` draws; at most 2,000."""
     return first_rows(contents, _REFERENCE, MOST_REFERENCE)
+
+
+@dataclass(frozen=True)
+class Occurrences:
+    """How often rows occur twice.
+
+    Attributes
+    ----------
+    rows, twins : int
+        Rows, and those of them that have a copy.
+    contents, repeated : int
+        Different rows, and those of them that occur more than once.
+    """
+
+    rows: int
+    twins: int
+    contents: int
+    repeated: int
+
+    @classmethod
+    def of(cls, times: Mapping[Hashable, int]) -> Self:
+        """Count them: `times` says how often every different row occurs.
+
+        Examples
+        --------
+        >>> Occurrences.of({"a": 3, "b": 1})
+        Occurrences(rows=4, twins=3, contents=2, repeated=1)
+        """
+        several = [count for count in times.values() if count > 1]
+        return cls(sum(times.values()), sum(several), len(times), len(several))
+
+
+@dataclass(frozen=True)
+class LookedUp:
+    """Rows whose copies in a reference of any size are all in its sample.
+
+    The sample has the rows with the smallest hashes. A row whose own hash is not larger is in it,
+    if it is in the reference at all: of such a new row one knows whether it is a copy.
+
+    Attributes
+    ----------
+    limit : int
+        The largest hash in the sample.
+    occurrences : Occurrences
+        Of all reference rows whose content has no larger hash.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> X = np.arange(50_000.0)[:, None]
+    >>> contents = Contents.of(X)
+    >>> known = LookedUp.of(contents, reference_positions(contents))
+    >>> known.occurrences
+    Occurrences(rows=2000, twins=0, contents=2000, repeated=0)
+    >>> new = Contents.of(X[:20_000] + 40_000).digests  # half of them are copies
+    >>> told = np.isin(known.among(new), contents.digests)
+    >>> len(told), int(told.sum())
+    (766, 363)
+    """
+
+    limit: int
+    occurrences: Occurrences
+
+    @classmethod
+    def of(cls, contents: Contents, sampled: IndexArray) -> Self | None:
+        """Look at the sample of a reference; None where that has all of its rows."""
+        if len(sampled) == len(contents):
+            return None
+        limit = int(hashes_of(contents.keys()[sampled[-1:]], _REFERENCE)[0])
+        inside = _first_hashes(contents.digests[sampled]) <= np.uint64(limit)
+        groups = np.unique(contents.group[sampled[inside]])
+        times = np.ones(len(groups), dtype=np.int64)
+        if contents.count < len(contents):
+            times = np.bincount(contents.group, minlength=contents.count)[groups]
+        return cls(limit, Occurrences.of(dict(enumerate(times.tolist()))))
+
+    def among(self, digests: UInt64Array) -> UInt64Array:
+        """Those of the digests whose copies in the reference are known."""
+        return np.asarray(digests[_first_hashes(digests) <= np.uint64(self.limit)])
+
+
+def _first_hashes(digests: UInt64Array) -> UInt64Array:
+    """Hashes of rows that are the first of their content."""
+    return hashes_of(first_keys(digests), _REFERENCE)
 
 
 def new_rows(X: FloatArray) -> IndexArray:

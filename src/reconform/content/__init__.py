@@ -112,7 +112,7 @@ class Contents:
     def _keys(self) -> UInt64Array:
         """Keys of all rows."""
         if self.count == len(self):
-            return mix_array(self.digests)  # every row is the first of its kind
+            return first_keys(self.digests)  # every row is the first of its kind
         return self.keys(np.arange(len(self), dtype=np.int32))
 
     @cached_property
@@ -179,6 +179,16 @@ def digests_of(X: FloatArray, *, n_jobs: int | None = 1) -> tuple[UInt64Array, U
         n_jobs=n_jobs if words.size >= LEAST_HASHES else 1,
     )
     return words, digests
+
+
+def first_keys(digests: UInt64Array) -> UInt64Array:
+    """Keys of rows that are the first of their content."""
+    return mix_array(digests)
+
+
+def hashes_of(keys: UInt64Array, seed: np.random.SeedSequence) -> UInt64Array:
+    """Hashes of rows, from their keys: what `canonical_order` and `first_rows` go by."""
+    return mix_array(keys ^ seed.generate_state(1, np.uint64)[0])
 
 
 def _keys(digests: UInt64Array, occurrence: IntArray) -> UInt64Array:
@@ -266,8 +276,7 @@ def canonical_order(contents: Contents, seed: np.random.SeedSequence) -> IndexAr
     >>> bool((X[here] == X[::-1][there]).all())
     True
     """
-    stream = seed.generate_state(1, np.uint64)[0]
-    hashes = mix_array(contents.keys() ^ stream)
+    hashes = hashes_of(contents.keys(), seed)
     order = np.argsort(hashes, kind="stable")
     tied = np.flatnonzero(hashes[order[1:]] == hashes[order[:-1]])
     if len(tied):  # two contents with one digest, or an accident of 64 bits: order by content

@@ -25,7 +25,7 @@ from ..ensemble.pooled import fit_pooled
 from ..ensemble.refitting import Algorithm, Model, fit_full, refit
 from ..errors import ReconformError, check_probability
 from ..inputs import validated_rows
-from ..methods import Plan
+from ..plan import Plan
 from ..randomness import root_seed
 from .attribution import Attribution, in_shares
 from .scaled import algorithm_of, fit_scaled

@@ -21,7 +21,7 @@ from numba import njit
 
 from ..arrays import FloatArray, IndexArray, RankArray
 from ..ensemble import Ensemble, ResampledEnsemble, Sight
-from ..methods import Plan
+from ..plan import Plan
 from ..statistics.ranks import Ranks
 
 # 30 binary digits are kept: steps are about a part in 10^9, the ties of `compare`.

@@ -35,7 +35,7 @@ from ..ensemble.pooled import fit_pooled
 from ..ensemble.refitting import Model, calibrate_fitted, fit_full, refit
 from ..errors import ReconformError, blame_input, unknown_choice
 from ..frames import FrameRows
-from ..methods import Plan
+from ..plan import Plan
 from .base import NativeDetector
 from .score_checks import checked_scores, probe_batch_dependence
 

@@ -19,7 +19,8 @@ import numpy as np
 from ..arrays import FloatArray, IndexArray, IntArray
 from ..ensemble import Ensemble, ResampledEnsemble, Sight, reference_calibration
 from ..ensemble.refitting import Algorithm, Model, OneModel, in_threads, refit
-from ..methods import Full, Plan
+from ..methods import Full
+from ..plan import Plan
 from ..statistics.aggregation import reduction
 from ..statistics.ranks import Calibration, Ranks, calibrate
 from .scaling import groups

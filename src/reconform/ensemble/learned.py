@@ -24,7 +24,8 @@ from ..counter import mix_array
 from ..detectors.foreign import _seed_model
 from ..detectors.score_checks import checked_scores
 from ..errors import ReconformError, blame_input
-from ..methods import Learned, Plan
+from ..methods import Learned
+from ..plan import Plan
 from ..randomness import Streams
 from ..statistics.aggregation import reduction
 from ..statistics.ranks import Calibration, Ranks, calibrate, ranks_among

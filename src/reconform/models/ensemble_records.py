@@ -24,7 +24,7 @@ from ..ensemble.keep import KeptModel
 from ..ensemble.known_anomalies import WithAnomalies
 from ..ensemble.refitting import FullRefit, RefitEnsemble
 from ..grouping import UNKNOWN, ReferenceGroups, check_groupable
-from ..methods import Plan
+from ..plan import Plan
 from ..records import check_models, check_reference, require, within
 from ..records.plain import Plain
 from ..records.specs import (

@@ -11,7 +11,8 @@ import numpy as np
 from ..arrays import IndexArray
 from ..ensemble import reference_calibration
 from ..errors import ReconformError
-from ..methods import VARIANTS, Jackknife, Plan, _Complements
+from ..methods import Jackknife
+from ..plan import VARIANTS, Complements, Plan
 from ..records import require, within
 from ..records.specs import Array, Json, Reader, Scalar, Writer
 from ..statistics.aggregation import check_aggregate
@@ -43,9 +44,9 @@ def write_plan(plan: Plan, out: Writer, at: str = "plan") -> Json:
     }
     if plan.leaves_one_out:
         return {**json, "sets": "leave-one-out"}
-    if isinstance(plan.train, _Complements):
+    if isinstance(plan.train, Complements):
         return {**json, "sets": "held out", **_write_sets(plan.held_out, out, at)}
-    for held, follows in zip(plan.held_out, _Complements(plan.n, plan.train), strict=True):
+    for held, follows in zip(plan.held_out, Complements(plan.n, plan.train), strict=True):
         require(np.array_equal(held, follows), "held-out rows are those that do not train")
     return {**json, "sets": "train", **_write_sets(plan.train, out, at)}
 
@@ -80,10 +81,10 @@ def read_plan(json: Json, source: Reader) -> Plan:
     if json["sets"] == "held out":
         distinct = all(len(np.unique(held)) == len(held) for held in sets)
         require(distinct, "a model holds a row out twice")
-        return Plan(n, _Complements(n, sets), sets, **facts)
+        return Plan(n, Complements(n, sets), sets, **facts)
     require(json["sets"] == "train", "the sets of a plan are unknown")
     check_held([n - len(np.unique(train)) for train in sets], size)
-    return Plan(n, sets, tuple(_Complements(n, sets)), **facts)
+    return Plan(n, sets, tuple(Complements(n, sets)), **facts)
 
 
 def _check_scheme(models: int, facts: dict[str, Any]) -> None:

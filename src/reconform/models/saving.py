@@ -8,6 +8,7 @@ from typing import Any
 
 from sklearn.utils.validation import check_is_fitted
 
+from ..assumption import LookedUp, Occurrences
 from ..detector import TIES, ConformalDetector
 from ..detectors import resolve_detector
 from ..detectors.foreign import LARGER_IS
@@ -15,10 +16,11 @@ from ..detectors.prepare import Prepare, describe, restore
 from ..ensemble.grouped import GroupedEnsemble
 from ..errors import ReconformError, check_probability
 from ..frames import LIBRARIES, FrameRows
-from ..methods import FITS_BATCH, MOST_REFERENCE, RECORDED_AS, resolve_method
+from ..methods import MOST_REFERENCE, RECORDED_AS, resolve_method
+from ..plan import FITS_BATCH
 from ..records import require
 from ..records.plain import Plain
-from ..records.specs import Array, Json, Maybe, Reader, Scalar, Writer
+from ..records.specs import Array, Json, Maybe, Reader, Record, Scalar, Writer
 from ..steps.intake import Coded, Frames, Intake, Numbers
 from ..whole import check_place
 from . import skops_objects as foreign
@@ -203,6 +205,31 @@ def _dump_name(k: int) -> str:
 _SAMPLE = Maybe(Array("f8", ndim=2))
 
 
+def _check_occurrences(value: Occurrences, n_features: int) -> None:
+    fits = 0 <= value.twins <= value.rows and 0 <= value.repeated <= value.contents <= value.rows
+    require(fits and value.contents >= 1, "the copies among the reference rows are miscounted")
+
+
+def _check_looked_up(value: LookedUp, n_features: int) -> None:
+    require(0 <= value.limit < 1 << 64, "the sample of the reference has no limit")
+
+
+_OCCURRENCES = Record(
+    "Occurrences",
+    Occurrences,
+    dict.fromkeys(("rows", "twins", "contents", "repeated"), Scalar(int)),
+    _check_occurrences,
+)
+_LOOKED_UP = Maybe(
+    Record(
+        "LookedUp",
+        LookedUp,
+        {"limit": Scalar(int), "occurrences": _OCCURRENCES},
+        _check_looked_up,
+    )
+)
+
+
 def _write_model(cad: ConformalDetector, out: Writer) -> Json:
     plan = write_plan(cad.plan_, out)
     parameters = neutral(ConformalDetector, cad.get_params(deep=False))
@@ -225,6 +252,7 @@ def _write_model(cad: ConformalDetector, out: Writer) -> Json:
         "ensemble": write_fitted(cad, out),
         "reference": _SAMPLE.write(cad._reference, "reference", out),
         "reference_sample": _SAMPLE.write(cad.reference_sample_, "reference_sample", out),
+        "looked_up": _LOOKED_UP.write(cad._looked_up, "looked_up", out),
         **write_groups(cad, out),
         **_write_intake(cad._intake),
     }
@@ -297,6 +325,11 @@ def _read_model(archive: Archive, trusted: list[str]) -> ConformalDetector:
     fits = fits and (sample is None or of_sample is None or len(sample) == len(of_sample))
     require(fits, "the sample of the reference has other rows")
     cad._sample_groups = of_sample
+    cad._looked_up = looked_up = _LOOKED_UP.read(json.get("looked_up"), source)
+    if looked_up is not None:
+        known = looked_up.occurrences
+        fits = sample is not None and known.contents <= len(sample) and known.rows <= plan.n
+        require(fits, "the sample of the reference has other rows")
     require(not source.unread, f"nothing needs {sorted(source.unread)[:3]}")
     same = cad.calibration_.fingerprint == archive.manifest["fingerprint"]
     require(same, "the calibration is not the one in the manifest")

@@ -11,7 +11,7 @@ import numpy as np
 from ..detectors.base import NativeDetector
 from ..detectors.scaled import Group, ScaledEnsemble, ScaledFull, ScaledModel
 from ..ensemble import Ensemble, ResampledEnsemble
-from ..methods import Plan
+from ..plan import Plan
 from ..records import ascending, check_reference, require
 from ..records.plain import Plain
 from ..records.specs import (

@@ -33,7 +33,7 @@ from .ranks import RankedBatch
 from .worlds import certify
 
 if TYPE_CHECKING:
-    from ..methods import Plan  # methods use the aggregation of this package
+    from ..plan import Plan  # plans use the aggregation of this package
 
 _MEASURED_P = "measured only: no finite-sample theorem; near α in most experiments, not in all"
 

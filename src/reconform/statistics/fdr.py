@@ -26,7 +26,7 @@ from .grid import Grid, usual
 from .ranks import RankedBatch
 
 if TYPE_CHECKING:
-    from ..methods import Plan  # methods use the aggregation of this package
+    from ..plan import Plan  # plans use the aggregation of this package
 
 Bounds = tuple[Fraction, Fraction]
 

@@ -23,7 +23,7 @@ from .choice import Choice
 from .grid import Grid
 
 if TYPE_CHECKING:
-    from ..methods import Plan  # methods use the aggregation of this package
+    from ..plan import Plan  # plans use the aggregation of this package
     from .joint import JointRanks  # which are decided by what needs ranks
     from .worlds import Worlds  # which are made from ranks
 

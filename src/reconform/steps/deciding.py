@@ -244,6 +244,7 @@ def _facts(worth: Worth, m: int, seen: Observed, groups: tuple[GroupFound, ...])
         assert ours is not None
         assert theirs is not None
         reference, sample = alike_in_groups(reference, ours, sample, theirs)
+    looked_up = cad._looked_up if cad.joint is None else None
     return {
         "procedure": rule.procedure,
         "fdr": None if rule.false_alarms is not None else float(rule.level),
@@ -258,6 +259,7 @@ def _facts(worth: Worth, m: int, seen: Observed, groups: tuple[GroupFound, ...])
             categories,
             seen.monotone,
             weighted=worth.weights is not None,
+            looked_up=looked_up,
         ),
         "provenance": provenance_of(cad, None if seen.together is None else seen.together.against),
         "warning": worth.warning(m, groups),

@@ -26,8 +26,9 @@ from ..ensemble.pooled import Pooled
 from ..ensemble.refitting import OneModel
 from ..errors import ReconformError
 from ..grouping import ReferenceGroups
-from ..methods import BySize, Learned, Method, Plan
+from ..methods import BySize, Learned, Method
 from ..parallel import track
+from ..plan import Plan
 from ..randomness import Streams
 from ..statistics.certificates import Guarantee, guarantee_of
 

@@ -16,6 +16,7 @@ from sklearn.base import BaseEstimator, clone
 from sklearn.utils.validation import _num_samples, check_is_fitted
 
 from ..arrays import FloatArray, IndexArray, RankArray
+from ..assumption import LookedUp
 from ..detectors.auto.ensembles import ChoiceEnsemble, SplitChoice, Tally
 from ..detectors.prepare import Feature, Prepare
 from ..ensemble import Ensemble, TwoPasses
@@ -23,7 +24,8 @@ from ..ensemble.grouped import GroupedEnsemble
 from ..errors import ReconformError
 from ..frames import frame_as_it_is
 from ..grouping import Grouping, labels_of
-from ..methods import FITS_BATCH, BySize, Plan
+from ..methods import BySize
+from ..plan import FITS_BATCH, Plan
 from ..statistics.certificates import Guarantee
 from ..statistics.fdr import RankCounts
 from ..statistics.grid import Grid
@@ -63,6 +65,8 @@ class Ranker(BaseEstimator):
     grouping_: Grouping | None = None
     _reference_groups: IndexArray | None = None
     _sample_groups: IndexArray | None = None
+    # Which new rows can be looked up among all reference rows, where there is only a sample.
+    _looked_up: LookedUp | None = None
 
     @property
     def joint(self) -> JointRanks | None:

@@ -21,8 +21,8 @@ from ..detectors.auto.ensembles import ChoiceEnsemble
 from ..ensemble.grouped import GroupedEnsemble
 from ..errors import ReconformError
 from ..grouping import POOLED, GroupFound, found_in_groups, out_of_reach
-from ..methods import Plan
 from ..parallel import track
+from ..plan import Plan
 from ..rule import WITHIN_ALARMS, Rule
 from ..statistics.choice import Candidate, Choice, ChoiceCounts, with_mask
 from ..statistics.fdr import PROCEDURES, Outcome

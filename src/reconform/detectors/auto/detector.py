@@ -12,8 +12,8 @@ from sklearn.base import clone
 from ...arrays import FloatArray
 from ...ensemble import Ensemble
 from ...errors import ReconformError
-from ...methods import Plan
 from ...parallel import track
+from ...plan import Plan
 from ...records.specs import Detector, DetectorRecord
 from ..base import NativeDetector
 from ..foreign import FittedDetector

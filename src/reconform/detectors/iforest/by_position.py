@@ -13,8 +13,8 @@ import numpy as np
 
 from ...arrays import FloatArray, IndexArray, Int32Array, IntArray, UInt64Array
 from ...ensemble import Ensemble
-from ...methods import Plan
 from ...parallel import run_blocks
+from ...plan import Plan
 from ...records import require, within
 from ...statistics.ranks import Calibration, Ranks
 from .ensembles import LeaveOneOutForests, Variants

@@ -12,7 +12,7 @@ import numpy as np
 from ...arrays import FloatArray
 from ...ensemble import Ensemble
 from ...errors import ReconformError, check_count
-from ...methods import Plan
+from ...plan import Plan
 from ..base import NativeDetector
 from ..subsamples import rows_drawn, wants_sharing
 from . import by_position

@@ -33,8 +33,8 @@ from ...content import Contents, draw_rows
 from ...content.kernels import entries
 from ...ensemble import Ensemble, ResampledEnsemble, Sight, blocks_of, reference_calibration
 from ...errors import ReconformError
-from ...methods import Plan
 from ...parallel import run_blocks
+from ...plan import Plan
 from ...statistics.ranks import BLOCK_BYTES, Calibration, Ranks
 from .kernels import grow_entered, grow_without, rank_with_entered, sums_with_replaced
 from .model import (

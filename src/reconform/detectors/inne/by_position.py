@@ -13,7 +13,7 @@ import numpy as np
 
 from ...arrays import BoolArray, FloatArray, IndexArray, IntArray, RankArray
 from ...ensemble import Ensemble
-from ...methods import Plan
+from ...plan import Plan
 from ...records import require, within
 from ...statistics.ranks import BLOCK_BYTES, Calibration, Ranks
 from .ensembles import LeaveOneOutINNE, Slots

@@ -13,7 +13,7 @@ from ...arrays import FloatArray, IndexArray
 from ...content import Contents
 from ...ensemble import Ensemble
 from ...errors import check_count
-from ...methods import Plan
+from ...plan import Plan
 from ..base import NativeDetector
 from ..subsamples import rows_drawn, wants_sharing
 from . import by_position

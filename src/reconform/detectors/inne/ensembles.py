@@ -19,8 +19,8 @@ from ...arrays import BoolArray, FloatArray, IndexArray, Int32Array, IntArray, U
 from ...content import Contents, draw_rows
 from ...content.kernels import entries
 from ...ensemble import Ensemble, ResampledEnsemble, Sight, blocks_of, reference_calibration
-from ...methods import Plan
 from ...parallel import run_blocks
+from ...plan import Plan
 from ...statistics.aggregation import reduction
 from ...statistics.ranks import BLOCK_BYTES, Calibration, Ranks, calibrate, ranks_among
 from .kernels import count_entered, enter_sets

@@ -11,7 +11,7 @@ from ...arrays import FloatArray
 from ...ensemble import Ensemble
 from ...ensemble.refitting import Model
 from ...errors import ReconformError, check_count, unknown_choice
-from ...methods import Plan
+from ...plan import Plan
 from ..attribution import Attribution, by_differences, distance_in_words, nearest, nth_nearest
 from ..base import NativeDetector
 from .ensembles import (

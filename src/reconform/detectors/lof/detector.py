@@ -11,7 +11,7 @@ from ...arrays import FloatArray
 from ...ensemble import Ensemble
 from ...ensemble.refitting import Model
 from ...errors import ReconformError, check_count
-from ...methods import Plan
+from ...plan import Plan
 from ..attribution import Attribution, by_differences, nearest
 from ..base import NativeDetector
 from ..knn.search import with_neighbours_among

@@ -9,7 +9,7 @@ import numpy as np
 from ...arrays import FloatArray
 from ...ensemble import Ensemble
 from ...errors import ReconformError, is_number
-from ...methods import Plan
+from ...plan import Plan
 from ..attribution import Attribution, in_shares
 from ..base import NativeDetector
 from .ensembles import FullMahalanobis, LeaveOneOutMahalanobis
