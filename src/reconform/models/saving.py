@@ -206,8 +206,10 @@ _SAMPLE = Maybe(Array("f8", ndim=2))
 
 
 def _check_occurrences(value: Occurrences, n_features: int) -> None:
-    fits = 0 <= value.twins <= value.rows and 0 <= value.repeated <= value.contents <= value.rows
-    require(fits and value.contents >= 1, "the copies among the reference rows are miscounted")
+    single = value.contents - value.repeated
+    fits = 0 <= value.repeated <= value.contents and value.rows == value.twins + single
+    fits = fits and 2 * value.repeated <= value.twins and (value.repeated > 0 or value.twins == 0)
+    require(fits, "the copies among the reference rows are miscounted")
 
 
 def _check_looked_up(value: LookedUp, n_features: int) -> None:
