@@ -77,7 +77,9 @@ def main() -> None:
     if not arguments.groups or "start" in arguments.groups:
         print("start   ", json.dumps(start.measure(), default=str))
     if not arguments.groups or "proven" in arguments.groups:
-        proven.measure()
+        cells = proven.measure()
+        if arguments.json:
+            proven.fill_page(cells)
 
 
 if __name__ == "__main__":

@@ -4,6 +4,7 @@
     python benchmarks/proven.py --only knn --sets 4    # some contenders, more test sets per draw
     python benchmarks/proven.py --draws 2              # a look
     python benchmarks/proven.py --json proven.json     # and the cells in a file
+    python benchmarks/proven.py --page                 # and in the table of docs/results.md
 
 Contenders see the same draws: reference rows, new rows of which a tenth are anomalies, level 0.1,
 and a seed that is the number of the draw. Rows marked * have no theorem for the list and stand
@@ -31,6 +32,7 @@ from reconform import ConformalDetector
 from reconform.study.datasets import REGISTRY, load
 from reconform.study.protocol import Protocol
 
+PAGE = Path(__file__).resolve().parent.parent / "docs" / "results.md"
 LEVEL = 0.1
 Mask = np.ndarray
 Contender = Callable[[np.ndarray, np.ndarray, int], Mask]
@@ -171,6 +173,21 @@ def measure(
     return cells
 
 
+def fill_page(cells: dict[str, dict[str, object]]) -> None:
+    """Put these rows into the table of docs/results.md, by their titles."""
+    text = PAGE.read_text(encoding="utf-8")
+    for title, row in cells.items():
+        old = next((line for line in text.splitlines() if line.startswith(f"| {title} |")), None)
+        if old is None:
+            raise SystemExit(f"{PAGE} has no row for {title!r}: add one")
+        of = [dict(c) for c in row.values()]  # type: ignore[call-overload]
+        shown = [f"{c['power']:.2f}" for c in of]
+        shown += [f"{mean(c[key] for c in of):.3f}" for key in ("power", "fdr")]
+        new = " | ".join([f"| {title}", *shown, f"{max(c['seconds'] for c in of):.2g} |"])
+        text = text.replace(old, new)
+    PAGE.write_text(text, encoding="utf-8")
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--only", default="", help="contenders whose title contains this")
@@ -178,8 +195,14 @@ def main() -> None:
     parser.add_argument("--sets", type=int, default=1, help="test sets per draw")
     parser.add_argument("--datasets", default=",".join(REGISTRY))
     parser.add_argument("--json", type=Path, help="write the cells here")
+    parser.add_argument("--page", action="store_true", help="fill the table of docs/results.md")
     arguments = parser.parse_args()
-    cells = measure(arguments.only, arguments.draws, arguments.sets, arguments.datasets.split(","))
+    datasets = arguments.datasets.split(",")
+    if arguments.page and datasets != list(REGISTRY):
+        parser.error("--page needs all data sets")
+    cells = measure(arguments.only, arguments.draws, arguments.sets, datasets)
+    if arguments.page:
+        fill_page(cells)
     if arguments.json:
         arguments.json.write_text(json.dumps(cells, indent=1) + "\n")
 
