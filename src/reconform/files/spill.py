@@ -194,6 +194,8 @@ class RowStore:
             return pa.Table.from_batches([], self._schema)
         if self._parts is None:
             self._parts = self._open()
+        if len(self._parts) == 1:
+            return self._parts[0].take(pa.array(rows))
         # Part by part in ascending order, and then into the order that was asked for.
         order = np.argsort(rows, kind="stable")
         ascending = rows[order]
