@@ -19,11 +19,7 @@ from reconform.assumption import (
     monotone_columns,
     reference_positions,
 )
-from reconform.assumption.closeness import (
-    clump_finding,
-    copy_findings,
-    copy_findings_in_sample,
-)
+from reconform.assumption.closeness import clump_finding, copy_findings
 from reconform.assumption.columns import column_findings, order_findings
 from reconform.assumption.contamination import (
     HeldBack,
@@ -232,7 +228,8 @@ def test_looking_up_raises_no_alarm_where_copies_are_normal():
         rows = reference_positions(contents)
         known = LookedUp.of(contents, rows)
         assert 0.3 < known.occurrences.twins / known.occurrences.rows < 0.8
-        found = copy_findings_in_sample(known, contents.digests[rows], new.digests)
+        sample = contents.digests[rows].tolist()
+        found = copy_findings(sample, new.digests.tolist(), looked_up=known)
         loud += any(finding.level != "note" for finding in found)
     assert loud <= binom.isf(1e-4, 100, 0.01), loud
 

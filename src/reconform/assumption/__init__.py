@@ -14,13 +14,7 @@ from functools import cached_property
 from ..arrays import BoolArray, FloatArray
 from ..content import digests_of
 from ..statistics.fdr import RankCounts
-from .closeness import (
-    clump_finding,
-    copy_findings,
-    copy_findings_in_sample,
-    in_units,
-    unused_batch,
-)
+from .closeness import clump_finding, copy_findings, in_units, unused_batch
 from .columns import column_findings, order_findings
 from .contamination import Level, dirt_finding
 from .labels import Category, label_findings
@@ -150,12 +144,9 @@ class Compared:
         elif ranks is not None:
             yield shift_finding(shift_tests(None, None, names=(), of=tested, counts=ranks))
         if (both := self._both()) is not None:
-            ours, theirs = (digests_of(X)[1] for X in both)
-            if self.looked_up is not None:
-                yield from copy_findings_in_sample(self.looked_up, ours, theirs)
-            else:
-                more = len(ours) == MOST_REFERENCE
-                yield from copy_findings(ours.tolist(), theirs.tolist(), sampled=more)
+            ours, theirs = (digests_of(X)[1].tolist() for X in both)
+            more = len(ours) == MOST_REFERENCE
+            yield from copy_findings(ours, theirs, looked_up=self.looked_up, sampled=more)
         if (rows := self._measured()) is not None:
             yield clump_finding(*in_units(*rows))
 

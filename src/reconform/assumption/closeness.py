@@ -15,7 +15,7 @@ from collections.abc import Container, Hashable, Sequence
 import numpy as np
 import numpy.typing as npt
 
-from ..arrays import BoolArray, FloatArray, IntArray, UInt64Array
+from ..arrays import BoolArray, FloatArray, IntArray
 from ..statistics.chances import at_least_before, unlikely_counts
 from ..statistics.companions import companions_allowed
 from .sample import LookedUp, Occurrences
@@ -100,6 +100,7 @@ def copy_findings(
     new: Sequence[Hashable],
     tolerated: float = TOLERATED,
     *,
+    looked_up: LookedUp | None = None,
     sampled: bool = False,
 ) -> list[Finding]:
     """Look for rows that occur twice, by digests of the rows.
@@ -112,6 +113,9 @@ def copy_findings(
     reference, new : sequences of anything hashable
     tolerated : float
         Share of new rows that may be copies of each other: anomalies may be.
+    looked_up : LookedUp, optional
+        Where `reference` is a sample: which new rows can be looked up among all reference rows.
+        Copies are then counted among these. Rows are 64-bit digests.
     sampled : bool, default=False
         Whether there are more reference rows than these, so that copies of others are not seen.
 
@@ -126,55 +130,17 @@ def copy_findings(
     detector has seen them: leave them out of the reference or of the new rows.
     """
     times, here = Counter(reference), Counter(new)
-    whose = (
-        f"the {len(reference):,} reference rows that were looked at, and likely more of all of them"
-        if sampled
-        else "reference rows"
-    )
-    which = f"of {len(new):,} new rows"
+    known, told = Occurrences.of(times), here
+    which, whose = f"of {len(new):,} new rows", "reference rows"
+    if looked_up is not None:
+        digests = np.array(new, dtype=np.uint64)
+        known, told = looked_up.occurrences, Counter(looked_up.among(digests).tolist())
+        which = f"of {told.total():,} new rows that were looked up"
+    elif sampled:
+        whose = f"the {len(reference):,} reference rows that were looked at, and likely more of all"
+        whose += " of them"
     found = [
-        _copied(times, Occurrences.of(times), here, which=which, whose=whose),
-        _doubled(times, here, tolerated),
-    ]
-    return [finding for finding in found if finding is not None]
-
-
-def copy_findings_in_sample(
-    known: LookedUp, reference: UInt64Array, new: UInt64Array, tolerated: float = TOLERATED
-) -> list[Finding]:
-    """Look for rows that occur twice, where a reference has more rows than its sample.
-
-    Parameters
-    ----------
-    known : LookedUp
-        Of which rows one knows whether they are anywhere in the reference.
-    reference, new : uint64 arrays
-        Digests of the sample, and of new rows.
-    tolerated : float
-        As in `copy_findings`.
-
-    Returns
-    -------
-    list of Finding
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from ..content import Contents
-    >>> from .sample import reference_positions
-    >>> X = np.arange(50_000.0)[:, None]
-    >>> contents = Contents.of(X)
-    >>> rows = reference_positions(contents)
-    >>> known, sample = LookedUp.of(contents, rows), contents.digests[rows]
-    >>> print(*copy_findings_in_sample(known, sample, contents.digests[:1000]))
-    49 of 49 new rows that were looked up are exact copies of reference rows, and no two reference
-    rows are equal. The detector has seen them: leave them out of the reference or of the new rows.
-    """
-    times, here = Counter(reference.tolist()), Counter(new.tolist())
-    told = Counter(known.among(new).tolist())
-    which = f"of {told.total():,} new rows that were looked up"
-    found = [
-        _copied(times, known.occurrences, told, which=which, whose="reference rows"),
+        _copied(times, known, told, which=which, whose=whose),
         _doubled(times, here, tolerated),
     ]
     return [finding for finding in found if finding is not None]
