@@ -5,6 +5,7 @@
     python benchmarks/assumptions.py rates musk --only dirt   # some of its cells
     python benchmarks/assumptions.py clean                    # power after `clean`, over before
     python benchmarks/assumptions.py cost                     # seconds of the checks, by detector
+    python benchmarks/assumptions.py copies --draws 1500      # of references of over 2,000 rows
 
 Draws are those of the paper's protocol (half of the normal rows are the reference, batches of
 min(1000, n / 3) rows) with other anomaly rates, level 0.1. Every number is a share of draws; a
@@ -20,6 +21,9 @@ clean   a reference with dirt; a person looks at the rows that `reconform clean`
         the default detector with the cleaned reference over that with the clean one, which has
         normal rows in place of the dirt
 cost    CPU seconds of the verdict over those of fit and discover, at n = 1500, m = 500, d = 20
+copies  how often copies are said to be among 300 new rows, of which none, 5 or 30 % are: looked up
+        in all reference rows, and in the sample of them alone. In data sets of over 2,300 normal
+        rows, and in three columns of these with two digits, where copies are common
 """
 
 from __future__ import annotations
@@ -34,7 +38,10 @@ from statistics import mean
 import numpy as np
 
 from reconform import ConformalDetector, review
+from reconform.assumption import LookedUp, reference_positions
+from reconform.assumption.closeness import copy_findings
 from reconform.cleaning import BUDGET, most_leaving, staying, to_look_at
+from reconform.content import Contents
 from reconform.study.datasets import REGISTRY, Dataset, load
 from reconform.study.protocol import name_key
 
@@ -47,6 +54,8 @@ SHIFTS = (0.25, 0.5, 0.7)
 DIRT = (0.005, 0.01, 0.02, 0.05)
 IDS = ("id that goes on", "shuffled id")
 CELLS = ("clean", "shift", "id", "dirt")
+# New rows of `copies`, and how many normal rows a data set must have, and of how many use is made.
+NEW_ROWS, LEAST_NORMAL, MOST_NORMAL = 300, 2_400, 6_300
 DIRTY = ("dirty reference", "reference extremes")
 # Rows of the reference that `reconform clean` shows at least.
 SHOWN = 20
@@ -292,9 +301,40 @@ def tell_cost() -> None:
         print(f" {checks / whole:.0%} |", flush=True)
 
 
+def tell_copies(names: list[str], draws: int) -> None:
+    """Print a line per data set and share of copies."""
+    print("| data set | have a copy | copies | said, looked up | said, in the sample |")
+    print("|---|---|---|---|---|")
+    for name in names:
+        data = load(name)
+        rows = data.X[data.y == 0]
+        if len(rows) < LEAST_NORMAL:
+            continue
+        digits = np.round(rows[:, :3] / rows[:, :3].std(axis=0), 1)
+        for title, X in ((name, rows), (f"{name}, rounded", digits)):
+            for share in (0.0, 0.05, 0.3):
+                said = np.array([copies_said(X, share, j) for j in range(draws)])
+                twins, looked_up, sampled = said.mean(axis=0)
+                print(f"| {title} | {twins:.2f} | {share:.2f} | {looked_up:.4f} | {sampled:.4f} |")
+
+
+def copies_said(X: np.ndarray, share: float, j: int) -> tuple[float, bool, bool]:
+    """Which share of the reference has a copy, and who speaks of copies among the new rows."""
+    rows = np.random.default_rng([SEED, j]).permutation(len(X))[:MOST_NORMAL]
+    new, reference = X[rows[:NEW_ROWS]].copy(), X[rows[NEW_ROWS:]]
+    new[: round(share * NEW_ROWS)] = reference[: round(share * NEW_ROWS)]
+    contents, digests = Contents.of(reference), Contents.of(new).digests.tolist()
+    kept = reference_positions(contents)
+    known, sample = LookedUp.of(contents, kept), contents.digests[kept].tolist()
+    assert known is not None
+    said = (copy_findings(sample, digests, looked_up=looked_up) for looked_up in (known, None))
+    first, second = (any(finding.check == "copies" for finding in found) for found in said)
+    return known.occurrences.twins / max(known.occurrences.rows, 1), first, second
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
-    parser.add_argument("part", choices=("rates", "clean", "cost"))
+    parser.add_argument("part", choices=("rates", "clean", "cost", "copies"))
     parser.add_argument("names", nargs="*", default=list(REGISTRY))
     parser.add_argument("--draws", type=int, default=200)
     parser.add_argument("--clean", type=int, help="draws of clean batches; as many by default")
@@ -305,6 +345,8 @@ def main() -> None:
         tell_rates(options.names, options.draws, options.clean or options.draws, options.only)
     elif options.part == "clean":
         tell_clean(options.names, options.draws, tuple(options.detector))
+    elif options.part == "copies":
+        tell_copies(options.names, options.draws)
     else:
         tell_cost()
 
