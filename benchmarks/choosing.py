@@ -102,7 +102,7 @@ def main() -> None:
         for cad, new, anomalies in batches(name, arguments.draws, arguments.batches):
             evidence, ranks = seen(cad, new)
             ensemble, m, n = cad.ensemble_, len(new), cad.n_calibration_
-            first = stands_first([one.uses_batch for one in ensemble.fitted], m)
+            first = stands_first([one.ranks_rows == "batch" for one in ensemble.fitted], m)
             for rule, choose in rules(ensemble.names).items():
                 mine = ranks[choose(evidence, first), np.arange(m)]
                 decision = Rule(fdr=0.1).decide_counts(RankCounts(n, "").add(mine), usual(n))

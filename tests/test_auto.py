@@ -26,13 +26,13 @@ from reconform.detectors import INNE, KDE, KNN, LOF, Auto, Contrast, IForest, Ma
 from reconform.detectors.auto import ensembles
 from reconform.detectors.auto.choosing import choose, limits_for, stands_first
 from reconform.detectors.auto.detector import names_of
-from reconform.detectors.auto.ensembles import FullChoice, SplitChoice, Tally
-from reconform.detectors.auto.tally import Chooser, LowScores
+from reconform.detectors.auto.ensembles import FullChoice, SplitChoice
+from reconform.detectors.auto.survey import ChoiceSurvey
 from reconform.detectors.base import NativeDetector
 from reconform.detectors.comparing import on_grid
 from reconform.detectors.scaled import algorithm_of
 from reconform.detectors.scaling import rescale, scale_exponents, spreads
-from reconform.ensemble import ResampledEnsemble, Sight, reference_calibration
+from reconform.ensemble import surveyed, ResampledEnsemble, Sight, reference_calibration
 from reconform.ensemble.refitting import OneModel
 from reconform.errors import ReconformError
 from reconform.methods import MOST_PAIRS, MOST_REFERENCE, BySize
@@ -384,26 +384,22 @@ def test_split_is_the_definition(seed, n, m, k, values):
     assert again.choice.chosen.tolist() == chosen
     assert np.array_equal(again.at_most, found.at_most)
 
-    tally, scores = Tally(choice), choice.scores(new)
+    scores = choice.scores(new)
     parts = np.split(rng.permutation(m), np.sort(rng.integers(0, m + 1, size=3)))
-    for part in parts:
-        tally.add(scores[:, part])
     # On several machines: counts first, then the scores of the few gaps in which they matter.
-    gauge = tally.gauge
-    counted = reduce(LowScores.merge, [gauge.counted(scores[:, part]) for part in parts])
-    gaps = counted.undecided()
-    low = reduce(LowScores.merge, [gauge.low(scores[:, part], gaps) for part in parts[::-1]])
-    chooser = Chooser(gauge, low)
-    for k, one in enumerate(chooser._evidence):
-        assert np.array_equal(one.of_rows(gauge.below(scores)[k], scores[k]), evidence[k])
-    for ranker in (tally, chooser):
-        for part in parts:
-            if len(part):
-                some = ranker.ranks(scores[:, part])
-                assert np.array_equal(some.at_most, found.at_most[part])
-                assert np.array_equal(some.choice.chosen, found.choice.chosen[part])
-                assert np.array_equal(some.scores, found.scores[part])
-    assert chooser.fingerprint == tally._chooser.fingerprint
+    done = surveyed(
+        choice.survey(),
+        lambda begun: reduce(ChoiceSurvey.merge, [begun.seen(scores[:, part]) for part in parts]),
+    )
+    for k, one in enumerate(done._evidence):
+        below = np.searchsorted(np.sort(D[:, k]), scores[k], side="right")
+        assert np.array_equal(one.of_rows(below, scores[k]), evidence[k])
+    for part in parts:
+        if len(part):
+            some = done.ranks(scores[:, part])
+            assert np.array_equal(some.at_most, found.at_most[part])
+            assert np.array_equal(some.choice.chosen, found.choice.chosen[part])
+            assert np.array_equal(some.scores, found.scores[part])
 
 
 @given(st.integers(0, 2**32 - 1), st.integers(2, 9), st.integers(2, 8), st.integers(2, 4))

@@ -145,7 +145,7 @@ def test_scaled_ranks_are_those_of_the_definition(name, ks):
         D, new = D[:12], new[9:18]
     cad = fitted(D, n_neighbors=ks, scale="robust")
     assert type(cad.ensemble_) is ScaledFull
-    assert cad.uses_batch
+    assert cad.ranks_rows == "batch"
     ranks = cad.rank(new, together=True)
     at_most, _, clumped = by_definition(D, new, ks, scale=True)
     assert ranks.at_most.tolist() == at_most
@@ -444,7 +444,7 @@ def test_prepared_rows_are_compared_with_each_other_too():
     D[:20, 1] = new[9:12, 2] = np.nan
     new[:9, 3], new[12:14, 3] = 1.0, unseen_code("green")
     cad = ConformalDetector(prepared("contrast", features), "full").fit(D)
-    assert cad.uses_batch
+    assert cad.ranks_rows == "batch"
     found = cad.discover(new)
     assert found.mask[:9].all()
     assert not np.array_equal(found.p_values, cad.p_values(new))

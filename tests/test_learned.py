@@ -13,7 +13,7 @@ from sklearn.svm import LinearSVC
 from sklearn.tree import DecisionTreeClassifier
 
 from reconform import ConformalDetector, Learned, RankCounts, ReconformError, Rule, save
-from reconform.ensemble.learned import ContentSample, LearnedScores, Learning, Lesson
+from reconform.ensemble.learned import ContentSample, LearnedScores, LearnedSurvey, Learning
 from reconform.files import judged, read_reference
 from reconform.files.judge import ReadOptions, judge_file
 from reconform.statistics.evalues import average_e_values, conformal_e_values, e_bh
@@ -61,16 +61,16 @@ def test_a_row_is_scored_by_a_classifier_that_has_not_seen_its_fold():
     learned = LearnedScores(
         method.classifier, D[:90], D[90:], NOTHING, method, np.random.SeedSequence(5)
     )
-    lesson = learned.two_passes()
-    lesson.add(T)
+    survey = learned.survey()
+    survey = survey.merge(survey.seen(T))
     union = np.vstack([D[90:], T])
-    folds = lesson.folds_of(union)
+    folds = survey.folds_of(union)
     assert set(folds) == {0, 1, 2, 3}
     for i in range(0, len(union), 9):
         others = union[folds != folds[i]]
         X, y = np.vstack([D[:90], others]), [0] * 90 + [1] * len(others)
         expected = -KNeighborsClassifier(3).fit(X, y).predict_proba(union[[i]])[0, 1]
-        assert lesson.scores(union[[i]])[0] == pytest.approx(expected)
+        assert survey.scores(union[[i]])[0] == pytest.approx(expected)
 
 
 @pytest.mark.parametrize(
@@ -109,27 +109,30 @@ def test_every_choice_of_new_rows_gives_the_level_exactly():
     assert 0 < found / 70 <= 0.4
 
 
-class _EqualNumbers(Lesson):
+class _EqualNumbers(LearnedSurvey):
     """What must not be done: as many rows of the batch as of the calibration rows."""
 
-    def _sampler(self, stream):
-        return _Halves(self._learned.method.most_rows // 2)
+    def _sampled(self, X):
+        return _Halves([X[: self._learned.method.most_rows // 2]])
+
+    def seen(self, part):
+        return _EqualNumbers(self._learned, self._sampled(part))
+
+    def merge(self, other):
+        return _EqualNumbers(self._learned, _Halves(self._sample.parts + other._sample.parts))
 
 
 class _Halves:
-    def __init__(self, size):
-        self.size, self.parts = size, []
-
-    def add(self, X):
-        self.parts.append(X[: self.size])
+    def __init__(self, parts):
+        self.parts = parts
 
     @property
     def rows(self):
         return np.vstack(self.parts)
 
 
-@pytest.mark.parametrize(("lesson", "keeps"), [(Lesson, True), (_EqualNumbers, False)])
-def test_the_training_sample_is_drawn_from_the_union(lesson, keeps, monkeypatch):
+@pytest.mark.parametrize(("survey", "keeps"), [(LearnedSurvey, True), (_EqualNumbers, False)])
+def test_the_training_sample_is_drawn_from_the_union(survey, keeps, monkeypatch):
     """All rows normal, 20 batches of 30 beside 300 calibration rows, 60 rows to learn from.
 
     Drawn from the union, the FDR at 0.3 is at most 0.3 plus 3.3 standard errors (a correct program
@@ -137,7 +140,7 @@ def test_the_training_sample_is_drawn_from_the_union(lesson, keeps, monkeypatch)
     """
     rng, runs, false = np.random.default_rng(0), 20, 0
     method = Learned(RandomForestClassifier(20), folds=1, most_rows=60, calibration=300)
-    monkeypatch.setattr(LearnedScores, "two_passes", lambda self: lesson(self))
+    monkeypatch.setattr(LearnedScores, "survey", lambda self: survey(self))
     for run in range(runs):
         D, T = rng.normal(size=(360, 3)), rng.normal(size=(30, 3))
         cad = ConformalDetector(method=method, random_state=run).fit(D)

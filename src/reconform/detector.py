@@ -574,7 +574,7 @@ class ConformalDetector(OutlierMixin, Ranker):
         grid = rule.grid(self, together=True)
         if self.joint is not None and ranks.groups is None:
             ranks = replace(ranks, groups=self.joint.apart(ranks.at_most)[0])
-        new = NewRows(partial(self._of_file, X), ranks, grid.values(ranks.at_most))
+        new = NewRows(partial(self.of_file, X), ranks, grid.values(ranks.at_most))
         return decided_in_memory(self, rule, grid, new, weights)
 
     def decide_counts(

@@ -53,8 +53,8 @@ class Fitted(Protocol):
         ...
 
     @property
-    def uses_batch(self) -> bool:
-        """Whether the ranks of a list depend on the whole batch."""
+    def ranks_rows(self) -> str:
+        """How the ranks of a list depend on the other new rows; see `Ensemble`."""
         ...
 
 
@@ -208,7 +208,7 @@ class Rule:
                 f"before new rows are, and {FITS_BATCH[cad.plan_.scheme]}; use `method='split'`."
             )
         alone = self.conditional is not None or self.row.on_batch is not None
-        if together and cad.uses_batch and alone and not cad.plan_.fits_batch:
+        if together and cad.ranks_rows != "alone" and alone and not cad.plan_.fits_batch:
             what = "conditional p-values" if self.conditional is not None else "e-BH"
             raise ReconformError(
                 f"{what} need ranks that do not depend on the other new rows, and this detector "
@@ -245,9 +245,7 @@ class Rule:
             check_lambda(grids, self.storey_lambda)
         return JointGrid.of(grids)
 
-    def counting_grid(
-        self, cad: Fitted, where: str, *, together: bool = False, alone: bool = False
-    ) -> Grid:
+    def counting_grid(self, cad: Fitted, where: str, rows: str = "parts") -> Grid:
         """Return the `grid`; refuse what counts of ranks cannot decide, before any row is read.
 
         Parameters
@@ -256,10 +254,8 @@ class Rule:
             Fitted.
         where : str
             What is judged, for the message: "a file".
-        together : bool
-            All rows are ranked together, as one batch in memory.
-        alone : bool
-            Every row is ranked by itself, as by `p_values`, whatever `discover` would do.
+        rows : {"alone", "parts", "whole"}
+            How rows are ranked: each by itself, as by `p_values`; in parts; or all in memory.
         """
         counting_procedure(self.procedure)
         if cad.ties == "randomized":
@@ -267,12 +263,12 @@ class Rule:
                 f"{where} is judged by counting ranks, and smoothed p-values have none; use "
                 "ties='conservative'."
             )
-        if cad.plan_.fits_batch and not together:
+        if rows == "alone" and cad.plan_.fits_batch:
             raise ReconformError(
-                f"{where} is judged in parts, and {FITS_BATCH[cad.plan_.scheme]}; use discover(X) "
-                "with all rows in memory, judge_file, or `method='split'`."
+                f"{where} is judged row by row, and {FITS_BATCH[cad.plan_.scheme]}; use "
+                "discover(X) with all rows in memory, judge_file, or `method='split'`."
             )
-        if cad.uses_batch and not (together or alone):
+        if rows == "parts" and cad.ranks_rows == "batch":
             raise ReconformError(
                 f"{where} is judged in parts, and this detector compares the new rows of a batch "
                 "with each other; use discover(X) with all rows in memory, judge_file, or a "
@@ -283,7 +279,7 @@ class Rule:
                 f"{where} is judged by counting ranks, and `validity={self.validity!r}` with "
                 f"method={cad.method!r} needs the whole batch in memory; use discover(X)."
             )
-        return self.grid(cad, together=together)
+        return self.grid(cad, together=rows != "alone")
 
     # --- decisions ---
 

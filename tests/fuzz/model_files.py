@@ -499,7 +499,7 @@ def try_one(original: Original, path: Path) -> dict[str, Any]:
         rows = new[:, : cad.n_features_in_]
         known = cad.grouping_
         groups = None if known is None else [known.names[0], known.names[-1]]
-        if not cad.uses_batch:
+        if cad.ranks_rows == "alone":
             cad.p_values(rows[:1], groups=groups and groups[:1])  # a fit per row for some
         cad.discover(rows[1:], groups=groups)
     except Exception as error:

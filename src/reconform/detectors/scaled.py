@@ -374,9 +374,9 @@ class ScaledFull(Ensemble):
         return self._rank_groups(X, rank, strictly)
 
     @property
-    def uses_batch(self) -> bool:
+    def ranks_rows(self) -> str:
         """As the detector says."""
-        return self.detector.uses_batch
+        return "batch" if self.detector.uses_batch else "alone"
 
     def batch_ranks(
         self, X: FloatArray, *, rows: IndexArray | None = None, strictly: bool = False
@@ -385,7 +385,7 @@ class ScaledFull(Ensemble):
 
         Units do not depend on which row of D and x_j is new, and so nor do scores in them.
         """
-        if not self.uses_batch:
+        if not self.detector.uses_batch:
             return super().batch_ranks(X, rows=rows, strictly=strictly)
         detector, reference, X = units_of(self.detector).together(self.reference, X)
         if detector is not self.detector:
@@ -410,7 +410,7 @@ class ScaledFull(Ensemble):
         strictly: bool = False,
     ) -> Ranks:
         """Rank rows within groups of rows, those together that have equal units with D."""
-        if self.uses_batch:
+        if self.detector.uses_batch:
             return super().ranks_within(X, groups, members, together=together, strictly=strictly)
         measure = units_of(self.detector).measure
 
@@ -433,7 +433,7 @@ class ScaledFull(Ensemble):
                 below[rows] = found.below
             if found.clumped is not None:
                 clumped[rows] = found.clumped
-        used = clumped if self.uses_batch else None
+        used = clumped if self.detector.uses_batch else None
         return Ranks(at_most, below if strictly else None, scores, clumped=used)
 
     def see_with_each(self, X: FloatArray, rows: IndexArray) -> Iterator[Sight]:

@@ -9,9 +9,9 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
-from functools import partial
-from typing import Protocol
+from dataclasses import dataclass, replace
+from functools import cached_property, partial
+from typing import Protocol, Self, TypeVar
 
 import numpy as np
 
@@ -170,16 +170,59 @@ def sights(
         yield Sight(block, own, others, order=order)
 
 
-class TwoPasses(Protocol):
-    """What ranks a batch that comes in parts: all rows are added, and then ranked."""
+SurveyT = TypeVar("SurveyT", bound="Survey")
 
-    def add(self, X: FloatArray) -> None:
-        """Take some of the new rows into account."""
-        ...
 
-    def ranks(self, X: FloatArray) -> Ranks:
-        """Rank rows that were added before."""
-        ...
+class Survey(ABC):
+    """What has to be known of all new rows before any of them can be ranked.
+
+    It is made of parts of the rows: `seen` surveys a part, and surveys of parts merge. Where all of
+    them leave something open, `closer` begins another survey of the same rows. What a part is made
+    of is up to the ensemble: its notes, or the rows themselves (`Ensemble.notes`).
+    """
+
+    @abstractmethod
+    def seen(self, part: FloatArray) -> Self:
+        """Survey one part, by itself."""
+
+    @abstractmethod
+    def merge(self, other: Self) -> Self:
+        """Add up the surveys of two parts."""
+
+    def beside(self, part: FloatArray) -> Self:
+        """Let known anomalies stand beside the rows: in the survey, and never ranked."""
+        raise NotImplementedError
+
+    def closer(self) -> Self | None:
+        """Begin a closer look, where one is needed after all parts were seen."""
+        return None
+
+    @property
+    def against(self) -> FloatArray | None:
+        """The calibration scores, where they depend on the new rows; as in `Ranks`."""
+        return None
+
+    @abstractmethod
+    def ranks(self, part: FloatArray, *, strictly: bool = False) -> Ranks:
+        """Rank the rows of a part, after all of them were seen."""
+
+
+def surveyed(survey: SurveyT, everywhere: Callable[[SurveyT], SurveyT]) -> SurveyT:
+    """Survey all rows until nothing is left open.
+
+    Parameters
+    ----------
+    survey : Survey
+        Of no rows yet.
+    everywhere : callable
+        From a survey of no rows to what it sees in all parts together.
+    """
+    while True:
+        done = survey.merge(everywhere(survey))
+        closer = done.closer()
+        if closer is None:
+            return done
+        survey = closer
 
 
 class Ensemble(ABC):
@@ -194,6 +237,9 @@ class Ensemble(ABC):
     plus_is_full : bool
         Whether the ranks of jackknife+ are those of full-conformal detection, for every reference
         and every new row, by a theorem about the detector: then jackknife+ is exact.
+    ranks_rows : {"alone", "pool", "batch"}
+        How a list ranks a row: by itself; by a `survey` of all new rows, which may come in parts;
+        or with all new rows in memory. What is not "alone" may depend on the other new rows.
     ranked_by : str or None
         What ranks rows, if that is not the detector: it has no scores without a batch then.
     by_refitting : SeesEach or None
@@ -205,6 +251,16 @@ class Ensemble(ABC):
     plus_is_full = False
     by_refitting: SeesEach | None = None
     ranked_by: str | None = None
+
+    @property
+    def ranks_rows(self) -> str:
+        """How a list ranks a row; see the attributes."""
+        return "alone"
+
+    @property
+    def candidates(self) -> tuple[str, ...]:
+        """The detectors that a list chooses from; none where there is only one."""
+        return ()
 
     @abstractmethod
     def ranks(self, X: FloatArray, *, variant: str | None = None, strictly: bool = False) -> Ranks:
@@ -233,11 +289,6 @@ class Ensemble(ABC):
         """Whether it is known which scores of a `Sight` belong to which reference row."""
         return True
 
-    @property
-    def uses_batch(self) -> bool:
-        """Whether `batch_ranks` are other than `ranks`: the rank of a row depends on the others."""
-        return False
-
     def batch_ranks(
         self, X: FloatArray, *, rows: IndexArray | None = None, strictly: bool = False
     ) -> Ranks:
@@ -262,11 +313,25 @@ class Ensemble(ABC):
         Ranks
             With `clumped`, where the ensemble uses the batch.
         """
-        return self.ranks(X if rows is None else X[rows], strictly=strictly)
+        if self.ranks_rows == "alone":
+            return self.ranks(X if rows is None else X[rows], strictly=strictly)
+        part = self.notes(X) if self.takes_notes else X
+        done = surveyed(self.survey(), lambda survey: survey.seen(part))
+        ranks = done.ranks(part, strictly=strictly)
+        return ranks if rows is None else ranks.taken(rows)
 
-    def two_passes(self) -> TwoPasses | None:
-        """Begin with a batch that comes in parts, if two passes over them are enough for ranks."""
-        return None
+    @property
+    def takes_notes(self) -> bool:
+        """Whether a survey goes by notes of the rows, and not by the rows themselves."""
+        return False
+
+    def notes(self, X: FloatArray) -> FloatArray:
+        """Take notes of some rows, (numbers, rows): all that a survey needs of them."""
+        raise NotImplementedError(f"{type(self).__name__} takes no notes")
+
+    def survey(self) -> Survey:
+        """Begin a survey of new rows, where these are ranked by one."""
+        raise NotImplementedError(f"{type(self).__name__} ranks rows {self.ranks_rows}")
 
     def ranks_within(
         self,
@@ -301,9 +366,10 @@ class Ensemble(ABC):
                 "a model file does not say which scores of this detector belong to which group; "
                 "fit again."
             )
-        batch = together and self.uses_batch
+        uses_batch = self.ranks_rows != "alone"
+        batch = together and uses_batch
         # Rows that use no batch see as few others as can be, and those that could see none.
-        step = len(X) if batch else 1 if self.uses_batch else FEW_AT_ONCE
+        step = len(X) if batch else 1 if uses_batch else FEW_AT_ONCE
         found = WithinGroups(groups, members)
         for start in range(0, len(X), max(step, 1)):
             part = X[start : start + step]
@@ -472,6 +538,12 @@ class ResampledEnsemble(Ensemble):
         return Ranks(at_most, below, raw)
 
 
+NOT_SMOOTHED = (
+    "ties='randomized' smooths one p-value per row and Split(repeats=...) has several; use "
+    "ties='conservative' or repeats=1."
+)
+
+
 class RepeatedSplit(Ensemble):
     """The ensembles of several splits of the same reference.
 
@@ -503,30 +575,17 @@ class RepeatedSplit(Ensemble):
         median of integers is an integer, so the grid stays the same.
         """
         if strictly:
-            raise ReconformError(
-                "ties='randomized' smooths one p-value per row and Split(repeats=...) has several; "
-                "use ties='conservative' or repeats=1."
-            )
+            raise ReconformError(NOT_SMOOTHED)
         return self.merged([split.ranks(X) for split in self.splits])
 
     @property
-    def uses_batch(self) -> bool:
+    def ranks_rows(self) -> str:
         """As the splits do."""
-        return self.splits[0].uses_batch
+        return self.splits[0].ranks_rows
 
-    def batch_ranks(
-        self, X: FloatArray, *, rows: IndexArray | None = None, strictly: bool = False
-    ) -> Ranks:
-        """Rank a whole batch in every split, where ranks depend on the other new rows."""
-        if strictly or not self.uses_batch:
-            return super().batch_ranks(X, rows=rows, strictly=strictly)
-        return self.merged([split.batch_ranks(X, rows=rows) for split in self.splits])
-
-    def two_passes(self) -> TwoPasses | None:
-        """Begin with a batch in every split."""
-        begun = [split.two_passes() for split in self.splits]
-        known = [one for one in begun if one is not None]
-        return _InEverySplit(self, known) if len(known) == len(begun) else None
+    def survey(self) -> Survey:
+        """Begin a survey for every split."""
+        return _InEverySplit(self, [split.survey() for split in self.splits])
 
     def merged(self, every: Sequence[Ranks]) -> Ranks:
         """Merge the ranks of the splits: twice the median, at most n + 1."""
@@ -549,19 +608,29 @@ class RepeatedSplit(Ensemble):
         return np.array([split.ranks(X).scores for split in self.splits])
 
 
-@dataclass(frozen=True, eq=False)
-class _InEverySplit:
-    """A batch that comes in parts, in all splits of a reference."""
+@dataclass(eq=False)
+class _InEverySplit(Survey):
+    """A survey of the same rows for every split."""
 
     repeated: RepeatedSplit
-    begun: Sequence[TwoPasses]
+    surveys: Sequence[Survey]
 
-    def add(self, X: FloatArray) -> None:
-        for one in self.begun:
-            one.add(X)
+    def seen(self, part: FloatArray) -> Self:
+        return replace(self, surveys=[one.seen(part) for one in self.surveys])
 
-    def ranks(self, X: FloatArray) -> Ranks:
-        return self.repeated.merged([one.ranks(X) for one in self.begun])
+    def merge(self, other: Self) -> Self:
+        pairs = zip(self.surveys, other.surveys, strict=True)
+        return replace(self, surveys=[one.merge(two) for one, two in pairs])
+
+    @cached_property
+    def against(self) -> FloatArray | None:
+        found = [one.against for one in self.surveys if one.against is not None]
+        return np.concatenate(found) if found else None
+
+    def ranks(self, part: FloatArray, *, strictly: bool = False) -> Ranks:
+        if strictly:
+            raise ReconformError(NOT_SMOOTHED)
+        return self.repeated.merged([one.ranks(part) for one in self.surveys])
 
 
 def reference_calibration(scores: FloatArray) -> Calibration:

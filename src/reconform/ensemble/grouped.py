@@ -81,6 +81,16 @@ class GroupedEnsemble(Ensemble):
         row, worlds : int, Worlds
         """
 
+    @property
+    def ranks_rows(self) -> str:
+        """With the batch in memory, unless its detectors rank rows alone."""
+        return "alone" if self.first().ranks_rows == "alone" else "batch"
+
+    @property
+    def candidates(self) -> tuple[str, ...]:
+        """As its detectors say."""
+        return self.first().candidates
+
     @abstractmethod
     def first(self) -> Ensemble:
         """The ensemble of the first group, which is like those of the others."""
@@ -109,11 +119,6 @@ class OneForAll(GroupedEnsemble):
     ensemble: Ensemble
     codes: IndexArray
     pooled: bool = False
-
-    @property
-    def uses_batch(self) -> bool:
-        """As the detector says."""
-        return self.ensemble.uses_batch
 
     @cached_property
     def members(self) -> list[IndexArray]:
@@ -191,11 +196,6 @@ class OnePerGroup(GroupedEnsemble):
     plans: list[Plan]
     ensembles: list[Ensemble]
     pooled: bool = False
-
-    @property
-    def uses_batch(self) -> bool:
-        """As the detectors say."""
-        return self.ensembles[0].uses_batch
 
     def first(self) -> Ensemble:
         """The detector of the first group."""

@@ -22,7 +22,7 @@ from ..errors import ReconformError
 from ..frames import stacked
 from ..statistics.ranks import Calibration, Ranks
 from ..statistics.worlds import StepUp, Worlds
-from . import Ensemble, Sight, TwoPasses, worlds_by_sight
+from . import Ensemble, Sight, Survey, worlds_by_sight
 
 
 @dataclass(eq=False)
@@ -44,9 +44,9 @@ class WithAnomalies(Ensemble):
         return self.inner.calibration
 
     @property
-    def uses_batch(self) -> bool:
+    def ranks_rows(self) -> str:
         """As without anomalies."""
-        return self.inner.uses_batch
+        return self.inner.ranks_rows
 
     @property
     def knows_order(self) -> bool:
@@ -77,9 +77,19 @@ class WithAnomalies(Ensemble):
         """Go through all worlds of some new rows; the anomalies are in none of the lists."""
         return worlds_by_sight(self.see_with_each(X, rows), step)
 
-    def two_passes(self) -> TwoPasses | None:
-        """As without anomalies: what learns from a batch in parts has them already."""
-        return self.inner.two_passes()
+    @property
+    def takes_notes(self) -> bool:
+        """As without anomalies."""
+        return self.inner.takes_notes
+
+    def notes(self, X: FloatArray) -> FloatArray:
+        """As without anomalies."""
+        return self.inner.notes(X)
+
+    def survey(self) -> Survey:
+        """Begin a survey in which the anomalies stand beside the new rows."""
+        part = self.inner.notes(self.anomalies) if self.takes_notes else self.anomalies
+        return self.inner.survey().beside(part)
 
     def _beside(self, X: FloatArray) -> FloatArray:
         refuse_copies(self.anomalies, X, "the new rows")

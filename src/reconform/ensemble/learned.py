@@ -13,12 +13,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 from sklearn.base import clone
 
-from ..arrays import FloatArray, IndexArray, IntArray, UInt64Array
+from ..arrays import FloatArray, IntArray, UInt64Array
 from ..content import Contents, canonical_words, digests_of, first_rows, sorted_by_content
 from ..counter import mix_array
 from ..detectors.foreign import _seed_model
@@ -29,7 +29,7 @@ from ..plan import Plan
 from ..randomness import Streams
 from ..statistics.aggregation import reduction
 from ..statistics.ranks import Calibration, Ranks, calibrate, ranks_among
-from . import MOST_ROWS, Ensemble
+from . import MOST_ROWS, Ensemble, Survey
 from .known_anomalies import refuse_copies
 
 
@@ -59,9 +59,9 @@ class ContentSample:
     >>> import numpy as np
     >>> X = np.arange(12.0)[:, None] // 2
     >>> here, there = ContentSample(7, 4), ContentSample(7, 4)
-    >>> here.add(X)
+    >>> _ = here.add(X)
     >>> for row in X[::-1]:
-    ...     there.add(row[None])
+    ...     there = there.merge(ContentSample(7, 4).add(row[None]))
     >>> bool((here.rows == there.rows).all()), here.rows.shape
     (True, (4, 1))
     """
@@ -72,16 +72,17 @@ class ContentSample:
         self._hashes: UInt64Array = np.empty(0, dtype=np.uint64)
         self._counts: IntArray = np.empty(0, dtype=np.int64)
 
-    def add(self, X: FloatArray) -> None:
-        """Add some rows."""
+    def add(self, X: FloatArray, counts: IntArray | None = None) -> Self:
+        """Add some rows, each so many times; return itself."""
+        counts = np.ones(len(X), dtype=np.int64) if counts is None else counts
         hashes = mix_array(digests_of(X)[1] ^ self._stream)
         if len(self._hashes) == self._most:
             near = hashes <= self._hashes[-1]
-            X, hashes = X[near], hashes[near]
+            X, hashes, counts = X[near], hashes[near], counts[near]
         X = np.asarray(X, dtype=np.float64) + 0.0
         rows = X if self._rows is None else np.vstack([self._rows, X])
         hashes = np.concatenate([self._hashes, hashes])
-        counts = np.concatenate([self._counts, np.ones(len(X), dtype=np.int64)])
+        counts = np.concatenate([self._counts, counts])
         words = canonical_words(np.ascontiguousarray(rows).view(np.uint64))
         order = np.argsort(hashes, kind="stable")
         if _collides(words[order], hashes[order]):
@@ -90,6 +91,15 @@ class ContentSample:
         counted = np.add.reduceat(counts[order], np.flatnonzero(first)) if len(order) else counts
         kept = order[first][: self._most]
         self._rows, self._hashes, self._counts = rows[kept], hashes[kept], counted[: self._most]
+        return self
+
+    def merge(self, other: ContentSample) -> ContentSample:
+        """The sample of both multisets; neither is changed."""
+        both = ContentSample(int(self._stream), self._most)
+        for one in (self, other):
+            if one._rows is not None:
+                both.add(one._rows, one._counts)
+        return both
 
     @property
     def rows(self) -> FloatArray:
@@ -141,13 +151,13 @@ class LearnedScores(Ensemble):
     ranked_by = "a classifier that learned from the batch"
 
     @property
-    def uses_batch(self) -> bool:
-        """Every rank depends on all new rows."""
-        return True
+    def ranks_rows(self) -> str:
+        """By what was learned from all new rows."""
+        return "pool"
 
-    def two_passes(self) -> Lesson:
+    def survey(self) -> LearnedSurvey:
         """Begin with a batch, which may come in parts."""
-        return Lesson(self)
+        return LearnedSurvey(self)
 
     def ranks(self, X: FloatArray, *, variant: str | None = None, strictly: bool = False) -> Ranks:
         """Refuse: a row by itself is another batch."""
@@ -156,38 +166,36 @@ class LearnedScores(Ensemble):
             "has no p-value there; use discover(X) with all new rows, or `method='split'`."
         )
 
-    def batch_ranks(
-        self, X: FloatArray, *, rows: IndexArray | None = None, strictly: bool = False
-    ) -> Ranks:
-        """Learn from all rows, and rank the new ones."""
-        lesson = self.two_passes()
-        lesson.add(X)
-        return lesson.ranks(X if rows is None else X[rows], strictly=strictly)
 
-
-class Lesson:
-    """One batch: first all its rows are added, in parts; then they are ranked.
+class LearnedSurvey(Survey):
+    """One batch: a sample of all its rows and of the calibration rows, which is learned from.
 
     Parameters
     ----------
     learned : LearnedScores
+    sample : ContentSample, optional
+        By default of the calibration rows alone.
     """
 
-    def __init__(self, learned: LearnedScores) -> None:
+    def __init__(self, learned: LearnedScores, sample: ContentSample | None = None) -> None:
         self._learned = learned
-        sample, fold, *self._models_seeds = Streams(learned.seed, 2 + learned.method.folds)
+        draw, fold, *self._models_seeds = Streams(learned.seed, 2 + learned.method.folds)
         self._fold_stream = fold.generate_state(1, np.uint64)[0]
-        self._sample = self._sampler(int(sample.generate_state(1, np.uint64)[0]))
-        self._sample.add(learned.calibrating)
+        self._stream = int(draw.generate_state(1, np.uint64)[0])
+        self._sample = self._sampled(learned.calibrating) if sample is None else sample
 
-    def _sampler(self, stream: int) -> ContentSample:
-        return ContentSample(stream, self._learned.method.most_rows)
+    def _sampled(self, X: FloatArray) -> ContentSample:
+        return ContentSample(self._stream, self._learned.method.most_rows).add(X)
 
-    def add(self, X: FloatArray) -> None:
-        """Take some of the new rows into account."""
+    def seen(self, part: FloatArray) -> LearnedSurvey:
+        """Draw from some of the new rows."""
         if self._learned.anomalies is not None:
-            refuse_copies(self._learned.anomalies, X, "the new rows")
-        self._sample.add(X)
+            refuse_copies(self._learned.anomalies, part, "the new rows")
+        return LearnedSurvey(self._learned, self._sampled(part))
+
+    def merge(self, other: LearnedSurvey) -> LearnedSurvey:
+        """Draw from both."""
+        return LearnedSurvey(self._learned, self._sample.merge(other._sample))
 
     def folds_of(self, X: FloatArray) -> IntArray:
         """Say which fold rows are in; equal rows are in the same one."""
@@ -239,9 +247,9 @@ class Lesson:
         """The scores of the calibration rows."""
         return self.scores(self._learned.calibrating)
 
-    def ranks(self, X: FloatArray, *, strictly: bool = False) -> Ranks:
-        """Rank rows that were added before."""
-        scores, among = self.scores(X), self._among
+    def ranks(self, part: FloatArray, *, strictly: bool = False) -> Ranks:
+        """Rank rows that were seen before."""
+        scores, among = self.scores(part), self._among
         below = ranks_among(among, scores, strictly=True) if strictly else None
         return Ranks(ranks_among(among, scores), below, scores, against=self.against)
 

@@ -43,9 +43,9 @@ class Pooled(Ensemble):
     calibration: Calibration
 
     @property
-    def uses_batch(self) -> bool:
-        """Every rank depends on all new rows."""
-        return True
+    def ranks_rows(self) -> str:
+        """By one model of all rows."""
+        return "batch"
 
     def ranks(self, X: FloatArray, *, variant: str | None = None, strictly: bool = False) -> Ranks:
         """Refuse: a row by itself is another batch."""

@@ -302,7 +302,7 @@ class Explainer:
             ensemble, detector = ensemble.fitted[k], self._candidates[k]
         else:
             name = name_of(detector)
-        note = BATCH if ensemble.uses_batch else ""
+        note = "" if ensemble.ranks_rows == "alone" else BATCH
         found = None
         if isinstance(detector, NativeDetector):
             found = detector.attribution(np.asarray(row)[0], self._reference)

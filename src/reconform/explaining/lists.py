@@ -47,7 +47,7 @@ def explainer_for(
     if known is None:
         return None
     columns = tuple(features or _features(cad))
-    chosen = choose if cad.chooses else None
+    chosen = choose if cad.ensemble_.candidates else None
     return Explainer(
         known, cad.ensemble_, _resolved(cad), columns, read, chosen, positions, unlisted
     )
@@ -64,7 +64,7 @@ def known_rows(cad: Ranker) -> Known | None:
     if sample is None:
         return None
     frames = isinstance(cad._intake, Frames) and not cad._intake.text
-    return Known(cad._of_file(sample) if frames else sample, cad.plan_.n)
+    return Known(cad.of_file(sample) if frames else sample, cad.plan_.n)
 
 
 def words_of(X: Any) -> Words | None:

@@ -40,7 +40,7 @@ def refuse_too_many(cad: ConformalDetector, reference: Table, batches: Batches, 
         The new rows.
     rule : Rule
     """
-    if not _may_be_many(batches):
+    if not _may_be_many(batches, judged.MOST_DISCOVERIES):
         return
     try:
         with warnings.catch_warnings():
@@ -48,7 +48,7 @@ def refuse_too_many(cad: ConformalDetector, reference: Table, batches: Batches, 
             frame = reference.frame
             shown = clone(cad).set_params(method=_method(cad, frame), verbose=0)
             shown.fit(frame.slice(0, SOME_ROWS))
-            waits = shown.uses_batch and shown.tally() is None
+            waits = shown.ranks_rows == "batch"
             needs_all = waits or rule.whole_batch(shown) is not None
     except ReconformError:
         return  # the fit on all rows has the better words
@@ -90,28 +90,27 @@ def _method(cad: ConformalDetector, frame: Any) -> Method:
     return Split() if isinstance(suited, Split) else suited
 
 
-def _may_be_many(batches: Batches) -> bool:
+def _may_be_many(batches: Batches, most: int) -> bool:
     """Whether a look at the file does not tell that its rows are few enough."""
     source = batches.source
     if source.rows is not None:
-        return source.rows > judged.MOST_DISCOVERIES
+        return source.rows > most
     if not source.is_text or getattr(source, "compressed", False):
         return True
     # Between two cells stands a delimiter, even if both are empty.
     row = max(LEAST_BYTES, len(source.schema.names))
-    return os.stat(source.path).st_size > row * judged.MOST_DISCOVERIES
+    return os.stat(source.path).st_size > row * most
 
 
-def has_more_rows(batches: Batches) -> bool:
-    """Say whether there are more rows than can be kept; those of text are counted."""
-    if batches.source.rows is not None:
-        return batches.source.rows > judged.MOST_DISCOVERIES
-    if not _may_be_many(batches):
-        return False
+def has_more_rows(batches: Batches, most: int | None = None) -> bool:
+    """Say whether there are more rows than so many, or than can be kept; text is counted."""
+    most = judged.MOST_DISCOVERIES if most is None else most
+    if batches.source.rows is not None or not _may_be_many(batches, most):
+        return _may_be_many(batches, most)
     rows = 0
     for table in batches.source.tables(batches.names[:1], batches.batch_rows):
         rows += table.num_rows
-        if rows > judged.MOST_DISCOVERIES:
+        if rows > most:
             return True
     return False
 

@@ -1,26 +1,26 @@
 """The first pass over a file of new rows: rank every batch, count the ranks, note what is odd.
 
-Rows that somebody named, to be explained, are found here, or refused (`Wanted`).
+Part that somebody named, to be explained, are found here, or refused (`Wanted`).
 """
 
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from functools import reduce
+from typing import Any, TypeVar
 
 import numpy as np
 
-from ..arrays import FloatArray, IndexArray, ObjectArray
+from ..arrays import FloatArray, IndexArray, RankArray
 from ..assumption import Category, Reservoir
 from ..detector import ConformalDetector
 from ..detectors.prepare import Feature
 from ..discoveries import CountedDiscoveries, Discoveries
 from ..errors import InputError, ReconformError
 from ..rule import Rule
-from ..statistics.choice import ChoiceCounts
-from ..statistics.fdr import RankCounts
+from ..scan import Part, Scanned, scan
 from ..statistics.ranks import Ranks
 from ..steps.deciding import Observed
 from ..weights import Weights
@@ -29,7 +29,9 @@ from .beforehand import has_more_rows, too_many
 from .cells import Fingerprint
 from .column_types import to_python
 from .reading import Batches, ReadOptions, missing_counts
-from .spill import ScoreSpill, Spill
+from .spill import Spill
+
+T = TypeVar("T")
 
 
 class Wanted:
@@ -86,9 +88,6 @@ class Wanted:
 
 Progress = Callable[[str, int, int | None], None]
 
-# The labels of rows, where there is a column of groups.
-Groups = ObjectArray | None
-
 # Labels that the reference does not have are kept by name up to so many per column.
 MOST_LABELS = 1_000
 
@@ -119,7 +118,8 @@ class Seen:
     cad : ConformalDetector
         The one that ranked the rows.
     columns : sequence of Feature
-    counts : RankCounts
+    scanned : Scanned
+        The ranks of all rows, and their counts.
     fingerprint : str
     missing : Counter
         Missing values by name of the column.
@@ -128,14 +128,8 @@ class Seen:
     kept : list of float arrays, or None
         The features of all rows in batches, where they stay in memory.
     sample : Reservoir
-    together : Ranks or None
-        Where all rows were ranked at once.
-    choice : ChoiceCounts or None
-        Where a detector is chosen for every row.
     wanted : int array
         Positions of the rows that `ReadOptions.wanted` names.
-    chosen : callable, optional
-        From positions and features of rows to the detectors that ranked them.
     sample_groups : int array or None
         The groups of the sample, where the detector was fitted with groups.
     weights : float array or None
@@ -144,16 +138,13 @@ class Seen:
 
     cad: ConformalDetector
     columns: Sequence[Feature]
-    counts: RankCounts
+    scanned: Scanned
     fingerprint: str
     missing: Counter[str]
     unseen: dict[int, Unseen]
     kept: list[FloatArray] | None
     sample: Reservoir
-    together: Ranks | None = None
-    choice: ChoiceCounts | None = None
-    wanted: IndexArray = field(default_factory=lambda: np.empty(0, dtype=np.intp))
-    chosen: Callable[[IndexArray, FloatArray], IndexArray] | None = None
+    wanted: IndexArray
     sample_groups: IndexArray | None = None
     weights: FloatArray | None = None
 
@@ -161,30 +152,43 @@ class Seen:
         """Decide for the whole file by the counts of ranks."""
         seen = Observed(
             sample=self.sample.rows,
-            together=self.together,
-            choice=self.choice,
+            together=self.scanned.together,
+            choice=self.scanned.counted.choice,
             categories=self._categories(),
             monotone=self.sample.monotone,
             sample_groups=self.sample_groups,
         )
-        return self.cad.decide_counts(self.counts, rule, seen)
+        return self.cad.decide_counts(self.scanned.counted.ranks, rule, seen)
 
     def certify(
         self,
         rule: Rule,
-        spill: Spill,
         most_cells: int,
         weights: Callable[[FloatArray], Weights] | None = None,
     ) -> Discoveries:
         """Decide by all features, which were kept; drop them if they are too many."""
         assert self.kept is not None
-        ranks, scores = spill.everything()
         X = np.concatenate(self.kept)
         if X.size > most_cells:
             self.kept = None
-        ranked = self.together or Ranks(ranks, None, scores)
+        together = self.scanned.together
+        if together is None or not len(together.at_most):
+            at_most, scores = self.everything()
+            together = Ranks(at_most, None, scores)
         known = None if weights is None else weights(X if self.weights is None else self.weights)
-        return self.cad.decide_ranked(X, ranked, rule, known)
+        return self.cad.decide_ranked(X, together, rule, known)
+
+    @property
+    def ranked(self) -> Spill:
+        """Ranks and scores of all rows, by batches of the file."""
+        assert isinstance(self.scanned.ranked, Spill)
+        return self.scanned.ranked
+
+    def everything(self) -> tuple[RankArray, FloatArray]:
+        """Ranks and scores of all rows."""
+        parts = list(self.ranked)
+        at_most = np.concatenate([part.at_most for part in parts])
+        return at_most, np.concatenate([part.scores for part in parts])
 
     def _categories(self) -> dict[int, Category]:
         """What is known of the columns that hold labels."""
@@ -198,176 +202,136 @@ class Seen:
         }
 
 
-# Of rows that are ranked in parts after all of them were seen, only what they share is kept.
-_NONE = np.empty(0, dtype=np.int64)
-
-
-class _Ranking:
-    """Ranks rows as they come: batch by batch, or after the last of them.
+class _FileRows:
+    """The rows of a file as a source of parts, and what is noticed on the way through them.
 
     Parameters
     ----------
     cad : ConformalDetector
-    spill : Spill
+        The one that ranks the rows.
+    batches : Batches
+    read : ReadOptions
+    progress : callable or None
+    keep_all : bool
+        All rows have to be in memory; otherwise as many as `read` allows.
     """
 
-    def __init__(self, cad: ConformalDetector, spill: Spill) -> None:
-        self._spill = spill
-        self.choice: ChoiceCounts | None = None
-        self.together: Ranks | None = None
-        self._use(cad)
+    def __init__(
+        self,
+        cad: ConformalDetector,
+        batches: Batches,
+        read: ReadOptions,
+        progress: Progress | None,
+        *,
+        keep_all: bool,
+    ) -> None:
+        self.cad, self.batches, self.read, self.progress = cad, batches, read, progress
+        self.keep_all = keep_all
+        self.wanted = Wanted(read.wanted, read.id_columns)
+        self.fingerprint = Fingerprint(batches.features)
+        self.missing: Counter[str] = Counter()
+        self.unseen: defaultdict[int, Unseen] = defaultdict(Unseen)
+        self.kept: list[Part] | None = []
+        self.sample, self.of_sample = Reservoir(), Reservoir()  # which take the same rows
+        self.weights: list[FloatArray] = []
+        self.sizes: list[int] = []
 
-    def _use(self, cad: ConformalDetector) -> None:
-        self.cad = cad
-        self.counts = cad.no_counts()
-        self._tally = cad.tally()
-        self._two_passes = cad.two_passes()
-        self._scores = None if self._tally is None else ScoreSpill(len(self._tally.names))
-
-    @property
-    def waits(self) -> bool:
-        """Whether rows have to be kept until all of them are there."""
-        return self.cad.uses_batch and self._tally is None and self._two_passes is None
-
-    def prepare(self, batches: Batches, progress: Progress | None) -> None:
-        """Go through all rows once before they are ranked, where these take two passes."""
-        if self._two_passes is None:
-            return
+    def _parts(self) -> Iterator[Part]:
+        """Read the rows; the first time all that is to be known of them is noticed."""
+        notice = not self.sizes
+        column = self.read.weight_column
+        more = [*self.wanted.columns, *([] if column is None else [column])] if notice else []
         rows = 0
-        for _, X in batches.read():
-            self._two_passes.add(X)
+        for table, X in self.batches.read(more):
+            codes = self.cad.codes_of(self.batches.groups(table), len(X))
+            part = Part(X, codes)
+            if notice:
+                self._notice(table, part, rows)
             rows += len(X)
-            if progress is not None:
-                progress("learning", rows, batches.source.rows)
+            yield part._replace(X=self.cad.of_file(X))
+            if self.progress is not None:
+                self.progress("ranking", rows, self.batches.source.rows)
 
-    def add(self, X: FloatArray, groups: Groups) -> None:
-        """Take some rows and their groups; where it `waits`, they are ranked by `finish`."""
-        if self._tally is not None:
-            assert self._scores is not None
-            scores = self._tally.scores(X)
-            self._tally.add(scores)
-            self._scores.add(scores)
-        elif self._two_passes is not None:
-            found = self._two_passes.ranks(X)
-            self.together = Ranks(_NONE, None, np.empty(0), against=found.against)
-            self._put(found)
-        elif not self.waits:
-            self._put(self.cad.rank(X, groups=groups, checked=True))
+    def _notice(self, table: Any, part: Part, before: int) -> None:
+        X, codes = part
+        self.wanted.add(table, before)
+        self.sizes.append(len(X))
+        if self.read.weight_column is not None:
+            self.weights.append(self.batches.weights(table, self.read.weight_column, before))
+        self.sample.add(X)
+        if codes is not None:
+            self.of_sample.add(codes[:, None].astype(np.float64))
+        self.fingerprint.add(X)
+        self.missing.update(missing_counts(X, self.batches.features))
+        for j, labels in self.batches.unseen(table, X).items():
+            self.unseen[j].add(labels)
+        if self.kept is not None:
+            self.kept.append(part)
+            rows = before + len(X)
+            if self.keep_all:
+                if rows > judged.MOST_DISCOVERIES:
+                    raise too_many(self.batches, uses_batch=self.cad.ranks_rows == "batch")
+            elif rows * X.shape[1] > self.read.most_cells:
+                self.kept = None
 
-    def outgrown(self, rows: int, before: list[tuple[FloatArray, Groups]]) -> bool:
-        """Say whether rows became too many for the detector; then another one takes over."""
-        most = self.cad.most_rows
-        if not self.waits or most is None or rows <= most:
-            return False
-        self._use(self.cad.for_rows(rows))
-        for X, groups in before:
-            self.add(X, groups)
-        return True
+    def each(self, work: Callable[[Part], Any]) -> Spill:
+        """As `Parts` has it."""
+        spill = Spill()
+        for part in self._parts():
+            spill.add(work(part))
+        return spill
 
-    def finish(self, kept: list[tuple[FloatArray, Groups]] | None, batch_rows: int) -> None:
-        """Rank what has waited."""
-        if self.waits:
-            assert kept is not None
-            X = np.concatenate([X for X, _ in kept])
-            groups = None
-            if self.cad.grouping_ is not None:
-                groups = np.concatenate([some for _, some in kept if some is not None])
-            self.together = self.cad.rank(X, groups=groups, checked=True, together=True)
-            self._put(self.together)
-        elif self._tally is not None:
-            assert self._scores is not None
-            with self._scores:
-                for scores in self._scores.batches(batch_rows):
-                    self._put(self._tally.ranks(scores))
+    def total(self, work: Callable[[Part], T], merge: Callable[[T, T], T]) -> T:
+        """As `Parts` has it."""
+        return reduce(merge, map(work, self._parts()))
 
-    def chosen(self, positions: IndexArray, X: FloatArray) -> IndexArray:
-        """Say which detectors ranked some of the rows, after `finish`."""
-        choice = None if self.together is None else self.together.choice
-        if choice is not None:
-            return choice.chosen[positions]
-        assert self._tally is not None
-        again = self._tally.ranks(self._tally.scores(X)).choice
-        assert again is not None
-        return again.chosen
+    def whole(self) -> Part:
+        """All rows, which are kept."""
+        for _ in self._parts():
+            pass
+        assert self.kept is not None
+        codes = [part.groups for part in self.kept if part.groups is not None]
+        X = np.concatenate([part.X for part in self.kept])
+        return Part(self.cad.of_file(X), np.concatenate(codes) if codes else None)
 
-    def _put(self, ranks: Ranks) -> None:
-        self.counts.add(ranks.at_most)
-        self._spill.add(ranks.at_most, ranks.scores)
-        if ranks.choice is not None:
-            if self.choice is None:
-                self.choice = ChoiceCounts(ranks.choice.names, self.cad.highest_rank - 1)
-            self.choice.add(ranks.choice)
+    def cut(self, ranks: Ranks) -> Spill:
+        """The ranks of all rows, by batches of the file."""
+        spill = Spill()
+        for stop, size in zip(np.cumsum(self.sizes), self.sizes, strict=True):
+            spill.add(ranks.taken(np.arange(stop - size, stop)))
+        return spill
 
 
 def rank_rows(
     cad: ConformalDetector,
     batches: Batches,
-    spill: Spill,
     read: ReadOptions,
     progress: Progress | None,
     *,
     keep_all: bool,
 ) -> Seen:
     """Rank all rows; keep their features up to `most_cells`, or with `keep_all` of all rows."""
-    wanted, most_cells = Wanted(read.wanted, read.id_columns), read.most_cells
-    ranking = _Ranking(cad.for_rows(batches.source.rows or 0), spill)
-    if (keep_all or ranking.waits) and has_more_rows(batches):
-        raise too_many(batches, uses_batch=ranking.waits)
-    ranking.prepare(batches, progress)
-    fingerprint = Fingerprint(batches.features)
-    missing: Counter[str] = Counter()
-    unseen: defaultdict[int, Unseen] = defaultdict(Unseen)
-    features: list[tuple[FloatArray, Groups]] | None = []
-    sample, of_sample = Reservoir(), Reservoir()  # which take the same rows
-    rows = 0
-    of_rows, column = [], read.weight_column
-    for table, X in batches.read([*wanted.columns, *([] if column is None else [column])]):
-        wanted.add(table, rows)
-        if column is not None:
-            of_rows.append(batches.weights(table, column, rows))
-        rows += len(X)
-        groups = batches.groups(table)
-        sample.add(X)
-        codes = cad.codes_of(groups, len(X))
-        if codes is not None:
-            of_sample.add(codes[:, None].astype(np.float64))
-        if not ranking.outgrown(rows, [*(features or []), (X, groups)]):
-            ranking.add(X, groups)
-        fingerprint.add(X)
-        missing.update(missing_counts(X, batches.features))
-        for j, labels in batches.unseen(table, X).items():
-            unseen[j].add(labels)
-        if features is not None:
-            features.append((X, groups))
-            if keep_all or ranking.waits:
-                _check_few(batches, rows, ranking.waits)
-            elif rows * X.shape[1] > most_cells:
-                features = None
-        if progress is not None:
-            progress("ranking", rows, batches.source.rows)
-    positions = wanted.found(batches.source.label, rows)
-    ranking.finish(features, batches.batch_rows)
-    if not keep_all and rows * len(batches.features) > most_cells:
-        features = None
+    if cad.most_rows is not None and has_more_rows(batches, cad.most_rows):
+        cad = cad.for_rows(cad.most_rows + 1)
+    waits = cad.ranks_rows == "batch"
+    if (keep_all or waits) and has_more_rows(batches):
+        raise too_many(batches, uses_batch=waits)
+    rows = _FileRows(cad, batches, read, progress, keep_all=keep_all or waits)
+    scanned = scan(cad, rows)
+    tested = sum(rows.sizes)
+    kept = rows.kept
+    if not keep_all and tested * len(batches.features) > read.most_cells:
+        kept = None
     return Seen(
-        ranking.cad,
+        cad,
         batches.features,
-        ranking.counts,
-        fingerprint.hexdigest(),
-        missing,
-        unseen,
-        None if features is None else [X for X, _ in features],
-        sample,
-        ranking.together,
-        ranking.choice,
-        positions,
-        ranking.chosen,
-        None if of_sample.rows is None else of_sample.rows[:, 0].astype(np.intp),
-        None if column is None else np.concatenate(of_rows),
+        scanned,
+        rows.fingerprint.hexdigest(),
+        rows.missing,
+        rows.unseen,
+        None if kept is None else [part.X for part in kept],
+        rows.sample,
+        rows.wanted.found(batches.source.label, tested),
+        None if rows.of_sample.rows is None else rows.of_sample.rows[:, 0].astype(np.intp),
+        np.concatenate(rows.weights) if rows.weights else None,
     )
-
-
-def _check_few(batches: Batches, rows: int, uses_batch: bool) -> None:
-    """Refuse a file of which not all rows can be kept."""
-    if rows > judged.MOST_DISCOVERIES:
-        raise too_many(batches, uses_batch=uses_batch)

@@ -33,7 +33,6 @@ from .formats import Layout, is_standard, layout_like
 from .judged import FileDiscoveries
 from .reading import Batches, ReadOptions, open_batches
 from .second_pass import ByRank, ByRow, Marks, SecondPass, result_of
-from .spill import Spill
 from .tables import check_separate
 from .writing import CERTIFIED_NAMES, RESULT_NAMES, WriteOptions, check_output
 
@@ -101,16 +100,16 @@ def judge_file(
     check_grouped(cad, read.group_column)
     names = CERTIFIED_NAMES if certifies and rule.validity == "proven" else RESULT_NAMES
     opened = _opened(cad, path, read)
-    with stops_by_exception(), opened as batches, Spill() as spill:
+    with stops_by_exception(), opened as batches:
         if read.weight_column is not None:
             batches.check_weights(read.weight_column)
         write = _checked_output(path, output, batches.source.schema, names, read, write)
         before = os.stat(batches.source.path)
-        first = rank_rows(cad, batches, spill, read, progress, keep_all=certifies)
-        certified = first.certify(rule, spill, read.most_cells, weights) if certifies else None
+        first = rank_rows(cad, batches, read, progress, keep_all=certifies)
+        certified = first.certify(rule, read.most_cells, weights) if certifies else None
         found = first.decide(replace(rule, validity="nominal") if certifies else rule)
         marks: Marks = ByRank(found.decision) if certified is None else ByRow(certified)
-        second = SecondPass(batches, spill, marks, first, read, write, before, progress, rule.top)
+        second = SecondPass(batches, marks, first, read, write, before, progress, rule.top)
         return result_of(found, certified, second, noted(path, batches.source.label), output)
 
 
@@ -124,7 +123,7 @@ def _checked_rule(cad: ConformalDetector, rule: Rule, write: WriteOptions) -> bo
     if rule.whole_batch(cad) is not None:
         rule.grid(cad)
         return True
-    rule.counting_grid(cad, "a file", together=True)
+    rule.counting_grid(cad, "a file", "whole")
     return False
 
 

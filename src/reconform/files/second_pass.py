@@ -25,7 +25,7 @@ from .first_pass import Progress, Seen
 from .formats import FORMATS, Layout
 from .judged import FileDiscoveries, Rows
 from .reading import Batches, ReadOptions
-from .spill import RowStore, Spill
+from .spill import RowStore
 from .writing import CERTIFIED_NAMES, RESULT_NAMES, WriteOptions, add_results, open_output
 
 FOUND = np.dtype([("position", "<i8"), ("score", "<f8"), ("p", "<f8"), ("plain", "?")])
@@ -75,7 +75,6 @@ class SecondPass:
     """The second pass over a file, after the decision."""
 
     batches: Batches
-    spill: Spill
     marks: Marks
     first: Seen
     read: ReadOptions
@@ -134,7 +133,8 @@ class SecondPass:
         best = np.empty(0, dtype=FOUND)
         worst = np.inf  # a row with a larger p-value that is not flagged cannot be among them
         start = 0
-        for ranks, scores in self.spill.batches(self.batches.batch_rows):
+        for part in self.first.ranked:
+            ranks, scores = part.at_most, part.scores
             p_values, _, mask = self.marks.numbers(start, ranks)
             here = np.flatnonzero(mask | (p_values <= worst))
             found = np.empty(len(here), dtype=FOUND)
@@ -152,13 +152,12 @@ class SecondPass:
     def _joined(self) -> Iterator[tuple[int, Any, RankArray, FloatArray]]:
         """Batches of the file beside their ranks and scores."""
         start = 0
-        numbers = self.spill.batches(self.batches.batch_rows)
-        nothing = (np.empty(0, np.int64), np.empty(0))
+        parts = iter(self.first.ranked)
         for table in self.batches.tables():
-            ranks, scores = next(numbers, nothing)
-            if len(ranks) != table.num_rows:
+            part = next(parts, None)
+            if part is None or len(part.at_most) != table.num_rows:
                 raise self._changed()
-            yield start, table, ranks, scores
+            yield start, table, part.at_most, part.scores
             start += table.num_rows
         after = os.stat(self.batches.source.path)
         then, now = ((s.st_size, s.st_mtime_ns) for s in (self.before, after))
@@ -214,7 +213,7 @@ def result_of(
         },
         fingerprint=first.fingerprint,
         certified=certified,
-        _numbers=second.spill.everything() if found.tested <= kept else None,
+        _numbers=first.everything() if found.tested <= kept else None,
         _index=index,
         _explainer=_explainer(second, rows, listed, wanted),
     )
@@ -231,11 +230,11 @@ def _explainer(
         )
         table = pa.concat_tables([listed.table, wanted.table]).take(pa.array(at))
         rows = Rows(positions, table, np.vstack([listed.X, wanted.X])[at])
-    cad, chosen = second.first.cad, second.first.chosen
+    cad, scanned = second.first.cad, second.first.scanned
     return explainer_for(
         cad,
-        partial(cad._of_file, rows.X),
-        choose=None if chosen is None else partial(chosen, rows.positions, rows.X),
+        partial(cad.of_file, rows.X),
+        choose=partial(scanned.chosen, cad, rows.positions, rows.X),
         positions=positions,
         features=second.batches.features,
         unlisted=labels_in(rows.table),

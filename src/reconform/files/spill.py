@@ -3,22 +3,25 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
+from functools import reduce
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import pyarrow as pa
 
 from ..arrays import FloatArray, IntArray
+from ..statistics.ranks import Ranks
 from ..whole import blamed_on_temporary_files
 from .formats import Source
 
 # Ranks and scores wait in memory up to this size, and beyond on disk.
 SPILL_BYTES = 1 << 24
-RECORD = np.dtype([("rank", "<i4"), ("score", "<f8")])
+
+T = TypeVar("T")
 
 # Rows are stored in record batches of at least so many.
 STORED_AT_ONCE = 1 << 14
@@ -75,65 +78,47 @@ class CachedSource:
 
 
 class Spill:
-    """Ranks and scores of every row in order, in memory while they are few."""
+    """Numbers of every part of the rows, in order: in memory while they are few, then on disk.
+
+    Ranks wait as ranks and scores; what else there is to know of them is counted before.
+    """
 
     def __init__(self) -> None:
         self._file = tempfile.SpooledTemporaryFile(max_size=SPILL_BYTES)  # noqa: SIM115
+        self._shapes: list[tuple[int, int]] = []
+        self._ranks = False
 
-    def __enter__(self) -> Spill:
-        return self
-
-    def __exit__(self, *exception: object) -> None:
+    def close(self) -> None:
+        """Give up the disk."""
         self._file.close()
 
-    def add(self, ranks: IntArray, scores: FloatArray) -> None:
-        """Append the numbers of some rows."""
-        records = np.empty(len(ranks), dtype=RECORD)
-        records["rank"], records["score"] = ranks, scores
+    def add(self, part: FloatArray | Ranks) -> None:
+        """Append the numbers of a part, (numbers, rows)."""
+        self._ranks = isinstance(part, Ranks)
+        numbers = np.array([part.at_most, part.scores]) if isinstance(part, Ranks) else part
+        self._shapes.append((numbers.shape[0], numbers.shape[1]))
         with blamed_on_temporary_files():
-            self._file.write(records.tobytes())
+            self._file.write(np.ascontiguousarray(numbers, dtype=np.float64).tobytes())
 
-    def batches(self, rows: int) -> Iterator[tuple[IntArray, FloatArray]]:
-        """Yield everything that was added, so many rows at a time; all at once for -1."""
+    def __iter__(self) -> Iterator[Any]:
         self._file.seek(0)
-        size = -1 if rows < 0 else rows * RECORD.itemsize  # a file on disk takes no other negative
-        while data := self._file.read(size):
-            records = np.frombuffer(data, dtype=RECORD)
-            yield records["rank"].astype(np.int64), records["score"].astype(np.float64)
+        for shape in self._shapes:
+            numbers = np.frombuffer(self._file.read(8 * shape[0] * shape[1])).reshape(shape)
+            if self._ranks:  # whole numbers far below 2**53
+                yield Ranks(numbers[0].astype(np.int64), None, numbers[1])
+            else:
+                yield numbers
 
-    def everything(self) -> tuple[IntArray, FloatArray]:
-        """Return all that was added."""
-        return next(self.batches(-1))
+    def each(self, work: Callable[[Any], Any]) -> Spill:
+        """As `Parts` has it."""
+        made = Spill()
+        for part in self:
+            made.add(work(part))
+        return made
 
-
-class ScoreSpill:
-    """Scores of every row by several detectors, in order, in memory while they are few.
-
-    Parameters
-    ----------
-    detectors : int
-    """
-
-    def __init__(self, detectors: int) -> None:
-        self._detectors = detectors
-        self._file = tempfile.SpooledTemporaryFile(max_size=SPILL_BYTES)  # noqa: SIM115
-
-    def __enter__(self) -> ScoreSpill:
-        return self
-
-    def __exit__(self, *exception: object) -> None:
-        self._file.close()
-
-    def add(self, scores: FloatArray) -> None:
-        """Append the scores of some rows: (detectors, rows)."""
-        with blamed_on_temporary_files():
-            self._file.write(np.ascontiguousarray(scores.T).tobytes())
-
-    def batches(self, rows: int) -> Iterator[FloatArray]:
-        """Yield everything that was added, so many rows at a time: (detectors, rows)."""
-        self._file.seek(0)
-        while data := self._file.read(8 * rows * self._detectors):
-            yield np.frombuffer(data).reshape(-1, self._detectors).T
+    def total(self, work: Callable[[Any], T], merge: Callable[[T, T], T]) -> T:
+        """As `Parts` has it."""
+        return reduce(merge, map(work, self))
 
 
 class RowStore:

@@ -257,7 +257,7 @@ def _read_with_anomalies(json: Json, plan: Plan, source: Reader) -> WithAnomalie
     require(inner.get("kind") != WITH_ANOMALIES, "anomalies stand beside others")
     require(known.shape[1] == source.n_features and len(known) > 0, "an anomaly is none")
     ensemble = read_ensemble(inner, plan, source)
-    require(ensemble.uses_batch, "a detector does not look at anomalies")
+    require(ensemble.ranks_rows != "alone", "a detector does not look at anomalies")
     accepts = np.isfinite(known) | np.isnan(known)
     require(bool(accepts.all()), "an anomaly is not finite")
     return WithAnomalies(ensemble, known)
@@ -391,7 +391,7 @@ def read_fitted(
     alike = all((p.scheme, p.variant) == (plan.scheme, plan.variant) for p in plans)
     require(alike and len(json["fitted"]) == len(plans), "the groups have different methods")
     fitted = [read_ensemble(one, p, source) for one, p in zip(json["fitted"], plans, strict=True)]
-    kinds = {one.uses_batch for one in fitted}
+    kinds = {one.ranks_rows == "batch" for one in fitted}
     require(len(kinds) == 1, "the groups have different detectors")
     places = [np.flatnonzero(groups.codes == g) for g in range(len(groups.names))]
     parts = [one.calibration for one in fitted[: len(places)]]

@@ -1,10 +1,4 @@
-"""Rows in parts: Dask's tasks and sums in a tree, what parts add up to, and the result.
-
-Where a detector is chosen for every row, on a split, the choice needs no more of the other rows
-than counts of their scores, and the scores themselves where a list may end
-(`reconform.detectors.auto.tally`). Every part is scored once; the scores are then counted, looked
-through for those few, and ranked.
-"""
+"""Rows in partitions of Dask as a source of parts, and the result of judging them."""
 
 from __future__ import annotations
 
@@ -13,8 +7,7 @@ from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from functools import partial, reduce
-from pathlib import Path
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 import dask.config
 from dask.base import compute as _compute
@@ -22,21 +15,17 @@ from dask.base import persist as _persist
 from dask.delayed import delayed as _delayed
 from dask.sizeof import sizeof
 
-from ..arrays import FloatArray
-from ..detector import ConformalDetector
-from ..detectors.auto.tally import Chooser, Gauge, LowScores
+from ..detectors.auto.survey import ChoiceSurvey
 from ..discoveries import CountedDiscoveries
-from ..errors import ReconformError
-from ..rule import Rule
-from ..statistics.choice import ChoiceCounts
-from ..statistics.fdr import RankCounts
-from ..statistics.ranks import Ranks
-from ..steps.deciding import Observed
+from ..scan import Counted
 
 RESULTS = {"score": "float64", "p_value": "float64", "q_value": "float64", "anomaly": "bool"}
 
 # So many counts are merged at a time: a thousand parts are added up in four rounds.
 MERGED_AT_ONCE = 8
+
+T = TypeVar("T")
+U = TypeVar("U")
 
 # A task, or a node that holds a value. Not pure: to hash a fitted detector would take a while.
 delayed: Callable[..., Any] = partial(_delayed, pure=False)
@@ -45,9 +34,8 @@ persist: Callable[..., Any] = _persist
 
 # The size of counts in bytes, from which Dask decides where to merge them.
 _register: Callable[..., Any] = sizeof.register
-_register(RankCounts, lambda counts: int(counts.counts.nbytes))
-_register(ChoiceCounts, lambda counts: int(2 * counts.by_rank.nbytes))
-_register(LowScores, lambda low: low.nbytes)
+_register(Counted, lambda counted: int(counted.ranks.counts.nbytes))
+_register(ChoiceSurvey, lambda survey: survey.low.nbytes)
 
 
 def merged(parts: Sequence[Any], merge: Callable[[Any, Any], Any]) -> Any:
@@ -66,6 +54,38 @@ def merged(parts: Sequence[Any], merge: Callable[[Any, Any], Any]) -> Any:
     return parts[0]
 
 
+@dataclass(frozen=True)
+class _Work:
+    """What is done to every part: a node of the graph, so that a worker gets it once."""
+
+    call: Callable[[Any], Any]
+
+
+def _done(work: _Work, part: Any) -> Any:
+    return work.call(part)
+
+
+@dataclass(frozen=True, eq=False)
+class Delayed(Generic[T]):
+    """Something of every partition, which waits in the memory of the workers."""
+
+    parts: Sequence[Any]
+
+    def later(self, work: Callable[[T], Any]) -> Sequence[Any]:
+        """Plan to do something to every part."""
+        node, task = delayed(_Work(work)), delayed(_done)
+        return [task(node, part) for part in self.parts]
+
+    def each(self, work: Callable[[T], U]) -> Delayed[U]:
+        """As `Parts` has it."""
+        return Delayed(persist(*self.later(work)))
+
+    def total(self, work: Callable[[T], U], merge: Callable[[U, U], U]) -> U:
+        """As `Parts` has it."""
+        found: U = merged(self.later(work), merge).compute()
+        return found
+
+
 def with_models() -> AbstractContextManager[Any]:
     """Keep Dask from warning that a graph is large: it holds the fitted detector.
 
@@ -80,110 +100,6 @@ def with_models() -> AbstractContextManager[Any]:
     return quiet
 
 
-def suited(
-    cad: ConformalDetector, rule: Rule, where: str, rows: Callable[[], int]
-) -> ConformalDetector:
-    """Return the detector that judges so many rows; refuse a rule or detector that cannot.
-
-    Parameters
-    ----------
-    cad : ConformalDetector
-    rule : Rule
-    where : str
-        What is judged, for the message.
-    rows : callable
-        Counts the rows, where the method depends on that (``method="auto"``).
-    """
-    if cad.uses_batch and not cad.chooses:
-        rule.counting_grid(cad, where)  # refuses it, before rows are counted
-    found = cad if cad.most_rows is None else cad.for_rows(rows())
-    # All rows at once are in memory only where they are known to be few.
-    few = cad.most_rows is not None and found is cad
-    if found.chooses and found.joint is not None and not few:
-        raise ReconformError(
-            f"{where} is judged in parts, and a detector is chosen for each row within its group "
-            "only with all rows in memory; use discover(X, groups=...), judge_file, or a single "
-            "detector such as 'knn'."
-        )
-    rule.counting_grid(found, where, together=found.chooses and (few or found.tally() is not None))
-    return found
-
-
-@dataclass(frozen=True, eq=False)
-class Counted:
-    """What the decision needs of all rows.
-
-    Attributes
-    ----------
-    ranks : RankCounts
-    choice : ChoiceCounts or None
-        Where a detector was chosen for every row.
-    together : Ranks or None
-        Where all rows were ranked at once, in memory.
-    """
-
-    ranks: RankCounts
-    choice: ChoiceCounts | None = None
-    together: Ranks | None = None
-
-    @property
-    def observed(self) -> Observed:
-        """What the decision takes beside the counts."""
-        return Observed(together=self.together, choice=self.choice)
-
-    @classmethod
-    def of(cls, found: Ranks, none: RankCounts) -> Counted:
-        """Count the rows of one part, beginning with `none`."""
-        counts = none.add(found.at_most)
-        if found.choice is None:
-            return cls(counts)
-        chosen = ChoiceCounts(found.choice.names, none.n_calibration).add(found.choice)
-        return cls(counts, chosen)
-
-    def merge(self, other: Counted) -> Counted:
-        """Add up two parts."""
-        ranks = self.ranks.merge(other.ranks)
-        if self.choice is None or other.choice is None:
-            return Counted(ranks)
-        return Counted(ranks, self.choice.merge(other.choice))
-
-
-def chooser_of(
-    gauge: Gauge,
-    counted: Any,
-    parts: Sequence[Any],
-    low_of: Callable[..., LowScores],
-    run: Callable[[Any], Any],
-) -> Chooser:
-    """Look at the scores of all rows, wherever they are, and return what ranks rows.
-
-    Parameters
-    ----------
-    gauge : Gauge
-    counted : LowScores
-        `Gauge.counted` of all rows.
-    parts : sequence
-        Where the scores are: delayed, or names.
-    low_of : callable
-        From a gauge, gaps and a part to `Gauge.low`.
-    run : callable
-        Computes a delayed value.
-    """
-    gaps = counted.undecided()
-    if not gaps.any():
-        return Chooser(gauge, counted)
-    model, wanted, low = delayed(gauge), delayed(gaps), delayed(low_of)
-    return Chooser(
-        gauge, run(merged([low(model, wanted, part) for part in parts], LowScores.merge))
-    )
-
-
-def count_choice(chooser: Chooser, scores: FloatArray) -> tuple[Ranks, Counted]:
-    """Rank the rows of one part, and count them."""
-    found = chooser.ranks(scores)
-    return found, Counted.of(found, RankCounts(chooser.gauge.n, chooser.fingerprint))
-
-
 @dataclass(frozen=True, eq=False, kw_only=True, repr=False)
 class ScaledDiscoveries(CountedDiscoveries):
     """The decision on rows that need not fit in memory.
@@ -193,14 +109,8 @@ class ScaledDiscoveries(CountedDiscoveries):
     frame : dask.dataframe.DataFrame
         Lazy: ``score``, ``p_value``, ``q_value`` and ``anomaly`` of every row, in the partitions
         and under the row labels of the input.
-    output : Path or None
-        The folder that was written, if a folder was judged.
     decision, rank_counts, guarantee, provenance, warning, ...
         As in every list of discoveries that was decided by counts.
     """
 
     frame: Any
-    output: Path | None = None
-
-    def _shown(self) -> list[str]:
-        return [] if self.output is None else [f"written to {self.output}"]

@@ -173,8 +173,7 @@ def decided_by_counts(
     -------
     CountedDiscoveries
     """
-    as_one = seen.together is not None or seen.choice is not None
-    grid = rule.counting_grid(cad, "what is merged", together=as_one)
+    grid = rule.counting_grid(cad, "what is merged", "whole")
     worth = ByGrid(cad, rule, grid)
     decision = rule.decide_counts(counts, grid)
     every = np.arange(1, len(counts.counts))
@@ -218,7 +217,8 @@ def provenance_of(cad: Ranker, against: FloatArray | None = None) -> Provenance:
         one_split=len(cad.plan_.repeats) == 1
         and cad.joint is None
         and (
-            cad.plan_.fits_batch or (cad.plan_.scheme in ("split", "prefit") and not cad.uses_batch)
+            cad.plan_.fits_batch
+            or (cad.plan_.scheme in ("split", "prefit") and cad.ranks_rows == "alone")
         ),
     )
 

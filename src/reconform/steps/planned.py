@@ -75,7 +75,7 @@ def with_anomalies(ensemble: Ensemble, anomalies: FloatArray, who: str) -> Ensem
         return RepeatedSplit([with_anomalies(one, anomalies, who) for one in ensemble.splits])
     if isinstance(ensemble, LearnedScores):
         return replace(ensemble, anomalies=anomalies)
-    if not ensemble.uses_batch or isinstance(ensemble, Pooled):
+    if ensemble.ranks_rows == "alone" or isinstance(ensemble, Pooled):
         raise ReconformError(
             f"`anomalies` shape the scores of `detector='contrast'` and `method='learned'`, and "
             f"the choice of `detector='auto'`; {who} looks at them nowhere. Use one of these, or "
@@ -102,7 +102,7 @@ def guarantee_for(plan: Plan, ensemble: Ensemble, *, alone: bool = False) -> Gua
         plan,
         shares_draws=one.shares_draws,
         plus_is_full=one.plus_is_full,
-        uses_batch=one.uses_batch,
+        uses_batch=one.ranks_rows != "alone",
         grouped=isinstance(ensemble, GroupedEnsemble),
     )
 

@@ -17,15 +17,15 @@ from sklearn.utils.validation import _num_samples, check_is_fitted
 
 from ..arrays import FloatArray, IndexArray, RankArray
 from ..assumption import LookedUp
-from ..detectors.auto.ensembles import ChoiceEnsemble, SplitChoice, Tally
 from ..detectors.prepare import Feature, Prepare
-from ..ensemble import Ensemble, TwoPasses
+from ..ensemble import Ensemble
 from ..ensemble.grouped import GroupedEnsemble
 from ..errors import ReconformError
 from ..frames import frame_as_it_is
 from ..grouping import Grouping, labels_of
 from ..methods import BySize
-from ..plan import FITS_BATCH, Plan
+from ..plan import Plan
+from ..scan import Part
 from ..statistics.certificates import Guarantee
 from ..statistics.fdr import RankCounts
 from ..statistics.grid import Grid
@@ -130,65 +130,17 @@ class Ranker(BaseEstimator):
             return None
         return BySize().most_rows(len(self._reference))
 
-    def tally(self) -> Tally | None:
-        """Return what ranks rows in two passes over parts of a batch, if that can be done.
-
-        A choice of detectors on a split needs no more of the other new rows than their scores.
-        For everything else None: rows are ranked by `rank`.
-        """
-        check_is_fitted(self, "ensemble_")
-        return Tally(self.ensemble_) if isinstance(self.ensemble_, SplitChoice) else None
-
-    def two_passes(self) -> TwoPasses | None:
-        """Begin with a batch that comes in parts, if ranks take two passes over these.
-
-        All rows are added to it, as a reader of files makes them, and then ranked. For
-        ``method="learned"``; for everything else None.
-        """
-        check_is_fitted(self, "ensemble_")
-        return self.ensemble_.two_passes()
-
-    def candidate_scores(self, X: npt.ArrayLike, *, checked: bool = False) -> FloatArray:
-        """Score new rows by every detector that `discover` chooses from, on a split.
-
-        Parameters
-        ----------
-        X : array-like or frame of shape (m, d)
-        checked : bool
-            As in `rank`.
-
-        Returns
-        -------
-        float array of shape (detectors, m)
-            For `tally`; small = anomalous.
-        """
-        check_is_fitted(self, "ensemble_")
-        if not isinstance(self.ensemble_, SplitChoice):
-            raise ReconformError(
-                "candidate_scores needs several detectors on a split; use detector='auto' and "
-                "method='split'."
-            )
-        return self.ensemble_.scores(self._of_file(np.asarray(X)) if checked else self._rows(X))
-
     @property
-    def chooses(self) -> bool:
-        """Whether `discover` chooses one of several detectors for every new row.
+    def ranks_rows(self) -> str:
+        """How `discover` ranks a row: ``"alone"``, ``"pool"`` or ``"batch"``.
 
-        `p_values`, `score_samples` and `predict` judge rows alone, by the first of them.
+        ``"alone"``: as `p_values` does. ``"pool"``: by what is known of all new rows, which may
+        come in parts. ``"batch"``: with all new rows in memory. `p_values`, `score_samples` and
+        `predict` judge every row by itself, whatever the detector; one that chooses among several
+        leaves it to the first of them.
         """
         check_is_fitted(self, "ensemble_")
-        fitted = self.ensemble_
-        one = fitted.first() if isinstance(fitted, GroupedEnsemble) else fitted
-        return isinstance(one, ChoiceEnsemble)
-
-    @property
-    def uses_batch(self) -> bool:
-        """Whether `discover` ranks a row by the other new rows, too: ``"auto"``, ``"contrast"``.
-
-        `p_values`, `score_samples` and `predict` judge every row by itself, whatever the detector.
-        """
-        check_is_fitted(self, "ensemble_")
-        return self.ensemble_.uses_batch
+        return self.ensemble_.ranks_rows
 
     def rank(
         self,
@@ -213,8 +165,7 @@ class Ranker(BaseEstimator):
             X is a float array with the columns of the fit in their order, as a reader of files
             makes it; it is not checked again.
         together : bool
-            X is a whole batch, and its rows are ranked as `discover` does it. It makes a
-            difference where `uses_batch`.
+            X is a whole batch, and its rows are ranked as `discover` does it (`ranks_rows`).
 
         Returns
         -------
@@ -224,9 +175,9 @@ class Ranker(BaseEstimator):
             small = anomalous.
         """
         check_is_fitted(self, "ensemble_")
-        rows = self._of_file(np.asarray(X)) if checked else self._rows(X)
-        codes = self.codes_of(groups, len(rows))
-        return self._rank(rows, codes, variant=variant, together=together)
+        X = self.of_file(np.asarray(X)) if checked else self._rows(X)
+        rows = Part(X, self.codes_of(groups, len(X)))
+        return self.rank_rows(rows, variant=variant, together=together)
 
     def codes_of(self, groups: npt.ArrayLike | None, rows: int) -> IndexArray | None:
         """Look up the groups of new rows; refuse labels where there are none, and the reverse.
@@ -250,25 +201,19 @@ class Ranker(BaseEstimator):
             )
         return self.grouping_.codes(labels_of(groups, rows))
 
-    def _rank(
-        self,
-        rows: FloatArray,
-        codes: IndexArray | None,
-        *,
-        variant: str | None = None,
-        together: bool = False,
-    ) -> Ranks:
-        strictly = self.ties == "randomized"
+    def rank_rows(self, rows: Part, *, variant: str | None = None, together: bool = False) -> Ranks:
+        """Rank rows as the detector sees them; see `rank`."""
+        strictly, X = self.ties == "randomized", rows.X
         if isinstance(self.ensemble_, GroupedEnsemble):
-            assert codes is not None
+            assert rows.groups is not None
             assert self.joint is not None
             if variant is not None:
                 raise ReconformError("other comparisons are not made within groups.")
-            within = self.ensemble_.ranks_in(rows, codes, together=together, strictly=strictly)
-            return within.in_groups(codes, self.joint)
+            within = self.ensemble_.ranks_in(X, rows.groups, together=together, strictly=strictly)
+            return within.in_groups(rows.groups, self.joint)
         if together:
-            return self.ensemble_.batch_ranks(rows, strictly=strictly)
-        return self.ensemble_.ranks(rows, variant=variant, strictly=strictly)
+            return self.ensemble_.batch_ranks(X, strictly=strictly)
+        return self.ensemble_.ranks(X, variant=variant, strictly=strictly)
 
     def ranks(self, X: npt.ArrayLike, *, groups: npt.ArrayLike | None = None) -> RankArray:
         """Return the ranks of new rows alone: 1 + #{i : c_i <= t_i}; see `rank`.
@@ -303,22 +248,11 @@ class Ranker(BaseEstimator):
                 "smoothed p-values are off the grid of ranks and cannot be counted; "
                 "use ties='conservative'."
             )
-        if self.chooses:
+        if self.ranks_rows != "alone":
             raise ReconformError(
-                "the counts of batches are merged, and which detector is chosen for a row depends "
-                "on all new rows; use discover(X) with all rows, judge_file or "
-                "reconform.scale.discover for rows that come in parts, or a single detector such "
-                "as 'knn'."
-            )
-        if self.plan_.fits_batch:
-            raise ReconformError(
-                f"the counts of batches are merged, and {FITS_BATCH[self.plan_.scheme]}; use "
-                "discover(X) with all rows, or `method='split'`."
-            )
-        if self.uses_batch:
-            raise ReconformError(
-                "the counts of batches are merged, and this detector compares the new rows of a "
-                "batch with each other; use discover(X) with all rows."
+                "the counts of batches are merged, and here the rank of a row depends on all new "
+                "rows; use discover(X) with all rows, judge_file or reconform.scale.discover for "
+                "rows that come in parts, or a single detector such as 'knn'."
             )
         return self.no_counts().add(self.rank(X, groups=groups).at_most)
 
@@ -332,7 +266,7 @@ class Ranker(BaseEstimator):
         return self._intake.features(self._names())
 
     def _validate(self, X: npt.ArrayLike, *, reset: bool) -> FloatArray:
-        """Rows as the detector sees them: an array, or `FrameRows`, which stand in for one."""
+        """Part as the detector sees them: an array, or `FrameRows`, which stand in for one."""
         finite = "allow-nan" if self.__sklearn_tags__().input_tags.allow_nan else True
         rows: FloatArray = self._intake.read(
             self, X, reset=reset, least=2 if reset else 1, finite=finite
@@ -345,7 +279,7 @@ class Ranker(BaseEstimator):
             raise ReconformError("X has no rows; give at least one row to judge.")
         return self._validate(X, reset=False)
 
-    def _of_file(self, X: FloatArray) -> FloatArray:
+    def of_file(self, X: FloatArray) -> FloatArray:
         """Numbers that a reader of files made, as the detector sees them."""
         rows: FloatArray = self._intake.of_file(X, self._names())
         return rows
@@ -389,7 +323,8 @@ class Ranker(BaseEstimator):
             ranks = self.rank(X, groups=groups, together=together)
             return ranks, grid.values(ranks.at_most)
         rows = self._rows(X)
-        ranks = self._rank(rows, self.codes_of(groups, len(rows)), together=together)
+        given = Part(rows, self.codes_of(groups, len(rows)))
+        ranks = self.rank_rows(given, together=together)
         labels = row_labels(X)
         warn_if_unlabelled(labels, len(rows), self)
         uniforms = tie_uniforms(self._tie_key, rows, labels)

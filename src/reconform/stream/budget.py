@@ -127,7 +127,7 @@ class FalseAlarmBudget(DecisionStream):
     ) -> None:
         super().__init__(cad)
         self._rule = Rule(false_alarms=false_alarms, validity=validity)
-        self._grid = self._rule.counting_grid(cad, "a stream", alone=cad.chooses)
+        self._grid = self._rule.counting_grid(cad, "a stream", "alone")
         self._asked = {"per": per, "rate": rate, "confidence": confidence}
         self._window = _rows_in(per, rate)
         self._share = self._rule.level / self._window

@@ -170,7 +170,7 @@ class OnlineDiscoveries(DecisionStream):
         # What "batch-bh" decides by; the others take their p-values from it.
         self._rule = Rule(fdr, conditional=conditional, confidence=confidence)
         # Rows are ranked one by one: of several detectors to choose from, by the first.
-        self._grid = self._rule.counting_grid(cad, "a stream", alone=cad.chooses)
+        self._grid = self._rule.counting_grid(cad, "a stream", "alone")
         self.fdr = float(self._rule.level)
         self.procedure = procedure
         self.conditional = conditional

@@ -184,7 +184,7 @@ class MicroBatches(DecisionStream):
         self._size = rows
         self.scope = scope
         self._rule = rule
-        self._grid = rule.counting_grid(cad, "a stream", alone=cad.chooses)
+        self._grid = rule.counting_grid(cad, "a stream", "alone")
         self.discoveries = 0
         self.windows = 0
         self._pending: list[int] = []  # ranks of the rows whose window is not complete

@@ -55,7 +55,7 @@ def run_family(
     pool = dataset.X[draw.pool]
     for reading in family:
         start = time.perf_counter()
-        if cad.uses_batch:  # a test set is a batch
+        if cad.ranks_rows != "alone":  # a test set is a batch
             tests = [cad.rank(pool[rows], together=True).at_most for rows in draw.test_sets]
             ranks = np.array(tests)
         else:

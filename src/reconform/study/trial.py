@@ -79,8 +79,8 @@ def seconds_per_draw(
         ranking = _timed(lambda: one.rank(pool))
         return (models + 1) * fitting + models * ranking * len(family)
     fitting = _timed(lambda: cad.fit(train))
-    ranking = _timed(lambda: cad.rank(test, together=cad.uses_batch))
-    batches = len(draw.test_sets) if cad.uses_batch else len(pool) / len(test)
+    ranking = _timed(lambda: cad.rank(test, together=cad.ranks_rows != "alone"))
+    batches = len(draw.test_sets) if cad.ranks_rows != "alone" else len(pool) / len(test)
     return fitting + ranking * batches * len(family)
 
 

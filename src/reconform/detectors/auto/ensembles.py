@@ -5,7 +5,6 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from itertools import chain
 
 import numpy as np
@@ -21,13 +20,12 @@ from ...ensemble import (
     worlds_by_sight,
 )
 from ...ensemble.refitting import FullRefit
-from ...errors import ReconformError
 from ...parallel import run_blocks, run_threads, track
 from ...statistics.choice import Choice
 from ...statistics.ranks import Calibration, Ranks
 from ...statistics.worlds import StepUp, Worlds
 from .choosing import choose, limits_for, stands_first, weigh
-from .tally import Chooser, Gauge, LowScores
+from .survey import ChoiceSurvey
 
 # So many triples of a detector, a new row and any row take some seconds; it is then worth a few
 # milliseconds to say how many.
@@ -60,9 +58,14 @@ class ChoiceEnsemble(Ensemble):
         return all(ensemble.knows_order for ensemble in self.fitted)
 
     @property
-    def uses_batch(self) -> bool:
+    def ranks_rows(self) -> str:
         """Which detector ranks a row depends on the other new rows."""
-        return True
+        return "batch"
+
+    @property
+    def candidates(self) -> tuple[str, ...]:
+        """All of them."""
+        return self.names
 
     def ranks(self, X: FloatArray, *, variant: str | None = None, strictly: bool = False) -> Ranks:
         """Rank new rows, each by itself, by the first detector."""
@@ -179,7 +182,7 @@ class FullChoice(ChoiceEnsemble):
         total, label = len(self.fitted), "asking detectors"
         for _ in track(steps, total=total, label=label, verbose=self.verbose, least=total):
             pass
-        first = stands_first([ensemble.uses_batch for ensemble in self.fitted], m)
+        first = stands_first([ensemble.ranks_rows == "batch" for ensemble in self.fitted], m)
         return Choice(self.names, choose(evidence, first), ranks)
 
     def _foretold(
@@ -249,17 +252,24 @@ class SplitChoice(ChoiceEnsemble):
         """Scores of rows by every detector: (detectors, m)."""
         return np.array([model.full_scores(X) for model in self.models])
 
-    def batch_ranks(
-        self, X: FloatArray, *, rows: IndexArray | None = None, strictly: bool = False
-    ) -> Ranks:
-        """Rank every row by the detector that finds most among the others; see `choosing`."""
-        if strictly:
-            raise ReconformError(
-                "ties='randomized' is not there for a choice of detectors on a split; use "
-                "ties='conservative', or `method='full'`."
-            )
-        ranks = self._ranked(self.scores(X))
-        return ranks if rows is None else ranks.taken(rows)
+    @property
+    def ranks_rows(self) -> str:
+        """By the scores of all new rows, which may come in parts."""
+        return "pool"
+
+    @property
+    def takes_notes(self) -> bool:
+        """Scores are all that it needs of rows."""
+        return True
+
+    def notes(self, X: FloatArray) -> FloatArray:
+        """Scores of rows by every detector."""
+        return self.scores(X)
+
+    def survey(self) -> ChoiceSurvey:
+        """Begin to count scores."""
+        references = tuple(model.calibration.sorted_scores for model in self.models)
+        return ChoiceSurvey(self.names, references)
 
     def ranks_within(
         self,
@@ -277,17 +287,11 @@ class SplitChoice(ChoiceEnsemble):
         each = [model.ranks_within(X, groups, members, strictly=strictly) for model in self.models]
         return chosen_ranks(self.names, chosen, each, strictly)
 
-    def _ranked(self, scores: FloatArray) -> Ranks:
-        """Rank a whole batch by its scores."""
-        tally = Tally(self)
-        tally.add(scores)
-        return tally.ranks(scores)
-
     def chosen_for(self, X: FloatArray, rows: IndexArray) -> IndexArray:
         """Choose by the scores of the whole batch."""
-        choice = self._ranked(self.scores(X)).choice
+        choice = self.batch_ranks(X, rows=rows).choice
         assert choice is not None
-        return choice.chosen[rows]
+        return choice.chosen
 
     def see_chosen(self, X: FloatArray, rows: IndexArray, chosen: IndexArray) -> Iterator[Sight]:
         """Score all rows by the chosen detectors: no model changes."""
@@ -297,44 +301,3 @@ class SplitChoice(ChoiceEnsemble):
                 shape = (len(block), 1)
                 own = np.hstack([np.tile(model.calibration.scores, shape), scores[k, block, None]])
                 yield Sight(block, own, np.tile(scores[k], shape))
-
-
-class Tally:
-    """What has to be known of all new rows before any of them can be ranked: two passes.
-
-    The first pass adds the scores of all rows, part by part; the second one ranks them. Of every
-    detector, the scores stay in memory that a list might hold. Where even these are too many, or
-    parts are on different machines, see `gauge`.
-
-    Parameters
-    ----------
-    choice : SplitChoice
-    """
-
-    def __init__(self, choice: SplitChoice) -> None:
-        self.choice = choice
-        self.gauge = Gauge(
-            choice.names, tuple(model.calibration.sorted_scores for model in choice.models)
-        )
-        self._low = LowScores(len(choice.names), self.gauge.n)
-
-    @property
-    def names(self) -> tuple[str, ...]:
-        """The detectors."""
-        return self.choice.names
-
-    def scores(self, X: FloatArray) -> FloatArray:
-        """Scores of rows by every detector: (detectors, m)."""
-        return self.choice.scores(X)
-
-    def add(self, scores: FloatArray) -> None:
-        """Add the scores of some rows, as `SplitChoice.scores` gives them."""
-        self._low.add(self.gauge.references, scores)
-
-    @cached_property
-    def _chooser(self) -> Chooser:
-        return Chooser(self.gauge, self._low)
-
-    def ranks(self, scores: FloatArray) -> Ranks:
-        """Rank rows that were added before, by the detectors that are chosen for them."""
-        return self._chooser.ranks(scores)

@@ -48,9 +48,9 @@ class FullContrast(Ensemble):
     model: ContrastModel
 
     @property
-    def uses_batch(self) -> bool:
+    def ranks_rows(self) -> str:
         """The rank of a row in a list depends on the other new rows."""
-        return True
+        return "batch"
 
     @classmethod
     def fit(cls, X: FloatArray, ks: RankArray, n_jobs: int | None = None) -> Self:

@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 
 from reconform.detectors.auto.choosing import limits_for, weigh
-from reconform.detectors.auto.tally import Chooser, Gauge, LowScores
+from reconform.detectors.auto.survey import ChoiceSurvey
+from reconform.ensemble import surveyed
 
 
 def brute_force(reference, new):
@@ -21,15 +22,14 @@ def brute_force(reference, new):
     return evidence, ranks
 
 
-def in_parts(gauge, parts):
-    """The chooser, as it is made where parts are on different machines: all of it is sent."""
+def in_parts(survey, parts):
+    """The survey, as it is made where parts are on different machines: all of it is sent."""
 
-    def merged(made):
-        return reduce(LowScores.merge, (pickle.loads(pickle.dumps(one)) for one in made))
+    def everywhere(begun):
+        seen = (pickle.loads(pickle.dumps(begun.seen(part))) for part in parts)
+        return reduce(ChoiceSurvey.merge, seen)
 
-    gaps = merged(gauge.counted(part) for part in parts).undecided()
-    low = merged(gauge.low(part, gaps) for part in parts)
-    return pickle.loads(pickle.dumps(Chooser(gauge, low))), low
+    return pickle.loads(pickle.dumps(surveyed(survey, everywhere)))
 
 
 def draw(rng):
@@ -46,26 +46,34 @@ def draw(rng):
 def test_evidence_is_that_of_all_scores(seed):
     rng = np.random.default_rng(seed)
     reference, new = draw(rng)
-    gauge = Gauge(("one",), (reference,))
-    chooser, _ = in_parts(gauge, np.array_split(new[None], rng.integers(1, 5), axis=1))
+    survey = ChoiceSurvey(("one",), (reference,))
+    done = in_parts(survey, np.array_split(new[None], rng.integers(1, 5), axis=1))
     evidence, ranks = brute_force(reference, new)
-    below = gauge.below(new[None])
-    assert np.array_equal(chooser._evidence[0].of_rows(below[0], new), evidence)
-    assert np.array_equal(chooser.ranks(new[None]).at_most, ranks)
-    whole = Chooser(gauge, gauge.low(new[None]))
-    assert whole.fingerprint == chooser.fingerprint
+    below = np.searchsorted(reference, new, side="right")
+    assert np.array_equal(done._evidence[0].of_rows(below, new), evidence)
+    assert np.array_equal(done.ranks(new[None]).at_most, ranks)
+
+
+def test_known_anomalies_count_like_other_rows_and_are_not_ranked():
+    rng = np.random.default_rng(3)
+    references = tuple(np.sort(rng.normal(size=(2, 99))))
+    new, known = rng.normal(size=(2, 40)), rng.normal(size=(2, 7)) - 4
+    survey = ChoiceSurvey(("one", "two"), references)
+    beside = in_parts(survey.beside(known), [new[:, :11], new[:, 11:]]).ranks(new)
+    among = in_parts(survey, [np.hstack([new, known])]).ranks(np.hstack([new, known]))
+    assert np.array_equal(beside.at_most, among.at_most[:40])
+    assert np.array_equal(beside.choice.chosen, among.choice.chosen[:40])
 
 
 def test_what_is_sent_does_not_grow_with_the_rows():
     rng = np.random.default_rng(0)
-    gauge = Gauge(("one", "two"), tuple(np.sort(rng.normal(size=(2, 999)))))
+    survey = ChoiceSurvey(("one", "two"), tuple(np.sort(rng.normal(size=(2, 999)))))
     sizes, kept = set(), []
     for m in (1_000, 100_000):
         scores = rng.normal(size=(2, m))
         scores[0, : m // 20] -= 6
-        sizes.add(gauge.counted(scores).nbytes)
-        kept.append(sum(map(len, in_parts(gauge, [scores])[1].kept)))
+        sizes.add(survey.seen(scores).low.nbytes)
+        kept.append(sum(map(len, in_parts(survey, [scores]).low.kept)))
     assert len(sizes) == 1
     # All scores that a list might hold are about two fifths of the rows.
     assert kept[1] < 0.01 * 100_000
-    assert sum(map(len, gauge.low(scores).kept)) > 0.3 * 100_000

@@ -9,14 +9,16 @@ parts of the rows merge to those of all rows.
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Sequence
+from copy import copy
 from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
 
 from ...arrays import BoolArray, FloatArray, IndexArray, IntArray
+from ...ensemble import Survey
+from ...errors import ReconformError
 from ...statistics.choice import Choice
 from ...statistics.ranks import Ranks
 from .choosing import LEVELS, choose, stands_first
@@ -41,8 +43,8 @@ class LowScores:
     detectors : int
     n : int
         Reference rows that are ranked among.
-    gaps : bool array of shape (detectors, gaps_of(n)), optional
-        The gaps whose scores are kept; by default all.
+    gaps : bool array of shape (detectors, gaps_of(n))
+        The gaps whose scores are kept.
 
     Attributes
     ----------
@@ -53,10 +55,10 @@ class LowScores:
         For every detector.
     """
 
-    def __init__(self, detectors: int, n: int, gaps: BoolArray | None = None) -> None:
+    def __init__(self, detectors: int, n: int, gaps: BoolArray) -> None:
         shape = (detectors, gaps_of(n))
         self.n, self.m = n, 0
-        self.gaps = np.ones(shape, dtype=np.bool_) if gaps is None else gaps
+        self.gaps = gaps
         self.counts = np.zeros(shape, dtype=np.int64)
         self._parts: list[list[FloatArray]] = [[] for _ in range(detectors)]
 
@@ -77,7 +79,7 @@ class LowScores:
         Parameters
         ----------
         references : sequence of float arrays
-            As in `Gauge`.
+            The calibration scores of every detector, in increasing order.
         scores : float array of shape (detectors, rows)
         """
         self.m += scores.shape[1]
@@ -161,97 +163,90 @@ class _Lists:
         return np.asarray((self.counts > 1) & (last != self.by_gap[:-1]))
 
 
-@dataclass(frozen=True, eq=False)
-class Gauge:
-    """What scores are held against: the reference scores of every detector, without the models.
+class ChoiceSurvey(Survey):
+    """How the scores of all new rows lie among the calibration scores of every detector.
 
-    Attributes
+    The first look counts; where a list may end within a gap, a closer one keeps the scores there.
+    A part is its scores by every detector, (detectors, rows).
+
+    Parameters
     ----------
     names : tuple of str
         The detectors.
     references : tuple of float arrays
         The calibration scores of each, in increasing order.
+    gaps : bool array, optional
+        As in `LowScores`; by default no scores are kept.
+    anomalies : float array of shape (detectors, a), optional
+        Scores of known anomalies, which stand beside the new rows.
     """
 
-    names: tuple[str, ...]
-    references: tuple[FloatArray, ...]
+    def __init__(
+        self,
+        names: tuple[str, ...],
+        references: tuple[FloatArray, ...],
+        gaps: BoolArray | None = None,
+        anomalies: FloatArray | None = None,
+    ) -> None:
+        self.names, self.references, self.anomalies = names, references, anomalies
+        shape = len(names), gaps_of(len(references[0]))
+        self.gaps = np.zeros(shape, dtype=np.bool_) if gaps is None else gaps
+        self.low = LowScores(len(names), len(references[0]), self.gaps)
+        if anomalies is not None:
+            self.low.add(references, anomalies)
 
-    @property
-    def n(self) -> int:
-        """Reference rows that are ranked among."""
-        return len(self.references[0])
+    def beside(self, part: FloatArray) -> ChoiceSurvey:
+        """Let known anomalies count like other new rows."""
+        return ChoiceSurvey(self.names, self.references, self.gaps, part)
+
+    def seen(self, part: FloatArray) -> ChoiceSurvey:
+        """Count one part by itself."""
+        one = ChoiceSurvey(self.names, self.references, self.gaps)
+        one.low.add(self.references, part)
+        return one
+
+    def merge(self, other: ChoiceSurvey) -> ChoiceSurvey:
+        """Add up the counts of two parts."""
+        both = copy(self)
+        both.low = self.low.merge(other.low)
+        return both
+
+    def closer(self) -> ChoiceSurvey | None:
+        """Keep the scores in gaps in which the evidence differs from row to row."""
+        gaps = self.low.undecided()
+        if self.gaps.any() or not gaps.any():
+            return None
+        return ChoiceSurvey(self.names, self.references, gaps, self.anomalies)
 
     @cached_property
-    def fingerprint(self) -> str:
-        """A digest of all of it."""
-        digest = hashlib.sha256(repr(self.names).encode())
-        for scores in self.references:
-            digest.update(np.ascontiguousarray(scores).tobytes())
-        return digest.hexdigest()
-
-    def below(self, scores: FloatArray) -> IntArray:
-        """Count the reference rows that score at most as much: (detectors, rows)."""
-        pairs = zip(self.references, scores, strict=True)
-        found = [np.searchsorted(reference, each, side="right") for reference, each in pairs]
-        return np.array(found, dtype=np.int64).reshape(scores.shape)
-
-    def low(self, scores: FloatArray, gaps: BoolArray | None = None) -> LowScores:
-        """What has to be known of some rows; see `LowScores`."""
-        return LowScores(len(self.names), self.n, gaps).add(self.references, scores)
-
-    def counted(self, scores: FloatArray) -> LowScores:
-        """The same, without any scores."""
-        none = np.zeros((len(self.names), gaps_of(self.n)), dtype=np.bool_)
-        return self.low(scores, none)
-
-
-class Chooser:
-    """Ranks every new row by the detector that is chosen for it, once all rows are known.
-
-    Parameters
-    ----------
-    gauge : Gauge
-    low : LowScores
-        Of all rows; it must have the scores of the `undecided` gaps.
-    """
-
-    def __init__(self, gauge: Gauge, low: LowScores) -> None:
-        self.gauge = gauge
-        self.m = low.m
-        self._evidence = [
+    def _evidence(self) -> list[_Evidence]:
+        low = self.low
+        return [
             _Evidence.of(_Lists(counts, low.n, low.m), reference, kept)
-            for counts, reference, kept in zip(low.counts, gauge.references, low.kept, strict=True)
+            for counts, reference, kept in zip(low.counts, self.references, low.kept, strict=True)
         ]
 
-    @cached_property
-    def fingerprint(self) -> str:
-        """A digest of what decides the choice: ranks are the same where it is."""
-        digest = hashlib.sha256(f"{self.gauge.fingerprint} {self.m}".encode())
-        for one in self._evidence:
-            for array in (one.by_gap, one.scores, one.lengths):
-                digest.update(f"{len(array)} ".encode() + array.tobytes())
-        return digest.hexdigest()
-
-    def ranks(self, scores: FloatArray) -> Ranks:
-        """Rank some of the rows.
-
-        Parameters
-        ----------
-        scores : float array of shape (detectors, rows)
-        """
-        below = self.gauge.below(scores)
+    def ranks(self, part: FloatArray, *, strictly: bool = False) -> Ranks:
+        """Rank the rows of a part, each by the detector that is chosen for it."""
+        if strictly:
+            raise ReconformError(
+                "smoothed p-values cannot be computed for a choice of detectors on a split; use "
+                "ties='conservative' or `method='full'`."
+            )
+        pairs = zip(self.references, part, strict=True)
+        found = [np.searchsorted(reference, each, side="right") for reference, each in pairs]
+        below = np.array(found, dtype=np.int64).reshape(part.shape)
         evidence = np.array(
-            [one.of_rows(*row) for one, *row in zip(self._evidence, below, scores, strict=True)]
+            [one.of_rows(*row) for one, *row in zip(self._evidence, below, part, strict=True)]
         )
         chosen = self._choose(evidence)
         ranks = below + 1
-        each = np.arange(len(chosen))
-        choice = Choice(self.gauge.names, chosen, ranks)
-        return Ranks(ranks[chosen, each], None, scores[self._shown], choice=choice)
+        choice = Choice(self.names, chosen, ranks)
+        return Ranks(ranks[chosen, np.arange(len(chosen))], None, part[self._shown], choice=choice)
 
     def _choose(self, evidence: IntArray) -> IndexArray:
         # A split has no detector that compares new rows with each other.
-        return choose(evidence, stands_first([False] * len(evidence), self.m))
+        return choose(evidence, stands_first([False] * len(evidence), self.low.m))
 
     @cached_property
     def _shown(self) -> int:
