@@ -348,26 +348,24 @@ def test_numbers_of_neighbours_that_cannot_be():
     assert fitted(D, n_neighbors=25).ranks(D[:1] + 50.0).tolist() == [2]  # all are neighbours
 
 
-def test_what_judges_in_parts_refuses_it(tmp_path):
+def test_what_judges_in_parts_refuses_it():
     from reconform.rule import Rule
-    from reconform.stream import OnlineDiscoveries
+    from reconform.stream import FalseAlarmBudget
 
     D, new = CASES["smooth"]
     cad = fitted(D)
-    with pytest.raises(ReconformError, match="compares the new rows of a batch with each other"):
+    with pytest.raises(ReconformError, match="the rank of a row depends on all new rows"):
         cad.rank_counts(new)
     knn = ConformalDetector("knn", "full").fit(D)
     with pytest.raises(ReconformError, match="what is merged is judged in parts"):
         cad.decide_counts(knn.rank_counts(new), Rule())
-    with pytest.raises(ReconformError, match="a stream is judged in parts"):
-        OnlineDiscoveries(cad)
+    stream = FalseAlarmBudget(cad, false_alarms=1, per=10)  # judges every row alone
+    assert np.array_equal(stream.update(new).p_values, cad.p_values(new))
     da = pytest.importorskip("dask.array", reason="needs reconform[dask]")
     from reconform import scale
 
     with pytest.raises(ReconformError, match="a Dask collection is judged in parts"):
         scale.discover(cad, da.from_array(new, chunks=(5, 3)))
-    with pytest.raises(ReconformError, match="a folder of files is judged in parts"):
-        scale.discover_folder(cad, tmp_path, tmp_path / "out")
 
 
 # --- files and the command line ------------------------------------------------------------------

@@ -173,7 +173,8 @@ def decided_by_counts(
     -------
     CountedDiscoveries
     """
-    grid = rule.counting_grid(cad, "what is merged", "whole")
+    as_one = seen.together is not None or seen.choice is not None
+    grid = rule.counting_grid(cad, "what is merged", "whole" if as_one else "parts")
     worth = ByGrid(cad, rule, grid)
     decision = rule.decide_counts(counts, grid)
     every = np.arange(1, len(counts.counts))
