@@ -82,17 +82,12 @@ class ForeignDetector:
         The estimator or function as the user gave it; never fitted itself.
     score_name, sign, name
         As in `FittedDetector`.
-    symmetric : bool
-        Whether models are fitted on the rows in the order of their contents, and so depend on
-        their multiset and the seed only. False in model files of format 1, which keep their
-        numbers.
     """
 
     template: Any
     score_name: str | None
     sign: int
     name: str
-    symmetric: bool = True
 
     @property
     def training_name(self) -> str | None:
@@ -146,8 +141,7 @@ class ForeignDetector:
     @blame_input()
     def fit_model(self, X: FloatArray, seed: np.random.SeedSequence) -> FittedDetector:
         """Fit a fresh copy with its own stream of randomness."""
-        if self.symmetric:
-            X, _ = sorted_by_content(X)
+        X, _ = sorted_by_content(X)
         if isinstance(X, FrameRows):
             X = X.frame
         if self.score_name is None:
@@ -160,8 +154,6 @@ class ForeignDetector:
         else:
             model = copy.deepcopy(self.template)
         _seed_model(model, seed)
-        if not self.symmetric and isinstance(_innermost(model), NativeDetector):
-            _innermost(model).draws_by_position = True
         result = model.fit(X)
         return self.fitted(model if result is None else result)
 
@@ -195,8 +187,6 @@ class ForeignDetector:
 
         Equal rows score alike, whatever the detector makes of them.
         """
-        if not self.symmetric:
-            return self._own_scores(model, X)
         rows, order = sorted_by_content(X)
         return scores_by_content(X, order, self._own_scores(model, rows))
 

@@ -399,7 +399,6 @@ def _see_with(
     """Score the reference and row j of X, and all rows of X, by one model on the former."""
     together = stacked(reference, X[j])
     # In the order of their contents: the scores must not tell which of these rows is the new one.
-    # Not every algorithm sees to it: model files of format 1 have some that take rows as they come.
     ordered, order = sorted_by_content(together)
     model = algorithm.fit_model(ordered, seed)
     own = scores_by_content(together, order, algorithm.training_scores(model, ordered))

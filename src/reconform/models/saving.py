@@ -200,7 +200,7 @@ def _dump_name(k: int) -> str:
 # --- the estimator -------------------------------------------------------------------------------
 
 
-# At most 2,000 reference rows, to check the assumption by; older files have none. And all of them
+# At most 2,000 reference rows, to check the assumption by. And all of them
 # where a batch of very many rows may need another fit.
 _SAMPLE = Maybe(Array("f8", ndim=2))
 
@@ -304,8 +304,6 @@ def _read_model(archive: Archive, trusted: list[str]) -> ConformalDetector:
     if not isinstance(detector, str):
         detector = detectors.read(detector["estimator"])
     parameters = neutral(ConformalDetector, Plain().read(json["parameters"], source))
-    if parameters.get("larger_is") == "strange":  # the word for anomalous when files were older
-        parameters["larger_is"] = "anomalous"
     cad = ConformalDetector(detector, _read_method(json["method"], source), **parameters)
     _check_parameters(cad)
     restore_columns(cad, json["n_features"], json["feature_names"])

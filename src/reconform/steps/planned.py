@@ -100,7 +100,6 @@ def guarantee_for(plan: Plan, ensemble: Ensemble, *, alone: bool = False) -> Gua
         one = one.fitted[0]
     return guarantee_of(
         plan,
-        shares_draws=one.shares_draws,
         plus_is_full=one.plus_is_full,
         uses_batch=one.uses_batch,
         grouped=isinstance(ensemble, GroupedEnsemble),
