@@ -319,21 +319,6 @@ def test_splitters_are_known(tmp_path):
     round_trip(cad, tmp_path)
 
 
-def test_models_in_a_folder_go_into_the_file(tmp_path):
-    pytest.importorskip("skops", reason="foreign objects are saved through skops")
-    folder, path = tmp_path / "kept", tmp_path / "model.rcad"
-    folder.mkdir()
-    for method in ("split", CrossValidation(folds=3)):
-        cad = fitted(OneClassSVM(), method, keep=folder)
-        save(cad, path, overwrite=True)
-        again = load(path)
-        assert again.keep == "memory"
-        assert equal(cad.discover(NEW).p_values, again.discover(NEW).p_values)
-        assert again.calibration_.fingerprint == cad.calibration_.fingerprint
-        cad.ensemble_.close()
-        assert again.ranks(NEW).min() >= 1
-
-
 def test_types_must_be_trusted_by_name(tmp_path):
     pytest.importorskip("skops", reason="foreign objects are saved through skops")
     path = tmp_path / "model.rcad"
@@ -960,7 +945,7 @@ def test_descriptions_and_classes_agree():
     for record in records():
         if dataclasses.is_dataclass(record.kind):
             names = {field.name for field in dataclasses.fields(record.kind)}
-            kept = names - {"plan", "calibration", "folder"}
+            kept = names - {"plan", "calibration"}
             assert set(record.fields) == kept, record.name
 
 

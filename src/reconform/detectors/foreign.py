@@ -19,7 +19,6 @@ import inspect
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -30,7 +29,6 @@ from sklearn.utils import get_tags
 from ..arrays import FloatArray
 from ..content import scores_by_content, sorted_by_content
 from ..ensemble import Ensemble
-from ..ensemble.keep import MEMORY
 from ..ensemble.pooled import fit_pooled
 from ..ensemble.refitting import Model, calibrate_fitted, fit_full, refit
 from ..errors import ReconformError, blame_input, unknown_choice
@@ -169,7 +167,6 @@ class ForeignDetector:
         *,
         n_jobs: int | None = None,
         verbose: int = 0,
-        keep: str | Path = MEMORY,
     ) -> Ensemble:
         """Fit every model of a plan on its own; with prefit, calibrate the model there is."""
         if plan.scheme == "prefit":
@@ -180,7 +177,7 @@ class ForeignDetector:
             return fit_pooled(self, X, seeds[-1])
         if plan.scheme == "full":
             return fit_full(self, X, seeds[-1], n_jobs=n_jobs, verbose=verbose)
-        return refit(self, X, plan, seeds, n_jobs=n_jobs, verbose=verbose, keep=keep)
+        return refit(self, X, plan, seeds, n_jobs=n_jobs, verbose=verbose)
 
     def training_scores(self, model: Model, X: FloatArray) -> FloatArray:
         """Score the training rows, by the detector's own leave-one-out style scores if any.

@@ -20,7 +20,6 @@ from ..detectors.registry import DETECTORS
 from ..detectors.scaled import ScaledEnsemble
 from ..ensemble import Ensemble, RepeatedSplit, ResampledEnsemble
 from ..ensemble.grouped import GroupedEnsemble, OneForAll, OnePerGroup, joined_calibration
-from ..ensemble.keep import KeptModel
 from ..ensemble.known_anomalies import WithAnomalies
 from ..ensemble.refitting import FullRefit, RefitEnsemble
 from ..grouping import UNKNOWN, ReferenceGroups, check_groupable
@@ -82,14 +81,6 @@ FOREIGN_DETECTOR = Record(
 )
 
 
-class _Model(OneOf):
-    """One fitted model; one that is kept in a folder comes from there."""
-
-    def write(self, value: Any, at: str, out: Writer) -> Json:
-        """Write the model itself."""
-        return super().write(value.load() if isinstance(value, KeptModel) else value, at, out)
-
-
 def _check_native(model: NativeModel, d: int) -> None:
     require(isinstance(model.detector, NativeDetector), "a model is no detector of ours")
     check_columns(model.detector, d)
@@ -145,8 +136,8 @@ def known_models() -> OneOf:
     records = [entry.record for entry in DETECTORS.values()]
     plain = (FITTED_DETECTOR, NATIVE_MODEL, *(m for record in records for m in record.models))
     # What a prepared detector is fitted on may be measured once more, for a bandwidth.
-    scaled = _Model(*plain, scaled_model(_Model(*plain)))
-    return _Model(*plain, scaled_model(scaled))
+    scaled = OneOf(*plain, scaled_model(OneOf(*plain)))
+    return OneOf(*plain, scaled_model(scaled))
 
 
 def known_ensembles() -> OneOf:

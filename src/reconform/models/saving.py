@@ -64,8 +64,7 @@ def save(
     ----------
     cad : ConformalDetector
         Fitted. Detectors of scikit-learn, PyOD and others need skops
-        (``pip install 'reconform[skops]'``); bare functions cannot be saved. Models that were
-        kept in a folder go into the file with the others, and come back in memory.
+        (``pip install 'reconform[skops]'``); bare functions cannot be saved.
     path : str or Path
         By custom with the ending ``.rcad``.
     overwrite : bool, default=False
@@ -150,7 +149,7 @@ def load(path: str | Path, *, trusted: Iterable[str] = ()) -> ConformalDetector:
     ConformalDetector
         Fitted, with the same numbers as the one that was saved. What belongs to the machine and
         not to the model comes back at its default, in everything that it contains: `n_jobs`,
-        `verbose`, `keep`, the `memory` of a pipeline.
+        `verbose`, the `memory` of a pipeline.
 
     Raises
     ------

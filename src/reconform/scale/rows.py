@@ -21,7 +21,6 @@ from sklearn.utils.validation import check_is_fitted
 from ..arrays import BoolArray, FloatArray
 from ..detector import ConformalDetector
 from ..detectors.auto.tally import Chooser, Gauge, LowScores
-from ..ensemble.keep import MEMORY
 from ..errors import ReconformError, listed
 from ..files.judge import check_grouped
 from ..parallel import share_of
@@ -44,6 +43,7 @@ from .parts import (
     with_models,
 )
 
+MEMORY = "memory"
 RANKS = {"rank": "int32", "score": "float64"}
 NO_ROWS = "data has no rows; give at least one row to judge."
 
