@@ -181,7 +181,7 @@ def size_of(folder: Path) -> int:
 
 
 def cluster(rows: int, folder: Path) -> dict[str, Any]:
-    """Both roads on two workers, against one process; every row compared."""
+    """On two workers, against one process; every row compared."""
     import dask.dataframe as dd
 
     from reconform.scale import discover
@@ -244,20 +244,6 @@ def cluster(rows: int, folder: Path) -> dict[str, Any]:
             "equal": bool(equal and first == rows and found.count == result["discoveries"]),
             "peak megabytes": peak_memory(client),
         }
-    with two_workers() as client:
-        client.run(cad.ranks, reference[:100])
-        start = time.perf_counter()
-        found = discover(cad, folder / "new", output=folder / "judged")
-        seconds = time.perf_counter() - start
-        equal = found.count == result["discoveries"]
-        for path, first in zip(paths, range(0, rows, FILE_ROWS), strict=True):
-            equal &= same(pd.read_parquet(folder / "judged" / path.name), first)
-        result["folder"] = {
-            "seconds": seconds,
-            "equal": bool(equal),
-            "peak megabytes": peak_memory(client),
-            "output bytes per row": size_of(folder / "judged") / rows,
-        }
     return result
 
 
@@ -296,13 +282,12 @@ def _told_cluster(found: dict[str, Any]) -> Iterator[str]:
         f"{found['n_calibration']:,} calibration scores: {found['discoveries']:,} discoveries"
     )
     yield f"  one process, rows in memory: {found['one process']:.1f} s"
-    for road in ("frame", "folder"):
-        peak = max(found[road]["peak megabytes"])
-        same = "equal row for row" if found[road]["equal"] else "NOT EQUAL"
-        yield (
-            f"  two workers, {road}: {found[road]['seconds']:.1f} s, {same}, "
-            f"at most {peak:,.0f} MB per worker"
-        )
+    peak = max(found["frame"]["peak megabytes"])
+    same = "equal row for row" if found["frame"]["equal"] else "NOT EQUAL"
+    yield (
+        f"  two workers: {found['frame']['seconds']:.1f} s, {same}, "
+        f"at most {peak:,.0f} MB per worker"
+    )
     for point in found["growth"]:
         speed = point["rows"] / (point["decided"] + point["marked"]) / 2
         yield (
@@ -312,10 +297,7 @@ def _told_cluster(found: dict[str, Any]) -> Iterator[str]:
     last = found["growth"][-1]
     per_worker = last["rows"] / (last["decided"] + last["marked"]) / 2
     state = 8 * (found["n_calibration"] + 2)
-    yield (
-        f"  per row: {found['input bytes per row']:.1f} bytes read, 12 kept, "
-        f"{found['folder']['output bytes per row']:.1f} written (folder)"
-    )
+    yield f"  per row: {found['input bytes per row']:.1f} bytes read, 12 kept"
     yield (
         f"  counts sent from worker to worker for {found['ranked']:,} rows: {found['moved']:,} "
         f"bytes; merged state: {state:,} bytes; detector, once per worker: "

@@ -348,7 +348,7 @@ def test_numbers_of_neighbours_that_cannot_be():
     assert fitted(D, n_neighbors=25).ranks(D[:1] + 50.0).tolist() == [2]  # all are neighbours
 
 
-def test_what_judges_in_parts_refuses_it(tmp_path):
+def test_what_judges_in_parts_refuses_it():
     from reconform.rule import Rule
     from reconform.stream import OnlineDiscoveries
 
@@ -366,8 +366,6 @@ def test_what_judges_in_parts_refuses_it(tmp_path):
 
     with pytest.raises(ReconformError, match="a Dask collection is judged in parts"):
         scale.discover(cad, da.from_array(new, chunks=(5, 3)))
-    with pytest.raises(ReconformError, match="a folder of files is judged in parts"):
-        scale.discover_folder(cad, tmp_path, tmp_path / "out")
 
 
 # --- files and the command line ------------------------------------------------------------------

@@ -12,8 +12,7 @@ from ..extras import extra
 
 extra("dask.dataframe", "dask", "reconform.scale")
 
-from .folder import discover_folder
 from .parts import ScaledDiscoveries
 from .rows import discover, fit
 
-__all__ = ["ScaledDiscoveries", "discover", "discover_folder", "fit"]
+__all__ = ["ScaledDiscoveries", "discover", "fit"]

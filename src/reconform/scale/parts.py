@@ -13,7 +13,6 @@ from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from functools import partial, reduce
-from pathlib import Path
 from typing import Any
 
 import dask.config
@@ -22,9 +21,8 @@ from dask.base import persist as _persist
 from dask.delayed import delayed as _delayed
 from dask.sizeof import sizeof
 
-from ..arrays import FloatArray
 from ..detector import ConformalDetector
-from ..detectors.auto.tally import Chooser, Gauge, LowScores
+from ..detectors.auto.tally import LowScores
 from ..discoveries import CountedDiscoveries
 from ..errors import ReconformError
 from ..rule import Rule
@@ -148,42 +146,6 @@ class Counted:
         return Counted(ranks, self.choice.merge(other.choice))
 
 
-def chooser_of(
-    gauge: Gauge,
-    counted: Any,
-    parts: Sequence[Any],
-    low_of: Callable[..., LowScores],
-    run: Callable[[Any], Any],
-) -> Chooser:
-    """Look at the scores of all rows, wherever they are, and return what ranks rows.
-
-    Parameters
-    ----------
-    gauge : Gauge
-    counted : LowScores
-        `Gauge.counted` of all rows.
-    parts : sequence
-        Where the scores are: delayed, or names.
-    low_of : callable
-        From a gauge, gaps and a part to `Gauge.low`.
-    run : callable
-        Computes a delayed value.
-    """
-    gaps = counted.undecided()
-    if not gaps.any():
-        return Chooser(gauge, counted)
-    model, wanted, low = delayed(gauge), delayed(gaps), delayed(low_of)
-    return Chooser(
-        gauge, run(merged([low(model, wanted, part) for part in parts], LowScores.merge))
-    )
-
-
-def count_choice(chooser: Chooser, scores: FloatArray) -> tuple[Ranks, Counted]:
-    """Rank the rows of one part, and count them."""
-    found = chooser.ranks(scores)
-    return found, Counted.of(found, RankCounts(chooser.gauge.n, chooser.fingerprint))
-
-
 @dataclass(frozen=True, eq=False, kw_only=True, repr=False)
 class ScaledDiscoveries(CountedDiscoveries):
     """The decision on rows that need not fit in memory.
@@ -193,14 +155,8 @@ class ScaledDiscoveries(CountedDiscoveries):
     frame : dask.dataframe.DataFrame
         Lazy: ``score``, ``p_value``, ``q_value`` and ``anomaly`` of every row, in the partitions
         and under the row labels of the input.
-    output : Path or None
-        The folder that was written, if a folder was judged.
     decision, rank_counts, guarantee, provenance, warning, ...
         As in every list of discoveries that was decided by counts.
     """
 
     frame: Any
-    output: Path | None = None
-
-    def _shown(self) -> list[str]:
-        return [] if self.output is None else [f"written to {self.output}"]

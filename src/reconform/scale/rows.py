@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import os
-import secrets
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Any, NoReturn, TypeVar
 
 import dask.array as da
@@ -27,15 +24,11 @@ from ..parallel import share_of
 from ..rule import Rule
 from ..statistics.fdr import Decision, RankCounts
 from ..statistics.ranks import Ranks
-from ..whole import blamed_on, whole_file
-from .folder import discover_folder
 from .parts import (
     RESULTS,
     Counted,
     ScaledDiscoveries,
-    chooser_of,
     compute,
-    count_choice,
     delayed,
     merged,
     persist,
@@ -43,7 +36,6 @@ from .parts import (
     with_models,
 )
 
-MEMORY = "memory"
 RANKS = {"rank": "int32", "score": "float64"}
 NO_ROWS = "data has no rows; give at least one row to judge."
 
@@ -57,9 +49,6 @@ def discover(
     *,
     id_columns: Sequence[str] = (),
     group_column: str | int | None = None,
-    keep: str | Path | None = MEMORY,
-    output: str | Path | None = None,
-    overwrite: bool = False,
 ) -> ScaledDiscoveries:
     """Find anomalies among any number of rows, aiming at a false discovery rate.
 
@@ -72,24 +61,16 @@ def discover(
     ----------
     cad : ConformalDetector
         Fitted.
-    data : dask.dataframe.DataFrame, dask.array.Array or path
+    data : dask.dataframe.DataFrame or dask.array.Array
         The new rows. A frame must have the columns that `cad` was fitted with, in any order, and
-        may have others. A path is a folder of Parquet files; see `discover_folder`.
+        may have others. Ranks and scores, 12 bytes per row, wait between the passes in the memory
+        of the workers; where a detector is chosen for every row, the scores of all detectors do.
     rule : Rule
         The level, the procedure and the p-values; one that counts of ranks can decide.
     id_columns : sequence of str
-        Columns that tell which row is which; they are carried through to `frame`. (The output of a
-        folder has all columns.)
+        Columns that tell which row is which; they are carried through to `frame`.
     group_column : str or int, optional
         The column of groups, where `cad` was fitted with groups; of an array the position.
-    keep : "memory", path of a folder, or None, default="memory"
-        Where ranks and scores, 12 bytes per row, wait between the passes: in the memory of the
-        workers; as Parquet files in a new subfolder of a folder that every worker sees, which is
-        the caller's to delete; or nowhere, and are computed again when `frame` is. Where a
-        detector is chosen for every row, the scores of all detectors wait, 8 bytes each; nothing
-        waits where few rows are judged in memory here (`ConformalDetector.most_rows`).
-    output, overwrite
-        For a folder of Parquet files: where to write, and whether to replace what is there.
 
     Returns
     -------
@@ -108,26 +89,11 @@ def discover(
     5
     """
     check_is_fitted(cad, "ensemble_")
-    if isinstance(data, str | os.PathLike):
-        if output is None:
-            raise ReconformError(
-                f"a folder of Parquet files is judged into another folder; got {str(data)!r} and "
-                "no output. Give output='...', or dask.dataframe.read_parquet(...) as data."
-            )
-        group = None if group_column is None else str(group_column)
-        return discover_folder(
-            cad, Path(data), output, rule, group_column=group, overwrite=overwrite
-        )
-    if output is not None:
-        raise ReconformError(
-            "output is for a folder of Parquet files; write the rows of a Dask collection with "
-            "found.frame.to_parquet(...)."
-        )
     check_grouped(cad, group_column)
     frame = _frame(data)
     cad = suited(cad, rule, "a Dask collection", lambda: len(frame))
     columns = _Columns.of(cad, data, id_columns, group_column)
-    ranked, counted = _ranked(cad, frame, columns, _Waiting(keep, _rank_folder(keep)))
+    ranked, counted = _ranked(cad, frame, columns)
     found = cad.decide_counts(counted.ranks, rule, counted.observed)
     return ScaledDiscoveries(**vars(found), frame=_marked(ranked, found.decision, frame, columns))
 
@@ -195,8 +161,8 @@ def _frame(data: Any) -> Any:
     if isinstance(data, dd.DataFrame):
         return data
     raise ReconformError(
-        "data must be a Dask DataFrame or a Dask array (or for discover the path of a folder); "
-        f"got {type(data).__name__}. For what is in memory use the detector's own methods."
+        f"data must be a Dask DataFrame or a Dask array; got {type(data).__name__}. Read files by "
+        "dask.dataframe.read_parquet; for what is in memory use the detector's own methods."
     )
 
 
@@ -277,16 +243,6 @@ class _Columns:
             raise ReconformError(f"partition {number} of data cannot be judged: {error}") from error
 
 
-def _rank_folder(keep: str | Path | None) -> Path | None:
-    if keep is None or keep == MEMORY:
-        return None
-    if not isinstance(keep, str | os.PathLike) or not Path(keep).is_dir():
-        raise ReconformError(f"keep must be 'memory', a folder that exists, or None; got {keep!r}.")
-    folder = Path(keep).absolute() / f"ranks-{secrets.token_hex(4)}"
-    folder.mkdir()
-    return folder
-
-
 def _empty(columns: dict[str, str], ids: list[Any], frame: Any) -> pd.DataFrame:
     """No rows: the identifiers and row labels of a frame, and these columns."""
     empty: pd.DataFrame = frame._meta[ids].iloc[:0]
@@ -316,11 +272,11 @@ def _ways(cad: ConformalDetector) -> Callable[..., Ranked]:
     return _by_choice if cad.tally() is not None else _together
 
 
-def _ranked(cad: ConformalDetector, frame: Any, columns: _Columns, kept: _Waiting) -> Ranked:
+def _ranked(cad: ConformalDetector, frame: Any, columns: _Columns) -> Ranked:
     """Pass one; a partition that lacks a column is named, and so are no rows at all."""
     with with_models():
         try:
-            ranked, counted = _ways(cad)(cad, frame[columns.used], columns, kept)
+            ranked, counted = _ways(cad)(cad, frame[columns.used], columns)
         except KeyError as error:
             _refuse_lacking(frame, columns, error)
     if not counted.ranks.rows:
@@ -328,53 +284,31 @@ def _ranked(cad: ConformalDetector, frame: Any, columns: _Columns, kept: _Waitin
     return ranked, counted
 
 
-@dataclass(frozen=True)
-class _Waiting:
-    """Where numbers of the rows wait between the passes."""
-
-    keep: str | Path | None
-    folder: Path | None
-
-    def parts(self, made: Sequence[Any]) -> Sequence[Any]:
-        """Delayed frames, kept where they are to be."""
-        if self.keep is None:
-            return made
-        if self.folder is None:
-            kept: Sequence[Any] = persist(*made)
-            return kept
-        spill, read = delayed(_spill), delayed(pd.read_parquet)
-        # Only the name of the file stays in memory; the file is complete.
-        paths = persist(
-            *(spill(part, str(self.folder / f"{k:06d}.parquet")) for k, part in enumerate(made))
-        )
-        return [read(path) for path in paths]
-
-
-def _one_by_one(cad: ConformalDetector, frame: Any, columns: _Columns, kept: _Waiting) -> Ranked:
+def _one_by_one(cad: ConformalDetector, frame: Any, columns: _Columns) -> Ranked:
     """Every row is ranked by itself."""
-    ranked = kept.parts(_mapped(_rank, RANKS, cad, frame, columns))
+    ranked = persist(*_mapped(_rank, RANKS, cad, frame, columns))
     count, whose = delayed(_count), (cad.highest_rank - 1, cad.calibration_.fingerprint)
     counts = merged([count(part, *whose) for part in ranked], RankCounts.merge).compute()
     return ranked, Counted(counts)
 
 
-def _by_choice(cad: ConformalDetector, frame: Any, columns: _Columns, kept: _Waiting) -> Ranked:
+def _by_choice(cad: ConformalDetector, frame: Any, columns: _Columns) -> Ranked:
     """The scores of all rows by every detector choose one for each row."""
     tally = cad.tally()
     assert tally is not None
     gauge, kinds = tally.gauge, dict.fromkeys(_score_names(len(tally.names)), "float64")
-    scored = kept.parts(_mapped(_score, kinds, cad, frame, columns))
+    scored = persist(*_mapped(_score, kinds, cad, frame, columns))
     model, low = delayed(gauge), delayed(_counted)
     counted = merged([low(model, part) for part in scored], LowScores.merge).compute()
     if not counted.m:
         raise ReconformError(NO_ROWS)
-    chooser = chooser_of(gauge, counted, scored, _low, lambda task: task.compute())
+    chooser = _chooser(gauge, counted, scored)
     model, count, rank = delayed(chooser), delayed(_count_chosen), delayed(_rank_chosen)
     counts = merged([count(model, part) for part in scored], Counted.merge).compute()
     return [rank(model, part) for part in scored], counts
 
 
-def _together(cad: ConformalDetector, frame: Any, columns: _Columns, kept: _Waiting) -> Ranked:
+def _together(cad: ConformalDetector, frame: Any, columns: _Columns) -> Ranked:
     """Few rows, which are ranked as one batch here."""
     parts = compute(*_partitions(frame))
     for number, part in enumerate(parts):
@@ -460,20 +394,24 @@ def _low(gauge: Gauge, gaps: BoolArray, scored: pd.DataFrame) -> LowScores:
     return gauge.low(_scores_in(gauge, scored), gaps)
 
 
+def _chooser(gauge: Gauge, counted: LowScores, scored: Sequence[Any]) -> Chooser:
+    """What ranks rows, by another look at the scores where a list may end."""
+    gaps = counted.undecided()
+    if not gaps.any():
+        return Chooser(gauge, counted)
+    model, wanted, low = delayed(gauge), delayed(gaps), delayed(_low)
+    found = merged([low(model, wanted, part) for part in scored], LowScores.merge)
+    return Chooser(gauge, found.compute())
+
+
 def _count_chosen(chooser: Chooser, scored: pd.DataFrame) -> Counted:
-    return count_choice(chooser, _scores_in(chooser.gauge, scored))[1]
+    found = chooser.ranks(_scores_in(chooser.gauge, scored))
+    return Counted.of(found, RankCounts(chooser.gauge.n, chooser.fingerprint))
 
 
 def _rank_chosen(chooser: Chooser, scored: pd.DataFrame) -> pd.DataFrame:
     found = chooser.ranks(_scores_in(chooser.gauge, scored))
     return _numbered(scored.drop(columns=_score_names(len(chooser.gauge.names))), found)
-
-
-def _spill(ranked: pd.DataFrame, path: str) -> str:
-    # It waits here for pass two only, and need not outlive a power cut.
-    with whole_file(path, overwrite=True, durable=False) as draft, blamed_on(path, draft):
-        ranked.to_parquet(draft)
-    return path
 
 
 def _count(ranked: pd.DataFrame, ranks: int, fingerprint: str) -> RankCounts:
