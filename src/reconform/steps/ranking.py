@@ -307,8 +307,8 @@ class Ranker(BaseEstimator):
             raise ReconformError(
                 "the counts of batches are merged, and which detector is chosen for a row depends "
                 "on all new rows; use discover(X) with all rows, judge_file or "
-                "reconform.scale.discover for rows that come in parts, or a single detector such "
-                "as 'knn'."
+                "reconform.distributed.discover for rows that come in parts, or a single detector "
+                "such as 'knn'."
             )
         if self.plan_.fits_batch:
             raise ReconformError(

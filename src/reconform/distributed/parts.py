@@ -147,7 +147,7 @@ class Counted:
 
 
 @dataclass(frozen=True, eq=False, kw_only=True, repr=False)
-class ScaledDiscoveries(CountedDiscoveries):
+class DistributedDiscoveries(CountedDiscoveries):
     """The decision on rows that need not fit in memory.
 
     Attributes

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, NoReturn, TypeVar
+from fractions import Fraction
+from typing import Any, NoReturn, TypeVar, Unpack
 
 import dask.array as da
 import dask.config
@@ -21,13 +22,13 @@ from ..detectors.auto.tally import Chooser, Gauge, LowScores
 from ..errors import ReconformError, listed
 from ..files.judge import check_grouped
 from ..parallel import share_of
-from ..rule import Rule
+from ..rule import Rule, RuleOptions
 from ..statistics.fdr import Decision, RankCounts
 from ..statistics.ranks import Ranks
 from .parts import (
     RESULTS,
     Counted,
-    ScaledDiscoveries,
+    DistributedDiscoveries,
     compute,
     delayed,
     merged,
@@ -36,6 +37,7 @@ from .parts import (
     with_models,
 )
 
+FDR = 0.1
 RANKS = {"rank": "int32", "score": "float64"}
 NO_ROWS = "data has no rows; give at least one row to judge."
 
@@ -45,11 +47,13 @@ Found = TypeVar("Found")
 def discover(
     cad: ConformalDetector,
     data: Any,
-    rule: Rule = Rule(),  # noqa: B008 - a frozen value
+    fdr: float | Fraction = FDR,
     *,
+    groups: str | int | None = None,
     id_columns: Sequence[str] = (),
-    group_column: str | int | None = None,
-) -> ScaledDiscoveries:
+    rule: Rule | None = None,
+    **options: Unpack[RuleOptions],
+) -> DistributedDiscoveries:
     """Find anomalies among any number of rows, aiming at a false discovery rate.
 
     The answer is that of ``cad.discover`` on all rows at once, row for row, whatever the
@@ -65,16 +69,21 @@ def discover(
         The new rows. A frame must have the columns that `cad` was fitted with, in any order, and
         may have others. Ranks and scores, 12 bytes per row, wait between the passes in the memory
         of the workers; where a detector is chosen for every row, the scores of all detectors do.
-    rule : Rule
-        The level, the procedure and the p-values; one that counts of ranks can decide.
+    fdr : float, default=0.1
+        False discovery rate aimed at.
+    groups : str or int, optional
+        The column of groups, where `cad` was fitted with groups; of an array the position.
     id_columns : sequence of str
         Columns that tell which row is which; they are carried through to `frame`.
-    group_column : str or int, optional
-        The column of groups, where `cad` was fitted with groups; of an array the position.
+    rule : Rule, optional
+        The decision as a value, in place of `fdr` and the other keywords.
+    **options
+        All other keywords of ``cad.discover`` that are fields of a `Rule`. What needs the whole
+        batch in memory is refused.
 
     Returns
     -------
-    ScaledDiscoveries
+    DistributedDiscoveries
         `count` and `decision` are there; `frame` is lazy.
 
     Examples
@@ -82,27 +91,33 @@ def discover(
     >>> rng = np.random.default_rng(0)
     >>> cad = ConformalDetector("knn", "split", random_state=0).fit(rng.normal(size=(400, 2)))
     >>> new = np.vstack([rng.normal(size=(95, 2)), rng.normal(9, 1, size=(5, 2))])
-    >>> found = discover(cad, da.from_array(new, chunks=(30, 2)), Rule(fdr=0.1))
+    >>> found = discover(cad, da.from_array(new, chunks=(30, 2)), fdr=0.1)
     >>> found.count, found.frame.npartitions
     (5, 4)
     >>> int(found.frame["anomaly"].sum().compute())
     5
     """
     check_is_fitted(cad, "ensemble_")
-    check_grouped(cad, group_column)
+    if rule is None:
+        rule = Rule(fdr, **options)
+    elif options or fdr != FDR:
+        raise ReconformError("`rule` says how to decide; leave `fdr` and other keywords out.")
+    check_grouped(cad, groups, "groups")
     frame = _frame(data)
     cad = suited(cad, rule, "a Dask collection", lambda: len(frame))
-    columns = _Columns.of(cad, data, id_columns, group_column)
+    columns = _Columns.of(cad, data, id_columns, groups)
     ranked, counted = _ranked(cad, frame, columns)
     found = cad.decide_counts(counted.ranks, rule, counted.observed)
-    return ScaledDiscoveries(**vars(found), frame=_marked(ranked, found.decision, frame, columns))
+    return DistributedDiscoveries(
+        **vars(found), frame=_marked(ranked, found.decision, frame, columns)
+    )
 
 
 def fit(
     cad: ConformalDetector,
     data: Any,
     *,
-    group_column: str | int | None = None,
+    groups: str | int | None = None,
     budget: int | str = "1 GiB",
 ) -> ConformalDetector:
     """Fit on a Dask DataFrame or array of normal rows, if it fits in memory here.
@@ -112,7 +127,7 @@ def fit(
     cad : ConformalDetector
     data : dask.dataframe.DataFrame or dask.array.Array
         Normal rows.
-    group_column : str or int, optional
+    groups : str or int, optional
         The column with the group of every row, which is then no feature; of an array the position.
     budget : int or str, default="1 GiB"
         Bytes that the reference may take as float64, also as ``"500 MB"``; what fitting itself
@@ -144,13 +159,13 @@ def fit(
             f"float64, more than budget={format_bytes(allowed)}. Give a larger budget, or fit on a "
             f"share of {0.95 * allowed / size:.2g} of its rows drawn at random."
         )
-    if group_column is None:
+    if groups is None:
         return cad.fit(data.compute())
-    if group_column not in frame.columns:
-        raise ReconformError(f"data lacks {group_column!r}; it has {listed(frame.columns)}.")
+    if groups not in frame.columns:
+        raise ReconformError(f"data lacks {groups!r}; it has {listed(frame.columns)}.")
     here = frame.compute()
-    groups, X = here[group_column].to_numpy(dtype=object), here.drop(columns=group_column)
-    return cad.fit(X.to_numpy() if isinstance(data, da.Array) else X, groups=groups)
+    labels, X = here[groups].to_numpy(dtype=object), here.drop(columns=groups)
+    return cad.fit(X.to_numpy() if isinstance(data, da.Array) else X, groups=labels)
 
 
 def _frame(data: Any) -> Any:

@@ -27,7 +27,7 @@ import dask.array as da
 import dask.dataframe as dd
 from distributed import Client, LocalCluster
 
-from reconform.scale import ScaledDiscoveries, discover, fit
+from reconform.distributed import DistributedDiscoveries, discover, fit
 
 NAMES = ["flow", "heat", "speed"]
 
@@ -51,7 +51,7 @@ def expected(cad, rows=NEW, **options):
     return cad.discover(rows, **options).to_frame(order="input")
 
 
-def assert_same(found: ScaledDiscoveries, whole: pd.DataFrame):
+def assert_same(found: DistributedDiscoveries, whole: pd.DataFrame):
     pd.testing.assert_frame_equal(found.frame.compute(), whole, check_exact=True)
     assert found.count == whole["anomaly"].sum() > 0
     assert found.tested == len(found) == len(whole)
@@ -86,7 +86,7 @@ def threads():
 @pytest.mark.parametrize("partitions", [1, 3, 20])
 def test_any_partitions_give_the_answer_of_the_whole(partitions, threads):
     cad = detector()
-    found = discover(cad, dd.from_pandas(NEW, npartitions=partitions), Rule(fdr=0.1))
+    found = discover(cad, dd.from_pandas(NEW, npartitions=partitions), fdr=0.1)
     assert_same(found, expected(cad))
     assert found.frame.known_divisions
     assert found.frame.npartitions == partitions
@@ -111,7 +111,7 @@ def test_methods_and_detectors(method, algorithm, threads):
 )
 def test_options_are_those_of_the_detector(options, threads):
     cad = detector()
-    found = discover(cad, dd.from_pandas(NEW, npartitions=4), Rule(**options))
+    found = discover(cad, dd.from_pandas(NEW, npartitions=4), **options)
     assert_same(found, expected(cad, **options))
     whole = cad.discover(NEW, **options)
     assert found.guarantee == whole.guarantee
@@ -121,10 +121,10 @@ def test_options_are_those_of_the_detector(options, threads):
 def test_proven_p_values(threads):
     cad = detector("jackknife+")
     rows = dd.from_pandas(NEW, npartitions=4)
-    found = discover(cad, rows, Rule(validity="proven", fdr=0.2, procedure="by"))
+    found = discover(cad, rows, validity="proven", fdr=0.2, procedure="by")
     assert_same(found, expected(cad, validity="proven", fdr=0.2, procedure="by"))
     with pytest.raises(ValueError, match="needs the whole batch in memory"):
-        discover(cad, rows, Rule(validity="proven", fdr=0.2))
+        discover(cad, rows, validity="proven", fdr=0.2)
 
 
 def test_columns_are_matched_by_name(threads):
@@ -199,7 +199,7 @@ def test_arrays_whose_size_is_not_known(threads):
 
 def test_it_says_what_it_found(threads):
     text = repr(discover(detector(), dd.from_pandas(NEW, npartitions=2)))
-    assert text.startswith("ScaledDiscoveries: 70 ")
+    assert text.startswith("DistributedDiscoveries: 70 ")
     assert "of 500 rows flagged at FDR 0.1 (BH)" in text
 
 
@@ -296,9 +296,17 @@ def test_a_partition_that_cannot_be_judged_is_named(threads):
 )
 def test_what_cannot_be_done_is_said(options, message, threads):
     arguments = {"data": dd.from_pandas(NEW, npartitions=2), **options}
-    chosen = {name: arguments.pop(name) for name in ("procedure", "fdr") if name in options}
     with pytest.raises(ValueError, match=message):
-        discover(detector(), rule=Rule(**chosen), **arguments)
+        discover(detector(), **arguments)
+
+
+def test_a_rule_takes_the_place_of_the_keywords(threads):
+    cad, rows = detector(), dd.from_pandas(NEW, npartitions=4)
+    found = discover(cad, rows, rule=Rule(0.2, procedure="by"))
+    assert_same(found, expected(cad, fdr=0.2, procedure="by"))
+    for more in ({"fdr": 0.2}, {"procedure": "by"}):
+        with pytest.raises(ValueError, match="`rule` says how to decide; leave `fdr`"):
+            discover(cad, rows, rule=Rule(), **more)
 
 
 def test_smoothed_p_values_cannot_be_counted(threads):
@@ -319,10 +327,11 @@ def test_fit_keeps_to_its_budget(threads):
 
 
 def test_without_dask_it_says_what_to_install():
-    code = "import sys; sys.modules['dask'] = None; import reconform.scale"
+    code = "import sys; sys.modules['dask'] = None; import reconform.distributed"
     result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     assert (
-        "ImportError: reconform.scale needs Dask: pip install 'reconform[dask]'." in result.stderr
+        "ImportError: reconform.distributed needs Dask: pip install 'reconform[dask]'."
+        in result.stderr
     )
 
 
@@ -386,7 +395,7 @@ def test_different_detectors_for_different_rows(threads):
 @pytest.mark.parametrize("options", [{"fdr": 0.2}, {"procedure": "storey"}, {"false_alarms": 2}])
 def test_a_choice_with_other_rules(options, threads):
     cad = choosing()
-    found = discover(cad, dd.from_pandas(NEW_STRETCHED, npartitions=4), Rule(**options))
+    found = discover(cad, dd.from_pandas(NEW_STRETCHED, npartitions=4), **options)
     assert_same_choice(found, cad.discover(NEW_STRETCHED, **options))
 
 
@@ -456,12 +465,14 @@ def test_what_needs_all_rows_in_memory_is_refused(threads):
         ({"conditional": "simes"}, "ranks that do not depend on the other new rows"),
     ]:
         with pytest.raises(ValueError, match=message):
-            discover(choosing(), ddf, Rule(**options))
+            discover(choosing(), ddf, **options)
 
 
 def test_counts_of_a_choice_are_refused_with_a_way_out():
     for method in ("split", "auto"):
-        with pytest.raises(ValueError, match=r"depends on all new rows; .*scale.discover.*'knn'"):
+        with pytest.raises(
+            ValueError, match=r"depends on all new rows; .*distributed.discover.*'knn'"
+        ):
             choosing(method).rank_counts(NEW_STRETCHED)
 
 
@@ -585,7 +596,7 @@ def assert_same_groups(found, whole):
 def test_groups_in_any_partitions_are_those_of_the_whole(models, partitions, threads):
     cad = in_groups(group_models=models, unknown_groups="pooled")
     rows = dd.from_pandas(NEW.assign(kind=UNHEARD), npartitions=partitions)
-    found = discover(cad, rows, Rule(0.1), group_column="kind")
+    found = discover(cad, rows, 0.1, groups="kind")
     assert_same_groups(found, cad.discover(NEW, 0.1, groups=UNHEARD))
     assert [one.rows for one in found.groups] == [216, 283, 1]
 
@@ -594,9 +605,7 @@ def test_groups_in_any_partitions_are_those_of_the_whole(models, partitions, thr
 def test_groups_with_other_methods_and_rules(options, threads):
     for method, models in (("cv+", False), ("jackknife+", True), ("full", False)):
         cad = in_groups(method, group_models=models)
-        found = discover(
-            cad, dd.from_pandas(MACHINES, npartitions=4), Rule(**options), group_column="kind"
-        )
+        found = discover(cad, dd.from_pandas(MACHINES, npartitions=4), **options, groups="kind")
         assert_same_groups(found, cad.discover(NEW, groups=TYPES, **options))
 
 
@@ -605,13 +614,13 @@ def test_one_group_gives_the_numbers_that_there_were_without(algorithm, threads)
     plain = ConformalDetector(algorithm, "split", random_state=0).fit(REFERENCE)
     cad = ConformalDetector(algorithm, "split", random_state=0).fit(REFERENCE, groups=[7] * 1000)
     rows = dd.from_pandas(NEW.assign(kind=7.0), npartitions=3)
-    found = discover(cad, rows, group_column="kind")
+    found = discover(cad, rows, groups="kind")
     wanted = discover(plain, dd.from_pandas(NEW, npartitions=3))
     pd.testing.assert_frame_equal(found.frame.compute(), wanted.frame.compute(), check_exact=True)
     assert (found.count, found.guarantee) == (wanted.count, wanted.guarantee)
     assert [one.flagged for one in found.groups] == [found.count]
     with pytest.raises(ValueError, match=r"partition . of data cannot .* no rows of group '8'"):
-        discover(cad, dd.from_pandas(NEW.assign(kind=8), npartitions=3), group_column="kind")
+        discover(cad, dd.from_pandas(NEW.assign(kind=8), npartitions=3), groups="kind")
 
 
 def test_groups_of_arrays_and_identifiers_and_empty_partitions(threads):
@@ -619,17 +628,15 @@ def test_groups_of_arrays_and_identifiers_and_empty_partitions(threads):
     whole = np.column_stack([NEW.to_numpy(), codes])
     normal = np.column_stack([REFERENCE.to_numpy(), SOURCES == "pump"])
     plain = ConformalDetector("knn", "split", random_state=0)
-    cad = fit(plain, da.from_array(normal, chunks=(300, 4)), group_column=3)
+    cad = fit(plain, da.from_array(normal, chunks=(300, 4)), groups=3)
     assert cad.n_features_in_ == 3
-    found = discover(cad, da.from_array(whole, chunks=(130, 2)), group_column=3)
+    found = discover(cad, da.from_array(whole, chunks=(130, 2)), groups=3)
     wanted = cad.discover(NEW.to_numpy(), groups=codes)
     assert (found.frame["p_value"].compute() == wanted.p_values).all()
-    named = fit(
-        plain, dd.from_pandas(REFERENCE.assign(kind=SOURCES), npartitions=3), group_column="kind"
-    )
+    named = fit(plain, dd.from_pandas(REFERENCE.assign(kind=SOURCES), npartitions=3), groups="kind")
     parts = [MACHINES[:170], MACHINES[:0], MACHINES[170:]]
     rows = dd.from_delayed([dask.delayed(part) for part in parts], meta=MACHINES)
-    found = discover(named, rows, group_column="kind", id_columns=["kind"])
+    found = discover(named, rows, groups="kind", id_columns=["kind"])
     assert (found.frame["kind"].compute() == TYPES).all()
     assert (found.frame["p_value"].compute().to_numpy() == wanted.p_values).all()
 
@@ -641,10 +648,10 @@ def test_few_rows_with_groups_and_a_choice(many, threads, monkeypatch):
     if many:
         monkeypatch.setattr("reconform.methods.MOST_PAIRS", 100_000)
         with pytest.raises(ReconformError, match="chosen for each row within its group only"):
-            discover(cad, rows, group_column="kind")
+            discover(cad, rows, groups="kind")
         return
     whole = cad.discover(NEW, groups=TYPES)
-    found = discover(cad, rows, group_column="kind")
+    found = discover(cad, rows, groups="kind")
     assert_same_groups(found, whole)
     assert found.choice == whole.choice
 
@@ -653,21 +660,21 @@ def test_groups_that_are_not_there_are_named(threads):
     cad, rows = in_groups(), dd.from_pandas(NEW.assign(kind=UNHEARD), npartitions=5)
     unknown = r"no rows of group 'unheard of'.*unknown_groups='pooled'"
     with pytest.raises(ReconformError, match=f"partition 2 of data cannot be judged: .*{unknown}"):
-        discover(cad, rows, group_column="kind")
-    with pytest.raises(ReconformError, match="name the column of groups by `group_column`"):
+        discover(cad, rows, groups="kind")
+    with pytest.raises(ReconformError, match="name the column of groups by `groups`"):
         discover(cad, rows)
     with pytest.raises(ReconformError, match="data lacks 'type'; it has"):
-        discover(cad, rows, group_column="type")
+        discover(cad, rows, groups="type")
     with pytest.raises(ReconformError, match="data lacks 'type'; it has"):
-        fit(ConformalDetector("knn"), rows, group_column="type")
+        fit(ConformalDetector("knn"), rows, groups="type")
     with pytest.raises(ReconformError, match="fitted without groups"):
-        discover(detector(), rows, group_column="kind")
+        discover(detector(), rows, groups="kind")
     lost = dd.from_pandas(NEW.assign(kind=[None, *TYPES[1:]]), npartitions=5)
     with pytest.raises(ReconformError, match=r"partition 0 of data .*no label for 1 rows"):
-        discover(cad, lost, group_column="kind")
+        discover(cad, lost, groups="kind")
 
 
 def test_groups_on_a_cluster(client):
     cad = in_groups()
-    found = discover(cad, dd.from_pandas(MACHINES, npartitions=5), group_column="kind")
+    found = discover(cad, dd.from_pandas(MACHINES, npartitions=5), groups="kind")
     assert_same_groups(found, cad.discover(NEW, groups=TYPES))

@@ -1,7 +1,8 @@
 """Beyond one machine: the ranking step, the price of chunks, and a cluster of two workers.
 
-Run ``python benchmarks/scale.py`` (20 million rows, about 4 GB of disk), or with ``--rows 2e6``. It
-prints every number of docs/scale.md, and with ``--chart docs/scale.svg`` draws the growth curves.
+Run ``python benchmarks/dask_rows.py`` (20 million rows, about 4 GB of disk), or with ``--rows
+2e6``. It prints every number of docs/distributed.md, and with ``--chart docs/distributed.svg``
+draws the growth curves.
 """
 
 from __future__ import annotations
@@ -184,7 +185,7 @@ def cluster(rows: int, folder: Path) -> dict[str, Any]:
     """On two workers, against one process; every row compared."""
     import dask.dataframe as dd
 
-    from reconform.scale import discover
+    from reconform.distributed import discover
 
     paths = write_files(folder / "new", rows)
     rng = np.random.default_rng(0)
