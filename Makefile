@@ -79,7 +79,7 @@ compare: .venv-bench/.installed
 study-paper: $(VENV)/.test-installed
 	$(BIN)/python results/make.py --store .study --jobs 2
 
-# The Spark recipe of docs/scale.md, for real; pyspark is too large for the ordinary tests.
+# The Spark recipe of docs/distributed.md, for real; pyspark is too large for the ordinary tests.
 test-spark: .venv-spark/.installed
 	.venv-spark/bin/python -m pytest -q -rs -o addopts="" tests_spark
 

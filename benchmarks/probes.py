@@ -390,7 +390,7 @@ FEATURES = [
     ),
     Feature(
         "Dask and Spark",
-        "find_spec('reconform.scale') and 'yes (Dask), a recipe (Spark)'",
+        "find_spec('reconform.distributed') and 'yes (Dask), a recipe (Spark)'",
         lacks("dask", "spark"),
         lacks("dask", "spark"),
         lacks("dask", "spark"),

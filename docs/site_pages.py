@@ -23,7 +23,16 @@ from mkdocs.structure.files import File
 
 ROOT = Path(__file__).parent.parent
 SOURCE = ROOT / "src" / "reconform"
-PACKAGES = ("detectors", "files", "metrics", "models", "scale", "statistics", "stream", "study")
+PACKAGES = (
+    "detectors",
+    "distributed",
+    "files",
+    "metrics",
+    "models",
+    "statistics",
+    "stream",
+    "study",
+)
 RESULTS = ROOT / "results"
 SHOWN = (".csv", ".json", ".md", ".svg", ".tex")
 

@@ -17,15 +17,7 @@ LONGEST, MOST_PARAMETERS, MOST_LAYERS = 80, 8, 8
 ESTIMATORS = {"detector.py ConformalDetector.__init__", "detectors/knn/detector.py KNN.__init__"}
 
 # Every detector is a folder of the same rooms (docs/architecture.md).
-ROOMS_OF_DETECTORS = {
-    "by_position",
-    "detector",
-    "ensembles",
-    "kernels",
-    "model",
-    "position_kernels",
-    "record",
-}
+ROOMS_OF_DETECTORS = {"detector", "ensembles", "kernels", "model", "record"}
 
 Function = ast.FunctionDef | ast.AsyncFunctionDef
 

@@ -32,7 +32,7 @@ from reconform.detectors.base import NativeDetector
 from reconform.detectors.comparing import on_grid
 from reconform.detectors.scaled import algorithm_of
 from reconform.detectors.scaling import rescale, scale_exponents, spreads
-from reconform.ensemble import surveyed, ResampledEnsemble, Sight, reference_calibration
+from reconform.ensemble import ResampledEnsemble, Sight, reference_calibration, surveyed
 from reconform.ensemble.refitting import OneModel
 from reconform.errors import ReconformError
 from reconform.methods import MOST_PAIRS, MOST_REFERENCE, BySize

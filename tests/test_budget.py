@@ -103,9 +103,9 @@ def test_files_and_clusters_decide_alike(cad, data, here):
     assert judged.guarantee == found.guarantee
     assert pd.read_csv("out.csv")["anomaly"].tolist() == found.mask.tolist()
     dd = pytest.importorskip("dask.dataframe", reason="needs reconform[dask]")
-    from reconform import scale
+    from reconform import distributed
 
-    there = scale.discover(cad, dd.from_pandas(data[1], npartitions=4), rule)
+    there = distributed.discover(cad, dd.from_pandas(data[1], npartitions=4), rule=rule)
     assert there.frame.compute()["anomaly"].tolist() == found.mask.tolist()
     assert (there.false_alarms, there.fdr, there.guarantee) == (2.0, None, found.guarantee)
 
@@ -408,9 +408,9 @@ def test_a_file_writes_the_first_rows(cad, data, here, top, batch_rows):
 
 def test_a_cluster_says_it_too(cad, data):
     dd = pytest.importorskip("dask.dataframe", reason="needs reconform[dask]")
-    from reconform import scale
+    from reconform import distributed
 
-    there = scale.discover(cad, dd.from_pandas(data[1], npartitions=4), Rule(top=20))
+    there = distributed.discover(cad, dd.from_pandas(data[1], npartitions=4), top=20)
     found = cad.discover(data[1], top=20)
     assert there.first().sentence == found.first().sentence
     best = there.frame.compute().sort_values(["p_value", "score"], kind="stable").head(20)

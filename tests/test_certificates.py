@@ -47,10 +47,6 @@ def test_every_plan_finds_its_row(method, name, kind):
     assert (row.name, row.kind) == (name, kind)
 
 
-def test_models_that_share_draws_are_only_measured():
-    assert guarantee_of(Jackknife().plan(9), shares_draws=True).kind == "measured"
-
-
 def test_jackknife_plus_with_the_ranks_of_full_is_exact():
     row = guarantee_of(Jackknife().plan(9), plus_is_full=True)
     assert (row.name, row.kind, row.certified) == ("jackknife+ as full", "exact", True)

@@ -362,10 +362,10 @@ def test_what_judges_in_parts_refuses_it():
     stream = FalseAlarmBudget(cad, false_alarms=1, per=10)  # judges every row alone
     assert np.array_equal(stream.update(new).p_values, cad.p_values(new))
     da = pytest.importorskip("dask.array", reason="needs reconform[dask]")
-    from reconform import scale
+    from reconform import distributed
 
     with pytest.raises(ReconformError, match="a Dask collection is judged in parts"):
-        scale.discover(cad, da.from_array(new, chunks=(5, 3)))
+        distributed.discover(cad, da.from_array(new, chunks=(5, 3)))
 
 
 # --- files and the command line ------------------------------------------------------------------

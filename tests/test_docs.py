@@ -26,7 +26,7 @@ from reconform.methods import _NAMED
 ROOT = Path(__file__).parent.parent
 PAGES = sorted([ROOT / "README.md", *ROOT.glob("docs/**/*.md")])
 PACKAGES = ["detectors", "files", "metrics", "models", "reporting"]
-PACKAGES += ["scale", "statistics", "stream", "study"]
+PACKAGES += ["distributed", "statistics", "stream", "study"]
 # Those with a page of their own in the reference: what is in `report` is in the package itself.
 REFERENCE = [name for name in PACKAGES if name != "reporting"]
 

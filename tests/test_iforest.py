@@ -18,7 +18,7 @@ from reconform.detectors.iforest import IForest
 from reconform.detectors.iforest import ensembles as shared_forest
 from reconform.detectors.iforest import model as forest_module
 from reconform.detectors.iforest.ensembles import LeaveOneOutForests
-from reconform.detectors.iforest.kernels import PATIENCE, draw_positions
+from reconform.detectors.iforest.kernels import PATIENCE, draw_features
 from reconform.detectors.iforest.model import (
     UNITS,
     Forest,
@@ -131,9 +131,9 @@ def test_trees_equal_a_plain_recursion(seed, n, d, decimals, replace, data):
 
 
 @pytest.mark.parametrize(("size", "count"), [(1, 1), (7, 7), (7, 3), (300, 256)])
-def test_positions_drawn_without_replacement_are_distinct(size, count):
+def test_features_of_a_tree_are_distinct(size, count):
     out = np.empty((200, count), dtype=np.int32)
-    draw_positions(tree_keys(SEED, 200), size, False, out)
+    draw_features(tree_keys(SEED, 200), size, out)
     assert out.min() >= 0
     assert out.max() < size
     assert all(len(set(row)) == count for row in out.tolist())
@@ -141,24 +141,11 @@ def test_positions_drawn_without_replacement_are_distinct(size, count):
 
 def test_every_subset_is_drawn_equally_often():
     out = np.empty((60_000, 2), dtype=np.int32)
-    draw_positions(tree_keys(SEED, len(out)), 4, False, out)
+    draw_features(tree_keys(SEED, len(out)), 4, out)
     _, counts = np.unique(np.sort(out, axis=1), axis=0, return_counts=True)
     # Six subsets; Pearson's statistic exceeds the 1e-5 quantile 30.86 of chi2(5) by chance 1e-5.
     assert len(counts) == 6
     assert ((counts - 10_000) ** 2 / 10_000).sum() < 30.86
-
-
-def test_positions_drawn_with_replacement_count_once():
-    out = np.empty((20_000, 3), dtype=np.int32)
-    draw_positions(tree_keys(SEED, len(out)), 3, True, out)
-    kept = (out >= 0).sum(axis=1)
-    assert all(
-        (row[:k] >= 0).all() and (row[k:] == -1).all() for row, k in zip(out, kept, strict=True)
-    )
-    assert all(len(set(row[:k])) == k for row, k in zip(out.tolist(), kept, strict=True))
-    # 1, 2 or 3 distinct positions with probability 1/9, 6/9, 2/9; five standard deviations.
-    shares = np.bincount(kept, minlength=4)[1:] / len(out)
-    assert np.abs(shares - np.array([1, 6, 2]) / 9).max() < 5 * np.sqrt(2 / 9 / len(out))
 
 
 def test_scores_keep_the_order_of_sums():
@@ -279,7 +266,6 @@ def test_a_plan_equals_separate_refits_bit_for_bit(name, variant, parameters):
         ],
         phi,
     )
-    assert not ensemble.shares_draws
     assert ensemble.calibration.fingerprint == expected.fingerprint
     scores = np.array([model.score_samples(new) for model in models])
     t = full.score_samples(new)
@@ -326,7 +312,6 @@ def shared(X, variant="plus", seed=SEED, **parameters):
     detector = IForest(**{"n_estimators": 10, "max_samples": 12, "share": True, **parameters})
     ensemble = detector.fit_plan(X, Jackknife(variant=variant).plan(len(X)), [seed])
     assert isinstance(ensemble, LeaveOneOutForests)
-    assert not ensemble.shares_draws  # one seed, one symmetric algorithm
     return ensemble
 
 

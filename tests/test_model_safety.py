@@ -186,14 +186,14 @@ def test_settings_come_back_at_their_defaults_at_every_level(tmp_path):
 def test_forged_settings(tmp_path):
     path = tmp_path / "m.rcad"
     saved("iforest", "split", path)
-    asked = {"n_jobs": 24, "verbose": 3, "keep": str(tmp_path)}
+    asked = {"n_jobs": 24, "verbose": 3}
 
     def ask(model, members):
         model["parameters"] = {"dict": [[name, value] for name, value in asked.items()]}
         model["ensemble"]["models"]["n_jobs"] = 24
 
     again = load(edited(path, ask))
-    assert (again.n_jobs, again.verbose, again.keep) == (None, 0, "memory")
+    assert (again.n_jobs, again.verbose) == (None, 0)
     assert again.ensemble_.n_jobs is None
     assert again.set_params(n_jobs=2).n_jobs == 2  # until its user says otherwise
 

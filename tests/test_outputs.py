@@ -10,8 +10,6 @@ import subprocess
 import sys
 
 import numpy as np
-import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 
 from reconform import ConformalDetector
@@ -109,50 +107,6 @@ def test_a_file_is_not_judged_into_itself(here):
     with pytest.raises(ValueError, match="are the same file"):
         judge_file(cad, "new.csv", "./new.csv", write=WriteOptions(overwrite=True))
     assert (here / "new.csv").read_bytes() == before
-
-
-def test_a_folder_is_not_judged_into_one_that_holds_it(tmp_path):
-    pytest.importorskip("dask", reason="needs reconform[dask]")
-    from reconform.scale import discover_folder
-
-    rows = pa.table({"x": np.random.default_rng(0).normal(size=60)})
-    cad = ConformalDetector("knn", "split", random_state=0).fit(rows.to_pandas())
-    new = tmp_path / "data" / "new"
-    new.mkdir(parents=True)
-    pq.write_table(rows, new / "rows.parquet")
-    with pytest.raises(ValueError, match="lies in it"):
-        discover_folder(cad, new, tmp_path / "data", overwrite=True)
-    assert (new / "rows.parquet").exists()
-
-
-def test_a_folder_replaces_only_what_an_earlier_call_wrote(tmp_path):
-    pytest.importorskip("dask", reason="needs reconform[dask]")
-    from reconform.scale import discover_folder
-
-    rows = pa.table({"x": np.random.default_rng(0).normal(size=60)})
-    cad = ConformalDetector("knn", "split", random_state=0).fit(rows.to_pandas())
-    for name in ("new", "lake.partial"):
-        (tmp_path / name).mkdir()
-        pq.write_table(rows, tmp_path / name / "rows.parquet")
-    for name in ("own", "other.partial"):
-        (tmp_path / name).mkdir()
-        (tmp_path / name / "mine.txt").write_text("mine")
-    (tmp_path / "file").write_text("mine")
-    (tmp_path / "link").symlink_to("own")
-    before = {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
-    with pytest.raises(ValueError, match="done in the input folder"):
-        discover_folder(cad, tmp_path / "lake.partial", tmp_path / "lake")
-    for output in ("own", "file", "link", "other"):
-        with pytest.raises(ValueError, match="no folder of Parquet files"):
-            discover_folder(cad, tmp_path / "new", tmp_path / output, overwrite=True)
-    assert {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()} == before
-
-    (tmp_path / "own" / "mine.txt").unlink()
-    for _ in range(2):  # an empty folder, and then one of ours, by way of a link that stays
-        discover_folder(cad, tmp_path / "new", tmp_path / "link", overwrite=True)
-        assert (tmp_path / "link").is_symlink()
-        assert (tmp_path / "own" / "_SUCCESS").exists()
-    assert not list(tmp_path.glob(".reconform-*"))
 
 
 def test_permissions_survive(here):

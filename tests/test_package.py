@@ -179,7 +179,7 @@ cad = reconform.ConformalDetector("mahalanobis", "split", random_state=0)
 found = cad.fit(rng.normal(size=(200, 2))).discover(new, fdr=0.2)
 assert found.mask[:4].all(), found
 try:
-    import reconform.scale
+    import reconform.distributed
 except ImportError as error:
     assert "pip install 'reconform[dask]'" in str(error), error
 else:

@@ -53,7 +53,7 @@ def test_signature_of_the_estimator():
         '(detector: "Any" = "auto", method: "str | Method" = "auto", *, '
         'alpha: "float" = 0.1, ties: "str" = "conservative", larger_is: "str | None" = None, '
         'random_state: "Any" = None, n_jobs: "int | None" = None, verbose: "int" = 0, '
-        'keep: "str | Path" = "memory", group_models: "bool" = False, '
+        'group_models: "bool" = False, '
         'unknown_groups: "str" = "refuse")'
     )
     public = {name for name in dir(reconform.ConformalDetector) if not name.startswith("_")}

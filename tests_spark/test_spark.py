@@ -1,4 +1,4 @@
-"""The Spark recipe of docs/scale.md, run as it stands: local mode, real Java, real workers.
+"""The Spark recipe of docs/distributed.md, run as it stands: local mode, real Java, real workers.
 
 Not part of the ordinary tests, for pyspark is a large download: ``make test-spark``.
 """
@@ -17,7 +17,7 @@ import pytest
 
 pytest.importorskip("pyspark", reason="needs pyspark: make test-spark installs it")
 
-PAGE = Path(__file__).parent.parent / "docs" / "scale.md"
+PAGE = Path(__file__).parent.parent / "docs" / "distributed.md"
 NAMES = ["flow", "heat", "speed"]
 RESULTS = ["p_value", "q_value", "anomaly"]
 

@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from dataclasses import replace
 from fractions import Fraction
 from functools import partial
-from pathlib import Path
 from typing import Any, Unpack
 
 import numpy as np
@@ -24,7 +23,6 @@ from .detectors.prepare import Prepare
 from .discoveries import CountedDiscoveries, Discoveries, Provenance
 from .display import details, facts_html, one_line
 from .ensemble import Ensemble
-from .ensemble.keep import MEMORY, check_keep
 from .ensemble.known_anomalies import refuse_copies
 from .errors import (
     ReconformError,
@@ -104,10 +102,6 @@ class ConformalDetector(OutlierMixin, Ranker):
         Number of joblib jobs; ``joblib.parallel_config`` chooses the backend.
     verbose : int, default=0
         With 1, show a progress bar.
-    keep : "memory" or path of a folder, default="memory"
-        Where the resampled models of a detector from elsewhere stay. In a folder they are a cache
-        that lives as long as the fitted object, and one at a time is loaded to score; the native
-        detectors are small and stay in memory.
     group_models : bool, default=False
         Where `fit` is given groups: fit a detector for every group, on its rows alone, instead of
         one on all rows. Rows are ranked within their group either way.
@@ -175,7 +169,6 @@ class ConformalDetector(OutlierMixin, Ranker):
         random_state: Any = None,
         n_jobs: int | None = None,
         verbose: int = 0,
-        keep: str | Path = MEMORY,
         group_models: bool = False,
         unknown_groups: str = "refuse",
     ) -> None:
@@ -187,7 +180,6 @@ class ConformalDetector(OutlierMixin, Ranker):
         self.random_state = random_state
         self.n_jobs = n_jobs
         self.verbose = verbose
-        self.keep = keep
         self.group_models = group_models
         self.unknown_groups = unknown_groups
 
@@ -281,7 +273,7 @@ class ConformalDetector(OutlierMixin, Ranker):
                 f"method={self.method!r} would fit the detector again, and {detector.name} is "
                 "frozen; use method='prefit' to calibrate a model as it is."
             )
-        fitter = Fitter(detector, self.n_jobs, self.verbose, self.keep)
+        fitter = Fitter(detector, self.n_jobs, self.verbose)
         with intake.explained(detector, X):
             if asked is None or asked.single:
                 ensemble = fitter.fit(X, plan, contents, model_seed)
@@ -309,7 +301,6 @@ class ConformalDetector(OutlierMixin, Ranker):
         check_probability("alpha", self.alpha)
         if self.ties not in TIES:
             raise unknown_choice("ties", self.ties, TIES)
-        check_keep(self.keep)
 
     def _given(self, anomalies: npt.ArrayLike, reference: FloatArray) -> FloatArray:
         """Known anomalies as the detector sees them; refuse those of the reference itself."""

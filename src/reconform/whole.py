@@ -40,9 +40,7 @@ OpenSink = Callable[[], AbstractContextManager[BinaryIO]]
 
 
 @contextmanager
-def whole_file(
-    path: str | Path, *, overwrite: bool = False, durable: bool = True
-) -> Iterator[Path]:
+def whole_file(path: str | Path, *, overwrite: bool = False) -> Iterator[Path]:
     """Write a file that appears when the block ends well, and not otherwise.
 
     Parameters
@@ -52,8 +50,6 @@ def whole_file(
         content is copied.
     overwrite : bool
         Replace a file that exists.
-    durable : bool
-        Wait until it is on the disk.
 
     Yields
     ------
@@ -89,7 +85,7 @@ def whole_file(
             yield temporary
         return
     with together() as group:
-        draft = _Draft(path, overwrite, durable)
+        draft = _Draft(path, overwrite)
         try:
             yield draft.temporary
             draft.finish()
@@ -262,10 +258,9 @@ class _Draft:
 
     turn = 1
 
-    def __init__(self, path: str | Path, overwrite: bool, durable: bool) -> None:
+    def __init__(self, path: str | Path, overwrite: bool) -> None:
         self.path = path
         self.overwrite = overwrite
-        self.durable = durable
         self.target = Path(os.path.realpath(path))
         self.temporary = self._beside()
         self._old: Path | None = None
@@ -281,9 +276,8 @@ class _Draft:
 
     def finish(self) -> None:
         with blamed_on(self.path, self.temporary):
-            if self.durable:
-                with self.temporary.open("rb+") as file:
-                    os.fsync(file.fileno())
+            with self.temporary.open("rb+") as file:
+                os.fsync(file.fileno())
             if self.replaced is not None:
                 _pass_on(self.replaced, self.temporary)
 
@@ -296,8 +290,7 @@ class _Draft:
             else:
                 self._take_name()
             self._appeared = True
-        if self.durable:
-            _sync_folder(self.target.parent)
+        _sync_folder(self.target.parent)
 
     def _take_name(self) -> None:
         """Give the file its name, unless another file got it meanwhile."""

@@ -76,8 +76,7 @@ class Remembered:
 def remembered(info: ModelInfo) -> Remembered | None:
     """Read what `reconform fit` noted in a model; None for a model that was saved in Python.
 
-    Files of older versions lack the identifiers, the prefix and the decision. Anything that we
-    would not have written is refused.
+    Anything that we would not have written is refused.
     """
     if OURS not in info.extras:
         return None

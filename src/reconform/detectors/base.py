@@ -53,8 +53,6 @@ class NativeDetector(OutlierMixin, BaseEstimator, ABC):
     # What `ConformalDetector` asks of any detector.
     accepts_nan = False
     frozen = False
-    # Whether rows are drawn by their position and not by content, as files of format 1 do.
-    draws_by_position = False
     # Whether lists compare new rows with each other, and the plans that such a detector fits.
     uses_batch = False
     batch_schemes: tuple[str, ...] = ("full",)

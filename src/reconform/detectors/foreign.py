@@ -19,7 +19,6 @@ import inspect
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -30,7 +29,6 @@ from sklearn.utils import get_tags
 from ..arrays import FloatArray
 from ..content import scores_by_content, sorted_by_content
 from ..ensemble import Ensemble
-from ..ensemble.keep import MEMORY
 from ..ensemble.pooled import fit_pooled
 from ..ensemble.refitting import Model, calibrate_fitted, fit_full, refit
 from ..errors import ReconformError, blame_input, unknown_choice
@@ -82,17 +80,12 @@ class ForeignDetector:
         The estimator or function as the user gave it; never fitted itself.
     score_name, sign, name
         As in `FittedDetector`.
-    symmetric : bool
-        Whether models are fitted on the rows in the order of their contents, and so depend on
-        their multiset and the seed only. False in model files of format 1, which keep their
-        numbers.
     """
 
     template: Any
     score_name: str | None
     sign: int
     name: str
-    symmetric: bool = True
 
     @property
     def training_name(self) -> str | None:
@@ -146,8 +139,7 @@ class ForeignDetector:
     @blame_input()
     def fit_model(self, X: FloatArray, seed: np.random.SeedSequence) -> FittedDetector:
         """Fit a fresh copy with its own stream of randomness."""
-        if self.symmetric:
-            X, _ = sorted_by_content(X)
+        X, _ = sorted_by_content(X)
         if isinstance(X, FrameRows):
             X = X.frame
         if self.score_name is None:
@@ -160,8 +152,6 @@ class ForeignDetector:
         else:
             model = copy.deepcopy(self.template)
         _seed_model(model, seed)
-        if not self.symmetric and isinstance(_innermost(model), NativeDetector):
-            _innermost(model).draws_by_position = True
         result = model.fit(X)
         return self.fitted(model if result is None else result)
 
@@ -177,7 +167,6 @@ class ForeignDetector:
         *,
         n_jobs: int | None = None,
         verbose: int = 0,
-        keep: str | Path = MEMORY,
     ) -> Ensemble:
         """Fit every model of a plan on its own; with prefit, calibrate the model there is."""
         if plan.scheme == "prefit":
@@ -188,15 +177,13 @@ class ForeignDetector:
             return fit_pooled(self, X, seeds[-1])
         if plan.scheme == "full":
             return fit_full(self, X, seeds[-1], n_jobs=n_jobs, verbose=verbose)
-        return refit(self, X, plan, seeds, n_jobs=n_jobs, verbose=verbose, keep=keep)
+        return refit(self, X, plan, seeds, n_jobs=n_jobs, verbose=verbose)
 
     def training_scores(self, model: Model, X: FloatArray) -> FloatArray:
         """Score the training rows, by the detector's own leave-one-out style scores if any.
 
         Equal rows score alike, whatever the detector makes of them.
         """
-        if not self.symmetric:
-            return self._own_scores(model, X)
         rows, order = sorted_by_content(X)
         return scores_by_content(X, order, self._own_scores(model, rows))
 

@@ -49,8 +49,7 @@ class Sight:
     clumped : bool array of shape (b,), optional
         As in `Ranks`.
     order : int array of shape (n,), optional
-        Which rows of D the scores in `own` belong to; by default they stand as D does. See
-        `Ensemble.knows_order`.
+        Which rows of D the scores in `own` belong to; by default they stand as D does.
     """
 
     rows: IndexArray
@@ -231,9 +230,6 @@ class Ensemble(ABC):
     Attributes
     ----------
     calibration : Calibration
-    shares_draws : bool
-        Whether the models share random draws that go by position, of a file of format 1: no
-        theorem covers these. Models with one seed and draws by content are one symmetric algorithm.
     plus_is_full : bool
         Whether the ranks of jackknife+ are those of full-conformal detection, for every reference
         and every new row, by a theorem about the detector: then jackknife+ is exact.
@@ -247,7 +243,6 @@ class Ensemble(ABC):
     """
 
     calibration: Calibration
-    shares_draws = False
     plus_is_full = False
     by_refitting: SeesEach | None = None
     ranked_by: str | None = None
@@ -283,11 +278,6 @@ class Ensemble(ABC):
     def raw_scores(self, X: FloatArray) -> FloatArray:
         """Score rows, each by itself, as `ranks` does it: small = anomalous."""
         return self.ranks(X).scores
-
-    @property
-    def knows_order(self) -> bool:
-        """Whether it is known which scores of a `Sight` belong to which reference row."""
-        return True
 
     def batch_ranks(
         self, X: FloatArray, *, rows: IndexArray | None = None, strictly: bool = False
@@ -361,11 +351,6 @@ class Ensemble(ABC):
         Ranks
             1 + #{i among the members : c_i <= t_i}.
         """
-        if not self.knows_order:
-            raise ReconformError(
-                "a model file does not say which scores of this detector belong to which group; "
-                "fit again."
-            )
         uses_batch = self.ranks_rows != "alone"
         batch = together and uses_batch
         # Rows that use no batch see as few others as can be, and those that could see none.

@@ -48,11 +48,6 @@ class WithAnomalies(Ensemble):
         """As without anomalies."""
         return self.inner.ranks_rows
 
-    @property
-    def knows_order(self) -> bool:
-        """As without anomalies."""
-        return self.inner.knows_order
-
     def ranks(self, X: FloatArray, *, variant: str | None = None, strictly: bool = False) -> Ranks:
         """Rank every new row by itself, as without anomalies."""
         return self.inner.ranks(X, variant=variant, strictly=strictly)

@@ -6,10 +6,8 @@ import logging
 import time
 import warnings
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import cached_property
-from pathlib import Path
 from typing import Protocol
 
 import numpy as np
@@ -24,7 +22,6 @@ from ..plan import Plan
 from ..statistics.aggregation import reduction
 from ..statistics.ranks import Calibration, Ranks, calibrate
 from . import Ensemble, ResampledEnsemble, Sight, blocks_of, reference_calibration
-from .keep import MEMORY, ModelFolder, check_keep
 
 _LOG = logging.getLogger(__name__)
 
@@ -83,8 +80,6 @@ class RefitEnsemble(ResampledEnsemble):
         A(D), or the only model of a plan without one (split, prefit).
     n_jobs : int or None
         Jobs for scoring.
-    folder : ModelFolder or None
-        Where the resampled models are, if they are not in memory.
     """
 
     plan: Plan
@@ -92,7 +87,6 @@ class RefitEnsemble(ResampledEnsemble):
     models: list[Model]
     full: Model
     n_jobs: int | None = None
-    folder: ModelFolder | None = None
 
     @property
     def retained(self) -> bool:
@@ -113,11 +107,6 @@ class RefitEnsemble(ResampledEnsemble):
         """Scores of A(D), or of the only model."""
         return self.full.score_samples(X)
 
-    def close(self) -> None:
-        """Remove models that are kept in a folder, now rather than with this object."""
-        if self.folder is not None:
-            self.folder.close()
-
 
 def _score(model: Model, X: FloatArray) -> FloatArray:
     return model.score_samples(X)
@@ -129,8 +118,7 @@ def _fit_one(
     rows: npt.NDArray[np.integer],
     rows_train: bool,
     seed: np.random.SeedSequence,
-    k: int,
-    keep: bool | ModelFolder,
+    keep: bool,
     probe: bool,
 ) -> tuple[Model | None, FloatArray]:
     """Lines 6 and 11 of Algorithm 1 for one k: fit on T_k, score H_k."""
@@ -140,8 +128,6 @@ def _fit_one(
     if probe:
         algorithm.check_model(model, X)
     scores = model.score_samples(X[held_out]) if len(held_out) else np.empty(0)
-    if isinstance(keep, ModelFolder):
-        model = keep.put(model, k)
     return (model if keep else None), scores
 
 
@@ -175,7 +161,6 @@ def refit(
     *,
     n_jobs: int | None = None,
     verbose: int = 0,
-    keep: str | Path = MEMORY,
 ) -> RefitEnsemble:
     """Fit every model of a plan, each on its own: the slow way, for any detector.
 
@@ -188,9 +173,6 @@ def refit(
         One stream per resampled model, and a last one for A(D).
     n_jobs, verbose : int
         As in joblib; the caller's ``parallel_config`` chooses the backend.
-    keep : "memory" or a folder
-        Where the resampled models stay. In a folder they are written where they are fitted, and
-        loaded one at a time to score.
 
     Returns
     -------
@@ -199,36 +181,29 @@ def refit(
     if plan.n_models > 1:
         _LOG.info("fitting %s %d times", algorithm.name, plan.n_models + plan.full)
     retain = plan.variant != "basic" or not plan.full
-    parent = check_keep(keep)
-    folder = ModelFolder(parent) if parent is not None and retain else None
-    with ExitStack() as undo:
-        if folder is not None:
-            undo.callback(folder.close)
-        # The first fit runs here and alone: it tells within one model's time that a detector
-        # cannot be used, instead of after all of them.
-        if plan.full:
-            everything = np.arange(plan.n)
-            full, _ = _fit_one(algorithm, X, everything, True, seeds[-1], plan.n_models, True, True)
-        calls = (
-            (algorithm, X, *_compact(plan, k), seeds[k], k, folder or retain, not (k or plan.full))
-            for k in range(plan.n_models)
+    # The first fit runs here and alone: it tells within one model's time that a detector cannot be
+    # used, instead of after all of them.
+    if plan.full:
+        full, _ = _fit_one(algorithm, X, np.arange(plan.n), True, seeds[-1], True, True)
+    calls = (
+        (algorithm, X, *_compact(plan, k), seeds[k], retain, not (k or plan.full))
+        for k in range(plan.n_models)
+    )
+    run = run_threads if in_threads(algorithm) else run_jobs
+    fitted = list(
+        track(
+            run(_fit_one, calls, total=plan.n_models, n_jobs=n_jobs),
+            total=plan.n_models,
+            label=f"fitting {algorithm.name}",
+            verbose=verbose,
         )
-        run = run_threads if in_threads(algorithm) else run_jobs
-        fitted = list(
-            track(
-                run(_fit_one, calls, total=plan.n_models, n_jobs=n_jobs),
-                total=plan.n_models,
-                label=f"fitting {algorithm.name}",
-                verbose=verbose,
-            )
-        )
-        undo.pop_all()
+    )
     calibration = calibrate(plan, [scores for _, scores in fitted], reduction(plan.aggregate))
     models = [model for model, _ in fitted if model is not None]
     if not plan.full:
-        return RefitEnsemble(plan, calibration, [], models[0], n_jobs, folder)
+        return RefitEnsemble(plan, calibration, [], models[0], n_jobs)
     assert full is not None
-    return RefitEnsemble(plan, calibration, models, full, n_jobs, folder)
+    return RefitEnsemble(plan, calibration, models, full, n_jobs)
 
 
 def calibrate_fitted(
@@ -399,7 +374,6 @@ def _see_with(
     """Score the reference and row j of X, and all rows of X, by one model on the former."""
     together = stacked(reference, X[j])
     # In the order of their contents: the scores must not tell which of these rows is the new one.
-    # Not every algorithm sees to it: model files of format 1 have some that take rows as they come.
     ordered, order = sorted_by_content(together)
     model = algorithm.fit_model(ordered, seed)
     own = scores_by_content(together, order, algorithm.training_scores(model, ordered))

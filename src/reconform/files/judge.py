@@ -127,17 +127,19 @@ def _checked_rule(cad: ConformalDetector, rule: Rule, write: WriteOptions) -> bo
     return False
 
 
-def check_grouped(cad: ConformalDetector, group_column: str | int | None) -> None:
+def check_grouped(
+    cad: ConformalDetector, column: str | int | None, argument: str = "group_column"
+) -> None:
     """Refuse a column of groups that the detector has no use for, and the lack of one."""
-    if cad.grouping_ is None and group_column is not None:
+    if cad.grouping_ is None and column is not None:
         raise ReconformError(
-            "this detector was fitted without groups; leave `group_column` out, or fit it with "
+            f"this detector was fitted without groups; leave `{argument}` out, or fit it with "
             "`groups`."
         )
-    if cad.grouping_ is not None and group_column is None:
+    if cad.grouping_ is not None and column is None:
         raise ReconformError(
             "this detector was fitted with groups, and ranks rows within them; name the column of "
-            "groups by `group_column`."
+            f"groups by `{argument}`."
         )
 
 

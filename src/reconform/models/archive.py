@@ -31,7 +31,7 @@ from ..errors import ModelFileError, ReconformError
 from ..whole import blamed_on, whole_file
 
 FORMAT = "reconform model"
-FORMAT_VERSION = 2
+FORMAT_VERSION = 1
 
 MANIFEST = "manifest.json"
 SEAL = "reconform model, sha256 of manifest.json: "

@@ -20,7 +20,6 @@ from ..detectors.registry import DETECTORS
 from ..detectors.scaled import ScaledEnsemble
 from ..ensemble import Ensemble, RepeatedSplit, ResampledEnsemble
 from ..ensemble.grouped import GroupedEnsemble, OneForAll, OnePerGroup, joined_calibration
-from ..ensemble.keep import KeptModel
 from ..ensemble.known_anomalies import WithAnomalies
 from ..ensemble.refitting import FullRefit, RefitEnsemble
 from ..grouping import UNKNOWN, ReferenceGroups, check_groupable
@@ -77,17 +76,9 @@ FITTED_DETECTOR = Record(
 FOREIGN_DETECTOR = Record(
     "ForeignDetector",
     ForeignDetector,
-    {"template": Detector(fitted=False), **_FOREIGN, "symmetric": Scalar(bool)},
+    {"template": Detector(fitted=False), **_FOREIGN},
     _check_template,
 )
-
-
-class _Model(OneOf):
-    """One fitted model; one that is kept in a folder comes from there."""
-
-    def write(self, value: Any, at: str, out: Writer) -> Json:
-        """Write the model itself."""
-        return super().write(value.load() if isinstance(value, KeptModel) else value, at, out)
 
 
 def _check_native(model: NativeModel, d: int) -> None:
@@ -145,8 +136,8 @@ def known_models() -> OneOf:
     records = [entry.record for entry in DETECTORS.values()]
     plain = (FITTED_DETECTOR, NATIVE_MODEL, *(m for record in records for m in record.models))
     # What a prepared detector is fitted on may be measured once more, for a bandwidth.
-    scaled = _Model(*plain, scaled_model(_Model(*plain)))
-    return _Model(*plain, scaled_model(scaled))
+    scaled = OneOf(*plain, scaled_model(OneOf(*plain)))
+    return OneOf(*plain, scaled_model(scaled))
 
 
 def known_ensembles() -> OneOf:
@@ -222,14 +213,11 @@ def read_ensemble(json: Json, plan: Plan, source: Reader) -> Ensemble:
     scores = SCORES.read(json["calibration"], source)
     require(not np.isnan(scores).any(), "a score is not a number")
     known: dict[str, Any] = {"plan": plan, "calibration": calibration_of(plan, scores)}
-    models = _brought_up_to_date(json["models"])
+    models = json["models"]
     if models["kind"] == "ScaledEnsemble":
         return read_scaled(
             models, **known, source=source, models=known_models(), read=read_ensemble
         )
-    older = OneOf(*(one for entry in DETECTORS.values() for one in entry.record.older))
-    if models["kind"] in older.records:
-        return _from_older(older.read(models, source), known, source)
     record = known_ensembles().record(models["kind"])
     # Full-conformal ensembles have no models that a plan could list.
     resampled = issubclass(record.kind, ResampledEnsemble)
@@ -278,42 +266,6 @@ def _read_choice(json: Json, plan: Plan, source: Reader) -> ChoiceEnsemble:
     if scheme == "split":
         require(all(isinstance(one, ResampledEnsemble) for one in fitted), "a model scores no rows")
     return kind(fitted[0].calibration, tuple(names), fitted)
-
-
-def _from_older(read: Any, known: Mapping[str, Any], source: Reader) -> Ensemble:
-    """Turn an ensemble of a kind that is no longer written into one of today."""
-    require(known["plan"].leaves_one_out, "the ensemble does not suit its plan")
-    ensemble: Ensemble = read.now(**known)
-    for record in known_ensembles().records.values():
-        if record.kind is type(ensemble) and record.check is not None:
-            record.check(ensemble, source.n_features)
-    return ensemble
-
-
-def _brought_up_to_date(json: Json) -> Json:
-    """Rewrite what files of format 1 have under another name, or lack."""
-    if json["kind"] == "ForestEnsemble":
-        return _from_forest_ensemble(json)
-    algorithm = json.get("algorithm")
-    if isinstance(algorithm, dict) and "symmetric" not in algorithm:
-        return {**json, "algorithm": {**algorithm, "symmetric": False}}  # rows as they came
-    return json
-
-
-def _from_forest_ensemble(json: Json) -> Json:
-    """Read the ensemble that forests had before they were fitted like all other models."""
-    require(set(json) == {"kind", "forests", "full", "n_jobs"}, "a forest is missing")
-    jobs = json["n_jobs"]
-
-    def model(forest: Json) -> Json:
-        return {"kind": "FittedForest", "forest": forest, "n_jobs": jobs}
-
-    return {
-        "kind": "RefitEnsemble",
-        "models": [model(forest) for forest in json["forests"]],
-        "full": model(json["full"]),
-        "n_jobs": jobs,
-    }
 
 
 CODES = Array("i8", ndim=1)

@@ -64,8 +64,7 @@ def save(
     ----------
     cad : ConformalDetector
         Fitted. Detectors of scikit-learn, PyOD and others need skops
-        (``pip install 'reconform[skops]'``); bare functions cannot be saved. Models that were
-        kept in a folder go into the file with the others, and come back in memory.
+        (``pip install 'reconform[skops]'``); bare functions cannot be saved.
     path : str or Path
         By custom with the ending ``.rcad``.
     overwrite : bool, default=False
@@ -150,7 +149,7 @@ def load(path: str | Path, *, trusted: Iterable[str] = ()) -> ConformalDetector:
     ConformalDetector
         Fitted, with the same numbers as the one that was saved. What belongs to the machine and
         not to the model comes back at its default, in everything that it contains: `n_jobs`,
-        `verbose`, `keep`, the `memory` of a pipeline.
+        `verbose`, the `memory` of a pipeline.
 
     Raises
     ------
@@ -200,7 +199,7 @@ def _dump_name(k: int) -> str:
 # --- the estimator -------------------------------------------------------------------------------
 
 
-# At most 2,000 reference rows, to check the assumption by; older files have none. And all of them
+# At most 2,000 reference rows, to check the assumption by. And all of them
 # where a batch of very many rows may need another fit.
 _SAMPLE = Maybe(Array("f8", ndim=2))
 
@@ -304,8 +303,6 @@ def _read_model(archive: Archive, trusted: list[str]) -> ConformalDetector:
     if not isinstance(detector, str):
         detector = detectors.read(detector["estimator"])
     parameters = neutral(ConformalDetector, Plain().read(json["parameters"], source))
-    if parameters.get("larger_is") == "strange":  # the word for anomalous when files were older
-        parameters["larger_is"] = "anomalous"
     cad = ConformalDetector(detector, _read_method(json["method"], source), **parameters)
     _check_parameters(cad)
     restore_columns(cad, json["n_features"], json["feature_names"])

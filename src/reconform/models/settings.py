@@ -29,7 +29,6 @@ SETTINGS: Mapping[str, Any] = {
     "parallel_execution": False,
     "pre_dispatch": "2*n_jobs",
     "memory": None,  # a folder of pickles
-    "keep": "memory",  # a folder of pickles
     "input": "content",  # "filename": rows are names of files to read
     "callback": None,  # code
     "device": None,

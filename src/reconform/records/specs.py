@@ -244,15 +244,12 @@ class Record:
         All that is stored. Whatever else an object has follows from it.
     check : callable, optional
         ``check(value, n_features)`` refuses, by `require`, what would not be safe to use.
-    optional : mapping of str to Spec
-        Stored where it is not None; older files lack it.
     """
 
     name: str
     kind: type
     fields: Mapping[str, Spec]
     check: Callable[[Any, int], None] | None = None
-    optional: Mapping[str, Spec] = field(default_factory=dict)
 
     def write(self, value: Any, at: str, out: Writer) -> Json:
         """Write the fields under their names."""
@@ -265,11 +262,6 @@ class Record:
                 key: s.write(getattr(value, key), f"{at}/{key}", out)
                 for key, s in self.fields.items()
             },
-            **{
-                key: s.write(getattr(value, key), f"{at}/{key}", out)
-                for key, s in self.optional.items()
-                if getattr(value, key) is not None
-            },
         }
 
     def read(self, json: Json, source: Reader) -> Any:
@@ -279,14 +271,12 @@ class Record:
     def make(self, json: Json, source: Reader, more: Mapping[str, Any]) -> Any:
         """Make an object of the fields, and of `more` that is known already."""
         require(
-            isinstance(json, dict) and set(json) - set(self.optional) == {"kind", *self.fields},
+            isinstance(json, dict) and set(json) == {"kind", *self.fields},
             f"the fields of a {self.name} are not what they should be",
         )
         require(json["kind"] == self.name, f"a {self.name} is missing")
         value: Any = object.__new__(self.kind)
         read = {key: spec.read(json[key], source) for key, spec in self.fields.items()}
-        there = {key: spec for key, spec in self.optional.items() if key in json}
-        read |= {key: spec.read(json[key], source) for key, spec in there.items()}
         for key, item in {**more, **read}.items():
             object.__setattr__(value, key, item)  # a frozen dataclass is set like any other
         if self.check is not None:
@@ -331,16 +321,13 @@ class DetectorRecord:
     models : tuple of Record
         What its `fit_model` makes, if that is not the default.
     ensembles : tuple of Record
-        What its `_fit_together` makes, or made.
-    older : tuple of Record
-        Ensembles that are only read: ``now(plan, calibration)`` makes of each what it is today.
+        What its `_fit_together` makes.
     """
 
     name: str
     fitted: Mapping[str, Spec]
     models: tuple[Record, ...] = ()
     ensembles: tuple[Record, ...] = ()
-    older: tuple[Record, ...] = ()
 
 
 # Specifications that many records need.

@@ -240,7 +240,7 @@ TABLE: tuple[Guarantee, ...] = (
         "full",
         "exact",
         "exact: P(p <= α) <= α given the seed, as every detector is made to depend on the multiset "
-        "of its rows only; in model files of format 1 over the seed, for a symmetric detector",
+        "of its rows only",
         (ANY,),
         certified=True,
         refuted={"bh": "there is a symmetric detector on which it is about twice the level"},
@@ -325,11 +325,6 @@ TABLE: tuple[Guarantee, ...] = (
         _MEASURED_P
         + " (2α is proven only if the number of draws is itself random, Kim et al. 2020)",
     ),
-    Guarantee(
-        "shared draws",
-        "measured",
-        _MEASURED_P + " (jackknife+ models that shared draws by position, saved with format 1)",
-    ),
     Guarantee("basic", "measured", _MEASURED_P),
     Guarantee("pooled", "measured", _MEASURED_P),
     Guarantee("resampling", "measured", _MEASURED_P),
@@ -400,7 +395,6 @@ def guarantee(name: str) -> Guarantee:
 def guarantee_of(
     plan: Plan,
     *,
-    shares_draws: bool = False,
     plus_is_full: bool = False,
     uses_batch: bool = False,
     grouped: bool = False,
@@ -410,8 +404,6 @@ def guarantee_of(
     Parameters
     ----------
     plan : Plan
-    shares_draws : bool
-        Whether the models share random draws that go by position; see `Ensemble`.
     plus_is_full : bool
         Whether leave-one-out ranks are full-conformal ones by a theorem; see `Ensemble`.
     uses_batch : bool
@@ -420,9 +412,7 @@ def guarantee_of(
         Whether rows are ranked within several groups.
     """
     if grouped:
-        plain = guarantee_of(
-            plan, shares_draws=shares_draws, plus_is_full=plus_is_full, uses_batch=uses_batch
-        )
+        plain = guarantee_of(plan, plus_is_full=plus_is_full, uses_batch=uses_batch)
         return within_groups(plain)
     if plan.fits_batch:
         return guarantee("repeated learned" if len(plan.repeats) > 1 else plan.scheme)
@@ -434,8 +424,6 @@ def guarantee_of(
         return guarantee(plan.scheme)
     if plan.variant != "plus":
         return guarantee(plan.variant)
-    if shares_draws:
-        return guarantee("shared draws")
     if plus_is_full and plan.leaves_one_out:
         return guarantee("jackknife+ as full")
     return guarantee(plan.scheme if plan.scheme == "resampling" else f"{plan.scheme}+")

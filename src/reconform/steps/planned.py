@@ -7,7 +7,6 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -100,7 +99,6 @@ def guarantee_for(plan: Plan, ensemble: Ensemble, *, alone: bool = False) -> Gua
         one = one.fitted[0]
     return guarantee_of(
         plan,
-        shares_draws=one.shares_draws,
         plus_is_full=one.plus_is_full,
         uses_batch=one.ranks_rows != "alone",
         grouped=isinstance(ensemble, GroupedEnsemble),
@@ -137,14 +135,13 @@ class Fitter:
     ----------
     detector : detector
         Ours, or one from elsewhere, as `resolve_detector` gives it.
-    n_jobs, verbose, keep
+    n_jobs, verbose
         As in `ConformalDetector`.
     """
 
     detector: Detecting
     n_jobs: int | None
     verbose: int
-    keep: str | Path
 
     def fit(
         self,
@@ -220,8 +217,6 @@ class Fitter:
 
     def _fit(self, X: FloatArray, plan: Plan, seeds: Sequence[np.random.SeedSequence]) -> Ensemble:
         fit_plan: Callable[..., Ensemble] = partial(self.detector.fit_plan, n_jobs=self.n_jobs)
-        if isinstance(self.detector, ForeignDetector):
-            fit_plan = partial(fit_plan, keep=self.keep)
         if len(plan.repeats) == 1:
             return fit_plan(X, plan, seeds, verbose=self.verbose)
         if isinstance(self.detector, Auto):

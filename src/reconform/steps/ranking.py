@@ -174,10 +174,16 @@ class Ranker(BaseEstimator):
             `below`: the same for <, with ``ties="randomized"``; `scores`: one raw score per row,
             small = anomalous.
         """
-        check_is_fitted(self, "ensemble_")
-        X = self.of_file(np.asarray(X)) if checked else self._rows(X)
-        rows = Part(X, self.codes_of(groups, len(X)))
+        rows = self.part_of(X, groups, checked=checked)
         return self.rank_rows(rows, variant=variant, together=together)
+
+    def part_of(
+        self, X: npt.ArrayLike, groups: npt.ArrayLike | None = None, *, checked: bool = False
+    ) -> Part:
+        """Check new rows and their groups; return both as the detector sees them."""
+        check_is_fitted(self, "ensemble_")
+        rows = self.of_file(np.asarray(X)) if checked else self._rows(X)
+        return Part(rows, self.codes_of(groups, len(rows)))
 
     def codes_of(self, groups: npt.ArrayLike | None, rows: int) -> IndexArray | None:
         """Look up the groups of new rows; refuse labels where there are none, and the reverse.
@@ -251,8 +257,8 @@ class Ranker(BaseEstimator):
         if self.ranks_rows != "alone":
             raise ReconformError(
                 "the counts of batches are merged, and here the rank of a row depends on all new "
-                "rows; use discover(X) with all rows, judge_file or reconform.scale.discover for "
-                "rows that come in parts, or a single detector such as 'knn'."
+                "rows; use discover(X) with all rows, judge_file or reconform.distributed.discover "
+                "for rows that come in parts, or a single detector such as 'knn'."
             )
         return self.no_counts().add(self.rank(X, groups=groups).at_most)
 
@@ -322,9 +328,8 @@ class Ranker(BaseEstimator):
         if self.ties != "randomized":
             ranks = self.rank(X, groups=groups, together=together)
             return ranks, grid.values(ranks.at_most)
-        rows = self._rows(X)
-        given = Part(rows, self.codes_of(groups, len(rows)))
-        ranks = self.rank_rows(given, together=together)
+        rows, codes = self.part_of(X, groups)
+        ranks = self.rank_rows(Part(rows, codes), together=together)
         labels = row_labels(X)
         warn_if_unlabelled(labels, len(rows), self)
         uniforms = tie_uniforms(self._tie_key, rows, labels)

@@ -274,11 +274,6 @@ def check_weighted(cad: Ranker, rule: Rule, weights: Weights, m: int) -> None:
         )
     weights.check_sizes(cad.plan_.n, m)
     check_weighable(cad.plan_, cad.method, cad.ties, rule, known=weights.known)
-    if not cad.ensemble_.knows_order:
-        raise ReconformError(
-            "this model file does not keep the order of the reference rows, which weights go by; "
-            "fit again."
-        )
     if m > MOST_ROWS:
         raise ReconformError(
             f"weighted lists are for at most {MOST_ROWS:,} new rows at a time; got {m:,}."

@@ -53,11 +53,6 @@ class ChoiceEnsemble(Ensemble):
     verbose: int = 0
 
     @property
-    def knows_order(self) -> bool:
-        """As its detectors say."""
-        return all(ensemble.knows_order for ensemble in self.fitted)
-
-    @property
     def ranks_rows(self) -> str:
         """Which detector ranks a row depends on the other new rows."""
         return "batch"

@@ -15,7 +15,6 @@ from ...errors import ReconformError, check_count
 from ...plan import Plan
 from ..base import NativeDetector
 from ..subsamples import rows_drawn, wants_sharing
-from . import by_position
 from .ensembles import fit_full_forest, fit_leave_one_out
 from .model import FittedForest, Forest, Recipe, fit_forest
 
@@ -141,10 +140,7 @@ class IForest(NativeDetector):
     def _fit_rows(self, X: FloatArray, seed: np.random.SeedSequence) -> None:
         wants_sharing(self.share, len(X))  # only to refuse what is neither
         recipe = self.recipe(*X.shape)
-        if self.draws_by_position:
-            self.forest_ = by_position.fit_forest(X, recipe, seed)
-        else:
-            self.forest_ = fit_forest(X, None, recipe, seed, n_jobs=self.n_jobs)
+        self.forest_ = fit_forest(X, None, recipe, seed, n_jobs=self.n_jobs)
         self.max_samples_ = recipe.psi
 
     def _score_rows(self, X: FloatArray) -> FloatArray:

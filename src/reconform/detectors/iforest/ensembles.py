@@ -128,9 +128,6 @@ class LeaveOneOutForests(ResampledEnsemble):
     path_sums : int array of shape (n,)
         c_i before it is turned into a score: for every i the sum of the path lengths of X_i in
         the trees of the model without row i.
-    shares_draws : bool
-        True for models that were drawn by position, of an older file. With one seed, all models
-        are one symmetric algorithm, and sharing their trees only saves work.
     n_jobs : int or None
         Threads for scoring.
     """
@@ -143,7 +140,6 @@ class LeaveOneOutForests(ResampledEnsemble):
     variants: Variants
     regrown: Forest | None
     path_sums: IntArray
-    shares_draws: bool = False
     n_jobs: int | None = None
 
     @property

@@ -48,31 +48,22 @@ CAME, LEFT, ALL = 1, 2, 4
 
 
 @njit(cache=True, nogil=True)
-def draw_positions(keys: UInt64Array, size: int, replace: bool, out: Int32Array) -> None:
-    """Draw ``out.shape[1]`` of `size` positions for every tree.
-
-    Without replacement by Floyd's algorithm. With replacement, a position that was drawn before
-    is not drawn again but marked with -1, at the end of the row.
-    """
+def draw_features(keys: UInt64Array, size: int, out: Int32Array) -> None:
+    """Draw ``out.shape[1]`` of `size` features for every tree, by Floyd's algorithm."""
     count = out.shape[1]
     seen = np.zeros(size, np.uint8)
     for t in range(len(keys)):
         state = keys[t]
-        kept = 0
         for c in range(count):
             state += GOLDEN
-            most = size if replace else size - count + c + 1
-            position = int(uniform(state) * most)  # < most: 53 bits times an integer below 2**53
-            if seen[position]:
-                if replace:
-                    continue
-                position = most - 1
-            seen[position] = 1
-            out[t, kept] = position
-            kept += 1
-        for c in range(kept):
+            most = size - count + c + 1
+            feature = int(uniform(state) * most)  # < most: 53 bits times an integer below 2**53
+            if seen[feature]:
+                feature = most - 1
+            seen[feature] = 1
+            out[t, c] = feature
+        for c in range(count):
             seen[out[t, c]] = 0
-        out[t, kept:] = -1
 
 
 @njit(cache=True, nogil=True)

@@ -25,7 +25,7 @@ from ...content.kernels import distinct_counts
 from ...parallel import run_blocks
 from .kernels import (
     add_path_lengths,
-    draw_positions,
+    draw_features,
     grow_trees,
     leaves_of,
     path_lengths_of_pairs,
@@ -168,7 +168,7 @@ class TreeDraws:
             features = np.arange(d, dtype=np.int32)[None, :]
         else:
             features = np.empty((len(keys), recipe.n_features), dtype=np.int32)
-            draw_positions(keys ^ FEATURES_STREAM, d, False, features)
+            draw_features(keys ^ FEATURES_STREAM, d, features)
         sizes = np.full(len(keys), recipe.psi, dtype=np.int64)
         if recipe.replace:
             distinct_counts(keys ^ SIZES_STREAM, n, recipe.psi, sizes)

@@ -19,7 +19,6 @@ from ...records.specs import (
     Scalar,
     Spec,
 )
-from .by_position import ForestDraws, FullForest, Replacements, SharedForestEnsemble
 from .ensembles import EnteredForest, LeaveOneOutForests, Variants
 from .model import UNITS, FittedForest, Forest, Recipe, TreeDraws
 
@@ -46,18 +45,6 @@ def _check_recipe(recipe: Recipe, d: int) -> None:
     require(1 <= recipe.n_features <= d, "a recipe draws features that do not exist")
 
 
-def _check_replacements(some: Replacements, d: int) -> None:
-    count = len(some.keys)
-    require(len(some.indptr) == len(some.rows) + 1, "rows and their trees do not go together")
-    require(increasing(some.indptr, count), "the trees of a row are not in order")
-    require(ascending(some.rows, strictly=True), "the rows of replacements are not in order")
-    require(
-        len(some.trees) == len(some.left_out) == count, "every replacement has a tree and a row"
-    )
-    left_out = np.repeat(some.rows, np.diff(some.indptr))
-    require(np.array_equal(some.left_out, left_out), "a replacement leaves out another row")
-
-
 _HEAPS: Mapping[str, Spec] = {
     "psi": INT,
     "thresholds": Array("f8", ndim=2),
@@ -73,24 +60,6 @@ RECIPE = Record(
     _check_recipe,
 )
 FITTED_FOREST = Record("FittedForest", FittedForest, {"forest": FOREST, "n_jobs": JOBS})
-FOREST_DRAWS = Record(
-    "ForestDraws",
-    ForestDraws,
-    {
-        "samples": Array("i4", ndim=2),
-        "features": Array("i4", ndim=2),
-        "keys": Array("u8", ndim=1),
-    },
-)
-REPLACEMENTS = Record(
-    "Replacements",
-    Replacements,
-    {
-        **dict.fromkeys(("rows", "indptr", "trees", "left_out"), Array("i8", ndim=1)),
-        "keys": Array("u8", ndim=1),
-    },
-    _check_replacements,
-)
 
 
 def _check_variants(some: Variants, d: int) -> None:
@@ -152,23 +121,6 @@ def _check_entered_forest(ensemble: EnteredForest, d: int) -> None:
         require(np.isfinite(rows).all(), "a row is not finite")
 
 
-def _check_full_forest(ensemble: FullForest, d: int) -> None:
-    n, trees, psi = len(ensemble.sums), len(ensemble.draws.keys), ensemble.recipe.psi
-    draws, drawn = ensemble.draws, ensemble.drawn
-    check_reference(n, ensemble)
-    require(ensemble.shared.psi == psi <= n + 1, "trees draw more rows than there are")
-    require(len(ensemble.shared) + trees == ensemble.recipe.n_trees, "a tree is missing")
-    require(ascending(ensemble.sums), "the reference is not in order")
-    require(draws.samples.shape == (trees, psi), "a tree has no rows")
-    require(within(draws.samples, -1, len(drawn) + 1), "a tree drew a row that does not exist")
-    require(trees == 0 or len(draws.features) in (1, trees), "a tree has no features")
-    require(within(draws.features, 0, d), "a tree splits a feature that does not exist")
-    require(drawn.shape[1] == ensemble.reference.shape[1] == d, "rows have the wrong shape")
-    require(len(ensemble.reference) == (n if trees else 0), "the reference has another size")
-    for rows in (drawn, ensemble.reference):
-        require(np.isfinite(rows).all(), "a row is not finite")
-
-
 IFOREST_RECORD = DetectorRecord(
     "IForest",
     {"max_samples_": INT, "forest_": FOREST},
@@ -184,7 +136,6 @@ IFOREST_RECORD = DetectorRecord(
                 "variants": VARIANTS,
                 "regrown": Maybe(SOME_TREES),
                 "path_sums": SUMS,
-                "shares_draws": Scalar(bool),
                 "n_jobs": JOBS,
             },
             _check_leave_one_out_forests,
@@ -205,34 +156,6 @@ IFOREST_RECORD = DetectorRecord(
                 "n_jobs": JOBS,
             },
             _check_entered_forest,
-        ),
-        Record(
-            "FullForest",
-            FullForest,
-            {
-                "recipe": RECIPE,
-                "shared": SOME_TREES,
-                "sums": SUMS,
-                "reference": ROWS,
-                "drawn": ROWS,
-                "draws": FOREST_DRAWS,
-                "n_jobs": JOBS,
-            },
-            _check_full_forest,
-        ),
-    ),
-    older=(
-        Record(
-            "SharedForestEnsemble",
-            SharedForestEnsemble,
-            {
-                "full": FOREST,
-                "recipe": RECIPE,
-                "replacements": REPLACEMENTS,
-                "regrown": Maybe(FOREST),
-                "path_sums": SUMS,
-                "n_jobs": JOBS,
-            },
         ),
     ),
 )

@@ -16,7 +16,6 @@ from ...errors import check_count
 from ...plan import Plan
 from ..base import NativeDetector
 from ..subsamples import rows_drawn, wants_sharing
-from . import by_position
 from .ensembles import EnteredINNE, LeaveOneOutINNE, SeparateINNE
 from .model import Draws, Spheres
 
@@ -144,10 +143,7 @@ class INNE(NativeDetector):
     def _fit_rows(self, X: FloatArray, seed: np.random.SeedSequence) -> None:
         self._check_parameters(len(X))
         psi, sets = self._psi(len(X)), self.n_estimators
-        if self.draws_by_position:
-            self.draws_ = by_position.draw(len(X), psi, sets, seed)
-        else:
-            self.draws_ = Draws.of(Contents.of(X), psi, sets, seed, n_jobs=self.n_jobs)
+        self.draws_ = Draws.of(Contents.of(X), psi, sets, seed, n_jobs=self.n_jobs)
         self.max_samples_ = psi
         self._spheres = Spheres.around(X, [self.draws_.samples], n_jobs=self.n_jobs)
 

@@ -163,9 +163,6 @@ class LeaveOneOutINNE(ResampledEnsemble):
     model : int array of shape (n_models,)
         For every row that is left out the position of its model in ``slots.rows``; -1 where none
         of its sets is replaced. Equal rows have one model.
-    shares_draws : bool
-        True for models that were drawn by position, of an older file. With one seed, all models
-        are one symmetric algorithm, and sharing their sets only saves work.
     n_jobs : int or None
         Threads for scoring.
     """
@@ -175,7 +172,6 @@ class LeaveOneOutINNE(ResampledEnsemble):
     full: Spheres
     slots: Slots | None
     model: IndexArray
-    shares_draws: bool = False
     n_jobs: int | None = None
 
     @classmethod

@@ -24,10 +24,8 @@ from ...records.specs import (
     DetectorRecord,
     Maybe,
     Record,
-    Scalar,
     Spec,
 )
-from .by_position import FullINNE, SharedDraws, SharedINNE
 from .ensembles import EnteredINNE, LeaveOneOutINNE, SeparateINNE, Slots
 from .kernels import UNIT
 from .model import Draws, Spheres
@@ -54,11 +52,6 @@ def check_sets(spheres: Spheres, d: int) -> None:
     require(spheres.sets, "a model has no sets")
 
 
-def _check_shared_draws(draws: SharedDraws, d: int) -> None:
-    sets, psi = draws.samples.shape
-    require(draws.redrawn.shape == (sets, psi, psi), "a set that was drawn again is missing")
-
-
 def _check_slots(slots: Slots, d: int) -> None:
     require(len(slots._starts) == len(slots.rows) > 0, "every row has its slots")
     require(ascending(slots.rows, strictly=True), "the rows of slots are not in order")
@@ -73,12 +66,6 @@ def _check_slots(slots: Slots, d: int) -> None:
 
 
 DRAWS = Record("Draws", Draws, {"samples": Array("i8", ndim=2)})
-SHARED_DRAWS = Record(
-    "SharedDraws",
-    SharedDraws,
-    {"samples": Array("i8", ndim=2), "redrawn": Array("i8", ndim=3)},
-    _check_shared_draws,
-)
 _SETS: Mapping[str, Spec] = {
     "table": Array("f8", ndim=2),
     "centre": Array("u4", ndim=1),
@@ -88,9 +75,6 @@ _SETS: Mapping[str, Spec] = {
     "models": INT,
 }
 SPHERES = Record("Spheres", Spheres, _SETS, check_sets)
-COMMON_SPHERES = Record(
-    "Spheres", Spheres, _SETS, _check_spheres
-)  # every set may have drawn the new row
 SLOTS = Record(
     "Slots",
     Slots,
@@ -136,20 +120,6 @@ def _check_entered_inne(ensemble: EnteredINNE, d: int) -> None:
     require(ascending(ensemble.sums), "the reference is not in order")
 
 
-def _check_full_inne(ensemble: FullINNE, d: int) -> None:
-    n = len(ensemble.reference)
-    check_reference(n, ensemble)
-    require(ensemble.reference.shape[1] == d, "the reference has the wrong shape")
-    require(np.isfinite(ensemble.reference).all(), "a row is not finite")
-    require(ensemble.common.models == 1, "the common sets are one model")
-    require(within(ensemble.draws.samples, 0, n + 1), "a set drew a row that does not exist")
-    require(len(ensemble.order) == len(ensemble.common_sums) == n, "a row has no sum")
-    require(within(ensemble.order, 0, n), "a row does not exist")
-    require(ascending(ensemble.common_sums), "the reference is not in order")
-    drew = (ensemble.draws.samples == n).any(axis=1)
-    require(ensemble.common.sets + drew.sum() == len(drew) > 0, "a set is missing")
-
-
 INNE_RECORD = DetectorRecord(
     "INNE",
     {"max_samples_": INT, "draws_": DRAWS, "_spheres": SPHERES},
@@ -167,7 +137,6 @@ INNE_RECORD = DetectorRecord(
                 "full": SPHERES,
                 "slots": Maybe(SLOTS),
                 "model": SUMS,
-                "shares_draws": Scalar(bool),
                 "n_jobs": JOBS,
             },
             _check_leave_one_out_inne,
@@ -187,26 +156,6 @@ INNE_RECORD = DetectorRecord(
                 "n_jobs": JOBS,
             },
             _check_entered_inne,
-        ),
-        Record(
-            "FullINNE",
-            FullINNE,
-            {
-                "reference": ROWS,
-                "draws": DRAWS,
-                "common": COMMON_SPHERES,
-                "order": SUMS,
-                "common_sums": SUMS,
-                "n_jobs": JOBS,
-            },
-            _check_full_inne,
-        ),
-    ),
-    older=(
-        Record(
-            "SharedINNE",
-            SharedINNE,
-            {"full": SPHERES, "draws": SHARED_DRAWS, "slots": Maybe(SLOTS), "n_jobs": JOBS},
         ),
     ),
 )

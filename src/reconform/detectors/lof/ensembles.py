@@ -219,17 +219,17 @@ class FullLOF(Ensemble):
         D, in the order of its contents.
     k : int
         Neighbours, of n + 1 rows: at most n.
+    order : int array of shape (n,)
+        Where the rows of X stood in the reference.
     n_jobs : int or None
         Threads; never changes a number.
-    order : int array of shape (n,), optional
-        Where the rows of X stood in the reference; older model files do not have it.
     """
 
     calibration: Calibration
     X: FloatArray
     k: int
+    order: IndexArray
     n_jobs: int | None = None
-    order: IndexArray | None = None
 
     @classmethod
     def fit(cls, X: FloatArray, n_neighbors: int, n_jobs: int | None = None) -> Self:
@@ -259,15 +259,10 @@ class FullLOF(Ensemble):
             reference_calibration(model.training_scores(X)),
             sorted_by_content(X)[1],
         )
-        ensemble = cls(calibration, model.X, k, n_jobs, order)
+        ensemble = cls(calibration, model.X, k, order, n_jobs)
         if k == model.k:
             ensemble.graph = model.graph
         return ensemble
-
-    @property
-    def knows_order(self) -> bool:
-        """Whether it was fitted here, or comes from a file that says it."""
-        return self.order is not None
 
     @cached_property
     def graph(self) -> Graph:

@@ -40,10 +40,9 @@ def _check_full(ensemble: FullLOF, d: int) -> None:
     _check_rows(ensemble.X, d)
     check_reference(len(ensemble.X), ensemble)
     require(1 <= ensemble.k <= len(ensemble.X), "rows have the wrong number of neighbours")
-    if ensemble.order is not None:
-        n = len(ensemble.X)
-        every = len(ensemble.order) == n and (np.sort(ensemble.order) == np.arange(n)).all()
-        require(every, "a row has no place")
+    n = len(ensemble.X)
+    every = len(ensemble.order) == n and (np.sort(ensemble.order) == np.arange(n)).all()
+    require(every, "a row has no place")
 
 
 LOF_MODEL = Record("LOFModel", LOFModel, {"X": ROWS, "k": INT, "n_jobs": JOBS}, _check_model)
@@ -62,9 +61,8 @@ LOF_RECORD = DetectorRecord(
         Record(
             "FullLOF",
             FullLOF,
-            {"X": ROWS, "k": INT, "n_jobs": JOBS},
+            {"X": ROWS, "k": INT, "order": SUMS, "n_jobs": JOBS},
             _check_full,
-            optional={"order": SUMS},
         ),
     ),
 )

@@ -1,9 +1,7 @@
-"""Many parts, one answer: partitions, files, workers that die, and runs that do not finish."""
+"""Many partitions, one answer, also where workers die."""
 
 from __future__ import annotations
 
-import errno
-import json
 import os
 import pickle
 import signal
@@ -19,9 +17,7 @@ from sklearn.base import BaseEstimator
 from sklearn.ensemble import IsolationForest
 
 from reconform import Bootstrap, ConformalDetector, CrossValidation, Rule, Split
-from reconform.detectors.prepare import Feature
 from reconform.errors import ReconformError
-from reconform.files import InputError
 
 pytest.importorskip("dask", reason="needs reconform[dask]")
 pytest.importorskip("distributed", reason="needs reconform[dask]")
@@ -31,8 +27,7 @@ import dask.array as da
 import dask.dataframe as dd
 from distributed import Client, LocalCluster
 
-from reconform.scale import ScaledDiscoveries, discover, discover_folder, fit
-from reconform.scale import parquet as parquet_module
+from reconform.distributed import DistributedDiscoveries, discover, fit
 
 NAMES = ["flow", "heat", "speed"]
 
@@ -56,7 +51,7 @@ def expected(cad, rows=NEW, **options):
     return cad.discover(rows, **options).to_frame(order="input")
 
 
-def assert_same(found: ScaledDiscoveries, whole: pd.DataFrame):
+def assert_same(found: DistributedDiscoveries, whole: pd.DataFrame):
     pd.testing.assert_frame_equal(found.frame.compute(), whole, check_exact=True)
     assert found.count == whole["anomaly"].sum() > 0
     assert found.tested == len(found) == len(whole)
@@ -89,20 +84,12 @@ def threads():
 
 
 @pytest.mark.parametrize("partitions", [1, 3, 20])
-@pytest.mark.parametrize("keep", ["memory", "folder", None])
-def test_any_partitions_give_the_answer_of_the_whole(partitions, keep, tmp_path, threads):
+def test_any_partitions_give_the_answer_of_the_whole(partitions, threads):
     cad = detector()
-    found = discover(
-        cad,
-        dd.from_pandas(NEW, npartitions=partitions),
-        Rule(fdr=0.1),
-        keep=tmp_path if keep == "folder" else keep,
-    )
+    found = discover(cad, dd.from_pandas(NEW, npartitions=partitions), fdr=0.1)
     assert_same(found, expected(cad))
     assert found.frame.known_divisions
     assert found.frame.npartitions == partitions
-    spilled = list(tmp_path.glob("ranks-*/*.parquet"))
-    assert len(spilled) == (partitions if keep == "folder" else 0)
 
 
 @pytest.mark.parametrize("algorithm", ["knn", "iforest", IsolationForest(n_estimators=5)], ids=str)
@@ -124,7 +111,7 @@ def test_methods_and_detectors(method, algorithm, threads):
 )
 def test_options_are_those_of_the_detector(options, threads):
     cad = detector()
-    found = discover(cad, dd.from_pandas(NEW, npartitions=4), Rule(**options))
+    found = discover(cad, dd.from_pandas(NEW, npartitions=4), **options)
     assert_same(found, expected(cad, **options))
     whole = cad.discover(NEW, **options)
     assert found.guarantee == whole.guarantee
@@ -134,10 +121,10 @@ def test_options_are_those_of_the_detector(options, threads):
 def test_proven_p_values(threads):
     cad = detector("jackknife+")
     rows = dd.from_pandas(NEW, npartitions=4)
-    found = discover(cad, rows, Rule(validity="proven", fdr=0.2, procedure="by"))
+    found = discover(cad, rows, validity="proven", fdr=0.2, procedure="by")
     assert_same(found, expected(cad, validity="proven", fdr=0.2, procedure="by"))
     with pytest.raises(ValueError, match="needs the whole batch in memory"):
-        discover(cad, rows, Rule(validity="proven", fdr=0.2))
+        discover(cad, rows, validity="proven", fdr=0.2)
 
 
 def test_columns_are_matched_by_name(threads):
@@ -157,12 +144,11 @@ def test_results_go_beside_the_rows(threads):
     pd.testing.assert_frame_equal(joined, NEW.join(expected(cad)))
 
 
-@pytest.mark.parametrize("keep", ["memory", "folder", None])
-def test_identifiers_are_carried_through(keep, tmp_path, threads):
+def test_identifiers_are_carried_through(threads):
     cad = detector()
     rows = NEW.assign(day=pd.Categorical(["a", "b"] * 250), number=np.arange(500), other=1.0)
-    ddf, where = dd.from_pandas(rows, npartitions=4), tmp_path if keep == "folder" else keep
-    found = discover(cad, ddf, id_columns=["number", "day", "heat"], keep=where)
+    ddf = dd.from_pandas(rows, npartitions=4)
+    found = discover(cad, ddf, id_columns=["number", "day", "heat"])
     whole = rows[["number", "day", "heat"]].join(expected(cad))
     pd.testing.assert_frame_equal(found.frame.compute(), whole)
     assert list(found.frame.columns) == list(whole.columns)
@@ -213,7 +199,7 @@ def test_arrays_whose_size_is_not_known(threads):
 
 def test_it_says_what_it_found(threads):
     text = repr(discover(detector(), dd.from_pandas(NEW, npartitions=2)))
-    assert text.startswith("ScaledDiscoveries: 70 ")
+    assert text.startswith("DistributedDiscoveries: 70 ")
     assert "of 500 rows flagged at FDR 0.1 (BH)" in text
 
 
@@ -252,16 +238,14 @@ def lines(path):
     return Path(path).read_text().splitlines() if Path(path).exists() else []
 
 
-@pytest.mark.parametrize(("keep", "times"), [("memory", 1), (None, 2), ("folder", 1)])
-def test_kept_ranks_are_not_computed_twice(keep, times, tmp_path, threads):
+def test_ranks_are_not_computed_twice(tmp_path, threads):
     log = tmp_path / "log"
     cad = detector(algorithm=Counting(str(log)))
     whole = expected(cad)
     log.unlink()
-    where = tmp_path if keep == "folder" else keep
-    found = discover(cad, dd.from_pandas(NEW, npartitions=10), keep=where)
+    found = discover(cad, dd.from_pandas(NEW, npartitions=10))
     assert_same(found, whole)
-    assert lines(log) == [f"{os.getpid()} 50"] * 10 * times
+    assert lines(log) == [f"{os.getpid()} 50"] * 10
 
 
 def test_partitions_are_the_only_parallelism(threads):
@@ -303,20 +287,26 @@ def test_a_partition_that_cannot_be_judged_is_named(threads):
     [
         ({"procedure": "ebh"}, "procedure must be one of 'bh', 'by', 'storey'"),
         ({"fdr": 0}, "fdr must be a number strictly between 0 and 1"),
-        ({"keep": "disk"}, "keep must be 'memory', a folder that exists, or None; got 'disk'"),
-        ({"id_columns": ["rank"]}, "id_columns must not have the names of results; got 'rank'"),
+        ({"id_columns": ["score"]}, "id_columns must not have the names of results; got 'score'"),
         ({"id_columns": ["nr"]}, "data lacks 'nr'; it has 'flow', 'heat', 'speed'"),
-        ({"output": "x"}, "output is for a folder of Parquet files"),
-        ({"data": NEW}, "data must be a Dask DataFrame or a Dask array .* got DataFrame"),
+        ({"data": NEW}, "data must be a Dask DataFrame or a Dask array; got DataFrame"),
         ({"data": da.zeros(5)}, "data must have two dimensions; got a Dask array of 1"),
-        ({"data": "folder"}, "got 'folder' and no output"),
+        ({"data": "folder"}, "got str. Read files by dask.dataframe.read_parquet"),
     ],
 )
 def test_what_cannot_be_done_is_said(options, message, threads):
     arguments = {"data": dd.from_pandas(NEW, npartitions=2), **options}
-    chosen = {name: arguments.pop(name) for name in ("procedure", "fdr") if name in options}
     with pytest.raises(ValueError, match=message):
-        discover(detector(), rule=Rule(**chosen), **arguments)
+        discover(detector(), **arguments)
+
+
+def test_a_rule_takes_the_place_of_the_keywords(threads):
+    cad, rows = detector(), dd.from_pandas(NEW, npartitions=4)
+    found = discover(cad, rows, rule=Rule(0.2, procedure="by"))
+    assert_same(found, expected(cad, fdr=0.2, procedure="by"))
+    for more in ({"fdr": 0.2}, {"procedure": "by"}):
+        with pytest.raises(ValueError, match="`rule` says how to decide; leave `fdr`"):
+            discover(cad, rows, rule=Rule(), **more)
 
 
 def test_smoothed_p_values_cannot_be_counted(threads):
@@ -337,10 +327,11 @@ def test_fit_keeps_to_its_budget(threads):
 
 
 def test_without_dask_it_says_what_to_install():
-    code = "import sys; sys.modules['dask'] = None; import reconform.scale"
+    code = "import sys; sys.modules['dask'] = None; import reconform.distributed"
     result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     assert (
-        "ImportError: reconform.scale needs Dask: pip install 'reconform[dask]'." in result.stderr
+        "ImportError: reconform.distributed needs Dask: pip install 'reconform[dask]'."
+        in result.stderr
     )
 
 
@@ -376,13 +367,12 @@ def assert_same_choice(found, whole):
 
 
 @pytest.mark.parametrize("partitions", [1, 3, 20])
-@pytest.mark.parametrize("keep", ["memory", "folder", None])
-def test_a_choice_is_that_of_all_rows(partitions, keep, tmp_path, threads):
+def test_a_choice_is_that_of_all_rows(partitions, threads):
     cad = choosing()
     whole = cad.discover(NEW_STRETCHED)
     assert whole.choice[0].name != "knn"  # something was chosen
     rows = dd.from_pandas(NEW_STRETCHED, npartitions=partitions)
-    found = discover(cad, rows, keep=tmp_path if keep == "folder" else keep)
+    found = discover(cad, rows)
     assert_same_choice(found, whole)
     assert found.frame.npartitions == partitions
 
@@ -405,7 +395,7 @@ def test_different_detectors_for_different_rows(threads):
 @pytest.mark.parametrize("options", [{"fdr": 0.2}, {"procedure": "storey"}, {"false_alarms": 2}])
 def test_a_choice_with_other_rules(options, threads):
     cad = choosing()
-    found = discover(cad, dd.from_pandas(NEW_STRETCHED, npartitions=4), Rule(**options))
+    found = discover(cad, dd.from_pandas(NEW_STRETCHED, npartitions=4), **options)
     assert_same_choice(found, cad.discover(NEW_STRETCHED, **options))
 
 
@@ -465,86 +455,27 @@ def test_few_rows_that_cannot_be_judged_are_refused(threads):
             discover(choosing(method), ddf)
 
 
-def test_what_needs_all_rows_in_memory_is_refused(tmp_path, threads):
+def test_what_needs_all_rows_in_memory_is_refused(threads):
     ddf = dd.from_pandas(NEW_STRETCHED, npartitions=4)
-    (tmp_path / "new").mkdir()
-    NEW.to_parquet(tmp_path / "new" / "0.parquet")
-    for cad in (choosing("full"), choosing("full", "contrast"), choosing("auto", "contrast")):
+    few = discover(choosing("auto", "contrast"), ddf)  # by their number, few enough for memory
+    assert few.count == choosing("auto", "contrast").discover(NEW_STRETCHED).count
+    for cad in (choosing("full"), choosing("full", "contrast")):
         with pytest.raises(ValueError, match="a Dask collection is judged in parts"):
             discover(cad, ddf)
-        with pytest.raises(ValueError, match="a folder of files is judged in parts"):
-            discover(cad, tmp_path / "new", output=tmp_path / "out")
     for options, message in [
         ({"validity": "proven"}, "needs the whole batch in memory"),
         ({"conditional": "simes"}, "ranks that do not depend on the other new rows"),
     ]:
         with pytest.raises(ValueError, match=message):
-            discover(choosing(), ddf, Rule(**options))
+            discover(choosing(), ddf, **options)
 
 
 def test_counts_of_a_choice_are_refused_with_a_way_out():
     for method in ("split", "auto"):
-        with pytest.raises(ValueError, match=r"depends on all new rows; .*scale.discover.*'knn'"):
+        with pytest.raises(
+            ValueError, match=r"depends on all new rows; .*distributed.discover.*'knn'"
+        ):
             choosing(method).rank_counts(NEW_STRETCHED)
-
-
-@pytest.fixture
-def stretched_folder(tmp_path):
-    place = tmp_path / "new"
-    place.mkdir()
-    for k in range(10):
-        NEW_STRETCHED[50 * k : 50 * (k + 1)].to_parquet(place / f"{k}.parquet")
-    return place
-
-
-def assert_folder(output, whole):
-    back = pd.concat([pd.read_parquet(path) for path in sorted(output.glob("*.parquet"))])
-    frame = whole.to_frame(order="input")
-    judged = back[frame.columns].set_axis(frame.index)
-    pd.testing.assert_frame_equal(judged, frame, check_exact=True)
-    assert sorted(p.name for p in output.iterdir()) == [
-        *(f"{k}.parquet" for k in range(10)),
-        "_SUCCESS",
-    ]
-
-
-@pytest.mark.parametrize(("method", "many"), [("split", False), ("auto", False), ("auto", True)])
-def test_a_folder_with_a_choice(method, many, stretched_folder, tmp_path, threads, monkeypatch):
-    monkeypatch.setattr("reconform.files.reading.BATCH_ROWS", 17)
-    if many:
-        monkeypatch.setattr("reconform.methods.MOST_PAIRS", 100_000)
-    cad, output = choosing(method), tmp_path / "judged"
-    found = discover(cad, stretched_folder, output=output)
-    whole = cad.discover(NEW_STRETCHED)
-    assert_folder(output, whole)
-    assert found.choice == whole.choice
-    assert found.count == whole.count > 0
-
-
-@pytest.mark.parametrize("method", ["split", "auto"])
-def test_ranks_of_other_rows_are_not_taken_up(
-    method, stretched_folder, tmp_path, threads, monkeypatch
-):
-    """A run stops after the ranks, and one file changes: the ranks of all others do as well."""
-    cad, output = choosing(method), tmp_path / "judged"
-
-    def stopped(*arguments):
-        raise KeyboardInterrupt
-
-    with monkeypatch.context() as patch:
-        patch.setattr(parquet_module, "_mark", stopped)
-        with pytest.raises(KeyboardInterrupt):
-            discover(cad, stretched_folder, output=output)
-    assert len(list((tmp_path / "judged.partial" / "_ranks").iterdir())) == 10
-    changed = NEW_STRETCHED.copy()
-    changed.iloc[:50] = REFERENCE.mean().to_numpy() + 40
-    changed[:50].to_parquet(stretched_folder / "0.parquet")
-    corrupt_footer(stretched_folder / "7.parquet")
-    with pytest.raises(InputError, match=r"1 of 10 files cannot be used.*7\.parquet"):
-        discover(cad, stretched_folder, output=output)
-    changed[350:400].to_parquet(stretched_folder / "7.parquet")
-    discover(cad, stretched_folder, output=output)
-    assert_folder(output, cad.discover(changed))
 
 
 # --- a cluster -----------------------------------------------------------------------------------
@@ -616,271 +547,6 @@ def test_inner_loops_of_a_fit_stay_where_they_are(client):
     assert set().union(*places) <= set(client.run(os.getpid).values())
 
 
-# --- folders of files ----------------------------------------------------------------------------
-
-
-@pytest.fixture
-def folder(tmp_path):
-    """Ten files of 50 rows, two of them in a subfolder, and some that are not input."""
-    place = tmp_path / "new"
-    (place / "late").mkdir(parents=True)
-    for k in range(10):
-        name = f"late/{k}.parquet" if k > 7 else f"{k}.parquet"
-        part = NEW.iloc[50 * k : 50 * (k + 1)].reset_index().assign(note=f"file {k}")
-        part.to_parquet(place / name, row_group_size=20)
-    (place / "_SUCCESS").touch()
-    (place / "readme.txt").touch()
-    return place
-
-
-def read_back(output):
-    files = [output / (f"late/{k}.parquet" if k > 7 else f"{k}.parquet") for k in range(10)]
-    return pd.concat([pd.read_parquet(file) for file in files]).set_index("line")
-
-
-def assert_whole(output, whole):
-    back = read_back(output)
-    pd.testing.assert_frame_equal(back[whole.columns], whole, check_exact=True)
-    pd.testing.assert_frame_equal(back[NAMES], NEW, check_exact=True)
-    kept = sorted(str(path.relative_to(output)) for path in output.rglob("*") if path.is_file())
-    files = [f"{k}.parquet" for k in range(8)] + ["late/8.parquet", "late/9.parquet"]
-    assert kept == sorted([*files, "_SUCCESS"])
-    assert not output.with_name(output.name + ".partial").exists()
-
-
-def test_a_folder_gives_the_answer_of_the_whole(folder, tmp_path, threads):
-    cad = detector()
-    found = discover(cad, folder, output=tmp_path / "judged")
-    assert_whole(tmp_path / "judged", expected(cad))
-    assert_same(found, expected(cad).set_axis(found.frame.index.compute()))
-    manifest = json.loads((tmp_path / "judged" / "_SUCCESS").read_text())
-    assert manifest["rows"] == 500
-    assert manifest["discoveries"] == found.count
-    assert manifest["files"]["late/9.parquet"] == 50
-    assert "written to" in repr(found)
-
-
-def test_small_batches_and_empty_files(folder, tmp_path, threads, monkeypatch):
-    monkeypatch.setattr("reconform.files.reading.BATCH_ROWS", 7)
-    empty = NEW.iloc[:0].reset_index().assign(note=pd.Series(dtype="str"))
-    empty.to_parquet(folder / "empty.parquet")
-    cad = detector()
-    discover(cad, folder, output=tmp_path / "judged")
-    assert len(pd.read_parquet(tmp_path / "judged" / "empty.parquet")) == 0
-    (tmp_path / "judged" / "empty.parquet").unlink()
-    assert_whole(tmp_path / "judged", expected(cad))
-
-
-def test_an_output_that_exists_is_replaced_only_if_told(folder, tmp_path, threads):
-    cad, output = detector(), tmp_path / "judged"
-    output.mkdir()
-    (output / "old.parquet").touch()
-    with pytest.raises(InputError, match=r"judged: the output exists already; .*overwrite=True"):
-        discover(cad, folder, output=output)
-    assert (output / "old.parquet").exists()
-    discover(cad, folder, output=output, overwrite=True)
-    assert_whole(output, expected(cad))
-    discover(cad, folder, output=output, overwrite=True, rule=Rule(fdr=0.4))
-    assert_whole(output, expected(cad, fdr=0.4))
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["judged", "new"]
-
-
-@pytest.mark.parametrize(
-    ("place", "message"),
-    [
-        ("new/inside", "the output must not lie in the input folder"),
-        ("no/such/place", "there is no folder .* to write to"),
-    ],
-)
-def test_places_that_will_not_do(folder, tmp_path, place, message, threads):
-    with pytest.raises(InputError, match=message):
-        discover(detector(), folder, output=tmp_path / place)
-
-
-def test_folders_that_will_not_do(tmp_path, threads):
-    (tmp_path / "empty").mkdir()
-    for place, message in [("none", "there is no such folder"), ("empty", "holds no file that")]:
-        with pytest.raises(InputError, match=message):
-            discover(detector(), tmp_path / place, output=tmp_path / "judged")
-    rows = pd.DataFrame({name: pd.Series(dtype=float) for name in NAMES})
-    rows.to_parquet(tmp_path / "empty" / "nothing.parquet")
-    with pytest.raises(InputError, match="its files have no rows"):
-        discover(detector(), tmp_path / "empty", output=tmp_path / "judged")
-
-
-def test_columns_need_names(folder, tmp_path, threads):
-    cad = ConformalDetector("knn", "split", random_state=0).fit(REFERENCE.to_numpy())
-    with pytest.raises(ValueError, match="fitted without column names"):
-        discover_folder(cad, folder, tmp_path / "judged")
-    with pytest.raises(ValueError, match=r"features must be the 3 columns .* got 2"):
-        discover_folder(cad, folder, tmp_path / "judged", features=[Feature("a"), Feature("b")])
-    features = [Feature(name) for name in NAMES]
-    discover_folder(cad, folder, tmp_path / "judged", features=features)
-    assert_whole(tmp_path / "judged", expected(detector()))
-
-
-# --- faults --------------------------------------------------------------------------------------
-
-
-def corrupt_footer(path):
-    path.write_bytes(b"not a table at all")
-
-
-def corrupt_page(path):
-    data = bytearray(path.read_bytes())
-    data[40:400] = bytes(360)
-    path.write_bytes(data)
-
-
-def lose_column(path):
-    pd.read_parquet(path).drop(columns="heat").to_parquet(path)
-
-
-def make_hole(path):
-    rows = pd.read_parquet(path)
-    rows.loc[17, "heat"] = np.nan
-    rows.to_parquet(path)
-
-
-def clash(path):
-    pd.read_parquet(path).assign(p_value=1.0).to_parquet(path)
-
-
-@pytest.mark.parametrize(
-    ("spoil", "message"),
-    [
-        (corrupt_footer, r"3\.parquet: it cannot be read as Parquet"),
-        (corrupt_page, r"3\.parquet: it cannot be read as Parquet"),
-        (lose_column, r"3\.parquet: it lacks the column 'heat' of the reference"),
-        (make_hole, r"3\.parquet: .*'heat'"),
-        (clash, r"3\.parquet: it has columns 'p_value', the names of results; rename them"),
-    ],
-)
-def test_a_bad_file_among_many(spoil, message, folder, tmp_path, threads):
-    log = tmp_path / "log"
-    cad, output = detector(algorithm=Counting(str(log))), tmp_path / "judged"
-    whole = expected(cad)
-    good = (folder / "3.parquet").read_bytes()
-    spoil(folder / "3.parquet")
-    corrupt_footer(folder / "late" / "9.parquet")
-    with pytest.raises(InputError, match=message) as caught:
-        discover(cad, folder, output=output)
-    assert "2 of 10 files cannot be used; no output was made" in str(caught.value)
-    assert "9.parquet" in str(caught.value)
-    assert not output.exists()
-
-    (folder / "3.parquet").write_bytes(good)
-    NEW.iloc[450:].reset_index().assign(note="file 9").to_parquet(folder / "late" / "9.parquet")
-    log.unlink()
-    discover(cad, folder, output=output)
-    assert_whole(output, whole)
-    assert lines(log) == [f"{os.getpid()} 50"] * 2  # the ranks of the eight others were kept
-
-
-def test_a_full_disk_in_pass_two(folder, tmp_path, threads, monkeypatch):
-    """Writes fail for real: to a device that is always full, for one file."""
-    cad, output = detector(), tmp_path / "judged"
-    work = tmp_path / "judged.partial"
-    open_output = parquet_module.open_output
-    monkeypatch.setattr(
-        parquet_module,
-        "open_output",
-        lambda path, *rest, **options: open_output(
-            "/dev/full" if path == work / "4.parquet" else path, *rest, **options
-        ),
-    )
-    with pytest.raises(OSError, match=r"it cannot be written \(.*No space") as caught:
-        discover(cad, folder, output=output)
-    assert caught.value.errno == errno.ENOSPC
-    assert caught.value.filename == "/dev/full"
-    assert "no output was made, and the same call goes on" in str(caught.value)
-    assert not output.exists()
-    assert not (work / "4.parquet").exists()
-
-    monkeypatch.undo()
-    discover(cad, folder, output=output)
-    assert_whole(output, expected(cad))
-
-
-def test_an_interrupted_run_goes_on(folder, tmp_path, threads, monkeypatch):
-    cad, output = detector(), tmp_path / "judged"
-    written = []
-
-    def interrupted(*arguments):
-        if len(written) == 3:
-            raise KeyboardInterrupt
-        written.append(arguments)
-        return mark(*arguments)
-
-    mark = parquet_module._mark
-    monkeypatch.setattr(parquet_module, "_mark", interrupted)
-    with pytest.raises(KeyboardInterrupt):
-        discover(cad, folder, output=output)
-    assert not output.exists()
-    monkeypatch.undo()
-    discover(cad, folder, output=output)
-    assert_whole(output, expected(cad))
-
-
-def test_a_run_that_was_killed_goes_on(folder, tmp_path, threads):
-    deadly, output = tmp_path / "deadly", tmp_path / "judged"
-    cad = detector(algorithm=Counting(deadly=str(deadly)))
-    whole = expected(cad)
-    deadly.touch()
-    code = (
-        f"import sys; sys.path.insert(0, {str(Path(__file__).parent)!r}); import test_scale as t; "
-        f"cad = t.detector(algorithm=t.Counting(deadly={str(deadly)!r})); "
-        f"t.discover(cad, {str(folder)!r}, output={str(output)!r})"
-    )
-    result = subprocess.run([sys.executable, "-c", code], capture_output=True)
-    assert result.returncode == -signal.SIGKILL, result.stderr
-    assert not output.exists()
-    discover(cad, folder, output=output)
-    assert_whole(output, whole)
-
-
-def test_another_detector_takes_nothing_from_an_old_run(folder, tmp_path, threads):
-    output = tmp_path / "judged"
-    corrupt_footer(folder / "late" / "9.parquet")
-    with pytest.raises(InputError):
-        discover(detector(), folder, output=output)
-    (tmp_path / "judged.partial" / "stale.parquet").touch()
-    NEW.iloc[450:].reset_index().assign(note="file 9").to_parquet(folder / "late" / "9.parquet")
-    other = detector(algorithm="iforest")
-    discover(other, folder, output=output)
-    assert_whole(output, expected(other))
-
-
-def test_an_input_that_changes_on_the_way_is_refused(folder, tmp_path, threads, monkeypatch):
-    cad, output = detector(), tmp_path / "judged"
-    rank = parquet_module._rank
-
-    def and_then_another(counts, cad, features, source, target):
-        rank(counts, cad, features, source, target)
-        if source.name == "0.parquet":
-            NEW.iloc[1:51].reset_index().to_parquet(source)
-
-    monkeypatch.setattr(parquet_module, "_rank", and_then_another)
-    with pytest.raises(InputError, match=r"0\.parquet: it has changed since its rows were ranked"):
-        discover(cad, folder, output=output)
-    assert not output.exists()
-
-
-def test_two_runs_to_one_place_do_not_mix(folder, tmp_path, threads, monkeypatch):
-    cad, output = detector(), tmp_path / "judged"
-    mark = parquet_module._mark
-
-    def and_another_run(decision, *rest):
-        mark(decision, *rest)
-        if rest[-1].name == "2.parquet":  # another run, at another level, writes the same file
-            mark(cad.rank_counts(NEW).decide(0.4), *rest)
-
-    monkeypatch.setattr(parquet_module, "_mark", and_another_run)
-    with pytest.raises(OSError, match=r"2\.parquet: it is not what this run wrote"):
-        discover(cad, folder, output=output)
-    assert not output.exists()
-
-
 # --- workers that die ----------------------------------------------------------------------------
 
 
@@ -905,16 +571,6 @@ def test_a_worker_killed_after_the_ranks_changes_nothing(client):
     assert_same(found, expected(cad))
 
 
-def test_a_folder_on_a_cluster_with_a_killed_worker(folder, tmp_path, client):
-    deadly = tmp_path / "deadly"
-    cad = detector(algorithm=Counting(deadly=str(deadly)))
-    whole = expected(cad)
-    deadly.touch()
-    discover(cad, folder, output=tmp_path / "judged")
-    assert not deadly.exists()
-    assert_whole(tmp_path / "judged", whole)
-
-
 # --- groups --------------------------------------------------------------------------------------
 
 SOURCES = np.where(np.arange(1000) < 640, "pump", "fan")
@@ -937,15 +593,12 @@ def assert_same_groups(found, whole):
     assert (found.rank_counts.counts.sum(), found.rank_counts.rows) == (500, 500)
 
 
-@pytest.mark.parametrize(("partitions", "keep"), [(1, None), (3, "folder"), (20, "memory")])
+@pytest.mark.parametrize("partitions", [1, 3, 20])
 @pytest.mark.parametrize("models", [False, True])
-def test_groups_in_any_partitions_are_those_of_the_whole(
-    keep, models, partitions, tmp_path, threads
-):
+def test_groups_in_any_partitions_are_those_of_the_whole(models, partitions, threads):
     cad = in_groups(group_models=models, unknown_groups="pooled")
     rows = dd.from_pandas(NEW.assign(kind=UNHEARD), npartitions=partitions)
-    where = tmp_path if keep == "folder" else keep
-    found = discover(cad, rows, Rule(0.1), group_column="kind", keep=where)
+    found = discover(cad, rows, 0.1, groups="kind")
     assert_same_groups(found, cad.discover(NEW, 0.1, groups=UNHEARD))
     assert [one.rows for one in found.groups] == [216, 283, 1]
 
@@ -954,9 +607,7 @@ def test_groups_in_any_partitions_are_those_of_the_whole(
 def test_groups_with_other_methods_and_rules(options, threads):
     for method, models in (("cv+", False), ("jackknife+", True), ("full", False)):
         cad = in_groups(method, group_models=models)
-        found = discover(
-            cad, dd.from_pandas(MACHINES, npartitions=4), Rule(**options), group_column="kind"
-        )
+        found = discover(cad, dd.from_pandas(MACHINES, npartitions=4), **options, groups="kind")
         assert_same_groups(found, cad.discover(NEW, groups=TYPES, **options))
 
 
@@ -965,13 +616,13 @@ def test_one_group_gives_the_numbers_that_there_were_without(algorithm, threads)
     plain = ConformalDetector(algorithm, "split", random_state=0).fit(REFERENCE)
     cad = ConformalDetector(algorithm, "split", random_state=0).fit(REFERENCE, groups=[7] * 1000)
     rows = dd.from_pandas(NEW.assign(kind=7.0), npartitions=3)
-    found = discover(cad, rows, group_column="kind")
+    found = discover(cad, rows, groups="kind")
     wanted = discover(plain, dd.from_pandas(NEW, npartitions=3))
     pd.testing.assert_frame_equal(found.frame.compute(), wanted.frame.compute(), check_exact=True)
     assert (found.count, found.guarantee) == (wanted.count, wanted.guarantee)
     assert [one.flagged for one in found.groups] == [found.count]
     with pytest.raises(ValueError, match=r"partition . of data cannot .* no rows of group '8'"):
-        discover(cad, dd.from_pandas(NEW.assign(kind=8), npartitions=3), group_column="kind")
+        discover(cad, dd.from_pandas(NEW.assign(kind=8), npartitions=3), groups="kind")
 
 
 def test_groups_of_arrays_and_identifiers_and_empty_partitions(threads):
@@ -979,91 +630,53 @@ def test_groups_of_arrays_and_identifiers_and_empty_partitions(threads):
     whole = np.column_stack([NEW.to_numpy(), codes])
     normal = np.column_stack([REFERENCE.to_numpy(), SOURCES == "pump"])
     plain = ConformalDetector("knn", "split", random_state=0)
-    cad = fit(plain, da.from_array(normal, chunks=(300, 4)), group_column=3)
+    cad = fit(plain, da.from_array(normal, chunks=(300, 4)), groups=3)
     assert cad.n_features_in_ == 3
-    found = discover(cad, da.from_array(whole, chunks=(130, 2)), group_column=3)
+    found = discover(cad, da.from_array(whole, chunks=(130, 2)), groups=3)
     wanted = cad.discover(NEW.to_numpy(), groups=codes)
     assert (found.frame["p_value"].compute() == wanted.p_values).all()
-    named = fit(
-        plain, dd.from_pandas(REFERENCE.assign(kind=SOURCES), npartitions=3), group_column="kind"
-    )
+    named = fit(plain, dd.from_pandas(REFERENCE.assign(kind=SOURCES), npartitions=3), groups="kind")
     parts = [MACHINES[:170], MACHINES[:0], MACHINES[170:]]
     rows = dd.from_delayed([dask.delayed(part) for part in parts], meta=MACHINES)
-    found = discover(named, rows, group_column="kind", id_columns=["kind"])
+    found = discover(named, rows, groups="kind", id_columns=["kind"])
     assert (found.frame["kind"].compute() == TYPES).all()
     assert (found.frame["p_value"].compute().to_numpy() == wanted.p_values).all()
 
 
-@pytest.mark.parametrize("models", [False, True])
-def test_groups_in_a_folder(folder, models, tmp_path, threads, monkeypatch):
-    monkeypatch.setattr("reconform.files.reading.BATCH_ROWS", 17)
-    for path in folder.rglob("*.parquet"):
-        part = pd.read_parquet(path)
-        part.assign(kind=UNHEARD[(part["line"] - 7) // 2], no="pump").to_parquet(path)
-    cad, output = in_groups(group_models=models, unknown_groups="pooled"), tmp_path / "judged"
-    found = discover(cad, folder, output=output, group_column="kind")
-    whole = cad.discover(NEW, groups=UNHEARD)
-    assert_whole(output, whole.to_frame(order="input").drop(columns="group"))
-    assert found.groups == whole.groups
-    # Ranks within other groups are not taken up from a run that did not finish.
-    monkeypatch.setattr("reconform.scale.folder.mark_file", lambda *_: ("stopped.",))
-    with pytest.raises(InputError, match="stopped"):
-        discover(cad, folder, output=tmp_path / "again", group_column="no")
-    monkeypatch.undo()
-    discover(cad, folder, output=tmp_path / "again", group_column="kind")
-    assert_whole(tmp_path / "again", whole.to_frame(order="input").drop(columns="group"))
-
-
 @pytest.mark.parametrize("many", [False, True])
-def test_few_rows_with_groups_and_a_choice(many, folder, tmp_path, threads, monkeypatch):
+def test_few_rows_with_groups_and_a_choice(many, threads, monkeypatch):
     cad = in_groups("auto", ["knn", "mahalanobis"])
-    for path in folder.rglob("*.parquet"):
-        part = pd.read_parquet(path)
-        part.assign(kind=TYPES[(part["line"] - 7) // 2]).to_parquet(path)
-    rows, output = dd.from_pandas(MACHINES, npartitions=3), tmp_path / "judged"
+    rows = dd.from_pandas(MACHINES, npartitions=3)
     if many:
         monkeypatch.setattr("reconform.methods.MOST_PAIRS", 100_000)
-        for place in (rows, folder):
-            out = output if place is folder else None
-            with pytest.raises(ReconformError, match="chosen for each row within its group only"):
-                discover(cad, place, group_column="kind", output=out)
-        assert not output.exists()
+        with pytest.raises(ReconformError, match="a Dask collection is judged in parts"):
+            discover(cad, rows, groups="kind")
         return
     whole = cad.discover(NEW, groups=TYPES)
-    found = discover(cad, rows, group_column="kind")
+    found = discover(cad, rows, groups="kind")
     assert_same_groups(found, whole)
     assert found.choice == whole.choice
-    discover(cad, folder, output=output, group_column="kind")
-    assert_whole(output, whole.to_frame(order="input").drop(columns="group"))
 
 
-def test_groups_that_are_not_there_are_named(folder, tmp_path, threads):
+def test_groups_that_are_not_there_are_named(threads):
     cad, rows = in_groups(), dd.from_pandas(NEW.assign(kind=UNHEARD), npartitions=5)
     unknown = r"no rows of group 'unheard of'.*unknown_groups='pooled'"
     with pytest.raises(ReconformError, match=f"partition 2 of data cannot be judged: .*{unknown}"):
-        discover(cad, rows, group_column="kind")
-    with pytest.raises(ReconformError, match="name the column of groups by `group_column`"):
+        discover(cad, rows, groups="kind")
+    with pytest.raises(ReconformError, match="name the column of groups by `groups`"):
         discover(cad, rows)
     with pytest.raises(ReconformError, match="data lacks 'type'; it has"):
-        discover(cad, rows, group_column="type")
+        discover(cad, rows, groups="type")
     with pytest.raises(ReconformError, match="data lacks 'type'; it has"):
-        fit(ConformalDetector("knn"), rows, group_column="type")
+        fit(ConformalDetector("knn"), rows, groups="type")
     with pytest.raises(ReconformError, match="fitted without groups"):
-        discover(detector(), rows, group_column="kind")
+        discover(detector(), rows, groups="kind")
     lost = dd.from_pandas(NEW.assign(kind=[None, *TYPES[1:]]), npartitions=5)
     with pytest.raises(ReconformError, match=r"partition 0 of data .*no label for 1 rows"):
-        discover(cad, lost, group_column="kind")
-    for path in folder.rglob("*.parquet"):
-        part = pd.read_parquet(path)
-        part.assign(kind=UNHEARD[(part["line"] - 7) // 2]).to_parquet(path)
-    with pytest.raises(InputError, match=rf"1 of 10 files .*4.parquet: .*{unknown}"):
-        discover(cad, folder, output=tmp_path / "judged", group_column="kind")
-    with pytest.raises(ReconformError, match="name the column of groups by `group_column`"):
-        discover(cad, folder, output=tmp_path / "judged")
-    assert not (tmp_path / "judged").exists()
+        discover(cad, lost, groups="kind")
 
 
 def test_groups_on_a_cluster(client):
     cad = in_groups()
-    found = discover(cad, dd.from_pandas(MACHINES, npartitions=5), group_column="kind")
+    found = discover(cad, dd.from_pandas(MACHINES, npartitions=5), groups="kind")
     assert_same_groups(found, cad.discover(NEW, groups=TYPES))

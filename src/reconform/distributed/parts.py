@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from functools import partial, reduce
-from typing import Any, Generic, TypeVar
+from typing import Any, TypeVar
 
 import dask.config
 from dask.base import compute as _compute
@@ -17,14 +17,17 @@ from dask.sizeof import sizeof
 
 from ..detectors.auto.survey import ChoiceSurvey
 from ..discoveries import CountedDiscoveries
-from ..scan import Counted
+from ..errors import ReconformError
+from ..scan import Counted, Parts
 
 RESULTS = {"score": "float64", "p_value": "float64", "q_value": "float64", "anomaly": "bool"}
+
+NO_ROWS = "data has no rows; give at least one row to judge."
 
 # So many counts are merged at a time: a thousand parts are added up in four rounds.
 MERGED_AT_ONCE = 8
 
-T = TypeVar("T")
+T = TypeVar("T", covariant=True)
 U = TypeVar("U")
 
 # A task, or a node that holds a value. Not pure: to hash a fitted detector would take a while.
@@ -55,35 +58,57 @@ def merged(parts: Sequence[Any], merge: Callable[[Any, Any], Any]) -> Any:
 
 
 @dataclass(frozen=True)
-class _Work:
+class Work:
     """What is done to every part: a node of the graph, so that a worker gets it once."""
 
-    call: Callable[[Any], Any]
+    call: Callable[..., Any]
 
 
-def _done(work: _Work, part: Any) -> Any:
-    return work.call(part)
+def _done(work: Work, part: tuple[Any, Any]) -> tuple[Any, Any]:
+    ids, value = part
+    return ids, None if value is None else work.call(value)
+
+
+def _value(work: Work, part: tuple[Any, Any]) -> Any:
+    return _done(work, part)[1]
+
+
+def _merged(merge: Callable[[Any, Any], Any], one: Any, other: Any) -> Any:
+    """Add up two parts, of which either may be empty."""
+    return other if one is None else one if other is None else merge(one, other)
 
 
 @dataclass(frozen=True, eq=False)
-class Delayed(Generic[T]):
-    """Something of every partition, which waits in the memory of the workers."""
+class Delayed(Parts[T]):
+    """Identifiers and something else of every partition, which wait in the memory of the workers.
+
+    A partition without rows has None.
+    """
 
     parts: Sequence[Any]
 
-    def later(self, work: Callable[[T], Any]) -> Sequence[Any]:
-        """Plan to do something to every part."""
-        node, task = delayed(_Work(work)), delayed(_done)
-        return [task(node, part) for part in self.parts]
-
     def each(self, work: Callable[[T], U]) -> Delayed[U]:
         """As `Parts` has it."""
-        return Delayed(persist(*self.later(work)))
+        node, task = delayed(Work(work)), delayed(_done)
+        return Delayed(persist(*(task(node, part) for part in self.parts)))
 
     def total(self, work: Callable[[T], U], merge: Callable[[U, U], U]) -> U:
         """As `Parts` has it."""
-        found: U = merged(self.later(work), merge).compute()
+        node, task = delayed(Work(work)), delayed(_value)
+        values = [task(node, part) for part in self.parts]
+        found: U | None = merged(values, partial(_merged, merge)).compute()
+        if found is None:
+            raise ReconformError(NO_ROWS)
         return found
+
+    def later_with_ids(self, work: Callable[[Any, Any], Any]) -> Sequence[Any]:
+        """Plan to make something of the identifiers and values of every part."""
+        node, task = delayed(Work(work)), delayed(_with_ids)
+        return [task(node, part) for part in self.parts]
+
+
+def _with_ids(work: Work, part: tuple[Any, Any]) -> Any:
+    return work.call(*part)
 
 
 def with_models() -> AbstractContextManager[Any]:
@@ -101,7 +126,7 @@ def with_models() -> AbstractContextManager[Any]:
 
 
 @dataclass(frozen=True, eq=False, kw_only=True, repr=False)
-class ScaledDiscoveries(CountedDiscoveries):
+class DistributedDiscoveries(CountedDiscoveries):
     """The decision on rows that need not fit in memory.
 
     Attributes

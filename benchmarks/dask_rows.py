@@ -1,7 +1,8 @@
 """Beyond one machine: the ranking step, the price of chunks, and a cluster of two workers.
 
-Run ``python benchmarks/scale.py`` (20 million rows, about 4 GB of disk), or with ``--rows 2e6``. It
-prints every number of docs/scale.md, and with ``--chart docs/scale.svg`` draws the growth curves.
+Run ``python benchmarks/dask_rows.py`` (20 million rows, about 4 GB of disk), or with ``--rows
+2e6``. It prints every number of docs/distributed.md, and with ``--chart docs/distributed.svg``
+draws the growth curves.
 """
 
 from __future__ import annotations
@@ -181,10 +182,10 @@ def size_of(folder: Path) -> int:
 
 
 def cluster(rows: int, folder: Path) -> dict[str, Any]:
-    """Both roads on two workers, against one process; every row compared."""
+    """On two workers, against one process; every row compared."""
     import dask.dataframe as dd
 
-    from reconform.scale import discover
+    from reconform.distributed import discover
 
     paths = write_files(folder / "new", rows)
     rng = np.random.default_rng(0)
@@ -244,20 +245,6 @@ def cluster(rows: int, folder: Path) -> dict[str, Any]:
             "equal": bool(equal and first == rows and found.count == result["discoveries"]),
             "peak megabytes": peak_memory(client),
         }
-    with two_workers() as client:
-        client.run(cad.ranks, reference[:100])
-        start = time.perf_counter()
-        found = discover(cad, folder / "new", output=folder / "judged")
-        seconds = time.perf_counter() - start
-        equal = found.count == result["discoveries"]
-        for path, first in zip(paths, range(0, rows, FILE_ROWS), strict=True):
-            equal &= same(pd.read_parquet(folder / "judged" / path.name), first)
-        result["folder"] = {
-            "seconds": seconds,
-            "equal": bool(equal),
-            "peak megabytes": peak_memory(client),
-            "output bytes per row": size_of(folder / "judged") / rows,
-        }
     return result
 
 
@@ -296,13 +283,12 @@ def _told_cluster(found: dict[str, Any]) -> Iterator[str]:
         f"{found['n_calibration']:,} calibration scores: {found['discoveries']:,} discoveries"
     )
     yield f"  one process, rows in memory: {found['one process']:.1f} s"
-    for road in ("frame", "folder"):
-        peak = max(found[road]["peak megabytes"])
-        same = "equal row for row" if found[road]["equal"] else "NOT EQUAL"
-        yield (
-            f"  two workers, {road}: {found[road]['seconds']:.1f} s, {same}, "
-            f"at most {peak:,.0f} MB per worker"
-        )
+    peak = max(found["frame"]["peak megabytes"])
+    same = "equal row for row" if found["frame"]["equal"] else "NOT EQUAL"
+    yield (
+        f"  two workers: {found['frame']['seconds']:.1f} s, {same}, "
+        f"at most {peak:,.0f} MB per worker"
+    )
     for point in found["growth"]:
         speed = point["rows"] / (point["decided"] + point["marked"]) / 2
         yield (
@@ -312,10 +298,7 @@ def _told_cluster(found: dict[str, Any]) -> Iterator[str]:
     last = found["growth"][-1]
     per_worker = last["rows"] / (last["decided"] + last["marked"]) / 2
     state = 8 * (found["n_calibration"] + 2)
-    yield (
-        f"  per row: {found['input bytes per row']:.1f} bytes read, 12 kept, "
-        f"{found['folder']['output bytes per row']:.1f} written (folder)"
-    )
+    yield f"  per row: {found['input bytes per row']:.1f} bytes read, 12 kept"
     yield (
         f"  counts sent from worker to worker for {found['ranked']:,} rows: {found['moved']:,} "
         f"bytes; merged state: {state:,} bytes; detector, once per worker: "

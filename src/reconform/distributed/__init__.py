@@ -10,10 +10,9 @@ from __future__ import annotations
 
 from ..extras import extra
 
-extra("dask.dataframe", "dask", "reconform.scale")
+extra("dask.dataframe", "dask", "reconform.distributed")
 
-from .folder import discover_folder
-from .parts import ScaledDiscoveries
+from .parts import DistributedDiscoveries
 from .rows import discover, fit
 
-__all__ = ["ScaledDiscoveries", "discover", "discover_folder", "fit"]
+__all__ = ["DistributedDiscoveries", "discover", "fit"]
