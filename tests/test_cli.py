@@ -1192,23 +1192,3 @@ def test_a_command_is_imported_with_the_garbage_collector_on_afterwards():
         assert not gc.isenabled()
     finally:
         gc.enable()
-
-
-def test_a_command_does_without_scipy_stats_until_somebody_asks_for_it(here):
-    script = (
-        "import sys, threading\n"
-        "from reconform.cli.failures import Commands, _home\n"
-        "_home('reconform.cli.detect')\n"
-        "import scipy, scipy.stats\n"
-        "assert 'scipy.stats._stats_py' not in sys.modules\n"
-        "found = []\n"
-        "ask = lambda: found.append(float(scipy.stats.norm.cdf(0)))\n"
-        "threads = [threading.Thread(target=ask) for _ in range(4)]\n"
-        "[thread.start() for thread in threads], [thread.join() for thread in threads]\n"
-        "from scipy.stats import binom, rankdata\n"
-        "assert found == [0.5] * 4 and binom.sf(3, 3, 0.5) == 0\n"
-        "try: scipy.stats.nothing\n"
-        "except AttributeError as error: print(error)\n"
-    )
-    ran = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
-    assert ran.stdout == "module 'scipy.stats' has no attribute 'nothing'\n", ran.stderr
