@@ -32,10 +32,6 @@ def results_chart(cells: Sequence[Cell], columns: Sequence[MethodColumn]) -> Any
     cells : sequence of Cell
     columns : sequence of MethodColumn
         Their order and headings, as in the tables.
-
-    Returns
-    -------
-    altair.VConcatChart
     """
     headings = {column.label: column.heading for column in columns}
     families = {column.label: _family(column.heading) for column in columns}
@@ -97,16 +93,7 @@ def results_chart(cells: Sequence[Cell], columns: Sequence[MethodColumn]) -> Any
 
 
 def comparison_chart(comparison: Comparison) -> Any:
-    """Draw our means against those of a reference; on the diagonal they agree.
-
-    Parameters
-    ----------
-    comparison : Comparison
-
-    Returns
-    -------
-    altair.HConcatChart
-    """
+    """Draw our means against those of a reference; on the diagonal they agree."""
     detectors = _distinct(title_of(cell.detector) for cell in comparison.cells)
 
     def panel(metric: str) -> Any:
@@ -176,10 +163,6 @@ def line_chart(
         A line per value of this column.
     facet : str, optional
         A panel per value of this column.
-
-    Returns
-    -------
-    altair.Chart
     """
     names = [x, by] + ([facet] if facet else [])
     columns = [np.asarray(table[name]).tolist() for name in (*names, y)]

@@ -189,10 +189,6 @@ def read_reference(source: str | os.PathLike[str] = "paper") -> Reference:
         ``"paper"``, or a file with columns ``detector, dataset, method, metric, mean, std`` and
         optionally ``draws`` (25 where it is missing).
 
-    Returns
-    -------
-    Reference
-
     Examples
     --------
     >>> paper = read_reference("paper")
@@ -240,10 +236,6 @@ def compare_cells(
     reference : Reference
     reading : mapping, optional
         Our method to theirs; by default the reference's own.
-
-    Returns
-    -------
-    Comparison
 
     Examples
     --------

@@ -144,10 +144,6 @@ def format_table(
     fmt : {"markdown", "latex", "csv"}
         CSV has a line per cell and metric, in the columns of the paper's numbers, and some more.
 
-    Returns
-    -------
-    str
-
     Examples
     --------
     >>> cell = Cell("wbc", "knn", "cv+", Estimate(0.05, 0.08, 25), Estimate(0.6, 0.2, 25), 0.1)

@@ -308,15 +308,7 @@ def check_separate(
     inputs: dict[str, str],
     layout: Layout | None = None,
 ) -> None:
-    """Refuse outputs that would replace an input, or each other.
-
-    Parameters
-    ----------
-    outputs, inputs : dict
-        Paths by the option or argument that they were given to.
-    layout : Layout, optional
-        With which queries are read.
-    """
+    """Refuse outputs that would replace an input, or each other; paths come by their options."""
     from ..files.formats import Layout, is_standard  # Arrow is not needed to say the version
     from ..files.tables import check_separate as apart
 

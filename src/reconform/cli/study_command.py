@@ -364,11 +364,7 @@ REFERENCE, NEW = "normal.csv", "new.csv"
 def command_of(advice: Recommendation, study: Study) -> str | None:
     """Write the command that does what is recommended; None where there is none.
 
-    Parameters
-    ----------
-    advice : Recommendation
-    study : Study
-        If it is about one table, the normal rows of this table are the reference.
+    Of a study of one table, the normal rows of this table are the reference.
     """
     if advice.method is None:
         return None

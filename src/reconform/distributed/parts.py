@@ -83,14 +83,7 @@ def suited(
 ) -> ConformalDetector:
     """Return the detector that judges so many rows; refuse a rule or detector that cannot.
 
-    Parameters
-    ----------
-    cad : ConformalDetector
-    rule : Rule
-    where : str
-        What is judged, for the message.
-    rows : callable
-        Counts the rows, where the method depends on that (``method="auto"``).
+    Rows are counted only where the method depends on that (``method="auto"``).
     """
     if cad.uses_batch and not cad.chooses:
         rule.counting_grid(cad, where)  # refuses it, before rows are counted
