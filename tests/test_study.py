@@ -462,6 +462,16 @@ def test_jackknife_limit(tmp_path):
     ]
 
 
+def test_a_larger_level_never_finds_less(tmp_path):
+    """The same draws and models: never fewer discoveries."""
+    low, high = (
+        toy(methods=["cv+"], fdr=fdr).run(tmp_path / str(fdr)).results_["cpower"].to_pylist()
+        for fdr in (0.05, 0.4)
+    )
+    assert all(a <= b for a, b in zip(low, high, strict=True))
+    assert sum(low) < sum(high)
+
+
 def test_smoke_study(tmp_path):
     """Two small data sets, J = 3, with a named detector."""
     names = ["breast_cancer"]
