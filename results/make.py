@@ -1,5 +1,6 @@
 """Redo the committed results from nothing: ``make study-paper``.
 
+    python results/make.py                                        # what is stored, and the paper
     python results/make.py --store /tmp/store --jobs 2            # everything
     python results/make.py --store /tmp/store --jobs 2 grid       # some parts
 
@@ -17,15 +18,20 @@ import platform
 import resource
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from statistics import fmean
 from typing import Any
+
+from paper_charts import comparison_chart, line_chart, results_chart
+from paper_comparison import compare, compare_cells, read_reference, stored_cells
+from paper_tables import columns, cost_table, table
 
 from reconform import Learned
 from reconform.detectors import INNE, KDE, KNN, LOF, Contrast, IForest, Mahalanobis
 from reconform.detectors.auto.detector import name_of
 from reconform.detectors.registry import offered
-from reconform.study import Protocol, Study, line_chart, save_chart
+from reconform.study import Protocol, Study
 from reconform.study.datasets import REGISTRY
 
 HERE = Path(__file__).parent
@@ -54,57 +60,57 @@ def paper(store: Path, jobs: int) -> None:
     study = Study(protocol=Protocol(jackknife_limit=500)).run(
         store / "paper", n_jobs=jobs, verbose=1
     )
-    comparison = study.compare("paper")
-    write("paper.md", study.table())
-    write("paper.tex", study.table("latex"))
-    write("paper.csv", study.table("csv"))
-    write("comparison.md", comparison.to_markdown())
-    write("comparison.csv", comparison.to_csv())
-    save_chart(study.chart("paper"), HERE / "comparison.svg")
-    print(comparison)
+    write("paper.md", table(study))
+    write("paper.tex", table(study, "latex"))
+    write("paper.csv", table(study, "csv"))
+    found = compare(study)
+    write("comparison.md", found.to_markdown())
+    write("comparison.csv", found.to_csv())
+    comparison_chart(found).save(str(HERE / "comparison.svg"))
+    print(found)
 
 
 def grid(store: Path, jobs: int) -> None:
     """All eight data sets, three detectors, every method, jackknife everywhere."""
     study = Study(methods=EVERY_METHOD).run(store / "grid", n_jobs=jobs, verbose=1)
-    write("grid.md", study.table())
-    write("grid.csv", study.table("csv"))
-    save_chart(study.chart("results"), HERE / "grid.svg")
+    write("grid.md", table(study))
+    write("grid.csv", table(study, "csv"))
+    results_chart(study.cells(), columns(study)).save(str(HERE / "grid.svg"))
 
 
 def findings(store: Path, jobs: int) -> None:
     """Means over all pairs of data set and detector, from the committed grid: what docs/ quotes."""
     means: dict[tuple[str, str], list[float]] = {}
     exceeded = []
-    with open(HERE / "grid.csv", encoding="utf-8") as lines:
-        for row in csv.DictReader(lines):
+    with open(HERE / "grid.csv", encoding="utf-8") as rows:
+        for row in csv.DictReader(rows):
             means.setdefault((row["method"], row["metric"]), []).append(float(row["mean"]))
             if row["violation"] == "1" and row["metric"] == "fdr":
                 exceeded.append(
                     f"{row['detector']}, {row['dataset']}, {row['method']}: {row['mean']}"
                 )
-    table = ["| method | mean FDR | largest FDR | mean power |", "|---|---|---|---|"]
-    table += [
+    lines = ["| method | mean FDR | largest FDR | mean power |", "|---|---|---|---|"]
+    lines += [
         f"| {method} | {fmean(means[method, 'fdr']):.3f} | {max(means[method, 'fdr']):.3f} "
         f"| {fmean(means[method, 'power']):.3f} |"
         for method in EVERY_METHOD
     ]
     pairs = len(means["split", "fdr"])
-    table += [
+    lines += [
         "",
         f"Means over {pairs} pairs of data set and detector, 25 draws each, FDR level 0.1.",
     ]
-    table += ["Evidence of an exceeded level: " + ("; ".join(exceeded) or "none") + "."]
-    write("findings.md", "\n".join(table))
-    print("\n".join(table))
+    lines += ["Evidence of an exceeded level: " + ("; ".join(exceeded) or "none") + "."]
+    write("findings.md", "\n".join(lines))
+    print("\n".join(lines))
 
 
 def small(store: Path, jobs: int) -> None:
     """J = 100 for the small data sets."""
     study = Study(SMALL, methods=EVERY_METHOD, protocol=Protocol(draws=100))
     study.run(store / "small", n_jobs=jobs, verbose=1)
-    write("small.md", study.table())
-    write("small.csv", study.table("csv"))
+    write("small.md", table(study))
+    write("small.csv", table(study, "csv"))
 
 
 def sweeps(store: Path, jobs: int) -> None:
@@ -136,23 +142,30 @@ def together() -> None:
     for metric in ("cpower", "cfdr"):
         charts = []
         for parameter in ("test_size", "fdr", "anomaly_rate"):
-            table = pyarrow.csv.read_csv(HERE / f"sweep-{parameter}.csv")
-            breast = table.filter(pyarrow.compute.equal(table["dataset"], "breast"))
+            rows_of = pyarrow.csv.read_csv(HERE / f"sweep-{parameter}.csv")
+            breast = rows_of.filter(pyarrow.compute.equal(rows_of["dataset"], "breast"))
             charts.append(line_chart(breast, x=parameter, y=metric, by="method", facet="dataset"))
         rows.append(altair.hconcat(*charts))
-    save_chart(altair.vconcat(*rows), HERE / "sweeps.svg")
+    altair.vconcat(*rows).save(str(HERE / "sweeps.svg"))
 
 
 def sweep(study: Study, parameter: str, values: Any, store: Path, jobs: int) -> None:
     """Run one sweep and write its rows."""
+    import pyarrow as pa
     import pyarrow.csv
 
-    table = study.sweep(parameter, values, store / "sweeps", n_jobs=jobs, verbose=1)
-    pyarrow.csv.write_csv(table, HERE / f"sweep-{parameter}.csv")
+    tables = []
+    for value in values:
+        changed = replace(study.protocol, **{parameter: value})
+        one = Study(**{**study.get_params(deep=False), "protocol": changed})
+        one.run(store / "sweeps" / f"{parameter}={value}", n_jobs=jobs, verbose=1)
+        tables.append(one.results_.append_column(parameter, pa.array([value] * len(one.results_))))
+    rows = pa.concat_tables(tables)
+    pyarrow.csv.write_csv(rows, HERE / f"sweep-{parameter}.csv")
     if parameter == "folds":  # the others share a chart
         for metric in ("cfdr", "cpower"):
-            chart = line_chart(table, x=parameter, y=metric, by="method", facet="dataset")
-            save_chart(chart, HERE / f"sweep-{parameter}-{metric}.svg")
+            chart = line_chart(rows, x=parameter, y=metric, by="method", facet="dataset")
+            chart.save(str(HERE / f"sweep-{parameter}-{metric}.svg"))
 
 
 def sharing(store: Path, jobs: int) -> None:
@@ -168,8 +181,8 @@ def sharing(store: Path, jobs: int) -> None:
         ["jackknife+", "jackknife"],
     )
     study.run(store / "sharing", n_jobs=jobs, verbose=1)
-    write("sharing.md", study.table())
-    write("sharing.csv", study.table("csv"))
+    write("sharing.md", table(study))
+    write("sharing.csv", table(study, "csv"))
 
 
 def costs(store: Path, jobs: int) -> None:
@@ -178,7 +191,7 @@ def costs(store: Path, jobs: int) -> None:
         ["breast", "thyroid"], methods=EVERY_METHOD, protocol=Protocol(draws=5), share_models=False
     )
     study.run(store / "costs", n_jobs=1, verbose=1)
-    write("costs.md", study.cost_table())
+    write("costs.md", cost_table(study))
 
 
 def detectors(store: Path, jobs: int) -> None:
@@ -196,8 +209,8 @@ def detectors(store: Path, jobs: int) -> None:
         protocol=Protocol(test_sets=10),
     )
     study.run(store / "detectors", n_jobs=jobs, verbose=1)
-    write("detectors.md", study.table())
-    write("detectors.csv", study.table("csv"))
+    write("detectors.md", table(study))
+    write("detectors.csv", table(study, "csv"))
     cells = study.cells()
     means = []
     for name in dict.fromkeys(cell.detector for cell in cells):
@@ -275,7 +288,7 @@ def auto(store: Path, jobs: int) -> None:
         f"{mean_of[PAPERS]:.3f} |"
     )
     write("auto.md", "\n".join(lines))
-    save_chart(_by_data_set(rows), HERE / "auto.svg")
+    _by_data_set(rows).save(str(HERE / "auto.svg"))
 
 
 def batch(store: Path, jobs: int) -> None:
@@ -395,9 +408,12 @@ def main() -> None:
     """Run the parts that were asked for, and note how long each took."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("parts", nargs="*", choices=[*PARTS, []], default=[])
-    parser.add_argument("--store", type=Path, required=True)
+    parser.add_argument("--store", type=Path, help="without it, what is stored is compared")
     parser.add_argument("--jobs", type=int, default=2)
     arguments = parser.parse_args()
+    if arguments.store is None:
+        print(compare_cells(stored_cells(HERE / "paper.csv"), read_reference("paper")))
+        return
     times_path = HERE / "times.json"
     times = json.loads(times_path.read_text()) if times_path.exists() else {}
     for name in arguments.parts or PARTS:

@@ -30,7 +30,7 @@ from sklearn.svm import OneClassSVM
 
 from forge import forge, members_of, put
 from reconform import Bootstrap, ConformalDetector, CrossValidation, Jackknife, Resampling, Split
-from reconform.detectors import INNE, KDE, KNN, LOF, IForest, Mahalanobis
+from reconform.detectors import INNE, KDE, KNN, LOF, Contrast, IForest, Mahalanobis
 from reconform.detectors.prepare import make_prepared
 from reconform.models import ModelFileError, archive, ensemble_records, inspect, load, save
 from reconform.models import archive as arrays
@@ -151,6 +151,37 @@ def round_trip(cad, tmp_path, *, trusted=(), new=NEW):
 @pytest.mark.parametrize("detector", NATIVE)
 def test_native_models_come_back_the_same(detector, method, tmp_path):
     round_trip(fitted(NATIVE[detector], METHODS[method]), tmp_path)
+
+
+ENSEMBLES = {
+    "EnteredForest": (NATIVE["iforest"], "full", {}),
+    "EnteredINNE": (NATIVE["inne"], "full", {}),
+    "FullContrast": (Contrast(n_neighbors=(1, 3)), "full", {}),
+    "FullKDE": (NATIVE["kde"], "full", {}),
+    "FullLOF": (NATIVE["lof"], "full", {}),
+    "FullMahalanobis": (NATIVE["mahalanobis"], "full", {}),
+    "FullNeighbours": (NATIVE["knn"], "full", {}),
+    "FullRefit": (NATIVE["iforest"], "full", {"larger_is": "anomalous"}),
+    "LeaveOneOut": (NATIVE["knn"], "jackknife+", {}),
+    "LeaveOneOutForests": (NATIVE["iforest-shared"], "jackknife+", {}),
+    "LeaveOneOutINNE": (NATIVE["inne-shared"], "jackknife+", {}),
+    "LeaveOneOutKDE": (NATIVE["kde"], "jackknife+", {}),
+    "LeaveOneOutLOF": (NATIVE["lof"], "jackknife+", {}),
+    "LeaveOneOutMahalanobis": (NATIVE["mahalanobis"], "jackknife+", {}),
+    "OneTable": (NATIVE["knn"], "cv+", {}),
+    "RefitEnsemble": (NATIVE["iforest"], "cv+", {}),
+    "ScaledFull": (KNN(n_neighbors=3, scale="robust"), "full", {}),
+    "SeparateINNE": (NATIVE["inne"], "cv+", {}),
+}
+
+
+@pytest.mark.parametrize("name", ENSEMBLES)
+def test_every_ensemble_comes_back_the_same(name, tmp_path):
+    assert set(ENSEMBLES) == set(ensemble_records.known_ensembles().records)
+    detector, method, options = ENSEMBLES[name]
+    cad = fitted(detector, method, **options)
+    assert type(cad.ensemble_).__name__ == name
+    round_trip(cad, tmp_path)
 
 
 @pytest.mark.parametrize("name", ["knn", "iforest", "inne"])

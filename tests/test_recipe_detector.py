@@ -246,7 +246,6 @@ def test_a_study(tmp_path):
     results = study.run(tmp_path).results_
     assert len(results) == 8
     assert study.run(tmp_path).results_.equals(results)
-    assert "### Distance to a centre" in study.table()
     identities = [json.loads(path.read_bytes())["identity"] for path in tmp_path.glob("parts/*")]
     assert {identity["detector"] for identity in identities} == {
         "'toy'",

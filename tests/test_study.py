@@ -1,12 +1,10 @@
-"""The study: protocol against literal loops, kill and resume, tables, comparison, charts."""
+"""The study: protocol against literal loops, kill and resume."""
 
 from __future__ import annotations
 
 import json
 import multiprocessing
 import os
-import shutil
-import sys
 import time
 from dataclasses import fields
 from fractions import Fraction
@@ -32,22 +30,12 @@ from reconform import (
 from reconform.detectors import INNE, KNN, IForest
 from reconform.methods import resolve_method
 from reconform.study import (
-    Cell,
     Estimate,
     Protocol,
     Study,
-    columns_of,
-    compare_cells,
-    comparison_chart,
-    format_table,
-    line_chart,
     make_dataset,
-    read_reference,
-    save_chart,
 )
 from reconform.study.averages import lower_bound
-from reconform.study.comparison import Reference
-from reconform.study.layout import best_power
 from reconform.study.protocol import MODELS, bh_masks, conditional_fdr_and_power, name_key
 from reconform.study.store import Store
 from reconform.study.subjects import describe, resolve_readings
@@ -442,7 +430,6 @@ def test_any_method_and_any_label(tmp_path):
         .read(tmp_path)
         .results_.equals(study.results_)
     )
-    assert r"a / b: \textbackslash{} \%" in study.table("latex")
 
 
 def test_named_methods_take_the_studys_parameters():
@@ -473,8 +460,16 @@ def test_jackknife_limit(tmp_path):
         ("blobs", "jackknife"),
         ("more", "split"),  # n_train = 60
     ]
-    assert "| more | " in study.table()
-    assert "— |" in study.table()
+
+
+def test_a_larger_level_never_finds_less(tmp_path):
+    """The same draws and models: never fewer discoveries."""
+    low, high = (
+        toy(methods=["cv+"], fdr=fdr).run(tmp_path / str(fdr)).results_["cpower"].to_pylist()
+        for fdr in (0.05, 0.4)
+    )
+    assert all(a <= b for a, b in zip(low, high, strict=True))
+    assert sum(low) < sum(high)
 
 
 def test_smoke_study(tmp_path):
@@ -489,230 +484,6 @@ def test_smoke_study(tmp_path):
     assert len(cells) == 3 * len(names)
     assert all(0 <= cell.fdr.mean < 0.5 for cell in cells)
     assert all(cell.power.mean > 0.1 for cell in cells if cell.method == "cv+")
-
-
-def test_sweep(tmp_path):
-    table = toy(methods=["cv+"]).sweep("fdr", [0.05, 0.4], tmp_path)
-    assert table.num_rows == 12
-    assert table.column_names[-1] == "fdr"
-    rows = table.to_pylist()
-    low, high = ([row["cpower"] for row in rows if row["fdr"] == fdr] for fdr in (0.05, 0.4))
-    # The same draws and models at a larger level: never fewer discoveries.
-    assert all(a <= b for a, b in zip(low, high, strict=True))
-    assert sum(low) < sum(high)
-
-
-# --- tables -------------------------------------------------------------------------------------
-
-PAPER_COLUMNS = columns_of(
-    {
-        "split": None,
-        "cv+": "plus",
-        "jab+": "plus",
-        "jackknife+": "plus",
-        "jackknife": "basic",
-        "jab": "basic",
-        "cv": "basic",
-    }
-)
-
-
-def papers_cells():
-    """The paper's numbers, as if they were ours."""
-    estimates = read_reference("paper").estimates
-    return [
-        Cell(dataset, detector, method, fdr, estimates[detector, dataset, method, "power"], 0.1)
-        for (detector, dataset, method, metric), fdr in estimates.items()
-        if metric == "fdr"
-    ]
-
-
-def test_columns_are_in_the_papers_order():
-    assert [column.heading for column in PAPER_COLUMNS] == [
-        *("Split", "JaB+", "10-CV+", "Jackknife+", "JaB", "10-CV", "Jackknife")
-    ]
-    both = columns_of(
-        {"cv-pooled": "pooled", "cv+": "plus", "full": None, "mine": "basic"}, folds=5
-    )
-    assert [column.heading for column in both] == ["Full", "5-CV+", "5-CV pooled", "mine"]
-
-
-@pytest.mark.parametrize(
-    ("detector", "dataset", "bold"),
-    [  # as printed in the paper
-        ("knn", "wbc", {"jab+", "jab"}),
-        ("knn", "breast", {"jab+", "jackknife"}),
-        ("knn", "musk", {"split", "jab+", "cv+", "jab", "cv"}),  # all 1.000
-        ("knn", "satellite", {"jab+", "jab"}),
-        ("iforest", "wdbc", {"jackknife+", "jackknife"}),
-        ("inne", "musk", {"split", "jab+", "cv+", "cv"}),  # jab's 1.000 has an FDR of 0.189
-        ("inne", "wbc", {"cv+", "cv"}),
-    ],
-)
-def test_bold_is_the_papers(detector, dataset, bold):
-    row = [c for c in papers_cells() if (c.detector, c.dataset) == (detector, dataset)]
-    assert best_power(row, PAPER_COLUMNS) == bold
-
-
-def test_the_papers_only_violation():
-    violated = [(c.detector, c.dataset, c.method) for c in papers_cells() if c.violation]
-    assert violated == [("inne", "musk", "jab")]
-
-
-def test_markdown_has_the_papers_layout():
-    lines = format_table(papers_cells(), PAPER_COLUMNS).splitlines()
-    start = lines.index("### Isolation-based Nearest-Neighbor Ensemble")
-    assert lines[start + 2] == (
-        "| False discovery rate | Split | JaB+ | 10-CV+ | Jackknife+ | JaB | 10-CV | Jackknife |"
-    )
-    fdr, power = (line for line in lines[start:] if line.startswith("| Musk"))
-    assert fdr == (
-        "| Musk | 0.086 ± 0.041 | 0.076 ± 0.026 | 0.020 ± 0.019 | — | 0.189 ± 0.102 † "
-        "| 0.101 ± 0.094 | — |"
-    )
-    one = "**1.000 ± 0.000**"
-    assert power == f"| Musk | {one} | {one} | {one} | — | 1.000 ± 0.000 | {one} | — |"
-    assert lines[-1].endswith("† marks evidence that the marginal FDR exceeds 0.1.")
-
-
-def test_latex_rows_have_a_column_each():
-    text = format_table(papers_cells(), PAPER_COLUMNS, fmt="latex")
-    assert text.count(r"\begin{table*}") == text.count(r"\end{table*}") == 3
-    for line in text.splitlines():
-        if line.strip().startswith(("WBC", "Musk", "Mammography")):
-            assert line.count("&") == 7
-            assert line.endswith(r"\\")
-    assert r"\textbf{0.638 $\pm$ 0.192}" in text
-    assert r"0.189 $\pm$ 0.102\textsuperscript{\dag}" in text
-    assert r"JaB$^{+}_{\mathrm{AD}}$" in text
-    assert text.count("{") == text.count("}")
-    assert "±" not in text
-
-
-def test_csv_reads_back_as_a_reference(tmp_path):
-    path = tmp_path / "ours.csv"
-    path.write_text(format_table(papers_cells(), PAPER_COLUMNS, fmt="csv"))
-    again = read_reference(path)
-    assert again.estimates == read_reference("paper").estimates
-    comparison = compare_cells(papers_cells(), again)
-    assert len(comparison.cells) == comparison.within(0) == 288
-
-
-def test_cost_table(finished):
-    _, study = finished
-    lines = study.cost_table().splitlines()
-    assert len(lines) == 2 + 8
-    assert lines[2].startswith("| centre | blobs | split | ")
-    assert len(study.cost_table("csv").splitlines()) == 9
-
-
-# --- comparison ---------------------------------------------------------------------------------
-
-
-def cell(method, fdr, power):
-    return Cell("wbc", "knn", method, Estimate(*fdr, 100), Estimate(*power, 100), 0.1)
-
-
-def test_differences_in_combined_standard_errors():
-    # Paper, kNN on WBC: jab+ has FDR 0.078 ± 0.095 and power 0.638 ± 0.192, both over 25 draws.
-    ours = cell("jab-pooled", (0.100, 0.080), (0.5, 0.3))
-    comparison = compare_cells([ours], read_reference("paper"))
-    fdr, power = comparison.cells
-    assert fdr.reference_method == "jab+"
-    assert np.isclose(fdr.z, 0.022 / np.sqrt(0.095**2 / 25 + 0.080**2 / 100))
-    assert np.isclose(power.z, -0.138 / np.sqrt(0.192**2 / 25 + 0.3**2 / 100))
-    assert len(comparison.missing) == 286
-
-
-def test_standard_errors_have_a_floor():
-    reference = Reference("theirs", {("knn", "wbc", "cv", "power"): Estimate(1.0, 0.0, 25)}, {})
-    [compared] = compare_cells([cell("cv", (0, 0), (0.9985, 0.0))], reference).cells
-    assert np.isclose(compared.z, -1.5)
-
-
-def test_summary_of_a_comparison():
-    # Standard errors of 0.01 on their side, none on ours: means at 0, 1, ..., 9 of them.
-    theirs = {("knn", f"d{k}", "cv", "fdr"): Estimate(0.5, 0.05, 25) for k in range(10)}
-    ours = [
-        Cell(f"d{k}", "knn", "cv", Estimate(0.5 + 0.01 * k, 0.0, 9), Estimate(0, 0, 9), 0.1)
-        for k in range(10)
-    ]
-    comparison = compare_cells(ours, Reference("theirs", theirs, {}))
-    assert (comparison.within(2.5), comparison.within(3.5)) == (3, 4)
-    assert [c.dataset for c in comparison.beyond(6.5)] == ["d9", "d8", "d7"]
-    assert "of 10 cells" in str(comparison)
-    assert "largest difference is 9.0" in str(comparison)
-    text = comparison.to_markdown(beyond=6.5)
-    assert text.count("| d9 | cv |") == 2  # among the far ones, and among all
-    assert text.count("| d2 | cv |") == 1
-    assert len(comparison.to_csv().splitlines()) == 11
-
-
-def test_true_plus_can_be_read_against_the_paper_too():
-    ours = cell("jab+", (0.1, 0.1), (0.5, 0.3))
-    paper = read_reference("paper")
-    assert compare_cells([ours], paper).cells == ()
-    assert len(compare_cells([ours], paper, {"jab+": "jab+"}).cells) == 2
-
-
-def test_bad_references(tmp_path):
-    with pytest.raises(FileNotFoundError, match="there is no file 'papr'"):
-        read_reference("papr")
-    (tmp_path / "a.csv").write_text("detector,dataset\nknn,wbc\n")
-    with pytest.raises(ValueError, match="must be a CSV file with the columns"):
-        read_reference(tmp_path / "a.csv")
-    one = Cell("wbc", "knn", "cv", Estimate(0, float("nan"), 1), Estimate(0, float("nan"), 1), 0.1)
-    with pytest.raises(ValueError, match="at least two draws"):
-        compare_cells([one], read_reference("paper"))
-
-
-# --- charts -------------------------------------------------------------------------------------
-
-
-def test_chart_of_results_in_every_format(finished, tmp_path):
-    pytest.importorskip("altair", reason="charts need Altair")
-    pytest.importorskip("vl_convert", reason="needs reconform[study]")
-    chart = finished[1].chart()
-    heads = {"svg": b"<svg", "png": b"\x89PNG", "html": b"<!DOCTYPE html>", "json": b"{"}
-    for suffix, head in heads.items():
-        path = save_chart(chart, tmp_path / "new" / f"chart.{suffix}")
-        assert path.read_bytes().lstrip().startswith(head)
-    svg = (tmp_path / "new" / "chart.svg").read_text()
-    for shown in ("blobs", "more", "False discovery rate", "Statistical power", "Non-retaining"):
-        assert shown in svg
-    html = (tmp_path / "new" / "chart.html").read_text()
-    assert "<script src=" not in html  # opens without a network
-
-
-def test_chart_against_the_paper():
-    pytest.importorskip("altair", reason="charts need Altair")
-    reading = {column.label: column.label for column in PAPER_COLUMNS}
-    comparison = compare_cells(papers_cells(), read_reference("paper"), reading)
-    spec = comparison_chart(comparison).to_dict()
-    values = {len(rows): rows for rows in spec["datasets"].values()}
-    assert sorted(values) == [2, 144]  # the ends of the diagonal, and the cells of one metric
-    assert all(row["mean"] == row["their mean"] for row in values[144])
-
-
-def test_chart_of_a_sweep():
-    pytest.importorskip("altair", reason="charts need Altair")
-    rows = {
-        "test_size": [10, 10, 20, 20],
-        "method": ["cv+"] * 4,
-        "dataset": ["wbc"] * 4,
-        "cpower": [0.2, 0.4, 0.5, 0.5],
-    }
-    first, second = line_chart(rows, x="test_size").data.values
-    assert first["mean"] == pytest.approx(0.3)
-    assert first["high"] == pytest.approx(0.5)  # two standard errors of 0.1
-    assert second["low"] == second["high"] == 0.5
-    assert "facet" in line_chart(rows, x="test_size", facet="dataset").to_dict()
-
-
-def test_no_altair(finished, monkeypatch):
-    monkeypatch.setitem(sys.modules, "altair", None)
-    with pytest.raises(ImportError, match=r"Drawing charts needs Altair: pip install 'reconform\["):
-        finished[1].chart()
 
 
 # --- what goes wrong ----------------------------------------------------------------------------
@@ -747,49 +518,10 @@ def test_bad_parameters_are_told_before_anything_is_run(change, told, tmp_path):
 
 def test_results_before_a_run():
     with pytest.raises(ValueError, match=r"no results yet; call run\(store\)"):
-        toy().table()
-
-
-def test_unknown_formats(finished, tmp_path):
-    _, study = finished
-    with pytest.raises(ValueError, match="Did you mean 'markdown'"):
-        study.table("markdwon")
-    with pytest.raises(ValueError, match="kind must be one of"):
-        study.chart("pie")
-    with pytest.raises(ValueError, match=r"got '\.pdf'"):
-        save_chart(None, tmp_path / "chart.pdf")
-    with pytest.raises(ValueError, match="Did you mean 'folds'"):
-        study.sweep("fold", [2], tmp_path)
+        toy().cells()
 
 
 # --- names in a store ----------------------------------------------------------------------------
-
-
-def old_study():
-    rng = np.random.default_rng(0)
-    X = np.vstack([rng.normal(size=(60, 2)), rng.normal(5, 1, size=(10, 2))])
-    return Study(
-        [("toy", X, np.repeat([0, 1], [60, 10]))],
-        [
-            KNN(n_neighbors=3),
-            "iforest",
-            ("forest", IForest(n_estimators=5)),
-            INNE(n_estimators=5),
-        ],
-        [CrossValidation(folds=3), Bootstrap(draws=4, variant="basic"), "split"],
-        Protocol(draws=1, test_sets=3, test_size=10),
-    )
-
-
-def test_a_store_of_other_draws_is_refused(tmp_path):
-    """Written when rows were drawn by position: the same law, and other numbers than today."""
-    old = Path(__file__).parent / "data" / "study" / "parts"
-    shutil.copytree(old, tmp_path / "old" / "parts")
-    before = {path.name: path.read_bytes() for path in (tmp_path / "old" / "parts").iterdir()}
-    told = "draws was not written down and is by content. Use another folder"
-    with pytest.raises(ValueError, match=told):
-        old_study().run(tmp_path / "old")
-    assert before == {path.name: path.read_bytes() for path in (tmp_path / "old/parts").iterdir()}
 
 
 def test_names_in_a_store_do_not_follow_modules():

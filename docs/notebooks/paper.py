@@ -10,6 +10,11 @@
 # a folder that has it, otherwise it is downloaded once.
 
 # %%
+from paper_charts import results_chart  # in results/ of the repository
+from paper_comparison import compare
+from paper_tables import columns
+from paper_tables import table as table_of
+
 from reconform.study import Protocol, Study, load
 
 data = load("breast")
@@ -18,7 +23,7 @@ print(len(data.X), "rows,", int(data.y.sum()), "of them anomalies")
 methods = ["split", "cv-pooled", "jackknife-pooled", "jackknife+", "full"]
 study = Study(["breast"], ["knn"], methods, Protocol(draws=25, test_sets=20))
 study.run()
-table = study.table()
+table = table_of(study)
 
 # %% [markdown]
 # *FDR* is the share of false ones among the flagged rows, *power* the share of anomalies that are
@@ -30,10 +35,11 @@ table = study.table()
 # a difference of up to 2 standard errors is what chance does.
 
 # %%
-table = study.compare("paper").to_markdown()
+table = compare(study).to_markdown()
 
 # %%
-picture = study.chart().properties(title="breast, kNN: FDR and power by method")
+picture = results_chart(study.cells(), columns(study))
+picture = picture.properties(title="breast, kNN: FDR and power by method")
 
 # %% [markdown]
 # `jackknife+` and `full` are not in the paper's tables: the first is its Algorithm 1 taken

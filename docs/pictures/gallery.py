@@ -20,11 +20,10 @@ from io import StringIO
 from pathlib import Path
 from typing import Any
 
-from reconform.study import save_chart
-
 HERE = Path(__file__).parent
 PAGE = HERE.parent / "gallery.md"
 NOTEBOOKS = HERE.parent / "notebooks"
+sys.path.append(str(HERE.parents[1] / "results"))  # the paper's tables
 
 
 def draw_gallery() -> None:
@@ -36,7 +35,8 @@ def draw_gallery() -> None:
         for block in re.findall(r"^```python\n(.*?)^```", section, re.DOTALL | re.MULTILINE):
             exec(compile(block, str(PAGE), "exec"), names)
             path = HERE / f"{heading.lower().replace(' ', '-')}.svg"
-            print(save_chart(names["picture"], path).name)
+            names["picture"].save(str(path))
+            print(path.name)
 
 
 def cells(script: str) -> list[tuple[str, str]]:
@@ -98,7 +98,7 @@ def main() -> None:
             page, pictures = run(script)
             script.with_suffix(".md").write_text(page, encoding="utf-8")
             for file, picture in pictures.items():
-                save_chart(picture, HERE / file)
+                picture.save(str(HERE / file))
             print(script.stem, *pictures)
 
 

@@ -17,7 +17,6 @@ CALLED = {
     "dask": "Dask",
     "duckdb": "DuckDB",
     "online_fdr": "online-fdr",
-    "vl_convert": "vl-convert-python",
 }
 
 

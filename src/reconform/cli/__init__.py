@@ -6,17 +6,18 @@ import click
 
 from .failures import Commands
 
-# Where each command is, in the order of use. It is imported when it is asked for.
+# Every command in the order of use: its module, imported when the command is asked for, and
+# its line in the help.
 HOMES = {
-    "detect": "detect",
-    "clean": "clean_command",
-    "fit": "model_commands",
-    "score": "model_commands",
-    "check": "check_command",
-    "stream": "stream_command",
-    "inspect": "model_commands",
-    "demo": "demo_command",
-    "study": "study_command",
+    "detect": ("detect", "Find the anomalies in NEW, given normal rows in REFERENCE."),
+    "clean": ("clean_command", "Review the most unusual rows of REFERENCE, and leave some out."),
+    "fit": ("model_commands", "Fit a detector to the normal rows in REFERENCE and save it."),
+    "score": ("model_commands", "Find the anomalies in NEW with a saved MODEL."),
+    "check": ("check_command", "Check NEW with a saved MODEL, for a schedule."),
+    "stream": ("stream_command", "Decide about rows as they arrive on standard input."),
+    "inspect": ("model_commands", "Say what is in a saved MODEL, and how large each part is."),
+    "demo": ("demo_command", "Find malignant tumours among benign ones: no files are needed."),
+    "study": ("study_command", "Compare detectors and methods on rows with labels."),
 }
 
 

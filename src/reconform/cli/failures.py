@@ -25,10 +25,8 @@ from typing import Any
 import click
 
 from ..errors import ReconformError
-from ..files.source import opened_once
 from ..glossary import GLOSSARY
 from .declare import in_options, write_examples
-from .later import import_later
 from .output import complain, prepare_streams, settle_streams
 
 INPUT, BUG, INTERRUPTED = 1, 70, 130
@@ -83,8 +81,6 @@ def _home(name: str) -> ModuleType:
     if name in sys.modules or not gc.isenabled():
         return import_module(name)
     gc.disable()
-    # scikit-learn imports it for a function that is never called here: a third of the start.
-    import_later("scipy", "stats")
     try:
         return import_module(name)
     finally:
@@ -97,15 +93,15 @@ class Commands(click.Group):
 
     Parameters
     ----------
-    homes : mapping from str to str
-        The module of each command, in the order of use.
+    homes : mapping from str to (str, str)
+        The module of each command and its line in the help, in the order of use.
     **attributes
         Of `click.Group`.
     """
 
     examples = ("reconform detect normal.csv new.csv --fdr 0.1 --output flagged.csv",)
 
-    def __init__(self, *, homes: Mapping[str, str], **attributes: Any) -> None:
+    def __init__(self, *, homes: Mapping[str, tuple[str, str]], **attributes: Any) -> None:
         super().__init__(**attributes)
         self.homes = homes
 
@@ -113,8 +109,14 @@ class Commands(click.Group):
         """Import a command; None if there is none of that name."""
         if cmd_name not in self.homes:
             return None
-        command: click.Command = getattr(_home(f"{__package__}.{self.homes[cmd_name]}"), cmd_name)
+        module, _ = self.homes[cmd_name]
+        command: click.Command = getattr(_home(f"{__package__}.{module}"), cmd_name)
         return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """List the commands without importing them."""
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, line) for name, (_, line) in self.homes.items()])
 
     def format_help_text(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write the description and an example."""
@@ -145,6 +147,8 @@ class Commands(click.Group):
 
     def invoke(self, ctx: click.Context) -> Any:
         """Run a command; turn what goes wrong into a sentence and an exit code."""
+        from ..files.source import opened_once  # and Arrow with it, which no help needs
+
         try:
             with opened_once():
                 return super().invoke(ctx)

@@ -17,7 +17,7 @@ import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from importlib.metadata import version
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 from rich.console import Console, RenderableType
@@ -31,11 +31,12 @@ from rich.progress import (
 from rich.text import Text
 
 from ..errors import ReconformError
-from ..files.formats import Layout, is_standard
-from ..files.tables import check_separate as apart
 from ..forecast import listening
 from ..whole import Together, blamed_on, together
 from .declare import in_options
+
+if TYPE_CHECKING:
+    from ..files.formats import Layout
 
 # So many columns are assumed where there is no terminal, so that no table is cut.
 PIPED_WIDTH = 2_000
@@ -305,21 +306,16 @@ def settle_streams() -> None:
 def check_separate(
     outputs: dict[str, str | None],
     inputs: dict[str, str],
-    layout: Layout = Layout(),  # noqa: B008 - a frozen value
+    layout: Layout | None = None,
 ) -> None:
-    """Refuse outputs that would replace an input, or each other.
+    """Refuse outputs that would replace an input, or each other; paths come by their options."""
+    from ..files.formats import Layout, is_standard  # Arrow is not needed to say the version
+    from ..files.tables import check_separate as apart
 
-    Parameters
-    ----------
-    outputs, inputs : dict
-        Paths by the option or argument that they were given to.
-    layout : Layout
-        With which queries are read.
-    """
     written = {o: path for o, path in outputs.items() if path is not None and not is_standard(path)}
     # Standard input may be a file, and that is an input too.
     read = {name: "/dev/stdin" if is_standard(path) else path for name, path in inputs.items()}
     try:
-        apart(written, read, layout)
+        apart(written, read, layout or Layout())
     except ReconformError as error:
         raise click.UsageError(str(error)) from error

@@ -6,13 +6,12 @@ import csv
 import io
 import math
 import shlex
-import tempfile
-from collections.abc import Callable, Sequence
-from functools import partial
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import click
+from pyarrow.csv import write_csv
 
 from ..detectors.by_name import detectors_with, written
 from ..files import Layout
@@ -23,15 +22,11 @@ from ..study import (
     PAPER_DATASETS,
     PAPER_DETECTORS,
     Cell,
-    Comparison,
     Estimate,
     Protocol,
     Ranked,
     Recommendation,
     Study,
-    comparison_chart,
-    read_reference,
-    save_chart,
 )
 from ..whole import check_place, write_whole
 from .declare import Command, count, family, in_options, option, share
@@ -51,10 +46,7 @@ from .options import (
 )
 from .output import Voice, check_separate
 
-TABLES = {"table.md": "markdown", "table.tex": "latex", "table.csv": "csv"}
-RANKING = "ranking.md"
-COMPARISONS = ("comparison.md", "comparison.csv")
-CHARTS = ("table.svg", "comparison.svg")
+RANKING, RESULTS = "ranking.md", "results.csv"
 
 # The paper leaves leave-one-out methods out from here on.
 PAPER_LIMIT = 500
@@ -176,16 +168,10 @@ run_options = family(
         ),
         jobs_option("1", "Do N draws at a time; -1 stands for as many as there are processors."),
         option(
-            "--compare",
-            type=PATH,
-            metavar="paper|FILE",
-            help="Compare with the paper, or with a table.csv of another study.",
-        ),
-        option(
             "--output",
             type=click.Path(path_type=str, file_okay=False),
             metavar="FOLDER",
-            help="Write the ranking, tables (Markdown, LaTeX, CSV), the comparison and charts.",
+            help="Write the ranking, and the results of every draw as CSV.",
         ),
         OVERWRITE,
     ],
@@ -196,7 +182,7 @@ run_options = family(
     cls=Command,
     examples=[
         "reconform study --dataset pumps.csv --label broken --id machine",
-        "reconform study --store runs/paper --jobs 2 --compare paper --output results",
+        "reconform study --store runs/paper --jobs 2",
     ],
 )
 @what_options
@@ -222,18 +208,14 @@ def study(
     Without --dataset it is the paper's study. What is finished is kept in the store; the same
     command continues where it was stopped.
     """
-    reference, output = run["compare"], run["output"]
+    output = run["output"]
     if run["store"] is None and not what["datasets"]:
         raise click.UsageError(
             "give a data set of your own with --dataset; or, for the study of the paper, which "
             "takes long, a folder that keeps what is finished with --store."
         )
-    if reference is not None:
-        if protocol["draws"] < 2:
-            raise click.UsageError("--compare needs standard errors, so at least --draws 2.")
-        read_reference(reference)  # says now what is wrong with it, not after an hour
     if output is not None:
-        _check_folder(Path(output), what["datasets"], reference, overwrite=run["overwrite"])
+        _check_folder(Path(output), what["datasets"], overwrite=run["overwrite"])
     planned = _planned(what, protocol, columns, files)
     try:
         with voice.gathering_warnings():
@@ -244,14 +226,13 @@ def study(
         else:
             error.add_note(f"Finished draws are in {run['store']}; the same command continues.")
         raise
-    comparison = None if reference is None else planned.compare(reference)
     advice = planned.recommendation()
     if voice.talks:
-        _say(voice, planned, comparison, advice)
+        _say(voice, planned, advice)
     with voice.last_words():
         written = []
         if output is not None:
-            written = _write(voice, planned, comparison, Path(output), run["overwrite"])
+            written = _write(planned, Path(output), run["overwrite"])
         for path in written:
             voice.say(f"Written: {path}")
         voice.finish(
@@ -266,31 +247,20 @@ def study(
                     {"dataset": dataset, "detector": detector, "method": method, "reason": reason}
                     for (dataset, detector, method), reason in planned.forecast_.left_out.items()
                 ],
-                "comparison": None if comparison is None else _comparison_facts(comparison),
                 "written": written,
             }
         )
 
 
-def _say(
-    voice: Voice, planned: Study, comparison: Comparison | None, advice: Recommendation
-) -> None:
-    """Say the results: the ranking, and the tables where there is more than a ranking shows."""
-
-    def show(table: str) -> None:
-        if not voice.on_terminal:
-            voice.say(table)
-            return
+def _say(voice: Voice, planned: Study, advice: Recommendation) -> None:
+    """Say the results: the ranking, and what it recommends."""
+    ranking = planned.ranking()
+    if voice.on_terminal:
         from rich.markdown import Markdown  # when needed: every command loads this module
 
-        voice.show(Markdown(table))
-
-    if len(planned.datasets) > 1 or comparison is not None:
-        show(planned.table())
-    if comparison is not None:
-        voice.say(f"{comparison}\n")
-    ranking = planned.ranking()
-    show(ranking.to_markdown())
+        voice.show(Markdown(ranking.to_markdown()))
+    else:
+        voice.say(ranking.to_markdown())
     for note in ranking.notes():
         voice.say(note)
     voice.say()
@@ -322,38 +292,25 @@ def _planned(
     return Study(**given, protocol=Protocol(**limited))
 
 
-def _check_folder(
-    folder: Path, datasets: tuple[str, ...], reference: str | None, *, overwrite: bool
-) -> None:
+def _check_folder(folder: Path, datasets: tuple[str, ...], *, overwrite: bool) -> None:
     if not folder.is_dir():
         return
-    names = (RANKING, *TABLES, *COMPARISONS, *CHARTS)
+    names = (RANKING, RESULTS)
     inputs = {f"--dataset {k}": path for k, path in enumerate(datasets, start=1)}
-    if reference is not None:
-        inputs["--compare"] = reference
     check_separate({f"--output, {name}": str(folder / name) for name in names}, inputs)
     for name in names:
         check_place(folder / name, overwrite=overwrite)
 
 
-def _write(
-    voice: Voice, planned: Study, comparison: Comparison | None, folder: Path, overwrite: bool
-) -> list[str]:
-    """Write everything that there is to write."""
-    files = {name: planned.table(fmt).encode() for name, fmt in TABLES.items()}
+def _write(planned: Study, folder: Path, overwrite: bool) -> list[str]:
+    """Write the ranking, and a row for every draw."""
     advice = in_options(in_words(planned.recommendation(), planned))
-    files[RANKING] = f"{planned.ranking()}\n\n{advice}\n".encode()
-    charts: dict[str, Callable[[], Any]] = {"table.svg": planned.chart}
-    if comparison is not None:
-        files["comparison.md"] = comparison.to_markdown().encode()
-        files["comparison.csv"] = comparison.to_csv().encode()
-        charts["comparison.svg"] = partial(comparison_chart, comparison)
-    try:
-        with tempfile.TemporaryDirectory(prefix="reconform-") as drawn:
-            for name, draw in charts.items():
-                files[name] = save_chart(draw(), Path(drawn, name)).read_bytes()
-    except ImportError as error:
-        voice.warn(f"No charts are written: {error}")
+    results = io.BytesIO()
+    write_csv(planned.results_, results)
+    files = {
+        RANKING: f"{planned.ranking()}\n\n{advice}\n".encode(),
+        RESULTS: results.getvalue(),
+    }
     folder.mkdir(parents=True, exist_ok=True)
     for name, content in files.items():
         write_whole(folder / name, content, overwrite=overwrite)
@@ -400,17 +357,6 @@ def _estimate_facts(estimate: Estimate) -> dict[str, float | None]:
     return {"mean": estimate.mean, "sd": None if math.isnan(estimate.sd) else estimate.sd}
 
 
-def _comparison_facts(comparison: Comparison) -> dict[str, Any]:
-    return {
-        "with": comparison.name,
-        "cells": len(comparison.cells),
-        "within_2": comparison.within(2),
-        "within_3": comparison.within(3),
-        "largest": max((abs(cell.z) for cell in comparison.cells), default=None),
-        "missing": len(comparison.missing),
-    }
-
-
 # Files whose names the reader has to put in.
 REFERENCE, NEW = "normal.csv", "new.csv"
 
@@ -418,11 +364,7 @@ REFERENCE, NEW = "normal.csv", "new.csv"
 def command_of(advice: Recommendation, study: Study) -> str | None:
     """Write the command that does what is recommended; None where there is none.
 
-    Parameters
-    ----------
-    advice : Recommendation
-    study : Study
-        If it is about one table, the normal rows of this table are the reference.
+    Of a study of one table, the normal rows of this table are the reference.
     """
     if advice.method is None:
         return None

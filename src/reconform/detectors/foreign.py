@@ -212,10 +212,6 @@ def adapt(detector: Any, larger_is: str | None = None) -> ForeignDetector:
     larger_is : {"anomalous", "normal"}, optional
         What a large score means; by default it follows from the interface.
 
-    Returns
-    -------
-    ForeignDetector
-
     Examples
     --------
     >>> from sklearn.svm import OneClassSVM

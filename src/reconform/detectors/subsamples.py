@@ -14,18 +14,7 @@ SHARE_ABOVE = 1000
 
 
 def rows_drawn(max_samples: Any, n_rows: int, *, auto: int) -> int:
-    """Work out how many of `n_rows` rows to draw.
-
-    Parameters
-    ----------
-    max_samples : "auto", int or float
-        `auto` rows, a number of rows, or a share of them; never more than there are.
-    n_rows : int
-    auto : int
-
-    Returns
-    -------
-    int
+    """Work out how many of `n_rows` rows `max_samples` asks for: never more than there are.
 
     Examples
     --------

@@ -148,10 +148,6 @@ def sights(
     n_jobs : int or None
     order : int array of shape (n,), optional
         As in `Sight`.
-
-    Yields
-    ------
-    Sight
     """
     for block in blocks_of(rows, n + 1 + m):
         own, others = np.empty((len(block), n + 1)), np.empty((len(block), m))
@@ -269,10 +265,6 @@ class Ensemble(ABC):
             make only one comparison ignore it.
         strictly : bool
             Also count strictly smaller scores, for smoothed p-values.
-
-        Returns
-        -------
-        Ranks
         """
 
     def raw_scores(self, X: FloatArray) -> FloatArray:
@@ -400,10 +392,6 @@ class Ensemble(ABC):
         rows : int array
             Those whose worlds are asked for.
         step : StepUp
-
-        Yields
-        ------
-        row, worlds : int, Worlds
         """
         return worlds_by_sight(self.see_with_each(X, rows), step)
 
@@ -419,10 +407,6 @@ class ResampledEnsemble(Ensemble):
     """The resampled models of a plan and A(D), the model fitted on all rows.
 
     A subclass gives the scores of its models; ranks follow from them.
-
-    Attributes
-    ----------
-    plan : Plan
     """
 
     plan: Plan

@@ -162,22 +162,7 @@ def refit(
     n_jobs: int | None = None,
     verbose: int = 0,
 ) -> RefitEnsemble:
-    """Fit every model of a plan, each on its own: the slow way, for any detector.
-
-    Parameters
-    ----------
-    algorithm : Algorithm
-    X : float array of shape (n, d)
-    plan : Plan
-    seeds : sequence of SeedSequence
-        One stream per resampled model, and a last one for A(D).
-    n_jobs, verbose : int
-        As in joblib; the caller's ``parallel_config`` chooses the backend.
-
-    Returns
-    -------
-    RefitEnsemble
-    """
+    """Fit every model of a plan, each on its own and by its own seed; the last is that of A(D)."""
     if plan.n_models > 1:
         _LOG.info("fitting %s %d times", algorithm.name, plan.n_models + plan.full)
     retain = plan.variant != "basic" or not plan.full

@@ -61,15 +61,7 @@ def plan_for(
 
 
 def with_anomalies(ensemble: Ensemble, anomalies: FloatArray, who: str) -> Ensemble:
-    """Let known anomalies shape the scores or the choice of models; refuse where they do not.
-
-    Parameters
-    ----------
-    ensemble : Ensemble
-    anomalies : float array of shape (a, d)
-    who : str
-        The detector and the method, for the message.
-    """
+    """Let known anomalies shape the scores or the choice of models; refuse where they do not."""
     if isinstance(ensemble, RepeatedSplit):
         return RepeatedSplit([with_anomalies(one, anomalies, who) for one in ensemble.splits])
     if isinstance(ensemble, LearnedScores):
@@ -86,12 +78,7 @@ def with_anomalies(ensemble: Ensemble, anomalies: FloatArray, who: str) -> Ensem
 def guarantee_for(plan: Plan, ensemble: Ensemble, *, alone: bool = False) -> Guarantee:
     """Look up what holds for fitted models.
 
-    Parameters
-    ----------
-    plan : Plan
-    ensemble : Ensemble
-    alone : bool
-        For rows that are judged one by one, which a choice of detectors leaves to the first.
+    Rows that are judged `alone`, one by one, are left to the first of a choice of detectors.
     """
     one = ensemble.first() if isinstance(ensemble, GroupedEnsemble) else ensemble
     one = without_anomalies(one)
@@ -106,15 +93,7 @@ def guarantee_for(plan: Plan, ensemble: Ensemble, *, alone: bool = False) -> Gua
 
 
 def what_fits(method: Method, detector: Any, resolved: Detecting) -> Detecting:
-    """Return what fits the plans of a method: the detector, or a classifier in its place.
-
-    Parameters
-    ----------
-    method : Method
-    detector : Any
-        As the user gave it.
-    resolved : detector
-    """
+    """Return what fits the plans of a method: the detector, or a classifier in its place."""
     if not isinstance(method, Learned):
         return resolved
     if detector != "auto":
@@ -183,18 +162,7 @@ class Fitter:
         seeds: Sequence[np.random.SeedSequence],
         groups: ReferenceGroups,
     ) -> GroupedEnsemble:
-        """Fit for ranks within several groups.
-
-        Parameters
-        ----------
-        X, plan, contents
-            All reference rows, and how they train and calibrate.
-        method : Method
-            What plans for the rows of one group, where each has a detector of its own.
-        seeds : pair of SeedSequence
-            Of plans, and of models.
-        groups : ReferenceGroups
-        """
+        """Fit for ranks within groups; `method` plans for each that has a detector of its own."""
         if not groups.models:
             ensemble = self.fit(X, plan, contents, seeds[1], grouped=True)
             codes = groups.codes[ensemble.calibration.rows]

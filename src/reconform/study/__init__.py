@@ -1,4 +1,4 @@
-"""The paper's evaluation, and anyone's own: data sets, protocol, tables and charts.
+"""The paper's evaluation, and anyone's own: data sets, protocol, ranking, recommendation.
 
 >>> from reconform.study import Protocol, Study
 >>> study = Study(["wbc", "breast"], ["knn"], ["split", "cv+"], Protocol(draws=3))
@@ -9,10 +9,7 @@
 from __future__ import annotations
 
 from .averages import Cell, Estimate, summarise
-from .comparison import Comparison, compare_cells, read_reference
 from .datasets import Dataset, load, make_dataset, read
-from .figures import comparison_chart, line_chart, results_chart, save_chart
-from .layout import columns_of, format_table
 from .protocol import Protocol
 from .ranked import Ranked, Ranking, Recommendation
 from .runner import (
@@ -32,7 +29,6 @@ __all__ = [
     "PAPER_DETECTORS",
     "PAPER_METHODS",
     "Cell",
-    "Comparison",
     "Dataset",
     "Estimate",
     "Forecast",
@@ -41,16 +37,8 @@ __all__ = [
     "Ranking",
     "Recommendation",
     "Study",
-    "columns_of",
-    "compare_cells",
-    "comparison_chart",
-    "format_table",
-    "line_chart",
     "load",
     "make_dataset",
     "read",
-    "read_reference",
-    "results_chart",
-    "save_chart",
     "summarise",
 ]

@@ -77,7 +77,7 @@ def run_family(
         )
 
 
-# Rows of stores that do not say it were drawn by position: the same law, other numbers.
+# How detectors draw rows: another way would have the same law, and other numbers.
 DRAWS = "by content"
 
 

@@ -6,25 +6,19 @@ import os
 import tempfile
 import warnings
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import fields, replace
-from pathlib import Path
 from typing import Any, Self
 
-import pyarrow as pa
 from joblib import Parallel, delayed
 from sklearn.base import BaseEstimator
 
-from ..errors import ReconformError, ReferenceWarning, unknown_choice
+from ..errors import ReconformError, ReferenceWarning
 from ..files import TableOptions
 from ..files.labelled import AS_THEY_ARE
 from ..forecast import foretell
 from ..methods import Full
 from ..parallel import track
 from .averages import Cell, summarise
-from .comparison import Comparison, compare_cells, read_reference
 from .datasets import REGISTRY, resolve_datasets, table_path
-from .figures import comparison_chart, results_chart
-from .layout import MethodColumn, columns_of, format_costs, format_table, summarise_costs
 from .protocol import Protocol
 from .ranked import Ranking, Recommendation, rank, recommend
 from .schedule import Schedule
@@ -213,44 +207,6 @@ class Study(BaseEstimator):
                         schedule.left_out[key] = "it is not in the store"
         return self._keep(schedule, there)
 
-    def sweep(
-        self,
-        parameter: str,
-        values: Iterable[Any],
-        store: str | os.PathLike[str],
-        *,
-        n_jobs: int | None = None,
-        verbose: int = 0,
-    ) -> Any:
-        """Run the study once per value of a parameter of the protocol, each in its own folder.
-
-        Parameters
-        ----------
-        parameter : str
-            Of `Protocol`, such as ``"fdr"``, ``"test_size"``, ``"anomaly_rate"``, ``"folds"``.
-        values : iterable
-        store : path
-            Folder of the folders.
-        n_jobs, verbose : int
-            As in `run`.
-
-        Returns
-        -------
-        pyarrow.Table
-            The results of all runs, with one more column, named like the parameter.
-        """
-        names = [field.name for field in fields(Protocol)]
-        if parameter not in names:
-            raise unknown_choice("parameter", parameter, names)
-        tables = []
-        for value in values:
-            changed = replace(self.protocol, **{parameter: value})
-            study = type(self)(**{**self.get_params(deep=False), "protocol": changed})
-            study.run(Path(store, f"{parameter}={value}"), n_jobs=n_jobs, verbose=verbose)
-            column = pa.array([value] * len(study.results_))
-            tables.append(study.results_.append_column(parameter, column))
-        return pa.concat_tables(tables)
-
     def cells(self) -> list[Cell]:
         """Summarise the draws: one cell per data set, detector and method, in the study's order."""
         self._check_run()
@@ -294,75 +250,6 @@ class Study(BaseEstimator):
         tables = [table_path(source, self.tables.layout) for source in self.datasets]
         return tables[0] if len(tables) == 1 else None
 
-    def table(self, fmt: str = "markdown") -> str:
-        """Lay the results out like the paper's tables.
-
-        Parameters
-        ----------
-        fmt : {"markdown", "latex", "csv"}
-            CSV has one line per cell and metric, like the paper's numbers that ship with us.
-
-        Returns
-        -------
-        str
-        """
-        return format_table(self.cells(), self._columns(), fmt=fmt)
-
-    def cost_table(self, fmt: str = "markdown") -> str:
-        """Write fit time, scoring time and model size per method, medians over the draws.
-
-        With ``share_models=False`` these are the costs of each method alone; otherwise methods
-        that share models share their fit time and their size.
-
-        Parameters
-        ----------
-        fmt : {"markdown", "csv"}
-
-        Returns
-        -------
-        str
-        """
-        self._check_run()
-        return format_costs(summarise_costs(self.costs_), fmt=fmt)
-
-    def compare(
-        self, reference: str | os.PathLike[str] = "paper", reading: Mapping[str, str] | None = None
-    ) -> Comparison:
-        """Compare with the paper's numbers, or with another table, in standard errors.
-
-        Parameters
-        ----------
-        reference : str or path
-            ``"paper"``, or a CSV file as `table` writes it.
-        reading : mapping, optional
-            Which of our methods is read against which of theirs. For the paper, pooled is read
-            against its retaining columns; for other tables every method against its namesake.
-
-        Returns
-        -------
-        Comparison
-        """
-        return compare_cells(self.cells(), read_reference(reference), reading)
-
-    def chart(self, kind: str = "results") -> Any:
-        """Draw the results.
-
-        Parameters
-        ----------
-        kind : {"results", "paper"}
-            FDR and power per data set and method with error bars; or ours against the paper's.
-
-        Returns
-        -------
-        altair.Chart
-            `reconform.study.save_chart` writes it to a file.
-        """
-        if kind == "results":
-            return results_chart(self.cells(), self._columns())
-        if kind == "paper":
-            return comparison_chart(self.compare("paper"))
-        raise unknown_choice("kind", kind, ("results", "paper"))
-
     def _check_run(self) -> None:
         if not hasattr(self, "results_"):
             raise ReconformError(
@@ -386,21 +273,20 @@ class Study(BaseEstimator):
         return schedule
 
     @property
-    def of_the_paper(self) -> bool:
-        """Whether all data sets are the paper's."""
+    def _of_the_paper(self) -> bool:
         return all(isinstance(name, str) and name in REGISTRY for name in self.datasets)
 
     @property
     def _detectors(self) -> Sequence[Any]:
         if self.detectors is not None:
             return self.detectors
-        return PAPER_DETECTORS if self.of_the_paper else OWN_DETECTORS
+        return PAPER_DETECTORS if self._of_the_paper else OWN_DETECTORS
 
     @property
     def _methods(self) -> Sequence[Any]:
         if self.methods is not None:
             return self.methods
-        return PAPER_METHODS if self.of_the_paper else OWN_METHODS
+        return PAPER_METHODS if self._of_the_paper else OWN_METHODS
 
     def _readings(self) -> list[Reading]:
         return resolve_readings(
@@ -408,15 +294,6 @@ class Study(BaseEstimator):
             folds=self.protocol.folds,
             bootstrap_draws=self.protocol.bootstrap_draws,
         )
-
-    def _columns(self) -> list[MethodColumn]:
-        self._check_run()
-        run = set(self.results_["method"].to_pylist())
-        readings = self._readings()
-        if FALLBACK.label in run - {reading.label for reading in readings}:
-            readings.append(FALLBACK)
-        variants = {reading.label: reading.variant for reading in readings}
-        return columns_of(variants, folds=self.protocol.folds)
 
     def _keep(self, schedule: Schedule, there: Mapping[Key, StoredResult]) -> Self:
         parts = schedule.select(there)

@@ -261,24 +261,7 @@ def fit_leave_one_out(
     *,
     n_jobs: int | None = None,
 ) -> LeaveOneOutForests:
-    """Fit the forest on D without row i, for every i.
-
-    Parameters
-    ----------
-    X : float array of shape (n, d)
-    plan : Plan
-        One that leaves every row out once.
-    recipe_for : callable
-        From the number of training rows to the recipe of a forest.
-    seed : SeedSequence
-        That of every model, and of A(D).
-    n_jobs : int, optional
-        Threads.
-
-    Returns
-    -------
-    LeaveOneOutForests
-    """
+    """Fit the forest on D without row i, for every i; all of them, and A(D), have one seed."""
     n, d = X.shape
     recipe, whole = recipe_for(n - 1), recipe_for(n)
     contents = Contents.of(X, n_jobs=n_jobs)
@@ -487,22 +470,7 @@ class EnteredForest(Ensemble):
 def fit_full_forest(
     X: FloatArray, recipe: Recipe, seed: np.random.SeedSequence, *, n_jobs: int | None = None
 ) -> EnteredForest:
-    """Grow and score the base forest.
-
-    Parameters
-    ----------
-    X : float array of shape (n, d)
-        D.
-    recipe : Recipe
-        That of a forest on n + 1 rows.
-    seed : SeedSequence
-        That of every forest on D and a new row.
-    n_jobs : int, optional
-        Threads.
-
-    Returns
-    -------
-    EnteredForest
+    """Grow and score the base forest, by the recipe of a forest on n + 1 rows.
 
     Examples
     --------

@@ -55,14 +55,6 @@ SIZES_STREAM = np.uint64(0xA54FF53A5F1D36F1)
 def average_path_length(sizes: npt.ArrayLike) -> FloatArray:
     """c(size): the mean depth at which a random tree isolates one of so many rows.
 
-    Parameters
-    ----------
-    sizes : int array-like
-
-    Returns
-    -------
-    float array
-
     Examples
     --------
     >>> average_path_length([1, 2, 256]).round(4)
@@ -93,18 +85,6 @@ def conformity(path_sums: IntArray, n_trees: int, psi: int) -> FloatArray:
 
     The one place where integers become scores. For forests of equally many trees and the same
     psi it keeps the order of the sums.
-
-    Parameters
-    ----------
-    path_sums : int array
-        In `UNITS`.
-    n_trees, psi : int
-        Trees of the forest, and rows drawn for each of them.
-
-    Returns
-    -------
-    float array
-        Small = anomalous.
 
     Examples
     --------

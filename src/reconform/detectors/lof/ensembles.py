@@ -98,20 +98,7 @@ class LeaveOneOutLOF(ResampledEnsemble):
 
     @classmethod
     def fit(cls, X: FloatArray, n_neighbors: int, plan: Plan, n_jobs: int | None = None) -> Self:
-        """Score every row that is left out by the model without it.
-
-        Parameters
-        ----------
-        X : float array of shape (n, d)
-            D, of at least three rows.
-        n_neighbors : int
-        plan : Plan
-        n_jobs : int, optional
-
-        Returns
-        -------
-        LeaveOneOutLOF
-        """
+        """Score every row that is left out by the model without it."""
         full = LOFModel.of(X, n_neighbors, n_jobs)
         graph = _one_more(full)
         places = np.empty(plan.n, dtype=np.int64)
@@ -234,17 +221,6 @@ class FullLOF(Ensemble):
     @classmethod
     def fit(cls, X: FloatArray, n_neighbors: int, n_jobs: int | None = None) -> Self:
         """Look up the neighbours of every row of D.
-
-        Parameters
-        ----------
-        X : float array of shape (n, d)
-            D.
-        n_neighbors : int
-        n_jobs : int, optional
-
-        Returns
-        -------
-        FullLOF
 
         Examples
         --------

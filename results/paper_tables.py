@@ -14,9 +14,10 @@ from typing import Any
 
 import numpy as np
 
-from ..detectors import DETECTORS
-from ..errors import unknown_choice
-from .averages import Cell, Estimate
+from reconform.detectors import DETECTORS
+from reconform.errors import unknown_choice
+from reconform.study import PAPER_METHODS, Cell, Estimate, Study
+from reconform.study.subjects import resolve_readings
 
 FORMATS = ("markdown", "latex", "csv")
 DAGGER = "†"
@@ -143,10 +144,6 @@ def format_table(
     fmt : {"markdown", "latex", "csv"}
         CSV has a line per cell and metric, in the columns of the paper's numbers, and some more.
 
-    Returns
-    -------
-    str
-
     Examples
     --------
     >>> cell = Cell("wbc", "knn", "cv+", Estimate(0.05, 0.08, 25), Estimate(0.6, 0.2, 25), 0.1)
@@ -159,6 +156,28 @@ def format_table(
     if fmt not in layouts:
         raise unknown_choice("fmt", fmt, FORMATS)
     return layouts[fmt](list(cells), list(columns))
+
+
+def columns(study: Study) -> list[MethodColumn]:
+    """Arrange the methods of a study."""
+    methods = PAPER_METHODS if study.methods is None else study.methods
+    readings = resolve_readings(methods, folds=study.protocol.folds)
+    variants = {reading.label: reading.variant for reading in readings}
+    return columns_of(variants, folds=study.protocol.folds)
+
+
+def table(study: Study, fmt: str = "markdown") -> str:
+    """Lay the results of a study out like the paper's tables."""
+    return format_table(study.cells(), columns(study), fmt=fmt)
+
+
+def cost_table(study: Study) -> str:
+    """Write fit time, scoring time and model size per method, medians over the draws.
+
+    With ``share_models=False`` these are the costs of each method alone; otherwise methods that
+    share models share their fit time and their size.
+    """
+    return format_costs(summarise_costs(study.costs_))
 
 
 # --- rows of a table ---------------------------------------------------------------------------
@@ -350,17 +369,8 @@ def summarise_costs(costs: Any) -> list[CostCell]:
     ]
 
 
-def format_costs(cells: Sequence[CostCell], *, fmt: str = "markdown") -> str:
-    """Write costs as a table.
-
-    Parameters
-    ----------
-    cells : sequence of CostCell
-    fmt : {"markdown", "csv"}
-
-    Returns
-    -------
-    str
+def format_costs(cells: Sequence[CostCell]) -> str:
+    """Write costs as a table in Markdown.
 
     Examples
     --------
@@ -369,15 +379,6 @@ def format_costs(cells: Sequence[CostCell], *, fmt: str = "markdown") -> str:
     |---|---|---|---|---|---|
     | k-Nearest Neighbors | WBC | cv+ | 12.3 | 2 | 51.2 |
     """
-    if fmt == "csv":
-        text = io.StringIO()
-        writer = csv.writer(text, lineterminator="\n")
-        names = ("detector", "dataset", "method", "fit_seconds", "score_seconds", "model_bytes")
-        writer.writerow(names)
-        writer.writerows([getattr(cell, name) for name in names] for cell in cells)
-        return text.getvalue()
-    if fmt != "markdown":
-        raise unknown_choice("fmt", fmt, ("markdown", "csv"))
     lines = [
         "| detector | data set | method | fit (ms) | score (ms) | model (kB) |",
         "|---" * 6 + "|",

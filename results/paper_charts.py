@@ -2,21 +2,16 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterable, Sequence
-from pathlib import Path
 from typing import Any
 
+import altair as alt
 import numpy as np
+from paper_comparison import Comparison
+from paper_tables import METRICS, MethodColumn, title_of
 
-from ..errors import unknown_choice
-from ..extras import extra
-from .averages import Cell, mean_and_sd
-from .comparison import Comparison
-from .layout import METRICS, MethodColumn, title_of
-
-PURPOSE = "Drawing charts"
-SUFFIXES = (".svg", ".png", ".html", ".json")
+from reconform.study import Cell
+from reconform.study.averages import mean_and_sd
 
 # Okabe and Ito's colours, which people with any colour vision can tell apart.
 COLOURS = ("#000000", "#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00", "#999999")
@@ -37,12 +32,7 @@ def results_chart(cells: Sequence[Cell], columns: Sequence[MethodColumn]) -> Any
     cells : sequence of Cell
     columns : sequence of MethodColumn
         Their order and headings, as in the tables.
-
-    Returns
-    -------
-    altair.VConcatChart
     """
-    alt = extra("altair", "study", PURPOSE)
     headings = {column.label: column.heading for column in columns}
     families = {column.label: _family(column.heading) for column in columns}
     blocks = {column.label: column.block or "Split, full" for column in columns}
@@ -67,7 +57,7 @@ def results_chart(cells: Sequence[Cell], columns: Sequence[MethodColumn]) -> Any
         base = alt.Chart(alt.InlineData(values=rows)).encode(
             y=alt.Y("data set:N", sort=datasets, title=None, axis=alt.Axis(**BANDS)),
             yOffset=alt.YOffset("method:N", sort=[column.heading for column in columns]),
-            color=alt.Color("family:N", title="method", scale=_scale(alt, colours, COLOURS)),
+            color=alt.Color("family:N", title="method", scale=_scale(colours, COLOURS)),
         )
         highest = max((row["high"] for row in rows), default=0.0)
         top = 1.0 if metric == "power" else max(highest, 2 * cells[0].target)
@@ -76,7 +66,7 @@ def results_chart(cells: Sequence[Cell], columns: Sequence[MethodColumn]) -> Any
         bars = base.mark_rule(strokeWidth=1.2).encode(x=axis, x2="high:Q")
         points = base.mark_point(filled=True, size=38, opacity=1).encode(
             x="mean:Q",
-            shape=alt.Shape("kind:N", title="comparison", scale=_scale(alt, shapes, SHAPES)),
+            shape=alt.Shape("kind:N", title="comparison", scale=_scale(shapes, SHAPES)),
             tooltip=["data set:N", "method:N", alt.Tooltip("mean:Q", format=".3f")],
         )
         layers = [bars, points]
@@ -103,17 +93,7 @@ def results_chart(cells: Sequence[Cell], columns: Sequence[MethodColumn]) -> Any
 
 
 def comparison_chart(comparison: Comparison) -> Any:
-    """Draw our means against those of a reference; on the diagonal they agree.
-
-    Parameters
-    ----------
-    comparison : Comparison
-
-    Returns
-    -------
-    altair.HConcatChart
-    """
-    alt = extra("altair", "study", PURPOSE)
+    """Draw our means against those of a reference; on the diagonal they agree."""
     detectors = _distinct(title_of(cell.detector) for cell in comparison.cells)
 
     def panel(metric: str) -> Any:
@@ -137,7 +117,7 @@ def comparison_chart(comparison: Comparison) -> Any:
         base = alt.Chart(alt.InlineData(values=rows)).encode(
             color=alt.Color(
                 "detector:N",
-                scale=_scale(alt, detectors, COLOURS[1:]),
+                scale=_scale(detectors, COLOURS[1:]),
                 legend=alt.Legend(symbolOpacity=1),
             )
         )
@@ -183,12 +163,7 @@ def line_chart(
         A line per value of this column.
     facet : str, optional
         A panel per value of this column.
-
-    Returns
-    -------
-    altair.Chart
     """
-    alt = extra("altair", "study", PURPOSE)
     names = [x, by] + ([facet] if facet else [])
     columns = [np.asarray(table[name]).tolist() for name in (*names, y)]
     groups: dict[tuple[Any, ...], list[float]] = {}
@@ -203,7 +178,7 @@ def line_chart(
     base = alt.Chart(alt.InlineData(values=rows)).encode(
         x=alt.X(f"{x}:Q", title=x.replace("_", " ")).scale(zero=False),
         color=alt.Color(
-            f"{by}:N", scale=_scale(alt, lines, COLOURS), legend=alt.Legend(symbolOpacity=1)
+            f"{by}:N", scale=_scale(lines, COLOURS), legend=alt.Legend(symbolOpacity=1)
         ),
     )
     title = {"cpower": METRICS["power"], "cfdr": METRICS["fdr"]}.get(y, y)
@@ -211,34 +186,6 @@ def line_chart(
     line = base.mark_line(point=True).encode(y="mean:Q")
     chart = alt.layer(band, line).properties(width=320, height=220)
     return chart.facet(facet=alt.Facet(f"{facet}:N", title=None), columns=3) if facet else chart
-
-
-def save_chart(chart: Any, path: str | os.PathLike[str]) -> Path:
-    """Write a chart to a file: ``.svg``, ``.png``, ``.html`` (needs no network) or ``.json``.
-
-    Parameters
-    ----------
-    chart : altair chart
-    path : path
-
-    Returns
-    -------
-    Path
-        The file.
-    """
-    target = Path(path)
-    if target.suffix not in SUFFIXES:
-        raise unknown_choice("the suffix of path", target.suffix, SUFFIXES)
-    options: dict[str, Any] = {}
-    if target.suffix != ".json":
-        extra("vl_convert", "study", f"Writing {target.suffix} files")
-    if target.suffix == ".html":
-        options["inline"] = True
-    if target.suffix == ".png":
-        options["ppi"] = 144
-    target.parent.mkdir(parents=True, exist_ok=True)
-    chart.save(str(target), **options)
-    return target
 
 
 def _interval(mean: float, standard_error: float) -> dict[str, float]:
@@ -254,6 +201,6 @@ def _distinct(values: Iterable[Any]) -> list[Any]:
     return list(dict.fromkeys(values))
 
 
-def _scale(alt: Any, values: Sequence[Any], looks: Sequence[str]) -> Any:
+def _scale(values: Sequence[Any], looks: Sequence[str]) -> Any:
     """Give every value a look of its own, as far as there are enough."""
     return alt.Scale(domain=values, range=[looks[i % len(looks)] for i in range(len(values))])

@@ -8,12 +8,14 @@ import math
 import os
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from importlib.resources import files
 from pathlib import Path
 
-from ..errors import ReconformError
-from .averages import Cell, Estimate
-from .layout import METRICS, title_of
+from paper_tables import METRICS, title_of
+
+from reconform.errors import ReconformError
+from reconform.study import Cell, Estimate, Study
+
+HERE = Path(__file__).parent
 
 PAPER_DRAWS = 25
 
@@ -179,17 +181,13 @@ def _line(cell: ComparedCell) -> str:
 
 
 def read_reference(source: str | os.PathLike[str] = "paper") -> Reference:
-    """Read the paper's 288 numbers, or a CSV file as `Study.table` writes it.
+    """Read the paper's 288 numbers, or a CSV file as `paper_tables.table` writes it.
 
     Parameters
     ----------
     source : str or path
         ``"paper"``, or a file with columns ``detector, dataset, method, metric, mean, std`` and
         optionally ``draws`` (25 where it is missing).
-
-    Returns
-    -------
-    Reference
 
     Examples
     --------
@@ -200,13 +198,13 @@ def read_reference(source: str | os.PathLike[str] = "paper") -> Reference:
     0.638 ± 0.192
     """
     if source == "paper":
-        text = files("reconform.study").joinpath("paper.csv").read_text()
+        text = (HERE / "published.csv").read_text("utf-8")
         return Reference("the paper", _parse(text, "the paper's numbers"), PAPER_READING)
     path = Path(source)
     if not path.is_file():
         raise FileNotFoundError(
-            f"reference must be 'paper' or a CSV file as Study.table('csv') writes it; there is no "
-            f"file {str(path)!r}."
+            f"reference must be 'paper' or a CSV file as `table(study, 'csv')` writes it; there is "
+            f"no file {str(path)!r}."
         )
     return Reference(path.name, _parse(path.read_text(), str(path)), {})
 
@@ -239,10 +237,6 @@ def compare_cells(
     reading : mapping, optional
         Our method to theirs; by default the reference's own.
 
-    Returns
-    -------
-    Comparison
-
     Examples
     --------
     >>> ours = Cell("wbc", "knn", "jab-pooled", Estimate(0.08, 0.09, 25),
@@ -260,6 +254,21 @@ def compare_cells(
     ours = {(cell.detector, cell.dataset, cell.reference_method, cell.metric) for cell in compared}
     missing = tuple(key for key in reference.estimates if key not in ours)
     return Comparison(reference.name, compared, missing)
+
+
+def compare(study: Study, reading: Mapping[str, str] | None = None) -> Comparison:
+    """Compare a study with the paper's numbers, in standard errors."""
+    return compare_cells(study.cells(), read_reference("paper"), reading)
+
+
+def stored_cells(path: str | os.PathLike[str], *, fdr: float = 0.1) -> list[Cell]:
+    """Read back the cells of a table that was written as CSV."""
+    found = read_reference(path).estimates
+    return [
+        Cell(dataset, detector, method, estimate, found[detector, dataset, method, "power"], fdr)
+        for (detector, dataset, method, metric), estimate in found.items()
+        if metric == "fdr"
+    ]
 
 
 def _pairs(
