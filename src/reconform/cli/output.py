@@ -30,6 +30,7 @@ from rich.progress import (
 )
 from rich.text import Text
 
+from ..display import printable as printable
 from ..errors import ReconformError
 from ..files.formats import Layout, is_standard
 from ..files.tables import check_separate as apart
@@ -89,17 +90,6 @@ def console(held: _Held | None = None) -> Console:
 def is_watched(where: Console) -> bool:
     """Whether a console is a terminal, and not a pipe that colours were forced on."""
     return where.file.isatty()
-
-
-def printable(text: object) -> str:
-    r"""Replace what a terminal might obey instead of show.
-
-    Examples
-    --------
-    >>> printable("pump \x1b[2J 7")
-    'pump �[2J 7'
-    """
-    return "".join(c if c.isprintable() or c == "\n" else "\ufffd" for c in str(text))
 
 
 def one_line(representation: str) -> str:
