@@ -334,7 +334,7 @@ def test_files_that_do_not_hold_together_are_refused(tmp_path):
 
         return edit
 
-    refused("full", labels([0, 1 << 23, 0, 2]), "too much memory")
+    refused("full", labels([0, 1 << 23, 0, 2]), "far more memory")
     refused("full", labels([0, 1 << 25, 0, 2]), "not counted")
     refused("full", labels([0, "3", 0, 2]), "not counted")
     refused("full", labels([0, 3, 0]), "4 columns|no number of labels")

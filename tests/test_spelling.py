@@ -47,7 +47,7 @@ def test_every_option_of_the_table_exists():
         ("`decimal=','` or `delimiter='\\t'`", "--decimal ',' or --delimiter '\\t'"),
         ("`id_columns=['']`", "--id ''"),
         ("`id_columns=['Unnamed: 0']`", "--id 'Unnamed: 0'"),
-        ("`trusted=['a.B']`", "--trust a.B"),
+        ("give `trusted=True`.", "give --trust-objects."),
         ("no parameter: 'a=1', a `b c`", "no parameter: 'a=1', a `b c`"),
     ],
 )

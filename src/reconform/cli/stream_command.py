@@ -32,7 +32,7 @@ from ..stream.procedures import ONLINE
 from ..stream.state import DecisionStream
 from ..stream.windows import SCOPES
 from .declare import Command, Number, choice, count, family, in_options, option
-from .model_commands import load_model, loading_options
+from .model_commands import loading_options
 from .options import (
     PATH,
     PREFIX,
@@ -382,7 +382,7 @@ def stream(
     check_separate({"--journal": incoming.journal}, around)
     info = models.inspect(model)
     with parallel(loading["jobs"]):
-        cad = load_model(info, loading["trust"])
+        cad = models.load(info.path, trusted=loading["trust_objects"])
         reader = incoming.reader(cad, info)
         journal = None if incoming.journal is None else Path(incoming.journal)
         with voice.gathering_warnings():

@@ -55,3 +55,8 @@ def check_kept(kept: Any, plan: Any) -> None:
 def check_reference(n: int, ensemble: Any) -> None:
     """Refuse a full-conformal ensemble whose reference does not have n rows."""
     require(n == len(ensemble.calibration), "the reference has another size than its scores")
+
+
+def expected_entries(limits: AnyArray, every: AnyArray | bool) -> float:
+    """Count the trees or sets that a new row enters on average: all, or by the limits of hashes."""
+    return float(np.where(every, 1.0, limits.astype(np.float64) / 2.0**64).sum())

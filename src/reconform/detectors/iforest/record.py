@@ -6,11 +6,20 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from ...records import ascending, check_kept, check_reference, increasing, require, within
+from ...records import (
+    ascending,
+    check_kept,
+    check_reference,
+    expected_entries,
+    increasing,
+    require,
+    within,
+)
 from ...records.specs import (
     INT,
     JOBS,
     ROWS,
+    STEPS,
     SUMS,
     Array,
     DetectorRecord,
@@ -152,6 +161,13 @@ def _check_entered_forest(ensemble: EnteredForest, d: int) -> None:
         require(np.isfinite(rows).all(), "a row is not finite")
 
 
+def _entered_cost(ensemble: EnteredForest) -> int:
+    """A new row enters the trees in which its hash is small enough, and these are grown again."""
+    n, psi = len(ensemble.sums), max(ensemble.recipe.psi, 1)
+    entered = expected_entries(ensemble.limits, ensemble.draws.sizes > n)
+    return int(entered * (8 * psi + 2 * n) * psi.bit_length()) // STEPS
+
+
 def _check_full_forest(ensemble: FullForest, d: int) -> None:
     n, trees, psi = len(ensemble.sums), len(ensemble.draws.keys), ensemble.recipe.psi
     draws, drawn = ensemble.draws, ensemble.drawn
@@ -205,6 +221,7 @@ IFOREST_RECORD = DetectorRecord(
                 "n_jobs": JOBS,
             },
             _check_entered_forest,
+            cost=_entered_cost,
         ),
         Record(
             "FullForest",

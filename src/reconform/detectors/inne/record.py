@@ -11,6 +11,7 @@ from ...records import (
     check_kept,
     check_models,
     check_reference,
+    expected_entries,
     increasing,
     require,
     within,
@@ -19,6 +20,7 @@ from ...records.specs import (
     INT,
     JOBS,
     ROWS,
+    STEPS,
     SUMS,
     Array,
     DetectorRecord,
@@ -52,6 +54,12 @@ def check_sets(spheres: Spheres, d: int) -> None:
     """Refuse arrays that do not form spheres, and models without any sets."""
     _check_spheres(spheres, d)
     require(spheres.sets, "a model has no sets")
+
+
+def check_one_model(spheres: Spheres, d: int) -> None:
+    """Refuse spheres of several models: each of them would score every row."""
+    check_sets(spheres, d)
+    require(spheres.models == 1, "a detector is one model")
 
 
 def _check_shared_draws(draws: SharedDraws, d: int) -> None:
@@ -88,6 +96,7 @@ _SETS: Mapping[str, Spec] = {
     "models": INT,
 }
 SPHERES = Record("Spheres", Spheres, _SETS, check_sets)
+ONE_MODEL = Record("Spheres", Spheres, _SETS, check_one_model)
 COMMON_SPHERES = Record(
     "Spheres", Spheres, _SETS, _check_spheres
 )  # every set may have drawn the new row
@@ -136,6 +145,13 @@ def _check_entered_inne(ensemble: EnteredINNE, d: int) -> None:
     require(ascending(ensemble.sums), "the reference is not in order")
 
 
+def _entered_cost(ensemble: EnteredINNE) -> int:
+    """A new row enters the sets in which its hash is small enough, and these are made again."""
+    n, d = ensemble.reference.shape
+    entered = expected_entries(ensemble.hashes.max(axis=1, initial=0), ensemble.psi > n)
+    return int(entered * (ensemble.psi**2 + n) * d) // STEPS
+
+
 def _check_full_inne(ensemble: FullINNE, d: int) -> None:
     n = len(ensemble.reference)
     check_reference(n, ensemble)
@@ -152,7 +168,7 @@ def _check_full_inne(ensemble: FullINNE, d: int) -> None:
 
 INNE_RECORD = DetectorRecord(
     "INNE",
-    {"max_samples_": INT, "draws_": DRAWS, "_spheres": SPHERES},
+    {"max_samples_": INT, "draws_": DRAWS, "_spheres": ONE_MODEL},
     ensembles=(
         Record(
             "SeparateINNE",
@@ -187,6 +203,7 @@ INNE_RECORD = DetectorRecord(
                 "n_jobs": JOBS,
             },
             _check_entered_inne,
+            cost=_entered_cost,
         ),
         Record(
             "FullINNE",

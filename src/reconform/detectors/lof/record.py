@@ -46,7 +46,14 @@ def _check_full(ensemble: FullLOF, d: int) -> None:
         require(every, "a row has no place")
 
 
-LOF_MODEL = Record("LOFModel", LOFModel, {"X": ROWS, "k": INT, "n_jobs": JOBS}, _check_model)
+def _cost(some: LOFModel | FullLOF) -> int:
+    """Every row has a table of its neighbours, their distances and who has it in turn."""
+    return 3 * len(some.X) * some.k
+
+
+LOF_MODEL = Record(
+    "LOFModel", LOFModel, {"X": ROWS, "k": INT, "n_jobs": JOBS}, _check_model, cost=_cost
+)
 
 LOF_RECORD = DetectorRecord(
     "LOF",
@@ -65,6 +72,7 @@ LOF_RECORD = DetectorRecord(
             {"X": ROWS, "k": INT, "n_jobs": JOBS},
             _check_full,
             optional={"order": SUMS},
+            cost=_cost,
         ),
     ),
 )
