@@ -374,7 +374,7 @@ def test_leaves_are_no_larger_than_their_rows(tmp_path):
     def fill(model, _):
         model["ensemble"]["models"]["full"]["search"]["exact"]["leaf_size"] = 1 << 20
 
-    refused(edited(path, fill), "a TreeSearch would take far more memory")  # 1.6 GB
+    refused(edited(path, fill), "the TreeSearch would take far more memory")  # 1.6 GB
 
 
 def test_the_weights_of_a_distance_fit_the_rows(tmp_path):

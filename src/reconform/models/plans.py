@@ -82,7 +82,8 @@ def read_plan(json: Json, source: Reader) -> Plan:
         require(distinct, "a model holds a row out twice")
         return Plan(n, Complements(n, sets), sets, **facts)
     require(json["sets"] == "train", "the sets of a plan are unknown")
-    _spend(0, 0, sum(n - len(np.unique(train)) for train in sets), source.budget)
+    held = HELD_UNITS * sum(n - len(np.unique(train)) for train in sets)
+    source.budget.spend(held, f"a plan of {len(sets):,} models")
     return Plan(n, sets, tuple(Complements(n, sets)), **facts)
 
 

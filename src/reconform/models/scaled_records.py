@@ -20,7 +20,6 @@ from ..records.plain import Plain
 from ..records.specs import (
     JOBS,
     ROWS,
-    STEPS,
     Array,
     Detector,
     Json,
@@ -79,7 +78,7 @@ def refit_units(detector: Any, n: int, d: int) -> int:
         return refit_units(detector.detector, n, d)
     trees, near = _count(detector, "n_estimators"), _count(detector, "n_neighbors")
     drawn = min(n, _count(detector, "max_samples", share=n, word=1 << 8))
-    each = 3 * drawn + (drawn * drawn * d // STEPS if isinstance(detector, INNE) else 0)
+    each = 16 * drawn + (drawn * drawn * d // 8 if isinstance(detector, INNE) else 0)
     return trees * each + n * min(near, n) + _count(detector, "leaf_size") * d
 
 

@@ -40,11 +40,9 @@ class Kept(Protocol):
 
 
 # What a model may take that is not in its file: so much in any case, and so much for every byte of
-# the file as it lies on disk, where padding that compresses well counts for little.
+# the file as it lies on disk, where padding that compresses well counts for little. A unit is a
+# number in memory, or a step (a nanosecond at most) of the work for one new row.
 FREE_UNITS, UNITS_PER_BYTE = 1 << 24, 16
-
-# A unit is a number in memory, or so many steps of work.
-STEPS = 16
 
 
 @dataclass
@@ -304,7 +302,7 @@ class Record:
         if self.check is not None:  # what would be refused is not written
             self.check(value, out.n_features)
         if self.cost is not None:
-            out.budget.spend(self.cost(value), f"a {self.name}")
+            out.budget.spend(self.cost(value), f"the {self.name}")
         return {
             "kind": self.name,
             **{
@@ -336,7 +334,7 @@ class Record:
         for key, item in {**more, **read}.items():
             object.__setattr__(value, key, item)  # a frozen dataclass is set like any other
         if self.cost is not None:  # first: a check may take as much as it says
-            source.budget.spend(self.cost(value), f"a {self.name}")
+            source.budget.spend(self.cost(value), f"the {self.name}")
         if self.check is not None:
             self.check(value, source.n_features)
         return value

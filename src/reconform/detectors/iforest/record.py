@@ -8,6 +8,7 @@ import numpy as np
 
 from ...records import (
     ascending,
+    check_entries,
     check_kept,
     check_reference,
     expected_entries,
@@ -19,7 +20,6 @@ from ...records.specs import (
     INT,
     JOBS,
     ROWS,
-    STEPS,
     SUMS,
     Array,
     DetectorRecord,
@@ -157,15 +157,19 @@ def _check_entered_forest(ensemble: EnteredForest, d: int) -> None:
     require(within(draws.features, 0, d), "a tree splits a feature that does not exist")
     require(drawn.shape[1] == d, "rows have the wrong shape")
     require(ensemble.reference.shape == (n, d), "the reference has another size")
+    check_entries(_entered(ensemble), trees * psi, n)
     for rows in (drawn, ensemble.reference):
         require(np.isfinite(rows).all(), "a row is not finite")
+
+
+def _entered(ensemble: EnteredForest) -> float:
+    return expected_entries(ensemble.limits, ensemble.draws.sizes > len(ensemble.sums))
 
 
 def _entered_cost(ensemble: EnteredForest) -> int:
     """A new row enters the trees in which its hash is small enough, and these are grown again."""
     n, psi = len(ensemble.sums), max(ensemble.recipe.psi, 1)
-    entered = expected_entries(ensemble.limits, ensemble.draws.sizes > n)
-    return int(entered * (8 * psi + 2 * n) * psi.bit_length()) // STEPS
+    return int(_entered(ensemble) * (8 * psi + 2 * n) * psi.bit_length())
 
 
 def _check_full_forest(ensemble: FullForest, d: int) -> None:

@@ -8,6 +8,7 @@ import numpy as np
 
 from ...records import (
     ascending,
+    check_entries,
     check_kept,
     check_models,
     check_reference,
@@ -20,7 +21,6 @@ from ...records.specs import (
     INT,
     JOBS,
     ROWS,
-    STEPS,
     SUMS,
     Array,
     DetectorRecord,
@@ -143,13 +143,19 @@ def _check_entered_inne(ensemble: EnteredINNE, d: int) -> None:
     require(len(ensemble.order) == len(ensemble.sums) == n, "a row has no sum")
     require(within(ensemble.order, 0, n), "a row does not exist")
     require(ascending(ensemble.sums), "the reference is not in order")
+    check_entries(_entered(ensemble), sets * psi, n)
+
+
+def _entered(ensemble: EnteredINNE) -> float:
+    every = ensemble.psi > len(ensemble.reference)
+    return expected_entries(ensemble.hashes.max(axis=1, initial=0), every)
 
 
 def _entered_cost(ensemble: EnteredINNE) -> int:
     """A new row enters the sets in which its hash is small enough, and these are made again."""
     n, d = ensemble.reference.shape
-    entered = expected_entries(ensemble.hashes.max(axis=1, initial=0), ensemble.psi > n)
-    return int(entered * (ensemble.psi**2 + n) * d) // STEPS
+    entered = _entered(ensemble)
+    return int(entered * (ensemble.psi**2 + n) * d) // 64  # an honest file may take as long
 
 
 def _check_full_inne(ensemble: FullINNE, d: int) -> None:
