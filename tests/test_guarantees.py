@@ -74,6 +74,15 @@ def test_fdp_bound_says_what_it_needs(batch):
             found.fdp_bound()
 
 
+def test_a_broken_assumption_leaves_no_bound(split, batch):
+    moved = split.discover(batch[1] + 3.0)
+    assert moved.count > 0
+    assert moved.verdict.word == "broken"
+    assert moved.first().bound is None
+    with pytest.raises(ValueError, match="looks broken; `verdict` says why"):
+        moved.fdp_bound()
+
+
 def test_fdp_bound_covers_simultaneously():
     """Through the estimator: 300 batches with 10% anomalies, the worst threshold of each.
 

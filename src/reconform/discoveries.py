@@ -229,7 +229,8 @@ class BaseDiscoveries(ABC):
 
         The FDR is an average over repetitions. This is a statement about this one list:
         with probability `confidence`, the share of normal rows among those with p <= `p_threshold`
-        is at most the bound, for every threshold at once, so thresholds may be tried out.
+        is at most the bound, for every threshold at once, so thresholds may be tried out. Like the
+        guarantee it is withdrawn, here by an error, where the verdict on the assumption is broken.
 
         Parameters
         ----------
@@ -256,6 +257,11 @@ class BaseDiscoveries(ABC):
             raise ReconformError(
                 "fdp_bound needs conservative ranks of one split, whose joint law is known; use "
                 "method='split' or 'prefit' with ties='conservative'."
+            )
+        if self.verdict.word == "broken":
+            raise ReconformError(
+                "fdp_bound needs normal new rows that come from the same process as the reference "
+                "rows, and this looks broken; `verdict` says why."
             )
         if p_threshold is None:  # the discoveries', on the scale of r / (n + 1)
             p_threshold = self._largest_rank() / (source.n_calibration + 1)
