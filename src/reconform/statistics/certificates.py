@@ -56,6 +56,7 @@ _DRAWN = (
     "if reference rows and normal new rows are independent draws from one process, and independent "
     "of the anomalies"
 )
+_RIGHT_MARKS = "If these are all of its anomalies, and no normal rows"
 _SPLITS = "on average over random splits"
 
 
@@ -90,6 +91,8 @@ class Guarantee:
         What every condition ends with.
     over : str
         What the promise is an average over, beside the data.
+    cleaned : str
+        What is said of a reference that marked rows have left; empty where none have.
     """
 
     name: str
@@ -103,6 +106,7 @@ class Guarantee:
     each: str = ALONE
     also: str = ""
     over: str = ""
+    cleaned: str = ""
 
     def __str__(self) -> str:
         return f"{self.name}: one p-value is {self.p_value}; the false discovery rate: {self.fdr}."
@@ -132,6 +136,12 @@ class Guarantee:
             said += [f"{CERTIFIED.upper()} under `validity='proven'` proven ({asked})"]
         said += [f"{name.upper()} false in general ({r})" for name, r in self.refuted.items()]
         return "; ".join(said if len(proven) >= 3 else [*said, "otherwise measured"])
+
+    def after_cleaning(self, said: str) -> str:
+        """What is left of a promise if marked rows have left the reference; all, if none have."""
+        if not self.cleaned:
+            return said
+        return f"Measured, not proven: {self.cleaned}. ({_RIGHT_MARKS}: {said})"
 
     def _asked(self, reason: str) -> str:
         return self.each if reason == ANY else GIVEN_ANOMALIES
@@ -193,7 +203,11 @@ class Guarantee:
         """
         if PROCEDURES[procedure].controls == ALARMS:
             assert level is not None
-            return self._alarms(level, validity, conditional, smoothed)
+            return self.after_cleaning(self._alarms(level, validity, conditional, smoothed))
+        return self.after_cleaning(self._rate(procedure, validity, conditional, smoothed))
+
+    def _rate(self, procedure: str, validity: str, conditional: str | None, smoothed: bool) -> str:
+        """Say what holds for the false discovery rate."""
         if conditional is not None and PROCEDURES[procedure].proof not in _OF_INDEPENDENT:
             return (
                 f"FDR measured, not proven, for {procedure.upper()} on {conditional} conditional "
@@ -403,6 +417,24 @@ def beside_anomalies(row: Guarantee) -> Guarantee:
     """
     also = ", and the known anomalies are independent of the reference and of normal new rows"
     return replace(row, p_value=row.p_value + also, also=row.also + also)
+
+
+def after_marks(row: Guarantee, left_out: int, n: int) -> Guarantee:
+    """What is left of a guarantee where a person marked rows, which left a reference of n others.
+
+    Examples
+    --------
+    >>> print(after_marks(guarantee("split"), 15, 285).sentence("bh"))
+    Measured, not proven: 15 of 300 reference rows were marked as anomalies and left out. (If these
+    are all of its anomalies, and no normal rows: FDR proven for BH on split, on average over random
+    splits, if normal new rows are exchangeable with the reference rows given the anomalies.)
+    """
+    if not left_out:
+        return row
+    said = f"{left_out:,} of {left_out + n:,} reference rows were marked as anomalies and left out"
+    return replace(
+        row, cleaned=said, p_value=f"{row.p_value}; all of it if the marks were right: {said}"
+    )
 
 
 def within_groups(row: Guarantee) -> Guarantee:

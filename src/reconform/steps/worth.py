@@ -413,7 +413,7 @@ def _weighted_claim(cad: Ranker, rule: Rule, weights: Weights) -> str:
             f"FDR measured, not proven, for BH on weighted p-values of {name}; each of them is "
             f"exact, {true}."
         )
-    return f"{said} {weights.worth}"
+    return f"{cad.guarantee_.after_cleaning(said)} {weights.worth}"
 
 
 def _weights_finding(weights: Weights) -> Finding:
