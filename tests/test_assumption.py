@@ -404,6 +404,9 @@ def test_json_and_exit_codes(files, tmp_path):
                tmp_path / "out.csv")  # fmt: skip
     assert said.exit_code == 4
     assert json.loads(said.stdout)["assumption"]["verdict"] == "broken"
+    split = run("detect", normal, moved, "--detector", "knn", "--method", "split", "--json")
+    assert json.loads(split.stdout)["flagged"] > 0
+    assert json.loads(split.stdout)["false_bound"] is None
     assert (tmp_path / "out.csv").exists()
     assert run("detect", normal, new, *KNN, "--fail-on", "broken").exit_code == 0
     assert run("detect", normal, new, *KNN, "--fail-on", "anomalies,broken").exit_code == 3

@@ -52,6 +52,23 @@ def test_contrast_with_anomalies_is_what_the_definition_says():
     assert len(cad.discover(T)) == len(T)
 
 
+def test_the_promise_says_that_they_are_independent():
+    D, T, A = data()
+    said = ", and the known anomalies are independent of the reference and of normal new rows."
+    learned = Learned(LogisticRegression(), repeats=2)
+    for cad in (
+        ConformalDetector("contrast", method="full"),
+        ConformalDetector(["knn", "lof"], method="split", random_state=0),
+        ConformalDetector(method=learned, random_state=0),
+    ):
+        for procedure in ("by", "bh"):
+            told = cad.fit(D, anomalies=A).discover(T, procedure=procedure).claim
+            assert (said in told) == ("not proven" not in told)
+        assert said in cad.discover(T, false_alarms=1).claim
+        assert "known anomalies" in str(cad.guarantee_)
+        assert "known anomalies" not in cad.fit(D).discover(T, procedure="by").claim
+
+
 def test_rows_like_known_anomalies_are_found():
     """Three new rows that are alike hide among their neighbours; beside known ones they do not."""
     D, T, A = data()

@@ -16,7 +16,7 @@ from reconform import ConformalDetector, Learned, RankCounts, ReconformError, Ru
 from reconform.ensemble.learned import ContentSample, LearnedScores, Learning, Lesson
 from reconform.files import judged, read_reference
 from reconform.files.judge import ReadOptions, judge_file
-from reconform.statistics.evalues import average_e_values, conformal_e_values, e_bh
+from reconform.statistics.evalues import average_e_values, closed_e_bh, conformal_e_values
 from reconform.statistics.ranks import Calibration
 
 NOTHING = Calibration(np.empty(0), np.empty(0, int), np.zeros(1, int), np.empty(0, np.int32))
@@ -197,7 +197,7 @@ def test_repeats_average_e_values():
     ranks = cad.rank(T, together=True)
     every = [conformal_e_values(one.against, one.scores, 0.05) for one in ranks.splits]
     found = cad.discover(T, fdr=0.1, procedure="ebh")
-    assert (found.mask == e_bh(average_e_values(every), 0.1)).all()
+    assert (found.mask == closed_e_bh(average_e_values(every), 0.1)).all()
     assert found.count
     halves = np.sort([one.at_most for one in ranks.splits], axis=0)[1]
     assert (ranks.at_most == np.minimum(2 * halves, 151)).all()

@@ -200,7 +200,7 @@ def test_p_values_are_the_detectors(cad):
         ("saffron", "split", "asymptotic", "only approximately"),
         ("addis", "split", None, "measured, not proven, for ADDIS on split: .*each other.$"),
         ("addis", "split", "simes", "not proven, for ADDIS: .* uniformly conservative"),
-        ("batch-bh", "split", None, "proven for BH on split .* each batch, not for all batches"),
+        ("batch-bh", "split", None, "proven for BH on split, .* each batch, not for all batches"),
         ("batch-bh", "jab+", None, "measured, not proven, for BH on jab.* each batch"),
     ],
 )

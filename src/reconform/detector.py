@@ -29,6 +29,7 @@ from .ensemble.known_anomalies import refuse_copies
 from .errors import (
     ReconformError,
     ReferenceWarning,
+    check_count,
     check_probability,
     unknown_choice,
     warn_once,
@@ -41,7 +42,7 @@ from .methods import Full, Learned, Method, Prefit, resolve_method
 from .plan import Plan
 from .randomness import root_seed
 from .rule import Rule, RuleOptions
-from .statistics.certificates import Guarantee
+from .statistics.certificates import Guarantee, after_marks
 from .statistics.fdr import RankCounts
 from .statistics.ranks import Ranks
 from .statistics.stability import Stability
@@ -128,6 +129,8 @@ class ConformalDetector(OutlierMixin, Ranker):
         Number of calibration scores; rows that no model held out do not count.
     guarantee_ : Guarantee
         What is known about this method's p-values and lists: proven, or only measured.
+    left_out_ : int
+        How many marked rows have left the reference, as `fit` was told.
     offset_ : float
         The smallest p-value that is not an outlier in `predict`.
     grouping_ : Grouping or None
@@ -232,6 +235,7 @@ class ConformalDetector(OutlierMixin, Ranker):
         groups: npt.ArrayLike | None = None,
         blocks: npt.ArrayLike | None = None,
         anomalies: npt.ArrayLike | None = None,
+        left_out: int = 0,
     ) -> ConformalDetector:
         """Fit and calibrate on normal rows.
 
@@ -252,6 +256,9 @@ class ConformalDetector(OutlierMixin, Ranker):
             Anomalies that are known from elsewhere. They shape the scores of ``"contrast"`` and
             ``"learned"`` and the choice of ``"auto"``, and never calibrate. Rows of the reference
             or of the new rows are refused.
+        left_out : int, default=0
+            How many rows of the reference were marked as anomalies and are not in `X`; see
+            `reconform.review`. Lists say it, as less is proven then.
 
         Returns
         -------
@@ -263,6 +270,7 @@ class ConformalDetector(OutlierMixin, Ranker):
         resolved, intake = taken_in(self.detector, X, self.larger_is, refit=refit)
         detector = what_fits(method, self.detector, resolved)
         self._check_settings()
+        left_out = check_count("left_out", left_out, least=0)
         self._intake = intake
         labels = getattr(X, "index", None) if hasattr(X, "iloc") else None
         X = self._validate(X, reset=True)
@@ -292,7 +300,7 @@ class ConformalDetector(OutlierMixin, Ranker):
         if known is not None:
             ensemble = with_anomalies(ensemble, known, f"{detector.name} with {self.method!r}")
 
-        self._adopt(plan, ensemble, asked)
+        self._adopt(plan, ensemble, asked, left_out)
         # p = alpha is an outlier, and scikit-learn calls a row normal where p - offset_ >= 0.
         self.offset_ = float(np.nextafter(float(self.alpha), 2.0))
         self._tie_key = int(tie_seed.generate_state(1, np.uint64)[0])
@@ -355,7 +363,13 @@ class ConformalDetector(OutlierMixin, Ranker):
         if self._reference_groups is not None:
             self._sample_groups = self._reference_groups[rows]
 
-    def _adopt(self, plan: Plan, ensemble: Ensemble, groups: ReferenceGroups | None = None) -> None:
+    def _adopt(
+        self,
+        plan: Plan,
+        ensemble: Ensemble,
+        groups: ReferenceGroups | None = None,
+        left_out: int = 0,
+    ) -> None:
         """Set what follows from fitted models: `fit` makes them, `load` reads them.
 
         Parameters
@@ -363,7 +377,10 @@ class ConformalDetector(OutlierMixin, Ranker):
         plan : Plan
         ensemble : Ensemble
         groups : ReferenceGroups, optional
+        left_out : int
+            As in `fit`.
         """
+        self.left_out_ = left_out
         self.grouping_ = self._reference_groups = None
         if groups is not None:
             self.grouping_ = groups.calibrated(ensemble.calibration.rows)
@@ -374,12 +391,13 @@ class ConformalDetector(OutlierMixin, Ranker):
         self.calibration_ = ensemble.calibration
         # a repeated split has a calibration set per split, and ranks within one
         self.n_calibration_ = len(ensemble.calibration) // len(plan.repeats)
-        self.guarantee_ = guarantee_for(plan, ensemble)
+        self.guarantee_ = after_marks(guarantee_for(plan, ensemble), left_out, plan.n)
 
     @property
     def guarantee_alone(self) -> Guarantee:
         """What is known of p-values of rows alone; `guarantee_` is about lists, too."""
-        return guarantee_for(self.plan_, self.ensemble_, alone=True)
+        alone = guarantee_for(self.plan_, self.ensemble_, alone=True)
+        return after_marks(alone, self.left_out_, self.plan_.n)
 
     def p_values(
         self,

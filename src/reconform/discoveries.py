@@ -77,7 +77,10 @@ class Provenance:
     joint : JointRanks, optional
         The joint ranks, where rows were ranked within several groups.
     one_split : bool
-        Whether one model was calibrated on rows it had not seen: split without repeats, prefit.
+        Whether one model was calibrated on rows it had not seen, and on all of these: split without
+        repeats, prefit.
+    left_out : int
+        How many rows were marked as anomalies and left out of the reference.
     """
 
     detector: str
@@ -94,6 +97,7 @@ class Provenance:
     version: str
     joint: JointRanks | None = field(default=None, repr=False)
     one_split: bool = False
+    left_out: int = 0
 
     def no_counts(self) -> RankCounts:
         """Counts of no ranks yet."""
@@ -229,7 +233,8 @@ class BaseDiscoveries(ABC):
 
         The FDR is an average over repetitions. This is a statement about this one list:
         with probability `confidence`, the share of normal rows among those with p <= `p_threshold`
-        is at most the bound, for every threshold at once, so thresholds may be tried out.
+        is at most the bound, for every threshold at once, so thresholds may be tried out. Like the
+        guarantee it is withdrawn, here by an error, where the verdict on the assumption is broken.
 
         Parameters
         ----------
@@ -252,10 +257,20 @@ class BaseDiscoveries(ABC):
                 "fdp_bound needs ranks in one calibration set, and rows were ranked within groups; "
                 "judge each group by a detector of its own."
             )
+        if source is not None and source.left_out:
+            raise ReconformError(
+                f"fdp_bound is not proven where marked rows were left out of the reference, and "
+                f"{source.left_out:,} were."
+            )
         if source is None or counts is None or not source.one_split:
             raise ReconformError(
                 "fdp_bound needs conservative ranks of one split, whose joint law is known; use "
                 "method='split' or 'prefit' with ties='conservative'."
+            )
+        if self.verdict.word == "broken":
+            raise ReconformError(
+                "fdp_bound needs normal new rows that come from the same process as the reference "
+                "rows, and this looks broken; `verdict` says why."
             )
         if p_threshold is None:  # the discoveries', on the scale of r / (n + 1)
             p_threshold = self._largest_rank() / (source.n_calibration + 1)
@@ -326,6 +341,8 @@ class BaseDiscoveries(ABC):
             return f"{name} within groups"
         if self.weights is not None:
             return f"{name} with weights"
+        if source.left_out:
+            return f"{name} on a reference that marked rows have left"
         return f"{name} with a choice of detectors" if self.choice else name
 
     def explain(self, row: Any = None, *, position: int | None = None) -> Explanation:

@@ -18,6 +18,7 @@ from ..files.column_types import to_python
 from ..files.formats import is_standard, layout_like
 from ..files.judge import ReadOptions, judge_file
 from ..files.review import (
+    NOTE,
     REVIEW_NAMES,
     Shown,
     leave_out,
@@ -414,7 +415,10 @@ def _apply_marks(voice: Voice, reference: str, cleaning: Cleaning, files: Files)
             style="bold",
         )
         voice.say(PROVEN)
-        voice.say(f"Reference: {cleaning.keep}")
+        voice.say(
+            f"Reference: {cleaning.keep}. Keep {Path(cleaning.keep).name}{NOTE} beside it: it says "
+            f"that {left + cleaned.before:,} rows left, and so will every list."
+        )
         voice.finish(
             {
                 "command": "clean",

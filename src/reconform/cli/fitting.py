@@ -24,6 +24,7 @@ from ..files import (
 from ..files.address import label_of
 from ..files.column_types import to_python
 from ..files.reading import group_labels
+from ..files.review import left_out_of
 from .options import Columns, Fitting, parallel
 from .output import Voice
 
@@ -72,7 +73,12 @@ def fit(
         voice.step(f"Reading {fitting.anomalies}")
         known = _rows_like(reference, fitting.anomalies, bool(get_tags(cad).input_tags.allow_nan))
     with voice.gathering_warnings(), parallel(fitting.jobs):
-        cad.fit(reference.frame, groups=_groups(reference, columns.group), anomalies=known)
+        cad.fit(
+            reference.frame,
+            groups=_groups(reference, columns.group),
+            anomalies=known,
+            left_out=left_out_of(reference.path),
+        )
     cad.name_reference(_names(reference, columns.read_along))
     cad.set_params(verbose=0)
     if fitting.method == "auto":

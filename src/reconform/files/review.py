@@ -2,11 +2,13 @@
 
 A review file is a table in any format: the number of a row, an empty column for the mark, what is
 known about the row, and all its columns as they are in the reference. These are compared with the
-reference when the marks are read, so that marks are never applied to other rows.
+reference when the marks are read, so that marks are never applied to other rows. A note beside the
+file without the marked rows says how many have left, as less is proven with such a reference.
 """
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,6 +21,7 @@ from ..arrays import BoolArray, FloatArray, IndexArray
 from ..cleaning import BUDGET, staying
 from ..detectors.prepare import Feature
 from ..errors import InputError
+from ..whole import whole_file
 from .cells import numbers
 from .column_types import words
 from .formats import FORMATS, Layout, Source
@@ -32,6 +35,9 @@ REVIEW_NAMES = ("row", "anomaly", "score", "p_value", "most_unusual")
 
 YES = ("yes", "y", "1", "1.0", "true", "x")
 NO = ("no", "n", "0", "0.0", "false")
+
+# What is added to the name of a cleaned reference for the note beside it.
+NOTE = ".cleaned.json"
 
 # A spreadsheet keeps 15 digits of a number.
 DIGITS = 1e-14
@@ -49,11 +55,14 @@ class Cleaned:
         Rows of the review file.
     marked : int array
         Positions of the rows that left, from 0, in increasing order.
+    before : int
+        Rows that had left the reference before.
     """
 
     rows: int
     reviewed: int
     marked: IndexArray
+    before: int = 0
 
     @property
     def kept(self) -> int:
@@ -165,7 +174,32 @@ def leave_out(
                 start = stop
             if start != rows:
                 raise _changed(source)
-    return Cleaned(rows, len(positions), marked)
+            before = left_out_of(reference)
+            with whole_file(f"{output}{NOTE}", overwrite=True) as note:
+                note.write_text(json.dumps({"left_out": before + len(marked)}))
+    return Cleaned(rows, len(positions), marked, before)
+
+
+def left_out_of(reference: str | Path) -> int:
+    """How many marked rows have left a reference, by the note beside it; 0 where there is none."""
+    note = Path(f"{reference}{NOTE}")
+    try:
+        if not note.is_file():
+            return 0
+    except (OSError, ValueError):  # a query is not always the name of a file
+        return 0
+    try:
+        with note.open("rb") as file:
+            count = json.loads(file.read(1000))["left_out"]
+    except (ValueError, KeyError, TypeError):
+        count = None
+    if type(count) is not int or count < 0:
+        raise InputError(
+            str(note),
+            "it is not the note that 'reconform clean' writes beside a reference that marked rows "
+            'have left, such as {"left_out": 3}. Write it again, or delete it if no row has left.',
+        )
+    return count
 
 
 def looked_at(

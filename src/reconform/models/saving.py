@@ -246,6 +246,7 @@ def _write_model(cad: ConformalDetector, out: Writer) -> Json:
         "feature_names": None if names is None else [str(name) for name in names],
         "offset": Scalar(float).write(cad.offset_, "offset_", out),
         "tie_key": cad._tie_key,
+        "left_out": cad.left_out_,
         "plan": plan,
         "ensemble": write_fitted(cad, out),
         "reference": _SAMPLE.write(cad._reference, "reference", out),
@@ -310,7 +311,9 @@ def _read_model(archive: Archive, trusted: bool) -> ConformalDetector:
     _check_parameters(cad)
     restore_columns(cad, json["n_features"], json["feature_names"])
     groups, of_sample = read_groups(json, cad, plan, source)
-    cad._adopt(plan, read_fitted(json["ensemble"], plan, groups, source), groups)
+    left_out = Scalar(int).read(json.get("left_out", 0), source)
+    require(left_out >= 0, "the number of rows that were left out is below 0")
+    cad._adopt(plan, read_fitted(json["ensemble"], plan, groups, source), groups, left_out)
     cad.offset_ = Scalar(float).read(json["offset"], source)
     cad._tie_key = Scalar(int).read(json["tie_key"], source)
     require(0 <= cad._tie_key < 1 << 64, "the key of ties is not one")

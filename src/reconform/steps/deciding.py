@@ -215,7 +215,9 @@ def provenance_of(cad: Ranker, against: FloatArray | None = None) -> Provenance:
         random_state=repr(cad.random_state),
         version=version("reconform"),
         joint=cad.joint,
+        left_out=cad.left_out_,
         one_split=len(cad.plan_.repeats) == 1
+        and not cad.left_out_
         and cad.joint is None
         and (
             cad.plan_.fits_batch or (cad.plan_.scheme in ("split", "prefit") and not cad.uses_batch)

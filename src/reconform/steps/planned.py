@@ -30,7 +30,7 @@ from ..methods import BySize, Learned, Method
 from ..parallel import track
 from ..plan import Plan
 from ..randomness import Streams
-from ..statistics.certificates import Guarantee, guarantee_of
+from ..statistics.certificates import Guarantee, beside_anomalies, guarantee_of
 
 _LOG = logging.getLogger(__name__)
 
@@ -94,17 +94,27 @@ def guarantee_for(plan: Plan, ensemble: Ensemble, *, alone: bool = False) -> Gua
     alone : bool
         For rows that are judged one by one, which a choice of detectors leaves to the first.
     """
-    one = ensemble.first() if isinstance(ensemble, GroupedEnsemble) else ensemble
-    one = without_anomalies(one)
+    given = ensemble.first() if isinstance(ensemble, GroupedEnsemble) else ensemble
+    one = without_anomalies(given)
     if alone and isinstance(one, ChoiceEnsemble):
         one = one.fitted[0]
-    return guarantee_of(
+    found = guarantee_of(
         plan,
         shares_draws=one.shares_draws,
         plus_is_full=one.plus_is_full,
         uses_batch=one.uses_batch,
         grouped=isinstance(ensemble, GroupedEnsemble),
     )
+    return beside_anomalies(found) if _knows_anomalies(given) and not alone else found
+
+
+def _knows_anomalies(ensemble: Ensemble) -> bool:
+    """Whether known anomalies shape the scores or the choice of models."""
+    if isinstance(ensemble, RepeatedSplit):
+        return any(map(_knows_anomalies, ensemble.splits))
+    if isinstance(ensemble, LearnedScores):
+        return ensemble.anomalies is not None
+    return isinstance(ensemble, WithAnomalies)
 
 
 def what_fits(method: Method, detector: Any, resolved: Detecting) -> Detecting:

@@ -343,18 +343,17 @@ def _weighted_ranks(
     -------
     WeightedRanks
     """
-    ours, theirs = whole_weights(weights.reference, weights.new)
     ensemble, m = cad.ensemble_, len(X)
     # A number of false alarms needs the p-values only.
     level = Fraction(1, 10) if rule.false_alarms is not None else rule.level
-    if cad.plan_.scheme != "full":
-        calibration = cad.calibration_
-        ours = ours[calibration.rows]
-        if not isinstance(ensemble, ChoiceEnsemble):
-            return ranks_of_one_model(calibration.scores, ranks.scores, ours, theirs, level)
-    else:
+    full, calibration = cad.plan_.scheme == "full", cad.calibration_
+    ours = weights.reference if full else weights.reference[calibration.rows]
+    whole = whole_weights(ours, weights.new)
+    if full:
         # Lists are a little shorter where another row is the new one; see `inner_level`.
         level = inner_level(level, m)
+    elif not isinstance(ensemble, ChoiceEnsemble):
+        return ranks_of_one_model(calibration.scores, ranks.scores, whole, level)
 
     def sights() -> Iterator[tuple[IndexArray, FloatArray, FloatArray, IndexArray | None]]:
         rows = np.arange(m)
@@ -366,7 +365,7 @@ def _weighted_ranks(
         for sight in every:
             yield sight.rows, sight.own, sight.others, sight.order
 
-    return ranks_by_sight(sights(), ours, theirs, level)
+    return ranks_by_sight(sights(), whole, level)
 
 
 def _decide_weighted(ranks: WeightedRanks, rule: Rule) -> Outcome:
@@ -414,7 +413,7 @@ def _weighted_claim(cad: Ranker, rule: Rule, weights: Weights) -> str:
             f"FDR measured, not proven, for BH on weighted p-values of {name}; each of them is "
             f"exact, {true}."
         )
-    return f"{said} {weights.worth}"
+    return f"{cad.guarantee_.after_cleaning(said)} {weights.worth}"
 
 
 def _weights_finding(weights: Weights) -> Finding:

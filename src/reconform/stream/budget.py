@@ -193,10 +193,10 @@ class FalseAlarmBudget(DecisionStream):
 
     def _promise(self) -> str:
         if self.confidence is not None:
-            return (
+            return self.cad.guarantee_alone.after_cleaning(
                 f"At most {self._budget} expected, given the calibration set: proven for a share "
-                f"{self.confidence:g} of calibration sets, whatever the dependence between new "
-                "rows."
+                f"{self.confidence:g} of calibration sets, if their rows are independent draws and "
+                "each normal new row is one more."
             )
         said = self.cad.guarantee_alone.sentence(
             "false-alarms", validity=self._rule.validity, level=self._rule.level

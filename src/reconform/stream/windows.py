@@ -18,6 +18,7 @@ from ..arrays import BoolArray, FloatArray
 from ..detector import ConformalDetector
 from ..errors import ReconformError, check_count, is_number, unknown_choice
 from ..rule import Rule, RuleOptions, shortest_list
+from ..statistics.certificates import Guarantee
 from ..statistics.conditional import BANDS
 from ..statistics.fdr import RankCounts
 from ..statistics.grid import Grid
@@ -216,6 +217,10 @@ class MicroBatches(DecisionStream):
                 f"{said} It holds for the list of each window; for all windows together it is "
                 "measured, and where most windows have no anomaly it is higher."
             )
+        return method.after_cleaning(self._promise_of_stream(method))
+
+    def _promise_of_stream(self, method: Guarantee) -> str:
+        rule = self._rule
         level = f"FDR at most {float(rule.level):g} among all rows flagged so far"
         if rule.conditional is not None and not BANDS[rule.conditional].proven:
             return (
