@@ -9,7 +9,7 @@ import pandas as pd
 import pytest
 from click.testing import CliRunner
 
-from reconform import ConformalDetector, ReconformError, Weights
+from reconform import ConformalDetector, ReconformError, Weights, methods
 from reconform.cli import main
 from reconform.ensemble import Sight
 from reconform.statistics.weighted import (
@@ -308,6 +308,29 @@ def test_the_command(tmp_path):
     wrong = CliRunner().invoke(main, ["detect", *both, "--shift", "laod"])
     assert wrong.exit_code != 0
     assert "Did you mean 'load'?" in " ".join(wrong.stderr.split())
+
+
+@pytest.mark.parametrize(("method", "shift"), [("auto", "all"), ("split", "load")])
+def test_a_choice_of_detectors_on_a_split_takes_weights(tmp_path, monkeypatch, method, shift):
+    """More rows than "full" is for: each row keeps the detector that was chosen for it."""
+    monkeypatch.setattr(methods, "MOST_PAIRS", 1_000_000)
+    D, T, _ = tilted(9, 1_500, 2_500, 0.5, anomalies=100)
+    for name, X in (("normal.csv", D), ("new.csv", T)):
+        np.savetxt(tmp_path / name, X, delimiter=",", header="load,heat", comments="")
+    monkeypatch.chdir(tmp_path)
+    asked = ["detect", "normal.csv", "new.csv", "--shift", shift, "--method", method]
+    said = CliRunner().invoke(main, [*asked, "--json"])
+    assert said.exit_code == 0, said.stderr
+    facts = json.loads(said.stdout)
+    assert facts["scheme"] == "split"
+    cad = ConformalDetector("auto", "split", random_state=0).fit(D)
+    used = 2 if shift == "all" else 1
+    found = cad.discover(T, weights=Weights.estimate(D[:, :used], T[:, :used]))
+    assert facts["flagged"] == found.count
+    assert found.count > 50 or shift == "all"  # which takes anomalies for a shift, too
+    said = CliRunner().invoke(main, [*asked, "--top", "5"]).stdout
+    assert "for split with weights" in said
+    assert "q-value" in said  # an estimate is not certified: there are no e-values
 
 
 KNN = ("--detector", "knn", "--method", "full")
