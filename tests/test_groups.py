@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from fractions import Fraction
+from pathlib import Path
 
 import numpy as np
 import pandas as pd
 import pytest
+from click.testing import CliRunner
 
 from reconform import ConformalDetector, load, save
+from reconform.cli import main
 from reconform.detectors import KNN
 from reconform.ensemble.grouped import worlds_within
 from reconform.errors import ReconformError, ReferenceWarning
@@ -380,6 +383,20 @@ def test_rules_that_groups_cannot_have(method, asked, match):
     cad = ConformalDetector("knn", method, random_state=0).fit(X, groups=groups)
     with pytest.raises(ReconformError, match=match):
         cad.discover(new, groups=theirs, **asked)
+
+
+def test_a_file_without_a_label_is_refused_by_the_number_of_the_row(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    rows = ["kind,x", *(f"{'ab'[i % 2]},{i % 17}" for i in range(40))]
+    for name, broken in (("whole.csv", None), ("gap.csv", 31)):
+        lines = rows if broken is None else [*rows[:broken], ",3", *rows[broken + 1 :]]
+        Path(name).write_text("\n".join(lines))
+    for files in (("gap.csv", "whole.csv"), ("whole.csv", "gap.csv")):
+        asked = ["detect", *files, "--group", "kind", "--detector", "knn", "--method", "split"]
+        said = CliRunner().invoke(main, asked)
+        assert said.exit_code == 1
+        sentence = "gap.csv: the group of row 31 in column 'kind' is missing"
+        assert sentence in " ".join(said.stderr.split())
 
 
 def test_methods_and_labels_that_are_refused():

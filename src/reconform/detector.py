@@ -314,7 +314,7 @@ class ConformalDetector(OutlierMixin, Ranker):
     def _given(self, anomalies: npt.ArrayLike, reference: FloatArray) -> FloatArray:
         """Known anomalies as the detector sees them; refuse those of the reference itself."""
         known = self._validate(anomalies, reset=False)
-        refuse_copies(known, reference, "the reference")
+        refuse_copies(known, reference)
         return known
 
     def _groups_of_reference(

@@ -30,7 +30,6 @@ from ..randomness import Streams
 from ..statistics.aggregation import reduction
 from ..statistics.ranks import Calibration, Ranks, calibrate, ranks_among
 from . import MOST_ROWS, Ensemble
-from .known_anomalies import refuse_copies
 
 
 def default_classifier(n_jobs: int | None = None) -> Any:
@@ -185,8 +184,6 @@ class Lesson:
 
     def add(self, X: FloatArray) -> None:
         """Take some of the new rows into account."""
-        if self._learned.anomalies is not None:
-            refuse_copies(self._learned.anomalies, X, "the new rows")
         self._sample.add(X)
 
     def folds_of(self, X: FloatArray) -> IntArray:

@@ -328,8 +328,8 @@ def rank_rows(
         wanted.add(table, rows)
         if column is not None:
             of_rows.append(batches.weights(table, column, rows))
+        groups = batches.groups(table, rows)
         rows += len(X)
-        groups = batches.groups(table)
         sample.add(X)
         codes = cad.codes_of(groups, len(X))
         if codes is not None:
