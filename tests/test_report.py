@@ -494,6 +494,15 @@ def test_a_small_batch_is_carried_whole():
     assert "All 60 rows are on this page." in render(found)
 
 
+@pytest.mark.parametrize("m", [10, 1_121, 1_300, 5_000])
+def test_the_rows_that_come_first_are_all_there(m):
+    """With nothing flagged the page speaks of the ten that come first."""
+    found = batch(m=m, n=60, anomalous=0)
+    assert found.count == 0
+    places = [line[0] for line in embedded(render(found))["lines"]]
+    assert places[:10] == list(range(1, 11))
+
+
 def test_labels_come_from_ids_or_the_index():
     found = replace(batch(m=3, n=60, anomalous=1), index=pd.Index(["x", "y", "z"]))
     assert {line[1] for line in embedded(render(found))["lines"]} == {"x", "y", "z"}
