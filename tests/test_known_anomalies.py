@@ -110,7 +110,7 @@ def test_the_same_answer_from_model_files_and_from_data_files(tmp_path):
 
 
 def test_anomalies_of_the_reference_are_refused():
-    D, T, A = data()
+    D, _, A = data()
     for cad in (
         ConformalDetector("contrast", method="full"),
         ConformalDetector(method=Learned(LogisticRegression())),

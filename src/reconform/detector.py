@@ -251,7 +251,7 @@ class ConformalDetector(OutlierMixin, Ranker):
         anomalies : array-like or frame of shape (a, d), optional
             Anomalies that are known from elsewhere. They shape the scores of ``"contrast"`` and
             ``"learned"`` and the choice of ``"auto"``, and never calibrate. Rows of the reference
-            or of the new rows are refused.
+            are refused.
 
         Returns
         -------
