@@ -217,8 +217,10 @@ def test_the_check_suggests_weights_where_they_help():
         cad.discover(T + np.array([6.0, 0])).verdict,
     )
     assert near.word == far.word == "broken"
-    assert "`weights` that are estimated from the columns that moved make up for it" in str(near)
-    assert "No `weights` can make up for it" in str(far)
+    assert "weigh the reference rows by what moved: `reconform detect --shift 0`" in str(near)
+    assert "Weighing reference rows cannot make up for it" in str(far)
+    one_by_one = ConformalDetector("knn", "jackknife+").fit(D)  # which takes no weights
+    assert "eigh" not in str(one_by_one.discover(T + np.array([0.7, 0])).verdict)
     poor = Weights(np.append(np.full(799, 1e-6), 1.0), np.ones(400))
     assert cad.discover(T, weights=poor).verdict.word == "doubtful"
 

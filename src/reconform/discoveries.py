@@ -193,8 +193,10 @@ class BaseDiscoveries(ABC):
         """Why no row is flagged, the best supported reason; None where some are."""
         if self.count or not self.tested:
             return None
-        counts, _ = self._checked()
-        return why_nothing(None if counts is None else counts.counts, self.verdict, self.warning)
+        counts, source = self._checked()[0], self.provenance
+        judge = "method" if source is not None and source.scheme == "learned" else "detector"
+        ranks = None if counts is None else counts.counts
+        return why_nothing(ranks, self.verdict, self.warning, judge)
 
     @property
     def chosen(self) -> str | None:
