@@ -367,11 +367,19 @@ def test_small_references_get_the_what_if():
 
 
 def test_one_row_is_spoken_of_as_one():
-    assert str(HeldBack(1, 0, 11, 1.0, 0.01).finding(" by distance from the others")) == (
-        "1 reference row is as unusual by distance from the others as the most unusual new rows. "
-        "Without it, 11 new rows would be flagged instead of 0 (chance alone: about 1). If it is "
-        "an anomaly, take it out of the reference: see `reconform clean`."
+    assert str(HeldBack(1, 0, 11, 1.0, 0.01).finding(", by distance from the others")) == (
+        "Without the most unusual reference row, by distance from the others, 11 new rows would be "
+        "flagged instead of 0 (chance alone: about 1). If it is an anomaly, take it out of the "
+        "reference: see `reconform clean`."
     )
+
+
+def test_the_what_if_does_not_say_that_rows_are_alike_which_are_not():
+    """Five new rows lie beyond all reference rows, and many more among the 5 % that come next."""
+    counts = RankCounts(2_000, "").add([1] * 5 + list(range(60, 100)) * 2 + [1_000] * 315)
+    sentence = held_back(counts, 5, 0.1).finding().sentence
+    assert sentence.startswith("Without the 100 most unusual reference rows, ")
+    assert "as unusual as" not in sentence
 
 
 def test_dirt_in_a_tight_cluster_does_not_hide_itself():

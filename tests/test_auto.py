@@ -692,7 +692,8 @@ def test_the_method_is_chosen_by_size_alone():
         assert isinstance(size.method_for(n, most, refits=True), CrossValidation)
         assert isinstance(size.method_for(n, most, refits=True, uses_batch=True), Split)
     assert isinstance(size.method_for(MOST_REFERENCE + 1), Split)
-    assert size.method_for(1_000_000).calibration == 998_000
+    for n, held in ((1_000_000, 998_000), (5_001, 3_001), (2_001, 1_001), (999, 500)):
+        assert len(size.method_for(n, 10**9).plan(n, random_state=0).held_out[0]) == held
     # What it says does not depend on what rows hold.
     D, _ = rows_with_anomalies()
     kinds = {

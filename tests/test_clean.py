@@ -421,7 +421,7 @@ def test_what_it_says(here):
 def test_what_it_says_of_files(here, tables):
     text = run("clean", "normal.csv", "--id", "machine", *BY_KNN, "--output", "r.csv").stdout
     assert "Review file: r.csv (20 rows)" in text
-    assert "at most 20 may leave. Then: reconform clean normal.csv --marks r.csv" in text
+    assert "at most 20 may leave. Then, with names of your own:" in text
     fill_in("r.csv", truth(tables[2]))
     text = run("clean", "normal.csv", "--marks", "r.csv", "--keep", "kept.csv").stdout
     assert text.startswith("8 of 400 reference rows are marked as anomalies and left out; 392 stay")

@@ -423,7 +423,7 @@ def test_types_of_columns():
 # --- what the reference cannot tell --------------------------------------------------------------
 
 
-def test_columns_that_never_change_are_ignored_with_a_word():
+def test_columns_that_never_change_are_named():
     rng = np.random.default_rng(0)
     X, new = rng.normal(size=(60, 2)), rng.normal(size=(20, 2))
     plain = ConformalDetector("knn", "jackknife+").fit(X).p_values(new)
@@ -433,6 +433,8 @@ def test_columns_that_never_change_are_ignored_with_a_word():
     assert told[0].filename == __file__
     same = pd.DataFrame(new, columns=["a", "b"]).assign(site=7.0, plant=1)
     assert np.array_equal(cad.p_values(same), plain)
+    assert "ignored" not in str(told[0].message)  # a new row with another value looks unusual
+    assert cad.p_values(same.assign(site=99.0)).tolist() == [1 / 61] * len(same)
     with pytest.warns(ReferenceWarning, match="the column '1' never changes"):
         ConformalDetector("knn", "split").fit(np.column_stack([X[:, 0], np.ones(60)]))
 

@@ -264,6 +264,37 @@ def test_a_row_of_a_list_is_explained(repeats):
     assert "ranked by a classifier that learned from the batch" in str(told)
 
 
+def test_the_classifier_gets_prepared_rows(tmp_path):
+    """Text and missing values: as for any other method, and without a word about detectors."""
+    import pandas as pd
+    from click.testing import CliRunner
+
+    from reconform import Prepare
+    from reconform.cli import main
+
+    rng = np.random.default_rng(0)
+    frame = pd.DataFrame({"x": rng.normal(size=900), "kind": rng.choice(["a", "b"], 900)})
+    frame.loc[::9, "x"] = np.nan
+    frame.loc[880:, "kind"] = "z"
+    normal, new = frame.iloc[:700], frame.iloc[700:]
+    cad = ConformalDetector(Prepare("auto"), "learned", random_state=0).fit(normal)
+    found = cad.discover(new, 0.2)
+    assert found.mask[-20:].sum() >= 15
+    assert found.count < 40
+    for name, rows in (("normal", normal), ("new", new)):
+        rows.to_csv(tmp_path / f"{name}.csv", index=False)
+    files = [str(tmp_path / f"{name}.csv") for name in ("normal", "new")]
+    asked = ["detect", *files, "--prepare", "--method", "learned", "--fdr", "0.2"]
+    said = CliRunner().invoke(main, asked)
+    assert said.exit_code == 0, said.stderr
+    assert f"{found.count} of 200 rows flagged" in said.stdout
+    for detector in ("knn", "sklearn:OneClassSVM"):
+        refused = CliRunner().invoke(main, [*asked, "--detector", detector])
+        assert refused.exit_code == 1
+        assert "takes no detector; leave --detector out (got " in refused.stderr
+        assert len(refused.stderr) < 300
+
+
 def test_what_cannot_learn_is_refused_with_a_sentence():
     D, _ = data()
     with pytest.raises(ReconformError, match="takes no detector"):

@@ -29,7 +29,9 @@ OPTIONS = {
 def test_the_library_names_no_options():
     for path in SOURCE.rglob("*.py"):
         if path.parent != SOURCE / "cli":
-            found = re.findall(r"(?<![-\w])--[a-z][a-z-]*", path.read_text(encoding="utf-8"))
+            text = path.read_text(encoding="utf-8")
+            text = re.sub(r"`reconform [a-z]+ [^`]*`", "", text)  # whole commands are completed
+            found = re.findall(r"(?<![-\w])--[a-z][a-z-]*", text)
             assert found == [], path
 
 

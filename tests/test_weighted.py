@@ -11,7 +11,7 @@ import pytest
 from click.testing import CliRunner
 from sklearn.neighbors import LocalOutlierFactor
 
-from reconform import ConformalDetector, ReconformError, Weights
+from reconform import ConformalDetector, ReconformError, Weights, methods
 from reconform.cli import main
 from reconform.ensemble import Sight
 from reconform.statistics.weighted import (
@@ -269,8 +269,10 @@ def test_the_check_suggests_weights_where_they_help():
         cad.discover(T + np.array([6.0, 0])).verdict,
     )
     assert near.word == far.word == "broken"
-    assert "`weights` that are estimated from the columns that moved make up for it" in str(near)
-    assert "No `weights` can make up for it" in str(far)
+    assert "weigh the reference rows by what moved: `reconform detect --shift 0`" in str(near)
+    assert "Weighing reference rows cannot make up for it" in str(far)
+    one_by_one = ConformalDetector("knn", "jackknife+").fit(D)  # which takes no weights
+    assert "eigh" not in str(one_by_one.discover(T + np.array([0.7, 0])).verdict)
     poor = Weights(np.append(np.full(799, 1e-6), 1.0), np.ones(400))
     assert cad.discover(T, weights=poor).verdict.word == "doubtful"
 
@@ -360,6 +362,29 @@ def test_the_command(tmp_path):
     wrong = CliRunner().invoke(main, ["detect", *both, "--shift", "laod"])
     assert wrong.exit_code != 0
     assert "Did you mean 'load'?" in " ".join(wrong.stderr.split())
+
+
+@pytest.mark.parametrize(("method", "shift"), [("auto", "all"), ("split", "load")])
+def test_a_choice_of_detectors_on_a_split_takes_weights(tmp_path, monkeypatch, method, shift):
+    """More rows than "full" is for: each row keeps the detector that was chosen for it."""
+    monkeypatch.setattr(methods, "MOST_PAIRS", 1_000_000)
+    D, T, _ = tilted(9, 1_500, 2_500, 0.5, anomalies=100)
+    for name, X in (("normal.csv", D), ("new.csv", T)):
+        np.savetxt(tmp_path / name, X, delimiter=",", header="load,heat", comments="")
+    monkeypatch.chdir(tmp_path)
+    asked = ["detect", "normal.csv", "new.csv", "--shift", shift, "--method", method]
+    said = CliRunner().invoke(main, [*asked, "--json"])
+    assert said.exit_code == 0, said.stderr
+    facts = json.loads(said.stdout)
+    assert facts["scheme"] == "split"
+    cad = ConformalDetector("auto", "split", random_state=0).fit(D)
+    used = 2 if shift == "all" else 1
+    found = cad.discover(T, weights=Weights.estimate(D[:, :used], T[:, :used]))
+    assert facts["flagged"] == found.count
+    assert found.count > 50 or shift == "all"  # which takes anomalies for a shift, too
+    said = CliRunner().invoke(main, [*asked, "--top", "5"]).stdout
+    assert "for split with weights" in said
+    assert "q-value" in said  # an estimate is not certified: there are no e-values
 
 
 KNN = ("--detector", "knn", "--method", "full")

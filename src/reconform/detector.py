@@ -255,7 +255,7 @@ class ConformalDetector(OutlierMixin, Ranker):
         anomalies : array-like or frame of shape (a, d), optional
             Anomalies that are known from elsewhere. They shape the scores of ``"contrast"`` and
             ``"learned"`` and the choice of ``"auto"``, and never calibrate. Rows of the reference
-            or of the new rows are refused.
+            are refused.
         left_out : int, default=0
             How many rows of the reference were marked as anomalies and are not in `X`; see
             `reconform.review`. Lists say it, as less is proven then.
@@ -322,7 +322,7 @@ class ConformalDetector(OutlierMixin, Ranker):
     def _given(self, anomalies: npt.ArrayLike, reference: FloatArray) -> FloatArray:
         """Known anomalies as the detector sees them; refuse those of the reference itself."""
         known = self._validate(anomalies, reset=False)
-        refuse_copies(known, reference, "the reference")
+        refuse_copies(known, reference)
         return known
 
     def _groups_of_reference(

@@ -197,8 +197,10 @@ class BaseDiscoveries(ABC):
         """Why no row is flagged, the best supported reason; None where some are."""
         if self.count or not self.tested:
             return None
-        counts, _ = self._checked()
-        return why_nothing(None if counts is None else counts.counts, self.verdict, self.warning)
+        counts, source = self._checked()[0], self.provenance
+        judge = "method" if source is not None and source.scheme == "learned" else "detector"
+        ranks = None if counts is None else counts.counts
+        return why_nothing(ranks, self.verdict, self.warning, judge)
 
     @property
     def chosen(self) -> str | None:
@@ -335,8 +337,9 @@ class BaseDiscoveries(ABC):
         if source is None:
             return "this method"
         name = source.method.strip("'\"")
-        if name == "auto":  # stands for full, split or cv+
-            name = source.scheme + "+" * (source.scheme == "cv")
+        if name == "auto" or "(" in name:  # stands for full, split or cv+; or is an object
+            compares = source.scheme in ("cv", "jackknife", "jab") and source.variant == "plus"
+            name = source.scheme + "+" * compares
         if source.joint is not None:
             return f"{name} within groups"
         if self.weights is not None:
@@ -640,9 +643,9 @@ class Discoveries(BaseDiscoveries):
         -------
         pandas.DataFrame, polars.DataFrame or pyarrow.Table
             Columns ``score``, ``p_value``, ``q_value`` (of a certified list ``e_value``),
-            ``anomaly``; with groups also ``group``, which comes first. In pandas under the input's
-            row labels; the others have no row labels, and a first column ``row`` with them, or
-            with the position in the input.
+            ``anomaly``; with groups also ``group``, which comes first. In pandas the index is the
+            input's row labels, or the positions in the input, from 0; the others have no index, and
+            a first column ``row`` in its place.
 
         Examples
         --------
@@ -668,9 +671,12 @@ class Discoveries(BaseDiscoveries):
         }
         if self.row_groups is not None:
             columns = {"group": np.asarray(self.row_groups, dtype=str)[rows], **columns}
+        labels = self._labels()
         if made.package == "pandas":
-            return made.make(columns, None if self.index is None else self.index[rows])
-        labels = np.asarray(self._labels())
+            if isinstance(labels, list):  # identifiers in a file; several columns make tuples
+                return made.make(columns, [labels[i] for i in np.arange(len(self))[rows]])
+            return made.make(columns, labels[rows])
+        labels = np.asarray(labels)
         if labels.dtype == object:
             labels = np.array([str(label) for label in labels])
         return made.make({"row": labels[rows], **columns})

@@ -415,6 +415,8 @@ class Rule:
         *,
         n_reference: int | None = None,
         smallest_p: Fraction | None = None,
+        rows: str = "reference rows",
+        instead: str | None = None,
     ) -> str | None:
         """Say how many anomalies there must be for any to be flagged, if one is not enough.
 
@@ -426,6 +428,10 @@ class Rule:
             Rows of the reference, where they are more than the calibration scores.
         smallest_p : Fraction, optional
             By default 1 / (n_calibration + 1).
+        rows : str
+            What calibrates, in words.
+        instead : str, optional
+            A method that calibrates on all reference rows, and that can be had here.
 
         Returns
         -------
@@ -452,13 +458,15 @@ class Rule:
             needed = math.ceil(m / self.level) - 1
             purpose = " for calibration" if part else ""
             more = f" ({needed:,}{purpose} let a single anomaly be flagged)"
-        method = ", a method that calibrates on all of them (jackknife+, cv+, jab+)" if part else ""
+        method = ""
+        if part and instead is not None:
+            method = f", `method={instead!r}`, which calibrates on all of them"
         level, higher = f"at {float(100 * self.level):g}%", "a higher `fdr`"
         if self.false_alarms is not None:
             level = f"where {false_alarms_in_words(self.level)} may be expected"
             higher = "more `false_alarms`"
         return (
-            f"With {n_calibration:,} {'calibration' if part else 'reference'} rows and {m:,} new "
+            f"With {n_calibration:,} {'calibration rows' if part else rows} and {m:,} new "
             f"ones, {what} be flagged {level}: no p-value is below {floor}. What helps: more "
             f"reference rows{more}{method}, fewer new rows at a time, or {higher}."
         )

@@ -33,6 +33,7 @@ from .sample import (
 from .shape import HEAPED, LEFT, shape_finding
 from .shift import (
     MOST_COMBINED,
+    moved_columns,
     normal_rows_at_least,
     shift_finding,
     shift_tests,
@@ -66,6 +67,8 @@ class Compared:
         Columns that only rise or only fall from one new row to the next.
     weighted : bool
         Whether weights make up for a shift, which is then not tested for.
+    weighable : bool
+        Whether weights could be used as these rows are judged.
     looked_up : LookedUp, optional
         Which new rows can be looked up in all of the reference, where `reference` is a part of it.
     """
@@ -77,6 +80,7 @@ class Compared:
     categories: Mapping[int, Category] = field(default_factory=dict)
     monotone: BoolArray | None = field(default=None, repr=False)
     weighted: bool = False
+    weighable: bool = True
     looked_up: LookedUp | None = None
 
     def verdict(
@@ -140,7 +144,10 @@ class Compared:
                 yield from order_findings(new, self.monotone[used], names)
             if not self.weighted:
                 tests = shift_tests(reference, new, names=names, of=tested, counts=ranks)
-                yield with_weights(shift_finding(tests), reference, new)
+                moved = shift_finding(tests)
+                if moved is not None and self.weighable:
+                    moved = with_weights(moved, moved_columns(tests, names), reference, new, names)
+                yield moved
         elif ranks is not None:
             yield shift_finding(shift_tests(None, None, names=(), of=tested, counts=ranks))
         if (both := self._both()) is not None:

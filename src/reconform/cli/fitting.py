@@ -108,7 +108,8 @@ def _groups(reference: Table, column: str | None) -> ObjectArray | None:
         return None
     if reference.ids is None or column not in reference.ids.column_names:
         raise InputError(reference.path, f"it has no column {column!r} of groups.", column=column)
-    labels: ObjectArray = group_labels(reference.ids.column(column), Layout(), parse=True)
+    cells = reference.ids.column(column)
+    labels: ObjectArray = group_labels(cells, column, Layout(), reference.path, parse=True)
     return labels
 
 

@@ -21,7 +21,7 @@ from ..models import ModelInfo
 from ..models.saving import check_can_be_saved
 from ..whole import check_place
 from . import fitting as fits
-from .declare import Command, family, in_options, option
+from .declare import MODEL, Command, family, in_options, option
 from .judging import judge, leave
 from .options import (
     JOBS,
@@ -218,6 +218,8 @@ def judge_with(
         files, writing = known.files(files), known.writing(writing)
         deciding = deciding.over(known.deciding)
         group = group or known.group
+        method = None if one_line(info.method) == "auto" else cad.plan_.scheme
+        click.get_current_context().meta[MODEL] = known.typed(method)
     (layout,) = files.layouts(new)
     features = None if known is None else known.features
     read = ReadOptions(features, files.id_columns, layout, group_column=group)

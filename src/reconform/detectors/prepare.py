@@ -259,19 +259,32 @@ def make_prepared(
            [ 0.        ,  0.        ,  0.        ,  1.        ],
            [ 1.41421356,  0.        ,  1.        ,  0.        ]])
     """
+    estimator = _estimator(detector)
+    if distance_based is None:
+        entry = entry_of(estimator)
+        of_others = type(estimator).__name__.lower() not in SCALE_FREE
+        distance_based = of_others if entry is None else entry.scale_matters
+    return _behind_preparation(
+        "detector", estimator, numeric_columns, categorical_columns, scaled=distance_based
+    )
+
+
+def _behind_preparation(
+    name: str,
+    estimator: Any,
+    numeric_columns: Sequence[int],
+    categorical_columns: Sequence[int],
+    *,
+    scaled: bool,
+) -> Pipeline:
     # Slow to import, and most commands do without.
     from sklearn.compose import ColumnTransformer
     from sklearn.impute import MissingIndicator, SimpleImputer
     from sklearn.pipeline import Pipeline
     from sklearn.preprocessing import OneHotEncoder, StandardScaler
 
-    estimator = _estimator(detector)
-    if distance_based is None:
-        entry = entry_of(estimator)
-        of_others = type(estimator).__name__.lower() not in SCALE_FREE
-        distance_based = of_others if entry is None else entry.scale_matters
     numbers = [("impute", SimpleImputer(strategy="median", keep_empty_features=True))]
-    if distance_based:
+    if scaled:
         numbers.append(("scale", StandardScaler()))
     parts: list[tuple[str, Any, list[int]]] = []
     if len(numeric_columns):
@@ -282,7 +295,30 @@ def make_prepared(
         encoder = OneHotEncoder(handle_unknown="ignore", sparse_output=False)
         parts.append((CATEGORIES, encoder, list(categorical_columns)))
     prepare = ColumnTransformer(parts, sparse_threshold=0.0)
-    return Pipeline([("prepare", prepare), ("detector", estimator)])
+    return Pipeline([("prepare", prepare), (name, estimator)])
+
+
+def prepared_classifier(classifier: Any, resolved: Any) -> Any:
+    """Prepare rows for a classifier in the way that was meant for a choice of detectors.
+
+    Parameters
+    ----------
+    classifier : scikit-learn classifier
+    resolved : detector
+        What `prepared` made of ``"auto"``; None is returned for anything else.
+    """
+    candidates = resolved.candidates if isinstance(resolved, Auto) else None
+    first = candidates[0] if candidates else None
+    if not isinstance(first, Prepared):
+        return None
+    columns = range(len(first.labels))
+    return _behind_preparation(
+        "classifier",
+        classifier,
+        [j for j in columns if not first.labels[j]],
+        [j for j in columns if first.labels[j]],
+        scaled=True,
+    )
 
 
 def prepared(

@@ -21,7 +21,7 @@ from sklearn.base import clone
 from ..arrays import FloatArray, IndexArray, IntArray, UInt64Array
 from ..content import Contents, canonical_words, digests_of, first_rows, sorted_by_content
 from ..counter import mix_array
-from ..detectors.foreign import _seed_model
+from ..detectors.foreign import _accepts_nan, _seed_model
 from ..detectors.score_checks import checked_scores
 from ..errors import ReconformError, blame_input
 from ..methods import Learned
@@ -30,7 +30,6 @@ from ..randomness import Streams
 from ..statistics.aggregation import reduction
 from ..statistics.ranks import Calibration, Ranks, calibrate, ranks_among
 from . import MOST_ROWS, Ensemble
-from .known_anomalies import refuse_copies
 
 
 def default_classifier(n_jobs: int | None = None) -> Any:
@@ -185,8 +184,6 @@ class Lesson:
 
     def add(self, X: FloatArray) -> None:
         """Take some of the new rows into account."""
-        if self._learned.anomalies is not None:
-            refuse_copies(self._learned.anomalies, X, "the new rows")
         self._sample.add(X)
 
     def folds_of(self, X: FloatArray) -> IntArray:
@@ -279,9 +276,7 @@ class Learning:
     @property
     def accepts_nan(self) -> bool:
         """Whether the classifier says that it can handle missing values."""
-        from sklearn.utils import get_tags
-
-        return bool(get_tags(self.classifier()).input_tags.allow_nan)
+        return _accepts_nan(self.classifier())
 
     def classifier(self, n_jobs: int | None = None) -> Any:
         """Return the classifier; refuse what is none."""

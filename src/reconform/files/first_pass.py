@@ -209,10 +209,13 @@ class _Ranking:
     ----------
     cad : ConformalDetector
     spill : Spill
+    in_memory : bool
+        All rows are kept anyway; a choice of detectors is then made, and kept, for all at once.
     """
 
-    def __init__(self, cad: ConformalDetector, spill: Spill) -> None:
+    def __init__(self, cad: ConformalDetector, spill: Spill, *, in_memory: bool) -> None:
         self._spill = spill
+        self._in_memory = in_memory
         self.choice: ChoiceCounts | None = None
         self.together: Ranks | None = None
         self._use(cad)
@@ -220,7 +223,7 @@ class _Ranking:
     def _use(self, cad: ConformalDetector) -> None:
         self.cad = cad
         self.counts = cad.no_counts()
-        self._tally = cad.tally()
+        self._tally = None if self._in_memory else cad.tally()
         self._two_passes = cad.two_passes()
         self._scores = None if self._tally is None else ScoreSpill(len(self._tally.names))
 
@@ -310,7 +313,7 @@ def rank_rows(
 ) -> Seen:
     """Rank all rows; keep their features up to `most_cells`, or with `keep_all` of all rows."""
     wanted, most_cells = Wanted(read.wanted, read.id_columns), read.most_cells
-    ranking = _Ranking(cad.for_rows(batches.source.rows or 0), spill)
+    ranking = _Ranking(cad.for_rows(batches.source.rows or 0), spill, in_memory=keep_all)
     if (keep_all or ranking.waits) and has_more_rows(batches):
         raise too_many(batches, uses_batch=ranking.waits)
     ranking.prepare(batches, progress)
@@ -325,8 +328,8 @@ def rank_rows(
         wanted.add(table, rows)
         if column is not None:
             of_rows.append(batches.weights(table, column, rows))
+        groups = batches.groups(table, rows)
         rows += len(X)
-        groups = batches.groups(table)
         sample.add(X)
         codes = cad.codes_of(groups, len(X))
         if codes is not None:

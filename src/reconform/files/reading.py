@@ -229,10 +229,20 @@ def _read_whole(
     )
 
 
-def group_labels(column: Any, layout: Layout, *, parse: bool) -> ObjectArray:
-    """Read a column of group labels as text; None where one is missing."""
+def group_labels(
+    column: Any, name: str, layout: Layout, path: str | Path, *, parse: bool, before: int = 0
+) -> ObjectArray:
+    """Read a column of group labels as text; refuse the first that is missing, as `weights_in`."""
     cells = texts(column, layout, parse=parse).to_pylist()
-    return np.array([label_of(value) for value in cells], dtype=object)
+    labels = [label_of(value) for value in cells]
+    if None in labels:
+        raise InputError(
+            path,
+            f"the group of row {before + labels.index(None) + 1:,} in column {name!r} is missing; "
+            "leave such rows out, or give them a group of their own.",
+            column=name,
+        )
+    return np.array(labels, dtype=object)
 
 
 def weights_in(
@@ -340,11 +350,14 @@ class Batches:
         """Read the features of a table; and whether some cell is neither a number nor missing."""
         return matrix(table, self.features, self.layout, parse=self.source.is_text)
 
-    def groups(self, table: Any) -> ObjectArray | None:
-        """Read the group of every row; None where there is no such column."""
-        if self.group_column is None:
+    def groups(self, table: Any, before: int) -> ObjectArray | None:
+        """Read the group of rows, which so many come before; None where there is no such column."""
+        name = self.group_column
+        if name is None:
             return None
-        return group_labels(table.column(self.group_column), self.layout, parse=self.source.is_text)
+        column, label = table.column(name), self.source.label
+        parse = self.source.is_text
+        return group_labels(column, name, self.layout, label, parse=parse, before=before)
 
     def check_weights(self, name: str) -> None:
         """Refuse a column of weights that is not there."""

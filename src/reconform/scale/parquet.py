@@ -169,8 +169,10 @@ def _open(
 
 def _rows(batches: Batches) -> Iterator[GroupedRows]:
     """The rows of every batch, and the labels of their groups, where there are any."""
+    rows = 0
     for table, X in batches.read() if batches.source.rows else ():
-        yield X, batches.groups(table)
+        yield X, batches.groups(table, rows)
+        rows += len(X)
 
 
 def _as_table(found: Ranks) -> Any:

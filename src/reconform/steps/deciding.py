@@ -32,7 +32,7 @@ from ..statistics.ranks import Ranks
 from ..statistics.worlds import cost_sentence
 from ..weights import Weights
 from .ranking import Ranker
-from .worth import ByGrid, JudgedRows, Worth, worth_of
+from .worth import ByGrid, JudgedRows, Worth, weighable, worth_of
 
 _LOG = logging.getLogger(__name__)
 
@@ -261,6 +261,7 @@ def _facts(worth: Worth, m: int, seen: Observed, groups: tuple[GroupFound, ...])
             categories,
             seen.monotone,
             weighted=worth.weights is not None,
+            weighable=weighable(cad, rule, m),
             looked_up=looked_up,
         ),
         "provenance": provenance_of(cad, None if seen.together is None else seen.together.against),

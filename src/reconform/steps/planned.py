@@ -12,11 +12,13 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+from sklearn.base import clone
 
 from ..arrays import FloatArray
 from ..content import Contents, RowStreams, by_content, remembering
 from ..detectors import Auto, ForeignDetector, NativeDetector
 from ..detectors.auto.ensembles import ChoiceEnsemble
+from ..detectors.prepare import prepared_classifier
 from ..detectors.prepared import Prepared
 from ..ensemble import Ensemble, RepeatedSplit
 from ..ensemble.grouped import GroupedEnsemble, OneForAll, OnePerGroup, joined_calibration
@@ -129,14 +131,18 @@ def what_fits(method: Method, detector: Any, resolved: Detecting) -> Detecting:
     """
     if not isinstance(method, Learned):
         return resolved
-    if detector != "auto":
+    learning = Learning(method)
+    classifier = learning.classifier()  # refuses what is none
+    if detector == "auto":
+        return learning
+    classifier = prepared_classifier(classifier, resolved)
+    if classifier is None:
         raise ReconformError(
             "`method='learned'` learns its scores with a classifier and takes no detector; leave "
-            f"`detector` out, and say Learned(classifier) for another classifier; got {detector!r}."
+            f"`detector` out (got {resolved.name}), and say Learned(classifier) for another "
+            "classifier."
         )
-    learning = Learning(method)
-    learning.classifier()  # refuses what is none
-    return learning
+    return Learning(clone(method).set_params(classifier=classifier))
 
 
 @dataclass(frozen=True)

@@ -21,6 +21,7 @@ from ..detectors.auto.ensembles import ChoiceEnsemble
 from ..ensemble.grouped import GroupedEnsemble
 from ..errors import ReconformError
 from ..grouping import POOLED, GroupFound, found_in_groups, out_of_reach
+from ..methods import MOST_REFERENCE, BySize, CrossValidation
 from ..parallel import track
 from ..plan import Plan
 from ..rule import WITHIN_ALARMS, Rule
@@ -171,7 +172,13 @@ class ByGrid:
             return " ".join(said) or None
         plan = self.cad.plan_
         smallest = None if self._by_ranks else self.grid.smallest
-        few = self.rule.warning(self.cad.n_calibration_, m, n_reference=plan.n, smallest_p=smallest)
+        few = self.rule.warning(
+            self.cad.n_calibration_,
+            m,
+            n_reference=plan.n,
+            smallest_p=smallest,
+            instead=_calibrating_on_all(self.cad, self.rule, m),
+        )
         more = None
         if plan.scheme == "batch":
             more = (
@@ -235,10 +242,33 @@ class ByWeights:
     def warning(self, m: int, groups: tuple[GroupFound, ...]) -> str | None:
         """Say what may keep anomalies from being flagged, by the rows that the weights leave."""
         size = self.weights.effective_size_of(self.cad.calibration_.rows)
-        return self.rule.warning(max(1, int(size)), m)
+        return self.rule.warning(max(1, int(size)), m, rows="reference rows' worth of weights")
 
 
 Worth = ByGrid | ByWeights
+
+
+def _calibrating_on_all(cad: Ranker, rule: Rule, m: int) -> str | None:
+    """Name a method that calibrates on all reference rows and goes with detector and rule."""
+    plan = cad.plan_
+    if plan.scheme == "prefit" or rule.conditional is not None or rule.procedure == "ebh":
+        return None
+    if cad.uses_batch:
+        few = plan.n <= MOST_REFERENCE and m <= BySize().most_rows(plan.n)
+        return "full" if few else None
+    proven_only_by_bh = rule.validity == "proven" and rule.procedure != "bh"
+    return None if plan.n < CrossValidation().folds or proven_only_by_bh else "cv+"
+
+
+def weighable(cad: Ranker, rule: Rule, m: int) -> bool:
+    """Whether estimated weights could be used for m rows as these are judged now."""
+    if cad.joint is not None or m > MOST_ROWS or not cad.ensemble_.knows_order:
+        return False
+    try:
+        check_weighable(cad.plan_, cad.method, cad.ties, rule, known=False)
+    except ReconformError:
+        return False
+    return True
 
 
 def worth_of(cad: Ranker, rule: Rule, grid: Grid, weights: Weights | None = None) -> Worth:
