@@ -23,9 +23,9 @@ from fractions import Fraction
 from itertools import accumulate
 
 import numpy as np
-from numba import njit
 
 from ..arrays import BoolArray, FloatArray, IntArray, RankArray
+from ..compiled import njit
 from .exact import exact_fraction
 from .fdr import Outcome, RankCounts
 from .grid import usual
