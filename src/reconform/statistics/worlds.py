@@ -20,9 +20,9 @@ from dataclasses import dataclass
 from fractions import Fraction
 
 import numpy as np
-from numba import njit
 
 from ..arrays import BoolArray, FloatArray, IntArray, RankArray
+from ..compiled import njit
 from .evalues import closed_e_bh
 from .exact import exact_fraction
 from .fdr import Outcome, RankCounts

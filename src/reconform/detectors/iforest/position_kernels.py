@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
 
 from ...arrays import FloatArray, Int32Array, IntArray, UInt32Array, UInt64Array
+from ...compiled import njit
 from ...counter import GOLDEN, uniform
 from ...statistics.paired_kernels import count_up_to
 from .kernels import (

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
 
 from ...arrays import FloatArray, IndexArray, IntArray, UInt32Array
+from ...compiled import njit
 from ...counter import integer_below, refusals
 from .kernels import add_sets, measure_new
 

@@ -8,9 +8,9 @@ rows look equal to the bit, whichever kernel asks.
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
 
 from ...arrays import FloatArray, IndexArray, RankArray
+from ...compiled import njit
 from ..comparing import on_grid
 
 # A row of which less than this part is not in the directions of the rows before it adds no
