@@ -12,7 +12,7 @@ from sklearn.frozen import FrozenEstimator
 
 from ..detectors import DETECTORS, Auto, NativeDetector
 from ..detectors.prepare import Prepare
-from ..detectors.prepared import Prepared
+from ..detectors.prepared import MOST, Prepared
 from ..detectors.registry import entry_of, named
 from ..errors import ReconformError
 from ..records import require
@@ -117,7 +117,10 @@ class DetectorsOut:
         at = f"estimators/{len(self.entries)}"
         entry = {
             "prepared": self.write(detector.detector, fitted=False),
-            "labels": [int(count) for count in detector.labels],
+            "labels": [
+                [int(code) for code in codes] if isinstance(codes, tuple) else int(codes)
+                for codes in detector.labels
+            ],
             "contamination": FLOAT.write(detector.contamination, f"{at}/contamination", self.out),
         }
         if fitted:
@@ -205,9 +208,16 @@ class DetectorsIn:
         raise ReconformError("a detector is of no known kind")
 
     def _make_prepared(self, inner: int, labels: list[Json], share: Json, fit: Json) -> Prepared:
-        counts = all(type(count) is int and 0 <= count <= MOST_FEATURES for count in labels)
-        require(counts and sum(labels) <= MOST_FEATURES, "the labels of a column are not counted")
-        detector = Prepared(self.read(inner), tuple(labels), FLOAT.read(share, self.source))
+        codes = [
+            tuple(float(code) for code in of if type(code) is int and abs(code) <= MOST)
+            if type(of) is list
+            else of
+            for of in labels
+        ]
+        counts = [len(of) if isinstance(of, tuple) else of for of in codes]
+        right = all(type(count) is int and 0 <= count <= MOST_FEATURES for count in counts)
+        require(right and sum(counts) <= MOST_FEATURES, "the labels of a column are not counted")
+        detector = Prepared(self.read(inner), tuple(codes), FLOAT.read(share, self.source))
         scales = isinstance(detector.detector, NativeDetector) and hasattr(
             detector.detector, "scale"
         )
