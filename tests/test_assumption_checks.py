@@ -20,7 +20,7 @@ from reconform.assumption import (
     reference_positions,
 )
 from reconform.assumption.closeness import clump_finding, copy_findings
-from reconform.assumption.columns import column_findings, order_findings
+from reconform.assumption.columns import codes_for_missing, column_findings, order_findings
 from reconform.assumption.contamination import (
     HeldBack,
     dirt_finding,
@@ -35,7 +35,7 @@ from reconform.assumption.shift import TOLERATED, normal_rows_at_least
 from reconform.cli import main
 from reconform.content import Contents
 from reconform.detectors.prepare import Feature, prepared
-from reconform.frames import unseen_code
+from reconform.frames import label_code
 from reconform.statistics.fdr import RankCounts
 
 RNG = np.random.default_rng
@@ -463,7 +463,37 @@ def test_odd_numbers_give_no_warning_of_numpy(ours, theirs):
         assert Compared(D, X).verdict(counts, 0, 30, 0.1).word in ("holds", "doubtful", "broken")
 
 
+# --- codes for missing ---------------------------------------------------------------------------
+
+
+def test_a_column_with_a_fill_value_is_named():
+    rng = RNG(0)
+    D, X = rng.normal(size=(100, 3)), rng.normal(size=(60, 3))
+    D[[3, 40], 1] = 9.96921e36, -9.96921e36
+    X[7, 2] = -1e20
+    (ours, theirs) = (f for f in column_findings(D, X, ["a", "flow", "c"]) if f.check == "codes")
+    assert (ours.level, theirs.level) == ("note", "note")
+    assert "'flow' has values of up to 9.97e+36 in 2 of 100 reference rows" in ours.sentence
+    assert "'c' has values of up to 1e+20 in 1 of 60 new rows" in theirs.sentence
+    cad = ConformalDetector("mahalanobis", "full").fit(D)
+    assert "9.97e+36" in str(cad.discover(X).verdict)
+
+
+def test_heavy_tails_and_large_units_have_no_codes_for_missing():
+    """A correct program speaks of one of these 300 Cauchy columns in one of 10,000 seeds."""
+    rng = RNG(1)
+    for scale in (1.0, 1e12, 1e-12):
+        assert not codes_for_missing(rng.standard_cauchy(size=(2000, 100)) * scale)
+        assert not codes_for_missing(rng.lognormal(sigma=4.0, size=(2000, 20)) * scale)
+    noise = np.where(rng.random((2000, 5)) < 0.95, 1e-17 * rng.normal(size=(2000, 5)), 1.0)
+    assert not codes_for_missing(noise)
+    assert not codes_for_missing(np.full((30, 2), np.nan))
+
+
 # --- labels --------------------------------------------------------------------------------------
+
+
+CODES = np.array([label_code(label) for label in "abc"])
 
 
 def labels(ours, theirs, category=None, tolerated=TOLERATED):
@@ -475,7 +505,7 @@ def labels(ours, theirs, category=None, tolerated=TOLERATED):
 
 
 def test_a_few_new_labels_are_a_note_and_many_break_the_assumption():
-    known = RNG(0).integers(0, 3, 200).astype(float)
+    known = RNG(0).choice(CODES, 200)
     few = np.where(np.arange(60) < 6, -9.0, known[:60])
     many = np.where(np.arange(60) < 40, -9.0, known[:60])
     mauve = Category(("a", "b", "c"), {"mauve": 5, "teal": 1}, rows=6)
@@ -489,14 +519,14 @@ def test_a_few_new_labels_are_a_note_and_many_break_the_assumption():
 
 
 def test_a_label_that_is_gone_is_named():
-    known = RNG(0).integers(0, 3, 300).astype(float)
-    (found,) = labels(known, RNG(1).integers(0, 2, 100).astype(float))
+    known = RNG(0).choice(CODES, 300)
+    (found,) = labels(known, RNG(1).choice(CODES[:2], 100))
     assert (found.check, found.level) == ("labels", "broken")
     assert "is 'c' in 0 of 100 new rows" in found.sentence
 
 
 def test_missing_labels_that_appeared():
-    known = RNG(0).integers(0, 3, 300).astype(float)
+    known = RNG(0).choice(CODES, 300)
     gone = np.where(np.arange(100) < 60, np.nan, known[:100])
     assert ("missing", "broken") in kinds(labels(known, gone))
 
@@ -519,7 +549,7 @@ def test_rare_labels_and_anomalies_keep_the_level(rare):
 
 
 def messy(rng, n):
-    return np.column_stack([rng.normal(size=(n, 2)), rng.integers(0, 3, n)])
+    return np.column_stack([rng.normal(size=(n, 2)), rng.choice(CODES, n)])
 
 
 @pytest.mark.parametrize("detector", ["knn", "iforest"])
@@ -531,7 +561,7 @@ def test_categories_are_found_in_the_detector(detector):
     cad.fit(messy(rng, 300))
     new = messy(rng, 100)
     assert cad.discover(new).verdict.word == "holds"
-    new[:70, 2] = [unseen_code(f"label {i % 7}") for i in range(70)]
+    new[:70, 2] = [label_code(f"label {i % 7}") for i in range(70)]
     found = cad.discover(new).verdict
     assert found.word == "broken"
     assert [f.check for f in found.findings if f.level == "broken"][:1] == ["new labels"]

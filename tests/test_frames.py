@@ -32,7 +32,14 @@ from reconform import (
     save,
 )
 from reconform.detectors.prepare import Feature, prepared
-from reconform.frames import FrameRows, by_name, numbers_of, text_columns, time_columns
+from reconform.frames import (
+    FrameRows,
+    by_name,
+    label_code,
+    numbers_of,
+    text_columns,
+    time_columns,
+)
 
 pytestmark = pytest.mark.filterwarnings("ignore:With .* rows and:reconform.ReferenceWarning")
 
@@ -546,7 +553,7 @@ def test_prepare_takes_text_and_missing_values(kind, detector, method):
     )
     # the same as the codes of the same features, which files are read as
     by_codes = ConformalDetector(prepared(detector, cad.features), method, random_state=0)
-    codes = {label: code for code, label in enumerate(("blue", "red"))}
+    codes = {label: label_code(label) for label in ("blue", "red")}
     coded = HOLES.assign(colour=HOLES["colour"].map(codes)).to_numpy(dtype=float)
     by_codes.fit(coded)
     assert np.array_equal(by_codes.calibration_.scores, cad.calibration_.scores)

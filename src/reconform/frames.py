@@ -22,9 +22,6 @@ from .arrays import BoolArray, FloatArray, IndexArray
 from .errors import ReconformError, listed, nearest, warn_once
 from .extras import extra
 
-# The code of a label that is not listed is this or less, another one for every label.
-UNSEEN = -1.0
-
 # Column types of pandas, Polars and Arrow that are times, by how their names start.
 TIMES = ("date", "time", "duration", "month_day_nano_interval", "period")
 
@@ -32,16 +29,16 @@ TIMES = ("date", "time", "duration", "month_day_nano_interval", "period")
 NUMBERS = ("integer", "floating", "mixed-integer-float", "boolean", "decimal")
 
 
-def unseen_code(label: str) -> float:
-    """Code of a label that is not listed: a hash, so that it depends on nothing else.
+def label_code(label: str) -> float:
+    """Code of a label: a hash of its text, so that it is the same whichever rows are new.
 
     Examples
     --------
-    >>> unseen_code("mauve") == unseen_code("mauve") <= UNSEEN
+    >>> 1.0 <= label_code("mauve") == label_code("mauve") <= 2.0**48
     True
     """
     digest = hashlib.blake2b(label.encode("utf-8", "surrogatepass"), digest_size=6).digest()
-    return UNSEEN - int.from_bytes(digest, "little")
+    return 1.0 + int.from_bytes(digest, "little")
 
 
 class Library(ABC):
@@ -124,16 +121,16 @@ class Column:
         counts = np.bincount(places[places >= 0], minlength=len(self._labelled.labels))
         return [int(count) for count in counts]
 
-    def codes(self, listed: Sequence[str] = ()) -> FloatArray:
-        """Return the positions of labels in a list, `unseen_code` for others, NaN for missing.
+    def codes(self) -> FloatArray:
+        """Return the codes of labels, NaN for missing.
 
         Examples
         --------
-        >>> Column(None, ["red", "blue"], np.array([0, 1, -1])).codes(["blue", "red"])
-        array([ 1.,  0., nan])
+        >>> codes = Column(None, ["red", "blue"], np.array([0, 1, -1])).codes()
+        >>> codes[:2] == [label_code("red"), label_code("blue")], bool(np.isnan(codes[2]))
+        (array([ True,  True]), True)
         """
-        known = {label: float(code) for code, label in enumerate(listed)}
-        codes = [known[word] if word in known else unseen_code(word) for word in self.words]
+        codes = [label_code(word) for word in self.words]
         return np.array([*codes, np.nan])[self._labelled.places]
 
     @property
@@ -523,8 +520,8 @@ class FrameRows:
     >>> import pandas as pd
     >>> frame = pd.DataFrame({"x": [1.0, 2.0], "colour": ["red", "red"]})
     >>> rows = FrameRows(frame, numbers_of(frame, [None, ["red"]]))
-    >>> len(rows), rows[1].frame["x"].tolist(), np.asarray(rows)[1].tolist()
-    (2, [2.0], [2.0, 0.0])
+    >>> len(rows), rows[1].frame["x"].tolist(), np.asarray(rows)[1, 0].tolist()
+    (2, [2.0], 2.0)
     """
 
     def __init__(self, frame: Any, numbers: FloatArray) -> None:
@@ -563,8 +560,8 @@ def numbers_of(frame: Any, labels: Sequence[Sequence[str] | None]) -> FloatArray
     ----------
     frame : frame of pandas, Polars or Arrow
     labels : sequence
-        For every column its known labels, whose codes are 0, 1, ...; other labels have codes that
-        are hashes. None for a column of numbers: a cell that is none has a hash there, too.
+        Its known labels for every category, None for a column of numbers: there a cell that is no
+        number has the code of a label, too.
 
     Returns
     -------
@@ -577,9 +574,7 @@ def numbers_of(frame: Any, labels: Sequence[Sequence[str] | None]) -> FloatArray
     largest = np.finfo(np.float64).max
     return np.column_stack(
         [
-            column.codes(listed or ())
-            if listed is not None or column.values is None
-            else column.values
+            column.codes() if listed is not None or column.values is None else column.values
             for column, listed in read
         ]
     ).clip(-largest, largest)

@@ -1,7 +1,7 @@
 """Text and missing values for detectors that know only numbers: `Prepare`, and ``prepare=True``.
 
-A table becomes a float64 matrix by naming only: a category is written as the position of its label
-in a list (`Feature.labels`), a missing value as NaN. Everything that is learned from data, medians,
+A table becomes a float64 matrix by naming only: a category is written as a hash of its label
+(`frames.label_code`), a missing value as NaN. Everything that is learned from data, medians,
 scales, which categories exist, is learned from the rows of a model as a part of the algorithm A, so
 no held-out row has a part in preparing the rows that it is compared with. Detectors of ours that
 measure distances do it themselves (`detectors.prepared`); for all others a pipeline does it
@@ -18,7 +18,7 @@ import numpy as np
 from sklearn.base import BaseEstimator, clone
 
 from ..errors import ReconformError, listed, nearest
-from ..frames import Column, frame_as_it_is, library_of, time_columns
+from ..frames import Column, frame_as_it_is, label_code, library_of, time_columns
 from ..inputs import checked_rows, refuse_times
 from . import Auto, NativeDetector, resolve_detector
 from .prepared import CATEGORIES, Prepared
@@ -40,8 +40,7 @@ class Feature:
     ----------
     name : str
     labels : tuple of str or None
-        The categories of the reference, in the order of their codes 0, 1, ...; None for a column
-        of numbers.
+        The categories of the reference; None for a column of numbers.
 
     Examples
     --------
@@ -350,8 +349,8 @@ def prepared(
     >>> pipeline = prepared("iforest", features)
     >>> [name for name, _, columns in pipeline["prepare"].transformers]
     ['numbers', 'missing', 'categories']
-    >>> prepared("knn", features)
-    Prepared(detector=KNN(scale='robust'), labels=(0, 2))
+    >>> prepared("knn", features).detector
+    KNN(scale='robust')
     """
     estimator = _estimator(detector)
     if isinstance(estimator, Auto):
@@ -362,7 +361,7 @@ def prepared(
     scales = isinstance(estimator, NativeDetector) and hasattr(estimator, "scale")
     if scales and distance_based is not False:
         scaled = clone(estimator).set_params(scale="robust")
-        return Prepared(scaled, tuple(_count_labels(feature) for feature in features))
+        return Prepared(scaled, tuple(_codes(feature) for feature in features))
     return make_prepared(
         detector,
         [j for j, feature in enumerate(features) if not feature.is_category],
@@ -371,9 +370,9 @@ def prepared(
     )
 
 
-def _count_labels(feature: Feature) -> int:
+def _codes(feature: Feature) -> int | tuple[float, ...]:
     # A category without any label is missing in all reference rows: one column does no harm.
-    return 0 if feature.labels is None else max(1, len(feature.labels))
+    return 0 if feature.labels is None else tuple(map(label_code, feature.labels)) or 1
 
 
 def _estimator(detector: Any) -> Any:

@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 
 from ..arrays import BoolArray, FloatArray
 from ..detectors.prepare import Feature, describe
-from ..frames import unseen_code
+from ..frames import label_code
 from .column_types import blocks, kind_of, words
 from .formats import Layout
 
@@ -98,24 +98,23 @@ def texts(column: Any, layout: Layout, *, parse: bool) -> Any:
     return pc.if_else(gone, pa.scalar(None, cells.type), cells)
 
 
-def codes(column: Any, labels: Sequence[str], layout: Layout, *, parse: bool) -> FloatArray:
-    """Read a column as the positions of its labels; `unseen_code` of a label that is not listed.
+def codes(column: Any, layout: Layout, *, parse: bool) -> FloatArray:
+    """Read a column as the codes of its labels; NaN where a cell is missing.
 
     Examples
     --------
     >>> import pyarrow as pa
-    >>> column = pa.chunked_array([["red", "blue", "", "mauve"]])
-    >>> codes(column, ("blue", "red"), Layout(), parse=True)[:3]
-    array([ 1.,  0., nan])
+    >>> column = pa.chunked_array([["red", "", "red"]])
+    >>> codes(column, Layout(), parse=True) == label_code("red")
+    array([ True, False,  True])
     """
     cells = texts(column, layout, parse=parse)
-    known = pa.array(labels, cells.type)
-    values = _to_float(pc.index_in(cells, value_set=known))
-    unseen = pc.and_(pc.is_valid(cells), pc.invert(pc.is_in(cells, value_set=known)))
-    others = pc.filter(cells, unseen).to_pylist()
-    if others:
-        code = {label: unseen_code(label) for label in set(others)}
-        values[_to_bool(unseen)] = [code[label] for label in others]
+    if isinstance(cells, pa.ChunkedArray):
+        cells = cells.combine_chunks()
+    coded = cells.dictionary_encode()
+    known = [label_code(label) for label in coded.dictionary.to_pylist()]
+    places = pc.fill_null(coded.indices, len(known)).to_numpy(zero_copy_only=False)
+    values: FloatArray = np.array([*known, np.nan])[places]
     return values
 
 
@@ -154,7 +153,7 @@ def matrix(
         unreadable = bool(marks.any())
     for j, feature in enumerate(features):
         if feature.labels is not None:
-            X[:, j] = codes(table.column(feature.name), feature.labels, layout, parse=parse)
+            X[:, j] = codes(table.column(feature.name), layout, parse=parse)
     return X, unreadable
 
 

@@ -16,7 +16,7 @@ import pyarrow as pa
 from ..arrays import FloatArray, IndexArray, ObjectArray
 from ..detectors.prepare import Feature
 from ..errors import InputError, ReconformError, check_count, listed, nearest
-from ..frames import UNSEEN
+from ..frames import label_code
 from ..grouping import label_of
 from .address import noted
 from .cells import Fingerprint, all_numbers, matrix, numbers, texts
@@ -379,8 +379,12 @@ class Batches:
         """
         found = {}
         for j, feature in enumerate(self.features):
-            if feature.is_category and (X[:, j] <= UNSEEN).any():
-                column = table.column(feature.name).filter(X[:, j] <= UNSEEN)
+            if feature.labels is None:
+                continue
+            listed = [label_code(label) for label in feature.labels]
+            unseen = ~np.isnan(X[:, j]) & ~np.isin(X[:, j], listed)
+            if unseen.any():
+                column = table.column(feature.name).filter(unseen)
                 cells = texts(column, self.layout, parse=self.source.is_text)
                 found[j] = Counter(cells.to_pylist())
         return found

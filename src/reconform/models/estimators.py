@@ -14,7 +14,7 @@ from sklearn.frozen import FrozenEstimator
 
 from ..detectors import DETECTORS, Auto, NativeDetector
 from ..detectors.prepare import Prepare
-from ..detectors.prepared import Prepared
+from ..detectors.prepared import MOST, Prepared, label_counts
 from ..detectors.registry import entry_of, named
 from ..errors import ReconformError
 from ..records import require
@@ -154,7 +154,10 @@ class DetectorsOut:
         self.out.budget.spend(label_units(detector.labels), "a detector")
         entry = {
             "prepared": self.write(detector.detector, fitted=False),
-            "labels": [int(count) for count in detector.labels],
+            "labels": [
+                [int(code) for code in codes] if isinstance(codes, tuple) else int(codes)
+                for codes in detector.labels
+            ],
             "contamination": FLOAT.write(detector.contamination, f"{at}/contamination", self.out),
         }
         if fitted:
@@ -248,10 +251,21 @@ class DetectorsIn:
         raise ReconformError("a detector is of no known kind")
 
     def _make_prepared(self, inner: int, labels: list[Json], share: Json, fit: Json) -> Prepared:
-        counts = all(type(count) is int and 0 <= count <= MOST_FEATURES for count in labels)
-        require(counts and sum(labels) <= MOST_FEATURES, "the labels of a column are not counted")
-        self.source.budget.spend(label_units(labels), "a detector")
-        detector = Prepared(self.read(inner), tuple(labels), FLOAT.read(share, self.source))
+        codes = [
+            tuple(float(code) for code in of if type(code) is int and abs(code) <= MOST)
+            if type(of) is list
+            else of
+            for of in labels
+        ]
+        right = all(
+            isinstance(of, tuple) or (type(of) is int and 0 <= of <= MOST_FEATURES) for of in codes
+        )
+        require(
+            right and sum(label_counts(codes)) <= MOST_FEATURES,
+            "the labels of a column are not counted",
+        )
+        self.source.budget.spend(label_units(codes), "a detector")
+        detector = Prepared(self.read(inner), tuple(codes), FLOAT.read(share, self.source))
         scales = isinstance(detector.detector, NativeDetector) and hasattr(
             detector.detector, "scale"
         )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -11,7 +11,7 @@ import numpy as np
 from ..detectors import INNE, Auto
 from ..detectors.base import NativeDetector
 from ..detectors.prepare import Prepare
-from ..detectors.prepared import Prepared
+from ..detectors.prepared import Labels, Prepared, label_counts
 from ..detectors.scaled import Group, ScaledEnsemble, ScaledFull, ScaledModel
 from ..ensemble import FEW_AT_ONCE, Ensemble, ResampledEnsemble
 from ..plan import Plan
@@ -91,14 +91,14 @@ def _count(detector: Any, name: str, *, share: int = 0, word: int = 0) -> int:
     return max((int(k) for k in several if isinstance(k, int | np.integer)), default=0)
 
 
-def label_units(labels: Sequence[int]) -> int:
+def label_units(labels: Labels) -> int:
     """Units (see `Budget`) of new rows, some at a time, with a column for every label."""
-    return FEW_AT_ONCE * sum(labels)
+    return FEW_AT_ONCE * sum(label_counts(labels))
 
 
 def _scaled_full_cost(ensemble: ScaledFull) -> int:
     n, d = ensemble.reference.shape
-    columns = int(d) + sum(getattr(ensemble.detector, "labels", ()))
+    columns = int(d) + sum(label_counts(getattr(ensemble.detector, "labels", ())))
     return int(n) * columns + refit_units(ensemble.detector, n, columns)
 
 
