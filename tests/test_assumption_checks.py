@@ -34,6 +34,7 @@ from reconform.assumption.labels import label_findings
 from reconform.assumption.shift import TOLERATED, normal_rows_at_least
 from reconform.cli import main
 from reconform.content import Contents
+from reconform.detectors import Contrast
 from reconform.detectors.prepare import Feature, prepared
 from reconform.frames import label_code
 from reconform.statistics.fdr import RankCounts
@@ -244,6 +245,29 @@ def test_duplicated_new_rows():
     assert kinds(copy_findings(range(100), twice)) == {("duplicates", "doubtful")}
     few = [*range(100, 130), *range(100, 105)]
     assert kinds(copy_findings(range(100), few)) == {("duplicates", "note")}
+
+
+def test_near_copies_in_pairs_are_doubtful_among_few_rows_too():
+    """30 reference rows and 9 pairs: the guard of contrast sees 3 batches in 10, the verdict most.
+
+    The seeds are fixed; 145 of 150 batches are doubtful, so that fewer than 25 of 30 have a chance
+    below 1e-4. Of 60 batches without pairs a correct program calls more than 3 doubtful with a
+    chance below 1e-4, as each is with a chance of 0.005 at most.
+    """
+    doubtful = clean = 0
+    for seed in range(60):
+        rng = np.random.default_rng(seed)
+        D, T = rng.normal(size=(30, 3)), rng.normal(size=(18, 3))
+        clean += ConformalDetector("knn", "full").fit(D).discover(T).verdict.word != "holds"
+        if seed < 30:
+            T[9:] = T[:9] + 1e-3 * rng.normal(size=(9, 3))
+            cad = ConformalDetector(Contrast(n_neighbors=1), "full").fit(D)
+            found = cad.discover(T, 0.2, validity="proven")
+            doubtful += found.verdict.word == "doubtful"
+            assert "given the other new rows" in found.guarantee
+            assert "copies or repeated measurements are not" in found.guarantee
+    assert doubtful >= 25
+    assert clean <= 3
 
 
 def test_clumps():

@@ -38,7 +38,7 @@ from .explaining import Known, explainer_for, known_rows, refuse_without_referen
 from .explaining.explanation import Explanation, Judged
 from .frames import frame_as_it_is, library_of
 from .grouping import ReferenceGroups, check_groupable, warn_of_small_groups
-from .methods import Full, Learned, Method, Prefit, resolve_method
+from .methods import Full, Method, Prefit, resolve_method
 from .plan import Plan
 from .randomness import root_seed
 from .rule import Rule, RuleOptions
@@ -269,8 +269,7 @@ class ConformalDetector(OutlierMixin, Ranker):
         refit = not isinstance(method, Prefit)
         resolved, intake = taken_in(self.detector, X, self.larger_is, refit=refit)
         detector = what_fits(method, self.detector, resolved)
-        self._check_settings()
-        left_out = check_count("left_out", left_out, least=0)
+        self._check_settings(left_out)
         self._intake = intake
         labels = getattr(X, "index", None) if hasattr(X, "iloc") else None
         X = self._validate(X, reset=True)
@@ -300,21 +299,28 @@ class ConformalDetector(OutlierMixin, Ranker):
         if known is not None:
             ensemble = with_anomalies(ensemble, known, f"{detector.name} with {self.method!r}")
 
-        self._adopt(plan, ensemble, asked, left_out)
+        self._adopt(plan, ensemble, asked, int(left_out))
         # p = alpha is an outlier, and scikit-learn calls a row normal where p - offset_ >= 0.
         self.offset_ = float(np.nextafter(float(self.alpha), 2.0))
         self._tie_key = int(tie_seed.generate_state(1, np.uint64)[0])
         self._take_sample(X, contents)
         self._known = Known.of_fit(X, labels, contents)
-        warn_of_columns(np.asarray(X), self._names(), ensemble)
-        if not isinstance(method, Learned):  # which has no scores before there is a batch
-            warn_of_scores(ensemble.calibration.scores, detector.name, ensemble)
-        if self.joint is not None and asked is not None:
-            warn_of_small_groups(asked.calibrated(ensemble.calibration.rows), ensemble)
+        self._warn_of_reference(X, detector.name, asked)
         return self
 
-    def _check_settings(self) -> None:
+    def _warn_of_reference(
+        self, X: FloatArray, detector: str, groups: ReferenceGroups | None
+    ) -> None:
+        ensemble = self.ensemble_
+        warn_of_columns(np.asarray(X), self._names(), ensemble)
+        if self.plan_.scheme != "learned":  # which has no scores before there is a batch
+            warn_of_scores(ensemble.calibration.scores, detector, ensemble)
+        if self.joint is not None and groups is not None:
+            warn_of_small_groups(groups.calibrated(ensemble.calibration.rows), ensemble)
+
+    def _check_settings(self, left_out: int) -> None:
         check_probability("alpha", self.alpha)
+        check_count("left_out", left_out, least=0)
         if self.ties not in TIES:
             raise unknown_choice("ties", self.ties, TIES)
         check_keep(self.keep)

@@ -235,8 +235,10 @@ class BaseDiscoveries(ABC):
 
         The FDR is an average over repetitions. This is a statement about this one list:
         with probability `confidence`, the share of normal rows among those with p <= `p_threshold`
-        is at most the bound, for every threshold at once, so thresholds may be tried out. Like the
-        guarantee it is withdrawn, here by an error, where the verdict on the assumption is broken.
+        is at most the bound, for every threshold at once, so thresholds may be tried out. It asks
+        that calibration rows and normal new rows be exchangeable (for batch and learned: given the
+        anomalies). Like the guarantee it is withdrawn, here by an error, where the verdict is
+        broken.
 
         Parameters
         ----------

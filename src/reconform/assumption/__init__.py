@@ -110,7 +110,8 @@ class Compared:
         """
         if tested < LEAST_ROWS:
             unchecked = _too_few(tested, "new row")
-            return Verdict.of([*self.found, *self._labels(tested)], unchecked)
+            few_rows = [*self.found, *self._labels(tested), *filter(None, [self._clumps()])]
+            return Verdict.of(few_rows, unchecked)
         few = counts is None or counts.n_calibration < LEAST_ROWS
         ranked = None if few or self.weighted else counts
         found = [*self.found, *self._by_rows(ranked, tested), _share(flagged, tested)]
@@ -154,8 +155,14 @@ class Compared:
             ours, theirs = (digests_of(X)[1].tolist() for X in both)
             more = len(ours) == MOST_REFERENCE
             yield from copy_findings(ours, theirs, looked_up=self.looked_up, sampled=more)
-        if (rows := self._measured()) is not None:
-            yield clump_finding(*in_units(*rows))
+        yield self._clumps()
+
+    def _clumps(self) -> Finding | None:
+        """Look for clumps: copies of each other are seen among few rows, too."""
+        used = self._used()
+        if self.reference is None or self.new is None or not 0 < len(used) <= MOST_COMBINED:
+            return None
+        return clump_finding(*in_units(self.reference[:, used], self.new[:, used]))
 
     def _labels(self, tested: int) -> Iterator[Finding]:
         """What columns of labels show; of few rows only which labels the reference lacks."""
@@ -183,13 +190,18 @@ class Compared:
         enough = min(len(self.reference), len(self.new)) >= LEAST_ROWS
         return (self.reference, self.new) if enough else None
 
+    def _used(self) -> list[int]:
+        """The columns of numbers."""
+        columns = 0 if self.reference is None else self.reference.shape[1]
+        return [j for j in range(columns) if j not in self.categories]
+
     @cached_property
     def _numbers(self) -> tuple[FloatArray, FloatArray, list[str]] | None:
         """The columns of numbers of both samples, and their names."""
         if (both := self._both()) is None:
             return None
         reference, new = both
-        used = [j for j in range(reference.shape[1]) if j not in self.categories]
+        used = self._used()
         if not used:
             return None
         return reference[:, used], new[:, used], [self._name(j) for j in used]
