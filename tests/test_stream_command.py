@@ -233,7 +233,9 @@ def test_a_prepared_model_takes_categories_and_missing_values(folder, format, tm
         ],
     )
     assert done.exit_code == 0, done.output
-    expected = pd.read_csv(tmp_path / "scored.csv")["p_value"].tolist()
+    expected = pd.read_csv(tmp_path / "scored.csv", float_precision="round_trip")[
+        "p_value"
+    ].tolist()
     given = as_json(rows) if format == "jsonl" else text
     got = decisions(stream(folder, "--format", format, input=given, model="messy"))
     assert [one["p_value"] for one in got] == expected

@@ -17,6 +17,7 @@ import signal
 import stat
 import tempfile
 import threading
+import weakref
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, suppress
 from contextvars import ContextVar
@@ -275,6 +276,7 @@ class _Draft:
             # What takes the place of a private file is private from its first byte on.
             mode = 0o666 if self.replaced is None else 0o600
             os.close(os.open(self.temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode))
+        weakref.finalize(self, _remove, self.temporary, os.getpid())
 
     def _beside(self) -> Path:
         return self.target.with_name(TEMPORARY.replace("*", secrets.token_hex(8)))
@@ -326,8 +328,7 @@ class _Draft:
     def discard(self) -> None:
         for path in (self.temporary, self._old):
             if path is not None:
-                with suppress(OSError):
-                    path.unlink()
+                _remove(path)
 
 
 class _Stream:
@@ -341,6 +342,7 @@ class _Stream:
         handle, name = tempfile.mkstemp(prefix="reconform-")
         os.close(handle)
         self.temporary = Path(name)
+        weakref.finalize(self, _remove, self.temporary, os.getpid())
 
     def appear(self, *, keep_old: bool) -> None:
         with (
@@ -355,8 +357,7 @@ class _Stream:
         pass
 
     def discard(self) -> None:
-        with suppress(OSError):
-            self.temporary.unlink()
+        _remove(self.temporary)
 
 
 class _Line:
@@ -395,6 +396,13 @@ class _Line:
 
     def discard(self) -> None:
         pass
+
+
+def _remove(temporary: Path, process: int | None = None) -> None:
+    """Remove a temporary file, also at the exit of a process; not at that of a forked child."""
+    if process in (None, os.getpid()):
+        with suppress(OSError):
+            temporary.unlink()
 
 
 def _pass_on(replaced: os.stat_result, temporary: Path) -> None:

@@ -100,7 +100,10 @@ class SQLite(Database):
 
 def _connect(place: str | Path, mode: str) -> sqlite3.Connection:
     uri = f"file:{quote(os.path.abspath(place))}?mode={mode}"
-    return sqlite3.connect(uri, uri=True, isolation_level=None, timeout=PATIENCE)
+    connection = sqlite3.connect(uri, uri=True, isolation_level=None, timeout=PATIENCE)
+    # Python sees Ctrl-C when a function of its own is called; the query ends with "interrupted".
+    connection.set_progress_handler(lambda: None, 100_000)
+    return connection
 
 
 # --- reading -------------------------------------------------------------------------------------
