@@ -60,6 +60,10 @@ _RIGHT_MARKS = "If these are all of its anomalies, and no normal rows"
 _SPLITS = "on average over random splits"
 
 
+# Said of a list that is not proven, where another one would be.
+CERTIFIABLE = " `validity='proven'` gives a proven list."
+
+
 @dataclass(frozen=True)
 class Guarantee:
     """What is known about a method, for a new normal row exchangeable with the reference.
@@ -237,7 +241,7 @@ class Guarantee:
         if procedure in self.refuted:
             said += f", and false in general: {self.refuted[procedure]}"
         certifiable = self.certifies(procedure, "proven")
-        return f"{said}. `validity='proven'` gives a proven list." if certifiable else f"{said}."
+        return f"{said}.{CERTIFIABLE}" if certifiable else f"{said}."
 
     def _alarms(
         self, level: Fraction, validity: str, conditional: str | None, smoothed: bool
