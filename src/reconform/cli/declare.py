@@ -332,7 +332,7 @@ def _complete(found: re.Match[str]) -> str:
     taken = {one.name for one in target.params}
     for aside in ("label", "group", "weight_column"):  # columns that are no features
         if aside not in taken and aside in typed and "columns" not in typed:
-            words += ["--drop", names_typed([typed[aside]])]
+            words += ["--drop", names_typed([str(typed[aside])])]
     return f"`{shlex.join([*words, *more])}`"
 
 
