@@ -207,8 +207,6 @@ class Whitened:
         D.
     ridge : float
     n_jobs : int or None
-    precise : bool
-        See rows in more digits, whether that is known to matter or not.
 
     Examples
     --------
@@ -221,7 +219,6 @@ class Whitened:
     rows: FloatArray
     ridge: float
     n_jobs: int | None = None
-    precise: bool = False
 
     @cached_property
     def model(self) -> MahalanobisModel:
@@ -251,7 +248,7 @@ class Whitened:
     @cached_property
     def _is_precise(self) -> bool:
         """Whether doubles would lose what matters."""
-        if self.precise or np.abs(self.rows).max(initial=0.0) > LARGEST:
+        if np.abs(self.rows).max(initial=0.0) > LARGEST:
             return True
         part, more = self.doubt
         usual = np.sqrt(max(1, len(self.model.factor)) / len(self.rows))  # length of a row seen
@@ -268,7 +265,9 @@ class Whitened:
 
     @cached_property
     def _with_more_digits(self) -> Whitened:
-        return replace(self, precise=True)
+        other = replace(self)
+        vars(other)["_is_precise"] = True  # as if it had been asked
+        return other
 
     @cached_property
     def _kept(self) -> list[PreciseModel]:
