@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import time
 from fractions import Fraction
 
 import numpy as np
@@ -11,7 +12,7 @@ import pytest
 from sklearn.model_selection import ShuffleSplit
 from sklearn.pipeline import make_pipeline
 
-from forge import forge, members_of, put
+from forge import as_npy, forge, members_of, put
 from reconform import ConformalDetector, Resampling
 from reconform.detectors import INNE, KDE, KNN, IForest, Mahalanobis
 from reconform.models import ModelFileError, load, save
@@ -411,3 +412,19 @@ def test_parameters_that_cannot_be_fitted_with(tmp_path):
             next(pair for pair in parameters if pair[0] == name)[1] = value
 
         refused(edited(path, change))
+
+
+def test_a_file_is_loaded_without_a_fit_on_all_its_rows(tmp_path):
+    """All pairs of these rows would take a quarter of a minute."""
+    path, n = tmp_path / "m.rcad", 60_000
+    saved(KDE(scale="robust"), "full", path)
+
+    def many(model, members):
+        model["plan"]["n"] = n
+        members["ensemble/reference.npy"] = as_npy(RNG.normal(size=(n, 3)))
+        members["ensemble/calibration.npy"] = as_npy(np.zeros(n))
+
+    edited(path, many)
+    start = time.process_time()
+    refused(path, "calibration is not the one")
+    assert time.process_time() - start < 5

@@ -52,7 +52,7 @@ def aimed(match):
     return keep
 
 
-def native(detector, method="split", n=30, **options):
+def native(detector, method="split", n=30, *, compressed=False, **options):
     """A generator's start: `edit(model, members)` changes the file of this small model."""
 
     def decorate(edit):
@@ -73,7 +73,8 @@ def native(detector, method="split", n=30, **options):
             if "model.json" in members:
                 members["model.json"] = json.dumps(model).encode()
             forge(path, members, manifest)
-            if _grows_too_much(path):  # an attacker would not compress it, either
+            if _grows_too_much(path) and not compressed:
+                # An attacker would not compress it, either.
                 forge(path, members, manifest, compression=zipfile.ZIP_STORED)
 
         make.__name__ = edit.__name__
@@ -122,9 +123,19 @@ def plan_of(model, members, n, sets, padding=0):
         members["reference_sample.npy"] = noise(padding)
 
 
+@aimed(f"times as many|{TOO_MUCH}")
+@native("iforest", CV, compressed=True)
+def plan_of_415_kilobytes(model, members):
+    """Padding that compresses well: 41 MB of it."""
+    plan_of(model, members, 400_000, 400)
+    noise_and_zeros = np.zeros((1_700_000, 3))
+    noise_and_zeros[:10_000] = np.random.default_rng(0).normal(size=(10_000, 3))
+    members["reference_sample.npy"] = as_npy(noise_and_zeros)
+
+
 @aimed(TOO_MUCH)
 @native("iforest", CV)
-def plan_of_415_kilobytes(model, members):
+def plan_with_padding_that_does_not_compress(model, members):
     plan_of(model, members, 400_000, 400, 400_000)
 
 
@@ -157,7 +168,7 @@ def plan_of_a_number_without_end(model, members):
 @native("knn", "jackknife+", group_models=True)
 def plans_of_groups_by_the_thousand(model, members):
     model["ensemble"]["plans"] = [
-        {**model["ensemble"]["plans"][0], "n": 4_000_000} for _ in range(5_000)
+        {**model["ensemble"]["plans"][0], "n": 500_000} for _ in range(5_000)
     ]
 
 
@@ -210,13 +221,23 @@ def _fitted_inne():
     return INNE(5, max_samples=4, random_state=0).fit(np.random.default_rng(0).normal(size=(30, 3)))
 
 
-@aimed("one model")
-@native(_fitted_inne, "prefit")
-def inne_of_8_kilobytes(model, members):
+def _many_models(model, members):
     (entry,) = [one for one in model["estimators"] if "fitted" in one]
     at = entry["fitted"]["_spheres"]["edges"].rpartition("/")[0]
-    entry["fitted"]["_spheres"]["models"] = 7_000
-    sphere_sets(members, at, 7_000)
+    entry["fitted"]["_spheres"]["models"] = 120_000
+    sphere_sets(members, at, 120_000)
+
+
+@aimed("one model|times as many")
+@native(_fitted_inne, "prefit", compressed=True)
+def inne_of_8_kilobytes(model, members):
+    _many_models(model, members)
+
+
+@aimed("one model")
+@native(_fitted_inne, "prefit")
+def inne_of_a_megabyte(model, members):
+    _many_models(model, members)
 
 
 @aimed("")
@@ -366,11 +387,12 @@ KNN_ENTRY = {"native": "KNN", "parameters": {"dict": []}}
 
 
 @aimed(r"sklearn.pipeline.Pipeline.*trusted=True")
-@native("knn")
+@native(made_of("KNN", n_neighbors=3), "full", larger_is="anomalous")
 def pipelines_that_share_their_steps(model, members):
     steps = {"parameters": {"dict": []}}
     twice = [lambda k: {"pipeline": [["a", k - 1], ["b", k - 1]], **steps}] * 45
     replace_detector(model, [lambda k: KNN_ENTRY, *twice])
+    model["ensemble"]["models"]["algorithm"]["template"] = model["detector"]["estimator"]
 
 
 @aimed("too many parts")

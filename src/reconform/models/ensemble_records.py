@@ -46,7 +46,14 @@ from ..records.specs import (
     Writer,
 )
 from .plans import calibration_of, read_plan, write_plan
-from .scaled_records import SCALED_FULL, read_scaled, refit_units, scaled_model, write_scaled
+from .scaled_records import (
+    SCALED_FULL,
+    read_scaled,
+    refit_units,
+    scaled_model,
+    some_rows,
+    write_scaled,
+)
 
 _FOREIGN: Mapping[str, Spec] = {
     "score_name": Scalar(str, None), "sign": INT, "name": Scalar(str)
@@ -137,9 +144,10 @@ def _check_full_refit(ensemble: FullRefit, d: int) -> None:
     assert isinstance(algorithm, ForeignDetector | NativeDetector)
     missing = np.isnan(ensemble.reference) if algorithm.accepts_nan else False
     require((np.isfinite(ensemble.reference) | missing).all(), "a row is not finite")
-    if isinstance(getattr(algorithm, "template", algorithm), NativeDetector):
-        # Whether its parameters suit these rows, one fit says, as every row to come will take.
-        algorithm.fit_model(ensemble.reference, ensemble.seed)
+    template = getattr(algorithm, "template", algorithm)
+    if isinstance(template, NativeDetector):
+        # Whether its parameters suit such rows, one fit says, as every row to come will take.
+        algorithm.fit_model(some_rows(ensemble.reference, template), ensemble.seed)
 
 
 def _full_refit_cost(ensemble: FullRefit) -> int:

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from ..arrays import FloatArray
 from ..detectors import INNE, Auto
 from ..detectors.base import NativeDetector
 from ..detectors.prepare import Prepare
@@ -33,6 +34,8 @@ from ..records.specs import (
 from ..statistics.ranks import Calibration
 
 UNITS = Array("i8", ndim=1)
+
+MOST_TRIED = 1 << 10
 
 
 def columns_in(detector: Any, units: Any, d: int) -> int:
@@ -91,6 +94,12 @@ def _count(detector: Any, name: str, *, share: int = 0, word: int = 0) -> int:
     return max((int(k) for k in several if isinstance(k, int | np.integer)), default=0)
 
 
+def some_rows(reference: FloatArray, detector: Any) -> FloatArray:
+    """Rows to try the parameters of a detector on: enough for its neighbours."""
+    inner = getattr(detector, "detector", detector)
+    return reference[: max(MOST_TRIED, 2 * _count(inner, "n_neighbors") + 2)]
+
+
 def label_units(labels: Labels) -> int:
     """Units (see `Budget`) of new rows, some at a time, with a column for every label."""
     return FEW_AT_ONCE * sum(label_counts(labels))
@@ -113,9 +122,10 @@ def _check_scaled_full(ensemble: ScaledFull, d: int) -> None:
     require(isinstance(ensemble.seed, np.random.SeedSequence), "the seed is none")
     missing = np.isnan(ensemble.reference) if detector.accepts_nan else False
     require((np.isfinite(ensemble.reference) | missing).all(), "a row is not finite")
-    units = ways.of(ensemble.reference)
-    # Whether its parameters suit these rows, the fit says that most new rows will need anyway.
-    ensemble.fit_in(units).ranks(ways.measure(ensemble.reference[:1], units))
+    # Whether its parameters suit such rows, a fit says; on all of them it may take long.
+    few = replace(ensemble, reference=some_rows(ensemble.reference, detector))
+    units = ways.of(few.reference)
+    few.fit_in(units).ranks(ways.measure(few.reference[:1], units))
 
 
 SCALED_FULL = Record(
