@@ -123,7 +123,9 @@ def _spooled(path: str | Path) -> Iterator[Path]:
         spool = Path(folder, "spool")
         with blamed_on_temporary_files(), ExitStack() as stack, spool.open("wb") as file:
             pipe = sys.stdin.buffer if is_standard(path) else stack.enter_context(open(path, "rb"))
-            shutil.copyfileobj(pipe, file, 1 << 20)
+            while part := pipe.read(1 << 20):
+                check_room(file.tell(), "what comes through the pipe")
+                file.write(part)
         yield spool
 
 

@@ -29,6 +29,7 @@ from .column_types import blocks, words
 
 # The reader has several blocks in memory. A row must fit into one: in wide tables they are larger.
 BLOCK_BYTES = 1 << 20
+LARGEST_FIRST = 1 << 24
 ROWS_IN_BLOCK = 64
 
 # The longest row and cell that are read; blocks grow up to twice this size.
@@ -66,7 +67,8 @@ class TextSource:
         if not stated:
             self._check_delimiter(names)
         self._check_header(names)
-        self._block = max(BLOCK_BYTES, ROWS_IN_BLOCK * len(self.delimiter.join(row).encode()))
+        usual = min(len(self.delimiter.join(row).encode()), CELL_BYTES * len(names))
+        self._block = max(BLOCK_BYTES, min(ROWS_IN_BLOCK * usual, LARGEST_FIRST))
         self.schema = pa.schema([(name, pa.string()) for name in names])
 
     def tables(self, columns: Sequence[str], rows: int) -> Iterator[Any]:
