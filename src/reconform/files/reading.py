@@ -14,12 +14,12 @@ import numpy as np
 import pyarrow as pa
 
 from ..arrays import FloatArray, IndexArray, ObjectArray
-from ..detectors.prepare import Feature
-from ..errors import InputError, ReconformError, check_count, listed, nearest
-from ..frames import UNSEEN
+from ..detectors.prepare import Feature, too_many_labels
+from ..errors import InputError, ReconformError, check_count, listed, nearest, warn_once
+from ..frames import UNSEEN, rounded_sentence
 from ..grouping import label_of
 from .address import noted
-from .cells import Fingerprint, all_numbers, matrix, numbers, texts
+from .cells import Fingerprint, all_numbers, matrix, numbers, rounded, texts
 from .column_types import kind_of
 from .formats import Layout, Source
 from .source import open_source
@@ -218,12 +218,15 @@ def _read_whole(
         stop = start + table.num_rows
         X[start:stop], _ = matrix(table, features, layout, parse=source.is_text)
         kept.append(table.select(ids))
+    inexact: set[str] = set()
         start = stop
     return Table(
         path=path,
         X=X,
+        inexact.update(rounded(table, features, X[start:stop], parse=source.is_text))
         features=features,
         ids=pa.concat_tables(kept) if ids else None,
+    _tell_rounded(source, [name for name in names if name in inexact])
         missing=missing_counts(X, features),
         fingerprint=Fingerprint(features).add(X).hexdigest(),
     )
@@ -233,6 +236,35 @@ def group_labels(column: Any, layout: Layout, *, parse: bool) -> ObjectArray:
     """Read a column of group labels as text; None where one is missing."""
     cells = texts(column, layout, parse=parse).to_pylist()
     return np.array([label_of(value) for value in cells], dtype=object)
+
+def _most_rows(source: Source, columns: int) -> int:
+    """Rows of a reference that fit into a quarter of the memory; refuse a file that says more."""
+    most = max(2, _memory() // (4 * 8 * columns))
+    if source.rows is not None and source.rows > most:
+        raise too_many_rows(source, most)
+    return most
+
+
+def _tell_rounded(source: Source, names: Sequence[str], whom: Any = None) -> None:
+    if names:
+        warn_once(
+            whom,
+            "rounded",
+            f"{source.label}: {rounded_sentence(names)} Identifiers are carried through exactly "
+            "with `id_columns`.",
+            UserWarning,
+        )
+
+
+def _memory() -> int:
+    """Bytes of memory that the machine has, or that this process may use."""
+    found = [1 << 36]
+    with suppress(OSError, ValueError, AttributeError):
+        found.append(os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"))
+    with suppress(OSError, ValueError):  # of a container; "max" where there is no limit
+        found.append(int(Path("/sys/fs/cgroup/memory.max").read_text()))
+    return min(size for size in found if size > 0)
+
 
 
 def weights_in(
@@ -322,7 +354,7 @@ class Batches:
         used = [feature.name for feature in self.features]
         read = used if self.group_column in (None, *used) else [*used, str(self.group_column)]
         plain = [j for j, feature in enumerate(self.features) if not feature.is_category]
-        empty = True
+        empty = exact = True
         for table in self.tables([*read, *(name for name in more if name not in read)]):
             X, unreadable = self.matrix(table)
             fit = np.isfinite(X[:, plain])
@@ -336,6 +368,10 @@ class Batches:
         if empty:
             raise InputError(self.source.label, "it has no rows.")
 
+            if exact:
+                names = rounded(table, self.features, X, parse=self.source.is_text)
+                _tell_rounded(self.source, names, self)
+                exact = not names
     def matrix(self, table: Any) -> tuple[FloatArray, bool]:
         """Read the features of a table; and whether some cell is neither a number nor missing."""
         return matrix(table, self.features, self.layout, parse=self.source.is_text)
