@@ -221,7 +221,11 @@ def clean(
             rows = review_table(reference, known, shown, rows=len(whole), prefix=cleaning.prefix)
             layout = cleaning.written_with(files, reference, known, cleaning.output)
             with open_output(
-                cleaning.output, rows.schema, layout=layout, overwrite=cleaning.overwrite
+                cleaning.output,
+                rows.schema,
+                layout=layout,
+                overwrite=cleaning.overwrite,
+                safe_cells=True,
             ) as write:
                 write(rows)
             _tell_review(voice, cleaning, reference, len(whole), len(shown.positions))

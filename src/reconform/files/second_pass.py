@@ -99,9 +99,9 @@ class SecondPass:
         with ExitStack() as stack:
             write: Callable[[Any], None] | None = None
             if output is not None:
-                overwrite = self.write.overwrite
+                overwrite, safe = self.write.overwrite, self.write.safe_cells
                 write = stack.enter_context(
-                    open_output(output, schema, layout=layout, overwrite=overwrite)
+                    open_output(output, schema, layout=layout, overwrite=overwrite, safe_cells=safe)
                 )
             store = stack.enter_context(RowStore(schema))
             kept = _Kept(self)

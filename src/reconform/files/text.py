@@ -292,6 +292,39 @@ def _lines(table: Any, delimiter: str, decimal: str) -> Any:
     rows = pc.binary_join_element_wise(
         *cells, _text(delimiter), null_handling="replace", null_replacement=""
     )
+# What a spreadsheet takes for a formula; with apostrophes before it, so that nothing is ambiguous.
+FORMULA = r"^'*[=+\-@\t\r\n＝＋－＠]"
+SIGNED_NUMBER = r"^[+-]?([0-9]+[.,]?[0-9]*|[.,][0-9]+)([eE][+-]?[0-9]+)?$"
+
+
+def safe_text(text: str) -> str:
+    """Write an apostrophe before a text that a spreadsheet would take for a formula.
+
+    Examples
+    --------
+    >>> [safe_text(text) for text in ("=1+1", "-3.5", "-x", "'=1+1", "plain")]
+    ["'=1+1", '-3.5', "'-x", "''=1+1", 'plain']
+    """
+    return "'" + text if re.match(FORMULA, text) and not re.match(SIGNED_NUMBER, text) else text
+
+
+def safe_table(table: Any) -> Any:
+    """Do to all texts and names of a table what `safe_text` does."""
+    columns = []
+    for column in table.columns:
+        if kind_of(column.type) in ("text", "other"):
+            cells = pc.cast(words(column), pa.large_string())
+            odd = pc.and_not(
+                pc.match_substring_regex(cells, FORMULA),
+                pc.match_substring_regex(cells, SIGNED_NUMBER),
+            )
+            if pc.any(odd).as_py():
+                marked = pc.binary_join_element_wise(_text("'"), cells, _text(""))
+                column = pc.if_else(odd, marked, cells)
+        columns.append(column)
+    return pa.table(columns, names=[safe_text(name) for name in table.column_names])
+
+
     return pc.binary_join_element_wise(rows, _text(""), _text("\n")).buffers()[2]
 
 
