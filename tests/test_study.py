@@ -51,6 +51,7 @@ from reconform.study.layout import best_power
 from reconform.study.protocol import MODELS, bh_masks, conditional_fdr_and_power, name_key
 from reconform.study.store import Store
 from reconform.study.subjects import describe, resolve_readings
+from reconform.whole import whole_file
 
 pytest.importorskip("pyarrow", reason="the store of a study needs pyarrow: reconform[study]")
 parquet = pytest.importorskip("pyarrow.parquet", reason="needs pyarrow")
@@ -379,8 +380,8 @@ def test_leftovers_of_killed_runs_are_removed(finished):
     assert not left.exists()
     assert foreign.exists()
     foreign.unlink()
-
     (store / "other").unlink()
+
 
 def test_a_store_of_another_study_is_refused(finished):
     store, _ = finished

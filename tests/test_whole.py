@@ -5,7 +5,10 @@ from __future__ import annotations
 import errno
 import io
 import os
+import signal
 import stat
+import subprocess
+import sys
 from contextlib import nullcontext
 from pathlib import Path
 

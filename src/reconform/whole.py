@@ -37,6 +37,9 @@ except ImportError:  # Windows has none; there a short line is still written at 
 # Of every temporary file that lies beside its target; see `sweep`.
 TEMPORARY = ".reconform-*.tmp"
 
+# So much may always be written to temporary files.
+FEW_BYTES = 1 << 24
+
 OpenSink = Callable[[], AbstractContextManager[BinaryIO]]
 
 
@@ -271,13 +274,13 @@ class _Draft:
         self.temporary = self._beside()
         self._old: Path | None = None
         self._appeared = False
-        with blamed_on(path, self.temporary):
-            self.replaced = self.target.stat() if self.target.exists() else None
-            # What takes the place of a private file is private from its first byte on.
         self._locks: list[int] = []
         if self.target.parent not in _swept:
             _swept.add(self.target.parent)
             sweep(self.target.parent)
+        with blamed_on(path, self.temporary):
+            self.replaced = self.target.stat() if self.target.exists() else None
+            # What takes the place of a private file is private from its first byte on.
             mode = 0o666 if self.replaced is None else 0o600
             flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL
             handle = os.open(self.temporary, flags, mode)
@@ -335,10 +338,10 @@ class _Draft:
         with suppress(OSError):  # it is not there, or cannot have a second name
             os.link(self.target, old)
             self._old = old
+            self._lock(os.open(old, os.O_RDONLY), 0 if fcntl is None else fcntl.LOCK_NB)
 
     def undo(self) -> None:
         with suppress(OSError):
-            self._lock(os.open(old, os.O_RDONLY), 0 if fcntl is None else fcntl.LOCK_NB)
             if not self._appeared:
                 return
             if self._old is not None:
@@ -351,9 +354,6 @@ class _Draft:
             if path is not None:
                 with suppress(OSError):
                     path.unlink()
-
-
-class _Stream:
         while self._locks:
             os.close(self._locks.pop())
 
@@ -375,6 +375,9 @@ def sweep(folder: Path) -> None:
                     path.unlink()
             finally:
                 os.close(handle)
+
+
+class _Stream:
     """Content that is written to a stream when it is complete."""
 
     turn = 0
@@ -569,6 +572,16 @@ def blamed_on_temporary_files() -> AbstractContextManager[None]:
     """Let errors name the folder of temporary files, and how to choose another."""
     folder = tempfile.gettempdir()
     return blamed_on(f"temporary files in {folder} (set TMPDIR for another folder)")
+
+
+def check_room(used: int, what: str) -> None:
+    """Refuse to fill the disk: temporary files may take half of what was free, and no more."""
+    folder = tempfile.gettempdir()
+    if used > FEW_BYTES and used > shutil.disk_usage(folder).free:
+        raise ReconformError(
+            f"{what} is too large: {used / 1e9:,.1f} GB are in {folder} already, more than is left "
+            "there. Has it an end? Take fewer rows, or set TMPDIR for a folder with more room."
+        )
 
 
 def _exists(path: str | Path) -> FileExistsError:

@@ -220,6 +220,7 @@ def clean(
         if cleaning.output is not None:
             rows = review_table(reference, known, shown, rows=len(whole), prefix=cleaning.prefix)
             layout = cleaning.written_with(files, reference, known, cleaning.output)
+            # A person opens it in a spreadsheet.
             with open_output(
                 cleaning.output,
                 rows.schema,

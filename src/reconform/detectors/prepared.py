@@ -38,6 +38,8 @@ STEPS = 4
 # The columns that a category has besides those of its labels: missing, and two for labels that
 # are not listed, one of which the rows of the model may have.
 MORE_COLUMNS = 3
+# Cells of the columns that labels become: half a gigabyte.
+MOST_ENCODED = 1 << 26
 
 
 # What the part of a pipeline is called that encodes labels.
@@ -243,6 +245,11 @@ class PreparedUnits(Units):
     def measure(self, X: FloatArray, units: IntArray) -> FloatArray:
         """Impute, divide and encode."""
         exponents, medians, has_missing, unlisted = self._blocks(units)
+        if len(X) * int(self.counts.sum()) > MOST_ENCODED:
+            raise ReconformError(
+                f"{len(X):,} rows with {self.counts.sum():,} labels are too many at once; judge "
+                "fewer rows at a time, or leave out columns with very many labels."
+            )
         numbers = rescale(X[:, self.numbers], exponents.astype(np.int32))
         missing = np.isnan(numbers)
         numbers = np.where(missing, medians / STEPS, numbers)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 from collections.abc import Sequence
 from typing import Any
 
@@ -26,10 +27,10 @@ MISSING = (
     *("", "#N/A", "#N/A N/A", "#NA", "-1.#IND", "-1.#QNAN", "-NaN", "-nan", "1.#IND", "1.#QNAN"),
     *("<NA>", "N/A", "NA", "NULL", "NaN", "None", "n/a", "nan", "null"),
 )
-NUMBER = r"^[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?$|^[+-]?(?i:inf|infinity)$"
 # Beyond it, not every whole number is a float64; longer ones than this are not numbers of rows.
 EXACT = 2.0**53
 WHOLE = re.compile(r"[+-]?[0-9]{16,300}")
+NUMBER = r"^[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?$|^[+-]?(?i:inf|infinity)$"
 
 
 def numbers(column: Any, layout: Layout, *, parse: bool) -> tuple[FloatArray, BoolArray]:
@@ -161,7 +162,6 @@ def matrix(
     return X, unreadable
 
 
-class Fingerprint:
 def rounded(table: Any, features: Sequence[Feature], X: FloatArray, *, parse: bool) -> list[str]:
     """Name the columns with whole numbers beyond 2^53 that are rounded in the matrix of a table.
 
@@ -186,6 +186,7 @@ def rounded(table: Any, features: Sequence[Feature], X: FloatArray, *, parse: bo
     return found
 
 
+class Fingerprint:
     """A digest of a table as the detector sees it: equal for the same rows in any format.
 
     Examples

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -24,11 +25,12 @@ from .column_types import kind_of
 from .formats import Layout, Source
 from .source import open_source
 from .spill import CachedSource
-from .survey import labels_of, refuse_new, refuse_reference, survey
+from .survey import labels_of, refuse_new, refuse_reference, survey, too_many_rows
 
-# A batch is at most this many rows, and about this many cells.
+# A batch is at most this many rows, and about this many cells; and bytes, where cells are long.
 BATCH_ROWS = 1 << 16
 BATCH_CELLS = 1 << 21
+BATCH_BYTES = 1 << 26
 
 
 @dataclass(frozen=True)
@@ -203,7 +205,7 @@ def _read_whole(
 ) -> Table:
     """Read a reference whose columns are chosen."""
     rows = default_batch_rows(len(source.schema.names))
-    surveys = survey(source, names, layout, rows)
+    surveys = survey(source, names, layout, rows, most=_most_rows(source, len(names)))
     count = surveys[names[0]].rows
     if count < 2:
         raise InputError(source.label, f"it has {count} row(s); a reference needs at least two.")
@@ -211,31 +213,29 @@ def _read_whole(
     labels = labels_of(source, text, layout, rows)
     refuse_reference(source, surveys, labels, prepare=prepare, allow_missing=allow_missing)
     features = tuple(Feature(name, labels.get(name)) for name in names)
+    many = too_many_labels(features, count)
+    if many is not None:
+        raise InputError(source.label, many)
     X = np.empty((count, len(features)))
     kept = []
+    inexact: set[str] = set()
     start = 0
     for table in source.tables([*names, *ids], rows):
         stop = start + table.num_rows
         X[start:stop], _ = matrix(table, features, layout, parse=source.is_text)
+        inexact.update(rounded(table, features, X[start:stop], parse=source.is_text))
         kept.append(table.select(ids))
-    inexact: set[str] = set()
         start = stop
+    _tell_rounded(source, [name for name in names if name in inexact])
     return Table(
         path=path,
         X=X,
-        inexact.update(rounded(table, features, X[start:stop], parse=source.is_text))
         features=features,
         ids=pa.concat_tables(kept) if ids else None,
-    _tell_rounded(source, [name for name in names if name in inexact])
         missing=missing_counts(X, features),
         fingerprint=Fingerprint(features).add(X).hexdigest(),
     )
 
-
-def group_labels(column: Any, layout: Layout, *, parse: bool) -> ObjectArray:
-    """Read a column of group labels as text; None where one is missing."""
-    cells = texts(column, layout, parse=parse).to_pylist()
-    return np.array([label_of(value) for value in cells], dtype=object)
 
 def _most_rows(source: Source, columns: int) -> int:
     """Rows of a reference that fit into a quarter of the memory; refuse a file that says more."""
@@ -265,6 +265,11 @@ def _memory() -> int:
         found.append(int(Path("/sys/fs/cgroup/memory.max").read_text()))
     return min(size for size in found if size > 0)
 
+
+def group_labels(column: Any, layout: Layout, *, parse: bool) -> ObjectArray:
+    """Read a column of group labels as text; None where one is missing."""
+    cells = texts(column, layout, parse=parse).to_pylist()
+    return np.array([label_of(value) for value in cells], dtype=object)
 
 
 def weights_in(
@@ -363,15 +368,15 @@ class Batches:
             if unreadable or not fit.all():
                 surveys = survey(self.source, used, self.layout, self.batch_rows)
                 refuse_new(self.source, surveys, self.features, allow_missing=self.allow_missing)
+            if exact:
+                names = rounded(table, self.features, X, parse=self.source.is_text)
+                _tell_rounded(self.source, names, self)
+                exact = not names
             empty = False
             yield table, X
         if empty:
             raise InputError(self.source.label, "it has no rows.")
 
-            if exact:
-                names = rounded(table, self.features, X, parse=self.source.is_text)
-                _tell_rounded(self.source, names, self)
-                exact = not names
     def matrix(self, table: Any) -> tuple[FloatArray, bool]:
         """Read the features of a table; and whether some cell is neither a number nor missing."""
         return matrix(table, self.features, self.layout, parse=self.source.is_text)
@@ -424,7 +429,7 @@ class Batches:
         return pa.table(columns, names=names)
 
     def tables(self, columns: Sequence[str] | None = None) -> Iterator[Any]:
-        """Yield Arrow tables, each of `batch_rows` rows but for the last.
+        """Yield Arrow tables, each of `batch_rows` rows but for the last, and where cells are long.
 
         Parameters
         ----------
@@ -433,7 +438,7 @@ class Batches:
         """
         names = list(self.names if columns is None else columns)
         pending: list[Any] = []
-        count = 0
+        count = size = 0
         for whole in self.source.tables(names, self.batch_rows):
             table, start = whole.select(names), 0
             while start < table.num_rows:
@@ -441,9 +446,10 @@ class Batches:
                 pending.append(piece)
                 start += piece.num_rows
                 count += piece.num_rows
-                if count == self.batch_rows:
+                size += piece.nbytes
+                if count == self.batch_rows or size > BATCH_BYTES:
                     yield pa.concat_tables(pending)
-                    pending, count = [], 0
+                    pending, count, size = [], 0, 0
         if pending:
             yield pa.concat_tables(pending)
 
@@ -517,7 +523,8 @@ def open_batches(
             _check_labels(source, [group_column])
         _check_labels(source, [feature.name for feature in features if feature.is_category])
         if batch_rows is None:
-            batch_rows = default_batch_rows(len(names))
+            encoded = sum(len(feature.labels or ()) for feature in features)
+            batch_rows = default_batch_rows(len(names) + encoded)
         batch_rows = check_count("batch_rows", batch_rows, least=1)
         kept = CachedSource(source, names) if remember else source
         yield Batches(kept, features, layout, allow_missing, batch_rows, group_column)

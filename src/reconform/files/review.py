@@ -242,7 +242,6 @@ class ReviewMarks:
                     "that was written with a `prefix` is read with the same.",
                     column=name,
                 )
-        ours = {prefix + name for name in REVIEW_NAMES}
         self.others = [name for name in table.column_names if name not in ours]
 
     def refuse(self, i: int, message: str, column: str) -> InputError:
@@ -319,7 +318,7 @@ def _check_same(
         )
     table = _take(source, shared, positions, of=rows)
     for name in shared:
-        ours, theirs = table.column(name), given.table.column(name)
+        ours, theirs = table.column(name), given.table.column(theirs_by_name[name])
         same = _equal(ours, theirs, layout, given.layout, source.is_text, given.source.is_text)
         if not same.all():
             i = int(np.argmin(same))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import tempfile
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
@@ -10,7 +11,14 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import InputError, ReconformError
-from ..whole import blamed_on_temporary_files, check_apart, check_place, together, whole_file
+from ..whole import (
+    blamed_on,
+    blamed_on_temporary_files,
+    check_apart,
+    check_place,
+    together,
+    whole_file,
+)
 from .address import Query, TableName, query_of, table_of
 from .database import files_behind
 from .databases import database_for

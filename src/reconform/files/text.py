@@ -25,15 +25,16 @@ import pyarrow.compute as pc
 import pyarrow.csv as arrow_csv
 
 from ..errors import InputError
-from .column_types import blocks, words
+from .column_types import blocks, kind_of, words
 
-# The reader has several blocks in memory. A row must fit into one: in wide tables they are larger.
+# The reader has up to 32 blocks in memory. A row must fit into one: in wide tables they are larger.
 BLOCK_BYTES = 1 << 20
 LARGEST_FIRST = 1 << 24
 ROWS_IN_BLOCK = 64
+CELL_BYTES = 32
 
-# The longest row and cell that are read; blocks grow up to twice this size.
-LONGEST_ROW = 1 << 26
+# The longest row, header included, that is read; blocks grow up to twice this size.
+LONGEST_ROW = 1 << 23
 
 OTHER_DELIMITERS = {";": "semicolons", "\t": "tabs", "|": "bars", ",": "commas"}
 
@@ -87,9 +88,9 @@ class TextSource:
                             yield pa.Table.from_batches([new])
                 break
             except (pa.ArrowException, OSError) as error:
-                if "straddl" not in str(error) or self._block > LONGEST_ROW:
+                if "straddl" not in str(error) or self._block >= 2 * LONGEST_ROW:
                     self._explain(error)
-                self._block *= 8
+                self._block = min(8 * self._block, 2 * LONGEST_ROW)
         if last is not None and _breaks_lines(last.slice(last.num_rows - 1)):
             self._scan()  # the last row may have swallowed others after a quote
 
@@ -125,7 +126,7 @@ class TextSource:
     def _records(self) -> Iterator[tuple[int, list[str]]]:
         """Lines and fields of every record, the header first, by Python's reader."""
         with self._bytes() as raw:
-            lines = io.TextIOWrapper(raw, encoding="utf-8-sig", newline="")
+            lines = _Lines(io.TextIOWrapper(raw, encoding="utf-8-sig", newline=""))
             reader = csv.reader(lines, delimiter=self.delimiter, strict=True)
             line = 1
             try:
@@ -133,6 +134,7 @@ class TextSource:
                     if fields:
                         yield line, fields
                     line = reader.line_num + 1
+                    lines.taken = 0
             except UnicodeDecodeError as error:
                 self._refuse_bytes()
                 raise InputError(self.label, "this is not UTF-8 text.") from error
@@ -140,14 +142,12 @@ class TextSource:
                 what = f"{error}"
                 if "unexpected end" in what:
                     what = "a quote opens here and never closes"
-                elif "field larger" in what:
-                    what = (
-                        f"a cell is longer than {LONGEST_ROW:,} characters, or a quote opens here "
-                        "and never closes"
-                    )
                 raise InputError(
                     self.label, f"{what}. Quotes inside a cell are written twice.", line=line
                 ) from error
+            except _TooLongError as error:
+                quoted = reader.line_num >= line  # the row goes on over lines
+                raise self._too_long(line, quoted=quoted) from error
 
     def _first_records(self) -> tuple[list[str], list[str]]:
         """Column names and the first row; refuse a file without any."""
@@ -193,16 +193,27 @@ class TextSource:
         """Find the line at which the quick reader failed."""
         self._refuse_bytes()
         self._scan()
-        what = f"it cannot be read ({error})."
         if "straddl" in str(error):
-            what = f"a row is longer than {LONGEST_ROW:,} bytes, the most that can be read."
-        raise InputError(self.label, what) from error
+            raise self._too_long(None) from error
+        raise InputError(self.label, f"it cannot be read ({error}).") from error
+
+    def _too_long(self, line: int | None, *, quoted: bool = False) -> InputError:
+        what = "the header" if line == 1 else "a row"
+        opens = " A quote that opens there and never closes may be the reason." if quoted else ""
+        return InputError(
+            self.label,
+            f"{what} is longer than {LONGEST_ROW:,} bytes, the most that is read.{opens} Write one "
+            "row per line, and leave out columns of such long cells.",
+            line=line,
+        )
 
     def _refuse_bytes(self) -> None:
         """Refuse the first line that is not UTF-8."""
         with self._bytes() as raw:
             try:
-                for number, line in enumerate(raw, start=1):
+                for number, line in enumerate(iter(lambda: raw.readline(LONGEST_ROW), b""), 1):
+                    if len(line) == LONGEST_ROW:
+                        return  # its text may be cut within a character; it is refused as too long
                     try:
                         line.decode("utf-8")
                     except UnicodeDecodeError as error:
@@ -236,6 +247,25 @@ class TextSource:
                 )
 
 
+class _TooLongError(Exception):
+    """A row that is not read to its end."""
+
+
+class _Lines:
+    """Lines of text, of which one row may take only so many; `taken` is set back by its reader."""
+
+    def __init__(self, lines: IO[str]) -> None:
+        self._lines = lines
+        self.taken = 0
+
+    def __iter__(self) -> Iterator[str]:
+        while line := self._lines.readline(LONGEST_ROW + 1 - self.taken):
+            self.taken += len(line)
+            if self.taken > LONGEST_ROW:
+                raise _TooLongError
+            yield line
+
+
 def _unlimited(reader: Iterator[list[str]]) -> Iterator[list[str]]:
     """Let Python's reader read long cells; its limit is of the whole process, so only meanwhile."""
     while True:
@@ -262,36 +292,6 @@ def _count(count: int, noun: str) -> str:
 # --- writing -------------------------------------------------------------------------------------
 
 
-class TextWriter:
-    """Writes tables as text, with quotes only where a cell needs them."""
-
-    def __init__(self, sink: Any, schema: Any, delimiter: str, decimal: str) -> None:
-        self.sink = sink
-        self.delimiter = delimiter
-        self.decimal = decimal
-        cells = pa.array(schema.names, pa.string())
-        names = pa.table([cells.slice(j, 1) for j in range(len(cells))], names=schema.names)
-        sink.write(_lines(names, delimiter, "."))
-
-    def write_table(self, table: Any) -> None:
-        """Add the rows of a table."""
-        if table.num_rows:
-            self.sink.write(_lines(table, self.delimiter, self.decimal))
-
-    def close(self) -> None:
-        """Do nothing: the text ends with its last row."""
-
-
-def _lines(table: Any, delimiter: str, decimal: str) -> Any:
-    """Rows of a table as one buffer of text; quotes only where a cell needs them."""
-    cells: list[Any] = [None] * table.num_columns
-    for where, column in blocks(table.columns):
-        written = _as_text(column.combine_chunks(), delimiter, decimal)
-        for i, j in enumerate(where):
-            cells[j] = written.slice(i * table.num_rows, table.num_rows)
-    rows = pc.binary_join_element_wise(
-        *cells, _text(delimiter), null_handling="replace", null_replacement=""
-    )
 # What a spreadsheet takes for a formula; with apostrophes before it, so that nothing is ambiguous.
 FORMULA = r"^'*[=+\-@\t\r\n＝＋－＠]"
 SIGNED_NUMBER = r"^[+-]?([0-9]+[.,]?[0-9]*|[.,][0-9]+)([eE][+-]?[0-9]+)?$"
@@ -325,6 +325,36 @@ def safe_table(table: Any) -> Any:
     return pa.table(columns, names=[safe_text(name) for name in table.column_names])
 
 
+class TextWriter:
+    """Writes tables as text, with quotes only where a cell needs them."""
+
+    def __init__(self, sink: Any, schema: Any, delimiter: str, decimal: str) -> None:
+        self.sink = sink
+        self.delimiter = delimiter
+        self.decimal = decimal
+        cells = pa.array(schema.names, pa.string())
+        names = pa.table([cells.slice(j, 1) for j in range(len(cells))], names=schema.names)
+        sink.write(_lines(names, delimiter, "."))
+
+    def write_table(self, table: Any) -> None:
+        """Add the rows of a table."""
+        if table.num_rows:
+            self.sink.write(_lines(table, self.delimiter, self.decimal))
+
+    def close(self) -> None:
+        """Do nothing: the text ends with its last row."""
+
+
+def _lines(table: Any, delimiter: str, decimal: str) -> Any:
+    """Rows of a table as one buffer of text; quotes only where a cell needs them."""
+    cells: list[Any] = [None] * table.num_columns
+    for where, column in blocks(table.columns):
+        written = _as_text(column.combine_chunks(), delimiter, decimal)
+        for i, j in enumerate(where):
+            cells[j] = written.slice(i * table.num_rows, table.num_rows)
+    rows = pc.binary_join_element_wise(
+        *cells, _text(delimiter), null_handling="replace", null_replacement=""
+    )
     return pc.binary_join_element_wise(rows, _text(""), _text("\n")).buffers()[2]
 
 

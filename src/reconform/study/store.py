@@ -17,7 +17,6 @@ import hashlib
 import io
 import json
 import os
-import time
 from collections.abc import Iterable
 from dataclasses import Field, asdict, dataclass, fields
 from pathlib import Path
