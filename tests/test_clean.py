@@ -9,6 +9,7 @@ from dataclasses import replace
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.csv
 import pyarrow.parquet as pq
 import pytest
 from click.testing import CliRunner
@@ -675,3 +676,68 @@ def test_a_review_is_frozen():
     with pytest.raises(AttributeError):
         seen.scores = None
     assert replace(seen).order is seen.order
+
+
+FORMULAS = ["=1+1", "+cmd", "-x", "@sum", "\tx", "'=quoted", "-3.5", "＝1", "plain", "x=1"]
+
+
+def test_review_files_hold_no_formulas_and_are_read_back(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(40, 2)).round(3)
+    X[:10] -= 90.0
+    notes = FORMULAS + ["plain"] * 30
+    table = pa.table({"=id": notes, "a": X[:, 0], "b": X[:, 1]})
+    save(table, "normal.csv")
+    ask = ["clean", "normal.csv", "--id", "=id", *BY_KNN, "--budget", "0.3"]
+    run(*ask, "--output", "review.csv")
+    with open("review.csv", newline="") as file:
+        lines = list(csv.reader(file))
+    assert "'=id" in lines[0]
+    place = lines[0].index("'=id")
+    cells = {line[place] for line in lines[1:]}
+    assert {"'=1+1", "'+cmd", "'-x", "'@sum", "'\tx", "''=quoted", "-3.5", "'＝1"} <= cells
+    for line in lines[1:]:
+        for cell in line:
+            assert cell[:1] not in tuple("=+@\t\r")
+            assert cell[:1] != "-" or float(cell)
+    marked = [int(line[0]) for line in lines[1:] if int(line[0]) <= 10]
+    fill_in("review.csv", lambda row: "yes" if row in marked else "no")
+    run(
+        "clean",
+        "normal.csv",
+        "--id",
+        "=id",
+        "--marks",
+        "review.csv",
+        "--keep",
+        "out.csv",
+        "--budget",
+        "0.3",
+    )
+    kept = read_reference("out.csv", id_columns=["=id"])
+    left = [note for i, note in enumerate(notes, 1) if i not in marked]
+    assert kept.ids["=id"].to_pylist() == left
+
+
+def test_outputs_hold_no_formulas_where_that_is_asked_for(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    X = np.random.default_rng(0).normal(size=(40, 2)).round(3)
+    save(pa.table({"note": FORMULAS * 4, "a": X[:, 0], "b": X[:, 1]}), "normal.csv")
+    judge = ["detect", "normal.csv", "normal.csv", "--id", "note", *BY_KNN, "--output"]
+    run(*judge, "raw.csv")
+    run(*judge, "safe.csv", "--safe-cells")
+    run(*judge, "safe.parquet", "--safe-cells")
+    raw, safe = (pa.csv.read_csv(name) for name in ("raw.csv", "safe.csv"))
+    assert raw["note"].to_pylist() == FORMULAS * 4
+    assert safe["note"].to_pylist()[:7] == [
+        "'=1+1",
+        "'+cmd",
+        "'-x",
+        "'@sum",
+        "'\tx",
+        "''=quoted",
+        "-3.5",
+    ]
+    assert safe.drop(["note"]) == raw.drop(["note"])
+    assert pq.read_table("safe.parquet")["note"].to_pylist() == FORMULAS * 4

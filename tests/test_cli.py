@@ -1237,3 +1237,21 @@ def test_warnings_are_said_whatever_the_environment_says_of_them(tables, tmp_pat
         warnings.simplefilter("ignore")
         said = run("detect", *files, "--id", "machine", *QUICK)
     assert "Warning: With 200 reference rows" in said.stderr
+
+
+def test_whole_numbers_beyond_two_to_the_53_are_said_to_be_rounded(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    start = 2**60
+    lines = [f"{start + i},{i % 7},{i * 0.5}" for i in range(40)]
+    Path("normal.csv").write_text("\n".join(["id,a,b", *lines, ""]))
+    quick = ["--detector", "knn", "--method", "split"]
+    told = run("detect", "normal.csv", "normal.csv", *quick).stderr
+    assert "whole numbers beyond 2^53 in the column 'id' are rounded" in told
+    assert "--id" in told
+    kept = run("detect", "normal.csv", "normal.csv", *quick, "--id", "id", "--output", "o.parquet")
+    assert "2^53" not in kept.stderr
+    ids = pq.read_table("o.parquet")["id"].to_pylist()
+    assert ids == [str(start + i) for i in range(40)]
+    few = [f"{2**54 + 4 * i},{i % 7},1e300" for i in range(40)]  # all of them are float64
+    Path("exact.csv").write_text("\n".join(["id,a,b", *few, ""]))
+    assert "2^53" not in run("detect", "exact.csv", "exact.csv", *quick).stderr

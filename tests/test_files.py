@@ -454,7 +454,7 @@ def test_a_cell_beyond_all_measure_is_refused_as_such(tmp_path, monkeypatch):
     monkeypatch.setattr("reconform.files.text.LONGEST_ROW", 1 << 21)
     long = "x" * (1 << 26)
     late = text_file(tmp_path, "a,b,note\n" + "1,2,\n" * 300_000 + f"1,2,{long}\n")
-    assert "a cell is longer than 2,097,152 characters" in str(refusal(read_new, late))
+    assert "a row is longer than 2,097,152 bytes" in str(refusal(read_new, late))
 
 
 def test_text_goes_through_unchanged(tmp_path):
@@ -737,3 +737,14 @@ def test_a_file_is_opened_once_in_a_command_unless_it_changes(tmp_path, suffix):
         assert opened() is not first
         assert opened().schema.names == ["b"]
     assert opened() is not opened()
+
+
+def test_batches_stay_small_where_cells_are_long(tmp_path, monkeypatch):
+    monkeypatch.setattr("reconform.files.reading.BATCH_BYTES", 1 << 16)
+    notes = [str(i) * 1_000 for i in range(500)]
+    path = text_file(tmp_path, "a,b,note\n" + "".join(f"{i},1,{n}\n" for i, n in enumerate(notes)))
+    with open_batches(path, A_B) as batches:
+        parts = list(batches.tables())
+    assert len(parts) > 1
+    assert pa.concat_tables(parts)["note"].to_pylist() == notes
+    assert max(part.nbytes for part in parts) < 1 << 21

@@ -86,6 +86,10 @@ class Library(ABC):
         """Read a column."""
 
     @abstractmethod
+    def cells(self, frame: Any, j: int) -> Any:
+        """The cells of a column as the library holds them."""
+
+    @abstractmethod
     def make(self, columns: Mapping[str, Any], labels: Any = None) -> Any:
         """Make a frame of arrays; `labels` are those of the rows, where there are any."""
 
@@ -186,6 +190,9 @@ class _Pandas(Library):
             return _labelled([None if value is None else repr(value) for value in cells])
         return Column(None, list(labels), places)
 
+    def cells(self, frame: Any, j: int) -> Any:
+        return frame.iloc[:, j]
+
     def make(self, columns: Mapping[str, Any], labels: Any = None) -> Any:
         return self.module.DataFrame(dict(columns), index=labels)
 
@@ -222,6 +229,9 @@ class _Polars(Library):
             return _labelled([None if value is None else repr(value) for value in cells.to_list()])
         return _arrow_column(cells.to_arrow())
 
+    def cells(self, frame: Any, j: int) -> Any:
+        return frame.to_series(j)
+
     def make(self, columns: Mapping[str, Any], labels: Any = None) -> Any:
         return self.module.DataFrame(dict(columns))
 
@@ -253,6 +263,9 @@ class _Arrow(Library):
 
     def column(self, frame: Any, j: int) -> Column:
         return _arrow_column(frame.column(j))
+
+    def cells(self, frame: Any, j: int) -> Any:
+        return frame.column(j)
 
     def make(self, columns: Mapping[str, Any], labels: Any = None) -> Any:
         return self.module.table(dict(columns))
@@ -457,6 +470,47 @@ def missing_columns(X: Any) -> list[str]:
         return []
     read = ((name, library.column(X, j).values) for j, name in enumerate(library.names(X)))
     return [str(name) for name, values in read if values is not None and np.isnan(values).any()]
+
+
+def rounded_sentence(names: Sequence[str]) -> str:
+    """Say that whole numbers are rounded.
+
+    Examples
+    --------
+    >>> rounded_sentence(["id"])[:72]
+    "whole numbers beyond 2^53 in the column 'id' are rounded to floating poi"
+    """
+    where = "columns" if len(names) > 1 else "the column"
+    return (
+        f"whole numbers beyond 2^53 in {where} {listed(names)} are rounded to floating point: "
+        "detectors do not tell neighbours among them apart."
+    )
+
+
+def rounded_columns(X: Any, rows: FloatArray) -> list[str]:
+    """Name the columns of integers that are no longer exact as float64.
+
+    Parameters
+    ----------
+    X : array or frame
+    rows : float array
+        The same as float64.
+
+    Examples
+    --------
+    >>> X = np.array([[2**53 + 1, 5]])
+    >>> rounded_columns(X, X.astype(float))
+    ['0']
+    """
+    large = np.abs(rows) >= 2.0**53
+    library, found = library_of(X), []
+    for j in np.flatnonzero(large.any(axis=0)).tolist():
+        cells = X[:, j] if library is None else library.cells(X, j)
+        cells = np.asarray(cells)[large[:, j]]
+        whole = (x for x in cells.tolist() if isinstance(x, int))
+        if any(x != int(float(x)) for x in whole):
+            found.append(str(j if library is None else library.names(X)[j]))
+    return found
 
 
 def by_name(X: Any, names: Sequence[str], *, whose: object) -> Any:

@@ -222,8 +222,13 @@ def clean(
         if cleaning.output is not None:
             rows = review_table(reference, known, shown, rows=len(whole), prefix=cleaning.prefix)
             layout = cleaning.written_with(files, reference, known, cleaning.output)
+            # A person opens it in a spreadsheet.
             with open_output(
-                cleaning.output, rows.schema, layout=layout, overwrite=cleaning.overwrite
+                cleaning.output,
+                rows.schema,
+                layout=layout,
+                overwrite=cleaning.overwrite,
+                safe_cells=True,
             ) as write:
                 write(rows)
             _tell_review(voice, cleaning, len(whole), len(shown.positions))

@@ -33,9 +33,10 @@ def read(voice: Voice, path: str, layout: Layout, ids: tuple[str, ...], columns:
     """Read the reference."""
     voice.step(f"Reading {label_of(path)}")
     how = columns.reading(columns.unused(ids), layout)
-    if columns.label is None:
-        return read_reference(path, **vars(how))
-    table, anomalous = read_labelled(path, columns.label, how)
+    with voice.gathering_warnings():
+        if columns.label is None:
+            return read_reference(path, **vars(how))
+        table, anomalous = read_labelled(path, columns.label, how)
     voice.step(f"Leaving out {anomalous.sum():,} rows that are labelled as anomalies")
     return normal_rows(table, anomalous)
 

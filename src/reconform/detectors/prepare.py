@@ -17,11 +17,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from sklearn.base import BaseEstimator, clone
 
-from ..errors import ReconformError, listed, nearest
+from ..errors import MOST_LISTED, ReconformError, listed, nearest
 from ..frames import Column, frame_as_it_is, label_code, library_of, time_columns
 from ..inputs import checked_rows, refuse_times
 from . import Auto, NativeDetector, resolve_detector
-from .prepared import CATEGORIES, Prepared
+from .prepared import CATEGORIES, MOST_ENCODED, Prepared
 from .registry import entry_of
 
 if TYPE_CHECKING:
@@ -59,6 +59,26 @@ class Feature:
 
 # A column of text with more labels than this, most of them in a single row, is an identifier.
 FEW_LABELS = 20
+
+
+def too_many_labels(features: Sequence[Feature], rows: int) -> str | None:
+    """Say that columns of zeros and ones for all labels would not fit into memory; else None.
+
+    Examples
+    --------
+    >>> too_many_labels([Feature("colour", ("blue", "red"))], 1000)
+    """
+    columns = {f.name: len(f.labels) for f in features if f.labels is not None}
+    cells = rows * sum(columns.values())
+    if cells <= MOST_ENCODED:
+        return None
+    most = sorted(columns, key=lambda name: -columns[name])[:MOST_LISTED]
+    return (
+        f"too many labels: {', '.join(f'{name!r} has {columns[name]:,}' for name in most)}. As "
+        f"columns of zeros and ones, in {rows:,} rows, they would take {8 * cells / 1e9:,.1f} GB, "
+        f"and at most {8 * MOST_ENCODED / 1e9:,.1f} GB are used for it. Leave such a column out "
+        "with `drop`, or write its rare labels as one, such as 'other'."
+    )
 
 
 class Prepare(BaseEstimator):
@@ -146,10 +166,14 @@ class Prepare(BaseEstimator):
                     f"{nearest(str(name), list(map(str, names)))} There are "
                     f"{listed(map(str, names))}."
                 )
-        return tuple(
+        features = tuple(
             Feature(str(name), self._labels(str(name), column, name in self.categories))
             for name, column in zip(names, columns, strict=True)
         )
+        many = too_many_labels(features, len(X))
+        if many is not None:
+            raise ReconformError(many)
+        return features
 
     def _labels(self, name: str, column: Column, is_label: bool) -> tuple[str, ...] | None:
         if column.values is not None and not is_label:

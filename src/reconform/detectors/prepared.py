@@ -48,6 +48,8 @@ def label_counts(labels: Labels) -> list[int]:
 
 # The columns that a category has besides those of its labels: missing, and for all other labels.
 MORE_COLUMNS = 2
+# Cells of the columns that labels become: half a gigabyte.
+MOST_ENCODED = 1 << 26
 
 
 # What the part of a pipeline is called that encodes labels.
@@ -278,6 +280,12 @@ class PreparedUnits(Units):
     def measure(self, X: FloatArray, units: IntArray) -> FloatArray:
         """Impute, divide and encode."""
         exponents, medians, has_missing, _ = self._blocks(units)
+        labels = sum(map(len, self._columns_of(units)))
+        if len(X) * labels > MOST_ENCODED:
+            raise ReconformError(
+                f"{len(X):,} rows with {labels:,} labels are too many at once; judge "
+                "fewer rows at a time, or leave out columns with very many labels."
+            )
         numbers = rescale(X[:, self.numbers], exponents.astype(np.int32))
         missing = np.isnan(numbers)
         numbers = np.where(missing, medians / STEPS, numbers)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 from collections.abc import Sequence
 from typing import Any
 
@@ -26,6 +27,9 @@ MISSING = (
     *("", "#N/A", "#N/A N/A", "#NA", "-1.#IND", "-1.#QNAN", "-NaN", "-nan", "1.#IND", "1.#QNAN"),
     *("<NA>", "N/A", "NA", "NULL", "NaN", "None", "n/a", "nan", "null"),
 )
+# Beyond it, not every whole number is a float64; longer ones than this are not numbers of rows.
+EXACT = 2.0**53
+WHOLE = re.compile(r"[+-]?[0-9]{16,300}")
 NUMBER = r"^[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?$|^[+-]?(?i:inf|infinity)$"
 
 
@@ -155,6 +159,30 @@ def matrix(
         if feature.labels is not None:
             X[:, j] = codes(table.column(feature.name), layout, parse=parse)
     return X, unreadable
+
+
+def rounded(table: Any, features: Sequence[Feature], X: FloatArray, *, parse: bool) -> list[str]:
+    """Name the columns with whole numbers beyond 2^53 that are rounded in the matrix of a table.
+
+    Examples
+    --------
+    >>> import pyarrow as pa
+    >>> table = pa.table({"id": [2**53 + 1, 5], "x": [1e300, 2.0]})
+    >>> features = [Feature("id"), Feature("x")]
+    >>> rounded(table, features, matrix(table, features, Layout(), parse=False)[0], parse=False)
+    ['id']
+    """
+    large = np.abs(X) >= EXACT
+    found = []
+    for j in np.flatnonzero(large.any(axis=0)).tolist():
+        column = table.column(features[j].name)
+        whole = pa.types.is_integer(column.type) or (parse and kind_of(column.type) == "text")
+        if whole and features[j].labels is None:
+            cells = words(column.filter(pa.array(large[:, j]))).to_pylist()
+            digits = (cell.strip() for cell in cells)
+            if any(WHOLE.fullmatch(cell) and int(cell) != int(float(cell)) for cell in digits):
+                found.append(features[j].name)
+    return found
 
 
 class Fingerprint:

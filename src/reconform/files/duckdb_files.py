@@ -31,6 +31,9 @@ SIGNATURE = b"DUCK"
 # Rows of a batch, and about how many cells.
 BATCH_ROWS = 1 << 16
 BATCH_CELLS = 1 << 21
+# Of cells that may be long: as many as DuckDB works on at once.
+FEW_ROWS = 1 << 11
+LONG = {"VARCHAR", "BLOB", "JSON"}
 
 # What holds in any case. Extensions and the files of others are asked for by `allow_extensions`.
 SETTINGS = {"allow_unsigned_extensions": "false", "allow_community_extensions": "false"}
@@ -59,6 +62,8 @@ class DuckDB(Database):
                 check_different(query, rows.columns)
                 rows = _with_texts(rows)
                 size = max(1, min(BATCH_ROWS, BATCH_CELLS // len(rows.columns)))
+                if any(str(kind) in LONG for kind in rows.types):
+                    size = min(size, FEW_ROWS)
                 # Of older versions it has another name, which newer ones warn about.
                 new_name = "to_arrow_reader" in dir(rows)
                 read = rows.to_arrow_reader if new_name else rows.fetch_arrow_reader

@@ -89,8 +89,9 @@ Progress = Callable[[str, int, int | None], None]
 # The labels of rows, where there is a column of groups.
 Groups = ObjectArray | None
 
-# Labels that the reference does not have are kept by name up to so many per column.
+# Labels that the reference does not have are kept by name up to so many per column, if short.
 MOST_LABELS = 1_000
+LONGEST_LABEL = 1_000
 
 
 @dataclass
@@ -103,6 +104,8 @@ class Unseen:
     def add(self, labels: Counter[str]) -> None:
         """Count the labels of a batch."""
         self.rows += labels.total()
+        for label in [label for label in labels if len(label) > LONGEST_LABEL]:
+            del labels[label]
         room = MOST_LABELS - len(self.labels)
         new = [label for label in labels if label not in self.labels]
         for label in new[max(0, room) :]:

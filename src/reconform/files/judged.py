@@ -103,7 +103,7 @@ class FileDiscoveries(CountedDiscoveries):
 
     @property
     def flagged(self) -> Rows:
-        """The most anomalous discoveries, in this order; at most 10,000."""
+        """The most anomalous discoveries, in this order; at most 10,000, fewer if they are long."""
         return self.listed.head(min(self.count, MOST_FLAGGED))
 
     def _largest_rank(self) -> int:

@@ -23,12 +23,13 @@ from ..errors import InputError, listed, nearest
 from ..frames import label_code
 from .cells import codes, numbers
 from .formats import Layout
+from .text import LONGEST_ROW
 
 LABEL = "standard input"
 
 # What is asked for at once, and the longest line that is read.
 READ_BYTES = 1 << 17
-LONGEST_LINE = 1 << 26
+LONGEST_LINE = LONGEST_ROW
 
 NumberedLine = tuple[int, bytes]
 

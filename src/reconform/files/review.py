@@ -28,6 +28,7 @@ from .formats import FORMATS, Layout, Source
 from .reading import Batches, default_batch_rows
 from .source import open_source
 from .survey import survey
+from .text import safe_text
 from .writing import open_output
 
 # The number of the row from 1, the mark, and what is known about the row.
@@ -261,7 +262,12 @@ class ReviewMarks:
         self.source = source
         self.table = table
         self.layout = layout
-        self.row, self.mark = prefix + REVIEW_NAMES[0], prefix + REVIEW_NAMES[1]
+        ours = {prefix + name for name in REVIEW_NAMES}
+        ours |= {safe_text(name) for name in ours}
+        self.row, self.mark = (
+            next((shown for shown in (name, safe_text(name)) if shown in table.column_names), name)
+            for name in (prefix + REVIEW_NAMES[0], prefix + REVIEW_NAMES[1])
+        )
         for name in (self.row, self.mark):
             if name not in table.column_names:
                 raise InputError(
@@ -270,7 +276,6 @@ class ReviewMarks:
                     "that was written with a `prefix` is read with the same.",
                     column=name,
                 )
-        ours = {prefix + name for name in REVIEW_NAMES}
         self.others = [name for name in table.column_names if name not in ours]
 
     def refuse(self, i: int, message: str, column: str) -> InputError:
@@ -332,7 +337,13 @@ def _check_same(
     source: Source, layout: Layout, given: ReviewMarks, positions: IndexArray, rows: int
 ) -> None:
     """Refuse marks of rows that are not those of this reference."""
-    shared = [name for name in given.others if name in source.schema.names]
+    theirs_by_name = {
+        name: shown
+        for name in source.schema.names
+        for shown in (name, safe_text(name))
+        if shown in given.others
+    }
+    shared = list(theirs_by_name)
     if not shared:
         raise InputError(
             given.source.label,
@@ -341,7 +352,7 @@ def _check_same(
         )
     table = _take(source, shared, positions, of=rows)
     for name in shared:
-        ours, theirs = table.column(name), given.table.column(name)
+        ours, theirs = table.column(name), given.table.column(theirs_by_name[name])
         same = _equal(ours, theirs, layout, given.layout, source.is_text, given.source.is_text)
         if not same.all():
             i = int(np.argmin(same))
@@ -359,8 +370,9 @@ def _equal(
     ours: Any, theirs: Any, layout: Layout, its: Layout, parse: bool, parse_its: bool
 ) -> BoolArray:
     """Cells that say the same: the same text, the same number, or nothing."""
-    texts = [[(cell or "").strip() for cell in words(c).to_pylist()] for c in (ours, theirs)]
-    same = np.array([a == b for a, b in zip(*texts, strict=True)], dtype=bool)
+    texts = [[cell or "" for cell in words(c).to_pylist()] for c in (ours, theirs)]
+    written = [{cell.strip(), safe_text(cell).strip()} for cell in texts[0]]
+    same = np.array([b.strip() in a for a, b in zip(written, texts[1], strict=True)], dtype=bool)
     a, no_a = numbers(ours, layout, parse=parse)
     b, no_b = numbers(theirs, its, parse=parse_its)
     close = np.isclose(a, b, rtol=DIGITS, atol=0.0, equal_nan=True)

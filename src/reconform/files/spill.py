@@ -11,20 +11,35 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from ..arrays import FloatArray, IntArray
-from ..whole import blamed_on_temporary_files
+from ..whole import blamed_on_temporary_files, check_room
+from .column_types import varies
 from .formats import Source
 
 # Ranks and scores wait in memory up to this size, and beyond on disk.
 SPILL_BYTES = 1 << 24
 RECORD = np.dtype([("rank", "<i4"), ("score", "<f8")])
 
-# Rows are stored in record batches of at least so many.
+# Rows are stored in record batches of at least so many, or so many bytes.
 STORED_AT_ONCE = 1 << 14
+PIECE_BYTES = 1 << 26
+_NO_SIZES = np.empty(0, dtype=np.int64)
 
 # A table that is not larger, on disk and as Arrow holds it, is read once and stays in memory.
 REMEMBERED_BYTES = SPILL_BYTES
+
+
+def row_sizes(table: Any) -> IntArray:
+    """Bytes of every row of a table: of its texts and bytes exactly, of other cells on average."""
+    sizes = np.full(table.num_rows, 8 * table.num_columns, dtype=np.int64)
+    for column in table.columns:
+        if varies(column.type):
+            sizes += pc.fill_null(pc.binary_length(column), 0).to_numpy()
+        elif pa.types.is_nested(column.type) and table.num_rows:
+            sizes += column.nbytes // table.num_rows
+    return sizes
 
 
 class CachedSource:
@@ -92,14 +107,23 @@ class Spill:
         records["rank"], records["score"] = ranks, scores
         with blamed_on_temporary_files():
             self._file.write(records.tobytes())
+        check_room(self._file.tell(), "what is kept of every row")
 
     def batches(self, rows: int) -> Iterator[tuple[IntArray, FloatArray]]:
         """Yield everything that was added, so many rows at a time; all at once for -1."""
+        self.rewind()
+        while len((some := self.take(rows))[0]):
+            yield some
+
+    def rewind(self) -> None:
+        """Let `take` begin with the first row."""
         self._file.seek(0)
+
+    def take(self, rows: int) -> tuple[IntArray, FloatArray]:
+        """Return the numbers of the next rows, or of those that are left; of all for -1."""
         size = -1 if rows < 0 else rows * RECORD.itemsize  # a file on disk takes no other negative
-        while data := self._file.read(size):
-            records = np.frombuffer(data, dtype=RECORD)
-            yield records["rank"].astype(np.int64), records["score"].astype(np.float64)
+        records = np.frombuffer(self._file.read(size), dtype=RECORD)
+        return records["rank"].astype(np.int64), records["score"].astype(np.float64)
 
     def everything(self) -> tuple[IntArray, FloatArray]:
         """Return all that was added."""
@@ -149,6 +173,7 @@ class RowStore:
         self._pending: list[Any] = []
         self._writer: Any = None
         self._parts: list[Any] | None = None
+        self._sizes: list[IntArray] = []
 
     def __enter__(self) -> RowStore:
         self._stack = ExitStack()
@@ -161,7 +186,11 @@ class RowStore:
     def add(self, table: Any) -> None:
         """Append rows; a few of them wait for more."""
         self._pending.append(table)
-        if sum(waiting.num_rows for waiting in self._pending) >= STORED_AT_ONCE:
+        self._sizes.append(row_sizes(table))
+        if (
+            sum(waiting.num_rows for waiting in self._pending) >= STORED_AT_ONCE
+            or sum(waiting.nbytes for waiting in self._pending) >= PIECE_BYTES
+        ):
             with blamed_on_temporary_files():
                 if self._writer is None:
                     self._create()
@@ -187,6 +216,13 @@ class RowStore:
         if self._pending:
             parts.append(pa.concat_tables(self._pending).combine_chunks())
         return parts
+
+    def pieces(self, rows: IntArray) -> Iterator[Any]:
+        """Yield rows by their positions in the store, in this order, in tables of bounded size."""
+        sizes = np.concatenate([*self._sizes, _NO_SIZES])
+        full = np.cumsum(sizes[rows]) // PIECE_BYTES
+        for part in np.split(rows, np.flatnonzero(np.diff(full)) + 1):
+            yield self.take(part)
 
     def take(self, rows: IntArray) -> Any:
         """Return rows by their positions in the store, in this order."""

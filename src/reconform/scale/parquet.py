@@ -380,8 +380,12 @@ def _mark(
         schema = origin.decided(decision).write_into(schema)
         target.parent.mkdir(parents=True, exist_ok=True)
         with open_output(target, schema, layout=LAYOUT, overwrite=True) as write:
-            for number, table in enumerate(batches.tables()):
-                write(_judged(table, ranked.read_row_group(number), decision))
+            numbers, more = RANKS.empty_table(), ranked.iter_batches(columns=RANKS.names)
+            for table in batches.tables():
+                while len(numbers) < len(table):
+                    numbers = pa.concat_tables([numbers, pa.Table.from_batches([next(more)])])
+                write(_judged(table, numbers.slice(0, len(table)), decision))
+                numbers = numbers.slice(len(table))
 
 
 def _judged(table: Any, numbers: Any, decision: Decision) -> Any:
