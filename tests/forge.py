@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import io
 import json
 import zipfile
 
@@ -36,15 +35,6 @@ def forge(path, members, manifest=None, *, compression=zipfile.ZIP_DEFLATED, sum
             file.writestr(info, data)
         file.comment = (archive.SEAL + hashlib.sha256(text).hexdigest()).encode()
     return path
-
-
-def packed(members):
-    """The members of an object, as skops stores them."""
-    stream = io.BytesIO()
-    with zipfile.ZipFile(stream, "w") as file:
-        for name, data in members.items():
-            file.writestr(name, data)
-    return stream.getvalue()
 
 
 def as_npy(array):

@@ -281,17 +281,32 @@ def test_the_reason_for_an_empty_list_is_said_once(tmp_path):
     for name, rows in (("known.csv", D), ("new.csv", X)):
         pd.DataFrame(rows, columns=list("abc")).to_csv(tmp_path / name, index=False)
     said = run("detect", tmp_path / "known.csv", tmp_path / "new.csv", *KNN).stdout
-    assert said.count(found.why_nothing) == 1
+    assert said.count(found.why_nothing.split("`")[0]) == 1
 
 
 def test_flat_p_values_and_a_note_about_extremes_do_not_contradict_each_other():
-    flat = np.bincount(np.arange(1, 101), minlength=102)
+    flat = np.bincount(np.arange(2, 102), minlength=102)
     extremes = Verdict.of([Finding("reference extremes", "note", "12 rows are unusual.")])
     assert "reconform clean" not in why_nothing(flat, Verdict(), None)
     said = why_nothing(flat, extremes, "more reference rows")
     assert said.startswith("The p-values are flat")
     assert "Or the reference holds many anomalies" in said
     assert "reconform clean" in said
+
+
+def test_a_tiny_reference_is_the_first_reason():
+    """Twelve rows are far away; among 300 and 30, as many lie beyond all others by chance."""
+    rng = np.random.default_rng(0)
+    new = rng.normal(size=(300, 3))
+    new[:12] += 50
+    for detector in ("knn", "auto"):
+        cad = ConformalDetector(detector, random_state=0).fit(rng.normal(size=(30, 3)))
+        said = cad.discover(new).why_nothing
+        assert said.startswith(
+            "With 30 reference rows and 300 new ones, fewer than 97 anomalies cannot be flagged"
+        )
+        assert "would not help" not in said
+        assert "no anomalies" not in said
 
 
 def test_rows_that_are_flagged_need_no_reason(normal_and_new):
@@ -404,6 +419,9 @@ def test_json_and_exit_codes(files, tmp_path):
                tmp_path / "out.csv")  # fmt: skip
     assert said.exit_code == 4
     assert json.loads(said.stdout)["assumption"]["verdict"] == "broken"
+    split = run("detect", normal, moved, "--detector", "knn", "--method", "split", "--json")
+    assert json.loads(split.stdout)["flagged"] > 0
+    assert json.loads(split.stdout)["false_bound"] is None
     assert (tmp_path / "out.csv").exists()
     assert run("detect", normal, new, *KNN, "--fail-on", "broken").exit_code == 0
     assert run("detect", normal, new, *KNN, "--fail-on", "anomalies,broken").exit_code == 3

@@ -20,7 +20,7 @@ from reconform.assumption import (
     reference_positions,
 )
 from reconform.assumption.closeness import clump_finding, copy_findings
-from reconform.assumption.columns import column_findings, order_findings
+from reconform.assumption.columns import codes_for_missing, column_findings, order_findings
 from reconform.assumption.contamination import (
     HeldBack,
     dirt_finding,
@@ -34,8 +34,9 @@ from reconform.assumption.labels import label_findings
 from reconform.assumption.shift import TOLERATED, normal_rows_at_least
 from reconform.cli import main
 from reconform.content import Contents
+from reconform.detectors import Contrast
 from reconform.detectors.prepare import Feature, prepared
-from reconform.frames import unseen_code
+from reconform.frames import label_code
 from reconform.statistics.fdr import RankCounts
 
 RNG = np.random.default_rng
@@ -246,6 +247,29 @@ def test_duplicated_new_rows():
     assert kinds(copy_findings(range(100), few)) == {("duplicates", "note")}
 
 
+def test_near_copies_in_pairs_are_doubtful_among_few_rows_too():
+    """30 reference rows and 9 pairs: the guard of contrast sees 3 batches in 10, the verdict most.
+
+    The seeds are fixed; 145 of 150 batches are doubtful, so that fewer than 25 of 30 have a chance
+    below 1e-4. Of 60 batches without pairs a correct program calls more than 3 doubtful with a
+    chance below 1e-4, as each is with a chance of 0.005 at most.
+    """
+    doubtful = clean = 0
+    for seed in range(60):
+        rng = np.random.default_rng(seed)
+        D, T = rng.normal(size=(30, 3)), rng.normal(size=(18, 3))
+        clean += ConformalDetector("knn", "full").fit(D).discover(T).verdict.word != "holds"
+        if seed < 30:
+            T[9:] = T[:9] + 1e-3 * rng.normal(size=(9, 3))
+            cad = ConformalDetector(Contrast(n_neighbors=1), "full").fit(D)
+            found = cad.discover(T, 0.2, validity="proven")
+            doubtful += found.verdict.word == "doubtful"
+            assert "given the other new rows" in found.guarantee
+            assert "copies or repeated measurements are not" in found.guarantee
+    assert doubtful >= 25
+    assert clean <= 3
+
+
 def test_clumps():
     rng = RNG(0)
     D = rng.normal(size=(300, 4))
@@ -367,11 +391,19 @@ def test_small_references_get_the_what_if():
 
 
 def test_one_row_is_spoken_of_as_one():
-    assert str(HeldBack(1, 0, 11, 1.0, 0.01).finding(" by distance from the others")) == (
-        "1 reference row is as unusual by distance from the others as the most unusual new rows. "
-        "Without it, 11 new rows would be flagged instead of 0 (chance alone: about 1). If it is "
-        "an anomaly, take it out of the reference: see `reconform clean`."
+    assert str(HeldBack(1, 0, 11, 1.0, 0.01).finding(", by distance from the others")) == (
+        "Without the most unusual reference row, by distance from the others, 11 new rows would be "
+        "flagged instead of 0 (chance alone: about 1). If it is an anomaly, take it out of the "
+        "reference: see `reconform clean`."
     )
+
+
+def test_the_what_if_does_not_say_that_rows_are_alike_which_are_not():
+    """Five new rows lie beyond all reference rows, and many more among the 5 % that come next."""
+    counts = RankCounts(2_000, "").add([1] * 5 + list(range(60, 100)) * 2 + [1_000] * 315)
+    sentence = held_back(counts, 5, 0.1).finding().sentence
+    assert sentence.startswith("Without the 100 most unusual reference rows, ")
+    assert "as unusual as" not in sentence
 
 
 def test_dirt_in_a_tight_cluster_does_not_hide_itself():
@@ -455,7 +487,37 @@ def test_odd_numbers_give_no_warning_of_numpy(ours, theirs):
         assert Compared(D, X).verdict(counts, 0, 30, 0.1).word in ("holds", "doubtful", "broken")
 
 
+# --- codes for missing ---------------------------------------------------------------------------
+
+
+def test_a_column_with_a_fill_value_is_named():
+    rng = RNG(0)
+    D, X = rng.normal(size=(100, 3)), rng.normal(size=(60, 3))
+    D[[3, 40], 1] = 9.96921e36, -9.96921e36
+    X[7, 2] = -1e20
+    (ours, theirs) = (f for f in column_findings(D, X, ["a", "flow", "c"]) if f.check == "codes")
+    assert (ours.level, theirs.level) == ("note", "note")
+    assert "'flow' has values of up to 9.97e+36 in 2 of 100 reference rows" in ours.sentence
+    assert "'c' has values of up to 1e+20 in 1 of 60 new rows" in theirs.sentence
+    cad = ConformalDetector("mahalanobis", "full").fit(D)
+    assert "9.97e+36" in str(cad.discover(X).verdict)
+
+
+def test_heavy_tails_and_large_units_have_no_codes_for_missing():
+    """A correct program speaks of one of these 300 Cauchy columns in one of 10,000 seeds."""
+    rng = RNG(1)
+    for scale in (1.0, 1e12, 1e-12):
+        assert not codes_for_missing(rng.standard_cauchy(size=(2000, 100)) * scale)
+        assert not codes_for_missing(rng.lognormal(sigma=4.0, size=(2000, 20)) * scale)
+    noise = np.where(rng.random((2000, 5)) < 0.95, 1e-17 * rng.normal(size=(2000, 5)), 1.0)
+    assert not codes_for_missing(noise)
+    assert not codes_for_missing(np.full((30, 2), np.nan))
+
+
 # --- labels --------------------------------------------------------------------------------------
+
+
+CODES = np.array([label_code(label) for label in "abc"])
 
 
 def labels(ours, theirs, category=None, tolerated=TOLERATED):
@@ -467,7 +529,7 @@ def labels(ours, theirs, category=None, tolerated=TOLERATED):
 
 
 def test_a_few_new_labels_are_a_note_and_many_break_the_assumption():
-    known = RNG(0).integers(0, 3, 200).astype(float)
+    known = RNG(0).choice(CODES, 200)
     few = np.where(np.arange(60) < 6, -9.0, known[:60])
     many = np.where(np.arange(60) < 40, -9.0, known[:60])
     mauve = Category(("a", "b", "c"), {"mauve": 5, "teal": 1}, rows=6)
@@ -481,14 +543,14 @@ def test_a_few_new_labels_are_a_note_and_many_break_the_assumption():
 
 
 def test_a_label_that_is_gone_is_named():
-    known = RNG(0).integers(0, 3, 300).astype(float)
-    (found,) = labels(known, RNG(1).integers(0, 2, 100).astype(float))
+    known = RNG(0).choice(CODES, 300)
+    (found,) = labels(known, RNG(1).choice(CODES[:2], 100))
     assert (found.check, found.level) == ("labels", "broken")
     assert "is 'c' in 0 of 100 new rows" in found.sentence
 
 
 def test_missing_labels_that_appeared():
-    known = RNG(0).integers(0, 3, 300).astype(float)
+    known = RNG(0).choice(CODES, 300)
     gone = np.where(np.arange(100) < 60, np.nan, known[:100])
     assert ("missing", "broken") in kinds(labels(known, gone))
 
@@ -511,7 +573,7 @@ def test_rare_labels_and_anomalies_keep_the_level(rare):
 
 
 def messy(rng, n):
-    return np.column_stack([rng.normal(size=(n, 2)), rng.integers(0, 3, n)])
+    return np.column_stack([rng.normal(size=(n, 2)), rng.choice(CODES, n)])
 
 
 @pytest.mark.parametrize("detector", ["knn", "iforest"])
@@ -523,7 +585,7 @@ def test_categories_are_found_in_the_detector(detector):
     cad.fit(messy(rng, 300))
     new = messy(rng, 100)
     assert cad.discover(new).verdict.word == "holds"
-    new[:70, 2] = [unseen_code(f"label {i % 7}") for i in range(70)]
+    new[:70, 2] = [label_code(f"label {i % 7}") for i in range(70)]
     found = cad.discover(new).verdict
     assert found.word == "broken"
     assert [f.check for f in found.findings if f.level == "broken"][:1] == ["new labels"]

@@ -113,10 +113,19 @@ def test_files_and_clusters_decide_alike(cad, data, here):
 @pytest.mark.parametrize(
     ("method", "words"),
     [
-        ("split", "at most 2, proven for split, whatever the dependence between new rows."),
-        (Split(repeats=3), "at most 2, proven for repeated split, whatever"),
-        ("full", "at most 2, proven for full, whatever"),
-        ("jackknife+", "measured, not proven, for jackknife+; proven is only: at most 4."),
+        (
+            "split",
+            "at most 2, proven for split, on average over random splits, if each normal new row is",
+        ),
+        (
+            Split(repeats=3),
+            "at most 2, proven for repeated split, on average over random splits, if each",
+        ),
+        ("full", "at most 2, proven for full, if each normal new row is exchangeable with the"),
+        (
+            "jackknife+",
+            "measured, not proven, for jackknife+; proven is only: at most 4, on average",
+        ),
         ("cv+", "measured, not proven, for cv+; proven is only: at most 4 and a fold term"),
         ("jab+", "at most 2 measured, not proven, for jab+."),
         ("cv", "at most 2 measured, not proven, for basic."),

@@ -140,10 +140,12 @@ def test_a_saved_model_of_another_library(files, tmp_path):
     model = tmp_path / "m.rcad"
     done = run("fit", normal, "--model", model, "--detector", "pyod:HBOS", "--method", "split")
     assert done.exit_code == 0, done.output
+    assert "score, check and stream take it with --trust-objects" in done.output
     done = run("score", model, new)
     assert done.exit_code == 1
-    assert "--trust pyod.models.hbos.HBOS" in done.stderr
-    done = run("score", model, new, "--trust", "pyod.models.hbos.HBOS")
+    assert "pyod.models.hbos.HBOS" in done.stderr
+    assert "--trust-objects" in done.stderr
+    done = run("score", model, new, "--trust-objects")
     assert done.exit_code == 0, done.output
 
 

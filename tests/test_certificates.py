@@ -20,6 +20,7 @@ from reconform import (
     Split,
 )
 from reconform.statistics.certificates import TABLE, guarantee, guarantee_of, markdown, proven_grid
+from reconform.statistics.fdr import ANY, PROCEDURES
 from reconform.statistics.grid import Grid, from_floats, usual
 from test_validity import distance
 
@@ -63,10 +64,71 @@ def test_sentences_follow_from_the_table():
     assert "not proven" in guarantee("jackknife+").sentence("by")
     assert "proven" in guarantee("jackknife+").sentence("by", validity="proven")
     assert "not proven" in guarantee("repeated split").sentence("bh")
-    assert "not proven" in guarantee("split").sentence("bh", smoothed=True)
-    assert "FDR proven" in guarantee("split").sentence("by", smoothed=True)
+    for procedure in ("bh", "by"):
+        assert "FDR proven" in guarantee("split").sentence(procedure, smoothed=True)
+    assert "not proven" in guarantee("split").sentence("storey", smoothed=True)
+    assert "not proven" in guarantee("full").sentence("bh", smoothed=True)
     with pytest.raises(ValueError, match="Did you mean 'split'"):
         guarantee("splot")
+
+
+@pytest.mark.parametrize("row", TABLE, ids=lambda row: row.name)
+def test_every_promise_says_what_it_needs(row):
+    """Whatever is called proven says when, and over what; nothing is said to hold whatever."""
+    alone, anomalies, others = (
+        "exchangeable with the reference rows",
+        "exchangeable with the reference rows given the anomalies",
+        "exchangeable with the reference rows given the other new rows",
+    )
+    uses_batch, fits_batch = "with the batch" in row.name, row.name.endswith(("batch", "learned"))
+    for procedure in (*row.proven, *(["bh"] if row.certified else [])):
+        level = Fraction(2)
+        said = row.sentence(procedure, validity="proven", level=level)
+        assert "proven" in said
+        assert "not proven" not in said
+        if row.certifies(procedure, "proven") or uses_batch:
+            wanted = others
+        elif PROCEDURES[procedure].proof != ANY or fits_batch:
+            wanted = anomalies
+        else:
+            wanted = alone
+        assert wanted in said
+        assert (" given the " in said.split(" in every group")[0]) == (wanted != alone)
+        assert ("random splits" in said) == row.name.startswith(("split", "repeated", "learned"))
+        assert ("of the others" in said) == ("within groups" in row.name)
+        assert ("never saw" in said) == (row.name == "prefit")
+        assert "whatever" not in said
+    told = guarantee("split").sentence("bh", conditional="simes")
+    assert "independent draws from one process, and independent of the anomalies" in told
+
+
+def smoothed(calibration, score, u):
+    """(#{c < s} + u (1 + #{c = s})) / (n + 1), exactly."""
+    below, equal = (calibration < score).sum(), (calibration == score).sum()
+    return (int(below) + u * (1 + int(equal))) / Fraction(len(calibration) + 1)
+
+
+@pytest.mark.parametrize("scores", [(0, 0, 0, 0, 0), (0, 1, 1, 2, 3), (0, 0, 1, 1, 1), range(5)])
+@pytest.mark.parametrize("anomaly", [-1, 1])
+@pytest.mark.parametrize("level", [Fraction(1, 4), Fraction(1, 2), Fraction(4, 5)])
+def test_bh_on_smoothed_p_values_of_a_split_by_enumeration(scores, anomaly, level):
+    """Three of five normal scores calibrate, all choices alike; each u is one of 1/5, ..., 1.
+
+    Such a u has P(u <= t) <= t, which is what the proof uses. With the anomaly there are three new
+    rows, two of them normal: the false discovery rate is at most 2/3 of the level.
+    """
+    values, us = np.array(scores), [Fraction(k, 5) for k in range(1, 6)]
+    total, cases = Fraction(0), 0
+    for chosen in combinations(range(5), 3):
+        calibration = values[list(chosen)]
+        new = [*np.delete(values, list(chosen)), anomaly]
+        for drawn in product(us, repeat=3):
+            p = [smoothed(calibration, s, u) for s, u in zip(new, drawn, strict=True)]
+            k = max((k for k in (1, 2, 3) if sorted(p)[k - 1] <= level * k / 3), default=0)
+            found = [one <= level * k / 3 for one in p] if k else [False] * 3
+            total += Fraction(sum(found[:2]), max(1, sum(found)))
+            cases += 1
+    assert total / cases <= level * Fraction(2, 3)
 
 
 def test_bh_on_full_is_said_to_be_false_in_general():

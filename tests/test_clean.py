@@ -9,12 +9,14 @@ from dataclasses import replace
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.csv
 import pyarrow.parquet as pq
 import pytest
 from click.testing import CliRunner
 from sklearn.model_selection import KFold
 
-from reconform import ConformalDetector, RankCounts, ReconformError, Resampling, review
+from reconform import ConformalDetector, RankCounts, ReconformError, Resampling, load, review
+from reconform import save as save_model
 from reconform.cleaning import most_leaving, staying, to_look_at
 from reconform.cli import main
 from reconform.detectors import KNN
@@ -294,6 +296,70 @@ def test_the_whole_loop(here, tables, suffix):
         assert (here / kept).read_text().splitlines() == [lines[0], *(lines[1 + i] for i in stay)]
     after = said("detect", kept, new, "--id", "machine", *BY_KNN, "--method", "jackknife+")
     assert after["flagged"] >= 20
+    # The file remembers, and so does a model that is made of it.
+    left = "8 of 400 reference rows were marked as anomalies and left out"
+    assert after["guarantee"].startswith(f"Measured, not proven: {left}. (If these are all")
+    run("fit", kept, "--model", "m.rcad", "--id", "machine", *BY_KNN, "--method", "split")
+    later = said("score", "m.rcad", new, "--id", "machine")
+    assert later["guarantee"].startswith(f"Measured, not proven: {left}")
+    assert later["false_bound"] is None
+    assert left in run("inspect", "m.rcad").stdout.replace("\n", " ")
+    assert load("m.rcad").left_out_ == DIRT
+
+
+def test_a_reference_that_is_cleaned_again_adds_up(here):
+    run("clean", "normal.csv", "--id", "machine", *BY_KNN, "--output", "r.csv")
+    with open("r.csv", newline="") as file:
+        worst = [int(line["row"]) for line in csv.DictReader(file)][:3]
+    fill_in("r.csv", lambda row: "yes" if row in worst else "no")
+    told = run("clean", "normal.csv", "--marks", "r.csv", "--keep", "once.csv").stdout
+    assert "once.csv.cleaned.json beside it: it says that 3 rows left" in " ".join(told.split())
+    run("clean", "once.csv", "--id", "machine", *BY_KNN, "--output", "s.csv")
+    with open("s.csv", newline="") as file:
+        worst = [int(line["row"]) for line in csv.DictReader(file)][:2]
+    fill_in("s.csv", lambda row: "yes" if row in worst else "no")
+    run("clean", "once.csv", "--marks", "s.csv", "--keep", "twice.csv")
+    facts = said("detect", "twice.csv", "new.csv", "--id", "machine", *BY_KNN, "--method", "split")
+    assert "5 of 400 reference rows were marked as anomalies and left out" in facts["guarantee"]
+    (here / "twice.csv.cleaned.json").write_text('{"left_out": "many"}')
+    wrong = run("detect", "twice.csv", "new.csv", "--id", "machine", *BY_KNN, code=1)
+    assert "twice.csv.cleaned.json: it is not the note that" in " ".join(wrong.stderr.split())
+
+
+def test_lists_of_a_cleaned_reference_say_what_is_still_proven(tmp_path):
+    rng = np.random.default_rng(0)
+    X, new = rng.normal(size=(285, 2)), rng.normal(size=(60, 2))
+    cad = ConformalDetector("knn", "split", random_state=0).fit(X, left_out=15)
+    save_model(cad, tmp_path / "m.rcad")
+    for one in (cad, load(tmp_path / "m.rcad")):
+        assert (one.left_out_, one.provenance().left_out) == (15, 15)
+        assert "if the marks were right: 15 of 300 reference rows" in str(one.guarantee_)
+        for options in ({}, {"procedure": "by"}, {"false_alarms": 2}, {"conditional": "simes"}):
+            told = one.discover(new, **options).claim
+            assert told.startswith("Measured, not proven: 15 of 300 reference rows were marked")
+            assert "(If these are all of its anomalies, and no normal rows: " in told
+        found = one.discover(new)
+        with pytest.raises(ReconformError, match=r"fdp_bound is not proven .* 15 were"):
+            found.fdp_bound()
+        assert "no bound with confidence for split on a reference that marked" in str(found.first())
+    assert "Measured" not in cad.fit(X).discover(new).claim
+    with pytest.raises(ReconformError, match="left_out must be an integer of at least 0"):
+        cad.fit(X, left_out=-1)
+
+
+@pytest.mark.parametrize("k", [0, 1, 4])
+def test_the_bound_for_a_score_that_is_fixed_beforehand(k):
+    """The worst marks, on the k normal rows with the smallest scores: x has any rank of n + k + 1.
+
+    The bound is met exactly, and the level alone is exceeded.
+    """
+    n = 30
+    # r: how many of all reference rows score at most as much as x
+    p = [(1 + max(r - k, 0)) / (n + 1) for r in range(n + k + 1)]
+    for alpha in sorted(set(p)):
+        share = sum(one <= alpha for one in p) / (n + k + 1)
+        assert share == (round(alpha * (n + 1)) + k) / (n + k + 1)
+        assert share == alpha if k == 0 or alpha == 1 else share > alpha
 
 
 def test_a_second_round(here, tables):
@@ -356,13 +422,13 @@ def test_what_it_says(here):
 def test_what_it_says_of_files(here, tables):
     text = run("clean", "normal.csv", "--id", "machine", *BY_KNN, "--output", "r.csv").stdout
     assert "Review file: r.csv (20 rows)" in text
-    assert "at most 20 may leave. Then: reconform clean normal.csv --marks r.csv" in text
+    assert "at most 20 may leave. Then, with names of your own:" in text
     fill_in("r.csv", truth(tables[2]))
     text = run("clean", "normal.csv", "--marks", "r.csv", "--keep", "kept.csv").stdout
     assert text.startswith("8 of 400 reference rows are marked as anomalies and left out; 392 stay")
     assert "P(p ≤ α) ≤ ⌊α(n0 + n1 + 1)⌋/(n0 + 1)" in text
     assert "measured, not proven" in text
-    assert text.endswith("Reference: kept.csv\n")
+    assert text.endswith("8 rows left, and so will every list.\n")
 
 
 def test_a_review_file_has_at_least_the_rows_that_are_shown(here):
@@ -610,3 +676,68 @@ def test_a_review_is_frozen():
     with pytest.raises(AttributeError):
         seen.scores = None
     assert replace(seen).order is seen.order
+
+
+FORMULAS = ["=1+1", "+cmd", "-x", "@sum", "\tx", "'=quoted", "-3.5", "＝1", "plain", "x=1"]
+
+
+def test_review_files_hold_no_formulas_and_are_read_back(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(40, 2)).round(3)
+    X[:10] -= 90.0
+    notes = FORMULAS + ["plain"] * 30
+    table = pa.table({"=id": notes, "a": X[:, 0], "b": X[:, 1]})
+    save(table, "normal.csv")
+    ask = ["clean", "normal.csv", "--id", "=id", *BY_KNN, "--budget", "0.3"]
+    run(*ask, "--output", "review.csv")
+    with open("review.csv", newline="") as file:
+        lines = list(csv.reader(file))
+    assert "'=id" in lines[0]
+    place = lines[0].index("'=id")
+    cells = {line[place] for line in lines[1:]}
+    assert {"'=1+1", "'+cmd", "'-x", "'@sum", "'\tx", "''=quoted", "-3.5", "'＝1"} <= cells
+    for line in lines[1:]:
+        for cell in line:
+            assert cell[:1] not in tuple("=+@\t\r")
+            assert cell[:1] != "-" or float(cell)
+    marked = [int(line[0]) for line in lines[1:] if int(line[0]) <= 10]
+    fill_in("review.csv", lambda row: "yes" if row in marked else "no")
+    run(
+        "clean",
+        "normal.csv",
+        "--id",
+        "=id",
+        "--marks",
+        "review.csv",
+        "--keep",
+        "out.csv",
+        "--budget",
+        "0.3",
+    )
+    kept = read_reference("out.csv", id_columns=["=id"])
+    left = [note for i, note in enumerate(notes, 1) if i not in marked]
+    assert kept.ids["=id"].to_pylist() == left
+
+
+def test_outputs_hold_no_formulas_where_that_is_asked_for(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    X = np.random.default_rng(0).normal(size=(40, 2)).round(3)
+    save(pa.table({"note": FORMULAS * 4, "a": X[:, 0], "b": X[:, 1]}), "normal.csv")
+    judge = ["detect", "normal.csv", "normal.csv", "--id", "note", *BY_KNN, "--output"]
+    run(*judge, "raw.csv")
+    run(*judge, "safe.csv", "--safe-cells")
+    run(*judge, "safe.parquet", "--safe-cells")
+    raw, safe = (pa.csv.read_csv(name) for name in ("raw.csv", "safe.csv"))
+    assert raw["note"].to_pylist() == FORMULAS * 4
+    assert safe["note"].to_pylist()[:7] == [
+        "'=1+1",
+        "'+cmd",
+        "'-x",
+        "'@sum",
+        "'\tx",
+        "''=quoted",
+        "-3.5",
+    ]
+    assert safe.drop(["note"]) == raw.drop(["note"])
+    assert pq.read_table("safe.parquet")["note"].to_pylist() == FORMULAS * 4

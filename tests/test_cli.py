@@ -11,6 +11,7 @@ import signal
 import subprocess
 import sys
 import time
+import warnings
 from collections import Counter
 from pathlib import Path
 
@@ -386,7 +387,7 @@ def test_why_nothing_is_flagged_is_said_once(here):
     rows.to_csv("dirt.csv", index=False)
     given = ["detect", "dirt.csv", "new.csv", "--id", "machine", *QUICK]
     why = run_json(*given)["why_nothing"]
-    assert why.startswith("1 reference row is as unusual")
+    assert why.startswith("Without the most unusual reference row")
     assert run(*given).stdout.count(why) == 1
 
 
@@ -561,11 +562,13 @@ def test_foreign_types_must_be_trusted(here, tables):
     cad = ConformalDetector(HBOS(), "split", random_state=0).fit(tables["normal"].select(NAMES))
     model_files.save(cad, here / "foreign.rcad")
     types = model_files.inspect(here / "foreign.rcad").foreign_types
-    assert types
+    assert "pyod.models.hbos.HBOS" in types
     refused = run("score", "foreign.rcad", "new.csv", code=1).stderr
-    assert all(f"--trust {name}" in refused for name in types)
-    trust = [word for name in types for word in ("--trust", name)]
-    run("score", "foreign.rcad", "new.csv", *trust)
+    assert "pyod.models.hbos.HBOS" in refused
+    assert refused.rstrip().endswith("give --trust-objects.")
+    run("score", "foreign.rcad", "new.csv", "--trust-objects")
+    run("check", "foreign.rcad", "new.csv", "--trust-objects", "--fail-on", "")
+    assert "pyod.models.hbos.HBOS" in run("inspect", "foreign.rcad").stdout
 
 
 def test_a_model_that_describes_its_columns_otherwise(here, tables):
@@ -857,7 +860,9 @@ def test_columns_that_never_change_are_ignored_with_a_word(tmp_path, monkeypatch
     chosen = ["--detector", "knn", "--method", "jackknife+", "--fdr", "0.2", *options]
     without = run("detect", "normal.csv", "new.csv", *chosen, "--output", "out.csv")
     with_them = run("detect", "normal-more.csv", "new-more.csv", *chosen, "--output", "more.csv")
-    word = "the columns 'site', 'kind' never change in the reference and are ignored"
+    word = (
+        "the columns 'site', 'kind' never change in the reference: they tell no normal rows apart"
+    )
     assert " ".join(with_them.stderr.split()).count(word) == 1
     assert "never change" not in without.stderr
     assert read(Path("out.csv"))["p_value"].equals(read(Path("more.csv"))["p_value"])
@@ -1192,3 +1197,32 @@ def test_a_command_is_imported_with_the_garbage_collector_on_afterwards():
         assert not gc.isenabled()
     finally:
         gc.enable()
+
+
+def test_warnings_are_said_whatever_the_environment_says_of_them(tables, tmp_path):
+    """PYTHONWARNINGS=ignore is for other programs: a reference that is too small is still named."""
+    for name, table in tables.items():
+        save(table, tmp_path / f"{name}.csv")
+    files = tmp_path / "normal.csv", tmp_path / "new.csv"
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        said = run("detect", *files, "--id", "machine", *QUICK)
+    assert "Warning: With 200 reference rows" in said.stderr
+
+
+def test_whole_numbers_beyond_two_to_the_53_are_said_to_be_rounded(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    start = 2**60
+    lines = [f"{start + i},{i % 7},{i * 0.5}" for i in range(40)]
+    Path("normal.csv").write_text("\n".join(["id,a,b", *lines, ""]))
+    quick = ["--detector", "knn", "--method", "split"]
+    told = run("detect", "normal.csv", "normal.csv", *quick).stderr
+    assert "whole numbers beyond 2^53 in the column 'id' are rounded" in told
+    assert "--id" in told
+    kept = run("detect", "normal.csv", "normal.csv", *quick, "--id", "id", "--output", "o.parquet")
+    assert "2^53" not in kept.stderr
+    ids = pq.read_table("o.parquet")["id"].to_pylist()
+    assert ids == [str(start + i) for i in range(40)]
+    few = [f"{2**54 + 4 * i},{i % 7},1e300" for i in range(40)]  # all of them are float64
+    Path("exact.csv").write_text("\n".join(["id,a,b", *few, ""]))
+    assert "2^53" not in run("detect", "exact.csv", "exact.csv", *quick).stderr

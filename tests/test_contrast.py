@@ -20,7 +20,7 @@ from reconform.detectors.prepare import Feature, prepared
 from reconform.detectors.scaled import ScaledFull
 from reconform.detectors.scaling import rescale, scale_exponents, spreads
 from reconform.errors import ModelFileError, ReconformError
-from reconform.frames import unseen_code
+from reconform.frames import label_code
 from reconform.models import load, save
 from reconform.statistics.companions import guard_limits
 from test_knn import OWN_NEIGHBOUR
@@ -440,7 +440,7 @@ def test_prepared_rows_are_compared_with_each_other_too():
     colours = np.random.default_rng(14).integers(0, 2, size=(360, 1)) * 1.0
     D, new = np.hstack([D, colours[:300]]), np.hstack([new, colours[300:]])
     D[:20, 1] = new[9:12, 2] = np.nan
-    new[:9, 3], new[12:14, 3] = 1.0, unseen_code("green")
+    new[:9, 3], new[12:14, 3] = 1.0, label_code("green")
     cad = ConformalDetector(prepared("contrast", features), "full").fit(D)
     assert cad.ranks_rows == "batch"
     found = cad.discover(new)

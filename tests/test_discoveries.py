@@ -4,7 +4,32 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from reconform import Discoveries
+from reconform import ConformalDetector, Discoveries
+from reconform.files.judge import ReadOptions, judge_file
+
+
+@pytest.mark.parametrize("library", ["pandas", "polars", "pyarrow"])
+def test_rows_of_an_array_go_by_their_positions(library):
+    """README's quick start: the last ten of 200 rows are the anomalies."""
+    rng = np.random.default_rng(0)
+    new = rng.normal(size=(200, 2))
+    new[190:] += 9
+    found = ConformalDetector("knn", "jackknife+").fit(rng.normal(size=(500, 2))).discover(new)
+    for order, where in (("anomalous", slice(10)), ("input", slice(190, None))):
+        frame = found.to_frame(order=order, library=library)
+        rows = frame.index if library == "pandas" else frame["row"].to_numpy()
+        assert set(rows[where]) == set(range(190, 200)), (order, list(rows))
+
+
+def test_rows_of_a_file_go_by_their_identifiers(tmp_path):
+    rng = np.random.default_rng(0)
+    rows = pd.DataFrame(rng.normal(size=(40, 2)), columns=["x", "y"])
+    rows.iloc[3] += 9
+    rows.assign(name=[f"r{i}" for i in range(40)], site="A").to_csv(tmp_path / "new.csv")
+    cad = ConformalDetector("knn", "jackknife+").fit(rows.iloc[4:])
+    for ids, label in ((("name",), "r3"), (("name", "site"), ("r3", "A"))):
+        judged = judge_file(cad, tmp_path / "new.csv", read=ReadOptions(id_columns=ids))
+        assert judged.to_discoveries().to_frame().index[0] == label
 
 
 @pytest.fixture

@@ -14,7 +14,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import RobustScaler, StandardScaler
 from sklearn.svm import OneClassSVM
 
-from reconform import BatchDependenceError, Bootstrap, ConformalDetector
+from reconform import BatchDependenceError, Bootstrap, ConformalDetector, ReconformError
 from reconform.detectors.foreign import adapt
 from reconform.detectors.score_checks import probe_batch_dependence
 
@@ -292,3 +292,14 @@ def test_aggregates_of_infinite_scores_are_numbers(blobs):
         cad = ConformalDetector(cliff, method, larger_is="normal", random_state=0).fit(blobs[0])
         assert not np.isnan(cad.calibration_.scores).any()
         assert (cad.ranks(blobs[1])[30:] <= cad.ranks(blobs[1])[:30].max()).all()
+
+
+@pytest.mark.parametrize("method", ["full", "batch", "split", "cv+"])
+def test_detectors_of_time_series_are_refused(method):
+    """They score a row by its neighbours in time, and rows are sorted before such a fit."""
+    series = pytest.importorskip("pyod.models.ts_od")
+    X = np.random.default_rng(0).normal(size=(60, 2))
+    detector = series.TimeSeriesOD()
+    for given in (detector, make_pipeline(StandardScaler(), detector)):
+        with pytest.raises(ReconformError, match="TimeSeriesOD scores a row by the rows before"):
+            ConformalDetector(given, method).fit(X).discover(X[:5])

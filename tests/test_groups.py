@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from fractions import Fraction
+from pathlib import Path
 
 import numpy as np
 import pandas as pd
 import pytest
+from click.testing import CliRunner
 
-from reconform import ConformalDetector, load, save
+from reconform import ConformalDetector, load, methods, save
+from reconform.cli import main
 from reconform.detectors import KNN
 from reconform.ensemble.grouped import worlds_within
 from reconform.errors import ReconformError, ReferenceWarning
@@ -362,7 +365,9 @@ def test_storeys_lambda_lies_on_every_grid():
     assert cad.discover(new, 0.2, procedure="storey", groups=theirs).count >= 0
     X, groups, new, theirs = two_types(n=(59, 38))
     cad = ConformalDetector("knn", "full").fit(X, groups=groups)
-    with pytest.raises(ReconformError, match=r"multiples of 1/39; use `storey_lambda=Fraction"):
+    with pytest.raises(
+        ReconformError, match=r"multiples of 1/39; use `procedure=.bh.`, or in Python Fraction"
+    ):
         cad.discover(new, 0.2, procedure="storey", groups=theirs)
     named = Fraction(1, 3)
     assert cad.discover(new, 0.2, procedure="storey", storey_lambda=named, groups=theirs).count >= 0
@@ -382,10 +387,42 @@ def test_rules_that_groups_cannot_have(method, asked, match):
         cad.discover(new, groups=theirs, **asked)
 
 
+def test_a_model_per_group_calibrates_on_rows_of_this_group(monkeypatch, tmp_path):
+    """By size, all but 2,000 rows calibrate: of each group, where each has a model of its own."""
+    monkeypatch.setattr(methods, "MOST_TRAINING", 100)
+    rng = np.random.default_rng(0)
+    sizes = {"a": 500, "b": 300, "c": 120}
+    X, groups = rng.normal(size=(920, 2)), np.repeat(list(sizes), list(sizes.values()))
+    new, theirs = rng.normal(size=(60, 2)), np.repeat(list(sizes), 20)
+    new[::4] += 9
+    for limit, most in (("MOST_REFERENCE", 800), ("MOST_PAIRS", 1_000)):  # split at fit, or later
+        with monkeypatch.context() as few:
+            few.setattr(methods, limit, most)
+            cad = ConformalDetector("knn", group_models=True, random_state=0).fit(X, groups=groups)
+            found = cad.discover(new, groups=theirs)
+        assert [one.calibration for one in found.groups] == [400, 200, 60]
+        assert found.mask[::4].all()
+        assert found.provenance.scheme == "split"
+
+
+def test_a_file_without_a_label_is_refused_by_the_number_of_the_row(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    rows = ["kind,x", *(f"{'ab'[i % 2]},{i % 17}" for i in range(40))]
+    for name, broken in (("whole.csv", None), ("gap.csv", 31)):
+        lines = rows if broken is None else [*rows[:broken], ",3", *rows[broken + 1 :]]
+        Path(name).write_text("\n".join(lines))
+    for files in (("gap.csv", "whole.csv"), ("whole.csv", "gap.csv")):
+        asked = ["detect", *files, "--group", "kind", "--detector", "knn", "--method", "split"]
+        said = CliRunner().invoke(main, asked)
+        assert said.exit_code == 1
+        sentence = "gap.csv: the group of row 31 in column 'kind' is missing"
+        assert sentence in " ".join(said.stderr.split())
+
+
 def test_methods_and_labels_that_are_refused():
     X, groups, new, theirs = two_types()
     for method in ("jab+", "jackknife", "cv"):
-        with pytest.raises(ReconformError, match=r"no ranks within groups.*`blocks`"):
+        with pytest.raises(ReconformError, match=r"no ranks within groups; use `method=.full.`"):
             ConformalDetector("knn", method, random_state=0).fit(X, groups=groups)
     cad = ConformalDetector("knn", "split", random_state=0).fit(X, groups=groups)
     with pytest.raises(ReconformError, match="give `groups`, one label per row"):

@@ -10,6 +10,7 @@ from oracle import binomial_upper
 from reconform import ConformalDetector, RankCounts, Split
 from reconform.statistics.bounds import fdp_bound
 from reconform.statistics.conditional import conditional_table
+from reconform.statistics.evalues import average_e_values, conformal_e_values
 from reconform.statistics.grid import from_floats
 
 
@@ -72,6 +73,15 @@ def test_fdp_bound_says_what_it_needs(batch):
         found = cad.fit(batch[0]).discover(batch[1])
         with pytest.raises(ValueError, match="use method='split'"):
             found.fdp_bound()
+
+
+def test_a_broken_assumption_leaves_no_bound(split, batch):
+    moved = split.discover(batch[1] + 3.0)
+    assert moved.count > 0
+    assert moved.verdict.word == "broken"
+    assert moved.first().bound is None
+    with pytest.raises(ValueError, match="looks broken; `verdict` says why"):
+        moved.fdp_bound()
 
 
 def test_fdp_bound_covers_simultaneously():
@@ -160,6 +170,19 @@ def test_ebh_averages_over_repeats(batch):
     assert "FDR proven for EBH" in found.guarantee
     bold = cad.discover(batch[1], 0.1, procedure="ebh", alpha_bh=0.1)
     assert bold.count <= len(bold)
+
+
+def test_ebh_is_closed_and_finds_more_than_e_bh():
+    rng = np.random.default_rng(33)
+    reference, new = rng.normal(size=(400, 3)), rng.normal(size=(200, 3))
+    new[:20] += 3
+    cad = ConformalDetector("knn", Split(repeats=10), random_state=33).fit(reference)
+    found = cad.discover(new, 0.1, procedure="ebh")
+    splits = zip(cad.calibration_.scores_by_split, cad.rank(new).splits, strict=True)
+    e = average_e_values([conformal_e_values(c, one.scores, 0.05) for c, one in splits]).values
+    k = max(k for k in range(1, 201) if np.sort(e)[-k] >= 200 / (0.1 * k))
+    assert (found.mask[e >= np.sort(e)[-k]]).all()
+    assert found.count > k
 
 
 def test_ebh_with_one_split_and_its_own_level_is_bh(split, batch):

@@ -16,7 +16,7 @@ from reconform import ConformalDetector, Learned, RankCounts, ReconformError, Ru
 from reconform.ensemble.learned import ContentSample, LearnedScores, LearnedSurvey, Learning
 from reconform.files import judged, read_reference
 from reconform.files.judge import ReadOptions, judge_file
-from reconform.statistics.evalues import average_e_values, conformal_e_values, e_bh
+from reconform.statistics.evalues import average_e_values, closed_e_bh, conformal_e_values
 from reconform.statistics.ranks import Calibration
 
 NOTHING = Calibration(np.empty(0), np.empty(0, int), np.zeros(1, int), np.empty(0, np.int32))
@@ -200,7 +200,7 @@ def test_repeats_average_e_values():
     ranks = cad.rank(T, together=True)
     every = [conformal_e_values(one.against, one.scores, 0.05) for one in ranks.splits]
     found = cad.discover(T, fdr=0.1, procedure="ebh")
-    assert (found.mask == e_bh(average_e_values(every), 0.1)).all()
+    assert (found.mask == closed_e_bh(average_e_values(every), 0.1)).all()
     assert found.count
     halves = np.sort([one.at_most for one in ranks.splits], axis=0)[1]
     assert (ranks.at_most == np.minimum(2 * halves, 151)).all()
@@ -265,6 +265,37 @@ def test_a_row_of_a_list_is_explained(repeats):
     cad = ConformalDetector(method=method, random_state=0).fit(D)
     told = cad.discover(T).explain(0)
     assert "ranked by a classifier that learned from the batch" in str(told)
+
+
+def test_the_classifier_gets_prepared_rows(tmp_path):
+    """Text and missing values: as for any other method, and without a word about detectors."""
+    import pandas as pd
+    from click.testing import CliRunner
+
+    from reconform import Prepare
+    from reconform.cli import main
+
+    rng = np.random.default_rng(0)
+    frame = pd.DataFrame({"x": rng.normal(size=900), "kind": rng.choice(["a", "b"], 900)})
+    frame.loc[::9, "x"] = np.nan
+    frame.loc[880:, "kind"] = "z"
+    normal, new = frame.iloc[:700], frame.iloc[700:]
+    cad = ConformalDetector(Prepare("auto"), "learned", random_state=0).fit(normal)
+    found = cad.discover(new, 0.2)
+    assert found.mask[-20:].sum() >= 15
+    assert found.count < 40
+    for name, rows in (("normal", normal), ("new", new)):
+        rows.to_csv(tmp_path / f"{name}.csv", index=False)
+    files = [str(tmp_path / f"{name}.csv") for name in ("normal", "new")]
+    asked = ["detect", *files, "--prepare", "--method", "learned", "--fdr", "0.2"]
+    said = CliRunner().invoke(main, asked)
+    assert said.exit_code == 0, said.stderr
+    assert f"{found.count} of 200 rows flagged" in said.stdout
+    for detector in ("knn", "sklearn:OneClassSVM"):
+        refused = CliRunner().invoke(main, [*asked, "--detector", detector])
+        assert refused.exit_code == 1
+        assert "takes no detector; leave --detector out (got " in refused.stderr
+        assert len(refused.stderr) < 300
 
 
 def test_what_cannot_learn_is_refused_with_a_sentence():

@@ -50,8 +50,8 @@ def test_a_batch_that_is_too_large_for_full(said, monkeypatch):
     monkeypatch.setattr(methods, "MOST_PAIRS", 100)
     cad.discover(NEW)
     assert said()[1:] == [
-        "12 new rows are too many for full: fitting Split() instead",
-        "40 reference rows, method Split()",
+        "12 new rows are too many for full: fitting Split(calibration=None) instead",
+        "40 reference rows, method Split(calibration=None)",
     ]
 
 

@@ -348,7 +348,6 @@ def test_no_peak_is_lost(sizes, most):
     history = EvidenceHistory(most)
     for part in np.split(path, np.cumsum(sizes)[:-1]):
         history.extend(part)
-        history = EvidenceHistory.restore(json.loads(json.dumps(history.snapshot())))
     kept = history.evidence
     assert len(kept.row) <= most
     assert kept.every == 1 or len(path) > most * kept.every // 2

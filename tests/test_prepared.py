@@ -6,13 +6,16 @@ import json
 import math
 
 import numpy as np
+import pandas as pd
 import pytest
 from sklearn.base import clone
 
+from enumeration import excess, judged, mean_e
 from forge import forge, members_of, put
 from oracle import p_value, phi_of
-from reconform import Bootstrap, ConformalDetector, CrossValidation, Full, Jackknife
+from reconform import Bootstrap, ConformalDetector, CrossValidation, Full, Jackknife, Prepare
 from reconform.content import Contents, RowStreams
+from reconform.detectors import KDE, LOF, IForest, Mahalanobis
 from reconform.detectors.contrast import Contrast
 from reconform.detectors.inne import INNE
 from reconform.detectors.knn import KNN
@@ -20,29 +23,29 @@ from reconform.detectors.prepare import Feature, prepared
 from reconform.detectors.prepared import Prepared, PreparedUnits
 from reconform.detectors.scaled import ScaledEnsemble, ScaledFull
 from reconform.errors import ModelFileError, ReconformError
-from reconform.frames import unseen_code
+from reconform.frames import label_code
 from reconform.models import load, save
 from reconform.statistics.worlds import StepUp, one_model_worlds
 
 LABELS = (0, 3, 0, 2)
-MAUVE, OCHRE = unseen_code("mauve"), unseen_code("ochre")
+MAUVE, OCHRE = label_code("mauve"), label_code("ochre")
 
 
-def by_hand(train, rows, labels=LABELS):
+def by_hand(train, rows, labels=LABELS, *, draws=False):
     """What docs/methods.md says of `--prepare`, column by column, with plain lists."""
     numbers, flags, encoded = [], [], []
     for j, count in enumerate(labels):
         column = rows[:, j].tolist()
         if count:
-            own = sorted(code for code in train[:, j].tolist() if code < 0)
-            places = [*range(count), "missing", "unlisted", "other"]
+            there = set(train[:, j].tolist())
+            own = sorted(code for code in there if not math.isnan(code) and code >= count)
+            known = sorted([*(c for c in range(count) if c in there or not draws), *own[:1]])
+            places = [*known, "missing", "other"]
 
-            def place(code, count=count, own=own):
+            def place(code, known=known):
                 if math.isnan(code):
                     return "missing"
-                if code < 0:
-                    return "unlisted" if not own or code == own[0] else "other"
-                return int(code)
+                return code if code in known else "other"
 
             encoded += [[float(place(code) == where) for code in column] for where in places]
             continue
@@ -118,8 +121,9 @@ def test_any_plan_gives_the_numbers_of_separate_fits(which, method):
     assert isinstance(ensemble, ScaledEnsemble)
 
     def fit(train, seed):
-        model = plain(detector, seed).fit(by_hand(train, train))
-        return lambda rows: model.score_samples(by_hand(train, rows))
+        draws = which.startswith("inne")
+        model = plain(detector, seed).fit(by_hand(train, train, draws=draws))
+        return lambda rows: model.score_samples(by_hand(train, rows, draws=draws))
 
     shared = which == "inne, shared" and plan.leaves_one_out
     models = [fit(X[train], seeds[-1 if shared else k]) for k, train in enumerate(plan.train)]
@@ -143,33 +147,42 @@ def test_full_gives_the_ranks_of_one_fit_per_new_row(which):
     ranks = ensemble.ranks(new, strictly=True)
     for j, x in enumerate(new):
         rows = np.vstack([X, x])
-        measured = by_hand(rows, rows)
+        measured = by_hand(rows, rows, draws=which.startswith("inne"))
         s = plain(detector, seed).fit(measured)._training_scores(measured)
         assert ranks.at_most[j] == 1 + (s[:-1] <= s[-1]).sum()
         assert ranks.below[j] == 1 + (s[:-1] < s[-1]).sum()
         assert ranks.scores[j] == s[-1]
 
 
-def test_units_with_one_row_more_or_less_are_those_of_the_rows():
-    units = PreparedUnits(DETECTORS["knn"])
+def squares(rows):
+    return ((rows[:, None] - rows) ** 2).sum(axis=2)
+
+
+@pytest.mark.parametrize("which", ["knn", "inne"])
+def test_units_with_one_row_more_or_less_are_those_of_the_rows(which):
+    units, draws = PreparedUnits(DETECTORS[which]), which == "inne"
     for seed in range(30):
         X, new = mixed(n=12 + seed, seed=seed)
         X[seed % 12, 3] = [MAUVE, OCHRE, 1.0][seed % 3]  # an unlisted label in the reference
         for x, found in zip(new, units.with_each(X, new), strict=True):
             rows = np.vstack([X, x])
-            assert np.array_equal(units.measure(rows, found), by_hand(rows, rows))
+            measured, expected = units.measure(rows, found), by_hand(rows, rows, draws=draws)
+            if draws:  # to the bit, and as if these were the rows of the reference
+                assert np.array_equal(measured, expected)
+                assert np.array_equal(found, units.of(rows))
+            else:
+                assert np.allclose(squares(measured), squares(expected), rtol=1e-14)
         for i, found in enumerate(units.without_each(X)):
             rest = np.delete(X, i, axis=0)
             assert np.array_equal(found, units.of(rest))
-            assert np.array_equal(units.measure(new, found), by_hand(rest, new))
+            assert np.array_equal(units.measure(new, found), by_hand(rest, new, draws=draws))
 
 
 def test_all_labels_are_equally_far_from_each_other():
     units = PreparedUnits(Prepared(KNN(), (4,)))
     train = np.array([[0.0], [1.0], [2.0], [3.0], [np.nan], [MAUVE]])
     rows = units.measure(np.vstack([train, [[OCHRE]]]), units.of(train))
-    squares = ((rows[:, None] - rows) ** 2).sum(axis=2)
-    assert np.array_equal(squares, 2.0 * (1 - np.eye(7)))
+    assert np.array_equal(squares(rows), 2.0 * (1 - np.eye(7)))
 
 
 def test_which_list_of_labels_there_was_does_not_matter():
@@ -196,7 +209,7 @@ def test_new_rows_with_different_unseen_labels_are_not_alike_to_contrast():
     new[:6, 0] = 0.3 + 0.01 * np.arange(6)
     new[:6, 1] = 2 + np.arange(6)  # of one row each
     unseen = new.copy()
-    unseen[:6, 1] = [unseen_code(str(label)) for label in new[:6, 1]]
+    unseen[:6, 1] = [label_code(str(label)) for label in new[:6, 1]]
 
     def ranks(labels, rows):
         detector = Prepared(Contrast(n_neighbors=1, scale="robust"), labels)
@@ -237,7 +250,7 @@ def test_prepared_chooses_it_for_detectors_of_ours_that_scale():
         assert isinstance(detector, Prepared)
         assert isinstance(detector.detector, kind)
         assert detector.detector.scale == "robust"
-        assert detector.labels == (0, 2, 1)
+        assert detector.labels == (0, (label_code("blue"), label_code("red")), 1)
     assert not isinstance(prepared("knn", features, distance_based=False), Prepared)
     assert not isinstance(prepared("iforest", features), Prepared)
 
@@ -246,12 +259,11 @@ def test_what_does_not_fit_is_refused():
     X, _ = mixed()
     with pytest.raises(ReconformError, match="there are 4 columns, and it has 2"):
         Prepared(KNN(), (0, 3)).fit(X)
-    with pytest.raises(ReconformError, match="column 1 holds 2, and its 2 labels have the codes"):
-        Prepared(KNN(), (0, 2, 0, 2)).fit(X)
-    with pytest.raises(ReconformError, match="number of labels for every column"):
-        Prepared(KNN(), (0, -1, 0, 2)).fit(X)
-    from reconform.detectors.iforest import IForest
-
+    with pytest.raises(ReconformError, match="codes of labels are integers"):
+        Prepared(KNN(), (2, 2, 0, 2)).fit(X)
+    for labels in ((0, -1, 0, 2), (0, "3", 0, 2)):
+        with pytest.raises(ReconformError, match="labels must be the codes of the labels"):
+            Prepared(KNN(), labels).fit(X)
     with pytest.raises(ReconformError, match="a parameter scale"):
         Prepared(IForest(), LABELS).fit(X)
 
@@ -263,7 +275,7 @@ def test_worlds_know_labels_and_not_the_list_of_them():
     labels = [*rng.choice(["blue", "red"], 30), "mauve", "ochre", "mauve", *["red"] * 7]
     values = rng.normal(size=40)
     values[30:33] = [2.5, 2.6, 2.7]
-    codes = [listed.index(x) if x in listed else unseen_code(x) for x in labels]
+    codes = [listed.index(x) if x in listed else label_code(x) for x in labels]
     rows = np.column_stack([values, codes]).astype(float)
     X, new = rows[:30], rows[30:]
     cad = ConformalDetector(Prepared(KNN(n_neighbors=1), (0, 2)), "full").fit(X)
@@ -288,6 +300,59 @@ def nearest(values):
     """Exponent of the scale of a column without ties."""
     ordered, trim = sorted(values), len(values) // 4
     return round(math.log2((ordered[-1 - trim] - ordered[trim]) / 1.349))
+
+
+ENUMERATED = {
+    "iforest": IForest(n_estimators=20, max_samples=6, random_state=0),
+    "inne": INNE(n_estimators=20, max_samples=6, random_state=0),
+    "knn": KNN(n_neighbors=3),
+    "lof": LOF(n_neighbors=3),
+    "kde": KDE(),
+    "mahalanobis": Mahalanobis(),
+}
+
+
+def rare_labels(seed, n=18):
+    """Labels of which five are in one row only: which of them D lists depends on the new row."""
+    rng = np.random.default_rng(seed)
+    colour = rng.choice(["blue", "blue", "red"], n).astype(object)
+    rare = rng.permutation(n)[:5]
+    colour[rare] = [f"rare {i}" for i in rare]
+    values = rng.normal(size=n).round(1)
+    return pd.DataFrame({"x": values, "colour": colour, "site": rng.choice(["p", "q"], n)})
+
+
+@pytest.mark.filterwarnings("ignore::reconform.errors.ReferenceWarning")
+@pytest.mark.parametrize("name", ENUMERATED)
+@pytest.mark.parametrize("seed", range(3))
+def test_rare_labels_in_all_worlds(name, seed):
+    """Given the seed: P(p <= t) <= t for every t, and e-values are 1 on average at most."""
+    rows = rare_labels(seed)
+
+    def judge(reference, new):
+        cad = ConformalDetector(Prepare(ENUMERATED[name]), "full", random_state=1)
+        cad.fit(rows.iloc[reference])
+        found = cad.discover(rows.iloc[[new]], fdr=0.5, validity="proven")
+        return cad.p_values(rows.iloc[[new]])[0], found.e_values[0]
+
+    p, e = judged(judge, len(rows), seed).T
+    assert excess(p) <= 0
+    assert mean_e(e) <= 1 + 1e-12
+
+
+@pytest.mark.filterwarnings("ignore::reconform.errors.ReferenceWarning")
+@pytest.mark.parametrize("name", ["inne", "knn"])
+def test_rare_labels_in_all_worlds_within_groups(name):
+    """Ranks within groups: P(p <= t) <= t within each of them."""
+    rows = rare_labels(5)
+    groups = rows["site"].to_numpy()
+
+    def judge(reference, new):
+        cad = ConformalDetector(Prepare(ENUMERATED[name]), "full", random_state=1)
+        cad.fit(rows.iloc[reference], groups=groups[reference])
+        return cad.p_values(rows.iloc[[new]], groups=groups[[new]])[0]
+
+    assert excess(judged(judge, len(rows)), groups=groups) <= 0
 
 
 @pytest.mark.parametrize("method", [*METHODS, "split", "full"])
@@ -334,7 +399,7 @@ def test_files_that_do_not_hold_together_are_refused(tmp_path):
 
         return edit
 
-    refused("full", labels([0, 1 << 23, 0, 2]), "too much memory")
+    refused("full", labels([0, 1 << 23, 0, 2]), "far more memory")
     refused("full", labels([0, 1 << 25, 0, 2]), "not counted")
     refused("full", labels([0, "3", 0, 2]), "not counted")
     refused("full", labels([0, 3, 0]), "4 columns|no number of labels")

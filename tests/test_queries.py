@@ -769,3 +769,26 @@ def test_the_recipe_of_the_page_appends_the_flagged_rows_of_yesterday(here, caps
     with pytest.raises(InputError, match="it has no rows"):
         exec(compile(recipe, str(PAGE), "exec"), {})
     assert ask("warehouse.duckdb", "select id from alarms order by id") == later
+
+
+def test_rows_that_would_fill_the_disk_are_refused(tmp_path, monkeypatch):
+    place = tmp_path / "endless.sqlite"
+    with connect(place) as connection:
+        connection.execute(
+            "create view endless as with recursive c(i) as (select 1 union all select i + 1 "
+            "from c) select i as a, i as b from c"
+        )
+    free = type("Usage", (), {"free": 1_000_000})
+    monkeypatch.setattr("shutil.disk_usage", lambda _: free)
+    with pytest.raises(ReconformError, match=r"endless: the table is too large.*Has it an end"):
+        read_reference(f"{place}#endless")
+
+
+def test_a_place_that_is_no_utf_8_is_opened(tmp_path):
+    place = os.fsdecode(os.fsencode(tmp_path) + b"/caf\xe9.sqlite")
+    with connect(place.encode("utf-8", "surrogateescape")) as connection:
+        connection.execute("create table t (a, b)")
+        connection.execute("insert into t values (1, 2), (3, 4)")
+    assert read_reference(f"{place}#t").X.tolist() == [[1, 2], [3, 4]]
+    with pytest.raises(InputError, match="not UTF-8 text"):
+        read_reference(f"{place}#select '\udcff' as a")

@@ -250,8 +250,13 @@ def test_a_reference_that_is_too_small():
     assert found.count == 0
     assert "reference too small" in kinds(found)
     assert "fewer than 496 anomalies" in read_histogram(found)[0].text
-    # Ten rows more unusual than 100 others are what chance gives: more reference rows do not help.
+    # Ten rows more unusual than 100 others are what chance gives, and could not be flagged.
     scores[4700:4990] = np.linspace(0, 100, 290)
+    few = judged(scores, np.arange(100.0), warning=warning)
+    assert kinds(few) == ["reference too small"]
+    assert few.why_nothing.endswith("than chance explains.")
+    # Where none is, more reference rows do not help.
+    scores[4990:] = 50
     assert kinds(judged(scores, np.arange(100.0), warning=warning)) == ["healthy"]
     # At exactly that size one row can be flagged, and with one score less it cannot.
     for n, flagged in ((49_999, 1), (49_998, 0)):
@@ -271,7 +276,7 @@ def test_few_rows_and_corrected_p_values_are_not_read():
 
 def test_smoothed_p_values_are_checked_like_ranks():
     rng = np.random.default_rng(0)
-    reference, new = (np.round(rng.normal(size=(rows, 4))) for rows in (400, 300))
+    reference, new = (np.round(rng.normal(size=(rows, 4))) for rows in (6_200, 300))
     cad = ConformalDetector("knn", "split", ties="randomized", random_state=0).fit(reference)
     assert kinds(cad.discover(new)) == ["healthy"]
     moved = replace(cad.discover(new + 3), compared=None)
@@ -492,6 +497,15 @@ def test_a_small_batch_is_carried_whole():
     assert sorted(int(line[1]) for line in data["lines"]) == list(range(60))
     assert data["names"] == []
     assert "All 60 rows are on this page." in render(found)
+
+
+@pytest.mark.parametrize("m", [10, 1_121, 1_300, 5_000])
+def test_the_rows_that_come_first_are_all_there(m):
+    """With nothing flagged the page speaks of the ten that come first."""
+    found = batch(m=m, n=60, anomalous=0)
+    assert found.count == 0
+    places = [line[0] for line in embedded(render(found))["lines"]]
+    assert places[:10] == list(range(1, 11))
 
 
 def test_labels_come_from_ids_or_the_index():

@@ -215,7 +215,10 @@ def test_a_procedure_is_one_row(toy, cad, data, tmp_path):
     assert found.count >= 10
     assert np.array_equal(found.mask, plain.mask)
     assert np.array_equal(found.q_values, np.minimum(2 * plain.q_values, 1.0))
-    assert found.guarantee == "FDR proven for HALF on split (any dependence)."
+    assert found.guarantee == (
+        "FDR proven for HALF on split, on average over random splits, if each normal new row is "
+        "exchangeable with the reference rows."
+    )
     assert "(HALF)" in found.headline
     assert Rule(0.2, toy).smallest_list(100, 60) == Rule(0.1).smallest_list(100, 60)
     smooth = ConformalDetector("knn", "split", ties="randomized", random_state=0).fit(data[0])

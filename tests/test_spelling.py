@@ -29,7 +29,9 @@ OPTIONS = {
 def test_the_library_names_no_options():
     for path in SOURCE.rglob("*.py"):
         if path.parent != SOURCE / "cli":
-            found = re.findall(r"(?<![-\w])--[a-z][a-z-]*", path.read_text(encoding="utf-8"))
+            text = path.read_text(encoding="utf-8")
+            text = re.sub(r"`reconform [a-z]+ [^`]*`", "", text)  # whole commands are completed
+            found = re.findall(r"(?<![-\w])--[a-z][a-z-]*", text)
             assert found == [], path
 
 
@@ -47,7 +49,7 @@ def test_every_option_of_the_table_exists():
         ("`decimal=','` or `delimiter='\\t'`", "--decimal ',' or --delimiter '\\t'"),
         ("`id_columns=['']`", "--id ''"),
         ("`id_columns=['Unnamed: 0']`", "--id 'Unnamed: 0'"),
-        ("`trusted=['a.B']`", "--trust a.B"),
+        ("give `trusted=True`.", "give --trust-objects."),
         ("no parameter: 'a=1', a `b c`", "no parameter: 'a=1', a `b c`"),
     ],
 )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 import math
@@ -18,7 +19,14 @@ from scipy.stats import binom
 from reconform import ConformalDetector
 from reconform.errors import ReconformError
 from reconform.statistics.conditional import conditional_table
-from reconform.stream import ExchangeabilityMonitor, OnlineDiscoveries, OutlookWarning
+from reconform.stream import (
+    ChangeMonitor,
+    ExchangeabilityMonitor,
+    FalseAlarmBudget,
+    MicroBatches,
+    OnlineDiscoveries,
+    OutlookWarning,
+)
 from reconform.stream.procedures import ONLINE, PROCEDURES, make_test, next_level
 
 pytest.importorskip("online_fdr", reason="needs online-fdr: pip install 'reconform[stream]'")
@@ -200,7 +208,7 @@ def test_p_values_are_the_detectors(cad):
         ("saffron", "split", "asymptotic", "only approximately"),
         ("addis", "split", None, "measured, not proven, for ADDIS on split: .*each other.$"),
         ("addis", "split", "simes", "not proven, for ADDIS: .* uniformly conservative"),
-        ("batch-bh", "split", None, "proven for BH on split .* each batch, not for all batches"),
+        ("batch-bh", "split", None, "proven for BH on split, .* each batch, not for all batches"),
         ("batch-bh", "jab+", None, "measured, not proven, for BH on jab.* each batch"),
     ],
 )
@@ -542,7 +550,7 @@ def test_one_journal_one_stream(cad, tmp_path):
     with pytest.raises(FileExistsError, match="resume from it"):
         OnlineDiscoveries(cad, journal=path)
     if sys.platform != "win32":
-        with pytest.raises(RuntimeError, match="is in use"):
+        with pytest.raises(ReconformError, match="is in use"):
             OnlineDiscoveries.resume(cad, path)
     online.close()
     OnlineDiscoveries.resume(cad, path).close()
@@ -643,23 +651,98 @@ def test_journals_with_right_seals_and_wrong_contents(cad, change, procedure, tm
         OnlineDiscoveries.resume(cad, path)
 
 
-@pytest.mark.parametrize(
-    "change",
-    [
-        put(0, "state", "history", "most", value=10**12),  # took any memory
-        put(0, "state", "history", "every", value=0),  # never ended
-        put(0, "state", "scores", value="many"),
-        put(0, "state", "bettor", value={"other": 1}),
-    ],
-)
-def test_states_of_monitors_with_wrong_contents(cad, change, tmp_path):
-    path = tmp_path / "state"
-    monitor = ExchangeabilityMonitor(cad)
-    monitor.update(batches_of(13)[2])
-    monitor.save(path)
-    resealed(path, change)
-    with pytest.raises(ReconformError, match="state was not written by reconform"):
-        ExchangeabilityMonitor.resume(cad, path)
+# One of every kind of stream, and the times of its rows where it needs them.
+KINDS = {
+    "budget": lambda cad, **more: FalseAlarmBudget(cad, 100, 1_000, **more),
+    "budget per day": lambda cad, **more: FalseAlarmBudget(cad, 9, "day", rate=0.01, **more),
+    "windows": lambda cad, **more: MicroBatches(cad, 4, **more),
+    "whole stream": lambda cad, **more: MicroBatches(cad, 4, scope="stream", **more),
+    "seconds": lambda cad, **more: MicroBatches(cad, seconds=3, **more),
+    "exchangeability": lambda cad, **more: ExchangeabilityMonitor(cad, random_state=0, **more),
+    "power": lambda cad, **more: ExchangeabilityMonitor(
+        cad, martingale="power", random_state=0, **more
+    ),
+    "mixture": lambda cad, **more: ExchangeabilityMonitor(
+        cad, martingale="mixture", random_state=0, **more
+    ),
+    "changes": lambda cad, **more: ChangeMonitor(cad, 2, random_state=0, **more),
+}
+WRONG = [
+    None, True, -1, 0, 1, 10**30, 0.5, -0.5, math.nan, math.inf, 1e308, "", "x", "1/3",
+    [], [1], [[1, 2]], {}, {"a": 1},
+]  # fmt: skip
+
+
+def add(stream, X, start):
+    """Add rows, one per second where the stream goes by time."""
+    timed = isinstance(stream, MicroBatches) and stream.seconds is not None
+    return stream.update(X, **({"times": start + np.arange(len(X))} if timed else {}))
+
+
+def ways_into(node, way=()):
+    """Every place of a journal; of long lists the first two."""
+    inside = node.items() if isinstance(node, dict) else enumerate(node[:2])
+    for key, value in inside:
+        yield (*way, key)
+        if isinstance(value, dict | list):
+            yield from ways_into(value, (*way, key))
+
+
+def wrong_contents(contents):
+    """The contents of a journal with one place missing, or with another value there."""
+    for *way, last in list(ways_into(contents)):
+        for value in [*WRONG, "missing"]:
+            changed = json.loads(json.dumps(contents))
+            inside = changed
+            for place in way:
+                inside = inside[place]
+            if value == "missing":
+                del inside[last]
+            else:
+                inside[last] = value
+            yield (*way, last, value), changed
+
+
+@pytest.mark.parametrize("form", ["journal", "state"])
+@pytest.mark.parametrize("kind", KINDS)
+def test_whatever_a_journal_claims_is_refused_or_works(kind, form, tmp_path):
+    """Anyone can write right seals: one value after the other is another one."""
+    rng = np.random.default_rng(0)
+    cad, path = calibrated(rng.uniform(size=300)), tmp_path / "journal"
+    first, second, later = (rng.uniform(size=(m, 1)) for m in (7, 3, 5))
+    stream = KINDS[kind](cad, **({"journal": path} if form == "journal" else {}))
+    add(stream, first, 100)
+    add(stream, second, 110)
+    if form == "state":
+        stream.save(path)
+    stream.close()
+    contents = [json.loads(line)["content"] for line in path.read_text().splitlines()]
+    refused = works = 0
+    for what, wrong in wrong_contents(contents):
+        resealed(path, lambda contents, wrong=wrong: contents.__setitem__(slice(None), wrong))
+        try:
+            resumed = type(stream).resume(cad, path)
+        except ReconformError:
+            refused += 1
+            continue
+        works += 1
+        try:
+            with contextlib.suppress(ReconformError):  # it is another batch now
+                resumed.update(second, batch=1, **({"times": 110.0} if kind == "seconds" else {}))
+            add(resumed, later, 1e6)
+            if isinstance(resumed, MicroBatches):
+                resumed.flush()
+            if isinstance(resumed, ExchangeabilityMonitor | ChangeMonitor):
+                assert resumed.headline
+                assert resumed.evidence.log10.shape == (15,)
+            else:
+                told = [resumed.told(record) for record in resumed.history()]
+                assert told or form == "state"
+            resumed.close()
+        except Exception as error:
+            raise AssertionError(f"accepted, and then failed: {what}") from error
+    assert refused > 200
+    assert works
 
 
 def test_another_version_that_decides_otherwise_is_noticed(cad, tmp_path, monkeypatch):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import io
 import json
 import os
@@ -232,7 +233,9 @@ def test_a_prepared_model_takes_categories_and_missing_values(folder, format, tm
         ],
     )
     assert done.exit_code == 0, done.output
-    expected = pd.read_csv(tmp_path / "scored.csv")["p_value"].tolist()
+    expected = pd.read_csv(tmp_path / "scored.csv", float_precision="round_trip")[
+        "p_value"
+    ].tolist()
     given = as_json(rows) if format == "jsonl" else text
     got = decisions(stream(folder, "--format", format, input=given, model="messy"))
     assert [one["p_value"] for one in got] == expected
@@ -555,12 +558,12 @@ def test_a_window_of_seconds_is_decided_when_its_time_is_over():
     reading, writing = os.pipe()
     delivery = Delivery(MicroBatches(calibrated(np.linspace(0, 1, 500)), seconds=0.05))
     with os.fdopen(reading, "rb") as source:
-        blocks = stream_command._or_due(source, delivery.stream)
+        blocks = stream_command._or_due(source, delivery)
         os.write(writing, b"1\n2\n")
         assert next(blocks) == [(1, b"1"), (2, b"2")]
-        assert delivery.add([[0.1], [0.2]], time=time.time()) == []
+        assert delivery.add([[0.1], [0.2]], time=delivery.now()) == []
         assert next(blocks) is None  # no more rows come, and the pipe stays open
-        assert [one["window"] for one in delivery.finish(now=time.time())] == [0, 0]
+        assert [one["window"] for one in delivery.finish(now=delivery.now())] == [0, 0]
         os.close(writing)
         assert list(blocks) == []
 
@@ -581,3 +584,32 @@ def test_times_do_not_go_back_with_the_clock(tmp_path):
     delivery.add([[0.5]], time=now)
     assert delivery.add([[0.5]], time=now - 100) == []
     assert len(delivery.add([[0.5]], time=now + 5)) == 2
+
+
+def test_a_clock_that_was_ahead_keeps_no_window_open(tmp_path):
+    """The machine was a day ahead when the last row came; then its clock was set right."""
+    cad, journal = calibrated(np.linspace(0, 1, 500)), tmp_path / "journal"
+    ahead = MicroBatches(cad, seconds=0.2, journal=journal)
+    ahead.update([[0.5], [0.6]], times=time.time() + 86_400)
+    ahead.close()
+    resumed = MicroBatches.resume(cad, journal)
+    delivery = Delivery(resumed, 2)
+    assert delivery.add([[0.7]], time=delivery.now()) == []
+    reading, writing = os.pipe()
+    with os.fdopen(reading, "rb") as source:
+        started = time.monotonic()
+        assert next(stream_command._or_due(source, delivery)) is None
+        assert time.monotonic() - started < 30
+        os.close(writing)
+    assert [one["row"] for one in delivery.finish(now=delivery.now())] == [0, 1, 2]
+    resumed.close()
+
+
+def test_a_second_process_on_one_journal_gets_a_sentence(folder, tmp_path):
+    journal = tmp_path / "journal"
+    stream(folder, "--journal", str(journal), input=as_json(rows_of(1, 5)))
+    with journal.open("r+b") as held:
+        fcntl.flock(held, fcntl.LOCK_EX)
+        said = stream(folder, "--journal", str(journal), input="", code=1).stderr
+    assert "is in use: another process" in said
+    assert "Traceback" not in said

@@ -199,7 +199,7 @@ def test_windows_find_half_of_what_the_offline_list_finds(data_folder):
 @pytest.mark.parametrize(
     ("method", "options", "said"),
     [
-        ("split", {}, "FDR proven for BH on split .* list of each window; .* it is measured"),
+        ("split", {}, "FDR proven for BH on split, .* list of each window; .* it is measured"),
         ("full", {}, "FDR measured, not proven, for BH on full"),
         ("split", {"false_alarms": 1}, "at most 1, proven for split.* adds up over windows"),
         ("split", {"scope": "stream"}, "FDR at most 0.1 among all rows .* proven on split"),

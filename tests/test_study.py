@@ -39,6 +39,7 @@ from reconform.study.averages import lower_bound
 from reconform.study.protocol import MODELS, bh_masks, conditional_fdr_and_power, name_key
 from reconform.study.store import Store
 from reconform.study.subjects import describe, resolve_readings
+from reconform.whole import whole_file
 
 pytest.importorskip("pyarrow", reason="the store of a study needs pyarrow: reconform[study]")
 parquet = pytest.importorskip("pyarrow.parquet", reason="needs pyarrow")
@@ -356,21 +357,18 @@ def test_killed_at_any_instant_it_resumes(finished, tmp_path):
     assert len(seen) > 1
 
 
-def test_old_leftovers_of_killed_runs_are_removed(finished):
+def test_leftovers_of_killed_runs_are_removed(finished):
     store, _ = finished
-    old, young, foreign = (
-        store / name for name in (".reconform-1.tmp", ".reconform-2.tmp", "a.tmp")
-    )
-    for path in (old, young, foreign):
+    left, foreign = store / "parts" / ".reconform-1.tmp", store / "a.tmp"
+    for path in (left, foreign):
         path.touch()
-    os.utime(old, (0, 0))
-    os.utime(foreign, (0, 0))
-    Store(store).remove_leftovers()
-    assert not old.exists()
-    assert young.exists()  # a run that is under way may own it
+    with whole_file(store / "other") as young:
+        Store(store).remove_leftovers()
+        assert young.exists()  # a run that is under way owns it
+    assert not left.exists()
     assert foreign.exists()
-    young.unlink()
     foreign.unlink()
+    (store / "other").unlink()
 
 
 def test_a_store_of_another_study_is_refused(finished):

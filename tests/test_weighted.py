@@ -1,6 +1,7 @@
 """Covariate shift: weighted p-values and lists."""
 
 import json
+import math
 from fractions import Fraction
 from pathlib import Path
 
@@ -8,16 +9,24 @@ import numpy as np
 import pandas as pd
 import pytest
 from click.testing import CliRunner
+from sklearn.neighbors import LocalOutlierFactor
 
-from reconform import ConformalDetector, ReconformError, Weights
+from reconform import ConformalDetector, ReconformError, Weights, methods
 from reconform.cli import main
 from reconform.ensemble import Sight
 from reconform.statistics.weighted import (
-    LARGEST,
     ranks_by_sight,
     ranks_of_one_model,
     whole_weights,
 )
+
+
+def in_units(reference, own):
+    """The weights of one E_j, rounded down and up: fractions, and nothing about other new rows."""
+    E = [*map(Fraction, map(float, [*reference, own]))]
+    bits = min(53, 62 - len(E).bit_length())
+    unit = Fraction(2) ** (math.frexp(max(E))[1] - bits)
+    return [w // unit for w in E], [-(-w // unit) for w in E]
 
 
 def by_definition(own, others, rows, reference, new, level):
@@ -25,11 +34,12 @@ def by_definition(own, others, rows, reference, new, level):
     m = len(new)
     result = []
     for i, j in enumerate(rows):
-        E = [*map(int, reference), int(new[j])]
-        total = sum(E)
+        down, E = in_units(reference, new[j])
+        total = sum(down)
 
         def p(score, E=E, i=i, total=total):
-            return Fraction(sum(w for w, s in zip(E, own[i], strict=True) if s <= score), total)
+            at_most = Fraction(sum(w for w, s in zip(E, own[i], strict=True) if s <= score), total)
+            return min(at_most, Fraction(1))
 
         p_values = sorted([Fraction(0), *(p(others[i][k]) for k in range(m) if k != j)])
         length = max(k for k in range(1, m + 1) if p_values[k - 1] <= level * k / m)
@@ -41,6 +51,12 @@ def by_definition(own, others, rows, reference, new, level):
     return result
 
 
+def spread(rng, size):
+    """Weights of all magnitudes, some of them 0 and some of them the same."""
+    some = rng.exponential(size=size) * 2.0 ** rng.choice([-1070, -300, -40, -1, 0, 30], size=size)
+    return np.where(rng.random(size) < 0.1, 0.0, some) if size > 1 else rng.exponential(size=size)
+
+
 @pytest.mark.parametrize("seed", range(12))
 def test_kernels_against_the_definition(seed):
     rng = np.random.default_rng(seed)
@@ -49,9 +65,10 @@ def test_kernels_against_the_definition(seed):
     draw = (lambda *shape: rng.integers(0, 5, shape) * 1.0) if ties else rng.normal
     own = draw(m, n + 1) if ties else rng.normal(size=(m, n + 1))
     others = draw(m, m) if ties else rng.normal(size=(m, m))
-    ours, theirs = whole_weights(rng.exponential(size=n), rng.exponential(size=m))
+    ours, theirs = spread(rng, n), spread(rng, m)
     level, order = Fraction(2, 5), rng.permutation(n)
-    found = ranks_by_sight([(np.arange(m), own, others, order)], ours, theirs, level)
+    weights = whole_weights(ours, theirs)
+    found = ranks_by_sight([(np.arange(m), own, others, order)], weights, level)
     expected = by_definition(own, others, range(m), ours[order], theirs, level)
     assert found.fractions == [p for p, _, _ in expected]
     assert found.lengths.tolist() == [length for _, length, _ in expected]
@@ -66,12 +83,12 @@ def test_one_model_is_the_same_scores_for_every_row(seed):
         calibration, scores = rng.integers(0, 6, n) * 1.0, rng.integers(-1, 5, m) * 1.0
     else:
         calibration, scores = rng.normal(size=n), rng.normal(-0.5, 1, size=m)
-    ours, theirs = whole_weights(rng.exponential(size=n), rng.exponential(size=m))
+    weights = whole_weights(spread(rng, n), spread(rng, m))
     level = Fraction(3, 10)
-    quick = ranks_of_one_model(calibration, scores, ours, theirs, level)
+    quick = ranks_of_one_model(calibration, scores, weights, level)
     own = np.column_stack([np.tile(calibration, (m, 1)), scores])
     sight = np.arange(m), own, np.tile(scores, (m, 1)), None
-    slow = ranks_by_sight([sight], ours, theirs, level)
+    slow = ranks_by_sight([sight], weights, level)
     for name in ("at_most", "total", "lengths", "limits"):
         assert np.array_equal(getattr(quick, name), getattr(slow, name)), name
     assert quick.e_values == slow.e_values
@@ -85,15 +102,50 @@ def test_equal_weights_give_the_list_of_benjamini_hochberg(seed):
     n, m = 60, 25
     calibration, scores = rng.normal(size=n).round(1), rng.normal(size=m).round(1)
     scores[:6] -= 4
-    same = np.full(n, LARGEST), np.full(m, LARGEST)
+    same = whole_weights(np.full(n, 0.37), np.full(m, 0.37))
     for level in (Fraction(1, 10), Fraction(1, 5), Fraction(1, 2)):
-        ranks = ranks_of_one_model(calibration, scores, *same, level)
+        ranks = ranks_of_one_model(calibration, scores, same, level)
         at_most = 1 + (calibration <= scores[:, None]).sum(axis=1)
         plain = Rule(fdr=level).decide_p_values(at_most / (n + 1), n_calibration=n)
         assert np.array_equal(ranks.p_values, at_most / (n + 1))
         assert np.array_equal(ranks.selected(level), plain.mask)
         assert np.array_equal(ranks.benjamini_hochberg(level), plain.mask)
         assert plain.mask.any()
+
+
+# --- validity ---
+
+
+def w_of(X):
+    """A weight that is known: large far out."""
+    return np.exp(np.minimum(X[:, 0] ** 2, 700.0))
+
+
+@pytest.mark.parametrize("others", [[[0.4]], [[0.4], [26.0]], [[-2.0], [3.0], [1.9]]])
+@pytest.mark.parametrize(
+    ("detector", "method"), [("knn", "full"), ("auto", "full"), ("knn", "prefit")]
+)
+def test_every_row_in_the_place_of_the_new_one(detector, method, others):
+    """All worlds of one new row, each as likely as its weight says: exact sums, no simulation.
+
+    Another new row (26.0) whose weight is 10^290 times all others changes nothing.
+    """
+    rng = np.random.default_rng(3)
+    E, X = np.append(rng.normal(size=(11, 1)), [[2.5]], axis=0), np.array(others)
+    chances = [Fraction(float(w)) for w in w_of(E)]
+    total, found, trained_on = sum(chances), [], rng.normal(size=(30, 1))
+    for i in range(len(E)):
+        D, T = np.delete(E, i, axis=0), np.append(E[i : i + 1], X, axis=0)
+        model = LocalOutlierFactor(5, novelty=True).fit(trained_on)
+        cad = ConformalDetector(model if method == "prefit" else detector, method).fit(D)
+        weights = Weights(w_of(D), w_of(T))
+        one = cad.discover(T, 0.5, weights=weights, validity="proven")
+        found.append((one.p_values[0], one.e_values[0], one.mask[0]))
+    for t in {p for p, _, _ in found}:
+        chance = sum(w for w, (p, _, _) in zip(chances, found, strict=True) if p <= t) / total
+        assert chance <= Fraction(t) + Fraction(1, 10**12), t
+    mean = sum(w * Fraction(e) for w, (_, e, _) in zip(chances, found, strict=True)) / total
+    assert mean <= 1 + Fraction(1, 10**12)
 
 
 # --- lists ----------------------------------------------------------------------------------------
@@ -116,8 +168,7 @@ def test_p_values_against_the_definition(detector, method):
     D, T, weights = tilted(0, 40, 12, anomalies=2)
     cad = ConformalDetector(detector, method, random_state=0).fit(D)
     found = cad.discover(T, 0.3, weights=weights)
-    w, new = whole_weights(weights.reference, weights.new)
-    w = w[cad.calibration_.rows]
+    w = weights.reference[cad.calibration_.rows]
     if detector == "auto":
         ranks = cad.rank(T, together=True)
         sights = cad.ensemble_.see_chosen(T, np.arange(12), ranks.choice.chosen)
@@ -130,8 +181,9 @@ def test_p_values_against_the_definition(detector, method):
     for sight in sights:
         mine = w if sight.order is None else w[sight.order]
         for j, own in zip(sight.rows, sight.own, strict=True):
-            E = np.append(mine, new[j])
-            assert found.p_values[j] == int(E[own <= own[-1]].sum()) / int(E.sum())
+            down, up = in_units(mine, weights.new[j])
+            at_most = sum(w for w, s in zip(up, own, strict=True) if s <= own[-1])
+            assert found.p_values[j] == min(at_most / sum(down), 1.0)
 
 
 @pytest.mark.parametrize("method", ["full", "split"])
@@ -217,8 +269,10 @@ def test_the_check_suggests_weights_where_they_help():
         cad.discover(T + np.array([6.0, 0])).verdict,
     )
     assert near.word == far.word == "broken"
-    assert "`weights` that are estimated from the columns that moved make up for it" in str(near)
-    assert "No `weights` can make up for it" in str(far)
+    assert "weigh the reference rows by what moved: `reconform detect --shift 0`" in str(near)
+    assert "Weighing reference rows cannot make up for it" in str(far)
+    one_by_one = ConformalDetector("knn", "jackknife+").fit(D)  # which takes no weights
+    assert "eigh" not in str(one_by_one.discover(T + np.array([0.7, 0])).verdict)
     poor = Weights(np.append(np.full(799, 1e-6), 1.0), np.ones(400))
     assert cad.discover(T, weights=poor).verdict.word == "doubtful"
 
@@ -308,6 +362,29 @@ def test_the_command(tmp_path):
     wrong = CliRunner().invoke(main, ["detect", *both, "--shift", "laod"])
     assert wrong.exit_code != 0
     assert "Did you mean 'load'?" in " ".join(wrong.stderr.split())
+
+
+@pytest.mark.parametrize(("method", "shift"), [("auto", "all"), ("split", "load")])
+def test_a_choice_of_detectors_on_a_split_takes_weights(tmp_path, monkeypatch, method, shift):
+    """More rows than "full" is for: each row keeps the detector that was chosen for it."""
+    monkeypatch.setattr(methods, "MOST_PAIRS", 1_000_000)
+    D, T, _ = tilted(9, 1_500, 2_500, 0.5, anomalies=100)
+    for name, X in (("normal.csv", D), ("new.csv", T)):
+        np.savetxt(tmp_path / name, X, delimiter=",", header="load,heat", comments="")
+    monkeypatch.chdir(tmp_path)
+    asked = ["detect", "normal.csv", "new.csv", "--shift", shift, "--method", method]
+    said = CliRunner().invoke(main, [*asked, "--json"])
+    assert said.exit_code == 0, said.stderr
+    facts = json.loads(said.stdout)
+    assert facts["scheme"] == "split"
+    cad = ConformalDetector("auto", "split", random_state=0).fit(D)
+    used = 2 if shift == "all" else 1
+    found = cad.discover(T, weights=Weights.estimate(D[:, :used], T[:, :used]))
+    assert facts["flagged"] == found.count
+    assert found.count > 50 or shift == "all"  # which takes anomalies for a shift, too
+    said = CliRunner().invoke(main, [*asked, "--top", "5"]).stdout
+    assert "for split with weights" in said
+    assert "q-value" in said  # an estimate is not certified: there are no e-values
 
 
 KNN = ("--detector", "knn", "--method", "full")
@@ -408,9 +485,9 @@ def test_weights_of_a_pipe_are_read_before_anything_is_written(files):
         (("--weights", "ratio", "--shift", "load"), "give one of them"),
         (("--weights", "ratio", "--group", "id"), "--weights does not go with --group"),
         (("--shift", "load", "--group", "id"), "--shift does not go with --group"),
-        (("--weights", "ratio", "--method", "cv+"), "use --method full or 'split' instead of"),
-        (("--shift", "load", "--method", "jackknife+"), "use --method full or 'split' instead"),
-        (("--shift", "load", "--method", "learned"), "use --method full or 'split' instead"),
+        (("--weights", "ratio", "--method", "cv+"), "use --method full or --method split"),
+        (("--shift", "load", "--method", "jackknife+"), "use --method full or --method split"),
+        (("--shift", "load", "--method", "learned"), "use --method full or --method split"),
         (("--weights", "ratio", "--procedure", "by", *KNN), "leave out --procedure by"),
         (("--shift", "load", "--validity", "proven", *KNN), "there is none for estimated"),
         (

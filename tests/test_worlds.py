@@ -19,8 +19,8 @@ from reconform import ConformalDetector
 from reconform.detectors.knn import KNN
 from reconform.detectors.knn.certification import NeighbourWorlds
 from reconform.detectors.knn.search import without_root
-from reconform.statistics.evalues import EValues, e_bh
-from reconform.statistics.worlds import StepUp, closed_e_bh, one_model_worlds
+from reconform.statistics.evalues import closed_e_bh, closed_q_values
+from reconform.statistics.worlds import StepUp, one_model_worlds
 
 
 def worlds_in(knn, D):
@@ -101,7 +101,7 @@ def test_closed_list_equals_all_sets(seed):
     level = Fraction(int(rng.integers(1, 10)), 10)
     found = closed_e_bh(e, level)
     assert set(np.flatnonzero(found)) == oracle_closed_list(e, level)
-    assert (e_bh(EValues(tuple(e), np.eye(m, dtype=bool)), level) <= found).all()
+    assert ((closed_q_values(e) <= float(level)) == found).all()
 
 
 def test_a_fixed_score_gives_the_list_of_bh():
@@ -115,7 +115,7 @@ def test_a_fixed_score_gives_the_list_of_bh():
         ranks = 1 + (D[None] <= X[:, None]).sum(axis=1)
         passed = np.flatnonzero(np.sort(ranks) <= step.limits[1:])
         bh = ranks <= (step.limits[passed[-1] + 1] if len(passed) else 0)
-        assert (e_bh(EValues(tuple(e), np.eye(40, dtype=bool)), Fraction(1, 10)) == bh).all()
+        assert (closed_e_bh(e, Fraction(1, 10)) == bh).all()
 
 
 @pytest.mark.parametrize("plus", [False, True])

@@ -27,10 +27,11 @@ BUDGET = 0.05
 LEAST_ROWS = 2
 
 PROVEN = (
-    "What is proven of a cleaned reference: if only anomalies leave, then for split with a score "
-    "fixed beforehand, with n0 normal calibration rows and at most n1 anomalies left among them, "
-    "P(p ≤ α) ≤ ⌊α(n0 + n1 + 1)⌋/(n0 + 1). For every other method who leaves depends on the "
-    "reference: there the level is measured, not proven."
+    "What is proven of a cleaned reference: if the marked rows are all of its anomalies and no "
+    "normal rows, all that is proven of a clean one. Otherwise the level is measured, not proven, "
+    "but for a model that was fitted elsewhere (prefit): if k of n + k rows left, then P(p ≤ α) ≤ "
+    "(⌊α(n + 1)⌋ + k)/(n + k + 1), whichever were marked; and if only anomalies left, and n1 are "
+    "still among n0 normal rows, P(p ≤ α) ≤ ⌊α(n0 + n1 + 1)⌋/(n0 + 1)."
 )
 
 
@@ -172,10 +173,9 @@ def review(cad: ConformalDetector) -> Review:
 
     Notes
     -----
-    If only anomalies leave, then for split with a score fixed beforehand, with n0 normal
-    calibration rows and at most n1 anomalies left among them,
-    P(p <= α) <= floor(α (n0 + n1 + 1)) / (n0 + 1). Under every other method who leaves depends on
-    the reference: there the level is measured, not proven. Leaving out rows that nobody marked is
+    Who leaves depends on the reference. If the marked rows are all of its anomalies and no normal
+    rows, what is proven of a clean reference is proven; otherwise the level is measured, not
+    proven. Say `left_out` to `fit`, and every list says it. Leaving out rows that nobody marked is
     not valid.
 
     Examples
@@ -198,9 +198,12 @@ def review(cad: ConformalDetector) -> Review:
     Somebody looked at them and says that four of them are anomalies:
 
     >>> stay = seen.without([296, 297, 298, 299])
-    >>> cleaned = ConformalDetector("knn", "jackknife+", random_state=0).fit(dirty[stay])
-    >>> cleaned.discover(new).count
+    >>> cleaned = ConformalDetector("knn", "jackknife+", random_state=0)
+    >>> found = cleaned.fit(dirty[stay], left_out=4).discover(new)
+    >>> found.count
     5
+    >>> found.guarantee[:91]
+    'Measured, not proven: 4 of 300 reference rows were marked as anomalies and left out. (If th'
     """
     check_is_fitted(cad, "ensemble_")
     n, calibration = cad.plan_.n, cad.calibration_

@@ -12,9 +12,9 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from numba import njit
 
 from .arrays import UInt64Array
+from .compiled import njit
 
 GOLDEN = np.uint64(0x9E3779B97F4A7C15)
 

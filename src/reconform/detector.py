@@ -27,6 +27,7 @@ from .ensemble.known_anomalies import refuse_copies
 from .errors import (
     ReconformError,
     ReferenceWarning,
+    check_count,
     check_probability,
     unknown_choice,
     warn_once,
@@ -35,11 +36,11 @@ from .explaining import Known, explainer_for, known_rows, refuse_without_referen
 from .explaining.explanation import Explanation, Judged
 from .frames import frame_as_it_is, library_of
 from .grouping import ReferenceGroups, check_groupable, warn_of_small_groups
-from .methods import Full, Learned, Method, Prefit, resolve_method
+from .methods import Full, Method, Prefit, resolve_method
 from .plan import Plan
 from .randomness import root_seed
 from .rule import Rule, RuleOptions
-from .statistics.certificates import Guarantee
+from .statistics.certificates import Guarantee, after_marks
 from .statistics.fdr import RankCounts
 from .statistics.ranks import Ranks
 from .statistics.stability import Stability
@@ -122,6 +123,8 @@ class ConformalDetector(OutlierMixin, Ranker):
         Number of calibration scores; rows that no model held out do not count.
     guarantee_ : Guarantee
         What is known about this method's p-values and lists: proven, or only measured.
+    left_out_ : int
+        How many marked rows have left the reference, as `fit` was told.
     offset_ : float
         The smallest p-value that is not an outlier in `predict`.
     grouping_ : Grouping or None
@@ -224,6 +227,7 @@ class ConformalDetector(OutlierMixin, Ranker):
         groups: npt.ArrayLike | None = None,
         blocks: npt.ArrayLike | None = None,
         anomalies: npt.ArrayLike | None = None,
+        left_out: int = 0,
     ) -> ConformalDetector:
         """Fit and calibrate on normal rows.
 
@@ -243,7 +247,10 @@ class ConformalDetector(OutlierMixin, Ranker):
         anomalies : array-like or frame of shape (a, d), optional
             Anomalies that are known from elsewhere. They shape the scores of ``"contrast"`` and
             ``"learned"`` and the choice of ``"auto"``, and never calibrate. Rows of the reference
-            or of the new rows are refused.
+            are refused.
+        left_out : int, default=0
+            How many rows of the reference were marked as anomalies and are not in `X`; see
+            `reconform.review`. Lists say it, as less is proven then.
 
         Returns
         -------
@@ -254,7 +261,7 @@ class ConformalDetector(OutlierMixin, Ranker):
         refit = not isinstance(method, Prefit)
         resolved, intake = taken_in(self.detector, X, self.larger_is, refit=refit)
         detector = what_fits(method, self.detector, resolved)
-        self._check_settings()
+        self._check_settings(left_out)
         self._intake = intake
         labels = getattr(X, "index", None) if hasattr(X, "iloc") else None
         X = self._validate(X, reset=True)
@@ -284,28 +291,35 @@ class ConformalDetector(OutlierMixin, Ranker):
         if known is not None:
             ensemble = with_anomalies(ensemble, known, f"{detector.name} with {self.method!r}")
 
-        self._adopt(plan, ensemble, asked)
+        self._adopt(plan, ensemble, asked, int(left_out))
         # p = alpha is an outlier, and scikit-learn calls a row normal where p - offset_ >= 0.
         self.offset_ = float(np.nextafter(float(self.alpha), 2.0))
         self._tie_key = int(tie_seed.generate_state(1, np.uint64)[0])
         self._take_sample(X, contents)
         self._known = Known.of_fit(X, labels, contents)
-        warn_of_columns(np.asarray(X), self._names(), ensemble)
-        if not isinstance(method, Learned):  # which has no scores before there is a batch
-            warn_of_scores(ensemble.calibration.scores, detector.name, ensemble)
-        if self.joint is not None and asked is not None:
-            warn_of_small_groups(asked.calibrated(ensemble.calibration.rows), ensemble)
+        self._warn_of_reference(X, detector.name, asked)
         return self
 
-    def _check_settings(self) -> None:
+    def _warn_of_reference(
+        self, X: FloatArray, detector: str, groups: ReferenceGroups | None
+    ) -> None:
+        ensemble = self.ensemble_
+        warn_of_columns(np.asarray(X), self._names(), ensemble)
+        if self.plan_.scheme != "learned":  # which has no scores before there is a batch
+            warn_of_scores(ensemble.calibration.scores, detector, ensemble)
+        if self.joint is not None and groups is not None:
+            warn_of_small_groups(groups.calibrated(ensemble.calibration.rows), ensemble)
+
+    def _check_settings(self, left_out: int) -> None:
         check_probability("alpha", self.alpha)
+        check_count("left_out", left_out, least=0)
         if self.ties not in TIES:
             raise unknown_choice("ties", self.ties, TIES)
 
     def _given(self, anomalies: npt.ArrayLike, reference: FloatArray) -> FloatArray:
         """Known anomalies as the detector sees them; refuse those of the reference itself."""
         known = self._validate(anomalies, reset=False)
-        refuse_copies(known, reference, "the reference")
+        refuse_copies(known, reference)
         return known
 
     def _groups_of_reference(
@@ -346,7 +360,13 @@ class ConformalDetector(OutlierMixin, Ranker):
         if self._reference_groups is not None:
             self._sample_groups = self._reference_groups[rows]
 
-    def _adopt(self, plan: Plan, ensemble: Ensemble, groups: ReferenceGroups | None = None) -> None:
+    def _adopt(
+        self,
+        plan: Plan,
+        ensemble: Ensemble,
+        groups: ReferenceGroups | None = None,
+        left_out: int = 0,
+    ) -> None:
         """Set what follows from fitted models: `fit` makes them, `load` reads them.
 
         Parameters
@@ -354,7 +374,10 @@ class ConformalDetector(OutlierMixin, Ranker):
         plan : Plan
         ensemble : Ensemble
         groups : ReferenceGroups, optional
+        left_out : int
+            As in `fit`.
         """
+        self.left_out_ = left_out
         self.grouping_ = self._reference_groups = None
         if groups is not None:
             self.grouping_ = groups.calibrated(ensemble.calibration.rows)
@@ -365,12 +388,13 @@ class ConformalDetector(OutlierMixin, Ranker):
         self.calibration_ = ensemble.calibration
         # a repeated split has a calibration set per split, and ranks within one
         self.n_calibration_ = len(ensemble.calibration) // len(plan.repeats)
-        self.guarantee_ = guarantee_for(plan, ensemble)
+        self.guarantee_ = after_marks(guarantee_for(plan, ensemble), left_out, plan.n)
 
     @property
     def guarantee_alone(self) -> Guarantee:
         """What is known of p-values of rows alone; `guarantee_` is about lists, too."""
-        return guarantee_for(self.plan_, self.ensemble_, alone=True)
+        alone = guarantee_for(self.plan_, self.ensemble_, alone=True)
+        return after_marks(alone, self.left_out_, self.plan_.n)
 
     def p_values(
         self,

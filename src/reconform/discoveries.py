@@ -77,7 +77,10 @@ class Provenance:
     joint : JointRanks, optional
         The joint ranks, where rows were ranked within several groups.
     one_split : bool
-        Whether one model was calibrated on rows it had not seen: split without repeats, prefit.
+        Whether one model was calibrated on rows it had not seen, and on all of these: split without
+        repeats, prefit.
+    left_out : int
+        How many rows were marked as anomalies and left out of the reference.
     """
 
     detector: str
@@ -94,6 +97,7 @@ class Provenance:
     version: str
     joint: JointRanks | None = field(default=None, repr=False)
     one_split: bool = False
+    left_out: int = 0
 
     def no_counts(self) -> RankCounts:
         """Counts of no ranks yet."""
@@ -193,8 +197,10 @@ class BaseDiscoveries(ABC):
         """Why no row is flagged, the best supported reason; None where some are."""
         if self.count or not self.tested:
             return None
-        counts, _ = self._checked()
-        return why_nothing(None if counts is None else counts.counts, self.verdict, self.warning)
+        counts, source = self._checked()[0], self.provenance
+        judge = "method" if source is not None and source.scheme == "learned" else "detector"
+        ranks = None if counts is None else counts.counts
+        return why_nothing(ranks, self.verdict, self.warning, judge)
 
     @property
     def chosen(self) -> str | None:
@@ -229,7 +235,10 @@ class BaseDiscoveries(ABC):
 
         The FDR is an average over repetitions. This is a statement about this one list:
         with probability `confidence`, the share of normal rows among those with p <= `p_threshold`
-        is at most the bound, for every threshold at once, so thresholds may be tried out.
+        is at most the bound, for every threshold at once, so thresholds may be tried out. It asks
+        that calibration rows and normal new rows be exchangeable (for batch and learned: given the
+        anomalies). Like the guarantee it is withdrawn, here by an error, where the verdict is
+        broken.
 
         Parameters
         ----------
@@ -252,10 +261,20 @@ class BaseDiscoveries(ABC):
                 "fdp_bound needs ranks in one calibration set, and rows were ranked within groups; "
                 "judge each group by a detector of its own."
             )
+        if source is not None and source.left_out:
+            raise ReconformError(
+                f"fdp_bound is not proven where marked rows were left out of the reference, and "
+                f"{source.left_out:,} were."
+            )
         if source is None or counts is None or not source.one_split:
             raise ReconformError(
                 "fdp_bound needs conservative ranks of one split, whose joint law is known; use "
                 "method='split' or 'prefit' with ties='conservative'."
+            )
+        if self.verdict.word == "broken":
+            raise ReconformError(
+                "fdp_bound needs normal new rows that come from the same process as the reference "
+                "rows, and this looks broken; `verdict` says why."
             )
         if p_threshold is None:  # the discoveries', on the scale of r / (n + 1)
             p_threshold = self._largest_rank() / (source.n_calibration + 1)
@@ -320,12 +339,15 @@ class BaseDiscoveries(ABC):
         if source is None:
             return "this method"
         name = source.method.strip("'\"")
-        if name == "auto":  # stands for full, split or cv+
-            name = source.scheme + "+" * (source.scheme == "cv")
+        if name == "auto" or "(" in name:  # stands for full, split or cv+; or is an object
+            compares = source.scheme in ("cv", "jackknife", "jab") and source.variant == "plus"
+            name = source.scheme + "+" * compares
         if source.joint is not None:
             return f"{name} within groups"
         if self.weights is not None:
             return f"{name} with weights"
+        if source.left_out:
+            return f"{name} on a reference that marked rows have left"
         return f"{name} with a choice of detectors" if self.choice else name
 
     def explain(self, row: Any = None, *, position: int | None = None) -> Explanation:
@@ -623,9 +645,9 @@ class Discoveries(BaseDiscoveries):
         -------
         pandas.DataFrame, polars.DataFrame or pyarrow.Table
             Columns ``score``, ``p_value``, ``q_value`` (of a certified list ``e_value``),
-            ``anomaly``; with groups also ``group``, which comes first. In pandas under the input's
-            row labels; the others have no row labels, and a first column ``row`` with them, or
-            with the position in the input.
+            ``anomaly``; with groups also ``group``, which comes first. In pandas the index is the
+            input's row labels, or the positions in the input, from 0; the others have no index, and
+            a first column ``row`` in its place.
 
         Examples
         --------
@@ -651,9 +673,12 @@ class Discoveries(BaseDiscoveries):
         }
         if self.row_groups is not None:
             columns = {"group": np.asarray(self.row_groups, dtype=str)[rows], **columns}
+        labels = self._labels()
         if made.package == "pandas":
-            return made.make(columns, None if self.index is None else self.index[rows])
-        labels = np.asarray(self._labels())
+            if isinstance(labels, list):  # identifiers in a file; several columns make tuples
+                return made.make(columns, [labels[i] for i in np.arange(len(self))[rows]])
+            return made.make(columns, labels[rows])
+        labels = np.asarray(labels)
         if labels.dtype == object:
             labels = np.array([str(label) for label in labels])
         return made.make({"row": labels[rows], **columns})

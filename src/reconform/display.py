@@ -141,3 +141,14 @@ def one_line(thing: object) -> str:
     ('knn', "['knn', 'lof']")
     """
     return thing if isinstance(thing, str) else " ".join(repr(thing).split())
+
+
+def printable(text: object) -> str:
+    r"""Replace what a terminal might obey instead of show.
+
+    Examples
+    --------
+    >>> printable("pump \x1b[2J 7")
+    'pump �[2J 7'
+    """
+    return "".join(c if c.isprintable() or c == "\n" else "\ufffd" for c in str(text))

@@ -22,9 +22,6 @@ from .arrays import BoolArray, FloatArray, IndexArray
 from .errors import ReconformError, listed, nearest, warn_once
 from .extras import extra
 
-# The code of a label that is not listed is this or less, another one for every label.
-UNSEEN = -1.0
-
 # Column types of pandas, Polars and Arrow that are times, by how their names start.
 TIMES = ("date", "time", "duration", "month_day_nano_interval", "period")
 
@@ -32,16 +29,16 @@ TIMES = ("date", "time", "duration", "month_day_nano_interval", "period")
 NUMBERS = ("integer", "floating", "mixed-integer-float", "boolean", "decimal")
 
 
-def unseen_code(label: str) -> float:
-    """Code of a label that is not listed: a hash, so that it depends on nothing else.
+def label_code(label: str) -> float:
+    """Code of a label: a hash of its text, so that it is the same whichever rows are new.
 
     Examples
     --------
-    >>> unseen_code("mauve") == unseen_code("mauve") <= UNSEEN
+    >>> 1.0 <= label_code("mauve") == label_code("mauve") <= 2.0**48
     True
     """
     digest = hashlib.blake2b(label.encode("utf-8", "surrogatepass"), digest_size=6).digest()
-    return UNSEEN - int.from_bytes(digest, "little")
+    return 1.0 + int.from_bytes(digest, "little")
 
 
 class Library(ABC):
@@ -89,6 +86,10 @@ class Library(ABC):
         """Read a column."""
 
     @abstractmethod
+    def cells(self, frame: Any, j: int) -> Any:
+        """The cells of a column as the library holds them."""
+
+    @abstractmethod
     def make(self, columns: Mapping[str, Any], labels: Any = None) -> Any:
         """Make a frame of arrays; `labels` are those of the rows, where there are any."""
 
@@ -124,16 +125,16 @@ class Column:
         counts = np.bincount(places[places >= 0], minlength=len(self._labelled.labels))
         return [int(count) for count in counts]
 
-    def codes(self, listed: Sequence[str] = ()) -> FloatArray:
-        """Return the positions of labels in a list, `unseen_code` for others, NaN for missing.
+    def codes(self) -> FloatArray:
+        """Return the codes of labels, NaN for missing.
 
         Examples
         --------
-        >>> Column(None, ["red", "blue"], np.array([0, 1, -1])).codes(["blue", "red"])
-        array([ 1.,  0., nan])
+        >>> codes = Column(None, ["red", "blue"], np.array([0, 1, -1])).codes()
+        >>> codes[:2] == [label_code("red"), label_code("blue")], bool(np.isnan(codes[2]))
+        (array([ True,  True]), True)
         """
-        known = {label: float(code) for code, label in enumerate(listed)}
-        codes = [known[word] if word in known else unseen_code(word) for word in self.words]
+        codes = [label_code(word) for word in self.words]
         return np.array([*codes, np.nan])[self._labelled.places]
 
     @property
@@ -189,6 +190,9 @@ class _Pandas(Library):
             return _labelled([None if value is None else repr(value) for value in cells])
         return Column(None, list(labels), places)
 
+    def cells(self, frame: Any, j: int) -> Any:
+        return frame.iloc[:, j]
+
     def make(self, columns: Mapping[str, Any], labels: Any = None) -> Any:
         return self.module.DataFrame(dict(columns), index=labels)
 
@@ -225,6 +229,9 @@ class _Polars(Library):
             return _labelled([None if value is None else repr(value) for value in cells.to_list()])
         return _arrow_column(cells.to_arrow())
 
+    def cells(self, frame: Any, j: int) -> Any:
+        return frame.to_series(j)
+
     def make(self, columns: Mapping[str, Any], labels: Any = None) -> Any:
         return self.module.DataFrame(dict(columns))
 
@@ -256,6 +263,9 @@ class _Arrow(Library):
 
     def column(self, frame: Any, j: int) -> Column:
         return _arrow_column(frame.column(j))
+
+    def cells(self, frame: Any, j: int) -> Any:
+        return frame.column(j)
 
     def make(self, columns: Mapping[str, Any], labels: Any = None) -> Any:
         return self.module.table(dict(columns))
@@ -462,6 +472,47 @@ def missing_columns(X: Any) -> list[str]:
     return [str(name) for name, values in read if values is not None and np.isnan(values).any()]
 
 
+def rounded_sentence(names: Sequence[str]) -> str:
+    """Say that whole numbers are rounded.
+
+    Examples
+    --------
+    >>> rounded_sentence(["id"])[:72]
+    "whole numbers beyond 2^53 in the column 'id' are rounded to floating poi"
+    """
+    where = "columns" if len(names) > 1 else "the column"
+    return (
+        f"whole numbers beyond 2^53 in {where} {listed(names)} are rounded to floating point: "
+        "detectors do not tell neighbours among them apart."
+    )
+
+
+def rounded_columns(X: Any, rows: FloatArray) -> list[str]:
+    """Name the columns of integers that are no longer exact as float64.
+
+    Parameters
+    ----------
+    X : array or frame
+    rows : float array
+        The same as float64.
+
+    Examples
+    --------
+    >>> X = np.array([[2**53 + 1, 5]])
+    >>> rounded_columns(X, X.astype(float))
+    ['0']
+    """
+    large = np.abs(rows) >= 2.0**53
+    library, found = library_of(X), []
+    for j in np.flatnonzero(large.any(axis=0)).tolist():
+        cells = X[:, j] if library is None else library.cells(X, j)
+        cells = np.asarray(cells)[large[:, j]]
+        whole = (x for x in cells.tolist() if isinstance(x, int))
+        if any(x != int(float(x)) for x in whole):
+            found.append(str(j if library is None else library.names(X)[j]))
+    return found
+
+
 def by_name(X: Any, names: Sequence[str], *, whose: object) -> Any:
     """Return the columns of a frame that were there at `fit`, in that order.
 
@@ -523,8 +574,8 @@ class FrameRows:
     >>> import pandas as pd
     >>> frame = pd.DataFrame({"x": [1.0, 2.0], "colour": ["red", "red"]})
     >>> rows = FrameRows(frame, numbers_of(frame, [None, ["red"]]))
-    >>> len(rows), rows[1].frame["x"].tolist(), np.asarray(rows)[1].tolist()
-    (2, [2.0], [2.0, 0.0])
+    >>> len(rows), rows[1].frame["x"].tolist(), np.asarray(rows)[1, 0].tolist()
+    (2, [2.0], 2.0)
     """
 
     def __init__(self, frame: Any, numbers: FloatArray) -> None:
@@ -563,8 +614,8 @@ def numbers_of(frame: Any, labels: Sequence[Sequence[str] | None]) -> FloatArray
     ----------
     frame : frame of pandas, Polars or Arrow
     labels : sequence
-        For every column its known labels, whose codes are 0, 1, ...; other labels have codes that
-        are hashes. None for a column of numbers: a cell that is none has a hash there, too.
+        Its known labels for every category, None for a column of numbers: there a cell that is no
+        number has the code of a label, too.
 
     Returns
     -------
@@ -577,9 +628,7 @@ def numbers_of(frame: Any, labels: Sequence[Sequence[str] | None]) -> FloatArray
     largest = np.finfo(np.float64).max
     return np.column_stack(
         [
-            column.codes(listed or ())
-            if listed is not None or column.values is None
-            else column.values
+            column.codes() if listed is not None or column.values is None else column.values
             for column, listed in read
         ]
     ).clip(-largest, largest)

@@ -14,12 +14,14 @@ import numpy as np
 from sklearn.utils.validation import validate_data
 
 from .arrays import FloatArray
-from .errors import ReconformError, blame_input, listed
+from .errors import ReconformError, blame_input, listed, warn_once
 from .frames import (
     by_name,
     frame_as_it_is,
     library_of,
     missing_columns,
+    rounded_columns,
+    rounded_sentence,
     text_columns,
     time_columns,
 )
@@ -74,6 +76,10 @@ def validated_rows(estimator: Any, X: Any, *, reset: bool = True, **checks: Any)
             if sentence is None:
                 raise
             raise ReconformError(sentence) from error
+    exact = rounded_columns(X, rows) if hasattr(X, "dtype") or library_of(X) is not None else []
+    if exact:
+        sentence = f"X: {rounded_sentence(exact)} Leave identifiers out."
+        warn_once(estimator, "rounded", sentence, UserWarning)
     return rows
 
 

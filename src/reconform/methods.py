@@ -86,8 +86,9 @@ class Split(Method):
 
     Parameters
     ----------
-    calibration : float or int, default=0.5
-        Share (float) or number (int) of rows for calibration. A share is rounded up.
+    calibration : float, int or None, default=0.5
+        Share (float) or number (int) of rows for calibration. A share is rounded up. None: all but
+        2,000, or half of the rows if that is more.
     repeats : int, default=1
         Number of independent splits. With more than one, p-values are twice the median over the
         splits, which is valid and coarser; ``discover(procedure="ebh")`` averages e-values
@@ -104,7 +105,7 @@ class Split(Method):
 
     shuffles = True
 
-    def __init__(self, calibration: float | int = 0.5, repeats: int = 1) -> None:
+    def __init__(self, calibration: float | int | None = 0.5, repeats: int = 1) -> None:
         self.calibration = calibration
         self.repeats = repeats
 
@@ -121,7 +122,9 @@ class Split(Method):
         With `groups`, the same share of every group calibrates, rounded up.
         """
         repeats = check_count("repeats", self.repeats, least=1)
-        if isinstance(self.calibration, numbers.Integral):
+        if self.calibration is None:
+            held = max(n - MOST_TRAINING, -(-n // 2))
+        elif isinstance(self.calibration, numbers.Integral):
             held = check_count("calibration", self.calibration, least=1)
         else:
             held = math.ceil(n * check_probability("calibration", self.calibration))
@@ -531,9 +534,9 @@ class BySize(Method):
     Examples
     --------
     >>> BySize().method_for(1_000), BySize().method_for(1_000, 100_000)
-    (Full(), Split())
-    >>> BySize().method_for(1_000_000)
-    Split(calibration=998000)
+    (Full(), Split(calibration=None))
+    >>> BySize().method_for(1_000_000).plan(1_000_000).held_out[0].size
+    998000
     >>> BySize().method_for(1_000, refits=True)
     CrossValidation()
     """
@@ -560,8 +563,7 @@ class BySize(Method):
             if not refits or n < 10:
                 return Full()
             return Split() if uses_batch else CrossValidation()
-        held = n - MOST_TRAINING
-        return Split(held) if held > n // 2 else Split()
+        return Split(None)
 
     def most_rows(self, n: int) -> int:
         """The largest batch for full with n reference rows: m (n + m) pairs are not too many."""

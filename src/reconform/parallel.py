@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -125,14 +126,44 @@ def run_threads(
 
     context = copy_context()
 
-    def run(block: list[tuple[Any, ...]]) -> list[Any]:
+    def run(block: list[tuple[Any, ...]], stop: threading.Event) -> list[Any]:
+        context_of_all = context.copy()
+        context_of_all.run(_stop.set, stop)
+        results = []
         with share_of(jobs):
-            return [context.copy().run(function, *arguments) for arguments in block]
+            for arguments in block:
+                _check_not_stopped(stop)
+                results.append(context_of_all.copy().run(function, *arguments))
+        return results
 
     waiting, size = iter(calls), -(-total // (BLOCKS_PER_JOB * jobs))
+    for results in _spread(run, iter(lambda: list(islice(waiting, size)), []), jobs):
+        yield from results
+
+
+# Compiled code runs no longer than this at a time: Python sees Ctrl-C between two calls.
+SECONDS_AT_A_TIME = 0.2
+
+_stop: ContextVar[threading.Event | None] = ContextVar("work that nobody waits for", default=None)
+
+
+def _check_not_stopped(stop: threading.Event | None) -> None:
+    if stop is not None and stop.is_set():
+        raise KeyboardInterrupt
+
+
+def _spread(
+    function: Callable[[Any, threading.Event], Any], items: Iterable[Any], jobs: int
+) -> Iterator[Any]:
+    """Call a function on items in threads; where the caller stops, so do they."""
+    stop = threading.Event()
     with ThreadPoolExecutor(max_workers=jobs) as pool:
-        for results in pool.map(run, iter(lambda: list(islice(waiting, size)), [])):
-            yield from results
+        try:
+            yield from pool.map(lambda item: function(item, stop), items)
+        except BaseException:
+            stop.set()
+            pool.shutdown(cancel_futures=True)
+            raise
 
 
 @dataclass(frozen=True)
@@ -225,14 +256,27 @@ def run_blocks(kernel: Callable[[int, int], object], total: int, *, n_jobs: int 
     """
     jobs = threads_for(n_jobs)
     if jobs == 1 or total <= 1:
-        if total:
-            kernel(0, total)
+        _run_in_steps(kernel, (0, total), _stop.get())
         return
     blocks = min(total, jobs * BLOCKS_PER_JOB)
     edges = [total * b // blocks for b in range(blocks + 1)]
-    with ThreadPoolExecutor(max_workers=jobs) as pool:
-        for _ in pool.map(lambda block: kernel(*block), pairwise(edges)):
-            pass  # an exception in a block is raised here
+    for _ in _spread(lambda block, stop: _run_in_steps(kernel, block, stop), pairwise(edges), jobs):
+        pass  # an exception in a block is raised here
+
+
+def _run_in_steps(
+    kernel: Callable[[int, int], object], block: tuple[int, int], stop: threading.Event | None
+) -> None:
+    """Call a kernel on steps as long as `SECONDS_AT_A_TIME` allows, by what the last one took."""
+    start, end = block
+    size = 1
+    while start < end:
+        _check_not_stopped(stop)
+        began = time.perf_counter()
+        kernel(start, min(start + size, end))
+        start += size
+        allowed = SECONDS_AT_A_TIME / max(time.perf_counter() - began, 1e-9)
+        size = max(1, int(size * min(allowed, 8)))
 
 
 T = TypeVar("T")

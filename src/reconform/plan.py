@@ -147,11 +147,10 @@ class Plan:
         if self.left_out is not None:
             held_out = Singletons(self.n, self.left_out[models])
             return replace(kept, train=Complements(self.n, held_out), held_out=held_out)
-        return replace(
-            kept,
-            train=tuple(self.train[k] for k in models),
-            held_out=tuple(self.held_out[k] for k in models),
-        )
+        held = tuple(self.held_out[k] for k in models)
+        if isinstance(self.train, Complements):
+            return replace(kept, train=Complements(self.n, held), held_out=held)
+        return replace(kept, train=tuple(self.train[k] for k in models), held_out=held)
 
     @property
     def repeats(self) -> tuple[Plan, ...]:

@@ -54,6 +54,11 @@ class Parts(Protocol[T_co]):
 class Source(Parts[Part], Protocol):
     """New rows in parts."""
 
+    @property
+    def in_memory(self) -> bool:
+        """Whether all rows are in memory anyway: then a survey is made of all of them at once."""
+        ...
+
     def whole(self) -> Part:
         """All rows in memory; refuse if they are too many."""
         ...
@@ -146,7 +151,7 @@ def scan(cad: Any, source: Source) -> Scanned:
     if ensemble.ranks_rows == "alone":
         ranked = source.each(cad.rank_rows)
         return Scanned(ranked, ranked.total(count, Counted.merge))
-    if ensemble.ranks_rows == "batch":
+    if ensemble.ranks_rows == "batch" or source.in_memory:
         together = cad.rank_rows(source.whole(), together=True)
         return Scanned(source.cut(together), count(together), together)
     parts: Parts[Any] = source.each(partial(_notes, ensemble)) if ensemble.takes_notes else source

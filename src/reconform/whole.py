@@ -1,8 +1,9 @@
 """One way to write a file: whole, or not at all.
 
 A file is written under a temporary name in the folder where it belongs, and gets its own name when
-it is finished. An exception, Ctrl-C or a polite kill removes the temporary file. Several files that
-belong together get their names together: see `together`.
+it is finished. An exception, Ctrl-C or a polite kill removes the temporary file. What a killed run
+has left is removed by the next that writes to the folder: a temporary file is locked as long as its
+owner lives. Several files that belong together get their names together: see `together`.
 
 The temporary name is short and does not depend on the name of the file; every error names the file
 that was asked for. A file that is replaced passes its permissions on to its successor.
@@ -17,6 +18,7 @@ import signal
 import stat
 import tempfile
 import threading
+import weakref
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, suppress
 from contextvars import ContextVar
@@ -33,8 +35,11 @@ try:
 except ImportError:  # Windows has none; there a short line is still written at once
     fcntl = None  # type: ignore[assignment]
 
-# Of every temporary file that lies beside its target, for those who clean up after a killed run.
+# Of every temporary file that lies beside its target; see `sweep`.
 TEMPORARY = ".reconform-*.tmp"
+
+# So much may always be written to temporary files.
+FEW_BYTES = 1 << 24
 
 OpenSink = Callable[[], AbstractContextManager[BinaryIO]]
 
@@ -265,11 +270,33 @@ class _Draft:
         self.temporary = self._beside()
         self._old: Path | None = None
         self._appeared = False
+        self._locks: list[int] = []
+        if self.target.parent not in _swept:
+            _swept.add(self.target.parent)
+            sweep(self.target.parent)
         with blamed_on(path, self.temporary):
             self.replaced = self.target.stat() if self.target.exists() else None
             # What takes the place of a private file is private from its first byte on.
             mode = 0o666 if self.replaced is None else 0o600
-            os.close(os.open(self.temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode))
+            flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL
+            handle = os.open(self.temporary, flags, mode)
+            while not self._lock(handle):  # another run took it for one that nobody owns
+                self.temporary = self._beside()
+                handle = os.open(self.temporary, flags, mode)
+        weakref.finalize(self, _remove, self.temporary, os.getpid())
+
+    def _lock(self, handle: int, flags: int = 0) -> bool:
+        """Lock a file until `discard`; say whether it is still there."""
+        if fcntl is None:
+            os.close(handle)
+            return True
+        with suppress(OSError):  # a file system without locks: then nothing is swept there
+            fcntl.flock(handle, fcntl.LOCK_SH | flags)
+        if os.fstat(handle).st_nlink:
+            self._locks.append(handle)
+            return True
+        os.close(handle)
+        return False
 
     def _beside(self) -> Path:
         return self.target.with_name(TEMPORARY.replace("*", secrets.token_hex(8)))
@@ -306,6 +333,7 @@ class _Draft:
         with suppress(OSError):  # it is not there, or cannot have a second name
             os.link(self.target, old)
             self._old = old
+            self._lock(os.open(old, os.O_RDONLY), 0 if fcntl is None else fcntl.LOCK_NB)
 
     def undo(self) -> None:
         with suppress(OSError):
@@ -319,8 +347,28 @@ class _Draft:
     def discard(self) -> None:
         for path in (self.temporary, self._old):
             if path is not None:
-                with suppress(OSError):
+                _remove(path)
+        while self._locks:
+            os.close(self._locks.pop())
+
+
+# Folders that this process has swept.
+_swept: set[Path] = set()
+
+
+def sweep(folder: Path) -> None:
+    """Remove temporary files that runs left which were killed; those of the living are locked."""
+    if fcntl is None:
+        return
+    for path in folder.glob(TEMPORARY):
+        with suppress(OSError):
+            handle = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
+            try:
+                fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                if os.path.samestat(os.fstat(handle), os.lstat(path)):
                     path.unlink()
+            finally:
+                os.close(handle)
 
 
 class _Stream:
@@ -334,6 +382,7 @@ class _Stream:
         handle, name = tempfile.mkstemp(prefix="reconform-")
         os.close(handle)
         self.temporary = Path(name)
+        weakref.finalize(self, _remove, self.temporary, os.getpid())
 
     def appear(self, *, keep_old: bool) -> None:
         with (
@@ -348,8 +397,7 @@ class _Stream:
         pass
 
     def discard(self) -> None:
-        with suppress(OSError):
-            self.temporary.unlink()
+        _remove(self.temporary)
 
 
 class _Line:
@@ -388,6 +436,13 @@ class _Line:
 
     def discard(self) -> None:
         pass
+
+
+def _remove(temporary: Path, process: int | None = None) -> None:
+    """Remove a temporary file, also at the exit of a process; not at that of a forked child."""
+    if process in (None, os.getpid()):
+        with suppress(OSError):
+            temporary.unlink()
 
 
 def _pass_on(replaced: os.stat_result, temporary: Path) -> None:
@@ -518,6 +573,16 @@ def blamed_on_temporary_files() -> AbstractContextManager[None]:
     """Let errors name the folder of temporary files, and how to choose another."""
     folder = tempfile.gettempdir()
     return blamed_on(f"temporary files in {folder} (set TMPDIR for another folder)")
+
+
+def check_room(used: int, what: str) -> None:
+    """Refuse to fill the disk: temporary files may take half of what was free, and no more."""
+    folder = tempfile.gettempdir()
+    if used > FEW_BYTES and used > shutil.disk_usage(folder).free:
+        raise ReconformError(
+            f"{what} is too large: {used / 1e9:,.1f} GB are in {folder} already, more than is left "
+            "there. Has it an end? Take fewer rows, or set TMPDIR for a folder with more room."
+        )
 
 
 def _exists(path: str | Path) -> FileExistsError:

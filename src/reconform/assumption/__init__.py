@@ -33,6 +33,7 @@ from .sample import (
 from .shape import HEAPED, LEFT, shape_finding
 from .shift import (
     MOST_COMBINED,
+    moved_columns,
     normal_rows_at_least,
     shift_finding,
     shift_tests,
@@ -66,6 +67,8 @@ class Compared:
         Columns that only rise or only fall from one new row to the next.
     weighted : bool
         Whether weights make up for a shift, which is then not tested for.
+    weighable : bool
+        Whether weights could be used as these rows are judged.
     looked_up : LookedUp, optional
         Which new rows can be looked up in all of the reference, where `reference` is a part of it.
     """
@@ -77,6 +80,7 @@ class Compared:
     categories: Mapping[int, Category] = field(default_factory=dict)
     monotone: BoolArray | None = field(default=None, repr=False)
     weighted: bool = False
+    weighable: bool = True
     looked_up: LookedUp | None = None
 
     def verdict(
@@ -106,7 +110,8 @@ class Compared:
         """
         if tested < LEAST_ROWS:
             unchecked = _too_few(tested, "new row")
-            return Verdict.of([*self.found, *self._labels(tested)], unchecked)
+            few_rows = [*self.found, *self._labels(tested), *filter(None, [self._clumps()])]
+            return Verdict.of(few_rows, unchecked)
         few = counts is None or counts.n_calibration < LEAST_ROWS
         ranked = None if few or self.weighted else counts
         found = [*self.found, *self._by_rows(ranked, tested), _share(flagged, tested)]
@@ -140,15 +145,24 @@ class Compared:
                 yield from order_findings(new, self.monotone[used], names)
             if not self.weighted:
                 tests = shift_tests(reference, new, names=names, of=tested, counts=ranks)
-                yield with_weights(shift_finding(tests), reference, new)
+                moved = shift_finding(tests)
+                if moved is not None and self.weighable:
+                    moved = with_weights(moved, moved_columns(tests, names), reference, new, names)
+                yield moved
         elif ranks is not None:
             yield shift_finding(shift_tests(None, None, names=(), of=tested, counts=ranks))
         if (both := self._both()) is not None:
             ours, theirs = (digests_of(X)[1].tolist() for X in both)
             more = len(ours) == MOST_REFERENCE
             yield from copy_findings(ours, theirs, looked_up=self.looked_up, sampled=more)
-        if (rows := self._measured()) is not None:
-            yield clump_finding(*in_units(*rows))
+        yield self._clumps()
+
+    def _clumps(self) -> Finding | None:
+        """Look for clumps: copies of each other are seen among few rows, too."""
+        used = self._used()
+        if self.reference is None or self.new is None or not 0 < len(used) <= MOST_COMBINED:
+            return None
+        return clump_finding(*in_units(self.reference[:, used], self.new[:, used]))
 
     def _labels(self, tested: int) -> Iterator[Finding]:
         """What columns of labels show; of few rows only which labels the reference lacks."""
@@ -176,13 +190,18 @@ class Compared:
         enough = min(len(self.reference), len(self.new)) >= LEAST_ROWS
         return (self.reference, self.new) if enough else None
 
+    def _used(self) -> list[int]:
+        """The columns of numbers."""
+        columns = 0 if self.reference is None else self.reference.shape[1]
+        return [j for j in range(columns) if j not in self.categories]
+
     @cached_property
     def _numbers(self) -> tuple[FloatArray, FloatArray, list[str]] | None:
         """The columns of numbers of both samples, and their names."""
         if (both := self._both()) is None:
             return None
         reference, new = both
-        used = [j for j in range(reference.shape[1]) if j not in self.categories]
+        used = self._used()
         if not used:
             return None
         return reference[:, used], new[:, used], [self._name(j) for j in used]

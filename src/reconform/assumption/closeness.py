@@ -17,7 +17,7 @@ import numpy.typing as npt
 
 from ..arrays import BoolArray, FloatArray, IntArray
 from ..statistics.chances import at_least_before, unlikely_counts
-from ..statistics.companions import companions_allowed
+from ..statistics.companions import GUARD_SHARE, companions_allowed
 from .sample import LookedUp, Occurrences
 from .shift import TOLERATED
 from .verdict import Finding
@@ -28,6 +28,8 @@ COPIES_MARGIN = 0.02
 # Neighbours that the search for clumps looks at, of how many new and reference rows.
 CLUMP_NEIGHBOURS = 5
 CLUMP_ROWS, CLUMP_PROBES = 200, 100
+# Up to so many rows of both the closest pairs are looked at, too: so many of them.
+PAIRED_ROWS, PAIRS = 600, (4, 8, 16, 32, 64)
 # Numbers beyond this are taken for it, and scaled ones beyond that: squares stay finite.
 LARGEST = 1e150
 FARTHEST = 1e6
@@ -254,6 +256,37 @@ def clump_finding(
                 f"{share**c:.0%} would by chance: repeated measurements of one thing?"
             )
             return Finding("clumps", "doubtful", sentence, "Keep one row of each.")
+    return _pair_finding(np.vstack([D, T]), n, k) if n + m <= PAIRED_ROWS else None
+
+
+def _pair_finding(rows: FloatArray, n: int, k: int) -> Finding | None:
+    """Look for new rows among the closest pairs: few rows are too few to count their companions.
+
+    Two rows are a pair if each is nearest to the other. Pairs have no row in common, so that by
+    chance each is one of two new rows with a probability of (m / (n + m))^2 at most, however close.
+    Of rows at equal distances reference rows come first, which can only hide pairs of new rows.
+    """
+    m, i = len(rows) - n, np.arange(len(rows))
+    norms = (rows**2).sum(axis=1)
+    apart = norms[:, None] + norms - 2 * (rows @ rows.T)
+    apart[i, i] = np.inf
+    last = np.partition(apart[:, :n], k - 1, axis=1)[:, k - 1]
+    inside = last <= np.quantile(last[:n], 0.75)  # most rows are needed, anomalies are not
+    near = apart.argmin(axis=1)
+    first = i[(near[near] == i) & (i < near) & inside & inside[near]]
+    first = first[np.argsort(apart[first, near[first]], kind="stable")]
+    both_new = np.cumsum((first >= n) & (near[first] >= n))
+    for count in PAIRS:
+        if count > len(first):
+            break
+        by_chance = unlikely_counts(DOUBTFUL / len(PAIRS), count, (m / (n + m)) ** 2)
+        if both_new[count - 1] > by_chance + GUARD_SHARE * inside[n:].sum() / 2:
+            sentence = (
+                f"{both_new[count - 1]} of the {count} closest pairs of rows, reference and new "
+                f"rows together, are pairs of new rows, where at most {by_chance:.0f} would be by "
+                "chance: repeated measurements of one thing?"
+            )
+            return Finding("clumps", "doubtful", sentence, "Keep one row of each.")
     return None
 
 
@@ -294,6 +327,6 @@ def unused_batch(clumped: BoolArray | None) -> tuple[Finding, ...]:
         return (Finding("batch", "note", said),)
     advice = (
         "What is promised of the p-values of the others rests on an assumption that looks broken; "
-        "use a detector that looks at reference rows only, such as 'knn'."
+        "use a detector that looks at reference rows only, such as `detector='knn'`."
     )
     return (Finding("batch", "doubtful", said, advice),)

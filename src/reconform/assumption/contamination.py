@@ -102,11 +102,10 @@ class HeldBack:
         `how` names the measure if it is not the detector's score, `where` says where they lie.
         """
         one = self.k == 1
-        rows, them = ("row is", "it") if one else ("rows are", "them")
+        rows = "most unusual reference row" if one else f"{self.k:,} most unusual reference rows"
         sentence = (
-            f"{self.k:,} reference {rows} as unusual{how} as the most unusual new rows. Without "
-            f"{them}, {self.would_be:,} new rows would be flagged instead of {self.flagged:,} "
-            f"(chance alone: about {self.by_chance:.0f}).{where}"
+            f"Without the {rows}{how}, {self.would_be:,} new rows would be flagged instead of "
+            f"{self.flagged:,} (chance alone: about {self.by_chance:.0f}).{where}"
         )
         return Finding("reference extremes", "note", sentence, ADVICE_ON_ONE if one else ADVICE)
 
@@ -353,7 +352,7 @@ def _held_back_by_distance(
     of_reference, of_new = unusual(*in_units(reference, new), np.arange(min(ANCHORS, n)))
     ranks = 1 + n - np.searchsorted(np.sort(of_reference), of_new, side="left")
     held = held_back(RankCounts(n, "distances").add(ranks), flagged, level)
-    return None if held is None else held.finding(" by distance from the others")
+    return None if held is None else held.finding(", by distance from the others")
 
 
 def _company(reference: FloatArray, new: FloatArray) -> Company:

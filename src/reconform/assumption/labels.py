@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from ..arrays import FloatArray
+from ..frames import label_code
 from .columns import level_of, lost, missing_findings
 from .verdict import Finding
 
@@ -30,11 +31,10 @@ class Category:
     Attributes
     ----------
     labels : tuple of str
-        Those of the reference, in the order of their codes 0, 1, ...; empty if only codes are
-        known.
+        Those of the reference; empty if only codes are known.
     unseen : mapping
         Labels that the reference does not have, some of them if they are very many, and in how
-        many rows of the whole batch each is; empty if only codes are known (they are negative).
+        many rows of the whole batch each is; empty if only codes are known.
     rows : int
         Rows of the whole batch with such a label.
     """
@@ -61,8 +61,8 @@ def label_findings(
     name : str
     category : Category
     reference, new : float arrays of shape (n,), (m,)
-        Codes of samples, in an order that has nothing to do with what the rows hold: 0, 1, ... for
-        the labels of the reference, negative for others, NaN where none is given.
+        Codes of samples, in an order that has nothing to do with what the rows hold; NaN where no
+        label is given.
     normal : int
         How many of the new rows in the sample are normal at least; 0 if there are too few rows to
         test anything.
@@ -78,7 +78,7 @@ def label_findings(
     Examples
     --------
     >>> import numpy as np
-    >>> known, seen = np.arange(100.0) % 2, np.where(np.arange(40) < 30, -7.0, 1.0)
+    >>> known, seen = np.arange(100.0) % 2, np.where(np.arange(40) < 30, 7.0, 1.0)
     >>> colour = Category(("blue", "red"), {"mauve": 30}, rows=30)
     >>> print(*label_findings("colour", colour, known, seen, normal=32, of=40))
     Column 'colour' has labels that the reference does not have, in 30 of 40 new rows: 'mauve'
@@ -106,7 +106,8 @@ def _unseen(
     of: int,
     columns: int,
 ) -> Finding | None:
-    rows = category.rows or int((seen < 0).sum())
+    of_reference = [label_code(label) for label in category.labels] or known
+    rows = category.rows or int((~np.isin(seen, of_reference)).sum())
     if not rows:
         return None
     # Labels that only new rows have were chosen by looking at them. So a label counts as known if
@@ -144,8 +145,8 @@ def _gone(
     level = level_of(columns * len(codes) * chances[worst])
     if level is None:
         return None
-    code = int(codes[worst])
-    label = repr(category.labels[code][:40]) if code < len(category.labels) else f"label {code}"
+    words = {label_code(label): repr(label[:40]) for label in category.labels}
+    label = words.get(float(codes[worst]), f"label {codes[worst]:g}")
     sentence = (
         f"Column {name!r} is {label} in {here[worst]:,} of {m:,} new rows, and in "
         f"{times[worst]:,} of {n:,} reference rows."

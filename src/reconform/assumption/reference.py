@@ -35,9 +35,8 @@ def warn_of_columns(X: FloatArray, names: Sequence[str], whom: object) -> None:
     >>> with warnings.catch_warnings(record=True) as caught:
     ...     warn_of_columns(np.array([[1.0, 7.0], [2.0, 7.0]]), ["flow", "site"], None)
     >>> print(caught[0].message)
-    the column 'site' never changes in the reference and is ignored: nothing about normal rows can
-    be learned there. A new row with another value may still look unusual; leave the column out if
-    it is to play no part.
+    the column 'site' never changes in the reference: it tells no normal rows apart, and a new row
+    with another value looks unusual. Leave the column out if it is to play no part.
     """
     first = X[:LOOK_FIRST]
     same = (X[0] == first).all(axis=0) | np.isnan(first).all(axis=0)
@@ -48,17 +47,14 @@ def warn_of_columns(X: FloatArray, names: Sequence[str], whom: object) -> None:
         return
     which = listed(names[j] if names else str(j) for j in np.flatnonzero(same).tolist())
     said = (
-        f"the column {which} never changes in the reference and is ignored"
+        f"the column {which} never changes in the reference: it tells no normal rows apart, and a "
+        "new row with another value looks unusual. Leave the column out if it is to play no part."
         if same.sum() == 1
-        else f"the columns {which} never change in the reference and are ignored"
+        else f"the columns {which} never change in the reference: they tell no normal rows apart, "
+        "and a new row with another value looks unusual. Leave the columns out if they are to play "
+        "no part."
     )
-    warn_once(
-        whom,
-        "columns that never change",
-        f"{said}: nothing about normal rows can be learned there. A new row with another value "
-        "may still look unusual; leave the column out if it is to play no part.",
-        ReferenceWarning,
-    )
+    warn_once(whom, "columns that never change", said, ReferenceWarning)
 
 
 def warn_of_scores(scores: FloatArray, name: str, whom: object) -> None:

@@ -18,6 +18,9 @@ is a reference or a normal new row. The proof is in docs/assumptions. Such stati
 
 from __future__ import annotations
 
+import csv
+import io
+import shlex
 import warnings
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -445,37 +448,59 @@ def shift_finding(tests: Sequence[Shortfall], tolerated: float = TOLERATED) -> F
     return Finding("shift", level, sentence, ADVICE)
 
 
-def with_weights(finding: Finding | None, reference: FloatArray, new: FloatArray) -> Finding | None:
+def moved_columns(tests: Sequence[Shortfall], names: Sequence[str]) -> list[str]:
+    """The columns that moved, in their order; all where only a combination of them did."""
+    moved = {t.what for t in tests if t.corrected <= DOUBTFUL and t.family == "column"}
+    return [name for name in names if name in moved] or list(names)
+
+
+def with_weights(
+    finding: Finding, moved: Sequence[str], reference: FloatArray, new: FloatArray, names: list[str]
+) -> Finding:
     """Add to the finding of a shift whether weights could make up for it.
 
     Parameters
     ----------
-    finding : Finding or None
-        None where nothing was found.
+    finding : Finding
+    moved : sequence of str
+        The columns that weights are estimated from.
     reference, new : float arrays of shape (s, d), (t, d)
         Samples.
+    names : list of str
+        Of the columns.
 
     Returns
     -------
-    Finding or None
+    Finding
     """
-    if finding is None:
-        return None
+    used = [names.index(name) for name in moved]
     try:
         with np.errstate(all="ignore"), warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            weights = Weights.estimate(reference, new)
+            weights = Weights.estimate(reference[:, used], new[:, used])
     except ValueError:  # numbers that no classifier takes, such as infinite ones
         return finding
     if weights.usable:
-        size = f"{weights.effective_size:,.0f} of {len(reference):,} reference rows"
         more = (
-            "If what is normal has not changed, and only comes in another mix, `weights` that are "
-            f"estimated from the columns that moved make up for it: {size} would be left."
+            "If what is normal has not changed, and only comes in another mix, weigh the reference "
+            f"rows by what moved: `reconform detect --shift {_typed(moved, names)}`, or "
+            f"Weights.estimate in Python; {weights.effective_size:,.0f} of {len(reference):,} rows "
+            "would be left."
         )
     else:
-        more = "No `weights` can make up for it: too few reference rows are like the new ones."
+        more = (
+            "Weighing reference rows cannot make up for it: too few of them are like the new ones."
+        )
     return replace(finding, advice=f"{finding.advice} {more}".lstrip())
+
+
+def _typed(moved: Sequence[str], names: Sequence[str]) -> str:
+    """Names of columns as the command takes them."""
+    if len(moved) == len(names) or len(moved) > MOST_NAMED:
+        return "all"
+    line = io.StringIO()
+    csv.writer(line, lineterminator="").writerow(moved)
+    return shlex.quote(line.getvalue())
 
 
 def _columns_sentence(columns: Sequence[Shortfall]) -> str:

@@ -10,13 +10,11 @@ from .verdict import Verdict
 SHARES = (0.01, 0.03, 0.1, 0.2)
 # As many beyond one of them have this chance, or less, if all new rows are normal.
 CHANCE = 0.1
-# The same, of rows beyond all reference rows.
-BEYOND = 0.05
 
+FLAT = "The p-values are flat: no more new rows are unusual than chance explains."
 BLIND = (
-    "The p-values are flat: no more new rows are unusual than chance explains. Either there are no "
-    "anomalies, or this detector does not see them; another `detector` may. More reference rows "
-    "would not help."
+    "Either there are no anomalies, or this {judge} does not see them; another `{judge}` may. More "
+    "reference rows would not help."
 )
 MASKED = (
     "Or the reference holds many anomalies of their kind, which make them look normal: see "
@@ -24,7 +22,7 @@ MASKED = (
 )
 WEAK = (
     "More new rows are unusual than chance explains, but not unusual enough for a list at this "
-    "level. What helps: another `detector`, or a higher level."
+    "level. What helps: another `{judge}`, or a higher level."
 )
 
 
@@ -50,28 +48,10 @@ def looks_flat(counts: IntArray) -> bool:
     return bool(len(cuts) * min(chances) > CHANCE)
 
 
-def lies_beyond(counts: IntArray) -> bool:
-    """Whether more new rows are more unusual than all reference rows than chance explains.
-
-    Parameters
-    ----------
-    counts : int array of shape (n + 2,)
-        How many new rows have each rank, 1 to n + 1.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> lies_beyond(np.bincount([1] * 5 + [50] * 5, minlength=102))
-    True
-    >>> lies_beyond(np.bincount([1] + [50] * 9, minlength=102))
-    False
-    """
-    n, m, beyond = len(counts) - 2, int(counts.sum()), int(counts[1])
-    return bool(at_least_before(beyond, m, 1, n) <= BEYOND)
-
-
-def why_nothing(counts: IntArray | None, verdict: Verdict, warning: str | None) -> str:
-    """Say why no row is flagged: a dirty reference, a blind detector, too small a reference.
+def why_nothing(
+    counts: IntArray | None, verdict: Verdict, warning: str | None, judge: str = "detector"
+) -> str:
+    """Say why no row is flagged: too small a reference, a dirty one, a blind detector.
 
     Parameters
     ----------
@@ -80,6 +60,8 @@ def why_nothing(counts: IntArray | None, verdict: Verdict, warning: str | None) 
     verdict : Verdict
     warning : str, optional
         What is said of a reference that is too small.
+    judge : {"detector", "method"}
+        What another one may find more by.
 
     Returns
     -------
@@ -87,14 +69,16 @@ def why_nothing(counts: IntArray | None, verdict: Verdict, warning: str | None) 
     """
     flat = counts is not None and len(counts) > 2 and looks_flat(counts)
     # Rows beyond all reference rows are held back by nothing but the size of the reference.
-    too_small = counts is not None and warning is not None and lies_beyond(counts)
+    if warning is not None and counts is not None and counts[1]:
+        return f"{warning} {FLAT}" if flat else warning
     for finding in verdict.findings:
         # Where the p-values are flat, a few extreme reference rows are no reason.
         if finding.check == "dirty reference" or (
-            finding.check == "reference extremes" and not flat and not too_small
+            finding.check == "reference extremes" and not flat
         ):
             return str(finding)
     if flat:
         extremes = any(finding.check == "reference extremes" for finding in verdict.findings)
-        return f"{BLIND} {MASKED}" if extremes else BLIND
-    return warning or WEAK
+        said = [FLAT, BLIND.format(judge=judge), *([MASKED] if extremes else [])]
+        return " ".join(said)
+    return warning or WEAK.format(judge=judge)

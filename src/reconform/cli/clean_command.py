@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -18,6 +19,7 @@ from ..files.column_types import to_python
 from ..files.formats import is_standard, layout_like
 from ..files.judge import ReadOptions, judge_file
 from ..files.review import (
+    NOTE,
     REVIEW_NAMES,
     Shown,
     leave_out,
@@ -30,7 +32,7 @@ from ..files.writing import open_output
 from ..reporting.safe_text import percent
 from ..rule import Rule
 from . import fitting as fits
-from .declare import Command, count, family, option, share
+from .declare import Command, count, family, in_options, option, share
 from .flagged import CAPTION, plain, rows_table, words_about
 from .judging import check_header
 from .options import (
@@ -220,11 +222,16 @@ def clean(
         if cleaning.output is not None:
             rows = review_table(reference, known, shown, rows=len(whole), prefix=cleaning.prefix)
             layout = cleaning.written_with(files, reference, known, cleaning.output)
+            # A person opens it in a spreadsheet.
             with open_output(
-                cleaning.output, rows.schema, layout=layout, overwrite=cleaning.overwrite
+                cleaning.output,
+                rows.schema,
+                layout=layout,
+                overwrite=cleaning.overwrite,
+                safe_cells=True,
             ) as write:
                 write(rows)
-            _tell_review(voice, cleaning, reference, len(whole), len(shown.positions))
+            _tell_review(voice, cleaning, len(whole), len(shown.positions))
         voice.finish(
             {
                 "command": "clean",
@@ -376,18 +383,23 @@ def _fact(what: WhatIf) -> dict[str, Any]:
     return {name: value for name, value in asdict(what).items() if name != "now"}
 
 
-def _tell_review(voice: Voice, cleaning: Cleaning, reference: str, rows: int, written: int) -> None:
+def _tell_review(voice: Voice, cleaning: Cleaning, rows: int, written: int) -> None:
     if cleaning.output is None or is_standard(cleaning.output):
         return
     mark = cleaning.prefix + REVIEW_NAMES[1]
     voice.say()
+    marks = shlex.quote(cleaning.output)
     voice.say(
         f"Review file: {cleaning.output} ({written:,} rows). Write yes in its column {mark!r} "
         f"beside every row that is an anomaly, and no beside the others; at most "
-        f"{most_leaving(rows, cleaning.budget):,} may leave. Then: reconform clean {reference} "
-        f"--marks {cleaning.output} --keep FILE. Or go on, until no further one is found: "
-        f"reconform clean {reference} --marks {cleaning.output} --output NEXT"
+        f"{most_leaving(rows, cleaning.budget):,} may leave. Then, with names of your own:"
     )
+    for purpose, result in (
+        ("write the others", "--keep cleaned.csv"),
+        ("or go on, until no further one is found", "--output next.csv"),
+    ):
+        advised = in_options(f"`reconform clean --marks {marks} {result}`")
+        voice.say(f"- {purpose}: {advised}")
 
 
 def _apply_marks(voice: Voice, reference: str, cleaning: Cleaning, files: Files) -> None:
@@ -414,7 +426,10 @@ def _apply_marks(voice: Voice, reference: str, cleaning: Cleaning, files: Files)
             style="bold",
         )
         voice.say(PROVEN)
-        voice.say(f"Reference: {cleaning.keep}")
+        voice.say(
+            f"Reference: {cleaning.keep}. Keep {Path(cleaning.keep).name}{NOTE} beside it: it says "
+            f"that {left + cleaned.before:,} rows left, and so will every list."
+        )
         voice.finish(
             {
                 "command": "clean",

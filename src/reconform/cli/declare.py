@@ -1,14 +1,20 @@
 """How commands and their options are declared: help in sections, options in families.
 
 A message of the library names a parameter as Python does, in backquotes: `` `drop` ``, or
-`` `overwrite=True` ``. Here, and nowhere else, it becomes the option, as this was declared.
+`` `overwrite=True` ``. Here, and nowhere else, it becomes the option, as this was declared; an
+option that the command does not have is named with one that has it. A command in backquotes,
+`` `reconform clean` ``, is completed with the files and options of the run, so that it can be
+pasted.
 """
 
 from __future__ import annotations
 
 import ast
+import csv
+import io
 import os
 import re
+import shlex
 from collections.abc import Callable, Iterable, Sequence
 from functools import wraps
 from typing import Any, TypeVar
@@ -17,6 +23,9 @@ import click
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 Given = tuple[tuple[str, ...], dict[str, Any]]
+
+
+TYPED, MODEL = "reconform.typed", "reconform.model"
 
 
 class Option(click.Option):
@@ -48,6 +57,11 @@ class Command(click.Command):
     def __init__(self, *arguments: Any, examples: Sequence[str], **attributes: Any) -> None:
         super().__init__(*arguments, **attributes)
         self.examples = examples
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Keep the words as they were typed, for commands that are advised."""
+        ctx.meta[TYPED] = list(args)
+        return super().parse_args(ctx, args)
 
     def format_help_text(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write the description and the examples."""
@@ -214,6 +228,7 @@ def family(
 
 
 PARAMETER = re.compile(r"`([a-z_]+)(?:=([^`]*))?`")
+COMMAND = re.compile(r"`reconform ([a-z]+)((?: [^`]*)?)`")
 
 
 def in_options(message: str) -> str:
@@ -231,7 +246,7 @@ def in_options(message: str) -> str:
     >>> in_options("`n_neighbors=5` needs at least 5 rows.")
     'n_neighbors (5) needs at least 5 rows.'
     """
-    return PARAMETER.sub(_spell, message)
+    return COMMAND.sub(_complete, PARAMETER.sub(_spell, message))
 
 
 def _spell(found: re.Match[str]) -> str:
@@ -239,7 +254,93 @@ def _spell(found: re.Match[str]) -> str:
     option = SPELLED.get(name)
     if option is None:
         return name if value is None else f"{name} ({value})"
+    home = _home_of(option)
+    option = option if home is None else f"reconform {home} {option}"
     return option if value in (None, "True") else f"{option} {_word(value)}"
+
+
+def _command() -> tuple[click.Context, click.Command] | None:
+    """The command that runs, or has just failed."""
+    ctx = click.get_current_context(silent=True)
+    if ctx is None:
+        return None
+    if not isinstance(ctx.command, click.Group):
+        return ctx, ctx.command
+    name = ctx.invoked_subcommand
+    command = None if name is None else ctx.command.get_command(ctx, name)
+    return None if command is None else (ctx, command)
+
+
+def _home_of(option: str) -> str | None:
+    """The command that has an option, where the one that runs has not."""
+    running = _command()
+    if running is None or _takes(running[1], option):
+        return None
+    root = running[0].find_root()
+    group = root.command
+    assert isinstance(group, click.Group)
+    for name in ("fit", "detect", "score", "stream", "study"):
+        command = group.get_command(root, name)
+        if command is not None and _takes(command, option):
+            return name
+    return None
+
+
+def _takes(command: click.Command, option: str) -> bool:
+    return any(option in one.opts for one in command.params)
+
+
+# Which options of a run an advised command takes over: those of these sections of the help. The
+# same command takes over all but its results.
+CARRIED = {
+    "detect": ("Decision", "Detector and method", "Columns", "Files"),
+    "clean": ("Columns", "Files"),
+}
+RESULTS = ("output", "keep", "marks", "show", "overwrite")
+
+
+def _complete(found: re.Match[str]) -> str:
+    """Complete an advised command with the files and options of the run."""
+    name, more = found[1], shlex.split(found[2])
+    running = _command()
+    if running is None or running[0].command is not running[1]:
+        return found[0]
+    ctx, command = running
+    root = ctx.find_root()
+    assert isinstance(root.command, click.Group)
+    target = root.command.get_command(root, name)
+    assert target is not None
+    # As it was typed; a run with a model has the reference, and how it was read, from there.
+    parsed, _, _ = command.make_parser(ctx).parse_args(args=list(ctx.meta[TYPED]))
+    typed: dict[str, Any] = {
+        name: one for name, one in parsed.items() if isinstance(one, str | list | bool)
+    }
+    typed |= ctx.meta.get(MODEL, {})
+    words = ["reconform", name]
+    for one in target.params:
+        given = typed.get(str(one.name))
+        if isinstance(one, click.Argument):
+            if one.required or (given is not None and "--keep" not in more):  # which takes no NEW
+                words.append(str(one.name).upper() if given in (None, "-") else given)
+        elif given is not None and (
+            one.name not in RESULTS
+            if command is target
+            else getattr(one, "section", "") in CARRIED[name]
+        ):
+            for value in given if isinstance(given, list) else [given]:
+                words += [one.opts[0]] if value is True else [one.opts[0], value]
+    taken = {one.name for one in target.params}
+    for aside in ("label", "group", "weight_column"):  # columns that are no features
+        if aside not in taken and aside in typed and "columns" not in typed:
+            words += ["--drop", names_typed([str(typed[aside])])]
+    return f"`{shlex.join([*words, *more])}`"
+
+
+def names_typed(names: Sequence[str]) -> str:
+    """Names of columns with commas between them, as options read them."""
+    line = io.StringIO()
+    csv.writer(line, lineterminator="").writerow(names)
+    return line.getvalue()
 
 
 def _word(literal: str) -> str:

@@ -58,6 +58,13 @@ def blames_input(error: Exception) -> bool:
     return isinstance(error, ReconformError | OSError)
 
 
+def _follows_interrupt(error: BaseException | None) -> bool:
+    """Whether it is Ctrl-C, or what a library raised while it ended because of that."""
+    while error is not None and not isinstance(error, KeyboardInterrupt):
+        error = error.__context__
+    return error is not None
+
+
 def sentence_of(error: Exception) -> str:
     """Say an error without its type.
 
@@ -154,11 +161,11 @@ class Commands(click.Group):
                 return super().invoke(ctx)
         except (click.ClickException, click.exceptions.Exit, click.Abort):
             raise  # click knows what to do
-        except KeyboardInterrupt as error:
-            notes = getattr(error, "__notes__", ())
-            complain(" ".join(["No file is half written.", *notes]), label="Interrupted. ")
-            ctx.exit(INTERRUPTED)
-        except Exception as error:
+        except (KeyboardInterrupt, Exception) as error:
+            if not isinstance(error, Exception) or _follows_interrupt(error):
+                notes = getattr(error, "__notes__", ())
+                complain(" ".join(["No file is half written.", *notes]), label="Interrupted. ")
+                ctx.exit(INTERRUPTED)
             if blames_input(error):
                 complain(sentence_of(error))
                 ctx.exit(INPUT)

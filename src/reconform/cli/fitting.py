@@ -24,6 +24,7 @@ from ..files import (
 from ..files.address import label_of
 from ..files.column_types import to_python
 from ..files.reading import group_labels
+from ..files.review import left_out_of
 from .options import Columns, Fitting, parallel
 from .output import Voice
 
@@ -32,9 +33,10 @@ def read(voice: Voice, path: str, layout: Layout, ids: tuple[str, ...], columns:
     """Read the reference."""
     voice.step(f"Reading {label_of(path)}")
     how = columns.reading(columns.unused(ids), layout)
-    if columns.label is None:
-        return read_reference(path, **vars(how))
-    table, anomalous = read_labelled(path, columns.label, how)
+    with voice.gathering_warnings():
+        if columns.label is None:
+            return read_reference(path, **vars(how))
+        table, anomalous = read_labelled(path, columns.label, how)
     voice.step(f"Leaving out {anomalous.sum():,} rows that are labelled as anomalies")
     return normal_rows(table, anomalous)
 
@@ -72,7 +74,12 @@ def fit(
         voice.step(f"Reading {fitting.anomalies}")
         known = _rows_like(reference, fitting.anomalies, bool(get_tags(cad).input_tags.allow_nan))
     with voice.gathering_warnings(), parallel(fitting.jobs):
-        cad.fit(reference.frame, groups=_groups(reference, columns.group), anomalies=known)
+        cad.fit(
+            reference.frame,
+            groups=_groups(reference, columns.group),
+            anomalies=known,
+            left_out=left_out_of(reference.path),
+        )
     cad.name_reference(_names(reference, columns.read_along))
     cad.set_params(verbose=0)
     if fitting.method == "auto":
@@ -102,7 +109,8 @@ def _groups(reference: Table, column: str | None) -> ObjectArray | None:
         return None
     if reference.ids is None or column not in reference.ids.column_names:
         raise InputError(reference.path, f"it has no column {column!r} of groups.", column=column)
-    labels: ObjectArray = group_labels(reference.ids.column(column), Layout(), parse=True)
+    cells = reference.ids.column(column)
+    labels: ObjectArray = group_labels(cells, column, Layout(), reference.path, parse=True)
     return labels
 
 

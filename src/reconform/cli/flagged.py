@@ -127,7 +127,7 @@ def take_first(judgement: FileDiscoveries, ids: Sequence[str], most: int) -> Fla
         ids={name: to_python(table.column(name)) for name in ids},
         scores=scores,
         p_values=p_values,
-        letter="q" if judgement.certified is None else "e",
+        letter=judgement.letter,
         evidence=evidence,
         mask=mask,
     )

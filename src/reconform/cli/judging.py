@@ -443,8 +443,9 @@ def _first(judgement: FileDiscoveries, ids: Sequence[str]) -> dict[str, Any] | N
 
 
 def false_bound(judgement: FileDiscoveries) -> int | None:
-    """Bound the false alarms in this list; possible only after one split."""
-    if not judgement.provenance.one_split or not judgement.count:
+    """Bound the false alarms in this list; only after one split, and not if that looks broken."""
+    broken = judgement.verdict.word == "broken"
+    if not judgement.provenance.one_split or not judgement.count or broken:
         return None
     table = false_discovery_table(judgement.rank_counts.counts, CONFIDENCE)
     bound = int(table[judgement.decision.rank_threshold])

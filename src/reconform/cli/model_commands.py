@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
@@ -12,9 +12,8 @@ from rich.filesize import decimal
 from rich.table import Table as RichTable
 
 from .. import models
-from ..detector import ConformalDetector
 from ..detectors.prepare import Feature
-from ..errors import InputError, ModelFileError
+from ..errors import InputError
 from ..extras import extra
 from ..files.formats import is_standard
 from ..files.judge import ReadOptions
@@ -22,7 +21,7 @@ from ..models import ModelInfo
 from ..models.saving import check_can_be_saved
 from ..whole import check_place
 from . import fitting as fits
-from .declare import Command, family, in_options, option
+from .declare import MODEL, Command, family, in_options, option
 from .judging import judge, leave
 from .options import (
     JOBS,
@@ -79,12 +78,11 @@ saving_options = family(
 )
 
 _TRUST = option(
-    "--trust",
+    "--trust-objects",
     library="trusted",
-    multiple=True,
-    metavar="TYPE",
-    help="Let this foreign type in the model be made; 'reconform inspect' names them. May be "
-    "repeated.",
+    is_flag=True,
+    help="Use the objects of other libraries in the model, which are as safe as the person who "
+    "made them; 'reconform inspect' names them.",
 )
 _GROUP = option(
     "--group",
@@ -158,6 +156,11 @@ def fit(
         )
         voice.say(f"Guarantee: {in_options(info.guarantee)}")
         voice.say(f"Model: {model} ({decimal(info.file_bytes)})")
+        if info.foreign_types:
+            voice.say(
+                "It contains objects of other libraries: score, check and stream take it with "
+                "--trust-objects."
+            )
         voice.finish({"command": "fit", "reference": fits.facts_of(table), **_facts(info)})
 
 
@@ -196,18 +199,6 @@ def score(
     leave(facts, writing)
 
 
-def load_model(info: ModelInfo, trust: Sequence[str]) -> ConformalDetector:
-    """Load a model, if all foreign types in it are trusted."""
-    untrusted = [name for name in info.foreign_types if name not in trust]
-    if untrusted:
-        raise ModelFileError(
-            f"{info.path}: the model contains {', '.join(untrusted)}, which reconform does not "
-            "make from a file unless you trust it by name. If you know where it comes from, give "
-            f"{' '.join(f'--trust {name}' for name in untrusted)}."
-        )
-    return models.load(info.path, trusted=trust)
-
-
 def judge_with(
     voice: Voice,
     info: ModelInfo,
@@ -219,13 +210,16 @@ def judge_with(
     loading: Mapping[str, Any],
 ) -> dict[str, Any]:
     """Load a model and judge a file with it, as `judge`, by what the model remembers."""
-    cad, group = load_model(info, loading["trust"]), loading["group"]
+    cad = models.load(info.path, trusted=loading["trust_objects"])
+    group = loading["group"]
     known = remembered(info)
     by_model = () if known is None or files.id_columns else known.id_columns
     if known is not None:
         files, writing = known.files(files), known.writing(writing)
         deciding = deciding.over(known.deciding)
         group = group or known.group
+        method = None if one_line(info.method) == "auto" else cad.plan_.scheme
+        click.get_current_context().meta[MODEL] = known.typed(method)
     (layout,) = files.layouts(new)
     features = None if known is None else known.features
     read = ReadOptions(features, files.id_columns, layout, group_column=group)
@@ -273,7 +267,7 @@ def _facts_table(info: ModelInfo) -> RichTable:
         "Features": _columns(info, known),
         "Remembers": "" if known is None else _said(known),
         "Seed": info.parameters.get("random_state", "unknown"),
-        "Needs trust in": ", ".join(info.foreign_types),
+        "Objects of others": ", ".join(info.foreign_types),
         "Written": f"{info.created} by reconform {info.reconform}, format {info.format_version}",
         "With": ", ".join(f"{name} {number}" for name, number in info.versions.items()),
         "Size": decimal(info.file_bytes),

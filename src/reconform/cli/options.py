@@ -621,6 +621,7 @@ class Writing:
     prefix: str
     report: str | None
     overwrite: bool
+    safe_cells: bool = False
     fail_on: tuple[str, ...] = ()
     top: int | None = None
     explain: tuple[str, ...] = ()
@@ -639,7 +640,9 @@ class Writing:
     def options(self, files: Files) -> WriteOptions:
         """How `judge_file` writes them."""
         layout = files.output_layout(self.output)
-        return WriteOptions(self.only_anomalies, self.overwrite, self.prefix, layout)
+        return WriteOptions(
+            self.only_anomalies, self.overwrite, self.prefix, layout, self.safe_cells
+        )
 
     def wanted(self, files: Files) -> tuple[int | str, ...]:
         """The rows to explain: positions from 0, or identifiers where a column has them."""
@@ -717,6 +720,12 @@ def _writing(fail_on: str | None) -> list[Given]:
         PREFIX,
         REPORT,
         OVERWRITE,
+        option(
+            "--safe-cells",
+            is_flag=True,
+            help="Write an apostrophe before text that a spreadsheet would take for a formula, in "
+            "CSV and TSV.",
+        ),
         option(
             "--fail-on",
             callback=_failures,

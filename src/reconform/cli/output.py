@@ -30,6 +30,7 @@ from rich.progress import (
 )
 from rich.text import Text
 
+from ..display import printable as printable
 from ..errors import ReconformError
 from ..forecast import listening
 from ..whole import Together, blamed_on, together
@@ -90,17 +91,6 @@ def console(held: _Held | None = None) -> Console:
 def is_watched(where: Console) -> bool:
     """Whether a console is a terminal, and not a pipe that colours were forced on."""
     return where.file.isatty()
-
-
-def printable(text: object) -> str:
-    r"""Replace what a terminal might obey instead of show.
-
-    Examples
-    --------
-    >>> printable("pump \x1b[2J 7")
-    'pump �[2J 7'
-    """
-    return "".join(c if c.isprintable() or c == "\n" else "\ufffd" for c in str(text))
 
 
 def one_line(representation: str) -> str:
@@ -232,6 +222,7 @@ class Voice:
         How long work will take is said at once.
         """
         with warnings.catch_warnings(record=True) as caught, listening(self.foretell):
+            warnings.simplefilter("always", UserWarning)  # whatever the environment says of them
             yield
         for warning in caught:
             self.warn(str(warning.message))

@@ -11,6 +11,7 @@ from ..models import ModelInfo
 from ..models.archive import refusing
 from ..records import require
 from ..rule import Rule
+from .declare import names_typed
 from .options import Deciding, Files, Writing
 
 # Where it stands among the extras of a model file.
@@ -63,6 +64,18 @@ class Remembered:
                 **({} if self.group is None else {"group": self.group}),
             }
         }
+
+    def typed(self, method: str | None) -> dict[str, Any]:
+        """How the reference was read and used, as options are typed: for advised commands."""
+        typed: dict[str, Any] = {
+            "reference": self.reference,
+            "columns": [names_typed([feature.name for feature in self.features])],
+            "detector": self.detector,
+        }
+        typed |= {"method": method} if method in ("full", "split") else {}
+        typed |= {"prepare": True} if self.prepare else {}
+        typed |= {"id_columns": [names_typed(self.id_columns)]} if self.id_columns else {}
+        return typed | ({"group": self.group} if self.group is not None else {})
 
     def files(self, given: Files) -> Files:
         """The identifiers that were given, or those of the model."""

@@ -6,7 +6,6 @@ import json
 import re
 import select
 import sys
-import time
 import warnings
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
@@ -32,7 +31,7 @@ from ..stream.procedures import ONLINE
 from ..stream.state import DecisionStream
 from ..stream.windows import SCOPES
 from .declare import Command, Number, choice, count, family, in_options, option
-from .model_commands import load_model, loading_options
+from .model_commands import loading_options
 from .options import (
     PATH,
     PREFIX,
@@ -382,7 +381,7 @@ def stream(
     check_separate({"--journal": incoming.journal}, around)
     info = models.inspect(model)
     with parallel(loading["jobs"]):
-        cad = load_model(info, loading["trust"])
+        cad = models.load(info.path, trusted=loading["trust_objects"])
         reader = incoming.reader(cad, info)
         journal = None if incoming.journal is None else Path(incoming.journal)
         with voice.gathering_warnings():
@@ -435,9 +434,9 @@ class _Session:
 
     def to_the_end(self, source: IO[bytes]) -> None:
         """Read and decide until the input ends."""
-        for lines in _or_due(source, self.delivery.stream):
+        for lines in _or_due(source, self.delivery):
             if lines is None:  # a window of seconds is over
-                self._write(self.delivery.finish(now=time.time()))
+                self._write(self.delivery.finish(now=self.delivery.now()))
                 continue
             block = self.reader.read(lines)
             bad = block.errors[0] if block.errors and not self.skips else None
@@ -457,7 +456,7 @@ class _Session:
         about = zip(block.lines, block.carried, strict=True)
         self._about |= enumerate(about, start=self.delivery.next_row)
         with self.voice.gathering_warnings():
-            told = self.delivery.add(block.X, checked=True, time=time.time())
+            told = self.delivery.add(block.X, checked=True, time=self.delivery.now())
         self._write(told)
 
     def _write(self, told: list[dict[str, Any]]) -> None:
@@ -493,15 +492,15 @@ class _Session:
         self.voice.note(f"{rows} decided, {self.flagged:,} flagged; {lines} skipped.")
 
 
-def _or_due(source: IO[bytes], stream: DecisionStream) -> Iterator[list[NumberedLine] | None]:
+def _or_due(source: IO[bytes], delivery: Delivery) -> Iterator[list[NumberedLine] | None]:
     """Blocks of lines; None whenever a window of seconds is over and nothing has come."""
-    reading = blocks_of_lines(source)
+    reading, stream = blocks_of_lines(source), delivery.stream
     number = _number_of(source)
     if number is None or not isinstance(stream, MicroBatches) or stream.seconds is None:
         yield from reading
         return
     while True:
-        wait = None if stream.due is None else max(0.0, stream.due - time.time())
+        wait = None if stream.due is None else max(0.0, stream.due - delivery.now())
         if not select.select([number], [], [], wait)[0]:
             yield None
             continue

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import csv
 import io
 import math
 import shlex
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -29,7 +27,7 @@ from ..study import (
     Study,
 )
 from ..whole import check_place, write_whole
-from .declare import Command, count, family, in_options, option, share
+from .declare import Command, count, family, in_options, names_typed, option, share
 from .options import (
     LABEL_HELP,
     OVERWRITE,
@@ -381,10 +379,10 @@ def command_of(advice: Recommendation, study: Study) -> str | None:
             ("--drop", [name for name in tables.drop if name != study.label]),
             ("--columns", tables.columns or ()),
         ):
-            words += [option, _names(names)] if names else []
+            words += [option, names_typed(names)] if names else []
         words += _layout(tables.layout or Layout())
     words += ["--prepare"] if tables.prepare else []
-    words += ["--category", _names(tables.categories)] if tables.categories else []
+    words += ["--category", names_typed(tables.categories)] if tables.categories else []
     name, settings = detector
     words += ["--detector", name]
     for key, value in settings.items():
@@ -424,10 +422,3 @@ def _layout(layout: Layout) -> list[str]:
     for text in layout.missing:
         words += ["--missing", text]
     return words + ["--allow-extensions"] * layout.allow_extensions
-
-
-def _names(names: Sequence[str]) -> str:
-    """Names of columns with commas between them, as the options read them."""
-    line = io.StringIO()
-    csv.writer(line, lineterminator="").writerow(names)
-    return line.getvalue()

@@ -9,9 +9,9 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from numba import njit
 
 from ..arrays import BoolArray, Int32Array, IntArray, UInt64Array
+from ..compiled import njit
 from ..counter import GOLDEN, mix, uniform
 
 _MINUS_ZERO = np.uint64(0x8000000000000000)

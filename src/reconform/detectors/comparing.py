@@ -17,9 +17,9 @@ from abc import abstractmethod
 from collections.abc import Iterator, Sequence
 
 import numpy as np
-from numba import njit
 
 from ..arrays import FloatArray, IndexArray, RankArray
+from ..compiled import njit
 from ..ensemble import Ensemble, ResampledEnsemble, Sight
 from ..plan import Plan
 from ..statistics.ranks import Ranks

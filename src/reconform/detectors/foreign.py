@@ -233,6 +233,12 @@ def adapt(detector: Any, larger_is: str | None = None) -> ForeignDetector:
             "is: not in a pipeline, not with `larger_is`, and not with `method='prefit'`. Give the "
             f"detector itself (its `scale='robust'` scales), or use KNN() in its place."
         )
+    if _goes_by_order(inner):
+        raise ReconformError(
+            f"detector {type(inner).__name__} scores a row by the rows before and after it, and "
+            "conformal p-values need scores that do not depend on the order of rows. Use one that "
+            "scores single rows, and put what came before a row into columns of its own."
+        )
     if not hasattr(detector, "fit"):
         return _adapt_function(detector, stated, name)
     if _is_pyod(inner):
@@ -322,6 +328,11 @@ def _is_pyod(detector: Any) -> bool:
         base.__name__ == "BaseDetector" and base.__module__.split(".")[0] == "pyod"
         for base in type(detector).__mro__
     )
+
+
+def _goes_by_order(detector: Any) -> bool:
+    # PyOD's detectors for time series; sorted rows, as all but split sees them, are no series.
+    return any(base.__module__.startswith("pyod.models.ts_") for base in type(detector).__mro__)
 
 
 def _is_outlier_detector(detector: Any) -> bool:

@@ -1,7 +1,7 @@
 """Text and missing values for detectors that know only numbers: `Prepare`, and ``prepare=True``.
 
-A table becomes a float64 matrix by naming only: a category is written as the position of its label
-in a list (`Feature.labels`), a missing value as NaN. Everything that is learned from data, medians,
+A table becomes a float64 matrix by naming only: a category is written as a hash of its label
+(`frames.label_code`), a missing value as NaN. Everything that is learned from data, medians,
 scales, which categories exist, is learned from the rows of a model as a part of the algorithm A, so
 no held-out row has a part in preparing the rows that it is compared with. Detectors of ours that
 measure distances do it themselves (`detectors.prepared`); for all others a pipeline does it
@@ -17,11 +17,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from sklearn.base import BaseEstimator, clone
 
-from ..errors import ReconformError, listed, nearest
-from ..frames import Column, frame_as_it_is, library_of, time_columns
+from ..errors import MOST_LISTED, ReconformError, listed, nearest
+from ..frames import Column, frame_as_it_is, label_code, library_of, time_columns
 from ..inputs import checked_rows, refuse_times
 from . import Auto, NativeDetector, resolve_detector
-from .prepared import CATEGORIES, Prepared
+from .prepared import CATEGORIES, MOST_ENCODED, Prepared
 from .registry import entry_of
 
 if TYPE_CHECKING:
@@ -40,8 +40,7 @@ class Feature:
     ----------
     name : str
     labels : tuple of str or None
-        The categories of the reference, in the order of their codes 0, 1, ...; None for a column
-        of numbers.
+        The categories of the reference; None for a column of numbers.
 
     Examples
     --------
@@ -60,6 +59,26 @@ class Feature:
 
 # A column of text with more labels than this, most of them in a single row, is an identifier.
 FEW_LABELS = 20
+
+
+def too_many_labels(features: Sequence[Feature], rows: int) -> str | None:
+    """Say that columns of zeros and ones for all labels would not fit into memory; else None.
+
+    Examples
+    --------
+    >>> too_many_labels([Feature("colour", ("blue", "red"))], 1000)
+    """
+    columns = {f.name: len(f.labels) for f in features if f.labels is not None}
+    cells = rows * sum(columns.values())
+    if cells <= MOST_ENCODED:
+        return None
+    most = sorted(columns, key=lambda name: -columns[name])[:MOST_LISTED]
+    return (
+        f"too many labels: {', '.join(f'{name!r} has {columns[name]:,}' for name in most)}. As "
+        f"columns of zeros and ones, in {rows:,} rows, they would take {8 * cells / 1e9:,.1f} GB, "
+        f"and at most {8 * MOST_ENCODED / 1e9:,.1f} GB are used for it. Leave such a column out "
+        "with `drop`, or write its rare labels as one, such as 'other'."
+    )
 
 
 class Prepare(BaseEstimator):
@@ -147,10 +166,14 @@ class Prepare(BaseEstimator):
                     f"{nearest(str(name), list(map(str, names)))} There are "
                     f"{listed(map(str, names))}."
                 )
-        return tuple(
+        features = tuple(
             Feature(str(name), self._labels(str(name), column, name in self.categories))
             for name, column in zip(names, columns, strict=True)
         )
+        many = too_many_labels(features, len(X))
+        if many is not None:
+            raise ReconformError(many)
+        return features
 
     def _labels(self, name: str, column: Column, is_label: bool) -> tuple[str, ...] | None:
         if column.values is not None and not is_label:
@@ -259,19 +282,32 @@ def make_prepared(
            [ 0.        ,  0.        ,  0.        ,  1.        ],
            [ 1.41421356,  0.        ,  1.        ,  0.        ]])
     """
+    estimator = _estimator(detector)
+    if distance_based is None:
+        entry = entry_of(estimator)
+        of_others = type(estimator).__name__.lower() not in SCALE_FREE
+        distance_based = of_others if entry is None else entry.scale_matters
+    return _behind_preparation(
+        "detector", estimator, numeric_columns, categorical_columns, scaled=distance_based
+    )
+
+
+def _behind_preparation(
+    name: str,
+    estimator: Any,
+    numeric_columns: Sequence[int],
+    categorical_columns: Sequence[int],
+    *,
+    scaled: bool,
+) -> Pipeline:
     # Slow to import, and most commands do without.
     from sklearn.compose import ColumnTransformer
     from sklearn.impute import MissingIndicator, SimpleImputer
     from sklearn.pipeline import Pipeline
     from sklearn.preprocessing import OneHotEncoder, StandardScaler
 
-    estimator = _estimator(detector)
-    if distance_based is None:
-        entry = entry_of(estimator)
-        of_others = type(estimator).__name__.lower() not in SCALE_FREE
-        distance_based = of_others if entry is None else entry.scale_matters
     numbers = [("impute", SimpleImputer(strategy="median", keep_empty_features=True))]
-    if distance_based:
+    if scaled:
         numbers.append(("scale", StandardScaler()))
     parts: list[tuple[str, Any, list[int]]] = []
     if len(numeric_columns):
@@ -282,7 +318,30 @@ def make_prepared(
         encoder = OneHotEncoder(handle_unknown="ignore", sparse_output=False)
         parts.append((CATEGORIES, encoder, list(categorical_columns)))
     prepare = ColumnTransformer(parts, sparse_threshold=0.0)
-    return Pipeline([("prepare", prepare), ("detector", estimator)])
+    return Pipeline([("prepare", prepare), (name, estimator)])
+
+
+def prepared_classifier(classifier: Any, resolved: Any) -> Any:
+    """Prepare rows for a classifier in the way that was meant for a choice of detectors.
+
+    Parameters
+    ----------
+    classifier : scikit-learn classifier
+    resolved : detector
+        What `prepared` made of ``"auto"``; None is returned for anything else.
+    """
+    candidates = resolved.candidates if isinstance(resolved, Auto) else None
+    first = candidates[0] if candidates else None
+    if not isinstance(first, Prepared):
+        return None
+    columns = range(len(first.labels))
+    return _behind_preparation(
+        "classifier",
+        classifier,
+        [j for j in columns if not first.labels[j]],
+        [j for j in columns if first.labels[j]],
+        scaled=True,
+    )
 
 
 def prepared(
@@ -314,8 +373,8 @@ def prepared(
     >>> pipeline = prepared("iforest", features)
     >>> [name for name, _, columns in pipeline["prepare"].transformers]
     ['numbers', 'missing', 'categories']
-    >>> prepared("knn", features)
-    Prepared(detector=KNN(scale='robust'), labels=(0, 2))
+    >>> prepared("knn", features).detector
+    KNN(scale='robust')
     """
     estimator = _estimator(detector)
     if isinstance(estimator, Auto):
@@ -326,7 +385,7 @@ def prepared(
     scales = isinstance(estimator, NativeDetector) and hasattr(estimator, "scale")
     if scales and distance_based is not False:
         scaled = clone(estimator).set_params(scale="robust")
-        return Prepared(scaled, tuple(_count_labels(feature) for feature in features))
+        return Prepared(scaled, tuple(_codes(feature) for feature in features))
     return make_prepared(
         detector,
         [j for j, feature in enumerate(features) if not feature.is_category],
@@ -335,9 +394,9 @@ def prepared(
     )
 
 
-def _count_labels(feature: Feature) -> int:
+def _codes(feature: Feature) -> int | tuple[float, ...]:
     # A category without any label is missing in all reference rows: one column does no harm.
-    return 0 if feature.labels is None else max(1, len(feature.labels))
+    return 0 if feature.labels is None else tuple(map(label_code, feature.labels)) or 1
 
 
 def _estimator(detector: Any) -> Any:

@@ -4,9 +4,11 @@ What has to be learned from the rows of a model are a few integers per column of
 exponent of its scale, its median in quarters of the scale, and whether it has missing values. They
 are units (`units`): functions of the multiset of rows that one row more or less seldom changes.
 
-Nothing is learned for a category. One column of zeros and ones per label puts any two different
-labels at the same distance, whichever labels there are: so it does not matter that the list of
-labels was taken from the reference, nor which of the rows of D and x brought a label along.
+Next to nothing is learned for a category. One column of zeros and ones per label puts any two
+different labels at the same distance, whichever labels there are: so it does not matter that the
+list of labels was taken from the reference, nor which of the rows of D and x brought a label along.
+To a detector that draws by what the columns hold it would matter: its models have the columns of
+the labels that their own rows have, in the order of their codes, which are hashes of the labels.
 """
 
 from __future__ import annotations
@@ -35,9 +37,19 @@ from .units import Units
 
 # A missing number becomes the median, rounded to a multiple of the scale divided by this.
 STEPS = 4
-# The columns that a category has besides those of its labels: missing, and two for labels that
-# are not listed, one of which the rows of the model may have.
-MORE_COLUMNS = 3
+# For every column the codes of its labels, or their number if the codes are 0, 1, ...
+Labels = Sequence[int | tuple[float, ...]]
+
+
+def label_counts(labels: Labels) -> list[int]:
+    """How many labels every column has."""
+    return [len(of) if isinstance(of, tuple) else of for of in labels]
+
+
+# The columns that a category has besides those of its labels: missing, and for all other labels.
+MORE_COLUMNS = 2
+# Cells of the columns that labels become: half a gigabyte.
+MOST_ENCODED = 1 << 26
 
 
 # What the part of a pipeline is called that encodes labels.
@@ -56,9 +68,9 @@ class Prepared(NativeDetector):
     ----------
     detector : NativeDetector
         One with a parameter `scale`.
-    labels : sequence of int
-        For every column the number of its labels, whose codes are 0, 1, ...; 0 for a column of
-        numbers. Negative codes are labels that are not listed, NaN is missing.
+    labels : sequence of int or tuple
+        For every column the codes of its labels, or their number if the codes are 0, 1, ...; 0
+        for a column of numbers. Other codes are labels that are not listed, NaN is missing.
     contamination : float, default=0.1
         Share of the training rows that `predict` calls outliers.
 
@@ -81,7 +93,10 @@ class Prepared(NativeDetector):
     accepts_nan = True
 
     def __init__(
-        self, detector: NativeDetector, labels: Sequence[int], contamination: float = 0.1
+        self,
+        detector: NativeDetector,
+        labels: Sequence[int | tuple[float, ...]],
+        contamination: float = 0.1,
     ) -> None:
         self.detector = detector
         self.labels = labels
@@ -172,34 +187,46 @@ def category_columns(detector: object) -> tuple[int, ...]:
 
 
 class PreparedUnits(Units):
-    """Exponents of scales, medians and whether values are missing; a label that is not listed.
+    """Exponents of scales, medians and whether values are missing; labels of the rows.
 
-    Units are four blocks: the first three have an integer for every column of numbers, the last
-    one for every category: the smallest code among the rows that is not listed, or 0.
+    Units are blocks: three have an integer for every column of numbers, one has an integer for
+    every category, the smallest code among the rows that is not listed, or 0. Of a detector that
+    draws, the last one has a bit for every listed label that the rows do not have.
     """
 
     detector: Prepared
 
     def __init__(self, detector: Prepared) -> None:
         super().__init__(detector)
-        counts = np.array(detector.labels, dtype=np.int64)
-        if counts.ndim != 1 or (counts < 0).any():
+        try:
+            codes = [
+                np.array(sorted(of) if isinstance(of, tuple) else range(of), dtype=np.float64)
+                for of in detector.labels
+            ]
+            right = all(isinstance(of, tuple) or of >= 0 for of in detector.labels)
+        except TypeError:
+            right = False
+        if not right:
             raise ReconformError(
-                f"labels must be a number of labels for every column; got {detector.labels!r}."
+                "labels must be the codes of the labels, or their number, for every column; got "
+                f"{detector.labels!r}."
             )
         if not hasattr(detector.detector, "scale"):
             raise ReconformError(
                 f"detector must be one that has a parameter scale; got {detector.detector!r}."
             )
-        self.counts = counts
-        self.numbers: IndexArray = np.flatnonzero(counts == 0)
-        self.categories: IndexArray = np.flatnonzero(counts > 0)
+        self.codes = codes
+        self.numbers: IndexArray = np.flatnonzero([not len(of) for of in codes])
+        self.categories: IndexArray = np.flatnonzero([len(of) > 0 for of in codes])
+        self.draws = hasattr(detector.detector, "random_state")
+        # Integers that the absent labels of each category take.
+        self.sizes = [-(-len(codes[j]) // 64) * self.draws for j in self.categories]
 
     def of(self, X: FloatArray) -> IntArray:
         """Units of all rows together."""
         self._check_rows(X)
         units = self._units(
-            1, lambda j: self._block(_of_column(X[:, j])), lambda j: _least_unlisted(X[:, j])
+            1, lambda j: self._block(_of_column(X[:, j])), lambda j: self._labels_of(X, j)
         )
         return units.ravel()
 
@@ -215,10 +242,16 @@ class PreparedUnits(Units):
             return self._block((spread, median, missing | (len(values) < len(X))))
 
         def categories(j: int) -> IntArray:
-            least = _least_unlisted(X[:, j])
-            if not least:  # the only row with such a label has the column for it in any case
-                return np.zeros(len(new), dtype=np.int64)
-            return np.minimum(least, np.nan_to_num(new[:, j]).astype(np.int64))
+            own, x = self._labels_of(X, j), new[:, j]
+            units, joins = np.repeat(own, len(new), axis=0), self._unlisted(x, j)
+            # The only row with such a label has a column of its own in any case.
+            if self.draws or own[0, 0]:
+                units[joins, 0] = np.minimum(own[0, 0] or MOST, x[joins])
+            if self.draws:
+                absent = self.codes[j] != x[:, None]
+                absent &= ~np.isin(self.codes[j], X[:, j])
+                units[:, 1:] = _bits(absent)
+            return units
 
         return self._units(len(new), numbers, categories)
 
@@ -234,27 +267,38 @@ class PreparedUnits(Units):
             return self._block((spread, median, left > 0))
 
         def categories(j: int) -> IntArray:
-            ordered = np.sort(np.append(_present(X[:, j]), [0.0, 0.0]))
-            first, second = ordered[:2].astype(np.int64)
-            return np.asarray(np.where(X[:, j] == first, second, first))
+            units, codes = np.repeat(self._labels_of(X, j), len(X), axis=0), X[:, j]
+            first, second = [*np.sort(codes[self._unlisted(codes, j)])[:2], 0, 0][:2]
+            units[:, 0] = np.where(codes == first, second, first)
+            if self.draws:
+                here = codes[:, None] == self.codes[j]
+                units[:, 1:] = _bits(here.sum(axis=0) - here == 0)
+            return units
 
         return self._units(len(X), numbers, categories)
 
     def measure(self, X: FloatArray, units: IntArray) -> FloatArray:
         """Impute, divide and encode."""
-        exponents, medians, has_missing, unlisted = self._blocks(units)
+        exponents, medians, has_missing, _ = self._blocks(units)
+        labels = sum(map(len, self._columns_of(units)))
+        if len(X) * labels > MOST_ENCODED:
+            raise ReconformError(
+                f"{len(X):,} rows with {labels:,} labels are too many at once; judge "
+                "fewer rows at a time, or leave out columns with very many labels."
+            )
         numbers = rescale(X[:, self.numbers], exponents.astype(np.int32))
         missing = np.isnan(numbers)
         numbers = np.where(missing, medians / STEPS, numbers)
         parts = [numbers, missing[:, has_missing > 0].astype(np.float64)]
-        for j, least in zip(self.categories, unlisted, strict=True):
-            parts.append(_encoded(X[:, j], int(self.counts[j]), int(least)))
+        for j, codes in zip(self.categories, self._columns_of(units), strict=True):
+            parts.append(_encoded(X[:, j], codes))
         return np.hstack(parts)
 
     def columns(self, units: IntArray, d: int) -> IndexArray:
         """Numbers, where they are missing, and the labels of every category."""
         has_missing = self._blocks(units)[2] > 0
-        encoded = np.repeat(self.categories, self.counts[self.categories] + MORE_COLUMNS)
+        counts = [len(codes) + MORE_COLUMNS for codes in self._columns_of(units)]
+        encoded = np.repeat(self.categories, counts)
         return np.concatenate([self.numbers, self.numbers[has_missing], encoded])
 
     def plain(self, units: IntArray) -> NativeDetector:
@@ -266,45 +310,68 @@ class PreparedUnits(Units):
         self, reference: FloatArray, X: FloatArray
     ) -> tuple[NativeDetector, FloatArray, FloatArray]:
         """List the labels of the batch, too: two new rows may have the same one, or not."""
-        counts, both = self.counts.copy(), np.vstack([reference, X])
+        labels, both = list(self.detector.labels), np.vstack([reference, X])
         for j in self.categories:
-            unlisted = np.unique(both[both[:, j] < 0, j])
+            unlisted = np.unique(both[self._unlisted(both[:, j], j), j])
             if len(unlisted) > 1:  # a single one has a column of its own already
-                where = both[:, j] < 0
-                both[where, j] = counts[j] + np.searchsorted(unlisted, both[where, j])
-                counts[j] += len(unlisted)
-        if np.array_equal(counts, self.counts):
+                labels[j] = (*self.codes[j].tolist(), *unlisted.tolist())
+        if labels == list(self.detector.labels):
             return self.detector, reference, X
-        n, inner = len(reference), self.detector.detector
-        finer = Prepared(inner, tuple(counts.tolist()), self.detector.contamination)
-        return finer, both[:n], both[n:]
+        inner = self.detector.detector
+        return Prepared(inner, tuple(labels), self.detector.contamination), reference, X
 
     def check(self, units: IntArray, d: int) -> int:
         """Count the columns that these rows become."""
-        require(d == len(self.counts), "a column has no number of labels")
-        require(len(units) == 3 * len(self.numbers) + len(self.categories), "a unit is missing")
+        require(d == len(self.codes), "a column has no number of labels")
+        size = 3 * len(self.numbers) + len(self.categories) + sum(self.sizes)
+        require(len(units) == size, "a unit is missing")
         exponents, medians, has_missing, unlisted = self._blocks(units)
         right = within(exponents, -LARGEST_EXPONENT, LARGEST_EXPONENT + 1)
         require(right and within(medians, -MOST, MOST + 1), "a scale is not one")
-        require(within(has_missing, 0, 2) and within(unlisted, -MOST, 1), "a unit is not one")
-        encoded = int((self.counts[self.categories] + MORE_COLUMNS).sum())
-        return len(self.numbers) + int(has_missing.sum()) + encoded
+        right = within(unlisted[: len(self.categories)], -MOST, MOST + 1)
+        require(within(has_missing, 0, 2) and right, "a unit is not one")
+        return len(self.columns(units, d))
 
     def _check_rows(self, X: FloatArray) -> None:
         """Refuse training rows with other columns, or other codes than there should be."""
-        if X.shape[1] != len(self.counts):
+        if X.shape[1] != len(self.codes):
             raise ReconformError(
-                f"labels must have a number for every column: there are {X.shape[1]} columns, and "
-                f"it has {len(self.counts)}."
+                f"labels must have an entry for every column: there are {X.shape[1]} columns, and "
+                f"it has {len(self.codes)}."
             )
         for j in self.categories:
-            codes, count = _present(X[:, j]), self.counts[j]
-            wrong = (codes >= count) | (codes < -MOST) | (codes != np.floor(codes))
+            codes = _present(X[:, j])
+            wrong = (np.abs(codes) > MOST) | (codes != np.floor(codes))
             if wrong.any():
                 raise ReconformError(
-                    f"column {j} holds {codes[wrong][0]:g}, and its {count} labels have the codes "
-                    f"0 to {count - 1}; labels that are not listed have negative integers."
+                    f"column {j} holds {codes[wrong][0]:g}, and codes of labels are integers."
                 )
+
+    def _unlisted(self, codes: FloatArray, j: int) -> BoolArray:
+        return ~np.isnan(codes) & ~np.isin(codes, self.codes[j])
+
+    def _labels_of(self, X: FloatArray, j: int) -> IntArray:
+        """Units of a category, all rows together: (1, 1 + integers for absent labels)."""
+        codes = X[:, j]
+        least = [min(codes[self._unlisted(codes, j)], default=0.0)]
+        if not self.draws:
+            return np.array([least]).astype(np.int64)
+        absent = _bits(~np.isin(self.codes[j], codes)[None])
+        return np.hstack([np.array([least]).astype(np.int64), absent])
+
+    def _columns_of(self, units: IntArray) -> list[FloatArray]:
+        """Codes of the labels that have a column of their own, for every category."""
+        rest = self._blocks(units)[3]
+        unlisted, masks = rest[: len(self.categories)], rest[len(self.categories) :]
+        columns, done = [], 0
+        for j, least, size in zip(self.categories, unlisted, self.sizes, strict=True):
+            codes = self.codes[j]
+            if self.draws:
+                bits = np.unpackbits(masks[done : done + size].copy().view(np.uint8))
+                codes = codes[bits[: len(codes)] == 0]
+                done += size
+            columns.append(np.sort(np.append(codes, float(least))) if least else codes)
+        return columns
 
     def _blocks(self, units: IntArray) -> tuple[IntArray, IntArray, IntArray, IntArray]:
         k = len(self.numbers)
@@ -314,12 +381,15 @@ class PreparedUnits(Units):
         self, rows: int, numbers: Callable[[int], IntArray], categories: Callable[[int], IntArray]
     ) -> IntArray:
         """Units of several multisets, (rows, k), column by column."""
-        k = len(self.numbers)
-        units = np.empty((rows, 3 * k + len(self.categories)), dtype=np.int64)
+        k, c = len(self.numbers), len(self.categories)
+        units = np.empty((rows, 3 * k + c + sum(self.sizes)), dtype=np.int64)
         for at, j in enumerate(self.numbers):
             units[:, at], units[:, k + at], units[:, 2 * k + at] = numbers(int(j))
-        for at, j in enumerate(self.categories):
-            units[:, 3 * k + at] = categories(int(j))
+        done = 3 * k + c
+        for at, (j, size) in enumerate(zip(self.categories, self.sizes, strict=True)):
+            both = categories(int(j))
+            units[:, 3 * k + at], units[:, done : done + size] = both[:, 0], both[:, 1:]
+            done += size
         return units
 
     @staticmethod
@@ -361,30 +431,29 @@ def _median_without(values: FloatArray) -> FloatArray:
     return smallest_without(values)((len(values) - 2) // 2)
 
 
-def _least_unlisted(codes: FloatArray) -> IntArray:
-    """The smallest code of a label that is not listed, or 0."""
-    return np.array(_present(codes).min(initial=0.0)).astype(np.int64)
+def _bits(marks: BoolArray) -> IntArray:
+    """Marks as bits of integers: (rows, integers)."""
+    padded = np.zeros((len(marks), -(-marks.shape[1] // 64) * 64), dtype=np.bool_)
+    padded[:, : marks.shape[1]] = marks
+    return np.packbits(padded, axis=1).view(np.int64)
 
 
-def _encoded(codes: FloatArray, count: int, least: int) -> FloatArray:
-    """Zeros and ones: a column per label, for missing ones, and two for labels not listed.
-
-    The first of these is for the code that the rows of the model have, the other for all others;
-    if the model has none, the first is for all of them.
+def _encoded(codes: FloatArray, labels: FloatArray) -> FloatArray:
+    """Zeros and ones: a column per label, for missing ones, and for all other labels.
 
     Examples
     --------
     >>> import numpy as np
-    >>> _encoded(np.array([1.0, np.nan, -7.0, -8.0]), 2, -7)
-    array([[0., 1., 0., 0., 0.],
-           [0., 0., 1., 0., 0.],
-           [0., 0., 0., 1., 0.],
-           [0., 0., 0., 0., 1.]])
+    >>> _encoded(np.array([7.0, np.nan, 3.0, 8.0]), np.array([3.0, 7.0]))
+    array([[0., 1., 0., 0.],
+           [0., 0., 1., 0.],
+           [1., 0., 0., 0.],
+           [0., 0., 0., 1.]])
     """
-    missing = np.isnan(codes)
-    unlisted = ~missing & ((codes < 0) | (codes >= count) | (codes != np.floor(codes)))
-    place = np.where(missing, count, np.where(unlisted, count + 1, codes))
-    place[unlisted & (codes != least) & (least < 0)] = count + 2
+    count = len(labels)
+    place = np.minimum(np.searchsorted(labels, codes), count - 1) if count else codes * 0.0
+    known = labels[place] == codes if count else np.zeros(len(codes), dtype=np.bool_)
+    place = np.where(known, place, np.where(np.isnan(codes), count, count + 1)).astype(np.intp)
     encoded = np.zeros((len(codes), count + MORE_COLUMNS))
-    encoded[np.arange(len(codes)), place.astype(np.intp)] = 1.0
+    encoded[np.arange(len(codes)), place] = 1.0
     return encoded

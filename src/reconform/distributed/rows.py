@@ -296,6 +296,7 @@ class _Partitions:
     cad: ConformalDetector
     frame: Any
     columns: _Columns
+    in_memory = False
 
     def _later(self, work: Callable[[Part], Any]) -> Sequence[Any]:
         """Plan to do something to the rows of every partition."""

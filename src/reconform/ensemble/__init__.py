@@ -82,6 +82,19 @@ def blocks_of(rows: IndexArray, width: int) -> Iterator[IndexArray]:
         yield rows[start : start + step]
 
 
+def ranked_in_parts(X: FloatArray, width: int, rank: Callable[[FloatArray], Ranks]) -> Ranks:
+    """Rank new rows, so many at a time that `width` numbers for each are not too many at once."""
+    parts = [rank(X[some]) for some in blocks_of(np.arange(len(X)), width)] or [rank(X)]
+    if len(parts) == 1:
+        return parts[0]
+    below = [part.below for part in parts if part.below is not None]
+    return Ranks(
+        np.concatenate([part.at_most for part in parts]),
+        np.concatenate(below) if below else None,
+        np.concatenate([part.scores for part in parts]),
+    )
+
+
 class WithinGroups:
     """Ranks within groups, from what the models on D and each new row see.
 

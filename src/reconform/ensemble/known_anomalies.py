@@ -4,9 +4,9 @@ For a detector that compares new rows with each other, and for the choice betwee
 anomalies stand beside the other new rows: rows that look like them have companions, and a detector
 that finds them has more evidence. They are never ranked, and nothing is ranked among them. So
 p-values are as exact as without, if the reference and a new row are exchangeable given the other
-new rows *and the known anomalies* (docs/guarantees). That fails for rows of the reference or of
-the batch itself: who was confirmed as an anomaly there was looked at, and copies of such rows are
-refused.
+new rows *and the known anomalies* (docs/guarantees). That fails for rows of the reference itself:
+who was confirmed as an anomaly there was looked at, and copies of such rows are refused. A new row
+whose values are those of a known anomaly is only one more of its kind.
 """
 
 from __future__ import annotations
@@ -87,7 +87,6 @@ class WithAnomalies(Ensemble):
         return self.inner.survey().beside(part)
 
     def _beside(self, X: FloatArray) -> FloatArray:
-        refuse_copies(self.anomalies, X, "the new rows")
         both: FloatArray = stacked(X, self.anomalies)
         return both
 
@@ -97,33 +96,34 @@ def without_anomalies(ensemble: Ensemble) -> Ensemble:
     return ensemble.inner if isinstance(ensemble, WithAnomalies) else ensemble
 
 
-def refuse_copies(anomalies: FloatArray, X: FloatArray, whose: str) -> None:
-    """Refuse known anomalies that are rows of the reference or of the batch.
+def refuse_copies(anomalies: FloatArray, reference: FloatArray) -> None:
+    """Refuse known anomalies that are rows of the reference.
 
     Parameters
     ----------
     anomalies : float array of shape (a, d)
-    X : float array of shape (n, d)
-    whose : str
-        What X is, for the message.
+    reference : float array of shape (n, d)
 
     Examples
     --------
     >>> import numpy as np
-    >>> refuse_copies(np.array([[9.0, 9.0]]), np.array([[0.0, 1.0], [9.0, 9.0]]), "the reference")
+    >>> refuse_copies(np.array([[9.0, 9.0]]), np.array([[0.0, 1.0], [9.0, 9.0]]))
     Traceback (most recent call last):
         ...
-    reconform.errors.ReconformError: `anomalies` has 1 row that is also in the reference (row 0 of
-    `anomalies`). Anomalies that were confirmed there were looked at, and with these p-values would
-    no longer hold: they have to come from elsewhere. Take such rows out of both.
+    reconform.errors.ReconformError: `anomalies` has 1 row that is also in the reference, row 1 of
+    it (counted from 1). Anomalies that were confirmed there were looked at, and with these p-values
+    would no longer hold: they have to come from elsewhere. Take such rows out of both.
     """
-    both = Contents.of(np.vstack([np.asarray(X), np.asarray(anomalies)]))
-    there = np.unique(both.group[: len(X)])
-    copies = np.flatnonzero(np.isin(both.group[len(X) :], there))
+    both = Contents.of(np.vstack([np.asarray(reference), np.asarray(anomalies)]))
+    there = np.unique(both.group[: len(reference)])
+    copies = np.flatnonzero(np.isin(both.group[len(reference) :], there))
     if len(copies):
-        rows = "1 row that is" if len(copies) == 1 else f"{len(copies):,} rows that are"
+        one = len(copies) == 1
+        rows = "1 row that is" if one else f"{len(copies):,} rows that are"
+        first = "row" if one else "the first is row"
         raise ReconformError(
-            f"`anomalies` has {rows} also in {whose} (row {copies[0]} of `anomalies`). Anomalies "
-            "that were confirmed there were looked at, and with these p-values would no longer "
-            "hold: they have to come from elsewhere. Take such rows out of both."
+            f"`anomalies` has {rows} also in the reference, {first} {copies[0] + 1:,} of it "
+            "(counted from 1). Anomalies that were confirmed there were looked at, and with these "
+            "p-values would no longer hold: they have to come from elsewhere. Take such rows out "
+            "of both."
         )

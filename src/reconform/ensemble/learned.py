@@ -21,7 +21,7 @@ from sklearn.base import clone
 from ..arrays import FloatArray, IntArray, UInt64Array
 from ..content import Contents, canonical_words, digests_of, first_rows, sorted_by_content
 from ..counter import mix_array
-from ..detectors.foreign import _seed_model
+from ..detectors.foreign import _accepts_nan, _seed_model
 from ..detectors.score_checks import checked_scores
 from ..errors import ReconformError, blame_input
 from ..methods import Learned
@@ -30,7 +30,6 @@ from ..randomness import Streams
 from ..statistics.aggregation import reduction
 from ..statistics.ranks import Calibration, Ranks, calibrate, ranks_among
 from . import MOST_ROWS, Ensemble, Survey
-from .known_anomalies import refuse_copies
 
 
 def default_classifier(n_jobs: int | None = None) -> Any:
@@ -189,8 +188,6 @@ class LearnedSurvey(Survey):
 
     def seen(self, part: FloatArray) -> LearnedSurvey:
         """Draw from some of the new rows."""
-        if self._learned.anomalies is not None:
-            refuse_copies(self._learned.anomalies, part, "the new rows")
         return LearnedSurvey(self._learned, self._sampled(part))
 
     def merge(self, other: LearnedSurvey) -> LearnedSurvey:
@@ -287,9 +284,7 @@ class Learning:
     @property
     def accepts_nan(self) -> bool:
         """Whether the classifier says that it can handle missing values."""
-        from sklearn.utils import get_tags
-
-        return bool(get_tags(self.classifier()).input_tags.allow_nan)
+        return _accepts_nan(self.classifier())
 
     def classifier(self, n_jobs: int | None = None) -> Any:
         """Return the classifier; refuse what is none."""

@@ -12,6 +12,7 @@ import numpy as np
 from ..arrays import AnyArray, BoolArray, FloatArray
 from ..detectors.prepare import Feature
 from ..errors import ReconformError, is_number
+from ..frames import label_code
 from ..inputs import unmasked
 
 # A label that the reference does not have, where nobody knows how it is spelt.
@@ -213,7 +214,7 @@ def labelled(
 
     Examples
     --------
-    >>> X = np.array([[0.5, 1.0], [0.7, np.nan]])
+    >>> X = np.array([[0.5, label_code("red")], [0.7, np.nan]])
     >>> table = labelled(X, [Feature("flow"), Feature("colour", ("blue", "red"))])
     >>> {column.name: column.values.tolist() for column in table.columns}
     {'flow': [0.5, 0.7], 'colour': ['red', None]}
@@ -229,13 +230,10 @@ def labelled(
 
 def _labels(codes: FloatArray, feature: Feature, unlisted: Words | None) -> AnyArray:
     assert feature.labels is not None
-    known = np.array([*feature.labels, None], dtype=object)
-    listed = (codes >= 0) & (codes < len(feature.labels))
-    places = np.where(listed, codes, len(feature.labels)).astype(np.intp)
-    values: AnyArray = known[places]
-    for i in np.flatnonzero(~listed & ~np.isnan(codes)).tolist():
-        word = None if unlisted is None else unlisted(i, feature.name)
-        if word is None:  # a code is all there is, if it is not the hash of a label
-            word = f"{codes[i]:g}" if codes[i] >= 0 else UNKNOWN
-        values[i] = word
+    known = {label_code(label): label for label in feature.labels}
+    values = np.array([known.get(code) for code in codes.tolist()], dtype=object)
+    for i in np.flatnonzero(~np.isnan(codes)).tolist():
+        if values[i] is None:
+            word = None if unlisted is None else unlisted(i, feature.name)
+            values[i] = UNKNOWN if word is None else word
     return values

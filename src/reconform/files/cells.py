@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 from collections.abc import Sequence
 from typing import Any
 
@@ -17,7 +18,7 @@ import pyarrow.compute as pc
 
 from ..arrays import BoolArray, FloatArray
 from ..detectors.prepare import Feature, describe
-from ..frames import unseen_code
+from ..frames import label_code
 from .column_types import blocks, kind_of, words
 from .formats import Layout
 
@@ -26,6 +27,9 @@ MISSING = (
     *("", "#N/A", "#N/A N/A", "#NA", "-1.#IND", "-1.#QNAN", "-NaN", "-nan", "1.#IND", "1.#QNAN"),
     *("<NA>", "N/A", "NA", "NULL", "NaN", "None", "n/a", "nan", "null"),
 )
+# Beyond it, not every whole number is a float64; longer ones than this are not numbers of rows.
+EXACT = 2.0**53
+WHOLE = re.compile(r"[+-]?[0-9]{16,300}")
 NUMBER = r"^[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?$|^[+-]?(?i:inf|infinity)$"
 
 
@@ -98,24 +102,23 @@ def texts(column: Any, layout: Layout, *, parse: bool) -> Any:
     return pc.if_else(gone, pa.scalar(None, cells.type), cells)
 
 
-def codes(column: Any, labels: Sequence[str], layout: Layout, *, parse: bool) -> FloatArray:
-    """Read a column as the positions of its labels; `unseen_code` of a label that is not listed.
+def codes(column: Any, layout: Layout, *, parse: bool) -> FloatArray:
+    """Read a column as the codes of its labels; NaN where a cell is missing.
 
     Examples
     --------
     >>> import pyarrow as pa
-    >>> column = pa.chunked_array([["red", "blue", "", "mauve"]])
-    >>> codes(column, ("blue", "red"), Layout(), parse=True)[:3]
-    array([ 1.,  0., nan])
+    >>> column = pa.chunked_array([["red", "", "red"]])
+    >>> codes(column, Layout(), parse=True) == label_code("red")
+    array([ True, False,  True])
     """
     cells = texts(column, layout, parse=parse)
-    known = pa.array(labels, cells.type)
-    values = _to_float(pc.index_in(cells, value_set=known))
-    unseen = pc.and_(pc.is_valid(cells), pc.invert(pc.is_in(cells, value_set=known)))
-    others = pc.filter(cells, unseen).to_pylist()
-    if others:
-        code = {label: unseen_code(label) for label in set(others)}
-        values[_to_bool(unseen)] = [code[label] for label in others]
+    if isinstance(cells, pa.ChunkedArray):
+        cells = cells.combine_chunks()
+    coded = cells.dictionary_encode()
+    known = [label_code(label) for label in coded.dictionary.to_pylist()]
+    places = pc.fill_null(coded.indices, len(known)).to_numpy(zero_copy_only=False)
+    values: FloatArray = np.array([*known, np.nan])[places]
     return values
 
 
@@ -154,8 +157,32 @@ def matrix(
         unreadable = bool(marks.any())
     for j, feature in enumerate(features):
         if feature.labels is not None:
-            X[:, j] = codes(table.column(feature.name), feature.labels, layout, parse=parse)
+            X[:, j] = codes(table.column(feature.name), layout, parse=parse)
     return X, unreadable
+
+
+def rounded(table: Any, features: Sequence[Feature], X: FloatArray, *, parse: bool) -> list[str]:
+    """Name the columns with whole numbers beyond 2^53 that are rounded in the matrix of a table.
+
+    Examples
+    --------
+    >>> import pyarrow as pa
+    >>> table = pa.table({"id": [2**53 + 1, 5], "x": [1e300, 2.0]})
+    >>> features = [Feature("id"), Feature("x")]
+    >>> rounded(table, features, matrix(table, features, Layout(), parse=False)[0], parse=False)
+    ['id']
+    """
+    large = np.abs(X) >= EXACT
+    found = []
+    for j in np.flatnonzero(large.any(axis=0)).tolist():
+        column = table.column(features[j].name)
+        whole = pa.types.is_integer(column.type) or (parse and kind_of(column.type) == "text")
+        if whole and features[j].labels is None:
+            cells = words(column.filter(pa.array(large[:, j]))).to_pylist()
+            digits = (cell.strip() for cell in cells)
+            if any(WHOLE.fullmatch(cell) and int(cell) != int(float(cell)) for cell in digits):
+                found.append(features[j].name)
+    return found
 
 
 class Fingerprint:

@@ -51,6 +51,11 @@ def is_text(type: Any) -> bool:
     return bool(pa.types.is_string(type) or pa.types.is_large_string(type))
 
 
+def varies(type: Any) -> bool:
+    """Whether cells of a plain type are texts or bytes of any length."""
+    return is_text(type) or bool(pa.types.is_binary(type) or pa.types.is_large_binary(type))
+
+
 def plain_schema(schema: Any) -> Any:
     """Return the schema that tables of some schema come in with.
 
@@ -85,6 +90,58 @@ def plain_table(batch: Any) -> Any:
         except pa.ArrowException as error:
             raise pa.ArrowInvalid(f"the column {name!r}: {error}") from error
     return pa.table(columns, schema=target)
+
+
+# Cells that are written once in a file and stand in many rows are spread out piece by piece.
+PIECE_BYTES, MOST_SPREAD = 1 << 26, 1 << 28
+
+
+def plain_tables(batch: Any) -> Iterator[Any]:
+    """Yield a record batch as `plain_table` does, in pieces that stay small."""
+    longest = 1 + sum(_longest_shared(column) for column in batch.columns)
+    rows = max(1, PIECE_BYTES // longest)
+    for start in range(0, batch.num_rows, rows):
+        yield plain_table(batch.slice(start, rows))
+
+
+def _shared(column: Any) -> Any:
+    """The cells that rows share, of a column where they do; otherwise None."""
+    if pa.types.is_dictionary(column.type):
+        return column.dictionary
+    return column.values if pa.types.is_run_end_encoded(column.type) else None
+
+
+def _longest_shared(column: Any) -> int:
+    """Bytes of the longest cell that many rows may share; of a nested one, no less than this."""
+    if isinstance(column.type, pa.BaseExtensionType):
+        return _longest_shared(column.storage)
+    cells = _shared(column)
+    if cells is None:
+        return _spread(column) // max(1, len(column)) if pa.types.is_nested(column.type) else 0
+    if varies(cells.type):
+        return max(0, pc.max(pc.binary_length(cells)).as_py() or 0)
+    return 0 if pa.types.is_primitive(cells.type) else int(cells.nbytes)
+
+
+def _spread(column: Any) -> int:
+    """No less than the bytes of nested cells when those that are shared are spread out."""
+    types, type = pa.types, column.type
+    parts: list[Any] = []
+    size = 0
+    if types.is_struct(type):
+        parts = [column.field(i) for i in range(type.num_fields)]
+    elif types.is_list_view(type) or types.is_large_list_view(type):
+        size = len(column) * int(column.values.nbytes)
+    elif types.is_map(type):
+        parts = [column.keys, column.items]
+    elif types.is_list(type) or types.is_large_list(type) or types.is_fixed_size_list(type):
+        parts = [column.values]
+    elif _shared(column) is not None:
+        size = len(column) * _longest_shared(column)
+    size += sum(map(_spread, parts))
+    if size > MOST_SPREAD:
+        raise pa.ArrowInvalid(f"nested cells of the type {type} that are too large to be read")
+    return size
 
 
 def as_json(value: Any) -> str | None:

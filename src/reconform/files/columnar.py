@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import struct
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from functools import lru_cache
@@ -14,7 +15,8 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from ..errors import InputError
-from .column_types import plain_schema, plain_table, words
+from .column_types import plain_schema, plain_tables, words
+from .pages import check_batches, check_pages
 
 # Pages of a column chunk are read through a buffer of this size: a file that is one huge row
 # group must not be in memory at once.
@@ -22,6 +24,9 @@ PARQUET_BUFFER = 1 << 20
 
 # A Parquet file that is not larger is read at once: in a wide table a read per column is slow.
 SMALL_FILE = 1 << 24
+
+# Of headers that are not whole, or point anywhere.
+LOST = (struct.error, IndexError)
 
 # Batches of an Arrow file are read one by one. Where they are larger than this the file is mapped
 # instead, and the system decides what part of it stays in memory.
@@ -36,29 +41,45 @@ class ParquetSource:
     def __init__(self, path: Path, label: str) -> None:
         self.path = path
         self.label = label
+        self._metadata: Any = None
+        self._texts: list[str] = []
+        self._checked: set[str] = set()
         with _open_as(label, "Parquet"):
             small = path.stat().st_size <= SMALL_FILE
-            file = pq.ParquetFile(pa.BufferReader(path.read_bytes())) if small else self._open()
-            self._in_memory = file if small else None
+            self._content = pa.py_buffer(path.read_bytes()) if small else None
+            file = self._open()
+            self._metadata = file.metadata
             self.schema = plain_schema(file.schema_arrow)
             self.rows: int | None = file.metadata.num_rows
+            # A cell that stands in many rows is in memory once: see `plain_tables`.
+            leaves = map(file.metadata.schema.column, range(len(file.metadata.schema)))
+            self._texts = [leaf.path for leaf in leaves if leaf.physical_type == "BYTE_ARRAY"]
+            self._in_memory = self._open() if small else None
 
     def _open(self) -> Any:
-        return pq.ParquetFile(
-            pa.OSFile(os.fsencode(self.path)), pre_buffer=False, buffer_size=PARQUET_BUFFER
-        )
+        if self._content is not None:
+            place, how = pa.BufferReader(self._content), {}
+        else:
+            place = pa.OSFile(os.fsencode(self.path))
+            how = {"pre_buffer": False, "buffer_size": PARQUET_BUFFER}
+        return pq.ParquetFile(place, metadata=self._metadata, read_dictionary=self._texts, **how)
 
     def tables(self, columns: Sequence[str], rows: int) -> Iterator[Any]:
         """Yield Arrow tables of at most `rows` rows."""
         with _open_as(self.label, "Parquet"):
             file, wanted = self._in_memory or self._open(), list(columns)
+            unchecked = [name for name in wanted if name not in self._checked]
+            if unchecked:
+                with self.path.open("rb") as raw:
+                    check_pages(self.label, raw, self._metadata, unchecked)
+                self._checked.update(unchecked)
             if file.metadata.num_row_groups == 1 and file.metadata.num_rows <= rows:
                 # As one piece, which takes a third less time where there are very many columns.
                 batches = file.read(columns=wanted, use_threads=False).to_batches()
             else:
                 batches = file.iter_batches(batch_size=rows, columns=wanted)
             for batch in batches:
-                yield plain_table(batch)
+                yield from plain_tables(batch)
 
     def line(self, row: int) -> int | None:
         """Return None: the format has no lines."""
@@ -76,6 +97,8 @@ class ArrowSource:
         self.label = label
         with self._reader() as reader:
             self.schema = plain_schema(reader.schema)
+        with _open_as(label, "Arrow"), pa.memory_map(os.fsencode(path)) as file:
+            check_batches(label, memoryview(file.read_buffer()).cast("B"))
 
     @contextmanager
     def _reader(self) -> Iterator[Any]:
@@ -103,7 +126,7 @@ class ArrowSource:
             for batch in batches:
                 wanted = batch.select(list(columns))
                 for start in range(0, wanted.num_rows, rows):
-                    yield plain_table(wanted.slice(start, rows))
+                    yield from plain_tables(wanted.slice(start, rows))
 
     def line(self, row: int) -> int | None:
         """Return None: the format has no lines."""
@@ -117,7 +140,7 @@ def _open_as(label: str, format: str) -> Iterator[None]:
     except InputError:
         raise
     # A name that is no text, a number that is too large: Arrow's own errors of a damaged file.
-    except (pa.ArrowException, OSError, ValueError, OverflowError, MemoryError) as error:
+    except (pa.ArrowException, OSError, ValueError, OverflowError, MemoryError, *LOST) as error:
         raise InputError(
             label, f"it cannot be read as {format} ({str(error).rstrip('. ')})."
         ) from error

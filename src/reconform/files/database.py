@@ -143,6 +143,10 @@ def _other_name() -> str:
     return f"{OLD}{secrets.token_hex(8)}"
 
 
+# What SQLite and DuckDB say after Ctrl-C.
+INTERRUPTED = ("interrupted", "query interrupted", "interrupt error: interrupted")
+
+
 @contextmanager
 def refusing(
     label: str, errors: type[Exception] | tuple[type[Exception], ...], what: str
@@ -162,7 +166,11 @@ def refusing(
         yield
     except InputError:
         raise
-    except errors as error:
+    except Exception as error:
+        if str(error).strip(".!").lower() in INTERRUPTED:
+            raise KeyboardInterrupt from error
+        if not isinstance(error, errors):
+            raise
         raise InputError(label, f"{what}: {_one_line(str(error))}") from error
 
 

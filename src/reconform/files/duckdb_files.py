@@ -9,7 +9,8 @@ from __future__ import annotations
 import json
 import os
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, contextmanager
 from functools import lru_cache
 from pathlib import Path
@@ -30,6 +31,9 @@ SIGNATURE = b"DUCK"
 # Rows of a batch, and about how many cells.
 BATCH_ROWS = 1 << 16
 BATCH_CELLS = 1 << 21
+# Of cells that may be long: as many as DuckDB works on at once.
+FEW_ROWS = 1 << 11
+LONG = {"VARCHAR", "BLOB", "JSON"}
 
 # What holds in any case. Extensions and the files of others are asked for by `allow_extensions`.
 SETTINGS = {"allow_unsigned_extensions": "false", "allow_community_extensions": "false"}
@@ -58,11 +62,14 @@ class DuckDB(Database):
                 check_different(query, rows.columns)
                 rows = _with_texts(rows)
                 size = max(1, min(BATCH_ROWS, BATCH_CELLS // len(rows.columns)))
+                if any(str(kind) in LONG for kind in rows.types):
+                    size = min(size, FEW_ROWS)
                 # Of older versions it has another name, which newer ones warn about.
                 new_name = "to_arrow_reader" in dir(rows)
-                batches = (rows.to_arrow_reader if new_name else rows.fetch_arrow_reader)(size)
+                read = rows.to_arrow_reader if new_name else rows.fetch_arrow_reader
+                batches = _interruptible(connection, lambda: read(size))
                 check_different(query, batches.schema.names)
-            yield plain_schema(batches.schema), _tables(query, batches, duckdb.Error)
+            yield plain_schema(batches.schema), _tables(query, connection, batches, duckdb.Error)
 
     def tables_read(self, query: Query, layout: Layout) -> set[str]:
         """Name the tables in the plan of a query, before it is made quicker."""
@@ -190,11 +197,23 @@ def _with_texts(rows: Any) -> Any:
     return rows.project(", ".join(columns))
 
 
-def _tables(query: Query, batches: Any, error: type[Exception]) -> Iterator[Any]:
+def _tables(query: Query, connection: Any, batches: Any, error: type[Exception]) -> Iterator[Any]:
     # Arrow wraps what goes wrong while rows are fetched.
     with refusing(query.label, (error, OSError, pa.ArrowException), f"{DuckDB.title} stopped"):
-        for batch in batches:
+        rest = iter(batches)
+        while (batch := _interruptible(connection, lambda: next(rest, None))) is not None:
             yield plain_table(batch)
+
+
+def _interruptible(connection: Any, call: Callable[[], Any]) -> Any:
+    """Wait for DuckDB where Ctrl-C is seen, and tell it; fetching rows, it does not look."""
+    with ThreadPoolExecutor(max_workers=1) as pool:
+        waiting = pool.submit(call)
+        try:
+            return waiting.result()
+        except KeyboardInterrupt:
+            connection.interrupt()
+            raise
 
 
 def _scanned(plan: Any) -> Iterator[str]:

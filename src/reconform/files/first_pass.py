@@ -88,8 +88,9 @@ class Wanted:
 
 Progress = Callable[[str, int, int | None], None]
 
-# Labels that the reference does not have are kept by name up to so many per column.
+# Labels that the reference does not have are kept by name up to so many per column, if short.
 MOST_LABELS = 1_000
+LONGEST_LABEL = 1_000
 
 
 @dataclass
@@ -102,6 +103,8 @@ class Unseen:
     def add(self, labels: Counter[str]) -> None:
         """Count the labels of a batch."""
         self.rows += labels.total()
+        for label in [label for label in labels if len(label) > LONGEST_LABEL]:
+            del labels[label]
         room = MOST_LABELS - len(self.labels)
         new = [label for label in labels if label not in self.labels]
         for label in new[max(0, room) :]:
@@ -243,7 +246,7 @@ class _FileRows:
         more = [*self.wanted.columns, *([] if column is None else [column])] if notice else []
         rows = 0
         for table, X in self.batches.read(more):
-            codes = self.cad.codes_of(self.batches.groups(table), len(X))
+            codes = self.cad.codes_of(self.batches.groups(table, rows), len(X))
             part = Part(X, codes)
             if notice:
                 self._notice(table, part, rows)
@@ -273,6 +276,11 @@ class _FileRows:
                     raise too_many(self.batches, uses_batch=self.cad.ranks_rows == "batch")
             elif rows * X.shape[1] > self.read.most_cells:
                 self.kept = None
+
+    @property
+    def in_memory(self) -> bool:
+        """Whether all rows are kept anyway."""
+        return self.keep_all
 
     def each(self, work: Callable[[Part], Any]) -> Spill:
         """As `Parts` has it."""

@@ -97,8 +97,13 @@ class FileDiscoveries(CountedDiscoveries):
         return super().count if self.certified is None else self.certified.count
 
     @property
+    def letter(self) -> str:
+        """What is shown beside the p-value: "q", or "e" for e-values."""
+        return "q" if self.certified is None else self.certified.evidence[0]
+
+    @property
     def flagged(self) -> Rows:
-        """The most anomalous discoveries, in this order; at most 10,000."""
+        """The most anomalous discoveries, in this order; at most 10,000, fewer if they are long."""
         return self.listed.head(min(self.count, MOST_FLAGGED))
 
     def _largest_rank(self) -> int:
@@ -145,8 +150,7 @@ class FileDiscoveries(CountedDiscoveries):
             if len(at) and self._explainer is not None:
                 cells = some.table.slice(int(at[0]), 1).columns[-4:]
                 _, p_value, evidence, mask = (cell[0].as_py() for cell in cells)
-                letter = "q" if self.certified is None else "e"
-                judged = Judged(str(position), bool(mask), p_value, (letter, evidence))
+                judged = Judged(str(position), bool(mask), p_value, (self.letter, evidence))
                 place = self._explainer.place(int(position))
                 assert place is not None  # both are among the rows that it has
                 return self._explainer.explain([place], [judged])[0]

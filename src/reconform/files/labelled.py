@@ -11,6 +11,7 @@ import numpy as np
 from ..arrays import BoolArray
 from ..detectors.prepare import Feature
 from ..errors import InputError, ReconformError, listed, nearest
+from ..frames import label_code
 from .cells import Fingerprint, numbers, texts
 from .formats import FORMATS, Layout
 from .reading import Table, missing_counts, read_reference
@@ -137,11 +138,9 @@ def normal_rows(table: Table, anomalous: BoolArray) -> Table:
     features = list(table.features)
     for j, feature in enumerate(features):
         if feature.labels is not None:  # a label that only anomalies have is not known
-            known = np.unique(X[~np.isnan(X[:, j]), j])
-            labels = tuple(feature.labels[int(code)] for code in known)
+            there = set(X[:, j].tolist())
+            labels = tuple(label for label in feature.labels if label_code(label) in there)
             features[j] = Feature(feature.name, labels)
-            there = ~np.isnan(X[:, j])
-            X[there, j] = np.searchsorted(known, X[there, j])
     return replace(
         table,
         X=X,

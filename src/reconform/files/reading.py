@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -14,21 +15,22 @@ import numpy as np
 import pyarrow as pa
 
 from ..arrays import FloatArray, IndexArray, ObjectArray
-from ..detectors.prepare import Feature
-from ..errors import InputError, ReconformError, check_count, listed, nearest
-from ..frames import UNSEEN
+from ..detectors.prepare import Feature, too_many_labels
+from ..errors import InputError, ReconformError, check_count, listed, nearest, warn_once
+from ..frames import label_code, rounded_sentence
 from ..grouping import label_of
 from .address import noted
-from .cells import Fingerprint, all_numbers, matrix, numbers, texts
+from .cells import Fingerprint, all_numbers, matrix, numbers, rounded, texts
 from .column_types import kind_of
 from .formats import Layout, Source
 from .source import open_source
 from .spill import CachedSource
-from .survey import labels_of, refuse_new, refuse_reference, survey
+from .survey import labels_of, refuse_new, refuse_reference, survey, too_many_rows
 
-# A batch is at most this many rows, and about this many cells.
+# A batch is at most this many rows, and about this many cells; and bytes, where cells are long.
 BATCH_ROWS = 1 << 16
 BATCH_CELLS = 1 << 21
+BATCH_BYTES = 1 << 26
 
 
 @dataclass(frozen=True)
@@ -203,7 +205,7 @@ def _read_whole(
 ) -> Table:
     """Read a reference whose columns are chosen."""
     rows = default_batch_rows(len(source.schema.names))
-    surveys = survey(source, names, layout, rows)
+    surveys = survey(source, names, layout, rows, most=_most_rows(source, len(names)))
     count = surveys[names[0]].rows
     if count < 2:
         raise InputError(source.label, f"it has {count} row(s); a reference needs at least two.")
@@ -211,14 +213,20 @@ def _read_whole(
     labels = labels_of(source, text, layout, rows)
     refuse_reference(source, surveys, labels, prepare=prepare, allow_missing=allow_missing)
     features = tuple(Feature(name, labels.get(name)) for name in names)
+    many = too_many_labels(features, count)
+    if many is not None:
+        raise InputError(source.label, many)
     X = np.empty((count, len(features)))
     kept = []
+    inexact: set[str] = set()
     start = 0
     for table in source.tables([*names, *ids], rows):
         stop = start + table.num_rows
         X[start:stop], _ = matrix(table, features, layout, parse=source.is_text)
+        inexact.update(rounded(table, features, X[start:stop], parse=source.is_text))
         kept.append(table.select(ids))
         start = stop
+    _tell_rounded(source, [name for name in names if name in inexact])
     return Table(
         path=path,
         X=X,
@@ -229,10 +237,49 @@ def _read_whole(
     )
 
 
-def group_labels(column: Any, layout: Layout, *, parse: bool) -> ObjectArray:
-    """Read a column of group labels as text; None where one is missing."""
+def _most_rows(source: Source, columns: int) -> int:
+    """Rows of a reference that fit into a quarter of the memory; refuse a file that says more."""
+    most = max(2, _memory() // (4 * 8 * columns))
+    if source.rows is not None and source.rows > most:
+        raise too_many_rows(source, most)
+    return most
+
+
+def _tell_rounded(source: Source, names: Sequence[str], whom: Any = None) -> None:
+    if names:
+        warn_once(
+            whom,
+            "rounded",
+            f"{source.label}: {rounded_sentence(names)} Identifiers are carried through exactly "
+            "with `id_columns`.",
+            UserWarning,
+        )
+
+
+def _memory() -> int:
+    """Bytes of memory that the machine has, or that this process may use."""
+    found = [1 << 36]
+    with suppress(OSError, ValueError, AttributeError):
+        found.append(os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"))
+    with suppress(OSError, ValueError):  # of a container; "max" where there is no limit
+        found.append(int(Path("/sys/fs/cgroup/memory.max").read_text()))
+    return min(size for size in found if size > 0)
+
+
+def group_labels(
+    column: Any, name: str, layout: Layout, path: str | Path, *, parse: bool, before: int = 0
+) -> ObjectArray:
+    """Read a column of group labels as text; refuse the first that is missing, as `weights_in`."""
     cells = texts(column, layout, parse=parse).to_pylist()
-    return np.array([label_of(value) for value in cells], dtype=object)
+    labels = [label_of(value) for value in cells]
+    if None in labels:
+        raise InputError(
+            path,
+            f"the group of row {before + labels.index(None) + 1:,} in column {name!r} is missing; "
+            "leave such rows out, or give them a group of their own.",
+            column=name,
+        )
+    return np.array(labels, dtype=object)
 
 
 def weights_in(
@@ -322,7 +369,7 @@ class Batches:
         used = [feature.name for feature in self.features]
         read = used if self.group_column in (None, *used) else [*used, str(self.group_column)]
         plain = [j for j, feature in enumerate(self.features) if not feature.is_category]
-        empty = True
+        empty = exact = True
         for table in self.tables([*read, *(name for name in more if name not in read)]):
             X, unreadable = self.matrix(table)
             fit = np.isfinite(X[:, plain])
@@ -331,6 +378,10 @@ class Batches:
             if unreadable or not fit.all():
                 surveys = survey(self.source, used, self.layout, self.batch_rows)
                 refuse_new(self.source, surveys, self.features, allow_missing=self.allow_missing)
+            if exact:
+                names = rounded(table, self.features, X, parse=self.source.is_text)
+                _tell_rounded(self.source, names, self)
+                exact = not names
             empty = False
             yield table, X
         if empty:
@@ -340,11 +391,14 @@ class Batches:
         """Read the features of a table; and whether some cell is neither a number nor missing."""
         return matrix(table, self.features, self.layout, parse=self.source.is_text)
 
-    def groups(self, table: Any) -> ObjectArray | None:
-        """Read the group of every row; None where there is no such column."""
-        if self.group_column is None:
+    def groups(self, table: Any, before: int) -> ObjectArray | None:
+        """Read the group of rows, which so many come before; None where there is no such column."""
+        name = self.group_column
+        if name is None:
             return None
-        return group_labels(table.column(self.group_column), self.layout, parse=self.source.is_text)
+        column, label = table.column(name), self.source.label
+        parse = self.source.is_text
+        return group_labels(column, name, self.layout, label, parse=parse, before=before)
 
     def check_weights(self, name: str) -> None:
         """Refuse a column of weights that is not there."""
@@ -366,8 +420,12 @@ class Batches:
         """
         found = {}
         for j, feature in enumerate(self.features):
-            if feature.is_category and (X[:, j] <= UNSEEN).any():
-                column = table.column(feature.name).filter(X[:, j] <= UNSEEN)
+            if feature.labels is None:
+                continue
+            listed = [label_code(label) for label in feature.labels]
+            unseen = ~np.isnan(X[:, j]) & ~np.isin(X[:, j], listed)
+            if unseen.any():
+                column = table.column(feature.name).filter(unseen)
                 cells = texts(column, self.layout, parse=self.source.is_text)
                 found[j] = Counter(cells.to_pylist())
         return found
@@ -388,7 +446,7 @@ class Batches:
         return pa.table(columns, names=names)
 
     def tables(self, columns: Sequence[str] | None = None) -> Iterator[Any]:
-        """Yield Arrow tables, each of `batch_rows` rows but for the last.
+        """Yield Arrow tables, each of `batch_rows` rows but for the last, and where cells are long.
 
         Parameters
         ----------
@@ -397,7 +455,7 @@ class Batches:
         """
         names = list(self.names if columns is None else columns)
         pending: list[Any] = []
-        count = 0
+        count = size = 0
         for whole in self.source.tables(names, self.batch_rows):
             table, start = whole.select(names), 0
             while start < table.num_rows:
@@ -405,9 +463,10 @@ class Batches:
                 pending.append(piece)
                 start += piece.num_rows
                 count += piece.num_rows
-                if count == self.batch_rows:
+                size += piece.nbytes
+                if count == self.batch_rows or size > BATCH_BYTES:
                     yield pa.concat_tables(pending)
-                    pending, count = [], 0
+                    pending, count, size = [], 0, 0
         if pending:
             yield pa.concat_tables(pending)
 
@@ -481,7 +540,8 @@ def open_batches(
             _check_labels(source, [group_column])
         _check_labels(source, [feature.name for feature in features if feature.is_category])
         if batch_rows is None:
-            batch_rows = default_batch_rows(len(names))
+            encoded = sum(len(feature.labels or ()) for feature in features)
+            batch_rows = default_batch_rows(len(names) + encoded)
         batch_rows = check_count("batch_rows", batch_rows, least=1)
         kept = CachedSource(source, names) if remember else source
         yield Batches(kept, features, layout, allow_missing, batch_rows, group_column)

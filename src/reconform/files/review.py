@@ -2,11 +2,13 @@
 
 A review file is a table in any format: the number of a row, an empty column for the mark, what is
 known about the row, and all its columns as they are in the reference. These are compared with the
-reference when the marks are read, so that marks are never applied to other rows.
+reference when the marks are read, so that marks are never applied to other rows. A note beside the
+file without the marked rows says how many have left, as less is proven with such a reference.
 """
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,12 +21,14 @@ from ..arrays import BoolArray, FloatArray, IndexArray
 from ..cleaning import BUDGET, staying
 from ..detectors.prepare import Feature
 from ..errors import InputError
+from ..whole import whole_file
 from .cells import numbers
 from .column_types import words
 from .formats import FORMATS, Layout, Source
 from .reading import Batches, default_batch_rows
 from .source import open_source
 from .survey import survey
+from .text import safe_text
 from .writing import open_output
 
 # The number of the row from 1, the mark, and what is known about the row.
@@ -32,6 +36,9 @@ REVIEW_NAMES = ("row", "anomaly", "score", "p_value", "most_unusual")
 
 YES = ("yes", "y", "1", "1.0", "true", "x")
 NO = ("no", "n", "0", "0.0", "false")
+
+# What is added to the name of a cleaned reference for the note beside it.
+NOTE = ".cleaned.json"
 
 # A spreadsheet keeps 15 digits of a number.
 DIGITS = 1e-14
@@ -49,11 +56,14 @@ class Cleaned:
         Rows of the review file.
     marked : int array
         Positions of the rows that left, from 0, in increasing order.
+    before : int
+        Rows that had left the reference before.
     """
 
     rows: int
     reviewed: int
     marked: IndexArray
+    before: int = 0
 
     @property
     def kept(self) -> int:
@@ -165,7 +175,32 @@ def leave_out(
                 start = stop
             if start != rows:
                 raise _changed(source)
-    return Cleaned(rows, len(positions), marked)
+            before = left_out_of(reference)
+            with whole_file(f"{output}{NOTE}", overwrite=True) as note:
+                note.write_text(json.dumps({"left_out": before + len(marked)}))
+    return Cleaned(rows, len(positions), marked, before)
+
+
+def left_out_of(reference: str | Path) -> int:
+    """How many marked rows have left a reference, by the note beside it; 0 where there is none."""
+    note = Path(f"{reference}{NOTE}")
+    try:
+        if not note.is_file():
+            return 0
+    except (OSError, ValueError):  # a query is not always the name of a file
+        return 0
+    try:
+        with note.open("rb") as file:
+            count = json.loads(file.read(1000))["left_out"]
+    except (ValueError, KeyError, TypeError):
+        count = None
+    if type(count) is not int or count < 0:
+        raise InputError(
+            str(note),
+            "it is not the note that 'reconform clean' writes beside a reference that marked rows "
+            'have left, such as {"left_out": 3}. Write it again, or delete it if no row has left.',
+        )
+    return count
 
 
 def looked_at(
@@ -227,7 +262,12 @@ class ReviewMarks:
         self.source = source
         self.table = table
         self.layout = layout
-        self.row, self.mark = prefix + REVIEW_NAMES[0], prefix + REVIEW_NAMES[1]
+        ours = {prefix + name for name in REVIEW_NAMES}
+        ours |= {safe_text(name) for name in ours}
+        self.row, self.mark = (
+            next((shown for shown in (name, safe_text(name)) if shown in table.column_names), name)
+            for name in (prefix + REVIEW_NAMES[0], prefix + REVIEW_NAMES[1])
+        )
         for name in (self.row, self.mark):
             if name not in table.column_names:
                 raise InputError(
@@ -236,7 +276,6 @@ class ReviewMarks:
                     "that was written with a `prefix` is read with the same.",
                     column=name,
                 )
-        ours = {prefix + name for name in REVIEW_NAMES}
         self.others = [name for name in table.column_names if name not in ours]
 
     def refuse(self, i: int, message: str, column: str) -> InputError:
@@ -298,7 +337,13 @@ def _check_same(
     source: Source, layout: Layout, given: ReviewMarks, positions: IndexArray, rows: int
 ) -> None:
     """Refuse marks of rows that are not those of this reference."""
-    shared = [name for name in given.others if name in source.schema.names]
+    theirs_by_name = {
+        name: shown
+        for name in source.schema.names
+        for shown in (name, safe_text(name))
+        if shown in given.others
+    }
+    shared = list(theirs_by_name)
     if not shared:
         raise InputError(
             given.source.label,
@@ -307,7 +352,7 @@ def _check_same(
         )
     table = _take(source, shared, positions, of=rows)
     for name in shared:
-        ours, theirs = table.column(name), given.table.column(name)
+        ours, theirs = table.column(name), given.table.column(theirs_by_name[name])
         same = _equal(ours, theirs, layout, given.layout, source.is_text, given.source.is_text)
         if not same.all():
             i = int(np.argmin(same))
@@ -325,8 +370,9 @@ def _equal(
     ours: Any, theirs: Any, layout: Layout, its: Layout, parse: bool, parse_its: bool
 ) -> BoolArray:
     """Cells that say the same: the same text, the same number, or nothing."""
-    texts = [[(cell or "").strip() for cell in words(c).to_pylist()] for c in (ours, theirs)]
-    same = np.array([a == b for a, b in zip(*texts, strict=True)], dtype=bool)
+    texts = [[cell or "" for cell in words(c).to_pylist()] for c in (ours, theirs)]
+    written = [{cell.strip(), safe_text(cell).strip()} for cell in texts[0]]
+    same = np.array([b.strip() in a for a, b in zip(written, texts[1], strict=True)], dtype=bool)
     a, no_a = numbers(ours, layout, parse=parse)
     b, no_b = numbers(theirs, its, parse=parse_its)
     close = np.isclose(a, b, rtol=DIGITS, atol=0.0, equal_nan=True)

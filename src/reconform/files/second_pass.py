@@ -28,6 +28,9 @@ from .reading import Batches, ReadOptions
 from .spill import RowStore
 from .writing import CERTIFIED_NAMES, RESULT_NAMES, WriteOptions, add_results, open_output
 
+# What stays in memory of labels and identifiers.
+MOST_KEPT = 1 << 28
+
 FOUND = np.dtype([("position", "<i8"), ("score", "<f8"), ("p", "<f8"), ("plain", "?")])
 
 
@@ -98,9 +101,9 @@ class SecondPass:
         with ExitStack() as stack:
             write: Callable[[Any], None] | None = None
             if output is not None:
-                overwrite = self.write.overwrite
+                overwrite, safe = self.write.overwrite, self.write.safe_cells
                 write = stack.enter_context(
-                    open_output(output, schema, layout=layout, overwrite=overwrite)
+                    open_output(output, schema, layout=layout, overwrite=overwrite, safe_cells=safe)
                 )
             store = stack.enter_context(RowStore(schema))
             kept = _Kept(self)
@@ -116,17 +119,17 @@ class SecondPass:
                 if self.progress is not None:
                     self.progress("writing", stop, self.marks.tested)
             if write is not None and only:
-                step, chosen = self.batches.batch_rows, order[:written]
-                for first in range(0, len(chosen), step):
-                    write(store.take(np.searchsorted(inside, chosen[first : first + step])))
+                for piece in store.pieces(np.searchsorted(inside, order[:written])):
+                    write(piece)
             rows, wanted = (
                 self._taken(store, inside, which) for which in (order[:listed], self.first.wanted)
             )
         return rows, wanted, kept.rows(), kept.index()
 
     def _taken(self, store: RowStore, inside: IndexArray, positions: IndexArray) -> Rows:
-        table = store.take(np.searchsorted(inside, positions))
-        return Rows(positions, table, self.batches.matrix(table)[0])
+        """Rows by position; fewer where their cells are so long that not all fit into memory."""
+        table = next(store.pieces(np.searchsorted(inside, positions)))
+        return Rows(positions[: len(table)], table, self.batches.matrix(table)[0])
 
     def _first(self, most: int) -> IndexArray:
         """Positions: the flagged rows, then the others, by p-value, raw score and position."""
@@ -152,12 +155,12 @@ class SecondPass:
     def _joined(self) -> Iterator[tuple[int, Any, RankArray, FloatArray]]:
         """Batches of the file beside their ranks and scores."""
         start = 0
-        parts = iter(self.first.ranked)
+        take = self.first.ranked.ranks()
         for table in self.batches.tables():
-            part = next(parts, None)
-            if part is None or len(part.at_most) != table.num_rows:
+            ranks, scores = take(table.num_rows)
+            if len(ranks) != table.num_rows:
                 raise self._changed()
-            yield start, table, part.at_most, part.scores
+            yield start, table, ranks, scores
             start += table.num_rows
         after = os.stat(self.batches.source.path)
         then, now = ((s.st_size, s.st_mtime_ns) for s in (self.before, after))
@@ -250,6 +253,7 @@ class _Kept:
         self._labels = [feature.name for feature in features if feature.is_category]
         keeps_ids = self._tested <= judged.MOST_DISCOVERIES
         self._ids = list(second.read.id_columns) if keeps_ids else []
+        self._bytes = 0
         self._label_tables: list[Any] = []
         self._id_tables: list[Any] = []
 
@@ -258,6 +262,12 @@ class _Kept:
             self._label_tables.append(table.select(self._labels))
         if self._ids:
             self._id_tables.append(table.select(self._ids))
+        self._bytes += sum(
+            some.nbytes for some in (*self._label_tables[-1:], *self._id_tables[-1:])
+        )
+        if self._bytes > MOST_KEPT:  # long cells, of which no report or list is made
+            self._first.kept, self._ids = None, []
+            self._label_tables, self._id_tables = [], []
 
     def rows(self) -> Rows | None:
         if self._first.kept is None:

@@ -15,7 +15,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ..whole import blamed_on_temporary_files, stops_by_exception
+from ..whole import blamed_on_temporary_files, check_room, stops_by_exception
 from .address import Query
 from .column_types import is_text, words
 from .columnar import ArrowSource
@@ -45,6 +45,7 @@ class Snapshot:
         self.label = label
         self.schema = schema
         self.rows = 0
+        self._bytes = 0
         self._folder = folder
         self._files: list[ArrowSource] = []
         self._stack = ExitStack()
@@ -76,6 +77,8 @@ class Snapshot:
         with blamed_on_temporary_files():
             self._writer.write_table(table)
         self.rows += table.num_rows
+        self._bytes += table.nbytes
+        check_room(self._bytes, f"{self.label}: the table")
 
     def _close_file(self) -> None:
         self._end()

@@ -6,7 +6,6 @@ Within `opened_once`, as in a command, every table is opened once.
 from __future__ import annotations
 
 import os
-import shutil
 import sys
 import tempfile
 from collections import Counter
@@ -17,10 +16,13 @@ from functools import partial
 from pathlib import Path
 
 from ..errors import InputError, listed
-from ..whole import blamed_on_temporary_files
+from ..whole import blamed_on_temporary_files, check_room
 from .address import query_of
 from .formats import FORMATS, Layout, Source, Stored, is_compressed, is_standard
 from .snapshot import take_snapshot
+
+# A table of more columns takes gigabytes for their names and types alone.
+MOST_COLUMNS = 1 << 17
 
 # What people take for a text file, by its first bytes; our own formats are recognised too.
 SIGNATURES = {
@@ -56,10 +58,13 @@ def open_source(path: str | Path, layout: Layout) -> Iterator[Source]:
     label = "standard input" if is_standard(path) else str(path)
     with _spooled(path) as local:
         if not local.exists():
-            raise InputError(label, "there is no such file.")
+            why = ": it is a link to nothing, or to itself" if local.is_symlink() else ""
+            raise InputError(label, f"there is no such file{why}.")
         if local.is_dir():
             raise InputError(label, "it is a folder, not a file.")
-        if local.is_file() and not os.path.getsize(local):
+        if not local.is_file():
+            raise InputError(label, "it is a device, not a file; send its rows through a pipe.")
+        if not os.path.getsize(local):
             raise InputError(label, "the file is empty.")
         file = Stored(local, label, is_compressed(path))
 
@@ -101,6 +106,12 @@ def _article(word: str) -> str:
 def _check_names(label: str, names: Sequence[str]) -> None:
     if not names:
         raise InputError(label, "it has no columns.")
+    if len(names) > MOST_COLUMNS:
+        raise InputError(
+            label,
+            f"it has {len(names):,} columns, and at most {MOST_COLUMNS:,} are read; write a file "
+            "of those that matter.",
+        )
     twice = [name for name, count in Counter(names).items() if count > 1]
     if twice:
         raise InputError(
@@ -123,7 +134,9 @@ def _spooled(path: str | Path) -> Iterator[Path]:
         spool = Path(folder, "spool")
         with blamed_on_temporary_files(), ExitStack() as stack, spool.open("wb") as file:
             pipe = sys.stdin.buffer if is_standard(path) else stack.enter_context(open(path, "rb"))
-            shutil.copyfileobj(pipe, file, 1 << 20)
+            while part := pipe.read(1 << 20):
+                check_room(file.tell(), "what comes through the pipe")
+                file.write(part)
         yield spool
 
 

@@ -12,10 +12,12 @@ from typing import Any, TypeVar
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
-from ..arrays import FloatArray, IntArray
+from ..arrays import FloatArray, IntArray, RankArray
 from ..statistics.ranks import Ranks
-from ..whole import blamed_on_temporary_files
+from ..whole import blamed_on_temporary_files, check_room
+from .column_types import varies
 from .formats import Source
 
 # Ranks and scores wait in memory up to this size, and beyond on disk.
@@ -23,11 +25,24 @@ SPILL_BYTES = 1 << 24
 
 T = TypeVar("T")
 
-# Rows are stored in record batches of at least so many.
+# Rows are stored in record batches of at least so many, or so many bytes.
 STORED_AT_ONCE = 1 << 14
+PIECE_BYTES = 1 << 26
+_NO_SIZES = np.empty(0, dtype=np.int64)
 
 # A table that is not larger, on disk and as Arrow holds it, is read once and stays in memory.
 REMEMBERED_BYTES = SPILL_BYTES
+
+
+def row_sizes(table: Any) -> IntArray:
+    """Bytes of every row of a table: of its texts and bytes exactly, of other cells on average."""
+    sizes = np.full(table.num_rows, 8 * table.num_columns, dtype=np.int64)
+    for column in table.columns:
+        if varies(column.type):
+            sizes += pc.fill_null(pc.binary_length(column), 0).to_numpy()
+        elif pa.types.is_nested(column.type) and table.num_rows:
+            sizes += column.nbytes // table.num_rows
+    return sizes
 
 
 class CachedSource:
@@ -99,6 +114,7 @@ class Spill:
         self._shapes.append((numbers.shape[0], numbers.shape[1]))
         with blamed_on_temporary_files():
             self._file.write(np.ascontiguousarray(numbers, dtype=np.float64).tobytes())
+        check_room(self._file.tell(), "what is kept of every row")
 
     def __iter__(self) -> Iterator[Any]:
         self._file.seek(0)
@@ -108,6 +124,22 @@ class Spill:
                 yield Ranks(numbers[0].astype(np.int64), None, numbers[1])
             else:
                 yield numbers
+
+    def ranks(self) -> Callable[[int], tuple[RankArray, FloatArray]]:
+        """Return what gives the ranks and scores of the next rows, of so many or of those left."""
+        parts, left = iter(self), Ranks(np.empty(0, dtype=np.int64), None, np.empty(0))
+
+        def take(rows: int) -> tuple[RankArray, FloatArray]:
+            nonlocal left
+            some, scores = [left.at_most], [left.scores]
+            while sum(map(len, some)) < rows and (part := next(parts, None)) is not None:
+                some.append(part.at_most)
+                scores.append(part.scores)
+            at_most, raw = np.concatenate(some), np.concatenate(scores)
+            left = Ranks(at_most[rows:], None, raw[rows:])
+            return at_most[:rows], raw[:rows]
+
+        return take
 
     def each(self, work: Callable[[Any], Any]) -> Spill:
         """As `Parts` has it."""
@@ -134,6 +166,7 @@ class RowStore:
         self._pending: list[Any] = []
         self._writer: Any = None
         self._parts: list[Any] | None = None
+        self._sizes: list[IntArray] = []
 
     def __enter__(self) -> RowStore:
         self._stack = ExitStack()
@@ -146,7 +179,11 @@ class RowStore:
     def add(self, table: Any) -> None:
         """Append rows; a few of them wait for more."""
         self._pending.append(table)
-        if sum(waiting.num_rows for waiting in self._pending) >= STORED_AT_ONCE:
+        self._sizes.append(row_sizes(table))
+        if (
+            sum(waiting.num_rows for waiting in self._pending) >= STORED_AT_ONCE
+            or sum(waiting.nbytes for waiting in self._pending) >= PIECE_BYTES
+        ):
             with blamed_on_temporary_files():
                 if self._writer is None:
                     self._create()
@@ -172,6 +209,13 @@ class RowStore:
         if self._pending:
             parts.append(pa.concat_tables(self._pending).combine_chunks())
         return parts
+
+    def pieces(self, rows: IntArray) -> Iterator[Any]:
+        """Yield rows by their positions in the store, in this order, in tables of bounded size."""
+        sizes = np.concatenate([*self._sizes, _NO_SIZES])
+        full = np.cumsum(sizes[rows]) // PIECE_BYTES
+        for part in np.split(rows, np.flatnonzero(np.diff(full)) + 1):
+            yield self.take(part)
 
     def take(self, rows: IntArray) -> Any:
         """Return rows by their positions in the store, in this order."""

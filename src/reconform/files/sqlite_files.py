@@ -18,6 +18,7 @@ from urllib.parse import quote
 
 import pyarrow as pa
 
+from ..errors import InputError
 from .address import Query, TableName, check_different, quoted
 from .column_types import as_json, is_text, kind_of, words
 from .database import Answer, Database, check_place_of, one_select, refusing
@@ -26,6 +27,10 @@ from .formats import Layout
 SIGNATURE = b"SQLite format 3\0"
 
 BATCH_ROWS = 1 << 14
+
+# The longest cell that is read, less where a row has many; and about how much at once.
+LONGEST_CELL, SHORT_CELL = 1 << 23, 1 << 16
+BATCH_BYTES = 1 << 25
 
 # So many seconds a database may be locked by others.
 PATIENCE = 5.0
@@ -51,7 +56,9 @@ class SQLite(Database):
     @contextmanager
     def run(self, query: Query, layout: Layout, folder: Path) -> Iterator[Answer]:
         """Run a query that only reads."""
-        with _asked(query) as cursor:
+        with _asked(query, "explain") as steps:
+            width = max((row[3] for row in steps if row[1] == "ResultRow"), default=1)
+        with _asked(query, width=width) as cursor:
             names = [column[0] for column in cursor.description]
             check_different(query, names)
             columns = [_Column() for _ in names]
@@ -61,7 +68,7 @@ class SQLite(Database):
     def tables_read(self, query: Query, layout: Layout) -> set[str]:
         """Name the tables whose pages SQLite would open."""
         with (
-            refusing(query.label, ERRORS, f"{self.title} refuses the query"),
+            _refusing(query.label, f"{self.title} refuses the query"),
             _asked(query, "explain") as cursor,
         ):
             opened = {row[3] for row in cursor if row[1] == "OpenRead"}
@@ -72,7 +79,7 @@ class SQLite(Database):
     @contextmanager
     def _writing(self, table: TableName, place: Path) -> Iterator[Any]:
         with (
-            refusing(table.address, ERRORS, f"{self.title} cannot write the table"),
+            _refusing(table.address, f"{self.title} cannot write the table"),
             closing(_connect(place, "rwc")) as connection,
         ):
             # Views go on to name the table that has the name, not the one that had it.
@@ -98,17 +105,45 @@ class SQLite(Database):
             connection.executemany(insert, zip(*cells, strict=True))
 
 
+@contextmanager
+def _refusing(label: str, what: str) -> Iterator[None]:
+    """Refuse what SQLite refuses; say what to do about long cells and names that are no text."""
+    with refusing(label, ERRORS, what):
+        try:
+            yield
+        except sqlite3.DataError as error:
+            if "too big" not in str(error):
+                raise
+            raise InputError(
+                label,
+                f"a cell is longer than {LONGEST_CELL:,} bytes, or {SHORT_CELL:,} where there are "
+                "very many columns: this is too large. Name the columns that matter in the query.",
+            ) from error
+        except UnicodeError as error:
+            raise InputError(
+                label,
+                f"a name in the database, or the query, is not UTF-8 text ({error}). Rename the "
+                "column, or name those that matter in the query.",
+            ) from error
+
+
 def _connect(place: str | Path, mode: str) -> sqlite3.Connection:
-    uri = f"file:{quote(os.path.abspath(place))}?mode={mode}"
-    return sqlite3.connect(uri, uri=True, isolation_level=None, timeout=PATIENCE)
+    uri = f"file:{quote(os.fsencode(os.path.abspath(place)))}?mode={mode}"
+    connection = sqlite3.connect(uri, uri=True, isolation_level=None, timeout=PATIENCE)
+    # Python sees Ctrl-C when a function of its own is called; the query ends with "interrupted".
+    connection.set_progress_handler(lambda: None, 100_000)
+    return connection
 
 
 # --- reading -------------------------------------------------------------------------------------
 
 
 @contextmanager
-def _asked(query: Query, before: str = "") -> Iterator[sqlite3.Cursor]:
-    """Ask a query that only reads, perhaps with a word before it; give a cursor for its rows."""
+def _asked(query: Query, before: str = "", width: int = 1) -> Iterator[sqlite3.Cursor]:
+    """Ask a query that only reads, perhaps with a word before it; give a cursor for its rows.
+
+    A row of so many columns takes no more than 16 of the longest cells.
+    """
     check_place_of(query)
     word = FIRST_WORD.match(query.sql)
     if word is None or word[1].lower() not in ("select", "with", "values"):
@@ -121,13 +156,15 @@ def _asked(query: Query, before: str = "") -> Iterator[sqlite3.Cursor]:
             refused.append(action)
         return sqlite3.SQLITE_OK if fine else sqlite3.SQLITE_DENY
 
-    with refusing(query.label, ERRORS, f"SQLite cannot open {query.place}"):
+    with _refusing(query.label, f"SQLite cannot open {query.place}"):
         connection = _connect(query.place, "ro")
     with closing(connection):
         # Text that is no UTF-8 is shown by its bytes; nothing is lost.
         connection.text_factory = lambda cell: cell.decode("utf-8", "backslashreplace")
         connection.set_authorizer(allow)
-        with refusing(query.label, ERRORS, "SQLite refuses the query"):
+        longest = max(SHORT_CELL, LONGEST_CELL * 16 // max(16, width))
+        connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, longest)
+        with _refusing(query.label, "SQLite refuses the query"):
             try:
                 cursor = connection.execute(f"{before} {query.sql}")
             except sqlite3.DatabaseError as error:
@@ -165,14 +202,23 @@ def _as_text(cell: Any) -> str | None:
 def _tables(
     query: Query, cursor: sqlite3.Cursor, names: list[str], columns: list[_Column]
 ) -> Iterator[Any]:
-    rows = max(1, min(BATCH_ROWS, (1 << 20) // len(names)))
-    with refusing(query.label, ERRORS, "SQLite stopped"):
-        while part := cursor.fetchmany(rows):
+    with _refusing(query.label, "SQLite stopped"):
+        while part := _some_rows(cursor, max(1, min(BATCH_ROWS, (1 << 20) // len(names)))):
             cells = zip(*part, strict=True)
             yield pa.table(
                 [column.array(each) for column, each in zip(columns, cells, strict=True)],
                 names=names,
             )
+
+
+def _some_rows(cursor: sqlite3.Cursor, most: int) -> list[tuple[Any, ...]]:
+    """Take the next rows: at most so many, and fewer where cells are long."""
+    rows: list[tuple[Any, ...]] = []
+    size = 0
+    while len(rows) < most and size < BATCH_BYTES and (row := cursor.fetchone()) is not None:
+        rows.append(row)
+        size += sum(len(cell) for cell in row if isinstance(cell, str | bytes))
+    return rows
 
 
 # --- writing -------------------------------------------------------------------------------------

@@ -26,6 +26,8 @@ TIME = (
     r"^\d{4}-\d{1,2}-\d{1,2}([T ].*)?$|^\d{1,2}[/.]\d{1,2}[/.]\d{2,4}( .*)?$"
     r"|^\d{4}/\d{1,2}/\d{1,2}( .*)?$|^\d{1,2}:\d{2}(:\d{2}([.,]\d+)?)?$"
 )
+# All labels of a reference together.
+LABEL_BYTES = 1 << 26
 COMMA = r"^[+-]?\d+(\.\d{3})*,\d+([eE][+-]?\d+)?$"
 
 
@@ -128,8 +130,18 @@ class _Counted:
         )
 
 
+def too_many_rows(source: Source, most: int) -> InputError:
+    """Say that a reference does not fit into memory."""
+    return InputError(
+        source.label,
+        f"it has more than {most:,} rows, and is too large: a reference takes at most a quarter of "
+        "the memory of the machine. Take a random sample of its rows, or fewer columns (`columns`, "
+        "`drop`).",
+    )
+
+
 def survey(
-    source: Source, columns: Sequence[str], layout: Layout, rows: int
+    source: Source, columns: Sequence[str], layout: Layout, rows: int, *, most: int | None = None
 ) -> dict[str, ColumnSurvey]:
     """Read a whole table and count what its columns hold.
 
@@ -140,6 +152,8 @@ def survey(
     layout : Layout
     rows : int
         Of a batch.
+    most : int, optional
+        Refuse a table of more rows, and read no further.
 
     Returns
     -------
@@ -147,7 +161,11 @@ def survey(
         By column name.
     """
     surveys = {name: ColumnSurvey(name) for name in columns}
+    seen = 0
     for table in source.tables(columns, rows):
+        seen += table.num_rows
+        if most is not None and seen > most:
+            raise too_many_rows(source, most)
         cells = [table.column(name) for name in surveys]
         counted = _Counted.of(*all_numbers(cells, layout, parse=source.is_text))
         for j, found in enumerate(surveys.values()):
@@ -163,11 +181,22 @@ def labels_of(
 ) -> dict[str, tuple[str, ...]]:
     """Collect the different labels of some columns, in order."""
     labels: dict[str, set[str]] = {name: set() for name in columns}
+    size = 0
     if labels:
         for table in source.tables(columns, rows):
             for name, known in labels.items():
                 cells = texts(table.column(name), layout, parse=source.is_text)
-                known.update(pc.unique(cells.drop_null()).to_pylist())
+                found = set(pc.unique(cells.drop_null()).to_pylist()) - known
+                size += sum(map(len, found))
+                if size > LABEL_BYTES:
+                    raise InputError(
+                        source.label,
+                        f"the column {name!r} has very many or very long texts. Identifiers and "
+                        "free text are no categories: carry them through unused with `id_columns`, "
+                        "or leave them out with `drop`.",
+                        column=name,
+                    )
+                known |= found
     return {name: tuple(sorted(known)) for name, known in labels.items()}
 
 

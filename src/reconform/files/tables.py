@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import tempfile
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
@@ -10,7 +11,14 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import InputError, ReconformError
-from ..whole import blamed_on_temporary_files, check_apart, check_place, together, whole_file
+from ..whole import (
+    blamed_on,
+    blamed_on_temporary_files,
+    check_apart,
+    check_place,
+    together,
+    whole_file,
+)
 from .address import Query, TableName, query_of, table_of
 from .database import files_behind
 from .databases import database_for
@@ -64,7 +72,10 @@ def open_table(
         if not os.path.exists(table.place):
             draft = stack.enter_context(whole_file(table.place))
             yield rows.add
-            _make_database(draft, table, rows.finish())
+            # DuckDB takes no empty file for a database, and the draft must stay the same file.
+            _put(folder / "new", table, rows.finish())
+            with blamed_on(table.place, draft):
+                shutil.copyfile(folder / "new", draft)
             return
         yield rows.add
         rows.finish()
@@ -77,17 +88,6 @@ def _folder() -> Iterator[Path]:
         made = tempfile.TemporaryDirectory(prefix="reconform-")
     with made as folder:
         yield Path(folder)
-
-
-def _make_database(draft: Path, table: TableName, rows: Snapshot) -> None:
-    draft.unlink()  # DuckDB takes no empty file for a database
-    try:
-        _put(draft, table, rows)
-    except BaseException:
-        for path in draft.parent.glob(f"{draft.name}*"):  # and what was written ahead
-            with suppress(OSError):
-                path.unlink()
-        raise
 
 
 def _put(

@@ -25,14 +25,16 @@ import pyarrow.compute as pc
 import pyarrow.csv as arrow_csv
 
 from ..errors import InputError
-from .column_types import blocks, words
+from .column_types import blocks, kind_of, words
 
-# The reader has several blocks in memory. A row must fit into one: in wide tables they are larger.
+# The reader has up to 32 blocks in memory. A row must fit into one: in wide tables they are larger.
 BLOCK_BYTES = 1 << 20
+LARGEST_FIRST = 1 << 24
 ROWS_IN_BLOCK = 64
+CELL_BYTES = 32
 
-# The longest row and cell that are read; blocks grow up to twice this size.
-LONGEST_ROW = 1 << 26
+# The longest row, header included, that is read; blocks grow up to twice this size.
+LONGEST_ROW = 1 << 23
 
 OTHER_DELIMITERS = {";": "semicolons", "\t": "tabs", "|": "bars", ",": "commas"}
 
@@ -66,7 +68,8 @@ class TextSource:
         if not stated:
             self._check_delimiter(names)
         self._check_header(names)
-        self._block = max(BLOCK_BYTES, ROWS_IN_BLOCK * len(self.delimiter.join(row).encode()))
+        usual = min(len(self.delimiter.join(row).encode()), CELL_BYTES * len(names))
+        self._block = max(BLOCK_BYTES, min(ROWS_IN_BLOCK * usual, LARGEST_FIRST))
         self.schema = pa.schema([(name, pa.string()) for name in names])
 
     def tables(self, columns: Sequence[str], rows: int) -> Iterator[Any]:
@@ -85,9 +88,9 @@ class TextSource:
                             yield pa.Table.from_batches([new])
                 break
             except (pa.ArrowException, OSError) as error:
-                if "straddl" not in str(error) or self._block > LONGEST_ROW:
+                if "straddl" not in str(error) or self._block >= 2 * LONGEST_ROW:
                     self._explain(error)
-                self._block *= 8
+                self._block = min(8 * self._block, 2 * LONGEST_ROW)
         if last is not None and _breaks_lines(last.slice(last.num_rows - 1)):
             self._scan()  # the last row may have swallowed others after a quote
 
@@ -123,7 +126,7 @@ class TextSource:
     def _records(self) -> Iterator[tuple[int, list[str]]]:
         """Lines and fields of every record, the header first, by Python's reader."""
         with self._bytes() as raw:
-            lines = io.TextIOWrapper(raw, encoding="utf-8-sig", newline="")
+            lines = _Lines(io.TextIOWrapper(raw, encoding="utf-8-sig", newline=""))
             reader = csv.reader(lines, delimiter=self.delimiter, strict=True)
             line = 1
             try:
@@ -131,6 +134,7 @@ class TextSource:
                     if fields:
                         yield line, fields
                     line = reader.line_num + 1
+                    lines.taken = 0
             except UnicodeDecodeError as error:
                 self._refuse_bytes()
                 raise InputError(self.label, "this is not UTF-8 text.") from error
@@ -138,14 +142,12 @@ class TextSource:
                 what = f"{error}"
                 if "unexpected end" in what:
                     what = "a quote opens here and never closes"
-                elif "field larger" in what:
-                    what = (
-                        f"a cell is longer than {LONGEST_ROW:,} characters, or a quote opens here "
-                        "and never closes"
-                    )
                 raise InputError(
                     self.label, f"{what}. Quotes inside a cell are written twice.", line=line
                 ) from error
+            except _TooLongError as error:
+                quoted = reader.line_num >= line  # the row goes on over lines
+                raise self._too_long(line, quoted=quoted) from error
 
     def _first_records(self) -> tuple[list[str], list[str]]:
         """Column names and the first row; refuse a file without any."""
@@ -191,16 +193,27 @@ class TextSource:
         """Find the line at which the quick reader failed."""
         self._refuse_bytes()
         self._scan()
-        what = f"it cannot be read ({error})."
         if "straddl" in str(error):
-            what = f"a row is longer than {LONGEST_ROW:,} bytes, the most that can be read."
-        raise InputError(self.label, what) from error
+            raise self._too_long(None) from error
+        raise InputError(self.label, f"it cannot be read ({error}).") from error
+
+    def _too_long(self, line: int | None, *, quoted: bool = False) -> InputError:
+        what = "the header" if line == 1 else "a row"
+        opens = " A quote that opens there and never closes may be the reason." if quoted else ""
+        return InputError(
+            self.label,
+            f"{what} is longer than {LONGEST_ROW:,} bytes, the most that is read.{opens} Write one "
+            "row per line, and leave out columns of such long cells.",
+            line=line,
+        )
 
     def _refuse_bytes(self) -> None:
         """Refuse the first line that is not UTF-8."""
         with self._bytes() as raw:
             try:
-                for number, line in enumerate(raw, start=1):
+                for number, line in enumerate(iter(lambda: raw.readline(LONGEST_ROW), b""), 1):
+                    if len(line) == LONGEST_ROW:
+                        return  # its text may be cut within a character; it is refused as too long
                     try:
                         line.decode("utf-8")
                     except UnicodeDecodeError as error:
@@ -234,6 +247,25 @@ class TextSource:
                 )
 
 
+class _TooLongError(Exception):
+    """A row that is not read to its end."""
+
+
+class _Lines:
+    """Lines of text, of which one row may take only so many; `taken` is set back by its reader."""
+
+    def __init__(self, lines: IO[str]) -> None:
+        self._lines = lines
+        self.taken = 0
+
+    def __iter__(self) -> Iterator[str]:
+        while line := self._lines.readline(LONGEST_ROW + 1 - self.taken):
+            self.taken += len(line)
+            if self.taken > LONGEST_ROW:
+                raise _TooLongError
+            yield line
+
+
 def _unlimited(reader: Iterator[list[str]]) -> Iterator[list[str]]:
     """Let Python's reader read long cells; its limit is of the whole process, so only meanwhile."""
     while True:
@@ -258,6 +290,39 @@ def _count(count: int, noun: str) -> str:
 
 
 # --- writing -------------------------------------------------------------------------------------
+
+
+# What a spreadsheet takes for a formula; with apostrophes before it, so that nothing is ambiguous.
+FORMULA = r"^'*[=+\-@\t\r\n＝＋－＠]"
+SIGNED_NUMBER = r"^[+-]?([0-9]+[.,]?[0-9]*|[.,][0-9]+)([eE][+-]?[0-9]+)?$"
+
+
+def safe_text(text: str) -> str:
+    """Write an apostrophe before a text that a spreadsheet would take for a formula.
+
+    Examples
+    --------
+    >>> [safe_text(text) for text in ("=1+1", "-3.5", "-x", "'=1+1", "plain")]
+    ["'=1+1", '-3.5', "'-x", "''=1+1", 'plain']
+    """
+    return "'" + text if re.match(FORMULA, text) and not re.match(SIGNED_NUMBER, text) else text
+
+
+def safe_table(table: Any) -> Any:
+    """Do to all texts and names of a table what `safe_text` does."""
+    columns = []
+    for column in table.columns:
+        if kind_of(column.type) in ("text", "other"):
+            cells = pc.cast(words(column), pa.large_string())
+            odd = pc.and_not(
+                pc.match_substring_regex(cells, FORMULA),
+                pc.match_substring_regex(cells, SIGNED_NUMBER),
+            )
+            if pc.any(odd).as_py():
+                marked = pc.binary_join_element_wise(_text("'"), cells, _text(""))
+                column = pc.if_else(odd, marked, cells)
+        columns.append(column)
+    return pa.table(columns, names=[safe_text(name) for name in table.column_names])
 
 
 class TextWriter:

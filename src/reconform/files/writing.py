@@ -18,6 +18,7 @@ from ..whole import blamed_on, check_place, whole_file, whole_stream
 from .address import table_of
 from .formats import FORMATS, Layout, is_compressed, is_standard
 from .tables import check_table, open_table
+from .text import safe_table
 
 RESULT_NAMES = ("score", "p_value", "q_value", "anomaly")
 # Of a certified list.
@@ -39,12 +40,15 @@ class WriteOptions:
     layout : Layout, optional
         How the output is laid out, where its name does not say it. By default an output in the
         format of the input is laid out like it, and standard output is in this format.
+    safe_cells : bool
+        Write an apostrophe before texts that a spreadsheet would take for formulas, in CSV and TSV.
     """
 
     only_anomalies: bool = False
     overwrite: bool = False
     prefix: str = ""
     layout: Layout | None = None
+    safe_cells: bool = False
 
 
 def add_results(
@@ -122,7 +126,12 @@ def check_free(path: str | Path, *, overwrite: bool) -> None:
 
 @contextmanager
 def open_output(
-    path: str | Path, schema: Any, *, layout: Layout | None = None, overwrite: bool = False
+    path: str | Path,
+    schema: Any,
+    *,
+    layout: Layout | None = None,
+    overwrite: bool = False,
+    safe_cells: bool = False,
 ) -> Iterator[Callable[[Any], None]]:
     """Open an output for tables of one schema; it appears when the block ends well.
 
@@ -136,6 +145,8 @@ def open_output(
         Format, delimiter and decimal sign, where the name of the file does not say them.
     overwrite : bool
         Replace a file or a table that exists.
+    safe_cells : bool
+        In a text file, write an apostrophe before texts that a spreadsheet would take for formulas.
 
     Yields
     ------
@@ -180,13 +191,20 @@ def open_output(
             sink = opened(pa.OSFile(os.fsencode(draft), "wb"))
             if format.is_text and is_compressed(path):
                 sink = opened(pa.CompressedOutputStream(sink, "gzip"))
-            writer = opened(format.create(sink, schema, str(path), layout))
+            safe = safe_table if safe_cells and format.is_text else _as_it_is
+            writer = opened(
+                format.create(sink, safe(schema.empty_table()).schema, str(path), layout)
+            )
 
         def write_or_blame(table: Any) -> None:
             with blamed_on(name):
-                writer.write_table(table)
+                writer.write_table(safe(table))
 
         yield write_or_blame
+
+
+def _as_it_is(table: Any) -> Any:
+    return table
 
 
 @contextmanager

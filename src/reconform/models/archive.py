@@ -18,7 +18,7 @@ import math
 import os
 import re
 import stat
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -39,9 +39,9 @@ SEAL = "reconform model, sha256 of manifest.json: "
 # A zip of more members, or one that grows by more than this when it is read, is refused; small
 # files may grow as they like. Ours are far from it: what would compress better is not compressed.
 MOST_MEMBERS = 1 << 16
-MOST_GROWTH = 100
-SMALL_BYTES = 1 << 20
-MOST_TEXT_BYTES = 1 << 25  # parsed, JSON may take twenty times the memory
+MOST_GROWTH = 10
+SMALL_BYTES = 1 << 16
+MOST_TEXT_BYTES = 1 << 24  # parsed, JSON may take thirty times the memory
 MOST_DIGITS = 1000  # of an integer; numerator and denominator of any float have fewer
 
 _NAME = re.compile(r"[A-Za-z0-9_]+(/[A-Za-z0-9_]+)*\.(json|npy|skops)")
@@ -106,7 +106,7 @@ def grows_too_much(sizes: Sequence[int], file_size: int) -> bool:
 
     Examples
     --------
-    >>> grows_too_much([1 << 19], 2000), grows_too_much([1 << 40], 1 << 30)
+    >>> grows_too_much([1 << 15], 2000), grows_too_much([1 << 40], 1 << 30)
     (False, True)
     """
     return sum(sizes) > max(SMALL_BYTES, MOST_GROWTH * file_size)
@@ -148,6 +148,7 @@ class Archive:
     Attributes
     ----------
     path : str or Path
+    file_bytes : int
     manifest : dict
     sizes : dict of str to (int, int)
         Bytes of every member in memory, and in the file.
@@ -156,7 +157,7 @@ class Archive:
     def __init__(self, path: str | Path, file: BinaryIO) -> None:
         self.path = path
         with refusing(path, "this is no reconform model, or a damaged one"):
-            size = file.seek(0, os.SEEK_END)
+            self.file_bytes = size = file.seek(0, os.SEEK_END)
             self._zip = _open_zip(file)
             self._members = {member.orig_filename: member for member in self._zip.infolist()}
             check_directory(self._zip.infolist(), size)
@@ -243,6 +244,7 @@ def write_archive(
     members: Mapping[str, Pieces],
     *,
     overwrite: bool = False,
+    fits: Callable[[int], bool] = lambda size: True,
 ) -> None:
     """Write a container, whole or not at all.
 
@@ -255,11 +257,18 @@ def write_archive(
         The pieces of every member, one after the other.
     overwrite : bool
         Replace a file that exists.
+    fits : callable
+        Whether a file of so many bytes may hold this; if not, it is not compressed.
     """
     with whole_file(path, overwrite=overwrite) as draft, blamed_on(path, draft):
         sizes = _write(draft, manifest, members, ZIP_DEFLATED)
-        if grows_too_much(sizes, draft.stat().st_size):
+        if grows_too_much(sizes, draft.stat().st_size) or not fits(draft.stat().st_size):
             _write(draft, manifest, members, ZIP_STORED)
+        if not fits(draft.stat().st_size):
+            raise ReconformError(
+                "this model cannot be saved: using it would take far more memory or time than a "
+                "file of its size may ask for. Fit with fewer models, trees or neighbours."
+            )
         with draft.open("rb") as file:
             try:
                 Archive(path, file)

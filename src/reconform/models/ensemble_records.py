@@ -45,8 +45,14 @@ from ..records.specs import (
     Writer,
 )
 from .plans import calibration_of, read_plan, write_plan
-from .scaled_records import SCALED_FULL, read_scaled, scaled_model, write_scaled
-from .sound import check_columns, check_refit
+from .scaled_records import (
+    SCALED_FULL,
+    read_scaled,
+    refit_units,
+    scaled_model,
+    some_rows,
+    write_scaled,
+)
 
 _FOREIGN: Mapping[str, Spec] = {
     "score_name": Scalar(str, None), "sign": INT, "name": Scalar(str)
@@ -60,14 +66,19 @@ def _check_scoring(detector: FittedDetector | ForeignDetector, model: Any) -> No
     require(hasattr(model, "fit"), "a detector is none")
 
 
+def _check_columns(detector: Any, d: int) -> None:
+    columns = getattr(detector, "n_features_in_", None)
+    require(columns is None or columns == d, f"a detector was fitted on {columns!r} columns")
+
+
 def _check_fitted(detector: FittedDetector, d: int) -> None:
     _check_scoring(detector, detector.model)
-    check_columns(detector.model, d)
+    _check_columns(detector.model, d)
 
 
 def _check_template(detector: ForeignDetector, d: int) -> None:
     _check_scoring(detector, detector.template)
-    check_columns(detector.template, d)
+    _check_columns(detector.template, d)
 
 
 FITTED_DETECTOR = Record(
@@ -83,7 +94,7 @@ FOREIGN_DETECTOR = Record(
 
 def _check_native(model: NativeModel, d: int) -> None:
     require(isinstance(model.detector, NativeDetector), "a model is no detector of ours")
-    check_columns(model.detector, d)
+    _check_columns(model.detector, d)
 
 
 NATIVE_MODEL = Record(
@@ -125,10 +136,14 @@ def _check_full_refit(ensemble: FullRefit, d: int) -> None:
     missing = np.isnan(ensemble.reference) if algorithm.accepts_nan else False
     require((np.isfinite(ensemble.reference) | missing).all(), "a row is not finite")
     template = getattr(algorithm, "template", algorithm)
-    check_refit(template, n, d)
     if isinstance(template, NativeDetector):
-        # Whether its parameters suit these rows, one fit says, as every row to come will take.
-        algorithm.fit_model(ensemble.reference, ensemble.seed)
+        # Whether its parameters suit such rows, one fit says, as every row to come will take.
+        algorithm.fit_model(some_rows(ensemble.reference, template), ensemble.seed)
+
+
+def _full_refit_cost(ensemble: FullRefit) -> int:
+    algorithm: Any = ensemble.algorithm
+    return refit_units(getattr(algorithm, "template", algorithm), *ensemble.reference.shape)
 
 
 def known_models() -> OneOf:
@@ -154,7 +169,7 @@ def known_ensembles() -> OneOf:
     }
     return OneOf(
         Record("RefitEnsemble", RefitEnsemble, refit, _check_refit),
-        Record("FullRefit", FullRefit, full_refit, _check_full_refit),
+        Record("FullRefit", FullRefit, full_refit, _check_full_refit, cost=_full_refit_cost),
         SCALED_FULL,
         *(ensemble for record in records for ensemble in record.ensembles),
     )

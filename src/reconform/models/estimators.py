@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import inspect
+import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -12,22 +14,56 @@ from sklearn.frozen import FrozenEstimator
 
 from ..detectors import DETECTORS, Auto, NativeDetector
 from ..detectors.prepare import Prepare
-from ..detectors.prepared import Prepared
+from ..detectors.prepared import MOST, Prepared, label_counts
 from ..detectors.registry import entry_of, named
 from ..errors import ReconformError
 from ..records import require
 from ..records.plain import Plain
 from ..records.specs import FLOAT, DetectorRecord, Json, Reader, Spec, Writer
 from . import skops_objects as foreign
-from .scaled_records import UNITS, columns_in
-from .settings import disarm, neutral, pipelines
-from .sound import check_sound
+from .scaled_records import UNITS, columns_in, label_units
 
 # Trees do not say how many columns their rows have; more than this is a mistake.
 MOST_FEATURES = 1 << 24
 
+# A pipeline around a detector of ours: what goes before it is of others.
+PIPELINE = "sklearn.pipeline.Pipeline"
+
 # The fitted attribute of a detector that scales.
 UNITS_KEY = "units_"
+
+
+# Detectors in a detector, each counted wherever it is referred to.
+MOST_PARTS = 1 << 10
+
+# What belongs to whoever runs a model and not to whoever wrote the file: workers, folders of
+# pickles, what is printed.
+SETTINGS = ("n_jobs", "memory", "keep", "verbose")
+
+
+def neutral(kind: type, parameters: Mapping[str, Any]) -> dict[str, Any]:
+    """Parameters of a class, with every setting at its default.
+
+    Examples
+    --------
+    >>> from sklearn.pipeline import Pipeline
+    >>> neutral(Pipeline, {"memory": "folder", "verbose": True, "transform_input": None})
+    {'memory': None, 'verbose': False, 'transform_input': None}
+    """
+    known = inspect.signature(kind).parameters
+    return {
+        name: known[name].default if name in SETTINGS and name in known else value
+        for name, value in parameters.items()
+    }
+
+
+def pipelines() -> Any:
+    """Return scikit-learn's class `Pipeline`; none where nothing has imported it, which takes long.
+
+    Then nothing is one.
+    """
+    module = sys.modules.get("sklearn.pipeline")
+    return () if module is None else module.Pipeline
 
 
 @dataclass
@@ -41,7 +77,7 @@ class DetectorsOut:
     dumps : list of bytes
         Foreign objects, by skops.
     types : set of str
-        The types in them that need trust.
+        The types in them, and pipelines around detectors of ours.
     """
 
     out: Writer = field(init=False)
@@ -115,9 +151,13 @@ class DetectorsOut:
 
     def _prepared(self, detector: Prepared, fitted: bool) -> Json:
         at = f"estimators/{len(self.entries)}"
+        self.out.budget.spend(label_units(detector.labels), "a detector")
         entry = {
             "prepared": self.write(detector.detector, fitted=False),
-            "labels": [int(count) for count in detector.labels],
+            "labels": [
+                [int(code) for code in codes] if isinstance(codes, tuple) else int(codes)
+                for codes in detector.labels
+            ],
             "contamination": FLOAT.write(detector.contamination, f"{at}/contamination", self.out),
         }
         if fitted:
@@ -138,6 +178,7 @@ class DetectorsOut:
             for name, step in parameters.pop("steps")
         ]
         at = f"estimators/{len(self.entries)}/parameters"
+        self.types.add(PIPELINE)
         return {"pipeline": steps, "parameters": Plain().write(parameters, at, self.out)}
 
 
@@ -156,17 +197,21 @@ class DetectorsIn:
     entries: list[Json]
     foreign: list[Any]
     source: Reader = field(init=False)
-    _made: dict[int, Any] = field(default_factory=dict)
+    _made: dict[int, tuple[Any, int]] = field(default_factory=dict)
+    _parts: int = 0
 
     def read(self, number: Json) -> Any:
-        """Return the detector with a number."""
+        """Return the detector with a number; whoever visits its parts, visits shared ones again."""
         require(type(number) is int and 0 <= number < len(self.entries), "a detector is missing")
         if number not in self._made:
+            outside, self._parts = self._parts, 0
             made = self._make(self.entries[number], number)
-            disarm(made)
-            check_sound(made)
-            self._made[number] = made
-        return self._made[number]
+            require(self._parts < MOST_PARTS, "a detector has too many parts")
+            self._made[number] = made, self._parts + 1
+            self._parts = outside
+        made, parts = self._made[number]
+        self._parts += parts
+        return made
 
     def _make(self, entry: Json, number: int) -> Any:
         match entry:
@@ -181,7 +226,7 @@ class DetectorsIn:
 
                 return Pipeline(
                     [(name, self._step(step, number)) for name, step in steps],
-                    **Plain().read(parameters, self.source),
+                    **neutral(Pipeline, Plain().read(parameters, self.source)),
                 )
             case {"prepared": int(inner), "labels": list(labels), "contamination": share}:
                 require(inner < number, "a detector contains itself")
@@ -196,7 +241,8 @@ class DetectorsIn:
                     raise ReconformError("a detector is of no known kind")
                 return Prepare(inner, categories=tuple(names), distance_based=scales)
             case {"native": kind, "parameters": parameters}:
-                detector = _kind_named(kind)(**Plain().read(parameters, self.source))
+                native = _kind_named(kind)
+                detector = native(**neutral(native, Plain().read(parameters, self.source)))
                 if "candidates" in entry:
                     self._restore_candidates(detector, entry["candidates"], number)
                 if "fitted" in entry:
@@ -205,9 +251,21 @@ class DetectorsIn:
         raise ReconformError("a detector is of no known kind")
 
     def _make_prepared(self, inner: int, labels: list[Json], share: Json, fit: Json) -> Prepared:
-        counts = all(type(count) is int and 0 <= count <= MOST_FEATURES for count in labels)
-        require(counts and sum(labels) <= MOST_FEATURES, "the labels of a column are not counted")
-        detector = Prepared(self.read(inner), tuple(labels), FLOAT.read(share, self.source))
+        codes = [
+            tuple(float(code) for code in of if type(code) is int and abs(code) <= MOST)
+            if type(of) is list
+            else of
+            for of in labels
+        ]
+        right = all(
+            isinstance(of, tuple) or (type(of) is int and 0 <= of <= MOST_FEATURES) for of in codes
+        )
+        require(
+            right and sum(label_counts(codes)) <= MOST_FEATURES,
+            "the labels of a column are not counted",
+        )
+        self.source.budget.spend(label_units(codes), "a detector")
+        detector = Prepared(self.read(inner), tuple(codes), FLOAT.read(share, self.source))
         scales = isinstance(detector.detector, NativeDetector) and hasattr(
             detector.detector, "scale"
         )

@@ -13,6 +13,7 @@ import numpy
 import sklearn
 
 from ..detector import ConformalDetector
+from ..display import printable
 from ..errors import ReconformError
 from ..records import require
 from .archive import FORMAT, FORMAT_VERSION, Archive, as_json, open_archive, parse_json, refusing
@@ -69,7 +70,8 @@ class ModelInfo:
     versions : dict of str to str
         Libraries at that time.
     foreign_types : tuple of str
-        Types that `load` will make only if they are trusted by name.
+        Types and functions of other libraries in it: `load` makes them only for a caller who
+        trusts the file.
     extras : dict
         What `save` was given to carry along.
     parts : tuple of Part
@@ -109,9 +111,10 @@ class ModelInfo:
             f"(format {self.format_version}), {self.file_bytes:,} bytes",
         ]
         if self.foreign_types:
-            lines.append(f"  needs trust in: {', '.join(self.foreign_types)}")
+            lines.append(f"  contains objects of others: {', '.join(self.foreign_types)}")
         lines += [f"  {part.stored:>12,} bytes  {part.name}" for part in self.parts]
-        return "\n".join(lines)
+        # A file may say anything of itself: a terminal shows it, and obeys none of it.
+        return "\n".join(printable(line.replace("\n", " ")) for line in lines)
 
 
 def inspect(path: str | Path) -> ModelInfo:

@@ -14,7 +14,7 @@ from ..errors import ReconformError
 from ..methods import Jackknife
 from ..plan import VARIANTS, Complements, Plan
 from ..records import require, within
-from ..records.specs import Array, Json, Reader, Scalar, Writer
+from ..records.specs import Array, Budget, Json, Reader, Scalar, Writer
 from ..statistics.aggregation import check_aggregate
 from ..statistics.ranks import Calibration
 
@@ -22,10 +22,8 @@ SCHEMES = ("split", "jackknife", "cv", "jab", "resampling", "full", "prefit")
 
 INDEX = Array("i8", ndim=1)
 
-# Models, and rows that they may hold out together, for every byte that the file has in memory: a
-# few bytes could stand for any number. A held-out row takes some forty bytes while it is counted.
-MOST_SETS, HELD_PER_BYTE = 1 << 20, 4
-FEW_HELD = 1 << 22
+# Units (see `Budget`) of a row that is held out, while it is counted, and of a set of rows.
+HELD_UNITS, SET_UNITS = 5, 1 << 8
 
 
 def write_plan(plan: Plan, out: Writer, at: str = "plan") -> Json:
@@ -43,7 +41,9 @@ def write_plan(plan: Plan, out: Writer, at: str = "plan") -> Json:
         "full": plan.full,
     }
     if plan.leaves_one_out:
+        _spend(plan.n, 0, 0, out.budget)
         return {**json, "sets": "leave-one-out"}
+    _spend(plan.n, plan.n_models, sum(map(len, plan.held_out)), out.budget)
     if isinstance(plan.train, Complements):
         return {**json, "sets": "held out", **_write_sets(plan.held_out, out, at)}
     for held, follows in zip(plan.held_out, Complements(plan.n, plan.train), strict=True):
@@ -66,15 +66,14 @@ def _write_sets(sets: Sequence[IndexArray], out: Writer, at: str) -> dict[str, J
 def read_plan(json: Json, source: Reader) -> Plan:
     """Read a plan."""
     n, aggregate = json["n"], json["aggregate"]
-    # Every row trains or calibrates, and takes a byte at least.
-    size = source.size
-    require(type(n) is int and 1 <= n <= size, f"n is {n!r}")
+    require(type(n) is int and n >= 1, f"n is {n!r}")
     require(json["scheme"] in SCHEMES and json["variant"] in VARIANTS, "the scheme is unknown")
     require(type(json["full"]) is bool, "full is true or false")
     check_aggregate(aggregate)
     facts: dict[str, Any] = {key: json[key] for key in ("scheme", "variant", "aggregate", "full")}
     if json["sets"] == "leave-one-out":
         require(facts["scheme"] == "jackknife" and facts["full"], "the scheme leaves more out")
+        _spend(n, 0, 0, source.budget)
         return replace(Jackknife().plan(n), **facts)
     sets = _read_sets(json, n, source)
     _check_scheme(len(sets), facts)
@@ -83,7 +82,8 @@ def read_plan(json: Json, source: Reader) -> Plan:
         require(distinct, "a model holds a row out twice")
         return Plan(n, Complements(n, sets), sets, **facts)
     require(json["sets"] == "train", "the sets of a plan are unknown")
-    check_held([n - len(np.unique(train)) for train in sets], size)
+    held = HELD_UNITS * sum(n - len(np.unique(train)) for train in sets)
+    source.budget.spend(held, f"a plan of {len(sets):,} models")
     return Plan(n, sets, tuple(Complements(n, sets)), **facts)
 
 
@@ -94,19 +94,14 @@ def _check_scheme(models: int, facts: dict[str, Any]) -> None:
     require(wanted.get(scheme, usual), f"{models:,} models are no plan of scheme {scheme}")
 
 
-def check_held(held: Sequence[int], size: int) -> None:
-    """Refuse a plan whose held-out rows would take far more memory than a file of this size."""
-    require(len(held) <= MOST_SETS, f"a plan of {len(held):,} models is too large")
-    total = sum(held)
-    require(
-        total <= max(FEW_HELD, HELD_PER_BYTE * size),
-        f"a plan that holds out {total:,} rows is too large for {size:,} bytes",
-    )
+def _spend(n: int, sets: int, held: int, budget: Budget) -> None:
+    """Ask for what a plan on n rows takes in memory that is not in the file."""
+    budget.spend(n + SET_UNITS * sets + HELD_UNITS * held, f"a plan of {n:,} rows")
 
 
 def _read_sets(json: Json, n: int, source: Reader) -> tuple[IndexArray, ...]:
     rows, sizes = INDEX.read(json["rows"], source), INDEX.read(json["sizes"], source)
-    require(len(sizes) <= MOST_SETS, "the plan has too many models")
+    _spend(n, len(sizes), len(rows) if json["sets"] == "held out" else 0, source.budget)
     adds_up = within(sizes, 0, len(rows) + 1) and sum(sizes.tolist()) == len(rows)
     require(adds_up, "the sets of a plan do not add up")
     sets = np.split(rows, np.cumsum(sizes)[:-1]) if len(sizes) else []

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +20,7 @@ from ..methods import MOST_REFERENCE, RECORDED_AS, resolve_method
 from ..plan import FITS_BATCH
 from ..records import require
 from ..records.plain import Plain
-from ..records.specs import Array, Json, Maybe, Reader, Record, Scalar, Writer
+from ..records.specs import Array, Budget, Json, Maybe, Reader, Record, Scalar, Writer
 from ..steps.intake import Coded, Frames, Intake, Numbers
 from ..whole import check_place
 from . import skops_objects as foreign
@@ -36,11 +36,10 @@ from .archive import (
     write_archive,
 )
 from .ensemble_records import read_fitted, read_groups, write_fitted, write_groups
-from .estimators import DetectorsIn, DetectorsOut, restore_columns
+from .estimators import PIPELINE, DetectorsIn, DetectorsOut, neutral, restore_columns
 from .manifest import facts_of
-from .plans import check_held, read_plan, write_plan
-from .settings import neutral
-from .sound import check_refit
+from .plans import read_plan, write_plan
+from .scaled_records import refit_units
 
 MODEL = "model.json"
 
@@ -115,14 +114,11 @@ def save(
     detectors = DetectorsOut()
     out = detectors.out = Writer(detectors, cad.n_features_in_)
     model = as_json({**_write_model(cad, out), "estimators": detectors.entries})
-    held = [len(rows) for rows in cad.plan_.held_out] if not cad.plan_.leaves_one_out else []
-    size = len(model) + sum(a.nbytes for a in out.arrays.values()) + sum(map(len, detectors.dumps))
-    check_held(held, size)  # what would be refused is not written
     members: dict[str, Pieces] = {MODEL: [model]}
     members.update((name, npy_pieces(array)) for name, array in out.arrays.items())
     members.update((_dump_name(k), [dump]) for k, dump in enumerate(detectors.dumps))
     facts = facts_of(cad, extras or {}, sorted(detectors.types))
-    write_archive(path, facts, members, overwrite=overwrite)
+    write_archive(path, facts, members, overwrite=overwrite, fits=out.budget.allows)
 
 
 def check_can_be_saved(scheme: str) -> None:
@@ -134,29 +130,30 @@ def check_can_be_saved(scheme: str) -> None:
         )
 
 
-def load(path: str | Path, *, trusted: Iterable[str] = ()) -> ConformalDetector:
-    """Load a saved detector; nothing in the file is executed.
+def load(path: str | Path, *, trusted: bool = False) -> ConformalDetector:
+    """Load a saved detector.
 
     Parameters
     ----------
     path : str or Path
-    trusted : iterable of str, optional
-        Names of foreign types that may be made. A file with types that are neither known to be
-        harmless nor listed here is refused, with their names.
+    trusted : bool, default=False
+        Make the objects of other libraries in the file, too: detectors of scikit-learn and PyOD,
+        pipelines, classes of your own. They are as safe as the person who made them. Without it a
+        file with such objects is refused, with their types; a model of reconform's own detectors
+        may come from anybody.
 
     Returns
     -------
     ConformalDetector
         Fitted, with the same numbers as the one that was saved. What belongs to the machine and
-        not to the model comes back at its default, in everything that it contains: `n_jobs`,
-        `verbose`, the `memory` of a pipeline.
+        not to the model comes back at its default: `n_jobs`, `verbose`.
 
     Raises
     ------
     ModelFileError
         If the file is no model, was cut short or altered, has a newer format, would take far more
-        memory than its size, contains types that are not trusted, or arrays that do not fit
-        together.
+        memory or time than its size, has arrays that do not fit together, or contains objects of
+        other libraries and is not trusted.
 
     See Also
     --------
@@ -164,9 +161,7 @@ def load(path: str | Path, *, trusted: Iterable[str] = ()) -> ConformalDetector:
 
     Notes
     -----
-    A sum over every part guards against accidents, not against malice: it is no signature. Names
-    of types say what will be made, not what is in it; trust files of foreign models only if you
-    know where they come from.
+    A sum over every part guards against accidents, not against malice: it is no signature.
 
     Examples
     --------
@@ -182,9 +177,8 @@ def load(path: str | Path, *, trusted: Iterable[str] = ()) -> ConformalDetector:
     reconform.errors.ModelFileError: ...plant.rcad: this is no reconform model, or a
     damaged one (it is not a zip archive).
     """
-    if isinstance(trusted, str):
-        raise ReconformError(f"trusted must be a list of names of types; got {trusted!r}.")
-    trusted = list(trusted)
+    if type(trusted) is not bool:
+        raise ReconformError(f"`trusted` is True or False; got {trusted!r}.")
     with (
         open_archive(path) as archive,
         refusing(path, "the file is damaged, or was not written by reconform"),
@@ -241,6 +235,8 @@ def _write_model(cad: ConformalDetector, out: Writer) -> Json:
         fitted = cad.plan_.scheme == "prefit"
         detector = {"estimator": out.estimators.write(detector, fitted=fitted)}
     names = getattr(cad, "feature_names_in_", None)
+    if cad._reference is not None:
+        out.budget.spend(refit_units(cad.detector, *cad._reference.shape), "a fit")
     return {
         "detector": detector,
         "method": _write_method(method, out),
@@ -249,6 +245,7 @@ def _write_model(cad: ConformalDetector, out: Writer) -> Json:
         "feature_names": None if names is None else [str(name) for name in names],
         "offset": Scalar(float).write(cad.offset_, "offset_", out),
         "tie_key": cad._tie_key,
+        "left_out": cad.left_out_,
         "plan": plan,
         "ensemble": write_fitted(cad, out),
         "reference": _SAMPLE.write(cad._reference, "reference", out),
@@ -282,17 +279,21 @@ def _read_intake(json: Json, cad: ConformalDetector) -> Intake:
     return Frames(columns, package)
 
 
-def _read_model(archive: Archive, trusted: list[str]) -> ConformalDetector:
+def _read_model(archive: Archive, trusted: bool) -> ConformalDetector:
     json = parse_json(archive.read(MODEL).tobytes())
+    entries = json["estimators"]
     names = [name for name in archive.manifest["members"] if name.endswith(".skops")]
     dumps = [archive.read(_dump_name(k)).tobytes() for k in range(len(names))]
-    detectors = DetectorsIn(
-        json["estimators"], foreign.construct(dumps, trusted, path=archive.path)
-    )
+    if not trusted:
+        types = {name for data in dumps for name in foreign.types_in(data)}
+        types |= {PIPELINE for entry in entries if "pipeline" in entry}
+        if dumps or types:
+            foreign.refuse(sorted(types), path=archive.path)
+    detectors = DetectorsIn(entries, foreign.construct(dumps))
     arrays = {name for name in archive.manifest["members"] if name.endswith(".npy")}
     source = detectors.source = Reader(
         lambda name: read_npy(archive.read(name)),
-        sum(size for size, _ in archive.sizes.values()),
+        Budget(archive.file_bytes),
         detectors,
         json["n_features"],
         unread=arrays,
@@ -307,15 +308,17 @@ def _read_model(archive: Archive, trusted: list[str]) -> ConformalDetector:
     _check_parameters(cad)
     restore_columns(cad, json["n_features"], json["feature_names"])
     groups, of_sample = read_groups(json, cad, plan, source)
-    cad._adopt(plan, read_fitted(json["ensemble"], plan, groups, source), groups)
+    left_out = Scalar(int).read(json.get("left_out", 0), source)
+    require(left_out >= 0, "the number of rows that were left out is below 0")
+    cad._adopt(plan, read_fitted(json["ensemble"], plan, groups, source), groups, left_out)
     cad.offset_ = Scalar(float).read(json["offset"], source)
     cad._tie_key = Scalar(int).read(json["tie_key"], source)
     require(0 <= cad._tie_key < 1 << 64, "the key of ties is not one")
     cad._reference = rows = _SAMPLE.read(json.get("reference"), source)
     fits = rows is None or rows.shape == (plan.n, cad.n_features_in_)
     require(fits and (rows is None or len(rows) <= MOST_REFERENCE), "the reference is another one")
-    if rows is not None and not isinstance(cad.detector, str):
-        check_refit(cad.detector, plan.n, cad.n_features_in_)  # by a batch of very many rows
+    if rows is not None:  # a batch of very many rows fits again
+        source.budget.spend(refit_units(cad.detector, *rows.shape), "a fit")
     cad._intake = _read_intake(json, cad)
     cad.reference_sample_ = sample = _SAMPLE.read(json.get("reference_sample"), source)
     fits = sample is None or sample.shape[1] == cad.n_features_in_

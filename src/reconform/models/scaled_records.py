@@ -8,9 +8,13 @@ from typing import Any
 
 import numpy as np
 
+from ..arrays import FloatArray
+from ..detectors import INNE, Auto
 from ..detectors.base import NativeDetector
+from ..detectors.prepare import Prepare
+from ..detectors.prepared import Labels, Prepared, label_counts
 from ..detectors.scaled import Group, ScaledEnsemble, ScaledFull, ScaledModel
-from ..ensemble import Ensemble, ResampledEnsemble
+from ..ensemble import FEW_AT_ONCE, Ensemble, ResampledEnsemble
 from ..plan import Plan
 from ..records import ascending, check_reference, require
 from ..records.plain import Plain
@@ -28,10 +32,10 @@ from ..records.specs import (
     Writer,
 )
 from ..statistics.ranks import Calibration
-from .settings import MOST_CELLS
-from .sound import check_refit
 
 UNITS = Array("i8", ndim=1)
+
+MOST_TRIED = 1 << 10
 
 
 def columns_in(detector: Any, units: Any, d: int) -> int:
@@ -68,6 +72,45 @@ def scaled_model(models: Spec) -> Record:
     return _ScaledModelRecord("ScaledModel", ScaledModel, fields)
 
 
+def refit_units(detector: Any, n: int, d: int) -> int:
+    """Units (see `Budget`) of a fit on n rows of d columns, by what a file says of the detector."""
+    if isinstance(detector, Auto):
+        named = [one for one in detector.candidates or () if not isinstance(one, str)]
+        return sum(refit_units(one, n, d) for one in named)
+    if isinstance(detector, Prepare | Prepared):
+        return refit_units(detector.detector, n, d)
+    trees, near = _count(detector, "n_estimators"), _count(detector, "n_neighbors")
+    drawn = min(n, _count(detector, "max_samples", share=n, word=1 << 8))
+    each = 16 * drawn + (drawn * drawn * d // 8 if isinstance(detector, INNE) else 0)
+    return trees * each + n * min(near, n) + _count(detector, "leaf_size") * d
+
+
+def _count(detector: Any, name: str, *, share: int = 0, word: int = 0) -> int:
+    """The largest number that a parameter names; `fit` refuses what is none."""
+    value = getattr(detector, name, 0)
+    if isinstance(value, float | str):
+        return share if isinstance(value, float) else word
+    several = value if isinstance(value, list | tuple | np.ndarray) else [value]
+    return max((int(k) for k in several if isinstance(k, int | np.integer)), default=0)
+
+
+def some_rows(reference: FloatArray, detector: Any) -> FloatArray:
+    """Rows to try the parameters of a detector on: enough for its neighbours."""
+    inner = getattr(detector, "detector", detector)
+    return reference[: max(MOST_TRIED, 2 * _count(inner, "n_neighbors") + 2)]
+
+
+def label_units(labels: Labels) -> int:
+    """Units (see `Budget`) of new rows, some at a time, with a column for every label."""
+    return FEW_AT_ONCE * sum(label_counts(labels))
+
+
+def _scaled_full_cost(ensemble: ScaledFull) -> int:
+    n, d = ensemble.reference.shape
+    columns = int(d) + sum(label_counts(getattr(ensemble.detector, "labels", ())))
+    return int(n) * columns + refit_units(ensemble.detector, n, columns)
+
+
 def _check_scaled_full(ensemble: ScaledFull, d: int) -> None:
     detector, n = ensemble.detector, len(ensemble.reference)
     require(isinstance(detector, NativeDetector), "a detector is none of ours")
@@ -79,13 +122,10 @@ def _check_scaled_full(ensemble: ScaledFull, d: int) -> None:
     require(isinstance(ensemble.seed, np.random.SeedSequence), "the seed is none")
     missing = np.isnan(ensemble.reference) if detector.accepts_nan else False
     require((np.isfinite(ensemble.reference) | missing).all(), "a row is not finite")
-    check_refit(detector, n, d)
-    # A few bytes could ask for any number of columns.
-    units = ways.of(ensemble.reference)
-    columns = ways.check(units, d)
-    require(n * columns <= max(MOST_CELLS, 4 * n * d), "the labels would take too much memory")
-    # Whether its parameters suit these rows, the fit says that most new rows will need anyway.
-    ensemble.fit_in(units).ranks(ways.measure(ensemble.reference[:1], units))
+    # Whether its parameters suit such rows, a fit says; on all of them it may take long.
+    few = replace(ensemble, reference=some_rows(ensemble.reference, detector))
+    units = ways.of(few.reference)
+    few.fit_in(units).ranks(ways.measure(few.reference[:1], units))
 
 
 SCALED_FULL = Record(
@@ -99,6 +139,7 @@ SCALED_FULL = Record(
         "verbose": Setting(int, bool, default=0),
     },
     _check_scaled_full,
+    cost=_scaled_full_cost,
 )
 
 WriteEnsemble = Callable[[Ensemble, Plan, Writer, str], Json]

@@ -1,57 +1,27 @@
-"""Objects of scikit-learn, PyOD and others, through skops: audited by name before they are made.
+"""Objects of scikit-learn, PyOD and others, through skops: made only for a caller who trusts them.
 
-skops stores an object as JSON and arrays, and says which types it would have to make. What is not
-known to be harmless is made only if the caller trusts it by name.
+skops stores an object as JSON and arrays. What it makes of them runs code of other libraries on
+values that nobody has checked, so that an object is as safe as the person who made it.
 """
 
 from __future__ import annotations
 
 import io
-import math
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from types import ModuleType
-from typing import Any
+from typing import Any, NoReturn
 from zipfile import ZIP_STORED, ZipFile
 
-import numpy as np
-
-from ..arrays import AnyArray
+from ..display import printable
 from ..errors import ModelFileError, ReconformError
 from ..extras import extra
-from ..records import require, within
-from ..records.plain import MOST_POOL
-from ..records.specs import Json
-from .archive import MOST_EMPTY, grows_too_much, parse_json
-from .sound import check_sound, needs_trust
+from ..records import require
+from .archive import parse_json
 
-OLDEST_PROTOCOL = 2  # of skops
-MOST_HOLLOW = 1 << 12
-
-# What the compiled classes of a module are made from, in order: see `_has_form`. Trees of
-# neighbours: rows, their order, nodes, bounds, seven counts, the distance, weights.
-COMPILED = {
-    "sklearn.neighbors._kd_tree": "aaaa" + 7 * "n" + "ow",
-    "sklearn.neighbors._ball_tree": "aaaa" + 7 * "n" + "ow",
-    "sklearn.metrics._dist_metrics": "naa",
-}
-
-# Harmless, and not on the list of skops: a type of numbers, and plain descriptions of splits.
-TRUSTED = frozenset(
-    {
-        "numpy.dtype",
-        *(
-            f"sklearn.model_selection._split.{name}"
-            for name in (
-                "GroupKFold", "GroupShuffleSplit", "KFold", "LeaveOneGroupOut", "LeaveOneOut",
-                "LeavePGroupsOut", "LeavePOut", "PredefinedSplit", "RepeatedKFold",
-                "RepeatedStratifiedKFold", "ShuffleSplit", "StratifiedGroupKFold",
-                "StratifiedKFold", "StratifiedShuffleSplit", "TimeSeriesSplit",
-            )
-        ),
-    }
-)  # fmt: skip
+SCHEMA = "schema.json"  # of skops
+MOST_SHOWN = 20
 
 
 def _skops(doing: str) -> ModuleType:
@@ -72,24 +42,43 @@ def dump(thing: Any) -> tuple[bytes, list[str]]:
     data : bytes
         In the format of skops, not compressed.
     types : list of str
-        Those that need the trust of whoever loads it.
+        The types and functions in it.
     """
     io_ = _skops("saving")
     name = type(thing).__name__
     try:
-        check_sound(thing)  # what would be refused is not written
         data: bytes = io_.dumps(thing)
-        types = sorted({*io_.get_untrusted_types(data=data), *_check_dump(data)})
+        types = types_in(data)
     except Exception as error:
         raise ReconformError(f"{name} cannot be saved: {error}") from error
     lost = [known for known in types if not _can_be_found(known)]
     if lost:
         raise ReconformError(
-            f"{name} cannot be saved: it contains {_listed(lost)}, which cannot be found again by "
-            "name. Lambdas, and functions and classes made inside a function, have no place in a "
-            "file that is safe to load; define them in a module."
+            f"{name} cannot be saved: it contains {', '.join(lost)}, which cannot be found again "
+            "by name. Lambdas, and functions and classes made inside a function, have no place in "
+            "a model file; define them in a module."
         )
-    return data, [known for known in types if known not in TRUSTED]
+    return data, types
+
+
+def types_in(data: bytes) -> list[str]:
+    """Name the types and functions in what skops wrote; nothing of it is made."""
+    with ZipFile(io.BytesIO(data)) as dumped:
+        schema = dumped.getinfo(SCHEMA)
+        stored = schema.compress_type == ZIP_STORED and schema.file_size <= len(data)
+        require(stored, "an object is not stored as skops does it")
+        waiting = [parse_json(dumped.read(schema))]
+    found = set()
+    while waiting:
+        node = waiting.pop()
+        if isinstance(node, dict):
+            module, kind = node.get("__module__"), node.get("__class__")
+            named = isinstance(module, str) and isinstance(kind, str) and module != "builtins"
+            if named and node.get("__loader__") != "NdArrayNode":  # plain numbers
+                found.add(f"{module}.{kind}")
+        if isinstance(node, dict | list):
+            waiting.extend(node.values() if isinstance(node, dict) else node)
+    return sorted(found)
 
 
 def _can_be_found(name: str) -> bool:
@@ -103,163 +92,19 @@ def _can_be_found(name: str) -> bool:
     return False
 
 
-def construct(dumps: Sequence[bytes], trusted: Iterable[str], *, path: str | Path) -> list[Any]:
-    """Make the objects of the dumps, if all their types are trusted.
+def refuse(types: Sequence[str], *, path: str | Path) -> NoReturn:
+    """Refuse a model with objects of these types, which its caller does not trust."""
+    more = [f"{len(types) - MOST_SHOWN:,} more"] if len(types) > MOST_SHOWN else []
+    raise ModelFileError(
+        f"{path}: the model contains objects of other libraries "
+        f"({printable(', '.join([*types[:MOST_SHOWN], *more]))}), and these are as safe as the "
+        "person who made them. If you know where the file comes from, give `trusted=True`."
+    )
 
-    Parameters
-    ----------
-    dumps : sequence of bytes
-    trusted : iterable of str
-        Types that the caller trusts, by name.
-    path : str or Path
-        For the message.
 
-    Returns
-    -------
-    list of objects
-    """
+def construct(dumps: Sequence[bytes]) -> list[Any]:
+    """Make the objects of the dumps."""
     if not dumps:
         return []
     io_ = _skops("loading")
-    found: set[str] = set()
-    for data in dumps:
-        found.update(_check_dump(data))
-        found.update(io_.get_untrusted_types(data=data))  # which makes nothing
-    names = {*trusted, *TRUSTED}
-    refused = sorted(found - names)
-    if refused:
-        raise ModelFileError(
-            f"{path}: the model contains {_listed(refused)}, which reconform does not make from a "
-            "file unless you trust it by name. If you know where the file comes from: "
-            f"load(path, trusted={refused!r})."
-        )
-    return [io_.loads(data, trusted=sorted(names)) for data in dumps]
-
-
-def _check_dump(data: bytes) -> set[str]:
-    """Refuse a dump that would be larger than it looks; return classes that we want trust for."""
-    with ZipFile(io.BytesIO(data)) as dumped:
-        members = dumped.infolist()
-        require(
-            all(member.compress_type == ZIP_STORED for member in members)
-            and sum(member.file_size for member in members) <= len(data)
-            and len({member.filename for member in members}) == len(members),
-            "an object is not stored as skops does it",
-        )
-        for member in members:
-            content = dumped.read(member)
-            if member.filename.endswith(".npy"):
-                _check_npy(content)
-            elif member.filename.endswith(".npz"):  # sparse matrices: a zip in the zip in the zip
-                with ZipFile(io.BytesIO(content)) as inner:
-                    sizes = [array.file_size for array in inner.infolist()]
-                    require(not grows_too_much(sizes, len(content)), "a sparse matrix is too large")
-                    for array in inner.infolist():
-                        _check_npy(inner.read(array))
-        schema = parse_json(dumped.read("schema.json"))
-        # Older protocols are read by older code, and none of our files has one.
-        require(schema.get("protocol", 0) >= OLDEST_PROTOCOL, "an object has an older format")
-        return _check_schema(schema, dumped)
-
-
-def _check_npy(content: bytes) -> AnyArray:
-    """Read an array of anything but objects, if it is as large as it says."""
-    stream = io.BytesIO(content)
-    version = np.lib.format.read_magic(stream)
-    readers = {
-        (1, 0): np.lib.format.read_array_header_1_0,
-        (2, 0): np.lib.format.read_array_header_2_0,
-    }
-    require(version in readers, "an array has a format that we never write")
-    shape, _, dtype = readers[version](stream)
-    count = math.prod(shape)
-    fits = not dtype.hasobject and all(size >= 0 for size in shape)
-    require(fits and count * dtype.itemsize == len(content) - stream.tell(), "an array is cut")
-    # An array without bytes may say that it has any number of rows or columns.
-    solid = math.prod(max(size, 1) for size in shape) <= max(MOST_HOLLOW, len(content))
-    require(solid, f"an array has the shape {shape}")
-    array: AnyArray = np.load(io.BytesIO(content), allow_pickle=False)
-    return array
-
-
-def _check_schema(schema: Json, dumped: ZipFile) -> set[str]:
-    """Check what code of others runs on while an object is made; return the classes in it."""
-    found: set[str] = set()
-    numbered: dict[Any, list[Json]] = {}
-    states: list[tuple[Json, str]] = []
-    waiting = [schema]
-    while waiting:
-        node = waiting.pop()
-        if isinstance(node, list):
-            waiting.extend(node)
-        if not isinstance(node, dict):
-            continue
-        waiting.extend(node.values())
-        loader, kind = node.get("__loader__"), f"{node.get('__module__')}.{node.get('__class__')}"
-        if "__id__" in node:
-            numbered.setdefault(node["__id__"], []).append(node)
-        if loader == "ObjectNode":
-            if node.get("__module__") in COMPILED:
-                states.append((node.get("content"), COMPILED[node["__module__"]]))
-            if needs_trust(kind):
-                found.add(kind)
-        elif loader == "TreeNode":
-            _check_tree_size(node["__reduce__"]["args"]["content"], dumped)
-        elif loader == "RandomGeneratorNode":
-            size = node["content"]["seed_seq"]["content"]["pool_size"]["content"]
-            require(4 <= parse_json(size.encode()) <= MOST_POOL, "the pool of a seed is too large")
-    for state, form in states:
-        values = _checked_state(state, form)
-        # What has been made once is not made again, whatever is written in the second place.
-        for value in (state, *values):
-            same = (_alike(other, value) for other in numbered.get(value.get("__id__"), ()))
-            require(all(same), "two things in an object have the same number")
-    return found
-
-
-def _checked_state(state: Json, form: str) -> list[Json]:
-    """Check the form of what compiled code unpacks: it reads past the end of a shorter tuple."""
-    values = state.get("content") if isinstance(state, dict) else None
-    require(
-        isinstance(values, list)
-        and state["__loader__"] == "TupleNode"
-        and len(values) == len(form)
-        and all(_has_form(value, letter) for value, letter in zip(values, form, strict=True)),
-        "the state of a compiled object has another form",
-    )
-    return list(state["content"])
-
-
-def _alike(one: Json, other: Json) -> bool:
-    """Whether two nodes make the same; of objects the class, as each state is checked anyway."""
-    same = ("__loader__", "__module__", "__class__")
-    if one.get("__loader__") != "ObjectNode":
-        return bool(one == other)
-    return all(one.get(key) == other.get(key) for key in same)
-
-
-def _has_form(value: Json, letter: str) -> bool:
-    """Whether a node is an array (a), a number (n), an object (o), or an array or nothing (w)."""
-    loader = value.get("__loader__") if isinstance(value, dict) else None
-    if loader == "NdArrayNode":
-        return letter in "aw" and value.get("type") == "numpy"
-    if loader == "ObjectNode":
-        return letter == "o"
-    if loader != "JsonNode" or letter not in "nw":
-        return False
-    number = parse_json(value["content"].encode())
-    return number is None if letter == "w" else type(number) in (int, float)
-
-
-def _check_tree_size(arguments: Json, dumped: ZipFile) -> None:
-    """Check what the memory of a tree is allocated by: columns, classes, outputs."""
-    columns, classes, outputs = arguments
-    counts = _check_npy(dumped.read(classes["file"]))
-    sizes = [parse_json(number["content"].encode()) for number in (columns, outputs)]
-    require(all(type(size) is int and 1 <= size <= MOST_EMPTY for size in sizes), "a tree is large")
-    fits = counts.shape == (sizes[1],) and counts.dtype == np.intp and within(counts, 1, 1 << 16)
-    require(fits, "the outputs of a tree do not fit together")
-
-
-def _listed(names: Sequence[str]) -> str:
-    return ", ".join(names)
+    return [io_.loads(data, trusted=io_.get_untrusted_types(data=data)) for data in dumps]

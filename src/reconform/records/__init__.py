@@ -55,3 +55,17 @@ def check_kept(kept: Any, plan: Any) -> None:
 def check_reference(n: int, ensemble: Any) -> None:
     """Refuse a full-conformal ensemble whose reference does not have n rows."""
     require(n == len(ensemble.calibration), "the reference has another size than its scores")
+
+
+def expected_entries(limits: AnyArray, every: AnyArray | bool) -> float:
+    """Count the trees or sets that a new row enters on average: all, or by the limits of hashes."""
+    return float(np.where(every, 1.0, limits.astype(np.float64) / 2.0**64).sum())
+
+
+def check_entries(entered: float, drawn: int, n: int) -> None:
+    """Refuse limits of hashes that let a new row enter more than n rows and `drawn` draws of them.
+
+    A limit is the largest of the smallest hashes. Among hashes as they fall, the sum of limits is
+    near to its mean: three times as much, and one more, never comes.
+    """
+    require(entered <= 3 * drawn / (n + 1) + 1, "a new row would enter more than it can have")

@@ -39,6 +39,40 @@ class Kept(Protocol):
         ...
 
 
+# What a model may take that is not in its file: so much in any case, and so much for every byte of
+# the file as it lies on disk, where padding that compresses well counts for little. A unit is a
+# number in memory, or a step (a nanosecond at most) of the work for one new row.
+FREE_UNITS, UNITS_PER_BYTE = 1 << 24, 16
+
+
+@dataclass
+class Budget:
+    """Memory and work that the numbers in a file ask for, beyond what the file itself holds.
+
+    Attributes
+    ----------
+    size : int or None
+        Bytes of the file; None while it is being written.
+    spent : int
+        Units so far.
+    """
+
+    size: int | None = None
+    spent: int = 0
+
+    def spend(self, units: int, what: str) -> None:
+        """Add to what is spent; refuse what a file of this size cannot have been made for."""
+        self.spent += max(units, 0)
+        require(
+            self.size is None or self.allows(self.size),
+            f"{what} would take far more memory or time than a file of {self.size} bytes may",
+        )
+
+    def allows(self, size: int) -> bool:
+        """Whether a file of this size may ask for what is spent."""
+        return self.spent <= FREE_UNITS + UNITS_PER_BYTE * size
+
+
 @dataclass
 class Writer:
     """What is being written.
@@ -50,11 +84,13 @@ class Writer:
         Columns of the rows that come in.
     arrays : dict of str to array
         Members, by name.
+    budget : Budget
     """
 
     estimators: Keeper
     n_features: int
     arrays: dict[str, AnyArray] = field(default_factory=dict)
+    budget: Budget = field(default_factory=Budget)
 
     def array(self, array: AnyArray, at: str) -> str:
         """Keep an array; return the name of its member."""
@@ -72,8 +108,7 @@ class Reader:
     ----------
     load : callable
         From the name of an array to the array.
-    size : int
-        Bytes of all that there is to read, in memory.
+    budget : Budget
     estimators : Kept
     n_features : int
         Columns of the rows that will come in.
@@ -82,7 +117,7 @@ class Reader:
     """
 
     load: Callable[[str], AnyArray]
-    size: int
+    budget: Budget
     estimators: Kept
     n_features: int
     unread: set[str]
@@ -93,7 +128,10 @@ class Reader:
             isinstance(name, str) and name in self.unread, f"there is no array {name!r} to read"
         )
         self.unread.remove(name)
-        return self.load(name)
+        array = self.load(name)
+        if not array.size:  # it takes no bytes, whatever its shape says
+            self.budget.spend(math.prod(max(size, 1) for size in array.shape), name)
+        return array
 
 
 class Spec(Protocol):
@@ -244,18 +282,24 @@ class Record:
         All that is stored. Whatever else an object has follows from it.
     check : callable, optional
         ``check(value, n_features)`` refuses, by `require`, what would not be safe to use.
+    cost : callable, optional
+        ``cost(value)`` says how many units (see `Budget`) using it may take beyond what is stored:
+        for every number of a file that decides how much is allocated, or how long a loop is.
     """
 
     name: str
     kind: type
     fields: Mapping[str, Spec]
     check: Callable[[Any, int], None] | None = None
+    cost: Callable[[Any], int] | None = None
 
     def write(self, value: Any, at: str, out: Writer) -> Json:
         """Write the fields under their names."""
         require(type(value) is self.kind, f"{at} cannot be a {type(value).__name__}")
         if self.check is not None:  # what would be refused is not written
             self.check(value, out.n_features)
+        if self.cost is not None:
+            out.budget.spend(self.cost(value), f"the {self.name}")
         return {
             "kind": self.name,
             **{
@@ -279,6 +323,8 @@ class Record:
         read = {key: spec.read(json[key], source) for key, spec in self.fields.items()}
         for key, item in {**more, **read}.items():
             object.__setattr__(value, key, item)  # a frozen dataclass is set like any other
+        if self.cost is not None:  # first: a check may take as much as it says
+            source.budget.spend(self.cost(value), f"the {self.name}")
         if self.check is not None:
             self.check(value, source.n_features)
         return value

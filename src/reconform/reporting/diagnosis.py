@@ -127,7 +127,8 @@ def read_histogram(
 
 def _too_small(found: Discoveries, said: Callable[[str], str]) -> list[Diagnosis]:
     """Say of a reference that is too small, if that is why nothing is flagged, how small it is."""
-    if found.provenance is None or found.warning is None or found.why_nothing != found.warning:
+    reason = found.why_nothing or ""
+    if found.provenance is None or not found.warning or not reason.startswith(found.warning):
         return []
     if found.provenance.joint is not None:
         return []  # the warning names the groups

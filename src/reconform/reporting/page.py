@@ -61,7 +61,7 @@ def render(
     most = (EXPLAINED if rows is not None else 0) if explained is None else explained
     summary = summarise(found)
     tables = _tables(found, rows, reference)
-    wanted = min(max(int(summary.counts[-1]), found.top or 0), len(found))
+    wanted = min(max(int(summary.counts[-1]), found.top or USUAL_FIRST), len(found))
     labels = _labels(found, ids)
     carried = carry(
         found,

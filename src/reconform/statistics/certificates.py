@@ -41,6 +41,28 @@ _MEASURED_P = "measured only: no finite-sample theorem; near α in most experime
 CERTIFIED = "bh"
 _CERTIFICATE = "proven (conditional calibration)"
 
+# What a promise is conditional on, in short; every sentence that promises says it in full.
+ALONE = "exchangeable row by row"
+GIVEN_ANOMALIES = "exchangeable given the anomalies"
+GIVEN_OTHERS = "exchangeable given the other new rows"
+CONDITIONS = {
+    ALONE: "if each normal new row is exchangeable with the reference rows",
+    GIVEN_ANOMALIES: "if normal new rows are exchangeable with the reference rows given the "
+    "anomalies",
+    GIVEN_OTHERS: "if each normal new row is exchangeable with the reference rows given the other "
+    "new rows, as independent rows are and copies or repeated measurements are not",
+}
+_DRAWN = (
+    "if reference rows and normal new rows are independent draws from one process, and independent "
+    "of the anomalies"
+)
+_RIGHT_MARKS = "If these are all of its anomalies, and no normal rows"
+_SPLITS = "on average over random splits"
+
+
+# Said of a list that is not proven, where another one would be.
+CERTIFIABLE = " `validity='proven'` gives a proven list."
+
 
 @dataclass(frozen=True)
 class Guarantee:
@@ -64,8 +86,17 @@ class Guarantee:
     refuted : mapping of str to str
         The procedures for which a counterexample is known, and what it is: no theorem will come.
     alarms : str
-        Of the number of false alarms where p-values up to v/m are flagged: what an exact kind needs
-        beyond exchangeable rows; what is proven of a bounded kind, where ``{}`` stands for 2v.
+        Of a bounded kind: what is proven of the number of false alarms where p-values up to v/m are
+        flagged; ``{}`` stands for 2v.
+    each : str
+        The condition for one p-value, for procedures that ask for no more, and for false alarms.
+        That for the other procedures is `GIVEN_ANOMALIES`, for a certified list `GIVEN_OTHERS`.
+    also : str
+        What every condition ends with.
+    over : str
+        What the promise is an average over, beside the data.
+    cleaned : str
+        What is said of a reference that marked rows have left; empty where none have.
     """
 
     name: str
@@ -76,6 +107,10 @@ class Guarantee:
     certified: bool = False
     refuted: Mapping[str, str] = field(default_factory=dict)
     alarms: str = ""
+    each: str = ALONE
+    also: str = ""
+    over: str = ""
+    cleaned: str = ""
 
     def __str__(self) -> str:
         return f"{self.name}: one p-value is {self.p_value}; the false discovery rate: {self.fdr}."
@@ -95,14 +130,31 @@ class Guarantee:
         proven = {n: reason for n, reason in self.proven.items() if PROCEDURES[n].controls == FDR}
         if not proven and not self.certified:
             return "measured"
-        by_reason: dict[str, list[str]] = {}
+        by_condition: dict[str, list[str]] = {}
         for procedure, reason in proven.items():
-            by_reason.setdefault(reason, []).append(procedure.upper())
+            by_condition.setdefault(self._asked(reason), []).append(procedure.upper())
         on = " on the corrected p-value" if self.needs_correction else ""
-        said = [f"{', '.join(names)}{on} proven ({r})" for r, names in by_reason.items()]
-        said += [f"{CERTIFIED.upper()} under `validity='proven'` {_CERTIFICATE}"] * self.certified
+        said = [f"{', '.join(names)}{on} proven ({c})" for c, names in by_condition.items()]
+        if self.certified:
+            asked = f"conditional calibration; {GIVEN_OTHERS}"
+            said += [f"{CERTIFIED.upper()} under `validity='proven'` proven ({asked})"]
         said += [f"{name.upper()} false in general ({r})" for name, r in self.refuted.items()]
         return "; ".join(said if len(proven) >= 3 else [*said, "otherwise measured"])
+
+    def after_cleaning(self, said: str) -> str:
+        """What is left of a promise if marked rows have left the reference; all, if none have."""
+        if not self.cleaned:
+            return said
+        return f"Measured, not proven: {self.cleaned}. ({_RIGHT_MARKS}: {said})"
+
+    def _asked(self, reason: str) -> str:
+        return self.each if reason == ANY else GIVEN_ANOMALIES
+
+    def condition(self, asked: str) -> str:
+        """What a promise is conditional on, as the end of a sentence."""
+        # Certificates of jackknife+ and cv+ hold given the seed, their p-values over it.
+        over = "" if asked == GIVEN_OTHERS and self.kind == "bounded" else self.over
+        return f"{over + ', ' if over else ''}{CONDITIONS[asked]}{self.also}"
 
     def certifies(self, procedure: str, validity: str) -> bool:
         """Whether a list is proven by conditional calibration, and by nothing simpler."""
@@ -131,28 +183,35 @@ class Guarantee:
         conditional : str, optional
             The kind of calibration-conditional p-values, where those are used.
         smoothed : bool
-            Whether p-values are smoothed: then only what needs no dependence is claimed.
+            Whether p-values are smoothed.
         level : Fraction, optional
             The number of false alarms, for a procedure that is about these.
 
         Examples
         --------
-        >>> guarantee("split").sentence("bh")
-        'FDR proven for BH on split (conformal p-values are positively dependent).'
+        >>> print(guarantee("split").sentence("bh"))
+        FDR proven for BH on split, on average over random splits, if normal new rows are
+        exchangeable with the reference rows given the anomalies.
         >>> guarantee("jackknife+").sentence("bh")
         "FDR measured, not proven, for BH on jackknife+. `validity='proven'` gives a proven list."
         >>> print(guarantee("full").sentence("bh"))
         FDR measured, not proven, for BH on full, and false in general: there is a symmetric
         detector on which it is about twice the level. `validity='proven'` gives a proven list.
-        >>> guarantee("full").sentence("bh", validity="proven")
-        'FDR proven (conditional calibration) for the list certified from full.'
+        >>> print(guarantee("full").sentence("bh", validity="proven"))
+        FDR proven (conditional calibration) for the list certified from full, if each normal new
+        row is exchangeable with the reference rows given the other new rows, as independent rows
+        are and copies or repeated measurements are not.
         >>> print(guarantee("full").sentence("false-alarms", level=Fraction(2)))
-        Expected number of false alarms at most 2, proven for full, whatever the dependence between
-        new rows.
+        Expected number of false alarms at most 2, proven for full, if each normal new row is
+        exchangeable with the reference rows.
         """
         if PROCEDURES[procedure].controls == ALARMS:
             assert level is not None
-            return self._alarms(level, validity, conditional, smoothed)
+            return self.after_cleaning(self._alarms(level, validity, conditional, smoothed))
+        return self.after_cleaning(self._rate(procedure, validity, conditional, smoothed))
+
+    def _rate(self, procedure: str, validity: str, conditional: str | None, smoothed: bool) -> str:
+        """Say what holds for the false discovery rate."""
         if conditional is not None and PROCEDURES[procedure].proof not in _OF_INDEPENDENT:
             return (
                 f"FDR measured, not proven, for {procedure.upper()} on {conditional} conditional "
@@ -166,21 +225,23 @@ class Guarantee:
         if conditional is not None:
             return (
                 f"FDR proven for {procedure.upper()} given the calibration set, for all but the "
-                f"stated share of calibration sets ({conditional} conditional p-values, which are "
-                "independent given it)."
+                f"stated share of calibration sets ({conditional} conditional p-values), {_DRAWN}."
             )
         reason = self.proven.get(procedure)
-        if smoothed and reason not in (ANY, E_VALUES):
+        if smoothed and reason == FIXED_LAMBDA:  # which is on the grid
             reason = None
         if self.certifies(procedure, validity):
-            return f"FDR {_CERTIFICATE} for the list certified from {self.name}."
+            said = f"FDR {_CERTIFICATE} for the list certified from {self.name}"
+            return f"{said}, {self.condition(GIVEN_OTHERS)}."
         if reason is not None and (not self.needs_correction or validity == "proven"):
-            return f"FDR proven for {procedure.upper()} on {self.name} ({reason})."
+            under = self.condition(self._asked(reason))
+            more = ", and λ is fixed beforehand" if reason == FIXED_LAMBDA else ""
+            return f"FDR proven for {procedure.upper()} on {self.name}, {under}{more}."
         said = f"FDR measured, not proven, for {procedure.upper()} on {self.name}"
         if procedure in self.refuted:
             said += f", and false in general: {self.refuted[procedure]}"
         certifiable = self.certifies(procedure, "proven")
-        return f"{said}. `validity='proven'` gives a proven list." if certifiable else f"{said}."
+        return f"{said}.{CERTIFIABLE}" if certifiable else f"{said}."
 
     def _alarms(
         self, level: Fraction, validity: str, conditional: str | None, smoothed: bool
@@ -188,7 +249,7 @@ class Guarantee:
         """Say what holds for the number of false alarms where p-values up to v/m are flagged.
 
         A normal row is flagged with probability at most v/m if its p-value is exact, and there are
-        at most m of them: no more is needed, so that nothing is asked of their dependence.
+        at most m of them: no more is needed.
         """
         said = f"Expected number of false alarms at most {float(level):g}"
         if conditional is not None and not BANDS[conditional].proven:
@@ -199,18 +260,15 @@ class Guarantee:
         if conditional is not None:
             return (
                 f"{said} given the calibration set, proven for all but the stated share of "
-                f"calibration sets ({conditional} conditional p-values)."
+                f"calibration sets ({conditional} conditional p-values), {_DRAWN}."
             )
         if self.kind == "exact":
-            under = self.alarms or "whatever the dependence between new rows"
-            return f"{said}, proven for {self.name}, {under}."
+            return f"{said}, proven for {self.name}, {self.condition(self.each)}."
         if self.needs_correction and validity == "proven":
-            return (
-                f"{said}, proven on the corrected p-values of {self.name}, whatever the dependence "
-                "between new rows."
-            )
+            said += f", proven on the corrected p-values of {self.name}"
+            return f"{said}, {self.condition(self.each)}."
         proven = self.alarms.format(f"{float(2 * level):g}") if not smoothed else ""
-        only = f"; proven is only: {proven}" if proven else ""
+        only = f"; proven is only: {proven}, {self.condition(self.each)}" if proven else ""
         return f"{said} measured, not proven, for {self.name}{only}."
 
 
@@ -223,18 +281,21 @@ TABLE: tuple[Guarantee, ...] = (
         "exact",
         "exact: P(p <= α) <= α, over the data and the seed",
         (POSITIVE, FIXED_LAMBDA, ANY, E_VALUES),
+        over=_SPLITS,
     ),
     Guarantee(
         "repeated split",
         "exact",
         "exact: P(p <= α) <= α for twice the median over the splits, over the data and the seed",
         (ANY, E_VALUES),
+        over=_SPLITS,
     ),
     Guarantee(
         "prefit",
         "exact",
         "exact: P(p <= α) <= α, if the model never saw the calibration rows",
         (POSITIVE, FIXED_LAMBDA, ANY),
+        also=", and the model never saw these rows",
     ),
     Guarantee(
         "full",
@@ -252,8 +313,8 @@ TABLE: tuple[Guarantee, ...] = (
         "*given the other new rows*, as independent rows are; broken by normal new rows in clumps "
         "that the reference does not have, such as copies and repeated measurements",
         (ANY,),
-        alarms="if the reference and each normal row are exchangeable given the other new rows",
         certified=True,
+        each=GIVEN_OTHERS,
         refuted={"bh": "there is a symmetric detector on which it is about twice the level"},
     ),
     Guarantee(
@@ -262,9 +323,9 @@ TABLE: tuple[Guarantee, ...] = (
         "exact: P(p <= α) <= α over the data and the seed, if the calibration rows and the row are "
         "exchangeable *given the other new rows*, as independent rows are",
         (ANY,),
-        alarms="if the calibration rows and each normal row are exchangeable given the other new "
-        "rows",
         certified=True,
+        each=GIVEN_OTHERS,
+        over=_SPLITS,
     ),
     Guarantee(
         "batch",
@@ -272,7 +333,7 @@ TABLE: tuple[Guarantee, ...] = (
         "exact: P(p <= α) <= α given the seed, if the reference and the normal new rows are "
         "exchangeable given the anomalies, as independent rows are",
         (POSITIVE, FIXED_LAMBDA, ANY, E_VALUES),
-        alarms="if the reference and the normal new rows are exchangeable given the anomalies",
+        each=GIVEN_ANOMALIES,
     ),
     Guarantee(
         "learned",
@@ -281,14 +342,16 @@ TABLE: tuple[Guarantee, ...] = (
         "new rows are exchangeable given the anomalies and the other reference rows, as "
         "independent rows are",
         (POSITIVE, FIXED_LAMBDA, ANY, E_VALUES),
-        alarms="if the reference and the normal new rows are exchangeable given the anomalies",
+        each=GIVEN_ANOMALIES,
+        over=_SPLITS,
     ),
     Guarantee(
         "repeated learned",
         "exact",
         "exact: P(p <= α) <= α for twice the median over the partitions, as for learned",
         (ANY, E_VALUES),
-        alarms="if the reference and the normal new rows are exchangeable given the anomalies",
+        each=GIVEN_ANOMALIES,
+        over=_SPLITS,
     ),
     Guarantee(
         "jackknife+",
@@ -299,6 +362,7 @@ TABLE: tuple[Guarantee, ...] = (
         needs_correction=True,
         certified=True,
         alarms="at most {}",
+        over="on average over random seeds",
     ),
     Guarantee(
         "jackknife+ as full",
@@ -318,6 +382,7 @@ TABLE: tuple[Guarantee, ...] = (
         needs_correction=True,
         certified=True,
         alarms="at most {} and a fold term of (K-2)/(n+K) for every new row",
+        over="on average over random folds",
     ),
     Guarantee(
         "jab+",
@@ -339,18 +404,53 @@ _IN_GROUPS = (
 )
 
 
+def beside_anomalies(row: Guarantee) -> Guarantee:
+    """What is left of a guarantee where known anomalies shape the scores or the choice of models.
+
+    Examples
+    --------
+    >>> print(beside_anomalies(guarantee("learned")).sentence("by"))
+    FDR proven for BY on learned, on average over random splits, if normal new rows are exchangeable
+    with the reference rows given the anomalies, and the known anomalies are independent of the
+    reference and of normal new rows.
+    """
+    also = ", and the known anomalies are independent of the reference and of normal new rows"
+    return replace(row, p_value=row.p_value + also, also=row.also + also)
+
+
+def after_marks(row: Guarantee, left_out: int, n: int) -> Guarantee:
+    """What is left of a guarantee where a person marked rows, which left a reference of n others.
+
+    Examples
+    --------
+    >>> print(after_marks(guarantee("split"), 15, 285).sentence("bh"))
+    Measured, not proven: 15 of 300 reference rows were marked as anomalies and left out. (If these
+    are all of its anomalies, and no normal rows: FDR proven for BH on split, on average over random
+    splits, if normal new rows are exchangeable with the reference rows given the anomalies.)
+    """
+    if not left_out:
+        return row
+    said = f"{left_out:,} of {left_out + n:,} reference rows were marked as anomalies and left out"
+    return replace(
+        row, cleaned=said, p_value=f"{row.p_value}; all of it if the marks were right: {said}"
+    )
+
+
 def within_groups(row: Guarantee) -> Guarantee:
     """What is left of a guarantee where ranks are made within groups and decided together.
 
     Examples
     --------
-    >>> within_groups(guarantee("split")).sentence("bh")
-    'FDR proven for BH on split within groups (conformal p-values are positively dependent).'
+    >>> print(within_groups(guarantee("split")).sentence("bh"))
+    FDR proven for BH on split within groups, on average over random splits, if normal new rows are
+    exchangeable with the reference rows given the anomalies, in every group given all rows of the
+    others.
     """
     return replace(
         row,
         name=row.name + WITHIN,
         p_value=row.p_value + _IN_GROUPS,
+        also=", in every group given all rows of the others" + row.also,
         supports=tuple(reason for reason in row.supports if reason != E_VALUES),
     )
 

@@ -20,7 +20,13 @@ import numpy.typing as npt
 
 from ..arrays import BoolArray, FloatArray, RankArray
 from ..errors import ReconformError, unknown_choice
-from .evalues import INNER_LEVEL, average_e_values, conformal_e_values, e_bh, e_q_values
+from .evalues import (
+    INNER_LEVEL,
+    average_e_values,
+    closed_e_bh,
+    closed_q_values,
+    conformal_e_values,
+)
 from .exact import exact_fraction, harmonic_number
 from .grid import Grid, usual
 from .ranks import RankedBatch
@@ -499,7 +505,7 @@ def checked_p_values(p_values: npt.ArrayLike) -> FloatArray:
 POSITIVE = "conformal p-values are positively dependent"
 FIXED_LAMBDA = "at a λ fixed beforehand, on the grid of p-values"
 ANY = "any dependence"
-E_VALUES = "the e-values of the nulls add up to at most m in expectation"
+E_VALUES = "the e-values of normal rows add up to at most their number in expectation"
 
 
 def _one(tally: Totals) -> Bounds:
@@ -545,10 +551,10 @@ def _expected_alarms(p_values: FloatArray) -> FloatArray:
 
 
 def _e_values(batch: RankedBatch, level: Fraction, alpha_bh: float | Fraction | None) -> Outcome:
-    """e-BH on the e-values of every split, averaged."""
+    """Closed e-BH on the e-values of every split, averaged."""
     splits = batch.ranks.splits
     if not splits and alpha_bh is None:
-        # On one split, with the level of the list inside it, e-BH is Benjamini-Hochberg.
+        # On one split, with the level of the list inside it, this is Benjamini-Hochberg.
         counts = RankCounts(batch.n_calibration, batch.calibration.fingerprint)
         decision = counts.add(batch.ranks.at_most).decide(level, grid=batch.grid)
         return Outcome.of(decision, batch.ranks.at_most)
@@ -559,7 +565,7 @@ def _e_values(batch: RankedBatch, level: Fraction, alpha_bh: float | Fraction | 
             for scores, found in zip(_calibrations(batch), splits or (batch.ranks,), strict=True)
         ]
     )
-    return Outcome(e_bh(e_values, level), e_q_values(e_values))
+    return Outcome(closed_e_bh(e_values, level), closed_q_values(e_values))
 
 
 def _calibrations(batch: RankedBatch) -> list[FloatArray]:
@@ -612,7 +618,7 @@ _ROWS = (
     ),
     Procedure(
         "ebh",
-        "e-BH (Benjamini-Hochberg for e-values)",
+        "closed e-BH (Benjamini-Hochberg for e-values, and a little more)",
         "averages over repeated splits, so that less depends on the luck of one",
         E_VALUES,
         options=("alpha_bh",),

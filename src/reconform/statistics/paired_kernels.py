@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from numba import njit, types
+from numba import types
 from numba.extending import intrinsic
 
 from ..arrays import (
@@ -22,6 +22,7 @@ from ..arrays import (
     UInt32Array,
     UInt64Array,
 )
+from ..compiled import njit
 
 Mask = tuple[UInt64Array, UInt32Array, UInt64Array]
 

@@ -18,46 +18,82 @@ the place of x_j if its own p-value is at most a K_j / m, and
 is an e-value. For one model and w = 1 this is the list of Benjamini-Hochberg itself. The proof is
 in docs/guarantees.
 
-Weights are whole numbers here, so that sums and comparisons are exact: the largest weight is 2^32.
+Weights are whole numbers here, so that sums and comparisons are exact. They are measured in a unit
+that depends on the rows of E_j alone, a power of two, and rounded down in the total of E_j and up
+elsewhere. So p is never too small and e never too large, and the weight of another new row touches
+neither.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
 from fractions import Fraction
+from functools import partial
 
 import numpy as np
 
 from ..arrays import BoolArray, FloatArray, IndexArray, IntArray
 from ..errors import ReconformError
 from ..parallel import run_blocks
+from .evalues import closed_e_bh
 from .weighted_kernels import weigh_rows, weigh_rows_of_one_model
-from .worlds import closed_e_bh
 
-# The largest weight.
-LARGEST = 1 << 32
-# Products in the kernels stay below this.
-MOST = 1 << 62
+# Sums and products in the kernels stay below 2^62.
+BITS = 62
+# A shift that leaves nothing of a whole weight.
+AWAY = 62
+# Below the exponent of every float.
+NOTHING = -1100
 
 
-def whole_weights(reference: FloatArray, new: FloatArray) -> tuple[IntArray, IntArray]:
-    """Turn weights into whole numbers of which the largest is 2^32.
+@dataclass(frozen=True, eq=False)
+class WholeWeights:
+    """Weights as whole numbers, rounded down and up, in a unit that E_j sets for new row j.
+
+    Attributes
+    ----------
+    down, up : int arrays of shape (n,)
+        Of the reference rows, in the unit that their own largest weight sets.
+    own_down, own_up : int arrays of shape (m,)
+        Of every new row, in the unit of its E_j.
+    shift : int array of shape (m,)
+        The unit of E_j is 2^shift times that of the reference rows.
+    """
+
+    down: IntArray
+    up: IntArray
+    own_down: IntArray
+    own_up: IntArray
+    shift: IntArray
+
+    def __getitem__(self, rows: IndexArray) -> WholeWeights:
+        """The same, with some of the reference rows, or with all of them in another order."""
+        return replace(self, down=self.down[rows], up=self.up[rows])
+
+
+def whole_weights(reference: FloatArray, new: FloatArray) -> WholeWeights:
+    """Turn weights into whole numbers, as many bits of the largest in E_j as sums can hold.
 
     Examples
     --------
-    >>> ours, theirs = whole_weights(np.array([1.0, 0.5]), np.array([0.25, 0.0]))
-    >>> ours * 4 // LARGEST, theirs * 4 // LARGEST
-    (array([4, 2]), array([1, 0]))
+    >>> weights = whole_weights(np.array([1.0, 0.5]), np.array([0.25, 4.0]))
+    >>> weights.up // weights.up[1], weights.own_up // weights.up[1], weights.shift
+    (array([2, 1]), array([0, 2]), array([0, 2]))
     """
-    largest = max(reference.max(initial=0.0), new.max(initial=0.0))
+    bits = min(53, BITS - (len(reference) + 1).bit_length())
+    theirs = np.where(new > 0, np.frexp(new)[1], NOTHING)
+    ours = np.frexp(reference.max(initial=0.0))[1] if (reference > 0).any() else NOTHING
+    units = np.maximum(ours, theirs)
 
-    def whole(weights: FloatArray) -> IntArray:
-        scaled = np.rint(weights / largest * LARGEST).astype(np.int64)
+    def whole(weights: FloatArray, exponents: IntArray | int) -> tuple[IntArray, IntArray]:
+        scaled = np.ldexp(weights, bits - np.asarray(exponents))
         # A weight that is not 0 never becomes 0: its row is possible.
-        return np.where((scaled == 0) & (weights > 0), 1, scaled)
+        up = np.where(weights > 0, np.maximum(np.ceil(scaled), 1.0), 0.0)
+        return np.floor(scaled).astype(np.int64), up.astype(np.int64)
 
-    return whole(reference), whole(new)
+    shift = np.minimum(units - ours, AWAY).astype(np.int64)
+    return WholeWeights(*whole(reference, ours), *whole(new, units), shift)
 
 
 @dataclass(frozen=True, eq=False)
@@ -67,13 +103,13 @@ class WeightedRanks:
     Attributes
     ----------
     at_most : int array of shape (m,)
-        The weight of the rows of E_j that score at most s(x_j), x_j among them.
+        The weight of the rows of E_j that score at most s(x_j), x_j among them; rounded up.
     total : int array of shape (m,)
-        The weight of E_j.
+        The weight of E_j; rounded down.
     lengths : int array of shape (m,)
         K_j.
     found : int array of shape (m,)
-        The weight of the rows of E_j that would be found in the place of x_j.
+        The weight of the rows of E_j that would be found in the place of x_j; rounded up.
     limits : int array of shape (m,)
         x_j is found if `at_most` is no more than this.
     """
@@ -87,13 +123,14 @@ class WeightedRanks:
     @property
     def p_values(self) -> FloatArray:
         """The weighted p-values; 1 where E_j has no weight at all."""
-        return np.where(self.total > 0, self.at_most / np.maximum(self.total, 1), 1.0)
+        return np.array([float(p) for p in self.fractions], dtype=np.float64)
 
     @property
     def fractions(self) -> list[Fraction]:
         """The p-values, exactly."""
         pairs = zip(self.at_most.tolist(), self.total.tolist(), strict=True)
-        return [Fraction(part, whole) if whole else Fraction(1) for part, whole in pairs]
+        return [min(Fraction(part, whole), Fraction(1)) if whole else Fraction(1)
+                for part, whole in pairs]  # fmt: skip
 
     @property
     def e_values(self) -> list[Fraction]:
@@ -128,8 +165,7 @@ class WeightedRanks:
 
 def ranks_by_sight(
     sights: Iterable[tuple[IndexArray, FloatArray, FloatArray, IndexArray | None]],
-    reference: IntArray,
-    new: IntArray,
+    weights: WholeWeights,
     level: Fraction,
     *,
     n_jobs: int | None = None,
@@ -140,9 +176,8 @@ def ranks_by_sight(
     ----------
     sights : iterable of (rows, own, others, order)
         As in `reconform.ensemble.Sight`.
-    reference : int array of shape (n,)
-    new : int array of shape (m,)
-        Whole weights.
+    weights : WholeWeights
+        Of all reference rows, in their order, and of the new rows.
     level : Fraction
         a, fixed beforehand.
     n_jobs : int, optional
@@ -151,11 +186,11 @@ def ranks_by_sight(
     -------
     WeightedRanks
     """
-    m = len(new)
+    m = len(weights.shift)
     top, bottom = _checked_line(level, m)
     out = np.zeros((5, m), dtype=np.int64)
     for rows, own, others, order in sights:
-        weights = reference if order is None else reference[order]
+        here = weights if order is None else weights[order]
 
         def weigh(
             start: int,
@@ -163,9 +198,12 @@ def ranks_by_sight(
             rows: IndexArray = rows,
             own: FloatArray = own,
             others: FloatArray = others,
-            weights: IntArray = weights,
+            here: WholeWeights = here,
         ) -> None:
-            weigh_rows(own, others, rows, weights, new, top, bottom, start, stop, out)
+            weigh_rows(
+                own, others, rows, here.down, here.up, here.own_down, here.own_up, here.shift,
+                top, bottom, start, stop, out,
+            )  # fmt: skip
 
         run_blocks(weigh, len(rows), n_jobs=n_jobs)
     return WeightedRanks(*out)
@@ -174,8 +212,7 @@ def ranks_by_sight(
 def ranks_of_one_model(
     calibration: FloatArray,
     scores: FloatArray,
-    reference: IntArray,
-    new: IntArray,
+    weights: WholeWeights,
     level: Fraction,
     *,
     n_jobs: int | None = None,
@@ -190,8 +227,8 @@ def ranks_of_one_model(
         Scores of the calibration rows.
     scores : float array of shape (m,)
         Scores of the new rows.
-    reference, new : int arrays of shape (n,) and (m,)
-        Whole weights.
+    weights : WholeWeights
+        Of the calibration rows and of the new rows.
     level : Fraction
         a, fixed beforehand.
     n_jobs : int, optional
@@ -202,44 +239,47 @@ def ranks_of_one_model(
 
     Examples
     --------
-    >>> same = np.full(9, LARGEST), np.full(3, LARGEST)
+    >>> same = whole_weights(np.ones(9), np.ones(3))
     >>> scores = np.array([-1.0, 4.0, 9.0])
-    >>> ranks = ranks_of_one_model(np.arange(9.0), scores, *same, Fraction(1, 2))
+    >>> ranks = ranks_of_one_model(np.arange(9.0), scores, same, Fraction(1, 2))
     >>> ranks.p_values
     array([0.1, 0.6, 1. ])
     >>> ranks.selected(Fraction(1, 2))
     array([ True, False, False])
     """
-    m = len(new)
+    m = len(weights.shift)
     top, bottom = _checked_line(level, m)
     order = np.argsort(calibration, kind="stable")
-    ordered = calibration[order]
-    upto = np.append(0, np.cumsum(reference[order]))
+    ordered, weights = calibration[order], weights[order]
     by_score = np.argsort(scores, kind="stable")
     ends = np.searchsorted(ordered, ordered, side="right")  # ties go together
-    at_most = upto[np.searchsorted(ordered, scores, side="right")]
+    # How many calibration rows score at most as much as a new row, and how many less.
+    upto, below = (np.searchsorted(ordered, scores, side=side) for side in ("right", "left"))
     place = np.empty(m, dtype=np.int64)
     place[by_score] = np.arange(m)
     # Where the new rows begin that score at least as much.
     tied = np.searchsorted(scores[by_score], scores, side="left")
-    # How many calibration rows score less than a new row.
-    below = np.searchsorted(ordered, scores, side="left")
     out = np.zeros((5, m), dtype=np.int64)
-
-    def weigh(start: int, stop: int) -> None:
-        weigh_rows_of_one_model(
-            upto, ends, at_most[by_score], place, tied, below, at_most, new, top, bottom,
-            start, stop, out,
+    for shift in np.unique(weights.shift).tolist():  # new rows of one unit together
+        rows = np.flatnonzero(weights.shift == shift)
+        sums = np.append(0, np.cumsum(-(-weights.up >> shift)))
+        at_most, totals = sums[upto], weights.own_down + (weights.down >> shift).sum()
+        job = partial(
+            weigh_rows_of_one_model, rows, sums, ends, at_most[by_score], place, tied, below,
+            at_most, weights.own_up, totals, top, bottom,
         )  # fmt: skip
 
-    run_blocks(weigh, m, n_jobs=n_jobs)
+        def weigh(start: int, stop: int, job: Callable[..., None] = job) -> None:
+            job(start, stop, out)
+
+        run_blocks(weigh, len(rows), n_jobs=n_jobs)
     return WeightedRanks(*out)
 
 
 def _checked_line(level: Fraction, m: int) -> tuple[int, int]:
     """The level times K over m is `top` K / `bottom`; refuse numbers that kernels cannot hold."""
     top, bottom = (level / max(m, 1)).as_integer_ratio()
-    if top * max(m, 1) * bottom >= MOST:
+    if top * max(m, 1) * bottom >= 1 << BITS:
         raise ReconformError(
             f"a level of {level} has too many digits for a weighted list of {m:,} rows; round it "
             "to three digits."

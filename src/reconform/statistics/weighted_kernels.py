@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
 
 from ..arrays import FloatArray, IndexArray, IntArray
+from ..compiled import njit
 
 
 @njit(cache=True, nogil=True)
@@ -20,8 +20,11 @@ def weigh_rows(
     own: FloatArray,
     others: FloatArray,
     rows: IndexArray,
-    reference: IntArray,
-    new: IntArray,
+    down: IntArray,
+    up: IntArray,
+    own_down: IntArray,
+    own_up: IntArray,
+    shift: IntArray,
     top: int,
     bottom: int,
     start: int,
@@ -34,16 +37,15 @@ def weigh_rows(
     ----------
     own, others, rows
         As in `Sight`.
-    reference : int array of shape (n,)
-        Weights of the rows whose scores are in `own`, in that order.
-    new : int array of shape (m,)
+    down, up, own_down, own_up, shift
+        As in `WholeWeights`; of the rows whose scores are in `own`, in that order.
     top, bottom : int
         a / m.
     start, stop : int
     out : int array of shape (5, m)
         Written.
     """
-    n, m = own.shape[1] - 1, len(new)
+    n, m = own.shape[1] - 1, len(shift)
     upto = np.empty(n + 2, dtype=np.int64)
     ends = np.empty(n + 1, dtype=np.int64)
     values = np.empty(m, dtype=np.int64)
@@ -51,16 +53,19 @@ def weigh_rows(
         j = rows[i]
         order = np.argsort(own[i])
         ordered = own[i][order]
-        upto[0] = 0
+        upto[0], total = 0, own_down[j]
         for k in range(n + 1):
             e = order[k]
-            upto[k + 1] = upto[k] + (new[j] if e == n else reference[e])
+            if e == n:
+                upto[k + 1] = upto[k] + own_up[j]
+            else:
+                upto[k + 1] = upto[k] - (-up[e] >> shift[j])
+                total += down[e] >> shift[j]
         end = n + 1
         for k in range(n, -1, -1):
             if k < n and ordered[k] != ordered[k + 1]:
                 end = k + 1
             ends[k] = end
-        total = upto[n + 1]
         places = np.searchsorted(ordered, others[i], side="right")
         count = 0
         for k in range(m):
@@ -83,6 +88,7 @@ def weigh_rows(
 
 @njit(cache=True, nogil=True)
 def weigh_rows_of_one_model(
+    rows: IndexArray,
     upto: IntArray,
     ends: IntArray,
     by_score: IntArray,
@@ -91,18 +97,21 @@ def weigh_rows_of_one_model(
     below: IntArray,
     at_most: IntArray,
     new: IntArray,
+    totals: IntArray,
     top: int,
     bottom: int,
     start: int,
     stop: int,
     out: IntArray,
 ) -> None:
-    """Write what `WeightedRanks` has for new rows `start` to `stop`, of one model.
+    """Write what `WeightedRanks` has for `rows`, from `start` to `stop`, of one model.
 
     Parameters
     ----------
+    rows : int array
+        New rows that share a unit of weight.
     upto : int array of shape (n + 1,)
-        Weight of the first calibration rows, by increasing score.
+        Weight, rounded up, of the first calibration rows, by increasing score.
     ends : int array of shape (n,)
         Where the ties of a calibration row end.
     by_score : int array of shape (m,)
@@ -114,12 +123,15 @@ def weigh_rows_of_one_model(
         Calibration rows that score less than a new row.
     at_most : int array of shape (m,)
         As `by_score`, in the order of the new rows.
-    new, top, bottom, start, stop, out
+    new, totals : int arrays of shape (m,)
+        The weight of every new row, rounded up, and that of E_j, rounded down.
+    top, bottom, start, stop, out
         As in `weigh_rows`.
     """
     n, m = len(ends), len(new)
-    for j in range(start, stop):
-        total = upto[n] + new[j]
+    for i in range(start, stop):
+        j = rows[i]
+        total = totals[j]
         # The other new rows by score; those that score no less than x_j have its weight as well.
         length, seen = 1, 0
         for k in range(m):

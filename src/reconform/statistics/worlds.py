@@ -16,16 +16,14 @@ and `certify` makes the list. The proof is in docs/guarantees. Scores: small = a
 
 from __future__ import annotations
 
-from bisect import bisect_right
-from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from itertools import accumulate
 
 import numpy as np
-from numba import njit
 
 from ..arrays import BoolArray, FloatArray, IntArray, RankArray
+from ..compiled import njit
+from .evalues import closed_e_bh
 from .exact import exact_fraction
 from .fdr import Outcome, RankCounts
 from .grid import usual
@@ -234,81 +232,6 @@ def worlds_of(worlds: RankArray, ranks: RankArray, lengths: RankArray, step: Ste
 
 
 # --- the list ------------------------------------------------------------------------------------
-
-
-def closed_e_bh(e_values: Sequence[Fraction], fdr: float | Fraction) -> BoolArray:
-    """Find the largest list S for which every set of rows has enough evidence.
-
-    S is admissible if for every non-empty set A of rows the mean of the e-values over A is at
-    least |A and S| / (fdr |S|). For A = the normal rows this says that the false discovery
-    proportion is at most fdr times a mean of e-values, whose expectation is at most 1. The list
-    of e-BH is always admissible.
-
-    Parameters
-    ----------
-    e_values : sequence of Fraction
-        Of all m rows, with any dependence; those of the normal rows must add up to at most their
-        number in expectation.
-    fdr : float or Fraction
-        A float is read as the decimal number it prints as.
-
-    Returns
-    -------
-    bool array of shape (m,)
-        Rows with equal e-values are in the list together.
-
-    Notes
-    -----
-    For a list of the K largest e-values, the sets A that matter are the s smallest e-values in
-    the list and all those outside that are below s / (fdr K): their sum must reach
-    s (s + b) / (fdr K), b the number of those outside. For a given b the sum less the bound is
-    concave in s while the e-value stays the same, so it is smallest where a run of equal e-values
-    ends, and nowhere else needs a look.
-
-    References
-    ----------
-    Z. Xu, A. Solari, L. Fischer, R. de Heide, A. Ramdas, J. Goeman, "Bringing closure to false
-    discovery rate control" (2025).
-
-    Examples
-    --------
-    >>> e = [Fraction(12), Fraction(9), Fraction(0), Fraction(0)]
-    >>> closed_e_bh(e, 0.2)  # e-BH asks for 10 each; here 20 in sum, and 7.5 each, suffice
-    array([ True,  True, False, False])
-    """
-    level = exact_fraction("fdr", fdr)
-    distinct = sorted(set(e_values), reverse=True)
-    position = {value: i for i, value in enumerate(distinct)}
-    which = np.array([position[value] for value in e_values], dtype=np.intp)
-    sizes = np.bincount(which, minlength=len(distinct)).tolist()
-    upto = [0, *accumulate(sizes)]
-    evidence = (value * size for value, size in zip(distinct, sizes, strict=True))
-    sums = [Fraction(0), *accumulate(evidence)]
-    for groups in range(len(distinct), 0, -1):
-        if distinct[groups - 1] > 0 and _admissible(groups, distinct, upto, sums, level):
-            return np.asarray(which < groups)
-    return np.zeros(len(which), dtype=np.bool_)
-
-
-def _admissible(
-    groups: int,
-    distinct: list[Fraction],
-    upto: list[int],
-    sums: list[Fraction],
-    level: Fraction,
-) -> bool:
-    """Whether the list of the first `groups` runs of equal e-values has enough evidence."""
-    size = upto[groups]
-    share = 1 / (level * size)
-    negated = [-value for value in distinct]  # in increasing order
-    for first in range(groups):
-        s = size - upto[first]
-        # From this run on, outside the list, e-values are below s / (fdr K).
-        low = bisect_right(negated, -s * share, lo=groups)
-        evidence = sums[groups] - sums[first] + sums[-1] - sums[low]
-        if evidence < s * (s + upto[-1] - upto[low]) * share:
-            return False
-    return True
 
 
 def cost_sentence(certified: BoolArray, plain: BoolArray) -> str:

@@ -32,7 +32,7 @@ from ..statistics.ranks import Ranks
 from ..statistics.worlds import cost_sentence
 from ..weights import Weights
 from .ranking import Ranker
-from .worth import ByGrid, JudgedRows, Worth, worth_of
+from .worth import ByGrid, JudgedRows, Worth, weighable, worth_of
 
 _LOG = logging.getLogger(__name__)
 
@@ -215,7 +215,9 @@ def provenance_of(cad: Ranker, against: FloatArray | None = None) -> Provenance:
         random_state=repr(cad.random_state),
         version=version("reconform"),
         joint=cad.joint,
+        left_out=cad.left_out_,
         one_split=len(cad.plan_.repeats) == 1
+        and not cad.left_out_
         and cad.joint is None
         and (
             cad.plan_.fits_batch
@@ -260,6 +262,7 @@ def _facts(worth: Worth, m: int, seen: Observed, groups: tuple[GroupFound, ...])
             categories,
             seen.monotone,
             weighted=worth.weights is not None,
+            weighable=weighable(cad, rule, m),
             looked_up=looked_up,
         ),
         "provenance": provenance_of(cad, None if seen.together is None else seen.together.against),

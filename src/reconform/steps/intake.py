@@ -244,7 +244,7 @@ class Coded(_ByColumn):
         values = []
         for feature, column in zip(self.columns, read, strict=True):
             if feature.labels is not None:
-                values.append(column.codes(feature.labels))
+                values.append(column.codes())
             elif column.values is None:
                 raise ReconformError(
                     f"the column {feature.name!r} holds text, such as "

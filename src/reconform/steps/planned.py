@@ -11,11 +11,13 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+from sklearn.base import clone
 
 from ..arrays import FloatArray
 from ..content import Contents, RowStreams, by_content, remembering
 from ..detectors import Auto, ForeignDetector, NativeDetector
 from ..detectors.auto.ensembles import ChoiceEnsemble
+from ..detectors.prepare import prepared_classifier
 from ..detectors.prepared import Prepared
 from ..ensemble import Ensemble, RepeatedSplit
 from ..ensemble.grouped import GroupedEnsemble, OneForAll, OnePerGroup, joined_calibration
@@ -29,7 +31,7 @@ from ..methods import BySize, Learned, Method
 from ..parallel import track
 from ..plan import Plan
 from ..randomness import Streams
-from ..statistics.certificates import Guarantee, guarantee_of
+from ..statistics.certificates import Guarantee, beside_anomalies, guarantee_of
 
 _LOG = logging.getLogger(__name__)
 
@@ -80,30 +82,44 @@ def guarantee_for(plan: Plan, ensemble: Ensemble, *, alone: bool = False) -> Gua
 
     Rows that are judged `alone`, one by one, are left to the first of a choice of detectors.
     """
-    one = ensemble.first() if isinstance(ensemble, GroupedEnsemble) else ensemble
-    one = without_anomalies(one)
+    given = ensemble.first() if isinstance(ensemble, GroupedEnsemble) else ensemble
+    one = without_anomalies(given)
     if alone and isinstance(one, ChoiceEnsemble):
         one = one.fitted[0]
-    return guarantee_of(
+    found = guarantee_of(
         plan,
         plus_is_full=one.plus_is_full,
         uses_batch=one.ranks_rows != "alone",
         grouped=isinstance(ensemble, GroupedEnsemble),
     )
+    return beside_anomalies(found) if _knows_anomalies(given) and not alone else found
+
+
+def _knows_anomalies(ensemble: Ensemble) -> bool:
+    """Whether known anomalies shape the scores or the choice of models."""
+    if isinstance(ensemble, RepeatedSplit):
+        return any(map(_knows_anomalies, ensemble.splits))
+    if isinstance(ensemble, LearnedScores):
+        return ensemble.anomalies is not None
+    return isinstance(ensemble, WithAnomalies)
 
 
 def what_fits(method: Method, detector: Any, resolved: Detecting) -> Detecting:
     """Return what fits the plans of a method: the detector, or a classifier in its place."""
     if not isinstance(method, Learned):
         return resolved
-    if detector != "auto":
+    learning = Learning(method)
+    classifier = learning.classifier()  # refuses what is none
+    if detector == "auto":
+        return learning
+    classifier = prepared_classifier(classifier, resolved)
+    if classifier is None:
         raise ReconformError(
             "`method='learned'` learns its scores with a classifier and takes no detector; leave "
-            f"`detector` out, and say Learned(classifier) for another classifier; got {detector!r}."
+            f"`detector` out (got {resolved.name}), and say Learned(classifier) for another "
+            "classifier."
         )
-    learning = Learning(method)
-    learning.classifier()  # refuses what is none
-    return learning
+    return Learning(clone(method).set_params(classifier=classifier))
 
 
 @dataclass(frozen=True)
@@ -190,7 +206,7 @@ class Fitter:
         if isinstance(self.detector, Auto):
             raise ReconformError(
                 f"a detector is chosen on one split, and these are {len(plan.repeats)}; use "
-                "`repeats=1`, `method='full'`, or one detector such as 'knn'."
+                "`repeats=1`, or one detector such as `detector='knn'`."
             )
         splits = track(plan.repeats, total=len(plan.repeats), label="splits", verbose=self.verbose)
         return RepeatedSplit(

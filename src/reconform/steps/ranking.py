@@ -52,6 +52,7 @@ class Ranker(BaseEstimator):
     n_calibration_: int
     n_features_in_: int
     guarantee_: Guarantee
+    left_out_: int
     reference_sample_: FloatArray | None
     feature_names_in_: Any
     _tie_key: int
@@ -116,6 +117,7 @@ class Ranker(BaseEstimator):
                 getattr(self._reference, "frame", self._reference),
                 groups=groups,
                 anomalies=getattr(known, "frame", known),
+                left_out=self.left_out_,
             )
             self._large._intake = self._intake
             self._large._known = self._known

@@ -18,12 +18,15 @@ import numpy as np
 from ..arrays import BoolArray, FloatArray, IndexArray, RankArray
 from ..assumption import Finding, unused_batch
 from ..detectors.auto.ensembles import ChoiceEnsemble
+from ..ensemble import Ensemble
 from ..ensemble.grouped import GroupedEnsemble
 from ..errors import ReconformError
 from ..grouping import POOLED, GroupFound, found_in_groups, out_of_reach
+from ..methods import MOST_REFERENCE, BySize, CrossValidation
 from ..parallel import track
 from ..plan import Plan
 from ..rule import WITHIN_ALARMS, Rule
+from ..statistics.certificates import CERTIFIABLE
 from ..statistics.choice import Candidate, Choice, ChoiceCounts, with_mask
 from ..statistics.fdr import PROCEDURES, Outcome
 from ..statistics.grid import Grid, usual
@@ -157,7 +160,9 @@ class ByGrid:
     def claim(self, groups: tuple[GroupFound, ...]) -> str:
         """Say what holds for the list."""
         unknown = sum(group.rows for group in groups if group.name == POOLED)
-        return self.rule.sentence(self.cad, doubtful=unknown)
+        said = self.rule.sentence(self.cad, doubtful=unknown)
+        # A model file may lack what certifies a list.
+        return said if _can_certify(self.cad.ensemble_) else said.replace(CERTIFIABLE, "")
 
     def findings(self, together: Ranks | None) -> tuple[Finding, ...]:
         """Say what was found about the assumption on the way to the ranks."""
@@ -171,7 +176,13 @@ class ByGrid:
             return " ".join(said) or None
         plan = self.cad.plan_
         smallest = None if self._by_ranks else self.grid.smallest
-        few = self.rule.warning(self.cad.n_calibration_, m, n_reference=plan.n, smallest_p=smallest)
+        few = self.rule.warning(
+            self.cad.n_calibration_,
+            m,
+            n_reference=plan.n,
+            smallest_p=smallest,
+            instead=_calibrating_on_all(self.cad, self.rule, m),
+        )
         more = None
         if plan.scheme == "batch":
             more = (
@@ -235,10 +246,33 @@ class ByWeights:
     def warning(self, m: int, groups: tuple[GroupFound, ...]) -> str | None:
         """Say what may keep anomalies from being flagged, by the rows that the weights leave."""
         size = self.weights.effective_size_of(self.cad.calibration_.rows)
-        return self.rule.warning(max(1, int(size)), m)
+        return self.rule.warning(max(1, int(size)), m, rows="reference rows' worth of weights")
 
 
 Worth = ByGrid | ByWeights
+
+
+def _calibrating_on_all(cad: Ranker, rule: Rule, m: int) -> str | None:
+    """Name a method that calibrates on all reference rows and goes with detector and rule."""
+    plan = cad.plan_
+    if plan.scheme == "prefit" or rule.conditional is not None or rule.procedure == "ebh":
+        return None
+    if cad.ranks_rows != "alone":
+        few = plan.n <= MOST_REFERENCE and m <= BySize().most_rows(plan.n)
+        return "full" if few else None
+    proven_only_by_bh = rule.validity == "proven" and rule.procedure != "bh"
+    return None if plan.n < CrossValidation().folds or proven_only_by_bh else "cv+"
+
+
+def weighable(cad: Ranker, rule: Rule, m: int) -> bool:
+    """Whether estimated weights could be used for m rows as these are judged now."""
+    if cad.joint is not None or m > MOST_ROWS:
+        return False
+    try:
+        check_weighable(cad.plan_, cad.method, cad.ties, rule, known=False)
+    except ReconformError:
+        return False
+    return True
 
 
 def worth_of(cad: Ranker, rule: Rule, grid: Grid, weights: Weights | None = None) -> Worth:
@@ -246,6 +280,13 @@ def worth_of(cad: Ranker, rule: Rule, grid: Grid, weights: Weights | None = None
     if weights is None or weights.constant:
         return ByGrid(cad, rule, grid)
     return ByWeights(cad, rule, weights)
+
+
+def _can_certify(ensemble: Ensemble) -> bool:
+    one = ensemble.first() if isinstance(ensemble, GroupedEnsemble) else ensemble
+    own = type(one).worlds is not Ensemble.worlds
+    own = own or type(one).see_with_each is not Ensemble.see_with_each
+    return own or one.by_refitting is not None
 
 
 def _worlds(
@@ -296,9 +337,12 @@ def check_weighable(plan: Plan, method: Any, ties: str, rule: Rule, *, known: bo
     """
     one_model = plan.scheme in ("split", "prefit") and plan.n_models <= 1
     if not (plan.scheme == "full" or one_model):
+        how = "use `method='full'` or `method='split'`"
+        if plan.scheme == "split":
+            how = "leave out `repeats`"
         raise ReconformError(
-            f"weights need scores that treat the reference rows and the new row alike, or one "
-            f"model; use `method='full'` or 'split' instead of {method!r}."
+            "weights need scores that treat the reference rows and the new row alike, or one "
+            f"model, and {method!r} has neither; {how}."
         )
     if rule.procedure not in ("bh", WITHIN_ALARMS):
         raise ReconformError(
@@ -338,18 +382,17 @@ def _weighted_ranks(
     -------
     WeightedRanks
     """
-    ours, theirs = whole_weights(weights.reference, weights.new)
     ensemble, m = cad.ensemble_, len(X)
     # A number of false alarms needs the p-values only.
     level = Fraction(1, 10) if rule.false_alarms is not None else rule.level
-    if cad.plan_.scheme != "full":
-        calibration = cad.calibration_
-        ours = ours[calibration.rows]
-        if not isinstance(ensemble, ChoiceEnsemble):
-            return ranks_of_one_model(calibration.scores, ranks.scores, ours, theirs, level)
-    else:
+    full, calibration = cad.plan_.scheme == "full", cad.calibration_
+    ours = weights.reference if full else weights.reference[calibration.rows]
+    whole = whole_weights(ours, weights.new)
+    if full:
         # Lists are a little shorter where another row is the new one; see `inner_level`.
         level = inner_level(level, m)
+    elif not isinstance(ensemble, ChoiceEnsemble):
+        return ranks_of_one_model(calibration.scores, ranks.scores, whole, level)
 
     def sights() -> Iterator[tuple[IndexArray, FloatArray, FloatArray, IndexArray | None]]:
         rows = np.arange(m)
@@ -361,7 +404,7 @@ def _weighted_ranks(
         for sight in every:
             yield sight.rows, sight.own, sight.others, sight.order
 
-    return ranks_by_sight(sights(), ours, theirs, level)
+    return ranks_by_sight(sights(), whole, level)
 
 
 def _decide_weighted(ranks: WeightedRanks, rule: Rule) -> Outcome:
@@ -409,7 +452,7 @@ def _weighted_claim(cad: Ranker, rule: Rule, weights: Weights) -> str:
             f"FDR measured, not proven, for BH on weighted p-values of {name}; each of them is "
             f"exact, {true}."
         )
-    return f"{said} {weights.worth}"
+    return f"{cad.guarantee_.after_cleaning(said)} {weights.worth}"
 
 
 def _weights_finding(weights: Weights) -> Finding:

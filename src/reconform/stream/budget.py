@@ -17,7 +17,7 @@ from ..statistics.exact import exact_fraction, exact_number
 from ..statistics.thresholds import rows_needed, tolerance_order
 from .journal import Content
 from .online import OutlookWarning, StreamDecisions
-from .state import DecisionStream, count_of, fraction_of
+from .state import DecisionStream, Shape, claim, fraction_of, is_count
 
 SECONDS = {"second": 1, "minute": 60, "hour": 3_600, "day": 86_400, "week": 604_800}
 
@@ -193,10 +193,10 @@ class FalseAlarmBudget(DecisionStream):
 
     def _promise(self) -> str:
         if self.confidence is not None:
-            return (
+            return self.cad.guarantee_alone.after_cleaning(
                 f"At most {self._budget} expected, given the calibration set: proven for a share "
-                f"{self.confidence:g} of calibration sets, whatever the dependence between new "
-                "rows."
+                f"{self.confidence:g} of calibration sets, if their rows are independent draws and "
+                "each normal new row is one more."
             )
         said = self.cad.guarantee_alone.sentence(
             "false-alarms", validity=self._rule.validity, level=self._rule.level
@@ -299,7 +299,11 @@ class FalseAlarmBudget(DecisionStream):
         return {"discoveries": self.discoveries}
 
     def _restore(self, snapshot: Content) -> None:
-        self.discoveries = count_of(snapshot, "discoveries")
+        self.discoveries = snapshot["discoveries"]
+        claim(self.discoveries <= self.rows, "more rows are flagged than there are")
+
+    def _shapes(self) -> tuple[Shape, Shape, Shape]:
+        return self._is_rank, {"flagged": [is_count]}, {"discoveries": is_count}
 
 
 def _rows_in(per: int | str, rate: float | None) -> Fraction:

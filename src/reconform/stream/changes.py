@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -233,20 +233,6 @@ class ChangeMonitor(ScoreMonitor[ChangeReport]):
 
     def _settings(self) -> Content:
         return {"run_length": self.run_length, "statistic": self.statistic, **self._bets()}
-
-    def _snapshot(self) -> Content:
-        return {
-            **self._bets_so_far(),
-            "changes": [[change.row, change.began] for change in self.changes],
-            "log_capital": self._log_capital,
-            "run": asdict(self._run),
-        }
-
-    def _restore(self, snapshot: Content) -> None:
-        self._restore_bets(snapshot)
-        self.changes = [Change(*change) for change in snapshot["changes"]]
-        self._log_capital = snapshot["log_capital"]
-        self._run = _Run(**snapshot["run"])
 
 
 @dataclass

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterator
+from time import monotonic
+from time import time as clock
 from typing import Any
 
 from ..errors import ReconformError
@@ -49,6 +51,16 @@ class Delivery:
         self._expected: deque[tuple[int, Any]] = deque()
         self._ready: deque[Content] = deque()
         self._start = start
+        last = stream.last_time if isinstance(stream, MicroBatches) else None
+        self._began = (clock() if last is None else max(clock(), last)) - monotonic()
+
+    def now(self) -> float:
+        """The time, for windows of seconds: never before the last row, and never set back.
+
+        Where the clock was ahead when the last row came, time goes on from there at its pace;
+        waiting for the clock to catch up would keep windows from closing.
+        """
+        return self._began + monotonic()
 
     def add(self, X: Any, *, checked: bool = False, time: float | None = None) -> list[Content]:
         """Take the next rows; return all decisions that are known with them, in order of rows.

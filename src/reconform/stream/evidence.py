@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from ..arrays import FloatArray, IntArray
 from ..extras import extra
-from .journal import AlteredError
 
 if TYPE_CHECKING:
     from .monitor import ScoreMonitor  # which keeps a history
@@ -77,29 +76,6 @@ class EvidenceHistory:
         stretch = np.arange(self._rows, rows) // self._every
         np.maximum.at(self._highest, stretch, log10)
         self._rows = rows
-
-    def snapshot(self) -> dict[str, Any]:
-        """Everything, as plain data."""
-        kept = self.evidence
-        return {
-            "most": len(self._highest),
-            "every": kept.every,
-            "rows": self._rows,
-            "highest": kept.log10.tolist(),
-        }
-
-    @classmethod
-    def restore(cls, snapshot: dict[str, Any]) -> Self:
-        """Make a history as it was when its snapshot was taken; refuse what is none."""
-        most, every, rows = (snapshot[name] for name in ("most", "every", "rows"))
-        counts = all(type(count) is int for count in (most, every, rows))
-        fits = counts and 2 <= most <= MOST_POINTS and every >= 1 and 0 <= rows <= most * every
-        if not fits or len(snapshot["highest"]) != -(-rows // every):
-            raise AlteredError("the course of the evidence does not fit its rows")
-        history = cls(most)
-        history._every, history._rows = snapshot["every"], snapshot["rows"]
-        history._highest[: len(snapshot["highest"])] = snapshot["highest"]
-        return history
 
 
 def chart(monitor: ScoreMonitor[Any]) -> Any:

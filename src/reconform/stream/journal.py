@@ -132,9 +132,10 @@ class Journal:
         except OSError:
             free = False
         if not free:
-            raise RuntimeError(
+            raise ReconformError(
                 f"{self.path} is in use: another process, or an object in this one that was not "
-                "closed, is adding to it. Two would spend the same error budget twice."
+                "closed, is adding to it. Two would spend the same error budget twice; end the "
+                "other one, or give this stream a journal of its own."
             )
 
     def lines(self) -> Iterator[Line]:
@@ -163,10 +164,14 @@ def _sealed(previous: str, content: Content) -> tuple[bytes, str]:
     return line.encode() + b"\n", seal
 
 
-def _seal(previous: str, content: Content) -> str:
+def as_text(content: Content) -> str:
+    """Write content in one way: equal texts are equal contents, of equal types."""
     # Python writes a float with all its digits, so what was read is written the same again.
-    text = json.dumps(content, sort_keys=True)
-    return hashlib.sha256((previous + text).encode()).hexdigest()[:32]
+    return json.dumps(content, sort_keys=True)
+
+
+def _seal(previous: str, content: Content) -> str:
+    return hashlib.sha256((previous + as_text(content)).encode()).hexdigest()[:32]
 
 
 def _damaged(path: Path, number: int) -> ReconformError:

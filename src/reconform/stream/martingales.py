@@ -120,7 +120,6 @@ class SimpleJumper:
         return path
 
 
-# Their fields are plain numbers, and make up their whole state.
 Martingale = Power | Mixture | SimpleJumper
 
 MARTINGALES = ("simple-jumper", "mixture", "power")

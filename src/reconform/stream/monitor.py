@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from abc import abstractmethod
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar, Generic, Self, TypeVar
 
@@ -19,7 +19,7 @@ from .evidence import Evidence, EvidenceHistory
 from .journal import Content
 from .martingales import make_martingale
 from .order import OrderedScores
-from .state import ResumableStream
+from .state import ResumableStream, Shape, check_shape, claim, is_finite
 
 
 @dataclass(frozen=True, eq=False)
@@ -150,18 +150,26 @@ class ScoreMonitor(ResumableStream, Generic[Report]):
             "key": self._key,
         }
 
-    def _bets_so_far(self) -> Content:
-        """What came of the bets, for `_snapshot`."""
-        return {
-            "scores": self._ordered.scores[self.cad.n_calibration_ :].tolist(),
-            "bettor": asdict(self._bettor),
-            "history": self._history.snapshot(),
-        }
+    # The scores are the whole state: everything else follows from them.
 
-    def _restore_bets(self, snapshot: Content) -> None:
-        self._ordered.rank_and_insert(np.array(snapshot["scores"], dtype=np.float64))
-        self._bettor = type(self._bettor)(**snapshot["bettor"])
-        self._history = EvidenceHistory.restore(snapshot["history"])
+    def _snapshot(self) -> Content:
+        return {"scores": self._ordered.scores[self.cad.n_calibration_ :].tolist()}
+
+    def _restore(self, snapshot: Content) -> None:
+        scores, last = snapshot["scores"], self._last
+        claim(len(scores) == self.rows, "rows are missing, or too many")
+        if last is None:
+            return
+        claim(last["given"] == scores[last["row"] :], "the last batch is another one")
+        self.rows = 0
+        if last["row"]:
+            self._decide(scores[: last["row"]])
+            self.rows = last["row"]
+        last["found"] = self._decide(last["given"])
+        self.rows = len(scores)
+
+    def _shapes(self) -> tuple[Shape, Shape, Shape]:
+        return is_finite, lambda value: True, {"scores": [is_finite]}
 
     def _same(self, given: list[float], recorded: list[float]) -> bool:
         # Another machine may round scores otherwise.
@@ -174,6 +182,7 @@ class ScoreMonitor(ResumableStream, Generic[Report]):
     @classmethod
     def _make(cls, cad: ConformalDetector, settings: Content) -> Self:
         stream = cls.__new__(cls)
+        check_shape(settings["key"], lambda key: type(key) is int and 0 <= key < 1 << 64, "key")
         stream._set_up(cad, **settings)
         return stream
 
@@ -350,15 +359,3 @@ class ExchangeabilityMonitor(ScoreMonitor[MonitorReport]):
             "alpha": self.alpha,
             **self._bets(),
         }
-
-    def _snapshot(self) -> Content:
-        return {
-            **self._bets_so_far(),
-            "alarm_row": self.alarm_row,
-            "log10_evidence": self.log10_evidence,
-        }
-
-    def _restore(self, snapshot: Content) -> None:
-        self._restore_bets(snapshot)
-        self.alarm_row = snapshot["alarm_row"]
-        self.log10_evidence = snapshot["log10_evidence"]

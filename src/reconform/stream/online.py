@@ -27,7 +27,7 @@ from .procedures import (
     restore_test,
     rows_until_blind,
 )
-from .state import DecidedRows, DecisionStream, count_of, fraction_of
+from .state import DecidedRows, DecisionStream, Shape, fraction_of, is_count, is_finite
 
 # A procedure that can find nothing after so many rows without a discovery says so at the start.
 SOON = 1_000
@@ -326,6 +326,10 @@ class OnlineDiscoveries(DecisionStream):
         return {"discoveries": self.discoveries, "test": test}
 
     def _restore(self, snapshot: Content) -> None:
-        self.discoveries = count_of(snapshot, "discoveries")
+        self.discoveries = snapshot["discoveries"]
         if self._test is not None:
             self._test = restore_test(self.procedure, snapshot["test"])
+
+    def _shapes(self) -> tuple[Shape, Shape, Shape]:
+        found = {"mask": [lambda value: type(value) is bool], "levels": [is_finite]}
+        return self._is_rank, found, {"discoveries": is_count, "test": lambda value: True}

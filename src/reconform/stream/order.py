@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
 
 from ..arrays import AnyArray, FloatArray, IntArray, RankArray
+from ..compiled import njit
 
 # A node reaches one level higher with probability 1/4; sixteen levels serve 4^16 scores.
 LEVELS = 16

@@ -9,13 +9,14 @@ file can write matching seals, so nothing in it is trusted: see `refusing`.
 
 from __future__ import annotations
 
+import math
 import re
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from fractions import Fraction
 from importlib.metadata import version
-from itertools import islice
+from itertools import islice, repeat
 from pathlib import Path
 from typing import Any, ClassVar, Self
 
@@ -26,7 +27,7 @@ from ..detector import ConformalDetector
 from ..errors import ReconformError, check_count
 from ..frames import are_records
 from ..statistics.ranks import Ranks
-from .journal import AlteredError, Content, Journal, lines_of, write_head
+from .journal import AlteredError, Content, Journal, as_text, lines_of, write_head
 
 FORMAT = "reconform stream 1"
 
@@ -47,12 +48,55 @@ def fraction_of(text: Any) -> Fraction:
     return Fraction(text)
 
 
-def count_of(content: Content, name: str) -> int:
-    """Read a number of rows, or of what has rows, from a state."""
-    count = content[name]
-    if type(count) is not int or not 0 <= count < 1 << 63:
-        raise AlteredError(f"{name} is {str(count)[:40]}")
-    return count
+# What a value of a state looks like: a test of it, a list with the shape of every item, a tuple
+# with one shape for each item, or a dict with one for each name.
+Shape = Any
+
+
+def check_shape(value: Any, shape: Shape, name: str) -> None:
+    """Refuse a value of a state that is not of the shape that is written there.
+
+    Examples
+    --------
+    >>> check_shape({"rows": 3, "ranks": [1, 2]}, {"rows": is_count, "ranks": [is_count]}, "state")
+    >>> check_shape({"rows": -3}, {"rows": is_count}, "state")
+    Traceback (most recent call last):
+    ...
+    reconform.stream.journal.AlteredError: rows is -3
+    """
+    if isinstance(shape, dict):
+        claim(isinstance(value, dict) and value.keys() == shape.keys(), f"{name} is no {name}")
+        for key, inner in shape.items():
+            check_shape(value[key], inner, key)
+    elif isinstance(shape, list | tuple):
+        alike = isinstance(shape, list) or (isinstance(value, list) and len(value) == len(shape))
+        claim(isinstance(value, list) and alike, f"{name} is no list, or of another length")
+        inside = repeat(shape[0]) if isinstance(shape, list) else shape
+        for item, inner in zip(value, inside, strict=False):
+            check_shape(item, inner, name)
+    elif not shape(value):
+        raise AlteredError(f"{name} is {str(value)[:40]}")
+
+
+def claim(holds: bool, otherwise: str) -> None:
+    """Refuse a state that claims what cannot be."""
+    if not holds:
+        raise AlteredError(otherwise)
+
+
+def is_count(value: Any) -> bool:
+    """Whether it is a number of rows, or of what has rows."""
+    return type(value) is int and 0 <= value < 1 << 63
+
+
+def is_finite(value: Any) -> bool:
+    """Whether it is a number."""
+    return type(value) in (int, float) and math.isfinite(value)
+
+
+def optional(test: Callable[[Any], bool]) -> Callable[[Any], bool]:
+    """Whether there is none, or one that passes a test."""
+    return lambda value: value is None or test(value)
 
 
 @contextmanager
@@ -133,7 +177,7 @@ class ResumableStream(ABC):
 
     @abstractmethod
     def _restore(self, snapshot: Content) -> None:
-        """Restore the state of a snapshot."""
+        """Restore the state of a snapshot that has its shape; refuse one that cannot be."""
 
     @abstractmethod
     def _decide(self, given: list[Any]) -> Content:
@@ -142,8 +186,9 @@ class ResumableStream(ABC):
     def _warn(self) -> None:  # noqa: B027 - most have nothing to say
         """Say what the caller should know before the next batch; called from public methods."""
 
-    def _check_given(self, recorded: list[Any]) -> None:  # noqa: B027 - numbers are read as such
-        """Refuse what is recorded of rows, and never was given."""
+    @abstractmethod
+    def _shapes(self) -> tuple[Shape, Shape, Shape]:
+        """Return the shapes of what is given for a row, found in a batch, and in a snapshot."""
 
     def _same(self, given: list[Any], recorded: list[Any]) -> bool:
         """Whether a batch that comes again is the one that was decided."""
@@ -284,7 +329,9 @@ class ResumableStream(ABC):
             first = next(lines, None)
             head = cls._check_head({} if first is None else first.content, cad, path)
             stream = cls._make(cad, head["settings"])
+            claim(as_text(stream._settings()) == as_text(head["settings"]), "settings are others")
             keeps_journal = head["journal"]
+            claim(type(keeps_journal) is bool, "journal is neither true nor false")
         if not keeps_journal:
             with refusing(path):
                 stream._go_to(head)
@@ -327,17 +374,26 @@ class ResumableStream(ABC):
         return head
 
     def _go_to(self, head: Content) -> None:
-        self.batches, self.rows = count_of(head, "batches"), count_of(head, "rows")
-        self._restore(head["state"])
+        check_shape([head["batches"], head["rows"]], [is_count], "a number of batches or rows")
+        check_shape(head["state"], self._shapes()[2], "state")
+        self.batches, self.rows = head["batches"], head["rows"]
         self._last = last = head["last"]
-        if last is not None:
-            self._check_given(last["given"])
-            if last["batch"] != self.batches - 1:
-                raise AlteredError("the last batch is another one")
+        if last is None:
+            claim(self.batches == self.rows == 0, "the last batch is missing")
+        else:
+            self._check_record(last)
+            end = (last["batch"] + 1, last["row"] + len(last["given"]))
+            claim(end == (self.batches, self.rows), "the last batch is another one")
+        self._restore(head["state"])
+
+    def _check_record(self, record: Content) -> None:
+        given, found, _ = self._shapes()
+        shape = {"batch": is_count, "row": is_count, "given": [given], "found": found}
+        check_shape(record, shape, "record")
 
     def _replay(self, record: Content, path: str | Path) -> None:
         """Decide a recorded batch again: it must come out as it was."""
-        self._check_given(record["given"])
+        self._check_record(record)
         place = (record["batch"], record["row"])
         again = place == (self.batches, self.rows) and self._decide(record["given"])
         if again is False or again != record["found"]:
@@ -382,12 +438,8 @@ class DecisionStream(ResumableStream):
         ranks: list[Any] = self._rank(X, checked=checked).at_most.tolist()
         return ranks
 
-    def _check_given(self, recorded: list[Any]) -> None:
-        highest = self.cad.n_calibration_ + 1
-        for item in recorded:
-            rank = item[0] if isinstance(item, list) else item
-            if type(rank) is not int or not 1 <= rank <= highest:
-                raise AlteredError(f"a rank is {str(rank)[:40]}")
+    def _is_rank(self, value: Any) -> bool:
+        return type(value) is int and 1 <= value <= self.cad.n_calibration_ + 1
 
     @abstractmethod
     def told(self, record: Content) -> list[Content]:

@@ -18,11 +18,21 @@ from ..arrays import BoolArray, FloatArray
 from ..detector import ConformalDetector
 from ..errors import ReconformError, check_count, is_number, unknown_choice
 from ..rule import Rule, RuleOptions, shortest_list
+from ..statistics.certificates import Guarantee
 from ..statistics.conditional import BANDS
 from ..statistics.fdr import RankCounts
 from ..statistics.grid import Grid
 from .journal import Content
-from .state import DecidedRows, DecisionStream, count_of, fraction_of
+from .state import (
+    DecidedRows,
+    DecisionStream,
+    Shape,
+    claim,
+    fraction_of,
+    is_count,
+    is_finite,
+    optional,
+)
 
 SCOPES = ("window", "stream")
 USUAL_ROWS = 200
@@ -216,6 +226,10 @@ class MicroBatches(DecisionStream):
                 f"{said} It holds for the list of each window; for all windows together it is "
                 "measured, and where most windows have no anomaly it is higher."
             )
+        return method.after_cleaning(self._promise_of_stream(method))
+
+    def _promise_of_stream(self, method: Guarantee) -> str:
+        rule = self._rule
         level = f"FDR at most {float(rule.level):g} among all rows flagged so far"
         if rule.conditional is not None and not BANDS[rule.conditional].proven:
             return (
@@ -512,12 +526,47 @@ class MicroBatches(DecisionStream):
         }
 
     def _restore(self, snapshot: Content) -> None:
-        self.discoveries = count_of(snapshot, "discoveries")
-        self.windows = count_of(snapshot, "windows")
-        self._pending = list(snapshot["pending"])
-        self._check_given(self._pending)
-        self._decided = count_of(snapshot, "decided")
+        self.discoveries, self.windows = snapshot["discoveries"], snapshot["windows"]
+        self._pending, self._decided = list(snapshot["pending"]), snapshot["decided"]
         self._opened, self._now = snapshot["opened"], snapshot["now"]
+        claim(self._decided + self.waiting == self.rows, "rows are missing, or too many")
+        claim(
+            max(self.discoveries, self.windows) <= self._decided,
+            "more is decided than there are rows",
+        )
+        number, row = self.windows, self._decided
+        for window in reversed(self._last["found"]["windows"] if self._last else []):
+            number, row = number - 1, row - len(window["ranks"])
+            place = (window["window"], window["row"])
+            claim(bool(window["ranks"]) and place == (number, row), "the last windows are others")
+        claim(self._size is None or self.waiting < self._size, "a window that is complete waits")
+        if self.seconds is None:
+            claim(self._opened is None and self._now is None, "windows of rows have times")
+            return
+        claim((self._opened is None) == (not self._pending), "a window is open without rows")
+        claim((self._now is None) == (not self.rows), "the last row has no time")
+        if self._opened is not None and self._now is not None:
+            over = self._opened + self.seconds
+            claim(self._opened <= self._now < over, "a window that is over waits")
+
+    def _shapes(self) -> tuple[Shape, Shape, Shape]:
+        rank, most = self._is_rank, self.cad.n_calibration_ + 1
+        window = {
+            "window": is_count,
+            "row": is_count,
+            "last_rank": lambda value: is_count(value) and value <= most,
+            "ranks": [rank],
+        }
+        state = {
+            "discoveries": is_count,
+            "windows": is_count,
+            "pending": [rank],
+            "decided": is_count,
+            "opened": optional(is_finite),
+            "now": optional(is_finite),
+        }
+        given = rank if self.seconds is None else (rank, is_finite)
+        return given, {"windows": [window]}, state
 
     def _same(self, given: list[Any], recorded: list[Any]) -> bool:
         """The ranks must be the same; the times that count are those of the first delivery."""

@@ -17,7 +17,6 @@ import hashlib
 import io
 import json
 import os
-import time
 from collections.abc import Iterable
 from dataclasses import Field, asdict, dataclass, fields
 from pathlib import Path
@@ -28,13 +27,12 @@ import pyarrow as pa
 import pyarrow.parquet
 
 from ..errors import ReconformError
-from ..whole import TEMPORARY, write_whole
+from ..whole import sweep, write_whole
 
 Key = tuple[str, str, str, int]
 Identity = dict[str, Any]
 
 # A temporary file that old belongs to a run that was killed.
-LEFTOVER_SECONDS = 3600.0
 
 
 @dataclass(frozen=True)
@@ -149,13 +147,9 @@ class Store:
             self._write(f"{name}.parquet", buffer.getvalue())
 
     def remove_leftovers(self) -> None:
-        """Delete temporary files of runs that were killed long ago."""
-        for path in [*self.folder.glob(TEMPORARY), *self.folder.glob(f"parts/{TEMPORARY}")]:
-            try:
-                if time.time() - path.stat().st_mtime > LEFTOVER_SECONDS:
-                    path.unlink()
-            except FileNotFoundError:  # its own run moved it meanwhile
-                continue
+        """Delete temporary files of runs that were killed."""
+        for folder in (self.folder, self.folder / "parts"):
+            sweep(folder)
 
     def _write(self, name: str, content: bytes) -> None:
         path = self.folder / name

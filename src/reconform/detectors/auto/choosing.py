@@ -15,9 +15,9 @@ from __future__ import annotations
 from fractions import Fraction
 
 import numpy as np
-from numba import njit
 
 from ...arrays import FloatArray, IndexArray, IntArray, RankArray
+from ...compiled import njit
 from ...statistics.worlds import StepUp, longest_list
 
 LEVELS = (Fraction(1, 20), Fraction(1, 10), Fraction(3, 20), Fraction(1, 5))

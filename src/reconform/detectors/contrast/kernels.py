@@ -8,9 +8,9 @@ the rows to the last bit, and whether ranks are exact is no matter of rounding.
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
 
 from ...arrays import BoolArray, FloatArray, IndexArray, RankArray
+from ...compiled import njit
 from ..knn.kernels import measure_leaf
 
 

@@ -25,8 +25,17 @@ def _check_full(ensemble: FullContrast, d: int) -> None:
     check_reference(len(ensemble.model.X), ensemble)
 
 
+def _cost(model: ContrastModel) -> int:
+    """Every row has a table of its neighbours."""
+    return 2 * len(model.X) * int(model.ks.max(initial=0))
+
+
 MODEL = Record(
-    "ContrastModel", ContrastModel, {"X": ROWS, "ks": SUMS, "n_jobs": JOBS}, _check_model
+    "ContrastModel",
+    ContrastModel,
+    {"X": ROWS, "ks": SUMS, "n_jobs": JOBS},
+    _check_model,
+    cost=_cost,
 )
 
 CONTRAST_RECORD = DetectorRecord(

@@ -31,7 +31,14 @@ from ...arrays import (
 )
 from ...content import Contents, draw_rows
 from ...content.kernels import entries
-from ...ensemble import Ensemble, ResampledEnsemble, Sight, blocks_of, reference_calibration
+from ...ensemble import (
+    Ensemble,
+    ResampledEnsemble,
+    Sight,
+    blocks_of,
+    ranked_in_parts,
+    reference_calibration,
+)
 from ...errors import ReconformError
 from ...parallel import run_blocks
 from ...plan import Plan
@@ -379,6 +386,9 @@ class EnteredForest(Ensemble):
         Sums of path lengths are compared as they are, in integers.
         """
         X = np.ascontiguousarray(X, dtype=np.float64)
+        return ranked_in_parts(X, 2 * len(self.limits), lambda some: self._ranks(some, strictly))
+
+    def _ranks(self, X: FloatArray, strictly: bool) -> Ranks:
         totals = self.base.path_sums(X, n_jobs=self.n_jobs)
         below, at_most = np.empty_like(totals), np.empty_like(totals)
         enters = self.enters(X)

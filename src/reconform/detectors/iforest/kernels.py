@@ -20,7 +20,6 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from numba import njit
 
 from ...arrays import (
     BoolArray,
@@ -31,6 +30,7 @@ from ...arrays import (
     UInt32Array,
     UInt64Array,
 )
+from ...compiled import njit
 from ...counter import GOLDEN, mix, uniform
 from ...statistics.paired_kernels import count_up_to
 

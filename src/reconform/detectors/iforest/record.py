@@ -6,7 +6,16 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from ...records import ascending, check_kept, check_reference, increasing, require, within
+from ...records import (
+    ascending,
+    check_entries,
+    check_kept,
+    check_reference,
+    expected_entries,
+    increasing,
+    require,
+    within,
+)
 from ...records.specs import (
     INT,
     JOBS,
@@ -117,8 +126,19 @@ def _check_entered_forest(ensemble: EnteredForest, d: int) -> None:
     require(within(draws.features, 0, d), "a tree splits a feature that does not exist")
     require(drawn.shape[1] == d, "rows have the wrong shape")
     require(ensemble.reference.shape == (n, d), "the reference has another size")
+    check_entries(_entered(ensemble), trees * psi, n)
     for rows in (drawn, ensemble.reference):
         require(np.isfinite(rows).all(), "a row is not finite")
+
+
+def _entered(ensemble: EnteredForest) -> float:
+    return expected_entries(ensemble.limits, ensemble.draws.sizes > len(ensemble.sums))
+
+
+def _entered_cost(ensemble: EnteredForest) -> int:
+    """A new row enters the trees in which its hash is small enough, and these are grown again."""
+    n, psi = len(ensemble.sums), max(ensemble.recipe.psi, 1)
+    return int(_entered(ensemble) * (8 * psi + 2 * n) * psi.bit_length())
 
 
 IFOREST_RECORD = DetectorRecord(
@@ -156,6 +176,7 @@ IFOREST_RECORD = DetectorRecord(
                 "n_jobs": JOBS,
             },
             _check_entered_forest,
+            cost=_entered_cost,
         ),
     ),
 )

@@ -18,7 +18,14 @@ import numpy as np
 from ...arrays import BoolArray, FloatArray, IndexArray, Int32Array, IntArray, UInt64Array
 from ...content import Contents, draw_rows
 from ...content.kernels import entries
-from ...ensemble import Ensemble, ResampledEnsemble, Sight, blocks_of, reference_calibration
+from ...ensemble import (
+    Ensemble,
+    ResampledEnsemble,
+    Sight,
+    blocks_of,
+    ranked_in_parts,
+    reference_calibration,
+)
 from ...parallel import run_blocks
 from ...plan import Plan
 from ...statistics.aggregation import reduction
@@ -120,6 +127,11 @@ class Slots:
         self.replaced = order // psi
         centres = np.concatenate([samples, redrawn.reshape(-1, psi)[order]])
         self._spheres = _sets_apart(X, centres, n_jobs)
+
+    @property
+    def sets(self) -> int:
+        """Base sets, and those that replace one."""
+        return self._spheres.models
 
     def scores(self, X: FloatArray, *, n_jobs: int | None) -> tuple[FloatArray, FloatArray]:
         """Scores of the base sets, (m,), and of the models without an affected row, (rows, m)."""
@@ -230,7 +242,7 @@ class LeaveOneOutINNE(ResampledEnsemble):
         used, first, copies = np.unique(self.model[mine], return_index=True, return_counts=True)
         own = c[mine][first][:, None]
         at_most, below = np.empty(len(X), dtype=np.int64), np.empty(len(X), dtype=np.int64)
-        step = max(1, BLOCK_BYTES // (8 * max(1, len(self.slots.replaced))))
+        step = max(1, BLOCK_BYTES // (8 * max(1, self.slots.sets)))
         for start in range(0, len(X), step):
             chunk = slice(start, start + step)
             base, affected = self.slots.scores(X[chunk], n_jobs=self.n_jobs)
@@ -323,6 +335,9 @@ class EnteredINNE(Ensemble):
     def ranks(self, X: FloatArray, *, variant: str | None = None, strictly: bool = False) -> Ranks:
         """Rank every new row among the n + 1 rows of the model fitted on D and that row."""
         X = np.ascontiguousarray(X, dtype=np.float64)
+        return ranked_in_parts(X, 2 * len(self.streams), lambda some: self._ranks(some, strictly))
+
+    def _ranks(self, X: FloatArray, strictly: bool) -> Ranks:
         if len(self.reference) <= FEW_ROWS and X.shape[1] >= LEAST_FEATURES:
             return self._ranks_of_few(X, strictly)
         words, enters, hashes = self._entries(X)

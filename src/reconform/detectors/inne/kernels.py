@@ -16,7 +16,6 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from numba import njit
 
 from ...arrays import (
     BoolArray,
@@ -27,6 +26,7 @@ from ...arrays import (
     UInt32Array,
     UInt64Array,
 )
+from ...compiled import njit
 from ...content.kernels import compare
 from ...statistics.paired_kernels import count_up_to
 

@@ -8,9 +8,11 @@ import numpy as np
 
 from ...records import (
     ascending,
+    check_entries,
     check_kept,
     check_models,
     check_reference,
+    expected_entries,
     increasing,
     require,
     within,
@@ -52,6 +54,12 @@ def check_sets(spheres: Spheres, d: int) -> None:
     require(spheres.sets, "a model has no sets")
 
 
+def check_one_model(spheres: Spheres, d: int) -> None:
+    """Refuse spheres of several models: each of them would score every row."""
+    check_sets(spheres, d)
+    require(spheres.models == 1, "a detector is one model")
+
+
 def _check_slots(slots: Slots, d: int) -> None:
     require(len(slots._starts) == len(slots.rows) > 0, "every row has its slots")
     require(ascending(slots.rows, strictly=True), "the rows of slots are not in order")
@@ -75,6 +83,7 @@ _SETS: Mapping[str, Spec] = {
     "models": INT,
 }
 SPHERES = Record("Spheres", Spheres, _SETS, check_sets)
+ONE_MODEL = Record("Spheres", Spheres, _SETS, check_one_model)
 SLOTS = Record(
     "Slots",
     Slots,
@@ -118,11 +127,24 @@ def _check_entered_inne(ensemble: EnteredINNE, d: int) -> None:
     require(len(ensemble.order) == len(ensemble.sums) == n, "a row has no sum")
     require(within(ensemble.order, 0, n), "a row does not exist")
     require(ascending(ensemble.sums), "the reference is not in order")
+    check_entries(_entered(ensemble), sets * psi, n)
+
+
+def _entered(ensemble: EnteredINNE) -> float:
+    every = ensemble.psi > len(ensemble.reference)
+    return expected_entries(ensemble.hashes.max(axis=1, initial=0), every)
+
+
+def _entered_cost(ensemble: EnteredINNE) -> int:
+    """A new row enters the sets in which its hash is small enough, and these are made again."""
+    n, d = ensemble.reference.shape
+    entered = _entered(ensemble)
+    return int(entered * (ensemble.psi**2 + n) * d) // 64  # an honest file may take as long
 
 
 INNE_RECORD = DetectorRecord(
     "INNE",
-    {"max_samples_": INT, "draws_": DRAWS, "_spheres": SPHERES},
+    {"max_samples_": INT, "draws_": DRAWS, "_spheres": ONE_MODEL},
     ensembles=(
         Record(
             "SeparateINNE",
@@ -156,6 +178,7 @@ INNE_RECORD = DetectorRecord(
                 "n_jobs": JOBS,
             },
             _check_entered_inne,
+            cost=_entered_cost,
         ),
     ),
 )

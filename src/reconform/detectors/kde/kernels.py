@@ -10,9 +10,9 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from numba import njit
 
 from ...arrays import FloatArray, IndexArray, RankArray
+from ...compiled import njit
 from ..comparing import on_grid
 
 # Terms below exp(-42) of the largest one do not change a sum of less than a million in 12 digits.

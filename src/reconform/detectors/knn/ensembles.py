@@ -30,6 +30,7 @@ from ...ensemble import (
     Sight,
     blocks_of,
     left_out_calibration,
+    ranked_in_parts,
     reference_calibration,
 )
 from ...parallel import run_blocks
@@ -118,8 +119,11 @@ class KNNModel:
 
     def score_samples(self, X: FloatArray) -> FloatArray:
         """Score rows, small = anomalous."""
-        distances, _ = self.search.nearest(X, self.high, n_jobs=self.n_jobs)
-        return score_table(distances, self.low, self.high)
+        scores = np.empty(len(X))
+        for some in blocks_of(np.arange(len(X)), 2 * self.high):
+            distances, _ = self.search.nearest(X[some], self.high, n_jobs=self.n_jobs)
+            scores[some] = score_table(distances, self.low, self.high)
+        return scores
 
 
 @dataclass(eq=False)
@@ -174,6 +178,10 @@ class LeaveOneOut(ResampledEnsemble):
         shared = self.plan.aggregate == "median" and self.plan.n_models > 2 * self.full.high
         if variant == "pooled" and not shared:
             return super().ranks(X, variant=variant, strictly=strictly)
+        width = 4 * self.full.high
+        return ranked_in_parts(X, width, lambda some: self._ranks(some, variant, strictly))
+
+    def _ranks(self, X: FloatArray, variant: str, strictly: bool) -> Ranks:
         t, rows, without = self._scores(X)
         c = self._by_row[rows]
 

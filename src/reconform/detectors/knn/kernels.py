@@ -11,9 +11,9 @@ from __future__ import annotations
 
 import numpy as np
 import numpy.typing as npt
-from numba import njit
 
 from ...arrays import BoolArray, FloatArray, IndexArray, Int32Array, RankArray
+from ...compiled import njit
 
 # pow() is not promised to be monotone, only to be accurate: where it is used, bounds give way.
 POW_SLACK = 1.0 - 1e-9

@@ -25,10 +25,6 @@ from ...records.specs import (
 from .ensembles import FullNeighbours, KNNModel, LeaveOneOut, OneTable
 from .search import Formula, PairwiseSearch, TreeSearch, WideSearch, _directions
 
-# A leaf is filled up to its size, so a tree of few rows could be made to take any memory: so many
-# numbers it may have anyway, and so many times as many as the rows.
-FEW_IN_LEAF, LEAF_GROWTH = 1 << 22, 16
-
 # An inverse covariance is positive up to this.
 ROUNDING = 1e-6
 
@@ -45,9 +41,12 @@ def _check_tree(search: TreeSearch, d: int) -> None:
     require(len(search.rows) and search.rows.shape[1] == columns, "rows have the wrong shape")
     # Among distances that are no numbers there are not as many nearest ones as were asked for.
     require(np.isfinite(search.rows).all(), "a row is not finite")
-    most = max(FEW_IN_LEAF, LEAF_GROWTH * search.rows.size)
-    fits = search.leaf_size > 0 and search.leaf_size * columns <= most
-    require(fits, f"leaf_size is {search.leaf_size}")
+    require(search.leaf_size > 0, f"leaf_size is {search.leaf_size}")
+
+
+def _tree_cost(search: TreeSearch) -> int:
+    """The last leaf is filled up to its size."""
+    return search.leaf_size * int(search.rows.shape[1])
 
 
 def _check_wide(search: WideSearch, d: int) -> None:
@@ -85,6 +84,7 @@ TREE = Record(
     TreeSearch,
     {"formula": FORMULA, "rows": Array("f8", ndim=2), "leaf_size": INT},
     _check_tree,
+    cost=_tree_cost,
 )
 WIDE = Record("WideSearch", WideSearch, {"exact": TREE, "middle": Array("f8", ndim=1)}, _check_wide)
 PAIRWISE = Record(
@@ -107,8 +107,17 @@ def _check_knn(model: KNNModel, d: int) -> None:
     require(enough, "a model looks at more neighbours than it has rows")
 
 
+def _knn_cost(model: KNNModel) -> int:
+    """Neighbours are put in order one after the other, and moved by blocks."""
+    return model.high * model.high // 16
+
+
 KNN_MODEL = Record(
-    "KNNModel", KNNModel, {"search": SEARCH, "low": INT, "high": INT, "n_jobs": JOBS}, _check_knn
+    "KNNModel",
+    KNNModel,
+    {"search": SEARCH, "low": INT, "high": INT, "n_jobs": JOBS},
+    _check_knn,
+    cost=_knn_cost,
 )
 
 
@@ -143,7 +152,13 @@ KNN_RECORD = DetectorRecord(
     {"_fitted": KNN_MODEL},
     models=(KNN_MODEL,),
     ensembles=(
-        Record("LeaveOneOut", LeaveOneOut, {"full": KNN_MODEL}, _check_leave_one_out),
+        Record(
+            "LeaveOneOut",
+            LeaveOneOut,
+            {"full": KNN_MODEL},
+            _check_leave_one_out,
+            cost=lambda ensemble: ensemble.full.high**2,  # each neighbour is left out in turn
+        ),
         Record(
             "OneTable",
             OneTable,

@@ -12,9 +12,9 @@ neighbour, for rows that gain the new row (full), for neighbours that the new ro
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
 
 from ...arrays import FloatArray, Int32Array, RankArray
+from ...compiled import njit
 from ...statistics.worlds import longest_list
 from .kernels import measure_leaf, next_leaf_in_reach, rooted
 

@@ -8,9 +8,9 @@ the same bits.
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
 
 from ...arrays import BoolArray, FloatArray, IndexArray, Int32Array, RankArray
+from ...compiled import njit
 from ..knn.kernels import box_distance, measure_leaf
 
 # scikit-learn adds it to the mean reach of a row, which is zero among copies.

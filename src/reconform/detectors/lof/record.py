@@ -45,7 +45,14 @@ def _check_full(ensemble: FullLOF, d: int) -> None:
     require(every, "a row has no place")
 
 
-LOF_MODEL = Record("LOFModel", LOFModel, {"X": ROWS, "k": INT, "n_jobs": JOBS}, _check_model)
+def _cost(some: LOFModel | FullLOF) -> int:
+    """Every row has a table of its neighbours, their distances and who has it in turn."""
+    return 3 * len(some.X) * some.k
+
+
+LOF_MODEL = Record(
+    "LOFModel", LOFModel, {"X": ROWS, "k": INT, "n_jobs": JOBS}, _check_model, cost=_cost
+)
 
 LOF_RECORD = DetectorRecord(
     "LOF",
@@ -63,6 +70,7 @@ LOF_RECORD = DetectorRecord(
             FullLOF,
             {"X": ROWS, "k": INT, "order": SUMS, "n_jobs": JOBS},
             _check_full,
+            cost=_cost,
         ),
     ),
 )

@@ -50,7 +50,7 @@ class LeaveOneOutMahalanobis(ComparingLeaveOneOut):
 
     def full_scores(self, X: FloatArray) -> FloatArray:
         """Scores of A(D)."""
-        return self.reference.model.score_samples(X)
+        return self.reference.scores(X)
 
     def compare(self, X: FloatArray, rows: IndexArray) -> tuple[RankArray, RankArray, FloatArray]:
         """Compare new rows with some of the reference, by one inequality."""

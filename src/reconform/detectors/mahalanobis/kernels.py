@@ -8,9 +8,9 @@ rows look equal to the bit, whichever kernel asks.
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
 
 from ...arrays import FloatArray, IndexArray, RankArray
+from ...compiled import njit
 from ..comparing import on_grid
 
 # A row of which less than this part is not in the directions of the rows before it adds no
@@ -202,6 +202,7 @@ def rank_rows(
     a: FloatArray,
     n: int,
     tie: float,
+    more: float,
     start: int,
     stop: int,
     at_most: RankArray,
@@ -219,6 +220,8 @@ def rank_rows(
         Rows of D in all.
     tie : float
         A difference that is less than this part of its terms is a tie.
+    more : float
+        So is one that is less than this, in units of the new row.
     start, stop : int
     at_most, below : int arrays of shape (m,)
         Added to: rows that score at most as much, and rows that score less.
@@ -227,10 +230,11 @@ def rank_rows(
     share, twice = n / (n + 1.0), 2.0 / (n + 1.0)
     for q in range(start, stop):
         _products(rows, seen[q], products)
+        least = more * (1.0 + b[q])
         for i in range(len(a)):
             p = products[i]
             gap = (a[i] - b[q]) + twice * (b[q] - p) + share * (a[i] * b[q] - p * p)
-            margin = tie * (a[i] + b[q] + share * (a[i] * b[q] + p * p))
+            margin = tie * (a[i] + b[q] + share * (a[i] * b[q] + p * p)) + least
             at_most[q] += gap >= -margin
             below[q] += gap > margin
 
@@ -268,6 +272,16 @@ def score_without_each(
             shift = p + step * a[i]
             square = b[q] + 2.0 * step * p + step * step * a[i]
             scores[i, q] = -(square + k * shift * shift / left[i])
+
+
+@njit(cache=True, nogil=True)
+def all_on_grid(scores: FloatArray) -> FloatArray:
+    """Round all scores to the grid on which those of `see_with_each` are."""
+    rounded = np.empty(scores.shape)
+    for i in range(scores.shape[0]):
+        for j in range(scores.shape[1]):
+            rounded[i, j] = on_grid(scores[i, j], 0.0)
+    return rounded
 
 
 # --- all rows with a new one ---------------------------------------------------------------------
@@ -371,28 +385,3 @@ def see_with_each(
                 whole_squares[other], between[other], whole_squares[j], n, whole[other], whole[j]
             )
             others[at, other] = on_grid(-square, 0.0)
-
-
-@njit(cache=True, nogil=True)
-def score_with_each(row: FloatArray, new: FloatArray, n: int, scores: FloatArray) -> None:
-    """Score one row by the models on n rows and each of some new ones.
-
-    Parameters
-    ----------
-    row : float array of shape (q,)
-        As the model of the n rows sees it, with all that it has.
-    new : float array of shape (m, q)
-        The new rows.
-    n : int
-    scores : float array of shape (m,)
-        Written.
-    """
-    square = 0.0
-    for value in row:
-        square += value * value
-    for at in range(len(new)):
-        p, b = 0.0, 0.0
-        for j in range(len(row)):
-            p += row[j] * new[at, j]
-            b += new[at, j] * new[at, j]
-        scores[at] = on_grid(-_square_with(square, p, b, n, row, new[at]), 0.0)

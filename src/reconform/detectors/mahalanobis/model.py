@@ -14,12 +14,16 @@ anomalous as x among the N = n + 1 rows of D and x exactly if
 and the same comparison decides whether c_i <= t_i under the model without row i: jackknife+ and
 full-conformal ranks are the same, and jackknife+ is exact (docs/guarantees.md has the proof). So a
 rank costs n products. Differences that rounding could have made count as ties, against the new row.
+
+How far the rounding of w can have gone is known from the condition of the scatter
+(`Whitened.doubt`). Where it could matter, w is found in more digits (`precise`): ranks are never
+lower than those of exact arithmetic.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from typing import Self
 
@@ -31,17 +35,23 @@ from ...ensemble import Sight, sights
 from ...parallel import run_blocks
 from ...statistics.ranks import LEAST_PAIRS
 from . import kernels
+from .precise import LARGEST, PreciseModel, digits_for, shortened
 
-# Numbers beyond it are taken for it, so that no sum of squares overflows.
-LARGEST = 2.0**400
-
-# Two scores whose difference is less than this part of the terms it is made of are tied. It is
-# far above what rounding does to data that are not extremely ill-conditioned.
+# Two scores whose difference is less than this part of the terms it is made of are tied.
 TIE = 2.0**-30
 
-# A row that leaves less than this of its own direction to the others is left out by a fit of its
-# own: the formula would subtract nearly equal numbers. There are at most as many as features.
+# What rounding may do to a row as it is seen, as a part of its length; a root of the scatter that
+# is worse than the first is taken once more, unless it is worse than the second; where more than
+# the third is left, digits are added.
+GOOD_ROOT, WORST_ROOT, GOOD_ENOUGH = 2.0**-36, 2.0**-4, 2.0**-34
+EPSILON = 2.0**-53
+
+# A row that leaves less than this of its own direction to the others is left out in more digits:
+# the formula would subtract nearly equal numbers. There are at most as many as features.
 LEAST_LEFT = 2.0**-30
+
+# New rows of which rounding takes more than this are compared with each other in more digits.
+FAR = 2.0**-27
 
 # The ridge lies between these, as squares of bounded numbers over it must be finite, too.
 LEAST_RIDGE, LARGEST_RIDGE = 1e-15, 1e15
@@ -58,7 +68,25 @@ def valid_ridge(ridge: float) -> bool:
     return LEAST_RIDGE <= ridge <= LARGEST_RIDGE
 
 
+def _inverse_size(factor: FloatArray, wide: bool) -> float:
+    """Bound the condition of R, its columns brought to one length unless they share a rounding."""
+    with np.errstate(all="ignore"):
+        lengths = np.sqrt((factor * factor).sum(axis=0))
+        lengths = np.full(len(factor), lengths.max(initial=0.0)) if wide else lengths
+        if not (np.diag(factor) > lengths * EPSILON).all():
+            return np.inf
+        inverse = np.eye(len(factor))
+        kernels.solve(factor / lengths, 0, len(factor), inverse)
+        return float(np.sqrt((inverse * inverse).sum()))
+
+
+def _rounding(factor: FloatArray, n: int, wide: bool) -> float:
+    """How far rounding moves rows as a root R of the scatter sees them, as part of their length."""
+    return float(np.sqrt(n) + len(factor)) * EPSILON * _inverse_size(factor, wide) ** 2
+
+
 def _bounded(X: FloatArray) -> FloatArray:
+    """Take numbers whose squares are too large for the largest that are not."""
     return np.require(np.clip(X, -LARGEST, LARGEST), dtype=np.float64, requirements=["C", "W"])
 
 
@@ -106,7 +134,16 @@ class MahalanobisModel:
         size = d if basis is None else len(basis)
         factor = np.zeros((size, size))
         model = cls(mean, basis, factor, ridge, n_jobs)
-        kernels.factorise(model._gaps(rows), ridge, factor)
+        gaps = model._gaps(rows)
+        kernels.factorise(gaps, ridge, factor)
+        if GOOD_ROOT < _rounding(factor, n, basis is not None) < WORST_ROOT:
+            # The scatter of rows as this root sees them is nearly the identity, and so its own
+            # root is a precise correction ("CholeskyQR2").
+            seen = np.vstack([gaps[:, :size], np.sqrt(ridge) * np.eye(size)])
+            kernels.solve(factor, 0, len(seen), seen)
+            again = np.zeros((size, size))
+            kernels.factorise(seen, 0.0, again)
+            factor[:] = np.einsum("ij,jk->ik", again, factor)
         return model
 
     def _gaps(self, rows: FloatArray) -> FloatArray:
@@ -189,13 +226,67 @@ class Whitened:
         return MahalanobisModel.fit(self.rows, self.ridge, n_jobs=self.n_jobs)
 
     @cached_property
+    def doubt(self) -> tuple[float, float]:
+        """What rounding may do to rows as the model sees them: a part of their length, and more.
+
+        The first by the condition of the scatter, the second because rows lie far from zero.
+        """
+        largest, factor = np.abs(self.rows).max(axis=0, initial=0.0), self.model.factor
+        if not len(factor):  # all rows are equal
+            return 0.0, 0.0
+        n, wide = len(self.rows), self.model.basis is not None
+        part, inverse = _rounding(factor, n, wide), _inverse_size(factor, wide)
+        if not part < WORST_ROOT:
+            return np.inf, np.inf
+        if part > GOOD_ROOT:  # taken twice
+            part = EPSILON * (4.0 * (np.sqrt(n) + len(factor)) + len(factor) * inverse)
+        if wide:
+            return part, 8.0 * EPSILON * float(np.linalg.norm(largest)) / np.sqrt(self.ridge)
+        lengths = np.sqrt((factor * factor).sum(axis=0))
+        return part, 2.0 * EPSILON * float(np.linalg.norm(largest / lengths)) * inverse
+
+    @cached_property
+    def _is_precise(self) -> bool:
+        """Whether doubles would lose what matters."""
+        if np.abs(self.rows).max(initial=0.0) > LARGEST:
+            return True
+        part, more = self.doubt
+        usual = np.sqrt(max(1, len(self.model.factor)) / len(self.rows))  # length of a row seen
+        return not max(part, more / usual) <= GOOD_ENOUGH
+
+    def _precise(self, X: FloatArray) -> PreciseModel:
+        """Return the model with digits for these rows as well; the last one is kept."""
+        sizes = np.abs(np.vstack([self.rows, X])).max(axis=0, initial=0.0)
+        digits = digits_for(sizes, len(self.rows) + 1, self.ridge)
+        kept = self._kept
+        if not kept or kept[0].digits < digits:
+            kept[:] = [PreciseModel(sorted_by_content(self.rows)[0], self.ridge, digits)]
+        return kept[0]
+
+    @cached_property
+    def _with_more_digits(self) -> Whitened:
+        other = replace(self)
+        vars(other)["_is_precise"] = True  # as if it had been asked
+        return other
+
+    @cached_property
+    def _kept(self) -> list[PreciseModel]:
+        return []
+
+    def see(self, X: FloatArray, *, whole: bool = False) -> FloatArray:
+        """Return rows as the model sees them; or with all that they have beyond its directions."""
+        if self._is_precise:
+            return shortened(self._precise(X).see(X))
+        return self.model.see_whole(X) if whole else self.model.see(X)
+
+    @cached_property
     def squares(self) -> FloatArray:
         """Squared lengths of the rows of D as the model sees them."""
         return kernels.squares_of(self._seen)
 
     @cached_property
     def _seen(self) -> FloatArray:
-        return self.model.see(self.rows)
+        return self.see(self.rows)
 
     @cached_property
     def _by_feature(self) -> FloatArray:
@@ -207,23 +298,28 @@ class Whitened:
         n = len(self.rows)
         return 1.0 - n / (n - 1.0) * self.squares
 
-    def _apart(self, left_out: IndexArray) -> Iterator[tuple[int, MahalanobisModel]]:
-        """Models that have to be fitted: where they stand in `left_out`, and they themselves."""
-        for at in np.flatnonzero(self._left[left_out] < LEAST_LEFT):
-            rows = np.delete(self.rows, left_out[at], axis=0)
-            yield int(at), MahalanobisModel.fit(rows, self.ridge, n_jobs=self.n_jobs)
+    def _apart(self, left_out: IndexArray) -> IndexArray:
+        """Where rows stand in `left_out` that leave too little to the others for the formulas."""
+        return np.flatnonzero(self._left[left_out] < LEAST_LEFT)
+
+    def scores(self, X: FloatArray) -> FloatArray:
+        """Score rows by A(D)."""
+        return -kernels.squares_of(self.see(X))
 
     def held_out_scores(self, left_out: IndexArray) -> FloatArray:
         """Score rows of D, each by the model without it, c_i: (count,)."""
         k, a = len(self.rows) / (len(self.rows) - 1.0), self.squares[left_out]
         scores = -k * k * a / np.maximum(self._left[left_out], LEAST_LEFT)
-        for at, model in self._apart(left_out):
-            scores[at] = model.score_samples(self.rows[left_out[at], None])[0]
+        apart = self._apart(left_out)
+        if len(apart):
+            rows = self.rows[left_out[apart]]
+            precise = self._precise(rows)
+            scores[apart] = precise.held_out_scores(precise.see(rows))
         return scores
 
     def scores_without_each(self, X: FloatArray, left_out: IndexArray) -> FloatArray:
         """Score rows by models without one row of D, t_i: (count, m)."""
-        seen, scores = self.model.see(X), np.empty((len(left_out), len(X)))
+        seen, scores = self.see(X), np.empty((len(left_out), len(X)))
         b, (rows, a), n = kernels.squares_of(seen), self._some(left_out), len(self.rows)
         left = np.maximum(self._left[left_out], LEAST_LEFT)
 
@@ -231,8 +327,11 @@ class Whitened:
             kernels.score_without_each(seen, b, rows, a, left, n, start, stop, scores)
 
         run_blocks(kernel, len(X), n_jobs=self._jobs(len(X)))
-        for at, model in self._apart(left_out):
-            scores[at] = model.score_samples(X)
+        apart = self._apart(left_out)
+        if len(apart):
+            precise = self._precise(X)
+            those = precise.see(self.rows[left_out[apart]])
+            scores[apart] = precise.scores_without(those, precise.see(X))
         return scores
 
     def compare(
@@ -253,14 +352,23 @@ class Whitened:
         scores : float array of shape (m,)
             Those of A(D).
         """
-        seen = self.model.see(X)
-        b, (rows, a), n = kernels.squares_of(seen), self._some(left_out), len(self.rows)
+        apart = self._apart(left_out)
+        seen, others = self.see(X), np.delete(left_out, apart) if len(apart) else left_out
+        b, (rows, a), n = kernels.squares_of(seen), self._some(others), len(self.rows)
         at_most, below = np.ones((2, len(X)), dtype=np.int64)
+        more = 0.0 if self._is_precise else 4.0 * self.doubt[1]
 
         def kernel(start: int, stop: int) -> None:
-            kernels.rank_rows(seen, b, rows, a, n, TIE, start, stop, at_most, below)
+            kernels.rank_rows(seen, b, rows, a, n, TIE, more, start, stop, at_most, below)
 
         run_blocks(kernel, len(X), n_jobs=self._jobs(len(X)))
+        if len(apart):
+            precise = self._precise(X)
+            not_above, lower = precise.compare(
+                precise.see(self.rows[left_out[apart]]), precise.see(X)
+            )
+            at_most += not_above
+            below += lower
         return at_most, below, -b
 
     def see_with_each(self, X: FloatArray, rows: IndexArray) -> Iterator[Sight]:
@@ -276,23 +384,37 @@ class Whitened:
         ------
         Sight
         """
-        seen, whole, n = self.model.see(X), self.model.see_whole(X), len(self.rows)
+        if not self._is_precise and np.abs(X).max(initial=0.0) > LARGEST:
+            return (yield from self._with_more_digits.see_with_each(X, rows))
+        seen, whole, n = self.see(X), self.see(X, whole=True), len(self.rows)
         new = seen, kernels.squares_of(seen), whole, kernels.squares_of(whole)
         left = np.maximum(self._left, LEAST_LEFT)
         D = self._seen, self.squares, self._by_feature, left
         kernel = partial(kernels.see_with_each, *new, np.ascontiguousarray(whole.T), *D)
-        # Rows that leave too little to the others, by models without them; once for all new rows.
-        apart = []
-        for i, model in self._apart(np.arange(n)):
-            scores = _with_each(model, n - 1, self.rows[i], X[rows])
-            apart.append((i, (X[rows] == self.rows[i]).all(axis=1), scores))
-        done = 0
+        apart, far = self._apart(np.arange(n)), self._far(X, new[3])
         for sight in sights(kernel, rows, n, len(X), n_jobs=self._jobs(len(rows))):
-            block = slice(done, done + len(sight.rows))
-            for i, equal, scores in apart:
-                sight.own[:, i] = np.where(equal[block], sight.own[:, n], scores[block])
-            done = block.stop
+            if len(apart) or len(far):
+                self._mend(sight, X, apart, far)
             yield sight
+
+    def _far(self, X: FloatArray, b: FloatArray) -> IndexArray:
+        """New rows of which doubles keep too little to tell them from each other."""
+        part = EPSILON if self._is_precise else max(EPSILON, self.doubt[0])
+        far = np.flatnonzero(part * np.sqrt(b) > FAR)
+        return far if self._is_precise or len(far) > 1 else far[:0]
+
+    def _mend(self, sight: Sight, X: FloatArray, apart: IndexArray, far: IndexArray) -> None:
+        """Put the scores of rows right that the formulas in doubles do not give."""
+        precise, n = self._precise(X), len(self.rows)
+        joined, distant = precise.see(X[sight.rows]), precise.see(X[far])
+        at = np.flatnonzero(np.isin(sight.rows, far))
+        sight.own[at, n] = kernels.all_on_grid(precise.scores(joined[at])[None])[0]
+        others = precise.scores_with(distant, joined[at], held_out=False)
+        sight.others[np.ix_(at, far)] = kernels.all_on_grid(others).T
+        alike = (X[sight.rows][:, None] == self.rows[apart]).all(axis=2)
+        own = precise.scores_with(precise.see(self.rows[apart]), joined, held_out=True)
+        own = kernels.all_on_grid(own).T
+        sight.own[:, apart] = np.where(alike, sight.own[:, n, None], own)
 
     def _some(self, left_out: IndexArray) -> tuple[FloatArray, FloatArray]:
         """Rows of D as the model sees them, feature by feature, and their squared lengths."""
@@ -302,10 +424,3 @@ class Whitened:
 
     def _jobs(self, m: int) -> int | None:
         return self.n_jobs if m * len(self.rows) >= LEAST_PAIRS else 1
-
-
-def _with_each(model: MahalanobisModel, n: int, row: FloatArray, new: FloatArray) -> FloatArray:
-    """Score a row by models on the n rows of this one and a new row, for every new row."""
-    scores, seen = np.empty(len(new)), model.see_whole(np.vstack([row, new]))
-    kernels.score_with_each(seen[0], seen[1:], n, scores)
-    return scores
