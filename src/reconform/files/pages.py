@@ -53,8 +53,8 @@ def _check_chunk(label: str, file: IO[bytes], chunk: Any) -> None:
         file.seek(place)
         header = _Thrift(file.read(HEADER))
         fields = header.struct()
-        size, stored = fields.get(2, 0), fields.get(3, 0)
-        values += max(fields.get(part, {}).get(1, 0) for part in (5, 8))
+        size, stored = _whole(fields, 2), _whole(fields, 3)
+        values += max(_whole(fields.get(part), 1) for part in (5, 8))
         few = MOST_TIMES * max(1, stored)
         if stored < 0 or size > max(MOST_BYTES, few) or values > max(MOST_VALUES, MOST_TIMES * few):
             name = chunk.path_in_schema.split(".")[0]
@@ -152,6 +152,12 @@ def _field(metadata: bytes, table: int, number: int) -> int | None:
 
 def _target(metadata: bytes, place: int | None) -> int | None:
     return None if place is None else place + int(struct.unpack_from("<I", metadata, place)[0])
+
+
+def _whole(fields: Any, number: int) -> int:
+    """An integer among the fields of a header; 0 where there is none."""
+    value = fields.get(number) if isinstance(fields, dict) else None
+    return value if isinstance(value, int) else 0
 
 
 class _Thrift:
