@@ -433,9 +433,9 @@ def test_weights_of_a_pipe_are_read_before_anything_is_written(files):
         (("--weights", "ratio", "--shift", "load"), "give one of them"),
         (("--weights", "ratio", "--group", "id"), "--weights does not go with --group"),
         (("--shift", "load", "--group", "id"), "--shift does not go with --group"),
-        (("--weights", "ratio", "--method", "cv+"), "use --method full or 'split' instead of"),
-        (("--shift", "load", "--method", "jackknife+"), "use --method full or 'split' instead"),
-        (("--shift", "load", "--method", "learned"), "use --method full or 'split' instead"),
+        (("--weights", "ratio", "--method", "cv+"), "use --method full or --method split"),
+        (("--shift", "load", "--method", "jackknife+"), "use --method full or --method split"),
+        (("--shift", "load", "--method", "learned"), "use --method full or --method split"),
         (("--weights", "ratio", "--procedure", "by", *KNN), "leave out --procedure by"),
         (("--shift", "load", "--validity", "proven", *KNN), "there is none for estimated"),
         (

@@ -246,8 +246,8 @@ def check_groupable(plan: Plan, method: Any, anomalies: bool = False) -> None:
         several = f" on {len(plan.repeats)} splits" if plan.scheme == "split" else ""
         named = f"`method={method!r}`" if isinstance(method, str) else f"{plan.scheme}{several}"
         raise ReconformError(
-            f"{named} has no ranks within groups; use full, jackknife+, cv+, prefit or a single "
-            "split with `groups`. Rows that a splitter keeps together are `blocks`."
+            f"{named} has no ranks within groups; use `method='full'` or `method='split'`"
+            f"{', without `repeats`' if several else ''}."
         )
 
 

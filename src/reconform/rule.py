@@ -71,6 +71,10 @@ class RuleOptions(TypedDict, total=False):
     top: int | None
 
 
+# What goes with conditional p-values and e-BH, whatever was asked for.
+ONE_SPLIT = "use one detector on a split, such as `detector='knn'` with `method='split'`"
+
+
 @dataclass(frozen=True)
 class Rule:
     """How a list is decided: the level, the procedure, and the p-values it uses.
@@ -205,14 +209,20 @@ class Rule:
         if self.conditional is not None and cad.plan_.fits_batch:
             raise ReconformError(
                 f"`conditional={self.conditional!r}` needs calibration scores that are known "
-                f"before new rows are, and {FITS_BATCH[cad.plan_.scheme]}; use `method='split'`."
+                f"before new rows are, and {FITS_BATCH[cad.plan_.scheme]}; {ONE_SPLIT}."
             )
         alone = self.conditional is not None or self.row.on_batch is not None
+        if cad.joint is not None and alone:
+            what = "conditional p-values are" if self.conditional is not None else "e-BH is"
+            raise ReconformError(
+                f"{what} not there for ranks within groups; use `procedure='bh'`, 'by' or 'storey' "
+                "without `conditional`, or one detector and one list per group."
+            )
         if together and cad.uses_batch and alone and not cad.plan_.fits_batch:
             what = "conditional p-values" if self.conditional is not None else "e-BH"
             raise ReconformError(
                 f"{what} need ranks that do not depend on the other new rows, and this detector "
-                "compares these; use a detector such as 'knn'."
+                f"compares these; {ONE_SPLIT}."
             )
         if cad.ties == "randomized" and (self.validity, self.conditional) != ("nominal", None):
             raise ReconformError(
@@ -224,20 +234,15 @@ class Rule:
         if self.conditional is None:
             return VALIDITY[self.validity].grid(cad.plan_, cad.guarantee_, cad.n_calibration_)
         if cad.plan_.scheme not in ("split", "prefit") or len(cad.plan_.repeats) > 1:
+            how = "leave out `repeats`" if len(cad.plan_.repeats) > 1 else "use `method='split'`"
             raise ReconformError(
                 f"`conditional={self.conditional!r}` needs one model and calibration rows it has "
-                f"not seen; use `method='split'` or 'prefit' instead of {cad.method!r}."
+                f"not seen; {how}."
             )
         return from_floats(conditional_table(cad.n_calibration_, self.conditional, self.confidence))
 
     def _joint_grid(self, cad: Fitted, joint: JointRanks) -> JointGrid:
         """Tabulate what each rank within several groups is worth."""
-        if self.conditional is not None or self.row.on_batch is not None:
-            what = "conditional p-values are" if self.conditional is not None else "e-BH is"
-            raise ReconformError(
-                f"{what} not there for ranks within groups; use `procedure='bh'`, 'by' or 'storey' "
-                "without `conditional`, or one detector and one list per group."
-            )
         worth = VALIDITY[self.validity].grid
         by_size = {n: worth(cad.plan_, cad.guarantee_, n) for n in set(joint.sizes.tolist())}
         grids = [by_size[n] for n in joint.sizes.tolist()]
@@ -275,8 +280,8 @@ class Rule:
         if cad.uses_batch and not (together or alone):
             raise ReconformError(
                 f"{where} is judged in parts, and this detector compares the new rows of a batch "
-                "with each other; use discover(X) with all rows in memory, judge_file, or a "
-                "detector such as 'knn'."
+                "with each other; use discover(X) with all rows in memory, judge_file, or "
+                "`detector='knn'`."
             )
         if self.whole_batch(cad) is not None:
             raise ReconformError(

@@ -294,6 +294,6 @@ def unused_batch(clumped: BoolArray | None) -> tuple[Finding, ...]:
         return (Finding("batch", "note", said),)
     advice = (
         "What is promised of the p-values of the others rests on an assumption that looks broken; "
-        "use a detector that looks at reference rows only, such as 'knn'."
+        "use a detector that looks at reference rows only, such as `detector='knn'`."
     )
     return (Finding("batch", "doubtful", said, advice),)

@@ -120,8 +120,8 @@ def too_many(batches: Batches, *, uses_batch: bool) -> InputError:
     """Say that not all rows of a file can be kept, and what to do."""
     if uses_batch:
         why = (
-            "that a detector can compare with each other. Use a detector such as 'knn', "
-            "`method='split'`, or a part of the file."
+            "that a detector can compare with each other. Use `detector='knn'`, `method='split'`, "
+            "or a part of the file."
         )
     else:
         why = (

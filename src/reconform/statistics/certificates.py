@@ -42,6 +42,10 @@ CERTIFIED = "bh"
 _CERTIFICATE = "proven (conditional calibration)"
 
 
+# Said of a list that is not proven, where another one would be.
+CERTIFIABLE = " `validity='proven'` gives a proven list."
+
+
 @dataclass(frozen=True)
 class Guarantee:
     """What is known about a method, for a new normal row exchangeable with the reference.
@@ -180,7 +184,7 @@ class Guarantee:
         if procedure in self.refuted:
             said += f", and false in general: {self.refuted[procedure]}"
         certifiable = self.certifies(procedure, "proven")
-        return f"{said}. `validity='proven'` gives a proven list." if certifiable else f"{said}."
+        return f"{said}.{CERTIFIABLE}" if certifiable else f"{said}."
 
     def _alarms(
         self, level: Fraction, validity: str, conditional: str | None, smoothed: bool

@@ -209,7 +209,7 @@ def check_lambda(grids: Sequence[Grid], storey_lambda: float | Fraction) -> None
         ...
     reconform.errors.ReconformError: `storey_lambda=0.5` must be a p-value of every group, and
     it is none of the group with 8 calibration rows, whose p-values are multiples of 1/9; use
-    `storey_lambda=Fraction(1, 3)`, or `procedure='bh'`.
+    `procedure='bh'`, or in Python Fraction(1, 3).
     """
     share = exact_fraction("storey_lambda", storey_lambda)
     off = [grid for grid in grids if not _holds(grid, share)]
@@ -231,8 +231,9 @@ def _nearest(common: set[Fraction], share: Fraction) -> str:
         )
     best = min(common, key=lambda value: (abs(value - share), value))
     short = f"{float(best):g}"
-    how = short if Fraction(short) == best else f"Fraction({best.numerator}, {best.denominator})"
-    return f"use `storey_lambda={how}`, or `procedure='bh'`."
+    if Fraction(short) == best:
+        return f"use `storey_lambda={short}`, or `procedure='bh'`."
+    return f"use `procedure='bh'`, or in Python Fraction({best.numerator}, {best.denominator})."
 
 
 def _holds(grid: Grid, share: Fraction) -> bool:

@@ -233,7 +233,7 @@ class Fitter:
         if isinstance(self.detector, Auto):
             raise ReconformError(
                 f"a detector is chosen on one split, and these are {len(plan.repeats)}; use "
-                "`repeats=1`, `method='full'`, or one detector such as 'knn'."
+                "`repeats=1`, or one detector such as `detector='knn'`."
             )
         splits = track(plan.repeats, total=len(plan.repeats), label="splits", verbose=self.verbose)
         return RepeatedSplit(

@@ -18,6 +18,7 @@ import numpy as np
 from ..arrays import BoolArray, FloatArray, IndexArray, RankArray
 from ..assumption import Finding, unused_batch
 from ..detectors.auto.ensembles import ChoiceEnsemble
+from ..ensemble import Ensemble
 from ..ensemble.grouped import GroupedEnsemble
 from ..errors import ReconformError
 from ..grouping import POOLED, GroupFound, found_in_groups, out_of_reach
@@ -25,6 +26,7 @@ from ..methods import MOST_REFERENCE, BySize, CrossValidation
 from ..parallel import track
 from ..plan import Plan
 from ..rule import WITHIN_ALARMS, Rule
+from ..statistics.certificates import CERTIFIABLE
 from ..statistics.choice import Candidate, Choice, ChoiceCounts, with_mask
 from ..statistics.fdr import PROCEDURES, Outcome
 from ..statistics.grid import Grid, usual
@@ -158,7 +160,9 @@ class ByGrid:
     def claim(self, groups: tuple[GroupFound, ...]) -> str:
         """Say what holds for the list."""
         unknown = sum(group.rows for group in groups if group.name == POOLED)
-        return self.rule.sentence(self.cad, doubtful=unknown)
+        said = self.rule.sentence(self.cad, doubtful=unknown)
+        # A model file may lack what certifies a list.
+        return said if _can_certify(self.cad.ensemble_) else said.replace(CERTIFIABLE, "")
 
     def findings(self, together: Ranks | None) -> tuple[Finding, ...]:
         """Say what was found about the assumption on the way to the ranks."""
@@ -278,6 +282,13 @@ def worth_of(cad: Ranker, rule: Rule, grid: Grid, weights: Weights | None = None
     return ByWeights(cad, rule, weights)
 
 
+def _can_certify(ensemble: Ensemble) -> bool:
+    one = ensemble.first() if isinstance(ensemble, GroupedEnsemble) else ensemble
+    own = type(one).worlds is not Ensemble.worlds
+    own = own or type(one).see_with_each is not Ensemble.see_with_each
+    return own or one.by_refitting is not None
+
+
 def _worlds(
     cad: Ranker, X: FloatArray, ranks: Ranks, candidates: RankArray, step: Any
 ) -> Iterator[tuple[int, Worlds]]:
@@ -331,9 +342,12 @@ def check_weighable(plan: Plan, method: Any, ties: str, rule: Rule, *, known: bo
     """
     one_model = plan.scheme in ("split", "prefit") and plan.n_models <= 1
     if not (plan.scheme == "full" or one_model):
+        how = "use `method='full'` or `method='split'`"
+        if plan.scheme == "split":
+            how = "leave out `repeats`"
         raise ReconformError(
-            f"weights need scores that treat the reference rows and the new row alike, or one "
-            f"model; use `method='full'` or 'split' instead of {method!r}."
+            "weights need scores that treat the reference rows and the new row alike, or one "
+            f"model, and {method!r} has neither; {how}."
         )
     if rule.procedure not in ("bh", WITHIN_ALARMS):
         raise ReconformError(
