@@ -312,7 +312,9 @@ def _complete(found: re.Match[str]) -> str:
     assert target is not None
     # As it was typed; a run with a model has the reference, and how it was read, from there.
     parsed, _, _ = command.make_parser(ctx).parse_args(args=list(ctx.meta[TYPED]))
-    typed = {name: one for name, one in parsed.items() if isinstance(one, str | list | bool)}
+    typed: dict[str, Any] = {
+        name: one for name, one in parsed.items() if isinstance(one, str | list | bool)
+    }
     typed |= ctx.meta.get(MODEL, {})
     words = ["reconform", name]
     for one in target.params:

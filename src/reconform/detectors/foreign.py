@@ -253,8 +253,8 @@ def adapt(detector: Any, larger_is: str | None = None) -> ForeignDetector:
     if _goes_by_order(inner):
         raise ReconformError(
             f"detector {type(inner).__name__} scores a row by the rows before and after it, and "
-            "conformal p-values need scores that do not depend on the order of rows. Use a detector "
-            "of single rows, and put what came before a row into columns of its own."
+            "conformal p-values need scores that do not depend on the order of rows. Use one that "
+            "scores single rows, and put what came before a row into columns of its own."
         )
     if not hasattr(detector, "fit"):
         return _adapt_function(detector, stated, name)
