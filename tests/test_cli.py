@@ -11,6 +11,7 @@ import signal
 import subprocess
 import sys
 import time
+import warnings
 from collections import Counter
 from pathlib import Path
 
@@ -1223,3 +1224,14 @@ def test_a_command_does_without_scipy_stats_until_somebody_asks_for_it(here):
     )
     ran = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
     assert ran.stdout == "module 'scipy.stats' has no attribute 'nothing'\n", ran.stderr
+
+
+def test_warnings_are_said_whatever_the_environment_says_of_them(tables, tmp_path):
+    """PYTHONWARNINGS=ignore is for other programs: a reference that is too small is still named."""
+    for name, table in tables.items():
+        save(table, tmp_path / f"{name}.csv")
+    files = tmp_path / "normal.csv", tmp_path / "new.csv"
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        said = run("detect", *files, "--id", "machine", *QUICK)
+    assert "Warning: With 200 reference rows" in said.stderr

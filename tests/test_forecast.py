@@ -150,7 +150,7 @@ def test_a_study_says_what_it_tries_while_it_cannot_foretell(monkeypatch):
     assert any("seconds in all by now." in sentence for sentence in said)
 
 
-def test_short_work_is_not_spoken_of():
+def test_short_work_that_cannot_be_foretold_is_not_spoken_of():
     said = []
     with forecast.listening(said.append), forecast.speaking(lambda: "Still there."):
         pass

@@ -365,7 +365,9 @@ def test_storeys_lambda_lies_on_every_grid():
     assert cad.discover(new, 0.2, procedure="storey", groups=theirs).count >= 0
     X, groups, new, theirs = two_types(n=(59, 38))
     cad = ConformalDetector("knn", "full").fit(X, groups=groups)
-    with pytest.raises(ReconformError, match=r"multiples of 1/39; use `storey_lambda=Fraction"):
+    with pytest.raises(
+        ReconformError, match=r"multiples of 1/39; use `procedure=.bh.`, or in Python Fraction"
+    ):
         cad.discover(new, 0.2, procedure="storey", groups=theirs)
     named = Fraction(1, 3)
     assert cad.discover(new, 0.2, procedure="storey", storey_lambda=named, groups=theirs).count >= 0
@@ -420,7 +422,7 @@ def test_a_file_without_a_label_is_refused_by_the_number_of_the_row(tmp_path, mo
 def test_methods_and_labels_that_are_refused():
     X, groups, new, theirs = two_types()
     for method in ("jab+", "jackknife", "cv"):
-        with pytest.raises(ReconformError, match=r"no ranks within groups.*`blocks`"):
+        with pytest.raises(ReconformError, match=r"no ranks within groups; use `method=.full.`"):
             ConformalDetector("knn", method, random_state=0).fit(X, groups=groups)
     cad = ConformalDetector("knn", "split", random_state=0).fit(X, groups=groups)
     with pytest.raises(ReconformError, match="give `groups`, one label per row"):

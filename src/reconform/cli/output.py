@@ -231,6 +231,7 @@ class Voice:
         How long work will take is said at once.
         """
         with warnings.catch_warnings(record=True) as caught, listening(self.foretell):
+            warnings.simplefilter("always", UserWarning)  # whatever the environment says of them
             yield
         for warning in caught:
             self.warn(str(warning.message))
