@@ -280,7 +280,7 @@ def test_bad_arguments_get_a_sentence(cad):
     with pytest.raises(ValueError, match="ties='conservative'"):
         OnlineDiscoveries(smoothed)
     resampled = ConformalDetector("knn", "cv+", random_state=0).fit(X)
-    with pytest.raises(ValueError, match="use `method='split'` or 'prefit'"):
+    with pytest.raises(ValueError, match="use `method='split'`"):
         OnlineDiscoveries(resampled, procedure="saffron", conditional="simes")
 
 
