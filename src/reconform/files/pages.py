@@ -10,6 +10,8 @@ import struct
 from collections.abc import Iterator, Sequence
 from typing import IO, Any
 
+import pyarrow as pa
+
 from ..errors import InputError
 
 # A page may be larger only if it is large in the file, too; so may the lists of a column.
@@ -189,11 +191,11 @@ class _Thrift:
             length = 8 if kind == 7 else self._number()
             self.place += length
             return None
-        raise ValueError(f"a page header with a field of kind {kind}")
+        raise pa.ArrowInvalid(f"a page header with a field of kind {kind}")
 
     def _byte(self) -> int:
         if self.place >= len(self.content):
-            raise ValueError("a page header that breaks off")
+            raise pa.ArrowInvalid("a page header that breaks off")
         self.place += 1
         return self.content[self.place - 1]
 
