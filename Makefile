@@ -11,7 +11,7 @@ ifneq ($(wildcard ../shared/datasets),)
 export RECONFORM_DATA ?= $(abspath ../shared/datasets)
 endif
 
-.PHONY: demo test test-all test-slow dist check measure fuzz bench compare study-paper test-spark docs docs-serve format clean
+.PHONY: demo test test-all test-lowest test-slow dist check measure fuzz bench compare study-paper test-spark docs docs-serve format clean
 .DEFAULT_GOAL := test
 
 demo: $(VENV)/.demo-installed
@@ -42,6 +42,10 @@ test-all:
 	  $(MAKE) --no-print-directory test VENV=.venv-$$version PYTHON=$$found || exit 1; tested="$$tested $$version"; done; \
 	echo "Tested with Python:$${tested:- none}."; \
 	if [ -n "$$missing" ]; then echo "Not tested, as it was not found (looked for python3.x and pyenv's):$$missing. Install it, for example: pyenv install$${missing}"; exit 1; fi
+
+# The lowest versions that pyproject.toml promises, in an environment of their own.
+test-lowest: .venv-lowest/.installed
+	.venv-lowest/bin/python -m pytest -n 2 $(TESTS)
 
 # A wheel and a source archive in dist/; see docs/releasing.md.
 dist: $(VENV)/.test-installed
@@ -110,6 +114,12 @@ $(VENV)/.test-installed: pyproject.toml | $(BIN)/python
 	$(COMPILE)
 	@touch $@ $(VENV)/.demo-installed
 
+.venv-lowest/.installed: pyproject.toml
+	$(PYTHON) -m venv .venv-lowest
+	.venv-lowest/bin/python -m pip install --quiet --disable-pip-version-check uv
+	.venv-lowest/bin/uv pip install --quiet --python .venv-lowest/bin/python --resolution lowest-direct --editable '.[test]'
+	@touch $@
+
 # nonconform 2.0.0, the peer, needs Python 3.12 or newer: pyenv's if there is one.
 .venv-bench/.installed: pyproject.toml
 	@found=""; for python in python3.13 python3.12 $(HOME)/.pyenv/versions/3.1[2-9]*/bin/python $(PYTHON); do \
@@ -132,4 +142,4 @@ $(VENV)/.test-installed: pyproject.toml | $(BIN)/python
 	@touch $@
 
 clean:
-	rm -rf $(VENV) .venv-docs site .venv-3.* dist .venv-bench .venv-spark .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache
+	rm -rf $(VENV) .venv-docs site .venv-3.* .venv-lowest dist .venv-bench .venv-spark .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache

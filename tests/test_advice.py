@@ -263,7 +263,7 @@ def test_advice_of_models():
         for new, command in itertools.product(news, ("score", "check")):
             line = f"reconform {command} m.rcad {new}.csv"
             if "sklearn" in options or "--prepare" in options:
-                line += trusted("m.rcad")
+                line += " --trust-objects"
             code, said = run(line)
             assert code in FINE, said
             if command == "check":
@@ -275,12 +275,6 @@ def test_advice_of_models():
                 assert re.search(rf"reconform (fit|detect)[^`]* {option}", said), said
             if list(advised(line, said, fitted)):
                 tried(line, said, fitted=fitted)
-
-
-def trusted(model):
-    """The types that have to be trusted, as options."""
-    _, said = run(f"reconform score {model} new.csv")
-    return "".join(f" --trust {name}" for name in re.findall(r"--trust (\S+[\w])", said))
 
 
 def test_next_steps_of_a_review():

@@ -9,10 +9,11 @@ from pathlib import Path
 import pytest
 
 HERE = Path(__file__).parent
-sys.path[:0] = [str(HERE / "fuzz"), str(HERE / "aimed")]
+sys.path.insert(0, str(HERE / "fuzz"))
 
-from models import AIMED, MOST_MEGABYTES, MOST_SECONDS, NEW_ROWS  # noqa: E402
 from worker import Worker  # noqa: E402
+
+from aimed.models import AIMED, MOST_MEGABYTES, MOST_SECONDS, NEW_ROWS  # noqa: E402
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="memory is read from /proc")
 

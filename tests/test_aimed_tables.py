@@ -2,16 +2,11 @@
 
 from __future__ import annotations
 
-import sys
-from pathlib import Path
-
 import pytest
-
-sys.path.insert(0, str(Path(__file__).parent / "aimed"))
 
 pytest.importorskip("resource")
 
-from tables import AIMED, MOST_RESIDENT, run
+from aimed.tables import AIMED, MOST_RESIDENT, run
 
 
 @pytest.mark.parametrize("name", AIMED)

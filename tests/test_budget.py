@@ -188,8 +188,8 @@ def test_too_small_a_reference_is_said(cad, data):
     assert few.warning == (
         "With 200 calibration rows and 150 new ones, nothing can be flagged where 0.7 false alarms "
         "may be expected: no p-value is below 1/201. What helps: more reference rows (214 for "
-        "calibration let a single anomaly be flagged), a method that calibrates on all of them "
-        "(jackknife+, cv+, jab+), fewer new rows at a time, or more `false_alarms`."
+        "calibration let a single anomaly be flagged), `method='cv+'`, which calibrates on all of "
+        "them, fewer new rows at a time, or more `false_alarms`."
     )
     assert Rule(false_alarms=0.7).smallest_list(213, 150) == 151
     assert Rule(false_alarms=0.7).smallest_list(214, 150) == 1

@@ -17,6 +17,8 @@ from reconform.detectors.prepare import Feature
 from reconform.files import open_batches, open_output, read_reference
 from reconform.files.column_types import plain_schema, plain_table, to_python, words
 
+pytest.importorskip("pyarrow", "25.0", reason="older versions cannot cast their newest types")
+
 
 @pytest.mark.parametrize("name", ZOO)
 def test_every_type_comes_in_as_a_plain_one(name):

@@ -222,7 +222,7 @@ def test_files_take_two_passes_and_say_the_same(tmp_path, monkeypatch):
     for repeats in (1, 3):
         method = Learned(DecisionTreeClassifier(max_depth=3), repeats=repeats, most_rows=70)
         cad = ConformalDetector(method=method, random_state=0).fit(table.frame)
-        here = cad.discover(pd.read_csv(new))
+        here = cad.discover(pd.read_csv(new, float_precision="round_trip"))
         found = judge_file(cad, new, read=ReadOptions(batch_rows=13))
         assert found.to_discoveries().p_values.tolist() == here.p_values.tolist()
         assert found.count == here.count

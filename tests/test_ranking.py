@@ -20,6 +20,7 @@ from reconform.detectors.by_name import make_detector, written
 from reconform.errors import ReferenceWarning
 from reconform.files import TableOptions, normal_rows, read_labelled, read_reference
 from reconform.forecast import listening
+from reconform.frames import label_code
 from reconform.study import Protocol, Study
 from reconform.study.ranked import CONFIDENCE, rank
 from test_cli import run, run_json
@@ -311,7 +312,8 @@ def test_only_normal_rows_are_the_reference(tmp_path):
     assert table.names == ("x", "kind")
     normal = normal_rows(table, anomalous)
     assert normal.features[1].labels == ("u", "w")  # only the anomaly has "v"
-    np.testing.assert_array_equal(normal.X, [[1, 0], [2, 1], [3, np.nan]])
+    codes = [label_code("u"), label_code("w"), np.nan]
+    np.testing.assert_array_equal(normal.X, np.column_stack([[1, 2, 3], codes]))
     assert normal.ids["id"].to_pylist() == ["A", "B", "D"]
     Path(tmp_path, "normal.csv").write_text("id,x,kind\nA,1,u\nB,2,w\nD,3,\n")
     plain = read_labelled(path, "bad", TableOptions(id_columns=["id"], prepare=True))[0]

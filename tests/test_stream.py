@@ -280,7 +280,7 @@ def test_bad_arguments_get_a_sentence(cad):
     with pytest.raises(ValueError, match="ties='conservative'"):
         OnlineDiscoveries(smoothed)
     resampled = ConformalDetector("knn", "cv+", random_state=0).fit(X)
-    with pytest.raises(ValueError, match="use `method='split'` or 'prefit'"):
+    with pytest.raises(ValueError, match="use `method='split'`"):
         OnlineDiscoveries(resampled, procedure="saffron", conditional="simes")
 
 
@@ -703,6 +703,7 @@ def wrong_contents(contents):
             yield (*way, last, value), changed
 
 
+@pytest.mark.filterwarnings("ignore:in a window of 4 rows")
 @pytest.mark.parametrize("form", ["journal", "state"])
 @pytest.mark.parametrize("kind", KINDS)
 def test_whatever_a_journal_claims_is_refused_or_works(kind, form, tmp_path):

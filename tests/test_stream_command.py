@@ -327,7 +327,10 @@ def test_very_many_bad_lines_are_only_counted(folder):
     [
         ("A,1,2", "it has 3 fields, and the header has 4"),
         ("A,high,2,3", "'flow' is the text 'high', where the reference has numbers"),
-        ("A,,2,3", "'flow' is missing; a model that was fitted with --prepare imputes it"),
+        (
+            "A,,2,3",
+            "'flow' is missing; a model that was fitted with reconform fit --prepare",
+        ),
         ('"A,1,2,3', "a cell of a stream ends on its line"),
     ],
 )

@@ -299,7 +299,7 @@ def test_weights_that_are_refused(make, sentence):
 @pytest.mark.parametrize(
     ("method", "options", "sentence"),
     [
-        ("jackknife+", {}, "use `method='full'` or 'split'"),
+        ("jackknife+", {}, "use `method='full'` or `method='split'`"),
         ("split", {"procedure": "storey"}, "leave out `procedure='storey'`"),
         ("split", {"conditional": "simes"}, "leave out `conditional`"),
     ],

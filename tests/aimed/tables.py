@@ -460,6 +460,18 @@ def a_footer_of_two_gigabytes(folder: Path) -> list[str]:
     return judged(folder, "new.parquet")
 
 
+@aimed("cannot be read")
+def a_page_header_without_a_bottom(folder: Path) -> list[str]:
+    """Structs within structs, deeper than a recursion may go."""
+    values = np.random.default_rng(0).normal(size=(20_000, 2))
+    table = pa.table({"a": values[:, 0], "b": values[:, 1]})
+    pq.write_table(table, folder / "new.parquet", compression="zstd", use_dictionary=False)
+    content = bytearray((folder / "new.parquet").read_bytes())
+    content[4:60_004] = b"\x1c" * 60_000
+    (folder / "new.parquet").write_bytes(content)
+    return judged(folder, "new.parquet")
+
+
 # --- databases -----------------------------------------------------------------------------------
 
 

@@ -26,7 +26,7 @@ PARQUET_BUFFER = 1 << 20
 SMALL_FILE = 1 << 24
 
 # Of headers that are not whole, or point anywhere.
-LOST = (struct.error, IndexError)
+LOST = (struct.error, IndexError, RecursionError)
 
 # Batches of an Arrow file are read one by one. Where they are larger than this the file is mapped
 # instead, and the system decides what part of it stays in memory.
@@ -47,14 +47,14 @@ class ParquetSource:
         with _open_as(label, "Parquet"):
             small = path.stat().st_size <= SMALL_FILE
             self._content = pa.py_buffer(path.read_bytes()) if small else None
-            file = self._open()
-            self._metadata = file.metadata
-            self.schema = plain_schema(file.schema_arrow)
-            self.rows: int | None = file.metadata.num_rows
+            self._metadata = self._open().metadata
+            self.rows: int | None = self._metadata.num_rows
             # A cell that stands in many rows is in memory once: see `plain_tables`.
-            leaves = map(file.metadata.schema.column, range(len(file.metadata.schema)))
+            leaves = map(self._metadata.schema.column, range(len(self._metadata.schema)))
             self._texts = [leaf.path for leaf in leaves if leaf.physical_type == "BYTE_ARRAY"]
-            self._in_memory = self._open() if small else None
+            file = self._open()
+            self.schema = plain_schema(file.schema_arrow)
+            self._in_memory = file if small else None
 
     def _open(self) -> Any:
         if self._content is not None:

@@ -10,6 +10,8 @@ import struct
 from collections.abc import Iterator, Sequence
 from typing import IO, Any
 
+import pyarrow as pa
+
 from ..errors import InputError
 
 # A page may be larger only if it is large in the file, too; so may the lists of a column.
@@ -53,8 +55,8 @@ def _check_chunk(label: str, file: IO[bytes], chunk: Any) -> None:
         file.seek(place)
         header = _Thrift(file.read(HEADER))
         fields = header.struct()
-        size, stored = fields.get(2, 0), fields.get(3, 0)
-        values += max(fields.get(part, {}).get(1, 0) for part in (5, 8))
+        size, stored = _whole(fields, 2), _whole(fields, 3)
+        values += max(_whole(fields.get(part), 1) for part in (5, 8))
         few = MOST_TIMES * max(1, stored)
         if stored < 0 or size > max(MOST_BYTES, few) or values > max(MOST_VALUES, MOST_TIMES * few):
             name = chunk.path_in_schema.split(".")[0]
@@ -154,6 +156,12 @@ def _target(metadata: bytes, place: int | None) -> int | None:
     return None if place is None else place + int(struct.unpack_from("<I", metadata, place)[0])
 
 
+def _whole(fields: Any, number: int) -> int:
+    """An integer among the fields of a header; 0 where there is none."""
+    value = fields.get(number) if isinstance(fields, dict) else None
+    return value if isinstance(value, int) else 0
+
+
 class _Thrift:
     """What a header is written in: the compact protocol of Thrift, of which integers are kept."""
 
@@ -183,11 +191,11 @@ class _Thrift:
             length = 8 if kind == 7 else self._number()
             self.place += length
             return None
-        raise ValueError(f"a page header with a field of kind {kind}")
+        raise pa.ArrowInvalid(f"a page header with a field of kind {kind}")
 
     def _byte(self) -> int:
         if self.place >= len(self.content):
-            raise ValueError("a page header that breaks off")
+            raise pa.ArrowInvalid("a page header that breaks off")
         self.place += 1
         return self.content[self.place - 1]
 

@@ -64,6 +64,10 @@ _SPLITS = "on average over random splits"
 CERTIFIABLE = " `validity='proven'` gives a proven list."
 
 
+# Said of a list that is not proven, where another one would be.
+CERTIFIABLE = " `validity='proven'` gives a proven list."
+
+
 @dataclass(frozen=True)
 class Guarantee:
     """What is known about a method, for a new normal row exchangeable with the reference.

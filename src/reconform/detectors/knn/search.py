@@ -44,6 +44,8 @@ SMALL_WORK = 1 << 25
 LARGEST = 1e150
 # Candidates that a matrix product proposes beyond those that are needed.
 SPARE = 4
+# Products of two numbers in one call: about half a second of one core.
+AT_ONCE = 1 << 33
 
 
 class Search(Protocol):
@@ -285,8 +287,7 @@ class WideSearch:
 
         centred = queries - self.middle
         count = min(width + (own is not None) + SPARE, n)
-        proposed, rows = self.proposals.kneighbors(centred, count)
-        rows = np.sort(rows.astype(np.int32), axis=1)
+        proposed, rows = self._propose(centred, count)
         squares = np.empty(rows.shape)
 
         def kernel(start: int, stop: int) -> None:
@@ -306,6 +307,17 @@ class WideSearch:
                     queries[doubtful], width, None if own is None else own[doubtful], n_jobs
                 )
         return distances, rows
+
+    def _propose(self, centred: FloatArray, count: int) -> Table:
+        """Approximate distances of the candidates, in their order, and which rows they are."""
+        m = len(centred)
+        proposed, rows = np.empty((m, count)), np.empty((m, count), dtype=np.int32)
+        size = max(1, AT_ONCE // self.exact.rows.size)
+        for start in range(0, m, size):  # Ctrl-C is seen in between
+            part = slice(start, start + size)
+            proposed[part], found = self.proposals.kneighbors(centred[part], count)
+            rows[part] = np.sort(found, axis=1)
+        return proposed, rows
 
     def _certain(self, centred: FloatArray, needed: FloatArray, cut: FloatArray) -> BoolArray:
         """Say where no row beyond the proposals can be nearer than the last one needed.

@@ -1,0 +1,179 @@
+"""Ctrl-C is honoured within two seconds, whatever runs, and nothing is left half written."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import signal
+import sqlite3
+import subprocess
+import sys
+import threading
+import time
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from reconform import parallel
+from reconform.files import read_reference
+
+# Two seconds are promised on a machine that is free; tests share theirs with others.
+SOON = 4.0
+
+
+@pytest.fixture
+def ctrl_c():
+    """Send this process a SIGINT in a moment; afterwards, the time that it took to be honoured."""
+    sent = []
+
+    def fire():
+        sent.append(time.monotonic())
+        os.kill(os.getpid(), signal.SIGINT)
+
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    timer = threading.Timer(0.5, fire)
+    timer.start()
+    try:
+        yield
+        assert time.monotonic() - sent[0] < SOON
+    finally:
+        timer.cancel()
+        signal.signal(signal.SIGINT, before)
+
+
+def deaf(rows):
+    """Stand in for compiled code: a while per row, in one call that looks at no signal."""
+    hashlib.pbkdf2_hmac("sha256", b"", b"", 10_000 * rows)
+
+
+@pytest.mark.parametrize("n_jobs", [1, 2])
+def test_kernels_run_in_steps(ctrl_c, n_jobs):
+    with pytest.raises(KeyboardInterrupt):
+        parallel.run_blocks(lambda start, stop: deaf(stop - start), 20_000, n_jobs=n_jobs)
+
+
+def test_kernels_in_threads_of_others_stop(ctrl_c):
+    def work(_):
+        parallel.run_blocks(lambda start, stop: deaf(stop - start), 20_000, n_jobs=None)
+
+    with pytest.raises(KeyboardInterrupt):
+        list(parallel.run_threads(work, ((i,) for i in range(8)), total=8, n_jobs=2))
+
+
+def test_steps_cover_every_row_once():
+    for total in (0, 1, 2, 9, 1_000):
+        for n_jobs in (1, 3):
+            seen = np.zeros(total, dtype=int)
+
+            def kernel(start, stop, seen=seen):
+                seen[start:stop] += 1
+
+            parallel.run_blocks(kernel, total, n_jobs=n_jobs)
+            assert (seen == 1).all()
+
+
+# --- databases -----------------------------------------------------------------------------------
+
+ENDLESS = {
+    "sqlite": "with recursive c(x) as (select 1 union all select x + 1 from c where x < 1e12) "
+    "select count(*) as a from c",
+    "duckdb": "select sum(x.range * y.range) as a from range(1000000) x, range(10000000) y",
+}
+
+
+@pytest.mark.parametrize("kind", ENDLESS)
+def test_a_slow_query_is_ended(ctrl_c, kind, tmp_path):
+    place = tmp_path / f"plant.{kind}"
+    if kind == "duckdb":
+        pytest.importorskip("duckdb", reason="needs reconform[sql]").connect(str(place)).close()
+    else:
+        connection = sqlite3.connect(place)
+        connection.execute("create table t (x)")
+        connection.close()
+    with pytest.raises(KeyboardInterrupt):
+        read_reference(f"{place}#{ENDLESS[kind]}")
+
+
+# --- commands ------------------------------------------------------------------------------------
+
+# Ctrl-C as in a terminal, also where the tests themselves run in the background.
+START = """
+import signal; signal.signal(signal.SIGINT, signal.default_int_handler)
+from reconform.__main__ import run
+"""
+# Other people's compiled code, amid an output and a temporary folder.
+DEAF = """
+import hashlib, tempfile
+from reconform.cli import judging
+from reconform.whole import whole_file
+def judge_file(*_, **__):
+    with whole_file("out.csv", overwrite=True) as draft, tempfile.TemporaryDirectory() as folder:
+        draft.write_text("half"); open(folder + "/spill", "w").close()
+        print("here", file=sys.stderr, flush=True)
+        hashlib.pbkdf2_hmac("sha256", b"", b"", 10**9)
+judging.judge_file = judge_file
+"""
+
+
+def interrupted(folder, program, *arguments, after):
+    """Run a command, and interrupt it; its message, and whether it left anything behind."""
+    spool = folder / "spool"
+    spool.mkdir()
+    before = {path.name: path.read_bytes() for path in folder.iterdir() if path.is_file()}
+    process = subprocess.Popen(
+        [sys.executable, "-c", f"import sys; {START}{program}run()", *map(str, arguments)],
+        cwd=folder, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True,
+        env={**os.environ, "TMPDIR": str(spool)},
+    )  # fmt: skip
+    with process:
+        after(process)
+        began = time.monotonic()
+        process.send_signal(signal.SIGINT)
+        said = process.stderr.read()
+        process.wait(timeout=100)
+        assert time.monotonic() - began < SOON
+    assert process.returncode == 130, said
+    assert "Traceback" not in said
+    assert {path.name: path.read_bytes() for path in folder.iterdir() if path.is_file()} == before
+    assert list(spool.iterdir()) == []
+    return said
+
+
+def table(path, rows, columns):
+    X = np.random.default_rng(rows).normal(size=(columns, rows))
+    pq.write_table(pa.table({f"c{j}": x for j, x in enumerate(X)}), path)
+
+
+def test_a_command_ends_also_where_nothing_looks(tmp_path):
+    table(tmp_path / "normal.parquet", 100, 2)
+    (tmp_path / "out.csv").write_text("precious")
+
+    def at_work(process):
+        while "here" not in process.stderr.readline():
+            assert process.poll() is None
+
+    arguments = ["detect", "normal.parquet", "normal.parquet", "--detector", "knn"]
+    said = interrupted(
+        tmp_path, DEAF, *arguments, "--output", "out.csv", "--overwrite", after=at_work
+    )
+    assert said.endswith("Interrupted. No file is half written.\n")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("method", ["full", "split", "jackknife+", "cv+", "jab+"])
+@pytest.mark.parametrize("detector", ["knn", "lof", "iforest", "inne", "kde", "mahalanobis"])
+def test_large_commands_end_at_any_moment(tmp_path, detector, method):
+    table(tmp_path / "normal.parquet", 100_000, 50)
+    table(tmp_path / "new.parquet", 50_000, 50)
+    moment = 1 + 5 * np.random.default_rng(len(detector) + 10 * len(method)).random()
+    arguments = ["detect", "normal.parquet", "new.parquet", "--output", "out.csv"]
+
+    def a_moment(process):
+        time.sleep(moment)
+        if process.poll() is not None:
+            pytest.skip("it was quicker than the interrupt")
+
+    arguments += ["--detector", detector, "--method", method]
+    interrupted(tmp_path, "", *arguments, after=a_moment)
