@@ -20,12 +20,12 @@ from sklearn.utils.validation import check_is_fitted
 from ..detector import ConformalDetector
 from ..errors import ReconformError, listed
 from ..files.judge import check_grouped
+from ..listing import Observed
 from ..parallel import share_of
 from ..rule import Rule, RuleOptions
 from ..scan import Part, scan
 from ..statistics.fdr import Decision
 from ..statistics.ranks import Ranks
-from ..steps.deciding import Observed
 from .parts import (
     NO_ROWS,
     RESULTS,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -14,13 +14,15 @@ from ..detectors.prepared import category_columns
 from ..errors import ReconformError
 from ..frames import frame_as_it_is, library_of
 from ..steps.intake import Frames
-from ..steps.ranking import Ranker
 from .explainer import Explainer, Known
 from .feature_columns import Words
 
+if TYPE_CHECKING:
+    from ..detector import ConformalDetector
+
 
 def explainer_for(
-    cad: Ranker,
+    cad: ConformalDetector,
     read: Callable[[], Any],
     *,
     choose: Callable[[], IndexArray] | None = None,
@@ -53,7 +55,7 @@ def explainer_for(
     )
 
 
-def known_rows(cad: Ranker) -> Known | None:
+def known_rows(cad: ConformalDetector) -> Known | None:
     """Return the reference rows that are kept: those of the fit, or what a model file has."""
     known: Known | None = cad._known
     if known is not None:
@@ -94,7 +96,7 @@ def refuse_without_reference(explainer: Explainer | None) -> Explainer:
     return explainer
 
 
-def _features(cad: Ranker) -> tuple[Feature, ...]:
+def _features(cad: ConformalDetector) -> tuple[Feature, ...]:
     columns: tuple[Feature, ...] = getattr(cad._intake, "columns", ())
     if columns:
         return columns
@@ -103,7 +105,7 @@ def _features(cad: Ranker) -> tuple[Feature, ...]:
     return tuple(Feature(name, () if j in labels else None) for j, name in enumerate(names))
 
 
-def _resolved(cad: Ranker) -> Any:
+def _resolved(cad: ConformalDetector) -> Any:
     """The detector as what was fitted."""
     detector = cad.detector
     if isinstance(detector, Prepare):

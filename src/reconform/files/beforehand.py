@@ -8,14 +8,14 @@ from typing import Any
 
 from sklearn.base import clone
 
+from ..deciding import check_weighable
 from ..detector import ConformalDetector
 from ..detectors import Auto, NativeDetector
 from ..errors import InputError, ReconformError
+from ..fitting import method_for_rows
 from ..methods import Full, Method, Split, resolve_method
 from ..rule import Rule
 from ..steps.intake import taken_in
-from ..steps.planned import method_for_rows
-from ..steps.worth import check_weighable
 from . import judged
 from .reading import Batches, Table
 

@@ -19,10 +19,10 @@ from ..detector import ConformalDetector
 from ..detectors.prepare import Feature
 from ..discoveries import CountedDiscoveries, Discoveries
 from ..errors import InputError, ReconformError
+from ..listing import Observed
 from ..rule import Rule
 from ..scan import Part, Scanned, scan
 from ..statistics.ranks import Ranks
-from ..steps.deciding import Observed
 from ..weights import Weights
 from . import judged
 from .beforehand import has_more_rows, too_many

@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 from functools import cached_property
 
 from ..detectors import resolve_detector
+from ..fitting import method_for_rows
 from ..methods import BySize, Jackknife
-from ..steps.planned import method_for_rows
 from .datasets import Dataset
 from .families import detector_for, identity, run_family
 from .protocol import Protocol, Sizes

@@ -17,9 +17,9 @@ from joblib import effective_n_jobs
 from ..detector import ConformalDetector
 from ..detectors import ForeignDetector, resolve_detector
 from ..errors import ReconformError
+from ..fitting import method_for_rows
 from ..forecast import duration, speaking
 from ..methods import Full, Split
-from ..steps.planned import method_for_rows
 from .datasets import Dataset
 from .families import detector_for
 from .protocol import MODELS, Protocol

@@ -13,25 +13,25 @@ import numpy as np
 import numpy.typing as npt
 from sklearn.base import clone
 
-from ..arrays import FloatArray
-from ..content import Contents, RowStreams, by_content, remembering
-from ..detectors import Auto, ForeignDetector, NativeDetector
-from ..detectors.auto.ensembles import ChoiceEnsemble
-from ..detectors.prepare import prepared_classifier
-from ..detectors.prepared import Prepared
-from ..ensemble import Ensemble, RepeatedSplit
-from ..ensemble.grouped import GroupedEnsemble, OneForAll, OnePerGroup, joined_calibration
-from ..ensemble.known_anomalies import WithAnomalies, without_anomalies
-from ..ensemble.learned import LearnedScores, Learning
-from ..ensemble.pooled import Pooled
-from ..ensemble.refitting import OneModel
-from ..errors import ReconformError
-from ..grouping import ReferenceGroups
-from ..methods import BySize, Learned, Method
-from ..parallel import track
-from ..plan import Plan
-from ..randomness import Streams
-from ..statistics.certificates import Guarantee, beside_anomalies, guarantee_of
+from .arrays import FloatArray
+from .content import Contents, RowStreams, by_content, remembering
+from .detectors import Auto, ForeignDetector, NativeDetector
+from .detectors.auto.ensembles import ChoiceEnsemble
+from .detectors.prepare import prepared_classifier
+from .detectors.prepared import Prepared
+from .ensemble import Ensemble, RepeatedSplit
+from .ensemble.grouped import GroupedEnsemble, OneForAll, OnePerGroup, joined_calibration
+from .ensemble.known_anomalies import WithAnomalies, without_anomalies
+from .ensemble.learned import LearnedScores, Learning
+from .ensemble.pooled import Pooled
+from .ensemble.refitting import OneModel
+from .errors import ReconformError
+from .grouping import ReferenceGroups
+from .methods import BySize, Learned, Method
+from .parallel import track
+from .plan import Plan
+from .randomness import Streams
+from .statistics.certificates import Guarantee, beside_anomalies, guarantee_of
 
 _LOG = logging.getLogger(__name__)
 

@@ -7,32 +7,34 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from importlib.metadata import version
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ..arrays import BoolArray, FloatArray, IndexArray
-from ..assumption import (
+from .arrays import BoolArray, FloatArray, IndexArray
+from .assumption import (
     Category,
     Compared,
     alike_in_groups,
     monotone_columns,
     new_rows,
 )
-from ..detectors.prepared import category_columns
-from ..discoveries import CountedDiscoveries, Discoveries, Provenance
-from ..explaining import explainer_for
-from ..explaining.feature_columns import Words
-from ..grouping import GroupFound
-from ..rule import Rule
-from ..statistics.choice import Candidate, ChoiceCounts, choice_sentence
-from ..statistics.fdr import RankCounts
-from ..statistics.grid import Grid
-from ..statistics.ranks import Ranks
-from ..statistics.worlds import cost_sentence
-from ..weights import Weights
-from .ranking import Ranker
-from .worth import ByGrid, JudgedRows, Worth, weighable, worth_of
+from .detectors.prepared import category_columns
+from .discoveries import CountedDiscoveries, Discoveries, Provenance
+from .explaining import explainer_for
+from .explaining.feature_columns import Words
+from .grouping import GroupFound
+from .rule import Rule
+from .statistics.choice import Candidate, ChoiceCounts, choice_sentence
+from .statistics.fdr import RankCounts
+from .statistics.grid import Grid
+from .statistics.ranks import Ranks
+from .statistics.worlds import cost_sentence
+from .weights import Weights
+
+if TYPE_CHECKING:
+    from .detector import ConformalDetector
+from .deciding import ByGrid, Decider, JudgedRows, decider_for, weighable
 
 _LOG = logging.getLogger(__name__)
 
@@ -95,7 +97,7 @@ class Observed:
 
 
 def decided_in_memory(
-    cad: Ranker, rule: Rule, grid: Grid, new: NewRows, weights: Weights | None = None
+    cad: ConformalDetector, rule: Rule, grid: Grid, new: NewRows, weights: Weights | None = None
 ) -> Discoveries:
     """Decide for a batch in memory.
 
@@ -114,8 +116,8 @@ def decided_in_memory(
     Discoveries
     """
     X, ranks = new.read(), new.ranks
-    worth = worth_of(cad, rule, grid, weights)
-    p_values, outcome = worth.decide(X, ranks, new.p_values)
+    decider = decider_for(cad, rule, grid, weights)
+    p_values, outcome = decider.decide(X, ranks, new.p_values)
     looked_at = new_rows(X)
     seen = Observed(
         np.array(X[looked_at]),
@@ -125,18 +127,18 @@ def decided_in_memory(
         monotone_columns(np.asarray(X)),
         None if ranks.groups is None else ranks.groups[looked_at],
     )
-    groups = worth.groups(JudgedRows(ranks.groups, p_values, outcome.mask))
-    facts = _facts(worth, len(p_values), seen, groups)
+    groups = decider.groups(JudgedRows(ranks.groups, p_values, outcome.mask))
+    facts = _facts(decider, len(p_values), seen, groups)
     if outcome.plain is not None:
         facts["claim"] += " " + cost_sentence(outcome.mask, outcome.plain)
     if ranks.choice is not None:
-        facts["choice"] = _logged(worth.choice(ranks.choice, outcome.mask))
+        facts["choice"] = _logged(decider.choice(ranks.choice, outcome.mask))
     return Discoveries(
         mask=outcome.mask,
         p_values=p_values,
         q_values=outcome.q_values,
         scores=ranks.scores,
-        ranks=ranks.at_most if worth.on_grid else None,
+        ranks=ranks.at_most if decider.on_grid else None,
         index=new.index,
         library=new.library,
         decision=outcome.decision,
@@ -157,7 +159,7 @@ def decided_in_memory(
 
 
 def decided_by_counts(
-    cad: Ranker, rule: Rule, counts: RankCounts, seen: Observed
+    cad: ConformalDetector, rule: Rule, counts: RankCounts, seen: Observed
 ) -> CountedDiscoveries:
     """Decide for all rows whose ranks were counted, exactly as if they had been one batch.
 
@@ -175,15 +177,15 @@ def decided_by_counts(
     """
     as_one = seen.together is not None or seen.choice is not None
     grid = rule.counting_grid(cad, "what is merged", "whole" if as_one else "parts")
-    worth = ByGrid(cad, rule, grid)
+    decider = ByGrid(cad, rule, grid)
     decision = rule.decide_counts(counts, grid)
     every = np.arange(1, len(counts.counts))
     codes = None if cad.joint is None else cad.joint.apart(every)[0]
     tally = JudgedRows(codes, grid.values(every), decision.mask(every), counts.counts[1:])
-    facts = _facts(worth, decision.tested, seen, worth.groups(tally))
+    facts = _facts(decider, decision.tested, seen, decider.groups(tally))
     if seen.choice is not None:
         mask = decision.mask(np.arange(len(every) + 1))
-        facts["choice"] = _logged(seen.choice.candidates(mask, worth.alone))
+        facts["choice"] = _logged(seen.choice.candidates(mask, decider.alone))
     return CountedDiscoveries(
         decision=decision,
         rank_counts=counts,
@@ -192,7 +194,7 @@ def decided_by_counts(
     )
 
 
-def provenance_of(cad: Ranker, against: FloatArray | None = None) -> Provenance:
+def provenance_of(cad: ConformalDetector, against: FloatArray | None = None) -> Provenance:
     """Say where decisions of a detector come from: method, detector, sizes, seed, version.
 
     Parameters
@@ -233,9 +235,11 @@ def _logged(candidates: tuple[Candidate, ...]) -> tuple[Candidate, ...]:
     return candidates
 
 
-def _facts(worth: Worth, m: int, seen: Observed, groups: tuple[GroupFound, ...]) -> dict[str, Any]:
+def _facts(
+    decider: Decider, m: int, seen: Observed, groups: tuple[GroupFound, ...]
+) -> dict[str, Any]:
     """What every list says of itself, whatever the source of the rows."""
-    cad, rule = worth.cad, worth.rule
+    cad, rule = decider.cad, decider.rule
     categories = seen.categories
     if categories is None:
         categories = cad._intake.categories() or {
@@ -253,20 +257,20 @@ def _facts(worth: Worth, m: int, seen: Observed, groups: tuple[GroupFound, ...])
         "fdr": None if rule.false_alarms is not None else float(rule.level),
         "false_alarms": None if rule.false_alarms is None else float(rule.level),
         "top": rule.top,
-        "claim": worth.claim(groups),
+        "claim": decider.claim(groups),
         "compared": Compared(
             reference,
             sample,
             cad._names(),
-            worth.findings(seen.together),
+            decider.findings(seen.together),
             categories,
             seen.monotone,
-            weighted=worth.weights is not None,
+            weighted=decider.weights is not None,
             weighable=weighable(cad, rule, m),
             looked_up=looked_up,
         ),
         "provenance": provenance_of(cad, None if seen.together is None else seen.together.against),
-        "warning": worth.warning(m, groups),
-        "weights": worth.weights,
+        "warning": decider.warning(m, groups),
+        "weights": decider.weights,
         "groups": groups,
     }

@@ -11,36 +11,38 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ..arrays import BoolArray, FloatArray, IndexArray, RankArray
-from ..assumption import Finding, unused_batch
-from ..detectors.auto.ensembles import ChoiceEnsemble
-from ..ensemble import Ensemble
-from ..ensemble.grouped import GroupedEnsemble
-from ..errors import ReconformError
-from ..grouping import POOLED, GroupFound, found_in_groups, out_of_reach
-from ..methods import MOST_REFERENCE, BySize, CrossValidation
-from ..parallel import track
-from ..plan import Plan
-from ..rule import WITHIN_ALARMS, Rule
-from ..statistics.certificates import CERTIFIABLE
-from ..statistics.choice import Candidate, Choice, ChoiceCounts, with_mask
-from ..statistics.fdr import PROCEDURES, Outcome
-from ..statistics.grid import Grid, usual
-from ..statistics.joint import JointGrid
-from ..statistics.ranks import RankedBatch, Ranks
-from ..statistics.weighted import (
+from .arrays import BoolArray, FloatArray, IndexArray, RankArray
+from .assumption import Finding, unused_batch
+from .detectors.auto.ensembles import ChoiceEnsemble
+from .ensemble import Ensemble
+from .ensemble.grouped import GroupedEnsemble
+from .errors import ReconformError
+from .grouping import POOLED, GroupFound, found_in_groups, out_of_reach
+from .methods import MOST_REFERENCE, BySize, CrossValidation
+from .parallel import track
+from .plan import Plan
+from .rule import WITHIN_ALARMS, Rule
+from .statistics.certificates import CERTIFIABLE
+from .statistics.choice import Candidate, Choice, ChoiceCounts, with_mask
+from .statistics.fdr import PROCEDURES, Outcome
+from .statistics.grid import Grid, usual
+from .statistics.joint import JointGrid
+from .statistics.ranks import RankedBatch, Ranks
+from .statistics.weighted import (
     WeightedRanks,
     ranks_by_sight,
     ranks_of_one_model,
     whole_weights,
 )
-from ..statistics.worlds import Worlds, inner_level
-from ..weights import Weights
-from .ranking import Ranker
+from .statistics.worlds import Worlds, inner_level
+from .weights import Weights
+
+if TYPE_CHECKING:
+    from .detector import ConformalDetector
 
 # With fewer reference rows a list says that a classifier learns little from them.
 ENOUGH_TO_LEARN = 1_000
@@ -72,7 +74,7 @@ class ByGrid:
         Of the rule and the detector.
     """
 
-    cad: Ranker
+    cad: ConformalDetector
     rule: Rule
     grid: Grid
 
@@ -210,7 +212,7 @@ class ByWeights:
     weights : Weights
     """
 
-    cad: Ranker
+    cad: ConformalDetector
     rule: Rule
     weights: Weights
 
@@ -249,10 +251,10 @@ class ByWeights:
         return self.rule.warning(max(1, int(size)), m, rows="reference rows' worth of weights")
 
 
-Worth = ByGrid | ByWeights
+Decider = ByGrid | ByWeights
 
 
-def _calibrating_on_all(cad: Ranker, rule: Rule, m: int) -> str | None:
+def _calibrating_on_all(cad: ConformalDetector, rule: Rule, m: int) -> str | None:
     """Name a method that calibrates on all reference rows and goes with detector and rule."""
     plan = cad.plan_
     if plan.scheme == "prefit" or rule.conditional is not None or rule.procedure == "ebh":
@@ -264,7 +266,7 @@ def _calibrating_on_all(cad: Ranker, rule: Rule, m: int) -> str | None:
     return None if plan.n < CrossValidation().folds or proven_only_by_bh else "cv+"
 
 
-def weighable(cad: Ranker, rule: Rule, m: int) -> bool:
+def weighable(cad: ConformalDetector, rule: Rule, m: int) -> bool:
     """Whether estimated weights could be used for m rows as these are judged now."""
     if cad.joint is not None or m > MOST_ROWS:
         return False
@@ -275,7 +277,9 @@ def weighable(cad: Ranker, rule: Rule, m: int) -> bool:
     return True
 
 
-def worth_of(cad: Ranker, rule: Rule, grid: Grid, weights: Weights | None = None) -> Worth:
+def decider_for(
+    cad: ConformalDetector, rule: Rule, grid: Grid, weights: Weights | None = None
+) -> Decider:
     """Choose what ranks are worth: weights that are all equal are as good as none."""
     if weights is None or weights.constant:
         return ByGrid(cad, rule, grid)
@@ -290,7 +294,7 @@ def _can_certify(ensemble: Ensemble) -> bool:
 
 
 def _worlds(
-    cad: Ranker, X: FloatArray, ranks: Ranks, candidates: RankArray, step: Any
+    cad: ConformalDetector, X: FloatArray, ranks: Ranks, candidates: RankArray, step: Any
 ) -> Iterator[tuple[int, Worlds]]:
     """`Ensemble.worlds` of new rows, with a bar where it was asked for."""
     choice, fitted = ranks.choice, cad.ensemble_
@@ -306,7 +310,7 @@ def _worlds(
     return track(every, total=len(candidates), label="certifying rows", verbose=cad.verbose)
 
 
-def check_weighted(cad: Ranker, rule: Rule, weights: Weights, m: int) -> None:
+def check_weighted(cad: ConformalDetector, rule: Rule, weights: Weights, m: int) -> None:
     """Refuse weights of other rows, and what weights cannot be used with."""
     if cad.joint is not None:
         raise ReconformError(
@@ -364,7 +368,7 @@ def check_weighable(plan: Plan, method: Any, ties: str, rule: Rule, *, known: bo
 
 
 def _weighted_ranks(
-    cad: Ranker, X: FloatArray, ranks: Ranks, weights: Weights, rule: Rule
+    cad: ConformalDetector, X: FloatArray, ranks: Ranks, weights: Weights, rule: Rule
 ) -> WeightedRanks:
     """Weigh the new rows of a batch.
 
@@ -436,7 +440,7 @@ def _decide_weighted(ranks: WeightedRanks, rule: Rule) -> Outcome:
     )
 
 
-def _weighted_claim(cad: Ranker, rule: Rule, weights: Weights) -> str:
+def _weighted_claim(cad: ConformalDetector, rule: Rule, weights: Weights) -> str:
     """Say what holds for a weighted list, and what the weights leave of the reference."""
     name, true = cad.guarantee_.name, "if the weights are the true ones and rows are independent"
     if not weights.known:
