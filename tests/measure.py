@@ -1,75 +1,153 @@
-"""Counts the shape of the source: `python tests/measure.py [ROOT]`, or `make measure`.
+"""The size and shape of the source: `python tests/measure.py`, or `make measure`.
 
-Modules, lines, modules with a single importer, modules under 100 lines, and names at the top level
-of the package. They are a sign, not an aim: docs/architecture.md says what a module is.
+Modules, lines of code (without docstrings, comments and blank lines), the functions that the
+default three lines (fit, discover, print) and `reconform detect --report` run, long functions,
+lines of tests, words of documents. `LIMITS` are gates: `tests/test_architecture.py` holds them.
 """
 
 from __future__ import annotations
 
 import ast
+import io
+import subprocess
 import sys
-from collections import defaultdict
+import tokenize
+from collections.abc import Iterator
 from pathlib import Path
 
-SMALL = 100
+ROOT = Path(__file__).parent.parent
+LONG = 80
+
+# The most that there may be of each. A feature that needs more room makes it first.
+LIMITS: dict[str, int] = {}
+
+_DEFAULT = """
+import numpy as np
+from reconform import ConformalDetector
+rng = np.random.default_rng(0)
+X, T = rng.normal(size=(300, 4)), rng.normal(size=(200, 4))
+T[190:] += 4
+with traced():
+    found = ConformalDetector(random_state=0).fit(X).discover(T, fdr=0.1)
+    str(found)
+"""
+_DETECT = """
+import contextlib, io, os, tempfile
+import numpy as np
+rng = np.random.default_rng(0)
+os.chdir(tempfile.mkdtemp())
+for name, m in (("a.csv", 300), ("b.csv", 200)):
+    rows = rng.normal(size=(m, 4))
+    rows[190:200] += 4 * (name == "b.csv")
+    np.savetxt(name, rows, delimiter=",", header="w,x,y,z", comments="")
+import sys
+sys.argv = ["reconform", "detect", "a.csv", "b.csv", "--report", "report.html", "--overwrite"]
+from reconform.__main__ import run
+for tracing in (contextlib.nullcontext(), traced()):  # what imports run does not count
+    with tracing, contextlib.redirect_stdout(io.StringIO()), contextlib.suppress(SystemExit):
+        run()
+"""
+_TRACED = """
+import contextlib, sys, threading
+seen = set()
+@contextlib.contextmanager
+def traced():
+    def note(frame, event, arg):
+        code = frame.f_code
+        if event == "call" and "/reconform/" in code.co_filename:
+            seen.add((code.co_filename.split("/reconform/")[-1], code.co_qualname))
+    threading.setprofile(note)
+    sys.setprofile(note)
+    try:
+        yield
+    finally:
+        sys.setprofile(None)
+        threading.setprofile(None)
+"""
+_COUNTED = """
+named = {(file, name) for file, name in seen if not name.split(".")[-1].startswith("<")}
+print(len(named), len({file for file, _ in named}),
+      sum(not file.startswith("detectors/") for file, _ in named))
+"""
 
 
-def modules_of(root: Path) -> dict[str, Path]:
-    """All modules of the package by their dotted names."""
-    source = root / "src" / "reconform"
-    found = {}
-    for path in sorted(source.rglob("*.py")):
-        parts = ("reconform", *path.relative_to(source).with_suffix("").parts)
-        found[".".join(parts[:-1] if parts[-1] == "__init__" else parts)] = path
-    return found
+def code_lines(path: Path) -> int:
+    """Lines of a module that are neither docstring nor comment nor blank."""
+    text = path.read_text(encoding="utf-8")
+    left_out: set[int] = set()
+    for node in ast.walk(ast.parse(text)):
+        if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef) and ast.get_docstring(
+            node
+        ):
+            said = node.body[0]
+            left_out.update(range(said.lineno, (said.end_lineno or said.lineno) + 1))
+    empty = {
+        tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT,
+        tokenize.ENDMARKER,
+    }  # fmt: skip
+    lines: set[int] = set()
+    for token in tokenize.generate_tokens(io.StringIO(text).readline):
+        if token.type not in empty:
+            lines.update(range(token.start[0], token.end[0] + 1))
+    return len(lines - left_out)
 
 
-def importers(modules: dict[str, Path]) -> dict[str, set[str]]:
-    """Which modules import each module, anywhere in their text."""
-    found: dict[str, set[str]] = defaultdict(set)
-    for module, path in modules.items():
-        package = module if path.name == "__init__.py" else module.rpartition(".")[0]
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-            for name in _imported(node, package, modules):
-                if name in modules and name != module:
-                    found[name].add(module)
-    return found
+def long_functions(path: Path) -> Iterator[str]:
+    """Functions of more than 80 lines, without their docstrings."""
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.FunctionDef):
+            lines = (node.end_lineno or 0) - node.lineno + 1
+            if ast.get_docstring(node):
+                said = node.body[0]
+                lines -= (said.end_lineno or 0) - said.lineno + 1
+            if lines > LONG:
+                yield f"{path.relative_to(ROOT)}:{node.lineno} {node.name} ({lines})"
 
 
-def _imported(node: ast.AST, package: str, modules: dict[str, Path]) -> list[str]:
-    if isinstance(node, ast.Import):
-        return [alias.name for alias in node.names]
-    if not isinstance(node, ast.ImportFrom):
-        return []
-    parts = [node.module] if node.module else []
-    if node.level:
-        above = package.split(".")
-        parts = above[: len(above) - (node.level - 1)] + parts
-    base = ".".join(parts)
-    each = [f"{base}.{alias.name}" for alias in node.names]
-    return [name if name in modules else base for name in each]
+def functions_run(script: str) -> tuple[int, int, int]:
+    """How many of our functions a script runs, in how many modules, and outside `detectors/`."""
+    done = subprocess.run(
+        [sys.executable, "-c", _TRACED + script + _COUNTED],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    functions, modules, outside = map(int, done.stdout.split()[-3:])
+    return functions, modules, outside
 
 
-def measured(root: Path) -> dict[str, int]:
-    """All counts, by what they count."""
-    modules = modules_of(root)
-    lines = {
-        name: len(path.read_text(encoding="utf-8").splitlines()) for name, path in modules.items()
-    }
-    by = importers(modules)
-    small = [
-        name for name, path in modules.items() if path.name != "__init__.py" and lines[name] < SMALL
-    ]
+def shape() -> dict[str, int]:
+    """What can be counted without running anything."""
+    source = sorted((ROOT / "src" / "reconform").rglob("*.py"))
+    words = sum(len(page.read_text("utf-8").split()) for page in (ROOT / "docs").rglob("*.md"))
     return {
-        "modules": len(modules),
-        "lines": sum(lines.values()),
-        "single importer": sum(len(by[name]) == 1 for name in modules),
-        f"under {SMALL} lines, without __init__": len(small),
-        "top-level names": sum(name.count(".") == 1 for name in modules),
+        "modules": len(source),
+        "lines of code": sum(map(code_lines, source)),
+        f"functions over {LONG} lines": sum(1 for path in source for _ in long_functions(path)),
+        "lines of tests": sum(
+            len(path.read_text("utf-8").splitlines()) for path in (ROOT / "tests").rglob("*.py")
+        ),
+        "words in docs": words,
+    }
+
+
+def paths() -> dict[str, int]:
+    """What the default three lines and `detect --report` run."""
+    default, modules, outside = functions_run(_DEFAULT)
+    report, report_modules, _ = functions_run(_DETECT)
+    return {
+        "fit, discover, print: functions": default,
+        "fit, discover, print: outside detectors/": outside,
+        "fit, discover, print: modules": modules,
+        "detect --report: functions": report,
+        "detect --report: modules": report_modules,
     }
 
 
 if __name__ == "__main__":
-    here = Path(__file__).parent.parent
-    for what, count in measured(Path(sys.argv[1]) if len(sys.argv) > 1 else here).items():
-        print(f"{what}: {count:,}")
+    for what, count in {**shape(), **paths()}.items():
+        limit = f"  (at most {LIMITS[what]:,})" if what in LIMITS else ""
+        print(f"{what}: {count:,}{limit}")
+    for path in sorted((ROOT / "src" / "reconform").rglob("*.py")):
+        for found in long_functions(path):
+            print(f"  long: {found}")

@@ -27,7 +27,7 @@ from reconform.detectors.auto import ensembles
 from reconform.detectors.auto.choosing import choose, limits_for, stands_first
 from reconform.detectors.auto.detector import names_of
 from reconform.detectors.auto.ensembles import FullChoice, SplitChoice
-from reconform.detectors.auto.survey import ChoiceSurvey
+from reconform.detectors.auto.pool import ChoiceSurvey
 from reconform.detectors.base import NativeDetector
 from reconform.detectors.comparing import on_grid
 from reconform.detectors.scaled import algorithm_of

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from reconform.detectors.auto.choosing import limits_for, weigh
-from reconform.detectors.auto.survey import ChoiceSurvey
+from reconform.detectors.auto.pool import ChoiceSurvey
 from reconform.ensemble import surveyed
 
 

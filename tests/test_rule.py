@@ -118,7 +118,7 @@ def test_nothing_else_asks_an_ensemble_for_ranks():
         for path in source.rglob("*.py")
         if re.search(r"ensemble_\.(ranks|scores|splits)|\bcad\._ranks", path.read_text())
     ]
-    assert found == ["steps/ranking.py"]
+    assert found == ["detector.py"]
 
 
 # --- scores from elsewhere -----------------------------------------------------------------------

@@ -38,7 +38,7 @@ from .errors import (
 )
 from .explaining import Known, explainer_for, known_rows, refuse_without_reference, words_of
 from .explaining.explanation import Explanation, Judged
-from .fitting import (
+from .fitter import (
     Fitter,
     guarantee_for,
     method_for_rows,

@@ -15,7 +15,7 @@ from dask.base import persist as _persist
 from dask.delayed import delayed as _delayed
 from dask.sizeof import sizeof
 
-from ..detectors.auto.survey import ChoiceSurvey
+from ..detectors.auto.pool import ChoiceSurvey
 from ..discoveries import CountedDiscoveries
 from ..errors import ReconformError
 from ..scan import Counted, Parts

@@ -12,7 +12,7 @@ from ..deciding import check_weighable
 from ..detector import ConformalDetector
 from ..detectors import Auto, NativeDetector
 from ..errors import InputError, ReconformError
-from ..fitting import method_for_rows
+from ..fitter import method_for_rows
 from ..methods import Full, Method, Split, resolve_method
 from ..rule import Rule
 from ..steps.intake import taken_in

@@ -16,7 +16,7 @@ import numpy as np
 from ..detector import ConformalDetector
 from ..detectors import resolve_detector
 from ..detectors.prepare import prepared
-from ..fitting import method_for_rows
+from ..fitter import method_for_rows
 from .datasets import Dataset
 from .protocol import MODELS, Draw, Protocol, conditional_fdr_and_power, name_key
 from .store import Cost, Identity, Result, StoredResult

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 
 from ..detectors import resolve_detector
-from ..fitting import method_for_rows
+from ..fitter import method_for_rows
 from ..methods import BySize, Jackknife
 from .datasets import Dataset
 from .families import detector_for, identity, run_family

@@ -17,7 +17,7 @@ from joblib import effective_n_jobs
 from ..detector import ConformalDetector
 from ..detectors import ForeignDetector, resolve_detector
 from ..errors import ReconformError
-from ..fitting import method_for_rows
+from ..fitter import method_for_rows
 from ..forecast import duration, speaking
 from ..methods import Full, Split
 from .datasets import Dataset

@@ -25,7 +25,7 @@ from ...statistics.choice import Choice
 from ...statistics.ranks import Calibration, Ranks
 from ...statistics.worlds import StepUp, Worlds
 from .choosing import choose, limits_for, stands_first, weigh
-from .survey import ChoiceSurvey
+from .pool import ChoiceSurvey
 
 # So many triples of a detector, a new row and any row take some seconds; it is then worth a few
 # milliseconds to say how many.
