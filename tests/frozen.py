@@ -17,6 +17,7 @@ import tempfile
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import redirect_stdout
+from functools import partial
 from io import StringIO
 from pathlib import Path
 from typing import Any
@@ -148,21 +149,15 @@ def in_memory() -> Iterator[tuple[str, Any]]:
         for name in (*NATIVE, *foreign, "contrast", "auto"):
             detector = foreign.get(name, name)
             for method in METHODS:
-                made = lambda d=detector, m=method, **more: ConformalDetector(  # noqa: E731
-                    d, METHODS[m], random_state=3, **more
-                )
+                made = partial(ConformalDetector, detector, METHODS[method], random_state=3)
                 key = f"{kind}, {name}, {method}"
-                yield from attempt(key, lambda c=made: alone(c(), X, T))
+                yield from attempt(key, partial(alone, made(), X, T))
                 for rule, given in RULES.items():
-                    if kind == "ties" and rule not in ("bh", "proven"):
-                        continue
-                    yield from attempt(
-                        f"{key}, {rule}", lambda c=made, g=given: listed(c(), X, T, g)
-                    )
+                    if kind == "plain" or rule in ("bh", "proven"):
+                        yield from attempt(f"{key}, {rule}", partial(listed, made(), X, T, given))
                 if kind == "ties":
-                    yield from attempt(
-                        f"{key}, smoothed", lambda c=made: alone(c(ties="randomized"), X, T)
-                    )
+                    smoothed = made(ties="randomized")
+                    yield from attempt(f"{key}, smoothed", partial(alone, smoothed, X, T))
 
 
 def with_more() -> Iterator[tuple[str, Any]]:
@@ -350,8 +345,7 @@ def everything() -> dict[str, Any]:
     """All paths."""
     found: dict[str, Any] = {}
     for part in (in_memory, with_more, models, commands, parts):
-        for key, value in part():
-            found[key] = value
+        found.update(part())
         print(f"{part.__name__}: {len(found):,} numbers so far", file=sys.stderr, flush=True)
     return found
 

@@ -145,9 +145,10 @@ def paths() -> dict[str, int]:
 
 
 if __name__ == "__main__":
-    for what, count in {**shape(), **paths()}.items():
-        limit = f"  (at most {LIMITS[what]:,})" if what in LIMITS else ""
-        print(f"{what}: {count:,}{limit}")
+    for counted in (shape, paths):
+        for what, count in counted().items():
+            limit = f"  (at most {LIMITS[what]:,})" if what in LIMITS else ""
+            print(f"{what}: {count:,}{limit}")
     for path in sorted((ROOT / "src" / "reconform").rglob("*.py")):
         for found in long_functions(path):
             print(f"  long: {found}")
