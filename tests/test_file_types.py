@@ -17,11 +17,11 @@ from reconform.detectors.prepare import Feature
 from reconform.files import open_batches, open_output, read_reference
 from reconform.files.column_types import plain_schema, plain_table, to_python, words
 
-pytest.importorskip("pyarrow", "25.0", reason="older versions cannot cast their newest types")
-
 
 @pytest.mark.parametrize("name", ZOO)
 def test_every_type_comes_in_as_a_plain_one(name):
+    if name == "runs":
+        pytest.importorskip("pyarrow", "26.0", reason="older versions count no nulls in runs")
     for column in (ZOO[name], ZOO[name].slice(1, 4), ZOO[name].slice(0, 0)):
         batch = pa.record_batch({"x": column})
         table = plain_table(batch)
@@ -34,6 +34,8 @@ def test_every_type_comes_in_as_a_plain_one(name):
 
 @pytest.mark.parametrize("suffix", [".csv", ".tsv", ".parquet", ".arrow"])
 def test_every_type_can_be_written(tmp_path, suffix):
+    if suffix == ".parquet":
+        pytest.importorskip("pyarrow", "26.0", reason="older versions write no nulls of runs")
     for name, column in ZOO.items():
         table = plain_table(pa.record_batch({"a": pa.array(range(ROWS)), "x": column}))
         path = tmp_path / f"{name}{suffix}"
