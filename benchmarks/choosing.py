@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator
 import numpy as np
 
 from reconform import ConformalDetector
-from reconform.detectors.auto.choosing import LEVELS, stands_first, weigh
+from reconform.ensemble.choice import LEVELS, stands_first, weigh
 from reconform.rule import Rule
 from reconform.statistics.fdr import RankCounts
 from reconform.statistics.grid import usual

@@ -23,16 +23,21 @@ import oracle
 from oracle import binomial_upper, seen_with_each
 from reconform import ConformalDetector, CrossValidation, Full, Split
 from reconform.detectors import INNE, KDE, KNN, LOF, Auto, Contrast, IForest, Mahalanobis
-from reconform.detectors.auto import ensembles
-from reconform.detectors.auto.choosing import choose, limits_for, stands_first
-from reconform.detectors.auto.detector import names_of
-from reconform.detectors.auto.ensembles import FullChoice, SplitChoice
-from reconform.detectors.auto.survey import ChoiceSurvey
+from reconform.detectors.auto import names_of
 from reconform.detectors.base import NativeDetector
 from reconform.detectors.comparing import on_grid
 from reconform.detectors.scaled import algorithm_of
 from reconform.detectors.scaling import rescale, scale_exponents, spreads
 from reconform.ensemble import ResampledEnsemble, Sight, reference_calibration, surveyed
+from reconform.ensemble import choice as ensembles
+from reconform.ensemble.choice import (
+    ChoiceSurvey,
+    FullChoice,
+    SplitChoice,
+    choose,
+    limits_for,
+    stands_first,
+)
 from reconform.ensemble.refitting import OneModel
 from reconform.errors import ReconformError
 from reconform.methods import MOST_PAIRS, MOST_REFERENCE, BySize
@@ -185,7 +190,7 @@ def test_full_is_the_definition(name, seen):
 
 def test_contrast_stands_first_in_large_batches(seen, monkeypatch):
     D, new = CASES["units"]
-    monkeypatch.setattr("reconform.detectors.auto.choosing.ENOUGH_NEW", len(new))
+    monkeypatch.setattr("reconform.ensemble.choice.ENOUGH_NEW", len(new))
     evidence, _, chosen = by_definition(CANDIDATES, D, new, 10)
     assert full(CANDIDATES, D).batch_ranks(new).choice.chosen.tolist() == chosen
     assert np.array_equal(seen[0], evidence)
@@ -459,7 +464,7 @@ def longest_list(D, new):
 def margin(request, monkeypatch):
     """The rule as it is, and one that goes by noise: p-values by both are exact."""
     if request.param is not None:
-        monkeypatch.setattr("reconform.detectors.auto.choosing.MARGIN", request.param)
+        monkeypatch.setattr("reconform.ensemble.choice.MARGIN", request.param)
     return request.param
 
 

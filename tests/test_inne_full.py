@@ -14,10 +14,9 @@ from reconform import ConformalDetector, Full
 from reconform.content import Contents
 from reconform.detectors.inne import INNE
 from reconform.detectors.inne import ensembles as inne_ensembles
-from reconform.detectors.inne import model as spheres
-from reconform.detectors.inne.ensembles import EnteredINNE
+from reconform.detectors.inne import ensembles as spheres
+from reconform.detectors.inne.ensembles import Draws, EnteredINNE
 from reconform.detectors.inne.kernels import UNIT
-from reconform.detectors.inne.model import Draws
 from reconform.ensemble import blocks_of
 from reconform.ensemble.refitting import OneModel, fit_full
 from test_inne import Refits, few_valued, reference_sums

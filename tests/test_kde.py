@@ -13,7 +13,7 @@ from enumeration import excess, judged
 from oracle import binomial_upper, p_value, phi_of, seen_with_each
 from reconform import Bootstrap, ConformalDetector, CrossValidation, Full, Jackknife, Split
 from reconform.detectors import KDE
-from reconform.detectors.kde.bandwidth import KernelUnits, bandwidth_exponents
+from reconform.detectors.kde import KernelUnits, bandwidth_exponents
 from reconform.detectors.kde.ensembles import FullKDE, LeaveOneOutKDE
 from reconform.detectors.scaling import rescale, scale_exponents, spreads
 from reconform.ensemble.refitting import OneModel

@@ -16,8 +16,7 @@ from reconform import Bootstrap, ConformalDetector, CrossValidation, Full, Jackk
 from reconform.content import sorted_by_content
 from reconform.detectors.knn.search import make_search
 from reconform.detectors.lof import LOF, ensembles
-from reconform.detectors.lof.ensembles import FullLOF, LeaveOneOutLOF
-from reconform.detectors.lof.model import nearest_settled
+from reconform.detectors.lof.ensembles import FullLOF, LeaveOneOutLOF, nearest_settled
 from reconform.ensemble.refitting import OneModel, RefitEnsemble, refit
 from reconform.errors import ModelFileError, ReconformError
 from reconform.models import load, save

@@ -12,8 +12,12 @@ from enumeration import excess, judged
 from oracle import binomial_upper, p_value, phi_of, seen_with_each
 from reconform import Bootstrap, ConformalDetector, CrossValidation, Full, Jackknife, Split
 from reconform.detectors import Mahalanobis
-from reconform.detectors.mahalanobis.ensembles import FullMahalanobis, LeaveOneOutMahalanobis
-from reconform.detectors.mahalanobis.model import LEAST_LEFT, Whitened
+from reconform.detectors.mahalanobis.ensembles import (
+    LEAST_LEFT,
+    FullMahalanobis,
+    LeaveOneOutMahalanobis,
+    Whitened,
+)
 from reconform.detectors.scaling import rescale, scale_exponents, spreads
 from reconform.ensemble.refitting import OneModel
 from reconform.errors import ReconformError

@@ -23,7 +23,7 @@ from .detectors.prepare import Prepare
 from .discoveries import CountedDiscoveries, Discoveries, Provenance
 from .display import details, facts_html, one_line
 from .ensemble import Ensemble
-from .ensemble.known_anomalies import refuse_copies
+from .ensemble.grouped import refuse_copies
 from .errors import (
     ReconformError,
     ReferenceWarning,

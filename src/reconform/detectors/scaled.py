@@ -23,8 +23,7 @@ from ..methods import Full
 from ..plan import Plan
 from ..statistics.aggregation import reduction
 from ..statistics.ranks import Calibration, Ranks, calibrate
-from .scaling import groups
-from .units import Units
+from .scaling import Units, groups
 
 if TYPE_CHECKING:
     from .base import NativeDetector  # which fits plans by this module

@@ -16,14 +16,19 @@ from sklearn.base import clone
 from ..arrays import FloatArray
 from ..content import Contents, RowStreams, by_content, remembering
 from ..detectors import Auto, ForeignDetector, NativeDetector
-from ..detectors.auto.ensembles import ChoiceEnsemble
 from ..detectors.prepare import prepared_classifier
 from ..detectors.prepared import Prepared
 from ..ensemble import Ensemble, RepeatedSplit
-from ..ensemble.grouped import GroupedEnsemble, OneForAll, OnePerGroup, joined_calibration
-from ..ensemble.known_anomalies import WithAnomalies, without_anomalies
-from ..ensemble.learned import LearnedScores, Learning
-from ..ensemble.pooled import Pooled
+from ..ensemble.batch import LearnedScores, Learning, Pooled
+from ..ensemble.choice import ChoiceEnsemble
+from ..ensemble.grouped import (
+    GroupedEnsemble,
+    OneForAll,
+    OnePerGroup,
+    WithAnomalies,
+    joined_calibration,
+    without_anomalies,
+)
 from ..ensemble.refitting import OneModel
 from ..errors import ReconformError
 from ..grouping import ReferenceGroups

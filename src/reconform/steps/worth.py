@@ -17,8 +17,8 @@ import numpy as np
 
 from ..arrays import BoolArray, FloatArray, IndexArray, RankArray
 from ..assumption import Finding, unused_batch
-from ..detectors.auto.ensembles import ChoiceEnsemble
 from ..ensemble import Ensemble
+from ..ensemble.choice import ChoiceEnsemble
 from ..ensemble.grouped import GroupedEnsemble
 from ..errors import ReconformError
 from ..grouping import POOLED, GroupFound, found_in_groups, out_of_reach

@@ -364,7 +364,7 @@ def rank_full(
     by_feature : float array of shape (d, n)
         D.
     squares, distances, rows : arrays of shape (n, k)
-        Neighbours of the rows of D in D, as in `reconform.detectors.lof.model.Graph`.
+        Neighbours of the rows of D in D, as in `reconform.detectors.lof.ensembles.Graph`.
     indptr, near_to, fitted_reach, fitted_density, scores : arrays
         As there.
     ordered : float array of shape (n,)
@@ -535,7 +535,7 @@ def held_out_scores(
         The rows, of which ``start`` to ``stop`` are scored.
     rows, distances : arrays of shape (n, k + 1)
     indptr, near_to, fitted_reach, fitted_density : arrays
-        As in `reconform.detectors.lof.model.Graph`.
+        As in `reconform.detectors.lof.ensembles.Graph`.
     start, stop : int
     c : float array of shape (w,)
         Written.
