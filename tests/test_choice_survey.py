@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from reconform.ensemble import surveyed
-from reconform.ensemble.choice import ChoiceSurvey, limits_for, weigh
+from reconform.ensemble.choosing import ChoiceSurvey, limits_for, weigh
 
 
 def brute_force(reference, new):

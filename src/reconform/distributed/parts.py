@@ -16,7 +16,7 @@ from dask.delayed import delayed as _delayed
 from dask.sizeof import sizeof
 
 from ..discoveries import CountedDiscoveries
-from ..ensemble.choice import ChoiceSurvey
+from ..ensemble.choosing import ChoiceSurvey
 from ..errors import ReconformError
 from ..scan import Counted, Parts
 

@@ -31,8 +31,8 @@ from ..statistics.choice import Choice
 from ..statistics.joint import JointStepUp
 from ..statistics.ranks import Calibration, Ranks
 from ..statistics.worlds import StepUp, Worlds
-from . import Ensemble, Sight, Survey, worlds_by_sight
-from .choice import ChoiceEnsemble, SplitChoice
+from . import AugmentedScores, Ensemble, Survey, worlds_by_scores
+from .choosing import ChoiceEnsemble, SplitChoice
 
 
 class GroupedEnsemble(Ensemble):
@@ -165,11 +165,13 @@ class OneForAll(GroupedEnsemble):
     ) -> Iterator[tuple[int, Worlds]]:
         """Count worlds by one model per row, on all rows and this one, which scores everything."""
         members = self.members
-        if not isinstance(self.ensemble, SplitChoice):  # sights have all reference rows
+        if not isinstance(self.ensemble, SplitChoice):  # scores are of all reference rows
             members = [self.calibration.rows[some] for some in members]
-        for sight in _sights(self.ensemble, X, rows, ranks.choice):
-            columns = [sight.columns(some) for some in members]
-            for j, own, others in zip(sight.rows.tolist(), sight.own, sight.others, strict=True):
+        for augmented in _augmented_scores(self.ensemble, X, rows, ranks.choice):
+            columns = [augmented.columns(some) for some in members]
+            for j, own, others in zip(
+                augmented.rows.tolist(), augmented.own, augmented.others, strict=True
+            ):
                 needed = np.empty(len(X), dtype=np.int64)
                 for g, some in enumerate(columns):
                     theirs = np.flatnonzero(codes == g)
@@ -243,8 +245,8 @@ class OnePerGroup(GroupedEnsemble):
             if not len(wanted):
                 continue
             choice = None if ranks.choice is None else ranks.choice.taken(here)
-            for sight in _sights(ensemble, X[here], wanted, choice):
-                each = zip(sight.rows.tolist(), sight.own, sight.others, strict=True)
+            for augmented in _augmented_scores(ensemble, X[here], wanted, choice):
+                each = zip(augmented.rows.tolist(), augmented.own, augmented.others, strict=True)
                 for j, own, others in each:
                     needed = actual.copy()
                     at_most = np.searchsorted(np.sort(own), others, side="right")
@@ -253,13 +255,13 @@ class OnePerGroup(GroupedEnsemble):
                     yield row, worlds_within(own, np.delete(needed, row), g, step)
 
 
-def _sights(
+def _augmented_scores(
     ensemble: Ensemble, X: FloatArray, rows: RankArray, choice: Choice | None
-) -> Iterable[Sight]:
+) -> Iterable[AugmentedScores]:
     """All rows as the models on the reference and one new row see them."""
     if choice is not None and isinstance(ensemble, ChoiceEnsemble):
-        return ensemble.see_chosen(X, rows, choice.chosen[rows])
-    return ensemble.see_with_each(X, rows)
+        return ensemble.augmented_by_chosen(X, rows, choice.chosen[rows])
+    return ensemble.augmented_scores(X, rows)
 
 
 def worlds_within(in_world: FloatArray, needed: RankArray, group: int, step: JointStepUp) -> Worlds:
@@ -316,7 +318,7 @@ def joined_calibration(parts: Sequence[Calibration], places: Sequence[IndexArray
 def _joined(parts: list[tuple[IndexArray, Ranks]], m: int) -> Ranks:
     """Put the ranks of several groups together."""
     at_most, below = np.ones((2, m), dtype=np.int64)
-    scores, clumped = np.empty(m), np.zeros(m, dtype=np.bool_)
+    scores, clustered = np.empty(m), np.zeros(m, dtype=np.bool_)
     names = {None if part.choice is None else part.choice.names for _, part in parts}
     same = names.pop() if len(names) == 1 else None
     chosen = np.zeros(m, dtype=np.intp)
@@ -325,15 +327,15 @@ def _joined(parts: list[tuple[IndexArray, Ranks]], m: int) -> Ranks:
         at_most[rows], scores[rows] = part.at_most, part.scores
         if part.below is not None:
             below[rows] = part.below
-        if part.clumped is not None:
-            clumped[rows] = part.clumped
+        if part.clustered is not None:
+            clustered[rows] = part.clustered
         if same is not None and part.choice is not None:
             chosen[rows], by_each[:, rows] = part.choice.chosen, part.choice.ranks
     return Ranks(
         at_most,
         below if any(part.below is not None for _, part in parts) else None,
         scores,
-        clumped=clumped if any(part.clumped is not None for _, part in parts) else None,
+        clustered=clustered if any(part.clustered is not None for _, part in parts) else None,
         choice=None if same is None else Choice(same, chosen, by_each),
     )
 
@@ -376,14 +378,14 @@ class WithAnomalies(Ensemble):
         rows = np.arange(len(X)) if rows is None else rows
         return self.inner.batch_ranks(self._beside(X), rows=rows, strictly=strictly)
 
-    def see_with_each(self, X: FloatArray, rows: IndexArray) -> Iterator[Sight]:
+    def augmented_scores(self, X: FloatArray, rows: IndexArray) -> Iterator[AugmentedScores]:
         """Score all rows, the anomalies standing beside them."""
-        for sight in self.inner.see_with_each(self._beside(X), rows):
-            yield replace(sight, others=np.ascontiguousarray(sight.others[:, : len(X)]))
+        for augmented in self.inner.augmented_scores(self._beside(X), rows):
+            yield replace(augmented, others=np.ascontiguousarray(augmented.others[:, : len(X)]))
 
     def worlds(self, X: FloatArray, rows: RankArray, step: StepUp) -> Iterator[tuple[int, Worlds]]:
         """Go through all worlds of some new rows; the anomalies are in none of the lists."""
-        return worlds_by_sight(self.see_with_each(X, rows), step)
+        return worlds_by_scores(self.augmented_scores(X, rows), step)
 
     @property
     def takes_notes(self) -> bool:

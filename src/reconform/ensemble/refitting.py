@@ -27,7 +27,7 @@ from ..parallel import run_jobs, run_threads, track
 from ..plan import Plan
 from ..statistics.aggregation import reduction
 from ..statistics.ranks import Calibration, Ranks, calibrate
-from . import Ensemble, ResampledEnsemble, Sight, blocks_of, reference_calibration
+from . import AugmentedScores, Ensemble, ResampledEnsemble, blocks_of, reference_calibration
 
 _LOG = logging.getLogger(__name__)
 
@@ -259,10 +259,10 @@ class FullRefit(Ensemble):
         """Score rows by A(D), one fit for all of them; for explanations, not for ranks."""
         return self._on_reference.score_samples(X)
 
-    def see_with_each(self, X: FloatArray, rows: IndexArray) -> Iterator[Sight]:
+    def augmented_scores(self, X: FloatArray, rows: IndexArray) -> Iterator[AugmentedScores]:
         """Score all rows by one model for each of some new rows."""
         one = OneModel(self.algorithm, self.reference, self.seed, self.n_jobs)
-        return one.see_with_each(X, rows)
+        return one.augmented_scores(X, rows)
 
 
 def _warn_about_cost(what: str, seconds: float, fits: int, n_jobs: int | None) -> None:
@@ -333,15 +333,15 @@ class OneModel:
     seed: np.random.SeedSequence
     n_jobs: int | None = None
 
-    def see_with_each(self, X: FloatArray, rows: IndexArray) -> Iterator[Sight]:
+    def augmented_scores(self, X: FloatArray, rows: IndexArray) -> Iterator[AugmentedScores]:
         """Score all rows by one model for each of some new rows, as `Ensemble` says."""
         if not len(rows):
             return
         _LOG.info("fitting %s once per row looked at: %d times", self.algorithm.name, len(rows))
         common = self.algorithm, self.reference, self.seed, X
         started = time.perf_counter()
-        own, others = _see_with(*common, int(rows[0]))
-        yield Sight(rows[:1], own[None], others[None])
+        own, others = _augmented_with(*common, int(rows[0]))
+        yield AugmentedScores(rows[:1], own[None], others[None])
         _warn_about_cost(
             f"{self.algorithm.name} is fitted once per row that is looked at",
             time.perf_counter() - started,
@@ -351,11 +351,13 @@ class OneModel:
         run = run_threads if in_threads(self.algorithm) else run_jobs
         for block in blocks_of(rows[1:], len(self.reference) + len(X)):
             calls = ((*common, j) for j in block.tolist())
-            seen = list(run(_see_with, calls, total=len(block), n_jobs=self.n_jobs))
-            yield Sight(block, np.array([a for a, _ in seen]), np.array([b for _, b in seen]))
+            seen = list(run(_augmented_with, calls, total=len(block), n_jobs=self.n_jobs))
+            yield AugmentedScores(
+                block, np.array([a for a, _ in seen]), np.array([b for _, b in seen])
+            )
 
 
-def _see_with(
+def _augmented_with(
     algorithm: Algorithm,
     reference: FloatArray,
     seed: np.random.SeedSequence,

@@ -22,7 +22,7 @@ from ..detectors.auto import name_of
 from ..detectors.base import Attribution, by_replacing
 from ..detectors.prepare import Feature
 from ..ensemble import Ensemble
-from ..ensemble.choice import ChoiceEnsemble, FullChoice
+from ..ensemble.choosing import ChoiceEnsemble, FullChoice
 from ..ensemble.grouped import GroupedEnsemble
 from ..errors import ReconformError
 from ..frames import mixed, stacked

@@ -18,7 +18,7 @@ from ..detectors.foreign import FittedDetector, ForeignDetector
 from ..detectors.registry import DETECTORS
 from ..detectors.scaled import ScaledEnsemble
 from ..ensemble import Ensemble, RepeatedSplit, ResampledEnsemble
-from ..ensemble.choice import ChoiceEnsemble, FullChoice, SplitChoice
+from ..ensemble.choosing import ChoiceEnsemble, FullChoice, SplitChoice
 from ..ensemble.grouped import (
     GroupedEnsemble,
     OneForAll,

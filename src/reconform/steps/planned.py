@@ -20,7 +20,7 @@ from ..detectors.prepare import prepared_classifier
 from ..detectors.prepared import Prepared
 from ..ensemble import Ensemble, RepeatedSplit
 from ..ensemble.batch import LearnedScores, Learning, Pooled
-from ..ensemble.choice import ChoiceEnsemble
+from ..ensemble.choosing import ChoiceEnsemble
 from ..ensemble.grouped import (
     GroupedEnsemble,
     OneForAll,
@@ -167,7 +167,7 @@ class Fitter:
             ensemble = self._fit(X, plan, seeds)
         no_way_of_its_own = (grouped or type(ensemble).worlds is Ensemble.worlds) and type(
             ensemble
-        ).see_with_each is Ensemble.see_with_each
+        ).augmented_scores is Ensemble.augmented_scores
         certified = guarantee_for(plan, ensemble).certified
         if certified and no_way_of_its_own and ensemble.by_refitting is None:
             assert not isinstance(self.detector, Learning)  # which certifies nothing

@@ -11,7 +11,7 @@ from sklearn.base import clone
 
 from ...arrays import FloatArray
 from ...ensemble import Ensemble
-from ...ensemble.choice import FullChoice, SplitChoice
+from ...ensemble.choosing import FullChoice, SplitChoice
 from ...errors import ReconformError
 from ...parallel import track
 from ...plan import Plan

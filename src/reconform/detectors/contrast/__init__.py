@@ -62,11 +62,11 @@ class Contrast(NativeDetector):
 
     The p-values of `discover` are exact, P(p <= α) <= α, if reference rows and the row are
     exchangeable *given the other new rows*, as independent rows are. Normal new rows that come in
-    clumps which the reference does not have (copies, repeated measurements of one thing) break
+    clusters which the reference does not have (copies, repeated measurements of one thing) break
     that, and contrast would flag them. So a guard, fixed beforehand, looks for new rows that lie
     closer to each other than to any reference row, in places where reference rows are common;
     where it finds more than chance and 5% explain, rows are ranked as by `KNN`, and
-    `Discoveries.verdict` says so. Clumps below that share are not seen.
+    `Discoveries.verdict` says so. Clusters below that share are not seen.
 
     Distances are Euclidean. Time grows as m (n + m) for n reference and m new rows.
 

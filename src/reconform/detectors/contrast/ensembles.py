@@ -20,12 +20,12 @@ from typing import Self
 import numpy as np
 
 from ...arrays import BoolArray, FloatArray, IndexArray, RankArray
-from ...ensemble import Ensemble, Sight, blocks_of, reference_calibration
+from ...ensemble import AugmentedScores, Ensemble, blocks_of, reference_calibration
 from ...parallel import run_blocks
 from ...statistics.companions import guard_limits
 from ...statistics.ranks import Calibration, Ranks
 from ..knn.search import Search, make_search, nearest_of_own
-from .kernels import rank_alone, rank_batch, see_batch
+from .kernels import augmented_batch, rank_alone, rank_batch
 
 
 @dataclass(eq=False)
@@ -199,14 +199,14 @@ class FullContrast(Ensemble):
         X = np.ascontiguousarray(X)
         tables = self._tables(X)
         at_most, below = np.empty((2, len(rows)), dtype=np.int64)
-        clumped, ks = np.empty(len(rows), dtype=np.bool_), self.model.ks
+        clustered, ks = np.empty(len(rows), dtype=np.bool_), self.model.ks
 
         def kernel(start: int, stop: int) -> None:
-            rank_batch(X, rows, *tables, ks, limits, start, stop, at_most, below, clumped)
+            rank_batch(X, rows, *tables, ks, limits, start, stop, at_most, below, clustered)
 
         run_blocks(kernel, len(rows), n_jobs=self.model.n_jobs)
         scores = self.model.score(tables[3][rows])
-        return Ranks(at_most, below if strictly else None, scores, clumped=clumped)
+        return Ranks(at_most, below if strictly else None, scores, clustered=clustered)
 
     def _tables(self, X: FloatArray) -> Tables:
         """Rows by feature, and squared distances to neighbours: of D in D, T in D, D in T, T in T.
@@ -224,7 +224,7 @@ class FullContrast(Ensemble):
         by_feature = np.ascontiguousarray(X.T), self._by_feature
         return *by_feature, model.near, model.neighbours(X), d_in_t, t_in_t
 
-    def see_with_each(self, X: FloatArray, rows: IndexArray) -> Iterator[Sight]:
+    def augmented_scores(self, X: FloatArray, rows: IndexArray) -> Iterator[AugmentedScores]:
         """Score all rows by contrast, x_j standing among D and not among the other new rows."""
         X = np.ascontiguousarray(X)
         m, (n, _), ks = len(X), self.model.X.shape, self.model.ks
@@ -232,15 +232,15 @@ class FullContrast(Ensemble):
         limits = guard_limits(n, m, self.model.width) if use else np.empty((0, m + 1))
         for block in blocks_of(rows, n + m):
             own, others = np.empty((len(block), n + 1)), np.empty((len(block), m))
-            clumped = np.empty(len(block), dtype=np.bool_)
+            clustered = np.empty(len(block), dtype=np.bool_)
 
             def kernel(
                 start: int,
                 stop: int,
                 block: IndexArray = block,
-                out: tuple[FloatArray, FloatArray, BoolArray] = (own, others, clumped),
+                out: tuple[FloatArray, FloatArray, BoolArray] = (own, others, clustered),
             ) -> None:
-                see_batch(X, block, *tables, ks, limits, use, start, stop, *out)
+                augmented_batch(X, block, *tables, ks, limits, use, start, stop, *out)
 
             run_blocks(kernel, len(block), n_jobs=self.model.n_jobs)
-            yield Sight(block, own, others, clumped)
+            yield AugmentedScores(block, own, others, clustered)

@@ -33,9 +33,9 @@ from ...arrays import (
 from ...content import Contents, draw_rows
 from ...content.kernels import entries
 from ...ensemble import (
+    AugmentedScores,
     Ensemble,
     ResampledEnsemble,
-    Sight,
     blocks_of,
     ranked_in_parts,
     reference_calibration,
@@ -612,7 +612,7 @@ class EnteredINNE(Ensemble):
         totals[len(self.reference) :] = self.base.sums(X, n_jobs=self.n_jobs)[0]
         return everything, totals
 
-    def see_with_each(self, X: FloatArray, rows: IndexArray) -> Iterator[Sight]:
+    def augmented_scores(self, X: FloatArray, rows: IndexArray) -> Iterator[AugmentedScores]:
         """Score all rows by the model on D and each of some new rows, as `Ensemble` says."""
         X = np.ascontiguousarray(X, dtype=np.float64)
         n = len(self.reference)
@@ -621,7 +621,7 @@ class EnteredINNE(Ensemble):
             sums = self._sums_with(X[block], everything, totals)
             scores = conformity(sums, len(self.streams))
             mine = scores[np.arange(len(block)), n + block]
-            yield Sight(block, np.column_stack([scores[:, :n], mine]), scores[:, n:])
+            yield AugmentedScores(block, np.column_stack([scores[:, :n], mine]), scores[:, n:])
 
     def _sums_with(self, new: FloatArray, X: FloatArray, totals: IntArray) -> IntArray:
         """Sums of rows X under the models on D and a new row, (new, X).

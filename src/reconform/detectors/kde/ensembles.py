@@ -21,7 +21,12 @@ import numpy as np
 
 from ...arrays import FloatArray, IndexArray, RankArray
 from ...content import sorted_by_content
-from ...ensemble import Sight, left_out_calibration, reference_calibration, sights
+from ...ensemble import (
+    AugmentedScores,
+    augmented_blocks,
+    left_out_calibration,
+    reference_calibration,
+)
 from ...parallel import run_blocks
 from ...plan import Plan
 from ...statistics.ranks import LEAST_PAIRS, Calibration
@@ -125,7 +130,9 @@ class KDEModel:
         run_blocks(kernel, len(X), n_jobs=self._jobs(len(X)))
         return at_most, below, sums + self.constant()
 
-    def see_with_each(self, X: FloatArray, rows: IndexArray, own: FloatArray) -> Iterator[Sight]:
+    def augmented_scores(
+        self, X: FloatArray, rows: IndexArray, own: FloatArray
+    ) -> Iterator[AugmentedScores]:
         """Score all rows by the models with one new row more, for some new rows.
 
         Parameters
@@ -138,14 +145,18 @@ class KDEModel:
 
         Yields
         ------
-        Sight
+        AugmentedScores
         """
         queries, sums = self._in_bandwidths(X), self._log_sums(X, np.full(len(X), -1))
         new = queries, np.ascontiguousarray(queries.T), sums
         constants = self.constant(), self.constant(fewer=-1)
-        kernel = partial(kernels.see_with_each, *new, self._ordered, own[self._order], *constants)
+        kernel = partial(
+            kernels.augmented_scores, *new, self._ordered, own[self._order], *constants
+        )
         jobs = self._jobs(len(rows))
-        return sights(kernel, rows, len(self.rows), len(X), n_jobs=jobs, order=self._order)
+        return augmented_blocks(
+            kernel, rows, len(self.rows), len(X), n_jobs=jobs, order=self._order
+        )
 
     def constant(self, fewer: int = 0) -> float:
         """What makes a log-sum the logarithm of a density, over so many rows less."""
@@ -230,10 +241,10 @@ class LeaveOneOutKDE(ComparingLeaveOneOut):
         """Compare new rows with some of the reference, by their sums."""
         return self.full.compare(X, rows, self.own[np.searchsorted(self.left_out, rows)])
 
-    def see_with_each(self, X: FloatArray, rows: IndexArray) -> Iterator[Sight]:
+    def augmented_scores(self, X: FloatArray, rows: IndexArray) -> Iterator[AugmentedScores]:
         """Score all rows with each of some new rows there, by one term more in every sum."""
         every = self.full.own_sums(np.arange(len(self.full.rows)))
-        return self.full.see_with_each(X, rows, every)
+        return self.full.augmented_scores(X, rows, every)
 
 
 @dataclass(eq=False)
@@ -271,6 +282,6 @@ class FullKDE(ComparingFull):
         """Compare new rows with some of the reference, by their sums."""
         return self.full.compare(X, rows, self.own[rows])
 
-    def see_with_each(self, X: FloatArray, rows: IndexArray) -> Iterator[Sight]:
+    def augmented_scores(self, X: FloatArray, rows: IndexArray) -> Iterator[AugmentedScores]:
         """Score all rows with each of some new rows there, by one term more in every sum."""
-        return self.full.see_with_each(X, rows, self.own)
+        return self.full.augmented_scores(X, rows, self.own)

@@ -18,18 +18,19 @@ import numpy as np
 from ...arrays import FloatArray, IndexArray, Int32Array, RankArray
 from ...content import scores_by_content, sorted_by_content
 from ...ensemble import (
+    AugmentedScores,
     Ensemble,
     ResampledEnsemble,
-    Sight,
+    augmented_blocks,
     left_out_calibration,
     reference_calibration,
-    sights,
 )
 from ...parallel import run_blocks
 from ...plan import Plan
 from ...statistics.ranks import BLOCK_BYTES, Calibration, Ranks
 from ..knn.search import Search, make_search, over_nodes, tree_of, worthwhile_jobs
 from .kernels import (
+    augmented_full,
     count_changes,
     count_models,
     fit_scores,
@@ -38,7 +39,6 @@ from .kernels import (
     rank_full,
     score_by_models,
     score_new,
-    see_full,
     settle,
 )
 
@@ -238,7 +238,7 @@ class LOFModel:
 Known = tuple[
     Int32Array, Int32Array, FloatArray, FloatArray, FloatArray, RankArray, Int32Array, FloatArray
 ]
-# What `rank_full` and `see_full` take of D: its columns, neighbours, reach, density and scores.
+# What `rank_full` and `augmented_full` take of D: columns, neighbours, reach, density, scores.
 Tables = tuple[
     FloatArray, FloatArray, FloatArray, Int32Array, RankArray, Int32Array, FloatArray, FloatArray,
     FloatArray,
@@ -466,7 +466,7 @@ class FullLOF(Ensemble):
         run_blocks(kernel, len(X), n_jobs=self.n_jobs)
         return Ranks(at_most, below if strictly else None, t)
 
-    def see_with_each(self, X: FloatArray, rows: IndexArray) -> Iterator[Sight]:
+    def augmented_scores(self, X: FloatArray, rows: IndexArray) -> Iterator[AugmentedScores]:
         """Score all rows with each of some new rows there, as refits do, bit for bit."""
         squares, near = self.graph.nearest(X, self.k)
         places, (starts, stops) = positions(self.X, X), _runs(self.X)
@@ -480,12 +480,14 @@ class FullLOF(Ensemble):
         def kernel(
             block: IndexArray, start: int, stop: int, own: FloatArray, others: FloatArray
         ) -> None:
-            see_full(
+            augmented_full(
                 queries, by_feature, places, copies, several, squares, distances, near, *tables,
                 block, start, stop, own, others,
             )  # fmt: skip
 
-        return sights(kernel, rows, len(self.X), len(X), n_jobs=self.n_jobs, order=self.order)
+        return augmented_blocks(
+            kernel, rows, len(self.X), len(X), n_jobs=self.n_jobs, order=self.order
+        )
 
 
 def _runs(ordered: FloatArray) -> tuple[RankArray, RankArray]:

@@ -395,7 +395,7 @@ def rank_full(
 
 
 @njit(cache=True, nogil=True)
-def see_full(
+def augmented_full(
     new: FloatArray,
     new_by_feature: FloatArray,
     positions: RankArray,
@@ -437,7 +437,7 @@ def see_full(
     block : int array of shape (b,)
     start, stop : int
     own, others : float arrays of shape (b, n + 1) and (b, m)
-        Written, as `reconform.ensemble.Sight` has them.
+        Written, as `reconform.ensemble.AugmentedScores` has them.
     """
     (n, k), m = rows.shape, len(new)
     square, reach, density, slot, mark, found, list_distances, list_rows = _room(

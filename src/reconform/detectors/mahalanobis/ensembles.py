@@ -31,7 +31,12 @@ import numpy as np
 
 from ...arrays import FloatArray, IndexArray, RankArray
 from ...content import sorted_by_content
-from ...ensemble import Sight, left_out_calibration, reference_calibration, sights
+from ...ensemble import (
+    AugmentedScores,
+    augmented_blocks,
+    left_out_calibration,
+    reference_calibration,
+)
 from ...parallel import run_blocks
 from ...plan import Plan
 from ...statistics.ranks import LEAST_PAIRS, Calibration
@@ -163,7 +168,7 @@ class MahalanobisModel:
         run_blocks(kernel, len(rows), n_jobs=self._jobs(rows.size * len(basis)))
         return gaps
 
-    def see(self, X: FloatArray) -> FloatArray:
+    def whiten(self, X: FloatArray) -> FloatArray:
         """Return rows as they look when the scatter is the identity and the mean the origin."""
         seen = self._gaps(_bounded(X))
 
@@ -173,12 +178,12 @@ class MahalanobisModel:
         run_blocks(kernel, len(X), n_jobs=self._jobs(len(X) * self.factor.size))
         return seen
 
-    def see_whole(self, X: FloatArray) -> FloatArray:
+    def whiten_whole(self, X: FloatArray) -> FloatArray:
         """Return rows as `see` does, with all that they have beyond the basis.
 
         That is more than its length where two rows are multiplied that are not the model's own.
         """
-        seen, basis = self.see(X), self.basis
+        seen, basis = self.whiten(X), self.basis
         if basis is None:
             return seen
         rows, rest = _bounded(X), np.empty(X.shape)
@@ -194,7 +199,7 @@ class MahalanobisModel:
 
     def score_samples(self, X: FloatArray) -> FloatArray:
         """Score rows, small = anomalous."""
-        squares = kernels.squares_of(self.see(X))
+        squares = kernels.squares_of(self.whiten(X))
         # No number only with a factor that no fit has made: as far away as can be.
         return np.where(np.isnan(squares), -np.inf, -squares)
 
@@ -275,11 +280,11 @@ class Whitened:
     def _kept(self) -> list[PreciseModel]:
         return []
 
-    def see(self, X: FloatArray, *, whole: bool = False) -> FloatArray:
+    def whiten(self, X: FloatArray, *, whole: bool = False) -> FloatArray:
         """Return rows as the model sees them; or with all that they have beyond its directions."""
         if self._is_precise:
-            return shortened(self._precise(X).see(X))
-        return self.model.see_whole(X) if whole else self.model.see(X)
+            return shortened(self._precise(X).whiten(X))
+        return self.model.whiten_whole(X) if whole else self.model.whiten(X)
 
     @cached_property
     def squares(self) -> FloatArray:
@@ -288,7 +293,7 @@ class Whitened:
 
     @cached_property
     def _seen(self) -> FloatArray:
-        return self.see(self.rows)
+        return self.whiten(self.rows)
 
     @cached_property
     def _by_feature(self) -> FloatArray:
@@ -306,7 +311,7 @@ class Whitened:
 
     def scores(self, X: FloatArray) -> FloatArray:
         """Score rows by A(D)."""
-        return -kernels.squares_of(self.see(X))
+        return -kernels.squares_of(self.whiten(X))
 
     def held_out_scores(self, left_out: IndexArray) -> FloatArray:
         """Score rows of D, each by the model without it, c_i: (count,)."""
@@ -316,12 +321,12 @@ class Whitened:
         if len(apart):
             rows = self.rows[left_out[apart]]
             precise = self._precise(rows)
-            scores[apart] = precise.held_out_scores(precise.see(rows))
+            scores[apart] = precise.held_out_scores(precise.whiten(rows))
         return scores
 
     def scores_without_each(self, X: FloatArray, left_out: IndexArray) -> FloatArray:
         """Score rows by models without one row of D, t_i: (count, m)."""
-        seen, scores = self.see(X), np.empty((len(left_out), len(X)))
+        seen, scores = self.whiten(X), np.empty((len(left_out), len(X)))
         b, (rows, a), n = kernels.squares_of(seen), self._some(left_out), len(self.rows)
         left = np.maximum(self._left[left_out], LEAST_LEFT)
 
@@ -332,8 +337,8 @@ class Whitened:
         apart = self._apart(left_out)
         if len(apart):
             precise = self._precise(X)
-            those = precise.see(self.rows[left_out[apart]])
-            scores[apart] = precise.scores_without(those, precise.see(X))
+            those = precise.whiten(self.rows[left_out[apart]])
+            scores[apart] = precise.scores_without(those, precise.whiten(X))
         return scores
 
     def compare(
@@ -355,7 +360,7 @@ class Whitened:
             Those of A(D).
         """
         apart = self._apart(left_out)
-        seen, others = self.see(X), np.delete(left_out, apart) if len(apart) else left_out
+        seen, others = self.whiten(X), np.delete(left_out, apart) if len(apart) else left_out
         b, (rows, a), n = kernels.squares_of(seen), self._some(others), len(self.rows)
         at_most, below = np.ones((2, len(X)), dtype=np.int64)
         more = 0.0 if self._is_precise else 4.0 * self.doubt[1]
@@ -367,13 +372,13 @@ class Whitened:
         if len(apart):
             precise = self._precise(X)
             not_above, lower = precise.compare(
-                precise.see(self.rows[left_out[apart]]), precise.see(X)
+                precise.whiten(self.rows[left_out[apart]]), precise.whiten(X)
             )
             at_most += not_above
             below += lower
         return at_most, below, -b
 
-    def see_with_each(self, X: FloatArray, rows: IndexArray) -> Iterator[Sight]:
+    def augmented_scores(self, X: FloatArray, rows: IndexArray) -> Iterator[AugmentedScores]:
         """Score all rows by the models with one new row more, for some new rows.
 
         Parameters
@@ -384,20 +389,20 @@ class Whitened:
 
         Yields
         ------
-        Sight
+        AugmentedScores
         """
         if not self._is_precise and np.abs(X).max(initial=0.0) > LARGEST:
-            return (yield from self._with_more_digits.see_with_each(X, rows))
-        seen, whole, n = self.see(X), self.see(X, whole=True), len(self.rows)
+            return (yield from self._with_more_digits.augmented_scores(X, rows))
+        seen, whole, n = self.whiten(X), self.whiten(X, whole=True), len(self.rows)
         new = seen, kernels.squares_of(seen), whole, kernels.squares_of(whole)
         left = np.maximum(self._left, LEAST_LEFT)
         D = self._seen, self.squares, self._by_feature, left
-        kernel = partial(kernels.see_with_each, *new, np.ascontiguousarray(whole.T), *D)
+        kernel = partial(kernels.augmented_scores, *new, np.ascontiguousarray(whole.T), *D)
         apart, far = self._apart(np.arange(n)), self._far(X, new[3])
-        for sight in sights(kernel, rows, n, len(X), n_jobs=self._jobs(len(rows))):
+        for augmented in augmented_blocks(kernel, rows, n, len(X), n_jobs=self._jobs(len(rows))):
             if len(apart) or len(far):
-                self._mend(sight, X, apart, far)
-            yield sight
+                self._mend(augmented, X, apart, far)
+            yield augmented
 
     def _far(self, X: FloatArray, b: FloatArray) -> IndexArray:
         """New rows of which doubles keep too little to tell them from each other."""
@@ -405,18 +410,20 @@ class Whitened:
         far = np.flatnonzero(part * np.sqrt(b) > FAR)
         return far if self._is_precise or len(far) > 1 else far[:0]
 
-    def _mend(self, sight: Sight, X: FloatArray, apart: IndexArray, far: IndexArray) -> None:
+    def _mend(
+        self, augmented: AugmentedScores, X: FloatArray, apart: IndexArray, far: IndexArray
+    ) -> None:
         """Put the scores of rows right that the formulas in doubles do not give."""
         precise, n = self._precise(X), len(self.rows)
-        joined, distant = precise.see(X[sight.rows]), precise.see(X[far])
-        at = np.flatnonzero(np.isin(sight.rows, far))
-        sight.own[at, n] = kernels.all_on_grid(precise.scores(joined[at])[None])[0]
+        joined, distant = precise.whiten(X[augmented.rows]), precise.whiten(X[far])
+        at = np.flatnonzero(np.isin(augmented.rows, far))
+        augmented.own[at, n] = kernels.all_on_grid(precise.scores(joined[at])[None])[0]
         others = precise.scores_with(distant, joined[at], held_out=False)
-        sight.others[np.ix_(at, far)] = kernels.all_on_grid(others).T
-        alike = (X[sight.rows][:, None] == self.rows[apart]).all(axis=2)
-        own = precise.scores_with(precise.see(self.rows[apart]), joined, held_out=True)
+        augmented.others[np.ix_(at, far)] = kernels.all_on_grid(others).T
+        alike = (X[augmented.rows][:, None] == self.rows[apart]).all(axis=2)
+        own = precise.scores_with(precise.whiten(self.rows[apart]), joined, held_out=True)
         own = kernels.all_on_grid(own).T
-        sight.own[:, apart] = np.where(alike, sight.own[:, n, None], own)
+        augmented.own[:, apart] = np.where(alike, augmented.own[:, n, None], own)
 
     def _some(self, left_out: IndexArray) -> tuple[FloatArray, FloatArray]:
         """Rows of D as the model sees them, feature by feature, and their squared lengths."""
@@ -468,9 +475,9 @@ class LeaveOneOutMahalanobis(ComparingLeaveOneOut):
         """Compare new rows with some of the reference, by one inequality."""
         return self.reference.compare(X, rows)
 
-    def see_with_each(self, X: FloatArray, rows: IndexArray) -> Iterator[Sight]:
+    def augmented_scores(self, X: FloatArray, rows: IndexArray) -> Iterator[AugmentedScores]:
         """Score all rows with each of some new rows there, by one more row in the scatter."""
-        return self.reference.see_with_each(X, rows)
+        return self.reference.augmented_scores(X, rows)
 
 
 @dataclass(eq=False)
@@ -505,6 +512,6 @@ class FullMahalanobis(ComparingFull):
         """Compare new rows with some of the reference, by one inequality."""
         return self.reference.compare(X, rows)
 
-    def see_with_each(self, X: FloatArray, rows: IndexArray) -> Iterator[Sight]:
+    def augmented_scores(self, X: FloatArray, rows: IndexArray) -> Iterator[AugmentedScores]:
         """Score all rows with each of some new rows there, by one more row in the scatter."""
-        return self.reference.see_with_each(X, rows)
+        return self.reference.augmented_scores(X, rows)

@@ -36,7 +36,15 @@ from ..parallel import run_blocks, run_threads, track
 from ..statistics.choice import Choice
 from ..statistics.ranks import Calibration, Ranks
 from ..statistics.worlds import StepUp, Worlds, longest_list
-from . import Ensemble, ResampledEnsemble, Sight, Survey, WithinGroups, blocks_of, worlds_by_sight
+from . import (
+    AugmentedScores,
+    Ensemble,
+    ResampledEnsemble,
+    Survey,
+    WithinGroups,
+    blocks_of,
+    worlds_by_scores,
+)
 from .refitting import FullRefit
 
 LEVELS = (Fraction(1, 20), Fraction(1, 10), Fraction(3, 20), Fraction(1, 5))
@@ -128,7 +136,7 @@ def weigh(
     Parameters
     ----------
     own, others, rows : arrays of shape (b, n + 1), (b, m) and (b,)
-        As in `reconform.ensemble.Sight`.
+        As in `reconform.ensemble.AugmentedScores`.
     limits : int array of shape (levels, m + 1)
     start, stop : int
         Which of the rows.
@@ -478,18 +486,20 @@ class ChoiceEnsemble(Ensemble):
         """Choose a detector for some new rows."""
 
     @abstractmethod
-    def see_chosen(self, X: FloatArray, rows: IndexArray, chosen: IndexArray) -> Iterator[Sight]:
+    def augmented_by_chosen(
+        self, X: FloatArray, rows: IndexArray, chosen: IndexArray
+    ) -> Iterator[AugmentedScores]:
         """Score all rows by the detectors that were chosen for some new rows."""
 
-    def see_with_each(self, X: FloatArray, rows: IndexArray) -> Iterator[Sight]:
+    def augmented_scores(self, X: FloatArray, rows: IndexArray) -> Iterator[AugmentedScores]:
         """Score all rows by the detector that is chosen for each new row."""
-        return self.see_chosen(X, rows, self.chosen_for(X, rows))
+        return self.augmented_by_chosen(X, rows, self.chosen_for(X, rows))
 
     def worlds_of_choice(
         self, X: FloatArray, rows: IndexArray, step: StepUp, choice: Choice
     ) -> Iterator[tuple[int, Worlds]]:
         """Go through all worlds of some rows, as `worlds`, for which the choice is known."""
-        return worlds_by_sight(self.see_chosen(X, rows, choice.chosen[rows]), step)
+        return worlds_by_scores(self.augmented_by_chosen(X, rows, choice.chosen[rows]), step)
 
 
 # --- full-conformal ------------------------------------------------------------------------------
@@ -505,7 +515,7 @@ class FullChoice(ChoiceEnsemble):
         rows = np.arange(len(X)) if rows is None else rows
         choice = self._choice(X, rows)
         at_most, below = np.empty((2, len(rows)), dtype=np.int64)
-        scores, clumped = np.empty(len(rows)), np.zeros(len(rows), dtype=np.bool_)
+        scores, clustered = np.empty(len(rows)), np.zeros(len(rows), dtype=np.bool_)
         for k, ensemble in enumerate(self.fitted):
             mine = np.flatnonzero(choice.chosen == k)
             if not len(mine):
@@ -515,12 +525,14 @@ class FullChoice(ChoiceEnsemble):
             scores[mine] = found.scores
             if found.below is not None:
                 below[mine] = found.below
-            if found.clumped is not None:
-                clumped[mine] = found.clumped
+            if found.clustered is not None:
+                clustered[mine] = found.clustered
         # Scores of different detectors have different units: those of one are shown for all rows.
         if len(np.unique(choice.chosen)) > 1:
             scores = self.fitted[0].ranks(X[rows]).scores
-        return Ranks(at_most, below if strictly else None, scores, clumped=clumped, choice=choice)
+        return Ranks(
+            at_most, below if strictly else None, scores, clustered=clustered, choice=choice
+        )
 
     def ranks_within(
         self,
@@ -535,26 +547,30 @@ class FullChoice(ChoiceEnsemble):
         if not together:
             return self.fitted[0].ranks_within(X, groups, members, strictly=strictly)
         found = [WithinGroups(groups, members) for _ in self.fitted]
-        chosen = self._choice(X, np.arange(len(X)), lambda k, sight: found[k].add(sight)).chosen
-        each = [one.ranks(strictly, clumps=True) for one in found]
+        chosen = self._choice(
+            X, np.arange(len(X)), lambda k, augmented: found[k].add(augmented)
+        ).chosen
+        each = [one.ranks(strictly, clusters=True) for one in found]
         return chosen_ranks(self.names, chosen, each, strictly)
 
     def chosen_for(self, X: FloatArray, rows: IndexArray) -> IndexArray:
         """Ask all detectors."""
         return self._choice(X, rows).chosen
 
-    def see_chosen(self, X: FloatArray, rows: IndexArray, chosen: IndexArray) -> Iterator[Sight]:
+    def augmented_by_chosen(
+        self, X: FloatArray, rows: IndexArray, chosen: IndexArray
+    ) -> Iterator[AugmentedScores]:
         """Score all rows by the models of the chosen detectors."""
         for k, ensemble in enumerate(self.fitted):
             mine = rows[chosen == k]
             if len(mine):
-                yield from ensemble.see_with_each(X, mine)
+                yield from ensemble.augmented_scores(X, mine)
 
     def _choice(
         self,
         X: FloatArray,
         rows: IndexArray,
-        look: Callable[[int, Sight], None] | None = None,
+        look: Callable[[int, AugmentedScores], None] | None = None,
     ) -> Choice:
         """Ask all detectors; `look` is shown what each of them sees."""
         n, m = len(self.calibration), len(X)
@@ -564,11 +580,11 @@ class FullChoice(ChoiceEnsemble):
         place[rows] = np.arange(len(rows))
 
         def ask(k: int, some: IndexArray) -> None:
-            for sight in self.fitted[k].see_with_each(X, some):
-                at = place[sight.rows]
-                evidence[k, at], ranks[k, at] = _weighed(sight, limits, self.n_jobs)
+            for augmented in self.fitted[k].augmented_scores(X, some):
+                at = place[augmented.rows]
+                evidence[k, at], ranks[k, at] = _weighed(augmented, limits, self.n_jobs)
                 if look is not None:
-                    look(k, sight)
+                    look(k, augmented)
 
         pairs = len(rows) * (n + m) * len(self.fitted)
         long = pairs > FORETELL and len(rows) >= 10
@@ -619,23 +635,25 @@ def chosen_ranks(
     # Scores of different detectors have different units: those of one are shown for all rows.
     one = chosen[0] if len(np.unique(chosen)) == 1 else 0
     below = np.array([ranks.below for ranks in each]) if strictly else None
-    clumped = [np.zeros(len(chosen), bool) if r.clumped is None else r.clumped for r in each]
+    clustered = [np.zeros(len(chosen), bool) if r.clustered is None else r.clustered for r in each]
     return Ranks(
         at_most[chosen, every],
         None if below is None else below[chosen, every],
         each[one].scores,
-        clumped=np.array(clumped)[chosen, every],
+        clustered=np.array(clustered)[chosen, every],
         choice=Choice(names, chosen, at_most),
     )
 
 
-def _weighed(sight: Sight, limits: RankArray, n_jobs: int | None) -> tuple[IntArray, RankArray]:
-    evidence, ranks = np.empty((2, len(sight.rows)), dtype=np.int64)
+def _weighed(
+    augmented: AugmentedScores, limits: RankArray, n_jobs: int | None
+) -> tuple[IntArray, RankArray]:
+    evidence, ranks = np.empty((2, len(augmented.rows)), dtype=np.int64)
 
     def kernel(start: int, stop: int) -> None:
-        weigh(sight.own, sight.others, sight.rows, limits, start, stop, evidence, ranks)
+        weigh(augmented.own, augmented.others, augmented.rows, limits, start, stop, evidence, ranks)
 
-    run_blocks(kernel, len(sight.rows), n_jobs=n_jobs)
+    run_blocks(kernel, len(augmented.rows), n_jobs=n_jobs)
     return evidence, ranks
 
 
@@ -695,11 +713,13 @@ class SplitChoice(ChoiceEnsemble):
         assert choice is not None
         return choice.chosen
 
-    def see_chosen(self, X: FloatArray, rows: IndexArray, chosen: IndexArray) -> Iterator[Sight]:
+    def augmented_by_chosen(
+        self, X: FloatArray, rows: IndexArray, chosen: IndexArray
+    ) -> Iterator[AugmentedScores]:
         """Score all rows by the chosen detectors: no model changes."""
         scores = self.scores(X)
         for k, model in enumerate(self.models):
             for block in blocks_of(rows[chosen == k], len(self.calibration) + len(X)):
                 shape = (len(block), 1)
                 own = np.hstack([np.tile(model.calibration.scores, shape), scores[k, block, None]])
-                yield Sight(block, own, np.tile(scores[k], shape))
+                yield AugmentedScores(block, own, np.tile(scores[k], shape))
