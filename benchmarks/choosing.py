@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator
 import numpy as np
 
 from reconform import ConformalDetector
-from reconform.detectors.auto.choosing import LEVELS, stands_first, weigh
+from reconform.ensemble.choosing import LEVELS, stands_first, weigh
 from reconform.rule import Rule
 from reconform.statistics.fdr import RankCounts
 from reconform.statistics.grid import usual
@@ -57,12 +57,21 @@ def seen(cad: ConformalDetector, new: np.ndarray) -> tuple[np.ndarray, np.ndarra
     evidence = np.empty((len(LEVELS), len(fitted), m), dtype=np.int64)
     ranks = np.empty((len(fitted), m), dtype=np.int64)
     for k, ensemble in enumerate(fitted):
-        for sight in ensemble.see_with_each(new, np.arange(m)):
+        for augmented in ensemble.augmented_scores(new, np.arange(m)):
             for level, q in enumerate(LEVELS):
                 limits = StepUp.at(q, n, m).limits[None]
-                found, own = np.empty((2, len(sight.rows)), dtype=np.int64)
-                weigh(sight.own, sight.others, sight.rows, limits, 0, len(found), found, own)
-                evidence[level, k, sight.rows], ranks[k, sight.rows] = found, own
+                found, own = np.empty((2, len(augmented.rows)), dtype=np.int64)
+                weigh(
+                    augmented.own,
+                    augmented.others,
+                    augmented.rows,
+                    limits,
+                    0,
+                    len(found),
+                    found,
+                    own,
+                )
+                evidence[level, k, augmented.rows], ranks[k, augmented.rows] = found, own
     return evidence, ranks
 
 

@@ -149,7 +149,7 @@ class Run:
         return {"estimate": each * len(new), "same": same}
 
     def _batch_refits(self, detector: Any, X: Any, new: Any, cad: Any) -> dict[str, Any]:
-        """Contrast by its definition, one new row at a time; it has one k, and no clumps."""
+        """Contrast by its definition, one new row at a time; it has one k, and no clusters."""
         import numpy as np
 
         units = detector._units()
@@ -163,7 +163,7 @@ class Run:
             expected.append(int((scores <= scores[-1]).sum()))
         each = (time.perf_counter() - started) / self.sizes.refits
         got = cad.rank(new, together=True)
-        same = got.at_most[: self.sizes.refits].tolist() == expected and not got.clumped.any()
+        same = got.at_most[: self.sizes.refits].tolist() == expected and not got.clustered.any()
         return {"estimate": each * len(new), "same": same}
 
     def _plus_refits(self, detector: Any, X: Any, new: Any, cad: Any) -> dict[str, Any]:

@@ -2,7 +2,7 @@
 
     python benchmarks/levels.py musk      # P(p <= α) of normal rows, by detector and method
     python benchmarks/levels.py full      # a detector on which BH after full exceeds its level
-    python benchmarks/levels.py contrast  # normal new rows that come in clumps, and the guard
+    python benchmarks/levels.py contrast  # normal new rows that come in clusters, and the guard
     python benchmarks/levels.py batch     # batch, learned and known anomalies, without anomalies
 
 What `docs/guarantees.md` and `docs/methods.md` quote. The data sets are found as in
@@ -130,37 +130,39 @@ def full(repetitions: int = 4_000) -> None:
     print(f"FDR of BH on full = {rate:.3f} ± {np.sqrt(rate * (1 - rate) / repetitions):.3f}")
 
 
-# --- contrast, and normal rows that come in clumps -----------------------------------------------
+# --- contrast, and normal rows that come in clusters ---------------------------------------------
 
 SIZES = ((30, 18), (100, 20), (300, 60), (1000, 200))
 
 
 def contrast(batches: int = 200) -> None:
-    """Print P(p <= 0.1) of normal new rows in clumps, without and with the guard."""
+    """Print P(p <= 0.1) of normal new rows in clusters, without and with the guard."""
     print(f"P(p <= 0.1) of normal rows in {batches} batches, without guard -> with; ranked alone")
     print("| reference, batch | k | single rows | pairs | triples |")
     print("|---|---|---|---|---|")
     for n, m in SIZES:
         for k in (1, 5):
-            cells = [_levels(n, m // clump * clump, k, clump, batches) for clump in (1, 2, 3)]
+            cells = [
+                _levels(n, m // cluster * cluster, k, cluster, batches) for cluster in (1, 2, 3)
+            ]
             said = [f"{a:.3f} -> {b:.3f}; {off:.0%}" for a, b, off in cells]
             print(f"| {n}, {m} | {k} | " + " | ".join(said) + " |", flush=True)
 
 
-def _levels(n: int, m: int, k: int, clump: int, batches: int) -> tuple[float, float, float]:
+def _levels(n: int, m: int, k: int, cluster: int, batches: int) -> tuple[float, float, float]:
     every, none = np.arange(m), np.empty((0, 0))
     unguarded, guarded, off = [], [], []
     for seed in range(batches):
         rng = np.random.default_rng(seed)
         ensemble = FullContrast.fit(rng.normal(size=(n, 3)), np.array([k]))
-        new = np.repeat(rng.normal(size=(m // clump, 3)), clump, axis=0)
+        new = np.repeat(rng.normal(size=(m // cluster, 3)), cluster, axis=0)
         new += 1e-3 * rng.normal(size=new.shape)
         plain = ensemble.rank_batch(new, every, none, False).at_most
         ranks = ensemble.batch_ranks(new)
-        assert ranks.clumped is not None
+        assert ranks.clustered is not None
         unguarded.append(np.mean(plain <= 0.1 * (n + 1)))
         guarded.append(np.mean(ranks.at_most <= 0.1 * (n + 1)))
-        off.append(np.mean(ranks.clumped))
+        off.append(np.mean(ranks.clustered))
     return float(np.mean(unguarded)), float(np.mean(guarded)), float(np.mean(off))
 
 

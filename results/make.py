@@ -29,7 +29,7 @@ from paper_tables import columns, cost_table, table
 
 from reconform import Learned
 from reconform.detectors import INNE, KDE, KNN, LOF, Contrast, IForest, Mahalanobis
-from reconform.detectors.auto.detector import name_of
+from reconform.detectors.auto import name_of
 from reconform.detectors.registry import offered
 from reconform.study import Protocol, Study
 from reconform.study.datasets import REGISTRY

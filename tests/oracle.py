@@ -110,11 +110,11 @@ def binomial_upper(trials, level, failure):
 
 
 def seen_with_each(source, new, rows):
-    """What `see_with_each` yields, put together: own scores of D in order, x_j's, and the others'.
+    """What `augmented_scores` yields, together: own scores of D in order, x_j's, the others'.
 
     The scores of D may come in any order, and what stands for x_j among the others is left out.
     """
-    parts = list(source.see_with_each(new, rows))
+    parts = list(source.augmented_scores(new, rows))
     assert np.concatenate([part.rows for part in parts]).tolist() == list(rows)
     own, others = (np.vstack([getattr(part, name) for part in parts]) for name in ("own", "others"))
     others[np.arange(len(rows)), rows] = 0.0

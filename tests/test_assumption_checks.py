@@ -1,4 +1,4 @@
-"""Checks of columns, copies, clumps and dirty references: what they say, and how often."""
+"""Checks of columns, copies, clusters and dirty references: what they say, and how often."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from reconform.assumption import (
     monotone_columns,
     reference_positions,
 )
-from reconform.assumption.closeness import clump_finding, copy_findings
+from reconform.assumption.closeness import cluster_finding, copy_findings
 from reconform.assumption.columns import codes_for_missing, column_findings, order_findings
 from reconform.assumption.contamination import (
     HeldBack,
@@ -178,7 +178,7 @@ def test_long_numbers_of_one_length_are_named(column, named):
     assert all("9 digits, and none twice: an id?" in str(finding) for finding in found)
 
 
-# --- copies and clumps ---------------------------------------------------------------------------
+# --- copies and clusters -------------------------------------------------------------------------
 
 
 def test_copies():
@@ -270,11 +270,11 @@ def test_near_copies_in_pairs_are_doubtful_among_few_rows_too():
     assert clean <= 3
 
 
-def test_clumps():
+def test_clusters():
     rng = RNG(0)
     D = rng.normal(size=(300, 4))
     pairs = np.repeat(rng.normal(size=(40, 4)), 2, axis=0)
-    found = clump_finding(D, pairs + rng.normal(scale=0.01, size=pairs.shape))
+    found = cluster_finding(D, pairs + rng.normal(scale=0.01, size=pairs.shape))
     assert found.level == "doubtful"
     # 200 clean batches, of which a fifth of the rows is a tight cluster far away; the rate is
     # 5e-4, a correct program fails with less than 1e-3.
@@ -282,10 +282,10 @@ def test_clumps():
     for _ in range(200):
         T = rng.normal(size=(80, 4))
         T[:16] = 9 + 0.01 * T[:16]
-        loud += clump_finding(rng.normal(size=(300, 4)), T) is not None
+        loud += cluster_finding(rng.normal(size=(300, 4)), T) is not None
     assert loud <= 1
     lattice = rng.integers(0, 2, size=(300, 4)).astype(float)
-    assert clump_finding(lattice[:200], lattice[200:]) is None
+    assert cluster_finding(lattice[:200], lattice[200:]) is None
 
 
 # --- dirty references ----------------------------------------------------------------------------
@@ -415,18 +415,18 @@ def test_dirt_in_a_tight_cluster_does_not_hide_itself():
 
 
 def files_with_rare_events(rng, dirt, n=1000, m=333):
-    """Twenty columns near 0 but for a fifth of the rows; a clump of anomalies in ten others."""
+    """Twenty columns near 0 but for a fifth of the rows; a cluster of anomalies in ten others."""
 
-    def rows(count, clump):
+    def rows(count, cluster):
         plain = rng.normal(size=(count, 10))
-        plain[:clump] = 4 + 0.1 * plain[:clump]
+        plain[:cluster] = 4 + 0.1 * plain[:cluster]
         rare = rng.random((count, 20)) < 0.2
         return np.hstack([plain, rng.normal(size=(count, 20)) * np.where(rare, 1.0, 0.01)])
 
     return rows(n, round(dirt * n)), rows(m, round(0.1 * m))
 
 
-def test_columns_of_rare_events_do_not_hide_a_clump_of_dirt():
+def test_columns_of_rare_events_do_not_hide_a_cluster_of_dirt():
     # 20 draws each. Of 100 others with dirt 100 were noticed, of 100 clean ones none: even at
     # rates of 0.97 and 0.03 a correct program fails with less than 6e-3.
     loud = {

@@ -23,16 +23,21 @@ import oracle
 from oracle import binomial_upper, seen_with_each
 from reconform import ConformalDetector, CrossValidation, Full, Split
 from reconform.detectors import INNE, KDE, KNN, LOF, Auto, Contrast, IForest, Mahalanobis
-from reconform.detectors.auto import ensembles
-from reconform.detectors.auto.choosing import choose, limits_for, stands_first
-from reconform.detectors.auto.detector import names_of
-from reconform.detectors.auto.ensembles import FullChoice, SplitChoice
-from reconform.detectors.auto.pool import ChoiceSurvey
+from reconform.detectors.auto import names_of
 from reconform.detectors.base import NativeDetector
 from reconform.detectors.comparing import on_grid
 from reconform.detectors.scaled import algorithm_of
 from reconform.detectors.scaling import rescale, scale_exponents, spreads
-from reconform.ensemble import ResampledEnsemble, Sight, reference_calibration, surveyed
+from reconform.ensemble import AugmentedScores, ResampledEnsemble, reference_calibration, surveyed
+from reconform.ensemble import choosing as ensembles
+from reconform.ensemble.choosing import (
+    ChoiceSurvey,
+    FullChoice,
+    SplitChoice,
+    choose,
+    limits_for,
+    stands_first,
+)
 from reconform.ensemble.refitting import OneModel
 from reconform.errors import ReconformError
 from reconform.methods import MOST_PAIRS, MOST_REFERENCE, BySize
@@ -42,7 +47,7 @@ from reconform.statistics.fdr import RankCounts
 from reconform.statistics.grid import usual
 from reconform.statistics.ranks import RankedBatch
 from reconform.statistics.worlds import certify
-from test_contrast import is_clumped, score
+from test_contrast import is_clustered, score
 
 SEED = np.random.SeedSequence(20261116)
 LEVELS = [Fraction(level, 100) for level in (5, 10, 15, 20)]
@@ -73,8 +78,8 @@ def refitted(detector, D, new, j):
     """Scores of E, x_j last, and of the other new rows, by a fit on E."""
     if isinstance(detector, Contrast):
         return by_contrast(detector, D, new, j)
-    (sight,) = OneModel(algorithm_of(detector), D, SEED).see_with_each(new, np.array([j]))
-    own, others = sight.own[0], np.delete(sight.others[0], j)
+    (augmented,) = OneModel(algorithm_of(detector), D, SEED).augmented_scores(new, np.array([j]))
+    own, others = augmented.own[0], np.delete(augmented.others[0], j)
     if isinstance(detector, (KDE, Mahalanobis)):  # equal but for rounding is equal: `on_grid`
         least = 1.0 if isinstance(detector, KDE) else 0.0
         own, others = (np.array([on_grid(s, least) for s in part]) for part in (own, others))
@@ -87,7 +92,7 @@ def by_contrast(detector, D, new, j):
     if detector.scale == "robust":
         units = scale_exponents(spreads(E))
         E, T = rescale(E, units), rescale(T, units)
-    use = len(T) >= k and not is_clumped(E, T, k)
+    use = len(T) >= k and not is_clustered(E, T, k)
     own = [score(E[i], np.delete(E, i, axis=0), T, (k,), use) for i in range(len(E))]
     nowhere = np.full((1, E.shape[1]), np.inf)  # where there are too few others
     rest = [np.vstack([np.delete(T, i, axis=0), nowhere]) for i in range(len(T))]
@@ -185,7 +190,7 @@ def test_full_is_the_definition(name, seen):
 
 def test_contrast_stands_first_in_large_batches(seen, monkeypatch):
     D, new = CASES["units"]
-    monkeypatch.setattr("reconform.detectors.auto.choosing.ENOUGH_NEW", len(new))
+    monkeypatch.setattr("reconform.ensemble.choosing.ENOUGH_NEW", len(new))
     evidence, _, chosen = by_definition(CANDIDATES, D, new, 10)
     assert full(CANDIDATES, D).batch_ranks(new).choice.chosen.tolist() == chosen
     assert np.array_equal(seen[0], evidence)
@@ -341,10 +346,12 @@ class Column(ResampledEnsemble):
     def full_scores(self, X):
         return X[:, self.column]
 
-    def see_with_each(self, X, rows):
+    def augmented_scores(self, X, rows):
         own = np.tile(self.calibration.scores, (len(rows), 1))
         mine = X[rows, self.column]
-        yield Sight(rows, np.column_stack([own, mine]), np.tile(X[:, self.column], (len(rows), 1)))
+        yield AugmentedScores(
+            rows, np.column_stack([own, mine]), np.tile(X[:, self.column], (len(rows), 1))
+        )
 
 
 def columns(kind, rows):
@@ -459,7 +466,7 @@ def longest_list(D, new):
 def margin(request, monkeypatch):
     """The rule as it is, and one that goes by noise: p-values by both are exact."""
     if request.param is not None:
-        monkeypatch.setattr("reconform.detectors.auto.choosing.MARGIN", request.param)
+        monkeypatch.setattr("reconform.ensemble.choosing.MARGIN", request.param)
     return request.param
 
 

@@ -11,7 +11,7 @@ from sklearn.svm import OneClassSVM
 
 from reconform import ConformalDetector
 from reconform.cli import main
-from reconform.detectors.by_name import detectors_with, make_detector, parse_setting
+from reconform.detectors.registry import detectors_with, make_detector, parse_setting
 
 pd = pytest.importorskip("pandas", reason="needs pandas")
 

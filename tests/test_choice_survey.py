@@ -8,9 +8,8 @@ from functools import reduce
 import numpy as np
 import pytest
 
-from reconform.detectors.auto.choosing import limits_for, weigh
-from reconform.detectors.auto.pool import ChoiceSurvey
 from reconform.ensemble import surveyed
+from reconform.ensemble.choosing import ChoiceSurvey, limits_for, weigh
 
 
 def brute_force(reference, new):

@@ -21,7 +21,7 @@ if len(sys.argv) > 1:  # files that are larger fail with an OSError, as on a ful
     resource.setrlimit(resource.RLIMIT_FSIZE, (int(sys.argv[1]),) * 2)
 logging.basicConfig(format="LOG %(message)s", stream=sys.stdout)
 import reconform.cli.detect
-from reconform.counter import refusals, uniform
+from reconform.randomness import refusals, uniform
 print("result", refusals(10), uniform(12345))
 reconform.cli.main(["--help"])
 """

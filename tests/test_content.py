@@ -32,8 +32,7 @@ from reconform.detectors import INNE, KDE, KNN, IForest, Mahalanobis
 from reconform.detectors.foreign import adapt
 from reconform.detectors.iforest.ensembles import fit_full_forest, fit_leave_one_out
 from reconform.detectors.iforest.model import Recipe, TreeDraws, fit_forest
-from reconform.detectors.inne.ensembles import EnteredINNE, LeaveOneOutINNE
-from reconform.detectors.inne.model import Draws, Spheres
+from reconform.detectors.inne.ensembles import Draws, EnteredINNE, LeaveOneOutINNE, Spheres
 from reconform.ensemble.refitting import fit_full
 
 SEED = np.random.SeedSequence(3)

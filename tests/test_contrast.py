@@ -52,7 +52,7 @@ def score(e, others, T, ks, use_new=True):
     return v
 
 
-def is_clumped(E, T, k):
+def is_clustered(E, T, k):
     reach = sorted(kth(E[i], np.delete(E, i, axis=0), k) for i in range(len(E)))
     typical = reach[(len(E) - 1) // 2]
     inside, accompanied = 0, np.zeros(k)
@@ -67,20 +67,20 @@ def is_clumped(E, T, k):
 
 
 def by_definition(D, new, ks, *, guard=True, scale=False):
-    """For every new row: both ranks, and whether it is ranked by itself for clumps."""
-    at_most, below, clumped = [], [], []
+    """For every new row: both ranks, and whether it is ranked by itself for clusters."""
+    at_most, below, clustered = [], [], []
     for j in range(len(new)):
         E, T = np.vstack([D, new[j]]), np.delete(new, j, axis=0)
         if scale:
             units = scale_exponents(spreads(E))
             E, T = rescale(E, units), rescale(T, units)
         use_new = len(T) >= max(ks)
-        clumped.append(guard and use_new and is_clumped(E, T, max(ks)))
-        use_new = use_new and not clumped[-1]
+        clustered.append(guard and use_new and is_clustered(E, T, max(ks)))
+        use_new = use_new and not clustered[-1]
         s = np.array([score(E[i], np.delete(E, i, axis=0), T, ks, use_new) for i in range(len(E))])
         at_most.append(int((s <= s[-1]).sum()))
         below.append(1 + int((s[:-1] < s[-1]).sum()))
-    return at_most, below, clumped
+    return at_most, below, clustered
 
 
 def cases():
@@ -118,11 +118,11 @@ def fitted(D, **options):
 def test_ranks_are_those_of_the_definition(name, ks):
     D, new = CASES[name]
     ranks = ensemble_of(D, ks).batch_ranks(new, strictly=True)
-    at_most, below, clumped = by_definition(D, new, ks)
+    at_most, below, clustered = by_definition(D, new, ks)
     assert ranks.at_most.tolist() == at_most
     assert ranks.below.tolist() == below
-    assert (ranks.clumped if len(new) > max(ks) else np.zeros(len(new))).tolist() == clumped
-    assert any(clumped) == (name in ("pairs", "copies"))
+    assert (ranks.clustered if len(new) > max(ks) else np.zeros(len(new))).tolist() == clustered
+    assert any(clustered) == (name in ("pairs", "copies"))
 
 
 @pytest.mark.parametrize("ks", KS)
@@ -147,9 +147,9 @@ def test_scaled_ranks_are_those_of_the_definition(name, ks):
     assert type(cad.ensemble_) is ScaledFull
     assert cad.ranks_rows == "batch"
     ranks = cad.rank(new, together=True)
-    at_most, _, clumped = by_definition(D, new, ks, scale=True)
+    at_most, _, clustered = by_definition(D, new, ks, scale=True)
     assert ranks.at_most.tolist() == at_most
-    assert ranks.clumped.tolist() == clumped
+    assert ranks.clustered.tolist() == clustered
     alone = [by_definition(D, x[None], ks, scale=True)[0][0] for x in new]
     assert cad.ranks(new).tolist() == alone
 
@@ -268,26 +268,26 @@ def test_pairs_of_near_copies_switch_it_off(n, m):
 
 
 @pytest.mark.parametrize("size", [2, 3, 6])
-def test_clumps_of_all_sizes_switch_it_off(size):
+def test_clusters_of_all_sizes_switch_it_off(size):
     """Also those that are smaller than k + 1, which do harm as well."""
     rng = np.random.default_rng(6)
     T = np.repeat(rng.normal(size=(60 // size, 4)), size, axis=0) + 1e-3 * rng.normal(size=(60, 4))
     ranks = fitted(rng.normal(size=(300, 4))).rank(T, together=True)
-    assert ranks.clumped.mean() > 0.9
+    assert ranks.clustered.mean() > 0.9
 
 
 def test_where_some_rows_are_switched_off_the_promise_is_withdrawn():
     for seed in range(50):  # in small batches the guard may be of two minds
         D, T = pairs_of_near_copies(seed, 30, 18, 3)
-        clumped = ensemble_of(D, (1,)).batch_ranks(T).clumped
-        if 0 < clumped.sum() < len(T):
+        clustered = ensemble_of(D, (1,)).batch_ranks(T).clustered
+        if 0 < clustered.sum() < len(T):
             break
     else:
         pytest.fail("no such batch")
     verdict = fitted(D, n_neighbors=1).discover(T).verdict
     assert verdict.word == "doubtful"  # whatever else there is
     (said,) = [str(finding) for finding in verdict.findings if finding.check == "batch"]
-    assert f"for {clumped.sum()} of the {len(T)} rows" in said
+    assert f"for {clustered.sum()} of the {len(T)} rows" in said
     assert "rests on an assumption that looks broken" in said
 
 
@@ -303,13 +303,13 @@ HONEST = {
 @pytest.mark.parametrize("k", [1, 3, 5])
 @pytest.mark.parametrize("shape", HONEST)
 def test_honest_data_do_not_switch_it_off(shape, k):
-    """20 batches of each kind, with a clump of anomalies elsewhere; many of them full of ties."""
+    """20 batches of each kind, with a cluster of anomalies elsewhere; many of them full of ties."""
     for seed in range(20):
         rng = np.random.default_rng(seed)
         n, m = [(200, 40), (500, 100), (100, 100), (300, 30)][seed % 4]
         D, T = HONEST[shape](rng, n), HONEST[shape](rng, m)
         T[: m // 10] = T[0] + 30.0
-        assert not ensemble_of(D, (k,)).batch_ranks(T).clumped.any()
+        assert not ensemble_of(D, (k,)).batch_ranks(T).clustered.any()
 
 
 # --- what is refused -----------------------------------------------------------------------------
@@ -403,10 +403,10 @@ def test_the_command_line(tmp_path):
     from reconform.cli import main
 
     D, new = batch(np.random.default_rng(8))
-    clumped = np.repeat(new[9:39], 2, axis=0)
+    clustered = np.repeat(new[9:39], 2, axis=0)
     files = [
         str(written(tmp_path / name, rows))
-        for name, rows in (("normal.csv", D), ("new.csv", new), ("twice.csv", clumped))
+        for name, rows in (("normal.csv", D), ("new.csv", new), ("twice.csv", clustered))
     ]
 
     def run(*arguments):

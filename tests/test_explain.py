@@ -21,7 +21,7 @@ import reconform
 from reconform import ConformalDetector, Explanation, Prepare, ReconformError
 from reconform.cli import main
 from reconform.detectors import KDE, KNN, LOF, Contrast, Mahalanobis
-from reconform.detectors.attribution import by_replacing
+from reconform.detectors.base import by_replacing
 from reconform.display import prose
 from reconform.explaining import explainer as known
 from reconform.files.judge import ReadOptions, judge_file

@@ -8,7 +8,7 @@ from click.testing import CliRunner
 
 from reconform import ConformalDetector, forecast
 from reconform.cli import main
-from reconform.detectors.auto import ensembles
+from reconform.ensemble import choosing as ensembles
 from reconform.forecast import Pace, listening, paced
 from reconform.parallel import track
 from reconform.study import Protocol, Study

@@ -16,7 +16,7 @@ from sklearn.svm import OneClassSVM
 
 from reconform import BatchDependenceError, Bootstrap, ConformalDetector, ReconformError
 from reconform.detectors.foreign import adapt
-from reconform.detectors.score_checks import probe_batch_dependence
+from reconform.ensemble.refitting import probe_batch_dependence
 
 pyod = pytest.importorskip("pyod", reason="needs reconform[pyod]")
 

@@ -518,8 +518,8 @@ def test_loaded_models_of_neighbours_certify_within_groups(tmp_path, method, mod
     for ensemble in cad.ensemble_.ensembles if models else [cad.ensemble_.ensemble]:
         rows = np.arange(5)
         D = X[groups == "a"] if models else X
-        (sight,) = ensemble.see_with_each(new[:12], rows)
-        for j, own, others in zip(rows, sight.own, sight.others, strict=True):
+        (augmented,) = ensemble.augmented_scores(new[:12], rows)
+        for j, own, others in zip(rows, augmented.own, augmented.others, strict=True):
             knn = KNN().fit(np.vstack([D, new[j : j + 1]]))
             assert np.allclose(own, knn._training_scores(np.vstack([D, new[j : j + 1]])))
             elsewhere = np.delete(np.arange(12), j)

@@ -149,13 +149,13 @@ def assert_sees_as_a_refit(detector, reference, new, asked, seed):
     assert np.array_equal(np.sort(full.reference, axis=0), np.sort(reference, axis=0))
     slow = OneModel(detector, full.reference, seed, 1)
     asked = np.array(asked, dtype=np.intp)
-    sights = list(full.see_with_each(new, asked))
-    expected = list(slow.see_with_each(new, asked))
+    blocks = list(full.augmented_scores(new, asked))
+    expected = list(slow.augmented_scores(new, asked))
     for name in ("rows", "own", "others"):
-        ours = np.concatenate([getattr(sight, name) for sight in sights])
-        theirs = np.concatenate([getattr(sight, name) for sight in expected])
+        ours = np.concatenate([getattr(augmented, name) for augmented in blocks])
+        theirs = np.concatenate([getattr(augmented, name) for augmented in expected])
         assert np.array_equal(ours, theirs)
-    return full, sights
+    return full, blocks
 
 
 @pytest.mark.parametrize("kind", ["continuous", "duplicates", "ties"])
@@ -166,14 +166,14 @@ def test_sees_all_rows_as_one_refit_per_row(seed, n, kind):
     new = new_rows(reference, kind)
     detector = IForest(n_estimators=30)
     asked = range(len(new)) if seed else [7, 2, 11]
-    full, sights = assert_sees_as_a_refit(
+    full, blocks = assert_sees_as_a_refit(
         detector, reference, new, asked, np.random.SeedSequence(seed)
     )
     ranks = full.ranks(new, strictly=True)
-    for sight in sights:
-        mine, theirs = sight.own[:, -1:], sight.own[:, :-1]
-        assert np.array_equal(1 + (theirs <= mine).sum(axis=1), ranks.at_most[sight.rows])
-        assert np.array_equal(1 + (theirs < mine).sum(axis=1), ranks.below[sight.rows])
+    for augmented in blocks:
+        mine, theirs = augmented.own[:, -1:], augmented.own[:, :-1]
+        assert np.array_equal(1 + (theirs <= mine).sum(axis=1), ranks.at_most[augmented.rows])
+        assert np.array_equal(1 + (theirs < mine).sum(axis=1), ranks.below[augmented.rows])
 
 
 @pytest.mark.parametrize(
@@ -195,15 +195,15 @@ def test_sees_all_rows_as_one_refit_per_row_for_all_parameters(parameters):
 def test_blocks_and_threads_do_not_change_what_is_seen(monkeypatch):
     reference, new = rows(300, "duplicates"), rows(15, "duplicates", 5)
     asked = np.arange(len(new))
-    (whole,) = fit(IForest(), reference, n_jobs=1).see_with_each(new, asked)
+    (whole,) = fit(IForest(), reference, n_jobs=1).augmented_scores(new, asked)
     monkeypatch.setattr(forest_module, "WALKS_WORTH_A_THREAD", 0)
     monkeypatch.setattr(forest_ensembles, "CHUNK_NODES", 1)
     monkeypatch.setattr(forest_ensembles, "blocks_of", lambda rows, _: blocks_of(rows, 1 << 20))
-    parts = list(fit(IForest(), reference, n_jobs=2).see_with_each(new, asked))
+    parts = list(fit(IForest(), reference, n_jobs=2).augmented_scores(new, asked))
     assert [len(part.rows) for part in parts] == [4, 4, 4, 3]
     assert np.array_equal(np.concatenate([part.own for part in parts]), whole.own)
     assert np.array_equal(np.concatenate([part.others for part in parts]), whole.others)
-    assert not list(fit(IForest(), reference).see_with_each(new, asked[:0]))
+    assert not list(fit(IForest(), reference).augmented_scores(new, asked[:0]))
 
 
 # --- the law: what makes the ranks valid ------------------------------------------------------

@@ -14,14 +14,13 @@ from sklearn.model_selection import ShuffleSplit
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from reconform import ConformalDetector
-from reconform import counter as random
+from reconform import randomness as random
 from reconform.content import Contents
 from reconform.detectors.inne import INNE
 from reconform.detectors.inne import ensembles as inne_ensembles
-from reconform.detectors.inne import model as spheres
-from reconform.detectors.inne.ensembles import LeaveOneOutINNE, SeparateINNE
+from reconform.detectors.inne import ensembles as spheres
+from reconform.detectors.inne.ensembles import Draws, LeaveOneOutINNE, SeparateINNE, Spheres
 from reconform.detectors.inne.kernels import UNIT
-from reconform.detectors.inne.model import Draws, Spheres
 from reconform.ensemble.refitting import refit
 from reconform.methods import Bootstrap, CrossValidation, Jackknife, Resampling, Split
 

@@ -14,10 +14,9 @@ from reconform import ConformalDetector, Full
 from reconform.content import Contents
 from reconform.detectors.inne import INNE
 from reconform.detectors.inne import ensembles as inne_ensembles
-from reconform.detectors.inne import model as spheres
-from reconform.detectors.inne.ensembles import EnteredINNE
+from reconform.detectors.inne import ensembles as spheres
+from reconform.detectors.inne.ensembles import Draws, EnteredINNE
 from reconform.detectors.inne.kernels import UNIT
-from reconform.detectors.inne.model import Draws
 from reconform.ensemble import blocks_of
 from reconform.ensemble.refitting import OneModel, fit_full
 from test_inne import Refits, few_valued, reference_sums
@@ -142,9 +141,9 @@ def test_below_is_there_when_asked_for():
 # --- all rows as each model sees them -------------------------------------------------------
 
 
-def joined(sights):
+def joined(blocks):
     return [
-        np.concatenate([getattr(sight, name) for sight in sights])
+        np.concatenate([getattr(augmented, name) for augmented in blocks])
         for name in ("rows", "own", "others")
     ]
 
@@ -158,23 +157,23 @@ def test_sees_all_rows_as_one_refit_per_row(seed, n, kind):
     detector, sequence = INNE(n_estimators=20), np.random.SeedSequence(seed)
     asked = np.arange(len(new)) if seed else np.array([7, 3, 11])
     fast = fitted(X, detector, sequence)
-    sights = list(fast.see_with_each(new, asked))
-    slow = OneModel(detector, X, sequence, 1).see_with_each(new, asked)
-    for ours, theirs in zip(joined(sights), joined(list(slow)), strict=True):
+    blocks = list(fast.augmented_scores(new, asked))
+    slow = OneModel(detector, X, sequence, 1).augmented_scores(new, asked)
+    for ours, theirs in zip(joined(blocks), joined(list(slow)), strict=True):
         assert np.array_equal(ours, theirs)
     ranks = fast.ranks(new, strictly=True)
-    for sight in sights:
-        mine, theirs = sight.own[:, -1:], sight.own[:, :-1]
-        assert np.array_equal(1 + (theirs <= mine).sum(axis=1), ranks.at_most[sight.rows])
-        assert np.array_equal(1 + (theirs < mine).sum(axis=1), ranks.below[sight.rows])
+    for augmented in blocks:
+        mine, theirs = augmented.own[:, -1:], augmented.own[:, :-1]
+        assert np.array_equal(1 + (theirs <= mine).sum(axis=1), ranks.at_most[augmented.rows])
+        assert np.array_equal(1 + (theirs < mine).sum(axis=1), ranks.below[augmented.rows])
 
 
 @pytest.mark.parametrize("max_samples", [1, 2, 20, 0.5, 1.0])
 def test_sees_all_rows_as_one_refit_per_row_whatever_the_size_of_sets(max_samples):
     X, new = rows("duplicates", 41, 12)
     detector, asked = INNE(n_estimators=10, max_samples=max_samples), np.arange(12)
-    fast = list(fitted(X, detector).see_with_each(new, asked))
-    slow = list(OneModel(detector, X, SEED, 1).see_with_each(new, asked))
+    fast = list(fitted(X, detector).augmented_scores(new, asked))
+    slow = list(OneModel(detector, X, SEED, 1).augmented_scores(new, asked))
     for ours, theirs in zip(joined(fast), joined(slow), strict=True):
         assert np.array_equal(ours, theirs)
 
@@ -183,16 +182,16 @@ def test_sees_all_rows_as_one_refit_per_row_whatever_the_size_of_sets(max_sample
 def test_blocks_and_threads_do_not_change_what_is_seen(n, monkeypatch):
     X, new = rows("ties", n, 15)
     detector, asked = INNE(n_estimators=25), np.arange(15)
-    (whole,) = fitted(X, detector, n_jobs=1).see_with_each(new, asked)
+    (whole,) = fitted(X, detector, n_jobs=1).augmented_scores(new, asked)
     monkeypatch.setattr(spheres, "LEAST_WORK", 0)
     monkeypatch.setattr(
         inne_ensembles, "blocks_of", lambda rows, width: blocks_of(rows, width << 16)
     )
-    parts = list(fitted(X, detector, n_jobs=2).see_with_each(new, asked))
+    parts = list(fitted(X, detector, n_jobs=2).augmented_scores(new, asked))
     assert len(parts) > 1
     for ours, theirs in zip(joined(parts), joined([whole]), strict=True):
         assert np.array_equal(ours, theirs)
-    assert not list(fitted(X, detector).see_with_each(new, asked[:0]))
+    assert not list(fitted(X, detector).augmented_scores(new, asked[:0]))
 
 
 # --- what must not matter -------------------------------------------------------------------

@@ -13,7 +13,7 @@ from enumeration import excess, judged
 from oracle import binomial_upper, p_value, phi_of, seen_with_each
 from reconform import Bootstrap, ConformalDetector, CrossValidation, Full, Jackknife, Split
 from reconform.detectors import KDE
-from reconform.detectors.kde.bandwidth import KernelUnits, bandwidth_exponents
+from reconform.detectors.kde import KernelUnits, bandwidth_exponents
 from reconform.detectors.kde.ensembles import FullKDE, LeaveOneOutKDE
 from reconform.detectors.scaling import rescale, scale_exponents, spreads
 from reconform.ensemble.refitting import OneModel
@@ -369,13 +369,15 @@ def test_with_a_new_row_ties_do_not_depend_on_which_row_is_new(name):
     D, new, h = CASES[name]
     D = np.vstack([D, -D])
     copies = np.vstack([D[:6], -new])
-    for sight in fit_full(np.vstack([D, new]), h).see_with_each(copies, np.arange(len(copies))):
-        for x, own in zip(copies[:6], sight.own, strict=False):
+    for augmented in fit_full(np.vstack([D, new]), h).augmented_scores(
+        copies, np.arange(len(copies))
+    ):
+        for x, own in zip(copies[:6], augmented.own, strict=False):
             assert (own == own[-1]).sum() >= 1 + (x == D).all(axis=1).sum()
     for j in range(len(new)):
         rest = np.vstack([D, -new[j]])
-        (sight,) = fit_full(rest, h).see_with_each(new[j : j + 1], np.arange(1))
-        assert (sight.own[0] == sight.own[0, -1]).sum() >= 2
+        (augmented,) = fit_full(rest, h).augmented_scores(new[j : j + 1], np.arange(1))
+        assert (augmented.own[0] == augmented.own[0, -1]).sum() >= 2
 
 
 @pytest.mark.parametrize("bandwidth", [0, -1.0, np.nan, np.inf, True, "scott", None])

@@ -14,9 +14,9 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 import oracle
 from reconform import Bootstrap, ConformalDetector, CrossValidation, Jackknife, Resampling, Split
 from reconform.detectors import ForeignDetector, resolve_detector
+from reconform.detectors.knn import ALIKE, KNN
 from reconform.detectors.knn import ensembles as knn_ensembles
 from reconform.detectors.knn import search as neighbours
-from reconform.detectors.knn.detector import ALIKE, KNN
 from reconform.detectors.knn.ensembles import (
     FullNeighbours,
     KNNModel,

@@ -13,7 +13,7 @@ from sklearn.svm import LinearSVC
 from sklearn.tree import DecisionTreeClassifier
 
 from reconform import ConformalDetector, Learned, RankCounts, ReconformError, Rule, save
-from reconform.ensemble.learned import ContentSample, LearnedScores, LearnedSurvey, Learning
+from reconform.ensemble.batch import ContentSample, LearnedScores, LearnedSurvey, Learning
 from reconform.files import judged, read_reference
 from reconform.files.judge import ReadOptions, judge_file
 from reconform.statistics.evalues import average_e_values, closed_e_bh, conformal_e_values
@@ -232,7 +232,7 @@ def test_files_take_two_passes_and_say_the_same(tmp_path, monkeypatch):
             again = judge_file(cad, new, read=ReadOptions(batch_rows=13))
         assert (again.count, again.tested) == (here.count, len(T))
     quick = LogisticRegression()
-    monkeypatch.setattr("reconform.ensemble.learned.default_classifier", lambda n_jobs=None: quick)
+    monkeypatch.setattr("reconform.ensemble.batch.default_classifier", lambda n_jobs=None: quick)
     said = [normal, new, "--method", "learned", "--calibration", "0.4", "--output", out]
     result = CliRunner().invoke(main, ["detect", *map(str, said)])
     assert result.exit_code in (0, 3), result.output

@@ -16,8 +16,7 @@ from reconform import Bootstrap, ConformalDetector, CrossValidation, Full, Jackk
 from reconform.content import sorted_by_content
 from reconform.detectors.knn.search import make_search
 from reconform.detectors.lof import LOF, ensembles
-from reconform.detectors.lof.ensembles import FullLOF, LeaveOneOutLOF
-from reconform.detectors.lof.model import nearest_settled
+from reconform.detectors.lof.ensembles import FullLOF, LeaveOneOutLOF, nearest_settled
 from reconform.ensemble.refitting import OneModel, RefitEnsemble, refit
 from reconform.errors import ModelFileError, ReconformError
 from reconform.models import load, save
@@ -298,7 +297,7 @@ def test_all_rows_with_each_new_row_in_blocks_and_threads(monkeypatch):
     expected = seen_with_each(ensemble_of(D, Full(), 5), new, rows)
     monkeypatch.setattr("reconform.ensemble.BLOCK_BYTES", 16 * (len(D) + 1 + len(new)))
     ensemble = ensemble_of(D[::-1], Full(), 5, n_jobs=2)
-    assert [len(part.rows) for part in ensemble.see_with_each(new, rows)] == [2, 1]
+    assert [len(part.rows) for part in ensemble.augmented_scores(new, rows)] == [2, 1]
     for a, b in zip(seen_with_each(ensemble, new, rows), expected, strict=True):
         assert np.array_equal(a, b)
 

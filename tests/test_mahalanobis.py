@@ -12,8 +12,12 @@ from enumeration import excess, judged
 from oracle import binomial_upper, p_value, phi_of, seen_with_each
 from reconform import Bootstrap, ConformalDetector, CrossValidation, Full, Jackknife, Split
 from reconform.detectors import Mahalanobis
-from reconform.detectors.mahalanobis.ensembles import FullMahalanobis, LeaveOneOutMahalanobis
-from reconform.detectors.mahalanobis.model import LEAST_LEFT, Whitened
+from reconform.detectors.mahalanobis.ensembles import (
+    LEAST_LEFT,
+    FullMahalanobis,
+    LeaveOneOutMahalanobis,
+    Whitened,
+)
 from reconform.detectors.scaling import rescale, scale_exponents, spreads
 from reconform.ensemble.refitting import OneModel
 from reconform.errors import ReconformError
@@ -430,7 +434,7 @@ def test_no_rank_is_below_that_of_exact_arithmetic(kind):
         full = fit_full(rows[:n], ridge=ridge)
         got = full.ranks(rows[n:]).at_most
         assert np.array_equal(got, fit_plus(rows[:n], ridge=ridge).ranks(rows[n:]).at_most)
-        (sight,) = full.see_with_each(rows[n:], np.arange(3))
+        (augmented,) = full.augmented_scores(rows[n:], np.arange(3))
         for j in range(3):
             E = [*exact[:n], exact[n + j]]
             inside = exact_scores(E, E + exact[n:], Fraction(ridge))
@@ -438,7 +442,7 @@ def test_no_rank_is_below_that_of_exact_arithmetic(kind):
             more = Fraction(n + 1, n)
             alone = [more * more * s / (1 + more * s) for s in inside[: n + 1]]
             expected = [float(max(s, bound)) for s in alone + inside[n + 1 :]]
-            seen = np.append(sight.own[j], sight.others[j])
+            seen = np.append(augmented.own[j], augmented.others[j])
             here = [k for k, s in enumerate(expected) if s > -1e219 and k != n + 1 + j]
             assert np.allclose(seen[here], np.array(expected)[here], rtol=1e-6, atol=1e-26)
 
@@ -519,16 +523,16 @@ def test_all_rows_with_each_new_row_in_exact_arithmetic(n):
     for _ in range(40):
         rows = rng.integers(-2, 3, size=(n + 4, 2))
         full = fit_full(rows[:n].astype(float))
-        (sight,) = full.see_with_each(rows[n:].astype(float), np.arange(4))
+        (augmented,) = full.augmented_scores(rows[n:].astype(float), np.arange(4))
         for j in range(4):
             E = [*rows[:n].tolist(), rows[n + j].tolist()]
             inside = [exact_score(E[:i] + E[i + 1 :], e) for i, e in enumerate(E)]
             outside = [exact_score(E, x) for x in rows[n:].tolist()]
-            assert np.allclose(sight.own[j], [float(s) for s in inside], rtol=2e-9)
-            assert np.allclose(sight.others[j], [float(s) for s in outside], rtol=2e-9)
+            assert np.allclose(augmented.own[j], [float(s) for s in inside], rtol=2e-9)
+            assert np.allclose(augmented.others[j], [float(s) for s in outside], rtol=2e-9)
             for i in range(n):
-                assert (sight.own[j, i] <= sight.own[j, n]) == (inside[i] <= inside[n])
-                assert (sight.own[j, i] < sight.own[j, n]) == (inside[i] < inside[n])
+                assert (augmented.own[j, i] <= augmented.own[j, n]) == (inside[i] <= inside[n])
+                assert (augmented.own[j, i] < augmented.own[j, n]) == (inside[i] < inside[n])
                 ties += inside[i] == inside[n]
     assert ties > 20
 

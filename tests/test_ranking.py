@@ -16,7 +16,7 @@ from sklearn.svm import OneClassSVM
 from reconform import Bootstrap, CrossValidation, Full, Split
 from reconform.cli.study_command import _method, command_of
 from reconform.detectors import KNN
-from reconform.detectors.by_name import make_detector, written
+from reconform.detectors.registry import make_detector, written
 from reconform.errors import ReferenceWarning
 from reconform.files import TableOptions, normal_rows, read_labelled, read_reference
 from reconform.forecast import listening

@@ -13,7 +13,7 @@ from sklearn.neighbors import LocalOutlierFactor
 
 from reconform import ConformalDetector, ReconformError, Weights, methods
 from reconform.cli import main
-from reconform.ensemble import Sight
+from reconform.ensemble import AugmentedScores
 from reconform.statistics.weighted import (
     ranks_by_sight,
     ranks_of_one_model,
@@ -87,8 +87,8 @@ def test_one_model_is_the_same_scores_for_every_row(seed):
     level = Fraction(3, 10)
     quick = ranks_of_one_model(calibration, scores, weights, level)
     own = np.column_stack([np.tile(calibration, (m, 1)), scores])
-    sight = np.arange(m), own, np.tile(scores, (m, 1)), None
-    slow = ranks_by_sight([sight], weights, level)
+    augmented = np.arange(m), own, np.tile(scores, (m, 1)), None
+    slow = ranks_by_sight([augmented], weights, level)
     for name in ("at_most", "total", "lengths", "limits"):
         assert np.array_equal(getattr(quick, name), getattr(slow, name)), name
     assert quick.e_values == slow.e_values
@@ -171,16 +171,16 @@ def test_p_values_against_the_definition(detector, method):
     w = weights.reference[cad.calibration_.rows]
     if detector == "auto":
         ranks = cad.rank(T, together=True)
-        sights = cad.ensemble_.see_chosen(T, np.arange(12), ranks.choice.chosen)
+        blocks = cad.ensemble_.augmented_by_chosen(T, np.arange(12), ranks.choice.chosen)
     elif method == "full":
-        sights = cad.ensemble_.see_with_each(T, np.arange(12))
+        blocks = cad.ensemble_.augmented_scores(T, np.arange(12))
     else:
         scores = cad.rank(T).scores
         own = np.column_stack([np.tile(cad.calibration_.scores, (12, 1)), scores])
-        sights = [Sight(np.arange(12), own, np.tile(scores, (12, 1)))]
-    for sight in sights:
-        mine = w if sight.order is None else w[sight.order]
-        for j, own in zip(sight.rows, sight.own, strict=True):
+        blocks = [AugmentedScores(np.arange(12), own, np.tile(scores, (12, 1)))]
+    for augmented in blocks:
+        mine = w if augmented.order is None else w[augmented.order]
+        for j, own in zip(augmented.rows, augmented.own, strict=True):
             down, up = in_units(mine, weights.new[j])
             at_most = sum(w for w, s in zip(up, own, strict=True) if s <= own[-1])
             assert found.p_values[j] == min(at_most / sum(down), 1.0)

@@ -8,8 +8,8 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+from reconform.detectors.inne import ensembles as spheres
 from reconform.detectors.inne import kernels
-from reconform.detectors.inne import model as spheres
 from reconform.detectors.prepare import Feature
 from reconform.explaining import features
 from reconform.explaining.feature_columns import read_table

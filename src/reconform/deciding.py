@@ -17,8 +17,8 @@ import numpy as np
 
 from .arrays import BoolArray, FloatArray, IndexArray, RankArray
 from .assumption import Finding, unused_batch
-from .detectors.auto.ensembles import ChoiceEnsemble
 from .ensemble import Ensemble
+from .ensemble.choosing import ChoiceEnsemble
 from .ensemble.grouped import GroupedEnsemble
 from .errors import ReconformError
 from .grouping import POOLED, GroupFound, found_in_groups, out_of_reach
@@ -168,7 +168,7 @@ class ByGrid:
 
     def findings(self, together: Ranks | None) -> tuple[Finding, ...]:
         """Say what was found about the assumption on the way to the ranks."""
-        return () if together is None else unused_batch(together.clumped)
+        return () if together is None else unused_batch(together.clustered)
 
     def warning(self, m: int, groups: tuple[GroupFound, ...]) -> str | None:
         """Say what may keep anomalies from being flagged, whatever they are like."""
@@ -289,7 +289,7 @@ def decider_for(
 def _can_certify(ensemble: Ensemble) -> bool:
     one = ensemble.first() if isinstance(ensemble, GroupedEnsemble) else ensemble
     own = type(one).worlds is not Ensemble.worlds
-    own = own or type(one).see_with_each is not Ensemble.see_with_each
+    own = own or type(one).augmented_scores is not Ensemble.augmented_scores
     return own or one.by_refitting is not None
 
 
@@ -398,17 +398,19 @@ def _weighted_ranks(
     elif not isinstance(ensemble, ChoiceEnsemble):
         return ranks_of_one_model(calibration.scores, ranks.scores, whole, level)
 
-    def sights() -> Iterator[tuple[IndexArray, FloatArray, FloatArray, IndexArray | None]]:
+    def augmented_blocks() -> Iterator[
+        tuple[IndexArray, FloatArray, FloatArray, IndexArray | None]
+    ]:
         rows = np.arange(m)
         if isinstance(ensemble, ChoiceEnsemble):
             assert ranks.choice is not None
-            every = ensemble.see_chosen(X, rows, ranks.choice.chosen)
+            every = ensemble.augmented_by_chosen(X, rows, ranks.choice.chosen)
         else:
-            every = ensemble.see_with_each(X, rows)
-        for sight in every:
-            yield sight.rows, sight.own, sight.others, sight.order
+            every = ensemble.augmented_scores(X, rows)
+        for augmented in every:
+            yield augmented.rows, augmented.own, augmented.others, augmented.order
 
-    return ranks_by_sight(sights(), whole, level)
+    return ranks_by_sight(augmented_blocks(), whole, level)
 
 
 def _decide_weighted(ranks: WeightedRanks, rule: Rule) -> Outcome:

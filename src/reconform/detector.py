@@ -26,8 +26,7 @@ from .detectors.prepare import Feature, Prepare
 from .discoveries import CountedDiscoveries, Discoveries, Provenance
 from .display import details, facts_html, one_line
 from .ensemble import Ensemble
-from .ensemble.grouped import GroupedEnsemble
-from .ensemble.known_anomalies import refuse_copies
+from .ensemble.grouped import GroupedEnsemble, refuse_copies
 from .errors import (
     ReconformError,
     ReferenceWarning,

@@ -16,14 +16,19 @@ from sklearn.base import clone
 from .arrays import FloatArray
 from .content import Contents, RowStreams, by_content, remembering
 from .detectors import Auto, ForeignDetector, NativeDetector
-from .detectors.auto.ensembles import ChoiceEnsemble
 from .detectors.prepare import prepared_classifier
 from .detectors.prepared import Prepared
 from .ensemble import Ensemble, RepeatedSplit
-from .ensemble.grouped import GroupedEnsemble, OneForAll, OnePerGroup, joined_calibration
-from .ensemble.known_anomalies import WithAnomalies, without_anomalies
-from .ensemble.learned import LearnedScores, Learning
-from .ensemble.pooled import Pooled
+from .ensemble.batch import LearnedScores, Learning, Pooled
+from .ensemble.choosing import ChoiceEnsemble
+from .ensemble.grouped import (
+    GroupedEnsemble,
+    OneForAll,
+    OnePerGroup,
+    WithAnomalies,
+    joined_calibration,
+    without_anomalies,
+)
 from .ensemble.refitting import OneModel
 from .errors import ReconformError
 from .grouping import ReferenceGroups
@@ -162,7 +167,7 @@ class Fitter:
             ensemble = self._fit(X, plan, seeds)
         no_way_of_its_own = (grouped or type(ensemble).worlds is Ensemble.worlds) and type(
             ensemble
-        ).see_with_each is Ensemble.see_with_each
+        ).augmented_scores is Ensemble.augmented_scores
         certified = guarantee_for(plan, ensemble).certified
         if certified and no_way_of_its_own and ensemble.by_refitting is None:
             assert not isinstance(self.detector, Learning)  # which certifies nothing

@@ -1,4 +1,12 @@
-"""One `random_state` for everything; independent streams for all that draws."""
+"""One `random_state` for everything; independent streams for all that draws.
+
+Kernels draw counter-based random numbers (splitmix64). Number i of the stream `key` is ``mix(key +
+i * GOLDEN)``. A kernel carries the state itself: it adds GOLDEN before every number. So what is
+drawn depends on the key alone, whoever draws and when.
+
+Kernels compile these functions into themselves, and numba's cache on disk looks at the caller's
+file only: after a change here, save the files that import it too.
+"""
 
 from __future__ import annotations
 
@@ -7,6 +15,8 @@ from typing import Any, overload
 
 import numpy as np
 
+from .arrays import UInt64Array
+from .compiled import njit
 from .errors import ReconformError
 
 
@@ -83,3 +93,67 @@ class Streams(Sequence[np.random.SeedSequence]):
     def _key(self, k: int) -> tuple[int, ...]:
         """What stream k has in its spawn key, after that of the seed."""
         return (k,)
+
+
+GOLDEN = np.uint64(0x9E3779B97F4A7C15)
+
+_MIX_1 = np.uint64(0xBF58476D1CE4E5B9)
+_MIX_2 = np.uint64(0x94D049BB133111EB)
+_S11, _S27, _S30 = np.uint64(11), np.uint64(27), np.uint64(30)
+_S31, _S32 = np.uint64(31), np.uint64(32)
+_LOW_HALF = np.uint64(0xFFFFFFFF)
+_ONE = np.uint64(1)
+
+
+@njit(cache=True, nogil=True)
+def mix(state: Any) -> Any:
+    """Scramble 64 bits: the finaliser of splitmix64."""
+    z = (state ^ (state >> _S30)) * _MIX_1
+    z = (z ^ (z >> _S27)) * _MIX_2
+    return z ^ (z >> _S31)
+
+
+def mix_array(words: UInt64Array) -> UInt64Array:
+    """`mix` every word of an array, with little memory besides the result.
+
+    Examples
+    --------
+    >>> words = np.array([1, 2**63], dtype=np.uint64)
+    >>> [int(word) for word in mix_array(words)] == [mix(word) for word in words]
+    True
+    """
+    z = words >> _S30
+    z ^= words
+    z *= _MIX_1
+    shifted = z >> _S27
+    z ^= shifted
+    z *= _MIX_2
+    np.right_shift(z, _S31, out=shifted)
+    z ^= shifted
+    return z
+
+
+@njit(cache=True, nogil=True)
+def uniform(state: Any) -> Any:
+    """Turn a state of the stream into a uniform number of 53 bits in [0, 1)."""
+    return np.float64(mix(state) >> _S11) * 2.0**-53
+
+
+@njit(cache=True, nogil=True)
+def refusals(span: Any) -> Any:
+    """Count the lower halves that `integer_below` must refuse: 2**32 mod `span`, as uint64."""
+    return (_LOW_HALF - span + _ONE) % span
+
+
+@njit(cache=True, nogil=True)
+def integer_below(state: Any, span: Any, refused: Any) -> Any:
+    """Draw from ``range(span)``, exactly uniformly; return the new state and the number.
+
+    Lemire: 32 random bits times the span. The upper half is uniform below the span (at most
+    2**32, as uint64) once the ``refused = refusals(span)`` smallest lower halves are refused.
+    """
+    while True:
+        state += GOLDEN
+        product = (mix(state) >> _S32) * span
+        if product & _LOW_HALF >= refused:
+            return state, np.int64(product >> _S32)

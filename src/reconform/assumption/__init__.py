@@ -14,7 +14,7 @@ from functools import cached_property
 from ..arrays import BoolArray, FloatArray
 from ..content import digests_of
 from ..statistics.fdr import RankCounts
-from .closeness import clump_finding, copy_findings, in_units, unused_batch
+from .closeness import cluster_finding, copy_findings, in_units, unused_batch
 from .columns import column_findings, order_findings
 from .contamination import Level, dirt_finding
 from .labels import Category, label_findings
@@ -110,7 +110,7 @@ class Compared:
         """
         if tested < LEAST_ROWS:
             unchecked = _too_few(tested, "new row")
-            few_rows = [*self.found, *self._labels(tested), *filter(None, [self._clumps()])]
+            few_rows = [*self.found, *self._labels(tested), *filter(None, [self._clusters()])]
             return Verdict.of(few_rows, unchecked)
         few = counts is None or counts.n_calibration < LEAST_ROWS
         ranked = None if few or self.weighted else counts
@@ -155,14 +155,14 @@ class Compared:
             ours, theirs = (digests_of(X)[1].tolist() for X in both)
             more = len(ours) == MOST_REFERENCE
             yield from copy_findings(ours, theirs, looked_up=self.looked_up, sampled=more)
-        yield self._clumps()
+        yield self._clusters()
 
-    def _clumps(self) -> Finding | None:
-        """Look for clumps: copies of each other are seen among few rows, too."""
+    def _clusters(self) -> Finding | None:
+        """Look for clusters: copies of each other are seen among few rows, too."""
         used = self._used()
         if self.reference is None or self.new is None or not 0 < len(used) <= MOST_COMBINED:
             return None
-        return clump_finding(*in_units(self.reference[:, used], self.new[:, used]))
+        return cluster_finding(*in_units(self.reference[:, used], self.new[:, used]))
 
     def _labels(self, tested: int) -> Iterator[Finding]:
         """What columns of labels show; of few rows only which labels the reference lacks."""

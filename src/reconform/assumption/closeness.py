@@ -1,9 +1,9 @@
-"""Copies and clumps: new rows that are too close to each other or to reference rows.
+"""Copies and clusters: new rows that are too close to each other or to reference rows.
 
-What clumps are, and how many there may be by chance, is in `statistics.companions`. `clump_finding`
-looks for them in a sample, for every list. A detector that compares new rows with each other
-looks for them itself, once for every row (`guard_limits` there), as its p-values are exact
-only if that is a function of the reference and this row as one set; `unused_batch` says what
+What clusters are, and how many there may be by chance, is in `statistics.companions`.
+`cluster_finding` looks for them in a sample, for every list. A detector that compares new rows with
+each other looks for them itself, once for every row (`guard_limits` there), as its p-values are
+exact only if that is a function of the reference and this row as one set; `unused_batch` says what
 followed.
 """
 
@@ -25,9 +25,9 @@ from .verdict import Finding
 # False-alarm rate of copies; more than so large a share of the new rows must be copies.
 DOUBTFUL = 5e-3
 COPIES_MARGIN = 0.02
-# Neighbours that the search for clumps looks at, of how many new and reference rows.
-CLUMP_NEIGHBOURS = 5
-CLUMP_ROWS, CLUMP_PROBES = 200, 100
+# Neighbours that the search for clusters looks at, of how many new and reference rows.
+CLUSTER_NEIGHBOURS = 5
+CLUSTER_ROWS, CLUSTER_PROBES = 200, 100
 # Up to so many rows of both the closest pairs are looked at, too: so many of them.
 PAIRED_ROWS, PAIRS = 600, (4, 8, 16, 32, 64)
 # Numbers beyond this are taken for it, and scaled ones beyond that: squares stay finite.
@@ -198,11 +198,11 @@ def _too_many(b: int, m: int, a: int, n: int) -> float:
     return at_least_before(b, m, a + 1, n) if b and a < n else 1.0
 
 
-def clump_finding(
+def cluster_finding(
     reference: FloatArray,
     new: FloatArray,
     tolerated: float = TOLERATED,
-    k: int = CLUMP_NEIGHBOURS,
+    k: int = CLUSTER_NEIGHBOURS,
 ) -> Finding | None:
     """Look for new rows that keep each other company where the reference is.
 
@@ -225,8 +225,8 @@ def clump_finding(
     if k < 1:
         return None
     # Evenly spaced rows; a caller with an order by content may sort before.
-    some = new[:: max(1, -(-m // CLUMP_ROWS))]
-    at = np.arange(m)[:: max(1, -(-m // CLUMP_ROWS))]
+    some = new[:: max(1, -(-m // CLUSTER_ROWS))]
+    at = np.arange(m)[:: max(1, -(-m // CLUSTER_ROWS))]
     centre = reference.mean(axis=0)
     D, T, S = reference - centre, new - centre, some - centre
     to_normal = squares(S, D)
@@ -237,7 +237,7 @@ def clump_finding(
     last = to_normal[:, k - 1]
     to_new.partition(k - 1, axis=1)
     near_new = np.sort(to_new[:, :k], axis=1)
-    probe = D[:: max(1, -(-n // CLUMP_PROBES))]
+    probe = D[:: max(1, -(-n // CLUSTER_PROBES))]
     own = squares(probe, D)
     own.partition(k, axis=1)  # itself is the first
     inside = last <= np.median(own[:, k])
@@ -255,7 +255,7 @@ def clump_finding(
                 f"other new row{'s' if c > 1 else ''} nearer than any reference row, where at most "
                 f"{share**c:.0%} would by chance: repeated measurements of one thing?"
             )
-            return Finding("clumps", "doubtful", sentence, "Keep one row of each.")
+            return Finding("clusters", "doubtful", sentence, "Keep one row of each.")
     return _pair_finding(np.vstack([D, T]), n, k) if n + m <= PAIRED_ROWS else None
 
 
@@ -286,17 +286,17 @@ def _pair_finding(rows: FloatArray, n: int, k: int) -> Finding | None:
                 f"rows together, are pairs of new rows, where at most {by_chance:.0f} would be by "
                 "chance: repeated measurements of one thing?"
             )
-            return Finding("clumps", "doubtful", sentence, "Keep one row of each.")
+            return Finding("clusters", "doubtful", sentence, "Keep one row of each.")
     return None
 
 
-def unused_batch(clumped: BoolArray | None) -> tuple[Finding, ...]:
+def unused_batch(clustered: BoolArray | None) -> tuple[Finding, ...]:
     """Say that the batch was not used for some rows, and why.
 
     Parameters
     ----------
-    clumped : bool array of shape (m,) or None
-        `Ranks.clumped`.
+    clustered : bool array of shape (m,) or None
+        `Ranks.clustered`.
 
     Returns
     -------
@@ -313,9 +313,9 @@ def unused_batch(clumped: BoolArray | None) -> tuple[Finding, ...]:
     repeated measurements), and would be flagged for that alone. These rows are ranked by reference
     rows only.
     """
-    if clumped is None or not clumped.any():
+    if clustered is None or not clustered.any():
         return ()
-    count, m = int(clumped.sum()), len(clumped)
+    count, m = int(clustered.sum()), len(clustered)
     which = f"any of the {m:,} rows" if count == m else f"{count:,} of the {m:,} rows"
     said = (
         f"New rows are not compared with each other for {which}: too many of them lie closer to "

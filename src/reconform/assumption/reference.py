@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from ..arrays import FloatArray
-from ..detectors.score_checks import LARGEST
+from ..ensemble.refitting import LARGEST
 from ..errors import ReferenceWarning, listed, warn_once
 
 # A column that changes mostly does so within the first rows: only the others are read to the end.

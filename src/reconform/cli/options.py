@@ -13,8 +13,7 @@ import click
 from joblib import parallel_config
 
 from ..detectors import DETECTORS
-from ..detectors.by_name import make_detector, parse_setting
-from ..detectors.registry import scale_matters_to
+from ..detectors.registry import make_detector, parse_setting, scale_matters_to
 from ..errors import InputError, ReconformError
 from ..files import FORMATS, Layout, TableOptions
 from ..files.formats import DELIMITER, is_delimiter, is_standard

@@ -11,7 +11,7 @@ from typing import Any
 import click
 from pyarrow.csv import write_csv
 
-from ..detectors.by_name import detectors_with, written
+from ..detectors.registry import detectors_with, written
 from ..files import Layout
 from ..methods import Method, named
 from ..study import (

@@ -25,10 +25,9 @@ import numpy as np
 import numpy.typing as npt
 
 from ..arrays import FloatArray, IndexArray, Int32Array, IntArray, UInt64Array
-from ..counter import GOLDEN, mix_array
 from ..frames import FrameRows
 from ..parallel import run_blocks
-from ..randomness import Streams
+from ..randomness import GOLDEN, Streams, mix_array
 from . import kernels
 
 # Threads are worth starting from about this many hashes, or words to digest.

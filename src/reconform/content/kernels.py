@@ -12,7 +12,7 @@ import numpy as np
 
 from ..arrays import BoolArray, Int32Array, IntArray, UInt64Array
 from ..compiled import njit
-from ..counter import GOLDEN, mix, uniform
+from ..randomness import GOLDEN, mix, uniform
 
 _MINUS_ZERO = np.uint64(0x8000000000000000)
 _MAGNITUDE = np.uint64(0x7FFFFFFFFFFFFFFF)

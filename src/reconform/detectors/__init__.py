@@ -5,16 +5,16 @@ from __future__ import annotations
 from typing import Any
 
 from ..errors import unknown_choice
-from .auto.detector import Auto
+from .auto import Auto
 from .base import NativeDetector
-from .contrast.detector import Contrast
+from .contrast import Contrast
 from .foreign import ForeignDetector, adapt
-from .iforest.detector import IForest
-from .inne.detector import INNE
-from .kde.detector import KDE
-from .knn.detector import KNN
-from .lof.detector import LOF
-from .mahalanobis.detector import Mahalanobis
+from .iforest import IForest
+from .inne import INNE
+from .kde import KDE
+from .knn import KNN
+from .lof import LOF
+from .mahalanobis import Mahalanobis
 from .registry import DETECTORS
 
 

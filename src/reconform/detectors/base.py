@@ -3,11 +3,17 @@
 A detector is complete with two methods, `_fit_rows` and `_score_rows`. Every method of the
 package then works for it, by one fit per model. What is quicker may be overridden: `fit_model`, a
 lean object per model; `_fit_together`, all models of a plan at once, with the same numbers.
+
+Which features carry the score of a row is a description of the row, not a theorem about it. A
+detector of ours that adds up something over the features says how much each adds
+(`NativeDetector.attribution`). For every other one, features are replaced one at a time by what is
+typical near the row, and the score says which of them matter (`by_replacing`).
 """
 
 from __future__ import annotations
 
 import copy
+import numbers
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -18,20 +24,186 @@ import numpy.typing as npt
 from sklearn.base import BaseEstimator, OutlierMixin, clone
 from sklearn.utils.validation import check_is_fitted
 
-from ..arrays import FloatArray, IntArray
+from ..arrays import FloatArray, IndexArray, IntArray
 from ..content import scores_by_content, sorted_by_content
 from ..ensemble import Ensemble
-from ..ensemble.pooled import fit_pooled
-from ..ensemble.refitting import Algorithm, Model, fit_full, refit
-from ..errors import ReconformError, check_probability
+from ..ensemble.batch import fit_pooled
+from ..ensemble.refitting import (
+    Algorithm,
+    Model,
+    checked_scores,
+    fit_full,
+    probe_batch_dependence,
+    refit,
+)
+from ..errors import ReconformError, check_count, check_probability, unknown_choice
 from ..inputs import validated_rows
 from ..plan import Plan
 from ..randomness import root_seed
-from .attribution import Attribution, in_shares
 from .scaled import algorithm_of, fit_scaled
-from .scaling import check_scale
-from .score_checks import checked_scores, probe_batch_dependence
-from .units import RobustUnits, Units
+from .scaling import RobustUnits, Units, check_scale
+
+
+@dataclass(frozen=True, eq=False)
+class Attribution:
+    """How much of the score of one row each feature carries.
+
+    Attributes
+    ----------
+    shares : float array of shape (d,)
+        They add up to 1; all 0 where no feature alone makes a difference.
+    how : str
+        What they are shares of, to follow "Shares are of ".
+    """
+
+    shares: FloatArray
+    how: str
+
+
+def in_shares(parts: FloatArray, how: str) -> Attribution | None:
+    """Divide parts that are not negative by their sum; None where that is no number.
+
+    Examples
+    --------
+    >>> in_shares(np.array([3.0, 1.0]), "the distance").shares
+    array([0.75, 0.25])
+    """
+    largest = parts.max(initial=0.0)
+    if not np.isfinite(largest) or np.isnan(parts).any():
+        return None
+    if largest > 0:
+        parts = parts / largest  # sums of large numbers overflow
+        parts = parts / parts.sum()
+    return Attribution(np.asarray(parts), how)
+
+
+def nearest(x: FloatArray, rows: FloatArray, count: int, power: float = 2.0) -> IndexArray:
+    """Find the rows that are nearest to a row, the nearest first.
+
+    Examples
+    --------
+    >>> nearest(np.array([0.0, 0.0]), np.array([[3.0, 0.0], [1.0, 1.0], [9.0, 9.0]]), 2)
+    array([1, 0])
+    """
+    with np.errstate(over="ignore"):
+        far = (np.abs(rows - x) ** power).sum(axis=1)
+    first = np.argpartition(far, min(count, len(far)) - 1)[:count]
+    return np.asarray(first[np.argsort(far[first], kind="stable")])
+
+
+def by_differences(
+    x: FloatArray, rows: FloatArray, how: str, power: float = 2.0
+) -> Attribution | None:
+    """Share out the distances of a row to others, raised to a power, among the features."""
+    differences = np.abs(rows - x)
+    with np.errstate(invalid="ignore"):
+        scaled = differences / max(float(differences.max(initial=0.0)), np.finfo(np.float64).tiny)
+    return in_shares((scaled**power).sum(axis=0), how)
+
+
+def distance_in_words(power: float) -> str:
+    """Name the sum over features that a Minkowski distance is a root of.
+
+    Examples
+    --------
+    >>> distance_in_words(2.0), distance_in_words(1.0), distance_in_words(3.0)
+    ('the squared distance', 'the distance', 'the distance to the power of 3')
+    """
+    words = {1.0: "the distance", 2.0: "the squared distance"}
+    return words.get(float(power), f"the distance to the power of {power:g}")
+
+
+def nth_nearest(k: int) -> str:
+    """Name a neighbour.
+
+    Examples
+    --------
+    >>> nth_nearest(1), nth_nearest(2), nth_nearest(11), nth_nearest(23)
+    ('the nearest', 'the 2nd nearest', 'the 11th nearest', 'the 23rd nearest')
+    """
+    if k == 1:
+        return "the nearest"
+    ending = {1: "st", 2: "nd", 3: "rd"}.get(k % 10, "th") if k % 100 not in (11, 12, 13) else "th"
+    return f"the {k}{ending} nearest"
+
+
+REPLACED = (
+    "what the score rises by when one feature alone is set to its median among the nearest normal "
+    "rows"
+)
+
+
+def by_replacing(as_it_is: float, replaced: FloatArray) -> Attribution | None:
+    """Share out the rise of a score among the features that were replaced one at a time.
+
+    Parameters
+    ----------
+    as_it_is : float
+        Score of the row, small = anomalous.
+    replaced : float array of shape (d,)
+        Its score with each feature replaced; `as_it_is` where a feature is typical already.
+
+    Returns
+    -------
+    Attribution or None
+        Features without which the row would score lower still have no share. None where scores
+        are infinite.
+
+    Examples
+    --------
+    >>> by_replacing(-9.0, np.array([-3.0, -7.0, -9.5])).shares
+    array([0.75, 0.25, 0.  ])
+    """
+    with np.errstate(invalid="ignore"):
+        rises = replaced - as_it_is
+    return in_shares(np.maximum(rises, 0.0), REPLACED)
+
+
+# Up to this many rows separate leave-one-out fits are cheap, and they vary less from seed to seed.
+SHARE_ABOVE = 1000
+
+
+def rows_drawn(max_samples: Any, n_rows: int, *, auto: int) -> int:
+    """Work out how many of `n_rows` rows `max_samples` asks for: never more than there are.
+
+    Examples
+    --------
+    >>> [rows_drawn(given, 100, auto=8) for given in ("auto", 500, 0.255)]
+    [8, 100, 25]
+    """
+    if isinstance(max_samples, str):
+        if max_samples != "auto":
+            raise unknown_choice("max_samples", max_samples, ["auto"])
+        return min(auto, n_rows)
+    if isinstance(max_samples, numbers.Integral):
+        return min(check_count("max_samples", max_samples, least=1), n_rows)
+    if not isinstance(max_samples, numbers.Real) or not 0 < float(max_samples) <= 1:
+        raise ReconformError(
+            "max_samples must be 'auto', a number of rows, or a share in (0, 1]; "
+            f"got {max_samples!r}."
+        )
+    drawn = int(float(max_samples) * n_rows)
+    if drawn < 1:
+        raise ReconformError(
+            f"max_samples={max_samples!r} of {n_rows} training rows is less than one row; "
+            "give a larger share, or a number of rows."
+        )
+    return drawn
+
+
+def wants_sharing(share: Any, n_rows: int) -> bool:
+    """Say whether leave-one-out models on so many rows are to share their draws.
+
+    Examples
+    --------
+    >>> wants_sharing("auto", 1000), wants_sharing("auto", 1001), wants_sharing(True, 10)
+    (False, True, True)
+    """
+    if isinstance(share, bool | np.bool_):
+        return bool(share)
+    if not isinstance(share, str) or share != "auto":
+        raise ReconformError(f"share must be 'auto', True or False; got {share!r}.")
+    return n_rows > SHARE_ABOVE
 
 
 class NativeDetector(OutlierMixin, BaseEstimator, ABC):
@@ -226,7 +398,7 @@ class NativeDetector(OutlierMixin, BaseEstimator, ABC):
         -------
         Attribution or None
             None where the score is no sum over features: replacing them one at a time then says
-            more (`reconform.detectors.attribution.by_replacing`).
+            more (`reconform.detectors.base.by_replacing`).
         """
         ways = self._units()
         if ways is None:

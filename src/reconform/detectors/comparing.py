@@ -20,7 +20,7 @@ import numpy as np
 
 from ..arrays import FloatArray, IndexArray, RankArray
 from ..compiled import njit
-from ..ensemble import Ensemble, ResampledEnsemble, Sight
+from ..ensemble import AugmentedScores, Ensemble, ResampledEnsemble
 from ..plan import Plan
 from ..statistics.ranks import Ranks
 
@@ -60,7 +60,7 @@ class ComparingEnsemble(Ensemble):
         """Return 1 + #{c_i <= t_i} and 1 + #{c_i < t_i} over some reference rows, and scores."""
 
     @abstractmethod
-    def see_with_each(self, X: FloatArray, rows: IndexArray) -> Iterator[Sight]:
+    def augmented_scores(self, X: FloatArray, rows: IndexArray) -> Iterator[AugmentedScores]:
         """Score all rows with each of some new rows there, without fitting any model.
 
         The scores are those of refits (`ensemble.refitting.OneModel`) up to a part in 10^9, on a

@@ -29,13 +29,22 @@ from sklearn.utils import get_tags
 from ..arrays import FloatArray
 from ..content import scores_by_content, sorted_by_content
 from ..ensemble import Ensemble
-from ..ensemble.pooled import fit_pooled
-from ..ensemble.refitting import Model, calibrate_fitted, fit_full, refit
+from ..ensemble.batch import fit_pooled
+from ..ensemble.refitting import (
+    Model,
+    allows_nan,
+    calibrate_fitted,
+    checked_scores,
+    fit_full,
+    model_seeds,
+    probe_batch_dependence,
+    refit,
+    seed_model,
+)
 from ..errors import ReconformError, blame_input, unknown_choice
 from ..frames import FrameRows
 from ..plan import Plan
 from .base import NativeDetector
-from .score_checks import checked_scores, probe_batch_dependence
 
 LARGER_IS = ("anomalous", "normal")
 
@@ -103,7 +112,7 @@ class ForeignDetector:
     @property
     def accepts_nan(self) -> bool:
         """Whether the detector says that it can handle missing values."""
-        return _accepts_nan(self.template)
+        return allows_nan(self.template)
 
     @property
     def takes_frames(self) -> bool:
@@ -145,13 +154,13 @@ class ForeignDetector:
         if self.score_name is None:
             keywords = {}
             if "random_state" in inspect.signature(self.template).parameters:
-                keywords["random_state"] = _seeds(seed, 1)[0]
+                keywords["random_state"] = model_seeds(seed, 1)[0]
             return self.fitted(self.template(X, **keywords))
         if hasattr(self.template, "get_params"):
             model = clone(self.template)
         else:
             model = copy.deepcopy(self.template)
-        _seed_model(model, seed)
+        seed_model(model, seed)
         result = model.fit(X)
         return self.fitted(model if result is None else result)
 
@@ -302,20 +311,6 @@ def _is_frozen(detector: Any) -> bool:
     return bool(getattr(detector, "steps", None)) and _is_frozen(detector.steps[-1][1])
 
 
-def _accepts_nan(detector: Any) -> bool:
-    """Whether missing values may enter: what a pipeline's first step says, or the tags."""
-    for _, step in getattr(detector, "steps", None) or []:
-        if step not in (None, "passthrough"):
-            return _accepts_nan(step)
-    parts = [part for _, part, *_ in getattr(detector, "transformers", None) or []]
-    if parts:  # a ColumnTransformer
-        return all(part in ("drop", "passthrough") or _accepts_nan(part) for part in parts)
-    try:
-        return bool(get_tags(detector).input_tags.allow_nan)
-    except Exception:  # an object without scikit-learn's tags makes no such promise
-        return False
-
-
 def _is_local_outlier_factor(thing: Any) -> bool:
     # Where the module was never imported, nothing is of its class: it is slow to import.
     module = sys.modules.get("sklearn.neighbors")
@@ -340,21 +335,3 @@ def _is_outlier_detector(detector: Any) -> bool:
         return bool(get_tags(detector).estimator_type == "outlier_detector")
     except Exception:  # no tags, no promise
         return False
-
-
-def _seeds(seed: np.random.SeedSequence, count: int) -> list[int]:
-    # 31 bits: some libraries read a seed as a signed 32-bit integer.
-    return [int(state >> 1) for state in seed.generate_state(count)]
-
-
-def _seed_model(model: Any, seed: np.random.SeedSequence) -> None:
-    """Set every ``random_state`` of the model and of what it contains."""
-    if not hasattr(model, "get_params"):
-        if hasattr(model, "random_state"):
-            model.random_state = _seeds(seed, 1)[0]
-        return
-    names = sorted(
-        name for name in model.get_params(deep=True) if name.split("__")[-1] == "random_state"
-    )
-    if names:
-        model.set_params(**dict(zip(names, _seeds(seed, len(names)), strict=True)))

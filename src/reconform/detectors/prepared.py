@@ -25,6 +25,7 @@ from ..records import require, within
 from .base import NativeDetector
 from .scaling import (
     LARGEST_EXPONENT,
+    Units,
     rescale,
     scale_exponents,
     smallest_with,
@@ -33,7 +34,6 @@ from .scaling import (
     spreads_with,
     spreads_without,
 )
-from .units import Units
 
 # A missing number becomes the median, rounded to a multiple of the scale divided by this.
 STEPS = 4

@@ -1,28 +1,35 @@
-"""The detectors that have a name: one row each, read by everything that lists or saves them."""
+"""The detectors that have a name: one row each, read by everything that lists or saves them.
+
+A command line writes ``knn``, ``sklearn:OneClassSVM``, ``pyod:ECOD`` (`make_detector`). Only
+classes of the installed scikit-learn and PyOD are found, by the name of the class. Python code
+passes the object instead, and a model file never names a class to be looked up here.
+"""
 
 from __future__ import annotations
 
+import ast
+import importlib
+import pkgutil
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from sklearn.base import BaseEstimator
+
+from ..errors import ReconformError, nearest, unknown_choice
+from ..extras import extra
 from ..methods import MOST_REFERENCE
 from ..records.specs import DetectorRecord
-from .auto.detector import AUTO_RECORD, Auto
+from .auto import AUTO_RECORD, Auto
 from .base import NativeDetector
-from .contrast.detector import Contrast
-from .contrast.record import CONTRAST_RECORD
-from .iforest.detector import IForest
-from .iforest.record import IFOREST_RECORD
-from .inne.detector import INNE
-from .inne.record import INNE_RECORD
-from .kde.detector import KDE
-from .kde.record import KDE_RECORD
-from .knn.detector import KNN
-from .knn.record import KNN_RECORD
-from .lof.detector import LOF
-from .lof.record import LOF_RECORD
-from .mahalanobis.detector import Mahalanobis
-from .mahalanobis.record import MAHALANOBIS_RECORD
+from .contrast import CONTRAST_RECORD, Contrast
+from .foreign import adapt
+from .iforest import IFOREST_RECORD, IForest
+from .inne import INNE, INNE_RECORD
+from .kde import KDE, KDE_RECORD
+from .knn import KNN, KNN_RECORD
+from .lof import LOF, LOF_RECORD
+from .mahalanobis import MAHALANOBIS_RECORD, Mahalanobis
 
 
 @dataclass(frozen=True)
@@ -211,3 +218,203 @@ def offered(scheme: str, n: int = 0) -> list[NativeDetector]:
 def entry_of(detector: object) -> Entry | None:
     """Return the row of a detector object, or None if its class has none."""
     return next((entry for entry in DETECTORS.values() if entry.kind is type(detector)), None)
+
+
+# Where scikit-learn keeps what scores rows; importing all of it takes seconds.
+SKLEARN_MODULES = ("covariance", "ensemble", "linear_model", "mixture", "neighbors", "svm")
+
+
+def make_detector(name: str, settings: Mapping[str, Any] | None = None) -> Any:
+    """Make a detector from its name.
+
+    Parameters
+    ----------
+    name : str
+        One of ours, ``sklearn:CLASS`` or ``pyod:CLASS``.
+    settings : mapping, optional
+        Parameters that differ from their defaults.
+
+    Returns
+    -------
+    str or estimator
+        The name itself where it is ours and nothing is set; otherwise an object, not fitted.
+
+    Examples
+    --------
+    >>> make_detector("knn", {"n_neighbors": 10})
+    KNN(n_neighbors=10)
+    >>> make_detector("sklearn:LocalOutlierFactor")
+    LocalOutlierFactor(novelty=True)
+    """
+    if name in DETECTORS:
+        return with_settings(name, DETECTORS[name].kind(), settings) if settings else name
+    library, colon, kind = name.partition(":")
+    if not colon or library not in _LIBRARIES or not kind.isidentifier():
+        if colon:
+            raise ReconformError(
+                f"`detector` {name!r} is not known; other detectors are written sklearn:CLASS or "
+                "pyod:CLASS, for example sklearn:OneClassSVM."
+            )
+        raise unknown_choice("detector", name, [*DETECTORS, "sklearn:CLASS", "pyod:CLASS"])
+    made = _LIBRARIES[library](kind)()
+    if "novelty" in made.get_params():  # of LocalOutlierFactor: whether it can score new rows
+        made.set_params(novelty=True)
+    made = with_settings(name, made, settings or {})
+    adapt(made)  # says it if the class scores no rows
+    return made
+
+
+def detectors_with(names: Sequence[str], settings: Mapping[str, Any]) -> list[Any]:
+    """Make several detectors; a setting goes to each that has the parameter, and to one at least.
+
+    Parameters
+    ----------
+    names : sequence of str
+    settings : mapping
+
+    Returns
+    -------
+    list of str or (str, estimator) pairs
+        As `Study` takes them: with the name as a label where it is not one of ours as it is.
+
+    Examples
+    --------
+    >>> detectors_with(["knn", "iforest"], {"n_neighbors": 3})
+    [('knn', KNN(n_neighbors=3)), 'iforest']
+    """
+    made: list[Any] = []
+    left = set(settings)
+    for name in names:
+        detector = make_detector(name)
+        plain = DETECTORS[name].kind() if detector is name else detector
+        own = {key: value for key, value in settings.items() if key in plain.get_params()}
+        left -= set(own)
+        made.append(detector if detector is name and not own else (name, plain.set_params(**own)))
+    if left:
+        raise ReconformError(
+            f"none of {', '.join(names)} has a parameter {', '.join(map(repr, sorted(left)))}."
+        )
+    return made
+
+
+def with_settings(name: str, detector: Any, settings: Mapping[str, Any] | None) -> Any:
+    """Set parameters of a detector; refuse those that it does not have."""
+    known = detector.get_params(deep=False)
+    for parameter in settings or {}:
+        if parameter not in known:
+            hint = nearest(parameter, list(known)) or f" It has {', '.join(known) or 'none'}."
+            raise ReconformError(f"{name} has no parameter {parameter!r}.{hint}")
+    return detector.set_params(**settings) if settings else detector
+
+
+def written(detector: Any) -> tuple[str, dict[str, Any]] | None:
+    """Write a detector as a command line does: the inverse of `make_detector`.
+
+    Parameters
+    ----------
+    detector : str, estimator or callable
+
+    Returns
+    -------
+    name : str
+    settings : dict
+        Parameters that differ from their defaults. None instead of both, if a command line cannot
+        make this detector.
+
+    Examples
+    --------
+    >>> from sklearn.svm import OneClassSVM
+    >>> written("knn"), written(OneClassSVM(nu=0.1))
+    (('knn', {}), ('sklearn:OneClassSVM', {'nu': 0.1}))
+    >>> written(lambda X: X) is None
+    True
+    """
+    if isinstance(detector, str):
+        return detector, {}
+    names = [name for name, row in DETECTORS.items() if row.kind is type(detector)]
+    name = names[0] if names else f"{_library(detector)}:{type(detector).__name__}"
+    try:
+        made = make_detector(name)
+    except ReconformError:
+        return None
+    plain = DETECTORS[name].kind() if isinstance(made, str) else made
+    if type(plain) is not type(detector):
+        return None
+    usual = plain.get_params(deep=False)
+    given = {
+        key: value
+        for key, value in detector.get_params(deep=False).items()
+        if repr(value) != repr(usual[key])
+    }
+    for key, value in given.items():
+        if repr(parse_setting(f"{key}={value}")[1]) != repr(value):
+            return None
+    return name, given
+
+
+def _library(detector: Any) -> str:
+    return type(detector).__module__.partition(".")[0]
+
+
+def parse_setting(text: str) -> tuple[str, Any]:
+    """Read ``NAME=VALUE``: a number, True, False, None, a list or tuple of these, or a word.
+
+    Examples
+    --------
+    >>> parse_setting("n_neighbors=10"), parse_setting("kernel=rbf"), parse_setting("gamma=0.1")
+    (('n_neighbors', 10), ('kernel', 'rbf'), ('gamma', 0.1))
+    """
+    name, equals, value = text.partition("=")
+    if not equals or not name.strip().isidentifier():
+        raise ReconformError(f"{text!r} must have the form NAME=VALUE, such as n_neighbors=10.")
+    try:
+        read = ast.literal_eval(value.strip())
+    except (ValueError, SyntaxError, MemoryError, RecursionError):
+        read = value.strip()  # a word
+    return name.strip(), read
+
+
+# --- where classes are found ---------------------------------------------------------------------
+
+
+def _sklearn_class(name: str) -> type[Any]:
+    found = {}
+    for part in SKLEARN_MODULES:
+        module = importlib.import_module(f"sklearn.{part}")
+        if name in module.__all__:
+            kind = getattr(module, name)
+            if isinstance(kind, type) and issubclass(kind, BaseEstimator):
+                return kind
+        found.update(dict.fromkeys(module.__all__))
+    raise _unknown(name, "scikit-learn", list(found))
+
+
+def _pyod_class(name: str) -> type[Any]:
+    """Find a class by the module that has its name; other modules may need more packages."""
+    models = extra("pyod.models", "pyod", f"the detector pyod:{name}")
+    base = importlib.import_module("pyod.models.base").BaseDetector
+    modules = {
+        module.name.replace("_", ""): module.name
+        for module in pkgutil.iter_modules(models.__path__)
+    }
+    if name.lower() in modules:
+        try:
+            module = importlib.import_module(f"pyod.models.{modules[name.lower()]}")
+        except ImportError as error:
+            raise ReconformError(
+                f"pyod:{name} cannot be imported: {error}. It needs more packages."
+            ) from error
+        kind = getattr(module, name, None)
+        if isinstance(kind, type) and issubclass(kind, base):
+            return kind
+        own = [n for n, v in vars(module).items() if isinstance(v, type) and issubclass(v, base)]
+        raise _unknown(name, "PyOD", own)
+    raise _unknown(name, "PyOD", list(modules))
+
+
+_LIBRARIES = {"sklearn": _sklearn_class, "pyod": _pyod_class}
+
+
+def _unknown(name: str, library: str, names: Sequence[str]) -> ReconformError:
+    hint = nearest(name, names)
+    return ReconformError(f"`detector`: {library} has no detector called {name!r}.{hint}")

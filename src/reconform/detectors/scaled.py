@@ -17,14 +17,13 @@ from typing import TYPE_CHECKING, Self
 import numpy as np
 
 from ..arrays import FloatArray, IndexArray, IntArray
-from ..ensemble import Ensemble, ResampledEnsemble, Sight, reference_calibration
+from ..ensemble import AugmentedScores, Ensemble, ResampledEnsemble, reference_calibration
 from ..ensemble.refitting import Algorithm, Model, OneModel, in_threads, refit
 from ..methods import Full
 from ..plan import Plan
 from ..statistics.aggregation import reduction
 from ..statistics.ranks import Calibration, Ranks, calibrate
-from .scaling import groups
-from .units import Units
+from .scaling import Units, groups
 
 if TYPE_CHECKING:
     from .base import NativeDetector  # which fits plans by this module
@@ -425,23 +424,25 @@ class ScaledFull(Ensemble):
     ) -> Ranks:
         """Put the ranks of new rows together, group by group."""
         at_most, below = np.empty((2, len(X)), dtype=np.int64)
-        scores, clumped = np.empty(len(X)), np.zeros(len(X), dtype=np.bool_)
+        scores, clustered = np.empty(len(X)), np.zeros(len(X), dtype=np.bool_)
         for units, rows in groups(units_of(self.detector).with_each(self.reference, X)):
             found = rank(units, rows)
             at_most[rows], scores[rows] = found.at_most, found.scores
             if found.below is not None:
                 below[rows] = found.below
-            if found.clumped is not None:
-                clumped[rows] = found.clumped
-        used = clumped if self.detector.uses_batch else None
-        return Ranks(at_most, below if strictly else None, scores, clumped=used)
+            if found.clustered is not None:
+                clustered[rows] = found.clustered
+        used = clustered if self.detector.uses_batch else None
+        return Ranks(at_most, below if strictly else None, scores, clustered=used)
 
-    def see_with_each(self, X: FloatArray, rows: IndexArray) -> Iterator[Sight]:
+    def augmented_scores(self, X: FloatArray, rows: IndexArray) -> Iterator[AugmentedScores]:
         """Score all rows, each time in the units of D and the new row."""
         detector, reference, X = units_of(self.detector).together(self.reference, X)
         if detector is not self.detector:
-            yield from replace(self, detector=detector, reference=reference).see_with_each(X, rows)
+            yield from replace(self, detector=detector, reference=reference).augmented_scores(
+                X, rows
+            )
             return
         ways = units_of(self.detector)
         for units, some in groups(ways.with_each(self.reference, X[rows])):
-            yield from self.fit_in(units).see_with_each(ways.measure(X, units), rows[some])
+            yield from self.fit_in(units).augmented_scores(ways.measure(X, units), rows[some])

@@ -15,8 +15,8 @@ from dask.base import persist as _persist
 from dask.delayed import delayed as _delayed
 from dask.sizeof import sizeof
 
-from ..detectors.auto.pool import ChoiceSurvey
 from ..discoveries import CountedDiscoveries
+from ..ensemble.choosing import ChoiceSurvey
 from ..errors import ReconformError
 from ..scan import Counted, Parts
 

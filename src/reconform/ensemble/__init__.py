@@ -31,7 +31,7 @@ FEW_AT_ONCE = 256
 
 
 @dataclass(frozen=True, eq=False)
-class Sight:
+class AugmentedScores:
     """All rows as the models on D and one new row see them, for some new rows.
 
     Scores of D and x_j are a function of these rows as one set and of the other new rows, which
@@ -46,7 +46,7 @@ class Sight:
         alike.
     others : float array of shape (b, m)
         Scores of all new rows. What stands at x_j itself is not looked at.
-    clumped : bool array of shape (b,), optional
+    clustered : bool array of shape (b,), optional
         As in `Ranks`.
     order : int array of shape (n,), optional
         Which rows of D the scores in `own` belong to; by default they stand as D does.
@@ -55,7 +55,7 @@ class Sight:
     rows: IndexArray
     own: FloatArray
     others: FloatArray
-    clumped: BoolArray | None = None
+    clustered: BoolArray | None = None
     order: IndexArray | None = None
 
     def columns(self, members: IndexArray) -> IndexArray:
@@ -67,10 +67,10 @@ class Sight:
         return place[members]
 
 
-class SeesEach(Protocol):
-    """Something that fits a model on D and each new row; see `Ensemble.see_with_each`."""
+class ScoresAugmented(Protocol):
+    """Something that fits a model on D and each new row; see `Ensemble.augmented_scores`."""
 
-    def see_with_each(self, X: FloatArray, rows: IndexArray) -> Iterator[Sight]:
+    def augmented_scores(self, X: FloatArray, rows: IndexArray) -> Iterator[AugmentedScores]:
         """Score all rows by the models on D and one new row."""
         ...
 
@@ -110,57 +110,57 @@ class WithinGroups:
         self.groups, self.members = groups, members
         self.at_most, self.below = np.ones((2, len(groups)), dtype=np.int64)
         self.scores = np.empty(len(groups))
-        self.clumped = np.zeros(len(groups), dtype=np.bool_)
+        self.clustered = np.zeros(len(groups), dtype=np.bool_)
 
-    def add(self, sight: Sight, start: int = 0) -> None:
-        """Rank the rows of a sight, of a part of the new rows that begins at `start`."""
-        rows = sight.rows + start
-        self.scores[rows] = sight.own[:, -1]
-        if sight.clumped is not None:
-            self.clumped[rows] = sight.clumped
+    def add(self, augmented: AugmentedScores, start: int = 0) -> None:
+        """Rank the rows of one block, of a part of the new rows that begins at `start`."""
+        rows = augmented.rows + start
+        self.scores[rows] = augmented.own[:, -1]
+        if augmented.clustered is not None:
+            self.clustered[rows] = augmented.clustered
         for g in np.unique(self.groups[rows]):
             mine = np.flatnonzero(self.groups[rows] == g)
-            own = sight.own[np.ix_(mine, sight.columns(self.members[g]))]
-            t = sight.own[mine, -1:]
+            own = augmented.own[np.ix_(mine, augmented.columns(self.members[g]))]
+            t = augmented.own[mine, -1:]
             self.at_most[rows[mine]] = 1 + (own <= t).sum(axis=1)
             self.below[rows[mine]] = 1 + (own < t).sum(axis=1)
 
-    def ranks(self, strictly: bool, clumps: bool) -> Ranks:
+    def ranks(self, strictly: bool, clusters: bool) -> Ranks:
         """All of them."""
         return Ranks(
             self.at_most,
             self.below if strictly else None,
             self.scores,
-            clumped=self.clumped if clumps else None,
+            clustered=self.clustered if clusters else None,
         )
 
 
 # kernel(rows, start, stop, own, others) writes what the models of rows[start:stop] see.
-See = Callable[[IndexArray, int, int, FloatArray, FloatArray], None]
+WriteScores = Callable[[IndexArray, int, int, FloatArray, FloatArray], None]
 
 
-def sights(
-    kernel: See,
+def augmented_blocks(
+    kernel: WriteScores,
     rows: IndexArray,
     n: int,
     m: int,
     *,
     n_jobs: int | None,
     order: IndexArray | None = None,
-) -> Iterator[Sight]:
-    """See all rows with each of some new rows, by a kernel that is called in threads.
+) -> Iterator[AugmentedScores]:
+    """Score all rows with each of some new rows, by a kernel that is called in threads.
 
     Parameters
     ----------
     kernel : callable
         ``kernel(block, start, stop, own, others)`` writes rows `start` to `stop` of both arrays,
-        as `Sight` has them for the new rows ``block``.
+        as `AugmentedScores` has them for the new rows ``block``.
     rows : int array
     n, m : int
         Rows of D, and new rows in all.
     n_jobs : int or None
     order : int array of shape (n,), optional
-        As in `Sight`.
+        As in `AugmentedScores`.
     """
     for block in blocks_of(rows, n + 1 + m):
         own, others = np.empty((len(block), n + 1)), np.empty((len(block), m))
@@ -175,7 +175,7 @@ def sights(
             kernel(block, start, stop, own, others)
 
         run_blocks(write, len(block), n_jobs=n_jobs)
-        yield Sight(block, own, others, order=order)
+        yield AugmentedScores(block, own, others, order=order)
 
 
 SurveyT = TypeVar("SurveyT", bound="Survey")
@@ -247,13 +247,13 @@ class Ensemble(ABC):
         or with all new rows in memory. What is not "alone" may depend on the other new rows.
     ranked_by : str or None
         What ranks rows, if that is not the detector: it has no scores without a batch then.
-    by_refitting : SeesEach or None
-        What answers `see_with_each` for an ensemble that has no way of its own.
+    by_refitting : ScoresAugmented or None
+        What answers `augmented_scores` for an ensemble that has no way of its own.
     """
 
     calibration: Calibration
     plus_is_full = False
-    by_refitting: SeesEach | None = None
+    by_refitting: ScoresAugmented | None = None
     ranked_by: str | None = None
 
     @property
@@ -306,7 +306,7 @@ class Ensemble(ABC):
         Returns
         -------
         Ranks
-            With `clumped`, where the ensemble uses the batch.
+            With `clustered`, where the ensemble uses the batch.
         """
         if self.ranks_rows == "alone":
             return self.ranks(X if rows is None else X[rows], strictly=strictly)
@@ -363,11 +363,11 @@ class Ensemble(ABC):
         found = WithinGroups(groups, members)
         for start in range(0, len(X), max(step, 1)):
             part = X[start : start + step]
-            for sight in self.see_with_each(part, np.arange(len(part))):
-                found.add(sight, start)
+            for augmented in self.augmented_scores(part, np.arange(len(part))):
+                found.add(augmented, start)
         return found.ranks(strictly, batch)
 
-    def see_with_each(self, X: FloatArray, rows: IndexArray) -> Iterator[Sight]:
+    def augmented_scores(self, X: FloatArray, rows: IndexArray) -> Iterator[AugmentedScores]:
         """Score all rows by the models on D and one new row, for some new rows.
 
         For lists that are certified, and to choose between detectors.
@@ -381,7 +381,7 @@ class Ensemble(ABC):
 
         Yields
         ------
-        Sight
+        AugmentedScores
             Block by block, in the order of `rows`.
         """
         if self.by_refitting is None:
@@ -390,7 +390,7 @@ class Ensemble(ABC):
                 "row, and a model file does not keep the reference rows of this detector and "
                 "method; fit again, or use `method='full'`, whose model files keep them."
             )
-        return self.by_refitting.see_with_each(X, rows)
+        return self.by_refitting.augmented_scores(X, rows)
 
     def worlds(self, X: FloatArray, rows: RankArray, step: StepUp) -> Iterator[tuple[int, Worlds]]:
         """Go through all worlds of some new rows, for a certified list.
@@ -406,13 +406,17 @@ class Ensemble(ABC):
             Those whose worlds are asked for.
         step : StepUp
         """
-        return worlds_by_sight(self.see_with_each(X, rows), step)
+        return worlds_by_scores(self.augmented_scores(X, rows), step)
 
 
-def worlds_by_sight(sights: Iterable[Sight], step: StepUp) -> Iterator[tuple[int, Worlds]]:
+def worlds_by_scores(
+    augmented_blocks: Iterable[AugmentedScores], step: StepUp
+) -> Iterator[tuple[int, Worlds]]:
     """Count all worlds of new rows, each by the model on D and the row, which scores everything."""
-    for sight in sights:
-        for j, own, others in zip(sight.rows.tolist(), sight.own, sight.others, strict=True):
+    for augmented in augmented_blocks:
+        for j, own, others in zip(
+            augmented.rows.tolist(), augmented.own, augmented.others, strict=True
+        ):
             yield j, one_model_worlds(own, np.delete(others, j), step)
 
 

@@ -1,26 +1,38 @@
-"""Ensembles that rank rows within groups: one detector on all rows, or one for each group.
+"""Ensembles around others: of groups of rows, and with known anomalies beside the new rows.
 
-Of a single group there is none: it has the ensemble that it would have without groups.
+Rows are ranked within groups, by one detector on all rows or by one for each group. Of a single
+group there is none: it has the ensemble that it would have without groups.
+
+Anomalies that are known from elsewhere shape scores and choices, never the calibration. For a
+detector that compares new rows with each other, and for the choice between detectors, known
+anomalies stand beside the other new rows: rows that look like them have companions, and a detector
+that finds them has more evidence. They are never ranked, and nothing is ranked among them. So
+p-values are as exact as without, if the reference and a new row are exchangeable given the other
+new rows *and the known anomalies* (docs/guarantees). That fails for rows of the reference itself:
+who was confirmed as an anomaly there was looked at, and copies of such rows are refused. A new row
+whose values are those of a known anomaly is only one more of its kind.
 """
 
 from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
 
 from ..arrays import FloatArray, IndexArray, RankArray
-from ..detectors.auto.ensembles import ChoiceEnsemble, SplitChoice
+from ..content import Contents
 from ..errors import ReconformError
+from ..frames import stacked
 from ..plan import Plan
 from ..statistics.choice import Choice
 from ..statistics.joint import JointStepUp
 from ..statistics.ranks import Calibration, Ranks
-from ..statistics.worlds import Worlds
-from . import Ensemble, Sight
+from ..statistics.worlds import StepUp, Worlds
+from . import AugmentedScores, Ensemble, Survey, worlds_by_scores
+from .choosing import ChoiceEnsemble, SplitChoice
 
 
 class GroupedEnsemble(Ensemble):
@@ -153,11 +165,13 @@ class OneForAll(GroupedEnsemble):
     ) -> Iterator[tuple[int, Worlds]]:
         """Count worlds by one model per row, on all rows and this one, which scores everything."""
         members = self.members
-        if not isinstance(self.ensemble, SplitChoice):  # sights have all reference rows
+        if not isinstance(self.ensemble, SplitChoice):  # scores are of all reference rows
             members = [self.calibration.rows[some] for some in members]
-        for sight in _sights(self.ensemble, X, rows, ranks.choice):
-            columns = [sight.columns(some) for some in members]
-            for j, own, others in zip(sight.rows.tolist(), sight.own, sight.others, strict=True):
+        for augmented in _augmented_scores(self.ensemble, X, rows, ranks.choice):
+            columns = [augmented.columns(some) for some in members]
+            for j, own, others in zip(
+                augmented.rows.tolist(), augmented.own, augmented.others, strict=True
+            ):
                 needed = np.empty(len(X), dtype=np.int64)
                 for g, some in enumerate(columns):
                     theirs = np.flatnonzero(codes == g)
@@ -231,8 +245,8 @@ class OnePerGroup(GroupedEnsemble):
             if not len(wanted):
                 continue
             choice = None if ranks.choice is None else ranks.choice.taken(here)
-            for sight in _sights(ensemble, X[here], wanted, choice):
-                each = zip(sight.rows.tolist(), sight.own, sight.others, strict=True)
+            for augmented in _augmented_scores(ensemble, X[here], wanted, choice):
+                each = zip(augmented.rows.tolist(), augmented.own, augmented.others, strict=True)
                 for j, own, others in each:
                     needed = actual.copy()
                     at_most = np.searchsorted(np.sort(own), others, side="right")
@@ -241,13 +255,13 @@ class OnePerGroup(GroupedEnsemble):
                     yield row, worlds_within(own, np.delete(needed, row), g, step)
 
 
-def _sights(
+def _augmented_scores(
     ensemble: Ensemble, X: FloatArray, rows: RankArray, choice: Choice | None
-) -> Iterable[Sight]:
+) -> Iterable[AugmentedScores]:
     """All rows as the models on the reference and one new row see them."""
     if choice is not None and isinstance(ensemble, ChoiceEnsemble):
-        return ensemble.see_chosen(X, rows, choice.chosen[rows])
-    return ensemble.see_with_each(X, rows)
+        return ensemble.augmented_by_chosen(X, rows, choice.chosen[rows])
+    return ensemble.augmented_scores(X, rows)
 
 
 def worlds_within(in_world: FloatArray, needed: RankArray, group: int, step: JointStepUp) -> Worlds:
@@ -304,7 +318,7 @@ def joined_calibration(parts: Sequence[Calibration], places: Sequence[IndexArray
 def _joined(parts: list[tuple[IndexArray, Ranks]], m: int) -> Ranks:
     """Put the ranks of several groups together."""
     at_most, below = np.ones((2, m), dtype=np.int64)
-    scores, clumped = np.empty(m), np.zeros(m, dtype=np.bool_)
+    scores, clustered = np.empty(m), np.zeros(m, dtype=np.bool_)
     names = {None if part.choice is None else part.choice.names for _, part in parts}
     same = names.pop() if len(names) == 1 else None
     chosen = np.zeros(m, dtype=np.intp)
@@ -313,14 +327,118 @@ def _joined(parts: list[tuple[IndexArray, Ranks]], m: int) -> Ranks:
         at_most[rows], scores[rows] = part.at_most, part.scores
         if part.below is not None:
             below[rows] = part.below
-        if part.clumped is not None:
-            clumped[rows] = part.clumped
+        if part.clustered is not None:
+            clustered[rows] = part.clustered
         if same is not None and part.choice is not None:
             chosen[rows], by_each[:, rows] = part.choice.chosen, part.choice.ranks
     return Ranks(
         at_most,
         below if any(part.below is not None for _, part in parts) else None,
         scores,
-        clumped=clumped if any(part.clumped is not None for _, part in parts) else None,
+        clustered=clustered if any(part.clustered is not None for _, part in parts) else None,
         choice=None if same is None else Choice(same, chosen, by_each),
     )
+
+
+@dataclass(eq=False)
+class WithAnomalies(Ensemble):
+    """An ensemble that uses the batch, with known anomalies beside every batch.
+
+    Attributes
+    ----------
+    inner : Ensemble
+    anomalies : float array of shape (a, d)
+    """
+
+    inner: Ensemble
+    anomalies: FloatArray
+
+    @property
+    def calibration(self) -> Calibration:  # type: ignore[override]
+        """As without anomalies."""
+        return self.inner.calibration
+
+    @property
+    def ranks_rows(self) -> str:
+        """As without anomalies."""
+        return self.inner.ranks_rows
+
+    def ranks(self, X: FloatArray, *, variant: str | None = None, strictly: bool = False) -> Ranks:
+        """Rank every new row by itself, as without anomalies."""
+        return self.inner.ranks(X, variant=variant, strictly=strictly)
+
+    def raw_scores(self, X: FloatArray) -> FloatArray:
+        """Score rows, as without anomalies."""
+        return self.inner.raw_scores(X)
+
+    def batch_ranks(
+        self, X: FloatArray, *, rows: IndexArray | None = None, strictly: bool = False
+    ) -> Ranks:
+        """Rank new rows; the anomalies are among the rows that these are compared with."""
+        rows = np.arange(len(X)) if rows is None else rows
+        return self.inner.batch_ranks(self._beside(X), rows=rows, strictly=strictly)
+
+    def augmented_scores(self, X: FloatArray, rows: IndexArray) -> Iterator[AugmentedScores]:
+        """Score all rows, the anomalies standing beside them."""
+        for augmented in self.inner.augmented_scores(self._beside(X), rows):
+            yield replace(augmented, others=np.ascontiguousarray(augmented.others[:, : len(X)]))
+
+    def worlds(self, X: FloatArray, rows: RankArray, step: StepUp) -> Iterator[tuple[int, Worlds]]:
+        """Go through all worlds of some new rows; the anomalies are in none of the lists."""
+        return worlds_by_scores(self.augmented_scores(X, rows), step)
+
+    @property
+    def takes_notes(self) -> bool:
+        """As without anomalies."""
+        return self.inner.takes_notes
+
+    def notes(self, X: FloatArray) -> FloatArray:
+        """As without anomalies."""
+        return self.inner.notes(X)
+
+    def survey(self) -> Survey:
+        """Begin a survey in which the anomalies stand beside the new rows."""
+        part = self.inner.notes(self.anomalies) if self.takes_notes else self.anomalies
+        return self.inner.survey().beside(part)
+
+    def _beside(self, X: FloatArray) -> FloatArray:
+        both: FloatArray = stacked(X, self.anomalies)
+        return both
+
+
+def without_anomalies(ensemble: Ensemble) -> Ensemble:
+    """Return an ensemble as it is without known anomalies beside it."""
+    return ensemble.inner if isinstance(ensemble, WithAnomalies) else ensemble
+
+
+def refuse_copies(anomalies: FloatArray, reference: FloatArray) -> None:
+    """Refuse known anomalies that are rows of the reference.
+
+    Parameters
+    ----------
+    anomalies : float array of shape (a, d)
+    reference : float array of shape (n, d)
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> refuse_copies(np.array([[9.0, 9.0]]), np.array([[0.0, 1.0], [9.0, 9.0]]))
+    Traceback (most recent call last):
+        ...
+    reconform.errors.ReconformError: `anomalies` has 1 row that is also in the reference, row 1 of
+    it (counted from 1). Anomalies that were confirmed there were looked at, and with these p-values
+    would no longer hold: they have to come from elsewhere. Take such rows out of both.
+    """
+    both = Contents.of(np.vstack([np.asarray(reference), np.asarray(anomalies)]))
+    there = np.unique(both.group[: len(reference)])
+    copies = np.flatnonzero(np.isin(both.group[len(reference) :], there))
+    if len(copies):
+        one = len(copies) == 1
+        rows = "1 row that is" if one else f"{len(copies):,} rows that are"
+        first = "row" if one else "the first is row"
+        raise ReconformError(
+            f"`anomalies` has {rows} also in the reference, {first} {copies[0] + 1:,} of it "
+            "(counted from 1). Anomalies that were confirmed there were looked at, and with these "
+            "p-values would no longer hold: they have to come from elsewhere. Take such rows out "
+            "of both."
+        )

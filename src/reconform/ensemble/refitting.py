@@ -1,4 +1,7 @@
-"""Any detector, the general way: one fit per model, and for full-conformal one per new row."""
+"""Any detector, the general way: one fit per model, and for full-conformal one per new row.
+
+Scores must be one number per row, and the same number in any batch.
+"""
 
 from __future__ import annotations
 
@@ -8,20 +11,23 @@ import warnings
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
 from joblib import effective_n_jobs
+from sklearn.exceptions import NotFittedError
+from sklearn.utils import get_tags
 
 from ..arrays import FloatArray, IndexArray
 from ..content import scores_by_content, sorted_by_content
+from ..errors import BatchDependenceError, ReconformError
 from ..frames import stacked
 from ..parallel import run_jobs, run_threads, track
 from ..plan import Plan
 from ..statistics.aggregation import reduction
 from ..statistics.ranks import Calibration, Ranks, calibrate
-from . import Ensemble, ResampledEnsemble, Sight, blocks_of, reference_calibration
+from . import AugmentedScores, Ensemble, ResampledEnsemble, blocks_of, reference_calibration
 
 _LOG = logging.getLogger(__name__)
 
@@ -253,10 +259,10 @@ class FullRefit(Ensemble):
         """Score rows by A(D), one fit for all of them; for explanations, not for ranks."""
         return self._on_reference.score_samples(X)
 
-    def see_with_each(self, X: FloatArray, rows: IndexArray) -> Iterator[Sight]:
+    def augmented_scores(self, X: FloatArray, rows: IndexArray) -> Iterator[AugmentedScores]:
         """Score all rows by one model for each of some new rows."""
         one = OneModel(self.algorithm, self.reference, self.seed, self.n_jobs)
-        return one.see_with_each(X, rows)
+        return one.augmented_scores(X, rows)
 
 
 def _warn_about_cost(what: str, seconds: float, fits: int, n_jobs: int | None) -> None:
@@ -327,15 +333,15 @@ class OneModel:
     seed: np.random.SeedSequence
     n_jobs: int | None = None
 
-    def see_with_each(self, X: FloatArray, rows: IndexArray) -> Iterator[Sight]:
+    def augmented_scores(self, X: FloatArray, rows: IndexArray) -> Iterator[AugmentedScores]:
         """Score all rows by one model for each of some new rows, as `Ensemble` says."""
         if not len(rows):
             return
         _LOG.info("fitting %s once per row looked at: %d times", self.algorithm.name, len(rows))
         common = self.algorithm, self.reference, self.seed, X
         started = time.perf_counter()
-        own, others = _see_with(*common, int(rows[0]))
-        yield Sight(rows[:1], own[None], others[None])
+        own, others = _augmented_with(*common, int(rows[0]))
+        yield AugmentedScores(rows[:1], own[None], others[None])
         _warn_about_cost(
             f"{self.algorithm.name} is fitted once per row that is looked at",
             time.perf_counter() - started,
@@ -345,11 +351,13 @@ class OneModel:
         run = run_threads if in_threads(self.algorithm) else run_jobs
         for block in blocks_of(rows[1:], len(self.reference) + len(X)):
             calls = ((*common, j) for j in block.tolist())
-            seen = list(run(_see_with, calls, total=len(block), n_jobs=self.n_jobs))
-            yield Sight(block, np.array([a for a, _ in seen]), np.array([b for _, b in seen]))
+            seen = list(run(_augmented_with, calls, total=len(block), n_jobs=self.n_jobs))
+            yield AugmentedScores(
+                block, np.array([a for a, _ in seen]), np.array([b for _, b in seen])
+            )
 
 
-def _see_with(
+def _augmented_with(
     algorithm: Algorithm,
     reference: FloatArray,
     seed: np.random.SeedSequence,
@@ -368,3 +376,127 @@ def _see_with(
     if left.any():
         others[left] = model.score_samples(X[left])
     return own, others
+
+
+# Infinite scores become this, so that aggregates of them are numbers and keep their order.
+LARGEST = float(np.finfo(np.float64).max) / 8
+
+# The probe compares a few rows scored alone with the same rows in a batch of up to this many.
+PROBE_BATCH = 512
+PROBE_TOLERANCE = 1e-5
+
+
+def checked_scores(scores: Any, n_rows: int, *, name: str) -> FloatArray:
+    """Return scores as finite floats; refuse what is not one number per row.
+
+    Examples
+    --------
+    >>> checked_scores([1, 2], 2, name="mine")
+    array([1., 2.])
+    """
+    checked: FloatArray = np.asarray(scores, dtype=np.float64)
+    if checked.shape == (n_rows, 1):
+        checked = checked[:, 0]
+    if checked.shape != (n_rows,):
+        raise ReconformError(
+            f"detector {name} must return one score per row; for {n_rows} rows it "
+            f"returned an array of shape {checked.shape}."
+        )
+    if np.isnan(checked).any():
+        row = int(np.flatnonzero(np.isnan(checked))[0])
+        raise ReconformError(
+            f"detector {name} returned NaN for {int(np.isnan(checked).sum())} of {n_rows} "
+            f"rows (first at position {row}). A row without a score has no p-value: check the "
+            "detector on these data, or scale or impute them in a pipeline."
+        )
+    return np.clip(checked, -LARGEST, LARGEST)
+
+
+def probe_batch_dependence(model: Model, X: FloatArray, *, name: str) -> None:
+    """Refuse a model whose score of a row depends on the other rows of the batch.
+
+    A handful of rows is scored alone and within a larger batch. Equal up to rounding is all that
+    conformal validity asks for; ECOD and its kin, which rank a batch against itself, differ by
+    far more even on a large reference.
+
+    Parameters
+    ----------
+    model : Model
+    X : float array
+        Rows to probe with; reference rows will do.
+    name : str
+        What to call the detector in the message.
+    """
+    batch = X[:PROBE_BATCH]
+    together = model.score_samples(batch)
+    finite = together[np.isfinite(together)]
+    tolerance = PROBE_TOLERANCE * max(np.abs(finite).max(initial=0.0), np.finfo(float).tiny)
+    for count in (1, 7):
+        try:
+            alone = model.score_samples(batch[:count])
+        except NotFittedError:
+            raise
+        except Exception as error:
+            raise _batch_dependence(
+                name, f"it cannot score {count} row(s) alone ({error})"
+            ) from error
+        with np.errstate(invalid="ignore"):
+            apart = np.where(alone == together[:count], 0.0, np.abs(alone - together[:count]))
+        if not apart.max() <= tolerance:
+            raise _batch_dependence(
+                name,
+                f"a row scored {_one(alone, apart):.6g} in a batch of {count} and "
+                f"{_one(together[:count], apart):.6g} in a batch of {len(batch)}",
+            )
+
+
+def _one(scores: FloatArray, apart: FloatArray) -> float:
+    return float(scores[int(np.nanargmax(apart))])
+
+
+def _batch_dependence(name: str, evidence: str) -> BatchDependenceError:
+    from ..detectors.registry import named  # which imports the detectors, and they this module
+
+    return BatchDependenceError(
+        f"detector {name} cannot be used: its score of a row depends on the other rows of the "
+        f"batch, or on chance ({evidence}). A conformal p-value compares scores of one fixed "
+        "function; with this detector calibration and test rows would be scored by different "
+        "ones, and no error rate would hold. Use a detector that scores rows one by one after "
+        f"fitting, such as {named('or')}, or `method='full'`, which fits and scores all rows "
+        "together, once per new row, or `method='batch'`, once for all of them."
+    )
+
+
+# --- models of other libraries ------------------------------------------------------------------
+
+
+def allows_nan(detector: Any) -> bool:
+    """Whether missing values may enter: what a pipeline's first step says, or the tags."""
+    for _, step in getattr(detector, "steps", None) or []:
+        if step not in (None, "passthrough"):
+            return allows_nan(step)
+    parts = [part for _, part, *_ in getattr(detector, "transformers", None) or []]
+    if parts:  # a ColumnTransformer
+        return all(part in ("drop", "passthrough") or allows_nan(part) for part in parts)
+    try:
+        return bool(get_tags(detector).input_tags.allow_nan)
+    except Exception:  # an object without scikit-learn's tags makes no such promise
+        return False
+
+
+def model_seeds(seed: np.random.SeedSequence, count: int) -> list[int]:
+    """Whole numbers for models; of 31 bits, as some libraries read them as signed ones of 32."""
+    return [int(state >> 1) for state in seed.generate_state(count)]
+
+
+def seed_model(model: Any, seed: np.random.SeedSequence) -> None:
+    """Set every ``random_state`` of the model and of what it contains."""
+    if not hasattr(model, "get_params"):
+        if hasattr(model, "random_state"):
+            model.random_state = model_seeds(seed, 1)[0]
+        return
+    names = sorted(
+        name for name in model.get_params(deep=True) if name.split("__")[-1] == "random_state"
+    )
+    if names:
+        model.set_params(**dict(zip(names, model_seeds(seed, len(names)), strict=True)))

@@ -18,11 +18,11 @@ from ..assumption import reference_positions
 from ..assumption.closeness import in_units
 from ..content import Contents
 from ..detectors import Auto, NativeDetector
-from ..detectors.attribution import Attribution, by_replacing
-from ..detectors.auto.detector import name_of
-from ..detectors.auto.ensembles import ChoiceEnsemble, FullChoice
+from ..detectors.auto import name_of
+from ..detectors.base import Attribution, by_replacing
 from ..detectors.prepare import Feature
 from ..ensemble import Ensemble
+from ..ensemble.choosing import ChoiceEnsemble, FullChoice
 from ..ensemble.grouped import GroupedEnsemble
 from ..errors import ReconformError
 from ..frames import mixed, stacked

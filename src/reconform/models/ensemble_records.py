@@ -13,14 +13,19 @@ from typing import Any
 import numpy as np
 
 from ..detector import ConformalDetector
-from ..detectors.auto.ensembles import ChoiceEnsemble, FullChoice, SplitChoice
 from ..detectors.base import NativeDetector, NativeModel
 from ..detectors.foreign import FittedDetector, ForeignDetector
 from ..detectors.registry import DETECTORS
 from ..detectors.scaled import ScaledEnsemble
 from ..ensemble import Ensemble, RepeatedSplit, ResampledEnsemble
-from ..ensemble.grouped import GroupedEnsemble, OneForAll, OnePerGroup, joined_calibration
-from ..ensemble.known_anomalies import WithAnomalies
+from ..ensemble.choosing import ChoiceEnsemble, FullChoice, SplitChoice
+from ..ensemble.grouped import (
+    GroupedEnsemble,
+    OneForAll,
+    OnePerGroup,
+    WithAnomalies,
+    joined_calibration,
+)
 from ..ensemble.refitting import FullRefit, RefitEnsemble
 from ..grouping import UNKNOWN, ReferenceGroups, check_groupable
 from ..plan import Plan

@@ -314,8 +314,8 @@ TABLE: tuple[Guarantee, ...] = (
         "full with the batch",
         "exact",
         "exact: P(p <= α) <= α given the seed, if the reference and the row are exchangeable "
-        "*given the other new rows*, as independent rows are; broken by normal new rows in clumps "
-        "that the reference does not have, such as copies and repeated measurements",
+        "*given the other new rows*, as independent rows are; broken by normal new rows in "
+        "clusters that the reference does not have, such as copies and repeated measurements",
         (ANY,),
         certified=True,
         each=GIVEN_OTHERS,

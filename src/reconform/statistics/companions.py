@@ -3,7 +3,7 @@
 A new row has c companions if its c-th nearest other new row is strictly nearer than its nearest
 reference row. If reference and new rows are exchangeable, the c rows nearest to a new row are all
 new ones with a probability of at most share^c, share being that of new rows among the others; equal
-distances only lower it. More of them are clumps: copies, repeated measurements of one thing, a
+distances only lower it. More of them are clusters: copies, repeated measurements of one thing, a
 burst of one customer.
 
 A new row with companions, which reference rows do not have, looks anomalous to contrast whatever it
@@ -19,10 +19,10 @@ import numpy as np
 from ..arrays import FloatArray, IntArray
 from .chances import unlikely_counts
 
-# Clumps are seen by chance with a probability of about this.
+# Clusters are seen by chance with a probability of about this.
 LEVEL = 1e-4
 
-# This share of new rows may have companions: anomalies among normal rows look like a few clumps.
+# This share of new rows may have companions: anomalies among normal rows look like a few clusters.
 GUARD_SHARE = 0.05
 
 
@@ -30,7 +30,7 @@ def companions_allowed(rows: IntArray, share: float, most: int, tolerated: float
     """Say how many of so many new rows may have c companions.
 
     Allowed is a share of the rows beyond what has a chance of `LEVEL`. The binomial law ignores
-    that rows depend on each other; that concerns how often clumps are seen for nothing.
+    that rows depend on each other; that concerns how often clusters are seen for nothing.
 
     Parameters
     ----------

@@ -121,9 +121,9 @@ class Ranks:
         only model where there is one.
     splits : tuple of Ranks
         The same for every split where there are several (for e-values); otherwise empty.
-    clumped : bool array or None
+    clustered : bool array or None
         Where ranks use the batch: rows that were ranked by themselves, as the other new rows come
-        in clumps.
+        in clusters.
     choice : Choice or None
         Where a detector was chosen for every row.
     against : float array or None
@@ -136,7 +136,7 @@ class Ranks:
     below: RankArray | None
     scores: FloatArray
     splits: tuple[Ranks, ...] = ()
-    clumped: BoolArray | None = None
+    clustered: BoolArray | None = None
     choice: Choice | None = None
     against: FloatArray | None = None
     groups: IndexArray | None = None
@@ -160,7 +160,7 @@ class Ranks:
             self.at_most[rows],
             None if self.below is None else self.below[rows],
             self.scores[rows],
-            clumped=None if self.clumped is None else self.clumped[rows],
+            clustered=None if self.clustered is None else self.clustered[rows],
             choice=None if self.choice is None else self.choice.taken(rows),
             against=self.against,
         )

@@ -175,7 +175,7 @@ def ranks_by_sight(
     Parameters
     ----------
     sights : iterable of (rows, own, others, order)
-        As in `reconform.ensemble.Sight`.
+        As in `reconform.ensemble.AugmentedScores`.
     weights : WholeWeights
         Of all reference rows, in their order, and of the new rows.
     level : Fraction

@@ -36,7 +36,7 @@ def weigh_rows(
     Parameters
     ----------
     own, others, rows
-        As in `Sight`.
+        As in `AugmentedScores`.
     down, up, own_down, own_up, shift
         As in `WholeWeights`; of the rows whose scores are in `own`, in that order.
     top, bottom : int

@@ -1,5 +1,237 @@
 """Auto: several detectors are tried, and every new row is judged by one that is chosen for it."""
 
-from .detector import Auto
+from __future__ import annotations
 
-__all__ = ["Auto"]
+from collections import Counter
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from sklearn.base import clone
+
+from ...arrays import FloatArray
+from ...ensemble import Ensemble
+from ...ensemble.choosing import FullChoice, SplitChoice
+from ...errors import ReconformError
+from ...parallel import track
+from ...plan import Plan
+from ...records.specs import Detector, DetectorRecord
+from ..base import NativeDetector
+from ..foreign import FittedDetector
+
+# By default, neighbours of a row are looked up among so many rows at least.
+FEWEST_ROWS = 6
+
+
+class Auto(NativeDetector):
+    """Several detectors, of which one is chosen for every new row; with "full" and "split".
+
+    No detector is good for all data, and keeping the longest of several lists breaks every
+    promise. Here every new row x_j is judged by the detector under which most *other* new rows
+    would be found if x_j were a reference row. That does not know whether x_j is new or a reference
+    row, and so p-values stay exact.
+
+    Parameters
+    ----------
+    candidates : sequence of detectors, optional
+        Names, detectors of ours or of other libraries, as `ConformalDetector` takes them; by
+        default those that the registry offers, as they are and on rescaled columns. The first one
+        judges rows alone.
+    contamination : float, default=0.1
+        Share of the training rows that `predict` of the detector itself calls outliers. Has no
+        influence on conformal p-values.
+    random_state : int, RandomState, Generator or None, default=None
+        Seed of the candidates that draw. Inside a `ConformalDetector` its own counts.
+    n_jobs : int or None, default=None
+        Threads, as in joblib. Inside a `ConformalDetector` its own `n_jobs` counts, if it has one.
+
+    Attributes
+    ----------
+    fitted_ : estimator
+        The first candidate, fitted.
+    offset_ : float
+        `score_samples` below it is an outlier.
+    n_features_in_ : int
+    feature_names_in_ : array of str
+
+    Notes
+    -----
+    Only `ConformalDetector.discover` chooses, and the p-values that it used are in its result, as
+    is what was chosen (`Discoveries.choice`). `p_values`, `score_samples` and `predict` judge every
+    row alone, by the first candidate (by default kNN).
+
+    P-values are exact, P(p <= α) <= α, if reference rows and the row are exchangeable *given the
+    other new rows*, as independent rows are. The false discovery rate of a list is measured, not
+    proven; with ``validity="proven"`` it is.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from reconform import ConformalDetector
+    >>> rng = np.random.default_rng(0)
+    >>> normal, new = rng.normal(size=(300, 2)), rng.normal(size=(100, 2))
+    >>> normal[:, 1] *= 1000  # the second column drowns the first, unless it is rescaled
+    >>> new[:, 1] *= 1000
+    >>> new[:10, 0] += 8
+    >>> for detector in ("knn", ["knn", "mahalanobis"]):
+    ...     cad = ConformalDetector(detector, method="full").fit(normal)
+    ...     print(cad.discover(new).mask[:10].sum())
+    0
+    10
+    """
+
+    uses_batch = True
+    batch_schemes = ("full", "split")
+
+    def __init__(
+        self,
+        candidates: Sequence[Any] | None = None,
+        contamination: float = 0.1,
+        *,
+        random_state: Any = None,
+        n_jobs: int | None = None,
+    ) -> None:
+        self.candidates = candidates
+        self.contamination = contamination
+        self.random_state = random_state
+        self.n_jobs = n_jobs
+
+    def resolved(self, scheme: str = "full", n: int = 0) -> list[Any]:
+        """Return the candidates as what fits plans; refuse what are none.
+
+        Prepared ones that compare new rows with each other are left out where the plan is not full.
+
+        Parameters
+        ----------
+        scheme : str
+            Of the plan.
+        n : int
+            Reference rows.
+        """
+        from .. import resolve_detector  # which imports this module
+        from ..prepared import Prepared
+        from ..registry import offered
+
+        if self.candidates is None:
+            return offered(scheme, n)
+        if isinstance(self.candidates, str) or not isinstance(self.candidates, Sequence):
+            raise ReconformError(
+                "`candidates` must be a list of detectors, such as ['knn', 'lof']; got "
+                f"{self.candidates!r}."
+            )
+        if not self.candidates:
+            raise ReconformError("`candidates` must be a list of detectors; got an empty one.")
+        made = [resolve_detector(one) for one in self.candidates]
+        for one in made:
+            if isinstance(one, Auto):
+                raise ReconformError("`candidates` of Auto must be other detectors than Auto.")
+            if getattr(one, "frozen", False):
+                raise ReconformError(
+                    f"`candidates` are fitted on the reference, and {one.name} is frozen; give it "
+                    "as it was before it was fitted."
+                )
+        batchwise = [one for one in made if getattr(one, "uses_batch", False)]
+        if scheme == "full" or not batchwise:
+            return made
+        others = [one for one in made if one not in batchwise]
+        # What `prepare` makes of our own candidates has to do for full and for split, by size.
+        if others and all(isinstance(one, Prepared) for one in batchwise):
+            return others
+        raise ReconformError(
+            f"candidate {batchwise[0].name} compares new rows with each other, which only "
+            "`method='full'` can do."
+        )
+
+    @property
+    def accepts_nan(self) -> bool:  # type: ignore[override]
+        """Whether all candidates do."""
+        return self.candidates is not None and all(one.accepts_nan for one in self.resolved())
+
+    def _fit_together(
+        self, X: FloatArray, plan: Plan, seeds: Sequence[np.random.SeedSequence], verbose: int
+    ) -> Ensemble:
+        """Fit every candidate."""
+        trained_on = plan.n if plan.scheme == "full" else len(plan.train[0])
+        if self.candidates is None and trained_on < FEWEST_ROWS:
+            raise ReconformError(
+                f"`detector='auto'` tries detectors that look at several neighbours, and needs at "
+                f"least {FEWEST_ROWS} rows to train them; got n_samples = {trained_on}. Give more "
+                "reference rows, or a list of detectors that are content with fewer."
+            )
+        candidates = self.resolved(plan.scheme, plan.n)
+        fitted: list[Ensemble] = []
+        several = track(
+            candidates,
+            total=len(candidates),
+            label="fitting detectors",
+            verbose=verbose,
+            least=-(-len(candidates) // 3),  # no two take equally long
+        )
+        for one in several:
+            fitted.append(one.fit_plan(X, plan, seeds, n_jobs=self.n_jobs))
+        kind = FullChoice if plan.scheme == "full" else SplitChoice
+        names = names_of(candidates)
+        return kind(fitted[0].calibration, names, fitted, self.n_jobs, verbose)
+
+    def _fit_rows(self, X: FloatArray, seed: np.random.SeedSequence) -> None:
+        first = self.resolved()[0]
+        if isinstance(first, NativeDetector):
+            self.fitted_ = clone(first)
+            if hasattr(first, "random_state"):
+                self.fitted_.random_state = int(seed.generate_state(1)[0])
+            self.fitted_.fit(X)
+        else:
+            self.fitted_ = first.fit_model(X, seed).model
+
+    def _score_rows(self, X: FloatArray) -> FloatArray:
+        if isinstance(self.fitted_, NativeDetector):
+            return self.fitted_.score_samples(X)
+        first = self.resolved()[0]
+        model = FittedDetector(self.fitted_, first.score_name, first.sign, first.name)
+        return model.score_samples(X)
+
+
+def name_of(detector: Any) -> str:
+    """Name a candidate for people: ``"knn"``, ``"scaled knn"``, or as the detector says.
+
+    Examples
+    --------
+    >>> from reconform.detectors import KNN
+    >>> name_of(KNN()), name_of(KNN(scale="robust"))
+    ('knn', 'scaled knn')
+    """
+    from ..prepared import Prepared
+    from ..registry import entry_of
+
+    if isinstance(detector, Prepared):
+        return name_of(detector.detector)
+    entry = entry_of(detector)
+    if entry is None:
+        return str(detector.name)
+    return ("scaled " if getattr(detector, "scale", "none") == "robust" else "") + entry.name
+
+
+def names_of(detectors: Sequence[Any]) -> tuple[str, ...]:
+    """Name candidates, all differently: those of one name as they are written, or by a number.
+
+    Examples
+    --------
+    >>> from reconform.detectors import KNN
+    >>> names_of([KNN(), KNN(n_neighbors=1), KNN(n_neighbors=1)])
+    ('KNN()', 'KNN(n_neighbors=1)', 'KNN(n_neighbors=1) (2)')
+    """
+    names = [name_of(one) for one in detectors]
+    counts = Counter(names)
+    names = [
+        name if counts[name] == 1 else " ".join(repr(getattr(one, "template", one)).split())
+        for name, one in zip(names, detectors, strict=True)
+    ]
+    seen: Counter[str] = Counter()
+    for k, name in enumerate(names):
+        seen[name] += 1
+        names[k] = name if seen[name] == 1 else f"{name} ({seen[name]})"
+    return tuple(names)
+
+
+# Its ensembles are those of the candidates, which have records themselves.
+AUTO_RECORD = DetectorRecord("Auto", {"fitted_": Detector(fitted=True)})

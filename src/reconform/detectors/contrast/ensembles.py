@@ -20,13 +20,82 @@ from typing import Self
 import numpy as np
 
 from ...arrays import BoolArray, FloatArray, IndexArray, RankArray
-from ...ensemble import Ensemble, Sight, blocks_of, reference_calibration
+from ...ensemble import AugmentedScores, Ensemble, blocks_of, reference_calibration
 from ...parallel import run_blocks
 from ...statistics.companions import guard_limits
 from ...statistics.ranks import Calibration, Ranks
-from ..knn.search import make_search, nearest_of_own
-from .kernels import rank_alone, rank_batch, see_batch
-from .model import ContrastModel
+from ..knn.search import Search, make_search, nearest_of_own
+from .kernels import augmented_batch, rank_alone, rank_batch
+
+
+@dataclass(eq=False)
+class ContrastModel:
+    """The reference rows, and which neighbours matter.
+
+    Attributes
+    ----------
+    X : float array of shape (n, d)
+    ks : int array
+        In increasing order; the last is at most n.
+    n_jobs : int or None
+        Threads; never changes a number.
+    """
+
+    X: FloatArray
+    ks: RankArray
+    n_jobs: int | None
+
+    @property
+    def width(self) -> int:
+        """The last neighbour that matters."""
+        return int(self.ks[-1])
+
+    @cached_property
+    def search(self) -> Search:
+        """D, by squared distances."""
+        return make_search(self.X, metric="sqeuclidean")
+
+    @cached_property
+    def near(self) -> FloatArray:
+        """Squared distances of the rows of D to their neighbours in D; infinity beyond the last."""
+        near = np.full((len(self.X), self.width), np.inf)
+        found = min(self.width, len(self.X) - 1)
+        if found:
+            near[:, :found], _ = nearest_of_own(self.search, found, n_jobs=self.n_jobs)
+        return near
+
+    def neighbours(self, X: FloatArray) -> FloatArray:
+        """Squared distances of new rows to their neighbours in D."""
+        return self.search.nearest(X, self.width, n_jobs=self.n_jobs)[0]
+
+    def score(self, squares: FloatArray) -> FloatArray:
+        """Minus the distance to the k-th neighbour; for several k, their geometric mean.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> ContrastModel(np.zeros((3, 1)), np.array([1, 3]), None).score(np.array([[1.0, 4, 16]]))
+        array([-2.])
+        """
+        distances = np.sqrt(squares[:, self.ks - 1])
+        if len(self.ks) == 1:
+            return np.asarray(-distances[:, 0])
+        with np.errstate(divide="ignore", invalid="ignore"):
+            mean = np.exp(np.log(distances).mean(axis=1))
+        return np.asarray(-np.where((distances == 0).any(axis=1), 0.0, mean))
+
+    def score_samples(self, X: FloatArray) -> FloatArray:
+        """Score rows, small = anomalous."""
+        return self.score(self.neighbours(X))
+
+    def training_scores(self) -> FloatArray:
+        """Score the rows of D, each among the others; by those that there are."""
+        short = self.near if len(self.X) > self.width else self.near[:, :-1]
+        if not short.shape[1]:
+            return np.zeros(len(self.X))
+        ks = np.unique(np.minimum(self.ks, short.shape[1]))
+        return ContrastModel(self.X, ks, self.n_jobs).score(short)
+
 
 # What the kernels take: new rows and D feature by feature, and four tables of squared distances.
 Tables = tuple[FloatArray, FloatArray, FloatArray, FloatArray, FloatArray, FloatArray]
@@ -130,14 +199,14 @@ class FullContrast(Ensemble):
         X = np.ascontiguousarray(X)
         tables = self._tables(X)
         at_most, below = np.empty((2, len(rows)), dtype=np.int64)
-        clumped, ks = np.empty(len(rows), dtype=np.bool_), self.model.ks
+        clustered, ks = np.empty(len(rows), dtype=np.bool_), self.model.ks
 
         def kernel(start: int, stop: int) -> None:
-            rank_batch(X, rows, *tables, ks, limits, start, stop, at_most, below, clumped)
+            rank_batch(X, rows, *tables, ks, limits, start, stop, at_most, below, clustered)
 
         run_blocks(kernel, len(rows), n_jobs=self.model.n_jobs)
         scores = self.model.score(tables[3][rows])
-        return Ranks(at_most, below if strictly else None, scores, clumped=clumped)
+        return Ranks(at_most, below if strictly else None, scores, clustered=clustered)
 
     def _tables(self, X: FloatArray) -> Tables:
         """Rows by feature, and squared distances to neighbours: of D in D, T in D, D in T, T in T.
@@ -155,7 +224,7 @@ class FullContrast(Ensemble):
         by_feature = np.ascontiguousarray(X.T), self._by_feature
         return *by_feature, model.near, model.neighbours(X), d_in_t, t_in_t
 
-    def see_with_each(self, X: FloatArray, rows: IndexArray) -> Iterator[Sight]:
+    def augmented_scores(self, X: FloatArray, rows: IndexArray) -> Iterator[AugmentedScores]:
         """Score all rows by contrast, x_j standing among D and not among the other new rows."""
         X = np.ascontiguousarray(X)
         m, (n, _), ks = len(X), self.model.X.shape, self.model.ks
@@ -163,15 +232,15 @@ class FullContrast(Ensemble):
         limits = guard_limits(n, m, self.model.width) if use else np.empty((0, m + 1))
         for block in blocks_of(rows, n + m):
             own, others = np.empty((len(block), n + 1)), np.empty((len(block), m))
-            clumped = np.empty(len(block), dtype=np.bool_)
+            clustered = np.empty(len(block), dtype=np.bool_)
 
             def kernel(
                 start: int,
                 stop: int,
                 block: IndexArray = block,
-                out: tuple[FloatArray, FloatArray, BoolArray] = (own, others, clumped),
+                out: tuple[FloatArray, FloatArray, BoolArray] = (own, others, clustered),
             ) -> None:
-                see_batch(X, block, *tables, ks, limits, use, start, stop, *out)
+                augmented_batch(X, block, *tables, ks, limits, use, start, stop, *out)
 
             run_blocks(kernel, len(block), n_jobs=self.model.n_jobs)
-            yield Sight(block, own, others, clumped)
+            yield AugmentedScores(block, own, others, clustered)

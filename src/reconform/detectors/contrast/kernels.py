@@ -1,4 +1,4 @@
-"""Ranks by contrast, and the guard against clumps: compiled code.
+"""Ranks by contrast, and the guard against clusters: compiled code.
 
 All distances are squared and come from one formula, and scores are made of them by roots,
 quotients and products, each rounded correctly, in one order. So a score is a symmetric function of
@@ -119,7 +119,7 @@ def _typical(distances: FloatArray, d_in_d: FloatArray, own: float, reaches: Flo
 
 
 @njit(cache=True, nogil=True)
-def _has_clumps(
+def _has_clusters(
     to_others: FloatArray,
     j: int,
     t_in_d: FloatArray,
@@ -174,13 +174,13 @@ def _measure(
     to_new: FloatArray,
     reaches: FloatArray,
 ) -> bool:
-    """Measure the distances of new row j to all rows; say whether new rows come in clumps."""
+    """Measure the distances of new row j to all rows; say whether new rows come in clusters."""
     measure_leaf(new[j], reference, 2.0, to_reference)
     measure_leaf(new[j], new_by_feature, 2.0, to_new)
     if not len(limits):
         return False
     typical = _typical(to_reference, d_in_d, t_in_d[j, -1], reaches)
-    return _has_clumps(to_new, j, t_in_d, t_in_t, typical, limits)
+    return _has_clusters(to_new, j, t_in_d, t_in_t, typical, limits)
 
 
 @njit(cache=True, nogil=True)
@@ -199,9 +199,9 @@ def rank_batch(
     stop: int,
     at_most: RankArray,
     below: RankArray,
-    clumped: BoolArray,
+    clustered: BoolArray,
 ) -> None:
-    """Rank some new rows by contrast, or alone where there are clumps.
+    """Rank some new rows by contrast, or alone where there are clusters.
 
     Parameters
     ----------
@@ -221,19 +221,19 @@ def rank_batch(
     limits : float array of shape (width, m + 1)
         As `reconform.statistics.companions.guard_limits` gives them; without rows for no guard.
     start, stop : int
-    at_most, below, clumped : arrays of shape (r,)
-        Written; `clumped` where new rows do not matter, as there are clumps among them.
+    at_most, below, clustered : arrays of shape (r,)
+        Written; `clustered` where new rows do not matter, as there are clusters among them.
     """
     n, m = reference.shape[1], len(new)
     to_reference, to_new, reaches = np.empty(n), np.empty(m), np.empty(n + 1)
     for r in range(start, stop):
         j = rows[r]
-        clumped[r] = _measure(
+        clustered[r] = _measure(
             j, new, new_by_feature, reference, d_in_d, t_in_d, t_in_t, limits,
             to_reference, to_new, reaches,
         )  # fmt: skip
         at_most[r], below[r] = 1, 1
-        contrast = not clumped[r]
+        contrast = not clustered[r]
         mine = _score(t_in_d[j], t_in_t[j], ks, np.inf, np.inf, contrast)
         for i in range(n):
             s = _score(d_in_d[i], d_in_t[i], ks, to_reference[i], to_reference[i], contrast)
@@ -242,7 +242,7 @@ def rank_batch(
 
 
 @njit(cache=True, nogil=True)
-def see_batch(
+def augmented_batch(
     new: FloatArray,
     rows: IndexArray,
     new_by_feature: FloatArray,
@@ -258,7 +258,7 @@ def see_batch(
     stop: int,
     own: FloatArray,
     others: FloatArray,
-    clumped: BoolArray,
+    clustered: BoolArray,
 ) -> None:
     """Score D and all new rows with new row j among D and not among the new ones, for some j.
 
@@ -268,18 +268,18 @@ def see_batch(
         As in `rank_batch`.
     use : bool
         Whether to look at new rows at all.
-    own, others, clumped : arrays of shape (r, n + 1), (r, m) and (r,)
+    own, others, clustered : arrays of shape (r, n + 1), (r, m) and (r,)
         Written.
     """
     n, m = reference.shape[1], len(new)
     to_reference, to_new, reaches = np.empty(n), np.empty(m), np.empty(n + 1)
     for r in range(start, stop):
         j = rows[r]
-        clumped[r] = _measure(
+        clustered[r] = _measure(
             j, new, new_by_feature, reference, d_in_d, t_in_d, t_in_t, limits,
             to_reference, to_new, reaches,
         )  # fmt: skip
-        contrast = use and not clumped[r]
+        contrast = use and not clustered[r]
         for i in range(n):
             joined = to_reference[i]
             own[r, i] = _score(d_in_d[i], d_in_t[i], ks, joined, joined, contrast)

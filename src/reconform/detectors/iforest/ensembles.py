@@ -32,9 +32,9 @@ from ...arrays import (
 from ...content import Contents, draw_rows
 from ...content.kernels import entries
 from ...ensemble import (
+    AugmentedScores,
     Ensemble,
     ResampledEnsemble,
-    Sight,
     blocks_of,
     ranked_in_parts,
     reference_calibration,
@@ -413,7 +413,7 @@ class EnteredForest(Ensemble):
         scores = conformity(totals, self.recipe.n_trees, self.recipe.psi)
         return Ranks(at_most, below if strictly else None, scores)
 
-    def see_with_each(self, X: FloatArray, rows: IndexArray) -> Iterator[Sight]:
+    def augmented_scores(self, X: FloatArray, rows: IndexArray) -> Iterator[AugmentedScores]:
         """Score all rows in the forest on D and each of some new rows, as `Ensemble` says."""
         X = np.ascontiguousarray(X, dtype=np.float64)
         n, everything = len(self.sums), np.vstack([self.reference, X])
@@ -423,7 +423,7 @@ class EnteredForest(Ensemble):
             scores = conformity(sums, self.recipe.n_trees, self.recipe.psi)
             mine = scores[np.arange(len(block)), n + block]
             own = np.column_stack([scores[:, :n], mine])
-            yield Sight(block, own, scores[:, n:], order=self._order)
+            yield AugmentedScores(block, own, scores[:, n:], order=self._order)
 
     @cached_property
     def _order(self) -> IndexArray:

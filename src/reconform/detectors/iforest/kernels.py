@@ -9,7 +9,7 @@ branch depends on the data.
 
 Path lengths are integers in units of 2**-32: their sums are exact in any order.
 
-Randomness is counter-based (`reconform.counter`), and keyed by node: the split of a node is a
+Randomness is counter-based (`reconform.randomness`), and keyed by node: the split of a node is a
 function of the tree's key, the node's number and the node's rows. So a tree is a function of its
 key and of its rows, in whatever order, and two trees with one key differ only at nodes whose rows
 differ: leaving out a row, or putting one in its place, changes little.
@@ -31,7 +31,7 @@ from ...arrays import (
     UInt64Array,
 )
 from ...compiled import njit
-from ...counter import GOLDEN, mix, uniform
+from ...randomness import GOLDEN, mix, uniform
 from ...statistics.paired_kernels import count_up_to
 
 # A block of rows that meets one tree after the other stays in the first-level cache.

@@ -1,5 +1,295 @@
-"""Kernel density: how many other rows are near, weighed by a Gaussian kernel."""
+"""Kernel density: how many other rows are near, weighed by a Gaussian kernel.
 
-from .detector import KDE
+A bandwidth by rule is a power of two that is learned from the rows of a model, symmetrically. Its
+exponent joins those of the scales (`reconform.detectors.scaling`), so that models with another
+bandwidth are found, and fitted apart from the others, like those with another scale.
+"""
 
-__all__ = ["KDE"]
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+from sklearn.base import clone
+
+from ...arrays import FloatArray, IntArray
+from ...ensemble import Ensemble
+from ...errors import ReconformError, is_number
+from ...plan import Plan
+from ...records import check_reference, require, within
+from ...records.specs import FLOAT, JOBS, ROWS, SCORES, DetectorRecord, Record
+from ..base import Attribution, NativeDetector, in_shares
+from ..scaling import (
+    LARGEST_EXPONENT,
+    OF_NORMAL,
+    Units,
+    check_scale,
+    nearest_exponents,
+    rescale,
+    scale_exponents,
+    spreads,
+    spreads_with,
+    spreads_without,
+)
+from .ensembles import (
+    LARGEST_BANDWIDTH,
+    LEAST_BANDWIDTH,
+    FullKDE,
+    KDEModel,
+    LeaveOneOutKDE,
+    valid_bandwidth,
+)
+
+
+def bandwidth_exponents(spread: FloatArray, n: int) -> IntArray:
+    """Choose bandwidths that are powers of two, by Silverman's rule for n rows.
+
+    Features without any spread do not count.
+
+    Parameters
+    ----------
+    spread : float array of shape (..., d)
+        Spreads of the features, such as `scaling.spreads_with` gives for every new row.
+    n : int
+        Rows that the spreads are of.
+
+    Returns
+    -------
+    int array of shape (...)
+        The bandwidth is 2 to this power.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> bandwidth_exponents(np.array([[1.3, 1.4], [13.0, 14.0], [0.0, 1.4], [0.0, 0.0]]), 1000)
+    array([-2,  2, -2,  0])
+    """
+    largest = spread.max(axis=-1)
+    # Relative to the largest, as squares might overflow.
+    relative = spread / np.where(largest > 0, largest, 1.0)[..., None]
+    # In order: NumPy's own sum depends on the shape, a running one does not.
+    total = np.cumsum(relative**2, axis=-1)[..., -1]
+    d = np.maximum((relative > 0).sum(axis=-1), 1.0)
+    factor = (4.0 / ((d + 2.0) * n)) ** (1.0 / (d + 4.0)) / OF_NORMAL
+    return nearest_exponents(factor * largest * np.sqrt(total / d)).astype(np.int64)
+
+
+class KernelUnits(Units):
+    """The exponents of the scales, zeros with ``scale="none"``, and that of the bandwidth.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from reconform.detectors.kde import KDE
+    >>> units = KernelUnits(KDE(scale="robust"))
+    >>> X = np.array([[0.0, 50.0], [1.0, 10.0], [2.0, 30.0], [3.0, 90.0]])
+    >>> units.of(X)
+    array([ 0,  4, -1])
+    >>> units.plain(units.of(X))
+    KDE(bandwidth=0.5)
+    """
+
+    def of(self, X: FloatArray) -> IntArray:
+        """Units of all rows together."""
+        return self._units(spreads(X), len(X))
+
+    def with_each(self, X: FloatArray, new: FloatArray) -> IntArray:
+        """Units of D and one new row."""
+        return self._units(spreads_with(X, new), len(X) + 1)
+
+    def without_each(self, X: FloatArray) -> IntArray:
+        """Units of D without one row."""
+        return self._units(spreads_without(X), len(X) - 1)
+
+    def _units(self, spread: FloatArray, n: int) -> IntArray:
+        exponents = np.zeros(spread.shape, dtype=np.int32)
+        if self._scales:
+            exponents = scale_exponents(spread)
+        bandwidth = bandwidth_exponents(np.ldexp(spread, -exponents), n)
+        return np.concatenate([exponents, bandwidth[..., None]], axis=-1).astype(np.int64)
+
+    def measure(self, X: FloatArray, units: IntArray) -> FloatArray:
+        """Divide by the scales, not by the bandwidth, which the plain detector has."""
+        return rescale(X, units[:-1].astype(np.int32)) if self._scales else X
+
+    def plain(self, units: IntArray) -> NativeDetector:
+        """Return the detector with this bandwidth, without scaling."""
+        plain: NativeDetector = clone(self.detector)
+        plain.set_params(bandwidth=2.0 ** int(units[-1]), scale="none")
+        return plain
+
+    def check(self, units: IntArray, d: int) -> int:
+        """One exponent per column, and one more."""
+        right = len(units) == d + 1 and within(units, -LARGEST_EXPONENT, LARGEST_EXPONENT + 1)
+        require(right, "a scale or a bandwidth is not one")
+        require(self._scales or not units[:-1].any(), "features have scales, and are not scaled")
+        return d
+
+    @property
+    def _scales(self) -> bool:
+        return check_scale(getattr(self.detector, "scale", "none"))
+
+
+class KDE(NativeDetector):
+    """Density of Gaussian kernels around the rows, with every resampled model from the same sums.
+
+    Parameters
+    ----------
+    bandwidth : float or "auto", default="auto"
+        Standard deviation of the kernels, in the units of the rescaled features, or of the
+        features themselves with ``scale="none"``. By default a power of two near to Silverman's
+        rule for the rows of a model.
+    scale : {"none", "robust"}, default="none"
+        Take features as they are; or divide every feature by a power of two near to its spread
+        among the rows of a model (the distance of the quartiles). With ``"none"`` and a bandwidth
+        that is a number jackknife+ has the ranks of full, and is exact.
+    contamination : float, default=0.1
+        Share of the training rows that `predict` calls outliers. Has no influence on conformal
+        p-values.
+    n_jobs : int or None, default=None
+        Threads, as in joblib. Inside a `ConformalDetector` its own `n_jobs` counts, if it has one.
+
+    Attributes
+    ----------
+    offset_ : float
+        `score_samples` below it is an outlier; set so that a share `contamination` of the
+        training rows is.
+    n_features_in_ : int
+    feature_names_in_ : array of str
+
+    See Also
+    --------
+    reconform.ConformalDetector
+
+    Notes
+    -----
+    `score_samples` is the logarithm of the density (in rescaled units, with ``scale="robust"``):
+    small = anomalous. Nothing is random. Every pair of rows is looked at, so time grows with the
+    square of the number of rows.
+
+    Scores that differ by less than a part in 10^9 are tied in leave-one-out and full-conformal
+    ranks, so that rounding cannot break a tie in favour of a new row.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from reconform.detectors.kde import KDE
+    >>> X = np.random.default_rng(0).normal(size=(200, 2))
+    >>> KDE().fit(X).predict([[0.0, 0.0], [6.0, 6.0]])
+    array([ 1, -1])
+    """
+
+    def __init__(
+        self,
+        bandwidth: float | str = "auto",
+        scale: str = "none",
+        *,
+        contamination: float = 0.1,
+        n_jobs: int | None = None,
+    ) -> None:
+        self.bandwidth = bandwidth
+        self.scale = scale
+        self.contamination = contamination
+        self.n_jobs = n_jobs
+
+    in_threads = True
+
+    def _units(self) -> Units | None:
+        check_scale(self.scale)
+        return KernelUnits(self) if self._checked_bandwidth() is None else super()._units()
+
+    def _fit_together(
+        self, X: FloatArray, plan: Plan, seeds: Sequence[np.random.SeedSequence], verbose: int
+    ) -> Ensemble | None:
+        if plan.scheme == "full":
+            return FullKDE.fit(self._model(X))
+        if plan.left_out is not None:
+            return LeaveOneOutKDE.fit(self._model(X), plan)
+        return None  # there is nothing to fit
+
+    def _fit_rows(self, X: FloatArray, seed: np.random.SeedSequence) -> None:
+        self._fitted = self._model(X)
+
+    def _score_rows(self, X: FloatArray) -> FloatArray:
+        return self._fitted.score_samples(X)
+
+    def _training_scores(self, X: FloatArray) -> FloatArray:
+        model = self._model(X)
+        return model.own_sums(np.arange(len(X))) + model.constant(fewer=1)
+
+    def _offset_scores(self, X: FloatArray) -> FloatArray:
+        return self._score_rows(X)  # as `predict` will score them
+
+    def _carried(self, x: FloatArray, rows: FloatArray) -> Attribution | None:
+        """By the distances to reference rows, each with its weight in the density."""
+        bandwidth = self._checked_bandwidth()
+        assert bandwidth is not None  # units state it
+        with np.errstate(over="ignore"):
+            squares = (((rows - x) / bandwidth) ** 2).sum(axis=1)
+        if not np.isfinite(squares.min()):
+            return None
+        weights = np.exp((squares.min() - squares) / 2)
+        parts = weights @ (rows - x) ** 2
+        return in_shares(
+            parts, "the squared distances to reference rows, weighted as in the density"
+        )
+
+    def _model(self, X: FloatArray) -> KDEModel:
+        bandwidth = self._checked_bandwidth()
+        if bandwidth is None:
+            bandwidth = 2.0 ** int(self.units_[-1])  # of a model that stands by itself
+        return KDEModel(X, bandwidth, self.n_jobs)
+
+    def _checked_bandwidth(self) -> float | None:
+        """Return the bandwidth, None where the rows are to say it; refuse what is neither."""
+        given = self.bandwidth
+        if isinstance(given, str) and given == "auto":
+            return None
+        if not is_number(given) or not valid_bandwidth(float(given)):
+            raise ReconformError(
+                f"`bandwidth` must be 'auto' or a number between {LEAST_BANDWIDTH:.1g} and "
+                f"{LARGEST_BANDWIDTH:.1g}; got {given!r}."
+            )
+        return float(given)
+
+
+def _check_model(model: KDEModel, d: int) -> None:
+    n, columns = model.rows.shape
+    require(n >= 1 and columns == d, "rows have the wrong shape")
+    require(np.isfinite(model.rows).all(), "a row is not finite")
+    require(valid_bandwidth(model.bandwidth), f"the bandwidth is {model.bandwidth}")
+
+
+MODEL = Record(
+    "KDEModel", KDEModel, {"rows": ROWS, "bandwidth": FLOAT, "n_jobs": JOBS}, _check_model
+)
+
+
+def _check_own(own: FloatArray, count: int) -> None:
+    require(len(own) == count, "a row has no density")
+    require(np.isfinite(own).all(), "a density is not a number")
+
+
+def _check_leave_one_out(ensemble: LeaveOneOutKDE, d: int) -> None:
+    plan, n = ensemble.plan, len(ensemble.full.rows)
+    require(plan.left_out is not None and n == plan.n >= 2, "a row has no model")
+    _check_own(ensemble.own, plan.n_models)
+
+
+def _check_full(ensemble: FullKDE, d: int) -> None:
+    n = len(ensemble.full.rows)
+    check_reference(n, ensemble)
+    require(n >= 2, "the reference has the wrong shape")
+    _check_own(ensemble.own, n)
+
+
+KDE_RECORD = DetectorRecord(
+    "KDE",
+    {"_fitted": MODEL},
+    ensembles=(
+        Record(
+            "LeaveOneOutKDE", LeaveOneOutKDE, {"full": MODEL, "own": SCORES}, _check_leave_one_out
+        ),
+        Record("FullKDE", FullKDE, {"full": MODEL, "own": SCORES}, _check_full),
+    ),
+)

@@ -175,7 +175,7 @@ def _log_add(log_sum: float, exponent: float) -> float:
 
 
 @njit(cache=True, nogil=True)
-def see_with_each(
+def augmented_scores(
     X: FloatArray,
     by_feature: FloatArray,
     sums: FloatArray,
@@ -206,7 +206,7 @@ def see_with_each(
     block : int array of shape (b,)
     start, stop : int
     own, others : float arrays of shape (b, n + 1) and (b, m)
-        Written, as `reconform.ensemble.Sight` has them.
+        Written, as `reconform.ensemble.AugmentedScores` has them.
     """
     n, m = len(c), len(sums)
     exponents, between = np.empty(n), np.empty(m)

@@ -25,9 +25,9 @@ import numpy.typing as npt
 
 from ...arrays import BoolArray, FloatArray, IndexArray, Int32Array, RankArray
 from ...ensemble import (
+    AugmentedScores,
     Ensemble,
     ResampledEnsemble,
-    Sight,
     blocks_of,
     left_out_calibration,
     ranked_in_parts,
@@ -40,11 +40,11 @@ from ...statistics.ranks import BLOCK_BYTES, Calibration, Ranks, calibrate, rank
 from ...statistics.worlds import StepUp, Worlds
 from .certification import NeighbourWorlds
 from .kernels import (
+    augmented_scores,
     correct_by_rows,
     correct_by_tree,
     score_neighbours,
     scores_joined,
-    see_with_each,
     walk,
 )
 from .search import (
@@ -214,9 +214,9 @@ class LeaveOneOut(ResampledEnsemble):
     def _with_each(self) -> FullNeighbours:
         return FullNeighbours.fit(self.full)
 
-    def see_with_each(self, X: FloatArray, rows: IndexArray) -> Iterator[Sight]:
+    def augmented_scores(self, X: FloatArray, rows: IndexArray) -> Iterator[AugmentedScores]:
         """Score all rows with each new row among D, without fitting any model."""
-        return self._with_each.see_with_each(X, rows)
+        return self._with_each.augmented_scores(X, rows)
 
     def _scores(self, X: FloatArray) -> tuple[FloatArray, Int32Array, FloatArray]:
         """Scores by A(D), the neighbours that matter, and the scores without each of them."""
@@ -324,9 +324,9 @@ class OneTable(ResampledEnsemble):
     def _with_each(self) -> FullNeighbours:
         return FullNeighbours.fit(self.full)
 
-    def see_with_each(self, X: FloatArray, rows: IndexArray) -> Iterator[Sight]:
+    def augmented_scores(self, X: FloatArray, rows: IndexArray) -> Iterator[AugmentedScores]:
         """Score all rows with each new row among D, without fitting any model."""
-        return self._with_each.see_with_each(X, rows)
+        return self._with_each.augmented_scores(X, rows)
 
 
 def _score_by_table(
@@ -491,41 +491,45 @@ class FullNeighbours(Ensemble):
         """Go through all worlds of some new rows, each with full-conformal ranks."""
         return self._world_tables.worlds(X, rows, step)
 
-    def see_with_each(self, X: FloatArray, rows: IndexArray) -> Iterator[Sight]:
+    def augmented_scores(self, X: FloatArray, rows: IndexArray) -> Iterator[AugmentedScores]:
         """Score all rows with each new row among D, without fitting any model."""
         near, _ = self.search.nearest(X, self.high, n_jobs=self.n_jobs)
         t = score_neighbours(near, self.low, self.root)
-        see = self._see_by_metric if isinstance(self.search, PairwiseSearch) else self._see
+        fill = self._fill_by_metric if isinstance(self.search, PairwiseSearch) else self._fill
         for block in blocks_of(rows, len(self.scores) + len(X)):
             own = np.empty((len(block), len(self.scores) + 1))
-            sight = Sight(block, own, np.empty((len(block), len(X))))
-            see(X, near, t, sight)
-            yield sight
+            augmented = AugmentedScores(block, own, np.empty((len(block), len(X))))
+            fill(X, near, t, augmented)
+            yield augmented
 
-    def _see(self, X: FloatArray, near: FloatArray, t: FloatArray, sight: Sight) -> None:
-        """Fill the scores of a sight, by distances that are formulas."""
-        rows = sight.rows
+    def _fill(
+        self, X: FloatArray, near: FloatArray, t: FloatArray, augmented: AugmentedScores
+    ) -> None:
+        """Fill the scores, by distances that are formulas."""
+        rows = augmented.rows
         exact = tree_of(self.search)
         new, power = exact.embed(X), exact.formula.power
         by_feature = np.ascontiguousarray(exact.rows.T), np.ascontiguousarray(new.T)
         tables = *by_feature, self.near, self.scores, near, t, self.low, power, self.root
 
         def kernel(start: int, stop: int) -> None:
-            see_with_each(new, rows, *tables, start, stop, sight.own, sight.others)
+            augmented_scores(new, rows, *tables, start, stop, augmented.own, augmented.others)
 
         jobs = worthwhile_jobs(self.n_jobs, len(rows) * (exact.rows.size + new.size))
         run_blocks(kernel, len(rows), n_jobs=jobs)
 
-    def _see_by_metric(self, X: FloatArray, near: FloatArray, t: FloatArray, sight: Sight) -> None:
+    def _fill_by_metric(
+        self, X: FloatArray, near: FloatArray, t: FloatArray, augmented: AugmentedScores
+    ) -> None:
         """The same for a metric of scikit-learn or a function; the scored row comes first."""
-        search, own = self.search, sight.own
+        search, own = self.search, augmented.own
         assert isinstance(search, PairwiseSearch)
-        for r, j in enumerate(sight.rows.tolist()):
+        for r, j in enumerate(augmented.rows.tolist()):
             one = PairwiseSearch(X[j : j + 1], search.metric, search.parameters)
             to_reference = one._measure(search.rows, 0)[:, 0]
             to_new = one._measure(one._prepare(X), 0)[:, 0]
             scores_joined(to_reference, self.near, self.scores, self.low, self.root, own[r, :-1])
-            scores_joined(to_new, near, t, self.low, self.root, sight.others[r])
+            scores_joined(to_new, near, t, self.low, self.root, augmented.others[r])
             own[r, -1] = t[j]
 
     def _rank_by_tree(self, X: FloatArray, first: int) -> Ranked:

@@ -485,7 +485,7 @@ def scores_joined(
 
 
 @njit(cache=True, nogil=True)
-def see_with_each(
+def augmented_scores(
     new: FloatArray,
     rows: IndexArray,
     reference_by_feature: FloatArray,

@@ -364,7 +364,7 @@ def rank_full(
     by_feature : float array of shape (d, n)
         D.
     squares, distances, rows : arrays of shape (n, k)
-        Neighbours of the rows of D in D, as in `reconform.detectors.lof.model.Graph`.
+        Neighbours of the rows of D in D, as in `reconform.detectors.lof.ensembles.Graph`.
     indptr, near_to, fitted_reach, fitted_density, scores : arrays
         As there.
     ordered : float array of shape (n,)
@@ -395,7 +395,7 @@ def rank_full(
 
 
 @njit(cache=True, nogil=True)
-def see_full(
+def augmented_full(
     new: FloatArray,
     new_by_feature: FloatArray,
     positions: RankArray,
@@ -437,7 +437,7 @@ def see_full(
     block : int array of shape (b,)
     start, stop : int
     own, others : float arrays of shape (b, n + 1) and (b, m)
-        Written, as `reconform.ensemble.Sight` has them.
+        Written, as `reconform.ensemble.AugmentedScores` has them.
     """
     (n, k), m = rows.shape, len(new)
     square, reach, density, slot, mark, found, list_distances, list_rows = _room(
@@ -535,7 +535,7 @@ def held_out_scores(
         The rows, of which ``start`` to ``stop`` are scored.
     rows, distances : arrays of shape (n, k + 1)
     indptr, near_to, fitted_reach, fitted_density : arrays
-        As in `reconform.detectors.lof.model.Graph`.
+        As in `reconform.detectors.lof.ensembles.Graph`.
     start, stop : int
     c : float array of shape (w,)
         Written.

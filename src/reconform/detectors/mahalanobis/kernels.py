@@ -276,7 +276,7 @@ def score_without_each(
 
 @njit(cache=True, nogil=True)
 def all_on_grid(scores: FloatArray) -> FloatArray:
-    """Round all scores to the grid on which those of `see_with_each` are."""
+    """Round all scores to the grid on which those of `augmented_scores` are."""
     rounded = np.empty(scores.shape)
     for i in range(scores.shape[0]):
         for j in range(scores.shape[1]):
@@ -324,7 +324,7 @@ def _square_with(
 
 
 @njit(cache=True, nogil=True)
-def see_with_each(
+def augmented_scores(
     seen: FloatArray,
     b: FloatArray,
     whole: FloatArray,
@@ -357,7 +357,7 @@ def see_with_each(
     block : int array of shape (b,)
     start, stop : int
     own, others : float arrays of shape (b, n + 1) and (b, m)
-        Written, as `reconform.ensemble.Sight` has them.
+        Written, as `reconform.ensemble.AugmentedScores` has them.
     """
     n, m = len(a), len(b)
     products, between = np.empty(n), np.empty(m)

@@ -80,7 +80,7 @@ class PreciseModel:
     def _context(self) -> AbstractContextManager[Any]:
         return localcontext(Context(prec=self.digits, Emax=MAX_EMAX, Emin=MIN_EMIN))
 
-    def see(self, X: FloatArray) -> Decimals:
+    def whiten(self, X: FloatArray) -> Decimals:
         """Return rows as they look when the scatter is the identity and the mean the origin."""
         with self._context():
             seen: Decimals = _decimals(X) - self.mean

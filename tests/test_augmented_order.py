@@ -1,4 +1,4 @@
-"""Which score of a `Sight` belongs to which reference row: needed where rows are not alike."""
+"""Which of `AugmentedScores` belongs to which reference row: needed where rows are not alike."""
 
 import numpy as np
 import pytest
@@ -18,9 +18,9 @@ NAMED = [name for name in DETECTORS if name != "auto"]
 def scores_by_row(cad, T, n):
     """Scores of the reference rows, in their order, with every new row there."""
     found = np.empty((len(T), n))
-    for sight in cad.ensemble_.see_with_each(T, np.arange(len(T))):
-        order = np.arange(n) if sight.order is None else sight.order
-        found[np.ix_(sight.rows, order)] = sight.own[:, :n]
+    for augmented in cad.ensemble_.augmented_scores(T, np.arange(len(T))):
+        order = np.arange(n) if augmented.order is None else augmented.order
+        found[np.ix_(augmented.rows, order)] = augmented.own[:, :n]
     return found
 
 
