@@ -27,9 +27,8 @@ import pyarrow as pa
 
 from reconform import ConformalDetector, save
 from reconform.stream import Change, ChangeMonitor, ExchangeabilityMonitor
-from reconform.stream.changes import STATISTICS
-from reconform.stream.martingales import MARTINGALES, make_martingale
-from reconform.stream.order import OrderedScores
+from reconform.stream.betting import MARTINGALES, OrderedScores, make_martingale
+from reconform.stream.monitor import STATISTICS
 
 Array = npt.NDArray[Any]
 
@@ -65,7 +64,7 @@ def p_among_calibration(c: Array, x: Array, u: Array) -> Array:
 
 
 def evidence(name: str, p: Array) -> Array:
-    return make_martingale(name, epsilon=0.92, jump=0.01).advance(p)
+    return make_martingale(name).advance(p)
 
 
 def alarms(n: int = 500, rows: int = 10_000, streams: int = 1_000) -> dict[str, Any]:

@@ -3,9 +3,15 @@
 from __future__ import annotations
 
 from .budget import FalseAlarmBudget, OutlookWarning, StreamDecisions
-from .changes import Change, ChangeMonitor, ChangeReport
-from .evidence import Evidence, chart
-from .monitor import ExchangeabilityMonitor, MonitorReport
+from .monitor import (
+    Change,
+    ChangeMonitor,
+    ChangeReport,
+    Evidence,
+    ExchangeabilityMonitor,
+    MonitorReport,
+    chart,
+)
 from .windows import MicroBatches, WindowDecisions
 
 __all__ = [

@@ -5,21 +5,20 @@ from __future__ import annotations
 import math
 import warnings
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from fractions import Fraction
 from pathlib import Path
-from typing import Any, ClassVar, Self, Unpack
+from typing import Any, ClassVar, Unpack
 
 import numpy as np
 import numpy.typing as npt
 
-from ..arrays import BoolArray, FloatArray
 from ..detector import ConformalDetector
 from ..errors import ReconformError, check_count, is_number
 from ..rule import Rule, RuleOptions
 from ..statistics.fdr import RankCounts
-from .journal import Content
 from .state import (
+    Content,
     DecidedRows,
     DecisionStream,
     Shape,
@@ -33,7 +32,7 @@ from .state import (
 USUAL_ROWS = 200
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, kw_only=True)
 class WindowDecisions(DecidedRows):
     """The list of one window.
 
@@ -53,11 +52,6 @@ class WindowDecisions(DecidedRows):
     """
 
     window: int
-    row: int
-    mask: BoolArray = field(repr=False)
-    p_values: FloatArray = field(repr=False)
-    level: float
-    guarantee: str
 
 
 class MicroBatches(DecisionStream):
@@ -138,19 +132,14 @@ class MicroBatches(DecisionStream):
         if "top" in rule or "alpha_bh" in rule:
             name = "top" if "top" in rule else "alpha_bh"
             raise ReconformError(f"`{name}` is not for windows; leave it out.")
-        self._set_up(cad, rows, seconds, Rule(fdr, **rule))
-        if journal is not None:
-            self._begin_journal(journal)
-        self._warn()
+        self._begin(cad, journal, rows=rows, seconds=seconds, rule=Rule(fdr, **rule))
 
-    def _set_up(
-        self,
-        cad: ConformalDetector,
-        rows: int | None,
-        seconds: float | None,
-        rule: Rule,
-    ) -> None:
-        super().__init__(cad)
+    def _set_up(self, cad: ConformalDetector, settings: Content) -> None:
+        super()._set_up(cad, settings)
+        rows, seconds, rule = settings["rows"], settings["seconds"], settings["rule"]
+        if not isinstance(rule, Rule):
+            told: Content = {k: fraction_of(v) if k in _FRACTIONS else v for k, v in rule.items()}
+            rule = Rule(**told)
         if rows is not None and seconds is not None:
             raise ReconformError(
                 "`rows` and `seconds` are two ways to say where a window ends; give one."
@@ -165,7 +154,7 @@ class MicroBatches(DecisionStream):
         self.windows = 0
         self._pending: list[int] = []  # ranks of the rows whose window is not complete
         self._opened: float | None = None  # when it was, for windows of seconds
-        self._now: float | None = None  # the time of the last row
+        self.last_time: float | None = None  # the time of the last row
         self._decided = 0  # rows of complete windows
         self._warned = False
         self.guarantee = self._promise()
@@ -190,52 +179,48 @@ class MicroBatches(DecisionStream):
         )
 
     @property
-    def outlook(self) -> str:
-        """What can be found in a window with this reference, in words."""
-        floor = f"no p-value of {self.cad.n_calibration_:,} calibration rows is below "
-        floor += f"{float(self._grid.smallest):.3g}"
-        if self._size is None:
-            most = int(self._rule.level / self._grid.smallest)
-            return f"A single anomaly can be found in a window of up to {most:,} rows: {floor}."
-        fewest = self._fewest(self._size)
+    def _floor(self) -> str:
+        n, smallest = self.cad.n_calibration_, float(self._grid.smallest)
+        return f"no p-value of {n:,} calibration rows is below {smallest:.3g}"
+
+    def _reach(self, m: int) -> tuple[str, bool]:
+        """What can be found in a window of m rows, and whether a single anomaly can be."""
+        fewest = self._rule.smallest_list(0, m, smallest_p=self._grid.smallest)
         if fewest is None:
-            return f"Windows of {self._size:,} rows; {floor}."
-        if fewest > self._size:
-            what = "nothing can be found"
-        elif fewest > 1:
-            what = f"fewer than {fewest:,} anomalies cannot be found"
-        else:
-            what = "a single anomaly can be found"
-        return f"In a window of {self._size:,} rows {what}: {floor}."
-
-    def _fewest(self, m: int) -> int | None:
-        """The fewest rows that can be flagged in a window; None where it is not known."""
-        return self._rule.smallest_list(0, m, smallest_p=self._grid.smallest)
-
-    def _warn(self) -> None:
-        m = self._size if self._size is not None else self._last_size
-        if self._warned or m is None:
-            return
-        fewest = self._fewest(m)
-        if fewest is None or fewest <= 1:
-            return
-        self._warned = True
-        what = "nothing" if fewest > m else f"fewer than {fewest:,} anomalies"
-        other = "more `false_alarms`" if self._rule.false_alarms is not None else "a higher `fdr`"
-        warnings.warn(
-            f"in a window of {m:,} rows {what + ' can' if fewest > m else what + ' cannot'} be "
-            f"found: no p-value of {self.cad.n_calibration_:,} calibration rows is below "
-            f"{float(self._grid.smallest):.3g}. What helps: more reference rows, smaller windows, "
-            f"or {other}.",
-            UserWarning,
-            stacklevel=3,
-        )
+            return "what can be found depends on the p-values", True
+        if fewest <= 1:
+            return "a single anomaly can be found", True
+        if fewest > m:
+            return "nothing can be found", False
+        return f"fewer than {fewest:,} anomalies cannot be found", False
 
     @property
-    def _last_size(self) -> int | None:
-        if self._last is None or not self._last["found"]["windows"]:
-            return None
-        return len(self._last["found"]["windows"][-1]["ranks"])
+    def outlook(self) -> str:
+        """What can be found in a window with this reference, in words."""
+        if self._size is None:
+            most = int(self._rule.level / self._grid.smallest)
+            where = f"A single anomaly can be found in a window of up to {most:,} rows"
+        else:
+            where = f"In a window of {self._size:,} rows {self._reach(self._size)[0]}"
+        return f"{where}: {self._floor}."
+
+    def _warn(self) -> None:
+        m = self._size
+        if m is None and self._last is not None and self._last["found"]["windows"]:
+            m = len(self._last["found"]["windows"][-1]["ranks"])
+        if self._warned or m is None:
+            return
+        found, single = self._reach(m)
+        if single:
+            return
+        self._warned = True
+        other = "more `false_alarms`" if self._rule.false_alarms is not None else "a higher `fdr`"
+        warnings.warn(
+            f"in a window of {m:,} rows {found}: {self._floor}. What helps: more reference rows, "
+            f"smaller windows, or {other}.",
+            UserWarning,
+            stacklevel=4,
+        )
 
     # --- rows ---
 
@@ -285,21 +270,13 @@ class MicroBatches(DecisionStream):
 
     def is_due(self, now: float | None = None) -> bool:
         """Whether rows wait whose window is over at this time; without a time, whether any wait."""
-        if now is None or self.seconds is None or self._opened is None:
-            return bool(self._pending)
-        return bool(self._pending) and now >= self._opened + self.seconds
-
-    @property
-    def last_time(self) -> float | None:
-        """When the last row came, for windows of seconds."""
-        return self._now
+        return bool(self._pending) and (now is None or self.due is None or now >= self.due)
 
     @property
     def due(self) -> float | None:
         """When the window that is open will be over, for windows of seconds; None if none is."""
-        if self.seconds is None or self._opened is None or not self._pending:
-            return None
-        return self._opened + self.seconds
+        waits = self.seconds is not None and self._opened is not None
+        return self._opened + self.seconds if waits else None  # type: ignore[operator]
 
     def given(
         self,
@@ -326,7 +303,7 @@ class MicroBatches(DecisionStream):
                 f"`times` must have one number per row: {len(ranks)} rows, shape {known.shape}."
             )
         again = batch is not None and batch < self.batches
-        before = np.nan if self._now is None or again else self._now
+        before = np.nan if self.last_time is None or again else self.last_time
         steps = np.diff(np.concatenate([[before], known]))
         if not np.isfinite(known).all() or (steps < 0).any():
             raise ReconformError(
@@ -350,7 +327,7 @@ class MicroBatches(DecisionStream):
                     closed.append(self._close())
                 if self._opened is None:
                     self._opened = time
-                self._now = time
+                self.last_time = time
             self._pending.append(rank)
             if len(self._pending) == self._size:
                 closed.append(self._close())
@@ -404,15 +381,6 @@ class MicroBatches(DecisionStream):
 
     # --- what `ResumableStream` asks for ---
 
-    @classmethod
-    def _make(cls, cad: ConformalDetector, settings: Content) -> Self:
-        stream = cls.__new__(cls)
-        rule: Content = {
-            k: fraction_of(v) if k in _FRACTIONS else v for k, v in settings["rule"].items()
-        }
-        stream._set_up(cad, settings["rows"], settings["seconds"], Rule(**rule))
-        return stream
-
     def _settings(self) -> Content:
         rule = self._rule
         level = {"false_alarms": str(rule.level)} if rule.false_alarms else {"fdr": str(rule.level)}
@@ -437,13 +405,13 @@ class MicroBatches(DecisionStream):
             "pending": list(self._pending),
             "decided": self._decided,
             "opened": self._opened,
-            "now": self._now,
+            "now": self.last_time,
         }
 
     def _restore(self, snapshot: Content) -> None:
         self.discoveries, self.windows = snapshot["discoveries"], snapshot["windows"]
         self._pending, self._decided = list(snapshot["pending"]), snapshot["decided"]
-        self._opened, self._now = snapshot["opened"], snapshot["now"]
+        self._opened, self.last_time = snapshot["opened"], snapshot["now"]
         claim(self._decided + self.waiting == self.rows, "rows are missing, or too many")
         claim(
             max(self.discoveries, self.windows) <= self._decided,
@@ -456,13 +424,13 @@ class MicroBatches(DecisionStream):
             claim(bool(window["ranks"]) and place == (number, row), "the last windows are others")
         claim(self._size is None or self.waiting < self._size, "a window that is complete waits")
         if self.seconds is None:
-            claim(self._opened is None and self._now is None, "windows of rows have times")
+            claim(self._opened is None and self.last_time is None, "windows of rows have times")
             return
         claim((self._opened is None) == (not self._pending), "a window is open without rows")
-        claim((self._now is None) == (not self.rows), "the last row has no time")
-        if self._opened is not None and self._now is not None:
+        claim((self.last_time is None) == (not self.rows), "the last row has no time")
+        if self._opened is not None and self.last_time is not None:
             over = self._opened + self.seconds
-            claim(self._opened <= self._now < over, "a window that is over waits")
+            claim(self._opened <= self.last_time < over, "a window that is over waits")
 
     def _shapes(self) -> tuple[Shape, Shape, Shape]:
         rank, most = self._is_rank, self.cad.n_calibration_ + 1
