@@ -8,7 +8,6 @@ import numpy as np
 
 from ...arrays import AnyArray
 from ...records import ascending, check_kept, check_reference, require
-from ...records.plain import Plain
 from ...records.specs import (
     FLOAT,
     INT,
@@ -19,6 +18,7 @@ from ...records.specs import (
     Maybe,
     Named,
     OneOf,
+    Plain,
     Record,
     Scalar,
 )
