@@ -11,7 +11,7 @@ from paper_comparison import Comparison
 from paper_tables import METRICS, MethodColumn, title_of
 
 from reconform.study import Cell
-from reconform.study.averages import mean_and_sd
+from reconform.study.ranked import mean_and_sd
 
 # Okabe and Ito's colours, which people with any colour vision can tell apart.
 COLOURS = ("#000000", "#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00", "#999999")

@@ -9,9 +9,8 @@ import pytest
 
 from reconform import ConformalDetector
 from reconform.stream import Change, ChangeMonitor, chart
-from reconform.stream.changes import STATISTICS
-from reconform.stream.martingales import MARTINGALES, make_martingale
-from reconform.stream.order import OrderedScores
+from reconform.stream.betting import MARTINGALES, OrderedScores, make_martingale
+from reconform.stream.monitor import STATISTICS
 from test_stream_budget import calibrated
 
 
@@ -42,7 +41,7 @@ def test_the_statistics_are_their_definitions(statistic, martingale):
     monitor = ChangeMonitor(calibrated(c), 50, statistic, martingale, random_state=0)
     reports = [monitor.update(part) for part in np.split(x[:, None], [1, 50, 51, 170])]
     p_values = np.concatenate([report.p_values for report in reports])
-    path = make_martingale(martingale, epsilon=0.92, jump=0.01).advance(p_values)
+    path = make_martingale(martingale).advance(p_values)
     alarms, course = literal(statistic, np.exp(np.diff(path, prepend=0.0)), 50)
     assert monitor.changes == alarms == [one for report in reports for one in report.changes]
     assert len(alarms) >= 2
@@ -62,7 +61,7 @@ def runs(streams, rows, limit, statistic, seed):
         scores = rng.normal(size=200 + rows)
         below, _ = OrderedScores(scores[:200]).rank_and_insert(scores[200:])
         p_values = (below + 1 - rng.random(rows)) / (201 + np.arange(rows))
-        path = make_martingale("simple-jumper", epsilon=0.92, jump=0.01).advance(p_values)
+        path = make_martingale("simple-jumper").advance(p_values)
         value = 1.0 if statistic == "restart" else 0.0
         for t, f in enumerate(np.exp(np.diff(path, prepend=0.0)).tolist()):
             if statistic == "cusum":
@@ -151,7 +150,6 @@ def test_alarms_come_again():
         ({"run_length": "1000"}, "`run_length` must be a number"),
         ({"statistic": "cumsum"}, "statistic must be one of .* Did you mean 'cusum'"),
         ({"martingale": "jumper"}, "martingale must be one of"),
-        ({"jump": 2}, "jump must be a number strictly between 0 and 1"),
     ],
 )
 def test_bad_arguments_get_a_sentence(arguments, said):

@@ -32,7 +32,7 @@ from forge import forge, members_of, put
 from reconform import Bootstrap, ConformalDetector, CrossValidation, Jackknife, Resampling, Split
 from reconform.detectors import INNE, KDE, KNN, LOF, Contrast, IForest, Mahalanobis
 from reconform.detectors.prepare import make_prepared
-from reconform.models import ModelFileError, archive, ensemble_records, inspect, load, save
+from reconform.models import ModelFileError, archive, ensembles, inspect, load, save
 from reconform.models import archive as arrays
 from reconform.records.specs import OneOf, Record
 from reconform.statistics.certificates import CERTIFIABLE
@@ -174,7 +174,7 @@ ENSEMBLES = {
 
 @pytest.mark.parametrize("name", ENSEMBLES)
 def test_every_ensemble_comes_back_the_same(name, tmp_path):
-    assert set(ENSEMBLES) == set(ensemble_records.known_ensembles().records)
+    assert set(ENSEMBLES) == set(ensembles.known_ensembles().records)
     detector, method, options = ENSEMBLES[name]
     cad = fitted(detector, method, **options)
     assert type(cad.ensemble_).__name__ == name
@@ -254,8 +254,6 @@ def test_column_names_come_back(tmp_path):
         np.int64(3),
         np.random.SeedSequence(5, spawn_key=(1, 2)),
         np.random.default_rng(1),
-        np.random.Generator(np.random.Philox(1)),
-        np.random.Generator(np.random.SFC64(1)),
         np.random.RandomState(1),
     ],
     ids=lambda seed: type(seed).__name__,
@@ -266,10 +264,12 @@ def test_every_random_state(seed, tmp_path):
     save(cad.set_params(alpha=Fraction(1, 7)), path)
     again = load(path)
     assert again.alpha == Fraction(1, 7)
-    assert type(again.random_state) is type(cad.random_state)
-    # drawn from again, it goes on where it stood
-    cad.set_params(alpha=0.1), again.set_params(alpha=0.1)
-    assert equal(cad.fit(X).ranks(NEW), again.fit(X).ranks(NEW)) or seed is None
+    assert equal(cad.ranks(NEW), again.ranks(NEW))
+    if seed is None or hasattr(seed, "bytes"):  # a generator that the fit has used up is not kept
+        assert again.random_state is None
+    else:
+        cad.set_params(alpha=0.1), again.set_params(alpha=0.1)
+        assert equal(cad.fit(X).ranks(NEW), again.fit(X).ranks(NEW))
 
 
 def test_the_thread_count_and_a_second_round_change_nothing(tmp_path):
@@ -974,7 +974,7 @@ def test_rows_that_are_not_numbers(tmp_path):
 
 def records():
     """Every record that can be reached from the ensembles."""
-    found, waiting = {}, list(ensemble_records.known_ensembles().records.values())
+    found, waiting = {}, list(ensembles.known_ensembles().records.values())
     while waiting:
         spec = waiting.pop()
         if isinstance(spec, Record) and spec.kind not in found:

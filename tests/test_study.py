@@ -35,8 +35,8 @@ from reconform.study import (
     Study,
     make_dataset,
 )
-from reconform.study.averages import lower_bound
 from reconform.study.protocol import MODELS, bh_masks, conditional_fdr_and_power, name_key
+from reconform.study.ranked import lower_bound
 from reconform.study.store import Store
 from reconform.study.subjects import describe, resolve_readings
 from reconform.whole import whole_file

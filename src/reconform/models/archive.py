@@ -20,6 +20,7 @@ import re
 import stat
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, BinaryIO
 from zipfile import ZIP_DEFLATED, ZIP_STORED, ZipFile, ZipInfo, is_zipfile
@@ -27,7 +28,9 @@ from zipfile import ZIP_DEFLATED, ZIP_STORED, ZipFile, ZipInfo, is_zipfile
 import numpy as np
 
 from ..arrays import AnyArray, ByteArray
+from ..display import printable
 from ..errors import ModelFileError, ReconformError
+from ..records import require
 from ..whole import blamed_on, whole_file
 
 FORMAT = "reconform model"
@@ -357,3 +360,185 @@ def read_npy(buffer: ByteArray) -> AnyArray:
         raise ReconformError(f"an array has the shape {shape}")
     array: AnyArray = buffer[end:].view(dtype)
     return array.astype(dtype.newbyteorder("="), copy=False).reshape(shape)
+
+
+# --- what a file says about itself ----------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Part:
+    """A part of a model file.
+
+    Attributes
+    ----------
+    name : str
+    bytes : int
+        In memory.
+    stored : int
+        In the file.
+    """
+
+    name: str
+    bytes: int
+    stored: int
+
+
+@dataclass(frozen=True)
+class ModelInfo:
+    """The facts in a model's manifest, and how large its parts are.
+
+    Attributes
+    ----------
+    path : str
+    file_bytes : int
+    format_version : int
+    reconform : str
+        Version that wrote the file.
+    created : str
+        Time of writing, UTC, ISO 8601.
+    detector, method : str
+        By name, or as they print.
+    scheme, variant : str
+        Of the plan.
+    parameters : dict of str to str
+        The others, as they print.
+    n_features : int
+    feature_names : tuple of str or None
+        If the reference had column names.
+    feature_type : str
+        Type of all features.
+    n_reference, n_calibration, n_models : int
+        Rows of the reference, calibration scores, resampled models of the plan.
+    fingerprint : str
+        Of the calibration.
+    guarantee : str
+        What was known about the p-values when the file was written.
+    versions : dict of str to str
+        Libraries at that time.
+    foreign_types : tuple of str
+        Types and functions of other libraries in it: `load` makes them only for a caller who
+        trusts the file.
+    extras : dict
+        What `save` was given to carry along.
+    parts : tuple of Part
+        The largest first.
+    """
+
+    path: str
+    file_bytes: int
+    format_version: int
+    reconform: str
+    created: str
+    detector: str
+    method: str
+    scheme: str
+    variant: str
+    parameters: Mapping[str, str]
+    n_features: int
+    feature_names: tuple[str, ...] | None
+    feature_type: str
+    n_reference: int
+    n_calibration: int
+    n_models: int
+    fingerprint: str
+    guarantee: str
+    versions: Mapping[str, str]
+    foreign_types: tuple[str, ...]
+    extras: Mapping[str, Any] = field(repr=False)
+    parts: tuple[Part, ...] = field(repr=False)
+
+    def __str__(self) -> str:
+        lines = [
+            f"{self.path}: {self.detector}, method {self.method}",
+            f"  {self.n_reference:,} reference rows, {self.n_features:,} features, "
+            f"{self.n_calibration:,} calibration scores",
+            f"  {self.guarantee}",
+            f"  written {self.created} by reconform {self.reconform} "
+            f"(format {self.format_version}), {self.file_bytes:,} bytes",
+        ]
+        if self.foreign_types:
+            lines.append(f"  contains objects of others: {', '.join(self.foreign_types)}")
+        lines += [f"  {part.stored:>12,} bytes  {part.name}" for part in self.parts]
+        # A file may say anything of itself: a terminal shows it, and obeys none of it.
+        return "\n".join(printable(line.replace("\n", " ")) for line in lines)
+
+
+def inspect(path: str | Path) -> ModelInfo:
+    """Read the facts of a saved model without loading it.
+
+    Parameters
+    ----------
+    path : str or Path
+
+    Returns
+    -------
+    ModelInfo
+
+    Raises
+    ------
+    ModelFileError
+        If the file is no model, or a damaged one.
+
+    See Also
+    --------
+    save, load
+
+    Examples
+    --------
+    >>> import os, tempfile
+    >>> import numpy as np
+    >>> from reconform import ConformalDetector
+    >>> from reconform.models import inspect, save
+    >>> X = np.random.default_rng(0).normal(size=(50, 2))
+    >>> cad = ConformalDetector("knn", method="jackknife+").fit(X)
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     path = os.path.join(folder, "plant.rcad")
+    ...     save(cad, path)
+    ...     info = inspect(path)
+    >>> info.detector, info.method, info.n_calibration
+    ('knn', 'jackknife+', 50)
+    >>> sorted(part.name for part in info.parts)
+    ['ensemble/calibration', 'ensemble/full', 'manifest', 'model', 'reference_sample']
+    """
+    with open_archive(path) as archive, refusing(path, "the manifest is not one of ours"):
+        return _info(archive)
+
+
+# Facts that are taken over as they are, with their types.
+_WORDS = (
+    "reconform", "created", "detector", "method", "scheme", "variant", "feature_type",
+    "fingerprint", "guarantee",
+)  # fmt: skip
+_NUMBERS = ("format_version", "n_features", "n_reference", "n_calibration", "n_models")
+_TABLES = ("parameters", "versions", "extras")
+
+
+def _info(archive: Archive) -> ModelInfo:
+    said = archive.manifest
+    for names, kind in ((_WORDS, str), (_NUMBERS, int), (_TABLES, dict)):
+        for name in names:
+            require(type(said[name]) is kind, f"{name} is {said[name]!r}")
+    columns, types = said["feature_names"], said["foreign_types"]
+    for words in (columns or [], types):
+        require(all(isinstance(word, str) for word in words), "a name is no word")
+    return ModelInfo(
+        path=str(archive.path),
+        file_bytes=Path(archive.path).stat().st_size,
+        feature_names=None if columns is None else tuple(columns),
+        foreign_types=tuple(types),
+        parts=_parts(archive.sizes),
+        **{name: said[name] for name in (*_WORDS, *_NUMBERS, *_TABLES)},
+    )
+
+
+def _parts(sizes: Mapping[str, tuple[int, int]]) -> tuple[Part, ...]:
+    """Add members up to parts: by folder, and those of the ensemble by what it consists of."""
+    totals: dict[str, list[int]] = {}
+    for name, size in sizes.items():
+        folder, *rest = name.rsplit(".", 1)[0].split("/")
+        part = f"{folder}/{rest[0]}" if folder == "ensemble" else folder
+        total = totals.setdefault(part, [0, 0])
+        total[0] += size[0]
+        total[1] += size[1]
+    parts = [Part(name, *total) for name, total in totals.items()]
+    return tuple(sorted(parts, key=lambda part: (-part.stored, part.name)))

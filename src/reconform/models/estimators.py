@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import inspect
+import io
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from pathlib import Path
+from types import ModuleType
+from typing import Any, NoReturn
+from zipfile import ZIP_STORED, ZipFile
 
 import numpy as np
 from sklearn.base import clone
@@ -16,12 +20,13 @@ from ..detectors import DETECTORS, Auto, NativeDetector
 from ..detectors.prepare import Prepare
 from ..detectors.prepared import MOST, Prepared, label_counts
 from ..detectors.registry import entry_of, named
-from ..errors import ReconformError
+from ..display import printable
+from ..errors import ModelFileError, ReconformError
+from ..extras import extra
 from ..records import require
-from ..records.plain import Plain
-from ..records.specs import FLOAT, DetectorRecord, Json, Reader, Spec, Writer
-from . import skops_objects as foreign
-from .scaled_records import UNITS, columns_in, label_units
+from ..records.specs import FLOAT, DetectorRecord, Json, Plain, Reader, Spec, Writer
+from .archive import parse_json
+from .scaled import UNITS, columns_in, label_units
 
 # Trees do not say how many columns their rows have; more than this is a mistake.
 MOST_FEATURES = 1 << 24
@@ -42,7 +47,7 @@ SETTINGS = ("n_jobs", "memory", "keep", "verbose")
 
 
 def neutral(kind: type, parameters: Mapping[str, Any]) -> dict[str, Any]:
-    """Parameters of a class, with every setting at its default.
+    """Parameters of a class, with every setting at its default, and no generator that fits used up.
 
     Examples
     --------
@@ -51,8 +56,11 @@ def neutral(kind: type, parameters: Mapping[str, Any]) -> dict[str, Any]:
     {'memory': None, 'verbose': False, 'transform_input': None}
     """
     known = inspect.signature(kind).parameters
+    used = (np.random.Generator, np.random.RandomState)
     return {
-        name: known[name].default if name in SETTINGS and name in known else value
+        name: known[name].default
+        if name in known and (name in SETTINGS or isinstance(value, used))
+        else value
         for name, value in parameters.items()
     }
 
@@ -121,7 +129,7 @@ class DetectorsOut:
                 f"fit and score_samples, or use a detector that can be saved: {named('or')}, or "
                 "any of scikit-learn and PyOD."
             )
-        data, types = foreign.dump(detector if fitted else _unfitted(detector))
+        data, types = dump_foreign(detector if fitted else _unfitted(detector))
         self.dumps.append(data)
         self.types.update(types)
         return {"foreign": len(self.dumps) - 1}
@@ -353,3 +361,86 @@ def _has_native(detector: Any) -> bool:
 def _unfitted(detector: Any) -> Any:
     """Copy a detector without attributes that an earlier fit of it has set."""
     return clone(detector) if hasattr(detector, "get_params") else detector
+
+
+# --- objects of others, through skops: what it makes of them runs code of other libraries -------
+
+SCHEMA = "schema.json"  # of skops
+MOST_SHOWN = 20
+
+
+def _skops(doing: str) -> ModuleType:
+    return extra(
+        "skops.io", "skops", f"{doing} a model with objects of scikit-learn, PyOD or others"
+    )
+
+
+def dump_foreign(thing: Any) -> tuple[bytes, list[str]]:
+    """Write an object; refuse one that could not be found again by the names of its types.
+
+    Returns what skops made of it, not compressed, and the types and functions in it.
+    """
+    io_ = _skops("saving")
+    name = type(thing).__name__
+    try:
+        data: bytes = io_.dumps(thing)
+        types = types_in(data)
+    except Exception as error:
+        raise ReconformError(f"{name} cannot be saved: {error}") from error
+    lost = [known for known in types if not _can_be_found(known)]
+    if lost:
+        raise ReconformError(
+            f"{name} cannot be saved: it contains {', '.join(lost)}, which cannot be found again "
+            "by name. Lambdas, and functions and classes made inside a function, have no place in "
+            "a model file; define them in a module."
+        )
+    return data, types
+
+
+def types_in(data: bytes) -> list[str]:
+    """Name the types and functions in what skops wrote; nothing of it is made."""
+    with ZipFile(io.BytesIO(data)) as dumped:
+        schema = dumped.getinfo(SCHEMA)
+        stored = schema.compress_type == ZIP_STORED and schema.file_size <= len(data)
+        require(stored, "an object is not stored as skops does it")
+        waiting = [parse_json(dumped.read(schema))]
+    found = set()
+    while waiting:
+        node = waiting.pop()
+        if isinstance(node, dict):
+            module, kind = node.get("__module__"), node.get("__class__")
+            named = isinstance(module, str) and isinstance(kind, str) and module != "builtins"
+            if named and node.get("__loader__") != "NdArrayNode":  # plain numbers
+                found.add(f"{module}.{kind}")
+        if isinstance(node, dict | list):
+            waiting.extend(node.values() if isinstance(node, dict) else node)
+    return sorted(found)
+
+
+def _can_be_found(name: str) -> bool:
+    parts = name.split(".")
+    for cut in range(len(parts) - 1, 0, -1):
+        thing: Any = sys.modules.get(".".join(parts[:cut]))
+        if thing is not None:
+            for part in parts[cut:]:
+                thing = getattr(thing, part, None)
+            return thing is not None
+    return False
+
+
+def refuse_foreign(types: Sequence[str], *, path: str | Path) -> NoReturn:
+    """Refuse a model with objects of these types, which its caller does not trust."""
+    more = [f"{len(types) - MOST_SHOWN:,} more"] if len(types) > MOST_SHOWN else []
+    raise ModelFileError(
+        f"{path}: the model contains objects of other libraries "
+        f"({printable(', '.join([*types[:MOST_SHOWN], *more]))}), and these are as safe as the "
+        "person who made them. If you know where the file comes from, give `trusted=True`."
+    )
+
+
+def make_foreign(dumps: Sequence[bytes]) -> list[Any]:
+    """Make the objects of the dumps."""
+    if not dumps:
+        return []
+    io_ = _skops("loading")
+    return [io_.loads(data, trusted=io_.get_untrusted_types(data=data)) for data in dumps]

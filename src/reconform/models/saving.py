@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from datetime import UTC, datetime
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
+import numpy
+import sklearn
 from sklearn.utils.validation import check_is_fitted
 
 from ..assumption import LookedUp, Occurrences
@@ -19,12 +23,12 @@ from ..frames import LIBRARIES, FrameRows
 from ..methods import MOST_REFERENCE, RECORDED_AS, resolve_method
 from ..plan import FITS_BATCH
 from ..records import require
-from ..records.plain import Plain
-from ..records.specs import Array, Budget, Json, Maybe, Reader, Record, Scalar, Writer
+from ..records.specs import Array, Budget, Json, Maybe, Plain, Reader, Record, Scalar, Writer
 from ..steps.intake import Coded, Frames, Intake, Numbers
 from ..whole import check_place
-from . import skops_objects as foreign
 from .archive import (
+    FORMAT,
+    FORMAT_VERSION,
     Archive,
     Pieces,
     as_json,
@@ -35,11 +39,25 @@ from .archive import (
     refusing,
     write_archive,
 )
-from .ensemble_records import read_fitted, read_groups, write_fitted, write_groups
-from .estimators import PIPELINE, DetectorsIn, DetectorsOut, neutral, restore_columns
-from .manifest import facts_of
-from .plans import read_plan, write_plan
-from .scaled_records import refit_units
+from .ensembles import (
+    read_fitted,
+    read_groups,
+    read_plan,
+    write_fitted,
+    write_groups,
+    write_plan,
+)
+from .estimators import (
+    PIPELINE,
+    DetectorsIn,
+    DetectorsOut,
+    make_foreign,
+    neutral,
+    refuse_foreign,
+    restore_columns,
+    types_in,
+)
+from .scaled import refit_units
 
 MODEL = "model.json"
 
@@ -146,7 +164,8 @@ def load(path: str | Path, *, trusted: bool = False) -> ConformalDetector:
     -------
     ConformalDetector
         Fitted, with the same numbers as the one that was saved. What belongs to the machine and
-        not to the model comes back at its default: `n_jobs`, `verbose`.
+        not to the model comes back at its default: `n_jobs`, `verbose`, and a generator as
+        `random_state`, which the fit has used up.
 
     Raises
     ------
@@ -285,11 +304,11 @@ def _read_model(archive: Archive, trusted: bool) -> ConformalDetector:
     names = [name for name in archive.manifest["members"] if name.endswith(".skops")]
     dumps = [archive.read(_dump_name(k)).tobytes() for k in range(len(names))]
     if not trusted:
-        types = {name for data in dumps for name in foreign.types_in(data)}
+        types = {name for data in dumps for name in types_in(data)}
         types |= {PIPELINE for entry in entries if "pipeline" in entry}
         if dumps or types:
-            foreign.refuse(sorted(types), path=archive.path)
-    detectors = DetectorsIn(entries, foreign.construct(dumps))
+            refuse_foreign(sorted(types), path=archive.path)
+    detectors = DetectorsIn(entries, make_foreign(dumps))
     arrays = {name for name in archive.manifest["members"] if name.endswith(".npy")}
     source = detectors.source = Reader(
         lambda name: read_npy(archive.read(name)),
@@ -308,26 +327,26 @@ def _read_model(archive: Archive, trusted: bool) -> ConformalDetector:
     _check_parameters(cad)
     restore_columns(cad, json["n_features"], json["feature_names"])
     groups, of_sample = read_groups(json, cad, plan, source)
-    left_out = Scalar(int).read(json.get("left_out", 0), source)
+    left_out = Scalar(int).read(json["left_out"], source)
     require(left_out >= 0, "the number of rows that were left out is below 0")
     cad._adopt(plan, read_fitted(json["ensemble"], plan, groups, source), groups, left_out)
     cad.offset_ = Scalar(float).read(json["offset"], source)
     cad._tie_key = Scalar(int).read(json["tie_key"], source)
     require(0 <= cad._tie_key < 1 << 64, "the key of ties is not one")
-    cad._reference = rows = _SAMPLE.read(json.get("reference"), source)
+    cad._reference = rows = _SAMPLE.read(json["reference"], source)
     fits = rows is None or rows.shape == (plan.n, cad.n_features_in_)
     require(fits and (rows is None or len(rows) <= MOST_REFERENCE), "the reference is another one")
     if rows is not None:  # a batch of very many rows fits again
         source.budget.spend(refit_units(cad.detector, *rows.shape), "a fit")
     cad._intake = _read_intake(json, cad)
-    cad.reference_sample_ = sample = _SAMPLE.read(json.get("reference_sample"), source)
+    cad.reference_sample_ = sample = _SAMPLE.read(json["reference_sample"], source)
     fits = sample is None or sample.shape[1] == cad.n_features_in_
     require(fits, "the sample of the reference has other columns")
     fits = (sample is None or groups is None) == (of_sample is None)
     fits = fits and (sample is None or of_sample is None or len(sample) == len(of_sample))
     require(fits, "the sample of the reference has other rows")
     cad._sample_groups = of_sample
-    cad._looked_up = looked_up = _LOOKED_UP.read(json.get("looked_up"), source)
+    cad._looked_up = looked_up = _LOOKED_UP.read(json["looked_up"], source)
     if looked_up is not None:
         known = looked_up.occurrences
         fits = sample is not None and known.contents <= len(sample) and known.rows <= plan.n
@@ -369,3 +388,54 @@ def _read_method(json: Json, source: Reader) -> Any:
     if "splitter" in json:
         parameters["splitter"] = source.estimators.read(json["splitter"])
     return METHODS[json["method"]](**parameters)
+
+
+# --- the facts of its manifest ---
+
+
+def facts_of(
+    cad: ConformalDetector, extras: Mapping[str, Any], foreign_types: list[str]
+) -> dict[str, Any]:
+    """Collect the facts of a model for its manifest."""
+    parameters = cad.get_params(deep=False)
+    names = getattr(cad, "feature_names_in_", None)
+    guarantee = cad.guarantee_
+    return {
+        "format": FORMAT,
+        "format_version": FORMAT_VERSION,
+        "reconform": version("reconform"),
+        "created": datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
+        "detector": _shown(parameters.pop("detector")),
+        "method": _shown(parameters.pop("method")),
+        "scheme": cad.plan_.scheme,
+        "variant": cad.plan_.variant,
+        "parameters": {name: repr(value) for name, value in parameters.items()},
+        "n_features": cad.n_features_in_,
+        "feature_names": None if names is None else [str(name) for name in names],
+        "feature_type": "float64",
+        "n_reference": cad.plan_.n,
+        "n_calibration": cad.n_calibration_,
+        "n_models": cad.plan_.n_models,
+        "fingerprint": cad.calibration_.fingerprint,
+        "guarantee": str(guarantee),
+        "versions": {"numpy": numpy.__version__, "scikit-learn": sklearn.__version__},
+        "foreign_types": foreign_types,
+        "extras": _checked(extras),
+    }
+
+
+def _shown(choice: Any) -> str:
+    return choice if isinstance(choice, str) else repr(choice)
+
+
+def _checked(extras: Mapping[str, Any]) -> dict[str, Any]:
+    """Refuse extras that would not come back as they are."""
+    try:
+        if parse_json(as_json(dict(extras))) == extras:
+            return dict(extras)
+    except (TypeError, ValueError):
+        pass
+    raise ReconformError(
+        "extras must be a dict of plain JSON data: words, finite numbers, true, false, None, "
+        f"lists, and dicts with words as keys; got {extras!r}."
+    )

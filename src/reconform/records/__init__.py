@@ -1,6 +1,6 @@
 """How values become JSON and arrays, and back; what is saved of a class is described by these.
 
-`specs` has the descriptions, `plain` the one of any plain value. The functions here check what must
+`specs` has the descriptions. The functions here check what must
 hold for values from a file, before compiled code relies on it. Each detector describes itself in
 its folder (`record.py`); `reconform.models` collects the descriptions from the registry of
 detectors.

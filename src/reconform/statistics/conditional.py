@@ -165,18 +165,15 @@ class Band:
         b_1, ..., b_n from n, the risk δ and a seed.
     proven : bool
         Whether it holds for every n; otherwise it is a large-sample band.
-    power : int
-        The smallest p-value falls like n to the power of minus 1 / `power`.
     """
 
     bounds: Callable[[int, Fraction, int], FloatArray]
     proven: bool = True
-    power: int = 1
 
 
 BANDS: dict[str, Band] = {
     "simes": Band(_simes),
-    "dkw": Band(_dkw, power=2),
+    "dkw": Band(_dkw),
     "montecarlo": Band(_montecarlo),
     "asymptotic": Band(_asymptotic, proven=False),
 }

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
-from .budget import FalseAlarmBudget
-from .changes import Change, ChangeMonitor, ChangeReport
-from .evidence import Evidence, chart
-from .monitor import ExchangeabilityMonitor, MonitorReport
-from .online import OnlineDiscoveries, OutlookWarning, StreamDecisions
+from .budget import FalseAlarmBudget, OutlookWarning, StreamDecisions
+from .monitor import (
+    Change,
+    ChangeMonitor,
+    ChangeReport,
+    Evidence,
+    ExchangeabilityMonitor,
+    MonitorReport,
+    chart,
+)
 from .windows import MicroBatches, WindowDecisions
 
 __all__ = [
@@ -18,7 +23,6 @@ __all__ = [
     "FalseAlarmBudget",
     "MicroBatches",
     "MonitorReport",
-    "OnlineDiscoveries",
     "OutlookWarning",
     "StreamDecisions",
     "WindowDecisions",

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import math
 import warnings
+from dataclasses import dataclass
 from fractions import Fraction
 from pathlib import Path
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -15,14 +16,38 @@ from ..errors import ReconformError, check_count, unknown_choice
 from ..rule import Rule, false_alarms_in_words
 from ..statistics.exact import exact_fraction, exact_number
 from ..statistics.thresholds import rows_needed, tolerance_order
-from .journal import Content
-from .online import OutlookWarning, StreamDecisions
-from .state import DecisionStream, Shape, claim, fraction_of, is_count
+from .state import Content, DecidedRows, DecisionStream, Shape, claim, fraction_of, is_count
 
 SECONDS = {"second": 1, "minute": 60, "hour": 3_600, "day": 86_400, "week": 604_800}
 
 # The confidence of a certificate where none was asked for.
 USUAL_CONFIDENCE = 0.9
+
+
+class OutlookWarning(UserWarning):
+    """Said before the first row: what can be found with this reference."""
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class StreamDecisions(DecidedRows):
+    """The decisions on one batch of a stream.
+
+    Attributes
+    ----------
+    batch : int
+        Number of the batch, from 0.
+    row : int
+        Position of its first row in the stream, from 0.
+    mask : bool array
+        Which rows are flagged.
+    p_values : float array
+    level : float
+        The largest p-value that is flagged; 0.0 if none is.
+    guarantee : str
+        What holds, in words.
+    """
+
+    batch: int
 
 
 class FalseAlarmBudget(DecisionStream):
@@ -111,33 +136,32 @@ class FalseAlarmBudget(DecisionStream):
         validity: str = "nominal",
         journal: str | Path | None = None,
     ) -> None:
-        self._set_up(cad, false_alarms, per, rate, confidence, validity)
-        if journal is not None:
-            self._begin_journal(journal)
-        self._warn()
+        self._begin(
+            cad,
+            journal,
+            false_alarms=false_alarms,
+            per=per,
+            rate=rate,
+            confidence=confidence,
+            validity=validity,
+        )
 
-    def _set_up(
-        self,
-        cad: ConformalDetector,
-        false_alarms: float | Fraction,
-        per: int | str,
-        rate: float | None,
-        confidence: float | str | None,
-        validity: str,
-    ) -> None:
-        super().__init__(cad)
-        self._rule = Rule(false_alarms=false_alarms, validity=validity)
+    def _set_up(self, cad: ConformalDetector, settings: Content) -> None:
+        super()._set_up(cad, settings)
+        number = settings["false_alarms"]
+        number = fraction_of(number) if isinstance(number, str) else number
+        self._rule = Rule(false_alarms=number, validity=settings["validity"])
         self._grid = self._rule.counting_grid(cad, "a stream", "alone")
-        self._asked = {"per": per, "rate": rate, "confidence": confidence}
-        self._window = _rows_in(per, rate)
+        self._asked = {name: settings[name] for name in ("per", "rate", "confidence")}
+        self._window = _rows_in(settings["per"], settings["rate"])
         self._share = self._rule.level / self._window
         if self._share >= 1:
             raise ReconformError(
-                f"`false_alarms={false_alarms}` in {float(self._window):,.10g} rows would let "
+                f"`false_alarms={number}` in {float(self._window):,.10g} rows would let "
                 "every row be flagged; give fewer, or a larger `per`."
             )
         self.discoveries = 0
-        self.confidence = self._choose_confidence(confidence)
+        self.confidence = self._choose_confidence(settings["confidence"])
         self._last_rank = (
             self._last_within() if self.confidence is None else self._certified(self.confidence)
         )
@@ -232,7 +256,7 @@ class FalseAlarmBudget(DecisionStream):
 
     def _warn(self) -> None:
         if not self._last_rank and not self.rows:
-            warnings.warn(f"nothing can be flagged: {self._why_nothing()}", OutlookWarning, 3)
+            warnings.warn(f"nothing can be flagged: {self._why_nothing()}", OutlookWarning, 4)
 
     # --- the decisions ---
 
@@ -258,9 +282,7 @@ class FalseAlarmBudget(DecisionStream):
             row=record["row"],
             mask=ranks <= self._last_rank,
             p_values=self._grid.values(ranks),
-            levels=np.full(len(ranks), level),
-            procedure=self.kind,
-            fdr=None,
+            level=level,
             guarantee=self.guarantee,
         )
 
@@ -281,19 +303,9 @@ class FalseAlarmBudget(DecisionStream):
 
     # --- what `ResumableStream` asks for ---
 
-    @classmethod
-    def _make(cls, cad: ConformalDetector, settings: Content) -> Self:
-        stream = cls.__new__(cls)
-        number = fraction_of(settings["false_alarms"])
-        stream._set_up(cad, **{**settings, "false_alarms": number})
-        return stream
-
     def _settings(self) -> Content:
-        return {
-            "false_alarms": str(self._rule.level),
-            **self._asked,
-            "validity": self._rule.validity,
-        }
+        rule = self._rule
+        return {"false_alarms": str(rule.level), **self._asked, "validity": rule.validity}
 
     def _snapshot(self) -> Content:
         return {"discoveries": self.discoveries}

@@ -9,8 +9,7 @@ from time import time as clock
 from typing import Any
 
 from ..errors import ReconformError
-from .journal import Content
-from .state import DecisionStream
+from .state import Content, DecisionStream
 from .windows import MicroBatches
 
 
@@ -65,13 +64,8 @@ class Delivery:
     def add(self, X: Any, *, checked: bool = False, time: float | None = None) -> list[Content]:
         """Take the next rows; return all decisions that are known with them, in order of rows.
 
-        Parameters
-        ----------
-        X : array-like, frame, dict or list of dicts
-        checked : bool
-            As in `ConformalDetector.rank`.
-        time : float, optional
-            When they came, for windows of seconds; rows that were decided before keep their time.
+        `checked` is as in `ConformalDetector.rank`; `time`, when they came, is for windows of
+        seconds, and rows that were decided before keep theirs.
         """
         stream = self.stream
         ranks = DecisionStream.given(stream, X, checked=checked)

@@ -5,29 +5,186 @@ again gets the decisions it got before, and one that skips a number is refused. 
 decisions of a batch are on disk before they are returned. What is stored is plain data: reading it
 back runs no code, and every batch of a journal is decided again and compared. Whoever can write a
 file can write matching seals, so nothing in it is trusted: see `refusing`.
+
+The journal is a file of plain JSON, one object per line. The first, the head, says what the stream
+is and where it stood when the file was made; every further line is a batch decided since then. A
+file without further lines is a saved state. A line's seal is a digest of its content and of the
+seal before it, so a line that was damaged, lost or moved does not go unnoticed.
 """
 
 from __future__ import annotations
 
+import hashlib
+import json
 import math
+import os
 import re
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass, field
 from fractions import Fraction
 from importlib.metadata import version
 from itertools import islice, repeat
 from pathlib import Path
-from typing import Any, ClassVar, Self
+from typing import IO, Any, ClassVar, NamedTuple, Self
 
 from sklearn.utils.validation import check_is_fitted
 
-from ..arrays import BoolArray
+from ..arrays import BoolArray, FloatArray
 from ..detector import ConformalDetector
 from ..errors import ReconformError, check_count
 from ..frames import are_records
 from ..statistics.ranks import Ranks
-from .journal import AlteredError, Content, Journal, as_text, lines_of, write_head
+from ..whole import write_whole
+
+try:
+    import fcntl
+except ImportError:  # Windows: nothing keeps two processes from one journal there
+    fcntl = None  # type: ignore[assignment]
+
+Content = dict[str, Any]
+
+
+class AlteredError(Exception):
+    """A line holds what cannot have been written; whoever reads the file says which file it is."""
+
+
+class Line(NamedTuple):
+    """One whole line: its content, its seal, and where in the file it ends."""
+
+    content: Content
+    seal: str
+    end: int
+
+
+def lines_of(file: IO[bytes], path: Path) -> Iterator[Line]:
+    """Read line after line, and stop before one that was not written to its end.
+
+    A line is on disk, with its end, before its decisions are returned; so a line without an end
+    was never acted upon, and is as good as never begun.
+    """
+    seal, end = "", 0
+    for number, raw in enumerate(file, start=1):
+        if not raw.endswith(b"\n"):
+            return
+        try:
+            line = json.loads(raw)
+            content, stated = line["content"], line["seal"]
+            seal = _seal(seal, content)
+        except (ValueError, KeyError, TypeError, RecursionError) as error:
+            raise _damaged(path, number) from error
+        if seal != stated or not isinstance(content, dict):
+            raise _damaged(path, number)
+        end += len(raw)
+        yield Line(content, seal, end)
+
+
+def write_head(path: str | Path, head: Content, *, replace: bool) -> None:
+    """Make a file with a head only, whole or not at all."""
+    try:
+        write_whole(path, _sealed("", head)[0], overwrite=replace)
+    except FileExistsError as error:
+        raise FileExistsError(
+            f"{path} exists already: resume from it, or give the journal another name."
+        ) from error
+
+
+class Journal:
+    """A journal that is open for more lines, by one process at a time.
+
+    Parameters
+    ----------
+    path : str or Path
+        A file made by `write_head`.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> folder = tempfile.TemporaryDirectory()
+    >>> path = Path(folder.name, "stream.journal")
+    >>> write_head(path, {"kind": "example"}, replace=False)
+    >>> journal = Journal(path)
+    >>> [line.content for line in journal.lines()]
+    [{'kind': 'example'}]
+    >>> journal.append({"batch": 0})
+    >>> [line.content for line in journal.lines()]
+    [{'kind': 'example'}, {'batch': 0}]
+    >>> journal.close()
+    >>> folder.cleanup()
+    """
+
+    def __init__(self, path: str | Path) -> None:
+        self.path = Path(os.path.realpath(path))
+        self._file = self.path.open("r+b")
+        try:
+            self._lock()
+            self._seal, self._end = "", 0
+            for line in self.lines():
+                self._seal, self._end = line.seal, line.end
+        except BaseException:
+            self._file.close()
+            raise
+
+    def _lock(self) -> None:
+        if fcntl is None:
+            return
+        try:
+            fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            # The process that held the lock may have put a shorter journal in its place.
+            free = os.path.samestat(os.fstat(self._file.fileno()), self.path.stat())
+        except OSError:
+            free = False
+        if not free:
+            raise ReconformError(
+                f"{self.path} is in use: another process, or an object in this one that was not "
+                "closed, is adding to it. Two would spend the same error budget twice; end the "
+                "other one, or give this stream a journal of its own."
+            )
+
+    def lines(self) -> Iterator[Line]:
+        """Read the head and all batches from the beginning."""
+        self._file.seek(0)
+        yield from lines_of(self._file, self.path)
+
+    def append(self, content: Content) -> None:
+        """Add a line, and return only when it is on the disk."""
+        raw, seal = _sealed(self._seal, content)
+        self._file.seek(self._end)
+        self._file.truncate()  # a line that was never finished
+        self._file.write(raw)
+        self._file.flush()
+        os.fsync(self._file.fileno())
+        self._seal, self._end = seal, self._end + len(raw)
+
+    def close(self) -> None:
+        """Let another process have the file."""
+        self._file.close()
+
+
+def _sealed(previous: str, content: Content) -> tuple[bytes, str]:
+    seal = _seal(previous, content)
+    line = json.dumps({"content": content, "seal": seal}, allow_nan=False)
+    return line.encode() + b"\n", seal
+
+
+def as_text(content: Content) -> str:
+    """Write content in one way: equal texts are equal contents, of equal types."""
+    # Python writes a float with all its digits, so what was read is written the same again.
+    return json.dumps(content, sort_keys=True)
+
+
+def _seal(previous: str, content: Content) -> str:
+    return hashlib.sha256((previous + as_text(content)).encode()).hexdigest()[:32]
+
+
+def _damaged(path: Path, number: int) -> ReconformError:
+    return ReconformError(
+        f"{path}, line {number:,}: this line is damaged or no line of a stream's state. Take a "
+        "copy of the file that is whole. If it is the last line and the machine lost power while "
+        "it was written, its decisions were never returned: delete the line and resume."
+    )
+
 
 FORMAT = "reconform stream 1"
 
@@ -36,7 +193,7 @@ _FRACTION = re.compile(r"\d{1,1000}(/\d{1,1000})?")
 
 
 def fraction_of(text: Any) -> Fraction:
-    """Read a level from a state.
+    """Read a level from a state, where it is two integers.
 
     Examples
     --------
@@ -62,7 +219,7 @@ def check_shape(value: Any, shape: Shape, name: str) -> None:
     >>> check_shape({"rows": -3}, {"rows": is_count}, "state")
     Traceback (most recent call last):
     ...
-    reconform.stream.journal.AlteredError: rows is -3
+    reconform.stream.state.AlteredError: rows is -3
     """
     if isinstance(shape, dict):
         claim(isinstance(value, dict) and value.keys() == shape.keys(), f"{name} is no {name}")
@@ -115,10 +272,15 @@ def refusing(path: str | Path) -> Iterator[None]:
         ) from error
 
 
+@dataclass(frozen=True, eq=False, kw_only=True)
 class DecidedRows:
-    """Rows that were decided about: how many they are, and how many are flagged."""
+    """Rows that were decided about together: where they stand, and which of them are flagged."""
 
-    mask: BoolArray
+    row: int
+    mask: BoolArray = field(repr=False)
+    p_values: FloatArray = field(repr=False)
+    level: float
+    guarantee: str
 
     @property
     def count(self) -> int:
@@ -130,19 +292,19 @@ class DecidedRows:
 
 
 class ResumableStream(ABC):
-    """What decisions and monitors have in common: numbered batches, `save`, `resume`, a journal.
-
-    Attributes
-    ----------
-    cad : ConformalDetector
-        Fitted.
-    batches, rows : int
-        How many were decided so far; `batches` is also the number of the next batch.
-    """
+    """What decisions and monitors have in common: numbered batches, `save`, `resume`, a journal."""
 
     kind: ClassVar[str]
 
-    def __init__(self, cad: ConformalDetector) -> None:
+    def _begin(self, cad: ConformalDetector, journal: str | Path | None, **settings: Any) -> None:
+        """What a constructor does: begin with these settings, and a journal if there is one."""
+        self._set_up(cad, settings)
+        if journal is not None:
+            self._begin_journal(journal)
+        self._warn()
+
+    def _set_up(self, cad: ConformalDetector, settings: Content) -> None:
+        """Begin without a row; do not warn. The settings are those of `_settings`."""
         check_is_fitted(cad, "ensemble_")
         if cad.grouping_ is not None:
             raise ReconformError(
@@ -162,14 +324,9 @@ class ResumableStream(ABC):
 
     # --- what a kind of stream says of itself, in plain data ---
 
-    @classmethod
-    @abstractmethod
-    def _make(cls, cad: ConformalDetector, settings: Content) -> Self:
-        """Make an object that has seen no rows yet; do not warn again."""
-
     @abstractmethod
     def _settings(self) -> Content:
-        """The arguments that make this object again."""
+        """The arguments that make this object again, as plain data."""
 
     @abstractmethod
     def _snapshot(self) -> Content:
@@ -328,7 +485,8 @@ class ResumableStream(ABC):
             lines = lines_of(file, Path(path))
             first = next(lines, None)
             head = cls._check_head({} if first is None else first.content, cad, path)
-            stream = cls._make(cad, head["settings"])
+            stream = cls.__new__(cls)
+            stream._set_up(cad, head["settings"])
             claim(as_text(stream._settings()) == as_text(head["settings"]), "settings are others")
             keeps_journal = head["journal"]
             claim(type(keeps_journal) is bool, "journal is neither true nor false")
@@ -399,24 +557,14 @@ class ResumableStream(ABC):
         if again is False or again != record["found"]:
             raise ReconformError(
                 f"{path}: batch {record['batch']} does not come out as it was recorded. Another "
-                "version of online-fdr or reconform may be at work than the one that wrote it "
+                "version of reconform may be at work than the one that wrote it "
                 "(the first line says which); resume with that one."
             )
         self._count(record)
 
 
 class DecisionStream(ResumableStream):
-    """Streams that decide about every row by its rank.
-
-    Attributes
-    ----------
-    discoveries : int
-        Rows flagged so far.
-    guarantee : str
-        What holds, in words.
-    outlook : str
-        What can be found with this reference, in words, before the first row.
-    """
+    """Streams that decide about every row by its rank."""
 
     discoveries: int
     guarantee: str
@@ -427,14 +575,7 @@ class DecisionStream(ResumableStream):
         """What can be found with this reference, in words."""
 
     def given(self, X: Any, *, checked: bool = False) -> list[Any]:
-        """What is recorded of rows: their ranks.
-
-        Parameters
-        ----------
-        X : array-like, frame, dict or list of dicts
-        checked : bool
-            X was made by a reader of files, as in `ConformalDetector.rank`.
-        """
+        """What is recorded of rows: their ranks; `checked` as in `ConformalDetector.rank`."""
         ranks: list[Any] = self._rank(X, checked=checked).at_most.tolist()
         return ranks
 

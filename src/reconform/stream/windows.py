@@ -5,25 +5,20 @@ from __future__ import annotations
 import math
 import warnings
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from fractions import Fraction
-from functools import lru_cache
 from pathlib import Path
-from typing import Any, ClassVar, Self, Unpack
+from typing import Any, ClassVar, Unpack
 
 import numpy as np
 import numpy.typing as npt
 
-from ..arrays import BoolArray, FloatArray
 from ..detector import ConformalDetector
-from ..errors import ReconformError, check_count, is_number, unknown_choice
-from ..rule import Rule, RuleOptions, shortest_list
-from ..statistics.certificates import Guarantee
-from ..statistics.conditional import BANDS
+from ..errors import ReconformError, check_count, is_number
+from ..rule import Rule, RuleOptions
 from ..statistics.fdr import RankCounts
-from ..statistics.grid import Grid
-from .journal import Content
 from .state import (
+    Content,
     DecidedRows,
     DecisionStream,
     Shape,
@@ -34,14 +29,10 @@ from .state import (
     optional,
 )
 
-SCOPES = ("window", "stream")
 USUAL_ROWS = 200
 
-# The share of the level that window w = 1, 2, ... has, 0.1788 w^-1.2: they add up to less than 1.
-FIRST_SHARE, FALLS = 0.1788, 1.2
 
-
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, kw_only=True)
 class WindowDecisions(DecidedRows):
     """The list of one window.
 
@@ -61,11 +52,6 @@ class WindowDecisions(DecidedRows):
     """
 
     window: int
-    row: int
-    mask: BoolArray = field(repr=False)
-    p_values: FloatArray = field(repr=False)
-    level: float
-    guarantee: str
 
 
 class MicroBatches(DecisionStream):
@@ -84,11 +70,8 @@ class MicroBatches(DecisionStream):
     seconds : float, optional
         Instead of `rows`: a window opens with its first row, and holds all rows whose time is less
         than so many seconds later. `update` then needs `times`.
-    scope : {"window", "stream"}, default="window"
-        What the false discovery rate is about: the list of each window by itself, or all rows that
-        have been flagged in the stream so far. ``"stream"`` takes `fdr` only.
     fdr : float, default=0.1
-        Target false discovery rate.
+        Target false discovery rate of the list of each window.
     journal : str or Path, optional
         Write the decisions of every batch to this file before they are returned. The file must not
         exist: after a crash use `resume`.
@@ -116,15 +99,6 @@ class MicroBatches(DecisionStream):
     See Also
     --------
     FalseAlarmBudget : Decides about a row when it arrives.
-    OnlineDiscoveries : Online procedures; its ``"batch-bh"`` decides about batches as they arrive.
-
-    Notes
-    -----
-    ``scope="stream"`` is LOND with windows in the place of rows. In window w of m rows the k rows
-    with the smallest p-values are flagged, k the largest number for which the k-th smallest is at
-    most fdr γ_w (D + k) / m, where D rows were flagged before and γ_1 + γ_2 + ... <= 1. That the
-    false discovery rate of all flagged rows is at most `fdr` is proven in docs/stream.md for the
-    p-values of one split.
 
     Examples
     --------
@@ -151,7 +125,6 @@ class MicroBatches(DecisionStream):
         rows: int | None = None,
         *,
         seconds: float | None = None,
-        scope: str = "window",
         fdr: float | Fraction = 0.1,
         journal: str | Path | None = None,
         **rule: Unpack[RuleOptions],
@@ -159,47 +132,29 @@ class MicroBatches(DecisionStream):
         if "top" in rule or "alpha_bh" in rule:
             name = "top" if "top" in rule else "alpha_bh"
             raise ReconformError(f"`{name}` is not for windows; leave it out.")
-        self._set_up(cad, rows, seconds, scope, Rule(fdr, **rule))
-        if journal is not None:
-            self._begin_journal(journal)
-        self._warn()
+        self._begin(cad, journal, rows=rows, seconds=seconds, rule=Rule(fdr, **rule))
 
-    def _set_up(
-        self,
-        cad: ConformalDetector,
-        rows: int | None,
-        seconds: float | None,
-        scope: str,
-        rule: Rule,
-    ) -> None:
-        super().__init__(cad)
-        if scope not in SCOPES:
-            raise unknown_choice("scope", scope, SCOPES)
+    def _set_up(self, cad: ConformalDetector, settings: Content) -> None:
+        super()._set_up(cad, settings)
+        rows, seconds, rule = settings["rows"], settings["seconds"], settings["rule"]
+        if not isinstance(rule, Rule):
+            told: Content = {k: fraction_of(v) if k in _FRACTIONS else v for k, v in rule.items()}
+            rule = Rule(**told)
         if rows is not None and seconds is not None:
             raise ReconformError(
                 "`rows` and `seconds` are two ways to say where a window ends; give one."
-            )
-        if rule.false_alarms is not None and scope == "stream":
-            raise ReconformError(
-                "`scope='stream'` is about a false discovery rate; leave it out with "
-                "`false_alarms`, whose expected number adds up over windows by itself."
-            )
-        if scope == "stream" and (rule.procedure, rule.validity) != ("bh", "nominal"):
-            raise ReconformError(
-                "`scope='stream'` has a procedure of its own; leave out `procedure` and `validity`."
             )
         self.seconds = None if seconds is None else _check_seconds("seconds", seconds)
         if self.seconds is None:
             rows = USUAL_ROWS if rows is None else check_count("rows", rows, least=1)
         self._size = rows
-        self.scope = scope
         self._rule = rule
         self._grid = rule.counting_grid(cad, "a stream", "alone")
         self.discoveries = 0
         self.windows = 0
         self._pending: list[int] = []  # ranks of the rows whose window is not complete
         self._opened: float | None = None  # when it was, for windows of seconds
-        self._now: float | None = None  # the time of the last row
+        self.last_time: float | None = None  # the time of the last row
         self._decided = 0  # rows of complete windows
         self._warned = False
         self.guarantee = self._promise()
@@ -212,110 +167,60 @@ class MicroBatches(DecisionStream):
     # --- what is said ---
 
     def _promise(self) -> str:
-        method, rule = self.cad.guarantee_alone, self._rule
-        if self.scope == "window":
-            said = method.sentence(
-                rule.procedure,
-                validity=rule.validity,
-                conditional=rule.conditional,
-                level=rule.level,
-            )
-            if rule.false_alarms is not None:
-                return f"{said} It holds in each window, and adds up over windows."
-            return (
-                f"{said} It holds for the list of each window; for all windows together it is "
-                "measured, and where most windows have no anomaly it is higher."
-            )
-        return method.after_cleaning(self._promise_of_stream(method))
-
-    def _promise_of_stream(self, method: Guarantee) -> str:
         rule = self._rule
-        level = f"FDR at most {float(rule.level):g} among all rows flagged so far"
-        if rule.conditional is not None and not BANDS[rule.conditional].proven:
-            return (
-                f"{level}, given the calibration set, only approximately: the band behind "
-                f"{rule.conditional} conditional p-values is a large-sample one."
-            )
-        if rule.conditional is not None:
-            return (
-                f"{level}, after any number of windows, given the calibration set, proven on "
-                f"{rule.conditional} conditional p-values for a share {float(rule.confidence):g} "
-                "of calibration sets, if new rows are independent."
-            )
-        if method.name in ("split", "prefit"):
-            return (
-                f"{level}, after any number of windows, proven on {method.name} (conformal "
-                "p-values are positively dependent), if new rows are independent."
-            )
-        return f"{level}: measured, not proven, on {method.name}."
+        said = self.cad.guarantee_alone.sentence(
+            rule.procedure, validity=rule.validity, conditional=rule.conditional, level=rule.level
+        )
+        if rule.false_alarms is not None:
+            return f"{said} It holds in each window, and adds up over windows."
+        return (
+            f"{said} It holds for the list of each window; for all windows together it is "
+            "measured, and where most windows have no anomaly it is higher."
+        )
+
+    @property
+    def _floor(self) -> str:
+        n, smallest = self.cad.n_calibration_, float(self._grid.smallest)
+        return f"no p-value of {n:,} calibration rows is below {smallest:.3g}"
+
+    def _reach(self, m: int) -> tuple[str, bool]:
+        """What can be found in a window of m rows, and whether a single anomaly can be."""
+        fewest = self._rule.smallest_list(0, m, smallest_p=self._grid.smallest)
+        if fewest is None:
+            return "what can be found depends on the p-values", True
+        if fewest <= 1:
+            return "a single anomaly can be found", True
+        if fewest > m:
+            return "nothing can be found", False
+        return f"fewer than {fewest:,} anomalies cannot be found", False
 
     @property
     def outlook(self) -> str:
         """What can be found in a window with this reference, in words."""
-        floor = f"no p-value of {self.cad.n_calibration_:,} calibration rows is below "
-        floor += f"{float(self._grid.smallest):.3g}"
         if self._size is None:
-            most = int(self._rule.level * self._next_share() / self._grid.smallest)
-            return f"A single anomaly can be found in a window of up to {most:,} rows: {floor}."
-        fewest = self._fewest(self._size)
-        if fewest is None:
-            return f"Windows of {self._size:,} rows; {floor}."
-        what = f"In a window of {self._size:,} rows "
-        if fewest > self._size:
-            what += "nothing can be found"
-        elif fewest > 1:
-            what += f"fewer than {fewest:,} anomalies cannot be found"
+            most = int(self._rule.level / self._grid.smallest)
+            where = f"A single anomaly can be found in a window of up to {most:,} rows"
         else:
-            what += "a single anomaly can be found"
-        if self.scope == "stream":
-            what += f" now, and later ones need more as long as nothing is flagged: {self._later()}"
-        return f"{what}: {floor}." if self.scope == "window" else f"{what} ({floor})."
-
-    def _later(self) -> str:
-        assert self._size is not None
-        window = self.windows + 10
-        level = self._rule.level * share_of(window)
-        needed = shortest_list(self._size, self._grid.smallest, level)
-        return f"at least {max(needed, 1):,} in window {window:,}"
-
-    def _next_share(self) -> Fraction:
-        """What the next window has of the level, for a single row."""
-        if self.scope == "window":
-            return Fraction(1)
-        return share_of(self.windows + 1) * (self.discoveries + 1)
-
-    def _fewest(self, m: int) -> int | None:
-        """The fewest rows that can be flagged in the next window; None where it is not known."""
-        if self.scope == "window":
-            return self._rule.smallest_list(0, m, smallest_p=self._grid.smallest)
-        # p_min <= level γ (D + k) / m
-        level = self._rule.level * share_of(self.windows + 1)
-        return max(1, math.ceil(m * self._grid.smallest / level) - self.discoveries)
+            where = f"In a window of {self._size:,} rows {self._reach(self._size)[0]}"
+        return f"{where}: {self._floor}."
 
     def _warn(self) -> None:
-        m = self._size if self._size is not None else self._last_size
+        m = self._size
+        if m is None and self._last is not None and self._last["found"]["windows"]:
+            m = len(self._last["found"]["windows"][-1]["ranks"])
         if self._warned or m is None:
             return
-        fewest = self._fewest(m)
-        if fewest is None or fewest <= 1:
+        found, single = self._reach(m)
+        if single:
             return
         self._warned = True
-        what = "nothing" if fewest > m else f"fewer than {fewest:,} anomalies"
         other = "more `false_alarms`" if self._rule.false_alarms is not None else "a higher `fdr`"
         warnings.warn(
-            f"in a window of {m:,} rows {what + ' can' if fewest > m else what + ' cannot'} be "
-            f"found: no p-value of {self.cad.n_calibration_:,} calibration rows is below "
-            f"{float(self._grid.smallest):.3g}. What helps: more reference rows, smaller windows, "
-            f"or {other}.",
+            f"in a window of {m:,} rows {found}: {self._floor}. What helps: more reference rows, "
+            f"smaller windows, or {other}.",
             UserWarning,
-            stacklevel=3,
+            stacklevel=4,
         )
-
-    @property
-    def _last_size(self) -> int | None:
-        if self._last is None or not self._last["found"]["windows"]:
-            return None
-        return len(self._last["found"]["windows"][-1]["ranks"])
 
     # --- rows ---
 
@@ -365,21 +270,13 @@ class MicroBatches(DecisionStream):
 
     def is_due(self, now: float | None = None) -> bool:
         """Whether rows wait whose window is over at this time; without a time, whether any wait."""
-        if now is None or self.seconds is None or self._opened is None:
-            return bool(self._pending)
-        return bool(self._pending) and now >= self._opened + self.seconds
-
-    @property
-    def last_time(self) -> float | None:
-        """When the last row came, for windows of seconds."""
-        return self._now
+        return bool(self._pending) and (now is None or self.due is None or now >= self.due)
 
     @property
     def due(self) -> float | None:
         """When the window that is open will be over, for windows of seconds; None if none is."""
-        if self.seconds is None or self._opened is None or not self._pending:
-            return None
-        return self._opened + self.seconds
+        waits = self.seconds is not None and self._opened is not None
+        return self._opened + self.seconds if waits else None  # type: ignore[operator]
 
     def given(
         self,
@@ -406,7 +303,7 @@ class MicroBatches(DecisionStream):
                 f"`times` must have one number per row: {len(ranks)} rows, shape {known.shape}."
             )
         again = batch is not None and batch < self.batches
-        before = np.nan if self._now is None or again else self._now
+        before = np.nan if self.last_time is None or again else self.last_time
         steps = np.diff(np.concatenate([[before], known]))
         if not np.isfinite(known).all() or (steps < 0).any():
             raise ReconformError(
@@ -430,7 +327,7 @@ class MicroBatches(DecisionStream):
                     closed.append(self._close())
                 if self._opened is None:
                     self._opened = time
-                self._now = time
+                self.last_time = time
             self._pending.append(rank)
             if len(self._pending) == self._size:
                 closed.append(self._close())
@@ -439,12 +336,8 @@ class MicroBatches(DecisionStream):
     def _close(self) -> Content:
         """Decide about the rows that wait."""
         ranks = np.array(self._pending, dtype=np.int64)
-        if self.scope == "window":
-            counts = RankCounts(self.cad.n_calibration_, self.cad.calibration_.fingerprint)
-            last = self._rule.decide_counts(counts.add(ranks), self._grid).rank_threshold
-        else:
-            level = self._rule.level * share_of(self.windows + 1)
-            last = rank_within(ranks, self._grid, level, self.discoveries)
+        counts = RankCounts(self.cad.n_calibration_, self.cad.calibration_.fingerprint)
+        last = self._rule.decide_counts(counts.add(ranks), self._grid).rank_threshold
         content = {
             "window": self.windows,
             "row": self._decided,
@@ -488,15 +381,6 @@ class MicroBatches(DecisionStream):
 
     # --- what `ResumableStream` asks for ---
 
-    @classmethod
-    def _make(cls, cad: ConformalDetector, settings: Content) -> Self:
-        stream = cls.__new__(cls)
-        rule: Content = {
-            k: fraction_of(v) if k in _FRACTIONS else v for k, v in settings["rule"].items()
-        }
-        stream._set_up(cad, settings["rows"], settings["seconds"], settings["scope"], Rule(**rule))
-        return stream
-
     def _settings(self) -> Content:
         rule = self._rule
         level = {"false_alarms": str(rule.level)} if rule.false_alarms else {"fdr": str(rule.level)}
@@ -504,7 +388,6 @@ class MicroBatches(DecisionStream):
         return {
             "rows": self._size,
             "seconds": self.seconds,
-            "scope": self.scope,
             "rule": {
                 **level,
                 **usual,
@@ -522,13 +405,13 @@ class MicroBatches(DecisionStream):
             "pending": list(self._pending),
             "decided": self._decided,
             "opened": self._opened,
-            "now": self._now,
+            "now": self.last_time,
         }
 
     def _restore(self, snapshot: Content) -> None:
         self.discoveries, self.windows = snapshot["discoveries"], snapshot["windows"]
         self._pending, self._decided = list(snapshot["pending"]), snapshot["decided"]
-        self._opened, self._now = snapshot["opened"], snapshot["now"]
+        self._opened, self.last_time = snapshot["opened"], snapshot["now"]
         claim(self._decided + self.waiting == self.rows, "rows are missing, or too many")
         claim(
             max(self.discoveries, self.windows) <= self._decided,
@@ -541,13 +424,13 @@ class MicroBatches(DecisionStream):
             claim(bool(window["ranks"]) and place == (number, row), "the last windows are others")
         claim(self._size is None or self.waiting < self._size, "a window that is complete waits")
         if self.seconds is None:
-            claim(self._opened is None and self._now is None, "windows of rows have times")
+            claim(self._opened is None and self.last_time is None, "windows of rows have times")
             return
         claim((self._opened is None) == (not self._pending), "a window is open without rows")
-        claim((self._now is None) == (not self.rows), "the last row has no time")
-        if self._opened is not None and self._now is not None:
+        claim((self.last_time is None) == (not self.rows), "the last row has no time")
+        if self._opened is not None and self.last_time is not None:
             over = self._opened + self.seconds
-            claim(self._opened <= self._now < over, "a window that is over waits")
+            claim(self._opened <= self.last_time < over, "a window that is over waits")
 
     def _shapes(self) -> tuple[Shape, Shape, Shape]:
         rank, most = self._is_rank, self.cad.n_calibration_ + 1
@@ -578,57 +461,6 @@ _FRACTIONS = ("fdr", "false_alarms", "storey_lambda", "confidence")
 
 def _ranks(given: list[Any]) -> list[int]:
     return [item[0] if isinstance(item, list) else item for item in given]
-
-
-@lru_cache(maxsize=16)
-def share_of(window: int) -> Fraction:
-    """γ_w: what window w = 1, 2, ... has of the level of all windows.
-
-    Examples
-    --------
-    >>> [round(float(share_of(w)), 4) for w in (1, 10, 100)]
-    [0.1788, 0.0113, 0.0007]
-    """
-    return Fraction(FIRST_SHARE * window**-FALLS)
-
-
-def rank_within(ranks: npt.NDArray[np.int64], grid: Grid, level: Fraction, before: int) -> int:
-    """Find the largest rank that LOND by windows flags; 0 if none.
-
-    Parameters
-    ----------
-    ranks : int array of shape (m,)
-        Of the window.
-    grid : Grid
-        What they are worth.
-    level : Fraction
-        Of the window, fdr γ_w.
-    before : int
-        Rows that were flagged in earlier windows, D.
-
-    Returns
-    -------
-    int
-        The k-th smallest rank, k the largest number with p_(k) <= level (D + k) / m.
-
-    Examples
-    --------
-    >>> from reconform.statistics.grid import usual
-    >>> rank_within(np.array([1, 40, 2, 99]), usual(99), Fraction(1, 20), 0)
-    2
-    >>> rank_within(np.array([1, 40, 2, 99]), usual(99), Fraction(1, 20), 40)
-    40
-    """
-    ordered = np.sort(ranks).tolist()
-    m = len(ordered)
-    worth = grid.numerators[np.array(ordered)].tolist()
-    for k in range(m, 0, -1):
-        # p = worth / denominator <= level (D + k) / m, multiplied out in Python's integers
-        if worth[k - 1] * m * level.denominator <= (
-            level.numerator * (before + k) * grid.denominator
-        ):
-            return int(ordered[k - 1])
-    return 0
 
 
 def _check_seconds(argument: str, value: object) -> float:

@@ -8,10 +8,9 @@
 
 from __future__ import annotations
 
-from .averages import Cell, Estimate, summarise
 from .datasets import Dataset, load, make_dataset, read
 from .protocol import Protocol
-from .ranked import Ranked, Ranking, Recommendation
+from .ranked import Cell, Estimate, Ranked, Ranking, Recommendation, summarise
 from .runner import (
     OWN_DETECTORS,
     OWN_METHODS,
@@ -20,7 +19,7 @@ from .runner import (
     PAPER_METHODS,
     Study,
 )
-from .trial import Forecast
+from .schedule import Forecast
 
 __all__ = [
     "OWN_DETECTORS",

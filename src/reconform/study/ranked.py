@@ -1,4 +1,4 @@
-"""One ranking over all detectors and methods of a study, and what it recommends.
+"""Averages over the draws, the ranking of all detectors and methods, and what it recommends.
 
 Every detector and method sees the same draws, so differences are taken draw by draw. That makes
 them far more certain than the spread of either: a hard draw is hard for both. The
@@ -12,13 +12,134 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 from scipy.special import stdtrit  # Student's t quantile
 
 from ..arrays import FloatArray
 from ..errors import ReconformError
 from ..methods import Method, named
-from .averages import Estimate, lower_bound, mean_and_sd
 from .subjects import Labelled, Reading
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """Mean and standard deviation over the draws.
+
+    Attributes
+    ----------
+    mean, sd : float
+    draws : int
+    """
+
+    mean: float
+    sd: float
+    draws: int
+
+    @classmethod
+    def of(cls, values: npt.ArrayLike) -> Estimate:
+        """Average values, one per draw."""
+        x = np.asarray(values, dtype=np.float64)
+        return cls(*mean_and_sd(x), draws=len(x))
+
+    @property
+    def standard_error(self) -> float:
+        """Standard error of the mean."""
+        return self.sd / float(np.sqrt(self.draws))
+
+    def __str__(self) -> str:
+        return f"{self.mean:.3f} ± {self.sd:.3f}"
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One data set, detector and method over all draws.
+
+    Attributes
+    ----------
+    dataset, detector, method : str
+    fdr, power : Estimate
+    target : float
+        The FDR level that was asked for.
+    """
+
+    dataset: str
+    detector: str
+    method: str
+    fdr: Estimate
+    power: Estimate
+    target: float
+
+    @property
+    def lower_bound(self) -> float:
+        """One-sided 95% lower bound on the marginal FDR."""
+        return lower_bound(self.fdr.mean, self.fdr.sd, self.fdr.draws)
+
+    @property
+    def violation(self) -> bool:
+        """Whether there is evidence that the marginal FDR exceeds the level."""
+        return self.lower_bound > self.target
+
+
+def summarise(results: Any, *, fdr: float) -> list[Cell]:
+    """Average over the draws.
+
+    Parameters
+    ----------
+    results : table
+        Columns ``dataset, detector, method, draw, cfdr, cpower``: a pyarrow table, a frame, or a
+        mapping of arrays.
+    fdr : float
+        The level that was asked for.
+
+    Returns
+    -------
+    list of Cell
+        In the order in which they first appear.
+
+    Examples
+    --------
+    >>> rows = {"dataset": ["wbc"] * 2, "detector": ["knn"] * 2, "method": ["cv+"] * 2,
+    ...         "cfdr": [0.0, 0.1], "cpower": [0.5, 0.7]}
+    >>> [cell] = summarise(rows, fdr=0.1)
+    >>> print(cell.fdr, "and", cell.power)
+    0.050 ± 0.071 and 0.600 ± 0.141
+    """
+    names = ("dataset", "detector", "method", "cfdr", "cpower")
+    rows = zip(*(np.asarray(results[name]).tolist() for name in names), strict=True)
+    cells: dict[tuple[str, str, str], list[tuple[float, float]]] = {}
+    for dataset, detector, method, cfdr, cpower in rows:
+        cells.setdefault((dataset, detector, method), []).append((cfdr, cpower))
+    summary = []
+    for labels, values in cells.items():
+        fdrs, powers = map(Estimate.of, np.array(values).T)
+        summary.append(Cell(*labels, fdrs, powers, float(fdr)))
+    return summary
+
+
+def mean_and_sd(values: npt.ArrayLike) -> tuple[float, float]:
+    """Mean and s_X over the draws; the latter is NaN for a single draw.
+
+    Examples
+    --------
+    >>> mean_and_sd([0.1, 0.3])
+    (0.2, 0.1414213562373095)
+    """
+    x = np.asarray(values, dtype=np.float64)
+    return float(x.mean()), float(x.std(ddof=1)) if len(x) > 1 else float("nan")
+
+
+def lower_bound(mean: float, sd: float, draws: int) -> float:
+    """Bound the marginal FDR from below, one-sided, at 95%: mFDR - t_{0.95, J-1} s_X / sqrt(J).
+
+    A violation of the level is only claimed where this exceeds it.
+
+    Examples
+    --------
+    >>> round(lower_bound(0.189, 0.102, 25), 3)  # INNE with JaB on musk: a violation at 0.1
+    0.154
+    """
+    return float(mean - stdtrit(draws - 1, 0.95) * sd / np.sqrt(draws)) if draws > 1 else -np.inf
+
 
 # With so much confidence whoever is told apart from the best is worse, all of them together.
 CONFIDENCE = 0.95
@@ -185,14 +306,14 @@ def rank(results: Any, costs: Any, *, fdr: float) -> Ranking:
     rows = []
     for pair in ordered:
         powers, fdrs = _drawn(power[pair]), _drawn(false[pair])
-        behind = _estimate(best - powers)
+        behind = Estimate.of(best - powers)
         violation = _violates(fdrs, level)
         behind_by_more = behind.mean > critical * behind.standard_error
         rows.append(
             Ranked(
                 *pair,
-                power=_estimate(powers),
-                fdr=_estimate(fdrs),
+                power=Estimate.of(powers),
+                fdr=Estimate.of(fdrs),
                 behind=behind,
                 worse=violation or bool(behind_by_more),
                 violation=violation,
@@ -228,10 +349,6 @@ def _drawn(values: Mapping[tuple[str, int], float]) -> FloatArray:
     for (_, draw), value in values.items():
         draws.setdefault(draw, []).append(value)
     return np.array([np.mean(draws[draw]) for draw in sorted(draws)])
-
-
-def _estimate(values: FloatArray) -> Estimate:
-    return Estimate(*mean_and_sd(values), draws=len(values))
 
 
 def _violates(fdrs: FloatArray, level: float) -> bool:

@@ -17,14 +17,12 @@ from ..files.labelled import AS_THEY_ARE
 from ..forecast import foretell
 from ..methods import Full
 from ..parallel import track
-from .averages import Cell, summarise
 from .datasets import REGISTRY, resolve_datasets, table_path
 from .protocol import Protocol
-from .ranked import Ranking, Recommendation, rank, recommend
-from .schedule import Schedule
+from .ranked import Cell, Ranking, Recommendation, rank, recommend, summarise
+from .schedule import Forecast, Schedule, try_out
 from .store import Key, Store, StoredResult, costs_table, results_table
 from .subjects import Reading, resolve_detectors, resolve_readings
-from .trial import Forecast, try_out
 
 PAPER_DATASETS = tuple(REGISTRY)
 PAPER_DETECTORS = ("knn", "iforest", "inne")

@@ -13,7 +13,6 @@ from ...ensemble.refitting import Model
 from ...errors import ReconformError, check_count, unknown_choice
 from ...plan import Plan
 from ...records import ascending, check_kept, check_reference, require
-from ...records.plain import Plain
 from ...records.specs import (
     FLOAT,
     INT,
@@ -24,6 +23,7 @@ from ...records.specs import (
     Maybe,
     Named,
     OneOf,
+    Plain,
     Record,
     Scalar,
 )

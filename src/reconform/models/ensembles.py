@@ -1,4 +1,4 @@
-"""Ensembles in the file: those of any detector, and what the detectors' own records say.
+"""Plans and ensembles in the file: those of any detector, and what the detectors' records say.
 
 A plan is stored once, for the whole model; an ensemble stores its calibration scores, and who was
 held out where follows from the plan. Where rows are ranked within groups, the file has the names of
@@ -7,17 +7,19 @@ the groups, the groups of the reference rows, and the models of each group.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
+from ..arrays import IndexArray
 from ..detector import ConformalDetector
 from ..detectors.base import NativeDetector, NativeModel
 from ..detectors.foreign import FittedDetector, ForeignDetector
 from ..detectors.registry import DETECTORS
 from ..detectors.scaled import ScaledEnsemble
-from ..ensemble import Ensemble, RepeatedSplit, ResampledEnsemble
+from ..ensemble import Ensemble, RepeatedSplit, ResampledEnsemble, reference_calibration
 from ..ensemble.choosing import ChoiceEnsemble, FullChoice, SplitChoice
 from ..ensemble.grouped import (
     GroupedEnsemble,
@@ -27,21 +29,24 @@ from ..ensemble.grouped import (
     joined_calibration,
 )
 from ..ensemble.refitting import FullRefit, RefitEnsemble
+from ..errors import ReconformError
 from ..grouping import UNKNOWN, ReferenceGroups, check_groupable
-from ..plan import Plan
+from ..methods import Jackknife
+from ..plan import VARIANTS, Complements, Plan
 from ..records import check_models, check_reference, require, within
-from ..records.plain import Plain
 from ..records.specs import (
     INT,
     JOBS,
     ROWS,
     SCORES,
     Array,
+    Budget,
     Detector,
     Json,
     Many,
     Maybe,
     OneOf,
+    Plain,
     Reader,
     Record,
     Scalar,
@@ -49,8 +54,9 @@ from ..records.specs import (
     Spec,
     Writer,
 )
-from .plans import calibration_of, read_plan, write_plan
-from .scaled_records import (
+from ..statistics.aggregation import check_aggregate
+from ..statistics.ranks import Calibration
+from .scaled import (
     SCALED_FULL,
     read_scaled,
     refit_units,
@@ -58,6 +64,114 @@ from .scaled_records import (
     some_rows,
     write_scaled,
 )
+
+# --- plans ---
+
+SCHEMES = ("split", "jackknife", "cv", "jab", "resampling", "full", "prefit")
+
+INDEX = Array("i8", ndim=1)
+
+# Units (see `Budget`) of a row that is held out, while it is counted, and of a set of rows.
+HELD_UNITS, SET_UNITS = 5, 1 << 8
+
+
+def write_plan(plan: Plan, out: Writer, at: str = "plan") -> Json:
+    """Write a plan; its index sets go to `out`."""
+    if callable(plan.aggregate):
+        raise ReconformError(
+            f"aggregate={plan.aggregate!r} is a function, and a function has no place in a file "
+            "that is safe to load; use 'median', 'mean', 'min', 'max' or a quantile."
+        )
+    json = {
+        "n": plan.n,
+        "scheme": plan.scheme,
+        "variant": plan.variant,
+        "aggregate": Scalar(str, float, int).write(plan.aggregate, "aggregate", out),
+        "full": plan.full,
+    }
+    if plan.leaves_one_out:
+        _spend(plan.n, 0, 0, out.budget)
+        return {**json, "sets": "leave-one-out"}
+    _spend(plan.n, plan.n_models, sum(map(len, plan.held_out)), out.budget)
+    if isinstance(plan.train, Complements):
+        return {**json, "sets": "held out", **_write_sets(plan.held_out, out, at)}
+    for held, follows in zip(plan.held_out, Complements(plan.n, plan.train), strict=True):
+        require(np.array_equal(held, follows), "held-out rows are those that do not train")
+    return {**json, "sets": "train", **_write_sets(plan.train, out, at)}
+
+
+def _write_sets(sets: Sequence[IndexArray], out: Writer, at: str) -> dict[str, Json]:
+    sizes = np.array([len(rows) for rows in sets], dtype=np.int64)
+    # From row to row a set that is in order takes small steps, and those take few bytes.
+    steps = all((np.diff(rows) >= 0).all() for rows in sets)
+    rows = [np.diff(rows, prepend=0) for rows in sets] if steps else sets
+    return {
+        "rows": INDEX.write(np.concatenate([np.empty(0, np.int64), *rows]), f"{at}/rows", out),
+        "sizes": INDEX.write(sizes, f"{at}/sizes", out),
+        "steps": steps,
+    }
+
+
+def read_plan(json: Json, source: Reader) -> Plan:
+    """Read a plan."""
+    n, aggregate = json["n"], json["aggregate"]
+    require(type(n) is int and n >= 1, f"n is {n!r}")
+    require(json["scheme"] in SCHEMES and json["variant"] in VARIANTS, "the scheme is unknown")
+    require(type(json["full"]) is bool, "full is true or false")
+    check_aggregate(aggregate)
+    facts: dict[str, Any] = {key: json[key] for key in ("scheme", "variant", "aggregate", "full")}
+    if json["sets"] == "leave-one-out":
+        require(facts["scheme"] == "jackknife" and facts["full"], "the scheme leaves more out")
+        _spend(n, 0, 0, source.budget)
+        return replace(Jackknife().plan(n), **facts)
+    sets = _read_sets(json, n, source)
+    _check_scheme(len(sets), facts)
+    if json["sets"] == "held out":
+        distinct = all(len(np.unique(held)) == len(held) for held in sets)
+        require(distinct, "a model holds a row out twice")
+        return Plan(n, Complements(n, sets), sets, **facts)
+    require(json["sets"] == "train", "the sets of a plan are unknown")
+    held = HELD_UNITS * sum(n - len(np.unique(train)) for train in sets)
+    source.budget.spend(held, f"a plan of {len(sets):,} models")
+    return Plan(n, sets, tuple(Complements(n, sets)), **facts)
+
+
+def _check_scheme(models: int, facts: dict[str, Any]) -> None:
+    scheme, full = facts["scheme"], facts["full"]
+    wanted = {"full": models == 0 and full, "prefit": models == 1 and not full}
+    usual = models >= 1 and full == (scheme != "split")
+    require(wanted.get(scheme, usual), f"{models:,} models are no plan of scheme {scheme}")
+
+
+def _spend(n: int, sets: int, held: int, budget: Budget) -> None:
+    """Ask for what a plan on n rows takes in memory that is not in the file."""
+    budget.spend(n + SET_UNITS * sets + HELD_UNITS * held, f"a plan of {n:,} rows")
+
+
+def _read_sets(json: Json, n: int, source: Reader) -> tuple[IndexArray, ...]:
+    rows, sizes = INDEX.read(json["rows"], source), INDEX.read(json["sizes"], source)
+    _spend(n, len(sizes), len(rows) if json["sets"] == "held out" else 0, source.budget)
+    adds_up = within(sizes, 0, len(rows) + 1) and sum(sizes.tolist()) == len(rows)
+    require(adds_up, "the sets of a plan do not add up")
+    sets = np.split(rows, np.cumsum(sizes)[:-1]) if len(sizes) else []
+    if json["steps"]:
+        sets = [np.cumsum(steps) for steps in sets]
+    for some in sets:
+        require(not len(some) or (some.min() >= 0 and some.max() < n), "a row does not exist")
+    return tuple(sets)
+
+
+def calibration_of(plan: Plan, scores: Any) -> Calibration:
+    """The calibration of a plan, from which it follows which model held out which rows."""
+    if plan.scheme == "full":
+        require(len(scores) == plan.n, "the reference has another number of scores")
+        return reference_calibration(scores)
+    rows, indptr, models = plan.membership
+    require(len(scores) == len(rows) > 0, "the calibration has another number of scores")
+    return Calibration(scores, rows, indptr, models)
+
+
+# --- ensembles ---
 
 _FOREIGN: Mapping[str, Spec] = {
     "score_name": Scalar(str, None), "sign": INT, "name": Scalar(str)
@@ -288,9 +402,6 @@ def _read_choice(json: Json, plan: Plan, source: Reader) -> ChoiceEnsemble:
     return kind(fitted[0].calibration, tuple(names), fitted)
 
 
-CODES = Array("i8", ndim=1)
-
-
 def write_groups(cad: ConformalDetector, out: Writer) -> dict[str, Json]:
     """Write which groups there are, and those of the reference rows; nothing without groups."""
     if cad.grouping_ is None:
@@ -300,8 +411,8 @@ def write_groups(cad: ConformalDetector, out: Writer) -> dict[str, Json]:
     return {
         "groups": {
             "names": list(cad.grouping_.names),
-            "codes": CODES.write(codes.astype(np.int64), "groups/codes", out),
-            "sample": Maybe(CODES).write(sample, "groups/sample", out),
+            "codes": INDEX.write(codes.astype(np.int64), "groups/codes", out),
+            "sample": Maybe(INDEX).write(sample, "groups/sample", out),
         }
     }
 
@@ -314,12 +425,12 @@ def read_groups(json: Json, cad: ConformalDetector, plan: Plan, source: Reader) 
         require(not cad.group_models, "the groups are missing")
         return None, None
     told = json["groups"]
-    names, codes = told["names"], CODES.read(told["codes"], source)
+    names, codes = told["names"], INDEX.read(told["codes"], source)
     words = isinstance(names, list) and all(isinstance(name, str) for name in names)
     require(words and names and sorted(set(names)) == names, "the groups have no names")
     fits = len(codes) == plan.n and within(codes, 0, len(names))
     require(fits and len(np.unique(codes)) == len(names), "a row has no group")
-    sample = Maybe(CODES).read(told["sample"], source)
+    sample = Maybe(INDEX).read(told["sample"], source)
     require(sample is None or within(sample, 0, len(names)), "a row has no group")
     pooled = cad.unknown_groups == "pooled"
     groups = ReferenceGroups(tuple(names), codes, bool(cad.group_models), pooled)

@@ -17,7 +17,6 @@ from ..detectors.scaled import Group, ScaledEnsemble, ScaledFull, ScaledModel
 from ..ensemble import FEW_AT_ONCE, Ensemble, ResampledEnsemble
 from ..plan import Plan
 from ..records import ascending, check_reference, require
-from ..records.plain import Plain
 from ..records.specs import (
     JOBS,
     ROWS,
@@ -25,6 +24,7 @@ from ..records.specs import (
     Detector,
     Json,
     OneOf,
+    Plain,
     Reader,
     Record,
     Setting,
