@@ -178,9 +178,8 @@ class Together:
     def appear(self) -> None:
         """Give all files their final names, or none of them."""
         # What was written to a stream cannot be taken back. Streams come first: when one fails, no
-        # file has appeared that would have to be removed. Tables of databases follow the files,
-        # which are quicker undone. Lines of a log come last: what they say has happened, and
-        # nothing can fail after them.
+        # file has appeared that would have to be removed. Lines of a log come last: what they say
+        # has happened, and nothing can fail after them.
         done: list[_Kind] = []
         try:
             for draft in sorted(self._drafts, key=lambda draft: draft.turn):
@@ -403,7 +402,7 @@ class _Stream:
 class _Line:
     """A line that is appended to a file."""
 
-    turn = 3
+    turn = 2
 
     def __init__(self, path: str | Path, line: bytes) -> None:
         self.path = path

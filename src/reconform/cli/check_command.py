@@ -23,7 +23,6 @@ import click
 
 from .. import models
 from ..errors import ReconformError
-from ..files.address import query_of
 from ..files.formats import is_standard
 from ..whole import Together, append_line
 from .declare import Command, family, option
@@ -257,9 +256,9 @@ def _noted(facts: Mapping[str, Any], written: Together) -> dict[str, Any]:
     }
 
 
-def _seal(path: str, written: Together) -> str | None:
-    """The fingerprint of an output; a table of a database has none."""
-    return None if query_of(path) is not None else fingerprint_of(written.draft_of(path))
+def _seal(path: str, written: Together) -> str:
+    """The fingerprint of an output."""
+    return fingerprint_of(written.draft_of(path))
 
 
 def _said(voice: Voice) -> dict[str, Any]:

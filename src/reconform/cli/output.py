@@ -37,7 +37,7 @@ from ..whole import Together, blamed_on, together
 from .declare import in_options
 
 if TYPE_CHECKING:
-    from ..files.formats import Layout
+    pass
 
 # So many columns are assumed where there is no terminal, so that no table is cut.
 PIPED_WIDTH = 2_000
@@ -294,19 +294,15 @@ def settle_streams() -> None:
 # --- files that are not tables -------------------------------------------------------------------
 
 
-def check_separate(
-    outputs: dict[str, str | None],
-    inputs: dict[str, str],
-    layout: Layout | None = None,
-) -> None:
+def check_separate(outputs: dict[str, str | None], inputs: dict[str, str]) -> None:
     """Refuse outputs that would replace an input, or each other; paths come by their options."""
-    from ..files.formats import Layout, is_standard  # Arrow is not needed to say the version
-    from ..files.tables import check_separate as apart
+    from ..files.formats import is_standard  # Arrow is not needed to say the version
+    from ..files.writing import check_separate as apart
 
     written = {o: path for o, path in outputs.items() if path is not None and not is_standard(path)}
     # Standard input may be a file, and that is an input too.
     read = {name: "/dev/stdin" if is_standard(path) else path for name, path in inputs.items()}
     try:
-        apart(written, read, layout or Layout())
+        apart(written, read)
     except ReconformError as error:
         raise click.UsageError(str(error)) from error

@@ -22,8 +22,7 @@ from ..cleaning import BUDGET, staying
 from ..detectors.prepare import Feature
 from ..errors import InputError
 from ..whole import whole_file
-from .cells import numbers
-from .column_types import words
+from .cells import numbers, words
 from .formats import FORMATS, Layout, Source
 from .reading import Batches, default_batch_rows
 from .source import open_source
