@@ -30,10 +30,10 @@ from rich.progress import (
 )
 from rich.text import Text
 
+from ..atomic import AtomicGroup, atomic_group, blamed_on
 from ..display import printable as printable
 from ..errors import ReconformError
 from ..forecast import listening
-from ..whole import Together, blamed_on, together
 from .declare import in_options
 
 if TYPE_CHECKING:
@@ -201,13 +201,13 @@ class Voice:
             self._held.write(json.dumps(said, indent=2, allow_nan=False) + "\n")
 
     @contextmanager
-    def last_words(self) -> Iterator[Together]:
+    def last_words(self) -> Iterator[AtomicGroup]:
         """Let outputs appear, and results be printed, at the end of a block: together or not.
 
         What is printed goes first: if it cannot be, no output appears. On standard error, where it
         accompanies data, it goes last.
         """
-        with together() as written:
+        with atomic_group() as written:
             yield written
             if self._held.name == "stdout":
                 with blamed_on(STDOUT):

@@ -27,6 +27,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from ..arrays import FloatArray, IndexArray, RankArray
 from ..assumption import Category, Reservoir
+from ..atomic import stops_by_exception
 from ..detector import ConformalDetector
 from ..detectors import Auto, NativeDetector
 from ..detectors.prepare import Feature
@@ -41,7 +42,6 @@ from ..steps.intake import taken_in
 from ..steps.planned import method_for_rows
 from ..steps.worth import check_weighable
 from ..weights import Weights
-from ..whole import stops_by_exception
 from . import result
 from .cells import Fingerprint, to_python
 from .formats import is_standard, layout_like, noted

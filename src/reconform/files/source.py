@@ -26,9 +26,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ..arrays import FloatArray, IntArray, RankArray
+from ..atomic import blamed_on_temporary_files, check_room, stops_by_exception
 from ..errors import InputError, listed
 from ..statistics.ranks import Ranks
-from ..whole import blamed_on_temporary_files, check_room, stops_by_exception
 from .cells import is_text, varies, words
 from .columnar import ArrowSource
 from .databases import run_query

@@ -1,4 +1,4 @@
-"""Outputs: files of rows, whole or not at all (see `whole`)."""
+"""Outputs: files of rows, whole or not at all (see `atomic`)."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from typing import Any, BinaryIO
 import pyarrow as pa
 
 from ..arrays import BoolArray, FloatArray
+from ..atomic import atomic_file, atomic_stream, blamed_on, check_apart, check_place
 from ..errors import InputError, listed
-from ..whole import blamed_on, check_apart, check_place, whole_file, whole_stream
 from .formats import FORMATS, Layout, is_compressed, is_standard, query_of, titles_in_words
 from .text import safe_table
 
@@ -185,11 +185,11 @@ def open_output(
     format = FORMATS[layout.format_of(path)]
     name = "standard output" if is_standard(path) else path
     if is_standard(path):
-        whole = whole_stream(_standard_output, name)
+        output = atomic_stream(_standard_output, name)
     else:
         check_free(path, overwrite=overwrite)
-        whole = whole_file(path, overwrite=overwrite)
-    with whole as draft, ExitStack() as stack:
+        output = atomic_file(path, overwrite=overwrite)
+    with output as draft, ExitStack() as stack:
 
         def opened(thing: Any) -> Any:
             return stack.enter_context(_closed_at_the_end(thing, name))

@@ -9,6 +9,7 @@ from typing import Any
 from sklearn.utils.validation import check_is_fitted
 
 from ..assumption import LookedUp, Occurrences
+from ..atomic import check_place
 from ..detector import TIES, ConformalDetector
 from ..detectors import resolve_detector
 from ..detectors.foreign import LARGER_IS
@@ -22,7 +23,6 @@ from ..records import require
 from ..records.plain import Plain
 from ..records.specs import Array, Budget, Json, Maybe, Reader, Record, Scalar, Writer
 from ..steps.intake import Coded, Frames, Intake, Numbers
-from ..whole import check_place
 from . import skops_objects as foreign
 from .archive import (
     Archive,

@@ -15,8 +15,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import IO, Any, NamedTuple
 
+from ..atomic import write_atomic
 from ..errors import ReconformError
-from ..whole import write_whole
 
 try:
     import fcntl
@@ -79,7 +79,7 @@ def write_head(path: str | Path, head: Content, *, replace: bool) -> None:
         Whether a file of that name may be replaced.
     """
     try:
-        write_whole(path, _sealed("", head)[0], overwrite=replace)
+        write_atomic(path, _sealed("", head)[0], overwrite=replace)
     except FileExistsError as error:
         raise FileExistsError(
             f"{path} exists already: resume from it, or give the journal another name."

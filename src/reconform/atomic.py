@@ -1,9 +1,9 @@
-"""One way to write a file: whole, or not at all.
+"""Atomic writes: a file is written whole, or not at all.
 
 A file is written under a temporary name in the folder where it belongs, and gets its own name when
 it is finished. An exception, Ctrl-C or a polite kill removes the temporary file. What a killed run
 has left is removed by the next that writes to the folder: a temporary file is locked as long as its
-owner lives. Several files that belong together get their names together: see `together`.
+owner lives. Several files that belong together get their names together: see `atomic_group`.
 
 The temporary name is short and does not depend on the name of the file; every error names the file
 that was asked for. A file that is replaced passes its permissions on to its successor.
@@ -45,7 +45,7 @@ OpenSink = Callable[[], AbstractContextManager[BinaryIO]]
 
 
 @contextmanager
-def whole_file(path: str | Path, *, overwrite: bool = False) -> Iterator[Path]:
+def atomic_file(path: str | Path, *, overwrite: bool = False) -> Iterator[Path]:
     """Write a file that appears when the block ends well, and not otherwise.
 
     Parameters
@@ -70,13 +70,13 @@ def whole_file(path: str | Path, *, overwrite: bool = False) -> Iterator[Path]:
     --------
     >>> folder = tempfile.TemporaryDirectory()
     >>> target = Path(folder.name, "out.txt")
-    >>> with whole_file(target) as draft:
+    >>> with atomic_file(target) as draft:
     ...     _ = draft.write_text("all of it")
     ...     target.exists()
     False
     >>> target.read_text()
     'all of it'
-    >>> with whole_file(target) as draft:
+    >>> with atomic_file(target) as draft:
     ...     pass
     Traceback (most recent call last):
     ...
@@ -86,10 +86,10 @@ def whole_file(path: str | Path, *, overwrite: bool = False) -> Iterator[Path]:
     """
     check_place(path, overwrite=overwrite)
     if os.path.exists(path) and not os.path.isfile(path):
-        with whole_stream(lambda: open(path, "wb"), path) as temporary:
+        with atomic_stream(lambda: open(path, "wb"), path) as temporary:
             yield temporary
         return
-    with together() as group:
+    with atomic_group() as group:
         draft = _Draft(path, overwrite)
         try:
             yield draft.temporary
@@ -101,7 +101,7 @@ def whole_file(path: str | Path, *, overwrite: bool = False) -> Iterator[Path]:
 
 
 @contextmanager
-def whole_stream(open_sink: OpenSink, path: str | Path) -> Iterator[Path]:
+def atomic_stream(open_sink: OpenSink, path: str | Path) -> Iterator[Path]:
     """Write to a stream that gets nothing before everything is there.
 
     Parameters
@@ -116,7 +116,7 @@ def whole_stream(open_sink: OpenSink, path: str | Path) -> Iterator[Path]:
     Path
         Where to write.
     """
-    with together() as group:
+    with atomic_group() as group:
         draft = _Stream(open_sink, path)
         try:
             yield draft.temporary
@@ -126,16 +126,16 @@ def whole_stream(open_sink: OpenSink, path: str | Path) -> Iterator[Path]:
         group.add(draft)
 
 
-def write_whole(path: str | Path, content: bytes, *, overwrite: bool = False) -> None:
+def write_atomic(path: str | Path, content: bytes, *, overwrite: bool = False) -> None:
     """Write bytes to a file, all or none of them."""
-    with whole_file(path, overwrite=overwrite) as draft, blamed_on(path, draft):
+    with atomic_file(path, overwrite=overwrite) as draft, blamed_on(path, draft):
         draft.write_bytes(content)
 
 
 def append_line(path: str | Path, text: str) -> None:
     """Append a line to a file: all of it or nothing, also beside others who append to it.
 
-    In a block of `together` it comes after all files have appeared.
+    In a block of `atomic_group` it comes after all files have appeared.
 
     Parameters
     ----------
@@ -153,14 +153,14 @@ def append_line(path: str | Path, text: str) -> None:
     ['one', 'two']
     >>> folder.cleanup()
     """
-    with together() as group:
+    with atomic_group() as group:
         group.add(_Line(path, f"{text}\n".encode()))
 
 
 # --- several at once -----------------------------------------------------------------------------
 
 
-class Together:
+class AtomicGroup:
     """Finished files that wait for their names."""
 
     def __init__(self) -> None:
@@ -196,11 +196,11 @@ class Together:
             draft.discard()
 
 
-_group: ContextVar[Together | None] = ContextVar("reconform_together", default=None)
+_group: ContextVar[AtomicGroup | None] = ContextVar("reconform_atomic_group", default=None)
 
 
 @contextmanager
-def together() -> Iterator[Together]:
+def atomic_group() -> Iterator[AtomicGroup]:
     """Let all files that are written in a block appear at its end: all of them, or none.
 
     Every file is finished, and on the disk, before the first gets its name. Within the block they
@@ -208,15 +208,15 @@ def together() -> Iterator[Together]:
 
     Yields
     ------
-    Together
+    AtomicGroup
 
     Examples
     --------
     >>> folder = tempfile.TemporaryDirectory()
     >>> try:
-    ...     with together():
-    ...         write_whole(Path(folder.name, "a"), b"first")
-    ...         write_whole(Path(folder.name, "b"), b"second")
+    ...     with atomic_group():
+    ...         write_atomic(Path(folder.name, "a"), b"first")
+    ...         write_atomic(Path(folder.name, "b"), b"second")
     ...         raise RuntimeError("something else went wrong")
     ... except RuntimeError:
     ...     os.listdir(folder.name)
@@ -227,7 +227,7 @@ def together() -> Iterator[Together]:
     if outer is not None:
         yield outer
         return
-    group = Together()
+    group = AtomicGroup()
     token = _group.set(group)
     try:
         with stops_by_exception():
@@ -244,7 +244,7 @@ def together() -> Iterator[Together]:
 
 
 class _Kind(Protocol):
-    """What a whole file and a whole stream have in common."""
+    """What an atomic file and an atomic stream have in common."""
 
     path: str | Path
     temporary: Path
