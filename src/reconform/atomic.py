@@ -26,7 +26,7 @@ from io import FileIO
 from itertools import combinations, product
 from pathlib import Path
 from types import FrameType
-from typing import BinaryIO, NoReturn, Protocol
+from typing import BinaryIO, NoReturn
 
 from .errors import ReconformError
 
@@ -89,37 +89,24 @@ def atomic_file(path: str | Path, *, overwrite: bool = False) -> Iterator[Path]:
         with atomic_stream(lambda: open(path, "wb"), path) as temporary:
             yield temporary
         return
-    with atomic_group() as group:
-        draft = _Draft(path, overwrite)
-        try:
-            yield draft.temporary
-            draft.finish()
-        except BaseException:
-            draft.discard()
-            raise
-        group.add(draft)
+    with _added(_Draft(path, overwrite)) as temporary:
+        yield temporary
 
 
 @contextmanager
 def atomic_stream(open_sink: OpenSink, path: str | Path) -> Iterator[Path]:
-    """Write to a stream that gets nothing before everything is there.
+    """Write to a stream that gets nothing before everything is there; `path` names it in errors."""
+    with _added(_Stream(open_sink, path)) as temporary:
+        yield temporary
 
-    Parameters
-    ----------
-    open_sink : callable
-        Returns a context manager that gives the stream.
-    path : str or Path
-        What to call it in errors.
 
-    Yields
-    ------
-    Path
-        Where to write.
-    """
+@contextmanager
+def _added(draft: _Output) -> Iterator[Path]:
+    """Add an output to the group when it is finished."""
     with atomic_group() as group:
-        draft = _Stream(open_sink, path)
         try:
             yield draft.temporary
+            draft.finish()
         except BaseException:
             draft.discard()
             raise
@@ -164,9 +151,9 @@ class AtomicGroup:
     """Finished files that wait for their names."""
 
     def __init__(self) -> None:
-        self._drafts: list[_Kind] = []
+        self._drafts: list[_Output] = []
 
-    def add(self, draft: _Kind) -> None:
+    def add(self, draft: _Output) -> None:
         """Add a finished file."""
         self._drafts.append(draft)
 
@@ -180,7 +167,7 @@ class AtomicGroup:
         # What was written to a stream cannot be taken back. Streams come first: when one fails, no
         # file has appeared that would have to be removed. Lines of a log come last: what they say
         # has happened, and nothing can fail after them.
-        done: list[_Kind] = []
+        done: list[_Output] = []
         try:
             for draft in sorted(self._drafts, key=lambda draft: draft.turn):
                 done.append(draft)
@@ -243,30 +230,36 @@ def atomic_group() -> Iterator[AtomicGroup]:
 # --- one of them ---------------------------------------------------------------------------------
 
 
-class _Kind(Protocol):
-    """What an atomic file and an atomic stream have in common."""
+class _Output:
+    """What is written under a temporary name, or waits for its turn to be written."""
 
-    path: str | Path
-    temporary: Path
     turn: int
 
-    def appear(self, *, keep_old: bool) -> None: ...
+    def __init__(self, path: str | Path, temporary: Path) -> None:
+        self.path, self.temporary = path, temporary
 
-    def undo(self) -> None: ...
+    def finish(self) -> None:
+        """Make the content durable."""
 
-    def discard(self) -> None: ...
+    def appear(self, *, keep_old: bool) -> None:
+        """Let the content be seen."""
+
+    def undo(self) -> None:
+        """Take it back, where that is possible."""
+
+    def discard(self) -> None:
+        """Remove what is temporary."""
 
 
-class _Draft:
+class _Draft(_Output):
     """A file under a temporary name."""
 
     turn = 1
 
     def __init__(self, path: str | Path, overwrite: bool) -> None:
-        self.path = path
         self.overwrite = overwrite
         self.target = Path(os.path.realpath(path))
-        self.temporary = self._beside()
+        super().__init__(path, self._beside())
         self._old: Path | None = None
         self._appeared = False
         self._locks: list[int] = []
@@ -278,10 +271,8 @@ class _Draft:
             # What takes the place of a private file is private from its first byte on.
             mode = 0o666 if self.replaced is None else 0o600
             flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL
-            handle = os.open(self.temporary, flags, mode)
-            while not self._lock(handle):  # another run took it for one that nobody owns
-                self.temporary = self._beside()
-                handle = os.open(self.temporary, flags, mode)
+            while not self._lock(os.open(self.temporary, flags, mode)):
+                self.temporary = self._beside()  # another run took it for one that nobody owns
         weakref.finalize(self, _remove, self.temporary, os.getpid())
 
     def _lock(self, handle: int, flags: int = 0) -> bool:
@@ -370,17 +361,16 @@ def sweep(folder: Path) -> None:
                 os.close(handle)
 
 
-class _Stream:
+class _Stream(_Output):
     """Content that is written to a stream when it is complete."""
 
     turn = 0
 
     def __init__(self, open_sink: OpenSink, path: str | Path) -> None:
-        self.path = path
         self._open_sink = open_sink
         handle, name = tempfile.mkstemp(prefix="reconform-")
         os.close(handle)
-        self.temporary = Path(name)
+        super().__init__(path, Path(name))
         weakref.finalize(self, _remove, self.temporary, os.getpid())
 
     def appear(self, *, keep_old: bool) -> None:
@@ -392,21 +382,17 @@ class _Stream:
             shutil.copyfileobj(file, sink, 1 << 20)
             sink.flush()
 
-    def undo(self) -> None:
-        pass
-
     def discard(self) -> None:
         _remove(self.temporary)
 
 
-class _Line:
+class _Line(_Output):
     """A line that is appended to a file."""
 
     turn = 2
 
     def __init__(self, path: str | Path, line: bytes) -> None:
-        self.path = path
-        self.temporary = Path(path)
+        super().__init__(path, Path(path))
         self._line = line
 
     def appear(self, *, keep_old: bool) -> None:
@@ -429,12 +415,6 @@ class _Line:
             line = line if file.read(1) == b"\n" else b"\n" + line
         while line:
             line = line[file.write(line) :]
-
-    def undo(self) -> None:
-        pass
-
-    def discard(self) -> None:
-        pass
 
 
 def _remove(temporary: Path, process: int | None = None) -> None:
@@ -489,14 +469,7 @@ def stops_by_exception() -> Iterator[None]:
 
 
 def check_place(path: str | Path, *, overwrite: bool) -> None:
-    """Refuse to write to a place, before any work is done for it.
-
-    Parameters
-    ----------
-    path : str or Path
-    overwrite : bool
-        Whether a file that exists may be replaced.
-    """
+    """Refuse to write to a place, before any work is done for it."""
     folder = os.path.dirname(os.path.realpath(path))
     if not os.path.isdir(folder):
         raise FileNotFoundError(f"{path}: there is no folder {folder!r} to write to.")

@@ -14,7 +14,6 @@ import os
 import warnings
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
 from functools import reduce
 from pathlib import Path
@@ -46,7 +45,7 @@ from . import result
 from .cells import Fingerprint, to_python
 from .formats import is_standard, layout_like, noted
 from .reading import Batches, ReadOptions, Table, missing_counts, open_batches
-from .result import ByRank, ByRow, FileDiscoveries, Marks, SecondPass, result_of
+from .result import FileDiscoveries, SecondPass, by_rank, by_row, result_of
 from .source import Spill
 from .writing import (
     CERTIFIED_NAMES,
@@ -67,15 +66,6 @@ def refuse_too_many(cad: ConformalDetector, reference: Table, batches: Batches, 
 
     What needs all new rows at once is known of fitted detectors. So one is fitted on a few rows,
     if the file is so large that there may be too many.
-
-    Parameters
-    ----------
-    cad : ConformalDetector
-        Not fitted.
-    reference : Table
-    batches : Batches
-        The new rows.
-    rule : Rule
     """
     if not _may_be_many(batches, result.MOST_DISCOVERIES):
         return
@@ -94,18 +84,7 @@ def refuse_too_many(cad: ConformalDetector, reference: Table, batches: Batches, 
 
 
 def refuse_weights(cad: ConformalDetector, frame: Any, rule: Rule, *, known: bool) -> None:
-    """Refuse a method or a rule that takes no weights, before the detector is fitted.
-
-    Parameters
-    ----------
-    cad : ConformalDetector
-        Not fitted.
-    frame : Arrow table
-        The reference rows.
-    rule : Rule
-    known : bool
-        Whether the weights are known, and not estimated.
-    """
+    """Refuse a method or a rule that takes no weights, known or estimated, before the fit."""
     detector, _ = taken_in(cad.detector, frame, cad.larger_is)
     method = method_for_rows(resolve_method(cad.method), detector, len(frame))
     try:
@@ -173,15 +152,7 @@ T = TypeVar("T")
 
 
 class Wanted:
-    """Finds rows by their positions or identifiers.
-
-    Parameters
-    ----------
-    wanted : sequence of int or str
-        Positions from 0, or identifiers.
-    ids : sequence of str
-        The columns that identifiers stand in.
-    """
+    """Finds rows by their positions from 0, or by identifiers, which stand in some columns."""
 
     def __init__(self, wanted: Sequence[int | str], ids: Sequence[str]) -> None:
         self._wanted, self._ids = wanted, ids
@@ -250,74 +221,82 @@ class Unseen:
         self.labels.update(labels)
 
 
-@dataclass
-class Seen:
-    """What the first pass found; the ranks and scores of the rows are in a `Spill`.
+class FileScan:
+    """The rows of a file as a source of parts, and what is noticed on the way through them.
 
-    Attributes
-    ----------
-    cad : ConformalDetector
-        The one that ranked the rows.
-    columns : sequence of Feature
-    scanned : Scanned
-        The ranks of all rows, and their counts.
-    fingerprint : str
-    missing : Counter
-        Missing values by name of the column.
-    unseen : dict
-        By position of the column.
-    kept : list of float arrays, or None
-        The features of all rows in batches, where they stay in memory.
-    sample : Reservoir
-    wanted : int array
-        Positions of the rows that `ReadOptions.wanted` names.
-    sample_groups : int array or None
-        The groups of the sample, where the detector was fitted with groups.
-    weights : float array or None
-        Of all rows, where a column has them.
+    Features of the rows are kept as far as `read` allows, or with `keep_all` of all rows; ranks and
+    scores are in a `Spill`.
     """
 
-    cad: ConformalDetector
-    columns: Sequence[Feature]
-    scanned: Scanned
-    fingerprint: str
-    missing: Counter[str]
-    unseen: dict[int, Unseen]
-    kept: list[FloatArray] | None
-    sample: Reservoir
-    wanted: IndexArray
-    sample_groups: IndexArray | None = None
-    weights: FloatArray | None = None
+    scanned: Scanned  # the ranks of all rows, and their counts
+
+    def __init__(
+        self,
+        cad: ConformalDetector,
+        batches: Batches,
+        read: ReadOptions,
+        progress: Progress | None,
+        *,
+        keep_all: bool,
+    ) -> None:
+        if cad.most_rows is not None and has_more_rows(batches, cad.most_rows):
+            cad = cad.for_rows(cad.most_rows + 1)
+        waits = cad.ranks_rows == "batch"
+        if (keep_all or waits) and has_more_rows(batches):
+            raise too_many(batches, uses_batch=waits)
+        self.cad, self.batches, self.read, self.progress = cad, batches, read, progress
+        self.in_memory = keep_all or waits
+        self.digest = Fingerprint(batches.features)
+        self.missing: Counter[str] = Counter()
+        self.unseen: defaultdict[int, Unseen] = defaultdict(Unseen)  # by position of the column
+        self.kept: list[FloatArray] | None = []
+        self.codes: list[IndexArray] = []
+        self.sample, self.of_sample = Reservoir(), Reservoir()  # which take the same rows
+        self.weights: list[FloatArray] = []
+        self.sizes: list[int] = []
+        self._wanted = Wanted(read.wanted, read.id_columns)
+        self.scanned = scan(cad, self)
+        tested = sum(self.sizes)
+        if not keep_all and tested * len(batches.features) > read.most_cells:
+            self.kept = None
+        self.wanted = self._wanted.found(batches.source.label, tested)
 
     def decide(self, rule: Rule) -> CountedDiscoveries:
         """Decide for the whole file by the counts of ranks."""
+        groups = self.of_sample.rows
+        none = Unseen()
         seen = Observed(
             sample=self.sample.rows,
             together=self.scanned.together,
             choice=self.scanned.counted.choice,
-            categories=self._categories(),
+            categories={
+                j: Category(
+                    feature.labels, self.unseen.get(j, none).labels, self.unseen.get(j, none).rows
+                )
+                for j, feature in enumerate(self.batches.features)
+                if feature.labels is not None
+            },
             monotone=self.sample.monotone,
-            sample_groups=self.sample_groups,
+            sample_groups=None if groups is None else groups[:, 0].astype(np.intp),
         )
         return self.cad.decide_counts(self.scanned.counted.ranks, rule, seen)
 
     def certify(
-        self,
-        rule: Rule,
-        most_cells: int,
-        weights: Callable[[FloatArray], Weights] | None = None,
+        self, rule: Rule, weights: Callable[[FloatArray], Weights] | None = None
     ) -> Discoveries:
         """Decide by all features, which were kept; drop them if they are too many."""
         assert self.kept is not None
         X = np.concatenate(self.kept)
-        if X.size > most_cells:
+        if X.size > self.read.most_cells:
             self.kept = None
         together = self.scanned.together
         if together is None or not len(together.at_most):
             at_most, scores = self.everything()
             together = Ranks(at_most, None, scores)
-        known = None if weights is None else weights(X if self.weights is None else self.weights)
-        return self.cad.decide_ranked(X, together, rule, known)
+        given = np.concatenate(self.weights) if self.weights else X
+        return self.cad.decide_ranked(
+            X, together, rule, None if weights is None else weights(given)
+        )
 
     @property
     def ranked(self) -> Spill:
@@ -331,57 +310,11 @@ class Seen:
         at_most = np.concatenate([part.at_most for part in parts])
         return at_most, np.concatenate([part.scores for part in parts])
 
-    def _categories(self) -> dict[int, Category]:
-        """What is known of the columns that hold labels."""
-        none = Unseen()
-        return {
-            j: Category(
-                feature.labels, self.unseen.get(j, none).labels, self.unseen.get(j, none).rows
-            )
-            for j, feature in enumerate(self.columns)
-            if feature.labels is not None
-        }
-
-
-class _FileRows:
-    """The rows of a file as a source of parts, and what is noticed on the way through them.
-
-    Parameters
-    ----------
-    cad : ConformalDetector
-        The one that ranks the rows.
-    batches : Batches
-    read : ReadOptions
-    progress : callable or None
-    keep_all : bool
-        All rows have to be in memory; otherwise as many as `read` allows.
-    """
-
-    def __init__(
-        self,
-        cad: ConformalDetector,
-        batches: Batches,
-        read: ReadOptions,
-        progress: Progress | None,
-        *,
-        keep_all: bool,
-    ) -> None:
-        self.cad, self.batches, self.read, self.progress = cad, batches, read, progress
-        self.keep_all = keep_all
-        self.wanted = Wanted(read.wanted, read.id_columns)
-        self.fingerprint = Fingerprint(batches.features)
-        self.missing: Counter[str] = Counter()
-        self.unseen: defaultdict[int, Unseen] = defaultdict(Unseen)
-        self.kept: list[Part] | None = []
-        self.sample, self.of_sample = Reservoir(), Reservoir()  # which take the same rows
-        self.weights: list[FloatArray] = []
-        self.sizes: list[int] = []
-
     def _parts(self) -> Iterator[Part]:
         """Read the rows; the first time all that is to be known of them is noticed."""
         notice = not self.sizes
         column = self.read.weight_column
-        more = [*self.wanted.columns, *([] if column is None else [column])] if notice else []
+        more = [*self._wanted.columns, *([] if column is None else [column])] if notice else []
         rows = 0
         for table, X in self.batches.read(more):
             codes = self.cad.codes_of(self.batches.groups(table, rows), len(X))
@@ -395,30 +328,27 @@ class _FileRows:
 
     def _notice(self, table: Any, part: Part, before: int) -> None:
         X, codes = part
-        self.wanted.add(table, before)
+        self._wanted.add(table, before)
         self.sizes.append(len(X))
         if self.read.weight_column is not None:
             self.weights.append(self.batches.weights(table, self.read.weight_column, before))
         self.sample.add(X)
         if codes is not None:
             self.of_sample.add(codes[:, None].astype(np.float64))
-        self.fingerprint.add(X)
+        self.digest.add(X)
         self.missing.update(missing_counts(X, self.batches.features))
         for j, labels in self.batches.unseen(table, X).items():
             self.unseen[j].add(labels)
-        if self.kept is not None:
-            self.kept.append(part)
-            rows = before + len(X)
-            if self.keep_all:
-                if rows > result.MOST_DISCOVERIES:
-                    raise too_many(self.batches, uses_batch=self.cad.ranks_rows == "batch")
-            elif rows * X.shape[1] > self.read.most_cells:
-                self.kept = None
-
-    @property
-    def in_memory(self) -> bool:
-        """Whether all rows are kept anyway."""
-        return self.keep_all
+        if self.kept is None:
+            return
+        self.kept.append(X)
+        rows = before + len(X)
+        if self.in_memory:
+            self.codes += [] if codes is None else [codes]
+            if rows > result.MOST_DISCOVERIES:
+                raise too_many(self.batches, uses_batch=self.cad.ranks_rows == "batch")
+        elif rows * X.shape[1] > self.read.most_cells:
+            self.kept = None
 
     def each(self, work: Callable[[Part], Any]) -> Spill:
         """As `Parts` has it."""
@@ -436,9 +366,8 @@ class _FileRows:
         for _ in self._parts():
             pass
         assert self.kept is not None
-        codes = [part.groups for part in self.kept if part.groups is not None]
-        X = np.concatenate([part.X for part in self.kept])
-        return Part(self.cad.of_file(X), np.concatenate(codes) if codes else None)
+        codes = np.concatenate(self.codes) if self.codes else None
+        return Part(self.cad.of_file(np.concatenate(self.kept)), codes)
 
     def cut(self, ranks: Ranks) -> Spill:
         """The ranks of all rows, by batches of the file."""
@@ -446,41 +375,6 @@ class _FileRows:
         for stop, size in zip(np.cumsum(self.sizes), self.sizes, strict=True):
             spill.add(ranks.taken(np.arange(stop - size, stop)))
         return spill
-
-
-def rank_rows(
-    cad: ConformalDetector,
-    batches: Batches,
-    read: ReadOptions,
-    progress: Progress | None,
-    *,
-    keep_all: bool,
-) -> Seen:
-    """Rank all rows; keep their features up to `most_cells`, or with `keep_all` of all rows."""
-    if cad.most_rows is not None and has_more_rows(batches, cad.most_rows):
-        cad = cad.for_rows(cad.most_rows + 1)
-    waits = cad.ranks_rows == "batch"
-    if (keep_all or waits) and has_more_rows(batches):
-        raise too_many(batches, uses_batch=waits)
-    rows = _FileRows(cad, batches, read, progress, keep_all=keep_all or waits)
-    scanned = scan(cad, rows)
-    tested = sum(rows.sizes)
-    kept = rows.kept
-    if not keep_all and tested * len(batches.features) > read.most_cells:
-        kept = None
-    return Seen(
-        cad,
-        batches.features,
-        scanned,
-        rows.fingerprint.hexdigest(),
-        rows.missing,
-        rows.unseen,
-        None if kept is None else [part.X for part in kept],
-        rows.sample,
-        rows.wanted.found(batches.source.label, tested),
-        None if rows.of_sample.rows is None else rows.of_sample.rows[:, 0].astype(np.intp),
-        np.concatenate(rows.weights) if rows.weights else None,
-    )
 
 
 __all__ = ["FileDiscoveries", "ReadOptions", "WriteOptions", "features_of", "judge_file"]
@@ -545,16 +439,25 @@ def judge_file(
     certifies = _checked_rule(cad, rule, write) or weights is not None
     check_grouped(cad, read.group_column)
     names = CERTIFIED_NAMES if certifies and rule.validity == "proven" else RESULT_NAMES
-    opened = _opened(cad, path, read)
+    opened = open_batches(
+        path,
+        features_of(cad, read.features),
+        id_columns=read.id_columns,
+        allow_missing=bool(get_tags(cad).input_tags.allow_nan),
+        batch_rows=read.batch_rows,
+        layout=read.layout,
+        remember=True,
+        group_column=read.group_column,
+    )
     with stops_by_exception(), opened as batches:
         if read.weight_column is not None:
             batches.check_weights(read.weight_column)
         write = _checked_output(path, output, batches.source.schema, names, read, write)
         before = os.stat(batches.source.path)
-        first = rank_rows(cad, batches, read, progress, keep_all=certifies)
-        certified = first.certify(rule, read.most_cells, weights) if certifies else None
+        first = FileScan(cad, batches, read, progress, keep_all=certifies)
+        certified = first.certify(rule, weights) if certifies else None
         found = first.decide(replace(rule, validity="nominal") if certifies else rule)
-        marks: Marks = ByRank(found.decision) if certified is None else ByRow(certified)
+        marks = by_rank(found.decision) if certified is None else by_row(certified)
         second = SecondPass(batches, marks, first, read, write, before, progress, rule.top)
         return result_of(found, certified, second, noted(path, batches.source.label), output)
 
@@ -587,22 +490,6 @@ def check_grouped(
             "this detector was fitted with groups, and ranks rows within them; name the column of "
             f"groups by `{argument}`."
         )
-
-
-def _opened(
-    cad: ConformalDetector, path: str | Path, read: ReadOptions
-) -> AbstractContextManager[Batches]:
-    """Open the new rows as the detector wants them."""
-    return open_batches(
-        path,
-        features_of(cad, read.features),
-        id_columns=read.id_columns,
-        allow_missing=bool(get_tags(cad).input_tags.allow_nan),
-        batch_rows=read.batch_rows,
-        layout=read.layout,
-        remember=True,
-        group_column=read.group_column,
-    )
 
 
 def _checked_output(

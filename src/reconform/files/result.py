@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
@@ -28,7 +27,7 @@ from .source import RowStore
 from .writing import CERTIFIED_NAMES, RESULT_NAMES, WriteOptions, add_results, open_output
 
 if TYPE_CHECKING:
-    from .judge import Progress, Seen
+    from .judge import FileScan, Progress
 
 # A result keeps no more flagged rows, and the numbers of every row only for files of at most so
 # many rows.
@@ -238,43 +237,40 @@ MOST_KEPT = 1 << 28
 FOUND = np.dtype([("position", "<i8"), ("score", "<f8"), ("p", "<f8"), ("plain", "?")])
 
 
-class Marks(ABC):
-    """What the second pass writes beside every row."""
+Numbers = tuple[FloatArray, FloatArray, BoolArray]
+
+
+@dataclass(frozen=True)
+class Marks:
+    """What the second pass writes beside every row.
+
+    `numbers` gives p-values, q-values or e-values, and the mask, of rows from some position on.
+    """
 
     count: int
     tested: int
-    names = RESULT_NAMES
-
-    @abstractmethod
-    def numbers(self, start: int, ranks: RankArray) -> tuple[FloatArray, FloatArray, BoolArray]:
-        """P-values, q-values or e-values, and the mask, of rows from `start` on."""
+    names: tuple[str, ...]
+    numbers: Callable[[int, RankArray], Numbers]
 
 
-class ByRank(Marks):
-    """Results from a decision on ranks."""
+def by_rank(decision: Decision) -> Marks:
+    """Results from a decision on ranks: what every rank is worth."""
 
-    def __init__(self, decision: Decision) -> None:
-        self.decision = decision
-        self.count, self.tested = decision.count, decision.tested
-
-    def numbers(self, start: int, ranks: RankArray) -> tuple[FloatArray, FloatArray, BoolArray]:
-        """What every rank is worth."""
-        decision = self.decision
+    def numbers(start: int, ranks: RankArray) -> Numbers:
         return decision.grid.values(ranks), decision.q_values(ranks), decision.mask(ranks)
 
+    return Marks(decision.count, decision.tested, RESULT_NAMES, numbers)
 
-class ByRow(Marks):
+
+def by_row(found: Discoveries) -> Marks:
     """Results from a list in memory, which has them for every row."""
 
-    def __init__(self, found: Discoveries) -> None:
-        self.found = found
-        self.names = RESULT_NAMES if found.e_values is None else CERTIFIED_NAMES
-        self.count, self.tested = found.count, found.tested
-
-    def numbers(self, start: int, ranks: RankArray) -> tuple[FloatArray, FloatArray, BoolArray]:
-        """What the list says of these rows."""
-        rows, found = slice(start, start + len(ranks)), self.found
+    def numbers(start: int, ranks: RankArray) -> Numbers:
+        rows = slice(start, start + len(ranks))
         return found.p_values[rows], found.evidence[1][rows], found.mask[rows]
+
+    names = RESULT_NAMES if found.e_values is None else CERTIFIED_NAMES
+    return Marks(found.count, found.tested, names, numbers)
 
 
 @dataclass
@@ -283,7 +279,7 @@ class SecondPass:
 
     batches: Batches
     marks: Marks
-    first: Seen
+    first: FileScan
     read: ReadOptions
     write: WriteOptions
     before: os.stat_result
@@ -418,7 +414,7 @@ def result_of(
         unseen={
             second.batches.features[j].name: found.rows for j, found in sorted(first.unseen.items())
         },
-        fingerprint=first.fingerprint,
+        fingerprint=first.digest.hexdigest(),
         certified=certified,
         _numbers=first.everything() if found.tested <= kept else None,
         _index=index,

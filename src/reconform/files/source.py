@@ -393,9 +393,8 @@ class Spill:
         self._shapes: list[tuple[int, int]] = []
         self._ranks = False
 
-    def close(self) -> None:
-        """Give up the disk."""
-        self._file.close()
+    def __del__(self) -> None:
+        self._file.close()  # gives up the disk
 
     def add(self, part: FloatArray | Ranks) -> None:
         """Append the numbers of a part, (numbers, rows)."""
