@@ -9,7 +9,7 @@ from click.testing import CliRunner
 
 from reconform import ConformalDetector
 from reconform.cli import main
-from reconform.files import judged
+from reconform.files import result as results
 
 REFERENCE, NEW = 150, 130
 
@@ -60,7 +60,7 @@ TOO_MANY = {
     ],
 )
 def test_too_many_rows_are_refused_before_the_fit(tables, fitted_on, monkeypatch, new, options):
-    monkeypatch.setattr(judged, "MOST_DISCOVERIES", NEW - 1)
+    monkeypatch.setattr(results, "MOST_DISCOVERIES", NEW - 1)
     result = detect(new, *options)
     assert result.exit_code == 1
     assert f"more than {NEW - 1} rows" in result.stderr
@@ -71,7 +71,7 @@ def test_too_many_rows_are_refused_before_the_fit(tables, fitted_on, monkeypatch
 @pytest.mark.slow
 @pytest.mark.parametrize("options", TOO_MANY.values(), ids=TOO_MANY.keys())
 def test_as_many_rows_as_can_be_judged_are(tables, fitted_on, monkeypatch, options):
-    monkeypatch.setattr(judged, "MOST_DISCOVERIES", NEW)
+    monkeypatch.setattr(results, "MOST_DISCOVERIES", NEW)
     assert detect("new.csv", *options).exit_code == 0
     assert fitted_on[-1] == REFERENCE
 
@@ -82,7 +82,7 @@ def test_as_many_rows_as_can_be_judged_are(tables, fitted_on, monkeypatch, optio
     ids=["counts", "proven from counts"],
 )
 def test_what_needs_counts_only_is_not_refused(tables, fitted_on, monkeypatch, options):
-    monkeypatch.setattr(judged, "MOST_DISCOVERIES", NEW - 1)
+    monkeypatch.setattr(results, "MOST_DISCOVERIES", NEW - 1)
     assert detect("new.csv", "--method", "full", *options).exit_code == 0
     assert fitted_on[-1] == REFERENCE
 
@@ -94,7 +94,7 @@ def test_small_files_are_neither_counted_nor_tried(tables, fitted_on):
 
 def test_a_wide_file_of_few_rows_is_not_suspected(tables, fitted_on, monkeypatch):
     """Its bytes could be many rows of one column, but not of as many as it has."""
-    monkeypatch.setattr(judged, "MOST_DISCOVERIES", 250)
+    monkeypatch.setattr(results, "MOST_DISCOVERIES", 250)
     rng = np.random.default_rng(1)
     for name, rows in (("normal", 20), ("new", 20)):
         pd.DataFrame(rng.integers(0, 9, size=(rows, 50))).to_csv(f"{name}.csv", index=False)

@@ -148,7 +148,7 @@ def test_a_file_with_too_many_rows_is_refused_before_a_row_is_written(batch, tmp
     D, X = batch
     cad = ConformalDetector("knn", "full").fit(pd.DataFrame(D, columns=["a", "b"]))
     pd.DataFrame(X, columns=["a", "b"]).to_csv(tmp_path / "new.csv", index=False)
-    monkeypatch.setattr("reconform.files.judged.MOST_DISCOVERIES", 59)
+    monkeypatch.setattr("reconform.files.result.MOST_DISCOVERIES", 59)
     rule = Rule(validity="proven")
     with pytest.raises(ValueError, match=r"more than 59 rows.*Use `procedure='by'`"):
         judge_file(cad, tmp_path / "new.csv", tmp_path / "out.csv", rule)

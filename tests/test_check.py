@@ -20,9 +20,9 @@ import yaml
 
 from reconform import ConformalDetector
 from reconform import models as model_files
+from reconform.atomic import append_line, atomic_group, write_atomic
 from reconform.cli import check_command, main, options
 from reconform.cli.remembered import OURS
-from reconform.whole import append_line, together, write_whole
 from test_cli import CliRunner, run, run_json
 
 PAGE = Path(__file__).parent.parent / "docs" / "cli.md"
@@ -329,11 +329,11 @@ def test_a_log_that_cannot_be_written_leaves_no_output(here):
     code = (
         "import sys\n"
         "from reconform.cli import main\n"
-        "from reconform import whole\n"
+        "from reconform import atomic\n"
         "def full(self, file, before):\n"
         "    file.write(self._line[:10])\n"
         "    raise OSError(28, 'No space left on device')\n"
-        "whole._Line._write = full\n"
+        "atomic._Line._write = full\n"
         "main(sys.argv[1:], prog_name='reconform')"
     )
     append_line("checks.jsonl", '{"reconform": "0", "exit": 0}')
@@ -351,7 +351,7 @@ def test_lines_of_two_runs_do_not_mix(tmp_path):
     """Twenty threads and four processes append long lines: each stands whole."""
     log, long = tmp_path / "log", "x" * 200_000
     code = (
-        "import sys; from reconform.whole import append_line\n"
+        "import sys; from reconform.atomic import append_line\n"
         "for k in range(10): append_line(sys.argv[1], sys.argv[2] * 200_000)"
     )
     runs = [subprocess.Popen([sys.executable, "-c", code, str(log), c]) for c in "abcd"]
@@ -377,8 +377,8 @@ def test_a_line_comes_after_the_files_or_not_at_all(tmp_path):
     log = tmp_path / "log"
 
     def both():
-        with together():
-            write_whole(tmp_path / "a", b"1")
+        with atomic_group():
+            write_atomic(tmp_path / "a", b"1")
             append_line(log, "written")
             assert not log.exists()
             (tmp_path / "a").write_bytes(b"someone else's")
@@ -386,9 +386,9 @@ def test_a_line_comes_after_the_files_or_not_at_all(tmp_path):
     with pytest.raises(FileExistsError):
         both()
     assert not log.exists()
-    with together():
+    with atomic_group():
         append_line(log, "written")
-        write_whole(tmp_path / "b", b"1")
+        write_atomic(tmp_path / "b", b"1")
     assert log.read_text() == "written\n"
 
 

@@ -31,7 +31,8 @@ from reconform import models as model_files
 from reconform.cli import failures, judging, main, options
 from reconform.cli.declare import in_options
 from reconform.extras import extra
-from reconform.files import open_output, spill
+from reconform.files import open_output
+from reconform.files import source as sources
 from reconform.files.columnar import ArrowSource, ParquetSource
 from reconform.files.text import TextSource
 from reconform.statistics.conditional import conditional_table
@@ -438,8 +439,8 @@ def test_files_are_read_as_often_as_memory_demands(here, monkeypatch, suffix):
         monkeypatch.setattr(kind, "tables", tables)
     normal, new = f"normal{suffix}", f"new{suffix}"
     written = []
-    for limit, count in ((spill.REMEMBERED_BYTES, 1), (0, 2)):
-        monkeypatch.setattr(spill, "REMEMBERED_BYTES", limit)
+    for limit, count in ((sources.REMEMBERED_BYTES, 1), (0, 2)):
+        monkeypatch.setattr(sources, "REMEMBERED_BYTES", limit)
         passes.clear()
         run(
             "detect", normal, new, "--id", "machine", *QUICK,
@@ -454,9 +455,9 @@ def test_a_report_of_a_large_file(here, tables, monkeypatch):
     """Counts and charts are about all rows; names and features are those of the first rows."""
     common = ["detect", "normal.csv", "new.csv", "--id", "machine", *QUICK, "--report"]
     run(*common, "small.html")
-    monkeypatch.setattr("reconform.files.judged.MOST_DISCOVERIES", 100)
+    monkeypatch.setattr("reconform.files.result.MOST_DISCOVERIES", 100)
     monkeypatch.setattr(judging, "MOST_CELLS", 10)
-    monkeypatch.setattr(spill, "SPILL_BYTES", 100)  # the numbers of all rows wait on disk
+    monkeypatch.setattr(sources, "SPILL_BYTES", 100)  # the numbers of all rows wait on disk
     assert "the unusual features of 20 rows only" in run(*common, "large.html").stderr
 
     def carried(name):

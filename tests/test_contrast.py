@@ -377,7 +377,8 @@ def written(path, rows):
 
 
 def test_a_file_is_one_batch(tmp_path, monkeypatch):
-    from reconform.files import judged, read_reference
+    from reconform.files import read_reference
+    from reconform.files import result as results
     from reconform.files.judge import ReadOptions, judge_file
 
     D, new = batch(np.random.default_rng(7))
@@ -392,7 +393,7 @@ def test_a_file_is_one_batch(tmp_path, monkeypatch):
     flags = [line.endswith("true") for line in (tmp_path / "out.csv").read_text().split()[1:]]
     assert flags == expected.mask.tolist()
     for most in (30, 59):
-        monkeypatch.setattr(judged, "MOST_DISCOVERIES", most)
+        monkeypatch.setattr(results, "MOST_DISCOVERIES", most)
         with pytest.raises(ReconformError, match="that a detector can compare with each other"):
             judge_file(cad, path, read=ReadOptions(batch_rows=7))
 

@@ -15,7 +15,7 @@ from arrow_types import ROWS, ZOO
 from reconform.cli import main
 from reconform.detectors.prepare import Feature
 from reconform.files import open_batches, open_output, read_reference
-from reconform.files.column_types import plain_schema, plain_table, to_python, words
+from reconform.files.cells import plain_schema, plain_table, to_python, words
 
 
 @pytest.mark.parametrize("name", ZOO)

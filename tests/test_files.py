@@ -33,8 +33,8 @@ from reconform.files import (
     open_batches,
     open_output,
     read_reference,
-    spill,
 )
+from reconform.files import source as sources
 from reconform.files.columnar import ParquetSource
 from reconform.files.source import open_source, opened_once
 from reconform.frames import label_code
@@ -699,10 +699,10 @@ def test_a_table_that_grows_when_it_is_read_is_not_remembered(tmp_path, monkeypa
     monkeypatch.setattr(ParquetSource, "tables", tables)
     for limit, expected in ((1 << 20, [["a", "b"]]), (1 << 16, [["a", "b"], ["b"]])):
         assert path.stat().st_size < limit
-        monkeypatch.setattr(spill, "REMEMBERED_BYTES", limit)
+        monkeypatch.setattr(sources, "REMEMBERED_BYTES", limit)
         asked.clear()
         with open_source(path, Layout()) as source:
-            remembered = spill.CachedSource(source, ["a", "b"])
+            remembered = sources.CachedSource(source, ["a", "b"])
             for columns in (["a"], ["b"]):
                 got = pa.concat_tables(remembered.tables(columns, 1_000))
                 assert got.num_rows == 50_000
@@ -714,7 +714,7 @@ def test_a_pass_that_was_not_finished_is_not_remembered(tmp_path):
     path = tmp_path / "new.csv"
     path.write_text("a\n" + "12345\n" * 500_000)
     with open_source(path, Layout()) as source:
-        remembered = spill.CachedSource(source, ["a"])
+        remembered = sources.CachedSource(source, ["a"])
         assert next(remembered.tables(["a"], 10)).num_rows < 500_000
         for _ in range(2):
             assert sum(table.num_rows for table in remembered.tables(["a"], 10)) == 500_000

@@ -107,9 +107,9 @@ from reconform.__main__ import run
 DEAF = """
 import hashlib, tempfile
 from reconform.cli import judging
-from reconform.whole import whole_file
+from reconform.atomic import atomic_file
 def judge_file(*_, **__):
-    with whole_file("out.csv", overwrite=True) as draft, tempfile.TemporaryDirectory() as folder:
+    with atomic_file("out.csv", overwrite=True) as draft, tempfile.TemporaryDirectory() as folder:
         draft.write_text("half"); open(folder + "/spill", "w").close()
         print("here", file=sys.stderr, flush=True)
         hashlib.pbkdf2_hmac("sha256", b"", b"", 10**9)

@@ -158,8 +158,8 @@ def test_formats_in_and_out(tmp_path, cad, data, new_table, source, target):
 def test_only_anomalies_most_unusual_first(
     tmp_path, cad, data, new_table, suffix, batch_rows, monkeypatch
 ):
-    monkeypatch.setattr("reconform.files.judged.MOST_FLAGGED", 5)
-    monkeypatch.setattr("reconform.files.spill.STORED_AT_ONCE", 4)
+    monkeypatch.setattr("reconform.files.result.MOST_FLAGGED", 5)
+    monkeypatch.setattr("reconform.files.source.STORED_AT_ONCE", 4)
     found = discover(cad, data)
     path = save(new_table, tmp_path / "new.csv")
     out = tmp_path / f"out{suffix}"
@@ -187,7 +187,7 @@ def test_a_few_flagged_rows_need_no_temporary_file(tmp_path, cad, new_table, mon
     path = save(new_table, tmp_path / "new.csv")
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "gone"))
     assert judge_file(cad, path, tmp_path / "out.csv").count > 4
-    monkeypatch.setattr("reconform.files.spill.STORED_AT_ONCE", 4)
+    monkeypatch.setattr("reconform.files.source.STORED_AT_ONCE", 4)
     with pytest.raises(OSError, match="gone"):
         judge_file(cad, path)
 
@@ -217,7 +217,7 @@ def test_nothing_flagged(tmp_path, cad, new_table):
 def test_what_a_report_gets(tmp_path, cad, data, new_table, monkeypatch):
     path = save(new_table, tmp_path / "new.csv")
     whole = judge_file(cad, path, read=ReadOptions(batch_rows=40))
-    monkeypatch.setattr("reconform.files.judged.MOST_DISCOVERIES", 229)
+    monkeypatch.setattr("reconform.files.result.MOST_DISCOVERIES", 229)
     part = judge_file(cad, path, read=ReadOptions(batch_rows=40, id_columns=["id"]))
     assert part.fingerprint == whole.fingerprint
     with pytest.raises(ValueError, match="230 rows"):

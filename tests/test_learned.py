@@ -14,7 +14,8 @@ from sklearn.tree import DecisionTreeClassifier
 
 from reconform import ConformalDetector, Learned, RankCounts, ReconformError, Rule, save
 from reconform.ensemble.batch import ContentSample, LearnedScores, LearnedSurvey, Learning
-from reconform.files import judged, read_reference
+from reconform.files import read_reference
+from reconform.files import result as results
 from reconform.files.judge import ReadOptions, judge_file
 from reconform.statistics.evalues import average_e_values, closed_e_bh, conformal_e_values
 from reconform.statistics.ranks import Calibration
@@ -228,7 +229,7 @@ def test_files_take_two_passes_and_say_the_same(tmp_path, monkeypatch):
         assert found.count == here.count
         assert found.guarantee == here.guarantee
         with monkeypatch.context() as small:
-            small.setattr(judged, "MOST_DISCOVERIES", 20)  # files are not kept, whatever their size
+            small.setattr(results, "MOST_DISCOVERIES", 20)  # files of any size are not kept
             again = judge_file(cad, new, read=ReadOptions(batch_rows=13))
         assert (again.count, again.tested) == (here.count, len(T))
     quick = LogisticRegression()

@@ -226,8 +226,8 @@ def test_temporary_files_that_cannot_be_written_are_named(here):
     assert done.returncode == 1
     assert done.stderr.decode().startswith(words)
     # Flagged rows go to disk when there are many of them.
-    lines = "from reconform.cli import main; from reconform.files import spill"
-    many = [sys.executable, "-c", f"{lines}; spill.STORED_AT_ONCE = 1; main()"]
+    lines = "from reconform.cli import main; from reconform.files import source"
+    many = [sys.executable, "-c", f"{lines}; source.STORED_AT_ONCE = 1; main()"]
     given = ["detect", "normal.csv", "new.csv", *QUICK, "--quiet"]
     done = subprocess.run(
         [*many, *given], preexec_fn=small, env=environment, stderr=subprocess.PIPE, check=False

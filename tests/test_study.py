@@ -27,6 +27,7 @@ from reconform import (
     Resampling,
     Split,
 )
+from reconform.atomic import atomic_file
 from reconform.detectors import INNE, KNN, IForest
 from reconform.methods import resolve_method
 from reconform.study import (
@@ -39,7 +40,6 @@ from reconform.study.protocol import MODELS, bh_masks, conditional_fdr_and_power
 from reconform.study.ranked import lower_bound
 from reconform.study.store import Store
 from reconform.study.subjects import describe, resolve_readings
-from reconform.whole import whole_file
 
 pytest.importorskip("pyarrow", reason="the store of a study needs pyarrow: reconform[study]")
 parquet = pytest.importorskip("pyarrow.parquet", reason="needs pyarrow")
@@ -362,7 +362,7 @@ def test_leftovers_of_killed_runs_are_removed(finished):
     left, foreign = store / "parts" / ".reconform-1.tmp", store / "a.tmp"
     for path in (left, foreign):
         path.touch()
-    with whole_file(store / "other") as young:
+    with atomic_file(store / "other") as young:
         Store(store).remove_leftovers()
         assert young.exists()  # a run that is under way owns it
     assert not left.exists()

@@ -13,7 +13,7 @@ from reconform.detectors.inne import kernels
 from reconform.detectors.prepare import Feature
 from reconform.explaining import features
 from reconform.explaining.feature_columns import read_table
-from reconform.files import cells, column_types, open_batches, open_output, read_reference, text
+from reconform.files import cells, open_batches, open_output, read_reference, text
 from reconform.frames import label_code
 
 COLUMNS = 2_000
@@ -42,7 +42,7 @@ def calls(monkeypatch):
 
     count(cells, "numbers")
     count(text, "_as_text")
-    count(column_types, "_plain")
+    count(cells, "_plain")
     count(features, "robust_scales")
     for name in ("cast", "match_substring_regex"):
         count(cells.pc, name)

@@ -22,10 +22,9 @@ from typing import Any
 import click
 
 from .. import models
+from ..atomic import AtomicGroup, append_line
 from ..errors import ReconformError
-from ..files.address import query_of
 from ..files.formats import is_standard
-from ..whole import Together, append_line
 from .declare import Command, family, option
 from .failures import INPUT, sentence_of
 from .judging import exit_code
@@ -238,7 +237,7 @@ def check(
         sys.exit(code)
 
 
-def _noted(facts: Mapping[str, Any], written: Together) -> dict[str, Any]:
+def _noted(facts: Mapping[str, Any], written: AtomicGroup) -> dict[str, Any]:
     """What the log has of a run: the numbers, and fingerprints of what was read and written."""
     return {
         "new": facts["new"],
@@ -257,9 +256,9 @@ def _noted(facts: Mapping[str, Any], written: Together) -> dict[str, Any]:
     }
 
 
-def _seal(path: str, written: Together) -> str | None:
-    """The fingerprint of an output; a table of a database has none."""
-    return None if query_of(path) is not None else fingerprint_of(written.draft_of(path))
+def _seal(path: str, written: AtomicGroup) -> str:
+    """The fingerprint of an output."""
+    return fingerprint_of(written.draft_of(path))
 
 
 def _said(voice: Voice) -> dict[str, Any]:

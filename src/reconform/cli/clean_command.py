@@ -14,9 +14,8 @@ from ..arrays import IndexArray
 from ..cleaning import BUDGET, PROVEN, Review, WhatIf, most_leaving, review, to_look_at
 from ..detector import ConformalDetector
 from ..files import Layout, Table, check_output
-from ..files.address import query_of
-from ..files.column_types import to_python
-from ..files.formats import is_standard, layout_like
+from ..files.cells import to_python
+from ..files.formats import is_standard, layout_like, query_of
 from ..files.judge import ReadOptions, judge_file
 from ..files.review import (
     NOTE,
@@ -91,7 +90,7 @@ class Cleaning:
         """Refuse what cannot be written, or would replace an input, before any work is done."""
         if self.marks is not None:
             inputs["--marks"] = self.marks
-        check_separate({"--output": self.output, "--keep": self.keep}, inputs, layout)
+        check_separate({"--output": self.output, "--keep": self.keep}, inputs)
         if self.output is not None and is_standard(self.output):
             voice.leave_stdout_to_data()
         reference = inputs["REFERENCE"]

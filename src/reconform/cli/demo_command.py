@@ -11,13 +11,13 @@ import click
 import numpy as np
 
 from ..arrays import BoolArray
+from ..atomic import check_place
 from ..detector import ConformalDetector
 from ..discoveries import Discoveries
 from ..files.formats import is_standard
 from ..metrics import false_discovery_proportion, power
 from ..reporting.page import EXPLAINED, render, write_page
 from ..reporting.safe_text import percent
-from ..whole import check_place
 from .declare import Command, family, in_options, share
 from .flagged import Flagged
 from .options import OVERWRITE, REPORT, detector_option, method_option, voice_options

@@ -21,8 +21,8 @@ from ..files import (
     read_labelled,
     read_reference,
 )
-from ..files.address import label_of
-from ..files.column_types import to_python
+from ..files.cells import to_python
+from ..files.formats import label_of
 from ..files.reading import group_labels
 from ..files.review import left_out_of
 from .options import Columns, Fitting, parallel

@@ -16,7 +16,7 @@ from ..explaining.explanation import IN_BRACKETS
 from ..explaining.feature_columns import labelled
 from ..explaining.features import Unusual, unusual_features
 from ..files import Table
-from ..files.column_types import labels_in, to_python
+from ..files.cells import labels_in, to_python
 from ..files.judge import FileDiscoveries
 from ..reporting.safe_text import shorten
 from .output import printable

@@ -18,11 +18,9 @@ from ..explaining import NO_REFERENCE, known_rows
 from ..explaining.explanation import Explanation
 from ..explaining.feature_columns import labelled
 from ..files import Layout, Table, check_output, open_batches
-from ..files.address import called, query_of
-from ..files.beforehand import refuse_too_many, refuse_weights
-from ..files.column_types import labels_in, to_python
-from ..files.formats import is_standard
-from ..files.judge import FileDiscoveries, ReadOptions, judge_file
+from ..files.cells import labels_in, to_python
+from ..files.formats import called, is_standard, query_of
+from ..files.judge import FileDiscoveries, ReadOptions, judge_file, refuse_too_many, refuse_weights
 from ..files.reading import weights_in
 from ..forecast import Pace
 from ..reporting.carried import RowNames, SomeRows

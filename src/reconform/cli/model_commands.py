@@ -12,6 +12,7 @@ from rich.filesize import decimal
 from rich.table import Table as RichTable
 
 from .. import models
+from ..atomic import check_place
 from ..detectors.prepare import Feature
 from ..errors import InputError
 from ..extras import extra
@@ -19,7 +20,6 @@ from ..files.formats import is_standard
 from ..files.judge import ReadOptions
 from ..models import ModelInfo
 from ..models.saving import check_can_be_saved
-from ..whole import check_place
 from . import fitting as fits
 from .declare import MODEL, Command, family, in_options, option
 from .judging import judge, leave

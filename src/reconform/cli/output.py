@@ -30,14 +30,14 @@ from rich.progress import (
 )
 from rich.text import Text
 
+from ..atomic import AtomicGroup, atomic_group, blamed_on
 from ..display import printable as printable
 from ..errors import ReconformError
 from ..forecast import listening
-from ..whole import Together, blamed_on, together
 from .declare import in_options
 
 if TYPE_CHECKING:
-    from ..files.formats import Layout
+    pass
 
 # So many columns are assumed where there is no terminal, so that no table is cut.
 PIPED_WIDTH = 2_000
@@ -201,13 +201,13 @@ class Voice:
             self._held.write(json.dumps(said, indent=2, allow_nan=False) + "\n")
 
     @contextmanager
-    def last_words(self) -> Iterator[Together]:
+    def last_words(self) -> Iterator[AtomicGroup]:
         """Let outputs appear, and results be printed, at the end of a block: together or not.
 
         What is printed goes first: if it cannot be, no output appears. On standard error, where it
         accompanies data, it goes last.
         """
-        with together() as written:
+        with atomic_group() as written:
             yield written
             if self._held.name == "stdout":
                 with blamed_on(STDOUT):
@@ -294,19 +294,15 @@ def settle_streams() -> None:
 # --- files that are not tables -------------------------------------------------------------------
 
 
-def check_separate(
-    outputs: dict[str, str | None],
-    inputs: dict[str, str],
-    layout: Layout | None = None,
-) -> None:
+def check_separate(outputs: dict[str, str | None], inputs: dict[str, str]) -> None:
     """Refuse outputs that would replace an input, or each other; paths come by their options."""
-    from ..files.formats import Layout, is_standard  # Arrow is not needed to say the version
-    from ..files.tables import check_separate as apart
+    from ..files.formats import is_standard  # Arrow is not needed to say the version
+    from ..files.writing import check_separate as apart
 
     written = {o: path for o, path in outputs.items() if path is not None and not is_standard(path)}
     # Standard input may be a file, and that is an input too.
     read = {name: "/dev/stdin" if is_standard(path) else path for name, path in inputs.items()}
     try:
-        apart(written, read, layout or Layout())
+        apart(written, read)
     except ReconformError as error:
         raise click.UsageError(str(error)) from error

@@ -11,6 +11,7 @@ from typing import Any
 import click
 from pyarrow.csv import write_csv
 
+from ..atomic import check_place, write_atomic
 from ..detectors.registry import detectors_with, written
 from ..files import Layout
 from ..methods import Method, named
@@ -26,7 +27,6 @@ from ..study import (
     Recommendation,
     Study,
 )
-from ..whole import check_place, write_whole
 from .declare import Command, count, family, in_options, names_typed, option, share
 from .options import (
     LABEL_HELP,
@@ -311,7 +311,7 @@ def _write(planned: Study, folder: Path, overwrite: bool) -> list[str]:
     }
     folder.mkdir(parents=True, exist_ok=True)
     for name, content in files.items():
-        write_whole(folder / name, content, overwrite=overwrite)
+        write_atomic(folder / name, content, overwrite=overwrite)
     return sorted(str(folder / name) for name in files)
 
 

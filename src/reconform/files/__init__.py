@@ -1,27 +1,18 @@
 """Tables on disk, in and out, in batches.
 
-    formats.py       `FORMATS`, one row per format, and `Layout`, which chooses among them
-    text.py          CSV and TSV
-    columnar.py      Parquet and Arrow
-    source.py        `open_source`: a table that can be read more than once, pipes included
-    column_types.py  whatever types a file has, as a few plain ones
-    cells.py         from a column of cells to float64: numbers, category codes, missing values
-    survey.py        what a table holds column by column, and the sentences that refuse it
-    reading.py       `read_reference`, `open_batches`
-    labelled.py      `read_labelled`: rows with a column that says which are anomalies
-    writing.py       `open_output`: whole or not at all
-    spill.py         rows that do not fit into memory, on disk meanwhile
-    judge.py         `judge_file`: a file in, a file with p-values and decisions out
-    first_pass.py    ranks every row, and counts the ranks
-    second_pass.py   writes every row with its results
-    judged.py        the result, `FileDiscoveries`
-    address.py       ``PLACE#QUERY`` and ``DATABASE#TABLE``
-    database.py      what a library does to answer queries and hold tables
-    duckdb_files.py  DuckDB: its databases, and patterns for files of rows
-    sqlite_files.py  SQLite, by Python's own library
-    databases.py     which of them a place belongs to
-    snapshot.py      the rows of a query as they were when it ran
-    tables.py        tables of databases that are written: whole or not at all
+    formats.py    `FORMATS`, one row per format, `Layout`, which chooses among them, and queries
+    text.py       CSV and TSV
+    columnar.py   Parquet and Arrow
+    databases.py  rows of queries: DuckDB, SQLite, and patterns for files
+    source.py     `open_source`: a table that can be read more than once, pipes included
+    cells.py      columns of a few plain types, and from their cells to float64
+    survey.py     what a table holds column by column, and the sentences that refuse it
+    reading.py    `read_reference`, `read_labelled`, `open_batches`
+    lines.py      rows that arrive as lines
+    writing.py    `open_output`: whole or not at all
+    judge.py      `judge_file`: a file in, a file with p-values and decisions out
+    result.py     writes every row with its results; `FileDiscoveries`
+    review.py     unusual reference rows for a person to mark
 
 Everything that is wrong with a file is an `InputError`, whose sentence is for the person who ran
 the command.
@@ -39,14 +30,23 @@ extra("pyarrow", None, "reading and writing files")
 from .formats import FORMATS, Layout
 
 if TYPE_CHECKING:
-    from .labelled import TableOptions, normal_rows, read_labelled
-    from .reading import Batches, Table, open_batches, read_reference
+    from .reading import (
+        Batches,
+        Table,
+        TableOptions,
+        normal_rows,
+        open_batches,
+        read_labelled,
+        read_reference,
+    )
     from .writing import CERTIFIED_NAMES, RESULT_NAMES, add_results, check_output, open_output
 
 # Whoever only asks what a file is need not wait for all that can be done with its rows.
 _HOMES = {
-    "labelled": ("TableOptions", "normal_rows", "read_labelled"),
-    "reading": ("Batches", "Table", "open_batches", "read_reference"),
+    "reading": (
+        *("Batches", "Table", "TableOptions", "normal_rows"),
+        *("open_batches", "read_labelled", "read_reference"),
+    ),
     "writing": ("CERTIFIED_NAMES", "RESULT_NAMES", "add_results", "check_output", "open_output"),
 }
 __getattr__, __dir__ = imported_later(__name__, _HOMES)

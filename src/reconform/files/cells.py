@@ -1,7 +1,12 @@
-"""From a column of cells to float64: numbers, category codes, NaN for what is missing.
+"""Columns and their cells: a few plain types, each of which can be said as text and as numbers.
+
+Whatever types a file has come in as a few: text that others hold as views, dictionaries or runs as
+text, a value in a wrapper as the value, a time in a zone that nobody knows as a time in UTC. Arrays
+are checked before they are touched: a damaged file may hold offsets that point anywhere.
 
 Every cell is judged by itself. What a cell means never depends on the cells around it, so a table
-gives the same matrix whatever batches it is read in.
+gives the same matrix whatever batches it is read in: numbers, category codes, NaN for what is
+missing.
 """
 
 from __future__ import annotations
@@ -9,8 +14,9 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Iterator, Sequence
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
@@ -19,8 +25,9 @@ import pyarrow.compute as pc
 from ..arrays import BoolArray, FloatArray
 from ..detectors.prepare import Feature, describe
 from ..frames import label_code
-from .column_types import blocks, kind_of, words
-from .formats import Layout
+
+if TYPE_CHECKING:
+    from .formats import Layout
 
 # What the usual programs write for a missing value.
 MISSING = (
@@ -31,6 +38,384 @@ MISSING = (
 EXACT = 2.0**53
 WHOLE = re.compile(r"[+-]?[0-9]{16,300}")
 NUMBER = r"^[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?$|^[+-]?(?i:inf|infinity)$"
+
+
+@lru_cache(maxsize=1024)
+def plain_type(type: Any) -> Any:
+    """Return the type that a column of some type comes in as.
+
+    Examples
+    --------
+    >>> import pyarrow as pa
+    >>> plain_type(pa.string_view()), plain_type(pa.dictionary(pa.int8(), pa.float32()))
+    (DataType(large_string), DataType(float))
+    >>> plain_type(pa.timestamp("ms", "Mars/Olympus"))
+    TimestampType(timestamp[ms, tz=UTC])
+    """
+    types = pa.types
+    if isinstance(type, pa.BaseExtensionType):
+        return plain_type(type.storage_type)
+    if types.is_dictionary(type) or types.is_run_end_encoded(type):
+        return plain_type(type.value_type)
+    if types.is_string_view(type):
+        return pa.large_string()
+    if types.is_binary_view(type):
+        return pa.large_binary()
+    if types.is_timestamp(type) and type.tz is not None and not _is_zone(type):
+        return pa.timestamp(type.unit, "UTC")
+    if types.is_union(type):  # of which Arrow can do next to nothing
+        return pa.large_string()
+    return _plain_nested(type) if types.is_nested(type) else type
+
+
+def is_text(type: Any) -> bool:
+    """Whether the cells of a plain type are text."""
+    return bool(pa.types.is_string(type) or pa.types.is_large_string(type))
+
+
+def varies(type: Any) -> bool:
+    """Whether cells of a plain type are texts or bytes of any length."""
+    return is_text(type) or bool(pa.types.is_binary(type) or pa.types.is_large_binary(type))
+
+
+def plain_schema(schema: Any) -> Any:
+    """Return the schema that tables of some schema come in with.
+
+    Any column may have missing values, and what pandas noted of its index is left out: it no
+    longer fits the columns that are written.
+    """
+    return pa.schema([(field.name, plain_type(field.type)) for field in schema])
+
+
+def plain_table(batch: Any) -> Any:
+    """Return a record batch as a table of plain types.
+
+    Raises
+    ------
+    pyarrow.ArrowException
+        For an array that is damaged.
+
+    Examples
+    --------
+    >>> import pyarrow as pa
+    >>> colours = pa.array(["red", "red", None]).dictionary_encode()
+    >>> plain_table(pa.record_batch({"colour": colours})).to_pydict()
+    {'colour': ['red', 'red', None]}
+    """
+    target, bare = plain_schema(batch.schema), batch.replace_schema_metadata()
+    if bare.schema.equals(target, check_metadata=True) and _is_sound(bare):
+        return pa.Table.from_batches([bare])  # nothing to do, for all columns at once
+    columns = []
+    for name, column in zip(batch.schema.names, batch.columns, strict=True):
+        try:
+            columns.append(_plain(column))
+        except pa.ArrowException as error:
+            raise pa.ArrowInvalid(f"the column {name!r}: {error}") from error
+    return pa.table(columns, schema=target)
+
+
+# Cells that are written once in a file and stand in many rows are spread out piece by piece.
+PIECE_BYTES, MOST_SPREAD = 1 << 26, 1 << 28
+
+
+def plain_tables(batch: Any) -> Iterator[Any]:
+    """Yield a record batch as `plain_table` does, in pieces that stay small."""
+    longest = 1 + sum(_longest_shared(column) for column in batch.columns)
+    rows = max(1, PIECE_BYTES // longest)
+    for start in range(0, batch.num_rows, rows):
+        yield plain_table(batch.slice(start, rows))
+
+
+def _shared(column: Any) -> Any:
+    """The cells that rows share, of a column where they do; otherwise None."""
+    if pa.types.is_dictionary(column.type):
+        return column.dictionary
+    return column.values if pa.types.is_run_end_encoded(column.type) else None
+
+
+def _longest_shared(column: Any) -> int:
+    """Bytes of the longest cell that many rows may share; of a nested one, no less than this."""
+    if isinstance(column.type, pa.BaseExtensionType):
+        return _longest_shared(column.storage)
+    cells = _shared(column)
+    if cells is None:
+        return _spread(column) // max(1, len(column)) if pa.types.is_nested(column.type) else 0
+    if varies(cells.type):
+        return max(0, pc.max(pc.binary_length(cells)).as_py() or 0)
+    return 0 if pa.types.is_primitive(cells.type) else int(cells.nbytes)
+
+
+def _spread(column: Any) -> int:
+    """No less than the bytes of nested cells when those that are shared are spread out."""
+    types, type = pa.types, column.type
+    parts: list[Any] = []
+    size = 0
+    if types.is_struct(type):
+        parts = [column.field(i) for i in range(type.num_fields)]
+    elif types.is_list_view(type) or types.is_large_list_view(type):
+        size = len(column) * int(column.values.nbytes)
+    elif types.is_map(type):
+        parts = [column.keys, column.items]
+    elif types.is_list(type) or types.is_large_list(type) or types.is_fixed_size_list(type):
+        parts = [column.values]
+    elif _shared(column) is not None:
+        size = len(column) * _longest_shared(column)
+    size += sum(map(_spread, parts))
+    if size > MOST_SPREAD:
+        raise pa.ArrowInvalid(f"nested cells of the type {type} that are too large to be read")
+    return size
+
+
+def as_json(value: Any) -> str | None:
+    r"""Write a value of Python, however nested, as text; None where there is none.
+
+    Examples
+    --------
+    >>> as_json({"a": [1, None]}), as_json(b"caf\xe9")
+    ('{"a": [1, null]}', 'caf\\xe9')
+    """
+    if value is None or isinstance(value, str):
+        return value
+    if isinstance(value, bytes):
+        return value.decode("utf-8", "backslashreplace")
+    return json.dumps(value, default=as_json_part, ensure_ascii=False)
+
+
+def as_json_part(value: Any) -> str:
+    """Write what JSON has no notation for."""
+    return str(as_json(value)) if isinstance(value, bytes) else str(value)
+
+
+def python_value(cell: Any) -> Any:
+    """Return a cell as a value of Python; its type, where somewhere within Python has none."""
+    try:
+        return cell.as_py()
+    except (pa.ArrowException, OverflowError, ValueError):
+        return f"<{cell.type}>"
+
+
+def _is_sound(batch: Any) -> bool:
+    try:
+        batch.validate(full=True)
+    except pa.ArrowException:
+        return False
+    return True
+
+
+def _is_zone(type: Any) -> bool:
+    try:
+        pc.cast(pa.array([0], type), pa.string())
+    except pa.ArrowException:
+        return False
+    return True
+
+
+def _plain_nested(type: Any) -> Any:
+    """Make the parts of a nested type plain; where Arrow cannot cast to that, it is text."""
+    types = pa.types
+
+    def part(field: Any) -> Any:
+        return field.with_type(plain_type(field.type))
+
+    target = type
+    if types.is_struct(type):
+        target = pa.struct([part(type.field(i)) for i in range(type.num_fields)])
+    elif types.is_map(type):
+        key, item = plain_type(type.key_type), plain_type(type.item_type)
+        target = pa.map_(key, item, type.keys_sorted)
+    elif types.is_fixed_size_list(type):
+        target = pa.list_(part(type.value_field), type.list_size)
+    elif types.is_list(type):
+        target = pa.list_(part(type.value_field))
+    elif types.is_large_list(type):
+        target = pa.large_list(part(type.value_field))
+    elif types.is_list_view(type) or types.is_large_list_view(type):
+        # Arrow's casts of these are not to be relied on.
+        return type if part(type.value_field) == type.value_field else pa.large_string()
+    if target != type:
+        try:
+            pa.array([], type).cast(target)
+        except pa.ArrowException:
+            return pa.large_string()
+    return target
+
+
+def _plain(column: Any) -> Any:
+    types, type = pa.types, column.type
+    if isinstance(type, pa.BaseExtensionType):
+        return _plain(column.storage)
+    if types.is_dictionary(type):
+        column.indices.validate(full=True)
+        return _plain(column.dictionary).take(column.indices)  # which checks that they are inside
+    if types.is_run_end_encoded(type):
+        column.run_ends.validate(full=True)
+        rows = np.arange(column.offset, column.offset + len(column))
+        runs = np.searchsorted(column.run_ends.to_numpy(), rows, side="right")
+        return _plain(column.values).take(pa.array(runs))
+    target = plain_type(type)
+    try:
+        column.validate(full=True)
+    except pa.ArrowInvalid as error:
+        if "UTF8" not in str(error) or not is_text(target):
+            raise
+        # Nothing is lost: what is no text is written as its bytes, and different cells stay so.
+        cells = column.cast(pa.large_binary(), safe=False).to_pylist()
+        return pa.array([as_json(cell) for cell in cells], target)
+    if target == type:
+        return column
+    if types.is_nested(type) and is_text(target):
+        return pa.array([as_json(python_value(cell)) for cell in column], target)
+    return column.cast(target)
+
+
+# --- what a plain column says --------------------------------------------------------------------
+
+
+def kind_of(type: Any) -> str:
+    """Sort Arrow's types: ``"number"``, ``"text"``, ``"time"``, or ``"other"``.
+
+    Examples
+    --------
+    >>> import pyarrow as pa
+    >>> [kind_of(t) for t in (pa.bool_(), pa.string(), pa.timestamp("s"), pa.binary())]
+    ['number', 'text', 'time', 'other']
+    """
+    types = pa.types
+    if (
+        types.is_integer(type)
+        or types.is_floating(type)
+        or types.is_boolean(type)
+        or types.is_decimal(type)
+        or types.is_null(type)
+    ):
+        return "number"
+    if is_text(type):
+        return "text"
+    return "time" if types.is_temporal(type) else "other"
+
+
+# Columns are read together up to this many cells.
+BLOCK_CELLS = 1 << 16
+
+# The times that calendars are made for, in seconds: the years 1 to 9999.
+FIRST_SECOND, LAST_SECOND = -62_135_596_800, 253_402_300_799
+UNITS = {"s": 1, "ms": 10**3, "us": 10**6}
+
+
+def words(column: Any) -> Any:
+    """Read a column of any plain type as text that says what the cells are.
+
+    Examples
+    --------
+    >>> import pyarrow as pa
+    >>> words(pa.array([0, 10**15], pa.timestamp("s"))).to_pylist()
+    ['1970-01-01 00:00:00', '1000000000000000 s since 1970']
+    >>> words(pa.array([[1, 2], None])).to_pylist()
+    ['[1, 2]', None]
+    """
+    type = column.type
+    kind = kind_of(type)
+    if kind == "text":
+        return column
+    if kind == "number" or pa.types.is_time(type) or pa.types.is_duration(type):
+        return pc.cast(column, pa.string())
+    if pa.types.is_date(type):
+        days = pa.types.is_date32(type)
+        seconds = pc.cast(pc.cast(column, pa.int32() if days else pa.int64()), pa.int64())
+        seconds = pc.multiply(seconds, 86_400) if days else pc.divide(seconds, 1000)
+        return _in_calendar(pc.cast(column, pa.string()), seconds, "s", 1)
+    if pa.types.is_timestamp(type):
+        if type.unit == "ns":  # of which no calendar runs out
+            return pc.cast(column, pa.string())
+        ticks = pc.cast(column, pa.int64())
+        return _in_calendar(pc.cast(column, pa.string()), ticks, type.unit, UNITS[type.unit])
+    cells = pa.array([as_json(value) for value in to_python(column)], pa.large_string())
+    return pa.chunked_array([cells]) if isinstance(column, pa.ChunkedArray) else cells
+
+
+def _in_calendar(texts: Any, ticks: Any, unit: str, per_second: int) -> Any:
+    """Replace texts of times that no calendar has, which Arrow gets wrong, by the numbers."""
+    inside = pc.and_(
+        pc.greater_equal(ticks, pa.scalar(FIRST_SECOND * per_second, pa.int64())),
+        pc.less_equal(ticks, pa.scalar(LAST_SECOND * per_second, pa.int64())),
+    )
+    if pc.all(inside).as_py() is not False:
+        return texts
+    bare = pc.binary_join_element_wise(pc.cast(ticks, pa.string()), f"{unit} since 1970", " ")
+    return pc.if_else(inside, texts, bare)
+
+
+def to_python(column: Any) -> list[Any]:
+    """Return cells as values of Python; as text where Python has no such value.
+
+    Examples
+    --------
+    >>> import pyarrow as pa
+    >>> to_python(pa.chunked_array([pa.array([10**15], pa.timestamp("s"))]))
+    ['1000000000000000 s since 1970']
+    """
+    try:
+        values: list[Any] = column.to_pylist()
+    except (pa.ArrowException, OverflowError, ValueError):
+        if pa.types.is_temporal(column.type):
+            return list(words(column).to_pylist())
+        values = [python_value(cell) for cell in column]
+    return values
+
+
+def blocks(columns: Sequence[Any]) -> Iterator[tuple[list[int], Any]]:
+    """Put short columns of one type end to end: a call per column is slow in wide tables.
+
+    Parameters
+    ----------
+    columns : sequence of pyarrow.ChunkedArray
+        Of the same length.
+
+    Yields
+    ------
+    positions : list of int
+        Of the columns in a block.
+    cells : pyarrow.ChunkedArray
+        What they hold, one column after the other.
+
+    Examples
+    --------
+    >>> import pyarrow as pa
+    >>> table = pa.table({"a": [1, 2], "b": ["x", "y"], "c": [3, 4]})
+    >>> [(where, cells.to_pylist()) for where, cells in blocks(table.columns)]
+    [([0, 2], [1, 2, 3, 4]), ([1], ['x', 'y'])]
+    """
+    by_type: dict[Any, list[int]] = {}
+    for j, column in enumerate(columns):
+        by_type.setdefault(column.type, []).append(j)
+    width = max(1, BLOCK_CELLS // max(1, len(columns[0]))) if columns else 1
+    for type, positions in by_type.items():
+        for start in range(0, len(positions), width):
+            block = positions[start : start + width]
+            # `chunks` of a column takes ten times as long.
+            some = (columns[j] for j in block)
+            chunks = [column.chunk(i) for column in some for i in range(column.num_chunks)]
+            yield block, pa.chunked_array(chunks, type)
+
+
+def labels_in(cells: Any) -> Callable[[int, str], str | None]:
+    """Look labels up in an Arrow table, by the position of a row and the name of a column.
+
+    Examples
+    --------
+    >>> import pyarrow as pa
+    >>> labels_in(pa.table({"colour": ["red", None]}))(0, "colour")
+    'red'
+    """
+
+    def look_up(i: int, name: str) -> str | None:
+        word: str | None = words(cells.column(name).slice(i, 1))[0].as_py()
+        return word
+
+    return look_up
+
+
+# --- what a detector sees ------------------------------------------------------------------------
 
 
 def numbers(column: Any, layout: Layout, *, parse: bool) -> tuple[FloatArray, BoolArray]:
@@ -55,6 +440,7 @@ def numbers(column: Any, layout: Layout, *, parse: bool) -> tuple[FloatArray, Bo
     Examples
     --------
     >>> import pyarrow as pa
+    >>> from reconform.files import Layout
     >>> numbers(pa.chunked_array([["1.5", " true", "n/a", "red"]]), Layout(), parse=True)
     (array([1.5, 1. , nan, nan]), array([False, False, False,  True]))
     """
@@ -167,6 +553,7 @@ def rounded(table: Any, features: Sequence[Feature], X: FloatArray, *, parse: bo
     Examples
     --------
     >>> import pyarrow as pa
+    >>> from reconform.files import Layout
     >>> table = pa.table({"id": [2**53 + 1, 5], "x": [1e300, 2.0]})
     >>> features = [Feature("id"), Feature("x")]
     >>> rounded(table, features, matrix(table, features, Layout(), parse=False)[0], parse=False)

@@ -1,4 +1,9 @@
-"""Parquet and Arrow files: formats whose columns have types."""
+"""Parquet and Arrow files: formats whose columns have types.
+
+The footer of a file may say anything. What a reader makes room for is in the header of every page
+of Parquet, and before every compressed buffer of Arrow, so that a few kilobytes can ask for
+gigabytes: what pages and batches would take in memory is looked up before they are read.
+"""
 
 from __future__ import annotations
 
@@ -8,15 +13,14 @@ from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from functools import lru_cache
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from ..errors import InputError
-from .column_types import plain_schema, plain_tables, words
-from .pages import check_batches, check_pages
+from .cells import plain_schema, plain_tables, words
 
 # Pages of a column chunk are read through a buffer of this size: a file that is one huge row
 # group must not be in memory at once.
@@ -192,3 +196,200 @@ def _parquet_schema(schema: Any) -> Any:
         if not _parquet_holds(column.type):
             schema = schema.set(i, column.with_type(pa.large_string()))
     return schema
+
+
+# A page may be larger only if it is large in the file, too; so may the lists of a column.
+MOST_BYTES, MOST_VALUES = 1 << 27, 1 << 26
+MOST_TIMES = 100
+
+# Compressed in fewer bytes, no page is that large; but for Brotli, which has no such bound.
+FEW_BYTES = 1 << 11
+
+# With what an Arrow file begins, and a stream does not; and a message of either.
+ARROW, CONTINUES = b"ARROW1", b"\xff\xff\xff\xff"
+
+# Bytes that a header is looked for in; the statistics that it may hold are short.
+HEADER = 1 << 16
+
+
+def check_pages(label: str, file: IO[bytes], metadata: Any, columns: Sequence[str]) -> None:
+    """Refuse pages of some columns that are small in the file and huge in memory."""
+    wanted = set(columns)
+    schema = metadata.schema
+    leaves = [
+        (j, schema.column(j).max_repetition_level > 0)
+        for j in range(len(schema))
+        if schema.column(j).path.split(".")[0] in wanted
+    ]
+    for group in range(metadata.num_row_groups):
+        chunks = metadata.row_group(group)
+        for j, repeats in leaves:
+            chunk = chunks.column(j)
+            short = chunk.total_compressed_size < FEW_BYTES and chunk.compression != "BROTLI"
+            if repeats or not (short or chunk.compression == "UNCOMPRESSED"):
+                _check_chunk(label, file, chunk)
+
+
+def _check_chunk(label: str, file: IO[bytes], chunk: Any) -> None:
+    starts = (chunk.dictionary_page_offset, chunk.data_page_offset)
+    place = min(start for start in starts if start is not None)
+    end = place + chunk.total_compressed_size
+    values = 0
+    while place < end:
+        file.seek(place)
+        header = _Thrift(file.read(HEADER))
+        fields = header.struct()
+        size, stored = _whole(fields, 2), _whole(fields, 3)
+        values += max(_whole(fields.get(part), 1) for part in (5, 8))
+        few = MOST_TIMES * max(1, stored)
+        if stored < 0 or size > max(MOST_BYTES, few) or values > max(MOST_VALUES, MOST_TIMES * few):
+            name = chunk.path_in_schema.split(".")[0]
+            raise InputError(
+                label,
+                f"the column {name!r} is too large: {stored:,} bytes of the file would be "
+                f"{size:,} bytes, or {values:,} values, in memory. Leave the column out, or write "
+                "the file with smaller pages.",
+                column=name,
+            )
+        place += header.place + stored
+
+
+def check_batches(label: str, content: memoryview) -> None:
+    """Refuse compressed batches of an Arrow file that are small in the file and huge in memory.
+
+    Parameters
+    ----------
+    label : str
+    content : memoryview
+        Of the file or stream; mapped, so that only what is looked at is read.
+    """
+    is_file = bytes(content[: len(ARROW)]) == ARROW
+    for metadata, body in _batches(content) if is_file else _messages(content):
+        size = _uncompressed(metadata, body)
+        if size > max(MOST_BYTES, MOST_TIMES * len(body)):
+            raise InputError(
+                label,
+                f"it is too large: {len(body):,} bytes of the file would be {size:,} bytes in "
+                "memory. Write it in smaller batches, or without compression.",
+            )
+
+
+def _batches(content: memoryview) -> Iterator[tuple[bytes, memoryview]]:
+    """Metadata and body of what the footer of a file lists: dictionaries and batches."""
+    size = struct.unpack_from("<i", content, len(content) - 10)[0]
+    footer = bytes(content[len(content) - 10 - size : len(content) - 10])
+    root = struct.unpack_from("<I", footer)[0]
+    for blocks in (_target(footer, _field(footer, root, number)) for number in (2, 3)):
+        for i in range(0 if blocks is None else struct.unpack_from("<I", footer, blocks)[0]):
+            place, length, stored = struct.unpack_from("<qi4xq", footer, (blocks or 0) + 4 + 24 * i)
+            start = place + (8 if content[place : place + 4] == CONTINUES else 4)
+            body = place + length
+            yield bytes(content[start:body]), content[body : body + stored]
+
+
+def _messages(content: memoryview) -> Iterator[tuple[bytes, memoryview]]:
+    """Metadata and body of the messages of a stream."""
+    place = 0
+    while place + 4 <= len(content):
+        place += 4 if content[place : place + 4] == CONTINUES else 0
+        length = struct.unpack_from("<i", content, place)[0]
+        if length <= 0:
+            return
+        metadata = bytes(content[place + 4 : place + 4 + length])
+        stored = _field(metadata, struct.unpack_from("<I", metadata)[0], 3)
+        body = 0 if stored is None else struct.unpack_from("<q", metadata, stored)[0]
+        place += 4 + length
+        if body < 0:
+            return
+        yield metadata, content[place : place + body]
+        place += body
+
+
+def _uncompressed(metadata: bytes, body: memoryview) -> int:
+    """Bytes of the buffers of a message when they are no longer compressed; 0 if they are not."""
+    message = struct.unpack_from("<I", metadata)[0]
+    kind = _field(metadata, message, 1)
+    batch = _target(metadata, _field(metadata, message, 2))
+    if kind is None or batch is None or metadata[kind] not in (2, 3):
+        return 0
+    if metadata[kind] == 2:  # a dictionary, which is a batch within
+        batch = _target(metadata, _field(metadata, batch, 1))
+    if batch is None or _field(metadata, batch, 3) is None:
+        return 0
+    buffers = _target(metadata, _field(metadata, batch, 2))
+    if buffers is None:
+        return 0
+    size = 0
+    for i in range(struct.unpack_from("<I", metadata, buffers)[0]):
+        offset, length = struct.unpack_from("<qq", metadata, buffers + 4 + 16 * i)
+        if length >= 8:
+            size += max(0, struct.unpack_from("<q", body, offset)[0])
+    return size
+
+
+def _field(metadata: bytes, table: int, number: int) -> int | None:
+    """Where a field of a table of FlatBuffers is; None if it has its default."""
+    names = table - struct.unpack_from("<i", metadata, table)[0]
+    if names < 0 or 4 + 2 * number >= struct.unpack_from("<H", metadata, names)[0]:
+        return None
+    offset = struct.unpack_from("<H", metadata, names + 4 + 2 * number)[0]
+    return table + offset if offset else None
+
+
+def _target(metadata: bytes, place: int | None) -> int | None:
+    return None if place is None else place + int(struct.unpack_from("<I", metadata, place)[0])
+
+
+def _whole(fields: Any, number: int) -> int:
+    """An integer among the fields of a header; 0 where there is none."""
+    value = fields.get(number) if isinstance(fields, dict) else None
+    return value if isinstance(value, int) else 0
+
+
+class _Thrift:
+    """What a header is written in: the compact protocol of Thrift, of which integers are kept."""
+
+    def __init__(self, content: bytes) -> None:
+        self.content = content
+        self.place = 0
+
+    def struct(self) -> dict[int, Any]:
+        """Read a struct: integers and structs by the number of their field."""
+        fields: dict[int, Any] = {}
+        number = 0
+        while kind := self._byte():
+            number = number + (kind >> 4) if kind >> 4 else self._integer()
+            fields[number] = self._value(kind & 15)
+        return fields
+
+    def _value(self, kind: int) -> Any:
+        if kind in (1, 2):  # true and false are kinds of fields, and have no bytes
+            return None
+        if kind == 3:
+            return self._byte()
+        if kind in (4, 5, 6):
+            return self._integer()
+        if kind == 12:
+            return self.struct()
+        if kind in (7, 8):
+            length = 8 if kind == 7 else self._number()
+            self.place += length
+            return None
+        raise pa.ArrowInvalid(f"a page header with a field of kind {kind}")
+
+    def _byte(self) -> int:
+        if self.place >= len(self.content):
+            raise pa.ArrowInvalid("a page header that breaks off")
+        self.place += 1
+        return self.content[self.place - 1]
+
+    def _number(self) -> int:
+        number = shift = 0
+        while (byte := self._byte()) & 0x80:
+            number |= (byte & 0x7F) << shift
+            shift += 7
+        return number | byte << shift
+
+    def _integer(self) -> int:
+        number = self._number()
+        return (number >> 1) ^ -(number & 1)

@@ -11,30 +11,371 @@ detector that compares new rows with each other; they are kept, up to a million.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager
-from dataclasses import replace
+import warnings
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from functools import reduce
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
+import numpy as np
+from sklearn.base import clone
 from sklearn.utils import get_tags
 from sklearn.utils.validation import check_is_fitted
 
-from ..arrays import FloatArray
+from ..arrays import FloatArray, IndexArray, RankArray
+from ..assumption import Category, Reservoir
+from ..atomic import stops_by_exception
+from ..deciding import check_weighable
 from ..detector import ConformalDetector
+from ..detectors import Auto, NativeDetector
 from ..detectors.prepare import Feature
-from ..errors import ReconformError
+from ..discoveries import CountedDiscoveries, Discoveries
+from ..errors import InputError, ReconformError
+from ..fitter import method_for_rows
+from ..listing import Observed
+from ..methods import Full, Method, Split, resolve_method
 from ..rule import Rule
+from ..scan import Part, Scanned, scan
+from ..statistics.ranks import Ranks
+from ..steps.intake import taken_in
 from ..weights import Weights
-from ..whole import stops_by_exception
-from .address import noted
-from .first_pass import Progress, rank_rows
-from .formats import Layout, is_standard, layout_like
-from .judged import FileDiscoveries
-from .reading import Batches, ReadOptions, open_batches
-from .second_pass import ByRank, ByRow, Marks, SecondPass, result_of
-from .tables import check_separate
-from .writing import CERTIFIED_NAMES, RESULT_NAMES, WriteOptions, check_output
+from . import result
+from .cells import Fingerprint, to_python
+from .formats import is_standard, layout_like, noted
+from .reading import Batches, ReadOptions, Table, missing_counts, open_batches
+from .result import FileDiscoveries, SecondPass, by_rank, by_row, result_of
+from .source import Spill
+from .writing import (
+    CERTIFIED_NAMES,
+    RESULT_NAMES,
+    WriteOptions,
+    check_output,
+    check_separate,
+)
+
+# A detector that is fitted on so many reference rows shows what all of them would.
+SOME_ROWS = 100
+# A row of text has an end of line and something before it, at least.
+LEAST_BYTES = 2
+
+
+def refuse_too_many(cad: ConformalDetector, reference: Table, batches: Batches, rule: Rule) -> None:
+    """Refuse new rows that are too many for this detector and this rule, before it is fitted.
+
+    What needs all new rows at once is known of fitted detectors. So one is fitted on a few rows,
+    if the file is so large that there may be too many.
+    """
+    if not _may_be_many(batches, result.MOST_DISCOVERIES):
+        return
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            frame = reference.frame
+            shown = clone(cad).set_params(method=_method(cad, frame), verbose=0)
+            shown.fit(frame.slice(0, SOME_ROWS))
+            waits = shown.ranks_rows == "batch"
+            needs_all = waits or rule.whole_batch(shown) is not None
+    except ReconformError:
+        return  # the fit on all rows has the better words
+    if needs_all and has_more_rows(batches):
+        raise too_many(batches, uses_batch=waits)
+
+
+def refuse_weights(cad: ConformalDetector, frame: Any, rule: Rule, *, known: bool) -> None:
+    """Refuse a method or a rule that takes no weights, known or estimated, before the fit."""
+    detector, _ = taken_in(cad.detector, frame, cad.larger_is)
+    method = method_for_rows(resolve_method(cad.method), detector, len(frame))
+    try:
+        plan = method.plan(min(len(frame), SOME_ROWS), random_state=0)
+    except ReconformError:
+        return  # the fit on all rows has the better words
+    check_weighable(plan, cad.method, cad.ties, rule, known=known)
+
+
+def _method(cad: ConformalDetector, frame: Any) -> Method:
+    """Return the method that will judge very many rows, for the few reference rows to be fitted."""
+    method = resolve_method(cad.method)
+    detector, _ = taken_in(cad.detector, frame, cad.larger_is)
+    suited = method_for_rows(method, detector, len(frame))
+    uses_batch = isinstance(detector, NativeDetector) and detector.uses_batch
+    if isinstance(suited, Full) and suited is not method:
+        # For very many rows "auto" takes a split (`ConformalDetector.for_rows`), if there is one.
+        return suited if uses_batch and not isinstance(detector, Auto) else Split()
+    return Split() if isinstance(suited, Split) else suited
+
+
+def _may_be_many(batches: Batches, most: int) -> bool:
+    """Whether a look at the file does not tell that its rows are few enough."""
+    source = batches.source
+    if source.rows is not None:
+        return source.rows > most
+    if not source.is_text or getattr(source, "compressed", False):
+        return True
+    # Between two cells stands a delimiter, even if both are empty.
+    row = max(LEAST_BYTES, len(source.schema.names))
+    return os.stat(source.path).st_size > row * most
+
+
+def has_more_rows(batches: Batches, most: int | None = None) -> bool:
+    """Say whether there are more rows than so many, or than can be kept; text is counted."""
+    most = result.MOST_DISCOVERIES if most is None else most
+    if batches.source.rows is not None or not _may_be_many(batches, most):
+        return _may_be_many(batches, most)
+    rows = 0
+    for table in batches.source.tables(batches.names[:1], batches.batch_rows):
+        rows += table.num_rows
+        if rows > most:
+            return True
+    return False
+
+
+def too_many(batches: Batches, *, uses_batch: bool) -> InputError:
+    """Say that not all rows of a file can be kept, and what to do."""
+    if uses_batch:
+        why = (
+            "that a detector can compare with each other. Use `detector='knn'`, `method='split'`, "
+            "or a part of the file."
+        )
+    else:
+        why = (
+            "of which `validity='proven'` can certify a list. Use `procedure='by'`, which is "
+            "proven from counts, `method='split'`, or a part of the file."
+        )
+    return InputError(
+        batches.source.label, f"it has more than {result.MOST_DISCOVERIES:,} rows, the most {why}"
+    )
+
+
+T = TypeVar("T")
+
+
+class Wanted:
+    """Finds rows by their positions from 0, or by identifiers, which stand in some columns."""
+
+    def __init__(self, wanted: Sequence[int | str], ids: Sequence[str]) -> None:
+        self._wanted, self._ids = wanted, ids
+        self._named: dict[str, list[int]] = {one: [] for one in wanted if isinstance(one, str)}
+        if self._named and not ids:
+            raise ReconformError(
+                "`wanted` names rows by identifiers, and no column has them: give `id_columns`, or "
+                "positions."
+            )
+
+    @property
+    def columns(self) -> Sequence[str]:
+        """Columns to read along."""
+        return self._ids if self._named else ()
+
+    def add(self, table: Any, start: int) -> None:
+        """Look at a batch."""
+        if not self._named:
+            return
+        columns = [to_python(table.column(name)) for name in self._ids]
+        for i, cells in enumerate(zip(*columns, strict=True)):
+            name = ", ".join(map(str, cells))
+            if name in self._named:
+                self._named[name].append(start + i)
+
+    def found(self, label: str, rows: int) -> IndexArray:
+        """Return the positions; refuse what is not there."""
+        positions = []
+        for one in self._wanted:
+            if not isinstance(one, str):
+                if not 0 <= one < rows:
+                    raise InputError(label, f"it has {rows:,} rows, and row {one + 1:,} is none.")
+                positions.append(int(one))
+                continue
+            places = self._named[one]
+            if len(places) != 1:
+                many = "no row" if not places else f"{len(places):,} rows"
+                raise InputError(label, f"{many} with the identifier {one!r}; one is needed.")
+            positions.append(places[0])
+        return np.array(positions, dtype=np.intp)
+
+
+Progress = Callable[[str, int, int | None], None]
+
+# Labels that the reference does not have are kept by name up to so many per column, if short.
+MOST_LABELS = 1_000
+LONGEST_LABEL = 1_000
+
+
+@dataclass
+class Unseen:
+    """Labels of a column that the reference does not have: rows, and some labels by name."""
+
+    rows: int = 0
+    labels: Counter[str] = field(default_factory=Counter)
+
+    def add(self, labels: Counter[str]) -> None:
+        """Count the labels of a batch."""
+        self.rows += labels.total()
+        for label in [label for label in labels if len(label) > LONGEST_LABEL]:
+            del labels[label]
+        room = MOST_LABELS - len(self.labels)
+        new = [label for label in labels if label not in self.labels]
+        for label in new[max(0, room) :]:
+            del labels[label]
+        self.labels.update(labels)
+
+
+class FileScan:
+    """The rows of a file as a source of parts, and what is noticed on the way through them.
+
+    Features of the rows are kept as far as `read` allows, or with `keep_all` of all rows; ranks and
+    scores are in a `Spill`.
+    """
+
+    scanned: Scanned  # the ranks of all rows, and their counts
+
+    def __init__(
+        self,
+        cad: ConformalDetector,
+        batches: Batches,
+        read: ReadOptions,
+        progress: Progress | None,
+        *,
+        keep_all: bool,
+    ) -> None:
+        if cad.most_rows is not None and has_more_rows(batches, cad.most_rows):
+            cad = cad.for_rows(cad.most_rows + 1)
+        waits = cad.ranks_rows == "batch"
+        if (keep_all or waits) and has_more_rows(batches):
+            raise too_many(batches, uses_batch=waits)
+        self.cad, self.batches, self.read, self.progress = cad, batches, read, progress
+        self.in_memory = keep_all or waits
+        self.digest = Fingerprint(batches.features)
+        self.missing: Counter[str] = Counter()
+        self.unseen: defaultdict[int, Unseen] = defaultdict(Unseen)  # by position of the column
+        self.kept: list[FloatArray] | None = []
+        self.codes: list[IndexArray] = []
+        self.sample, self.of_sample = Reservoir(), Reservoir()  # which take the same rows
+        self.weights: list[FloatArray] = []
+        self.sizes: list[int] = []
+        self._wanted = Wanted(read.wanted, read.id_columns)
+        self.scanned = scan(cad, self)
+        tested = sum(self.sizes)
+        if not keep_all and tested * len(batches.features) > read.most_cells:
+            self.kept = None
+        self.wanted = self._wanted.found(batches.source.label, tested)
+
+    def decide(self, rule: Rule) -> CountedDiscoveries:
+        """Decide for the whole file by the counts of ranks."""
+        groups = self.of_sample.rows
+        none = Unseen()
+        seen = Observed(
+            sample=self.sample.rows,
+            together=self.scanned.together,
+            choice=self.scanned.counted.choice,
+            categories={
+                j: Category(
+                    feature.labels, self.unseen.get(j, none).labels, self.unseen.get(j, none).rows
+                )
+                for j, feature in enumerate(self.batches.features)
+                if feature.labels is not None
+            },
+            monotone=self.sample.monotone,
+            sample_groups=None if groups is None else groups[:, 0].astype(np.intp),
+        )
+        return self.cad.decide_counts(self.scanned.counted.ranks, rule, seen)
+
+    def certify(
+        self, rule: Rule, weights: Callable[[FloatArray], Weights] | None = None
+    ) -> Discoveries:
+        """Decide by all features, which were kept; drop them if they are too many."""
+        assert self.kept is not None
+        X = np.concatenate(self.kept)
+        if X.size > self.read.most_cells:
+            self.kept = None
+        together = self.scanned.together
+        if together is None or not len(together.at_most):
+            at_most, scores = self.everything()
+            together = Ranks(at_most, None, scores)
+        given = np.concatenate(self.weights) if self.weights else X
+        return self.cad.decide_ranked(
+            X, together, rule, None if weights is None else weights(given)
+        )
+
+    @property
+    def ranked(self) -> Spill:
+        """Ranks and scores of all rows, by batches of the file."""
+        assert isinstance(self.scanned.ranked, Spill)
+        return self.scanned.ranked
+
+    def everything(self) -> tuple[RankArray, FloatArray]:
+        """Ranks and scores of all rows."""
+        parts = list(self.ranked)
+        at_most = np.concatenate([part.at_most for part in parts])
+        return at_most, np.concatenate([part.scores for part in parts])
+
+    def _parts(self) -> Iterator[Part]:
+        """Read the rows; the first time all that is to be known of them is noticed."""
+        notice = not self.sizes
+        column = self.read.weight_column
+        more = [*self._wanted.columns, *([] if column is None else [column])] if notice else []
+        rows = 0
+        for table, X in self.batches.read(more):
+            codes = self.cad.codes_of(self.batches.groups(table, rows), len(X))
+            part = Part(X, codes)
+            if notice:
+                self._notice(table, part, rows)
+            rows += len(X)
+            yield part._replace(X=self.cad.of_file(X))
+            if self.progress is not None:
+                self.progress("ranking", rows, self.batches.source.rows)
+
+    def _notice(self, table: Any, part: Part, before: int) -> None:
+        X, codes = part
+        self._wanted.add(table, before)
+        self.sizes.append(len(X))
+        if self.read.weight_column is not None:
+            self.weights.append(self.batches.weights(table, self.read.weight_column, before))
+        self.sample.add(X)
+        if codes is not None:
+            self.of_sample.add(codes[:, None].astype(np.float64))
+        self.digest.add(X)
+        self.missing.update(missing_counts(X, self.batches.features))
+        for j, labels in self.batches.unseen(table, X).items():
+            self.unseen[j].add(labels)
+        if self.kept is None:
+            return
+        self.kept.append(X)
+        rows = before + len(X)
+        if self.in_memory:
+            self.codes += [] if codes is None else [codes]
+            if rows > result.MOST_DISCOVERIES:
+                raise too_many(self.batches, uses_batch=self.cad.ranks_rows == "batch")
+        elif rows * X.shape[1] > self.read.most_cells:
+            self.kept = None
+
+    def each(self, work: Callable[[Part], Any]) -> Spill:
+        """As `Parts` has it."""
+        spill = Spill()
+        for part in self._parts():
+            spill.add(work(part))
+        return spill
+
+    def total(self, work: Callable[[Part], T], merge: Callable[[T, T], T]) -> T:
+        """As `Parts` has it."""
+        return reduce(merge, map(work, self._parts()))
+
+    def whole(self) -> Part:
+        """All rows, which are kept."""
+        for _ in self._parts():
+            pass
+        assert self.kept is not None
+        codes = np.concatenate(self.codes) if self.codes else None
+        return Part(self.cad.of_file(np.concatenate(self.kept)), codes)
+
+    def cut(self, ranks: Ranks) -> Spill:
+        """The ranks of all rows, by batches of the file."""
+        spill = Spill()
+        for stop, size in zip(np.cumsum(self.sizes), self.sizes, strict=True):
+            spill.add(ranks.taken(np.arange(stop - size, stop)))
+        return spill
+
 
 __all__ = ["FileDiscoveries", "ReadOptions", "WriteOptions", "features_of", "judge_file"]
 
@@ -60,9 +401,8 @@ def judge_file(
         The new rows; ``-`` for standard input, or a query as in `read_reference`.
     output : str or Path, optional
         Where to write the rows with ``score``, ``p_value``, ``q_value`` and ``anomaly``; ``-``
-        for standard output, or a table of a database such as ``"plant.duckdb#flagged"``. It appears
-        when it is complete. Where the rule has a `top`, only so many rows are written, those that
-        come first, flagged or not.
+        for standard output. It appears when it is complete. Where the rule has a `top`, only so
+        many rows are written, those that come first, flagged or not.
     rule : Rule
         The level, the procedure and the p-values: one that counts of ranks can decide, or for a
         file of at most a million rows one that certifies its list. A detector that compares new
@@ -99,16 +439,25 @@ def judge_file(
     certifies = _checked_rule(cad, rule, write) or weights is not None
     check_grouped(cad, read.group_column)
     names = CERTIFIED_NAMES if certifies and rule.validity == "proven" else RESULT_NAMES
-    opened = _opened(cad, path, read)
+    opened = open_batches(
+        path,
+        features_of(cad, read.features),
+        id_columns=read.id_columns,
+        allow_missing=bool(get_tags(cad).input_tags.allow_nan),
+        batch_rows=read.batch_rows,
+        layout=read.layout,
+        remember=True,
+        group_column=read.group_column,
+    )
     with stops_by_exception(), opened as batches:
         if read.weight_column is not None:
             batches.check_weights(read.weight_column)
         write = _checked_output(path, output, batches.source.schema, names, read, write)
         before = os.stat(batches.source.path)
-        first = rank_rows(cad, batches, read, progress, keep_all=certifies)
-        certified = first.certify(rule, read.most_cells, weights) if certifies else None
+        first = FileScan(cad, batches, read, progress, keep_all=certifies)
+        certified = first.certify(rule, weights) if certifies else None
         found = first.decide(replace(rule, validity="nominal") if certifies else rule)
-        marks: Marks = ByRank(found.decision) if certified is None else ByRow(certified)
+        marks = by_rank(found.decision) if certified is None else by_row(certified)
         second = SecondPass(batches, marks, first, read, write, before, progress, rule.top)
         return result_of(found, certified, second, noted(path, batches.source.label), output)
 
@@ -143,22 +492,6 @@ def check_grouped(
         )
 
 
-def _opened(
-    cad: ConformalDetector, path: str | Path, read: ReadOptions
-) -> AbstractContextManager[Batches]:
-    """Open the new rows as the detector wants them."""
-    return open_batches(
-        path,
-        features_of(cad, read.features),
-        id_columns=read.id_columns,
-        allow_missing=bool(get_tags(cad).input_tags.allow_nan),
-        batch_rows=read.batch_rows,
-        layout=read.layout,
-        remember=True,
-        group_column=read.group_column,
-    )
-
-
 def _checked_output(
     path: str | Path,
     output: str | Path | None,
@@ -172,7 +505,7 @@ def _checked_output(
         return replace(write, prefix=_free_prefix(write.prefix, names, schema.names))
     if not is_standard(output):
         inputs = {"path": "/dev/stdin" if is_standard(path) else path}
-        check_separate({"output": output}, inputs, read.layout or Layout())
+        check_separate({"output": output}, inputs)
     write = replace(write, layout=write.layout or layout_like(path, read.layout, output))
     check_output(
         output,

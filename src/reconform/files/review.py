@@ -18,12 +18,11 @@ import numpy as np
 import pyarrow as pa
 
 from ..arrays import BoolArray, FloatArray, IndexArray
+from ..atomic import atomic_file
 from ..cleaning import BUDGET, staying
 from ..detectors.prepare import Feature
 from ..errors import InputError
-from ..whole import whole_file
-from .cells import numbers
-from .column_types import words
+from .cells import numbers, words
 from .formats import FORMATS, Layout, Source
 from .reading import Batches, default_batch_rows
 from .source import open_source
@@ -176,7 +175,7 @@ def leave_out(
             if start != rows:
                 raise _changed(source)
             before = left_out_of(reference)
-            with whole_file(f"{output}{NOTE}", overwrite=True) as note:
+            with atomic_file(f"{output}{NOTE}", overwrite=True) as note:
                 note.write_text(json.dumps({"left_out": before + len(marked)}))
     return Cleaned(rows, len(positions), marked, before)
 

@@ -17,8 +17,7 @@ import pyarrow.compute as pc
 from ..arrays import BoolArray, FloatArray
 from ..detectors.prepare import FEW_LABELS, Feature
 from ..errors import MOST_LISTED, InputError
-from .cells import all_numbers, texts
-from .column_types import kind_of, words
+from .cells import all_numbers, kind_of, texts, words
 from .formats import Layout, Source
 
 # Cells that are no numbers, and what they seem to be.

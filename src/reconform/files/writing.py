@@ -1,10 +1,10 @@
-"""Tables on disk, whole or not at all (see `whole`)."""
+"""Outputs: files of rows, whole or not at all (see `atomic`)."""
 
 from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,11 +13,9 @@ from typing import Any, BinaryIO
 import pyarrow as pa
 
 from ..arrays import BoolArray, FloatArray
+from ..atomic import atomic_file, atomic_stream, blamed_on, check_apart, check_place
 from ..errors import InputError, listed
-from ..whole import blamed_on, check_place, whole_file, whole_stream
-from .address import table_of
-from .formats import FORMATS, Layout, is_compressed, is_standard
-from .tables import check_table, open_table
+from .formats import FORMATS, Layout, is_compressed, is_standard, query_of, titles_in_words
 from .text import safe_table
 
 RESULT_NAMES = ("score", "p_value", "q_value", "anomaly")
@@ -116,12 +114,28 @@ def check_output(
 
 
 def check_free(path: str | Path, *, overwrite: bool) -> None:
-    """Refuse a file or a table that cannot be written or exists, before any work is done for it."""
-    table = table_of(path)
-    if table is None:
-        check_place(path, overwrite=overwrite)
-    else:
-        check_table(table, overwrite=overwrite)
+    """Refuse a file that cannot be written or exists, before any work is done for it."""
+    query = query_of(path)
+    if query is not None:
+        raise InputError(
+            query.label,
+            f"tables of databases are read, not written. An output is a file ({titles_in_words()}) "
+            "or - for standard output: write a file, and load it into the database.",
+        )
+    check_place(path, overwrite=overwrite)
+
+
+def check_separate(outputs: Mapping[str, str | Path], inputs: Mapping[str, str | Path]) -> None:
+    """Refuse outputs that would replace an input, also one behind a query, or each other.
+
+    Keys say what each is, for the message.
+    """
+    check_apart(outputs, {})
+    for name, path in inputs.items():
+        query = query_of(path)
+        for file in [path] if query is None else query.files():
+            for what, output in outputs.items():
+                check_apart({what: output}, {name: file})
 
 
 @contextmanager
@@ -138,13 +152,12 @@ def open_output(
     Parameters
     ----------
     path : str or Path
-        ``-`` for standard output, which gets nothing before everything is there; or a table of a
-        database, such as ``plant.duckdb#flagged``.
+        ``-`` for standard output, which gets nothing before everything is there.
     schema : pyarrow.Schema
     layout : Layout, optional
         Format, delimiter and decimal sign, where the name of the file does not say them.
     overwrite : bool
-        Replace a file or a table that exists.
+        Replace a file that exists.
     safe_cells : bool
         In a text file, write an apostrophe before texts that a spreadsheet would take for formulas.
 
@@ -168,20 +181,15 @@ def open_output(
     2,
     >>> folder.cleanup()
     """
-    table = table_of(path)
-    if table is not None:
-        with open_table(table, schema, overwrite=overwrite) as write:
-            yield write
-        return
     layout = layout or Layout()
     format = FORMATS[layout.format_of(path)]
     name = "standard output" if is_standard(path) else path
     if is_standard(path):
-        _standard_output()
-        whole = whole_stream(_standard_output, name)
+        output = atomic_stream(_standard_output, name)
     else:
-        whole = whole_file(path, overwrite=overwrite)
-    with whole as draft, ExitStack() as stack:
+        check_free(path, overwrite=overwrite)
+        output = atomic_file(path, overwrite=overwrite)
+    with output as draft, ExitStack() as stack:
 
         def opened(thing: Any) -> Any:
             return stack.enter_context(_closed_at_the_end(thing, name))

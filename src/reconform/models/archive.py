@@ -28,10 +28,10 @@ from zipfile import ZIP_DEFLATED, ZIP_STORED, ZipFile, ZipInfo, is_zipfile
 import numpy as np
 
 from ..arrays import AnyArray, ByteArray
+from ..atomic import atomic_file, blamed_on
 from ..display import printable
 from ..errors import ModelFileError, ReconformError
 from ..records import require
-from ..whole import blamed_on, whole_file
 
 FORMAT = "reconform model"
 FORMAT_VERSION = 1
@@ -263,7 +263,7 @@ def write_archive(
     fits : callable
         Whether a file of so many bytes may hold this; if not, it is not compressed.
     """
-    with whole_file(path, overwrite=overwrite) as draft, blamed_on(path, draft):
+    with atomic_file(path, overwrite=overwrite) as draft, blamed_on(path, draft):
         sizes = _write(draft, manifest, members, ZIP_DEFLATED)
         if grows_too_much(sizes, draft.stat().st_size) or not fits(draft.stat().st_size):
             _write(draft, manifest, members, ZIP_STORED)

@@ -13,6 +13,7 @@ import sklearn
 from sklearn.utils.validation import check_is_fitted
 
 from ..assumption import LookedUp, Occurrences
+from ..atomic import check_place
 from ..detector import TIES, ConformalDetector
 from ..detectors import resolve_detector
 from ..detectors.foreign import LARGER_IS
@@ -25,7 +26,6 @@ from ..plan import FITS_BATCH
 from ..records import require
 from ..records.specs import Array, Budget, Json, Maybe, Plain, Reader, Record, Scalar, Writer
 from ..steps.intake import Coded, Frames, Intake, Numbers
-from ..whole import check_place
 from .archive import (
     FORMAT,
     FORMAT_VERSION,

@@ -17,6 +17,7 @@ import numpy as np
 from ..arrays import AnyArray
 from ..assumption import Finding, Verdict
 from ..assumption.closeness import copy_findings
+from ..atomic import check_place, write_atomic
 from ..discoveries import USUAL_FIRST, Discoveries
 from ..errors import ReconformError, check_count
 from ..explaining.explanation import FEATURE_HEAD, NEAREST_HEAD, feature_cells, nearest_cells
@@ -24,7 +25,6 @@ from ..explaining.feature_columns import FeatureTable, matched, read_table
 from ..explaining.features import unusual_features
 from ..glossary import GLOSSARY
 from ..grouping import GroupFound
-from ..whole import check_place, write_whole
 from . import words
 from .carried import Carried, Describe, RowNames, SomeRows, carry
 from .diagnosis import Diagnosis, read_histogram
@@ -83,7 +83,7 @@ def write_page(path: Path, make: Callable[[], str], *, overwrite: bool) -> Path:
     """Write a page that `make` renders, whole or not at all; refuse a bad place beforehand."""
     check_place(path, overwrite=overwrite)
     # Labels, and names of files, may be any bytes.
-    write_whole(path, make().encode(errors="replace"), overwrite=overwrite)
+    write_atomic(path, make().encode(errors="replace"), overwrite=overwrite)
     return path
 
 

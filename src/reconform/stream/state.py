@@ -32,11 +32,11 @@ from typing import IO, Any, ClassVar, NamedTuple, Self
 from sklearn.utils.validation import check_is_fitted
 
 from ..arrays import BoolArray, FloatArray
+from ..atomic import write_atomic
 from ..detector import ConformalDetector
 from ..errors import ReconformError, check_count
 from ..frames import are_records
 from ..statistics.ranks import Ranks
-from ..whole import write_whole
 
 try:
     import fcntl
@@ -83,7 +83,7 @@ def lines_of(file: IO[bytes], path: Path) -> Iterator[Line]:
 def write_head(path: str | Path, head: Content, *, replace: bool) -> None:
     """Make a file with a head only, whole or not at all."""
     try:
-        write_whole(path, _sealed("", head)[0], overwrite=replace)
+        write_atomic(path, _sealed("", head)[0], overwrite=replace)
     except FileExistsError as error:
         raise FileExistsError(
             f"{path} exists already: resume from it, or give the journal another name."

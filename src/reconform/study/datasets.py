@@ -23,8 +23,8 @@ from ..detectors.prepare import Feature, Prepare
 from ..errors import InputError, ReconformError, unknown_choice
 from ..extras import extra
 from ..files import Layout, TableOptions, read_labelled
-from ..files.address import query_of
-from ..files.labelled import AS_THEY_ARE
+from ..files.formats import query_of
+from ..files.reading import AS_THEY_ARE
 from ..frames import frame_as_it_is, library_of
 from ..steps.intake import Coded
 from .subjects import as_list, check_labels

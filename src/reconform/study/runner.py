@@ -13,7 +13,7 @@ from sklearn.base import BaseEstimator
 
 from ..errors import ReconformError, ReferenceWarning
 from ..files import TableOptions
-from ..files.labelled import AS_THEY_ARE
+from ..files.reading import AS_THEY_ARE
 from ..forecast import foretell
 from ..methods import Full
 from ..parallel import track

@@ -26,8 +26,8 @@ from urllib.parse import quote
 import pyarrow as pa
 import pyarrow.parquet
 
+from ..atomic import sweep, write_atomic
 from ..errors import ReconformError
-from ..whole import sweep, write_whole
 
 Key = tuple[str, str, str, int]
 Identity = dict[str, Any]
@@ -154,7 +154,7 @@ class Store:
     def _write(self, name: str, content: bytes) -> None:
         path = self.folder / name
         path.parent.mkdir(parents=True, exist_ok=True)
-        write_whole(path, content, overwrite=True)
+        write_atomic(path, content, overwrite=True)
 
     def _read(self, path: Path) -> StoredResult:
         try:

@@ -1,9 +1,9 @@
-"""One way to write a file: whole, or not at all.
+"""Atomic writes: a file is written whole, or not at all.
 
 A file is written under a temporary name in the folder where it belongs, and gets its own name when
 it is finished. An exception, Ctrl-C or a polite kill removes the temporary file. What a killed run
 has left is removed by the next that writes to the folder: a temporary file is locked as long as its
-owner lives. Several files that belong together get their names together: see `together`.
+owner lives. Several files that belong together get their names together: see `atomic_group`.
 
 The temporary name is short and does not depend on the name of the file; every error names the file
 that was asked for. A file that is replaced passes its permissions on to its successor.
@@ -26,7 +26,7 @@ from io import FileIO
 from itertools import combinations, product
 from pathlib import Path
 from types import FrameType
-from typing import BinaryIO, NoReturn, Protocol
+from typing import BinaryIO, NoReturn
 
 from .errors import ReconformError
 
@@ -45,7 +45,7 @@ OpenSink = Callable[[], AbstractContextManager[BinaryIO]]
 
 
 @contextmanager
-def whole_file(path: str | Path, *, overwrite: bool = False) -> Iterator[Path]:
+def atomic_file(path: str | Path, *, overwrite: bool = False) -> Iterator[Path]:
     """Write a file that appears when the block ends well, and not otherwise.
 
     Parameters
@@ -70,13 +70,13 @@ def whole_file(path: str | Path, *, overwrite: bool = False) -> Iterator[Path]:
     --------
     >>> folder = tempfile.TemporaryDirectory()
     >>> target = Path(folder.name, "out.txt")
-    >>> with whole_file(target) as draft:
+    >>> with atomic_file(target) as draft:
     ...     _ = draft.write_text("all of it")
     ...     target.exists()
     False
     >>> target.read_text()
     'all of it'
-    >>> with whole_file(target) as draft:
+    >>> with atomic_file(target) as draft:
     ...     pass
     Traceback (most recent call last):
     ...
@@ -86,11 +86,24 @@ def whole_file(path: str | Path, *, overwrite: bool = False) -> Iterator[Path]:
     """
     check_place(path, overwrite=overwrite)
     if os.path.exists(path) and not os.path.isfile(path):
-        with whole_stream(lambda: open(path, "wb"), path) as temporary:
+        with atomic_stream(lambda: open(path, "wb"), path) as temporary:
             yield temporary
         return
-    with together() as group:
-        draft = _Draft(path, overwrite)
+    with _added(_Draft(path, overwrite)) as temporary:
+        yield temporary
+
+
+@contextmanager
+def atomic_stream(open_sink: OpenSink, path: str | Path) -> Iterator[Path]:
+    """Write to a stream that gets nothing before everything is there; `path` names it in errors."""
+    with _added(_Stream(open_sink, path)) as temporary:
+        yield temporary
+
+
+@contextmanager
+def _added(draft: _Output) -> Iterator[Path]:
+    """Add an output to the group when it is finished."""
+    with atomic_group() as group:
         try:
             yield draft.temporary
             draft.finish()
@@ -100,42 +113,16 @@ def whole_file(path: str | Path, *, overwrite: bool = False) -> Iterator[Path]:
         group.add(draft)
 
 
-@contextmanager
-def whole_stream(open_sink: OpenSink, path: str | Path) -> Iterator[Path]:
-    """Write to a stream that gets nothing before everything is there.
-
-    Parameters
-    ----------
-    open_sink : callable
-        Returns a context manager that gives the stream.
-    path : str or Path
-        What to call it in errors.
-
-    Yields
-    ------
-    Path
-        Where to write.
-    """
-    with together() as group:
-        draft = _Stream(open_sink, path)
-        try:
-            yield draft.temporary
-        except BaseException:
-            draft.discard()
-            raise
-        group.add(draft)
-
-
-def write_whole(path: str | Path, content: bytes, *, overwrite: bool = False) -> None:
+def write_atomic(path: str | Path, content: bytes, *, overwrite: bool = False) -> None:
     """Write bytes to a file, all or none of them."""
-    with whole_file(path, overwrite=overwrite) as draft, blamed_on(path, draft):
+    with atomic_file(path, overwrite=overwrite) as draft, blamed_on(path, draft):
         draft.write_bytes(content)
 
 
 def append_line(path: str | Path, text: str) -> None:
     """Append a line to a file: all of it or nothing, also beside others who append to it.
 
-    In a block of `together` it comes after all files have appeared.
+    In a block of `atomic_group` it comes after all files have appeared.
 
     Parameters
     ----------
@@ -153,20 +140,20 @@ def append_line(path: str | Path, text: str) -> None:
     ['one', 'two']
     >>> folder.cleanup()
     """
-    with together() as group:
+    with atomic_group() as group:
         group.add(_Line(path, f"{text}\n".encode()))
 
 
 # --- several at once -----------------------------------------------------------------------------
 
 
-class Together:
+class AtomicGroup:
     """Finished files that wait for their names."""
 
     def __init__(self) -> None:
-        self._drafts: list[_Kind] = []
+        self._drafts: list[_Output] = []
 
-    def add(self, draft: _Kind) -> None:
+    def add(self, draft: _Output) -> None:
         """Add a finished file."""
         self._drafts.append(draft)
 
@@ -178,10 +165,9 @@ class Together:
     def appear(self) -> None:
         """Give all files their final names, or none of them."""
         # What was written to a stream cannot be taken back. Streams come first: when one fails, no
-        # file has appeared that would have to be removed. Tables of databases follow the files,
-        # which are quicker undone. Lines of a log come last: what they say has happened, and
-        # nothing can fail after them.
-        done: list[_Kind] = []
+        # file has appeared that would have to be removed. Lines of a log come last: what they say
+        # has happened, and nothing can fail after them.
+        done: list[_Output] = []
         try:
             for draft in sorted(self._drafts, key=lambda draft: draft.turn):
                 done.append(draft)
@@ -197,11 +183,11 @@ class Together:
             draft.discard()
 
 
-_group: ContextVar[Together | None] = ContextVar("reconform_together", default=None)
+_group: ContextVar[AtomicGroup | None] = ContextVar("reconform_atomic_group", default=None)
 
 
 @contextmanager
-def together() -> Iterator[Together]:
+def atomic_group() -> Iterator[AtomicGroup]:
     """Let all files that are written in a block appear at its end: all of them, or none.
 
     Every file is finished, and on the disk, before the first gets its name. Within the block they
@@ -209,15 +195,15 @@ def together() -> Iterator[Together]:
 
     Yields
     ------
-    Together
+    AtomicGroup
 
     Examples
     --------
     >>> folder = tempfile.TemporaryDirectory()
     >>> try:
-    ...     with together():
-    ...         write_whole(Path(folder.name, "a"), b"first")
-    ...         write_whole(Path(folder.name, "b"), b"second")
+    ...     with atomic_group():
+    ...         write_atomic(Path(folder.name, "a"), b"first")
+    ...         write_atomic(Path(folder.name, "b"), b"second")
     ...         raise RuntimeError("something else went wrong")
     ... except RuntimeError:
     ...     os.listdir(folder.name)
@@ -228,7 +214,7 @@ def together() -> Iterator[Together]:
     if outer is not None:
         yield outer
         return
-    group = Together()
+    group = AtomicGroup()
     token = _group.set(group)
     try:
         with stops_by_exception():
@@ -244,30 +230,36 @@ def together() -> Iterator[Together]:
 # --- one of them ---------------------------------------------------------------------------------
 
 
-class _Kind(Protocol):
-    """What a whole file and a whole stream have in common."""
+class _Output:
+    """What is written under a temporary name, or waits for its turn to be written."""
 
-    path: str | Path
-    temporary: Path
     turn: int
 
-    def appear(self, *, keep_old: bool) -> None: ...
+    def __init__(self, path: str | Path, temporary: Path) -> None:
+        self.path, self.temporary = path, temporary
 
-    def undo(self) -> None: ...
+    def finish(self) -> None:
+        """Make the content durable."""
 
-    def discard(self) -> None: ...
+    def appear(self, *, keep_old: bool) -> None:
+        """Let the content be seen."""
+
+    def undo(self) -> None:
+        """Take it back, where that is possible."""
+
+    def discard(self) -> None:
+        """Remove what is temporary."""
 
 
-class _Draft:
+class _Draft(_Output):
     """A file under a temporary name."""
 
     turn = 1
 
     def __init__(self, path: str | Path, overwrite: bool) -> None:
-        self.path = path
         self.overwrite = overwrite
         self.target = Path(os.path.realpath(path))
-        self.temporary = self._beside()
+        super().__init__(path, self._beside())
         self._old: Path | None = None
         self._appeared = False
         self._locks: list[int] = []
@@ -279,10 +271,8 @@ class _Draft:
             # What takes the place of a private file is private from its first byte on.
             mode = 0o666 if self.replaced is None else 0o600
             flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL
-            handle = os.open(self.temporary, flags, mode)
-            while not self._lock(handle):  # another run took it for one that nobody owns
-                self.temporary = self._beside()
-                handle = os.open(self.temporary, flags, mode)
+            while not self._lock(os.open(self.temporary, flags, mode)):
+                self.temporary = self._beside()  # another run took it for one that nobody owns
         weakref.finalize(self, _remove, self.temporary, os.getpid())
 
     def _lock(self, handle: int, flags: int = 0) -> bool:
@@ -371,17 +361,16 @@ def sweep(folder: Path) -> None:
                 os.close(handle)
 
 
-class _Stream:
+class _Stream(_Output):
     """Content that is written to a stream when it is complete."""
 
     turn = 0
 
     def __init__(self, open_sink: OpenSink, path: str | Path) -> None:
-        self.path = path
         self._open_sink = open_sink
         handle, name = tempfile.mkstemp(prefix="reconform-")
         os.close(handle)
-        self.temporary = Path(name)
+        super().__init__(path, Path(name))
         weakref.finalize(self, _remove, self.temporary, os.getpid())
 
     def appear(self, *, keep_old: bool) -> None:
@@ -393,21 +382,17 @@ class _Stream:
             shutil.copyfileobj(file, sink, 1 << 20)
             sink.flush()
 
-    def undo(self) -> None:
-        pass
-
     def discard(self) -> None:
         _remove(self.temporary)
 
 
-class _Line:
+class _Line(_Output):
     """A line that is appended to a file."""
 
-    turn = 3
+    turn = 2
 
     def __init__(self, path: str | Path, line: bytes) -> None:
-        self.path = path
-        self.temporary = Path(path)
+        super().__init__(path, Path(path))
         self._line = line
 
     def appear(self, *, keep_old: bool) -> None:
@@ -430,12 +415,6 @@ class _Line:
             line = line if file.read(1) == b"\n" else b"\n" + line
         while line:
             line = line[file.write(line) :]
-
-    def undo(self) -> None:
-        pass
-
-    def discard(self) -> None:
-        pass
 
 
 def _remove(temporary: Path, process: int | None = None) -> None:
@@ -490,14 +469,7 @@ def stops_by_exception() -> Iterator[None]:
 
 
 def check_place(path: str | Path, *, overwrite: bool) -> None:
-    """Refuse to write to a place, before any work is done for it.
-
-    Parameters
-    ----------
-    path : str or Path
-    overwrite : bool
-        Whether a file that exists may be replaced.
-    """
+    """Refuse to write to a place, before any work is done for it."""
     folder = os.path.dirname(os.path.realpath(path))
     if not os.path.isdir(folder):
         raise FileNotFoundError(f"{path}: there is no folder {folder!r} to write to.")

@@ -14,14 +14,14 @@ from pathlib import Path
 
 import pytest
 
-from reconform.whole import (
+from reconform.atomic import (
+    atomic_file,
+    atomic_group,
+    atomic_stream,
     blamed_on,
     check_apart,
     check_place,
-    together,
-    whole_file,
-    whole_stream,
-    write_whole,
+    write_atomic,
 )
 
 
@@ -38,7 +38,7 @@ def test_what_is_replaced_passes_its_permissions_on(tmp_path, permissions):
     path = tmp_path / "out"
     path.write_text("old")
     path.chmod(permissions)
-    with whole_file(path, overwrite=True) as draft:
+    with atomic_file(path, overwrite=True) as draft:
         assert mode(draft) == 0o600  # nobody else reads it meanwhile
         draft.write_text("new")
     assert path.read_text() == "new"
@@ -48,7 +48,7 @@ def test_what_is_replaced_passes_its_permissions_on(tmp_path, permissions):
 def test_a_new_file_has_the_usual_permissions(tmp_path):
     before = os.umask(0o027)
     try:
-        write_whole(tmp_path / "out", b"")
+        write_atomic(tmp_path / "out", b"")
     finally:
         os.umask(before)
     assert mode(tmp_path / "out") == 0o640
@@ -56,12 +56,12 @@ def test_a_new_file_has_the_usual_permissions(tmp_path):
 
 def test_names_may_be_as_long_as_the_system_allows(tmp_path):
     longest = tmp_path / ("x" * 251 + ".csv")
-    write_whole(longest, b"all")
+    write_atomic(longest, b"all")
     assert longest.read_bytes() == b"all"
     longer = tmp_path / ("x" * 252 + ".csv")
     for call in (
         lambda: check_place(longer, overwrite=False),
-        lambda: write_whole(longer, b"all"),
+        lambda: write_atomic(longer, b"all"),
     ):
         with pytest.raises(OSError, match="it cannot be written") as caught:
             call()
@@ -84,7 +84,7 @@ def test_errors_name_the_target_and_leave_nothing(tmp_path, monkeypatch, functio
         monkeypatch.setattr(os, "replace", fail)
     monkeypatch.setattr(os, function, fail)
     with pytest.raises(OSError, match=r"it cannot be written") as caught:
-        write_whole(tmp_path / "out.csv", b"all")
+        write_atomic(tmp_path / "out.csv", b"all")
     monkeypatch.undo()
     assert os.replace is real
     assert (caught.value.errno, caught.value.filename) == (number, str(tmp_path / "out.csv"))
@@ -104,10 +104,10 @@ def test_errors_about_other_files_are_left_alone():
 def test_files_appear_together(tmp_path):
     sink = io.BytesIO()
     (tmp_path / "b").write_text("old")
-    with together() as group:
-        write_whole(tmp_path / "a", b"1")
-        write_whole(tmp_path / "b", b"2", overwrite=True)
-        with whole_stream(lambda: nullcontext(sink), "a stream") as draft:
+    with atomic_group() as group:
+        write_atomic(tmp_path / "a", b"1")
+        write_atomic(tmp_path / "b", b"2", overwrite=True)
+        with atomic_stream(lambda: nullcontext(sink), "a stream") as draft:
             draft.write_bytes(b"3")
         assert group.draft_of(tmp_path / "a").read_bytes() == b"1"
         assert not (tmp_path / "a").exists()
@@ -119,10 +119,10 @@ def test_files_appear_together(tmp_path):
 
 
 def write_three(folder, last):
-    with together():
-        write_whole(folder / "new", b"1", overwrite=True)
-        write_whole(folder / "old", b"2", overwrite=True)
-        write_whole(folder / "last", b"3")
+    with atomic_group():
+        write_atomic(folder / "new", b"1", overwrite=True)
+        write_atomic(folder / "old", b"2", overwrite=True)
+        write_atomic(folder / "last", b"3")
         last()
 
 
@@ -149,9 +149,9 @@ def test_a_name_that_is_taken_at_the_last_moment_takes_the_others_back(tmp_path)
 
 def test_a_stream_that_fails_keeps_files_from_appearing(tmp_path):
     def write_both():
-        with together():
-            write_whole(tmp_path / "a", b"1")
-            write_whole("/dev/full", b"2")
+        with atomic_group():
+            write_atomic(tmp_path / "a", b"1")
+            write_atomic("/dev/full", b"2")
 
     with pytest.raises(OSError, match="it cannot be written") as caught:
         write_both()
@@ -160,9 +160,9 @@ def test_a_stream_that_fails_keeps_files_from_appearing(tmp_path):
 
 
 def test_one_that_failed_does_not_appear_with_the_others(tmp_path):
-    with together():
-        write_whole(tmp_path / "a", b"1")
-        with pytest.raises(ImportError), whole_file(tmp_path / "b"):
+    with atomic_group():
+        write_atomic(tmp_path / "a", b"1")
+        with pytest.raises(ImportError), atomic_file(tmp_path / "b"):
             raise ImportError
     assert names(tmp_path) == ["a"]
 
@@ -185,8 +185,8 @@ def test_one_file_by_many_names(tmp_path, monkeypatch):
 
 HOLD = """
 import sys, time
-from reconform.whole import whole_file
-with whole_file(sys.argv[1]) as draft:
+from reconform.atomic import atomic_file
+with atomic_file(sys.argv[1]) as draft:
     draft.write_bytes(bytes(10_000_000))
     print(draft, flush=True)
     time.sleep(60)
@@ -211,16 +211,16 @@ def test_what_a_killed_run_left_is_removed_by_the_next_and_nothing_of_the_living
         assert left.stat().st_size == 10_000_000
         mine = tmp_path / ".reconform-notes.txt"
         mine.write_text("not a temporary file")
-        write_whole(tmp_path / "next", b"all")
+        write_atomic(tmp_path / "next", b"all")
         assert not left.exists()
         assert kept.exists()
         assert names(tmp_path) == sorted([kept.name, mine.name, "next"])
     finally:
         living.kill()
         living.wait()
-    with together():  # two of the same process, and the old file that is kept meanwhile
-        write_whole(tmp_path / "a", b"1")
-        write_whole(tmp_path / "next", b"2", overwrite=True)
+    with atomic_group():  # two of the same process, and the old file that is kept meanwhile
+        write_atomic(tmp_path / "a", b"1")
+        write_atomic(tmp_path / "next", b"2", overwrite=True)
         subprocess.run(
             [sys.executable, "-c", HOLD.replace("60", "0"), str(tmp_path / "b")], check=True
         )
