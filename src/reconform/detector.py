@@ -34,7 +34,7 @@ from .errors import (
 )
 from .explaining import Known, explainer_for, known_rows, refuse_without_reference, words_of
 from .explaining.explanation import Explanation, Judged
-from .frames import frame_as_it_is, library_of
+from .frames import frame_as_it_is, package_of
 from .grouping import ReferenceGroups, check_groupable, warn_of_small_groups
 from .methods import Full, Method, Prefit, resolve_method
 from .plan import Plan
@@ -257,6 +257,7 @@ class ConformalDetector(OutlierMixin, Ranker):
         ConformalDetector
             Itself.
         """
+        X = frame_as_it_is(X)
         method = resolve_method(self.method)
         refit = not isinstance(method, Prefit)
         resolved, intake = taken_in(self.detector, X, self.larger_is, refit=refit)
@@ -544,6 +545,7 @@ class ConformalDetector(OutlierMixin, Ranker):
         Discoveries
         """
         check_is_fitted(self, "ensemble_")
+        X = frame_as_it_is(X)
         suited = self.for_rows(_num_samples(X))
         if suited is not self:
             return suited.decide(X, rule, weights, groups=groups)
@@ -553,13 +555,12 @@ class ConformalDetector(OutlierMixin, Ranker):
         rule.whole_batch(self)  # refuses what has no theorem before any row is ranked
         ranks, p_values = self._judge(X, grid, groups, together=True)
         index = getattr(X, "index", None) if hasattr(X, "iloc") else None
-        library = library_of(frame_as_it_is(X))
         new = NewRows(
             partial(self._rows, X),
             ranks,
             p_values,
             index,
-            None if library is None else library.package,
+            package_of(X),
             self._intake.categories(self, X) or None,
             words_of(X),
         )
