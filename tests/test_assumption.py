@@ -413,21 +413,16 @@ def test_the_command_line_says_it_first(files):
     assert "--drop" in bad.stdout
 
 
-def test_json_and_exit_codes(files, tmp_path):
-    normal, new, moved = files
-    said = run("detect", normal, moved, *KNN, "--json", "--fail-on", "broken", "--output",
+def test_json_says_the_verdict(files, tmp_path):
+    normal, _, moved = files
+    said = run("detect", normal, moved, *KNN, "--json", "--output",
                tmp_path / "out.csv")  # fmt: skip
-    assert said.exit_code == 4
+    assert said.exit_code == 0  # exit codes are a matter of check
     assert json.loads(said.stdout)["assumption"]["verdict"] == "broken"
     split = run("detect", normal, moved, "--detector", "knn", "--method", "split", "--json")
     assert json.loads(split.stdout)["flagged"] > 0
     assert json.loads(split.stdout)["false_bound"] is None
     assert (tmp_path / "out.csv").exists()
-    assert run("detect", normal, new, *KNN, "--fail-on", "broken").exit_code == 0
-    assert run("detect", normal, new, *KNN, "--fail-on", "anomalies,broken").exit_code == 3
-    wrong = run("detect", normal, new, *KNN, "--fail-on", "everything")
-    assert wrong.exit_code == 2
-    assert "it must be anomalies, doubtful, broken" in wrong.stderr
 
 
 def test_the_report_has_no_green_box_beside_it(files, tmp_path):

@@ -616,7 +616,7 @@ def test_numbers_as_a_spreadsheet_writes_them_are_the_same(here, filled, tables)
             ["normal.csv", "--marks", "r.csv", "--keep", "r.csv", "--overwrite"],
             "are the same file",
         ),
-        (["normal.csv", "--calibration", "0.5"], "--calibration goes with --method split"),
+        (["normal.csv", "--set", "calibration=0.5"], "--set calibration goes with --method split"),
         (["normal.csv", "--budget", "1"], "--budget"),
     ],
 )

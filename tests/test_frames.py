@@ -6,6 +6,7 @@ import datetime
 import pickle
 import warnings
 
+import narwhals as nw
 import numpy as np
 import pandas as pd
 import polars as pl
@@ -37,6 +38,7 @@ from reconform.frames import (
     by_name,
     label_code,
     numbers_of,
+    read_column,
     text_columns,
     time_columns,
 )
@@ -630,3 +632,51 @@ def test_what_prepare_refuses():
         ConformalDetector(Prepare("knn"), "prefit").fit(REFERENCE)
     with pytest.raises(ReconformError, match="infinity"):
         cad.p_values(NEW.assign(x=np.inf))
+
+
+def test_what_streams_arrow_is_a_frame():
+    class Stream:
+        """Anything that hands its rows over as Arrow does."""
+
+        def __arrow_c_stream__(self, requested_schema=None):
+            return pa.Table.from_pandas(REFERENCE).__arrow_c_stream__(requested_schema)
+
+    relation = pytest.importorskip("duckdb").from_arrow(pa.Table.from_pandas(REFERENCE))
+    expected = ConformalDetector(Prepare("knn"), "jackknife+").fit(REFERENCE).p_values(NEW)
+    for rows in (Stream(), relation):
+        cad = ConformalDetector(Prepare("knn"), "jackknife+").fit(rows)
+        np.testing.assert_array_equal(cad.p_values(NEW), expected)
+        assert cad.discover(rows).library == "pyarrow"
+    reader = pa.Table.from_pandas(REFERENCE).to_reader()
+    with pytest.raises(ReconformError, match=r"give X\.read_all\(\)"):
+        ConformalDetector(Prepare("knn")).fit(reader)
+
+
+TYPES = [
+    pd.Series([1, None], dtype="Int64"),
+    pd.Series([True, None], dtype="boolean"),
+    pd.Series([1.5, None], dtype="float32[pyarrow]"),
+    pd.Series([True, None], dtype=object),
+    pd.Series([datetime.date(2020, 1, 2), None], dtype=object),
+    pd.Series(["a", None], dtype="category"),
+    pd.Series([["a"], None], dtype=object),
+    pl.Series([1, None]),
+    pl.Series([True, None]),
+    pl.Series([None, None]),
+    pl.Series(["a", None], dtype=pl.Categorical),
+    pa.chunked_array([[2**60, None]]),
+    pa.chunked_array([pa.array([15, None], type=pa.decimal128(4, 2))]),
+]
+
+
+@pytest.mark.parametrize("cells", TYPES, ids=lambda cells: str(getattr(cells, "dtype", "arrow")))
+def test_a_missing_cell_of_any_type_is_missing(cells):
+    column = read_column(nw.from_native(cells, series_only=True))
+    read = column.codes() if column.values is None else column.values
+    assert np.isnan(read[1])
+    first = cells[0].as_py() if isinstance(cells, pa.ChunkedArray) else cells[0]
+    if column.values is not None:
+        assert first is None or read[0] == float(first)
+    else:
+        assert column.words == [str(first)]
+        assert read[0] == label_code(str(first))

@@ -399,7 +399,6 @@ def test_misuse(here, tumours):
         (["--label", "meanarea"], 1, "Did you mean 'mean_area'"),
         (["--drop", "maen_area"], 1, "Did you mean 'mean_area'"),
         (["--output", "month.csv"], 2, "same file"),
-        (["--fail-on", "never"], 2, "got 'never'"),
     ):
         assert told in run(*files, *given, code=code).stderr, given
     assert sorted(here.iterdir()) == before

@@ -234,7 +234,7 @@ def test_files_take_two_passes_and_say_the_same(tmp_path, monkeypatch):
         assert (again.count, again.tested) == (here.count, len(T))
     quick = LogisticRegression()
     monkeypatch.setattr("reconform.ensemble.batch.default_classifier", lambda n_jobs=None: quick)
-    said = [normal, new, "--method", "learned", "--calibration", "0.4", "--output", out]
+    said = [normal, new, "--method", "learned", "--set", "calibration=0.4", "--output", out]
     result = CliRunner().invoke(main, ["detect", *map(str, said)])
     assert result.exit_code in (0, 3), result.output
     cad = ConformalDetector(method=Learned(calibration=0.4), random_state=0).fit(table.frame)

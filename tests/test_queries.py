@@ -378,7 +378,7 @@ def test_sqlite_runs_nothing_but_one_select(here, statement):
 
 
 def test_a_query_reads_its_own_files_and_nothing_else(here):
-    """Without --allow-extensions: no other file, no variable of Python, no extension."""
+    """Without `allow_extensions`: no other file, no variable of Python, no extension."""
     Path("secret.csv").write_text("a\n" + "1\n2\n" * 20)
     secret = pa.table({"a": [1.0, 2.0]})
     assert len(secret)
@@ -405,8 +405,6 @@ def test_a_query_reads_its_own_files_and_nothing_else(here):
         read = read_reference(f"{place}#select * from read_csv('secret.csv')", layout=trusting)
         assert read.X.ravel().tolist() == [1.0, 2.0] * 20
     run("fit", "plant.duckdb#select * from 'secret.csv'", "--model", "m.rcad", code=1)
-    run("fit", "plant.duckdb#select * from 'secret.csv'", "--model", "m.rcad",
-        "--allow-extensions")  # fmt: skip
 
 
 def test_a_file_whose_name_has_the_sign_is_that_file(here):

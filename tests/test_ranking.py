@@ -200,9 +200,9 @@ def test_detectors_as_a_command_line_writes_them(detector, shown):
 
 def test_methods_as_a_command_line_writes_them():
     assert _method(Full()) == ["--method", "full"]
-    assert _method(CrossValidation(5)) == ["--method", "cv+", "--folds", "5"]
-    assert _method(Bootstrap(20, variant="basic")) == ["--method", "jab", "--draws", "20"]
-    assert _method(Split(0.25)) == ["--method", "split", "--calibration", "0.25"]
+    assert _method(CrossValidation(5)) == ["--method", "cv+", "--set", "folds=5"]
+    assert _method(Bootstrap(20, variant="basic")) == ["--method", "jab", "--set", "draws=20"]
+    assert _method(Split(0.25)) == ["--method", "split", "--set", "calibration=0.25"]
     assert _method(CrossValidation(variant="pooled")) is None
 
 
@@ -249,17 +249,6 @@ OWN = [
     "study", "--dataset", "pumps.csv", "--label", "broken", "--id", "pump no", "--drop", "note",
     "--prepare", "--delimiter", ";", "--decimal", ",", "--draws", "2", "--test-sets", "3",
 ]  # fmt: skip
-
-
-def test_the_recommended_command_may_read_what_the_study_read(here):
-    pytest.importorskip("duckdb", reason="DuckDB is optional: reconform[duckdb]")
-    pd.read_csv("pumps.csv", sep=";", decimal=",").to_parquet("pumps.parquet")
-    query = "pumps.parquet#select f.* from files f, range(1)"
-    facts = run_json("study", "--dataset", query, *OWN[3:9], "--prepare", *OWN[-4:], "--detector",
-                     "knn", "--method", "cv+", "--allow-extensions")  # fmt: skip
-    command = shlex.split(facts["recommendation"]["command"])
-    assert command[2] == query
-    assert "--allow-extensions" in command
 
 
 def test_the_recommended_command_runs(here):

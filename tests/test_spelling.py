@@ -37,14 +37,14 @@ def test_the_library_names_no_options():
 
 def test_every_option_of_the_table_exists():
     assert set(SPELLED.values()) <= OPTIONS
-    assert {"fdr", "id_columns", "n_jobs", "storey_lambda", "trusted"} <= set(SPELLED)
+    assert {"fdr", "id_columns", "n_jobs", "trusted"} <= set(SPELLED)
 
 
 @pytest.mark.parametrize(
     ("message", "spoken"),
     [
         ("give `prepare=True`.", "give --prepare."),
-        ("`storey_lambda=0.5` and `fdr`", "--storey-lambda 0.5 and --fdr"),
+        ("`folds=5` and `fdr`", "--set folds=5 and --fdr"),
         ("`method='jackknife+'`", "--method jackknife+"),
         ("`decimal=','` or `delimiter='\\t'`", "--decimal ',' or --delimiter '\\t'"),
         ("`id_columns=['']`", "--id ''"),
@@ -85,9 +85,9 @@ def test_python_is_told_of_parameters(tmp_path):
     ("arguments", "spoken"),
     [
         (["detect", "--group", "g", "--method", "cv", "--detector", "knn"], "--method cv has no"),
-        (["detect", "--group", "g", "--method", "split", "--repeats", "3", "--detector", "knn"],
+        (["detect", "--group", "g", "--method", "split", "--set", "repeats=3", "--detector", "knn"],
          "split on 3 splits has no ranks within groups"),
-        (["detect", "--method", "split", "--repeats", "3"], "use --repeats 1, or one detector"),
+        (["detect", "--method", "split", "--set", "repeats=3"], "use --set repeats=1, or one"),
         (["fit", "--group", "g", "--anomalies", "new.csv"], "known --anomalies do not go with"),
         (["stream", "--by", "windows"], "smaller windows, or a higher --fdr"),
     ],

@@ -2,6 +2,7 @@
 
 import json
 import math
+import re
 from fractions import Fraction
 from pathlib import Path
 
@@ -11,9 +12,12 @@ import pytest
 from click.testing import CliRunner
 from sklearn.neighbors import LocalOutlierFactor
 
-from reconform import ConformalDetector, ReconformError, Weights, methods
+from reconform import ConformalDetector, ReconformError, Rule, Weights, methods
 from reconform.cli import main
 from reconform.ensemble import AugmentedScores
+from reconform.files import Layout
+from reconform.files.judge import judge_file
+from reconform.files.reading import ReadOptions
 from reconform.statistics.weighted import (
     ranks_by_sight,
     ranks_of_one_model,
@@ -387,9 +391,6 @@ def test_a_choice_of_detectors_on_a_split_takes_weights(tmp_path, monkeypatch, m
     assert "q-value" in said  # an estimate is not certified: there are no e-values
 
 
-KNN = ("--detector", "knn", "--method", "full")
-
-
 @pytest.fixture
 def files(tmp_path, monkeypatch):
     """Two files with a column of true weights, and the truth."""
@@ -404,25 +405,31 @@ def files(tmp_path, monkeypatch):
     return D, T, weights
 
 
-def detected(*options, files=("normal.csv", "new.csv"), input=None):
-    common = ["--id", "id", "--output", "out.csv", "--overwrite", "--json"]
-    return CliRunner().invoke(main, ["detect", *files, *common, *options], input=input)
+KNN = ("--detector", "knn", "--method", "full")
+
+
+def judged(files, kind="csv", validity="nominal"):
+    D, _, weights = files
+    cad = ConformalDetector("knn", "full", random_state=0)
+    cad.fit(pd.DataFrame(D, columns=["load", "heat"]))
+    layout = Layout(decimal="," if kind == "tsv" else ".")
+    read = ReadOptions(id_columns=("id",), layout=layout, weight_column="ratio")
+    return judge_file(
+        *(cad, f"new.{kind}", "out.csv", Rule(0.1, validity=validity)),
+        read=read,
+        weights=lambda own: Weights(weights.reference, own),
+    )
 
 
 @pytest.mark.parametrize("kind", ["csv", "parquet", "tsv"])
 @pytest.mark.parametrize("validity", ["nominal", "proven"])
 def test_known_weights_from_a_column(files, validity, kind):
     D, T, weights = files
-    more = ("--decimal", ",") if kind == "tsv" else ()
-    asked = ("--weights", "ratio", "--validity", validity, *KNN, *more)
-    said = detected(*asked, files=(f"normal.{kind}", f"new.{kind}"))
-    assert said.exit_code == 0, said.stderr
-    facts = json.loads(said.stdout)
-    cad = ConformalDetector("knn", "full", random_state=0).fit(D)
-    found = cad.discover(T, weights=weights, validity=validity)
-    assert facts["flagged"] == found.count > 0
-    assert facts["reference"]["features"] == ["load", "heat"]
-    assert "if the weights are the true ones" in facts["guarantee"]
+    found = ConformalDetector("knn", "full", random_state=0).fit(D)
+    found = found.discover(T, weights=weights, validity=validity)
+    facts = judged(files, kind, validity)
+    assert facts.count == found.count > 0
+    assert "if the weights are the true ones" in str(facts.guarantee)
     table = pd.read_csv("out.csv")
     assert np.allclose(table["p_value"], found.p_values, rtol=1e-12)
     assert table["anomaly"].tolist() == found.mask.tolist()
@@ -430,87 +437,51 @@ def test_known_weights_from_a_column(files, validity, kind):
     assert np.allclose(carried, weights.new)
 
 
-def test_weights_of_normal_rows_and_of_a_pipe(files):
-    wanted = json.loads(detected("--weights", "ratio", *KNN).stdout)["flagged"]
-    frame = pd.read_csv("normal.csv").assign(bad=0)
-    dirty = pd.concat([frame, frame.tail(3).assign(bad=1, ratio=1e6)])
-    dirty.to_csv("normal.csv", index=False)
-    said = detected(
-        *("--weights", "ratio", "--label", "bad", *KNN),
-        files=("normal.csv", "-"),
-        input=Path("new.csv").read_bytes(),
-    )
-    assert said.exit_code == 0, said.stderr
-    assert json.loads(said.stdout)["flagged"] == wanted > 0
-
-
 @pytest.mark.parametrize(
-    ("which", "cells", "sentence"),
+    ("cells", "sentence"),
     [
-        ("new", {3: "much"}, "new.csv: the weight of row 4 in column 'ratio' is 'much'; weights"),
-        ("new", {7: "-1"}, "new.csv: the weight of row 8 in column 'ratio' is '-1'"),
-        ("new", {0: "inf"}, "the weight of row 1 in column 'ratio' is 'inf'"),
-        ("normal", {5: ""}, "normal.csv: the weight of row 6 in column 'ratio' is missing"),
-        ("normal", dict.fromkeys(range(400), "0"), "weights of the reference rows are all 0"),
+        ({3: "much"}, "new.csv: the weight of row 4 in column 'ratio' is 'much'; weights"),
+        ({7: "-1"}, "new.csv: the weight of row 8 in column 'ratio' is '-1'"),
+        ({0: "inf"}, "the weight of row 1 in column 'ratio' is 'inf'"),
+        ({5: ""}, "new.csv: the weight of row 6 in column 'ratio' is missing"),
+        (None, "names a column 'ratio' that is not there"),
     ],
 )
-def test_cells_that_are_no_weights_are_named_and_nothing_is_written(
-    files, monkeypatch, which, cells, sentence
-):
-    monkeypatch.setattr(ConformalDetector, "fit", None)  # refused before
-    table = pd.read_csv(f"{which}.csv", dtype=str)
-    for row, cell in cells.items():
+def test_cells_that_are_no_weights_are_named_and_nothing_is_written(files, cells, sentence):
+    table = pd.read_csv("new.csv", dtype=str)
+    for row, cell in (cells or {}).items():
         table.loc[row, "ratio"] = cell
-    table.to_csv(f"{which}.csv", index=False)
-    said = detected("--weights", "ratio", *KNN)
-    assert said.exit_code == 1
-    assert sentence in " ".join(said.stderr.split())
-    assert not Path("out.csv").exists()
-
-
-def test_weights_of_a_pipe_are_read_before_anything_is_written(files):
-    table = pd.read_csv("new.csv").assign(ratio=-1.0)
-    said = detected(
-        "--weights", "ratio", *KNN, files=("normal.csv", "-"), input=table.to_csv(index=False)
-    )
-    assert said.exit_code == 1
-    assert "standard input: the weight of row 1" in " ".join(said.stderr.split())
+    (table.drop(columns="ratio") if cells is None else table).to_csv("new.csv", index=False)
+    with pytest.raises(ReconformError, match=re.escape(sentence)):
+        judged(files)
     assert not Path("out.csv").exists()
 
 
 @pytest.mark.parametrize(
     ("asked", "sentence"),
     [
-        (("--weights", "ratoi", *KNN), "normal.csv: it has no column 'ratoi' of weights"),
-        (("--weights", "ratio", "--shift", "load"), "give one of them"),
-        (("--weights", "ratio", "--group", "id"), "--weights does not go with --group"),
         (("--shift", "load", "--group", "id"), "--shift does not go with --group"),
-        (("--weights", "ratio", "--method", "cv+"), "use --method full or --method split"),
+        (("--shift", "load", "--method", "cv+"), "use --method full or --method split"),
         (("--shift", "load", "--method", "jackknife+"), "use --method full or --method split"),
         (("--shift", "load", "--method", "learned"), "use --method full or --method split"),
-        (("--weights", "ratio", "--procedure", "by", *KNN), "leave out --procedure by"),
+        (("--shift", "load", "--procedure", "by", *KNN), "leave out --procedure by"),
         (("--shift", "load", "--validity", "proven", *KNN), "there is none for estimated"),
-        (
-            ("--weights", "ratio", "--method", "split", "--conditional", "simes"),
-            "conditional p-values count calibration rows alike",
-        ),
     ],
 )
 def test_what_takes_no_weights_is_refused_before_the_fit(files, monkeypatch, asked, sentence):
     monkeypatch.setattr(ConformalDetector, "fit", None)
-    said = detected(*asked)
+    common = ["normal.csv", "new.csv", "--id", "id", "--output", "out.csv"]
+    said = CliRunner().invoke(main, ["detect", *common, *asked])
     assert said.exit_code in (1, 2), said.stderr
     assert sentence in " ".join(said.stderr.replace("│", " ").split())
     assert not Path("out.csv").exists()
 
 
-def test_a_new_file_without_the_column_is_refused(files):
-    pd.read_csv("new.csv").drop(columns="ratio").to_csv("new.csv", index=False)
-    said = detected("--weights", "ratio", *KNN)
-    assert said.exit_code == 1
-    told = " ".join(said.stderr.split())
-    assert "new.csv: --weights names a column 'ratio' that is not there" in told
-    assert not Path("out.csv").exists()
+def test_conditional_p_values_take_no_weights(files):
+    D, T, weights = files
+    cad = ConformalDetector("knn", "split", random_state=0).fit(D)
+    with pytest.raises(ReconformError, match="conditional p-values count calibration rows alike"):
+        cad.discover(T, weights=weights, conditional="simes")
 
 
 # --- levels ---------------------------------------------------------------------------------------

@@ -45,7 +45,7 @@ from .fitter import (
     what_fits,
     with_anomalies,
 )
-from .frames import frame_as_it_is, library_of
+from .frames import frame_as_it_is, package_of
 from .grouping import Grouping, ReferenceGroups, check_groupable, labels_of, warn_of_small_groups
 from .listing import NewRows, Observed, decided_by_counts, decided_in_memory, provenance_of
 from .methods import BySize, Full, Method, Prefit, resolve_method
@@ -287,6 +287,7 @@ class ConformalDetector(OutlierMixin, BaseEstimator):
         ConformalDetector
             Itself.
         """
+        X = frame_as_it_is(X)
         method = resolve_method(self.method)
         refit = not isinstance(method, Prefit)
         resolved, intake = taken_in(self.detector, X, self.larger_is, refit=refit)
@@ -847,6 +848,7 @@ class ConformalDetector(OutlierMixin, BaseEstimator):
         Discoveries
         """
         check_is_fitted(self, "ensemble_")
+        X = frame_as_it_is(X)
         suited = self.for_rows(_num_samples(X))
         if suited is not self:
             return suited.decide(X, rule, weights, groups=groups)
@@ -856,13 +858,12 @@ class ConformalDetector(OutlierMixin, BaseEstimator):
         rule.whole_batch(self)  # refuses what has no theorem before any row is ranked
         ranks, p_values = self._judge(X, grid, groups, together=True)
         index = getattr(X, "index", None) if hasattr(X, "iloc") else None
-        library = library_of(frame_as_it_is(X))
         new = NewRows(
             partial(self._rows, X),
             ranks,
             p_values,
             index,
-            None if library is None else library.package,
+            package_of(X),
             self._intake.categories(self, X) or None,
             words_of(X),
         )

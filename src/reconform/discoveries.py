@@ -30,7 +30,7 @@ from .display import (
 from .errors import ReconformError, check_count, unknown_choice
 from .explaining.explanation import Explains, Explanation, Judged
 from .extras import installed
-from .frames import LIBRARIES
+from .frames import PACKAGES, make_frame
 from .grouping import GroupFound
 from .rule import false_alarms_in_words
 from .statistics.bounds import counted_fdp_bound
@@ -660,9 +660,9 @@ class Discoveries(BaseDiscoveries):
         """
         if order not in ("anomalous", "input"):
             raise unknown_choice("order", order, ("anomalous", "input"))
-        if library not in (None, *LIBRARIES):
-            raise unknown_choice("library", library, LIBRARIES)
-        made = LIBRARIES[library or self.library or installed("pandas", otherwise="pyarrow")]
+        if library not in (None, *PACKAGES):
+            raise unknown_choice("library", library, PACKAGES)
+        made = library or self.library or installed("pandas", otherwise="pyarrow")
         letter, evidence = self.evidence
         rows = slice(None) if order == "input" else self.order
         columns = {
@@ -674,14 +674,14 @@ class Discoveries(BaseDiscoveries):
         if self.row_groups is not None:
             columns = {"group": np.asarray(self.row_groups, dtype=str)[rows], **columns}
         labels = self._labels()
-        if made.package == "pandas":
+        if made == "pandas":
             if isinstance(labels, list):  # identifiers in a file; several columns make tuples
-                return made.make(columns, [labels[i] for i in np.arange(len(self))[rows]])
-            return made.make(columns, labels[rows])
+                return make_frame(made, columns, [labels[i] for i in np.arange(len(self))[rows]])
+            return make_frame(made, columns, labels[rows])
         labels = np.asarray(labels)
         if labels.dtype == object:
             labels = np.array([str(label) for label in labels])
-        return made.make({"row": labels[rows], **columns})
+        return make_frame(made, {"row": labels[rows], **columns})
 
     def _labels(self) -> Any:
         return np.arange(len(self)) if self.index is None else self.index

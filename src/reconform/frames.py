@@ -1,4 +1,4 @@
-"""Frames of pandas, Polars and Arrow: columns by name, rows by position, and what tells rows apart.
+"""Frames of any library, through narwhals: columns by name, and what tells rows apart.
 
 A detector that can read frames (a pipeline with a ColumnTransformer, say) gets them as they are.
 What the package itself has to know about rows, which are equal, in which order they are drawn, how
@@ -8,13 +8,15 @@ other cell for the code of what it says.
 
 from __future__ import annotations
 
+import datetime
 import hashlib
 import numbers
-from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from decimal import Decimal
 from typing import Any
 
+import narwhals as nw
 import numpy as np
 import numpy.typing as npt
 
@@ -22,11 +24,17 @@ from .arrays import BoolArray, FloatArray, IndexArray
 from .errors import ReconformError, listed, nearest, warn_once
 from .extras import extra
 
-# Column types of pandas, Polars and Arrow that are times, by how their names start.
-TIMES = ("date", "time", "duration", "month_day_nano_interval", "period")
+# Whose frames results and the rows of files are written as.
+PACKAGES = ("pandas", "polars", "pyarrow")
 
-# What pandas calls columns of objects that are numbers.
-NUMBERS = ("integer", "floating", "mixed-integer-float", "boolean", "decimal")
+# Python's and NumPy's own kinds of times; pandas' scalars are among them.
+TIMES = (datetime.date, datetime.time, datetime.timedelta, np.datetime64, np.timedelta64)
+
+# Times that narwhals has no type for: of pandas and of Arrow.
+MORE_TIMES = ("Period", "MonthDayNano")
+
+# Cells that are numbers.
+REAL = (numbers.Real, np.bool_, Decimal)
 
 
 def label_code(label: str) -> float:
@@ -39,59 +47,6 @@ def label_code(label: str) -> float:
     """
     digest = hashlib.blake2b(label.encode("utf-8", "surrogatepass"), digest_size=6).digest()
     return 1.0 + int.from_bytes(digest, "little")
-
-
-class Library(ABC):
-    """What is done to the frames of one library.
-
-    Attributes
-    ----------
-    package : str
-        What to import.
-    """
-
-    package: str
-
-    @property
-    def module(self) -> Any:
-        """The library."""
-        return extra(self.package, None, f"a frame of {self.package}")
-
-    @abstractmethod
-    def names(self, frame: Any) -> list[Any]:
-        """Return the names of the columns."""
-
-    @abstractmethod
-    def types(self, frame: Any) -> list[str]:
-        """Return the types of the columns, as they print."""
-
-    @abstractmethod
-    def select(self, frame: Any, names: Sequence[str]) -> Any:
-        """Return some columns, in this order."""
-
-    @abstractmethod
-    def take(self, frame: Any, rows: slice | IndexArray) -> Any:
-        """Return some rows, in this order."""
-
-    @abstractmethod
-    def mix(self, frame: Any, rows: IndexArray) -> Any:
-        """Return a frame whose cell (i, j) is cell (rows[i, j], j) of this one."""
-
-    @abstractmethod
-    def join(self, frames: Sequence[Any]) -> Any:
-        """Put frames with the same columns below each other."""
-
-    @abstractmethod
-    def column(self, frame: Any, j: int) -> Column:
-        """Read a column."""
-
-    @abstractmethod
-    def cells(self, frame: Any, j: int) -> Any:
-        """The cells of a column as the library holds them."""
-
-    @abstractmethod
-    def make(self, columns: Mapping[str, Any], labels: Any = None) -> Any:
-        """Make a frame of arrays; `labels` are those of the rows, where there are any."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -152,181 +107,101 @@ class Column:
         )
 
 
-class _Pandas(Library):
-    package = "pandas"
-
-    def names(self, frame: Any) -> list[Any]:
-        return list(frame.columns)
-
-    def types(self, frame: Any) -> list[str]:
-        return [str(kind) for kind in frame.dtypes]
-
-    def select(self, frame: Any, names: Sequence[str]) -> Any:
-        return frame[list(names)]
-
-    def take(self, frame: Any, rows: slice | IndexArray) -> Any:
-        # Without the index: models are functions of what rows hold.
-        return frame.iloc[rows].reset_index(drop=True)
-
-    def mix(self, frame: Any, rows: IndexArray) -> Any:
-        cells = [frame.iloc[places, j].reset_index(drop=True) for j, places in enumerate(rows.T)]
-        return self.module.concat(cells, axis=1)
-
-    def join(self, frames: Sequence[Any]) -> Any:
-        return self.module.concat(frames, ignore_index=True)
-
-    def column(self, frame: Any, j: int) -> Column:
-        cells = frame.iloc[:, j]
-        types = self.module.api.types
-        if cells.dtype == object:  # of what it holds, the type says nothing
-            is_number = types.infer_dtype(cells, skipna=True) in NUMBERS
-        else:
-            is_number = types.is_numeric_dtype(cells.dtype)
-        if is_number and not types.is_complex_dtype(cells.dtype):
-            return Column(cells.to_numpy(dtype=np.float64, na_value=np.nan))
-        try:
-            places, labels = self.module.factorize(cells)
-        except TypeError:  # cells that cannot be told apart by a hash, such as lists
-            return _labelled([None if value is None else repr(value) for value in cells])
-        return Column(None, list(labels), places)
-
-    def cells(self, frame: Any, j: int) -> Any:
-        return frame.iloc[:, j]
-
-    def make(self, columns: Mapping[str, Any], labels: Any = None) -> Any:
-        return self.module.DataFrame(dict(columns), index=labels)
-
-
-class _Polars(Library):
-    package = "polars"
-
-    def names(self, frame: Any) -> list[Any]:
-        return list(frame.columns)
-
-    def types(self, frame: Any) -> list[str]:
-        return [str(kind) for kind in frame.dtypes]
-
-    def select(self, frame: Any, names: Sequence[str]) -> Any:
-        return frame.select(list(names))
-
-    def take(self, frame: Any, rows: slice | IndexArray) -> Any:
-        return frame[rows]
-
-    def mix(self, frame: Any, rows: IndexArray) -> Any:
-        return self.module.DataFrame(
-            [frame.to_series(j).gather(places) for j, places in enumerate(rows.T)]
-        )
-
-    def join(self, frames: Sequence[Any]) -> Any:
-        return self.module.concat(frames, how="vertical_relaxed")
-
-    def column(self, frame: Any, j: int) -> Column:
-        cells = frame.to_series(j)
-        if cells.dtype.is_numeric() or cells.dtype == self.module.Boolean:
-            values = cells.cast(self.module.Float64).to_numpy()
-            return Column(np.array(values, dtype=np.float64))
-        if cells.dtype == self.module.Object:
-            return _labelled([None if value is None else repr(value) for value in cells.to_list()])
-        return _arrow_column(cells.to_arrow())
-
-    def cells(self, frame: Any, j: int) -> Any:
-        return frame.to_series(j)
-
-    def make(self, columns: Mapping[str, Any], labels: Any = None) -> Any:
-        return self.module.DataFrame(dict(columns))
-
-
-class _Arrow(Library):
-    package = "pyarrow"
-
-    def names(self, frame: Any) -> list[Any]:
-        return list(frame.column_names)
-
-    def types(self, frame: Any) -> list[str]:
-        return [str(kind) for kind in frame.schema.types]
-
-    def select(self, frame: Any, names: Sequence[str]) -> Any:
-        return frame.select(list(names))
-
-    def take(self, frame: Any, rows: slice | IndexArray) -> Any:
-        if isinstance(rows, slice):
-            start, stop, _ = rows.indices(frame.num_rows)
-            return frame.slice(start, max(0, stop - start))
-        return frame.take(self.module.array(rows))
-
-    def mix(self, frame: Any, rows: IndexArray) -> Any:
-        cells = [frame.column(j).take(self.module.array(places)) for j, places in enumerate(rows.T)]
-        return self.module.table(cells, schema=frame.schema)
-
-    def join(self, frames: Sequence[Any]) -> Any:
-        return self.module.concat_tables(frames, promote_options="permissive")
-
-    def column(self, frame: Any, j: int) -> Column:
-        return _arrow_column(frame.column(j))
-
-    def cells(self, frame: Any, j: int) -> Any:
-        return frame.column(j)
-
-    def make(self, columns: Mapping[str, Any], labels: Any = None) -> Any:
-        return self.module.table(dict(columns))
-
-
-def _arrow_column(cells: Any) -> Column:
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
-    kinds = pa.types
-    is_number = kinds.is_integer, kinds.is_floating, kinds.is_boolean, kinds.is_decimal
-    if any(check(cells.type) for check in is_number) or kinds.is_null(cells.type):
-        # Not `safe`: an integer beyond 2^53 is rounded, as everywhere in floating point.
-        return Column(np.array(pc.cast(cells, pa.float64(), safe=False).to_numpy(False)))
-    if kinds.is_dictionary(cells.type):
-        cells = pc.cast(cells, cells.type.value_type)
-    return _labelled([value if value is None else str(value) for value in cells.to_pylist()])
-
-
-def _labelled(words: Sequence[str | None]) -> Column:
-    labels = list(dict.fromkeys(word for word in words if word is not None))
-    at = {label: place for place, label in enumerate(labels)}
-    return Column(
-        None, labels, np.array([-1 if word is None else at[word] for word in words], dtype=np.intp)
-    )
-
-
-LIBRARIES: dict[str, Library] = {
-    library.package: library for library in (_Pandas(), _Polars(), _Arrow())
-}
-
-
-def library_of(X: Any) -> Library | None:
-    """Return whose frame it is; None for anything else.
+def read_column(cells: nw.Series[Any]) -> Column:
+    """Read a column of a frame: its numbers, or else its labels.
 
     Examples
     --------
     >>> import pandas as pd
-    >>> library_of(pd.DataFrame({"x": [1.0]})).package
-    'pandas'
-    >>> library_of([[1.0]]) is None
+    >>> read_column(nw.from_native(pd.Series([1, None], dtype="Int64"), series_only=True)).values
+    array([ 1., nan])
+    """
+    kind = cells.dtype
+    if kind.is_numeric():
+        array = cells.to_numpy()
+        if array.dtype.kind in "fiu":  # an integer beyond 2^53 is rounded
+            return Column(np.array(array, dtype=np.float64))
+    values = [None if is_missing(cell) else cell for cell in cells.to_list()]
+    # Of what they hold, the types Object and Unknown say nothing.
+    may_be_numbers = kind.is_numeric() or kind in (nw.Boolean, nw.Object, nw.Unknown)
+    if may_be_numbers and all(isinstance(cell, (*REAL, type(None))) for cell in values):
+        return Column(np.array(values, dtype=np.float64))
+    places: dict[Any, int] = {}
+    try:
+        found = [-1 if cell is None else places.setdefault(cell, len(places)) for cell in values]
+    except TypeError:  # cells that cannot be told apart by a hash, such as lists
+        places = {}
+        words = (None if cell is None else repr(cell) for cell in values)
+        found = [-1 if word is None else places.setdefault(word, len(places)) for word in words]
+    return Column(None, list(places), np.array(found, dtype=np.intp))
+
+
+def is_missing(cell: object) -> bool:
+    """Whether a cell holds nothing: None, NaN, or what pandas writes in their place."""
+    if cell is None or type(cell).__name__ in ("NAType", "NaTType"):
+        return True
+    return isinstance(cell, float) and cell != cell
+
+
+def opened(X: Any) -> nw.DataFrame[Any] | None:
+    """Return a frame as narwhals sees it; None for anything else.
+
+    Examples
+    --------
+    >>> import pandas as pd
+    >>> opened(pd.DataFrame({"x": [1.0]})).columns
+    ['x']
+    >>> opened([[1.0]]) is None
     True
     """
-    package = type(X).__module__.partition(".")[0]
-    if hasattr(X, "iloc") and hasattr(X, "columns"):
-        return LIBRARIES["pandas"]
-    if package == "polars" and hasattr(X, "to_series") and hasattr(X, "columns"):
-        return LIBRARIES["polars"]
-    return LIBRARIES["pyarrow"] if package == "pyarrow" and hasattr(X, "column_names") else None
+    try:
+        frame = nw.from_native(X, eager_only=True, pass_through=True)
+    except nw.exceptions.DuplicateError:
+        names = list(X.columns)
+        twice = sorted({str(name) for name in names if names.count(name) > 1})
+        raise ReconformError(
+            f"X has more than one column {listed(twice)}; give each another name."
+        ) from None
+    return frame if isinstance(frame, nw.DataFrame) else None
+
+
+def package_of(X: Any) -> str | None:
+    """Return the library whose frame it is, and None for anything else."""
+    frame = opened(X)
+    if frame is None:
+        return None
+    package = frame.implementation.value
+    return package if package in PACKAGES else "pandas"
 
 
 def frame_as_it_is(X: Any) -> Any:
-    """Return a frame that can be indexed: a record batch of Arrow as a table; refuse lazy ones."""
-    package, kind = type(X).__module__.partition(".")[0], type(X).__name__
-    if package == "polars" and kind == "LazyFrame":
-        raise ReconformError("X is a LazyFrame, which holds no rows yet; give X.collect().")
-    if package == "pyarrow" and kind == "RecordBatch":
-        import pyarrow as pa
+    """Return a frame that can be indexed, and anything else as it is.
 
-        return pa.Table.from_batches([X])
-    return X
+    What hands its rows over in Arrow's way (`__arrow_c_stream__`: a record batch, a relation of
+    DuckDB) becomes a table of Arrow. What computes its rows, or has them once only, is refused.
+    """
+    lazy = nw.from_native(X, pass_through=True) if opened(X) is None else None
+    if isinstance(lazy, nw.LazyFrame) and not lazy.implementation.is_duckdb():
+        way_out = "compute" if lazy.implementation.is_dask() else "collect"
+        raise ReconformError(
+            f"X is a {type(X).__name__}, which holds no rows yet; give X.{way_out}()."
+        )
+    import pyarrow as pa
+
+    if isinstance(X, pa.RecordBatchReader):
+        raise ReconformError(
+            "X is a RecordBatchReader, which can be read once only; give X.read_all()."
+        )
+    streams = hasattr(X, "__arrow_c_stream__") and not nw.dependencies.is_into_series(X)
+    return pa.table(X) if lazy is not None and streams else X
+
+
+def make_frame(package: str, columns: Mapping[str, Any], labels: Any = None) -> Any:
+    """Make a frame of arrays; `labels` are those of the rows, which only pandas has."""
+    module = extra(package, None, f"a frame of {package}")
+    if package == "pandas":
+        return module.DataFrame(dict(columns), index=labels)
+    return (module.table if package == "pyarrow" else module.DataFrame)(dict(columns))
 
 
 def are_records(X: Any) -> bool:
@@ -386,7 +261,7 @@ def frame_of_records(
                 "value is missing."
             )
     columns = {name: _record_column(name, [row[name] for row in rows]) for name in names}
-    return LIBRARIES[package].make(columns)
+    return make_frame(package, columns)
 
 
 def _record_column(name: str, values: list[Any]) -> Any:
@@ -407,9 +282,15 @@ def _record_column(name: str, values: list[Any]) -> Any:
 
 def names_of(X: Any) -> list[str] | None:
     """Return the column names of a frame; None where they are not all text, or X is no frame."""
-    library = library_of(X)
-    names = [] if library is None else library.names(X)
+    frame = opened(X)
+    names = [] if frame is None else list(frame.columns)
     return names if names and all(isinstance(name, str) for name in names) else None
+
+
+def columns_of(X: Any) -> dict[Any, nw.Series[Any]]:
+    """Return the columns of a frame by name; of anything else, none."""
+    frame = opened(X)
+    return {} if frame is None else dict(zip(frame.columns, frame.iter_columns(), strict=True))
 
 
 def time_columns(X: Any) -> list[str]:
@@ -421,23 +302,15 @@ def time_columns(X: Any) -> list[str]:
     >>> time_columns(pd.DataFrame({"x": [1.0], "when": pd.to_datetime(["2024-01-01"])}))
     ['when']
     """
-    library = library_of(X)
-    if library is None:
-        return []
-    found = []
-    for j, (name, kind) in enumerate(zip(library.names(X), library.types(X), strict=True)):
-        said = kind.lower()
-        if said.startswith(TIMES) or (said == "object" and _holds_times(library.column(X, j))):
-            found.append(str(name))
-    return found
+    return [str(name) for name, cells in columns_of(X).items() if _holds_times(cells)]
 
 
-def _holds_times(column: Column) -> bool:
-    """Whether the first cell is a date or a time of Python or NumPy."""
-    import datetime
-
-    times = (datetime.date, datetime.time, datetime.timedelta, np.datetime64, np.timedelta64)
-    return bool(column.labels) and isinstance(column.labels[0], times)
+def _holds_times(cells: nw.Series[Any]) -> bool:
+    """Whether the type says so, or else the first cell that is there."""
+    if cells.dtype not in (nw.Object, nw.Unknown):
+        return cells.dtype.is_temporal()
+    first = next((cell for cell in cells.to_list() if not is_missing(cell)), None)
+    return isinstance(first, TIMES) or type(first).__name__ in MORE_TIMES
 
 
 def text_columns(X: Any) -> list[str]:
@@ -449,11 +322,8 @@ def text_columns(X: Any) -> list[str]:
     >>> text_columns(pd.DataFrame({"x": [1.0, 2.0], "colour": ["red", "blue"]}))
     ['colour']
     """
-    library = library_of(X)
-    if library is None:
-        return []
-    names = library.names(X)
-    return [str(names[j]) for j in range(len(names)) if library.column(X, j).values is None]
+    columns = columns_of(X).items()
+    return [str(name) for name, cells in columns if read_column(cells).values is None]
 
 
 def missing_columns(X: Any) -> list[str]:
@@ -465,10 +335,7 @@ def missing_columns(X: Any) -> list[str]:
     >>> missing_columns(pd.DataFrame({"x": [1.0, None], "y": [1.0, 2.0]}))
     ['x']
     """
-    library = library_of(X)
-    if library is None:
-        return []
-    read = ((name, library.column(X, j).values) for j, name in enumerate(library.names(X)))
+    read = ((name, read_column(cells).values) for name, cells in columns_of(X).items())
     return [str(name) for name, values in read if values is not None and np.isnan(values).any()]
 
 
@@ -503,13 +370,12 @@ def rounded_columns(X: Any, rows: FloatArray) -> list[str]:
     ['0']
     """
     large = np.abs(rows) >= 2.0**53
-    library, found = library_of(X), []
+    columns, found = list(columns_of(X).items()), []
     for j in np.flatnonzero(large.any(axis=0)).tolist():
-        cells = X[:, j] if library is None else library.cells(X, j)
-        cells = np.asarray(cells)[large[:, j]]
-        whole = (x for x in cells.tolist() if isinstance(x, int))
+        name, cells = columns[j] if columns else (j, X[:, j])
+        whole = (x for x in np.asarray(cells)[large[:, j]].tolist() if isinstance(x, int))
         if any(x != int(float(x)) for x in whole):
-            found.append(str(j if library is None else library.names(X)[j]))
+            found.append(str(name))
     return found
 
 
@@ -532,12 +398,9 @@ def by_name(X: Any, names: Sequence[str], *, whose: object) -> Any:
        a  b
     0  2  1
     """
-    have, library = names_of(X), library_of(X)
-    if have is None or library is None or have == list(names):
+    have, frame = names_of(X), opened(X)
+    if have is None or frame is None or have == list(names):
         return X
-    twice = sorted({name for name in names if have.count(name) > 1})
-    if twice:
-        raise ReconformError(f"X has more than one column {listed(twice)}; give each another name.")
     gone = [name for name in names if name not in have]
     if gone:
         raise ReconformError(
@@ -554,7 +417,7 @@ def by_name(X: Any, names: Sequence[str], *, whose: object) -> Any:
             f"{listed(more)}: not looked at.",
             UserWarning,
         )
-    return library.select(X, names)
+    return frame.select(list(names)).to_native()
 
 
 class FrameRows:
@@ -599,9 +462,9 @@ class FrameRows:
             rows = slice(int(rows), int(rows) + 1 or None)
         elif not isinstance(rows, slice):
             rows = np.arange(len(self))[np.asarray(rows)]
-        library = library_of(self.frame)
-        assert library is not None
-        return FrameRows(library.take(self.frame, rows), self.numbers[rows])
+        # Without the index of pandas: models are functions of what rows hold.
+        taken = nw.maybe_reset_index(nw.from_native(self.frame, eager_only=True)[rows])
+        return FrameRows(taken.to_native(), self.numbers[rows])
 
     def __iter__(self) -> Iterator[FrameRows]:
         return (self[i] for i in range(len(self)))
@@ -622,9 +485,8 @@ def numbers_of(frame: Any, labels: Sequence[Sequence[str] | None]) -> FloatArray
     float array of shape (m, d)
         NaN where a cell is missing.
     """
-    library = library_of(frame)
-    assert library is not None
-    read = [(library.column(frame, j), listed) for j, listed in enumerate(labels)]
+    columns = nw.from_native(frame, eager_only=True).iter_columns()
+    read = [(read_column(cells), listed) for cells, listed in zip(columns, labels, strict=True)]
     largest = np.finfo(np.float64).max
     return np.column_stack(
         [
@@ -638,11 +500,17 @@ def stacked(reference: Any, row: Any) -> Any:
     """Put a row below the rows of a reference: arrays, or `FrameRows`."""
     if not isinstance(reference, FrameRows):
         return np.vstack([reference, row])
-    library = library_of(reference.frame)
-    assert library is not None
-    return FrameRows(
-        library.join([reference.frame, row.frame]), np.vstack([reference.numbers, row.numbers])
-    )
+    above, below = (nw.from_native(rows.frame, eager_only=True) for rows in (reference, row))
+    if package_of(reference.frame) != "pandas":  # which brings columns to one type by itself
+        kinds = zip(above.columns, above.schema.values(), below.schema.values(), strict=True)
+        cast = [
+            nw.col(name).cast(nw.Float64 if a.is_numeric() and b.is_numeric() else nw.String)
+            for name, a, b in kinds
+            if a != b
+        ]
+        above, below = above.with_columns(*cast), below.with_columns(*cast)
+    frame = nw.maybe_reset_index(nw.concat([above, below]))
+    return FrameRows(frame.to_native(), np.vstack([reference.numbers, row.numbers]))
 
 
 def mixed(X: Any, rows: IndexArray) -> Any:
@@ -657,12 +525,13 @@ def mixed(X: Any, rows: IndexArray) -> Any:
     numbers: FloatArray = np.take_along_axis(np.asarray(X), rows, axis=0)
     if not isinstance(X, FrameRows):
         return numbers
-    library = library_of(X.frame)
-    assert library is not None
-    return FrameRows(library.mix(X.frame, rows), numbers)
+    columns = nw.from_native(X.frame, eager_only=True).iter_columns()
+    cells = zip(columns, rows.T, strict=True)
+    frames = [nw.maybe_reset_index(column[places].to_frame()) for column, places in cells]
+    return FrameRows(nw.concat(frames, how="horizontal").to_native(), numbers)
 
 
 def frame_of(package: str, X: FloatArray, names: Sequence[str]) -> FrameRows:
     """Make the frame of a library from numbers, as a reader of files has them."""
     columns = {name: X[:, j] for j, name in enumerate(names)}
-    return FrameRows(LIBRARIES[package].make(columns), X)
+    return FrameRows(make_frame(package, columns), X)

@@ -6,7 +6,6 @@ or refused.
 
 from __future__ import annotations
 
-import datetime
 from collections.abc import Sequence
 from typing import Any, NoReturn
 
@@ -16,18 +15,16 @@ from sklearn.utils.validation import validate_data
 from .arrays import FloatArray
 from .errors import ReconformError, blame_input, listed, warn_once
 from .frames import (
+    TIMES,
     by_name,
     frame_as_it_is,
-    library_of,
     missing_columns,
+    package_of,
     rounded_columns,
     rounded_sentence,
     text_columns,
     time_columns,
 )
-
-# Python's own kinds of times; pandas' and NumPy's scalars are among them or turned into arrays.
-TIMES = (datetime.date, datetime.time, datetime.timedelta, np.datetime64, np.timedelta64)
 
 
 def unmasked(X: Any) -> Any:
@@ -76,7 +73,7 @@ def validated_rows(estimator: Any, X: Any, *, reset: bool = True, **checks: Any)
             if sentence is None:
                 raise
             raise ReconformError(sentence) from error
-    exact = rounded_columns(X, rows) if hasattr(X, "dtype") or library_of(X) is not None else []
+    exact = rounded_columns(X, rows) if hasattr(X, "dtype") or package_of(X) is not None else []
     if exact:
         sentence = f"X: {rounded_sentence(exact)} Leave identifiers out."
         warn_once(estimator, "rounded", sentence, UserWarning)
@@ -154,7 +151,7 @@ def text_sentence(columns: Sequence[str]) -> str:
 
 def _times(X: Any) -> str:
     """Names of the columns that hold times, or the type of an array of them."""
-    if library_of(X) is not None:
+    if package_of(X) is not None:
         return listed(time_columns(X))
     array = X if isinstance(X, np.ndarray) else _first_row(X)
     if array.dtype.kind in "mM":

@@ -397,7 +397,6 @@ def _with_options(dice: random.Random, files: dict[str, bytes], names: list[str]
     for option, values in (
         ("--procedure", ("by", "storey")),
         ("--validity", ("proven",)),
-        ("--conditional", ("simes", "dkw")),
     ):
         if dice.random() < 0.05:
             judging += [option, dice.choice(values)]

@@ -105,6 +105,9 @@ PROBABILITY = Number(0, 1, min_open=True, max_open=True)
 # The option that each parameter of the library has on the command line.
 SPELLED: dict[str, str] = {}
 
+# Parameters of methods, which `--set` takes.
+SET_BY = ("folds", "draws", "calibration", "repeats")
+
 
 def option(
     *declarations: str, library: str | Sequence[str] | None = None, **attributes: Any
@@ -251,6 +254,9 @@ def in_options(message: str) -> str:
 
 def _spell(found: re.Match[str]) -> str:
     name, value = found[1], found[2]
+    running = _command()
+    if name in SET_BY and (running is None or not _takes(running[1], f"--{name}")):
+        return f"--set {name}" if value is None else f"--set {name}={value}"
     option = SPELLED.get(name)
     if option is None:
         return name if value is None else f"{name} ({value})"
@@ -330,7 +336,7 @@ def _complete(found: re.Match[str]) -> str:
             for value in given if isinstance(given, list) else [given]:
                 words += [one.opts[0]] if value is True else [one.opts[0], value]
     taken = {one.name for one in target.params}
-    for aside in ("label", "group", "weight_column"):  # columns that are no features
+    for aside in ("label", "group"):  # columns that are no features
         if aside not in taken and aside in typed and "columns" not in typed:
             words += ["--drop", names_typed([str(typed[aside])])]
     return f"`{shlex.join([*words, *more])}`"

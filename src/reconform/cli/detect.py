@@ -8,7 +8,7 @@ from ..files.formats import titles_in_words
 from ..files.judge import ReadOptions
 from . import fitting as fits
 from .declare import Command
-from .judging import ReferenceRows, check_beforehand, check_header, judge, leave
+from .judging import ReferenceRows, check_beforehand, check_header, judge
 from .options import (
     PATH,
     Columns,
@@ -62,7 +62,7 @@ def detect(
     writing.check(voice, REFERENCE=reference, NEW=new, **fitting.inputs)
     known, unknown = files.layouts(reference, new)
     table = fits.read(voice, reference, known, files.id_columns, columns)
-    reference_rows = ReferenceRows(table, columns.shift, columns.weight_column, known)
+    reference_rows = ReferenceRows(table, columns.shift)
     check_header(new, table.features, unknown, files, writing, columns=columns)
     check = check_beforehand(new, reference_rows, unknown, files, deciding)
     cad = fits.fit(voice, table, fitting, columns, check=check)
@@ -71,7 +71,6 @@ def detect(
         files.id_columns,
         unknown,
         group_column=columns.group,
-        weight_column=columns.weight_column,
     )
     with voice.last_words(), parallel(fitting.jobs):
         facts = judge(
@@ -85,4 +84,3 @@ def detect(
             known=reference_rows,
         )
         voice.finish({"command": "detect", "reference": fits.facts_of(table), **facts})
-    leave(facts, writing)

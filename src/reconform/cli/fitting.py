@@ -52,7 +52,6 @@ def make(voice: Voice, reference: Table, fitting: Fitting, columns: Columns) -> 
         random_state=fitting.seed,
         verbose=int(watched),
         group_models=columns.group_models,
-        unknown_groups=columns.unknown_groups,
     )
 
 
@@ -80,17 +79,17 @@ def fit(
             anomalies=known,
             left_out=left_out_of(reference.path),
         )
-    cad.name_reference(_names(reference, columns.read_along))
+    cad.name_reference(_names(reference, columns.group))
     cad.set_params(verbose=0)
     if fitting.method == "auto":
         voice.step(f"The method is {cad.plan_.scheme}, by the number of rows")
     return cad
 
 
-def _names(reference: Table, read_along: Sequence[str]) -> Sequence[Any]:
+def _names(reference: Table, group: str | None) -> Sequence[Any]:
     """What explanations call the reference rows: by their identifiers, or by number from 1."""
     named = [] if reference.ids is None else reference.ids.column_names
-    columns = [to_python(reference.ids.column(name)) for name in named if name not in read_along]
+    columns = [to_python(reference.ids.column(name)) for name in named if name != group]
     if not columns:
         return range(1, len(reference) + 1)
     return [", ".join(map(str, cells)) for cells in zip(*columns, strict=True)]

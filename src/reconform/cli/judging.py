@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import partial
@@ -21,7 +20,6 @@ from ..files import Layout, Table, check_output, open_batches
 from ..files.cells import labels_in, to_python
 from ..files.formats import called, is_standard, query_of
 from ..files.judge import FileDiscoveries, ReadOptions, judge_file, refuse_too_many, refuse_weights
-from ..files.reading import weights_in
 from ..forecast import Pace
 from ..reporting.carried import RowNames, SomeRows
 from ..reporting.page import EXPLAINED, render, write_page
@@ -57,7 +55,7 @@ def check_header(
     columns: Columns | None = None,
 ) -> None:
     """Refuse new rows without the columns of the reference before a detector is fitted."""
-    group, weights = (None, None) if columns is None else (columns.group, columns.weight_column)
+    group = None if columns is None else columns.group
     if writing is not None:
         writing.wanted(files)
     if query_of(path) is None and not Path(path).is_file():  # a pipe can be read only once
@@ -66,11 +64,6 @@ def check_header(
         path, features, id_columns=files.id_columns, layout=layout, group_column=group
     )
     with opened as batches:
-        if weights is not None:
-            batches.check_weights(weights)
-            rows = 0
-            for table in batches.tables([weights]):
-                rows += len(batches.weights(table, weights, rows))
         if writing is not None and writing.report is not None:
             check_reported(path, batches.source.rows or 0)
         if writing is not None and writing.output is not None and not is_standard(writing.output):
@@ -91,8 +84,7 @@ def check_beforehand(
 
     def check(cad: ConformalDetector) -> None:
         if reference.weigh is not None:
-            known = reference.weights is not None
-            refuse_weights(cad, table.frame, deciding.rule, known=known)
+            refuse_weights(cad, table.frame, deciding.rule, known=False)
         if query_of(path) is None and not Path(path).is_file():  # a pipe can be read only once
             return
         ids = files.id_columns
@@ -111,20 +103,12 @@ class ReferenceRows:
     table : Table
     shift : tuple of str
         Columns that come in another mix among the new rows; ``("all",)`` stands for every one.
-    weights : str or None
-        The column of known weights.
-    layout : Layout, optional
-        Of the file.
     """
 
     table: Table
     shift: tuple[str, ...] = ()
-    weights: str | None = None
-    layout: Layout = Layout()  # noqa: RUF009 - a frozen value
 
     def __post_init__(self) -> None:
-        if self.weights is not None:
-            Weights(self._known, self._known)  # refuses what are no weights
         names = self.table.names
         for name in () if self._all else self.shift:
             if name not in names:
@@ -140,23 +124,9 @@ class ReferenceRows:
         return self.shift == ("all",) and "all" not in self.table.names
 
     @property
-    def _known(self) -> FloatArray:
-        """The known weights of the reference rows."""
-        name, ids = str(self.weights), self.table.ids
-        if ids is None or name not in ids.column_names:
-            raise InputError(self.table.path, f"it has no column {name!r} of weights.", column=name)
-        return weights_in(ids.column(name), name, self.layout, self.table.path)
-
-    @property
     def weigh(self) -> Callable[[FloatArray], Weights] | None:
         """The way to weigh, as `judge_file` takes it; None where all rows count alike."""
-        if self.weights is not None:
-            return self._weigh_by_column
         return self._weigh_by_estimate if self.shift else None
-
-    def _weigh_by_column(self, known: FloatArray) -> Weights:
-        """Weigh by the columns of known weights; `known` is that of the new rows."""
-        return Weights(self._known, known)
 
     def _weigh_by_estimate(self, X: FloatArray) -> Weights:
         """Weigh by how the new rows X differ from the reference in the columns that shift."""
@@ -367,13 +337,6 @@ def exit_code(facts: Mapping[str, Any], fail_on: Sequence[str]) -> int:
     if verdict in fail_on or (verdict == "broken" and "doubtful" in fail_on):
         return FAILURES["broken"]
     return FAILURES["anomalies"] if "anomalies" in fail_on and facts["flagged"] else 0
-
-
-def leave(facts: Mapping[str, Any], writing: Writing) -> None:
-    """End with the exit code that was asked for, after all is written and said."""
-    code = exit_code(facts, writing.fail_on)
-    if code:
-        sys.exit(code)
 
 
 def _tell_decision(voice: Voice, judgement: FileDiscoveries, bound: int | None) -> None:

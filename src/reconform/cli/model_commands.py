@@ -22,7 +22,7 @@ from ..models import ModelInfo
 from ..models.saving import check_can_be_saved
 from . import fitting as fits
 from .declare import MODEL, Command, family, in_options, option
-from .judging import judge, leave
+from .judging import judge
 from .options import (
     JOBS,
     OVERWRITE,
@@ -196,7 +196,6 @@ def score(
             voice, info, new, files=files, deciding=deciding, writing=writing, loading=loading
         )
         voice.finish({"command": "score", "model": model, **facts})
-    leave(facts, writing)
 
 
 def judge_with(

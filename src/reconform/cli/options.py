@@ -19,7 +19,6 @@ from ..files import FORMATS, Layout, TableOptions
 from ..files.formats import DELIMITER, is_delimiter, is_standard
 from ..files.judge import WriteOptions
 from ..files.writing import check_free
-from ..grouping import UNKNOWN
 from ..methods import Bootstrap, CrossValidation, Method, Split, resolve_method
 from ..parallel import compiled_code_on
 from ..rule import Rule
@@ -42,24 +41,6 @@ OWNERS: dict[str, tuple[type[Method], str]] = {
 
 
 # --- kinds of values -----------------------------------------------------------------------------
-
-
-def _share_or_count(
-    ctx: click.Context, param: click.Parameter, value: str | None
-) -> float | int | None:
-    """A share of rows such as 0.5, or a number of them such as 200."""
-    if value is None:
-        return None
-    try:
-        if value.isdecimal() and int(value) >= 1:
-            return int(value)
-        if 0 < float(value) < 1:
-            return float(value)
-    except ValueError:
-        pass
-    raise click.BadParameter(
-        f"it must be a share between 0 and 1, or a number of rows; got {value!r}.", ctx, param
-    )
 
 
 def _names(ctx: click.Context, param: click.Parameter, values: tuple[str, ...]) -> tuple[str, ...]:
@@ -114,10 +95,6 @@ class Fitting:
 
     detector: str
     method: str
-    folds: int | None
-    draws: int | None
-    calibration: float | int | None
-    repeats: int | None
     seed: int
     jobs: int | None
     settings: tuple[tuple[str, Any], ...] = ()
@@ -134,20 +111,27 @@ class Fitting:
         except ReconformError as error:
             raise click.UsageError(f"--set: {in_options(str(error))}") from error
         method = resolve_method(self.method)
-        for name, (owner, called) in OWNERS.items():
-            if getattr(self, name) is not None and not isinstance(method, owner):
-                raise click.UsageError(f"--{name} goes with --method {called}; got {self.method}.")
+        for name in self._of_method:
+            owner, called = OWNERS[name]
+            if not isinstance(method, owner):
+                raise click.UsageError(
+                    f"--set {name} goes with --method {called}; got {self.method}."
+                )
+
+    @property
+    def _of_method(self) -> dict[str, Any]:
+        return {name: value for name, value in self.settings if name in OWNERS}
 
     def make_detector(self) -> Any:
         """The detector by its name, or an object if it is not ours or something was set."""
-        return make_detector(self.detector, dict(self.settings))
+        settings = {name: value for name, value in self.settings if name not in OWNERS}
+        return make_detector(self.detector, settings)
 
     def make_method(self) -> str | Method:
         """The method by its name, or an object if something about it was chosen."""
-        chosen = {name: getattr(self, name) for name in OWNERS if getattr(self, name) is not None}
-        if not chosen:
+        if not self._of_method:
             return self.method
-        method: Method = resolve_method(self.method).set_params(**chosen)
+        method: Method = resolve_method(self.method).set_params(**self._of_method)
         return method
 
 
@@ -213,7 +197,9 @@ SET = option(
     multiple=True,
     callback=_settings,
     metavar="NAME=VALUE",
-    help="Set a parameter of the detector, such as n_neighbors=10; may be repeated.",
+    help="Set a parameter of the detector, such as n_neighbors=10, or of the method: folds of cv "
+    "and cv+, draws of jab and jab+, calibration (a share or a number of rows) and repeats of "
+    "split and learned. May be repeated.",
 )
 
 
@@ -239,16 +225,6 @@ def _fitting(detector: str, method: str) -> list[Given]:
         detector_option(detector),
         SET,
         method_option(method),
-        count("--folds", "10", "Cut the reference into N folds, for cv and cv+.", least=2),
-        count("--draws", "100", "Draw N bootstrap samples, for jab and jab+."),
-        option(
-            "--calibration",
-            callback=_share_or_count,
-            metavar="SHARE|COUNT",
-            show_default="0.5",
-            help="Calibrate on so many of the reference rows, for split and learned.",
-        ),
-        count("--repeats", "1", "Split N times, independently, for split and learned."),
         SEED,
         JOBS,
     ]
@@ -284,10 +260,7 @@ class Deciding:
     fdr: float | None = None
     false_alarms: float | None = None
     procedure: str | None = None
-    storey_lambda: float | None = None
     validity: str | None = None
-    conditional: str | None = None
-    confidence: float | None = None
 
     def __post_init__(self) -> None:
         if self.false_alarms is not None:
@@ -297,13 +270,6 @@ class Deciding:
                         f"--false-alarms decides by itself which rows are flagged: leave out "
                         f"--{name}."
                     )
-        for name in self.parameters():
-            owners = [row.name for row in PROCEDURES.values() if name in row.options]
-            if owners and self.procedure not in owners:
-                option = name.replace("_", "-")
-                raise click.UsageError(f"--{option} goes with --procedure {' or '.join(owners)}.")
-        if self.confidence is not None and self.conditional is None:
-            raise click.UsageError("--confidence goes with --conditional.")
 
     def parameters(self) -> dict[str, Any]:
         """Those that were given; the others have their defaults."""
@@ -325,9 +291,9 @@ class Deciding:
         given = self.parameters()
         hidden = set()
         if "false_alarms" in given:
-            hidden = {"fdr", "procedure", "storey_lambda"}
+            hidden = {"fdr", "procedure"}
         elif "fdr" in given or "procedure" in given:
-            hidden = {"false_alarms"} | ({"storey_lambda"} if "procedure" in given else set())
+            hidden = {"false_alarms"}
         known = {k: v for k, v in remembered.parameters().items() if k not in hidden}
         return Deciding(**{**known, **given})
 
@@ -392,11 +358,6 @@ deciding_options = family(
             show_default="bh",
             help=_procedures_help(),
         ),
-        share(
-            "--storey-lambda",
-            "0.5",
-            "Take p-values above this λ for those of normal rows, for storey.",
-        ),
         option(
             "--validity",
             type=click.Choice(list(VALIDITY)),
@@ -404,7 +365,6 @@ deciding_options = family(
             help="Use these p-values. "
             + " ".join(f"{name}: {row.about}." for name, row in VALIDITY.items()),
         ),
-        *conditional_options("--conditional"),
     ],
 )
 
@@ -419,40 +379,23 @@ class Columns:
     category: tuple[str, ...]
     label: str | None = None
     shift: tuple[str, ...] = ()
-    weight_column: str | None = None
     group: str | None = None
     group_models: bool = False
-    unknown_groups: str = "refuse"
 
     def __post_init__(self) -> None:
         if self.category and not self.prepare:
             raise click.UsageError("--category goes with --prepare, which encodes categories.")
-        if self.group is None and (self.group_models or self.unknown_groups != "refuse"):
-            raise click.UsageError("--group-models and --unknown-groups go with --group.")
-        if self.shift and self.weight_column is not None:
+        if self.group is None and self.group_models:
+            raise click.UsageError("--group-models goes with --group.")
+        if self.shift and self.group is not None:
             raise click.UsageError(
-                "--shift estimates weights, and --weights has known ones; give one of them."
-            )
-        if self.weighs and self.group is not None:
-            asked = "--shift" if self.shift else "--weights"
-            raise click.UsageError(
-                f"{asked} does not go with --group; weigh the rows of each group in a run of "
+                "--shift does not go with --group; weigh the rows of each group in a run of "
                 "their own."
             )
 
-    @property
-    def weighs(self) -> bool:
-        """Whether reference rows are weighed."""
-        return bool(self.shift) or self.weight_column is not None
-
-    @property
-    def read_along(self) -> tuple[str, ...]:
-        """The columns of groups and of weights: what is read, and is neither feature nor name."""
-        return tuple(name for name in (self.group, self.weight_column) if name is not None)
-
     def unused(self, ids: tuple[str, ...]) -> tuple[str, ...]:
-        """The identifiers, and what is read along: what is no feature."""
-        return tuple(dict.fromkeys([*ids, *self.read_along]))
+        """The identifiers and the groups: what is read, and is no feature."""
+        return ids if self.group is None or self.group in ids else (*ids, self.group)
 
     def reading(self, ids: tuple[str, ...], layout: Layout | None) -> TableOptions:
         """How the library reads a table."""
@@ -497,13 +440,6 @@ _GROUPS = [
         is_flag=True,
         help="Fit a detector for every group instead of one on all rows, for --group.",
     ),
-    choice(
-        "--unknown-groups",
-        UNKNOWN,
-        "refuse",
-        "Do this with rows of a group that REFERENCE does not have: refuse the file, or rank "
-        "them against all reference rows (pooled).",
-    ),
 ]
 _SHIFT = _columns_option(
     "--shift",
@@ -512,18 +448,8 @@ _SHIFT = _columns_option(
     "the false discovery rate is measured, not proven.",
     library="weights",
 )
-_WEIGHTS = option(
-    "--weights",
-    "weight_column",
-    metavar="COL",
-    help="Take known weights of rows from this column of both files, in place of the estimate of "
-    "--shift: how much more often such a row comes among normal new rows than in REFERENCE, up to "
-    "a factor.",
-)
 reference_options = family("columns", "Columns", Columns, [*_COLUMNS, _LABEL, *_GROUPS])
-compared_options = family(
-    "columns", "Columns", Columns, [*_COLUMNS, _LABEL, _SHIFT, _WEIGHTS, *_GROUPS]
-)
+compared_options = family("columns", "Columns", Columns, [*_COLUMNS, _LABEL, _SHIFT, *_GROUPS])
 
 
 @dataclass(frozen=True)
@@ -535,7 +461,6 @@ class Files:
     delimiter: str | None
     decimal: str
     missing: tuple[str, ...]
-    allow_extensions: bool = False
 
     def layouts(self, *paths: str) -> list[Layout]:
         """One layout per input.
@@ -553,7 +478,7 @@ class Files:
         return self._layout(self.format)
 
     def _layout(self, format: str | None) -> Layout:
-        return Layout(format, self.delimiter, self.decimal, self.missing, self.allow_extensions)
+        return Layout(format, self.delimiter, self.decimal, self.missing)
 
 
 def _tells_format(path: str) -> bool:
@@ -600,12 +525,6 @@ files_options = family(
             multiple=True,
             metavar="TEXT",
             help="Take this text for a missing value, besides the usual ones; may be repeated.",
-        ),
-        option(
-            "--allow-extensions",
-            is_flag=True,
-            help="Let DuckDB load and install extensions that a query asks for, and let the query "
-            "read other files.",
         ),
     ],
 )
@@ -689,56 +608,53 @@ REPORT = option("--report", type=PATH, metavar="FILE", help="Write a page to loo
 OVERWRITE = option("--overwrite", is_flag=True, help="Replace files and tables that exist.")
 
 
-def _writing(fail_on: str | None) -> list[Given]:
-    return [
-        option(
-            "--output",
-            type=PATH,
-            metavar="FILE",
-            help="Write the rows with score, p_value, q_value and anomaly; '-' is standard output.",
-        ),
-        option(
-            "--only-anomalies",
-            is_flag=True,
-            help="Write the flagged rows only, the most unusual first.",
-        ),
-        count(
-            "--top",
-            "flagged rows",
-            "Show the N rows that come first, flagged or not, and say how many of them may be "
-            "false; --output writes these rows only.",
-        ),
-        option(
-            "--explain",
-            library="wanted",
-            multiple=True,
-            metavar="ROW",
-            help="Say why a row stands out, by its number or, with --id, its identifier: unusual "
-            "values, the nearest normal rows, which features carry its score. May be repeated.",
-        ),
-        PREFIX,
-        REPORT,
-        OVERWRITE,
-        option(
-            "--safe-cells",
-            is_flag=True,
-            help="Write an apostrophe before text that a spreadsheet would take for a formula, in "
-            "CSV and TSV.",
-        ),
-        option(
-            "--fail-on",
-            callback=_failures,
-            metavar="WORD,...",
-            help="End with exit code 3 if there are anomalies, with 4 if the assumption looks "
-            "doubtful or broken.",
-            default=fail_on,
-            show_default=fail_on is not None,
-        ),
-    ]
-
-
-writing_options = family("writing", "Results", Writing, _writing(None))
-checking_options = family("writing", "Results", Writing, _writing("anomalies,broken"))
+_WRITING = [
+    option(
+        "--output",
+        type=PATH,
+        metavar="FILE",
+        help="Write the rows with score, p_value, q_value and anomaly; '-' is standard output.",
+    ),
+    option(
+        "--only-anomalies",
+        is_flag=True,
+        help="Write the flagged rows only, the most unusual first.",
+    ),
+    count(
+        "--top",
+        "flagged rows",
+        "Show the N rows that come first, flagged or not, and say how many of them may be "
+        "false; --output writes these rows only.",
+    ),
+    option(
+        "--explain",
+        library="wanted",
+        multiple=True,
+        metavar="ROW",
+        help="Say why a row stands out, by its number or, with --id, its identifier: unusual "
+        "values, the nearest normal rows, which features carry its score. May be repeated.",
+    ),
+    PREFIX,
+    REPORT,
+    OVERWRITE,
+    option(
+        "--safe-cells",
+        is_flag=True,
+        help="Write an apostrophe before text that a spreadsheet would take for a formula, in "
+        "CSV and TSV.",
+    ),
+]
+FAIL_ON = option(
+    "--fail-on",
+    callback=_failures,
+    metavar="WORD,...",
+    help="End with exit code 3 if there are anomalies, with 4 if the assumption looks doubtful or "
+    "broken.",
+    default="anomalies,broken",
+    show_default=True,
+)
+writing_options = family("writing", "Results", Writing, _WRITING)
+checking_options = family("writing", "Results", Writing, [*_WRITING, FAIL_ON])
 
 voice_options = family(
     "voice",

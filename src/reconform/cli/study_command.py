@@ -409,7 +409,7 @@ def _method(method: Method) -> list[str] | None:
     name, changed = known
     words = ["--method", name]
     for key, value in changed.items():
-        words += [f"--{key}", str(value)]
+        words += ["--set", f"{key}={value}"]
     return words
 
 
@@ -421,4 +421,4 @@ def _layout(layout: Layout) -> list[str]:
     words += ["--decimal", layout.decimal] if layout.decimal != "." else []
     for text in layout.missing:
         words += ["--missing", text]
-    return words + ["--allow-extensions"] * layout.allow_extensions
+    return words

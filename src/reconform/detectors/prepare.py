@@ -18,7 +18,15 @@ import numpy as np
 from sklearn.base import BaseEstimator, clone
 
 from ..errors import MOST_LISTED, ReconformError, listed, nearest
-from ..frames import Column, frame_as_it_is, label_code, library_of, time_columns
+from ..frames import (
+    Column,
+    columns_of,
+    frame_as_it_is,
+    label_code,
+    package_of,
+    read_column,
+    time_columns,
+)
 from ..inputs import checked_rows, refuse_times
 from . import Auto, NativeDetector, resolve_detector
 from .prepared import CATEGORIES, MOST_ENCODED, Prepared
@@ -148,8 +156,7 @@ class Prepare(BaseEstimator):
         (Feature(name='x', labels=None), Feature(name='colour', labels=('blue', 'red')))
         """
         X = frame_as_it_is(X)
-        library = library_of(X)
-        if library is None:
+        if package_of(X) is None:
             numbers = np.asarray(checked_rows(X), dtype=np.float64)
             names: list[Any] = list(range(numbers.shape[1] if numbers.ndim == 2 else 0))
             columns = [Column(numbers[:, j]) for j in names]
@@ -157,8 +164,8 @@ class Prepare(BaseEstimator):
             times = time_columns(X)
             if times:
                 refuse_times(listed(times))
-            names = library.names(X)
-            columns = [library.column(X, j) for j in range(len(names))]
+            names = list(columns_of(X))
+            columns = [read_column(cells) for cells in columns_of(X).values()]
         for name in self.categories:
             if name not in names:
                 raise ReconformError(

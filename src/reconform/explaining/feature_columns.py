@@ -1,4 +1,4 @@
-"""Feature tables, read column by column: arrays, pandas, polars and Arrow alike."""
+"""Feature tables, read column by column: arrays and frames of any library alike."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import numpy as np
 from ..arrays import AnyArray, BoolArray, FloatArray
 from ..detectors.prepare import Feature
 from ..errors import ReconformError, is_number
-from ..frames import label_code
+from ..frames import columns_of, frame_as_it_is, is_missing, label_code, package_of
 from ..inputs import unmasked
 
 # A label that the reference does not have, where nobody knows how it is spelt.
@@ -111,9 +111,9 @@ def read_table(argument: str, data: Any, *, names: Sequence[str] = ()) -> Featur
     """
     if isinstance(data, FeatureTable):
         return data
-    frame = _frame_columns(data)
-    if frame is not None:
-        columns = [feature_column(str(name), values) for name, values in frame]
+    data = frame_as_it_is(data)
+    if package_of(data) is not None:
+        columns = [feature_column(str(name), x.to_numpy()) for name, x in columns_of(data).items()]
         return FeatureTable(tuple(columns), len(columns[0].values) if columns else 0, True)
     array = np.asarray(unmasked(data))
     if array.ndim != 2:
@@ -158,33 +158,16 @@ def _some(table: FeatureTable) -> str:
     return ", ".join(map(repr, names[:3])) + (", ..." if len(names) > 3 else "")
 
 
-def _frame_columns(data: Any) -> list[tuple[Any, Any]] | None:
-    """Names and columns, by position, so that repeated names do no harm; None for no frame."""
-    if hasattr(data, "iloc") and hasattr(data, "columns"):
-        return [(name, data.iloc[:, j]) for j, name in enumerate(data.columns)]
-    if hasattr(data, "get_columns"):
-        return [(series.name, series) for series in data.get_columns()]
-    if hasattr(data, "column_names"):
-        return list(zip(data.column_names, data.columns, strict=True))
-    return None
-
-
 def feature_column(name: str, values: Any) -> FeatureColumn:
     """Read a column: numbers, or else text."""
     array = np.asarray(values)
     if array.dtype.kind in "iuf":
         return FeatureColumn(name, array.astype(np.float64), True)
-    cells = [None if _is_missing(value) else value for value in array.tolist()]
+    cells = [None if is_missing(value) else value for value in array.tolist()]
     if array.dtype.kind == "O" and all(c is None or is_number(c) for c in cells):
         return FeatureColumn(name, np.array(cells, dtype=np.float64), True)
     texts = np.array([None if cell is None else str(cell) for cell in cells], dtype=object)
     return FeatureColumn(name, texts, False)
-
-
-def _is_missing(value: object) -> bool:
-    if value is None or type(value).__name__ in ("NAType", "NaTType"):
-        return True
-    return isinstance(value, float) and value != value
 
 
 def _text_code(value: str | None) -> float:

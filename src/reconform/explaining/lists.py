@@ -12,7 +12,7 @@ from ..detectors import resolve_detector
 from ..detectors.prepare import Feature, Prepare
 from ..detectors.prepared import category_columns
 from ..errors import ReconformError
-from ..frames import frame_as_it_is, library_of
+from ..frames import columns_of, frame_as_it_is, package_of, read_column
 from ..steps.intake import Frames
 from .explainer import Explainer, Known
 from .feature_columns import Words
@@ -72,13 +72,12 @@ def known_rows(cad: ConformalDetector) -> Known | None:
 def words_of(X: Any) -> Words | None:
     """Look up labels in a frame; None for an array, which has none."""
     frame = frame_as_it_is(X)
-    library = library_of(frame)
-    if library is None:
+    if package_of(frame) is None:
         return None
 
     def look_up(i: int, name: str) -> str | None:
-        row = library.take(library.select(frame, [name]), np.array([i]))
-        return next(iter(library.column(row, 0).words), None)
+        cells = {str(column): cells for column, cells in columns_of(frame).items()}[name]
+        return next(iter(read_column(cells[i : i + 1]).words), None)
 
     return look_up
 

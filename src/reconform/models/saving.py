@@ -20,7 +20,7 @@ from ..detectors.foreign import LARGER_IS
 from ..detectors.prepare import Prepare, describe, restore
 from ..ensemble.grouped import GroupedEnsemble
 from ..errors import ReconformError, check_probability
-from ..frames import LIBRARIES, FrameRows
+from ..frames import PACKAGES, FrameRows
 from ..methods import MOST_REFERENCE, RECORDED_AS, resolve_method
 from ..plan import FITS_BATCH
 from ..records import require
@@ -294,7 +294,7 @@ def _read_intake(json: Json, cad: ConformalDetector) -> Intake:
     if package is None:
         require(prepares, "the features do not fit the detector")
         return Coded(columns)
-    require(not prepares and package in LIBRARIES, "the frames are of no known kind")
+    require(not prepares and package in PACKAGES, "the frames are of no known kind")
     return Frames(columns, package)
 
 

@@ -27,13 +27,14 @@ from ..errors import ReconformError, blame_input, listed
 from ..frames import (
     Column,
     FrameRows,
-    Library,
     by_name,
+    columns_of,
     frame_as_it_is,
     frame_of,
     frame_of_records,
-    library_of,
     numbers_of,
+    package_of,
+    read_column,
     time_columns,
 )
 from ..inputs import refuse_times, text_sentence, unmasked, validated_rows
@@ -114,24 +115,24 @@ class _ByColumn(Intake):
         """Say which columns hold labels, and count those that the reference does not have."""
         found = {}
         frame = None if X is None else self._named(estimator, X, reset=False)
+        cells = [] if frame is None else list(columns_of(frame).values())
         for j, feature in enumerate(self.columns):
             if feature.labels:
                 found[j] = Category(feature.labels)
                 if frame is not None:
-                    unseen = _unseen(frame[0].column(frame[1], j), feature.labels)
+                    unseen = _unseen(read_column(cells[j]), feature.labels)
                     found[j] = Category(feature.labels, unseen, unseen.total())
         return found
 
-    def _named(self, estimator: Any, X: Any, *, reset: bool) -> tuple[Library, Any] | None:
-        """Return a frame with the columns of the reference, and its library; None for an array."""
+    def _named(self, estimator: Any, X: Any, *, reset: bool) -> Any:
+        """Return a frame with the columns of the reference; None for an array."""
         X = frame_as_it_is(unmasked(X))
-        library = library_of(X)
-        if library is None:
+        if package_of(X) is None:
             return None
         X = by_name(X, [feature.name for feature in self.columns], whose=estimator)
         with blame_input():
             validate_data(estimator, X, reset=reset, skip_check_array=True)
-        return library, X
+        return X
 
 
 def _unseen(column: Column, known: Sequence[str]) -> Counter[str]:
@@ -153,15 +154,15 @@ class Frames(_ByColumn):
     package: str
 
     @classmethod
-    def of(cls, library: Library, X: Any) -> Frames:
+    def of(cls, package: str, X: Any) -> Frames:
         """Look at a reference."""
         columns = []
-        for j, name in enumerate(library.names(X)):
-            column = library.column(X, j)
+        for name, cells in columns_of(X).items():
+            column = read_column(cells)
             labels = None if column.values is not None else tuple(sorted(set(column.words)))
             few = labels is None or len(labels) <= MOST_LABELS
             columns.append(Feature(str(name), labels if few else ()))
-        return cls(tuple(columns), library.package)
+        return cls(tuple(columns), package)
 
     @property
     def text(self) -> list[str]:
@@ -181,7 +182,7 @@ class Frames(_ByColumn):
                 estimator, X, reset=reset, ensure_all_finite=finite, ensure_min_samples=least
             )
             return self.of_file(numbers, [feature.name for feature in self.columns])
-        rows = FrameRows(frame[1], numbers_of(frame[1], [f.labels for f in self.columns]))
+        rows = FrameRows(frame, numbers_of(frame, [f.labels for f in self.columns]))
         if len(rows) < least:
             raise ReconformError(
                 f"X has {len(rows)} row{'s' * (len(rows) != 1)}; at least {least} are needed."
@@ -240,7 +241,7 @@ class Coded(_ByColumn):
             numbers = validated_rows(estimator, X, reset=reset, ensure_all_finite="allow-nan")
             read = [Column(column) for column in numbers.T]
         else:
-            read = [frame[0].column(frame[1], j) for j in range(len(self.columns))]
+            read = [read_column(cells) for cells in columns_of(frame).values()]
         values = []
         for feature, column in zip(self.columns, read, strict=True):
             if feature.labels is not None:
@@ -298,12 +299,12 @@ def taken_in(
         return resolve_detector(detector.for_features(columns), larger_is), Coded(columns)
     resolved = resolve_detector(detector, larger_is, refit=refit)
     X = frame_as_it_is(X)
-    library = library_of(X)
-    if library is None or not isinstance(resolved, ForeignDetector):
+    package = package_of(X)
+    if package is None or not isinstance(resolved, ForeignDetector):
         return resolved, Numbers()
     times = time_columns(X)
     if times and not resolved.chooses_columns:
         refuse_times(listed(times))
     known = resolved.known_names
-    frames = Frames.of(library, X if known is None or refit else by_name(X, known, whose=None))
+    frames = Frames.of(package, X if known is None or refit else by_name(X, known, whose=None))
     return resolved, frames if frames.text or resolved.takes_frames else Numbers()

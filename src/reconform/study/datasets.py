@@ -25,7 +25,7 @@ from ..extras import extra
 from ..files import Layout, TableOptions, read_labelled
 from ..files.formats import query_of
 from ..files.reading import AS_THEY_ARE
-from ..frames import frame_as_it_is, library_of
+from ..frames import frame_as_it_is, package_of
 from ..steps.intake import Coded
 from .subjects import as_list, check_labels
 
@@ -136,7 +136,7 @@ def make_dataset(
     try:
         rows = np.ascontiguousarray(X, dtype=np.float64)
     except (TypeError, ValueError) as error:
-        way_out = " Use `prepare=True` for text." if library_of(X) is not None else ""
+        way_out = " Use `prepare=True` for text." if package_of(X) is not None else ""
         raise ReconformError(f"data set {name!r}: X must be numbers; {error}.{way_out}") from error
     labels = np.asarray(y)
     if rows.ndim != 2 or not rows.shape[1]:
