@@ -36,8 +36,7 @@ from .explaining import Known, explainer_for, known_rows, refuse_without_referen
 from .explaining.explanation import Explanation, Judged
 from .frames import frame_as_it_is, library_of
 from .grouping import ReferenceGroups, check_groupable, warn_of_small_groups
-from .methods import Full, Method, Prefit, resolve_method
-from .plan import Plan
+from .methods import Full, Method, Plan, Prefit, resolve_method
 from .randomness import root_seed
 from .rule import Rule, RuleOptions
 from .statistics.certificates import Guarantee, after_marks
@@ -275,7 +274,7 @@ class ConformalDetector(OutlierMixin, Ranker):
         plan_seed, model_seed, tie_seed = root_seed(self.random_state).spawn(3)
         contents = Contents.of(X, n_jobs=self.n_jobs)
         plan = plan_for(suited, contents, blocks if asked is None else asked.codes, plan_seed)
-        if detector.frozen and plan.scheme != "prefit":
+        if detector.frozen and not plan.row.frozen:
             raise ReconformError(
                 f"method={self.method!r} would fit the detector again, and {detector.name} is "
                 "frozen; use method='prefit' to calibrate a model as it is."
@@ -305,7 +304,7 @@ class ConformalDetector(OutlierMixin, Ranker):
     ) -> None:
         ensemble = self.ensemble_
         warn_of_columns(np.asarray(X), self._names(), ensemble)
-        if self.plan_.scheme != "learned":  # which has no scores before there is a batch
+        if not self.plan_.row.learns:  # which has no scores before there is a batch
             warn_of_scores(ensemble.calibration.scores, detector, ensemble)
         if self.joint is not None and groups is not None:
             warn_of_small_groups(groups.calibrated(ensemble.calibration.rows), ensemble)
@@ -707,7 +706,7 @@ class ConformalDetector(OutlierMixin, Ranker):
                 "threshold is one cut-off for all rows, and this detector ranks rows within "
                 "groups; fit one without `groups` for each of them."
             )
-        if self.plan_.scheme not in ("split", "prefit") or self.plan_.n_models > 1:
+        if not self.plan_.one_model:
             raise ReconformError(
                 "threshold needs one model and calibration rows it has not seen; use "
                 f"method='split' or 'prefit' instead of {self.method!r}."
@@ -734,7 +733,7 @@ class ConformalDetector(OutlierMixin, Ranker):
             Numbers, and a verdict in words.
         """
         check_is_fitted(self, "ensemble_")
-        if self.plan_.scheme in ("split", "prefit", "full") or self.plan_.fits_batch:
+        if not self.plan_.row.resamples:
             raise ReconformError(
                 f"stability compares resampled models with one on all rows, and "
                 f"method={self.method!r} has none; use it with jackknife+, cv+, jab+ or Resampling."

@@ -33,7 +33,7 @@ from ..ensemble.pooled import fit_pooled
 from ..ensemble.refitting import Model, calibrate_fitted, fit_full, refit
 from ..errors import ReconformError, blame_input, unknown_choice
 from ..frames import FrameRows
-from ..plan import Plan
+from ..methods import Plan
 from .base import NativeDetector
 from .score_checks import checked_scores, probe_batch_dependence
 
@@ -169,13 +169,13 @@ class ForeignDetector:
         verbose: int = 0,
     ) -> Ensemble:
         """Fit every model of a plan on its own; with prefit, calibrate the model there is."""
-        if plan.scheme == "prefit":
+        if plan.row.frozen:
             model = self.fitted(self.template)
             self.check_model(model, X)
             return calibrate_fitted(model, X, plan, n_jobs=n_jobs)
-        if plan.scheme == "batch":
+        if plan.row.fits_batch:
             return fit_pooled(self, X, seeds[-1])
-        if plan.scheme == "full":
+        if plan.row.augments:
             return fit_full(self, X, seeds[-1], n_jobs=n_jobs, verbose=verbose)
         return refit(self, X, plan, seeds, n_jobs=n_jobs, verbose=verbose)
 

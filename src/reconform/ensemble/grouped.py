@@ -15,7 +15,7 @@ import numpy as np
 from ..arrays import FloatArray, IndexArray, RankArray
 from ..detectors.auto.ensembles import ChoiceEnsemble, SplitChoice
 from ..errors import ReconformError
-from ..plan import Plan
+from ..methods import Plan
 from ..statistics.choice import Choice
 from ..statistics.joint import JointStepUp
 from ..statistics.ranks import Calibration, Ranks

@@ -24,8 +24,7 @@ from ..counter import mix_array
 from ..detectors.foreign import _accepts_nan, _seed_model
 from ..detectors.score_checks import checked_scores
 from ..errors import ReconformError, blame_input
-from ..methods import Learned
-from ..plan import Plan
+from ..methods import Learned, Plan
 from ..randomness import Streams
 from ..statistics.aggregation import reduction
 from ..statistics.ranks import Calibration, Ranks, calibrate, ranks_among

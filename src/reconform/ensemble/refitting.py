@@ -17,8 +17,8 @@ from joblib import effective_n_jobs
 from ..arrays import FloatArray, IndexArray
 from ..content import scores_by_content, sorted_by_content
 from ..frames import stacked
+from ..methods import Plan
 from ..parallel import run_jobs, run_threads, track
-from ..plan import Plan
 from ..statistics.aggregation import reduction
 from ..statistics.ranks import Calibration, Ranks, calibrate
 from . import Ensemble, ResampledEnsemble, Sight, blocks_of, reference_calibration

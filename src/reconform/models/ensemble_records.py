@@ -23,7 +23,7 @@ from ..ensemble.grouped import GroupedEnsemble, OneForAll, OnePerGroup, joined_c
 from ..ensemble.known_anomalies import WithAnomalies
 from ..ensemble.refitting import FullRefit, RefitEnsemble
 from ..grouping import UNKNOWN, ReferenceGroups, check_groupable
-from ..plan import Plan
+from ..methods import Plan
 from ..records import check_models, check_reference, require, within
 from ..records.plain import Plain
 from ..records.specs import (
@@ -236,17 +236,17 @@ def read_ensemble(json: Json, plan: Plan, source: Reader) -> Ensemble:
     record = known_ensembles().record(models["kind"])
     # Full-conformal ensembles have no models that a plan could list.
     resampled = issubclass(record.kind, ResampledEnsemble)
-    require(resampled == (plan.scheme != "full"), "the ensemble does not suit its plan")
+    require(resampled != plan.row.augments, "the ensemble does not suit its plan")
     if not resampled:
         del known["plan"]
     ensemble: Ensemble = record.make(models, source, known)
     return ensemble
 
 
-# What a choice of detectors is called in files, and the plans that it is fitted by.
-CHOICES: dict[str, tuple[type[ChoiceEnsemble], str]] = {
-    "FullChoice": (FullChoice, "full"),
-    "SplitChoice": (SplitChoice, "split"),
+# What a choice of detectors is called in files, and whether each new row has a model (`augments`).
+CHOICES: dict[str, tuple[type[ChoiceEnsemble], bool]] = {
+    "FullChoice": (FullChoice, True),
+    "SplitChoice": (SplitChoice, False),
 }
 
 
@@ -268,8 +268,9 @@ def _read_with_anomalies(json: Json, plan: Plan, source: Reader) -> WithAnomalie
 
 def _read_choice(json: Json, plan: Plan, source: Reader) -> ChoiceEnsemble:
     """Read several detectors, of which one is chosen for every row."""
-    kind, scheme = CHOICES[json["kind"]]
-    require(plan.scheme == scheme, "the ensemble does not suit its plan")
+    kind, augments = CHOICES[json["kind"]]
+    suits = plan.row.takes_choice and plan.row.augments == augments
+    require(suits, "the ensemble does not suit its plan")
     names, parts = json["names"], json["fitted"]
     words = isinstance(names, list) and all(isinstance(name, str) for name in names)
     require(words and isinstance(parts, list) and len(names) == len(parts) > 0, "a name is missing")
@@ -278,7 +279,7 @@ def _read_choice(json: Json, plan: Plan, source: Reader) -> ChoiceEnsemble:
     fitted = [read_ensemble(part, plan, source) for part in parts]
     sizes = {len(one.calibration) for one in fitted}
     require(len(sizes) == 1, "the detectors calibrate on different numbers of rows")
-    if scheme == "split":
+    if not augments:
         require(all(isinstance(one, ResampledEnsemble) for one in fitted), "a model scores no rows")
     return kind(fitted[0].calibration, tuple(names), fitted)
 

@@ -11,14 +11,11 @@ import numpy as np
 from ..arrays import IndexArray
 from ..ensemble import reference_calibration
 from ..errors import ReconformError
-from ..methods import Jackknife
-from ..plan import VARIANTS, Complements, Plan
+from ..methods import METHODS, VARIANTS, Complements, Jackknife, Plan
 from ..records import require, within
 from ..records.specs import Array, Budget, Json, Reader, Scalar, Writer
 from ..statistics.aggregation import check_aggregate
 from ..statistics.ranks import Calibration
-
-SCHEMES = ("split", "jackknife", "cv", "jab", "resampling", "full", "prefit")
 
 INDEX = Array("i8", ndim=1)
 
@@ -38,7 +35,6 @@ def write_plan(plan: Plan, out: Writer, at: str = "plan") -> Json:
         "scheme": plan.scheme,
         "variant": plan.variant,
         "aggregate": Scalar(str, float, int).write(plan.aggregate, "aggregate", out),
-        "full": plan.full,
     }
     if plan.leaves_one_out:
         _spend(plan.n, 0, 0, out.budget)
@@ -67,16 +63,19 @@ def read_plan(json: Json, source: Reader) -> Plan:
     """Read a plan."""
     n, aggregate = json["n"], json["aggregate"]
     require(type(n) is int and n >= 1, f"n is {n!r}")
-    require(json["scheme"] in SCHEMES and json["variant"] in VARIANTS, "the scheme is unknown")
-    require(type(json["full"]) is bool, "full is true or false")
+    row = METHODS.get(json["scheme"])
+    require(row is not None and json["variant"] in VARIANTS, "the scheme is unknown")
+    assert row is not None
     check_aggregate(aggregate)
-    facts: dict[str, Any] = {key: json[key] for key in ("scheme", "variant", "aggregate", "full")}
+    facts: dict[str, Any] = {key: json[key] for key in ("scheme", "variant", "aggregate")}
     if json["sets"] == "leave-one-out":
-        require(facts["scheme"] == "jackknife" and facts["full"], "the scheme leaves more out")
+        require(row.resamples, "the scheme leaves more out")
         _spend(n, 0, 0, source.budget)
         return replace(Jackknife().plan(n), **facts)
     sets = _read_sets(json, n, source)
-    _check_scheme(len(sets), facts)
+    # A model per new row or per batch is none that a plan could list, and a frozen one is alone.
+    suits = bool(sets) != row.augments and not row.fits_batch and not (row.frozen and len(sets) > 1)
+    require(suits, f"{len(sets):,} models are no plan of scheme {row.name}")
     if json["sets"] == "held out":
         distinct = all(len(np.unique(held)) == len(held) for held in sets)
         require(distinct, "a model holds a row out twice")
@@ -85,13 +84,6 @@ def read_plan(json: Json, source: Reader) -> Plan:
     held = HELD_UNITS * sum(n - len(np.unique(train)) for train in sets)
     source.budget.spend(held, f"a plan of {len(sets):,} models")
     return Plan(n, sets, tuple(Complements(n, sets)), **facts)
-
-
-def _check_scheme(models: int, facts: dict[str, Any]) -> None:
-    scheme, full = facts["scheme"], facts["full"]
-    wanted = {"full": models == 0 and full, "prefit": models == 1 and not full}
-    usual = models >= 1 and full == (scheme != "split")
-    require(wanted.get(scheme, usual), f"{models:,} models are no plan of scheme {scheme}")
 
 
 def _spend(n: int, sets: int, held: int, budget: Budget) -> None:
@@ -114,7 +106,7 @@ def _read_sets(json: Json, n: int, source: Reader) -> tuple[IndexArray, ...]:
 
 def calibration_of(plan: Plan, scores: Any) -> Calibration:
     """The calibration of a plan, from which it follows which model held out which rows."""
-    if plan.scheme == "full":
+    if plan.row.augments:
         require(len(scores) == plan.n, "the reference has another number of scores")
         return reference_calibration(scores)
     rows, indptr, models = plan.membership

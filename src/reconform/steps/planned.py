@@ -27,9 +27,8 @@ from ..ensemble.pooled import Pooled
 from ..ensemble.refitting import OneModel
 from ..errors import ReconformError
 from ..grouping import ReferenceGroups
-from ..methods import BySize, Learned, Method
+from ..methods import BySize, Learned, Method, Plan
 from ..parallel import track
-from ..plan import Plan
 from ..randomness import Streams
 from ..statistics.certificates import Guarantee, beside_anomalies, guarantee_of
 

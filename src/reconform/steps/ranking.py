@@ -23,8 +23,7 @@ from ..ensemble.grouped import GroupedEnsemble
 from ..errors import ReconformError
 from ..frames import frame_as_it_is
 from ..grouping import Grouping, labels_of
-from ..methods import BySize
-from ..plan import Plan
+from ..methods import BySize, Plan
 from ..scan import Part
 from ..statistics.certificates import Guarantee
 from ..statistics.fdr import RankCounts

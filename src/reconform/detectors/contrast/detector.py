@@ -9,7 +9,7 @@ import numpy as np
 from ...arrays import FloatArray, RankArray
 from ...ensemble import Ensemble
 from ...errors import ReconformError, check_count
-from ...plan import Plan
+from ...methods import Plan
 from ..attribution import Attribution, by_differences, nearest, nth_nearest
 from ..base import NativeDetector
 from .ensembles import FullContrast

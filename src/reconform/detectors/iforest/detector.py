@@ -12,7 +12,7 @@ import numpy as np
 from ...arrays import FloatArray
 from ...ensemble import Ensemble
 from ...errors import ReconformError, check_count
-from ...plan import Plan
+from ...methods import Plan
 from ..base import NativeDetector
 from ..subsamples import rows_drawn, wants_sharing
 from .ensembles import fit_full_forest, fit_leave_one_out
@@ -156,7 +156,7 @@ class IForest(NativeDetector):
     ) -> Ensemble | None:
         n, d = X.shape
         shares = wants_sharing(self.share, n)
-        if plan.scheme == "full":
+        if plan.row.augments:
             return fit_full_forest(X, self.recipe(n + 1, d), seeds[-1], n_jobs=self.n_jobs)
         if shares and plan.leaves_one_out:
             recipe_for = partial(self.recipe, n_columns=d)

@@ -26,8 +26,8 @@ from ...ensemble import (
     ranked_in_parts,
     reference_calibration,
 )
+from ...methods import Plan
 from ...parallel import run_blocks
-from ...plan import Plan
 from ...statistics.aggregation import reduction
 from ...statistics.ranks import BLOCK_BYTES, Calibration, Ranks, calibrate, ranks_among
 from .kernels import count_entered, enter_sets

@@ -9,7 +9,7 @@ import numpy as np
 from ...arrays import FloatArray
 from ...ensemble import Ensemble
 from ...errors import ReconformError, is_number
-from ...plan import Plan
+from ...methods import Plan
 from ..attribution import Attribution, in_shares
 from ..base import NativeDetector
 from ..scaling import check_scale
@@ -90,7 +90,7 @@ class KDE(NativeDetector):
     def _fit_together(
         self, X: FloatArray, plan: Plan, seeds: Sequence[np.random.SeedSequence], verbose: int
     ) -> Ensemble | None:
-        if plan.scheme == "full":
+        if plan.row.augments:
             return FullKDE.fit(self._model(X))
         if plan.left_out is not None:
             return LeaveOneOutKDE.fit(self._model(X), plan)

@@ -10,7 +10,7 @@ import numpy as np
 
 from ...arrays import FloatArray, IndexArray, RankArray
 from ...ensemble import Sight, left_out_calibration, reference_calibration
-from ...plan import Plan
+from ...methods import Plan
 from ...statistics.ranks import Calibration
 from ..comparing import ComparingFull, ComparingLeaveOneOut
 from .model import KDEModel

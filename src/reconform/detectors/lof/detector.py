@@ -11,7 +11,7 @@ from ...arrays import FloatArray
 from ...ensemble import Ensemble
 from ...ensemble.refitting import Model
 from ...errors import ReconformError, check_count
-from ...plan import Plan
+from ...methods import Plan
 from ..attribution import Attribution, by_differences, nearest
 from ..base import NativeDetector
 from ..knn.search import with_neighbours_among
@@ -108,7 +108,7 @@ class LOF(NativeDetector):
         self, X: FloatArray, plan: Plan, seeds: Sequence[np.random.SeedSequence], verbose: int
     ) -> Ensemble | None:
         count = self._count()
-        if plan.scheme == "full":
+        if plan.row.augments:
             return FullLOF.fit(X, count, self.n_jobs)
         if plan.left_out is not None:
             _check_rows(plan.n - 1, "every model, fitted on all rows but one,")

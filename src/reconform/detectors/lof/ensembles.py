@@ -25,8 +25,8 @@ from ...ensemble import (
     reference_calibration,
     sights,
 )
+from ...methods import Plan
 from ...parallel import run_blocks
-from ...plan import Plan
 from ...statistics.ranks import Calibration, Ranks
 from .kernels import (
     count_changes,
