@@ -16,7 +16,7 @@ from sklearn.utils.validation import _num_samples, check_is_fitted
 
 from .arrays import FloatArray, IntArray
 from .assumption import LookedUp, reference_positions
-from .assumption.reference import warn_of_columns, warn_of_scores
+from .assumption.columns import warn_of_columns, warn_of_scores
 from .content import Contents
 from .detectors import NativeDetector, resolve_detector
 from .detectors.prepare import Prepare
