@@ -56,7 +56,7 @@ IDS = ("id that goes on", "shuffled id")
 CELLS = ("clean", "shift", "id", "dirt")
 # New rows of `copies`, and how many normal rows a data set must have, and of how many use is made.
 NEW_ROWS, LEAST_NORMAL, MOST_NORMAL = 300, 2_400, 6_300
-DIRTY = ("dirty reference", "reference extremes")
+DIRTY = ("contamination", "reference extremes")
 # Rows of the reference that `reconform clean` shows at least.
 SHOWN = 20
 # How often a person looks at the next rows.

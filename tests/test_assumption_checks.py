@@ -1,4 +1,4 @@
-"""Checks of columns, copies, clusters and dirty references: what they say, and how often."""
+"""Checks of columns, copies, clusters and contaminated references: what they say, and how often."""
 
 from __future__ import annotations
 
@@ -10,28 +10,37 @@ import pytest
 from click.testing import CliRunner
 from scipy.stats import binom
 
-from reconform import ConformalDetector, load, save
+from reconform import ConformalDetector, assumption, load, save
 from reconform.assumption import (
+    CHECKS,
     Category,
+    Check,
     Compared,
+    Evidence,
+    Finding,
     LookedUp,
     Reservoir,
     monotone_columns,
     reference_positions,
 )
 from reconform.assumption.closeness import cluster_finding, copy_findings
-from reconform.assumption.columns import codes_for_missing, column_findings, order_findings
+from reconform.assumption.columns import (
+    codes_for_missing,
+    column_findings,
+    label_findings,
+    order_findings,
+)
 from reconform.assumption.contamination import (
     HeldBack,
-    dirt_finding,
+    contamination_finding,
     flagged_without,
     held_back,
-    mixed_company,
+    mixed_neighbours,
     some_k,
     unusual,
 )
-from reconform.assumption.labels import label_findings
 from reconform.assumption.shift import TOLERATED, normal_rows_at_least
+from reconform.assumption.verdict import LEVELS
 from reconform.cli import main
 from reconform.content import Contents
 from reconform.detectors import Contrast
@@ -274,7 +283,7 @@ def test_clusters():
     rng = RNG(0)
     D = rng.normal(size=(300, 4))
     pairs = np.repeat(rng.normal(size=(40, 4)), 2, axis=0)
-    found = cluster_finding(D, pairs + rng.normal(scale=0.01, size=pairs.shape))
+    (found,) = cluster_finding(D, pairs + rng.normal(scale=0.01, size=pairs.shape))
     assert found.level == "doubtful"
     # 200 clean batches, of which a fifth of the rows is a tight cluster far away; the rate is
     # 5e-4, a correct program fails with less than 1e-3.
@@ -282,10 +291,10 @@ def test_clusters():
     for _ in range(200):
         T = rng.normal(size=(80, 4))
         T[:16] = 9 + 0.01 * T[:16]
-        loud += cluster_finding(rng.normal(size=(300, 4)), T) is not None
+        loud += bool(cluster_finding(rng.normal(size=(300, 4)), T))
     assert loud <= 1
     lattice = rng.integers(0, 2, size=(300, 4)).astype(float)
-    assert cluster_finding(lattice[:200], lattice[200:]) is None
+    assert cluster_finding(lattice[:200], lattice[200:]) == []
 
 
 # --- dirty references ----------------------------------------------------------------------------
@@ -354,7 +363,7 @@ def dirty_files(rng, dirt, n=1000, m=333, anomalies=0.1, spread=1.0, d=5):
 def company_of(rng, ours, theirs):
     n, m = len(ours), len(theirs)
     u, v = unusual(ours, theirs, rng.permutation(n)[:400])
-    return u, v, mixed_company(ours, theirs, u, v, rng.permutation(n + m))
+    return u, v, mixed_neighbours(ours, theirs, u, v, rng.permutation(n + m))
 
 
 @pytest.mark.parametrize("dirt", [0.02, 0.03])
@@ -379,13 +388,13 @@ def test_clean_references_are_seldom_called_doubtful():
     for draw in range(60):
         anomalies = (0.0, 0.05, 0.1, 0.2)[draw % 4]
         files = dirty_files(rng, 0.0, n=600, m=200, anomalies=anomalies)
-        loud += dirt_finding(files, None, flagged=0, level=0.1) is not None
+        loud += bool(contamination_finding(files, None, flagged=0, level=0.1))
     assert loud <= 2
 
 
 def test_small_references_get_the_what_if():
     files = dirty_files(RNG(5), 0.02, n=150, m=50)
-    found = dirt_finding(files, None, flagged=0, level=0.1)
+    (found,) = contamination_finding(files, None, flagged=0, level=0.1)
     assert found.check == "reference extremes"
     assert "by distance" in found.sentence
 
@@ -431,7 +440,7 @@ def test_columns_of_rare_events_do_not_hide_a_cluster_of_dirt():
     # rates of 0.97 and 0.03 a correct program fails with less than 6e-3.
     loud = {
         dirt: sum(
-            dirt_finding(files_with_rare_events(RNG(seed), dirt), None, 0, 0.1) is not None
+            bool(contamination_finding(files_with_rare_events(RNG(seed), dirt), None, 0, 0.1))
             for seed in range(20)
         )
         for dirt in (0.0, 0.02)
@@ -619,3 +628,55 @@ def test_the_command_line_names_labels_and_missing_values(tmp_path):
     )
     assert "'mauve0' (8), 'mauve1' (8), 'mauve2' (8) and others." in sentences["new labels"]
     assert "'x' is missing in 40 of 60 new rows, and in 0 of 200" in sentences["missing"]
+
+
+# --- the table -----------------------------------------------------------------------------------
+
+
+def test_a_check_is_one_row(monkeypatch):
+    """The recipe of `Check`: a function and a row, and lists and reports say what it found."""
+
+    def _weekend(seen):
+        return [Finding("weekend", "broken", f"All {seen.tested} rows are of a Sunday.", "Wait.")]
+
+    rng = RNG(0)
+    cad = ConformalDetector("knn", "split", random_state=0).fit(rng.normal(size=(80, 2)))
+    new = rng.normal(size=(40, 2))
+    before = cad.discover(new)
+    monkeypatch.setattr(assumption, "CHECKS", [*CHECKS, Check("weekend", _weekend, (), "broken")])
+    found = cad.discover(new)
+    assert {f.check for f in found.verdict.findings} == {
+        "weekend",
+        *(f.check for f in before.verdict.findings),
+    }
+    assert found.verdict.word == "broken"
+    assert found.guarantee.startswith("No promise")
+    assert "All 40 rows are of a Sunday. Wait." in str(found)
+    needs = Check("weekend", _weekend, ("has_order",), "broken")  # of a file, not of an array
+    monkeypatch.setattr(assumption, "CHECKS", [*CHECKS, needs])
+    assert Compared(None, None).verdict(None, 0, 40, 0.1).findings == ()
+
+
+def test_rows_of_the_table_name_what_there_is():
+    assert len({check.name for check in CHECKS}) == len(CHECKS)
+    for check in CHECKS:
+        assert check.worst in LEVELS
+        assert all(isinstance(getattr(Evidence, need), property) for need in check.needs)
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_no_check_finds_worse_than_its_row_says(seed):
+    rng = RNG(seed)
+    D, X = rng.normal(size=(120, 3)), rng.normal(size=(60, 3))
+    X[:, seed % 3] += 3 * (seed > 2)
+    X[: 10 * seed] = X[0]
+    D[:, 2] = rng.permutation(np.arange(120.0) + 1e6)
+    counts = RankCounts(120, "").add(rng.integers(1, 30 if seed > 3 else 121, size=60))
+    rows = Compared(D, X, monotone=monotone_columns(X))
+    seen = Evidence(rows, counts, 40, 60, 0.1, None, [])
+    for check in CHECKS:
+        if all(getattr(seen, need) for need in check.needs):
+            found = list(check.find(seen))
+            seen.findings += found
+            assert all(LEVELS.index(f.level) <= LEVELS.index(check.worst) for f in found)
+    assert seen.findings

@@ -40,9 +40,8 @@ from reconform.ensemble.choosing import (
 )
 from reconform.ensemble.refitting import OneModel
 from reconform.errors import ReconformError
-from reconform.methods import MOST_PAIRS, MOST_REFERENCE, BySize
+from reconform.methods import MOST_PAIRS, MOST_REFERENCE, BySize, Plan
 from reconform.models import load, save
-from reconform.plan import Plan
 from reconform.statistics.fdr import RankCounts
 from reconform.statistics.grid import usual
 from reconform.statistics.ranks import RankedBatch
@@ -337,7 +336,7 @@ class Column(ResampledEnsemble):
     rows: np.ndarray
 
     def __post_init__(self):
-        self.plan = Plan(len(self.rows), (), (), scheme="split", full=False)
+        self.plan = Plan(len(self.rows), (), (), scheme="split")
         self.calibration = reference_calibration(self.rows[:, self.column])
 
     def scores(self, X):

@@ -1142,7 +1142,7 @@ def test_examples_of_the_page_run(here):
 
 
 def test_names_that_are_offered_are_known():
-    assert {*options.METHODS, "prefit"} == set(methods._NAMED)
+    assert {*options.METHODS, "prefit"} == set(methods.method_names())
     for kind in options.BANDS:
         assert len(conditional_table(50, kind, confidence=0.9)) == 52
 

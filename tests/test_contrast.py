@@ -22,7 +22,7 @@ from reconform.detectors.scaling import rescale, scale_exponents, spreads
 from reconform.errors import ModelFileError, ReconformError
 from reconform.frames import label_code
 from reconform.models import load, save
-from reconform.statistics.companions import guard_limits
+from reconform.statistics.chances import guard_limits
 from test_knn import OWN_NEIGHBOUR
 
 

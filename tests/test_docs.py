@@ -21,7 +21,7 @@ import reconform
 from reconform import cli
 from reconform.files.judge import judge_file
 from reconform.glossary import GLOSSARY
-from reconform.methods import _NAMED
+from reconform.methods import method_names
 
 ROOT = Path(__file__).parent.parent
 PAGES = sorted([ROOT / "README.md", *ROOT.glob("docs/**/*.md")])
@@ -268,7 +268,7 @@ def test_nothing_is_called_bounded_that_is_only_measured(where):
 
 def test_the_estimator_names_every_method():
     said = inspect.getdoc(reconform.ConformalDetector)
-    assert [name for name in _NAMED if f'``"{name}"``' not in said] == []
+    assert [name for name in method_names() if f'``"{name}"``' not in said] == []
 
 
 def test_batch_dependent_detectors_are_refused_except_by_full():

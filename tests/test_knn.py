@@ -31,7 +31,7 @@ from reconform.detectors.knn.search import (
     make_search,
 )
 from reconform.ensemble.refitting import RefitEnsemble
-from reconform.plan import Complements, Singletons
+from reconform.methods import Complements, Singletons
 from reconform.randomness import Streams
 from reconform.statistics.aggregation import reduction
 from reconform.statistics.ranks import calibrate

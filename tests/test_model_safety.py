@@ -122,9 +122,7 @@ def test_what_would_be_refused_is_not_written(tmp_path, monkeypatch):
         {"scheme": "full"},
         {"scheme": "prefit"},
         {"scheme": "split"},
-        {"full": False},
         {"variant": "basic"},
-        {"variant": "pooled", "full": False},
     ],
     ids=str,
 )

@@ -7,8 +7,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from reconform.methods import Bootstrap, CrossValidation, Jackknife, Resampling
-from reconform.plan import Plan
+from reconform.methods import Bootstrap, CrossValidation, Jackknife, Plan, Resampling
 from reconform.statistics import ranks as pvalues
 from reconform.statistics.aggregation import reduction
 from reconform.statistics.paired_kernels import order_statistics, pack_members

@@ -32,7 +32,7 @@ from reconform import (
     Split,
 )
 from reconform.detectors import DETECTORS
-from reconform.methods import _NAMED
+from reconform.methods import method_names
 
 ESTIMATORS = [
     ConformalDetector("knn", Split(), random_state=0),
@@ -73,7 +73,7 @@ def test_scikit_learn_checks_of_the_other_methods(estimator, check):
 
 def test_every_method_and_every_detector_is_checked():
     checked = {type(one.method) for one in ESTIMATORS + SLOW}
-    alone = {kind for name, (kind, _) in _NAMED.items() if name not in JUDGE_BATCHES}
+    alone = {kind for name, (kind, _) in method_names().items() if name not in JUDGE_BATCHES}
     assert {kind.__name__ for kind in alone - checked} == {
         "BySize",
         "Prefit",

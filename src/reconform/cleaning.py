@@ -207,7 +207,7 @@ def review(cad: ConformalDetector) -> Review:
     """
     check_is_fitted(cad, "ensemble_")
     n, calibration = cad.plan_.n, cad.calibration_
-    if cad.plan_.scheme in ("split", "prefit"):
+    if cad.plan_.row.one_model:
         raise ReconformError(
             f"every reference row needs a score by models that have not seen it, and "
             f"{cad.plan_.scheme} has one of the calibration rows only: the rows that train its "

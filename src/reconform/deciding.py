@@ -22,9 +22,8 @@ from .ensemble.choosing import ChoiceEnsemble
 from .ensemble.grouped import GroupedEnsemble
 from .errors import ReconformError
 from .grouping import POOLED, GroupFound, found_in_groups, out_of_reach
-from .methods import MOST_REFERENCE, BySize, CrossValidation
+from .methods import MOST_REFERENCE, BySize, CrossValidation, Plan
 from .parallel import track
-from .plan import Plan
 from .rule import WITHIN_ALARMS, Rule
 from .statistics.certificates import CERTIFIABLE
 from .statistics.choice import Candidate, Choice, ChoiceCounts, with_mask
@@ -43,9 +42,6 @@ from .weights import Weights
 
 if TYPE_CHECKING:
     from .detector import ConformalDetector
-
-# With fewer reference rows a list says that a classifier learns little from them.
-ENOUGH_TO_LEARN = 1_000
 
 # One model is compared with m rows for each of m rows.
 MOST_ROWS = 100_000
@@ -185,19 +181,9 @@ class ByGrid:
             smallest_p=smallest,
             instead=_calibrating_on_all(self.cad, self.rule, m),
         )
-        more = None
-        if plan.scheme == "batch":
-            more = (
-                "One model was fitted on all new rows, too: anomalies that resemble each other, "
-                "and are many, look normal to it. Compare with `method='full'` if many rows may be "
-                "anomalies."
-            )
-        elif plan.scheme == "learned" and plan.n < ENOUGH_TO_LEARN:
-            more = (
-                f"A classifier learned from {plan.n:,} reference rows, which is little: with "
-                f"fewer than {ENOUGH_TO_LEARN:,}, 'full' and 'batch' find more."
-            )
-        return " ".join(said for said in (few, more) if said is not None) or None
+        cautious = plan.n < plan.row.cautious_below
+        more = plan.row.caution.format(n=plan.n) if cautious else ""
+        return " ".join(said for said in (few, more) if said) or None
 
 
 @dataclass(frozen=True, eq=False)
@@ -257,7 +243,7 @@ Decider = ByGrid | ByWeights
 def _calibrating_on_all(cad: ConformalDetector, rule: Rule, m: int) -> str | None:
     """Name a method that calibrates on all reference rows and goes with detector and rule."""
     plan = cad.plan_
-    if plan.scheme == "prefit" or rule.conditional is not None or rule.procedure == "ebh":
+    if plan.row.frozen or rule.conditional is not None or rule.procedure == "ebh":
         return None
     if cad.ranks_rows != "alone":
         few = plan.n <= MOST_REFERENCE and m <= BySize().most_rows(plan.n)
@@ -339,10 +325,9 @@ def check_weighable(plan: Plan, method: Any, ties: str, rule: Rule, *, known: bo
     known : bool
         Whether the weights are known, and not estimated.
     """
-    one_model = plan.scheme in ("split", "prefit") and plan.n_models <= 1
-    if not (plan.scheme == "full" or one_model):
+    if not plan.row.takes_weights or len(plan.repeats) > 1:
         how = "use `method='full'` or `method='split'`"
-        if plan.scheme == "split":
+        if plan.row.takes_weights:
             how = "leave out `repeats`"
         raise ReconformError(
             "weights need scores that treat the reference rows and the new row alike, or one "
@@ -389,7 +374,7 @@ def _weighted_ranks(
     ensemble, m = cad.ensemble_, len(X)
     # A number of false alarms needs the p-values only.
     level = Fraction(1, 10) if rule.false_alarms is not None else rule.level
-    full, calibration = cad.plan_.scheme == "full", cad.calibration_
+    full, calibration = cad.plan_.row.augments, cad.calibration_
     ours = weights.reference if full else weights.reference[calibration.rows]
     whole = whole_weights(ours, weights.new)
     if full:

@@ -18,7 +18,7 @@ from sklearn.utils.validation import _num_samples, check_is_fitted
 
 from .arrays import FloatArray, IndexArray, IntArray, RankArray
 from .assumption import LookedUp, reference_positions
-from .assumption.reference import warn_of_columns, warn_of_scores
+from .assumption.columns import warn_of_columns, warn_of_scores
 from .content import Contents
 from .deciding import check_weighted
 from .detectors import NativeDetector, resolve_detector
@@ -48,8 +48,7 @@ from .fitter import (
 from .frames import frame_as_it_is, package_of
 from .grouping import Grouping, ReferenceGroups, check_groupable, labels_of, warn_of_small_groups
 from .listing import NewRows, Observed, decided_by_counts, decided_in_memory, provenance_of
-from .methods import BySize, Full, Method, Prefit, resolve_method
-from .plan import Plan
+from .methods import BySize, Full, Method, Plan, Prefit, resolve_method
 from .randomness import root_seed
 from .rule import Rule, RuleOptions
 from .scan import Part
@@ -306,7 +305,7 @@ class ConformalDetector(OutlierMixin, BaseEstimator):
         plan_seed, model_seed, tie_seed = root_seed(self.random_state).spawn(3)
         contents = Contents.of(X, n_jobs=self.n_jobs)
         plan = plan_for(suited, contents, blocks if asked is None else asked.codes, plan_seed)
-        if detector.frozen and plan.scheme != "prefit":
+        if detector.frozen and not plan.row.frozen:
             raise ReconformError(
                 f"method={self.method!r} would fit the detector again, and {detector.name} is "
                 "frozen; use method='prefit' to calibrate a model as it is."
@@ -336,7 +335,7 @@ class ConformalDetector(OutlierMixin, BaseEstimator):
     ) -> None:
         ensemble = self.ensemble_
         warn_of_columns(np.asarray(X), self._names(), ensemble)
-        if self.plan_.scheme != "learned":  # which has no scores before there is a batch
+        if not self.plan_.row.learns:  # which has no scores before there is a batch
             warn_of_scores(ensemble.calibration.scores, detector, ensemble)
         if self.joint is not None and groups is not None:
             warn_of_small_groups(groups.calibrated(ensemble.calibration.rows), ensemble)
@@ -1011,7 +1010,7 @@ class ConformalDetector(OutlierMixin, BaseEstimator):
                 "threshold is one cut-off for all rows, and this detector ranks rows within "
                 "groups; fit one without `groups` for each of them."
             )
-        if self.plan_.scheme not in ("split", "prefit") or self.plan_.n_models > 1:
+        if not self.plan_.one_model:
             raise ReconformError(
                 "threshold needs one model and calibration rows it has not seen; use "
                 f"method='split' or 'prefit' instead of {self.method!r}."
@@ -1038,7 +1037,7 @@ class ConformalDetector(OutlierMixin, BaseEstimator):
             Numbers, and a verdict in words.
         """
         check_is_fitted(self, "ensemble_")
-        if self.plan_.scheme in ("split", "prefit", "full") or self.plan_.fits_batch:
+        if not self.plan_.row.resamples:
             raise ReconformError(
                 f"stability compares resampled models with one on all rows, and "
                 f"method={self.method!r} has none; use it with jackknife+, cv+, jab+ or Resampling."

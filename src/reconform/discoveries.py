@@ -32,6 +32,7 @@ from .explaining.explanation import Explains, Explanation, Judged
 from .extras import installed
 from .frames import PACKAGES, make_frame
 from .grouping import GroupFound
+from .methods import METHODS
 from .rule import false_alarms_in_words
 from .statistics.bounds import counted_fdp_bound
 from .statistics.choice import Candidate, choice_sentence
@@ -198,7 +199,7 @@ class BaseDiscoveries(ABC):
         if self.count or not self.tested:
             return None
         counts, source = self._checked()[0], self.provenance
-        judge = "method" if source is not None and source.scheme == "learned" else "detector"
+        judge = "method" if source is not None and METHODS[source.scheme].learns else "detector"
         ranks = None if counts is None else counts.counts
         return why_nothing(ranks, self.verdict, self.warning, judge)
 
@@ -340,8 +341,7 @@ class BaseDiscoveries(ABC):
             return "this method"
         name = source.method.strip("'\"")
         if name == "auto" or "(" in name:  # stands for full, split or cv+; or is an object
-            compares = source.scheme in ("cv", "jackknife", "jab") and source.variant == "plus"
-            name = source.scheme + "+" * compares
+            name = METHODS[source.scheme].in_words(source.variant)
         if source.joint is not None:
             return f"{name} within groups"
         if self.weights is not None:

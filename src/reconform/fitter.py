@@ -32,9 +32,8 @@ from .ensemble.grouped import (
 from .ensemble.refitting import OneModel
 from .errors import ReconformError
 from .grouping import ReferenceGroups
-from .methods import BySize, Learned, Method
+from .methods import BySize, Learned, Method, Plan
 from .parallel import track
-from .plan import Plan
 from .randomness import Streams
 from .statistics.certificates import Guarantee, beside_anomalies, guarantee_of
 

@@ -17,7 +17,7 @@ import numpy as np
 
 from .arrays import BoolArray, FloatArray, IndexArray, IntArray, ObjectArray
 from .errors import ReconformError, ReferenceWarning, listed, unknown_choice, warn_once
-from .plan import Plan
+from .methods import Plan
 from .statistics.joint import JointRanks
 
 # What may happen to new rows of a group that the reference does not have.
@@ -239,11 +239,9 @@ def check_groupable(plan: Plan, method: Any, anomalies: bool = False) -> None:
     """Refuse methods whose ranks within groups mean nothing that is known; known anomalies, too."""
     if anomalies:
         raise ReconformError("known `anomalies` do not go with `groups`; leave one of them out.")
-    allowed = plan.scheme in ("full", "prefit") or (
-        plan.scheme == "split" and len(plan.repeats) == 1
-    )
-    if not allowed and not (plan.scheme in ("jackknife", "cv") and plan.variant == "plus"):
-        several = f" on {len(plan.repeats)} splits" if plan.scheme == "split" else ""
+    one_partition = len(plan.repeats) == 1
+    if not (plan.row.takes_groups and plan.variant == "plus" and one_partition):
+        several = "" if one_partition else f" on {len(plan.repeats)} splits"
         named = f"`method={method!r}`" if isinstance(method, str) else f"{plan.scheme}{several}"
         raise ReconformError(
             f"{named} has no ranks within groups; use `method='full'` or `method='split'`"

@@ -221,10 +221,7 @@ def provenance_of(cad: ConformalDetector, against: FloatArray | None = None) -> 
         one_split=len(cad.plan_.repeats) == 1
         and not cad.left_out_
         and cad.joint is None
-        and (
-            cad.plan_.fits_batch
-            or (cad.plan_.scheme in ("split", "prefit") and cad.ranks_rows == "alone")
-        ),
+        and (bool(cad.plan_.row.fits_batch) or (cad.plan_.one_model and cad.ranks_rows == "alone")),
     )
 
 

@@ -1,7 +1,9 @@
 """Methods only plan: which rows train model k, which are held out, how scores are compared.
 
 A method is a small value with scikit-learn's parameter contract. It never fits and never holds
-data. `plan` is pure: the same arguments give the same `Plan`, and the method is left untouched.
+data. `plan` is pure: the same arguments give the same `Plan` (lines 1 to 4 of Algorithm 1 as a
+value, which ensembles carry out), and the method is left untouched. What else the package asks
+about a method stands in one row of one table, `METHODS`.
 
 Splits, folds and bootstrap samples are cut out of a shuffle of the rows. The estimator hands one
 in that goes by the contents of the rows (`content.by_content`), so that their order does not
@@ -16,19 +18,162 @@ import math
 import numbers
 import warnings
 from abc import ABC, abstractmethod
-from dataclasses import replace
-from typing import Any
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import Any, overload
 
 import numpy as np
 import numpy.typing as npt
 from sklearn.base import BaseEstimator
 
-from .arrays import IndexArray
+from .arrays import IndexArray, Int32Array
 from .content import Shuffle, by_position
 from .errors import ReconformError, check_count, check_probability, unknown_choice
-from .plan import VARIANTS, Complements, Plan, Singletons
 from .randomness import root_seed
 from .statistics.aggregation import Aggregate, check_aggregate
+
+VARIANTS = ("basic", "plus", "pooled")
+
+
+class _LazySets(Sequence[IndexArray]):
+    """Index sets that are computed when asked for, so that n leave-one-out sets cost nothing."""
+
+    def __init__(self, n_sets: int) -> None:
+        self._n_sets = n_sets
+
+    def __len__(self) -> int:
+        return self._n_sets
+
+    def _compute(self, k: int) -> IndexArray:
+        raise NotImplementedError
+
+    @overload
+    def __getitem__(self, k: int) -> IndexArray: ...
+    @overload
+    def __getitem__(self, k: slice) -> Sequence[IndexArray]: ...
+    def __getitem__(self, k: int | slice) -> IndexArray | Sequence[IndexArray]:
+        if isinstance(k, slice):
+            return [self._compute(j) for j in range(*k.indices(self._n_sets))]
+        if not -self._n_sets <= k < self._n_sets:
+            raise IndexError(f"there are {self._n_sets} models; got index {k}.")
+        return self._compute(int(k) % self._n_sets)
+
+    def __iter__(self) -> Iterator[IndexArray]:
+        return (self._compute(k) for k in range(self._n_sets))
+
+
+class Singletons(_LazySets):
+    """H_i = {i}: what the leave-one-out models hold out, of all rows or of some."""
+
+    def __init__(self, n: int, rows: IndexArray | None = None) -> None:
+        super().__init__(n if rows is None else len(rows))
+        self.rows = np.arange(n) if rows is None else rows
+        self.every = rows is None
+
+    def _compute(self, k: int) -> IndexArray:
+        return self.rows[k : k + 1].astype(np.intp)
+
+
+class Complements(_LazySets):
+    """The rows of [n] that a set leaves over, in increasing order."""
+
+    def __init__(self, n: int, sets: Sequence[IndexArray]) -> None:
+        super().__init__(len(sets))
+        self._n, self._sets = n, sets
+
+    def _compute(self, k: int) -> IndexArray:
+        left = np.ones(self._n, dtype=bool)
+        left[self._sets[k]] = False
+        return np.flatnonzero(left)
+
+
+@dataclass(frozen=True, eq=False)
+class Plan:
+    """Lines 1-4 of Algorithm 1, written down: every T_k and H_k, φ and the comparison."""
+
+    n: int  # rows of D
+    train: Sequence[IndexArray] = field(repr=False)  # T_k; repeats allowed (a multiset)
+    held_out: Sequence[IndexArray] = field(repr=False)  # H_k = [n] without the support of T_k
+    scheme: str = "resampling"  # the name of a row of `METHODS`
+    variant: str = "plus"  # which comparison is made
+    aggregate: Aggregate = "median"  # φ
+
+    @property
+    def row(self) -> MethodRow:
+        """What is known of the method that the plan comes from."""
+        return METHODS[self.scheme]
+
+    @property
+    def full(self) -> bool:
+        """Whether A(D), the model fitted on all rows, belongs to the plan."""
+        return not (self.row.one_model or self.row.learns)
+
+    @property
+    def one_model(self) -> bool:
+        """Whether there is one model, once, and calibration rows that it has not seen."""
+        return self.row.one_model and self.n_models == 1
+
+    @property
+    def n_models(self) -> int:
+        """K, the number of resampled models."""
+        return len(self.train)
+
+    @property
+    def leaves_one_out(self) -> bool:
+        """Whether model i is A(D without row i), for every i in order."""
+        return isinstance(self.held_out, Singletons) and self.held_out.every
+
+    @property
+    def left_out(self) -> IndexArray | None:
+        """The rows i, in increasing order, if the models are A(D without row i); otherwise None.
+
+        All rows of a leave-one-out plan; some of them in a part of it.
+        """
+        return self.held_out.rows if isinstance(self.held_out, Singletons) else None
+
+    def part(self, models: IndexArray) -> Plan:
+        """Some of the models, in increasing order, as a plan of their own that keeps them."""
+        kept = replace(self, variant="plus")
+        if len(models) == self.n_models:
+            return kept
+        if self.left_out is not None:
+            held_out = Singletons(self.n, self.left_out[models])
+            return replace(kept, train=Complements(self.n, held_out), held_out=held_out)
+        held = tuple(self.held_out[k] for k in models)
+        if isinstance(self.train, Complements):
+            return replace(kept, train=Complements(self.n, held), held_out=held)
+        return replace(kept, train=tuple(self.train[k] for k in models), held_out=held)
+
+    @property
+    def repeats(self) -> tuple[Plan, ...]:
+        """The splits of a repeated split, each a plan of its own; otherwise the plan itself."""
+        if not self.row.repeated or self.n_models == 1:
+            return (self,)
+        return tuple(
+            replace(self, train=(train,), held_out=(held,))
+            for train, held in zip(self.train, self.held_out, strict=True)
+        )
+
+    def multiplicity(self, k: int) -> IndexArray:
+        """How often each row of D is in T_k."""
+        return np.bincount(self.train[k], minlength=self.n)
+
+    @cached_property
+    def membership(self) -> tuple[IndexArray, IndexArray, Int32Array]:
+        """K_i for every row that some model held out: ``rows, indptr, models``.
+
+        Row ``rows[j]`` was held out by ``models[indptr[j]:indptr[j + 1]]``, in increasing order.
+        """
+        if self.left_out is not None:
+            every = np.arange(self.n_models + 1)
+            return self.left_out, every, every[:-1].astype(np.int32)
+        sizes = [len(held) for held in self.held_out]
+        held_rows = np.concatenate([np.empty(0, np.intp), *self.held_out])
+        held_by = np.repeat(np.arange(self.n_models, dtype=np.int32), sizes)
+        order = np.argsort(held_rows, kind="stable")
+        rows, counts = np.unique(held_rows, return_counts=True)
+        return rows, np.concatenate([[0], np.cumsum(counts)]), held_by[order]
 
 
 def _check_variant(variant: str) -> None:
@@ -149,7 +294,6 @@ class Split(Method):
             tuple(np.sort(train) for train, _ in cuts),
             tuple(np.sort(calibration) for _, calibration in cuts),
             scheme="split",
-            full=False,
         )
 
 
@@ -253,7 +397,7 @@ class Prefit(Method):
     ) -> Plan:
         """Hold out every row from the one model there is."""
         nothing = np.empty(0, dtype=np.intp)
-        return Plan(n, (nothing,), (np.arange(n),), scheme="prefit", full=False)
+        return Plan(n, (nothing,), (np.arange(n),), scheme="prefit")
 
 
 class Full(Method):
@@ -273,7 +417,7 @@ class Full(Method):
         self, n: int, *, groups: npt.ArrayLike | None = None, random_state: object = None
     ) -> Plan:
         """Plan no models: there is one per new row."""
-        return Plan(n, (), (), scheme="full", full=True)
+        return Plan(n, (), (), scheme="full")
 
 
 class Batch(Method):
@@ -294,7 +438,7 @@ class Batch(Method):
         self, n: int, *, groups: npt.ArrayLike | None = None, random_state: object = None
     ) -> Plan:
         """Plan no models: there is one per batch."""
-        return Plan(n, (), (), scheme="batch", full=True)
+        return Plan(n, (), (), scheme="batch")
 
 
 class Jackknife(Method):
@@ -523,6 +667,8 @@ MOST_PAIRS = 1 << 24
 MOST_REFERENCE = 15_000
 # More rows for training make models slower and hardly better.
 MOST_TRAINING = 2_000
+# With fewer reference rows, a classifier that learns the scores finds less than other methods.
+ENOUGH_TO_LEARN = 1_000
 
 
 class BySize(Method):
@@ -583,20 +729,182 @@ class BySize(Method):
         return chosen.plan(n, groups=groups, random_state=random_state, **draws)
 
 
-_NAMED: dict[str, tuple[type[Method], dict[str, Any]]] = {
-    "auto": (BySize, {}),
-    "split": (Split, {}),
-    "jackknife": (Jackknife, {"variant": "basic"}),
-    "jackknife+": (Jackknife, {}),
-    "cv": (CrossValidation, {"variant": "basic"}),
-    "cv+": (CrossValidation, {}),
-    "jab": (Bootstrap, {"variant": "basic"}),
-    "jab+": (Bootstrap, {}),
-    "full": (Full, {}),
-    "batch": (Batch, {}),
-    "learned": (Learned, {}),
-    "prefit": (Prefit, {}),
+@dataclass(frozen=True)
+class MethodRow:
+    """One row of the table of methods: all that the package asks about a plan, but its rows.
+
+    To add a method, write a class with `plan`, whose plans carry the name of the row as their
+    `scheme`; add the row to `METHODS`; and, if more or less is proven of it than of the methods
+    there are, a row to `statistics.certificates.TABLE`. Estimator, files, streams, studies,
+    messages and the command line read the row. A method that resamples needs no more than that:
+    `resampling` is its guarantee, and every detector fits its models.
+
+    Attributes
+    ----------
+    name : str
+        What plans call it, in files, too.
+    kind : type of Method
+    called : mapping of str to mapping
+        What users type, and the parameters that it stands for.
+    guarantee : str
+        The row of `statistics.certificates.TABLE`; of the variant "plus", where there are variants.
+    repeated : str
+        The same where there are several independent partitions; empty where there is only one.
+    with_batch : str
+        The same where the detector ranks a row with the help of the other new rows.
+    one_model : bool
+        Whether one model scores calibration rows that it has not seen.
+    augments : bool
+        Whether there is a model on D and each new row.
+    resamples : bool
+        Whether models on parts of D are compared, in one of the `VARIANTS`.
+    fits_batch : str
+        Of a model that is fitted on the new rows, too: what is said where these are not there.
+    learns : bool
+        Whether a classifier takes the place of the detector: no scores before there is a batch.
+    frozen : bool
+        Whether the model was fitted elsewhere, and is never fitted again.
+    takes_groups, takes_weights, takes_choice : bool
+        Whether rows can be ranked within groups (by "plus"), by weights, and by the best of several
+        detectors; all of these on one partition.
+    e_values : bool
+        Whether scores and calibration scores make e-values.
+    caution : str
+        What is said of its lists, with ``{n}`` reference rows, if these are fewer than
+        `cautious_below`.
+    """
+
+    name: str
+    kind: type[Method]
+    called: Mapping[str, Mapping[str, Any]]
+    guarantee: str
+    repeated: str = ""
+    with_batch: str = ""
+    one_model: bool = False
+    augments: bool = False
+    resamples: bool = False
+    fits_batch: str = ""
+    learns: bool = False
+    frozen: bool = False
+    takes_groups: bool = False
+    takes_weights: bool = False
+    takes_choice: bool = False
+    e_values: bool = False
+    caution: str = ""
+    cautious_below: float = math.inf
+
+    def in_words(self, variant: str) -> str:
+        """Name the method as users write it.
+
+        Examples
+        --------
+        >>> METHODS["cv"].in_words("plus"), METHODS["cv"].in_words("pooled")
+        ('cv+', 'cv')
+        """
+        return self.guarantee if self.resamples and variant == "plus" else self.name
+
+
+METHODS: dict[str, MethodRow] = {
+    row.name: row
+    for row in (
+        MethodRow(
+            "split",
+            Split,
+            {"split": {}},
+            guarantee="split",
+            repeated="repeated split",
+            with_batch="split with the batch",
+            one_model=True,
+            takes_groups=True,
+            takes_weights=True,
+            takes_choice=True,
+            e_values=True,
+        ),
+        MethodRow(
+            "jackknife",
+            Jackknife,
+            {"jackknife": {"variant": "basic"}, "jackknife+": {}},
+            guarantee="jackknife+",
+            resamples=True,
+            takes_groups=True,
+        ),
+        MethodRow(
+            "cv",
+            CrossValidation,
+            {"cv": {"variant": "basic"}, "cv+": {}},
+            guarantee="cv+",
+            resamples=True,
+            takes_groups=True,
+        ),
+        MethodRow(
+            "jab",
+            Bootstrap,
+            {"jab": {"variant": "basic"}, "jab+": {}},
+            guarantee="jab+",
+            resamples=True,
+        ),
+        MethodRow("resampling", Resampling, {}, guarantee="resampling", resamples=True),
+        MethodRow(
+            "full",
+            Full,
+            {"full": {}},
+            guarantee="full",
+            with_batch="full with the batch",
+            augments=True,
+            takes_groups=True,
+            takes_weights=True,
+            takes_choice=True,
+        ),
+        MethodRow(
+            "batch",
+            Batch,
+            {"batch": {}},
+            guarantee="batch",
+            fits_batch="`method='batch'` fits one model on the reference and all new rows",
+            e_values=True,
+            caution="One model was fitted on all new rows, too: anomalies that resemble each "
+            "other, and are many, look normal to it. Compare with `method='full'` if many rows may "
+            "be anomalies.",
+        ),
+        MethodRow(
+            "learned",
+            Learned,
+            {"learned": {}},
+            guarantee="learned",
+            repeated="repeated learned",
+            fits_batch="`method='learned'` learns from the reference and all new rows",
+            learns=True,
+            e_values=True,
+            caution="A classifier learned from {n:,} reference rows, which is little: with fewer "
+            f"than {ENOUGH_TO_LEARN:,}, 'full' and 'batch' find more.",
+            cautious_below=ENOUGH_TO_LEARN,
+        ),
+        MethodRow(
+            "prefit",
+            Prefit,
+            {"prefit": {}},
+            guarantee="prefit",
+            one_model=True,
+            frozen=True,
+            takes_groups=True,
+            takes_weights=True,
+        ),
+    )
 }
+
+
+def method_names() -> dict[str, tuple[type[Method], Mapping[str, Any]]]:
+    """What users type for `method`, and the class and the parameters that it stands for."""
+    names: dict[str, tuple[type[Method], Mapping[str, Any]]] = {"auto": (BySize, {})}
+    for row in METHODS.values():
+        names.update((name, (row.kind, parameters)) for name, parameters in row.called.items())
+    return names
+
+
+def recorded_methods() -> dict[str, type[Method]]:
+    """What methods are called in model files, and in the stores and seeds of studies."""
+    kinds: list[type[Method]] = [BySize, *(row.kind for row in METHODS.values())]
+    return {kind.__name__: kind for kind in kinds}
 
 
 def resolve_method(method: str | Method) -> Method:
@@ -608,9 +916,10 @@ def resolve_method(method: str | Method) -> Method:
     CrossValidation(variant='basic')
     """
     if isinstance(method, str):
-        if method not in _NAMED:
-            raise unknown_choice("method", method, _NAMED)
-        kind, parameters = _NAMED[method]
+        names = method_names()
+        if method not in names:
+            raise unknown_choice("method", method, names)
+        kind, parameters = names[method]
         return kind(**parameters)
     if not isinstance(method, Method):
         raise ReconformError(
@@ -618,22 +927,6 @@ def resolve_method(method: str | Method) -> Method:
             f"got {method!r}."
         )
     return method
-
-
-# What methods are called in model files, and in the stores and seeds of studies. These names never
-# change, whatever happens to the classes.
-RECORDED_AS: dict[type[Method], str] = {
-    Batch: "Batch",
-    Bootstrap: "Bootstrap",
-    BySize: "BySize",
-    CrossValidation: "CrossValidation",
-    Full: "Full",
-    Jackknife: "Jackknife",
-    Learned: "Learned",
-    Prefit: "Prefit",
-    Resampling: "Resampling",
-    Split: "Split",
-}
 
 
 def named(method: Method) -> tuple[str, dict[str, Any]] | None:
@@ -646,7 +939,7 @@ def named(method: Method) -> tuple[str, dict[str, Any]] | None:
     >>> named(CrossValidation(variant="pooled")) is None
     True
     """
-    for name in _NAMED:
+    for name in method_names():
         usual = resolve_method(name)
         if type(usual) is type(method):
             plain = usual.get_params(deep=False)

@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from .errors import ReconformError, check_count, unknown_choice
-from .plan import FITS_BATCH, Plan
+from .methods import Plan
 from .statistics.certificates import VALIDITY, BatchRule, Guarantee, pooled_rows
 from .statistics.conditional import BANDS, conditional_table
 from .statistics.exact import exact_fraction, exact_number
@@ -206,10 +206,10 @@ class Rule:
             why = self.row.objection(cad.plan_, self.validity, self.conditional)
             if why is not None:
                 raise ReconformError(why)
-        if self.conditional is not None and cad.plan_.fits_batch:
+        if self.conditional is not None and cad.plan_.row.fits_batch:
             raise ReconformError(
                 f"`conditional={self.conditional!r}` needs calibration scores that are known "
-                f"before new rows are, and {FITS_BATCH[cad.plan_.scheme]}; {ONE_SPLIT}."
+                f"before new rows are, and {cad.plan_.row.fits_batch}; {ONE_SPLIT}."
             )
         alone = self.conditional is not None or self.row.on_batch is not None
         if cad.joint is not None and alone:
@@ -218,7 +218,7 @@ class Rule:
                 f"{what} not there for ranks within groups; use `procedure='bh'`, 'by' or 'storey' "
                 "without `conditional`, or one detector and one list per group."
             )
-        if together and cad.ranks_rows != "alone" and alone and not cad.plan_.fits_batch:
+        if together and cad.ranks_rows != "alone" and alone and not cad.plan_.row.fits_batch:
             what = "conditional p-values" if self.conditional is not None else "e-BH"
             raise ReconformError(
                 f"{what} need ranks that do not depend on the other new rows, and this detector "
@@ -233,7 +233,7 @@ class Rule:
             return self._joint_grid(cad, cad.joint)
         if self.conditional is None:
             return VALIDITY[self.validity].grid(cad.plan_, cad.guarantee_, cad.n_calibration_)
-        if cad.plan_.scheme not in ("split", "prefit") or len(cad.plan_.repeats) > 1:
+        if not cad.plan_.one_model:
             how = "leave out `repeats`" if len(cad.plan_.repeats) > 1 else "use `method='split'`"
             raise ReconformError(
                 f"`conditional={self.conditional!r}` needs one model and calibration rows it has "
@@ -268,9 +268,9 @@ class Rule:
                 f"{where} is judged by counting ranks, and smoothed p-values have none; use "
                 "ties='conservative'."
             )
-        if rows == "alone" and cad.plan_.fits_batch:
+        if rows == "alone" and cad.plan_.row.fits_batch:
             raise ReconformError(
-                f"{where} is judged row by row, and {FITS_BATCH[cad.plan_.scheme]}; use "
+                f"{where} is judged row by row, and {cad.plan_.row.fits_batch}; use "
                 "discover(X) with all rows in memory, judge_file, or `method='split'`."
             )
         if rows == "parts" and cad.ranks_rows == "batch":

@@ -2,12 +2,13 @@
 
 Every guarantee rests on one sentence: normal new rows come from the same process as the reference
 rows. The checks look for what would break it, cheaply, each with a stated rate of false alarms
-(docs/assumptions). They see samples of the rows and the counts of the ranks.
+(docs/assumptions). They see samples of the rows and the counts of the ranks. A check is one row of
+one table, `CHECKS`; the verdict is their sum.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 
@@ -15,9 +16,8 @@ from ..arrays import BoolArray, FloatArray
 from ..content import digests_of
 from ..statistics.fdr import RankCounts
 from .closeness import cluster_finding, copy_findings, in_units, unused_batch
-from .columns import column_findings, order_findings
-from .contamination import Level, dirt_finding
-from .labels import Category, label_findings
+from .columns import Category, column_findings, label_findings, order_findings
+from .contamination import Level, contamination_finding
 from .sample import (
     MOST_REFERENCE,
     LookedUp,
@@ -30,17 +30,18 @@ from .sample import (
     reference_positions,
     reference_sample,
 )
-from .shape import HEAPED, LEFT, shape_finding
 from .shift import (
+    HEAPED,
+    LEFT,
     MOST_COMBINED,
     moved_columns,
     normal_rows_at_least,
+    shape_finding,
     shift_finding,
     shift_tests,
     with_weights,
 )
-from .silence import why_nothing
-from .verdict import WITHDRAWN, Finding, Verdict
+from .verdict import WITHDRAWN, Finding, Verdict, why_nothing
 
 # Fewer rows on either side say nothing.
 LEAST_ROWS = 20
@@ -91,126 +92,211 @@ class Compared:
         level: Level,
         calibration: FloatArray | None = None,
     ) -> Verdict:
-        """Check the batch.
+        """Check the batch: its ranks, and how many of so many rows are flagged at a level.
 
-        Parameters
-        ----------
-        counts : RankCounts, optional
-            Of the ranks of all new rows.
-        flagged, tested : int
-            Rows flagged, of so many.
-        level : float or callable
-            The false discovery rate that was aimed at; or how many rows are flagged, from counts.
-        calibration : float array, optional
-            Calibration scores, to tell ties from a shape of the histogram.
-
-        Returns
-        -------
-        Verdict
+        The level is a false discovery rate, or says how many rows are flagged, from counts. The
+        calibration scores tell ties from a shape of the histogram.
         """
-        if tested < LEAST_ROWS:
-            unchecked = _too_few(tested, "new row")
-            few_rows = [*self.found, *self._labels(tested), *filter(None, [self._clusters()])]
-            return Verdict.of(few_rows, unchecked)
         few = counts is None or counts.n_calibration < LEAST_ROWS
-        ranked = None if few or self.weighted else counts
-        found = [*self.found, *self._by_rows(ranked, tested), _share(flagged, tested)]
-        broken = any(finding is not None and finding.level == "broken" for finding in found)
-        if not broken and not self.weighted:
-            # Rows that moved look like dirt, too.
-            found.append(dirt_finding(self._measured(), ranked, flagged, level))
-        if ranked is not None:
-            found.append(_shape(ranked, calibration, {f.check for f in found if f is not None}))
-        unchecked = ""
-        if few and self._both() is None and (known := self._known(counts)) is not None:
+        ranked = None if few or self.weighted or tested < LEAST_ROWS else counts
+        evidence = Evidence(self, ranked, flagged, tested, level, calibration, [*self.found])
+        for check in CHECKS:
+            if all(getattr(evidence, need) for need in check.needs):
+                evidence.findings += check.find(evidence)
+        unchecked = _too_few(tested, "new row") if tested < LEAST_ROWS else ""
+        known = None if counts is None else counts.n_calibration
+        known = known if self.reference is None else len(self.reference)
+        if not unchecked and few and not evidence.has_rows and known is not None:
             unchecked = _too_few(known, "reference row")
-        return Verdict.of((finding for finding in found if finding is not None), unchecked)
+        return Verdict.of(evidence.findings, unchecked)
 
-    def _known(self, counts: RankCounts | None) -> int | None:
-        """How many reference rows new rows are compared with; None if nothing is known."""
-        if self.reference is not None:
-            return len(self.reference)
-        return None if counts is None else counts.n_calibration
 
-    def _by_rows(self, counts: RankCounts | None, tested: int) -> Iterator[Finding | None]:
-        """What the rows show; where there are none, the ranks still show a shift."""
-        ranks = None if counts is None else counts.counts
-        yield from self._labels(tested)
-        if self._numbers is not None:
-            reference, new, names = self._numbers
-            odd = column_findings(reference, new, names)
-            yield from odd
-            if self.monotone is not None and not any(f.check == "identifier" for f in odd):
-                used = [j for j in range(len(self.monotone)) if j not in self.categories]
-                yield from order_findings(new, self.monotone[used], names)
-            if not self.weighted:
-                tests = shift_tests(reference, new, names=names, of=tested, counts=ranks)
-                moved = shift_finding(tests)
-                if moved is not None and self.weighable:
-                    moved = with_weights(moved, moved_columns(tests, names), reference, new, names)
-                yield moved
-        elif ranks is not None:
-            yield shift_finding(shift_tests(None, None, names=(), of=tested, counts=ranks))
-        if (both := self._both()) is not None:
-            ours, theirs = (digests_of(X)[1].tolist() for X in both)
-            more = len(ours) == MOST_REFERENCE
-            yield from copy_findings(ours, theirs, looked_up=self.looked_up, sampled=more)
-        yield self._clusters()
+@dataclass(eq=False)
+class Evidence:
+    """What checks look at; the properties ``has_...`` are the words for what a check needs."""
 
-    def _clusters(self) -> Finding | None:
-        """Look for clusters: copies of each other are seen among few rows, too."""
-        used = self._used()
-        if self.reference is None or self.new is None or not 0 < len(used) <= MOST_COMBINED:
-            return None
-        return cluster_finding(*in_units(self.reference[:, used], self.new[:, used]))
+    given: Compared
+    ranks: RankCounts | None
+    flagged: int
+    tested: int
+    level: Level
+    calibration: FloatArray | None
+    findings: list[Finding]  # so far
 
-    def _labels(self, tested: int) -> Iterator[Finding]:
-        """What columns of labels show; of few rows only which labels the reference lacks."""
-        if self.reference is None or self.new is None:
-            return
-        normal = 0 if self._both() is None else normal_rows_at_least(len(self.new))
-        for j, category in self.categories.items():
-            yield from label_findings(
-                self._name(j),
-                category,
-                self.reference[:, j],
-                self.new[:, j],
-                normal=normal,
-                of=tested,
-                columns=len(self.categories),
-            )
+    @property
+    def has_sample(self) -> bool:
+        """Whether rows of both files were kept."""
+        return self.given.reference is not None and self.given.new is not None
 
-    def _name(self, j: int) -> str:
-        return self.names[j] if self.names else str(j)
+    @property
+    def has_rows(self) -> bool:
+        """Whether there are enough of both to test anything."""
+        return self.has_sample and min(map(len, self.sample)) >= LEAST_ROWS
 
-    def _both(self) -> tuple[FloatArray, FloatArray] | None:
-        """Both samples; None if there are too few rows to test anything."""
-        if self.reference is None or self.new is None:
-            return None
-        enough = min(len(self.reference), len(self.new)) >= LEAST_ROWS
-        return (self.reference, self.new) if enough else None
+    @property
+    def has_numbers(self) -> bool:
+        """Whether these rows have columns of numbers."""
+        return self.has_rows and bool(self.used)
 
-    def _used(self) -> list[int]:
-        """The columns of numbers."""
-        columns = 0 if self.reference is None else self.reference.shape[1]
-        return [j for j in range(columns) if j not in self.categories]
+    @property
+    def has_order(self) -> bool:
+        """Whether it is known which columns only rise or fall, and none was called an id."""
+        named = any(finding.check == "identifier" for finding in self.findings)
+        return self.given.monotone is not None and not named
+
+    @property
+    def has_ranks(self) -> bool:
+        """Whether there are enough ranks, and these are not weighted."""
+        return self.ranks is not None
+
+    @property
+    def unweighted(self) -> bool:
+        """Whether no weights make up for a shift."""
+        return not self.given.weighted
+
+    @property
+    def unbroken(self) -> bool:
+        """Whether nothing so far breaks the assumption."""
+        return all(finding.level != "broken" for finding in self.findings)
 
     @cached_property
-    def _numbers(self) -> tuple[FloatArray, FloatArray, list[str]] | None:
-        """The columns of numbers of both samples, and their names."""
-        if (both := self._both()) is None:
-            return None
-        reference, new = both
-        used = self._used()
-        if not used:
-            return None
-        return reference[:, used], new[:, used], [self._name(j) for j in used]
+    def sample(self) -> tuple[FloatArray, FloatArray]:
+        """The rows that were kept of reference and batch."""
+        assert self.given.reference is not None
+        assert self.given.new is not None
+        return self.given.reference, self.given.new
 
-    def _measured(self) -> tuple[FloatArray, FloatArray] | None:
-        """The numbers of both samples; None where distances are not worth their time."""
-        if self._numbers is None or len(self._numbers[2]) > MOST_COMBINED:
-            return None
-        return self._numbers[:2]
+    @cached_property
+    def used(self) -> list[int]:
+        """The columns of numbers."""
+        return [j for j in range(self.sample[0].shape[1]) if j not in self.given.categories]
+
+    @cached_property
+    def numbers(self) -> tuple[FloatArray, FloatArray]:
+        """These columns of both samples."""
+        reference, new = self.sample
+        return reference[:, self.used], new[:, self.used]
+
+    def names(self, columns: Iterable[int]) -> list[str]:
+        """What columns are called."""
+        return [self.given.names[j] if self.given.names else str(j) for j in columns]
+
+
+@dataclass(frozen=True)
+class Check:
+    """One row of the table of checks.
+
+    To add a check, write a function from `Evidence` to findings, and add a row to `CHECKS`: lists,
+    files, reports and the command line render what it finds. Its place is its turn: a check sees
+    in `Evidence.findings` what those before it have found.
+
+    Attributes
+    ----------
+    name : str
+    find : callable
+        From `Evidence` to findings.
+    needs : tuple of str
+        Properties of `Evidence` without which it is left out.
+    worst : {"note", "doubtful", "broken"}
+        The level of the worst that it can find.
+    """
+
+    name: str
+    find: Callable[[Evidence], Iterable[Finding]]
+    needs: tuple[str, ...] = ()
+    worst: str = "note"
+
+
+def _labels(seen: Evidence) -> Iterator[Finding]:
+    """What columns of labels show; of few rows only which labels the reference lacks."""
+    reference, new = seen.sample
+    normal = normal_rows_at_least(len(new)) if seen.has_rows else 0
+    for j, category in seen.given.categories.items():
+        columns = {"of": seen.tested, "columns": len(seen.given.categories)}
+        (name,) = seen.names([j])
+        yield from label_findings(
+            name, category, reference[:, j], new[:, j], normal=normal, **columns
+        )
+
+
+def _columns(seen: Evidence) -> list[Finding]:
+    return column_findings(*seen.numbers, seen.names(seen.used))
+
+
+def _order(seen: Evidence) -> list[Finding]:
+    assert seen.given.monotone is not None
+    return order_findings(seen.numbers[1], seen.given.monotone[seen.used], seen.names(seen.used))
+
+
+def _shift(seen: Evidence) -> Iterator[Finding]:
+    """Test the rows; where there are none, the ranks still show a shift."""
+    ranks = None if seen.ranks is None else seen.ranks.counts
+    if not seen.has_numbers and ranks is None:
+        return
+    reference, new = seen.numbers if seen.has_numbers else (None, None)
+    names = seen.names(seen.used) if seen.has_numbers else []
+    tests = shift_tests(reference, new, names=names, of=seen.tested, counts=ranks)
+    moved = shift_finding(tests)
+    if moved is not None and reference is not None and new is not None and seen.given.weighable:
+        moved = with_weights(moved, moved_columns(tests, names), reference, new, names)
+    if moved is not None:
+        yield moved
+
+
+def _copies(seen: Evidence) -> list[Finding]:
+    ours, theirs = (digests_of(X)[1].tolist() for X in seen.sample)
+    more = len(ours) == MOST_REFERENCE
+    return copy_findings(ours, theirs, looked_up=seen.given.looked_up, sampled=more)
+
+
+def _clusters(seen: Evidence) -> list[Finding]:
+    """Copies of each other are seen among few rows, too."""
+    if not 0 < len(seen.used) <= MOST_COMBINED:
+        return []
+    return cluster_finding(*in_units(*seen.numbers))
+
+
+def _share(seen: Evidence) -> Iterator[Finding]:
+    flagged, tested = seen.flagged, seen.tested
+    if tested >= LEAST_ROWS and flagged > MOST_FLAGGED * tested:
+        yield Finding(
+            "share flagged",
+            "doubtful",
+            f"{flagged:,} of {tested:,} rows are flagged: anomalies are rare, and these are most "
+            "of the rows.",
+            "Look for something that all new rows share, such as another unit, another machine or "
+            "a column that counts up.",
+        )
+
+
+def _contamination(seen: Evidence) -> list[Finding]:
+    near = seen.has_numbers and len(seen.used) <= MOST_COMBINED  # or distances cost too much
+    rows = seen.numbers if near else None
+    return contamination_finding(rows, seen.ranks, seen.flagged, seen.level)
+
+
+def _shape(seen: Evidence) -> list[Finding]:
+    """What the histogram of p-values shows, unless a better test has said it."""
+    assert seen.ranks is not None
+    if seen.calibration is not None and len(seen.calibration) != seen.ranks.n_calibration:
+        return []  # ranks are medians over repeated splits, and not uniform
+    said, checks = {LEFT: "shift", HEAPED: "copies"}, {one.check for one in seen.findings}
+    found = shape_finding(seen.ranks.counts, seen.calibration)
+    return [one for one in found if said.get(one.check) not in checks]
+
+
+CHECKS = [
+    Check("labels", _labels, ("has_sample",), "broken"),
+    Check("columns", _columns, ("has_numbers",), "broken"),
+    Check("order", _order, ("has_numbers", "has_order")),
+    Check("shift", _shift, ("unweighted",), "broken"),
+    Check("copies", _copies, ("has_rows",), "doubtful"),
+    Check("clusters", _clusters, ("has_sample",), "doubtful"),
+    Check("share flagged", _share, (), "doubtful"),
+    # Rows that moved look like anomalies among the reference, too.
+    Check("contamination", _contamination, ("unweighted", "unbroken")),
+    Check("shape", _shape, ("has_ranks",)),
+]
 
 
 def _too_few(rows: int, what: str) -> str:
@@ -218,32 +304,13 @@ def _too_few(rows: int, what: str) -> str:
     return f"{said}, and it takes {LEAST_ROWS}"
 
 
-def _shape(counts: RankCounts, calibration: FloatArray | None, checks: set[str]) -> Finding | None:
-    """What the histogram of p-values shows, unless a better test has said it."""
-    if calibration is not None and len(calibration) != counts.n_calibration:
-        return None  # ranks are medians over repeated splits, and not uniform
-    found = shape_finding(counts.counts, calibration)
-    said = {LEFT: "shift", HEAPED: "copies"}
-    return None if found is None or said.get(found.check) in checks else found
-
-
-def _share(flagged: int, tested: int) -> Finding | None:
-    if tested < LEAST_ROWS or flagged <= MOST_FLAGGED * tested:
-        return None
-    return Finding(
-        "share flagged",
-        "doubtful",
-        f"{flagged:,} of {tested:,} rows are flagged: anomalies are rare, and these are most of "
-        "the rows.",
-        "Look for something that all new rows share, such as another unit, another machine or a "
-        "column that counts up.",
-    )
-
-
 __all__ = [
+    "CHECKS",
     "WITHDRAWN",
     "Category",
+    "Check",
     "Compared",
+    "Evidence",
     "Finding",
     "LookedUp",
     "Occurrences",

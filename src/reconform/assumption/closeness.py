@@ -1,10 +1,10 @@
 """Copies and clusters: new rows that are too close to each other or to reference rows.
 
-What clusters are, and how many there may be by chance, is in `statistics.companions`.
-`cluster_finding` looks for them in a sample, for every list. A detector that compares new rows with
-each other looks for them itself, once for every row (`guard_limits` there), as its p-values are
-exact only if that is a function of the reference and this row as one set; `unused_batch` says what
-followed.
+How many new rows may be nearer to each other than to the reference by chance is in
+`statistics.chances`. `cluster_finding` looks for them in a sample, for every list. A detector that
+compares new rows with each other looks for them itself, once for every row (`guard_limits` there),
+as its p-values are exact only if that is a function of the reference and this row as one set;
+`unused_batch` says what followed.
 """
 
 from __future__ import annotations
@@ -16,8 +16,12 @@ import numpy as np
 import numpy.typing as npt
 
 from ..arrays import BoolArray, FloatArray, IntArray
-from ..statistics.chances import at_least_before, unlikely_counts
-from ..statistics.companions import GUARD_SHARE, companions_allowed
+from ..statistics.chances import (
+    GUARD_SHARE,
+    at_least_before,
+    close_rows_allowed,
+    unlikely_counts,
+)
 from .sample import LookedUp, Occurrences
 from .shift import TOLERATED
 from .verdict import Finding
@@ -203,8 +207,8 @@ def cluster_finding(
     new: FloatArray,
     tolerated: float = TOLERATED,
     k: int = CLUSTER_NEIGHBOURS,
-) -> Finding | None:
-    """Look for new rows that keep each other company where the reference is.
+) -> list[Finding]:
+    """Look for new rows that are nearer to each other than to the reference rows around them.
 
     Only rows among reference rows count: those whose k-th nearest reference row is not farther than
     is usual for reference rows. Clusters of anomalies elsewhere are what a detector is for.
@@ -218,12 +222,13 @@ def cluster_finding(
 
     Returns
     -------
-    Finding or None
+    list of Finding
+        One at most.
     """
     n, m = len(reference), len(new)
     k = min(k, n - 1, m - 2)
     if k < 1:
-        return None
+        return []
     # Evenly spaced rows; a caller with an order by content may sort before.
     some = new[:: max(1, -(-m // CLUSTER_ROWS))]
     at = np.arange(m)[:: max(1, -(-m // CLUSTER_ROWS))]
@@ -241,26 +246,26 @@ def cluster_finding(
     own = squares(probe, D)
     own.partition(k, axis=1)  # itself is the first
     inside = last <= np.median(own[:, k])
-    # Rounding of distances that are equal must not look like company.
+    # Rounding of distances that are equal must not look like a cluster.
     blur = BLUR * ((S**2).sum(axis=1) + (D**2).sum(axis=1).mean())
     close = near_new[inside] < (first[inside] - blur[inside])[:, None]
     rows = int(inside.sum())
     share = (m - 1) / (n + m - 1)
-    allowed = companions_allowed(np.array([rows]), share, k, tolerated)[:, 0]
+    allowed = close_rows_allowed(np.array([rows]), share, k, tolerated)[:, 0]
     for c in range(1, k + 1):
-        company = int(close[:, c - 1].sum())
-        if company > allowed[c - 1]:
+        nearer = int(close[:, c - 1].sum())
+        if nearer > allowed[c - 1]:
             sentence = (
-                f"{company / rows:.0%} of the new rows that lie among reference rows have {c} "
+                f"{nearer / rows:.0%} of the new rows that lie among reference rows have {c} "
                 f"other new row{'s' if c > 1 else ''} nearer than any reference row, where at most "
                 f"{share**c:.0%} would by chance: repeated measurements of one thing?"
             )
-            return Finding("clusters", "doubtful", sentence, "Keep one row of each.")
-    return _pair_finding(np.vstack([D, T]), n, k) if n + m <= PAIRED_ROWS else None
+            return [Finding("clusters", "doubtful", sentence, "Keep one row of each.")]
+    return _pair_finding(np.vstack([D, T]), n, k) if n + m <= PAIRED_ROWS else []
 
 
-def _pair_finding(rows: FloatArray, n: int, k: int) -> Finding | None:
-    """Look for new rows among the closest pairs: few rows are too few to count their companions.
+def _pair_finding(rows: FloatArray, n: int, k: int) -> list[Finding]:
+    """Look for new rows among the closest pairs: few rows are too few to count those nearby.
 
     Two rows are a pair if each is nearest to the other. Pairs have no row in common, so that by
     chance each is one of two new rows with a probability of (m / (n + m))^2 at most, however close.
@@ -286,8 +291,8 @@ def _pair_finding(rows: FloatArray, n: int, k: int) -> Finding | None:
                 f"rows together, are pairs of new rows, where at most {by_chance:.0f} would be by "
                 "chance: repeated measurements of one thing?"
             )
-            return Finding("clusters", "doubtful", sentence, "Keep one row of each.")
-    return None
+            return [Finding("clusters", "doubtful", sentence, "Keep one row of each.")]
+    return []
 
 
 def unused_batch(clustered: BoolArray | None) -> tuple[Finding, ...]:

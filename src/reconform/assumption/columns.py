@@ -1,18 +1,23 @@
-"""Columns that look like ids, constants or times, and missing values that appeared.
+"""Columns that look like ids, constants or times, labels that are new or gone, missing values.
 
 Each check says at most so often something about two files of one process: where it is a theorem it
 needs only that reference rows and normal new rows are exchangeable, and that at most a stated share
-of the new rows are anomalies.
+of the new rows are anomalies. Tests of labels are Fisher's, on a property of a row that is fixed
+before the rows are compared: to have one label, or one of the labels of half of the reference.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 
 import numpy as np
 from scipy.special import gammaln
 
 from ..arrays import BoolArray, FloatArray
+from ..detectors.score_checks import LARGEST
+from ..errors import ReferenceWarning, listed, warn_once
+from ..frames import label_code
 from ..statistics.chances import at_most_marked
 from .shift import TOLERATED, normal_rows_at_least
 from .verdict import Finding
@@ -349,3 +354,224 @@ def missing_findings(
     if level is None:
         return [] if there else [Finding("missing", "note", said, MISSING_ADVICE)]
     return [Finding("missing", level, said, MISSING_ADVICE)]
+
+
+# --- columns of labels ---
+
+MOST_NAMED = 3
+UNSEEN_ADVICE = (
+    "If they are only written differently, correct them; if they are normal, take a reference that "
+    "has them: until then rows are unusual for their label alone."
+)
+
+
+@dataclass(frozen=True)
+class Category:
+    """What is known of a column of labels beside the codes of its rows.
+
+    Attributes
+    ----------
+    labels : tuple of str
+        Those of the reference; empty if only codes are known.
+    unseen : mapping
+        Labels that the reference does not have, some of them if they are very many, and in how
+        many rows of the whole batch each is; empty if only codes are known.
+    rows : int
+        Rows of the whole batch with such a label.
+    """
+
+    labels: tuple[str, ...] = ()
+    unseen: Mapping[str, int] = field(default_factory=dict)
+    rows: int = 0
+
+
+def label_findings(
+    name: str,
+    category: Category,
+    reference: FloatArray,
+    new: FloatArray,
+    *,
+    normal: int,
+    of: int,
+    columns: int = 1,
+) -> list[Finding]:
+    """Look at a column of labels in both files.
+
+    Parameters
+    ----------
+    name : str
+    category : Category
+    reference, new : float arrays of shape (n,), (m,)
+        Codes of samples, in an order that has nothing to do with what the rows hold; NaN where no
+        label is given.
+    normal : int
+        How many of the new rows in the sample are normal at least; 0 if there are too few rows to
+        test anything.
+    of : int
+        Rows of the whole batch.
+    columns : int
+        How many columns of labels are looked at: the rates of false alarms are for all of them.
+
+    Returns
+    -------
+    list of Finding
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> known, seen = np.arange(100.0) % 2, np.where(np.arange(40) < 30, 7.0, 1.0)
+    >>> colour = Category(("blue", "red"), {"mauve": 30}, rows=30)
+    >>> print(*label_findings("colour", colour, known, seen, normal=32, of=40))
+    Column 'colour' has labels that the reference does not have, in 30 of 40 new rows: 'mauve'
+    (30). If they are only written differently, correct them; if they are normal, take a reference
+    that has them: until then rows are unusual for their label alone.
+    """
+    found = missing_findings(name, reference, new, normal, columns) if normal else []
+    absent = int(np.isnan(new).sum())
+    known, seen = reference[~np.isnan(reference)], new[~np.isnan(new)]
+    # Which rows have a label at all is given; those that have none may be normal.
+    trials = max(0, normal - absent)
+    unseen = _unseen(name, category, known, seen, trials, of, columns)
+    if unseen is not None:
+        return [*found, unseen]
+    gone = _gone(name, category, known, seen, trials, columns)
+    return found if gone is None else [*found, gone]
+
+
+def _unseen(
+    name: str,
+    category: Category,
+    known: FloatArray,
+    seen: FloatArray,
+    trials: int,
+    of: int,
+    columns: int,
+) -> Finding | None:
+    of_reference = [label_code(label) for label in category.labels] or known
+    rows = category.rows or int((~np.isin(seen, of_reference)).sum())
+    if not rows:
+        return None
+    # Labels that only new rows have were chosen by looking at them. So a label counts as known if
+    # half of the reference has it: a property that the other half and normal new rows share.
+    half = len(known) // 2
+    listed, others = known[:half], known[half:]
+    a, b = int(np.isin(others, listed).sum()), int(np.isin(seen, listed).sum())
+    level = level_of(columns * lost(a, len(others), b, trials)) if trials else None
+    named = sorted(category.unseen.items(), key=lambda item: (-item[1], item[0]))
+    said = ", ".join(f"{label[:40]!r} ({count:,})" for label, count in named[:MOST_NAMED])
+    more = " and others" if len(named) > MOST_NAMED else ""
+    sentence = (
+        f"Column {name!r} has labels that the reference does not have, in {rows:,} of {of:,} new "
+        f"rows{': ' if said else ''}{said}{more}."
+    )
+    return Finding("new labels", level or "note", sentence, UNSEEN_ADVICE)
+
+
+def _gone(
+    name: str,
+    category: Category,
+    known: FloatArray,
+    seen: FloatArray,
+    trials: int,
+    columns: int,
+) -> Finding | None:
+    """The label of the reference that is missing most among the new rows."""
+    if not trials or not len(known):
+        return None
+    codes, times = np.unique(known, return_counts=True)
+    here = (seen[:, None] == codes).sum(axis=0)
+    n, m = len(known), len(seen)
+    chances = [lost(a, n, b, trials) for a, b in zip(times.tolist(), here.tolist(), strict=True)]
+    worst = int(np.argmin(chances))
+    level = level_of(columns * len(codes) * chances[worst])
+    if level is None:
+        return None
+    words = {label_code(label): repr(label[:40]) for label in category.labels}
+    label = words.get(float(codes[worst]), f"label {codes[worst]:g}")
+    sentence = (
+        f"Column {name!r} is {label} in {here[worst]:,} of {m:,} new rows, and in "
+        f"{times[worst]:,} of {n:,} reference rows."
+    )
+    advice = "Find out why; take a reference that was taken under the same conditions."
+    return Finding("labels", level, sentence, advice)
+
+
+# --- what is said about a reference before any new row is judged by it ---
+
+# A column that changes mostly does so within the first rows: only the others are read to the end.
+LOOK_FIRST = 1000
+
+
+def warn_of_columns(X: FloatArray, names: Sequence[str], whom: object) -> None:
+    """Say which columns of a reference never change, unless none does.
+
+    Such a column has no part in telling reference rows apart, whatever the detector. It is not
+    taken out of the rows: a new row that differs there differs from everything that is known, and
+    a theorem about D and a new row needs both to be treated alike.
+
+    Parameters
+    ----------
+    X : float array of shape (n, d)
+    names : sequence of str
+        Of the columns; may be empty.
+    whom : object
+        Told once.
+
+    Examples
+    --------
+    >>> import warnings
+    >>> with warnings.catch_warnings(record=True) as caught:
+    ...     warn_of_columns(np.array([[1.0, 7.0], [2.0, 7.0]]), ["flow", "site"], None)
+    >>> print(caught[0].message)
+    the column 'site' never changes in the reference: it tells no normal rows apart, and a new row
+    with another value looks unusual. Leave the column out if it is to play no part.
+    """
+    first = X[:LOOK_FIRST]
+    same = (X[0] == first).all(axis=0) | np.isnan(first).all(axis=0)
+    if len(X) > len(first) and same.any():
+        at = np.flatnonzero(same)
+        same[at] = (X[0, at] == X[:, at]).all(axis=0) | np.isnan(X[:, at]).all(axis=0)
+    if not same.any() or same.all():
+        return
+    which = listed(names[j] if names else str(j) for j in np.flatnonzero(same).tolist())
+    said = (
+        f"the column {which} never changes in the reference: it tells no normal rows apart, and a "
+        "new row with another value looks unusual. Leave the column out if it is to play no part."
+        if same.sum() == 1
+        else f"the columns {which} never change in the reference: they tell no normal rows apart, "
+        "and a new row with another value looks unusual. Leave the columns out if they are to play "
+        "no part."
+    )
+    warn_once(whom, "columns that never change", said, ReferenceWarning)
+
+
+def warn_of_scores(scores: FloatArray, name: str, whom: object) -> None:
+    """Say it if calibration scores say little: all equal, or beyond what a number can hold.
+
+    Parameters
+    ----------
+    scores : float array of shape (n,)
+        The calibration scores c_i.
+    name : str
+        Of the detector.
+    whom : object
+        Told once.
+    """
+    beyond = int((np.abs(scores) >= LARGEST).sum())
+    if beyond:
+        said = (
+            f"detector {name} gives {beyond:,} of {len(scores):,} calibration rows a score that "
+            "is too large for a number: such rows are not told apart, and no new row looks more "
+            "unusual than they do. Divide columns of very large numbers by a constant, or use "
+            "another detector."
+        )
+    elif len(scores) > 1 and (scores == scores[0]).all():
+        said = (
+            f"all {len(scores)} calibration scores are equal ({scores[0]:g}): detector {name} "
+            "does not tell the reference rows apart, so only rows that score strictly lower can "
+            "get a small p-value, and very likely nothing will be found. Check the reference for "
+            "constant or duplicated rows, or use another detector."
+        )
+    else:
+        return
+    warn_once(whom, "scores", said, ReferenceWarning)

@@ -4,19 +4,20 @@
 would be flagged, and is that more than chance gives? It is true by computation, but a clean
 reference with anomalies that are hard to tell from normal rows looks the same. So it is a hint.
 
-`mixed_company` is better evidence. Anomalies among the reference rows lie where those of
+`mixed_neighbours` is better evidence. Anomalies among the reference rows lie where those of
 the batch lie. It looks at the most unusual reference rows whose neighbours are mostly new rows:
 how many there are, and how many new rows there are in the same places. In a clean reference there
 are few, and many more new rows. No test can be exact here (docs/assumptions): it is no verdict.
 
 Every clean reference has extremes, and without them more would be flagged. So where unusual new
-rows keep each other company and hardly any reference row is among them, `held_back` is said only of
+rows lie close together and hardly any reference row is among them, `held_back` is said only of
 an empty list, with that in its words: they are normal extremes, or anomalies of another kind.
 
-Its distances are measured in units that dirt of up to 5 % cannot stretch, the range of the central
-90 % of a column. Quartiles would not do: a column that is nearly constant but for a fifth of the
-rows would have large differences only, and drown the columns in which the dirt differs. Below 400
-reference rows the outer 5 % are too few to measure by, and there quartiles are the units.
+Its distances are measured in units that a contamination of up to 5 % cannot stretch, the range of
+the central 90 % of a column. Quartiles would not do: a column that is nearly constant but for a
+fifth of the rows would have large differences only, and drown the columns in which the anomalies
+differ. Below 400 reference rows the outer 5 % are too few to measure by, and there quartiles are
+the units.
 """
 
 from __future__ import annotations
@@ -43,29 +44,29 @@ ELSEWHERE = (
 )
 
 # At most this share of the reference is asked what if it were not normal.
-MOST_DIRT = 0.05
+MOST_CONTAMINATION = 0.05
 # A hint needs as many new rows beyond the k-th reference row as have at most this chance in a batch
 # without anomalies. Over all k such a batch gets a hint in 8 to 21 % of draws (measured, n from 106
-# to 1,500): the k are nested, and Bonferroni's correction would make it 4 to 7 %, and miss dirt.
+# to 1,500): the k are nested, and Bonferroni's correction would make it 4 to 7 %, and miss some.
 HINT_CHANCE = 0.07
 # A hint must promise at least so many rows, and so many times as many as are flagged now: twice as
 # many are flagged without the extremes of nearly half of all clean references.
 LEAST_GAIN = 3
 LEAST_FACTOR = 3
-# `mixed_company` looks at this share of the reference, the most unusual rows, ...
+# `mixed_neighbours` looks at this share of the reference, the most unusual rows, ...
 TAIL = 0.02
 # ... and at so many neighbours of each, as a share of the reference, within limits, ...
 NEIGHBOURS = 0.027
 FEWEST_NEIGHBOURS, MOST_NEIGHBOURS = 10, 40
 # ... of which more must be new rows than have this chance anywhere.
 CHANCE = 0.02
-# The verdict: share of the reference that keeps such company, and its rate against that of the
+# The verdict: share of the reference with such neighbours, and its rate against that of the
 # new rows there.
 LEAST_SHARE = 0.0025
 LEAST_RATIO = 0.12
 LEAST_ROWS = 4
-# The other way round: so many new rows there, and at most half the rate that 2 % of dirt has beside
-# 10 % of anomalies, speak against dirt of their kind.
+# The other way round: so many new rows there, and at most half the rate that a contamination of 2 %
+# has beside 10 % of anomalies, speak against anomalies of their kind.
 ELSEWHERE_ROWS = 5
 ELSEWHERE_RATIO = 0.1
 # Below so many reference rows 2 % are too few to tell from chance.
@@ -111,7 +112,7 @@ class HeldBack:
 
 
 @dataclass(frozen=True)
-class Company:
+class MixedNeighbours:
     """Unusual reference rows among new rows.
 
     Attributes
@@ -147,7 +148,7 @@ class Company:
             "little is found."
         )
         # Where anomalies overlap with normal rows, clean references look like this, too.
-        return Finding("dirty reference", "note", sentence, ADVICE)
+        return Finding("contamination", "note", sentence, ADVICE)
 
 
 def some_k(n: int) -> IntArray:
@@ -158,7 +159,7 @@ def some_k(n: int) -> IntArray:
     >>> some_k(100), some_k(1500)
     (array([1, 2, 3, 4, 5]), array([ 1,  2,  3,  4,  6,  8, 12, 17, 23, 33, 47, 67, 75]))
     """
-    most = max(3, int(MOST_DIRT * n))
+    most = max(3, int(MOST_CONTAMINATION * n))
     found = np.unique(np.append((1.42 ** np.arange(40)).round().astype(np.int64), most))
     return found[found <= min(most, n - 1)]
 
@@ -246,7 +247,7 @@ def unusual(
     -------
     of_reference, of_new : float arrays
     """
-    k = int(np.ceil(MOST_DIRT * len(anchors)))  # the (k + 1)-st nearest
+    k = int(np.ceil(MOST_CONTAMINATION * len(anchors)))  # the (k + 1)-st nearest
     centre = reference.mean(axis=0)
     A = reference[anchors] - centre
     to = squares(reference - centre, A)
@@ -258,13 +259,13 @@ def unusual(
     return np.sqrt(to[:, k], dtype=np.float64), np.sqrt(to_new[:, k], dtype=np.float64)
 
 
-def mixed_company(
+def mixed_neighbours(
     reference: FloatArray,
     new: FloatArray,
     of_reference: FloatArray,
     of_new: FloatArray,
     order: IndexArray,
-) -> Company:
+) -> MixedNeighbours:
     """Look at the neighbours of the most unusual rows of both files.
 
     Parameters
@@ -279,7 +280,7 @@ def mixed_company(
 
     Returns
     -------
-    Company
+    MixedNeighbours
     """
     n, m = len(reference), len(new)
     tail = max(3, int(TAIL * n))
@@ -294,8 +295,8 @@ def mixed_company(
     to[np.arange(len(rows)), place[rows]] = np.inf
     k = min(max(round(NEIGHBOURS * n), FEWEST_NEIGHBOURS), MOST_NEIGHBOURS, n + m - 2)
     near = np.argpartition(to, k - 1, axis=1)[:, :k]
-    company = (order[near] >= n).sum(axis=1)
-    among_new = company > unlikely_counts(CHANCE, k, m / (n + m))
+    new_ones = (order[near] >= n).sum(axis=1)
+    among_new = new_ones > unlikely_counts(CHANCE, k, m / (n + m))
     a, b = int(among_new[: len(ours)].sum()), int(among_new[len(ours) :].sum())
     ratio = (a / n) / max(b / m, 1 / m)
     doubtful = (
@@ -305,16 +306,16 @@ def mixed_company(
         and ratio >= LEAST_RATIO
         and b > 0
     )
-    return Company(ours[among_new[: len(ours)]], b, a / n, ratio, bool(doubtful))
+    return MixedNeighbours(ours[among_new[: len(ours)]], b, a / n, ratio, bool(doubtful))
 
 
-def dirt_finding(
+def contamination_finding(
     rows: tuple[FloatArray, FloatArray] | None,
     counts: RankCounts | None,
     flagged: int,
     level: Level,
-) -> Finding | None:
-    """Look for anomalies among the reference rows; None if nothing speaks for them.
+) -> list[Finding]:
+    """Look for anomalies among the reference rows.
 
     Parameters
     ----------
@@ -329,25 +330,25 @@ def dirt_finding(
         Of Benjamini-Hochberg; or what decides instead.
     """
     where = ""
-    if rows is not None and len(rows[0]) < LEAST_REFERENCE:  # too few for company
+    if rows is not None and len(rows[0]) < LEAST_REFERENCE:  # too few for neighbours
         found = _held_back_by_distance(*rows, flagged, level)
         if found is not None:
-            return found
+            return [found]
     elif rows is not None:
-        company = _company(*rows)
-        if company.doubtful:
-            return company.finding()
-        if company.elsewhere and flagged:
-            return None
-        where = ELSEWHERE if company.elsewhere else ""
+        near = _neighbours(*rows)
+        if near.doubtful:
+            return [near.finding()]
+        if near.elsewhere and flagged:
+            return []
+        where = ELSEWHERE if near.elsewhere else ""
     held = None if counts is None else held_back(counts, flagged, level)
-    return None if held is None else held.finding(where=where)
+    return [] if held is None else [held.finding(where=where)]
 
 
 def _held_back_by_distance(
     reference: FloatArray, new: FloatArray, flagged: int, level: Level
 ) -> Finding | None:
-    """By distance, which no cluster of dirt can fool, in place of the detector's score."""
+    """By distance, which no cluster of anomalies can fool, in place of the detector's score."""
     n = len(reference)
     of_reference, of_new = unusual(*in_units(reference, new), np.arange(min(ANCHORS, n)))
     ranks = 1 + n - np.searchsorted(np.sort(of_reference), of_new, side="left")
@@ -355,9 +356,9 @@ def _held_back_by_distance(
     return None if held is None else held.finding(", by distance from the others")
 
 
-def _company(reference: FloatArray, new: FloatArray) -> Company:
+def _neighbours(reference: FloatArray, new: FloatArray) -> MixedNeighbours:
     n, m = len(reference), len(new)
-    reference, new = in_units(reference, new, MOST_DIRT)
+    reference, new = in_units(reference, new, MOST_CONTAMINATION)
     of_reference, of_new = unusual(reference, new, np.arange(min(ANCHORS, n)))
     order = np.random.default_rng(0).permutation(n + m)
-    return mixed_company(reference, new, of_reference, of_new, order)
+    return mixed_neighbours(reference, new, of_reference, of_new, order)

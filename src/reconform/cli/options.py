@@ -19,7 +19,15 @@ from ..files import FORMATS, Layout, TableOptions
 from ..files.formats import DELIMITER, is_delimiter, is_standard
 from ..files.judge import WriteOptions
 from ..files.writing import check_free
-from ..methods import Bootstrap, CrossValidation, Method, Split, resolve_method
+from ..methods import (
+    Bootstrap,
+    CrossValidation,
+    Method,
+    Prefit,
+    Split,
+    method_names,
+    resolve_method,
+)
 from ..parallel import compiled_code_on
 from ..rule import Rule
 from ..statistics.certificates import VALIDITY
@@ -28,8 +36,8 @@ from ..statistics.fdr import PROCEDURES, counted_names
 from .declare import Function, Given, Number, choice, count, family, in_options, option, share
 from .output import Voice, check_separate
 
-RESAMPLING = ("split", "jackknife", "jackknife+", "cv", "cv+", "jab", "jab+")
-METHODS = ("auto", *RESAMPLING, "full", "batch", "learned")
+# A model that was fitted elsewhere comes as an object, which a command has none of.
+METHODS = tuple(name for name, (kind, _) in method_names().items() if kind is not Prefit)
 
 # Which methods a parameter belongs to, and what they are called.
 OWNERS: dict[str, tuple[type[Method], str]] = {

@@ -38,7 +38,7 @@ from ..ensemble.refitting import (
 )
 from ..errors import ReconformError, check_count, check_probability, unknown_choice
 from ..inputs import validated_rows
-from ..plan import Plan
+from ..methods import METHODS, Plan
 from ..randomness import root_seed
 from .scaled import algorithm_of, fit_scaled
 from .scaling import RobustUnits, Units, check_scale
@@ -227,7 +227,7 @@ class NativeDetector(OutlierMixin, BaseEstimator, ABC):
     frozen = False
     # Whether lists compare new rows with each other, and the plans that such a detector fits.
     uses_batch = False
-    batch_schemes: tuple[str, ...] = ("full",)
+    chooses = False
     # Compiled code, for which threads are quicker than joblib's processes.
     in_threads = False
 
@@ -319,8 +319,10 @@ class NativeDetector(OutlierMixin, BaseEstimator, ABC):
         -------
         Ensemble
         """
-        if self.uses_batch and plan.scheme not in self.batch_schemes:
-            possible = " or ".join(f"`method={scheme!r}`" for scheme in self.batch_schemes)
+        wanted = "takes_choice" if self.chooses else "augments"
+        if self.uses_batch and not getattr(plan.row, wanted):
+            rows = [row for row in METHODS.values() if getattr(row, wanted)]
+            possible = " or ".join(f"`method={row.name!r}`" for row in rows)
             raise ReconformError(
                 f"detector {self.name} judges new rows with the help of the others, which only "
                 f"{possible} can do. Use that, or `detector='knn'`, which looks at "
@@ -331,14 +333,14 @@ class NativeDetector(OutlierMixin, BaseEstimator, ABC):
         n_jobs = getattr(self, "n_jobs", None) if n_jobs is None else n_jobs
         if hasattr(algorithm, "n_jobs"):
             algorithm.n_jobs = n_jobs
-        if plan.scheme == "batch":
+        if plan.row.fits_batch:
             return fit_pooled(algorithm, X, seeds[-1])
         if algorithm._units() is not None:
             return fit_scaled(algorithm, X, plan, seeds, n_jobs=n_jobs, verbose=verbose)
         together = algorithm._fit_together(X, plan, seeds, verbose)
         if together is not None:
             return together
-        if plan.scheme == "full":
+        if plan.row.augments:
             return fit_full(algorithm, X, seeds[-1], n_jobs=n_jobs, verbose=verbose)
         return refit(algorithm, X, plan, seeds, n_jobs=n_jobs, verbose=verbose)
 

@@ -21,7 +21,7 @@ import numpy as np
 from ..arrays import FloatArray, IndexArray, RankArray
 from ..compiled import njit
 from ..ensemble import AugmentedScores, Ensemble, ResampledEnsemble
-from ..plan import Plan
+from ..methods import Plan
 from ..statistics.ranks import Ranks
 
 # 30 binary digits are kept: steps are about a part in 10^9, the ties of `compare`.

@@ -43,7 +43,7 @@ from ..ensemble.refitting import (
 )
 from ..errors import ReconformError, blame_input, unknown_choice
 from ..frames import FrameRows
-from ..plan import Plan
+from ..methods import Plan
 from .base import NativeDetector
 
 LARGER_IS = ("anomalous", "normal")
@@ -178,13 +178,13 @@ class ForeignDetector:
         verbose: int = 0,
     ) -> Ensemble:
         """Fit every model of a plan on its own; with prefit, calibrate the model there is."""
-        if plan.scheme == "prefit":
+        if plan.row.frozen:
             model = self.fitted(self.template)
             self.check_model(model, X)
             return calibrate_fitted(model, X, plan, n_jobs=n_jobs)
-        if plan.scheme == "batch":
+        if plan.row.fits_batch:
             return fit_pooled(self, X, seeds[-1])
-        if plan.scheme == "full":
+        if plan.row.augments:
             return fit_full(self, X, seeds[-1], n_jobs=n_jobs, verbose=verbose)
         return refit(self, X, plan, seeds, n_jobs=n_jobs, verbose=verbose)
 

@@ -191,26 +191,26 @@ def listed(words: list[str], conjunction: str) -> str:
     return f"{', '.join(most)} {conjunction} {last}" if most else last
 
 
-def offered(scheme: str, n: int = 0) -> list[NativeDetector]:
+def offered(augments: bool, n: int = 0) -> list[NativeDetector]:
     """Make the detectors that ``"auto"`` tries.
 
     Parameters
     ----------
-    scheme : str
-        Of the plan: a split has no detector that compares new rows with each other.
+    augments : bool
+        Whether the plan has a model for each new row; a split has no detector that compares these.
     n : int
         Reference rows: if they are very many, only quick detectors are tried.
 
     Examples
     --------
-    >>> offered("split")[:2]
+    >>> offered(False)[:2]
     [KNN(), KNN(scale='robust')]
     """
     return [
         entry.kind(**settings)
         for entry in DETECTORS.values()
         for settings in entry.tried_with
-        if scheme == "full" or not entry.kind.uses_batch
+        if augments or not entry.kind.uses_batch
         if n <= MOST_REFERENCE or entry.quick
     ]
 

@@ -19,8 +19,7 @@ import numpy as np
 from ..arrays import FloatArray, IndexArray, IntArray
 from ..ensemble import AugmentedScores, Ensemble, ResampledEnsemble, reference_calibration
 from ..ensemble.refitting import Algorithm, Model, OneModel, in_threads, refit
-from ..methods import Full
-from ..plan import Plan
+from ..methods import Full, Plan
 from ..statistics.aggregation import reduction
 from ..statistics.ranks import Calibration, Ranks, calibrate
 from .scaling import Units, groups
@@ -127,7 +126,7 @@ def fit_scaled(
     verbose: int = 0,
 ) -> Ensemble:
     """Fit all models of a plan; parameters as in `NativeDetector.fit_plan`."""
-    if plan.scheme == "full":
+    if plan.row.augments:
         return ScaledFull.fit(detector, X, seeds[-1], n_jobs=n_jobs, verbose=verbose)
     algorithm = ScaledAlgorithm(detector)
     if not plan.full:  # one model

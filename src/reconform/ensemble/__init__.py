@@ -17,8 +17,8 @@ import numpy as np
 
 from ..arrays import BoolArray, FloatArray, IndexArray, RankArray
 from ..errors import ReconformError
+from ..methods import Plan
 from ..parallel import run_blocks
-from ..plan import Plan
 from ..statistics.aggregation import reduction
 from ..statistics.ranks import BLOCK_BYTES, Calibration, Ranks, calibrate, ranks_among, ranks_paired
 from ..statistics.worlds import StepUp, Worlds, one_model_worlds

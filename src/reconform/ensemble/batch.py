@@ -36,8 +36,7 @@ from ..content import (
 )
 from ..errors import ReconformError, blame_input
 from ..frames import stacked
-from ..methods import Learned
-from ..plan import Plan
+from ..methods import Learned, Plan
 from ..randomness import Streams, mix_array
 from ..statistics.aggregation import reduction
 from ..statistics.ranks import Calibration, Ranks, calibrate, ranks_among

@@ -26,7 +26,7 @@ from ..arrays import FloatArray, IndexArray, RankArray
 from ..content import Contents
 from ..errors import ReconformError
 from ..frames import stacked
-from ..plan import Plan
+from ..methods import Plan
 from ..statistics.choice import Choice
 from ..statistics.joint import JointStepUp
 from ..statistics.ranks import Calibration, Ranks

@@ -23,8 +23,8 @@ from ..arrays import FloatArray, IndexArray
 from ..content import scores_by_content, sorted_by_content
 from ..errors import BatchDependenceError, ReconformError
 from ..frames import stacked
+from ..methods import Plan
 from ..parallel import run_jobs, run_threads, track
-from ..plan import Plan
 from ..statistics.aggregation import reduction
 from ..statistics.ranks import Calibration, Ranks, calibrate
 from . import AugmentedScores, Ensemble, ResampledEnsemble, blocks_of, reference_calibration

@@ -320,8 +320,7 @@ class Explainer:
     @cached_property
     def _candidates(self) -> list[Any]:
         assert isinstance(self.detector, Auto)
-        scheme = "full" if isinstance(self._scores_by, FullChoice) else "split"
-        return self.detector.resolved(scheme, self.known.of)
+        return self.detector.resolved(isinstance(self._scores_by, FullChoice), self.known.of)
 
     def _by_replacing(
         self, ensemble: Ensemble, row: Any, near: IndexArray, differences: FloatArray

@@ -109,4 +109,4 @@ def _resolved(cad: ConformalDetector) -> Any:
     detector = cad.detector
     if isinstance(detector, Prepare):
         detector = detector.for_features(cad.features)
-    return resolve_detector(detector, cad.larger_is, refit=cad.plan_.scheme != "prefit")
+    return resolve_detector(detector, cad.larger_is, refit=not cad.plan_.row.frozen)

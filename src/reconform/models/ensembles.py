@@ -31,8 +31,7 @@ from ..ensemble.grouped import (
 from ..ensemble.refitting import FullRefit, RefitEnsemble
 from ..errors import ReconformError
 from ..grouping import UNKNOWN, ReferenceGroups, check_groupable
-from ..methods import Jackknife
-from ..plan import VARIANTS, Complements, Plan
+from ..methods import METHODS, VARIANTS, Complements, Jackknife, Plan
 from ..records import check_models, check_reference, require, within
 from ..records.specs import (
     INT,
@@ -67,7 +66,6 @@ from .scaled import (
 
 # --- plans ---
 
-SCHEMES = ("split", "jackknife", "cv", "jab", "resampling", "full", "prefit")
 
 INDEX = Array("i8", ndim=1)
 
@@ -87,7 +85,6 @@ def write_plan(plan: Plan, out: Writer, at: str = "plan") -> Json:
         "scheme": plan.scheme,
         "variant": plan.variant,
         "aggregate": Scalar(str, float, int).write(plan.aggregate, "aggregate", out),
-        "full": plan.full,
     }
     if plan.leaves_one_out:
         _spend(plan.n, 0, 0, out.budget)
@@ -116,16 +113,19 @@ def read_plan(json: Json, source: Reader) -> Plan:
     """Read a plan."""
     n, aggregate = json["n"], json["aggregate"]
     require(type(n) is int and n >= 1, f"n is {n!r}")
-    require(json["scheme"] in SCHEMES and json["variant"] in VARIANTS, "the scheme is unknown")
-    require(type(json["full"]) is bool, "full is true or false")
+    row = METHODS.get(json["scheme"])
+    require(row is not None and json["variant"] in VARIANTS, "the scheme is unknown")
+    assert row is not None
     check_aggregate(aggregate)
-    facts: dict[str, Any] = {key: json[key] for key in ("scheme", "variant", "aggregate", "full")}
+    facts: dict[str, Any] = {key: json[key] for key in ("scheme", "variant", "aggregate")}
     if json["sets"] == "leave-one-out":
-        require(facts["scheme"] == "jackknife" and facts["full"], "the scheme leaves more out")
+        require(row.resamples, "the scheme leaves more out")
         _spend(n, 0, 0, source.budget)
         return replace(Jackknife().plan(n), **facts)
     sets = _read_sets(json, n, source)
-    _check_scheme(len(sets), facts)
+    # A model per new row or per batch is none that a plan could list, and a frozen one is alone.
+    suits = bool(sets) != row.augments and not row.fits_batch and not (row.frozen and len(sets) > 1)
+    require(suits, f"{len(sets):,} models are no plan of scheme {row.name}")
     if json["sets"] == "held out":
         distinct = all(len(np.unique(held)) == len(held) for held in sets)
         require(distinct, "a model holds a row out twice")
@@ -134,13 +134,6 @@ def read_plan(json: Json, source: Reader) -> Plan:
     held = HELD_UNITS * sum(n - len(np.unique(train)) for train in sets)
     source.budget.spend(held, f"a plan of {len(sets):,} models")
     return Plan(n, sets, tuple(Complements(n, sets)), **facts)
-
-
-def _check_scheme(models: int, facts: dict[str, Any]) -> None:
-    scheme, full = facts["scheme"], facts["full"]
-    wanted = {"full": models == 0 and full, "prefit": models == 1 and not full}
-    usual = models >= 1 and full == (scheme != "split")
-    require(wanted.get(scheme, usual), f"{models:,} models are no plan of scheme {scheme}")
 
 
 def _spend(n: int, sets: int, held: int, budget: Budget) -> None:
@@ -163,7 +156,7 @@ def _read_sets(json: Json, n: int, source: Reader) -> tuple[IndexArray, ...]:
 
 def calibration_of(plan: Plan, scores: Any) -> Calibration:
     """The calibration of a plan, from which it follows which model held out which rows."""
-    if plan.scheme == "full":
+    if plan.row.augments:
         require(len(scores) == plan.n, "the reference has another number of scores")
         return reference_calibration(scores)
     rows, indptr, models = plan.membership
@@ -355,17 +348,17 @@ def read_ensemble(json: Json, plan: Plan, source: Reader) -> Ensemble:
     record = known_ensembles().record(models["kind"])
     # Full-conformal ensembles have no models that a plan could list.
     resampled = issubclass(record.kind, ResampledEnsemble)
-    require(resampled == (plan.scheme != "full"), "the ensemble does not suit its plan")
+    require(resampled != plan.row.augments, "the ensemble does not suit its plan")
     if not resampled:
         del known["plan"]
     ensemble: Ensemble = record.make(models, source, known)
     return ensemble
 
 
-# What a choice of detectors is called in files, and the plans that it is fitted by.
-CHOICES: dict[str, tuple[type[ChoiceEnsemble], str]] = {
-    "FullChoice": (FullChoice, "full"),
-    "SplitChoice": (SplitChoice, "split"),
+# What a choice of detectors is called in files, and whether each new row has a model (`augments`).
+CHOICES: dict[str, tuple[type[ChoiceEnsemble], bool]] = {
+    "FullChoice": (FullChoice, True),
+    "SplitChoice": (SplitChoice, False),
 }
 
 
@@ -387,8 +380,9 @@ def _read_with_anomalies(json: Json, plan: Plan, source: Reader) -> WithAnomalie
 
 def _read_choice(json: Json, plan: Plan, source: Reader) -> ChoiceEnsemble:
     """Read several detectors, of which one is chosen for every row."""
-    kind, scheme = CHOICES[json["kind"]]
-    require(plan.scheme == scheme, "the ensemble does not suit its plan")
+    kind, augments = CHOICES[json["kind"]]
+    suits = plan.row.takes_choice and plan.row.augments == augments
+    require(suits, "the ensemble does not suit its plan")
     names, parts = json["names"], json["fitted"]
     words = isinstance(names, list) and all(isinstance(name, str) for name in names)
     require(words and isinstance(parts, list) and len(names) == len(parts) > 0, "a name is missing")
@@ -397,7 +391,7 @@ def _read_choice(json: Json, plan: Plan, source: Reader) -> ChoiceEnsemble:
     fitted = [read_ensemble(part, plan, source) for part in parts]
     sizes = {len(one.calibration) for one in fitted}
     require(len(sizes) == 1, "the detectors calibrate on different numbers of rows")
-    if scheme == "split":
+    if not augments:
         require(all(isinstance(one, ResampledEnsemble) for one in fitted), "a model scores no rows")
     return kind(fitted[0].calibration, tuple(names), fitted)
 

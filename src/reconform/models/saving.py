@@ -21,8 +21,7 @@ from ..detectors.prepare import Prepare, describe, restore
 from ..ensemble.grouped import GroupedEnsemble
 from ..errors import ReconformError, check_probability
 from ..frames import PACKAGES, FrameRows
-from ..methods import MOST_REFERENCE, RECORDED_AS, resolve_method
-from ..plan import FITS_BATCH
+from ..methods import METHODS, MOST_REFERENCE, recorded_methods, resolve_method
 from ..records import require
 from ..records.specs import Array, Budget, Json, Maybe, Plain, Reader, Record, Scalar, Writer
 from ..steps.intake import Coded, Frames, Intake, Numbers
@@ -60,8 +59,6 @@ from .estimators import (
 from .scaled import refit_units
 
 MODEL = "model.json"
-
-METHODS = {name: kind for kind, name in RECORDED_AS.items()}
 
 
 def save(
@@ -139,11 +136,12 @@ def save(
     write_archive(path, facts, members, overwrite=overwrite, fits=out.budget.allows)
 
 
-def check_can_be_saved(scheme: str) -> None:
+def check_can_be_saved(method: str) -> None:
     """Refuse methods that have no model before the new rows are there."""
-    if scheme in FITS_BATCH:
+    row = METHODS.get(method)
+    if row is not None and row.fits_batch:
         raise ReconformError(
-            f"{FITS_BATCH[scheme]}, so that before these are there no model exists that could be "
+            f"{row.fits_batch}, so that before these are there no model exists that could be "
             "saved; keep the reference rows, and fit again when new rows come."
         )
 
@@ -251,7 +249,7 @@ def _write_model(cad: ConformalDetector, out: Writer) -> Json:
     if isinstance(detector, (list, tuple)):
         detector = resolve_detector(detector)
     if not isinstance(detector, str):
-        fitted = cad.plan_.scheme == "prefit"
+        fitted = cad.plan_.row.frozen
         detector = {"estimator": out.estimators.write(detector, fitted=fitted)}
     names = getattr(cad, "feature_names_in_", None)
     if cad._reference is not None:
@@ -370,12 +368,11 @@ def _check_parameters(cad: ConformalDetector) -> None:
 def _write_method(method: Any, out: Writer) -> Json:
     if isinstance(method, str):
         return method
-    if type(method) not in RECORDED_AS:
-        raise ReconformError(
-            f"method {method!r} cannot be saved; use one of reconform's own: {', '.join(METHODS)}."
-        )
+    if type(method) not in recorded_methods().values():
+        own = ", ".join(recorded_methods())
+        raise ReconformError(f"method {method!r} cannot be saved; use one of these: {own}.")
     parameters = method.get_params(deep=False)
-    json: dict[str, Json] = {"method": RECORDED_AS[type(method)]}
+    json: dict[str, Json] = {"method": type(method).__name__}
     if hasattr(parameters.get("splitter"), "split"):
         json["splitter"] = out.estimators.write(parameters.pop("splitter"), fitted=True)
     return {**json, "parameters": Plain().write(parameters, "method", out)}
@@ -387,7 +384,7 @@ def _read_method(json: Json, source: Reader) -> Any:
     parameters = Plain().read(json["parameters"], source)
     if "splitter" in json:
         parameters["splitter"] = source.estimators.read(json["splitter"])
-    return METHODS[json["method"]](**parameters)
+    return recorded_methods()[json["method"]](**parameters)
 
 
 # --- the facts of its manifest ---

@@ -15,7 +15,7 @@ from ..detectors.prepare import Prepare
 from ..detectors.prepared import Labels, Prepared, label_counts
 from ..detectors.scaled import Group, ScaledEnsemble, ScaledFull, ScaledModel
 from ..ensemble import FEW_AT_ONCE, Ensemble, ResampledEnsemble
-from ..plan import Plan
+from ..methods import Plan
 from ..records import ascending, check_reference, require
 from ..records.specs import (
     JOBS,
@@ -179,7 +179,7 @@ def read_scaled(
 ) -> ScaledEnsemble:
     """Read the groups, which must have every model of the plan once."""
     require(set(json) == {"kind", "full", "groups"}, "an ensemble is incomplete")
-    require(plan.full and plan.scheme != "full", "the ensemble does not suit its plan")
+    require(plan.full and not plan.row.augments, "the ensemble does not suit its plan")
     full = models.read(json["full"], source)
     require(isinstance(full, ScaledModel), "a model does not scale")
     require(isinstance(json["groups"], list), "a list is missing")

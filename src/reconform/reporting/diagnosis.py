@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from ..assumption import Verdict
-from ..assumption.shape import BULK, LEAST_KNOWN, LEAST_NEW, readable
+from ..assumption.shift import BULK, LEAST_KNOWN, LEAST_NEW, readable
 from ..discoveries import Discoveries
 from .summary import p_value_nature
 

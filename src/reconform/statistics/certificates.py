@@ -33,7 +33,7 @@ from .ranks import RankedBatch
 from .worlds import certify
 
 if TYPE_CHECKING:
-    from ..plan import Plan  # plans use the aggregation of this package
+    from ..methods import Plan  # plans use the aggregation of this package
 
 _MEASURED_P = "measured only: no finite-sample theorem; near α in most experiments, not in all"
 
@@ -518,19 +518,16 @@ def guarantee_of(
     if grouped:
         plain = guarantee_of(plan, plus_is_full=plus_is_full, uses_batch=uses_batch)
         return within_groups(plain)
-    if plan.fits_batch:
-        return guarantee("repeated learned" if len(plan.repeats) > 1 else plan.scheme)
-    if uses_batch:
-        return guarantee("full with the batch" if plan.scheme == "full" else "split with the batch")
-    if plan.scheme == "split" and plan.n_models > 1:
-        return guarantee("repeated split")
-    if plan.scheme in ("split", "prefit", "full"):
-        return guarantee(plan.scheme)
-    if plan.variant != "plus":
+    method = plan.row
+    if len(plan.repeats) > 1:
+        return guarantee(method.repeated)
+    if uses_batch and not method.fits_batch:
+        return guarantee(method.with_batch)
+    if method.resamples and plan.variant != "plus":
         return guarantee(plan.variant)
     if plus_is_full and plan.leaves_one_out:
         return guarantee("jackknife+ as full")
-    return guarantee(plan.scheme if plan.scheme == "resampling" else f"{plan.scheme}+")
+    return guarantee(method.guarantee)
 
 
 def proven_grid(plan: Plan, row: Guarantee, n_calibration: int) -> Grid:

@@ -32,7 +32,7 @@ from .grid import Grid, usual
 from .ranks import RankedBatch
 
 if TYPE_CHECKING:
-    from ..plan import Plan  # plans use the aggregation of this package
+    from ..methods import Plan  # plans use the aggregation of this package
 
 Bounds = tuple[Fraction, Fraction]
 
@@ -581,7 +581,7 @@ def _e_values_objection(plan: Plan, validity: str, conditional: str | None) -> s
             "procedure='ebh' works on e-values, which are proven as they are; leave validity and "
             "conditional at their defaults."
         )
-    if plan.scheme != "split" and not plan.fits_batch:
+    if not plan.row.e_values:
         return (
             "procedure='ebh' needs the e-values of splits; use method=Split(repeats=20) instead of "
             f"{plan.scheme!r}."

@@ -23,7 +23,7 @@ from .choice import Choice
 from .grid import Grid
 
 if TYPE_CHECKING:
-    from ..plan import Plan  # plans use the aggregation of this package
+    from ..methods import Plan  # plans use the aggregation of this package
     from .joint import JointRanks  # which are decided by what needs ranks
     from .worlds import Worlds  # which are made from ranks
 

@@ -171,7 +171,7 @@ class FalseAlarmBudget(DecisionStream):
 
     @property
     def _one_model(self) -> bool:
-        return self.cad.plan_.scheme in ("split", "prefit") and len(self.cad.plan_.repeats) <= 1
+        return self.cad.plan_.one_model
 
     def _choose_confidence(self, asked: float | str | None) -> float | None:
         if asked is None:

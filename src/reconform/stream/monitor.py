@@ -129,7 +129,7 @@ class ScoreMonitor(ResumableStream, Generic[Report]):
 
     def _set_up(self, cad: ConformalDetector, settings: Content) -> None:
         super()._set_up(cad, settings)
-        if cad.plan_.scheme not in ("split", "prefit") or len(cad.plan_.repeats) > 1:
+        if not cad.plan_.one_model:
             raise ReconformError(
                 f"method={cad.method!r} cannot be monitored: the scores of calibration rows and "
                 "of new rows must come from one model that has seen neither, or they are not "

@@ -17,7 +17,7 @@ from sklearn.base import clone
 
 from ..detectors import DETECTORS, resolve_detector
 from ..errors import ReconformError
-from ..methods import RECORDED_AS, Bootstrap, CrossValidation, Method, resolve_method
+from ..methods import Bootstrap, CrossValidation, Method, recorded_methods, resolve_method
 
 POOLED = "-pooled"
 
@@ -68,7 +68,7 @@ def name_of(kind: Any) -> str:
 
 def _own_names() -> dict[Any, str]:
     detectors = {entry.kind: entry.record.name for entry in DETECTORS.values()}
-    return {**RECORDED_AS, **detectors}
+    return {**{kind: name for name, kind in recorded_methods().items()}, **detectors}
 
 
 @dataclass(frozen=True, eq=False)

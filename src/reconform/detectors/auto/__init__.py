@@ -13,8 +13,8 @@ from ...arrays import FloatArray
 from ...ensemble import Ensemble
 from ...ensemble.choosing import FullChoice, SplitChoice
 from ...errors import ReconformError
+from ...methods import Plan
 from ...parallel import track
-from ...plan import Plan
 from ...records.specs import Detector, DetectorRecord
 from ..base import NativeDetector
 from ..foreign import FittedDetector
@@ -81,7 +81,7 @@ class Auto(NativeDetector):
     """
 
     uses_batch = True
-    batch_schemes = ("full", "split")
+    chooses = True
 
     def __init__(
         self,
@@ -96,15 +96,15 @@ class Auto(NativeDetector):
         self.random_state = random_state
         self.n_jobs = n_jobs
 
-    def resolved(self, scheme: str = "full", n: int = 0) -> list[Any]:
+    def resolved(self, augments: bool = True, n: int = 0) -> list[Any]:
         """Return the candidates as what fits plans; refuse what are none.
 
         Prepared ones that compare new rows with each other are left out where the plan is not full.
 
         Parameters
         ----------
-        scheme : str
-            Of the plan.
+        augments : bool
+            Whether the plan has a model for each new row.
         n : int
             Reference rows.
         """
@@ -113,7 +113,7 @@ class Auto(NativeDetector):
         from ..registry import offered
 
         if self.candidates is None:
-            return offered(scheme, n)
+            return offered(augments, n)
         if isinstance(self.candidates, str) or not isinstance(self.candidates, Sequence):
             raise ReconformError(
                 "`candidates` must be a list of detectors, such as ['knn', 'lof']; got "
@@ -131,7 +131,7 @@ class Auto(NativeDetector):
                     "as it was before it was fitted."
                 )
         batchwise = [one for one in made if getattr(one, "uses_batch", False)]
-        if scheme == "full" or not batchwise:
+        if augments or not batchwise:
             return made
         others = [one for one in made if one not in batchwise]
         # What `prepare` makes of our own candidates has to do for full and for split, by size.
@@ -151,14 +151,14 @@ class Auto(NativeDetector):
         self, X: FloatArray, plan: Plan, seeds: Sequence[np.random.SeedSequence], verbose: int
     ) -> Ensemble:
         """Fit every candidate."""
-        trained_on = plan.n if plan.scheme == "full" else len(plan.train[0])
+        trained_on = plan.n if plan.row.augments else len(plan.train[0])
         if self.candidates is None and trained_on < FEWEST_ROWS:
             raise ReconformError(
                 f"`detector='auto'` tries detectors that look at several neighbours, and needs at "
                 f"least {FEWEST_ROWS} rows to train them; got n_samples = {trained_on}. Give more "
                 "reference rows, or a list of detectors that are content with fewer."
             )
-        candidates = self.resolved(plan.scheme, plan.n)
+        candidates = self.resolved(plan.row.augments, plan.n)
         fitted: list[Ensemble] = []
         several = track(
             candidates,
@@ -169,7 +169,7 @@ class Auto(NativeDetector):
         )
         for one in several:
             fitted.append(one.fit_plan(X, plan, seeds, n_jobs=self.n_jobs))
-        kind = FullChoice if plan.scheme == "full" else SplitChoice
+        kind = FullChoice if plan.row.augments else SplitChoice
         names = names_of(candidates)
         return kind(fitted[0].calibration, names, fitted, self.n_jobs, verbose)
 

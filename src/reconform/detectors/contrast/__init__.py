@@ -12,7 +12,7 @@ import numpy as np
 from ...arrays import FloatArray, RankArray
 from ...ensemble import Ensemble
 from ...errors import ReconformError, check_count
-from ...plan import Plan
+from ...methods import Plan
 from ...records import ascending, check_reference, require
 from ...records.specs import JOBS, ROWS, SUMS, DetectorRecord, Record
 from ..base import Attribution, NativeDetector, by_differences, nearest, nth_nearest

@@ -22,7 +22,7 @@ import numpy as np
 from ...arrays import BoolArray, FloatArray, IndexArray, RankArray
 from ...ensemble import AugmentedScores, Ensemble, blocks_of, reference_calibration
 from ...parallel import run_blocks
-from ...statistics.companions import guard_limits
+from ...statistics.chances import guard_limits
 from ...statistics.ranks import Calibration, Ranks
 from ..knn.search import Search, make_search, nearest_of_own
 from .kernels import augmented_batch, rank_alone, rank_batch

@@ -12,7 +12,7 @@ import numpy as np
 from ...arrays import FloatArray
 from ...ensemble import Ensemble
 from ...errors import ReconformError, check_count
-from ...plan import Plan
+from ...methods import Plan
 from ...records import (
     ascending,
     check_entries,
@@ -183,7 +183,7 @@ class IForest(NativeDetector):
     ) -> Ensemble | None:
         n, d = X.shape
         shares = wants_sharing(self.share, n)
-        if plan.scheme == "full":
+        if plan.row.augments:
             return fit_full_forest(X, self.recipe(n + 1, d), seeds[-1], n_jobs=self.n_jobs)
         if shares and plan.leaves_one_out:
             recipe_for = partial(self.recipe, n_columns=d)

@@ -40,8 +40,8 @@ from ...ensemble import (
     reference_calibration,
 )
 from ...errors import ReconformError
+from ...methods import Plan
 from ...parallel import run_blocks
-from ...plan import Plan
 from ...statistics.ranks import BLOCK_BYTES, Calibration, Ranks
 from .kernels import grow_entered, grow_without, rank_with_entered, sums_with_replaced
 from .model import (

@@ -13,7 +13,7 @@ from ...arrays import FloatArray, IndexArray
 from ...content import Contents
 from ...ensemble import Ensemble
 from ...errors import check_count
-from ...plan import Plan
+from ...methods import Plan
 from ...records import (
     ascending,
     check_entries,
@@ -132,7 +132,7 @@ class INNE(NativeDetector):
         self, X: FloatArray, plan: Plan, seeds: Sequence[np.random.SeedSequence], verbose: int
     ) -> Ensemble:
         n_jobs, sets = self.n_jobs, self.n_estimators
-        if plan.scheme == "full":  # the new row makes one training row more
+        if plan.row.augments:  # the new row makes one training row more
             self._check_parameters(plan.n + 1)
             psi = self._psi(plan.n + 1)
             return EnteredINNE.fit(X, psi, sets, seeds[-1], n_jobs=n_jobs, verbose=verbose)

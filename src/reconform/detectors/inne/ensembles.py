@@ -40,8 +40,8 @@ from ...ensemble import (
     ranked_in_parts,
     reference_calibration,
 )
+from ...methods import Plan
 from ...parallel import run_blocks, track
-from ...plan import Plan
 from ...statistics.aggregation import reduction
 from ...statistics.ranks import BLOCK_BYTES, Calibration, Ranks, calibrate, ranks_among
 from . import kernels

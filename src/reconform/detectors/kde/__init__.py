@@ -15,7 +15,7 @@ from sklearn.base import clone
 from ...arrays import FloatArray, IntArray
 from ...ensemble import Ensemble
 from ...errors import ReconformError, is_number
-from ...plan import Plan
+from ...methods import Plan
 from ...records import check_reference, require, within
 from ...records.specs import FLOAT, JOBS, ROWS, SCORES, DetectorRecord, Record
 from ..base import Attribution, NativeDetector, in_shares
@@ -201,7 +201,7 @@ class KDE(NativeDetector):
     def _fit_together(
         self, X: FloatArray, plan: Plan, seeds: Sequence[np.random.SeedSequence], verbose: int
     ) -> Ensemble | None:
-        if plan.scheme == "full":
+        if plan.row.augments:
             return FullKDE.fit(self._model(X))
         if plan.left_out is not None:
             return LeaveOneOutKDE.fit(self._model(X), plan)

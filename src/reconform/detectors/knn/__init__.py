@@ -11,7 +11,7 @@ from ...arrays import AnyArray, FloatArray
 from ...ensemble import Ensemble
 from ...ensemble.refitting import Model
 from ...errors import ReconformError, check_count, unknown_choice
-from ...plan import Plan
+from ...methods import Plan
 from ...records import ascending, check_kept, check_reference, require
 from ...records.specs import (
     FLOAT,
@@ -215,7 +215,7 @@ class KNN(NativeDetector):
     def _fit_together(
         self, X: FloatArray, plan: Plan, seeds: Sequence[np.random.SeedSequence], verbose: int
     ) -> Ensemble | None:
-        if plan.scheme == "full":
+        if plan.row.augments:
             self._check_rows(plan.n, "the reference")
             return FullNeighbours.fit(self._model(X))
         if plan.left_out is not None:

@@ -16,7 +16,7 @@ from ...content import sorted_by_content
 from ...ensemble import Ensemble
 from ...ensemble.refitting import Model
 from ...errors import ReconformError, check_count
-from ...plan import Plan
+from ...methods import Plan
 from ...records import check_reference, require
 from ...records.specs import INT, JOBS, ROWS, SUMS, DetectorRecord, Record
 from ..base import Attribution, NativeDetector, by_differences, nearest
@@ -113,7 +113,7 @@ class LOF(NativeDetector):
         self, X: FloatArray, plan: Plan, seeds: Sequence[np.random.SeedSequence], verbose: int
     ) -> Ensemble | None:
         count = self._count()
-        if plan.scheme == "full":
+        if plan.row.augments:
             return FullLOF.fit(X, count, self.n_jobs)
         if plan.left_out is not None:
             _check_rows(plan.n - 1, "every model, fitted on all rows but one,")

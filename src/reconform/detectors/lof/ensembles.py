@@ -25,8 +25,8 @@ from ...ensemble import (
     left_out_calibration,
     reference_calibration,
 )
+from ...methods import Plan
 from ...parallel import run_blocks
-from ...plan import Plan
 from ...statistics.ranks import BLOCK_BYTES, Calibration, Ranks
 from ..knn.search import Search, make_search, over_nodes, tree_of, worthwhile_jobs
 from .kernels import (

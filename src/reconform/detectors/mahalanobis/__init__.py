@@ -9,7 +9,7 @@ import numpy as np
 from ...arrays import FloatArray
 from ...ensemble import Ensemble
 from ...errors import ReconformError, is_number
-from ...plan import Plan
+from ...methods import Plan
 from ...records import check_reference, require
 from ...records.specs import FLOAT, JOBS, ROWS, Array, DetectorRecord, Maybe, Record
 from ..base import Attribution, NativeDetector, in_shares
@@ -99,7 +99,7 @@ class Mahalanobis(NativeDetector):
     def _fit_together(
         self, X: FloatArray, plan: Plan, seeds: Sequence[np.random.SeedSequence], verbose: int
     ) -> Ensemble | None:
-        if plan.scheme == "full":
+        if plan.row.augments:
             return FullMahalanobis.fit(self._whitened(X))
         if plan.left_out is not None:
             return LeaveOneOutMahalanobis.fit(self._whitened(X), plan)

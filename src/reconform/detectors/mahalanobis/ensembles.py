@@ -37,8 +37,8 @@ from ...ensemble import (
     left_out_calibration,
     reference_calibration,
 )
+from ...methods import Plan
 from ...parallel import run_blocks
-from ...plan import Plan
 from ...statistics.ranks import LEAST_PAIRS, Calibration
 from ..comparing import ComparingFull, ComparingLeaveOneOut
 from . import kernels
