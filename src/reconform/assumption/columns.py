@@ -15,7 +15,7 @@ import numpy as np
 from scipy.special import gammaln
 
 from ..arrays import BoolArray, FloatArray
-from ..detectors.score_checks import LARGEST
+from ..ensemble.refitting import LARGEST
 from ..errors import ReferenceWarning, listed, warn_once
 from ..frames import label_code
 from ..statistics.chances import at_most_marked
