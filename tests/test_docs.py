@@ -18,10 +18,10 @@ import pytest
 from click.testing import CliRunner
 
 import reconform
-from reconform import cli
+from reconform import ConformalDetector, Rule, cli
 from reconform.files.judge import judge_file
 from reconform.glossary import GLOSSARY
-from reconform.methods import _NAMED
+from reconform.methods import _NAMED, BySize
 
 ROOT = Path(__file__).parent.parent
 PAGES = sorted([ROOT / "README.md", *ROOT.glob("docs/**/*.md")])
@@ -150,6 +150,18 @@ def test_words_of_reports_and_help_are_in_the_glossary():
     for word, meaning in GLOSSARY.items():
         assert re.search(rf"\*\*[^*]*{re.escape(word)}[^*]*\*\*|`{re.escape(word)}`", page), word
         assert re.fullmatch(r"[A-Z].*\.", meaning), word
+
+
+METHODS = sorted({kind for kind, _ in _NAMED.values()} - {BySize}, key=lambda kind: kind.__name__)
+DECIDES = [ConformalDetector, ConformalDetector.discover, Rule]
+
+
+@pytest.mark.parametrize("kind", [*DECIDES, *METHODS], ids=lambda kind: kind.__name__)
+def test_parameters_are_words_of_the_glossary_or_of_the_api_page(kind):
+    text = "".join((ROOT / "docs" / page).read_text() for page in ("glossary.md", "api.md"))
+    parameters = inspect.signature(kind).parameters.values()
+    named = {one.name for one in parameters if one.kind is not one.VAR_KEYWORD} - {"self"}
+    assert sorted(name for name in named if f"`{name}`" not in text) == []
 
 
 def test_the_glossary_is_linked():
