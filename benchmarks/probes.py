@@ -303,8 +303,7 @@ FEATURES = [
         "decisions on rows as they arrive",
         "c = ConformalDetector('knn', 'split').fit(normal); stream.FalseAlarmBudget("
         "c, false_alarms=50, per=1_000).update(new); stream.MicroBatches; "
-        "stream.OnlineDiscoveries; "
-        "'a budget of false alarms, windows, online FDR'",
+        "'a budget of false alarms, windows'",
         "half().fit(normal).compute_p_value(new[0]); "
         "'p-values; online FDR by the package online-fdr (extra)'",
         "KNN().fit(normal).predict(new[:1]); 'at its cut-off'",

@@ -1,7 +1,7 @@
-"""Streams: false alarms, delays, false discoveries and speed.
+"""Streams: false alarms, delays and speed.
 
 Run ``python benchmarks/stream.py`` (all) or with the names of parts: ``alarms``, ``delays``,
-``changes``, ``discoveries``, ``speed``, ``pipe``. Scores are normal or uniform numbers; no detector
+``changes``, ``speed``, ``pipe``. Scores are normal or uniform numbers; no detector
 is fitted, so what is measured is the statistics and our own time; ``pipe`` is the command line with
 an isolation forest. What procedures find on public data is in ``benchmarks/streams.py``.
 """
@@ -26,7 +26,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from reconform import ConformalDetector, save
-from reconform.stream import Change, ChangeMonitor, ExchangeabilityMonitor, OnlineDiscoveries
+from reconform.stream import Change, ChangeMonitor, ExchangeabilityMonitor
 from reconform.stream.changes import STATISTICS
 from reconform.stream.martingales import MARTINGALES, make_martingale
 from reconform.stream.order import OrderedScores
@@ -215,43 +215,6 @@ def feed(pipe: Any, lines: list[bytes]) -> None:
     pipe.close()
 
 
-def discoveries(
-    n: int = 20_000, rows: int = 1_000, streams: int = 200, fdr: float = 0.1
-) -> dict[str, Any]:
-    """Mean false discovery proportion and power; a tenth of the rows is clearly anomalous."""
-    table: dict[str, Any] = {"n": n, "rows": rows, "streams": streams, "fdr": fdr}
-    for procedure, conditional in (
-        ("lond", None),
-        ("lord", None),
-        ("saffron", None),
-        ("addis", None),
-        ("lond", "simes"),
-        ("lord", "simes"),
-        ("saffron", "simes"),
-        ("addis", "simes"),
-        ("batch-bh", None),
-    ):
-        proportions, powers = [], []
-        for seed in range(streams):
-            rng = np.random.default_rng(seed)
-            cad = calibrated(rng.normal(size=n))
-            anomalous = rng.random(rows) < 0.1
-            X = np.where(anomalous, rng.normal(-5, 1, size=rows), rng.normal(size=rows))
-            online = OnlineDiscoveries(cad, fdr, procedure, conditional=conditional)
-            step = 100 if procedure == "batch-bh" else rows
-            mask = np.concatenate(
-                [online.update(X[i : i + step, None]).mask for i in range(0, rows, step)]
-            )
-            proportions.append((mask & ~anomalous).sum() / max(1, mask.sum()))
-            powers.append(mask[anomalous].mean())
-        error = statistics.stdev(proportions) / math.sqrt(streams)
-        table[f"{procedure}, {conditional or 'plain'} p-values"] = {
-            "FDR": f"{statistics.mean(proportions):.4f} ± {error:.4f}",
-            "power": round(statistics.mean(powers), 3),
-        }
-    return table
-
-
 def microseconds(job: Callable[[], Any], rows: int, repeats: int = 3) -> float:
     seconds = []
     for _ in range(repeats):
@@ -301,11 +264,6 @@ def speed() -> dict[str, Any]:
         table[f"monitor, {name}"] = microseconds(
             lambda name=name: ExchangeabilityMonitor(cad, martingale=name).update(X), len(X)
         )
-    for procedure in ("lond", "lord", "saffron", "addis", "batch-bh"):
-        table[f"online, {procedure}"] = microseconds(
-            lambda procedure=procedure: OnlineDiscoveries(cad, procedure=procedure).update(X),
-            len(X),
-        )
     return table
 
 
@@ -313,7 +271,6 @@ PARTS = {
     "alarms": alarms,
     "delays": delays,
     "changes": changes,
-    "discoveries": discoveries,
     "speed": speed,
     "pipe": pipe,
 }

@@ -18,7 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from reconform import ConformalDetector
-from reconform.stream import FalseAlarmBudget, MicroBatches, OnlineDiscoveries
+from reconform.stream import FalseAlarmBudget, MicroBatches
 from reconform.study import load
 
 Array = npt.NDArray[Any]
@@ -36,21 +36,12 @@ def by_windows(cad: ConformalDetector, X: Array, **options: Any) -> Array:
     return np.concatenate([window.mask for window in [*stream.update(X), *stream.flush()]])
 
 
-def row_by_row(procedure: str) -> Callable[[ConformalDetector, Array], Array]:
-    return lambda cad, X: OnlineDiscoveries(cad, FDR, procedure).update(X).mask
-
-
 WAYS: dict[str, Callable[[ConformalDetector, Array], Array]] = {
     "offline list, all rows at once": lambda cad, X: cad.discover(X, fdr=FDR).mask,
     "micro-batches of 200 rows": lambda cad, X: by_windows(cad, X, fdr=FDR),
     "micro-batches, 1 false alarm each": lambda cad, X: by_windows(cad, X, false_alarms=1),
-    "micro-batches, scope stream": lambda cad, X: by_windows(cad, X, fdr=FDR, scope="stream"),
     "budget, 1 in 1,000 rows": lambda cad, X: FalseAlarmBudget(cad, 1, 1_000).update(X).mask,
     "budget, 5 in 1,000 rows": lambda cad, X: FalseAlarmBudget(cad, 5, 1_000).update(X).mask,
-    "lond": row_by_row("lond"),
-    "lord": row_by_row("lord"),
-    "saffron": row_by_row("saffron"),
-    "addis": row_by_row("addis"),
 }
 
 

@@ -18,7 +18,7 @@ from reconform.detectors import KNN
 from reconform.detectors.knn.search import neighbours_among
 from reconform.files import read_reference
 from reconform.files.judge import judge_file
-from reconform.stream import OnlineDiscoveries
+from reconform.stream import FalseAlarmBudget
 
 NATIVE = ("knn", "lof", "mahalanobis", "kde", "iforest", "inne")
 
@@ -183,7 +183,7 @@ def test_streams_clusters_and_choices_are_refused():
     D, _ = data()
     cad = ConformalDetector("knn", method="batch").fit(D)
     with pytest.raises(ReconformError, match="a stream is judged in parts, and `method='batch'`"):
-        OnlineDiscoveries(cad)
+        FalseAlarmBudget(cad)
     for detector in ("auto", "contrast"):
         with pytest.raises(ReconformError, match="only `method='full'`"):
             ConformalDetector(detector, method="batch").fit(D)

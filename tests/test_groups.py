@@ -25,7 +25,6 @@ from reconform.stream import (
     ExchangeabilityMonitor,
     FalseAlarmBudget,
     MicroBatches,
-    OnlineDiscoveries,
 )
 
 SIZES = (19, 7, 12)
@@ -455,7 +454,6 @@ def test_other_shares_of_the_groups_are_no_shift():
 @pytest.mark.parametrize(
     "begin",
     [
-        OnlineDiscoveries,
         MicroBatches,
         lambda cad: FalseAlarmBudget(cad, 1, 100),
         ExchangeabilityMonitor,

@@ -243,19 +243,20 @@ def test_a_notebook(tumours):
 
 
 def test_a_stream(tumours):
-    from reconform.stream import ExchangeabilityMonitor, OnlineDiscoveries
+    from reconform.stream import ExchangeabilityMonitor, MicroBatches
 
     month, today = (numbers(tumours[name]).to_numpy() for name in ("month", "today"))
     cad = ConformalDetector("knn", method="split", random_state=0).fit(month)
-    online = OnlineDiscoveries(cad, fdr=0.2, procedure="batch-bh")
+    windows = MicroBatches(cad, rows=50, fdr=0.2)
     monitor = ExchangeabilityMonitor(cad)
     bad = tumours["today"]["patient"].isin(tumours["malignant"]).to_numpy()
     for part in np.array_split(today[~bad], 4):
-        decided = online.update(part)
-        assert decided.mask.shape == (len(part),)
+        windows.update(part)
         monitor.update(part)
     assert not monitor.alarm
-    assert online.update(np.tile(today[bad], (2, 1))).mask.any()
+    windows.flush()
+    windows.update(np.tile(today[bad], (2, 1)))
+    assert any(window.mask.any() for window in windows.flush())
     for part in np.array_split(today * 2, 4):
         monitor.update(part)
     assert monitor.alarm

@@ -89,8 +89,7 @@ def test_python_is_told_of_parameters(tmp_path):
          "split on 3 splits has no ranks within groups"),
         (["detect", "--method", "split", "--repeats", "3"], "use --repeats 1, --method full"),
         (["fit", "--group", "g", "--anomalies", "new.csv"], "known --anomalies do not go with"),
-        (["stream", "--by", "saffron"], "With --conditional simes it is proven"),
-        (["stream", "--by", "lond"], "a higher --fdr, a false-alarm budget, or micro-batches"),
+        (["stream", "--by", "windows"], "smaller windows, or a higher --fdr"),
     ],
 )  # fmt: skip
 def test_the_command_line_speaks_no_python(arguments, spoken, tmp_path, monkeypatch):
@@ -102,7 +101,6 @@ def test_the_command_line_speaks_no_python(arguments, spoken, tmp_path, monkeypa
         Path(f"{name}.csv").write_text("a,b,g\n" + "".join(lines))
     command, *options = arguments
     if command == "stream":
-        pytest.importorskip("online_fdr", reason="needs reconform[stream]")
         split = ["--detector", "knn", "--method", "split", "--columns", "a,b"]
         CliRunner().invoke(main, ["fit", "normal.csv", *split, "--model", "m.rcad"])
     files = {"detect": ["normal.csv", "new.csv"], "fit": ["normal.csv", "--model", "m.rcad"]}

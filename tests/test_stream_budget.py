@@ -12,7 +12,7 @@ from scipy.stats import betabinom, binom
 
 from reconform import ConformalDetector, Split
 from reconform.statistics.thresholds import tolerance_order
-from reconform.stream import FalseAlarmBudget, OnlineDiscoveries, OutlookWarning
+from reconform.stream import FalseAlarmBudget, MicroBatches, OutlookWarning
 
 # A correct program fails each statistical test below with at most this probability.
 FAILURE = 1e-4
@@ -46,7 +46,7 @@ def test_the_certified_cut_off_is_that_of_threshold(cad):
     limit = cad.threshold(0.005, confidence=0.95)
     assert np.array_equal(decided.mask, limit.flags(X[:, 0]))
     assert 100 < decided.count < 1_900
-    assert (decided.mask == (decided.p_values <= decided.levels)).all()
+    assert (decided.mask == (decided.p_values <= decided.level)).all()
     assert re.search(
         "At most 5 false alarms in any 1,000 rows expected, .* share 0.95", budget.guarantee
     )
@@ -145,8 +145,8 @@ def test_it_resumes_from_its_journal(cad, tmp_path):
     assert (again.rows, again.discoveries) == (80, first[0].count + first[1].count)
     assert (again.guarantee, again.settings) == (budget.guarantee, budget.settings)
     assert np.array_equal(again.update(parts[1], batch=1).mask, first[1].mask)
-    with pytest.raises(ValueError, match="must hold a state of OnlineDiscoveries"):
-        OnlineDiscoveries.resume(cad, path)
+    with pytest.raises(ValueError, match="must hold a state of MicroBatches"):
+        MicroBatches.resume(cad, path)
 
 
 @pytest.mark.slow

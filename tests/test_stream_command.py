@@ -30,7 +30,6 @@ from reconform.stream import (
     ExchangeabilityMonitor,
     FalseAlarmBudget,
     MicroBatches,
-    OnlineDiscoveries,
 )
 from reconform.stream.delivery import Delivery
 from test_stream_budget import calibrated
@@ -102,7 +101,6 @@ def cad():
     "make",
     [
         lambda cad: FalseAlarmBudget(cad, 5, 100),
-        lambda cad: OnlineDiscoveries(cad, procedure="batch-bh"),
         lambda cad: ExchangeabilityMonitor(cad, random_state=0),
         lambda cad: ChangeMonitor(cad, random_state=0),
         lambda cad: MicroBatches(cad, 20),
@@ -245,15 +243,12 @@ def test_a_prepared_model_takes_categories_and_missing_values(folder, format, tm
     "options",
     [
         ["--by", "windows", "--window", "30"],
-        ["--by", "windows", "--window", "30", "--scope", "stream", "--fdr", "0.3"],
+        ["--by", "windows", "--window", "30", "--conditional", "simes", "--confidence", "0.8"],
         ["--by", "windows", "--window", "60s", "--false-alarms", "2"],
-        ["--by", "lond", "--fdr", "0.2"],
-        ["--by", "saffron", "--conditional", "simes", "--confidence", "0.8"],
         ["--per", "day", "--rate", "0.01", "--confidence", "0.8"],
     ],
 )
 def test_every_way_to_decide(folder, options):
-    pytest.importorskip("online_fdr", reason="needs reconform[stream]")
     found = decisions(stream(folder, *options, input=as_json(rows_of(5, 100, share=0.3))))
     assert [one["row"] for one in found] == list(range(100))
     if options[1] == "windows":
@@ -265,12 +260,6 @@ def test_every_way_to_decide(folder, options):
 def test_a_budget_that_flags_nothing_is_said_once(folder):
     said = stream(folder, "--false-alarms", "0.001", input=as_json(rows_of(1, 3))).stderr
     assert said.count("calibration rows are too few for 0.001 false alarms") == 1
-
-
-def test_row_by_row_procedures_say_beforehand_what_they_can_find(folder):
-    pytest.importorskip("online_fdr", reason="needs reconform[stream]")
-    said = stream(folder, "--by", "lond", input=as_json(rows_of(6, 3))).stderr
-    assert re.search(r"after \d+ rows without a discovery no p-value can be small enough", said)
 
 
 # --- lines that cannot be used -------------------------------------------------------------------
@@ -360,12 +349,12 @@ def test_a_bad_header_is_never_skipped(folder, header, said):
         (["--per", "x"], "it must be a number of rows, or one of second, minute"),
         (["--per", "day"], "--per day needs --rate"),
         (["--rate", "3"], "--rate goes with --per day"),
-        (["--fdr", "0.1"], "--fdr goes with --by windows or lond"),
+        (["--fdr", "0.1"], "--fdr goes with --by windows; it is --by budget"),
         (["--by", "windows", "--per", "5"], "--per goes with --by budget"),
         (["--by", "windows", "--window", "0"], "a number of rows such as 200, or of seconds"),
         (["--by", "windows", "--window", "2.5"], "a number of rows such as 200"),
         (["--by", "windows", "--fdr", "0.2", "--false-alarms", "1"], "give one"),
-        (["--by", "lond", "--confidence", "0.8"], "or with --conditional"),
+        (["--by", "windows", "--confidence", "0.8"], "or with --conditional"),
         (["--false-alarms", "inf"], "it must be a number"),
         (["--missing", "x"], "are for --format csv or tsv"),
         (["--from", "3"], "--from goes with --journal"),

@@ -1,23 +1,18 @@
-"""Micro-batches: windows, their lists, what is proven over all windows, and crashes."""
+"""Micro-batches: windows, their lists, what is said of them, and crashes."""
 
 from __future__ import annotations
 
 import math
 import re
 import warnings
-from fractions import Fraction
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from reconform import ConformalDetector
-from reconform.statistics.grid import usual
 from reconform.stream import MicroBatches
-from reconform.stream.windows import FALLS, FIRST_SHARE, rank_within, share_of
 from reconform.study import load
-from test_stream_budget import FAILURE, calibrated
+from test_stream_budget import calibrated
 
 
 @pytest.fixture(scope="module")
@@ -38,14 +33,13 @@ def joined(windows):
 # --- windows -------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("scope", ["window", "stream"])
-def test_windows_do_not_depend_on_batches(cad, scope):
+def test_windows_do_not_depend_on_batches(cad):
     X = stream_of(1)
-    whole = MicroBatches(cad, 60, scope=scope)
+    whole = MicroBatches(cad, 60)
     windows = [*whole.update(X), *whole.flush()]
     assert [len(window) for window in windows] == [60] * 8 + [20]
     assert [window.row for window in windows] == list(range(0, 500, 60))
-    pieces, found = MicroBatches(cad, 60, scope=scope), []
+    pieces, found = MicroBatches(cad, 60), []
     for part in np.split(X, [1, 2, 130, 131, 400]):
         found += pieces.update(part)
         assert pieces.waiting == pieces.rows % 60
@@ -100,74 +94,6 @@ def test_row_by_row_is_the_same_list(cad):
     assert dicts.rows == 0
 
 
-# --- LOND by windows -----------------------------------------------------------------------------
-
-
-@given(
-    st.lists(st.integers(1, 100), min_size=1, max_size=12),
-    st.integers(0, 30),
-    st.fractions(min_value=Fraction(1, 500), max_value=Fraction(1, 3)),
-)
-@settings(max_examples=200, deadline=None)
-def test_the_list_of_a_window_is_its_definition(ranks, before, level):
-    """The largest k with p_(k) <= level (D + k) / m, literally, in fractions."""
-    m, p = len(ranks), sorted(Fraction(rank, 100) for rank in ranks)
-    fits = [k for k in range(1, m + 1) if p[k - 1] <= level * (before + k) / m]
-    expected = 100 * p[max(fits) - 1] if fits else 0
-    assert rank_within(np.array(ranks), usual(99), level, before) == expected
-
-
-@given(
-    st.lists(st.lists(st.integers(1, 100), min_size=3, max_size=3), min_size=2, max_size=5),
-    st.data(),
-)
-@settings(max_examples=100, deadline=None)
-def test_smaller_p_values_never_mean_fewer_flagged_rows(windows, data):
-    """What the proof rests on: all p-values smaller or the same, no list shorter so far."""
-
-    def flagged(windows):
-        count, course = 0, []
-        for w, ranks in enumerate(windows, start=1):
-            last = rank_within(np.array(ranks), usual(99), Fraction(9, 10) * share_of(w), count)
-            count += sum(rank <= last for rank in ranks)
-            course.append(count)
-        return course
-
-    lower = [[data.draw(st.integers(1, rank)) for rank in ranks] for ranks in windows]
-    assert all(a >= b for a, b in zip(flagged(lower), flagged(windows), strict=True))
-
-
-def test_the_shares_add_up_to_no_more_than_1():
-    many = 100_000
-    tail = FIRST_SHARE * many ** (1 - FALLS) / (FALLS - 1)
-    total = math.fsum(FIRST_SHARE * w**-FALLS for w in range(1, many + 1)) + tail
-    assert total <= 1
-    assert total > 0.999
-
-
-@pytest.mark.slow
-def test_the_false_discovery_rate_of_all_windows_together():
-    """1,000 streams of 10 windows of 20 rows, n = 400, fdr = 0.3, a tenth of anomalies.
-
-    The mean false discovery proportion of a correct program is at most 0.3, and a mean of 1,000
-    numbers in [0, 1] exceeds its expectation by 0.07 with probability below 6e-5 (Hoeffding).
-    """
-    streams, rng = 1_000, np.random.default_rng(5)
-    proportions, power = [], []
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", UserWarning)
-        for _ in range(streams):
-            cad = calibrated(rng.normal(size=400))
-            anomalous = rng.random(200) < 0.1
-            X = np.where(anomalous, rng.normal(-4, 1, size=200), rng.normal(size=200))
-            mask = joined(MicroBatches(cad, 20, fdr=0.3, scope="stream").update(X[:, None]))
-            proportions.append((mask & ~anomalous).sum() / max(1, mask.sum()))
-            power.append(mask[anomalous].mean())
-    assert math.exp(-2 * streams * 0.07**2) < FAILURE
-    assert np.mean(proportions) <= 0.37
-    assert np.mean(power) > 0.2
-
-
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:(in a window|With)")
 def test_windows_find_half_of_what_the_offline_list_finds(data_folder):
@@ -202,18 +128,6 @@ def test_windows_find_half_of_what_the_offline_list_finds(data_folder):
         ("split", {}, "FDR proven for BH on split, .* list of each window; .* it is measured"),
         ("full", {}, "FDR measured, not proven, for BH on full"),
         ("split", {"false_alarms": 1}, "at most 1, proven for split.* adds up over windows"),
-        ("split", {"scope": "stream"}, "FDR at most 0.1 among all rows .* proven on split"),
-        ("full", {"scope": "stream"}, "measured, not proven, on full"),
-        (
-            "split",
-            {"scope": "stream", "conditional": "simes"},
-            "proven on simes conditional p-values for a share 0.9 of calibration sets",
-        ),
-        (
-            "split",
-            {"scope": "stream", "conditional": "asymptotic"},
-            "only approximately: the band behind asymptotic",
-        ),
     ],
 )
 def test_what_is_proven_is_said(method, options, said):
@@ -237,16 +151,6 @@ def test_what_a_window_can_find_is_said_beforehand():
         windows.update(np.linspace(0, 1, 450).reshape(-1, 1))  # said once
     with pytest.warns(UserWarning, match="in a window of 200 rows nothing can be found"):
         assert "nothing can be found" in MicroBatches(cad, 200, false_alarms=0.1).outlook
-    with pytest.warns(UserWarning, match="fewer than 12 anomalies"):
-        stream = MicroBatches(cad, 200, scope="stream")
-    assert "later ones need more as long as nothing is flagged" in stream.outlook
-    # 11 are not found, and 12 are
-    X = np.full((200, 1), 0.9)
-    X[:11] = -1
-    assert stream.update(X)[0].count == 0
-    X[11] = -1
-    with pytest.warns(UserWarning, match="fewer than 12"):
-        assert MicroBatches(cad, 200, scope="stream").update(X)[0].count == 12
     timed = MicroBatches(cad, seconds=1)
     assert "in a window of up to 100 rows" in timed.outlook
     with pytest.warns(UserWarning, match="window of 101 rows fewer than 2"):
@@ -261,9 +165,6 @@ def test_what_a_window_can_find_is_said_beforehand():
         ({"seconds": math.inf}, "`seconds` must be a positive number"),
         ({"seconds": "10"}, "`seconds` must be a positive number"),
         ({"rows": 10, "seconds": 10}, "two ways to say where a window ends"),
-        ({"scope": "all"}, "scope must be one of 'window', 'stream'"),
-        ({"scope": "stream", "procedure": "by"}, "has a procedure of its own"),
-        ({"scope": "stream", "false_alarms": 1}, "leave it out with `false_alarms`"),
         ({"fdr": 2}, "fdr must be a number strictly between 0 and 1"),
         ({"procedure": "bhh"}, "procedure must be one of"),
         ({"procedure": "ebh"}, "ebh"),
@@ -303,7 +204,7 @@ def test_bad_times_get_a_sentence_and_change_nothing(cad, times, said):
     "options",
     [
         {"rows": 7},
-        {"rows": 7, "scope": "stream", "conditional": "simes"},
+        {"rows": 7, "conditional": "simes"},
         {"rows": 7, "procedure": "storey", "storey_lambda": 0.3, "fdr": 0.15},
         {"seconds": 4.0, "false_alarms": 0.5},
     ],

@@ -16,7 +16,6 @@ CALLED = {
     "altair": "Altair",
     "dask": "Dask",
     "duckdb": "DuckDB",
-    "online_fdr": "online-fdr",
 }
 
 

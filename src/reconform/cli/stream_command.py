@@ -24,12 +24,10 @@ from ..files.judge import features_of
 from ..files.lines import LABEL, LINES, Block, LineReader, NumberedLine, blocks_of_lines
 from ..rule import Rule
 from ..statistics.fdr import counted_names
-from ..stream import FalseAlarmBudget, MicroBatches, OnlineDiscoveries, OutlookWarning
+from ..stream import FalseAlarmBudget, MicroBatches, OutlookWarning
 from ..stream.budget import SECONDS
 from ..stream.delivery import Delivery
-from ..stream.procedures import ONLINE
 from ..stream.state import DecisionStream
-from ..stream.windows import SCOPES
 from .declare import Command, Number, choice, count, family, in_options, option
 from .model_commands import loading_options
 from .options import (
@@ -46,7 +44,7 @@ from .output import STDOUT, Voice, check_separate, complain
 from .remembered import remembered
 
 # The words that a decision has, in the order in which they are written.
-WORDS = ("row", "line", "window", "p_value", "level", "anomaly")
+WORDS = ("row", "line", "window", "p_value", "anomaly")
 
 # Bad lines that get a sentence each; of further ones only the number is said.
 MOST_SENTENCES = 100
@@ -59,10 +57,9 @@ OWNERS: dict[str, tuple[str, ...]] = {
     "per": (BUDGET,),
     "rate": (BUDGET,),
     "window": (WINDOWS,),
-    "scope": (WINDOWS,),
     "procedure": (WINDOWS,),
-    "fdr": (WINDOWS, *ONLINE),
-    "conditional": (WINDOWS, *ONLINE),
+    "fdr": (WINDOWS,),
+    "conditional": (WINDOWS,),
 }
 
 
@@ -103,7 +100,6 @@ class Flagging:
     per: int | str | None
     rate: float | None
     window: dict[str, Any] | None
-    scope: str | None
     fdr: float | None
     procedure: str | None
     conditional: str | None
@@ -145,13 +141,8 @@ class Flagging:
         if self.by == BUDGET:
             given = self._given("false_alarms", "per", "rate", "confidence")
             return FalseAlarmBudget(cad, **given, journal=journal)
-        if self.by == WINDOWS:
-            given = self._given(
-                "scope", "fdr", "procedure", "conditional", "confidence", "false_alarms"
-            )
-            return MicroBatches(cad, **(self.window or {}), **given, journal=journal)
-        given = self._given("fdr", "conditional", "confidence")
-        return OnlineDiscoveries(cad, procedure=self.by, **given, journal=journal)
+        given = self._given("fdr", "procedure", "conditional", "confidence", "false_alarms")
+        return MicroBatches(cad, **(self.window or {}), **given, journal=journal)
 
     def _given(self, *names: str) -> dict[str, Any]:
         values = {field.name: getattr(self, field.name) for field in fields(self)}
@@ -184,11 +175,10 @@ flagging_options = family(
     [
         choice(
             "--by",
-            (BUDGET, WINDOWS, *ONLINE),
+            (BUDGET, WINDOWS),
             BUDGET,
             "Use this way to decide. budget: at most so many false alarms in so many rows, at "
-            "once. windows: a list for every window. The others test row after row, and find "
-            "something only where anomalies are many and the reference is large.",
+            "once. windows: a list for every window.",
         ),
         option(
             "--false-alarms",
@@ -221,13 +211,6 @@ flagging_options = family(
             show_default="200",
             library="rows",
             help="Take so many rows for a window, or all rows of so many seconds, such as 60s; for "
-            "windows.",
-        ),
-        choice(
-            "--scope",
-            SCOPES,
-            None,
-            "Aim at --fdr in the list of each window, or among all rows flagged so far; for "
             "windows.",
         ),
         fdr_option("0.1"),

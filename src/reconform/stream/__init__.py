@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from .budget import FalseAlarmBudget
+from .budget import FalseAlarmBudget, OutlookWarning, StreamDecisions
 from .changes import Change, ChangeMonitor, ChangeReport
 from .evidence import Evidence, chart
 from .monitor import ExchangeabilityMonitor, MonitorReport
-from .online import OnlineDiscoveries, OutlookWarning, StreamDecisions
 from .windows import MicroBatches, WindowDecisions
 
 __all__ = [
@@ -18,7 +17,6 @@ __all__ = [
     "FalseAlarmBudget",
     "MicroBatches",
     "MonitorReport",
-    "OnlineDiscoveries",
     "OutlookWarning",
     "StreamDecisions",
     "WindowDecisions",

@@ -4,25 +4,57 @@ from __future__ import annotations
 
 import math
 import warnings
+from dataclasses import dataclass, field
 from fractions import Fraction
 from pathlib import Path
 from typing import Any, ClassVar, Self
 
 import numpy as np
 
+from ..arrays import BoolArray, FloatArray
 from ..detector import ConformalDetector
 from ..errors import ReconformError, check_count, unknown_choice
 from ..rule import Rule, false_alarms_in_words
 from ..statistics.exact import exact_fraction, exact_number
 from ..statistics.thresholds import rows_needed, tolerance_order
 from .journal import Content
-from .online import OutlookWarning, StreamDecisions
-from .state import DecisionStream, Shape, claim, fraction_of, is_count
+from .state import DecidedRows, DecisionStream, Shape, claim, fraction_of, is_count
 
 SECONDS = {"second": 1, "minute": 60, "hour": 3_600, "day": 86_400, "week": 604_800}
 
 # The confidence of a certificate where none was asked for.
 USUAL_CONFIDENCE = 0.9
+
+
+class OutlookWarning(UserWarning):
+    """Said before the first row: what can be found with this reference."""
+
+
+@dataclass(frozen=True, eq=False)
+class StreamDecisions(DecidedRows):
+    """The decisions on one batch of a stream.
+
+    Attributes
+    ----------
+    batch : int
+        Number of the batch, from 0.
+    row : int
+        Position of its first row in the stream, from 0.
+    mask : bool array
+        Which rows are flagged.
+    p_values : float array
+    level : float
+        The largest p-value that is flagged; 0.0 if none is.
+    guarantee : str
+        What holds, in words.
+    """
+
+    batch: int
+    row: int
+    mask: BoolArray = field(repr=False)
+    p_values: FloatArray = field(repr=False)
+    level: float
+    guarantee: str
 
 
 class FalseAlarmBudget(DecisionStream):
@@ -258,9 +290,7 @@ class FalseAlarmBudget(DecisionStream):
             row=record["row"],
             mask=ranks <= self._last_rank,
             p_values=self._grid.values(ranks),
-            levels=np.full(len(ranks), level),
-            procedure=self.kind,
-            fdr=None,
+            level=level,
             guarantee=self.guarantee,
         )
 

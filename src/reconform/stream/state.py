@@ -399,7 +399,7 @@ class ResumableStream(ABC):
         if again is False or again != record["found"]:
             raise ReconformError(
                 f"{path}: batch {record['batch']} does not come out as it was recorded. Another "
-                "version of online-fdr or reconform may be at work than the one that wrote it "
+                "version of reconform may be at work than the one that wrote it "
                 "(the first line says which); resume with that one."
             )
         self._count(record)

@@ -7,7 +7,6 @@ import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
-from functools import lru_cache
 from pathlib import Path
 from typing import Any, ClassVar, Self, Unpack
 
@@ -16,12 +15,9 @@ import numpy.typing as npt
 
 from ..arrays import BoolArray, FloatArray
 from ..detector import ConformalDetector
-from ..errors import ReconformError, check_count, is_number, unknown_choice
-from ..rule import Rule, RuleOptions, shortest_list
-from ..statistics.certificates import Guarantee
-from ..statistics.conditional import BANDS
+from ..errors import ReconformError, check_count, is_number
+from ..rule import Rule, RuleOptions
 from ..statistics.fdr import RankCounts
-from ..statistics.grid import Grid
 from .journal import Content
 from .state import (
     DecidedRows,
@@ -34,11 +30,7 @@ from .state import (
     optional,
 )
 
-SCOPES = ("window", "stream")
 USUAL_ROWS = 200
-
-# The share of the level that window w = 1, 2, ... has, 0.1788 w^-1.2: they add up to less than 1.
-FIRST_SHARE, FALLS = 0.1788, 1.2
 
 
 @dataclass(frozen=True, eq=False)
@@ -84,11 +76,8 @@ class MicroBatches(DecisionStream):
     seconds : float, optional
         Instead of `rows`: a window opens with its first row, and holds all rows whose time is less
         than so many seconds later. `update` then needs `times`.
-    scope : {"window", "stream"}, default="window"
-        What the false discovery rate is about: the list of each window by itself, or all rows that
-        have been flagged in the stream so far. ``"stream"`` takes `fdr` only.
     fdr : float, default=0.1
-        Target false discovery rate.
+        Target false discovery rate of the list of each window.
     journal : str or Path, optional
         Write the decisions of every batch to this file before they are returned. The file must not
         exist: after a crash use `resume`.
@@ -116,15 +105,6 @@ class MicroBatches(DecisionStream):
     See Also
     --------
     FalseAlarmBudget : Decides about a row when it arrives.
-    OnlineDiscoveries : Online procedures; its ``"batch-bh"`` decides about batches as they arrive.
-
-    Notes
-    -----
-    ``scope="stream"`` is LOND with windows in the place of rows. In window w of m rows the k rows
-    with the smallest p-values are flagged, k the largest number for which the k-th smallest is at
-    most fdr γ_w (D + k) / m, where D rows were flagged before and γ_1 + γ_2 + ... <= 1. That the
-    false discovery rate of all flagged rows is at most `fdr` is proven in docs/stream.md for the
-    p-values of one split.
 
     Examples
     --------
@@ -151,7 +131,6 @@ class MicroBatches(DecisionStream):
         rows: int | None = None,
         *,
         seconds: float | None = None,
-        scope: str = "window",
         fdr: float | Fraction = 0.1,
         journal: str | Path | None = None,
         **rule: Unpack[RuleOptions],
@@ -159,7 +138,7 @@ class MicroBatches(DecisionStream):
         if "top" in rule or "alpha_bh" in rule:
             name = "top" if "top" in rule else "alpha_bh"
             raise ReconformError(f"`{name}` is not for windows; leave it out.")
-        self._set_up(cad, rows, seconds, scope, Rule(fdr, **rule))
+        self._set_up(cad, rows, seconds, Rule(fdr, **rule))
         if journal is not None:
             self._begin_journal(journal)
         self._warn()
@@ -169,30 +148,17 @@ class MicroBatches(DecisionStream):
         cad: ConformalDetector,
         rows: int | None,
         seconds: float | None,
-        scope: str,
         rule: Rule,
     ) -> None:
         super().__init__(cad)
-        if scope not in SCOPES:
-            raise unknown_choice("scope", scope, SCOPES)
         if rows is not None and seconds is not None:
             raise ReconformError(
                 "`rows` and `seconds` are two ways to say where a window ends; give one."
-            )
-        if rule.false_alarms is not None and scope == "stream":
-            raise ReconformError(
-                "`scope='stream'` is about a false discovery rate; leave it out with "
-                "`false_alarms`, whose expected number adds up over windows by itself."
-            )
-        if scope == "stream" and (rule.procedure, rule.validity) != ("bh", "nominal"):
-            raise ReconformError(
-                "`scope='stream'` has a procedure of its own; leave out `procedure` and `validity`."
             )
         self.seconds = None if seconds is None else _check_seconds("seconds", seconds)
         if self.seconds is None:
             rows = USUAL_ROWS if rows is None else check_count("rows", rows, least=1)
         self._size = rows
-        self.scope = scope
         self._rule = rule
         self._grid = rule.counting_grid(cad, "a stream", "alone")
         self.discoveries = 0
@@ -212,42 +178,16 @@ class MicroBatches(DecisionStream):
     # --- what is said ---
 
     def _promise(self) -> str:
-        method, rule = self.cad.guarantee_alone, self._rule
-        if self.scope == "window":
-            said = method.sentence(
-                rule.procedure,
-                validity=rule.validity,
-                conditional=rule.conditional,
-                level=rule.level,
-            )
-            if rule.false_alarms is not None:
-                return f"{said} It holds in each window, and adds up over windows."
-            return (
-                f"{said} It holds for the list of each window; for all windows together it is "
-                "measured, and where most windows have no anomaly it is higher."
-            )
-        return method.after_cleaning(self._promise_of_stream(method))
-
-    def _promise_of_stream(self, method: Guarantee) -> str:
         rule = self._rule
-        level = f"FDR at most {float(rule.level):g} among all rows flagged so far"
-        if rule.conditional is not None and not BANDS[rule.conditional].proven:
-            return (
-                f"{level}, given the calibration set, only approximately: the band behind "
-                f"{rule.conditional} conditional p-values is a large-sample one."
-            )
-        if rule.conditional is not None:
-            return (
-                f"{level}, after any number of windows, given the calibration set, proven on "
-                f"{rule.conditional} conditional p-values for a share {float(rule.confidence):g} "
-                "of calibration sets, if new rows are independent."
-            )
-        if method.name in ("split", "prefit"):
-            return (
-                f"{level}, after any number of windows, proven on {method.name} (conformal "
-                "p-values are positively dependent), if new rows are independent."
-            )
-        return f"{level}: measured, not proven, on {method.name}."
+        said = self.cad.guarantee_alone.sentence(
+            rule.procedure, validity=rule.validity, conditional=rule.conditional, level=rule.level
+        )
+        if rule.false_alarms is not None:
+            return f"{said} It holds in each window, and adds up over windows."
+        return (
+            f"{said} It holds for the list of each window; for all windows together it is "
+            "measured, and where most windows have no anomaly it is higher."
+        )
 
     @property
     def outlook(self) -> str:
@@ -255,42 +195,22 @@ class MicroBatches(DecisionStream):
         floor = f"no p-value of {self.cad.n_calibration_:,} calibration rows is below "
         floor += f"{float(self._grid.smallest):.3g}"
         if self._size is None:
-            most = int(self._rule.level * self._next_share() / self._grid.smallest)
+            most = int(self._rule.level / self._grid.smallest)
             return f"A single anomaly can be found in a window of up to {most:,} rows: {floor}."
         fewest = self._fewest(self._size)
         if fewest is None:
             return f"Windows of {self._size:,} rows; {floor}."
-        what = f"In a window of {self._size:,} rows "
         if fewest > self._size:
-            what += "nothing can be found"
+            what = "nothing can be found"
         elif fewest > 1:
-            what += f"fewer than {fewest:,} anomalies cannot be found"
+            what = f"fewer than {fewest:,} anomalies cannot be found"
         else:
-            what += "a single anomaly can be found"
-        if self.scope == "stream":
-            what += f" now, and later ones need more as long as nothing is flagged: {self._later()}"
-        return f"{what}: {floor}." if self.scope == "window" else f"{what} ({floor})."
-
-    def _later(self) -> str:
-        assert self._size is not None
-        window = self.windows + 10
-        level = self._rule.level * share_of(window)
-        needed = shortest_list(self._size, self._grid.smallest, level)
-        return f"at least {max(needed, 1):,} in window {window:,}"
-
-    def _next_share(self) -> Fraction:
-        """What the next window has of the level, for a single row."""
-        if self.scope == "window":
-            return Fraction(1)
-        return share_of(self.windows + 1) * (self.discoveries + 1)
+            what = "a single anomaly can be found"
+        return f"In a window of {self._size:,} rows {what}: {floor}."
 
     def _fewest(self, m: int) -> int | None:
-        """The fewest rows that can be flagged in the next window; None where it is not known."""
-        if self.scope == "window":
-            return self._rule.smallest_list(0, m, smallest_p=self._grid.smallest)
-        # p_min <= level γ (D + k) / m
-        level = self._rule.level * share_of(self.windows + 1)
-        return max(1, math.ceil(m * self._grid.smallest / level) - self.discoveries)
+        """The fewest rows that can be flagged in a window; None where it is not known."""
+        return self._rule.smallest_list(0, m, smallest_p=self._grid.smallest)
 
     def _warn(self) -> None:
         m = self._size if self._size is not None else self._last_size
@@ -439,12 +359,8 @@ class MicroBatches(DecisionStream):
     def _close(self) -> Content:
         """Decide about the rows that wait."""
         ranks = np.array(self._pending, dtype=np.int64)
-        if self.scope == "window":
-            counts = RankCounts(self.cad.n_calibration_, self.cad.calibration_.fingerprint)
-            last = self._rule.decide_counts(counts.add(ranks), self._grid).rank_threshold
-        else:
-            level = self._rule.level * share_of(self.windows + 1)
-            last = rank_within(ranks, self._grid, level, self.discoveries)
+        counts = RankCounts(self.cad.n_calibration_, self.cad.calibration_.fingerprint)
+        last = self._rule.decide_counts(counts.add(ranks), self._grid).rank_threshold
         content = {
             "window": self.windows,
             "row": self._decided,
@@ -494,7 +410,7 @@ class MicroBatches(DecisionStream):
         rule: Content = {
             k: fraction_of(v) if k in _FRACTIONS else v for k, v in settings["rule"].items()
         }
-        stream._set_up(cad, settings["rows"], settings["seconds"], settings["scope"], Rule(**rule))
+        stream._set_up(cad, settings["rows"], settings["seconds"], Rule(**rule))
         return stream
 
     def _settings(self) -> Content:
@@ -504,7 +420,6 @@ class MicroBatches(DecisionStream):
         return {
             "rows": self._size,
             "seconds": self.seconds,
-            "scope": self.scope,
             "rule": {
                 **level,
                 **usual,
@@ -578,57 +493,6 @@ _FRACTIONS = ("fdr", "false_alarms", "storey_lambda", "confidence")
 
 def _ranks(given: list[Any]) -> list[int]:
     return [item[0] if isinstance(item, list) else item for item in given]
-
-
-@lru_cache(maxsize=16)
-def share_of(window: int) -> Fraction:
-    """γ_w: what window w = 1, 2, ... has of the level of all windows.
-
-    Examples
-    --------
-    >>> [round(float(share_of(w)), 4) for w in (1, 10, 100)]
-    [0.1788, 0.0113, 0.0007]
-    """
-    return Fraction(FIRST_SHARE * window**-FALLS)
-
-
-def rank_within(ranks: npt.NDArray[np.int64], grid: Grid, level: Fraction, before: int) -> int:
-    """Find the largest rank that LOND by windows flags; 0 if none.
-
-    Parameters
-    ----------
-    ranks : int array of shape (m,)
-        Of the window.
-    grid : Grid
-        What they are worth.
-    level : Fraction
-        Of the window, fdr γ_w.
-    before : int
-        Rows that were flagged in earlier windows, D.
-
-    Returns
-    -------
-    int
-        The k-th smallest rank, k the largest number with p_(k) <= level (D + k) / m.
-
-    Examples
-    --------
-    >>> from reconform.statistics.grid import usual
-    >>> rank_within(np.array([1, 40, 2, 99]), usual(99), Fraction(1, 20), 0)
-    2
-    >>> rank_within(np.array([1, 40, 2, 99]), usual(99), Fraction(1, 20), 40)
-    40
-    """
-    ordered = np.sort(ranks).tolist()
-    m = len(ordered)
-    worth = grid.numerators[np.array(ordered)].tolist()
-    for k in range(m, 0, -1):
-        # p = worth / denominator <= level (D + k) / m, multiplied out in Python's integers
-        if worth[k - 1] * m * level.denominator <= (
-            level.numerator * (before + k) * grid.denominator
-        ):
-            return int(ordered[k - 1])
-    return 0
 
 
 def _check_seconds(argument: str, value: object) -> float:
