@@ -299,7 +299,7 @@ def rows_of_tables(page):
     return [line for line in lines if line.startswith("|") and not set(line) <= set("|- ")]
 
 
-@pytest.mark.parametrize("part", ["findings", "auto", "detectors-means", "batch"])
+@pytest.mark.parametrize("part", ["findings", "auto", "detectors-means"])
 def test_the_results_page_shows_what_the_study_wrote(part):
     shown = rows_of_tables(ROOT / "docs" / "results.md")
     assert [row for row in rows_of_tables(ROOT / f"results/{part}.md") if row not in shown] == []
