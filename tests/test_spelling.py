@@ -87,7 +87,7 @@ def test_python_is_told_of_parameters(tmp_path):
         (["detect", "--group", "g", "--method", "cv", "--detector", "knn"], "--method cv has no"),
         (["detect", "--group", "g", "--method", "split", "--repeats", "3", "--detector", "knn"],
          "split on 3 splits has no ranks within groups"),
-        (["detect", "--method", "split", "--repeats", "3"], "use --repeats 1, --method full"),
+        (["detect", "--method", "split", "--repeats", "3"], "use --repeats 1, or one detector"),
         (["fit", "--group", "g", "--anomalies", "new.csv"], "known --anomalies do not go with"),
         (["stream", "--by", "windows"], "smaller windows, or a higher --fdr"),
     ],
