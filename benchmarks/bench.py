@@ -29,15 +29,12 @@ HEAD = "| job | peer | ours | peer / ours | peak memory, ours | answers |\n"
 
 
 def table(rows: list[dict[str, Any]]) -> str:
-    """The rows as Markdown: medians with the spread."""
+    """The rows as Markdown: medians; results.json has the spread."""
     lines = [HEAD + "|---|---|---|---|---|---|"]
     for row in rows:
         if row["asked"] == "reported":
             continue
-        times = []
-        for who in ("peer", "our"):
-            low, high = row[f"{who}_spread"]
-            times.append(f"{row[f'{who}_seconds']:.3g} s ({low:.3g} to {high:.3g})")
+        times = [f"{row[f'{who}_seconds']:.3g} s" for who in ("peer", "our")]
         cells = [row["job"], *times, f"{row['ratio']:.1f}x"]
         cells += [f"{row['our_gigabytes']} GB", row["answers"]]
         lines.append("| " + " | ".join(cells) + " |")
