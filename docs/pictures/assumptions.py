@@ -2,9 +2,9 @@
 
     python docs/pictures/assumptions.py
 
-writes `healthy.svg`, `shift.svg`, `contamination.svg`, `id.svg` and `clusters.svg` beside this file,
-from numbers drawn with a fixed seed: 600 reference rows, 300 new rows of which 30 are anomalies, four
-columns, kNN with full at a false discovery rate of 10 %.
+writes `healthy.svg`, `shift.svg`, `contamination.svg`, `id.svg` and `clusters.svg` beside this
+file, from numbers drawn with a fixed seed: 600 reference rows, 300 new rows of which 30 are
+anomalies, four columns, kNN with full at a false discovery rate of 10 %.
 """
 
 from __future__ import annotations
