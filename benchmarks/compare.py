@@ -8,7 +8,7 @@ Tables stand between ``<!-- compare: NAME -->`` and ``<!-- /compare -->``; every
 page is written by hand. Features are the rows of ``probes.py``. ``--ask`` runs the code on the page
 on DRAWS draws of its data (the seed of the first block is counted up); our blocks, marked
 ``python``, are run by the tests as well, those of other packages are marked ``py``. Speed comes
-from ``results.json`` (`make bench`), power from docs/results.md, which the study writes.
+from ``results.json`` (`make bench`).
 """
 
 from __future__ import annotations
@@ -31,7 +31,6 @@ import probes
 
 HERE = Path(__file__).resolve().parent
 PAGE = HERE.parent / "docs" / "comparison.md"
-STUDY = HERE.parent / "docs" / "results.md"
 STORED = HERE / "comparison.json"
 BENCH = HERE / "results.json"
 DRAWS = 50
@@ -138,16 +137,7 @@ def speed(bench: list[dict[str, Any]]) -> str:
     return table(["job", "nonconform", "reconform", "ratio", "answers"], rows)
 
 
-def power(study: str) -> str:
-    """Lists with a theorem, of the study: means over its eight data sets."""
-    (chapter,) = re.findall(r"^## \d+\. Lists with a theorem\n(.*?)(?=^## )", study, re.M | re.S)
-    lines = [line.strip("| ").split(" | ") for line in chapter.splitlines() if line[:2] == "| "]
-    head, *rows = lines
-    kept = [head.index(column) for column in ("list", "mean power", "mean FDR", "s")]
-    return table([head[k] for k in kept], [[row[k] for k in kept] for row in rows])
-
-
-def filled(page: str, stored: dict[str, Any], bench: list[dict[str, Any]], study: str) -> str:
+def filled(page: str, stored: dict[str, Any], bench: list[dict[str, Any]]) -> str:
     """The page with its tables."""
     heading = ""
 
@@ -160,7 +150,6 @@ def filled(page: str, stored: dict[str, Any], bench: list[dict[str, Any]], study
             "features": lambda: features(stored),
             "found": lambda: job(stored, heading),
             "speed": lambda: speed(bench),
-            "power": lambda: power(study),
         }[match["name"]]()
         return f"<!-- compare: {match['name']} -->\n\n{made}\n\n<!-- /compare -->"
 
@@ -171,7 +160,7 @@ def filled(page: str, stored: dict[str, Any], bench: list[dict[str, Any]], study
 def written(page: str) -> str:
     """The page as the stored answers have it."""
     stored, bench = (json.loads(path.read_text("utf-8")) for path in (STORED, BENCH))
-    return filled(page, stored, bench, STUDY.read_text("utf-8"))
+    return filled(page, stored, bench)
 
 
 def main() -> None:

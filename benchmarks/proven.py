@@ -4,7 +4,7 @@
     python benchmarks/proven.py --only knn --sets 4    # some contenders, more test sets per draw
     python benchmarks/proven.py --draws 2              # a look
     python benchmarks/proven.py --json proven.json     # and the cells in a file
-    python benchmarks/proven.py --page                 # and in the table of docs/results.md
+    python benchmarks/proven.py --page                 # and in the table of results/proven.md
 
 Contenders see the same draws: reference rows, new rows of which a tenth are anomalies, level 0.1,
 and a seed that is the number of the draw. Rows marked * have no theorem for the list and stand
@@ -32,7 +32,7 @@ from reconform import ConformalDetector
 from reconform.study.datasets import REGISTRY, load
 from reconform.study.protocol import Protocol
 
-PAGE = Path(__file__).resolve().parent.parent / "docs" / "results.md"
+PAGE = Path(__file__).resolve().parent.parent / "results" / "proven.md"
 LEVEL = 0.1
 Mask = np.ndarray
 Contender = Callable[[np.ndarray, np.ndarray, int], Mask]
@@ -174,7 +174,7 @@ def measure(
 
 
 def fill_page(cells: dict[str, dict[str, object]]) -> None:
-    """Put these rows into the table of docs/results.md, by their titles."""
+    """Put these rows into the table of results/proven.md, by their titles."""
     text = PAGE.read_text(encoding="utf-8")
     for title, row in cells.items():
         old = next((line for line in text.splitlines() if line.startswith(f"| {title} |")), None)
@@ -195,7 +195,7 @@ def main() -> None:
     parser.add_argument("--sets", type=int, default=1, help="test sets per draw")
     parser.add_argument("--datasets", default=",".join(REGISTRY))
     parser.add_argument("--json", type=Path, help="write the cells here")
-    parser.add_argument("--page", action="store_true", help="fill the table of docs/results.md")
+    parser.add_argument("--page", action="store_true", help="fill the table of results/proven.md")
     arguments = parser.parse_args()
     datasets = arguments.datasets.split(",")
     if arguments.page and datasets != list(REGISTRY):

@@ -19,7 +19,14 @@ from reconform import (
     Resampling,
     Split,
 )
-from reconform.statistics.certificates import TABLE, guarantee, guarantee_of, markdown, proven_grid
+from reconform.statistics.certificates import (
+    TABLE,
+    WITHIN,
+    guarantee,
+    guarantee_of,
+    markdown,
+    proven_grid,
+)
 from reconform.statistics.fdr import ANY, PROCEDURES
 from reconform.statistics.grid import Grid, from_floats, usual
 from test_validity import distance
@@ -163,8 +170,15 @@ def test_the_second_bound_of_cv_plus_says_what_it_needs():
 
 
 def test_the_documents_render_the_table():
-    for page in ("methods.md", "guarantees.md"):
-        assert markdown() in (ROOT / "docs" / page).read_text()
+    page = (ROOT / "docs" / "guarantees.md").read_text()
+    lines = markdown().splitlines()
+    assert "\n".join(line for line in lines if WITHIN not in line.split(" | ")[0]) in page
+    # One sentence of the page says what those within groups have in common.
+    for row in (row for row in TABLE if row.name.endswith(WITHIN)):
+        alone = guarantee(row.name.removesuffix(WITHIN))
+        added = row.p_value.removeprefix(alone.p_value).removeprefix("; ")
+        assert added in page
+        assert row.fdr == alone.fdr.replace(", EBH", "")
     assert len(TABLE) == len({row.name for row in TABLE})
 
 

@@ -124,7 +124,7 @@ def test_no_page_is_wider_than_the_screen_and_nothing_fails(browser, width):
 
 
 @pytest.mark.parametrize(
-    ("page", "name"), [("api", "ConformalDetector"), ("results", "detectors"), ("cli", "inspect")]
+    ("page", "name"), [("api", "ConformalDetector"), ("methods", "Jackknife"), ("cli", "inspect")]
 )
 def test_names_in_tables_are_not_broken_on_a_phone(browser, page, name):
     resize(browser, 390)

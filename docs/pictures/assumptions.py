@@ -2,9 +2,9 @@
 
     python docs/pictures/assumptions.py
 
-writes `healthy.svg`, `shift.svg`, `dirt.svg`, `id.svg` and `clumps.svg` beside this file, from
-numbers drawn with a fixed seed: 600 reference rows, 300 new rows of which 30 are anomalies, four
-columns, kNN with full at a false discovery rate of 10 %.
+writes `healthy.svg`, `shift.svg`, `contamination.svg`, `id.svg` and `clusters.svg` beside this
+file, from numbers drawn with a fixed seed: 600 reference rows, 300 new rows of which 30 are
+anomalies, four columns, kNN with full at a false discovery rate of 10 %.
 """
 
 from __future__ import annotations
@@ -37,22 +37,32 @@ def situations() -> dict[str, tuple[str, np.ndarray, np.ndarray, np.ndarray]]:
     """By name of the picture: what happened, reference, new rows, anomalies."""
     D, T, anomalous = rows()
     rng = np.random.default_rng(1)
-    dirty = D.copy()
-    dirty[:12] = 3.5 + rng.normal(size=(12, 4))
+    contaminated = D.copy()
+    contaminated[:12] = 3.5 + rng.normal(size=(12, 4))
     ids = np.arange(900.0)
-    clumps = T.copy()
-    clumps[30:] = np.repeat(T[30:120], 3, axis=0) + 0.02 * rng.normal(size=(270, 4))
+    clusters = T.copy()
+    clusters[30:] = np.repeat(T[30:120], 3, axis=0) + 0.02 * rng.normal(size=(270, 4))
     return {
         "healthy": ("Nothing is wrong", D, T, anomalous),
         "shift": ("Every column of the new rows is off by half a spread", D, T + 0.5, anomalous),
-        "dirt": ("2 % of the reference rows are anomalies of the same kind", dirty, T, anomalous),
+        "contamination": (
+            "2 % of the reference rows are anomalies of the same kind",
+            contaminated,
+            T,
+            anomalous,
+        ),
         "id": (
             "A running number was left in",
             np.column_stack([ids[:600], D]),
             np.column_stack([ids[600:], T]),
             anomalous,
         ),
-        "clumps": ("Normal new rows come in threes: repeated measurements", D, clumps, anomalous),
+        "clusters": (
+            "Normal new rows come in threes: repeated measurements",
+            D,
+            clusters,
+            anomalous,
+        ),
     }
 
 
