@@ -109,10 +109,6 @@ class RefitEnsemble(ResampledEnsemble):
             rows = run_jobs(_score, calls, total=total, n_jobs=self.n_jobs, prefer="threads")
         return np.array(list(rows), dtype=np.float64)
 
-    def full_scores(self, X: FloatArray) -> FloatArray:
-        """Scores of A(D), or of the only model."""
-        return self.full.score_samples(X)
-
 
 def _score(model: Model, X: FloatArray) -> FloatArray:
     return model.score_samples(X)
