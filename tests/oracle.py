@@ -109,7 +109,7 @@ def binomial_upper(trials, level, failure):
     return math.ceil(binom.isf(failure, trials, level))
 
 
-def seen_with_each(source, new, rows):
+def all_augmented_scores(source, new, rows):
     """What `augmented_scores` yields, together: own scores of D in order, x_j's, the others'.
 
     The scores of D may come in any order, and what stands for x_j among the others is left out.

@@ -20,7 +20,7 @@ from sklearn.svm import OneClassSVM
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 import oracle
-from oracle import binomial_upper, seen_with_each
+from oracle import all_augmented_scores, binomial_upper
 from reconform import ConformalDetector, CrossValidation, Full, Split
 from reconform.detectors import INNE, KDE, KNN, LOF, Auto, Contrast, IForest, Mahalanobis
 from reconform.detectors.auto import names_of
@@ -273,7 +273,7 @@ def test_nothing_tells_which_row_is_new(name):
             found = ensemble.batch_ranks(batch, rows=row)
             got = [found.choice.chosen]
             for part in (*ensemble.fitted, ensemble):
-                own, mine, rest = seen_with_each(part, batch, row)
+                own, mine, rest = all_augmented_scores(part, batch, row)
                 got += [np.sort(np.append(own, mine)), rest[:, others]]
             expected = got if expected is None else expected
             assert all(map(np.array_equal, got, expected))
@@ -319,7 +319,7 @@ def test_a_detector_that_scores_batches_does_not_see_the_new_row_among_the_other
     expected = None
     for reference, batch in worlds(D, new, 2):
         cad = ConformalDetector(WholeBatch(), "full", larger_is="normal").fit(reference)
-        own, mine, rest = seen_with_each(cad.ensemble_, batch, row)
+        own, mine, rest = all_augmented_scores(cad.ensemble_, batch, row)
         got = np.sort(np.append(own, mine)), rest[:, others]
         expected = got if expected is None else expected
         assert all(map(np.array_equal, got, expected))

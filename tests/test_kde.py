@@ -10,7 +10,7 @@ from sklearn.neighbors import KernelDensity
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from enumeration import excess, judged
-from oracle import binomial_upper, p_value, phi_of, seen_with_each
+from oracle import all_augmented_scores, binomial_upper, p_value, phi_of
 from reconform import Bootstrap, ConformalDetector, CrossValidation, Full, Jackknife, Split
 from reconform.detectors import KDE
 from reconform.detectors.kde import KernelUnits, bandwidth_exponents
@@ -343,13 +343,13 @@ def test_all_rows_with_each_new_row_are_those_of_refits(name, far):
     D, new, h = CASES[name]
     new = np.vstack([new, new[-3:] * far, new[:1]])
     rows = np.arange(len(new))[::-1]
-    expected = seen_with_each(OneModel(KDE(h), D, SEED), new, rows)
+    expected = all_augmented_scores(OneModel(KDE(h), D, SEED), new, rows)
     constant = abs(fit_full(D, h).full.constant())
     for ensemble in (fit_full(D, h), fit_plus(D, h), fit_full(D[::-1], h)):
-        got = seen_with_each(ensemble, new, rows)
+        got = all_augmented_scores(ensemble, new, rows)
         for a, b in zip(got, expected, strict=True):
             assert (np.abs(a - b) <= 1e-9 * (1.0 + constant + np.abs(b))).all()
-    last = seen_with_each(fit_full(D, h), new, rows)
+    last = all_augmented_scores(fit_full(D, h), new, rows)
     for a, b in zip(got, last, strict=True):
         assert np.array_equal(a, b)  # whatever the order of D
 
@@ -357,8 +357,8 @@ def test_all_rows_with_each_new_row_are_those_of_refits(name, far):
 def test_all_rows_with_each_of_a_few_new_rows():
     for D in ([[0.0], [1.0]], [[1.0], [1.0], [1.0]], [[0.0], [1e9], [2.0]]):
         new, rows = np.array([[0.0], [1.0], [7.0], [1e9]]), np.arange(4)
-        expected = seen_with_each(OneModel(KDE(1.0), np.array(D), SEED), new, rows)
-        got = seen_with_each(fit_full(np.array(D), 1.0), new, rows)
+        expected = all_augmented_scores(OneModel(KDE(1.0), np.array(D), SEED), new, rows)
+        got = all_augmented_scores(fit_full(np.array(D), 1.0), new, rows)
         for a, b in zip(got, expected, strict=True):
             assert np.allclose(a, b, rtol=2e-9, atol=2e-9)
 

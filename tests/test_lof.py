@@ -11,7 +11,7 @@ from sklearn.neighbors import LocalOutlierFactor
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from forge import forge, members_of, put
-from oracle import binomial_upper, seen_with_each
+from oracle import all_augmented_scores, binomial_upper
 from reconform import Bootstrap, ConformalDetector, CrossValidation, Full, Jackknife
 from reconform.content import sorted_by_content
 from reconform.detectors.knn.search import make_search
@@ -270,8 +270,8 @@ def test_all_rows_with_each_new_row_are_those_of_refits(name, k):
     """Bit for bit, new rows that equal each other and rows of D included."""
     D, new = CASES[name]
     new, rows = np.vstack([new, new[:2]]), np.arange(len(new))[::-1]
-    expected = seen_with_each(OneModel(LOF(n_neighbors=k), D, SEEDS[0]), new, rows)
-    got = seen_with_each(ensemble_of(D, Full(), k), new, rows)
+    expected = all_augmented_scores(OneModel(LOF(n_neighbors=k), D, SEEDS[0]), new, rows)
+    got = all_augmented_scores(ensemble_of(D, Full(), k), new, rows)
     for a, b in zip(got, expected, strict=True):
         assert np.array_equal(a, b)
 
@@ -285,8 +285,8 @@ def test_all_rows_with_each_new_row_are_those_of_refits(name, k):
 def test_all_rows_with_each_of_a_few_rows_on_a_lattice(seed, n, k, values):
     X = np.random.default_rng(seed).integers(0, values + 1, size=(n + 4, 2)) * 1.0
     D, new, rows = X[:n], X[n:], np.arange(4)
-    expected = seen_with_each(OneModel(LOF(n_neighbors=k), D, SEEDS[0]), new, rows)
-    got = seen_with_each(ensemble_of(D, Full(), k), new, rows)
+    expected = all_augmented_scores(OneModel(LOF(n_neighbors=k), D, SEEDS[0]), new, rows)
+    got = all_augmented_scores(ensemble_of(D, Full(), k), new, rows)
     for a, b in zip(got, expected, strict=True):
         assert np.array_equal(a, b)
 
@@ -294,11 +294,11 @@ def test_all_rows_with_each_of_a_few_rows_on_a_lattice(seed, n, k, values):
 def test_all_rows_with_each_new_row_in_blocks_and_threads(monkeypatch):
     D, new = CASES["lattice"]
     rows = np.array([3, 0, 7])
-    expected = seen_with_each(ensemble_of(D, Full(), 5), new, rows)
+    expected = all_augmented_scores(ensemble_of(D, Full(), 5), new, rows)
     monkeypatch.setattr("reconform.ensemble.BLOCK_BYTES", 16 * (len(D) + 1 + len(new)))
     ensemble = ensemble_of(D[::-1], Full(), 5, n_jobs=2)
     assert [len(part.rows) for part in ensemble.augmented_scores(new, rows)] == [2, 1]
-    for a, b in zip(seen_with_each(ensemble, new, rows), expected, strict=True):
+    for a, b in zip(all_augmented_scores(ensemble, new, rows), expected, strict=True):
         assert np.array_equal(a, b)
 
 

@@ -9,7 +9,7 @@ import pytest
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from enumeration import excess, judged
-from oracle import binomial_upper, p_value, phi_of, seen_with_each
+from oracle import all_augmented_scores, binomial_upper, p_value, phi_of
 from reconform import Bootstrap, ConformalDetector, CrossValidation, Full, Jackknife, Split
 from reconform.detectors import Mahalanobis
 from reconform.detectors.mahalanobis.ensembles import (
@@ -506,11 +506,11 @@ def test_all_rows_with_each_new_row_are_those_of_refits(name, ridge):
     D, new = CASES[name]
     new = np.vstack([new, new[:2]])
     rows = np.arange(len(new))[::-1]
-    expected = seen_with_each(OneModel(Mahalanobis(ridge), D, SEED), new, rows)
+    expected = all_augmented_scores(OneModel(Mahalanobis(ridge), D, SEED), new, rows)
     # In the last case a new row lies a million times further away than D is wide.
     tolerance = 1e-6 if name == "far" else 1e-8
     for ensemble in (fit_full(D, ridge=ridge), fit_plus(D, ridge=ridge)):
-        got = seen_with_each(ensemble, new, rows)
+        got = all_augmented_scores(ensemble, new, rows)
         for a, b in zip(got, expected, strict=True):
             assert np.allclose(a, b, rtol=tolerance, atol=1e-12)
 
@@ -546,8 +546,8 @@ def test_new_rows_that_share_a_direction_with_each_other_or_with_one_row(size):
     new[-1] += 1.0
     for rest in (D, D[:-1]):
         rows = np.arange(len(new))
-        got = seen_with_each(fit_full(rest), new, rows)
-        expected = seen_with_each(OneModel(Mahalanobis(), rest, SEED), new, rows)
+        got = all_augmented_scores(fit_full(rest), new, rows)
+        expected = all_augmented_scores(OneModel(Mahalanobis(), rest, SEED), new, rows)
         for a, b in zip(got, expected, strict=True):
             assert np.allclose(a, b, rtol=1e-5, atol=1e-9)
     left = Whitened(D, 1.0)._left[-1]

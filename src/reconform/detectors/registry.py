@@ -152,20 +152,15 @@ DETECTORS = {
 }
 
 
-def named(conjunction: str, *, with_shortcut: bool = False) -> str:
-    """List the names of all detectors for a message, or of those that need no refits.
+def named(conjunction: str) -> str:
+    """List the names of all detectors for a message.
 
     Examples
     --------
     >>> named("or")
     "'knn', 'iforest'... or '...'"
     """
-    names = [
-        repr(entry.name)
-        for entry in DETECTORS.values()
-        if entry.kind.has_shortcut() or not with_shortcut
-    ]
-    return listed(names, conjunction)
+    return listed([repr(name) for name in DETECTORS], conjunction)
 
 
 def scale_matters_to() -> str:

@@ -229,10 +229,6 @@ class ScaledEnsemble(ResampledEnsemble):
             scores[group.models] = group.ensemble.scores(self._measure(X, group))
         return scores
 
-    def full_scores(self, X: FloatArray) -> FloatArray:
-        """Scores of A(D)."""
-        return self.full.score_samples(X)
-
     def ranks(self, X: FloatArray, *, variant: str | None = None, strictly: bool = False) -> Ranks:
         """Rank new rows; plus by adding up over groups where each model has one held-out row."""
         plus = (variant or self.plan.variant) == "plus" and self.plan.left_out is not None

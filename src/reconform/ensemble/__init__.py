@@ -11,7 +11,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
-from typing import Protocol, Self, TypeVar
+from typing import Any, Protocol, Self, TypeVar
 
 import numpy as np
 
@@ -423,15 +423,17 @@ def worlds_by_scores(
 class ResampledEnsemble(Ensemble):
     """The resampled models of a plan and A(D), the model fitted on all rows.
 
-    A subclass gives the scores of its models; ranks follow from them.
+    A subclass gives the scores of its models, and has A(D) as `full`; ranks follow from them.
     """
 
     plan: Plan
+    full: Any
 
     @property
     def n_jobs(self) -> int | None:
-        """Threads for ranking; never changes a number."""
-        return None
+        """Threads for ranking, by default those of A(D); never changes a number."""
+        jobs: int | None = getattr(self.full, "n_jobs", None)
+        return jobs
 
     @property
     def retained(self) -> bool:
@@ -442,9 +444,10 @@ class ResampledEnsemble(Ensemble):
     def scores(self, X: FloatArray) -> FloatArray:
         """Scores of every resampled model, (models, rows)."""
 
-    @abstractmethod
     def full_scores(self, X: FloatArray) -> FloatArray:
         """Scores of A(D), or of the only model where the plan has no A(D)."""
+        scores: FloatArray = self.full.score_samples(X)
+        return scores
 
     def raw_scores(self, X: FloatArray) -> FloatArray:
         """Score rows by A(D): no ranks are needed for that."""

@@ -109,10 +109,6 @@ class RefitEnsemble(ResampledEnsemble):
             rows = run_jobs(_score, calls, total=total, n_jobs=self.n_jobs, prefer="threads")
         return np.array(list(rows), dtype=np.float64)
 
-    def full_scores(self, X: FloatArray) -> FloatArray:
-        """Scores of A(D), or of the only model."""
-        return self.full.score_samples(X)
-
 
 def _score(model: Model, X: FloatArray) -> FloatArray:
     return model.score_samples(X)
@@ -268,11 +264,9 @@ class FullRefit(Ensemble):
 def _warn_about_cost(what: str, seconds: float, fits: int, n_jobs: int | None) -> None:
     total = seconds * fits / effective_n_jobs(n_jobs)
     if total > WARN_SECONDS:
-        from ..detectors.registry import named  # which imports the detectors, and they this
-
         warnings.warn(
             f"{what}: {fits:,} fits of about {seconds:.2g} s, some {total / 60:.1f} minutes in "
-            f"all. {named('and', with_shortcut=True)} need no refits for `method='full'`; "
+            "all. Detectors of our own, such as 'knn', need no refits for `method='full'`; "
             "'jackknife+' or 'cv+' fit once for all rows, if the list need not be proven.",
             UserWarning,
             stacklevel=6,
@@ -455,14 +449,12 @@ def _one(scores: FloatArray, apart: FloatArray) -> float:
 
 
 def _batch_dependence(name: str, evidence: str) -> BatchDependenceError:
-    from ..detectors.registry import named  # which imports the detectors, and they this module
-
     return BatchDependenceError(
         f"detector {name} cannot be used: its score of a row depends on the other rows of the "
         f"batch, or on chance ({evidence}). A conformal p-value compares scores of one fixed "
         "function; with this detector calibration and test rows would be scored by different "
         "ones, and no error rate would hold. Use a detector that scores rows one by one after "
-        f"fitting, such as {named('or')}, or `method='full'`, which fits and scores all rows "
+        "fitting, such as 'knn', or `method='full'`, which fits and scores all rows "
         "together, once per new row, or `method='batch'`, once for all of them."
     )
 

@@ -2,7 +2,7 @@
 
 `specs` has the descriptions. The functions here check what must
 hold for values from a file, before compiled code relies on it. Each detector describes itself in
-its folder (`record.py`); `reconform.models` collects the descriptions from the registry of
+its folder; `reconform.models` collects the descriptions from the registry of
 detectors.
 """
 

@@ -216,11 +216,6 @@ class LeaveOneOutKDE(ComparingLeaveOneOut):
     full: KDEModel
     own: FloatArray
 
-    @property
-    def n_jobs(self) -> int | None:
-        """Threads of A(D)."""
-        return self.full.n_jobs
-
     @classmethod
     def fit(cls, full: KDEModel, plan: Plan) -> Self:
         """Score every row that is left out by the other rows."""
@@ -232,10 +227,6 @@ class LeaveOneOutKDE(ComparingLeaveOneOut):
     def scores(self, X: FloatArray) -> FloatArray:
         """Scores of every resampled model, (models, rows)."""
         return self.full.sums_without_each(X, self.left_out) + self.full.constant(fewer=1)
-
-    def full_scores(self, X: FloatArray) -> FloatArray:
-        """Scores of A(D)."""
-        return self.full.score_samples(X)
 
     def compare(self, X: FloatArray, rows: IndexArray) -> tuple[RankArray, RankArray, FloatArray]:
         """Compare new rows with some of the reference, by their sums."""

@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, Self
 
 import numpy as np
+from sklearn.base import clone
 
 from ...arrays import AnyArray, FloatArray
 from ...ensemble import Ensemble
@@ -51,7 +52,7 @@ from .search import (
     WideSearch,
     _directions,
     make_search,
-    with_neighbours_among,
+    neighbours_among,
 )
 
 METHODS = ("largest", "mean", "median")
@@ -201,7 +202,9 @@ class KNN(NativeDetector):
 
     def _among(self, n: int, m: int) -> Self:
         """With enough neighbours that anomalies do not make each other normal."""
-        return with_neighbours_among(self, n, m)
+        count = neighbours_among(self.n_neighbors, n, m)
+        among: Self = clone(self).set_params(n_neighbors=count)
+        return among
 
     def fit_model(self, X: FloatArray, seed: np.random.SeedSequence) -> KNNModel:
         """Prepare the search of one model of a plan."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Protocol, Self
+from typing import TYPE_CHECKING, Self
 
 import numpy as np
 
@@ -19,24 +19,8 @@ from .kernels import measure_leaf
 from .search import PairwiseSearch, Search, Table, nearest_of_own, reach_in_tree, tree_of
 from .world_kernels import all_worlds, within_reach
 
-
-class Averaged(Protocol):
-    """Which distances make a score, and how many threads there are."""
-
-    @property
-    def low(self) -> int:
-        """The first of the distances."""
-        ...
-
-    @property
-    def high(self) -> int:
-        """The last of the distances."""
-        ...
-
-    @property
-    def n_jobs(self) -> int | None:
-        """Threads; never changes a number."""
-        ...
+if TYPE_CHECKING:
+    from .ensembles import FullNeighbours, KNNModel
 
 
 @dataclass(eq=False)
@@ -65,7 +49,7 @@ class NeighbourWorlds:
     n_jobs: int | None
 
     @classmethod
-    def of(cls, search: Search, root: float, averaged: Averaged) -> Self:
+    def of(cls, search: Search, root: float, averaged: KNNModel | FullNeighbours) -> Self:
         """Look up the neighbours of every row of D.
 
         Parameters
@@ -73,8 +57,7 @@ class NeighbourWorlds:
         search : Search
             D in reduced distances.
         root : float
-        averaged : Averaged
-            A model or an ensemble.
+        averaged : KNNModel or FullNeighbours
 
         Returns
         -------

@@ -126,8 +126,33 @@ class KNNModel:
         return scores
 
 
+class NeighbourEnsemble(ResampledEnsemble):
+    """Models whose rows are counted in a search of A(D), from which D and a new row follow, too."""
+
+    full: KNNModel
+    # Worlds have the ranks of jackknife+, or full-conformal ones: these ask for no folds, which
+    # would have to be drawn and searched anew in every world.
+    plus_worlds = False
+
+    @cached_property
+    def _world_tables(self) -> NeighbourWorlds:
+        return NeighbourWorlds.of(*without_root(self.full.search), self.full)
+
+    def worlds(self, X: FloatArray, rows: RankArray, step: StepUp) -> Iterator[tuple[int, Worlds]]:
+        """Go through all worlds of some new rows."""
+        return self._world_tables.worlds(X, rows, step, plus=self.plus_worlds)
+
+    @cached_property
+    def _with_each(self) -> FullNeighbours:
+        return FullNeighbours.fit(self.full)
+
+    def augmented_scores(self, X: FloatArray, rows: IndexArray) -> Iterator[AugmentedScores]:
+        """Score all rows with each new row among D, without fitting any model."""
+        return self._with_each.augmented_scores(X, rows)
+
+
 @dataclass(eq=False)
-class LeaveOneOut(ResampledEnsemble):
+class LeaveOneOut(NeighbourEnsemble):
     """All leave-one-out models, or some of them, in one search.
 
     Without row i a test row has another score only if i is one of its neighbours, and then it is
@@ -144,11 +169,7 @@ class LeaveOneOut(ResampledEnsemble):
     plan: Plan
     calibration: Calibration
     full: KNNModel
-
-    @property
-    def n_jobs(self) -> int | None:
-        """Threads of A(D)."""
-        return self.full.n_jobs
+    plus_worlds = True
 
     @classmethod
     def fit(cls, full: KNNModel, X: FloatArray, plan: Plan) -> Self:
@@ -166,10 +187,6 @@ class LeaveOneOut(ResampledEnsemble):
         scores = np.tile(t, (self.plan.n, 1))
         np.put_along_axis(scores, rows.T, without.T, axis=0)
         return scores if self.plan.leaves_one_out else scores[self.plan.left_out]
-
-    def full_scores(self, X: FloatArray) -> FloatArray:
-        """Scores of A(D)."""
-        return self.full.score_samples(X)
 
     def ranks(self, X: FloatArray, *, variant: str | None = None, strictly: bool = False) -> Ranks:
         """Rank new rows by one look-up of their score, corrected for their neighbours."""
@@ -201,22 +218,6 @@ class LeaveOneOut(ResampledEnsemble):
         scores = np.full(self.plan.n, np.nan)
         scores[self.calibration.rows] = self.calibration.scores
         return scores
-
-    @cached_property
-    def _world_tables(self) -> NeighbourWorlds:
-        return NeighbourWorlds.of(*without_root(self.full.search), self.full)
-
-    def worlds(self, X: FloatArray, rows: RankArray, step: StepUp) -> Iterator[tuple[int, Worlds]]:
-        """Go through all worlds of some new rows, each with the ranks of jackknife+."""
-        return self._world_tables.worlds(X, rows, step, plus=True)
-
-    @cached_property
-    def _with_each(self) -> FullNeighbours:
-        return FullNeighbours.fit(self.full)
-
-    def augmented_scores(self, X: FloatArray, rows: IndexArray) -> Iterator[AugmentedScores]:
-        """Score all rows with each new row among D, without fitting any model."""
-        return self._with_each.augmented_scores(X, rows)
 
     def _scores(self, X: FloatArray) -> tuple[FloatArray, Int32Array, FloatArray]:
         """Scores by A(D), the neighbours that matter, and the scores without each of them."""
@@ -255,7 +256,7 @@ def tabulate(plan: Plan, high: int) -> tuple[Multiplicity, int]:
 
 
 @dataclass(eq=False)
-class OneTable(ResampledEnsemble):
+class OneTable(NeighbourEnsemble):
     """All models of a plan, from one table of neighbours in D.
 
     Attributes
@@ -275,11 +276,6 @@ class OneTable(ResampledEnsemble):
     full: KNNModel
     multiplicity: Multiplicity | None
     width: int
-
-    @property
-    def n_jobs(self) -> int | None:
-        """Threads of A(D)."""
-        return self.full.n_jobs
 
     @classmethod
     def fit(
@@ -304,29 +300,6 @@ class OneTable(ResampledEnsemble):
         assert self.multiplicity is not None
         nobody = np.full(len(X), -1, dtype=np.int32)
         return _score_by_table(self.full, X, nobody, self.multiplicity, self.width).T
-
-    def full_scores(self, X: FloatArray) -> FloatArray:
-        """Scores of A(D)."""
-        return self.full.score_samples(X)
-
-    @cached_property
-    def _world_tables(self) -> NeighbourWorlds:
-        return NeighbourWorlds.of(*without_root(self.full.search), self.full)
-
-    def worlds(self, X: FloatArray, rows: RankArray, step: StepUp) -> Iterator[tuple[int, Worlds]]:
-        """Go through all worlds of some new rows, each with full-conformal ranks.
-
-        These ask for no folds, which would have to be drawn and searched anew in every world.
-        """
-        return self._world_tables.worlds(X, rows, step)
-
-    @cached_property
-    def _with_each(self) -> FullNeighbours:
-        return FullNeighbours.fit(self.full)
-
-    def augmented_scores(self, X: FloatArray, rows: IndexArray) -> Iterator[AugmentedScores]:
-        """Score all rows with each new row among D, without fitting any model."""
-        return self._with_each.augmented_scores(X, rows)
 
 
 def _score_by_table(

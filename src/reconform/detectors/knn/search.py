@@ -15,10 +15,9 @@ import copy
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any, Protocol, TypeVar
+from typing import Any, Protocol
 
 import numpy as np
-from sklearn.base import clone
 
 from ...arrays import AnyArray, BoolArray, FloatArray, Int32Array
 from ...errors import ReconformError, check_count, unknown_choice
@@ -506,19 +505,3 @@ def neighbours_among(count: int, n: int, m: int) -> int:
     """
     count = check_count("n_neighbors", count, least=1)
     return max(count, min(m // MOST_ALIKE, MOST_DISTANCES // max(n + m, 1)))
-
-
-class LooksAtNeighbours(Protocol):
-    """A detector with a number of neighbours."""
-
-    n_neighbors: int
-
-
-OfNeighbours = TypeVar("OfNeighbours", bound=LooksAtNeighbours)
-
-
-def with_neighbours_among(detector: OfNeighbours, n: int, m: int) -> OfNeighbours:
-    """Return a detector with so many neighbours that anomalies do not make each other normal."""
-    count = neighbours_among(detector.n_neighbors, n, m)
-    among: OfNeighbours = clone(detector).set_params(n_neighbors=count)
-    return among

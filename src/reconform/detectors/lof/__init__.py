@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from typing import Self
 
 import numpy as np
+from sklearn.base import clone
 
 from ...arrays import FloatArray
 from ...content import sorted_by_content
@@ -20,7 +21,7 @@ from ...methods import Plan
 from ...records import check_reference, require
 from ...records.specs import INT, JOBS, ROWS, SUMS, DetectorRecord, Record
 from ..base import Attribution, NativeDetector, by_differences, nearest
-from ..knn.search import with_neighbours_among
+from ..knn.search import neighbours_among
 from .ensembles import FullLOF, LeaveOneOutLOF, LOFModel
 
 
@@ -98,7 +99,9 @@ class LOF(NativeDetector):
 
     def _among(self, n: int, m: int) -> Self:
         """With enough neighbours that anomalies do not make each other normal."""
-        return with_neighbours_among(self, n, m)
+        count = neighbours_among(self.n_neighbors, n, m)
+        among: Self = clone(self).set_params(n_neighbors=count)
+        return among
 
     def fit_model(self, X: FloatArray, seed: np.random.SeedSequence) -> LOFModel:
         """Fit one model of a plan; what it needs is looked up when it first scores."""

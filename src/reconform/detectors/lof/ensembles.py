@@ -285,11 +285,6 @@ class LeaveOneOutLOF(ResampledEnsemble):
     full: LOFModel
     places: RankArray
 
-    @property
-    def n_jobs(self) -> int | None:
-        """Threads of A(D)."""
-        return self.full.n_jobs
-
     @classmethod
     def fit(cls, X: FloatArray, n_neighbors: int, plan: Plan, n_jobs: int | None = None) -> Self:
         """Score every row that is left out by the model without it."""

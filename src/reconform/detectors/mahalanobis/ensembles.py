@@ -179,7 +179,7 @@ class MahalanobisModel:
         return seen
 
     def whiten_whole(self, X: FloatArray) -> FloatArray:
-        """Return rows as `see` does, with all that they have beyond the basis.
+        """Return rows as `whiten` does, with all that they have beyond the basis.
 
         That is more than its length where two rows are multiplied that are not the model's own.
         """

@@ -105,7 +105,7 @@ class PreciseModel:
         Parameters
         ----------
         seen, new : arrays of Decimal
-            As `see` returns them.
+            As `whiten` returns them.
         held_out : bool
             Whether the rows are of the reference, and each is scored without itself.
         """
