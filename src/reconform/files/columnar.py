@@ -62,12 +62,13 @@ class ParquetSource(TypedSource):
             self._content = pa.py_buffer(path.read_bytes()) if small else None
             file = self._open()
             self._metadata = file.metadata
-            self.schema = plain_schema(file.schema_arrow)
             self.rows = file.metadata.num_rows
             # A cell that stands in many rows is in memory once: see `plain_tables`.
             leaves = map(file.metadata.schema.column, range(len(file.metadata.schema)))
             self._texts = [leaf.path for leaf in leaves if leaf.physical_type == "BYTE_ARRAY"]
-            self._in_memory = self._open() if small else None
+            file = self._open()  # which may hold the same text by another type
+            self.schema = plain_schema(file.schema_arrow)
+            self._in_memory = file if small else None
 
     def _open(self) -> Any:
         if self._content is not None:
