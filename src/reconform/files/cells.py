@@ -61,8 +61,9 @@ def plain_type(type: Any) -> Any:
         return pa.large_string()
     if types.is_binary_view(type):
         return pa.large_binary()
-    if types.is_timestamp(type) and type.tz is not None and not _is_zone(type):
-        return pa.timestamp(type.unit, "UTC")
+    if types.is_timestamp(type) and type.tz is not None:
+        known = arrow_can(lambda: pc.cast(pa.array([0], type), pa.string()))
+        return type if known else pa.timestamp(type.unit, "UTC")
     if types.is_union(type):  # of which Arrow can do next to nothing
         return pa.large_string()
     return _plain_nested(type) if types.is_nested(type) else type
@@ -90,11 +91,6 @@ def plain_schema(schema: Any) -> Any:
 def plain_table(batch: Any) -> Any:
     """Return a record batch as a table of plain types.
 
-    Raises
-    ------
-    pyarrow.ArrowException
-        For an array that is damaged.
-
     Examples
     --------
     >>> import pyarrow as pa
@@ -103,7 +99,9 @@ def plain_table(batch: Any) -> Any:
     {'colour': ['red', 'red', None]}
     """
     target, bare = plain_schema(batch.schema), batch.replace_schema_metadata()
-    if bare.schema.equals(target, check_metadata=True) and _is_sound(bare):
+    if bare.schema.equals(target, check_metadata=True) and arrow_can(
+        lambda: bare.validate(full=True)
+    ):
         return pa.Table.from_batches([bare])  # nothing to do, for all columns at once
     columns = []
     for name, column in zip(batch.schema.names, batch.columns, strict=True):
@@ -178,11 +176,10 @@ def as_json(value: Any) -> str | None:
         return value
     if isinstance(value, bytes):
         return value.decode("utf-8", "backslashreplace")
-    return json.dumps(value, default=as_json_part, ensure_ascii=False)
+    return json.dumps(value, default=_as_json_part, ensure_ascii=False)
 
 
-def as_json_part(value: Any) -> str:
-    """Write what JSON has no notation for."""
+def _as_json_part(value: Any) -> str:
     return str(as_json(value)) if isinstance(value, bytes) else str(value)
 
 
@@ -194,17 +191,10 @@ def python_value(cell: Any) -> Any:
         return f"<{cell.type}>"
 
 
-def _is_sound(batch: Any) -> bool:
+def arrow_can(call: Callable[[], Any]) -> bool:
+    """Whether Arrow does something without an error."""
     try:
-        batch.validate(full=True)
-    except pa.ArrowException:
-        return False
-    return True
-
-
-def _is_zone(type: Any) -> bool:
-    try:
-        pc.cast(pa.array([0], type), pa.string())
+        call()
     except pa.ArrowException:
         return False
     return True
@@ -232,12 +222,9 @@ def _plain_nested(type: Any) -> Any:
     elif types.is_list_view(type) or types.is_large_list_view(type):
         # Arrow's casts of these are not to be relied on.
         return type if part(type.value_field) == type.value_field else pa.large_string()
-    if target != type:
-        try:
-            pa.array([], type).cast(target)
-        except pa.ArrowException:
-            return pa.large_string()
-    return target
+    if target == type or arrow_can(lambda: pa.array([], type).cast(target)):
+        return target
+    return pa.large_string()
 
 
 def _plain(column: Any) -> Any:
@@ -366,18 +353,6 @@ def to_python(column: Any) -> list[Any]:
 def blocks(columns: Sequence[Any]) -> Iterator[tuple[list[int], Any]]:
     """Put short columns of one type end to end: a call per column is slow in wide tables.
 
-    Parameters
-    ----------
-    columns : sequence of pyarrow.ChunkedArray
-        Of the same length.
-
-    Yields
-    ------
-    positions : list of int
-        Of the columns in a block.
-    cells : pyarrow.ChunkedArray
-        What they hold, one column after the other.
-
     Examples
     --------
     >>> import pyarrow as pa
@@ -419,23 +394,9 @@ def labels_in(cells: Any) -> Callable[[int, str], str | None]:
 
 
 def numbers(column: Any, layout: Layout, *, parse: bool) -> tuple[FloatArray, BoolArray]:
-    """Read a column as numbers.
+    """Read a column as numbers, NaN where there is none, and mark cells that are no numbers.
 
-    Parameters
-    ----------
-    column : pyarrow.ChunkedArray
-    layout : Layout
-        The decimal sign, and what means missing.
-    parse : bool
-        Whether text is to be read as numbers, as in a text file. In a Parquet or Arrow file a
-        column of text is meant as text.
-
-    Returns
-    -------
-    values : float array
-        NaN where the cell is missing or not a number.
-    unreadable : bool array
-        Where the cell is not missing and not a number.
+    Text is parsed if it comes from a text file; in a Parquet or Arrow file it is meant as text.
 
     Examples
     --------
@@ -467,19 +428,7 @@ def numbers(column: Any, layout: Layout, *, parse: bool) -> tuple[FloatArray, Bo
 
 
 def texts(column: Any, layout: Layout, *, parse: bool) -> Any:
-    """Read a column as labels; null where the cell is missing.
-
-    Parameters
-    ----------
-    column : pyarrow.ChunkedArray
-    layout : Layout
-    parse : bool
-        Whether the cells come from a text file, where some texts mean "missing".
-
-    Returns
-    -------
-    pyarrow.ChunkedArray of strings
-    """
+    """Read a column as labels; null where the cell is missing."""
     cells = words(column)
     if not parse:
         return cells
@@ -523,14 +472,7 @@ def all_numbers(
 def matrix(
     table: Any, features: Sequence[Feature], layout: Layout, *, parse: bool
 ) -> tuple[FloatArray, bool]:
-    """Read the columns of the features, by name, into a matrix.
-
-    Returns
-    -------
-    X : float array of shape (rows, features)
-    unreadable : bool
-        Whether some cell of a column of numbers is neither a number nor missing.
-    """
+    """Read the features into a matrix; say whether a cell is neither a number nor missing."""
     X = np.empty((table.num_rows, len(features)))
     if not table.num_rows:
         return X, False

@@ -20,7 +20,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from ..errors import InputError
-from .cells import plain_schema, plain_tables, words
+from .cells import arrow_can, plain_schema, plain_tables, words
 
 # Pages of a column chunk are read through a buffer of this size: a file that is one huge row
 # group must not be in memory at once.
@@ -37,10 +37,19 @@ LOST = (struct.error, IndexError, RecursionError)
 LARGE_BATCH = 1 << 28
 
 
-class ParquetSource:
-    """A Parquet file."""
+class TypedSource:
+    """A table whose columns have types."""
 
     is_text = False
+    rows: int | None = None
+
+    def line(self, row: int) -> int | None:
+        """Return None: the format has no lines."""
+        return None
+
+
+class ParquetSource(TypedSource):
+    """A Parquet file."""
 
     def __init__(self, path: Path, label: str) -> None:
         self.path = path
@@ -51,12 +60,13 @@ class ParquetSource:
         with _open_as(label, "Parquet"):
             small = path.stat().st_size <= SMALL_FILE
             self._content = pa.py_buffer(path.read_bytes()) if small else None
-            self._metadata = self._open().metadata
-            self.rows: int | None = self._metadata.num_rows
+            file = self._open()
+            self._metadata = file.metadata
+            self.rows = file.metadata.num_rows
             # A cell that stands in many rows is in memory once: see `plain_tables`.
             leaves = map(self._metadata.schema.column, range(len(self._metadata.schema)))
             self._texts = [leaf.path for leaf in leaves if leaf.physical_type == "BYTE_ARRAY"]
-            file = self._open()
+            file = self._open()  # which may hold the same text by another type
             self.schema = plain_schema(file.schema_arrow)
             self._in_memory = file if small else None
 
@@ -85,16 +95,9 @@ class ParquetSource:
             for batch in batches:
                 yield from plain_tables(batch)
 
-    def line(self, row: int) -> int | None:
-        """Return None: the format has no lines."""
-        return None
 
-
-class ArrowSource:
+class ArrowSource(TypedSource):
     """An Arrow IPC file, which is also Feather, or an Arrow IPC stream."""
-
-    is_text = False
-    rows: int | None = None
 
     def __init__(self, path: Path, label: str) -> None:
         self.path = path
@@ -131,10 +134,6 @@ class ArrowSource:
                 wanted = batch.select(list(columns))
                 for start in range(0, wanted.num_rows, rows):
                     yield from plain_tables(wanted.slice(start, rows))
-
-    def line(self, row: int) -> int | None:
-        """Return None: the format has no lines."""
-        return None
 
 
 @contextmanager
@@ -183,11 +182,7 @@ class ParquetWriter:
 @lru_cache(maxsize=1024)
 def _parquet_holds(type: Any) -> bool:
     table = pa.table([pa.array([], type)], names=["x"])
-    try:
-        pq.write_table(table, pa.BufferOutputStream())
-    except pa.ArrowException:
-        return False
-    return True
+    return arrow_can(lambda: pq.write_table(table, pa.BufferOutputStream()))
 
 
 def _parquet_schema(schema: Any) -> Any:
@@ -255,14 +250,7 @@ def _check_chunk(label: str, file: IO[bytes], chunk: Any) -> None:
 
 
 def check_batches(label: str, content: memoryview) -> None:
-    """Refuse compressed batches of an Arrow file that are small in the file and huge in memory.
-
-    Parameters
-    ----------
-    label : str
-    content : memoryview
-        Of the file or stream; mapped, so that only what is looked at is read.
-    """
+    """Refuse compressed batches of an Arrow file that are small in the file and huge in memory."""
     is_file = bytes(content[: len(ARROW)]) == ARROW
     for metadata, body in _batches(content) if is_file else _messages(content):
         size = _uncompressed(metadata, body)

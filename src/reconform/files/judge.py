@@ -528,14 +528,7 @@ def _free_prefix(prefix: str, names: Sequence[str], taken: Sequence[str]) -> str
 def features_of(
     cad: ConformalDetector, features: Sequence[Feature] | None = None
 ) -> tuple[Feature, ...]:
-    """Return the columns that a detector was fitted on: those given, or numbers under its names.
-
-    Parameters
-    ----------
-    cad : ConformalDetector
-        Fitted.
-    features : sequence of Feature, optional
-    """
+    """Return the columns that a detector was fitted on: those given, or numbers under its names."""
     if features is None:
         features = cad.features
         if not features:

@@ -64,11 +64,6 @@ class Block:
 def blocks_of_lines(stream: IO[bytes]) -> Iterator[list[NumberedLine]]:
     """Read lines with their numbers, as many at a time as are there; wait only if there are none.
 
-    Parameters
-    ----------
-    stream : binary stream
-        With `read1`, as standard input has it.
-
     Examples
     --------
     >>> import io
@@ -96,19 +91,7 @@ def blocks_of_lines(stream: IO[bytes]) -> Iterator[list[NumberedLine]]:
 
 
 class LineReader(ABC):
-    """Reads lines as rows.
-
-    Parameters
-    ----------
-    features : sequence of Feature
-        Of the reference; matched by name.
-    id_columns : sequence of str
-        Carried through; every row must have them.
-    allow_missing : bool
-        Whether a number may be missing.
-    layout : Layout, optional
-        Of text.
-    """
+    """Reads lines as rows."""
 
     def __init__(
         self,

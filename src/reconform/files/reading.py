@@ -282,19 +282,7 @@ def group_labels(
 def weights_in(
     column: Any, name: str, layout: Layout, path: str | Path, *, before: int = 0
 ) -> FloatArray:
-    """Read a column of weights; refuse the first that is none.
-
-    Parameters
-    ----------
-    column : pyarrow.ChunkedArray
-    name : str
-        Of the column.
-    layout : Layout
-    path : str or Path
-        The file, for the message.
-    before : int
-        Rows of the file before these.
-    """
+    """Read a column of weights; refuse the first that is none."""
     weights, unreadable = numbers(column, layout, parse=True)
     bad = np.flatnonzero(unreadable | ~np.isfinite(weights) | (weights < 0))
     if len(bad):
@@ -356,13 +344,7 @@ class Batches:
             yield X
 
     def read(self, more: Sequence[str] = ()) -> Iterator[tuple[Any, FloatArray]]:
-        """Yield the columns of the features as they are in the file, and their matrix.
-
-        Parameters
-        ----------
-        more : sequence of str
-            Other columns of the file that are read along.
-        """
+        """Yield the columns of the features as they are in the file, and their matrix."""
         used = [feature.name for feature in self.features]
         read = used if self.group_column in (None, *used) else [*used, str(self.group_column)]
         plain = [j for j, feature in enumerate(self.features) if not feature.is_category]
@@ -407,14 +389,7 @@ class Batches:
         return weights_in(column, name, self.layout, self.source.label, before=before)
 
     def unseen(self, table: Any, X: FloatArray) -> dict[int, Counter[str]]:
-        """Count labels that the reference does not have, by position of their column.
-
-        Parameters
-        ----------
-        table : pyarrow.Table
-        X : float array
-            Its matrix.
-        """
+        """Count labels that the reference does not have, by position of their column."""
         found = {}
         for j, feature in enumerate(self.features):
             if feature.labels is None:
@@ -443,13 +418,7 @@ class Batches:
         return pa.table(columns, names=names)
 
     def tables(self, columns: Sequence[str] | None = None) -> Iterator[Any]:
-        """Yield Arrow tables, each of `batch_rows` rows but for the last, and where cells are long.
-
-        Parameters
-        ----------
-        columns : sequence of str, optional
-            By default all, in the order of the file.
-        """
+        """Yield Arrow tables of `batch_rows` rows; fewer in the last, and where cells are long."""
         names = list(self.names if columns is None else columns)
         pending: list[Any] = []
         count = size = 0

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -14,7 +14,7 @@ import numpy as np
 import pyarrow as pa
 
 from ..arrays import BoolArray, FloatArray, IndexArray, RankArray
-from ..discoveries import USUAL_FIRST, CountedDiscoveries, Discoveries
+from ..discoveries import USUAL_FIRST, BaseDiscoveries, CountedDiscoveries, Discoveries
 from ..errors import InputError, ReconformError
 from ..explaining import Explainer, explainer_for
 from ..explaining.explanation import Explanation, Judged
@@ -193,26 +193,17 @@ class FileDiscoveries(CountedDiscoveries):
                 f"at most {MOST_DISCOVERIES:,}; use rank_counts and flagged."
             )
         ranks, scores = self._numbers
+        shared = {each.name: getattr(self, each.name) for each in fields(BaseDiscoveries)}
         found = Discoveries(
+            **shared,
+            decision=self.decision,
             mask=self.decision.mask(ranks),
             p_values=self.decision.grid.values(ranks),
             q_values=self.decision.q_values(ranks),
             scores=scores,
             ranks=ranks,
             index=self._index,
-            decision=self.decision,
-            p_threshold=self.p_threshold,
-            procedure=self.procedure,
-            fdr=self.fdr,
-            false_alarms=self.false_alarms,
-            top=self.top,
-            claim=self.claim,
-            compared=self.compared,
-            provenance=self.provenance,
-            warning=self.warning,
-            choice=self.choice,
             explainer=self._explainer,
-            groups=self.groups,
             row_groups=self._row_groups(ranks),
         )
         return self._judged_alike(found)

@@ -9,7 +9,7 @@ file without the marked rows says how many have left, as less is proven with suc
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -96,22 +96,7 @@ class Shown:
 def review_table(
     reference: str | Path, layout: Layout, shown: Shown, *, rows: int, prefix: str = ""
 ) -> Any:
-    """Make the table of a review file: some rows of a reference, to be marked.
-
-    Parameters
-    ----------
-    reference : str or Path
-    layout : Layout
-    shown : Shown
-    rows : int
-        Of the reference.
-    prefix : str
-        Of the names of the added columns.
-
-    Returns
-    -------
-    pyarrow.Table
-    """
+    """Make the table of a review file: some rows of a reference, to be marked."""
     with open_source(reference, layout) as source:
         table = _take(source, source.schema.names, shown.positions, of=rows)
     added = (
@@ -138,33 +123,16 @@ def leave_out(
 ) -> Cleaned:
     """Write a reference without the rows that are marked in a review file.
 
-    Parameters
-    ----------
-    reference, output : str or Path
-    marks : ReviewMarks
-        As `read_marks` has read them.
-    budget : float
-        The largest share of the reference that may leave.
-    id_columns : sequence of str
-        Stay the text that they are, where the other columns of a text file become numbers in a
-        format that has types.
-    layout, output_layout : Layout
-    overwrite : bool
-
-    Returns
-    -------
-    Cleaned
+    Columns of a text file become numbers in a format that has types, but for the identifiers.
     """
     with open_source(reference, layout) as source:
-        rows = _count(source)
-        positions = marks.positions(rows, source.label)
-        _check_same(source, layout, marks, positions, rows)
+        rows, positions = _matched(source, layout, marks)
         marked = np.sort(positions[marks.marked()])
         stay = np.zeros(rows, dtype=bool)
         stay[staying(rows, marked, budget)] = True
         typed = source.is_text and not FORMATS[output_layout.format_of(output)].is_text
         batches = _batches(source, layout, id_columns if typed else None)
-        shape = batches.typed if typed else _unchanged
+        shape: Callable[[Any], Any] = batches.typed if typed else lambda table: table
         schema = shape(source.schema.empty_table()).schema
         with open_output(output, schema, layout=output_layout, overwrite=overwrite) as write:
             start = 0
@@ -205,29 +173,9 @@ def left_out_of(reference: str | Path) -> int:
 def looked_at(
     reference: str | Path, marks: ReviewMarks, *, layout: Layout, budget: float = BUDGET
 ) -> tuple[IndexArray, list[str]]:
-    """Rows that a person has looked at already, and the marks; refuse those of other rows.
-
-    Parameters
-    ----------
-    reference : str or Path
-    marks : ReviewMarks
-        As `read_marks` has read them.
-    layout : Layout
-        Of the reference.
-    budget : float
-        The largest share of the reference that may be marked as anomalies.
-
-    Returns
-    -------
-    positions : int array
-        Of rows that have a mark, from 0.
-    marks : list of str
-        "yes" or "no".
-    """
+    """Rows that a person has looked at already, and the marks; refuse those of other rows."""
     with open_source(reference, layout) as source:
-        rows = _count(source)
-        positions = marks.positions(rows, source.label)
-        _check_same(source, layout, marks, positions, rows)
+        rows, positions = _matched(source, layout, marks)
     staying(rows, positions[marks.marked()], budget)
     answers = marks.answers()
     said = np.array([bool(answer) for answer in answers], dtype=bool)
@@ -235,19 +183,7 @@ def looked_at(
 
 
 def read_marks(path: str | Path, layout: Layout, *, prefix: str = "") -> ReviewMarks:
-    """Read a review file that a person has filled in.
-
-    Parameters
-    ----------
-    path : str or Path
-    layout : Layout
-    prefix : str
-        With which it was written.
-
-    Returns
-    -------
-    ReviewMarks
-    """
+    """Read a review file that a person has filled in."""
     with open_source(path, layout) as file:
         names = [*file.schema.names]
         table = pa.concat_tables(file.tables(names, default_batch_rows(len(names))))
@@ -332,10 +268,13 @@ class ReviewMarks:
         return ["yes" if cell in YES else "no" if cell else "" for cell in plain]
 
 
-def _check_same(
-    source: Source, layout: Layout, given: ReviewMarks, positions: IndexArray, rows: int
-) -> None:
-    """Refuse marks of rows that are not those of this reference."""
+def _matched(source: Source, layout: Layout, given: ReviewMarks) -> tuple[int, IndexArray]:
+    """Count the rows and find those of a review; refuse marks of rows of another reference."""
+    rows = source.rows
+    if rows is None:
+        tables = source.tables(source.schema.names[:1], default_batch_rows(1))
+        rows = sum(table.num_rows for table in tables)
+    positions = given.positions(rows, source.label)
     theirs_by_name = {
         name: shown
         for name in source.schema.names
@@ -363,6 +302,7 @@ def _check_same(
                 "file; if a spreadsheet has rewritten the column, delete it from the review file.",
                 name,
             )
+    return rows, positions
 
 
 def _equal(
@@ -376,13 +316,6 @@ def _equal(
     b, no_b = numbers(theirs, its, parse=parse_its)
     close = np.isclose(a, b, rtol=DIGITS, atol=0.0, equal_nan=True)
     return np.asarray(same | (close & ~no_a & ~no_b))
-
-
-def _count(source: Source) -> int:
-    if source.rows is not None:
-        return source.rows
-    first = source.schema.names[:1]
-    return sum(table.num_rows for table in source.tables(first, default_batch_rows(1)))
 
 
 def _take(source: Source, names: Sequence[str], positions: IndexArray, *, of: int) -> Any:
@@ -408,10 +341,6 @@ def _batches(source: Source, layout: Layout, ids: Sequence[str] | None) -> Batch
         found = survey(source, names, layout, rows)
         features = (Feature(n) for n in names if found[n].nature == "number" and n not in ids)
     return Batches(source, tuple(features), layout, allow_missing=True, batch_rows=rows)
-
-
-def _unchanged(table: Any) -> Any:
-    return table
 
 
 def _changed(source: Source) -> InputError:

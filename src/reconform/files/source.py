@@ -13,11 +13,11 @@ import os
 import sys
 import tempfile
 from collections import Counter
-from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager, suppress
+from collections.abc import Callable, Hashable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from contextvars import ContextVar
 from functools import partial, reduce
-from itertools import pairwise
+from itertools import chain, groupby, pairwise
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -30,7 +30,7 @@ from ..atomic import blamed_on_temporary_files, check_room, stops_by_exception
 from ..errors import InputError, listed
 from ..statistics.ranks import Ranks
 from .cells import is_text, varies, words
-from .columnar import ArrowSource
+from .columnar import ArrowSource, TypedSource
 from .databases import run_query
 from .formats import FORMATS, Layout, Query, Source, Stored, is_compressed, is_standard, query_of
 
@@ -49,19 +49,7 @@ SIGNATURES = {
 
 @contextmanager
 def open_source(path: str | Path, layout: Layout) -> Iterator[Source]:
-    """Open a table that can be read more than once; standard input is spooled to disk.
-
-    Parameters
-    ----------
-    path : str or Path
-        ``-`` for standard input. A query (`query_of`) runs once, and its rows are kept on
-        disk meanwhile.
-    layout : Layout
-
-    Yields
-    ------
-    Source
-    """
+    """Open a table that can be read more than once; standard input is spooled to disk."""
     query = query_of(path)
     if query is not None:
         with _kept_open((query, layout), partial(take_snapshot, query, layout)) as rows:
@@ -184,15 +172,7 @@ def opened_once() -> Iterator[None]:
 
 @contextmanager
 def _kept_open(key: Hashable, opened: Callable[[ExitStack], Source]) -> Iterator[Source]:
-    """Open a table, or take it from before it in the same block of `opened_once`.
-
-    Parameters
-    ----------
-    key : hashable
-        What makes it the same table.
-    opened : callable
-        Opens it; what has to be closed afterwards goes on the stack that it is given.
-    """
+    """Open a table, or take it from before it in the same block of `opened_once`."""
     kept = _kept.get()
     if kept is None:
         with ExitStack() as stack:
@@ -203,82 +183,32 @@ def _kept_open(key: Hashable, opened: Callable[[ExitStack], Source]) -> Iterator
     yield kept.opened[key]
 
 
-class Snapshot:
-    """Rows in Arrow files of a folder, as a `Source`.
+class Snapshot(TypedSource):
+    """Rows of a query in Arrow files of a temporary folder, as a `Source`.
 
-    Rows are added first, all of them, and read then. SQLite learns the type of a column from its
-    cells: where one does not fit those before it, a file of wider types begins.
-
-    Parameters
-    ----------
-    folder : Path
-        Temporary, and empty.
-    label : str
-        What to call it in messages.
-    schema : pyarrow.Schema
-        Of plain types.
+    SQLite learns the type of a column from its cells: where one does not fit those before it, a
+    file of wider types begins.
     """
 
-    is_text = False
-
-    def __init__(self, folder: Path, label: str, schema: Any) -> None:
-        self.label = label
-        self.schema = schema
-        self.rows = 0
-        self._bytes = 0
-        self._folder = folder
+    def __init__(self, folder: Path, label: str, schema: Any, tables: Iterator[Any]) -> None:
+        self.path, self.label = folder / "0.arrow", label
         self._files: list[ArrowSource] = []
-        self._stack = ExitStack()
-        self._begin()
-
-    @property
-    def path(self) -> Path:
-        """The first of the files."""
-        return self._folder / "0.arrow"
-
-    def _begin(self) -> None:
-        self._end()
-        with blamed_on_temporary_files():
-            path = str(self._folder / f"{len(self._files)}.arrow")
-            sink = self._stack.enter_context(pa.OSFile(path, "wb"))
-            self._writer = self._stack.enter_context(pa.ipc.new_file(sink, self.schema))
-
-    def _end(self) -> None:
-        with blamed_on_temporary_files():
-            self._stack.close()
-
-    def add(self, table: Any) -> None:
-        """Append rows."""
-        if table.schema != self.schema:
-            if self.rows:
-                self._close_file()
-            self.schema = table.schema
-            self._begin()
-        with blamed_on_temporary_files():
-            self._writer.write_table(table)
-        self.rows += table.num_rows
-        self._bytes += table.nbytes
-        check_room(self._bytes, f"{self.label}: the table")
-
-    def _close_file(self) -> None:
-        self._end()
-        self._files.append(ArrowSource(self._folder / f"{len(self._files)}.arrow", self.label))
-
-    def fill(self, tables: Iterable[Any]) -> Snapshot:
-        """Append all of some tables, and say that this was the last."""
-        try:
-            for table in tables:
-                self.add(table)
-        except BaseException:
-            with suppress(OSError):
-                self._end()
-            raise
-        return self.finish()
-
-    def finish(self) -> Snapshot:
-        """Say that all rows are there."""
-        self._close_file()
-        return self
+        rows = size = 0
+        first = next(tables, schema.empty_table())
+        for self.schema, some in groupby(chain([first], tables), key=lambda table: table.schema):
+            path = folder / f"{len(self._files)}.arrow"
+            with (
+                blamed_on_temporary_files(),
+                pa.OSFile(str(path), "wb") as sink,
+                pa.ipc.new_file(sink, self.schema) as writer,
+            ):
+                for table in some:
+                    writer.write_table(table)
+                    rows += table.num_rows
+                    size += table.nbytes
+                    check_room(size, f"{label}: the table")
+            self._files.append(ArrowSource(path, label))
+        self.rows = rows
 
     def tables(self, columns: Sequence[str], rows: int) -> Iterator[Any]:
         """Yield Arrow tables of at most `rows` rows."""
@@ -286,10 +216,6 @@ class Snapshot:
         for file in self._files:
             for table in file.tables(columns, rows):
                 yield table if table.schema == wanted else _widened(table, wanted)
-
-    def line(self, row: int) -> int | None:
-        """Return None: there are no lines."""
-        return None
 
 
 def _widened(table: Any, schema: Any) -> Any:
@@ -307,7 +233,7 @@ def take_snapshot(query: Query, layout: Layout, stack: ExitStack) -> Snapshot:
     with blamed_on_temporary_files():
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="reconform-")))
     with run_query(query, layout, folder) as (schema, tables):
-        return Snapshot(folder, query.label, schema).fill(tables)
+        return Snapshot(folder, query.label, schema, tables)
 
 
 # Ranks and scores wait in memory up to this size, and beyond on disk.
@@ -336,14 +262,7 @@ def row_sizes(table: Any) -> IntArray:
 
 
 class CachedSource:
-    """A source that is read once if it is small; a larger one is read again for every pass.
-
-    Parameters
-    ----------
-    source : Source
-    columns : sequence of str
-        All columns that any of the passes will ask for.
-    """
+    """A source that is read once if it is small; a larger one is read again for every pass."""
 
     def __init__(self, source: Source, columns: Sequence[str]) -> None:
         self._source = source
@@ -443,12 +362,7 @@ class Spill:
 
 
 class RowStore:
-    """Rows to be taken in any order after the last of them was added: a few of them stay in memory.
-
-    Parameters
-    ----------
-    schema : pyarrow.Schema
-    """
+    """Rows to be taken in any order after the last was added: a few of them stay in memory."""
 
     def __init__(self, schema: Any) -> None:
         self._schema = schema

@@ -142,23 +142,7 @@ def too_many_rows(source: Source, most: int) -> InputError:
 def survey(
     source: Source, columns: Sequence[str], layout: Layout, rows: int, *, most: int | None = None
 ) -> dict[str, ColumnSurvey]:
-    """Read a whole table and count what its columns hold.
-
-    Parameters
-    ----------
-    source : Source
-    columns : sequence of str
-    layout : Layout
-    rows : int
-        Of a batch.
-    most : int, optional
-        Refuse a table of more rows, and read no further.
-
-    Returns
-    -------
-    dict
-        By column name.
-    """
+    """Count what the columns of a table hold; refuse one of more than `most` rows."""
     surveys = {name: ColumnSurvey(name) for name in columns}
     seen = 0
     for table in source.tables(columns, rows):
@@ -207,19 +191,7 @@ def refuse_reference(
     prepare: bool,
     allow_missing: bool,
 ) -> None:
-    """Refuse a reference with a sentence for every kind of trouble in it.
-
-    Parameters
-    ----------
-    source : Source
-    surveys : dict
-        Of every feature.
-    labels : dict
-        Of those features that are categories; the others must hold numbers.
-    prepare : bool
-        Whether `prepare` was given, and need not be recommended.
-    allow_missing : bool
-    """
+    """Refuse a reference with a sentence for every kind of trouble in it."""
     plain = [found for name, found in surveys.items() if name not in labels]
     odd = [found for found in plain if found.is_odd]
     categories = [found for name, found in surveys.items() if name in labels]

@@ -40,19 +40,7 @@ OTHER_DELIMITERS = {";": "semicolons", "\t": "tabs", "|": "bars", ",": "commas"}
 
 
 class TextSource:
-    """A CSV or TSV file.
-
-    Parameters
-    ----------
-    path : Path
-    label : str
-        What to call the file in messages.
-    delimiter : str
-    stated : bool
-        Whether the user stated the delimiter, and need not be asked about it.
-    compressed : bool
-        By gzip.
-    """
+    """A CSV or TSV file."""
 
     is_text = True
     rows: int | None = None

@@ -199,7 +199,7 @@ def open_output(
             sink = opened(pa.OSFile(os.fsencode(draft), "wb"))
             if format.is_text and is_compressed(path):
                 sink = opened(pa.CompressedOutputStream(sink, "gzip"))
-            safe = safe_table if safe_cells and format.is_text else _as_it_is
+            safe = safe_table if safe_cells and format.is_text else lambda table: table
             writer = opened(
                 format.create(sink, safe(schema.empty_table()).schema, str(path), layout)
             )
@@ -209,10 +209,6 @@ def open_output(
                 writer.write_table(safe(table))
 
         yield write_or_blame
-
-
-def _as_it_is(table: Any) -> Any:
-    return table
 
 
 @contextmanager
