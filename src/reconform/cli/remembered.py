@@ -100,17 +100,13 @@ def remembered(info: ModelInfo) -> Remembered | None:
 def _read(noted: Mapping[str, Any]) -> Remembered:
     known = {"detector", "prepare", "features", "reference", "id", "prefix", "decision", "group"}
     require(not set(noted) - known, f"it notes {sorted(set(noted) - known)!r}")
-    ids, decision = noted.get("id", []), noted.get("decision", {})
-    for name, value, kind in (
-        ("detector", noted["detector"], str),
-        ("prepare", noted["prepare"], bool),
-        ("reference", noted["reference"], str),
-        ("id", ids, list),
-        ("prefix", noted.get("prefix", ""), str),
-        ("decision", decision, dict),
-        ("group", noted.get("group", ""), str),
-    ):
-        require(type(value) is kind, f"{name} is {value!r}")
+    ids, decision = noted["id"], noted["decision"]
+    for name, kind in (
+        ("detector", str), ("prepare", bool), ("reference", str), ("id", list), ("prefix", str),
+        ("decision", dict),
+    ):  # fmt: skip
+        require(type(noted[name]) is kind, f"{name} is {noted[name]!r}")
+    require(type(noted.get("group", "")) is str, f"group is {noted.get('group')!r}")
     require(all(type(name) is str for name in ids), f"id is {ids!r}")
     require("top" not in decision and "alpha_bh" not in decision, f"decision is {decision!r}")
     Rule(**decision)  # checks every value
@@ -120,7 +116,7 @@ def _read(noted: Mapping[str, Any]) -> Remembered:
         restore(noted["features"]),
         noted["reference"],
         tuple(ids),
-        noted.get("prefix", ""),
+        noted["prefix"],
         Deciding(**decision),
         noted.get("group"),
     )

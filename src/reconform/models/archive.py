@@ -20,7 +20,7 @@ import re
 import stat
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any, BinaryIO
 from zipfile import ZIP_DEFLATED, ZIP_STORED, ZipFile, ZipInfo, is_zipfile
@@ -504,30 +504,23 @@ def inspect(path: str | Path) -> ModelInfo:
         return _info(archive)
 
 
-# Facts that are taken over as they are, with their types.
-_WORDS = (
-    "reconform", "created", "detector", "method", "scheme", "variant", "feature_type",
-    "fingerprint", "guarantee",
-)  # fmt: skip
-_NUMBERS = ("format_version", "n_features", "n_reference", "n_calibration", "n_models")
-_TABLES = ("parameters", "versions", "extras")
-
-
 def _info(archive: Archive) -> ModelInfo:
     said = archive.manifest
-    for names, kind in ((_WORDS, str), (_NUMBERS, int), (_TABLES, dict)):
-        for name in names:
-            require(type(said[name]) is kind, f"{name} is {said[name]!r}")
+    kinds = {"str": str, "int": int, "Mapping": dict}
+    facts = {one.name: kinds.get(str(one.type).split("[")[0]) for one in fields(ModelInfo)}
+    taken = [name for name, kind in facts.items() if kind and name not in ("path", "file_bytes")]
+    for name in taken:
+        require(type(said[name]) is facts[name], f"{name} is {said[name]!r}")
     columns, types = said["feature_names"], said["foreign_types"]
     for words in (columns or [], types):
         require(all(isinstance(word, str) for word in words), "a name is no word")
     return ModelInfo(
         path=str(archive.path),
-        file_bytes=Path(archive.path).stat().st_size,
+        file_bytes=archive.file_bytes,
         feature_names=None if columns is None else tuple(columns),
         foreign_types=tuple(types),
         parts=_parts(archive.sizes),
-        **{name: said[name] for name in (*_WORDS, *_NUMBERS, *_TABLES)},
+        **{name: said[name] for name in taken},
     )
 
 

@@ -32,7 +32,7 @@ from ..ensemble.refitting import FullRefit, RefitEnsemble
 from ..errors import ReconformError
 from ..grouping import UNKNOWN, ReferenceGroups, check_groupable
 from ..methods import METHODS, VARIANTS, Complements, Jackknife, Plan
-from ..records import check_models, check_reference, require, within
+from ..records import check_models, require, within
 from ..records.specs import (
     INT,
     JOBS,
@@ -57,6 +57,7 @@ from ..statistics.aggregation import check_aggregate
 from ..statistics.ranks import Calibration
 from .scaled import (
     SCALED_FULL,
+    check_refitted,
     read_scaled,
     refit_units,
     scaled_model,
@@ -171,11 +172,13 @@ _FOREIGN: Mapping[str, Spec] = {
 }  # fmt: skip
 
 
-def _check_scoring(detector: FittedDetector | ForeignDetector, model: Any) -> None:
+def _check_foreign(detector: FittedDetector | ForeignDetector, d: int) -> None:
     # Any other method of the model would be called with the rows.
     known = detector.score_name in ("score_samples", "decision_function")
     require(known and detector.sign in (-1, 1), f"nothing is scored by {detector.score_name!r}")
+    model = detector.model if isinstance(detector, FittedDetector) else detector.template
     require(hasattr(model, "fit"), "a detector is none")
+    _check_columns(model, d)
 
 
 def _check_columns(detector: Any, d: int) -> None:
@@ -183,24 +186,14 @@ def _check_columns(detector: Any, d: int) -> None:
     require(columns is None or columns == d, f"a detector was fitted on {columns!r} columns")
 
 
-def _check_fitted(detector: FittedDetector, d: int) -> None:
-    _check_scoring(detector, detector.model)
-    _check_columns(detector.model, d)
-
-
-def _check_template(detector: ForeignDetector, d: int) -> None:
-    _check_scoring(detector, detector.template)
-    _check_columns(detector.template, d)
-
-
 FITTED_DETECTOR = Record(
-    "FittedDetector", FittedDetector, {"model": Detector(fitted=True), **_FOREIGN}, _check_fitted
+    "FittedDetector", FittedDetector, {"model": Detector(fitted=True), **_FOREIGN}, _check_foreign
 )
 FOREIGN_DETECTOR = Record(
     "ForeignDetector",
     ForeignDetector,
     {"template": Detector(fitted=False), **_FOREIGN},
-    _check_template,
+    _check_foreign,
 )
 
 
@@ -239,14 +232,8 @@ def _check_refit(ensemble: RefitEnsemble, d: int) -> None:
 
 
 def _check_full_refit(ensemble: FullRefit, d: int) -> None:
-    n = len(ensemble.reference)
-    check_reference(n, ensemble)
-    require(ensemble.reference.shape[1] == d, "the reference has the wrong shape")
-    require(isinstance(ensemble.seed, np.random.SeedSequence), "the seed is none")
-    algorithm = ensemble.algorithm
-    assert isinstance(algorithm, ForeignDetector | NativeDetector)
-    missing = np.isnan(ensemble.reference) if algorithm.accepts_nan else False
-    require((np.isfinite(ensemble.reference) | missing).all(), "a row is not finite")
+    algorithm: Any = ensemble.algorithm
+    check_refitted(ensemble, algorithm, d)
     template = getattr(algorithm, "template", algorithm)
     if isinstance(template, NativeDetector):
         # Whether its parameters suit such rows, one fit says, as every row to come will take.

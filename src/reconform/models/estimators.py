@@ -146,11 +146,10 @@ class DetectorsOut:
                 one if isinstance(one, str) else self.write(one, fitted=False) for one in candidates
             ]
         if fitted:
-            names = getattr(detector, "feature_names_in_", None)
             columns = _columns_of(detector, detector.n_features_in_)
             out = replace(self.out, n_features=columns)
             entry["n_features"] = detector.n_features_in_
-            entry["feature_names"] = None if names is None else [str(name) for name in names]
+            entry["feature_names"] = names_in(detector)
             entry["fitted"] = {
                 key: spec.write(getattr(detector, key), f"{at}/{key.strip('_')}", out)
                 for key, spec in _fitted_specs(detector, hasattr(detector, "offset_")).items()
@@ -169,13 +168,12 @@ class DetectorsOut:
             "contamination": FLOAT.write(detector.contamination, f"{at}/contamination", self.out),
         }
         if fitted:
-            names = getattr(detector, "feature_names_in_", None)
             entry["fit"] = {
                 "detector": self.write(detector.fitted_, fitted=True),
                 "units": UNITS.write(detector.units_, f"{at}/units", self.out),
                 "offset": FLOAT.write(detector.offset_, f"{at}/offset", self.out),
                 "n_features": detector.n_features_in_,
-                "feature_names": None if names is None else [str(name) for name in names],
+                "feature_names": names_in(detector),
             }
         return entry
 
@@ -336,6 +334,12 @@ def _fitted_specs(detector: NativeDetector, whole: bool) -> Mapping[str, Spec]:
 def _columns_of(detector: NativeDetector, d: int) -> int:
     """Count the columns of the rows that a detector was fitted on, as it measures them."""
     return d if detector._units() is None else columns_in(detector, detector.units_, d)
+
+
+def names_in(estimator: Any) -> list[str] | None:
+    """The names of the columns that an estimator was fitted on, if they had any."""
+    names = getattr(estimator, "feature_names_in_", None)
+    return None if names is None else [str(name) for name in names]
 
 
 def restore_columns(estimator: Any, n_features: Json, names: Json) -> None:

@@ -51,6 +51,7 @@ from .estimators import (
     DetectorsIn,
     DetectorsOut,
     make_foreign,
+    names_in,
     neutral,
     refuse_foreign,
     restore_columns,
@@ -251,7 +252,6 @@ def _write_model(cad: ConformalDetector, out: Writer) -> Json:
     if not isinstance(detector, str):
         fitted = cad.plan_.row.frozen
         detector = {"estimator": out.estimators.write(detector, fitted=fitted)}
-    names = getattr(cad, "feature_names_in_", None)
     if cad._reference is not None:
         out.budget.spend(refit_units(cad.detector, *cad._reference.shape), "a fit")
     return {
@@ -259,7 +259,7 @@ def _write_model(cad: ConformalDetector, out: Writer) -> Json:
         "method": _write_method(method, out),
         "parameters": Plain().write(parameters, "parameters", out),
         "n_features": cad.n_features_in_,
-        "feature_names": None if names is None else [str(name) for name in names],
+        "feature_names": names_in(cad),
         "offset": Scalar(float).write(cad.offset_, "offset_", out),
         "tie_key": cad._tie_key,
         "left_out": cad.left_out_,
@@ -395,8 +395,6 @@ def facts_of(
 ) -> dict[str, Any]:
     """Collect the facts of a model for its manifest."""
     parameters = cad.get_params(deep=False)
-    names = getattr(cad, "feature_names_in_", None)
-    guarantee = cad.guarantee_
     return {
         "format": FORMAT,
         "format_version": FORMAT_VERSION,
@@ -408,13 +406,13 @@ def facts_of(
         "variant": cad.plan_.variant,
         "parameters": {name: repr(value) for name, value in parameters.items()},
         "n_features": cad.n_features_in_,
-        "feature_names": None if names is None else [str(name) for name in names],
+        "feature_names": names_in(cad),
         "feature_type": "float64",
         "n_reference": cad.plan_.n,
         "n_calibration": cad.n_calibration_,
         "n_models": cad.plan_.n_models,
         "fingerprint": cad.calibration_.fingerprint,
-        "guarantee": str(guarantee),
+        "guarantee": str(cad.guarantee_),
         "versions": {"numpy": numpy.__version__, "scikit-learn": sklearn.__version__},
         "foreign_types": foreign_types,
         "extras": _checked(extras),

@@ -111,17 +111,22 @@ def _scaled_full_cost(ensemble: ScaledFull) -> int:
     return int(n) * columns + refit_units(ensemble.detector, n, columns)
 
 
-def _check_scaled_full(ensemble: ScaledFull, d: int) -> None:
-    detector, n = ensemble.detector, len(ensemble.reference)
-    require(isinstance(detector, NativeDetector), "a detector is none of ours")
-    ways = detector._units()
-    require(ways is not None, "a detector does not scale")
-    assert ways is not None
-    check_reference(n, ensemble)
+def check_refitted(ensemble: Any, detector: Any, d: int) -> None:
+    """Refuse a reference that a detector could not be fitted on again."""
+    check_reference(len(ensemble.reference), ensemble)
     require(ensemble.reference.shape[1] == d, "the reference has the wrong shape")
     require(isinstance(ensemble.seed, np.random.SeedSequence), "the seed is none")
     missing = np.isnan(ensemble.reference) if detector.accepts_nan else False
     require((np.isfinite(ensemble.reference) | missing).all(), "a row is not finite")
+
+
+def _check_scaled_full(ensemble: ScaledFull, d: int) -> None:
+    detector = ensemble.detector
+    require(isinstance(detector, NativeDetector), "a detector is none of ours")
+    ways = detector._units()
+    require(ways is not None, "a detector does not scale")
+    assert ways is not None
+    check_refitted(ensemble, detector, d)
     # Whether its parameters suit such rows, a fit says; on all of them it may take long.
     few = replace(ensemble, reference=some_rows(ensemble.reference, detector))
     units = ways.of(few.reference)
