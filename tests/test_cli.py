@@ -474,7 +474,7 @@ def test_a_report_of_a_large_file(here, tables, monkeypatch):
 
 def test_a_report_that_cannot_be_is_refused_before_the_fit(here, monkeypatch):
     monkeypatch.setattr(judging, "MOST_REPORTED", 299)
-    monkeypatch.setattr("reconform.cli.fitting.fit", None)
+    monkeypatch.setattr("reconform.cli.detect.fit", None)
     said = run(
         "detect", "normal.parquet", "new.parquet", "--drop", "machine", *QUICK,
         "--report", "report.html", code=1,

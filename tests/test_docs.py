@@ -19,8 +19,8 @@ from click.testing import CliRunner
 
 import reconform
 from reconform import cli
+from reconform.display import GLOSSARY
 from reconform.files.judge import judge_file
-from reconform.glossary import GLOSSARY
 from reconform.methods import _NAMED
 
 ROOT = Path(__file__).parent.parent

@@ -13,13 +13,13 @@ import numpy as np
 from ..arrays import BoolArray
 from ..detector import ConformalDetector
 from ..discoveries import Discoveries
+from ..display import percent
 from ..files.formats import is_standard
 from ..metrics import false_discovery_proportion, power
 from ..reporting.page import EXPLAINED, render, write_page
-from ..reporting.safe_text import percent
 from ..whole import check_place
 from .declare import Command, family, in_options, share
-from .flagged import Flagged
+from .judging import Flagged
 from .options import OVERWRITE, REPORT, detector_option, method_option, voice_options
 from .output import Voice
 
@@ -87,11 +87,7 @@ def _tell(voice: Voice, done: Demo) -> None:
         f"of which {done.truth.sum()} are malignant."
     )
     voice.say()
-    voice.say(
-        f"{found.count:,} of {len(found):,} rows flagged at a false discovery rate of "
-        f"{percent(found.level)}",
-        style="bold",
-    )
+    voice.say(found.headline, style="bold")
     if found.chosen is not None:
         voice.say(found.chosen)
     voice.say(in_options(found.guarantee))

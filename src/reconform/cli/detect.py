@@ -1,12 +1,33 @@
-"""`reconform detect`: from two files to the anomalies in the second."""
+"""The command ``detect``, and fitting as all commands that read a reference do it."""
 
 from __future__ import annotations
 
-import click
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Any
 
+import click
+import numpy as np
+from sklearn.utils import get_tags
+
+from ..arrays import ObjectArray
+from ..detector import ConformalDetector
+from ..detectors.prepare import prepared
+from ..errors import InputError
+from ..files import (
+    Layout,
+    Table,
+    normal_rows,
+    open_batches,
+    read_labelled,
+    read_reference,
+)
+from ..files.address import label_of
+from ..files.column_types import to_python
 from ..files.formats import titles_in_words
 from ..files.judge import ReadOptions
-from . import fitting as fits
+from ..files.reading import group_labels
+from ..files.review import left_out_of
 from .declare import Command
 from .judging import ReferenceRows, check_beforehand, check_header, judge
 from .options import (
@@ -25,6 +46,103 @@ from .options import (
     writing_options,
 )
 from .output import Voice
+
+
+def read_rows(
+    voice: Voice, path: str, layout: Layout, ids: tuple[str, ...], columns: Columns
+) -> Table:
+    """Read the reference."""
+    voice.step(f"Reading {label_of(path)}")
+    how = columns.reading(columns.unused(ids), layout)
+    with voice.gathering_warnings():
+        if columns.label is None:
+            return read_reference(path, **vars(how))
+        table, anomalous = read_labelled(path, columns.label, how)
+    voice.step(f"Leaving out {anomalous.sum():,} rows that are labelled as anomalies")
+    return normal_rows(table, anomalous)
+
+
+def make(voice: Voice, reference: Table, fitting: Fitting, columns: Columns) -> ConformalDetector:
+    """Make the detector that was asked for."""
+    # A full-conformal detector fits while it judges, and that has a bar of its own.
+    watched = voice.shows_progress and fitting.method != "full"
+    detector = fitting.make_detector()
+    return ConformalDetector(
+        prepared(detector, reference.features) if columns.prepare else detector,
+        fitting.make_method(),
+        random_state=fitting.seed,
+        verbose=int(watched),
+        group_models=columns.group_models,
+    )
+
+
+def fit_detector(
+    voice: Voice,
+    reference: Table,
+    fitting: Fitting,
+    columns: Columns,
+    *,
+    check: Callable[[ConformalDetector], None] | None = None,
+) -> ConformalDetector:
+    """Fit and calibrate the detector that was asked for; `check` sees it before."""
+    cad = make(voice, reference, fitting, columns)
+    if check is not None:
+        check(cad)
+    voice.step(f"Fitting {fitting.detector}, {fitting.method}, on {len(reference):,} rows")
+    known = None
+    if fitting.anomalies is not None:
+        voice.step(f"Reading {fitting.anomalies}")
+        known = _rows_like(reference, fitting.anomalies, bool(get_tags(cad).input_tags.allow_nan))
+    with voice.gathering_warnings(), parallel(fitting.jobs):
+        cad.fit(
+            reference.frame,
+            groups=_groups(reference, columns.group),
+            anomalies=known,
+            left_out=left_out_of(reference.path),
+        )
+    cad.name_reference(_names(reference, columns.group))
+    cad.set_params(verbose=0)
+    if fitting.method == "auto":
+        voice.step(f"The method is {cad.plan_.scheme}, by the number of rows")
+    return cad
+
+
+def _names(reference: Table, group: str | None) -> Sequence[Any]:
+    """What explanations call the reference rows: by their identifiers, or by number from 1."""
+    named = [] if reference.ids is None else reference.ids.column_names
+    columns = [to_python(reference.ids.column(name)) for name in named if name != group]
+    if not columns:
+        return range(1, len(reference) + 1)
+    return [", ".join(map(str, cells)) for cells in zip(*columns, strict=True)]
+
+
+def _rows_like(reference: Table, path: str, allow_missing: bool) -> Any:
+    """Read all rows of a file with the columns of the reference, as `Table.frame` has them."""
+    with open_batches(path, reference.features, allow_missing=allow_missing) as batches:
+        X = np.concatenate([np.empty((0, len(reference.features))), *batches])
+    return replace(reference, X=X).frame
+
+
+def _groups(reference: Table, column: str | None) -> ObjectArray | None:
+    """Read the groups of the reference rows, if a column has them."""
+    if column is None:
+        return None
+    if reference.ids is None or column not in reference.ids.column_names:
+        raise InputError(reference.path, f"it has no column {column!r} of groups.", column=column)
+    cells = reference.ids.column(column)
+    labels: ObjectArray = group_labels(cells, column, Layout(), reference.path, parse=True)
+    return labels
+
+
+def facts_of(reference: Table) -> dict[str, Any]:
+    """Say what was read, as plain data."""
+    return {
+        "path": reference.path,
+        "rows": len(reference),
+        "features": list(reference.names),
+        "sha256": reference.fingerprint,
+        "missing": reference.missing,
+    }
 
 
 @click.command(
@@ -61,11 +179,11 @@ def detect(
         raise click.UsageError("REFERENCE and NEW cannot both be standard input.")
     writing.check(voice, REFERENCE=reference, NEW=new, **fitting.inputs)
     known, unknown = files.layouts(reference, new)
-    table = fits.read(voice, reference, known, files.id_columns, columns)
+    table = read_rows(voice, reference, known, files.id_columns, columns)
     reference_rows = ReferenceRows(table, columns.shift)
     check_header(new, table.features, unknown, files, writing, columns=columns)
     check = check_beforehand(new, reference_rows, unknown, files, deciding)
-    cad = fits.fit(voice, table, fitting, columns, check=check)
+    cad = fit_detector(voice, table, fitting, columns, check=check)
     read = ReadOptions(
         table.features,
         files.id_columns,
@@ -83,4 +201,4 @@ def detect(
             writing=writing,
             known=reference_rows,
         )
-        voice.finish({"command": "detect", "reference": fits.facts_of(table), **facts})
+        voice.finish({"command": "detect", "reference": facts_of(table), **facts})

@@ -24,8 +24,8 @@ from typing import Any
 
 import click
 
+from ..display import GLOSSARY
 from ..errors import ReconformError
-from ..glossary import GLOSSARY
 from .declare import in_options, write_examples
 from .output import complain, prepare_streams, settle_streams
 

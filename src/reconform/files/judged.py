@@ -10,8 +10,8 @@ import numpy as np
 from ..arrays import FloatArray, IndexArray, RankArray
 from ..discoveries import CountedDiscoveries, Discoveries
 from ..errors import ReconformError
-from ..explaining import Explainer
-from ..explaining.explanation import Explanation, Judged
+from ..explain import Explainer
+from ..explain.explainer import Explanation, Judged
 from ..statistics.first_rows import FirstRows
 
 # A result keeps no more flagged rows, and the numbers of every row only for files of at most so

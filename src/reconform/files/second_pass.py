@@ -17,7 +17,7 @@ import pyarrow as pa
 from ..arrays import BoolArray, FloatArray, IndexArray, RankArray
 from ..discoveries import USUAL_FIRST, CountedDiscoveries, Discoveries
 from ..errors import InputError
-from ..explaining import Explainer, explainer_for
+from ..explain import Explainer, explainer_for
 from ..statistics.fdr import Decision
 from . import judged
 from .column_types import labels_in, to_python
