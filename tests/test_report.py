@@ -725,7 +725,7 @@ def test_the_chart_is_valid_vega():
 def test_without_altair_the_page_works_and_the_chart_says_what_to_install():
     code = (
         "import sys; sys.modules['altair'] = None\n"
-        "from reconform.cli.demo_command import run_demo\n"
+        "from reconform.cli.detect import run_demo\n"
         "from reconform.reporting import chart\n"
         "from reconform.reporting.page import render\n"
         "found = run_demo().found\n"

@@ -26,8 +26,8 @@ from ..errors import ReconformError
 from ..files.address import query_of
 from ..files.formats import is_standard
 from ..whole import Together, append_line
+from . import INPUT, sentence_of
 from .declare import Command, family, option
-from .failures import INPUT, sentence_of
 from .judging import exit_code
 from .model_commands import judge_with, judging_options
 from .options import (

@@ -326,7 +326,7 @@ def read_histogram(
 
     Examples
     --------
-    >>> from reconform.cli.demo_command import run_demo
+    >>> from reconform.cli.detect import run_demo
     >>> [diagnosis.kind for diagnosis in read_histogram(run_demo().found)]
     ['healthy']
     """
