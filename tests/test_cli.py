@@ -26,9 +26,9 @@ import pytest
 from click.testing import CliRunner
 from sklearn.svm import OneClassSVM
 
-from reconform import ConformalDetector, methods
+from reconform import ConformalDetector, cli, methods
 from reconform import models as model_files
-from reconform.cli import failures, judging, main, options
+from reconform.cli import judging, main, options
 from reconform.cli.declare import in_options
 from reconform.extras import extra
 from reconform.files import open_output
@@ -55,7 +55,7 @@ def run(*arguments, code=0, input=None):
     result = CliRunner().invoke(main, [str(a) for a in arguments], input=input)
     assert result.exit_code == code, result.output
     assert (code == 0) or result.stdout == ""
-    if code != failures.BUG:  # a traceback shows lines of code
+    if code != cli.BUG:  # a traceback shows lines of code
         # Options are spelled as options: no `drop`, no overwrite=True.
         assert not re.search(r"`|(?<!--set )\b[a-z_]+=\S", result.stderr), result.stderr
     return result
@@ -475,7 +475,7 @@ def test_a_report_of_a_large_file(here, tables, monkeypatch):
 
 def test_a_report_that_cannot_be_is_refused_before_the_fit(here, monkeypatch):
     monkeypatch.setattr(judging, "MOST_REPORTED", 299)
-    monkeypatch.setattr("reconform.cli.fitting.fit", None)
+    monkeypatch.setattr("reconform.cli.detect.fit_detector", None)
     said = run(
         "detect", "normal.parquet", "new.parquet", "--drop", "machine", *QUICK,
         "--report", "report.html", code=1,
@@ -994,7 +994,7 @@ def test_a_bug_shows_its_traceback(here, monkeypatch):
     common = ["detect", "normal.csv", "new.csv", "--drop", "machine", *QUICK]
     for bug in (lambda *a, **k: 1 / 0, lambda *a, **k: np.zeros(2) + np.zeros(3)):
         monkeypatch.setattr(judging, "judge_file", bug)
-        said = run(*common, code=failures.BUG).stderr
+        said = run(*common, code=cli.BUG).stderr
         assert "Traceback" in said
         assert "this is a bug in reconform" in said
 
@@ -1014,14 +1014,14 @@ def test_an_interrupt(here, monkeypatch):
 
     monkeypatch.setattr(judging, "judge_file", interrupted)
     common = ["detect", "normal.csv", "new.csv", "--drop", "machine", *QUICK]
-    assert "Interrupted." in run(*common, code=failures.INTERRUPTED).stderr
+    assert "Interrupted." in run(*common, code=cli.INTERRUPTED).stderr
     monkeypatch.setattr("reconform.study.Study.run", interrupted)
-    said = run(*STUDY, code=failures.INTERRUPTED).stderr
+    said = run(*STUDY, code=cli.INTERRUPTED).stderr
     assert "Finished draws are in store; the same command continues." in said
 
 
 @pytest.mark.parametrize(
-    ("number", "code"), [(signal.SIGINT, failures.INTERRUPTED), (signal.SIGTERM, 143)]
+    ("number", "code"), [(signal.SIGINT, cli.INTERRUPTED), (signal.SIGTERM, 143)]
 )
 def test_a_stopped_run_leaves_nothing(here, number, code):
     run("fit", "normal.csv", "--drop", "machine", *QUICK, "--model", "plant.rcad")
@@ -1164,7 +1164,7 @@ def test_accidents_are_told_from_sentences():
             call()
         return caught.value
 
-    blames = failures.blames_input
+    blames = cli.blames_input
     svm = ConformalDetector(OneClassSVM(), "split").fit(np.arange(20.0)[:, None])
     assert blames(error_of(lambda: svm.predict([[1.0, 2.0]])))  # scikit-learn's own validation
     assert blames(error_of(lambda: extra("no_such_package", "study", "Drawing charts")))
@@ -1176,14 +1176,14 @@ def test_accidents_are_told_from_sentences():
 
 
 def test_a_command_is_imported_with_the_garbage_collector_on_afterwards():
-    assert failures._home("colorsys") is failures._home("colorsys")
+    assert cli._home("colorsys") is cli._home("colorsys")
     assert gc.isenabled()
     with pytest.raises(ModuleNotFoundError):
-        failures._home("reconform.cli.no_such_command")
+        cli._home("reconform.cli.no_such_command")
     assert gc.isenabled()
     gc.disable()
     try:
-        failures._home("colorsys")
+        cli._home("colorsys")
         assert not gc.isenabled()
     finally:
         gc.enable()

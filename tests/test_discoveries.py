@@ -58,7 +58,7 @@ def test_the_most_unusual_come_first_and_scores_break_ties(found):
 
 def test_the_repr_tells_the_story(found):
     text = repr(found)
-    assert "2 of 4 rows flagged at FDR 0.2 (BH)" in text
+    assert "2 of 4 rows flagged at a false discovery rate of 20% (Benjamini-Hochberg)" in text
     assert text.index("c") < text.index("<b>")
     assert "It holds." in text
     assert found.count == 2

@@ -200,7 +200,7 @@ def test_arrays_whose_size_is_not_known(threads):
 def test_it_says_what_it_found(threads):
     text = repr(discover(detector(), dd.from_pandas(NEW, npartitions=2)))
     assert text.startswith("DistributedDiscoveries: 70 ")
-    assert "of 500 rows flagged at FDR 0.1 (BH)" in text
+    assert "of 500 rows flagged at a false discovery rate of 10%" in text
 
 
 class Counting(BaseEstimator):

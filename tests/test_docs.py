@@ -18,8 +18,8 @@ from click.testing import CliRunner
 
 import reconform
 from reconform import ConformalDetector, Rule, cli
+from reconform.display import GLOSSARY
 from reconform.files.judge import judge_file
-from reconform.glossary import GLOSSARY
 from reconform.methods import BySize, method_names
 
 ROOT = Path(__file__).parent.parent

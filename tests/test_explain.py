@@ -23,7 +23,7 @@ from reconform.cli import main
 from reconform.detectors import KDE, KNN, LOF, Contrast, Mahalanobis
 from reconform.detectors.base import by_replacing
 from reconform.display import prose
-from reconform.explaining import explainer as known
+from reconform.explain import explainer as known
 from reconform.files.judge import ReadOptions, judge_file
 from reconform.frames import FrameRows, label_code, mixed, numbers_of
 

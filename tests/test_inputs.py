@@ -11,7 +11,7 @@ import pytest
 from reconform import ConformalDetector
 from reconform.detectors import resolve_detector
 from reconform.detectors.prepare import make_prepared
-from reconform.explaining.feature_columns import read_table
+from reconform.explain.features import read_table
 from reconform.inputs import checked_rows, unmasked
 
 X = np.random.default_rng(0).normal(size=(60, 2))

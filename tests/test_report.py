@@ -23,14 +23,17 @@ from reconform import ConformalDetector, Discoveries
 from reconform.detectors import KNN
 from reconform.discoveries import Provenance
 from reconform.errors import ReferenceWarning
-from reconform.explaining.feature_columns import matched, read_table
-from reconform.explaining.features import robust_scale, robust_scales, unusual_features
+from reconform.explain.features import (
+    matched,
+    read_table,
+    robust_scale,
+    robust_scales,
+    unusual_features,
+)
 from reconform.reporting import chart, report, words
-from reconform.reporting.carried import carry
-from reconform.reporting.diagnosis import read_histogram
-from reconform.reporting.page import render
-from reconform.reporting.safe_text import script_json
+from reconform.reporting.page import carry, render
 from reconform.reporting.summary import LEVELS, p_value_nature, step_up_line, summarise
+from reconform.reporting.words import read_histogram, script_json
 from reconform.rule import Rule, shortest_list
 from reconform.statistics.exact import harmonic_number
 from reconform.statistics.fdr import RankCounts, adjust
@@ -722,7 +725,7 @@ def test_the_chart_is_valid_vega():
 def test_without_altair_the_page_works_and_the_chart_says_what_to_install():
     code = (
         "import sys; sys.modules['altair'] = None\n"
-        "from reconform.cli.demo_command import run_demo\n"
+        "from reconform.cli.detect import run_demo\n"
         "from reconform.reporting import chart\n"
         "from reconform.reporting.page import render\n"
         "found = run_demo().found\n"

@@ -12,7 +12,7 @@ import pytest
 
 from oracle import binomial_upper
 from reconform import Bootstrap, ConformalDetector, CrossValidation, Jackknife, Split
-from reconform.cli.demo_command import run_demo
+from reconform.cli.detect import run_demo
 
 ALPHAS = (0.05, 0.1, 0.2, 0.5)
 FAILURE = 1e-5

@@ -11,8 +11,8 @@ import pytest
 from reconform.detectors.inne import ensembles as spheres
 from reconform.detectors.inne import kernels
 from reconform.detectors.prepare import Feature
-from reconform.explaining import features
-from reconform.explaining.feature_columns import read_table
+from reconform.explain import features
+from reconform.explain.features import read_table
 from reconform.files import cells, open_batches, open_output, read_reference, text
 from reconform.frames import label_code
 

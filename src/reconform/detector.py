@@ -35,8 +35,8 @@ from .errors import (
     unknown_choice,
     warn_once,
 )
-from .explaining import Known, explainer_for, known_rows, refuse_without_reference, words_of
-from .explaining.explanation import Explanation, Judged
+from .explain import Known, explainer_for, known_rows, refuse_without_reference, words_of
+from .explain.explainer import Explanation, Judged
 from .fitter import (
     Fitter,
     guarantee_for,
@@ -296,10 +296,9 @@ class ConformalDetector(OutlierMixin, BaseEstimator):
         labels = getattr(X, "index", None) if hasattr(X, "iloc") else None
         X = self._validate(X, reset=True)
         known = None if anomalies is None else self._given(anomalies, X)
-        self._reference = None
         suited = method_for_rows(method, resolved, len(X))
-        if suited is not method and isinstance(suited, Full):
-            self._reference = X  # a batch of very many rows wants a split of these
+        # A batch of very many rows wants a split of these.
+        self._reference = X if suited is not method and isinstance(suited, Full) else None
         asked = self._groups_of_reference(groups, blocks, method, len(X))
 
         plan_seed, model_seed, tie_seed = root_seed(self.random_state).spawn(3)

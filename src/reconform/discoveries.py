@@ -17,9 +17,10 @@ from typing import Any
 import numpy as np
 
 from .arrays import BoolArray, FloatArray, IndexArray, ObjectArray, RankArray
-from .assumption import WITHDRAWN, Compared, Verdict, why_nothing
+from .assumption import Compared, Verdict, why_nothing
 from .display import (
     details,
+    headline,
     histogram_svg,
     html_table,
     in_bins,
@@ -28,12 +29,11 @@ from .display import (
     verdict_html,
 )
 from .errors import ReconformError, check_count, unknown_choice
-from .explaining.explanation import Explains, Explanation, Judged
+from .explain.explainer import Explains, Explanation, Judged
 from .extras import installed
 from .frames import PACKAGES, make_frame
 from .grouping import GroupFound
 from .methods import METHODS
-from .rule import false_alarms_in_words
 from .statistics.bounds import counted_fdp_bound
 from .statistics.choice import Candidate, choice_sentence
 from .statistics.exact import exact_number
@@ -211,12 +211,14 @@ class BaseDiscoveries(ABC):
     @property
     def headline(self) -> str:
         """How many rows are flagged, at which level, by which procedure; and the verdict."""
-        flagged = f"{self.count:,} of {self.tested:,} rows flagged"
-        if self.verdict.word == "broken":
-            return f"{flagged}, {WITHDRAWN}"
-        if self.fdr is None:
-            return f"{flagged}, where {false_alarms_in_words(self.level)} may be expected"
-        return f"{flagged} at FDR {self.fdr:g} ({self.procedure.upper()})"
+        return headline(
+            self.count,
+            self.tested,
+            float(self.level),
+            alarms=self.fdr is None,
+            broken=self.verdict.word == "broken",
+            procedure=PROCEDURES[self.procedure].title,
+        )
 
     @abstractmethod
     def _counts(self) -> RankCounts | None:

@@ -13,13 +13,69 @@ from html import escape
 import numpy as np
 
 from .arrays import AnyArray, FloatArray
-from .assumption import Verdict
+from .assumption import WITHDRAWN, Verdict
+from .rule import false_alarms_in_words
 
 # Of the histogram of p-values.
 BINS = 20
 FLAG, REST = "#c8501e", "#8d97a8"
 WIDTH, HEIGHT = 420, 90
 TONES = {"holds": "#2b8a57", "doubtful": "#b07a00", "broken": "#c8371e"}
+
+
+def percent(share: float) -> str:
+    """Write a level as people do.
+
+    Examples
+    --------
+    >>> percent(0.07), percent(0.005)
+    ('7%', '0.5%')
+    """
+    return f"{share * 100:g}%"
+
+
+def headline(
+    count: int,
+    tested: int,
+    level: float,
+    *,
+    alarms: bool = False,
+    broken: bool = False,
+    procedure: str = "",
+) -> str:
+    """Say how many rows are flagged, and at which level: a rate, or a number of false alarms.
+
+    Examples
+    --------
+    >>> headline(12, 900, 0.1)
+    '12 of 900 rows flagged at a false discovery rate of 10%'
+    """
+    rows = f"{tested:,} row{'s' * (tested != 1)}"
+    flagged = f"All {rows} flagged" if count == tested > 1 else f"{count:,} of {rows} flagged"
+    if broken:
+        return f"{flagged}, {WITHDRAWN}"
+    if alarms:
+        return f"{flagged} where {false_alarms_in_words(level)} may be expected"
+    how = f" ({procedure})" if procedure else ""
+    return f"{flagged} at a false discovery rate of {percent(level)}{how}"
+
+
+def level_meaning(level: float, *, alarms: bool = False) -> str:
+    """Say what a level means for the list."""
+    meant = (
+        f"{level:g} of the rows flagged in such a batch are"
+        if alarms
+        else f"{percent(level)} of such a list is"
+    )
+    return f"The list aims at this: on average over repetitions, at most {meant} false."
+
+
+def bound_in_words(bound: int, count: int, confidence: float) -> str:
+    """Say how many rows of one list are false, with confidence."""
+    return (
+        f"In this very list, with {percent(confidence)} confidence, at most {bound:,} of "
+        f"{count:,} are false"
+    )
 
 
 def text_table(lines: Sequence[Sequence[str]], *, right: bool = False) -> list[str]:
@@ -152,3 +208,23 @@ def printable(text: object) -> str:
     'pump �[2J 7'
     """
     return "".join(c if c.isprintable() or c == "\n" else "\ufffd" for c in str(text))
+
+
+GLOSSARY = {
+    "reference": "Rows that are known to be normal: what new rows are compared with.",
+    "anomaly": "A row that does not come from the process that made the normal rows.",
+    "flagged": "Named as an anomaly by this list, rightly or not.",
+    "score": "How normal a row looks to the detector; small means unusual.",
+    "calibration": "Scoring reference rows by models that have not seen them, for comparison.",
+    "p-value": "How often a normal row would look at least this unusual.",
+    "q-value": "The smallest false discovery rate at which the row would be flagged.",
+    "e-value": "Evidence against the row being normal: at most 1 on average if it is.",
+    "false discovery rate": "The share of false alarms among flagged rows, on average over "
+    "repetitions.",
+    "exchangeable": "In no particular order: reference rows and normal new rows come from one "
+    "process, as if shuffled.",
+    "proven": "A theorem says that the rate is kept, if rows are exchangeable.",
+    "measured": "Experiments say that the rate is kept, and no theorem does.",
+    "jab+": "The method that fits models on random draws of the reference rows, and scores each "
+    "reference row by the models that did not draw it.",
+}

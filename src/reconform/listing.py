@@ -21,8 +21,8 @@ from .assumption import (
 )
 from .detectors.prepared import category_columns
 from .discoveries import CountedDiscoveries, Discoveries, Provenance
-from .explaining import explainer_for
-from .explaining.feature_columns import Words
+from .explain import explainer_for
+from .explain.features import Words
 from .grouping import GroupFound
 from .rule import Rule
 from .statistics.choice import Candidate, ChoiceCounts, choice_sentence
@@ -56,7 +56,7 @@ class NewRows:
     categories : mapping, optional
         As in `Observed`.
     unlisted : callable, optional
-        As in `reconform.explaining.Explainer`.
+        As in `reconform.explain.Explainer`.
     """
 
     read: Callable[[], FloatArray]

@@ -25,8 +25,8 @@ from .. import models
 from ..atomic import AtomicGroup, append_line
 from ..errors import ReconformError
 from ..files.formats import is_standard
+from . import INPUT, sentence_of
 from .declare import Command, family, option
-from .failures import INPUT, sentence_of
 from .judging import exit_code
 from .model_commands import judge_with, judging_options
 from .options import (

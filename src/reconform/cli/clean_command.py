@@ -13,6 +13,7 @@ import numpy as np
 from ..arrays import IndexArray
 from ..cleaning import BUDGET, PROVEN, Review, WhatIf, most_leaving, review, to_look_at
 from ..detector import ConformalDetector
+from ..display import headline
 from ..files import Layout, Table, check_output
 from ..files.cells import to_python
 from ..files.formats import is_standard, layout_like, query_of
@@ -28,12 +29,10 @@ from ..files.review import (
 )
 from ..files.source import open_source
 from ..files.writing import open_output
-from ..reporting.safe_text import percent
 from ..rule import Rule
-from . import fitting as fits
 from .declare import Command, count, family, in_options, option, share
-from .flagged import CAPTION, plain, rows_table, words_about
-from .judging import check_header
+from .detect import facts_of, fit_detector, read_rows
+from .judging import CAPTION, check_header, plain, rows_table, words_about
 from .options import (
     FDR,
     OVERWRITE,
@@ -204,12 +203,12 @@ def clean(
     inputs = {"REFERENCE": reference} if new is None else {"REFERENCE": reference, "NEW": new}
     known, *unknown = files.layouts(*inputs.values())
     cleaning.check(voice, files, known, **inputs)
-    whole = fits.read(voice, reference, known, files.id_columns, columns)
+    whole = read_rows(voice, reference, known, files.id_columns, columns)
     if new is not None:
         check_header(new, whole.features, unknown[0], files)
     before = _looked_at(cleaning, files, reference, known)
     table = whole.without(before.anomalies)
-    cad = fits.fit(voice, table, fitting, columns)
+    cad = fit_detector(voice, table, fitting, columns)
     with voice.last_words(), parallel(fitting.jobs):
         seen = review(cad)
         shown = _shown(cleaning, seen, table, before)
@@ -234,7 +233,7 @@ def clean(
         voice.finish(
             {
                 "command": "clean",
-                "reference": fits.facts_of(whole),
+                "reference": facts_of(whole),
                 "detector": fitting.detector,
                 "method": fitting.method,
                 "seed": fitting.seed,
@@ -362,11 +361,7 @@ def _ask(
         found = judge_file(cad, new, None, rule, read=read, progress=progress)
     now, *asked = seen.what_if(found.rank_counts, cleaning.fdr, cleaning.budget)
     voice.say()
-    voice.say(
-        f"{now.flagged:,} of {found.tested:,} new rows are flagged at a false discovery rate of "
-        f"{percent(cleaning.fdr)}.",
-        style="bold",
-    )
+    voice.say(headline(now.flagged, found.tested, cleaning.fdr), style="bold")
     for what in asked:
         voice.say(f"- {what}")
     voice.say(UNMARKED)

@@ -1,16 +1,45 @@
-"""`reconform detect`: from two files to the anomalies in the second."""
+"""`reconform detect` and `reconform demo`: from normal rows to the anomalies among new ones."""
 
 from __future__ import annotations
 
-import click
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+from typing import Any
 
-from ..files.formats import titles_in_words
+import click
+import numpy as np
+from sklearn.utils import get_tags
+
+from ..arrays import BoolArray, ObjectArray
+from ..atomic import check_place
+from ..detector import ConformalDetector
+from ..detectors.prepare import prepared
+from ..discoveries import Discoveries
+from ..display import percent
+from ..errors import InputError
+from ..files import (
+    Layout,
+    Table,
+    normal_rows,
+    open_batches,
+    read_labelled,
+    read_reference,
+)
+from ..files.cells import to_python
+from ..files.formats import is_standard, label_of, titles_in_words
 from ..files.judge import ReadOptions
-from . import fitting as fits
-from .declare import Command
-from .judging import ReferenceRows, check_beforehand, check_header, judge
+from ..files.reading import group_labels
+from ..files.review import left_out_of
+from ..metrics import false_discovery_proportion, power
+from ..reporting.page import EXPLAINED, render, write_page
+from .declare import Command, family, in_options, share
+from .judging import Flagged, ReferenceRows, check_beforehand, check_header, judge
 from .options import (
+    OVERWRITE,
     PATH,
+    REPORT,
     Columns,
     Deciding,
     Files,
@@ -18,13 +47,112 @@ from .options import (
     Writing,
     compared_options,
     deciding_options,
+    detector_option,
     files_options,
     fitting_options,
+    method_option,
     parallel,
     voice_options,
     writing_options,
 )
 from .output import Voice
+
+
+def read_rows(
+    voice: Voice, path: str, layout: Layout, ids: tuple[str, ...], columns: Columns
+) -> Table:
+    """Read the reference."""
+    voice.step(f"Reading {label_of(path)}")
+    how = columns.reading(columns.unused(ids), layout)
+    with voice.gathering_warnings():
+        if columns.label is None:
+            return read_reference(path, **vars(how))
+        table, anomalous = read_labelled(path, columns.label, how)
+    voice.step(f"Leaving out {anomalous.sum():,} rows that are labelled as anomalies")
+    return normal_rows(table, anomalous)
+
+
+def make(voice: Voice, reference: Table, fitting: Fitting, columns: Columns) -> ConformalDetector:
+    """Make the detector that was asked for."""
+    # A full-conformal detector fits while it judges, and that has a bar of its own.
+    watched = voice.shows_progress and fitting.method != "full"
+    detector = fitting.make_detector()
+    return ConformalDetector(
+        prepared(detector, reference.features) if columns.prepare else detector,
+        fitting.make_method(),
+        random_state=fitting.seed,
+        verbose=int(watched),
+        group_models=columns.group_models,
+    )
+
+
+def fit_detector(
+    voice: Voice,
+    reference: Table,
+    fitting: Fitting,
+    columns: Columns,
+    *,
+    check: Callable[[ConformalDetector], None] | None = None,
+) -> ConformalDetector:
+    """Fit and calibrate the detector that was asked for; `check` sees it before."""
+    cad = make(voice, reference, fitting, columns)
+    if check is not None:
+        check(cad)
+    voice.step(f"Fitting {fitting.detector}, {fitting.method}, on {len(reference):,} rows")
+    known = None
+    if fitting.anomalies is not None:
+        voice.step(f"Reading {fitting.anomalies}")
+        known = _rows_like(reference, fitting.anomalies, bool(get_tags(cad).input_tags.allow_nan))
+    with voice.gathering_warnings(), parallel(fitting.jobs):
+        cad.fit(
+            reference.frame,
+            groups=_groups(reference, columns.group),
+            anomalies=known,
+            left_out=left_out_of(reference.path),
+        )
+    cad.name_reference(_names(reference, columns.group))
+    cad.set_params(verbose=0)
+    if fitting.method == "auto":
+        voice.step(f"The method is {cad.plan_.scheme}, by the number of rows")
+    return cad
+
+
+def _names(reference: Table, group: str | None) -> Sequence[Any]:
+    """What explanations call the reference rows: by their identifiers, or by number from 1."""
+    named = [] if reference.ids is None else reference.ids.column_names
+    columns = [to_python(reference.ids.column(name)) for name in named if name != group]
+    if not columns:
+        return range(1, len(reference) + 1)
+    return [", ".join(map(str, cells)) for cells in zip(*columns, strict=True)]
+
+
+def _rows_like(reference: Table, path: str, allow_missing: bool) -> Any:
+    """Read all rows of a file with the columns of the reference, as `Table.frame` has them."""
+    with open_batches(path, reference.features, allow_missing=allow_missing) as batches:
+        X = np.concatenate([np.empty((0, len(reference.features))), *batches])
+    return replace(reference, X=X).frame
+
+
+def _groups(reference: Table, column: str | None) -> ObjectArray | None:
+    """Read the groups of the reference rows, if a column has them."""
+    if column is None:
+        return None
+    if reference.ids is None or column not in reference.ids.column_names:
+        raise InputError(reference.path, f"it has no column {column!r} of groups.", column=column)
+    cells = reference.ids.column(column)
+    labels: ObjectArray = group_labels(cells, column, Layout(), reference.path, parse=True)
+    return labels
+
+
+def facts_of(reference: Table) -> dict[str, Any]:
+    """Say what was read, as plain data."""
+    return {
+        "path": reference.path,
+        "rows": len(reference),
+        "features": list(reference.names),
+        "sha256": reference.fingerprint,
+        "missing": reference.missing,
+    }
 
 
 @click.command(
@@ -61,11 +189,11 @@ def detect(
         raise click.UsageError("REFERENCE and NEW cannot both be standard input.")
     writing.check(voice, REFERENCE=reference, NEW=new, **fitting.inputs)
     known, unknown = files.layouts(reference, new)
-    table = fits.read(voice, reference, known, files.id_columns, columns)
+    table = read_rows(voice, reference, known, files.id_columns, columns)
     reference_rows = ReferenceRows(table, columns.shift)
     check_header(new, table.features, unknown, files, writing, columns=columns)
     check = check_beforehand(new, reference_rows, unknown, files, deciding)
-    cad = fits.fit(voice, table, fitting, columns, check=check)
+    cad = fit_detector(voice, table, fitting, columns, check=check)
     read = ReadOptions(
         table.features,
         files.id_columns,
@@ -83,4 +211,143 @@ def detect(
             writing=writing,
             known=reference_rows,
         )
-        voice.finish({"command": "detect", "reference": fits.facts_of(table), **facts})
+        voice.finish({"command": "detect", "reference": facts_of(table), **facts})
+
+
+MOST_SHOWN = 5
+
+
+demo_options = family(
+    "asked",
+    "Options",
+    dict,
+    [
+        detector_option("auto"),
+        method_option("auto"),
+        share("--fdr", 0.1, "Aim at this false discovery rate.", metavar="LEVEL"),
+        REPORT,
+        OVERWRITE,
+    ],
+)
+
+
+@click.command(cls=Command, examples=["reconform demo --report demo.html"])
+@demo_options
+@voice_options
+def demo(asked: dict[str, Any], voice: Voice) -> None:
+    """Find malignant tumours among benign ones: no files are needed.
+
+    The data ship with scikit-learn.
+    """
+    report, overwrite = asked["report"], asked["overwrite"]
+    if report is not None:
+        if is_standard(report):
+            raise click.UsageError("--report writes a page: give the name of a file.")
+        check_place(report, overwrite=overwrite)
+    with voice.gathering_warnings():
+        done = run_demo(asked["detector"], asked["method"], asked["fdr"])
+    with voice.last_words():
+        if report is not None:
+            page = partial(
+                render, done.found, title="Tumours", explained=EXPLAINED, spell=in_options
+            )
+            write_page(Path(report), page, overwrite=overwrite)
+        _tell(voice, done)
+        if report is not None:
+            voice.say(f"Report: {report}")
+        voice.finish(
+            {
+                "command": "demo",
+                "n_reference": done.n_reference,
+                "tested": len(done.found),
+                "malignant": int(done.truth.sum()),
+                "flagged": done.found.count,
+                "power": done.power,
+                "false_share": done.false_share,
+                "p_threshold": done.found.p_threshold,
+                "guarantee": in_options(done.found.guarantee),
+                "report": report,
+            }
+        )
+
+
+def _tell(voice: Voice, done: Demo) -> None:
+    found = done.found
+    voice.say(
+        f"Breast cancer data: {done.n_reference} benign rows as reference, {len(found)} new rows, "
+        f"of which {done.truth.sum()} are malignant."
+    )
+    voice.say()
+    voice.say(found.headline, style="bold")
+    if found.chosen is not None:
+        voice.say(found.chosen)
+    voice.say(in_options(found.guarantee))
+    top = found.order[: min(found.count, MOST_SHOWN)]
+    if len(top):
+        flagged = Flagged(
+            rows=(top + 1).tolist(),
+            ids={},
+            scores=found.scores[top],
+            p_values=found.p_values[top],
+            letter="q",
+            evidence=found.q_values[top],
+        )
+        voice.say()
+        voice.show(flagged.table())
+        voice.say()
+    voice.say(
+        f"The truth, which the detector never saw: {done.power:.0%} of the malignant rows are "
+        f"flagged, and {done.false_share:.0%} of the flagged rows are benign (aimed at: at most "
+        f"{percent(found.level)} on average)."
+    )
+
+
+@dataclass(frozen=True)
+class Demo:
+    """What the demo did.
+
+    Attributes
+    ----------
+    found : Discoveries
+    truth : bool array
+        Which new rows are malignant.
+    n_reference : int
+        Number of benign reference rows.
+    """
+
+    found: Discoveries
+    truth: BoolArray
+    n_reference: int
+
+    @property
+    def false_share(self) -> float:
+        """Share of the flagged rows that are benign."""
+        return false_discovery_proportion(self.found, self.truth)
+
+    @property
+    def power(self) -> float:
+        """Share of the malignant rows that are flagged."""
+        return power(self.found, self.truth)
+
+
+def run_demo(detector: str = "auto", method: str = "auto", fdr: float = 0.1) -> Demo:
+    """Fit on half of the benign rows, and judge the rest mixed with malignant ones.
+
+    Examples
+    --------
+    >>> demo = run_demo()
+    >>> demo.n_reference, len(demo.found)
+    (178, 229)
+    """
+    from sklearn.datasets import load_breast_cancer
+
+    X, y = load_breast_cancer(return_X_y=True)
+    rng = np.random.default_rng(0)
+    benign = rng.permutation(X[y == 1])
+    malignant = rng.permutation(X[y == 0])[:50]
+    reference, rest = benign[:178], benign[178:]
+    new = np.vstack([rest, malignant])
+    order = rng.permutation(len(new))
+    truth = np.r_[np.zeros(len(rest), bool), np.ones(len(malignant), bool)][order]
+    cad = ConformalDetector(detector, method, random_state=0).fit(reference)
+    return Demo(cad.discover(new[order], fdr=fdr), truth, len(reference))

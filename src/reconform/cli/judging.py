@@ -2,36 +2,183 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
 
-from ..arrays import FloatArray
-from ..assumption import WITHDRAWN, Verdict
+from rich.box import SIMPLE_HEAD
+from rich.table import Table as RichTable
+from rich.text import Text
+
+from ..arrays import BoolArray, FloatArray
+from ..assumption import Verdict
 from ..detector import ConformalDetector
 from ..detectors.prepare import Feature
+from ..display import bound_in_words, level_meaning
 from ..errors import InputError, ReconformError, nearest
-from ..explaining import NO_REFERENCE, known_rows
-from ..explaining.explanation import Explanation
-from ..explaining.feature_columns import labelled
+from ..explain import NO_REFERENCE, known_rows
+from ..explain.explainer import IN_BRACKETS, Explanation
+from ..explain.features import Unusual, labelled, unusual_features
 from ..files import Layout, Table, check_output, open_batches
 from ..files.cells import labels_in, to_python
 from ..files.formats import called, is_standard, query_of
 from ..files.judge import FileDiscoveries, ReadOptions, judge_file, refuse_too_many, refuse_weights
 from ..forecast import Pace
-from ..reporting.carried import RowNames, SomeRows
-from ..reporting.page import EXPLAINED, render, write_page
-from ..reporting.safe_text import percent
-from ..rule import false_alarms_in_words
+from ..reporting.page import EXPLAINED, RowNames, SomeRows, render, write_page
+from ..reporting.words import shorten
 from ..statistics.bounds import false_discovery_table
-from ..statistics.fdr import PROCEDURES
 from ..weights import Weights
 from .declare import in_options
-from .flagged import CAPTION, take_first, take_flagged, unusual_words
 from .options import FAILURES, Columns, Deciding, Files, Writing
 from .output import Voice, one_line, printable
+
+LONGEST_CELL = 40
+CAPTION = f"{IN_BRACKETS} This describes the row; it is not the detector's reason."
+
+
+@dataclass(frozen=True, eq=False)
+class Flagged:
+    """Rows that come first, the most anomalous first: those that are flagged, or some more.
+
+    Attributes
+    ----------
+    rows : list of int
+        Their numbers in the file, from 1.
+    ids : dict of str to list
+        Columns that name them.
+    scores, p_values : float arrays
+    letter, evidence : str and float array
+        "q" and the q-values, or "e" and the e-values of a certified list.
+    mask : bool array, optional
+        Which of them are flagged, if that is not all of them.
+    """
+
+    rows: list[int]
+    ids: dict[str, list[Any]]
+    scores: FloatArray
+    p_values: FloatArray
+    letter: str
+    evidence: FloatArray
+    mask: BoolArray | None = None
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def records(self) -> list[dict[str, Any]]:
+        """One dict of plain data per row; an infinite score is None, since JSON has none."""
+        return [
+            {
+                "row": row,
+                "id": {name: plain(values[i]) for name, values in self.ids.items()},
+                "score": plain(float(self.scores[i])),
+                "p_value": float(self.p_values[i]),
+                f"{self.letter}_value": float(self.evidence[i]),
+                **({} if self.mask is None else {"anomaly": bool(self.mask[i])}),
+            }
+            for i, row in enumerate(self.rows)
+        ]
+
+    def table(self, unusual: Sequence[str] = ()) -> RichTable:
+        """Lay the rows out, with what is unusual about each of them if that is known."""
+        numbers = {
+            "score": self.scores,
+            "p-value": self.p_values,
+            f"{self.letter}-value": self.evidence,
+        }
+        flagged = None if self.mask is None else ["yes" if one else "" for one in self.mask]
+        rows = {} if self.ids else {"row": self.rows}
+        return rows_table(rows, self.ids, numbers, unusual, flagged)
+
+
+def rows_table(
+    counted: Mapping[str, Sequence[int]],
+    ids: Mapping[str, Sequence[Any]],
+    numbers: Mapping[str, FloatArray],
+    unusual: Sequence[str] = (),
+    flagged: Sequence[str] | None = None,
+) -> RichTable:
+    """Lay rows out: whole numbers, columns that name the rows, numbers, and words about each."""
+    made = RichTable(box=SIMPLE_HEAD, pad_edge=False, show_edge=False)
+    for name in counted:
+        made.add_column(name, justify="right", no_wrap=True)
+    for name in ids:
+        made.add_column(_cell(name), no_wrap=True)
+    for name in numbers:
+        made.add_column(name, justify="right", no_wrap=True)
+    if flagged is not None:
+        made.add_column("flagged", no_wrap=True)
+    if unusual:
+        made.add_column("most unusual")
+    for i in range(len(next(iter(numbers.values())))):
+        # In a narrow window it is the words about the row that are cut, not the numbers.
+        words = unusual[i : i + 1]
+        made.add_row(
+            *(f"{values[i]:,}" for values in counted.values()),
+            *(_cell(values[i]) for values in ids.values()),
+            *(f"{values[i]:.4g}" for values in numbers.values()),
+            *([] if flagged is None else [flagged[i]]),
+            *(Text(printable(said), no_wrap=True, overflow="ellipsis") for said in words),
+        )
+    return made
+
+
+def take_flagged(judgement: FileDiscoveries, ids: Sequence[str], most: int) -> Flagged:
+    """Take the most anomalous of the rows that a judgement has flagged."""
+    return replace(take_first(judgement, ids, min(most, judgement.count)), mask=None)
+
+
+def take_first(judgement: FileDiscoveries, ids: Sequence[str], most: int) -> Flagged:
+    """Take the rows that come first, flagged or not."""
+    rows = judgement.listed.head(most)
+    table = rows.table
+    # The results are the last columns, whatever they are called.
+    scores, p_values, evidence, mask = (table.column(i).to_numpy() for i in range(-4, 0))
+    return Flagged(
+        rows=(rows.positions + 1).tolist(),
+        ids={name: to_python(table.column(name)) for name in ids},
+        scores=scores,
+        p_values=p_values,
+        letter=judgement.letter,
+        evidence=evidence,
+        mask=mask,
+    )
+
+
+def unusual_words(judgement: FileDiscoveries, reference: Table, most: int) -> list[str]:
+    """Say for the rows that come first which features are most unusual against the reference."""
+    rows = judgement.listed.head(most)
+    return words_about(rows.X, reference, rows.table)
+
+
+def words_about(X: FloatArray, reference: Table, cells: Any = None) -> list[str]:
+    """Say for rows which of their features are most unusual against the reference."""
+    features, names = reference.features, reference.names
+    rows = labelled(X, features, None if cells is None else labels_in(cells))
+    describe = unusual_features(rows, labelled(reference.X, features))
+    return [", ".join(_said(u, names) for u in row) for row in describe(range(rows.rows))]
+
+
+def _said(unusual: Unusual, names: Sequence[str]) -> str:
+    name, value = (
+        shorten(names[unusual.feature], LONGEST_CELL),
+        shorten(unusual.value, LONGEST_CELL),
+    )
+    return f"{name} {value} ({unusual.note or format(unusual.strength, '+.1f')})"
+
+
+def _cell(value: object) -> str:
+    return shorten(printable("" if value is None else value), LONGEST_CELL)
+
+
+def plain(value: Any) -> Any:
+    """What JSON can hold: numbers and words as they are, everything else as it prints."""
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    return value if value is None or isinstance(value, bool | int | str) else str(value)
+
 
 # All features of the new rows are in memory while a report is made, up to this many cells, and
 # rank and score of each, up to so many rows.
@@ -340,24 +487,11 @@ def exit_code(facts: Mapping[str, Any], fail_on: Sequence[str]) -> int:
 
 
 def _tell_decision(voice: Voice, judgement: FileDiscoveries, bound: int | None) -> None:
-    flagged = f"{judgement.count:,} of {_rows(judgement.tested)} flagged"
-    if judgement.fdr is None:
-        aim = f"where {false_alarms_in_words(judgement.level)} may be expected"
-        meaning = f"at most {judgement.level:g} of the rows flagged in such a file are false"
-    else:
-        level = percent(judgement.fdr)
-        procedure = PROCEDURES[judgement.procedure].title
-        aim = f"at a false discovery rate of {level} ({procedure})"
-        meaning = f"at most {level} of such a list is false"
-    holds = judgement.verdict.word != "broken"
-    voice.say(f"{flagged} {aim}" if holds else f"{flagged}, {WITHDRAWN}", style="bold")
-    if judgement.count and holds:
-        voice.say(f"The list aims at this: on average over repetitions, {meaning}.")
-    if bound is not None and holds:
-        voice.say(
-            f"In this very list, with {percent(CONFIDENCE)} confidence, at most {bound:,} of "
-            f"{judgement.count:,} are false."
-        )
+    voice.say(judgement.headline, style="bold")
+    if judgement.count and judgement.verdict.word != "broken":
+        voice.say(level_meaning(float(judgement.level), alarms=judgement.fdr is None))
+        if bound is not None:
+            voice.say(f"{bound_in_words(bound, judgement.count, CONFIDENCE)}.")
     if judgement.why_nothing is not None:
         voice.say(in_options(judgement.why_nothing))
     _tell_groups(voice, judgement)

@@ -20,8 +20,8 @@ from ..files.formats import is_standard
 from ..files.judge import ReadOptions
 from ..models import ModelInfo
 from ..models.saving import check_can_be_saved
-from . import fitting as fits
 from .declare import MODEL, Command, family, in_options, option
+from .detect import facts_of, fit_detector, read_rows
 from .judging import judge
 from .options import (
     JOBS,
@@ -131,8 +131,8 @@ def fit(
         what = "that was fitted with --prepare" if columns.prepare else f"of {fitting.detector}"
         extra("skops", "skops", f"saving a model {what}")
     (layout,) = files.layouts(reference)
-    table = fits.read(voice, reference, layout, files.id_columns, columns)
-    cad = fits.fit(voice, table, fitting, columns)
+    table = read_rows(voice, reference, layout, files.id_columns, columns)
+    cad = fit_detector(voice, table, fitting, columns)
     deciding.rule.grid(cad)  # refuses what this method cannot have
     deciding.rule.whole_batch(cad)
     voice.step(f"Writing {model}")
@@ -161,7 +161,7 @@ def fit(
                 "It contains objects of other libraries: score, check and stream take it with "
                 "--trust-objects."
             )
-        voice.finish({"command": "fit", "reference": fits.facts_of(table), **_facts(info)})
+        voice.finish({"command": "fit", "reference": facts_of(table), **_facts(info)})
 
 
 @click.command(

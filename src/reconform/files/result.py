@@ -16,8 +16,8 @@ import pyarrow as pa
 from ..arrays import BoolArray, FloatArray, IndexArray, RankArray
 from ..discoveries import USUAL_FIRST, BaseDiscoveries, CountedDiscoveries, Discoveries
 from ..errors import InputError, ReconformError
-from ..explaining import Explainer, explainer_for
-from ..explaining.explanation import Explanation, Judged
+from ..explain import Explainer, explainer_for
+from ..explain.explainer import Explanation, Judged
 from ..statistics.fdr import Decision
 from ..statistics.first_rows import FirstRows
 from .cells import labels_in, to_python

@@ -70,7 +70,7 @@ def report(
     --------
     >>> import tempfile
     >>> from pathlib import Path
-    >>> from reconform.cli.demo_command import run_demo
+    >>> from reconform.cli.detect import run_demo
     >>> from reconform.reporting import report
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     page = report(run_demo().found, Path(folder) / "report.html")
@@ -103,7 +103,7 @@ def chart(found: Discoveries) -> Any:
 
     Examples
     --------
-    >>> from reconform.cli.demo_command import run_demo
+    >>> from reconform.cli.detect import run_demo
     >>> from reconform.reporting import chart
     >>> type(chart(run_demo().found)).__name__
     'VConcatChart'

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import base64
 import hashlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from html import escape
 from importlib.resources import files
@@ -14,22 +14,186 @@ from typing import Any
 
 import numpy as np
 
-from ..arrays import AnyArray
+from ..arrays import AnyArray, IndexArray, RankArray
 from ..assumption import Finding, Verdict
 from ..assumption.closeness import copy_findings
 from ..atomic import check_place, write_atomic
 from ..discoveries import USUAL_FIRST, Discoveries
+from ..display import GLOSSARY
 from ..errors import ReconformError, check_count
-from ..explaining.explanation import FEATURE_HEAD, NEAREST_HEAD, feature_cells, nearest_cells
-from ..explaining.feature_columns import FeatureTable, matched, read_table
-from ..explaining.features import unusual_features
-from ..glossary import GLOSSARY
+from ..explain.explainer import FEATURE_HEAD, NEAREST_HEAD, feature_cells, nearest_cells
+from ..explain.features import FeatureTable, Unusual, matched, read_table, unusual_features
 from ..grouping import GroupFound
 from . import words
-from .carried import Carried, Describe, RowNames, SomeRows, carry
-from .diagnosis import Diagnosis, read_histogram
-from .safe_text import script_json, shorten
 from .summary import Summary, summarise
+from .words import Diagnosis, number, read_histogram, script_json, shorten
+
+# Bytes of rows on the page; with everything else it stays below 5 MB.
+BUDGET = 4_400_000
+SAMPLE = 1_000
+BLOCK = 2_048
+LONGEST_ID, LONGEST_VALUE, LONGEST_NAME = 120, 60, 80
+
+Describe = Callable[[Sequence[int]], list[list[Unusual]]]
+
+
+@dataclass(frozen=True, eq=False)
+class SomeRows:
+    """The features of some of the rows that a list is about, where there are too many of them.
+
+    Attributes
+    ----------
+    positions : int array
+        Which rows they are.
+    table : array-like or frame
+        Their features, in this order.
+    """
+
+    positions: IndexArray
+    table: Any
+
+    def describe(self, describe: Describe) -> Describe:
+        """Describe rows by their positions in the list; nothing is said of the others."""
+        known = {position: k for k, position in enumerate(self.positions.tolist())}
+
+        def described(positions: Sequence[int]) -> list[list[Unusual]]:
+            here = [known[position] for position in positions if position in known]
+            features = iter(describe(here) if here else [])
+            return [next(features) if position in known else [] for position in positions]
+
+        return described
+
+
+@dataclass(frozen=True, eq=False)
+class RowNames(Sequence[Any]):
+    """A label per row, of which only some are known: the others have their number, from 1.
+
+    Attributes
+    ----------
+    rows : int
+    names : dict of int to str
+        By position.
+    """
+
+    rows: int
+    names: dict[int, str]
+
+    def __len__(self) -> int:
+        return self.rows
+
+    def __getitem__(self, position: Any) -> Any:
+        return self.names.get(int(position), int(position) + 1)
+
+
+@dataclass(frozen=True, eq=False)
+class Carried:
+    """Rows on the page, the most unusual first.
+
+    Attributes
+    ----------
+    lines : list of list
+        For each row its place (1 = most unusual), id, score, p-value, q-value or e-value, and
+        its unusual features as (index in `names`, value, strength, note).
+    names : list of str
+        Of the features that are mentioned.
+    leading : int
+        The first so many places are all there; what follows is a sample.
+    """
+
+    lines: list[list[Any]]
+    names: list[str]
+    leading: int
+
+
+def carry(
+    found: Discoveries,
+    order: RankArray,
+    wanted: int,
+    ids: AnyArray | Sequence[Any],
+    *,
+    describe: Describe | None = None,
+    names: Sequence[str] = (),
+    budget: int = BUDGET,
+    sample: int = SAMPLE,
+) -> Carried:
+    """Pick the rows that the page carries.
+
+    Parameters
+    ----------
+    found : Discoveries
+    order : int array
+        Positions, the most unusual first.
+    wanted : int
+        How many of the most unusual should be there: the discoveries at the highest level.
+    ids : array or sequence
+        A label per row.
+    describe : callable, optional
+        From positions to unusual features.
+    names : sequence of str
+        Of all features.
+    budget : int
+        Bytes that the rows may take.
+    sample : int
+        Rows beyond the `wanted` ones, spread evenly over the others.
+
+    Returns
+    -------
+    Carried
+    """
+    others = len(order) - wanted
+    spread = wanted + np.unique(np.linspace(0, others - 1, min(sample, others)).astype(np.intp))
+    lines: list[list[Any]] = []
+    used: dict[int, int] = {}
+    spent = 0
+    # The most unusual leave a twentieth of the budget to the sample.
+    for places, limit in ((np.arange(wanted), budget * 19 // 20), (spread, budget)):
+        for place, features in _described(places, order, describe):
+            fresh = {u.feature for u in features} - used.keys()
+            line = _line(found, int(order[place]), place, ids)
+            line.append([[u.feature, *_words(u)] for u in features])
+            spent += len(script_json(line).encode()) + 1
+            spent += sum(len(script_json(shorten(names[j], LONGEST_NAME)).encode()) for j in fresh)
+            if spent > limit:
+                break
+            used.update({j: len(used) + i for i, j in enumerate(sorted(fresh))})
+            line[-1] = [[used[j], *words] for j, *words in line[-1]]
+            lines.append(line)
+    leading = sum(line[0] <= wanted for line in lines)
+    return Carried(lines, [shorten(names[j], LONGEST_NAME) for j in used], leading)
+
+
+def carried_sentence(carried: Carried, rows: int) -> str:
+    """Say which rows are on the page."""
+    held, sampled = len(carried.lines), len(carried.lines) - carried.leading
+    if held == rows:
+        return f"All {rows:,} rows are on this page." if rows > 1 else "The row is on this page."
+    parts = [f"the {carried.leading:,} most unusual"] if carried.leading else []
+    parts += [f"a sample of {sampled:,} others"] if sampled else []
+    return (
+        f"This page carries {held:,} of {rows:,} rows: {' and '.join(parts)}. Counts and charts "
+        "are about all rows."
+    )
+
+
+def _described(
+    places: IndexArray, order: RankArray, describe: Describe | None
+) -> Iterator[tuple[int, list[Unusual]]]:
+    """Blocks, so that a spent budget ends the work."""
+    for start in range(0, len(places), BLOCK):
+        block = places[start : start + BLOCK]
+        features = describe(order[block].tolist()) if describe else [[] for _ in block]
+        yield from zip(block.tolist(), features, strict=True)
+
+
+def _line(found: Discoveries, i: int, place: int, ids: AnyArray | Sequence[Any]) -> list[Any]:
+    values = (found.scores[i], found.p_values[i], found.evidence[1][i])
+    return [place + 1, shorten(str(ids[i]), LONGEST_ID), *map(number, map(float, values))]
+
+
+def _words(unusual: Unusual) -> list[Any]:
+    words: list[Any] = [shorten(unusual.value, LONGEST_VALUE), number(unusual.strength)]
+    return [*words, unusual.note] if unusual.note else words
+
 
 SCRIPTS = ("page.js", "charts.js", "table.js", "start.js")
 LONGEST_TITLE, LONGEST_ROW = 200, 120
@@ -217,7 +381,7 @@ def _fill(
         notice="".join(_notice(diagnosis) for diagnosis in diagnoses if diagnosis.doubtful),
         diagnoses="\n".join(map(_diagnosis, diagnoses)),
         shapes="\n".join(_shape(kind, text, diagnoses) for kind, text in words.SHAPES.items()),
-        carried=escape(words.carried_sentence(carried, summary.rows)),
+        carried=escape(carried_sentence(carried, summary.rows)),
         description=escape(words.DESCRIPTION) if tables.describe else "",
         opens=escape(words.OPENS) if told else "",
         facts="\n".join(_fact(*fact) for fact in words.facts(found, tables.fingerprints)),

@@ -125,7 +125,7 @@ def summarise(found: Discoveries, levels: Sequence[float] = LEVELS) -> Summary:
 
     Examples
     --------
-    >>> from reconform.cli.demo_command import run_demo
+    >>> from reconform.cli.detect import run_demo
     >>> found = run_demo("knn", "jackknife+").found
     >>> summary = summarise(found, [0.05, 0.2])
     >>> summary.levels, summary.counts
@@ -179,7 +179,7 @@ def step_up_line(found: Discoveries) -> float | None:
 
     Examples
     --------
-    >>> from reconform.cli.demo_command import run_demo
+    >>> from reconform.cli.detect import run_demo
     >>> step_up_line(run_demo().found)
     229.0
     """
@@ -202,7 +202,7 @@ def p_value_nature(found: Discoveries) -> str:
 
     Examples
     --------
-    >>> from reconform.cli.demo_command import run_demo
+    >>> from reconform.cli.detect import run_demo
     >>> p_value_nature(run_demo().found)
     'conservative'
     """

@@ -1,21 +1,66 @@
-"""The sentences of the page. Written here once; the page's script chooses among them."""
+"""The sentences of the page, written here once, and text that is safe on it.
+
+The page's script chooses among the sentences. What the histogram of p-values says is not tested
+here: what speaks against the assumption was found by the checks (`reconform.assumption`).
+"""
 
 from __future__ import annotations
 
+import json
+import math
 import platform
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from importlib.metadata import version
 from typing import Any
 
-from ..assumption import WITHDRAWN
+from ..assumption import Verdict
+from ..assumption.shift import BULK, LEAST_KNOWN, LEAST_NEW, readable
 from ..discoveries import Discoveries
+from ..display import bound_in_words, headline, level_meaning, percent
 from ..grouping import GroupFound
 from ..rule import false_alarms_in_words
 from ..statistics.fdr import PROCEDURES
-from .carried import Carried
-from .safe_text import percent, shorten
-from .summary import CONFIDENCE, Summary
+from .summary import CONFIDENCE, Summary, p_value_nature
+
+
+def script_json(value: Any) -> str:
+    r"""Write JSON that can stand inside a ``<script>`` element: nothing in it ends the element.
+
+    Examples
+    --------
+    >>> print(script_json({"id": "</script>"}))
+    {"id":"\u003c/script\u003e"}
+    """
+    text = json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+    for character in "<>&\u2028\u2029":
+        text = text.replace(character, f"\\u{ord(character):04x}")
+    return text
+
+
+def shorten(text: str, longest: int) -> str:
+    """Cut a text that is too long for its place; replace what is not valid Unicode.
+
+    Examples
+    --------
+    >>> shorten("a long name", 6)
+    'a lon…'
+    """
+    clean = text.encode("utf-8", "replace").decode()
+    return clean if len(clean) <= longest else clean[: longest - 1] + "…"
+
+
+def number(value: float) -> float | str:
+    """Round for showing; JSON has no infinity, so that is a text.
+
+    Examples
+    --------
+    >>> number(0.123456), number(float("-inf"))
+    (0.1235, '-inf')
+    """
+    return float(f"{value:.4g}") if math.isfinite(value) else str(value)
+
 
 ASSUMPTION = (
     "It rests on one assumption: the normal rows among the new ones come from the same process as "
@@ -57,22 +102,14 @@ def level_sentences(summary: Summary, i: int, broken: bool = False) -> dict[str,
     dict
         count, headline, meaning, bound, least and moved; empty where there is nothing to say.
     """
-    count, level = int(summary.counts[i]), level_in_words(summary, i)
-    rows = f"{summary.rows:,} row" + ("s" if summary.rows != 1 else "")
-    aims_at = f"at a false discovery rate of {level}"
-    meaning = f"at most {level} of such a list is false"
-    if summary.counts_alarms:
-        aims_at = f"where {level} may be expected"
-        meaning = (
-            f"at most {float(summary.levels[i]):g} of the rows flagged in such a batch are false"
-        )
-    aims_at = f", {WITHDRAWN}" if broken else f" {aims_at}"
-    every = count == summary.rows > 1
+    count, level, alarms = int(summary.counts[i]), float(summary.levels[i]), summary.counts_alarms
+    said = headline(count, summary.rows, level, alarms=alarms, broken=broken)
+    large = f"All {count:,}" if said.startswith("All") else f"{count:,}"
     return {
-        "count": f"All {count:,}" if every else f"{count:,}",
-        "headline": f"rows flagged{aims_at}" if every else f"of {rows} flagged{aims_at}",
+        "count": large,
+        "headline": said.removeprefix(large).lstrip(),
         "meaning": (
-            f"The list aims at this: on average over repetitions, {meaning}."
+            level_meaning(level, alarms=alarms)
             if count and not broken
             else "Do not take this for a list of anomalies before the reason above is understood."
             if count
@@ -102,10 +139,7 @@ def _bound(summary: Summary, i: int, count: int) -> str:
     bound, confidence = int(summary.false_bounds[i]), percent(CONFIDENCE)
     if bound >= count:
         return f"For this very list no bound can be given with {confidence} confidence."
-    return (
-        f"In this very list, with {confidence} confidence, at most {bound:,} of {count:,} are "
-        "false, whatever level the slider is moved to."
-    )
+    return f"{bound_in_words(bound, count, CONFIDENCE)}, whatever level the slider is moved to."
 
 
 def _least(summary: Summary, i: int) -> str:
@@ -115,19 +149,6 @@ def _least(summary: Summary, i: int) -> str:
     if least > summary.rows:
         return f"{scores} are too few for any list at this level."
     return f"{scores} allow no list shorter than {least:,} rows at this level."
-
-
-def carried_sentence(carried: Carried, rows: int) -> str:
-    """Say which rows are on the page."""
-    held, sampled = len(carried.lines), len(carried.lines) - carried.leading
-    if held == rows:
-        return f"All {rows:,} rows are on this page." if rows > 1 else "The row is on this page."
-    parts = [f"the {carried.leading:,} most unusual"] if carried.leading else []
-    parts += [f"a sample of {sampled:,} others"] if sampled else []
-    return (
-        f"This page carries {held:,} of {rows:,} rows: {' and '.join(parts)}. Counts and charts "
-        "are about all rows."
-    )
 
 
 # The table of groups, and how many of them it holds.
@@ -218,3 +239,158 @@ def facts(found: Discoveries, fingerprints: dict[str, str]) -> list[tuple[str, s
     ]
     known += [(f"SHA-256, {name}", digest) for name, digest in fingerprints.items()]
     return known
+
+
+@dataclass(frozen=True)
+class Diagnosis:
+    """One conclusion from the histogram.
+
+    Attributes
+    ----------
+    kind : str
+        "healthy", "drifted", "cautious", "duplicates", "reference too small", "too few rows" or
+        "not uniform by design".
+    title, text : str
+        In words.
+    rule : str
+        The numbers behind it.
+    """
+
+    kind: str
+    title: str
+    text: str
+    rule: str
+
+    @property
+    def doubtful(self) -> bool:
+        """Whether it is a reason to doubt the result."""
+        return self.kind in ("drifted", "cautious", "duplicates", "reference too small")
+
+
+# What a finding of a check looks like in the histogram: kind, title and text.
+LOOKS = {
+    "shift": (
+        "drifted",
+        "The new rows as a whole are not like the reference: drifted?",
+        "Rows of the reference's kind are too few, whatever the anomalies are. What is said of "
+        "false alarms does not hold then: take a new reference.",
+    ),
+    "leans left": (
+        "drifted",
+        "The whole histogram leans left: drifted?",
+        "Not only a few rows are unusual: ordinary new rows are more unusual than the reference "
+        "too.",
+    ),
+    "leans right": (
+        "cautious",
+        "The histogram leans right: new rows are more ordinary than the reference",
+        "False alarms are rarer than stated, and anomalies harder to find: a cleaner reference "
+        "would help.",
+    ),
+    "heap near 1": (
+        "duplicates",
+        "A heap near 1: copies of reference rows?",
+        "Rows look like this that a model has already seen: they can hide anomalies, and say "
+        "nothing about new ones.",
+    ),
+    "copies": (
+        "duplicates",
+        "Reference rows are in the new data",
+        "The detector has already seen them, so their p-values say nothing: leave them out and "
+        "run again.",
+    ),
+}
+
+
+def _in_python(text: str) -> str:
+    return text.replace("`", "")
+
+
+def read_histogram(
+    found: Discoveries, verdict: Verdict | None = None, said: Callable[[str], str] = _in_python
+) -> tuple[Diagnosis, ...]:
+    """Say what the histogram of a batch looks like.
+
+    Parameters
+    ----------
+    found : Discoveries
+    verdict : Verdict, optional
+        That of `found` by default.
+    said : callable, optional
+        How parameters in a sentence are spelled; as in Python by default.
+
+    Returns
+    -------
+    tuple of Diagnosis
+        What needs attention first; healthy only on its own.
+
+    Examples
+    --------
+    >>> from reconform.cli.detect import run_demo
+    >>> [diagnosis.kind for diagnosis in read_histogram(run_demo().found)]
+    ['healthy']
+    """
+    verdict = found.verdict if verdict is None else verdict
+    diagnoses = _too_small(found, said)
+    kinds = set()
+    for finding in verdict.findings:
+        if finding.check in LOOKS:
+            kind, title, text = LOOKS[finding.check]
+            if kind not in kinds:
+                diagnoses.append(Diagnosis(kind, title, text, said(str(finding))))
+            kinds.add(kind)
+    if p_value_nature(found) == "corrected":
+        return (*diagnoses, _CORRECTED)
+    source, counts = found.provenance, found.rank_counts
+    known = None if source is None else source.calibration_scores
+    if source is not None and source.joint is not None:
+        counts, known = found._checked()
+    if counts is not None and not readable(counts.counts, known):
+        return (*diagnoses, _TOO_FEW)
+    spoken = diagnoses or verdict.findings or verdict.unchecked
+    return tuple(diagnoses) if spoken else (_healthy(found.count),)
+
+
+def _too_small(found: Discoveries, said: Callable[[str], str]) -> list[Diagnosis]:
+    """Say of a reference that is too small, if that is why nothing is flagged, how small it is."""
+    reason = found.why_nothing or ""
+    if found.provenance is None or not found.warning or not reason.startswith(found.warning):
+        return []
+    if found.provenance.joint is not None:
+        return []  # the warning names the groups
+    beyond = 0 if found.ranks is None else int((found.ranks == 1).sum())
+    seen = "1 new row is" if beyond == 1 else f"{beyond:,} new rows are"
+    return [
+        Diagnosis(
+            "reference too small",
+            "The reference is too small for this batch",
+            said(found.warning),
+            f"{seen} more unusual than every reference row.",
+        )
+    ]
+
+
+_TOO_FEW = Diagnosis(
+    "too few rows",
+    "Too few rows to read the shape",
+    "With so few p-values, chance alone makes any shape. The decision stands; the histogram can "
+    "neither confirm nor question it.",
+    f"{LEAST_NEW} new and {LEAST_KNOWN} reference rows with p > {BULK:g} are needed.",
+)
+_CORRECTED = Diagnosis(
+    "not uniform by design",
+    "Corrected p-values: the shape is not read",
+    "These p-values were made larger, so that a theorem holds for them. Their histogram is not "
+    "flat even if every row is normal, so its shape says nothing about the data.",
+    "The p-values are not on the grid r/(n+1).",
+)
+
+
+def _healthy(count: int) -> Diagnosis:
+    shape = (
+        "Flat, with a peak at the left: some anomalies among rows that look like the reference."
+        if count
+        else "Flat: the new rows look like the reference."
+    )
+    text = f"{shape} This is what the method assumes, and nothing here speaks against it."
+    return Diagnosis("healthy", "The histogram looks healthy", text, "")

@@ -1,4 +1,7 @@
-"""Feature tables, read column by column: arrays and frames of any library alike."""
+"""Features of rows, column by column, and which values of a row are unusual.
+
+A description of the row: no decision depends on it, and it is not the detector's reason.
+"""
 
 from __future__ import annotations
 
@@ -8,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from scipy.special import ndtr, ndtri
 
 from ..arrays import AnyArray, BoolArray, FloatArray
 from ..detectors.prepare import Feature
@@ -220,3 +224,179 @@ def _labels(codes: FloatArray, feature: Feature, unlisted: Words | None) -> AnyA
             word = None if unlisted is None else unlisted(i, feature.name)
             values[i] = UNKNOWN if word is None else word
     return values
+
+
+# Factors that make each measure of spread estimate a normal distribution's standard deviation.
+MAD, IQR, MEAN_DEVIATION = 1.4826, 1 / 1.349, 1.2533
+
+# A feature is mentioned from here on: about one normal value in 80 lies so far out.
+LEAST_STRENGTH = 2.5
+MOST_FEATURES = 3
+# What never happens in the reference comes before all else.
+NEVER = np.inf
+# A text column that has this share of distinct values is an identifier, not a category.
+IDENTIFIER = 0.5
+
+
+@dataclass(frozen=True)
+class Unusual:
+    """One unusual feature of one row.
+
+    Attributes
+    ----------
+    feature : int
+        Which column.
+    value : str
+    strength : float
+        Robust z for a number, signed; for a category or a missing value the z that is as rare;
+        infinite for what the reference never has.
+    note : str
+        Said instead of the strength, where it is not a z.
+    """
+
+    feature: int
+    value: str
+    strength: float
+    note: str = ""
+
+
+def robust_scale(values: FloatArray) -> tuple[float, float]:
+    """Median and spread: MAD, or where that is 0 the interquartile range, or the mean deviation.
+
+    All are scaled to the standard deviation of normal data. A spread of 0 means constant.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> median, spread = robust_scale(np.array([1.0, 2.0, 3.0, 4.0, 1000.0]))
+    >>> median, round(spread, 4)
+    (3.0, 1.4826)
+    >>> robust_scale(np.array([5.0, 5.0]))
+    (5.0, 0.0)
+    """
+    medians, spreads = robust_scales(values[None])
+    return float(medians[0]), float(spreads[0])
+
+
+def robust_scales(rows: FloatArray) -> tuple[FloatArray, FloatArray]:
+    """Medians and spreads, as of `robust_scale`, of every row of an array."""
+    medians, spreads = np.full(len(rows), np.nan), np.zeros(len(rows))
+    known = np.isfinite(rows)
+    whole = known.all(axis=1) & (rows.shape[1] > 0)
+    for i in np.flatnonzero(known.any(axis=1) & ~whole).tolist():
+        medians[i], spreads[i] = robust_scale(rows[i, known[i]])
+    values = rows[whole]
+    if not len(values):
+        return medians, spreads
+    with np.errstate(over="ignore", invalid="ignore"):  # numbers near the largest there are
+        centres = np.median(values, axis=1)
+        distances = np.abs(values - centres[:, None])
+        low, high = np.quantile(values, [0.25, 0.75], axis=1)
+        measures = [MAD * np.median(distances, axis=1), IQR * (high - low)]
+        measures.append(MEAN_DEVIATION * distances.mean(axis=1))
+        medians[whole] = centres
+        spreads[whole] = np.select([measure > 0 for measure in measures], measures, 0.0)
+    return medians, spreads
+
+
+def unusual_features(
+    rows: FeatureTable, reference: FeatureTable, *, most: int = MOST_FEATURES
+) -> Callable[[Sequence[int]], list[list[Unusual]]]:
+    """Learn the reference's usual values; return a function that describes rows of `rows`.
+
+    Parameters
+    ----------
+    rows, reference : FeatureTable
+        With the same columns.
+    most : int
+        Features per row.
+
+    Returns
+    -------
+    callable
+        From row positions to the unusual features of each row, the most unusual first.
+
+    Examples
+    --------
+    >>> from reconform.explain.features import read_table
+    >>> reference = read_table("reference", [[1, 5], [2, 5], [3, 5], [4, 5]])
+    >>> rows = read_table("rows", [[2, 5], [40, 5], [3, 6]])
+    >>> describe = unusual_features(rows, reference)
+    >>> [[(u.feature, u.value, round(u.strength, 1)) for u in row] for row in describe([0, 1, 2])]
+    [[], [(0, '40', 25.3)], [(1, '6', inf)]]
+    """
+    pairs = list(zip(rows.columns, reference.columns, strict=True))
+    numeric = [j for j, (column, known) in enumerate(pairs) if column.numeric and known.numeric]
+    texts = {j: _judge_texts(pairs[j][1]) for j in sorted({*range(len(pairs))} - {*numeric})}
+    judge_numbers = _judge_numbers([pairs[j][1] for j in numeric])
+
+    def describe(positions: Sequence[int]) -> list[list[Unusual]]:
+        which = np.asarray(positions, dtype=np.intp)
+        judged = np.zeros((len(which), len(pairs)))
+        if numeric:
+            cells = np.stack([rows.columns[j].values[which] for j in numeric], axis=1)
+            judged[:, numeric] = judge_numbers(cells)
+        for j, judge in texts.items():
+            judged[:, j] = judge(rows.columns[j].values[which])
+        strengths = np.abs(judged)
+        # Stable, so that equally unusual features keep the order of the columns.
+        top = np.argsort(-strengths, axis=1, kind="stable")[:, :most]
+        return [
+            [
+                _unusual(int(j), rows.columns[j], which[i], judged[i, j], reference.columns[j])
+                for j in top[i]
+                if strengths[i, j] >= LEAST_STRENGTH
+            ]
+            for i in range(len(which))
+        ]
+
+    return describe
+
+
+Expert = Callable[[AnyArray], FloatArray]
+
+
+def _judge_numbers(known: Sequence[FeatureColumn]) -> Expert:
+    """Learn columns of numbers; what is returned judges an array with a column for each."""
+    if not known:
+        return lambda cells: cells
+    values = np.stack([column.values for column in known])
+    medians, spreads = robust_scales(values)
+    gaps = np.array([_rarity(share) for share in np.isnan(values).mean(axis=1).tolist()])
+
+    def judge(cells: AnyArray) -> FloatArray:
+        with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
+            z = (cells - medians) / spreads
+        # A constant reference: 0 / 0 is the constant itself, anything else is infinitely far.
+        z = np.where(np.isnan(z), np.where(np.isnan(medians), NEVER, 0.0), z)
+        return np.where(np.isnan(cells), gaps, z)
+
+    return judge
+
+
+def _judge_texts(known: FeatureColumn) -> Expert:
+    values, counts = np.unique([str(v) for v in known.values], return_counts=True)
+    if len(values) > IDENTIFIER * len(known.values):
+        return lambda cells: np.zeros(len(cells))
+    shares = dict(zip(values.tolist(), (counts / len(known.values)).tolist(), strict=True))
+    return lambda cells: np.array([_rarity(shares.get(str(cell), 0.0)) for cell in cells])
+
+
+def _rarity(share: float) -> float:
+    """The z that is as rare, on both sides together."""
+    return float(-ndtri(share / 2)) if share > 0 else NEVER
+
+
+def _unusual(
+    feature: int, column: FeatureColumn, row: int, strength: float, reference: FeatureColumn
+) -> Unusual:
+    cell = column.values[row]
+    missing = cell is None or cell != cell
+    value = "missing" if missing else f"{cell:.5g}" if column.numeric else str(cell)
+    if np.isinf(strength):
+        note = "never in the reference"
+    elif missing or not (column.numeric and reference.numeric):
+        note = f"{200 * float(ndtr(-strength)):.2g}% of the reference"
+    else:
+        note = ""
+    return Unusual(feature, value, float(strength), note)

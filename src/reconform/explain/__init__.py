@@ -6,9 +6,10 @@ is a proof of a cause.
 
 from __future__ import annotations
 
-from .explainer import Explainer, Known
-from .lists import (
+from .explainer import (
     NO_REFERENCE,
+    Explainer,
+    Known,
     explainer_for,
     known_rows,
     refuse_without_reference,
