@@ -34,7 +34,7 @@ from reconform.extras import extra
 from reconform.files import open_output, spill
 from reconform.files.columnar import ArrowSource, ParquetSource
 from reconform.files.text import TextSource
-from reconform.statistics.conditional import conditional_table
+from reconform.statistics.thresholds import conditional_table
 
 NAMES = ["temperature", "flow", "pressure"]
 RESULTS = ["score", "p_value", "q_value", "anomaly"]

@@ -18,7 +18,7 @@ from scipy.stats import binom
 
 from reconform import ConformalDetector
 from reconform.errors import ReconformError
-from reconform.statistics.conditional import conditional_table
+from reconform.statistics.thresholds import conditional_table
 from reconform.stream import (
     ChangeMonitor,
     ExchangeabilityMonitor,

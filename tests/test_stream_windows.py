@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from reconform import ConformalDetector
-from reconform.statistics.grid import usual
+from reconform.statistics.exact import usual
 from reconform.stream import MicroBatches
 from reconform.stream.windows import FALLS, FIRST_SHARE, rank_within, share_of
 from reconform.study import load

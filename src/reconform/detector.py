@@ -37,12 +37,12 @@ from .explaining.explanation import Explanation, Judged
 from .frames import frame_as_it_is, library_of
 from .grouping import ReferenceGroups, check_groupable, warn_of_small_groups
 from .methods import Full, Method, Plan, Prefit, resolve_method
+from .metrics import Stability
 from .randomness import root_seed
 from .rule import Rule, RuleOptions
 from .statistics.certificates import Guarantee, after_marks
 from .statistics.fdr import RankCounts
 from .statistics.ranks import Ranks
-from .statistics.stability import Stability
 from .statistics.thresholds import ScoreThreshold, score_threshold
 from .steps.deciding import NewRows, Observed, decided_by_counts, decided_in_memory, provenance_of
 from .steps.intake import taken_in

@@ -20,8 +20,8 @@ from ..errors import ReconformError
 from ..methods import Plan
 from ..parallel import run_blocks
 from ..statistics.aggregation import reduction
+from ..statistics.conditional_calibration import Exchanges, StepUp, count_exchanges
 from ..statistics.ranks import BLOCK_BYTES, Calibration, Ranks, calibrate, ranks_among, ranks_paired
-from ..statistics.worlds import StepUp, Worlds, one_model_worlds
 
 # Detectors make copies of the rows they score; a chunk has no more rows than this.
 MOST_ROWS = 1 << 17
@@ -392,7 +392,9 @@ class Ensemble(ABC):
             )
         return self.by_refitting.see_with_each(X, rows)
 
-    def worlds(self, X: FloatArray, rows: RankArray, step: StepUp) -> Iterator[tuple[int, Worlds]]:
+    def worlds(
+        self, X: FloatArray, rows: RankArray, step: StepUp
+    ) -> Iterator[tuple[int, Exchanges]]:
         """Go through all worlds of some new rows, for a certified list.
 
         By one model per row, on D and the row, that scores everything; an ensemble that knows the
@@ -409,11 +411,11 @@ class Ensemble(ABC):
         return worlds_by_sight(self.see_with_each(X, rows), step)
 
 
-def worlds_by_sight(sights: Iterable[Sight], step: StepUp) -> Iterator[tuple[int, Worlds]]:
+def worlds_by_sight(sights: Iterable[Sight], step: StepUp) -> Iterator[tuple[int, Exchanges]]:
     """Count all worlds of new rows, each by the model on D and the row, which scores everything."""
     for sight in sights:
         for j, own, others in zip(sight.rows.tolist(), sight.own, sight.others, strict=True):
-            yield j, one_model_worlds(own, np.delete(others, j), step)
+            yield j, count_exchanges(own, np.delete(others, j), step)
 
 
 class ResampledEnsemble(Ensemble):

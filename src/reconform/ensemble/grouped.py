@@ -16,10 +16,9 @@ from ..arrays import FloatArray, IndexArray, RankArray
 from ..detectors.auto.ensembles import ChoiceEnsemble, SplitChoice
 from ..errors import ReconformError
 from ..methods import Plan
-from ..statistics.choice import Choice
+from ..statistics.conditional_calibration import Exchanges
 from ..statistics.joint import JointStepUp
-from ..statistics.ranks import Calibration, Ranks
-from ..statistics.worlds import Worlds
+from ..statistics.ranks import Calibration, Choice, Ranks
 from . import Ensemble, Sight
 
 
@@ -63,7 +62,7 @@ class GroupedEnsemble(Ensemble):
         rows: RankArray,
         step: JointStepUp,
         ranks: Ranks,
-    ) -> Iterator[tuple[int, Worlds]]:
+    ) -> Iterator[tuple[int, Exchanges]]:
         """Go through all worlds of some new rows, which exchange a row with one of its group.
 
         Parameters
@@ -78,7 +77,7 @@ class GroupedEnsemble(Ensemble):
 
         Yields
         ------
-        row, worlds : int, Worlds
+        row, worlds : int, Exchanges
         """
 
     @property
@@ -150,7 +149,7 @@ class OneForAll(GroupedEnsemble):
         rows: RankArray,
         step: JointStepUp,
         ranks: Ranks,
-    ) -> Iterator[tuple[int, Worlds]]:
+    ) -> Iterator[tuple[int, Exchanges]]:
         """Count worlds by one model per row, on all rows and this one, which scores everything."""
         members = self.members
         if not isinstance(self.ensemble, SplitChoice):  # sights have all reference rows
@@ -220,7 +219,7 @@ class OnePerGroup(GroupedEnsemble):
         rows: RankArray,
         step: JointStepUp,
         ranks: Ranks,
-    ) -> Iterator[tuple[int, Worlds]]:
+    ) -> Iterator[tuple[int, Exchanges]]:
         """Count worlds within each group; in them, the ranks in other groups are as they are."""
         actual = step.needed(codes, ranks.at_most)
         if self.pooled:
@@ -250,7 +249,9 @@ def _sights(
     return ensemble.see_with_each(X, rows)
 
 
-def worlds_within(in_world: FloatArray, needed: RankArray, group: int, step: JointStepUp) -> Worlds:
+def worlds_within(
+    in_world: FloatArray, needed: RankArray, group: int, step: JointStepUp
+) -> Exchanges:
     """Count all worlds of a new row, which exchange it with a row of its own group.
 
     Parameters
@@ -265,12 +266,12 @@ def worlds_within(in_world: FloatArray, needed: RankArray, group: int, step: Joi
 
     Returns
     -------
-    Worlds
+    Exchanges
 
     Notes
     -----
-    As in `statistics.worlds.one_model_worlds`: in every world that finds the row at place j the
-    list has the same length, and finds it iff its rank is within the limit of that length.
+    As in `statistics.conditional_calibration.count_exchanges`: in every world that finds the row
+    at place j the list has the same length, and finds it iff its rank is within its limit.
     """
     ordered, rows = np.sort(in_world), len(in_world)
     length = step.count(needed)
@@ -278,7 +279,7 @@ def worlds_within(in_world: FloatArray, needed: RankArray, group: int, step: Joi
     found = int(np.searchsorted(ordered, ordered[limit])) if limit < rows else rows
     rank = int(np.searchsorted(ordered, in_world[-1], side="right"))
     lists = ((length, found),) if found else ()
-    return Worlds(rank, length if rank <= limit else 0, lists, rows)
+    return Exchanges(rank, length if rank <= limit else 0, lists, rows)
 
 
 def joined_calibration(parts: Sequence[Calibration], places: Sequence[IndexArray]) -> Calibration:

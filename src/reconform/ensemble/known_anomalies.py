@@ -20,8 +20,8 @@ from ..arrays import FloatArray, IndexArray, RankArray
 from ..content import Contents
 from ..errors import ReconformError
 from ..frames import stacked
+from ..statistics.conditional_calibration import Exchanges, StepUp
 from ..statistics.ranks import Calibration, Ranks
-from ..statistics.worlds import StepUp, Worlds
 from . import Ensemble, Sight, Survey, worlds_by_sight
 
 
@@ -68,7 +68,9 @@ class WithAnomalies(Ensemble):
         for sight in self.inner.see_with_each(self._beside(X), rows):
             yield replace(sight, others=np.ascontiguousarray(sight.others[:, : len(X)]))
 
-    def worlds(self, X: FloatArray, rows: RankArray, step: StepUp) -> Iterator[tuple[int, Worlds]]:
+    def worlds(
+        self, X: FloatArray, rows: RankArray, step: StepUp
+    ) -> Iterator[tuple[int, Exchanges]]:
         """Go through all worlds of some new rows; the anomalies are in none of the lists."""
         return worlds_by_sight(self.see_with_each(X, rows), step)
 

@@ -12,7 +12,7 @@ from ..discoveries import CountedDiscoveries, Discoveries
 from ..errors import ReconformError
 from ..explaining import Explainer
 from ..explaining.explanation import Explanation, Judged
-from ..statistics.first_rows import FirstRows
+from ..statistics.bounds import FirstRows
 
 # A result keeps no more flagged rows, and the numbers of every row only for files of at most so
 # many rows.

@@ -26,11 +26,11 @@ from ..grouping import Grouping, labels_of
 from ..methods import BySize, Plan
 from ..scan import Part
 from ..statistics.certificates import Guarantee
+from ..statistics.exact import Grid
 from ..statistics.fdr import RankCounts
-from ..statistics.grid import Grid
 from ..statistics.joint import JointRanks
 from ..statistics.ranks import Calibration, Ranks, smoothed_p_values
-from ..statistics.ties import row_labels, tie_uniforms, warn_if_unlabelled
+from ..statistics.scores import row_labels, tie_uniforms, warn_if_unlabelled
 from .intake import Intake, Numbers
 
 _LOG = logging.getLogger(__name__)

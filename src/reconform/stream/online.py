@@ -15,8 +15,8 @@ from ..arrays import BoolArray, FloatArray
 from ..detector import ConformalDetector
 from ..errors import unknown_choice
 from ..rule import Rule
-from ..statistics.conditional import BANDS
 from ..statistics.fdr import RankCounts
+from ..statistics.thresholds import BANDS
 from .journal import Content
 from .procedures import (
     MOST_ROWS,

@@ -12,7 +12,7 @@ from ..errors import unknown_choice
 from ..extras import extra
 from ..rule import Rule
 from ..statistics.certificates import Guarantee
-from ..statistics.conditional import BANDS
+from ..statistics.thresholds import BANDS
 
 # How far a look ahead goes, in rows.
 MOST_ROWS = 20_000

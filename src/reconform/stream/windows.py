@@ -19,9 +19,9 @@ from ..detector import ConformalDetector
 from ..errors import ReconformError, check_count, is_number, unknown_choice
 from ..rule import Rule, RuleOptions, shortest_list
 from ..statistics.certificates import Guarantee
-from ..statistics.conditional import BANDS
+from ..statistics.exact import Grid
 from ..statistics.fdr import RankCounts
-from ..statistics.grid import Grid
+from ..statistics.thresholds import BANDS
 from .journal import Content
 from .state import (
     DecidedRows,
@@ -613,7 +613,7 @@ def rank_within(ranks: npt.NDArray[np.int64], grid: Grid, level: Fraction, befor
 
     Examples
     --------
-    >>> from reconform.statistics.grid import usual
+    >>> from reconform.statistics.exact import usual
     >>> rank_within(np.array([1, 40, 2, 99]), usual(99), Fraction(1, 20), 0)
     2
     >>> rank_within(np.array([1, 40, 2, 99]), usual(99), Fraction(1, 20), 40)

@@ -18,7 +18,7 @@ import numpy as np
 
 from ...arrays import FloatArray, IndexArray, IntArray, RankArray
 from ...compiled import njit
-from ...statistics.worlds import StepUp, longest_list
+from ...statistics.conditional_calibration import StepUp, longest_list
 
 LEVELS = (Fraction(1, 20), Fraction(1, 10), Fraction(3, 20), Fraction(1, 5))
 

@@ -21,9 +21,8 @@ from ...ensemble import (
 )
 from ...ensemble.refitting import FullRefit
 from ...parallel import run_blocks, run_threads, track
-from ...statistics.choice import Choice
-from ...statistics.ranks import Calibration, Ranks
-from ...statistics.worlds import StepUp, Worlds
+from ...statistics.conditional_calibration import Exchanges, StepUp
+from ...statistics.ranks import Calibration, Choice, Ranks
 from .choosing import choose, limits_for, stands_first, weigh
 from .survey import ChoiceSurvey
 
@@ -80,7 +79,7 @@ class ChoiceEnsemble(Ensemble):
 
     def worlds_of_choice(
         self, X: FloatArray, rows: IndexArray, step: StepUp, choice: Choice
-    ) -> Iterator[tuple[int, Worlds]]:
+    ) -> Iterator[tuple[int, Exchanges]]:
         """Go through all worlds of some rows, as `worlds`, for which the choice is known."""
         return worlds_by_sight(self.see_chosen(X, rows, choice.chosen[rows]), step)
 

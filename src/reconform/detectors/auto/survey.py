@@ -19,8 +19,7 @@ import numpy as np
 from ...arrays import BoolArray, FloatArray, IndexArray, IntArray
 from ...ensemble import Survey
 from ...errors import ReconformError
-from ...statistics.choice import Choice
-from ...statistics.ranks import Ranks
+from ...statistics.ranks import Choice, Ranks
 from .choosing import LEVELS, choose, stands_first
 
 

@@ -36,8 +36,8 @@ from ...ensemble import (
 from ...methods import Plan
 from ...parallel import run_blocks
 from ...statistics.aggregation import reduction
+from ...statistics.conditional_calibration import Exchanges, StepUp
 from ...statistics.ranks import BLOCK_BYTES, Calibration, Ranks, calibrate, ranks_among
-from ...statistics.worlds import StepUp, Worlds
 from .certification import NeighbourWorlds
 from .kernels import (
     correct_by_rows,
@@ -206,7 +206,9 @@ class LeaveOneOut(ResampledEnsemble):
     def _world_tables(self) -> NeighbourWorlds:
         return NeighbourWorlds.of(*without_root(self.full.search), self.full)
 
-    def worlds(self, X: FloatArray, rows: RankArray, step: StepUp) -> Iterator[tuple[int, Worlds]]:
+    def worlds(
+        self, X: FloatArray, rows: RankArray, step: StepUp
+    ) -> Iterator[tuple[int, Exchanges]]:
         """Go through all worlds of some new rows, each with the ranks of jackknife+."""
         return self._world_tables.worlds(X, rows, step, plus=True)
 
@@ -313,7 +315,9 @@ class OneTable(ResampledEnsemble):
     def _world_tables(self) -> NeighbourWorlds:
         return NeighbourWorlds.of(*without_root(self.full.search), self.full)
 
-    def worlds(self, X: FloatArray, rows: RankArray, step: StepUp) -> Iterator[tuple[int, Worlds]]:
+    def worlds(
+        self, X: FloatArray, rows: RankArray, step: StepUp
+    ) -> Iterator[tuple[int, Exchanges]]:
         """Go through all worlds of some new rows, each with full-conformal ranks.
 
         These ask for no folds, which would have to be drawn and searched anew in every world.
@@ -487,7 +491,9 @@ class FullNeighbours(Ensemble):
     def _world_tables(self) -> NeighbourWorlds:
         return NeighbourWorlds.of(self.search, self.root, self)
 
-    def worlds(self, X: FloatArray, rows: RankArray, step: StepUp) -> Iterator[tuple[int, Worlds]]:
+    def worlds(
+        self, X: FloatArray, rows: RankArray, step: StepUp
+    ) -> Iterator[tuple[int, Exchanges]]:
         """Go through all worlds of some new rows, each with full-conformal ranks."""
         return self._world_tables.worlds(X, rows, step)
 
