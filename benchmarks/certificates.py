@@ -24,7 +24,7 @@ from scipy import optimize, special
 
 from reconform.statistics import bounds as fdp_bounds
 from reconform.statistics.bounds import KINDS, false_discovery_table, fdp_bound, null_envelope
-from reconform.statistics.conditional import conditional_table, rank_grid
+from reconform.statistics.thresholds import conditional_table, rank_grid
 
 FloatArray = npt.NDArray[np.float64]
 IntArray = npt.NDArray[np.int64]

@@ -18,9 +18,9 @@ import numpy as np
 from reconform import ConformalDetector
 from reconform.ensemble.choosing import LEVELS, stands_first, weigh
 from reconform.rule import Rule
+from reconform.statistics.conditional_calibration import StepUp
+from reconform.statistics.exact import usual
 from reconform.statistics.fdr import RankCounts
-from reconform.statistics.grid import usual
-from reconform.statistics.worlds import StepUp
 from reconform.study.datasets import load
 from reconform.study.protocol import Protocol, name_key
 

@@ -1,6 +1,6 @@
 """Exact probabilities behind the certificates: no simulation, so nothing to take on trust.
 
-`coverage` is for calibration-conditional p-values (`reconform.statistics.conditional`), `passed` is
+`coverage` is for calibration-conditional p-values (`reconform.statistics.thresholds`), `passed` is
 for the
 curves of `reconform.statistics.bounds`.
 """

@@ -42,10 +42,10 @@ from reconform.ensemble.refitting import OneModel
 from reconform.errors import ReconformError
 from reconform.methods import MOST_PAIRS, MOST_REFERENCE, BySize, Plan
 from reconform.models import load, save
+from reconform.statistics.conditional_calibration import certify
+from reconform.statistics.exact import usual
 from reconform.statistics.fdr import RankCounts
-from reconform.statistics.grid import usual
 from reconform.statistics.ranks import RankedBatch
-from reconform.statistics.worlds import certify
 from test_contrast import is_clustered, score
 
 SEED = np.random.SeedSequence(20261116)

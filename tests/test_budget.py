@@ -16,15 +16,15 @@ from reconform import ConformalDetector, RankCounts, Rule, Split, Weights
 from reconform.cli.declare import in_options
 from reconform.files.judge import ReadOptions, WriteOptions, judge_file
 from reconform.statistics import p_values_of
-from reconform.statistics.certificates import TABLE, guarantee
-from reconform.statistics.fdr import adjust
-from reconform.statistics.first_rows import (
+from reconform.statistics.bounds import (
     WholeList,
     bound_on_first,
     describe_first,
     last_of_first,
 )
-from reconform.statistics.grid import usual
+from reconform.statistics.certificates import TABLE, guarantee
+from reconform.statistics.exact import usual
+from reconform.statistics.fdr import adjust
 from test_cli import run, run_json
 
 COLUMNS = ["a", "b", "c"]

@@ -27,8 +27,8 @@ from reconform.statistics.certificates import (
     markdown,
     proven_grid,
 )
+from reconform.statistics.exact import Grid, from_floats, usual
 from reconform.statistics.fdr import ANY, PROCEDURES
-from reconform.statistics.grid import Grid, from_floats, usual
 from test_validity import distance
 
 ROOT = Path(__file__).parent.parent

@@ -35,7 +35,7 @@ from reconform.files import open_output
 from reconform.files import source as sources
 from reconform.files.columnar import ArrowSource, ParquetSource
 from reconform.files.text import TextSource
-from reconform.statistics.conditional import conditional_table
+from reconform.statistics.thresholds import conditional_table
 
 NAMES = ["temperature", "flow", "pressure"]
 RESULTS = ["score", "p_value", "q_value", "anomaly"]

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from scipy import fft, special, stats
 
-from reconform.statistics.conditional import conditional_table, rank_grid
+from reconform.statistics.thresholds import conditional_table, rank_grid
 
 KINDS = ["simes", "dkw", "montecarlo", "asymptotic"]
 PROVEN = ["simes", "dkw", "montecarlo"]

@@ -17,8 +17,8 @@ from reconform.ensemble.grouped import worlds_within
 from reconform.errors import ReconformError, ReferenceWarning
 from reconform.files.judge import ReadOptions, judge_file
 from reconform.rule import Rule
+from reconform.statistics.exact import usual
 from reconform.statistics.fdr import RankCounts
-from reconform.statistics.grid import usual
 from reconform.statistics.joint import JointGrid, JointRanks, JointStepUp
 from reconform.stream import (
     ChangeMonitor,

@@ -9,9 +9,9 @@ from sklearn.ensemble import IsolationForest
 from oracle import binomial_upper
 from reconform import ConformalDetector, RankCounts, Split
 from reconform.statistics.bounds import fdp_bound
-from reconform.statistics.conditional import conditional_table
 from reconform.statistics.evalues import average_e_values, conformal_e_values
-from reconform.statistics.grid import from_floats
+from reconform.statistics.exact import from_floats
+from reconform.statistics.thresholds import conditional_table
 
 
 @pytest.fixture(scope="module")

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from reconform.methods import Bootstrap, CrossValidation, Jackknife, Plan, Resampling
 from reconform.statistics import ranks as pvalues
 from reconform.statistics.aggregation import reduction
-from reconform.statistics.paired_kernels import order_statistics, pack_members
+from reconform.statistics.kernels import order_statistics, pack_members
 from reconform.statistics.ranks import Calibration, calibrate, ranks_paired
 
 # np.median and np.quantile warn where they make NaN of infinities; the kernels need not.

@@ -25,7 +25,7 @@ from reconform.detectors.scaled import ScaledEnsemble, ScaledFull
 from reconform.errors import ModelFileError, ReconformError
 from reconform.frames import label_code
 from reconform.models import load, save
-from reconform.statistics.worlds import StepUp, one_model_worlds
+from reconform.statistics.conditional_calibration import StepUp, count_exchanges
 
 LABELS = (0, 3, 0, 2)
 MAUVE, OCHRE = label_code("mauve"), label_code("ochre")
@@ -291,7 +291,7 @@ def test_worlds_know_labels_and_not_the_list_of_them():
         inside = [-min(distance(a, b) for b in train if a != b) for a in train]
         others = [a for a in range(30, 40) if a != 30 + j]
         outside = [-min(distance(a, b) for b in train) for a in others]
-        assert worlds == one_model_worlds(np.array(inside), np.array(outside), step)
+        assert worlds == count_exchanges(np.array(inside), np.array(outside), step)
         checked += worlds.count > 0
     assert checked
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 import oracle
 from reconform import ConformalDetector, Resampling
 from reconform.methods import resolve_method
-from reconform.statistics.grid import usual
+from reconform.statistics.exact import usual
 from reconform.statistics.ranks import (
     Ranks,
     ranks_among,

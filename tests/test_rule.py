@@ -21,8 +21,8 @@ from reconform.files.judge import judge_file
 from reconform.rule import RuleOptions
 from reconform.statistics import PROCEDURES, p_values_of, ranks_of
 from reconform.statistics.certificates import VALIDITY, Validity
+from reconform.statistics.exact import usual
 from reconform.statistics.fdr import Outcome, Procedure, counted_names, procedures_markdown
-from reconform.statistics.grid import usual
 
 ROOT = Path(__file__).parent.parent
 

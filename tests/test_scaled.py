@@ -29,7 +29,7 @@ from reconform.detectors.lof import LOF
 from reconform.detectors.scaled import ScaledEnsemble, ScaledFull
 from reconform.errors import ModelFileError, ReconformError
 from reconform.models import load, save
-from reconform.statistics.worlds import StepUp, one_model_worlds
+from reconform.statistics.conditional_calibration import StepUp, count_exchanges
 
 
 def literal_exponents(rows):
@@ -262,7 +262,7 @@ def test_worlds_are_those_of_one_model_per_row(which, method):
         plain.fit(rescaled(together, together))
         inside = plain._training_scores(rescaled(together, together))
         outside = plain.score_samples(rescaled(together, others))
-        assert worlds == one_model_worlds(inside, outside, step)
+        assert worlds == count_exchanges(inside, outside, step)
 
 
 @pytest.mark.parametrize("method", ["full", "jackknife+", "cv+"])

@@ -13,7 +13,7 @@ from scipy.stats import kstest
 
 import reconform
 from reconform import ConformalDetector, UnlabelledRowWarning
-from reconform.statistics.ties import tie_uniforms
+from reconform.statistics.scores import tie_uniforms
 
 pytestmark = pytest.mark.filterwarnings("ignore:all .* calibration scores are equal")
 

@@ -26,18 +26,17 @@ from .methods import MOST_REFERENCE, BySize, CrossValidation, Plan
 from .parallel import track
 from .rule import WITHIN_ALARMS, Rule
 from .statistics.certificates import CERTIFIABLE
-from .statistics.choice import Candidate, Choice, ChoiceCounts, with_mask
+from .statistics.conditional_calibration import Exchanges, inner_level
+from .statistics.exact import Grid, usual
 from .statistics.fdr import PROCEDURES, Outcome
-from .statistics.grid import Grid, usual
 from .statistics.joint import JointGrid
-from .statistics.ranks import RankedBatch, Ranks
+from .statistics.ranks import Candidate, Choice, ChoiceCounts, RankedBatch, Ranks, with_mask
 from .statistics.weighted import (
     WeightedRanks,
     ranks_by_sight,
     ranks_of_one_model,
     whole_weights,
 )
-from .statistics.worlds import Worlds, inner_level
 from .weights import Weights
 
 if TYPE_CHECKING:
@@ -281,7 +280,7 @@ def _can_certify(ensemble: Ensemble) -> bool:
 
 def _worlds(
     cad: ConformalDetector, X: FloatArray, ranks: Ranks, candidates: RankArray, step: Any
-) -> Iterator[tuple[int, Worlds]]:
+) -> Iterator[tuple[int, Exchanges]]:
     """`Ensemble.worlds` of new rows, with a bar where it was asked for."""
     choice, fitted = ranks.choice, cad.ensemble_
     if isinstance(fitted, GroupedEnsemble):

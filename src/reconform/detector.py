@@ -49,17 +49,17 @@ from .frames import frame_as_it_is, package_of
 from .grouping import Grouping, ReferenceGroups, check_groupable, labels_of, warn_of_small_groups
 from .listing import NewRows, Observed, decided_by_counts, decided_in_memory, provenance_of
 from .methods import BySize, Full, Method, Plan, Prefit, resolve_method
+from .metrics import Stability
 from .randomness import root_seed
 from .rule import Rule, RuleOptions
 from .scan import Part
 from .statistics.certificates import Guarantee, after_marks
+from .statistics.exact import Grid
 from .statistics.fdr import RankCounts
-from .statistics.grid import Grid
 from .statistics.joint import JointRanks
 from .statistics.ranks import Calibration, Ranks, smoothed_p_values
-from .statistics.stability import Stability
+from .statistics.scores import row_labels, tie_uniforms, warn_if_unlabelled
 from .statistics.thresholds import ScoreThreshold, score_threshold
-from .statistics.ties import row_labels, tie_uniforms, warn_if_unlabelled
 from .steps.intake import Intake, Numbers, taken_in
 from .weights import Weights
 

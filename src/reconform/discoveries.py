@@ -34,19 +34,18 @@ from .extras import installed
 from .frames import PACKAGES, make_frame
 from .grouping import GroupFound
 from .methods import METHODS
-from .statistics.bounds import counted_fdp_bound
-from .statistics.choice import Candidate, choice_sentence
-from .statistics.exact import exact_number
-from .statistics.fdr import PROCEDURES, Decision, RankCounts
-from .statistics.first_rows import (
+from .statistics.bounds import (
     FirstRows,
     WholeList,
     bound_on_first,
+    counted_fdp_bound,
     describe_first,
     last_of_first,
 )
-from .statistics.grid import usual
+from .statistics.exact import exact_number, usual
+from .statistics.fdr import PROCEDURES, Decision, RankCounts
 from .statistics.joint import JointRanks
+from .statistics.ranks import Candidate, choice_sentence
 from .weights import Weights
 
 # Rows that are described, and shown, where nobody says how many.

@@ -25,11 +25,10 @@ from .explain import explainer_for
 from .explain.features import Words
 from .grouping import GroupFound
 from .rule import Rule
-from .statistics.choice import Candidate, ChoiceCounts, choice_sentence
+from .statistics.conditional_calibration import cost_sentence
+from .statistics.exact import Grid
 from .statistics.fdr import RankCounts
-from .statistics.grid import Grid
-from .statistics.ranks import Ranks
-from .statistics.worlds import cost_sentence
+from .statistics.ranks import Candidate, ChoiceCounts, Ranks, choice_sentence
 from .weights import Weights
 
 if TYPE_CHECKING:

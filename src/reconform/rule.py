@@ -17,8 +17,7 @@ import numpy.typing as npt
 from .errors import ReconformError, check_count, unknown_choice
 from .methods import Plan
 from .statistics.certificates import VALIDITY, BatchRule, Guarantee, pooled_rows
-from .statistics.conditional import BANDS, conditional_table
-from .statistics.exact import exact_fraction, exact_number
+from .statistics.exact import Grid, exact_fraction, exact_number, from_floats, usual
 from .statistics.fdr import (
     PROCEDURES,
     Decision,
@@ -29,9 +28,9 @@ from .statistics.fdr import (
     counting_procedure,
     named_procedures,
 )
-from .statistics.grid import Grid, from_floats, usual
 from .statistics.joint import JointGrid, JointRanks, check_lambda
 from .statistics.ranks import RankedBatch
+from .statistics.thresholds import BANDS, conditional_table
 
 NUMBERS = ("fdr", "storey_lambda", "confidence")
 USUAL = "bh"

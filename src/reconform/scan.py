@@ -23,9 +23,8 @@ import numpy as np
 
 from .arrays import FloatArray, IndexArray
 from .ensemble import Ensemble, Survey, surveyed
-from .statistics.choice import ChoiceCounts
 from .statistics.fdr import RankCounts
-from .statistics.ranks import Ranks
+from .statistics.ranks import ChoiceCounts, Ranks
 
 T = TypeVar("T")
 T_co = TypeVar("T_co", covariant=True)

@@ -104,7 +104,6 @@ def squares(A: FloatArray, B: FloatArray) -> npt.NDArray[np.float32]:
 def copy_findings(
     reference: Sequence[Hashable],
     new: Sequence[Hashable],
-    tolerated: float = TOLERATED,
     *,
     looked_up: LookedUp | None = None,
     sampled: bool = False,
@@ -117,8 +116,6 @@ def copy_findings(
     Parameters
     ----------
     reference, new : sequences of anything hashable
-    tolerated : float
-        Share of new rows that may be copies of each other: anomalies may be.
     looked_up : LookedUp, optional
         Where `reference` is a sample: which new rows can be looked up among all reference rows.
         Copies are then counted among these. Rows are 64-bit digests.
@@ -147,7 +144,7 @@ def copy_findings(
         whose += " of them"
     found = [
         _copied(times, known, told, which=which, whose=whose),
-        _doubled(times, here, tolerated),
+        _doubled(times, here),
     ]
     return [finding for finding in found if finding is not None]
 
@@ -181,7 +178,7 @@ def _copied(
     return Finding("copies", "doubtful", sentence, advice)
 
 
-def _doubled(times: Counter[Hashable], here: Counter[Hashable], tolerated: float) -> Finding | None:
+def _doubled(times: Counter[Hashable], here: Counter[Hashable]) -> Finding | None:
     """New rows that are copies of each other, and of no reference row."""
     n, m = times.total(), here.total()
     copies = sum(count for row, count in here.items() if row in times)
@@ -190,7 +187,7 @@ def _doubled(times: Counter[Hashable], here: Counter[Hashable], tolerated: float
     by_chance = unlikely_counts(DOUBTFUL / 5, doubled + copies, m / (n + m))
     if not doubled or doubled <= by_chance:
         return None
-    level = "doubtful" if doubled > by_chance + tolerated * m else "note"
+    level = "doubtful" if doubled > by_chance + TOLERATED * m else "note"
     sentence = (
         f"{doubled:,} of {m:,} new rows are exact copies of each other, and of no reference row."
     )
@@ -202,12 +199,7 @@ def _too_many(b: int, m: int, a: int, n: int) -> float:
     return at_least_before(b, m, a + 1, n) if b and a < n else 1.0
 
 
-def cluster_finding(
-    reference: FloatArray,
-    new: FloatArray,
-    tolerated: float = TOLERATED,
-    k: int = CLUSTER_NEIGHBOURS,
-) -> list[Finding]:
+def cluster_finding(reference: FloatArray, new: FloatArray) -> list[Finding]:
     """Look for new rows that are nearer to each other than to the reference rows around them.
 
     Only rows among reference rows count: those whose k-th nearest reference row is not farther than
@@ -217,8 +209,6 @@ def cluster_finding(
     ----------
     reference, new : float arrays of shape (n, d), (m, d)
         Scaled as the detector sees them; without missing numbers.
-    tolerated : float
-    k : int
 
     Returns
     -------
@@ -226,7 +216,7 @@ def cluster_finding(
         One at most.
     """
     n, m = len(reference), len(new)
-    k = min(k, n - 1, m - 2)
+    k = min(CLUSTER_NEIGHBOURS, n - 1, m - 2)
     if k < 1:
         return []
     # Evenly spaced rows; a caller with an order by content may sort before.
@@ -251,7 +241,7 @@ def cluster_finding(
     close = near_new[inside] < (first[inside] - blur[inside])[:, None]
     rows = int(inside.sum())
     share = (m - 1) / (n + m - 1)
-    allowed = close_rows_allowed(np.array([rows]), share, k, tolerated)[:, 0]
+    allowed = close_rows_allowed(np.array([rows]), share, k, TOLERATED)[:, 0]
     for c in range(1, k + 1):
         nearer = int(close[:, c - 1].sum())
         if nearer > allowed[c - 1]:

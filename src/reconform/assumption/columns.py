@@ -19,7 +19,7 @@ from ..ensemble.refitting import LARGEST
 from ..errors import ReferenceWarning, listed, warn_once
 from ..frames import label_code
 from ..statistics.chances import at_most_marked
-from .shift import TOLERATED, normal_rows_at_least
+from .shift import normal_rows_at_least
 from .verdict import Finding
 
 # False-alarm rates of this check over all columns of a batch.
@@ -87,9 +87,7 @@ def code_findings(X: FloatArray, names: Sequence[str], whose: str) -> list[Findi
     ]
 
 
-def column_findings(
-    reference: FloatArray, new: FloatArray, names: Sequence[str], tolerated: float = TOLERATED
-) -> list[Finding]:
+def column_findings(reference: FloatArray, new: FloatArray, names: Sequence[str]) -> list[Finding]:
     """Look at every column of both files.
 
     Parameters
@@ -98,8 +96,6 @@ def column_findings(
         Samples; missing numbers are NaN.
     names : sequence of str
         Of the columns.
-    tolerated : float
-        Share of anomalies among the new rows that must not raise an alarm.
 
     Returns
     -------
@@ -114,7 +110,7 @@ def column_findings(
     Column 'row' has larger values in every new row than in any reference row: an id or a time?
     Leave it out with `drop`, or carry it as `id_columns`.
     """
-    normal = normal_rows_at_least(len(new), tolerated)
+    normal = normal_rows_at_least(len(new))
     found: list[Finding] = []
     for j in np.flatnonzero(_worth_a_look(reference, new)).tolist():
         found += missing_findings(names[j], reference[:, j], new[:, j], normal, len(names))

@@ -280,9 +280,7 @@ def given_the_others(scores: FloatArray) -> FloatArray:
     return np.round(both, 9)
 
 
-def learned(
-    scores: FloatArray, n: int, order: IndexArray, tolerated: float = TOLERATED
-) -> list[tuple[FloatArray, FloatArray]]:
+def learned(scores: FloatArray, n: int, order: IndexArray) -> list[tuple[FloatArray, FloatArray]]:
     """Directions learned on one half of both files, and where the rows of the other half lie.
 
     Linear discriminant with the covariance of all rows; then once more without the share of
@@ -296,7 +294,6 @@ def learned(
     order : int array
         The rows in an order that has nothing to do with files or positions: every other
         reference row and every other new row in it form a half.
-    tolerated : float
 
     Returns
     -------
@@ -315,18 +312,15 @@ def learned(
             gap = centred[kept[1]].mean(axis=0) - centred[kept[0]].mean(axis=0)
             weights = np.linalg.solve(covariance, gap)
             values = centred @ weights
-            kept = (
-                _without_top(train[0], values[train[0]], tolerated),
-                _without_top(train[1], values[train[1]], tolerated),
-            )
+            kept = _without_top(train[0], values), _without_top(train[1], values)
         values = np.round(centred @ weights, 9)
         pairs.append((values[test[0]], values[test[1]]))
     return pairs
 
 
-def _without_top(rows: IndexArray, values: FloatArray, share: float) -> IndexArray:
-    keep = max(1, round((1 - share) * len(rows)))
-    return rows[np.argpartition(values, keep - 1)[:keep]]
+def _without_top(rows: IndexArray, values: FloatArray) -> IndexArray:
+    keep = max(1, round((1 - TOLERATED) * len(rows)))
+    return rows[np.argpartition(values[rows], keep - 1)[:keep]]
 
 
 def rank_shortfall(
@@ -365,7 +359,6 @@ def shift_tests(
     names: Sequence[str],
     of: int,
     counts: IntArray | None = None,
-    tolerated: float = TOLERATED,
 ) -> list[Shortfall]:
     """Run all tests, most striking first.
 
@@ -380,15 +373,13 @@ def shift_tests(
         Rows of the batch that `new` is a sample of.
     counts : int array, optional
         How many rows of the whole batch have each rank.
-    tolerated : float
-        Share of anomalies among the new rows that must not raise an alarm.
 
     Returns
     -------
     list of Shortfall
         The smallest `corrected` first; one per statistic.
     """
-    normal = normal_rows_at_least(of, tolerated)
+    normal = normal_rows_at_least(of)
     found: list[Shortfall] = []
     families = 0 if counts is None else 1
     if reference is not None and new is not None:
@@ -445,7 +436,7 @@ def _statistics(
         yield "learned", ["direction"], ours[:, None], theirs[:, None], slice(0, 1)
 
 
-def shift_finding(tests: Sequence[Shortfall], tolerated: float = TOLERATED) -> Finding | None:
+def shift_finding(tests: Sequence[Shortfall]) -> Finding | None:
     """Say in one finding what the tests saw; None if nothing beyond chance."""
     striking = [test for test in tests if test.corrected <= DOUBTFUL]
     if not striking:
@@ -456,7 +447,7 @@ def shift_finding(tests: Sequence[Shortfall], tolerated: float = TOLERATED) -> F
     seen = _columns_sentence(columns) if columns else worst.sentence()
     sentence = (
         f"The new rows as a whole do not look like the reference: {seen}. Anomalies alone, up to "
-        f"{tolerated:.0%} of the new rows, would look like this in less than "
+        f"{TOLERATED:.0%} of the new rows, would look like this in less than "
         f"{chance(worst.corrected)} batches."
     )
     return Finding("shift", level, sentence, ADVICE)

@@ -31,8 +31,8 @@ from ..methods import (
 from ..parallel import compiled_code_on
 from ..rule import Rule
 from ..statistics.certificates import VALIDITY
-from ..statistics.conditional import BANDS
 from ..statistics.fdr import PROCEDURES, counted_names
+from ..statistics.thresholds import BANDS
 from .declare import Function, Given, Number, choice, count, family, in_options, option, share
 from .output import Voice, check_separate
 

@@ -20,8 +20,8 @@ from ..errors import ReconformError
 from ..methods import Plan
 from ..parallel import run_blocks
 from ..statistics.aggregation import reduction
+from ..statistics.conditional_calibration import Exchanges, StepUp, count_exchanges
 from ..statistics.ranks import BLOCK_BYTES, Calibration, Ranks, calibrate, ranks_among, ranks_paired
-from ..statistics.worlds import StepUp, Worlds, one_model_worlds
 
 # Detectors make copies of the rows they score; a chunk has no more rows than this.
 MOST_ROWS = 1 << 17
@@ -392,7 +392,9 @@ class Ensemble(ABC):
             )
         return self.by_refitting.augmented_scores(X, rows)
 
-    def worlds(self, X: FloatArray, rows: RankArray, step: StepUp) -> Iterator[tuple[int, Worlds]]:
+    def worlds(
+        self, X: FloatArray, rows: RankArray, step: StepUp
+    ) -> Iterator[tuple[int, Exchanges]]:
         """Go through all worlds of some new rows, for a certified list.
 
         By one model per row, on D and the row, that scores everything; an ensemble that knows the
@@ -411,13 +413,13 @@ class Ensemble(ABC):
 
 def worlds_by_scores(
     augmented_blocks: Iterable[AugmentedScores], step: StepUp
-) -> Iterator[tuple[int, Worlds]]:
+) -> Iterator[tuple[int, Exchanges]]:
     """Count all worlds of new rows, each by the model on D and the row, which scores everything."""
     for augmented in augmented_blocks:
         for j, own, others in zip(
             augmented.rows.tolist(), augmented.own, augmented.others, strict=True
         ):
-            yield j, one_model_worlds(own, np.delete(others, j), step)
+            yield j, count_exchanges(own, np.delete(others, j), step)
 
 
 class ResampledEnsemble(Ensemble):

@@ -33,9 +33,8 @@ from ..arrays import BoolArray, FloatArray, IndexArray, IntArray, RankArray
 from ..compiled import njit
 from ..errors import ReconformError
 from ..parallel import run_blocks, run_threads, track
-from ..statistics.choice import Choice
-from ..statistics.ranks import Calibration, Ranks
-from ..statistics.worlds import StepUp, Worlds, longest_list
+from ..statistics.conditional_calibration import Exchanges, StepUp, longest_list
+from ..statistics.ranks import Calibration, Choice, Ranks
 from . import (
     AugmentedScores,
     Ensemble,
@@ -497,7 +496,7 @@ class ChoiceEnsemble(Ensemble):
 
     def worlds_of_choice(
         self, X: FloatArray, rows: IndexArray, step: StepUp, choice: Choice
-    ) -> Iterator[tuple[int, Worlds]]:
+    ) -> Iterator[tuple[int, Exchanges]]:
         """Go through all worlds of some rows, as `worlds`, for which the choice is known."""
         return worlds_by_scores(self.augmented_by_chosen(X, rows, choice.chosen[rows]), step)
 

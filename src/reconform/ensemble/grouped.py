@@ -27,10 +27,9 @@ from ..content import Contents
 from ..errors import ReconformError
 from ..frames import stacked
 from ..methods import Plan
-from ..statistics.choice import Choice
+from ..statistics.conditional_calibration import Exchanges, StepUp
 from ..statistics.joint import JointStepUp
-from ..statistics.ranks import Calibration, Ranks
-from ..statistics.worlds import StepUp, Worlds
+from ..statistics.ranks import Calibration, Choice, Ranks
 from . import AugmentedScores, Ensemble, Survey, worlds_by_scores
 from .choosing import ChoiceEnsemble, SplitChoice
 
@@ -75,7 +74,7 @@ class GroupedEnsemble(Ensemble):
         rows: RankArray,
         step: JointStepUp,
         ranks: Ranks,
-    ) -> Iterator[tuple[int, Worlds]]:
+    ) -> Iterator[tuple[int, Exchanges]]:
         """Go through all worlds of some new rows, which exchange a row with one of its group.
 
         Parameters
@@ -90,7 +89,7 @@ class GroupedEnsemble(Ensemble):
 
         Yields
         ------
-        row, worlds : int, Worlds
+        row, worlds : int, Exchanges
         """
 
     @property
@@ -162,7 +161,7 @@ class OneForAll(GroupedEnsemble):
         rows: RankArray,
         step: JointStepUp,
         ranks: Ranks,
-    ) -> Iterator[tuple[int, Worlds]]:
+    ) -> Iterator[tuple[int, Exchanges]]:
         """Count worlds by one model per row, on all rows and this one, which scores everything."""
         members = self.members
         if not isinstance(self.ensemble, SplitChoice):  # scores are of all reference rows
@@ -234,7 +233,7 @@ class OnePerGroup(GroupedEnsemble):
         rows: RankArray,
         step: JointStepUp,
         ranks: Ranks,
-    ) -> Iterator[tuple[int, Worlds]]:
+    ) -> Iterator[tuple[int, Exchanges]]:
         """Count worlds within each group; in them, the ranks in other groups are as they are."""
         actual = step.needed(codes, ranks.at_most)
         if self.pooled:
@@ -264,7 +263,9 @@ def _augmented_scores(
     return ensemble.augmented_scores(X, rows)
 
 
-def worlds_within(in_world: FloatArray, needed: RankArray, group: int, step: JointStepUp) -> Worlds:
+def worlds_within(
+    in_world: FloatArray, needed: RankArray, group: int, step: JointStepUp
+) -> Exchanges:
     """Count all worlds of a new row, which exchange it with a row of its own group.
 
     Parameters
@@ -279,12 +280,12 @@ def worlds_within(in_world: FloatArray, needed: RankArray, group: int, step: Joi
 
     Returns
     -------
-    Worlds
+    Exchanges
 
     Notes
     -----
-    As in `statistics.worlds.one_model_worlds`: in every world that finds the row at place j the
-    list has the same length, and finds it iff its rank is within the limit of that length.
+    As in `statistics.conditional_calibration.count_exchanges`: in every world that finds the row
+    at place j the list has the same length, and finds it iff its rank is within its limit.
     """
     ordered, rows = np.sort(in_world), len(in_world)
     length = step.count(needed)
@@ -292,7 +293,7 @@ def worlds_within(in_world: FloatArray, needed: RankArray, group: int, step: Joi
     found = int(np.searchsorted(ordered, ordered[limit])) if limit < rows else rows
     rank = int(np.searchsorted(ordered, in_world[-1], side="right"))
     lists = ((length, found),) if found else ()
-    return Worlds(rank, length if rank <= limit else 0, lists, rows)
+    return Exchanges(rank, length if rank <= limit else 0, lists, rows)
 
 
 def joined_calibration(parts: Sequence[Calibration], places: Sequence[IndexArray]) -> Calibration:
@@ -383,7 +384,9 @@ class WithAnomalies(Ensemble):
         for augmented in self.inner.augmented_scores(self._beside(X), rows):
             yield replace(augmented, others=np.ascontiguousarray(augmented.others[:, : len(X)]))
 
-    def worlds(self, X: FloatArray, rows: RankArray, step: StepUp) -> Iterator[tuple[int, Worlds]]:
+    def worlds(
+        self, X: FloatArray, rows: RankArray, step: StepUp
+    ) -> Iterator[tuple[int, Exchanges]]:
         """Go through all worlds of some new rows; the anomalies are in none of the lists."""
         return worlds_by_scores(self.augmented_scores(X, rows), step)
 

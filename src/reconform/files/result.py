@@ -18,8 +18,8 @@ from ..discoveries import USUAL_FIRST, BaseDiscoveries, CountedDiscoveries, Disc
 from ..errors import InputError, ReconformError
 from ..explain import Explainer, explainer_for
 from ..explain.explainer import Explanation, Judged
+from ..statistics.bounds import FirstRows
 from ..statistics.fdr import Decision
-from ..statistics.first_rows import FirstRows
 from .cells import labels_in, to_python
 from .formats import FORMATS, Layout
 from .reading import Batches, ReadOptions

@@ -16,7 +16,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ..errors import ReconformError, unknown_choice
-from .conditional import BANDS
+from .conditional_calibration import certify
+from .exact import Grid, usual
 from .fdr import (
     ALARMS,
     ANY,
@@ -28,9 +29,8 @@ from .fdr import (
     Outcome,
     named_procedures,
 )
-from .grid import Grid, usual
 from .ranks import RankedBatch
-from .worlds import certify
+from .thresholds import BANDS
 
 if TYPE_CHECKING:
     from ..methods import Plan  # plans use the aggregation of this package

@@ -27,8 +27,7 @@ from .evalues import (
     closed_q_values,
     conformal_e_values,
 )
-from .exact import exact_fraction, harmonic_number
-from .grid import Grid, usual
+from .exact import Grid, exact_fraction, harmonic_number, usual
 from .ranks import RankedBatch
 
 if TYPE_CHECKING:

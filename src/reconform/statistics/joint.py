@@ -18,9 +18,8 @@ import numpy as np
 
 from ..arrays import BoolArray, FloatArray, IndexArray, IntArray, RankArray
 from ..errors import ReconformError
-from .exact import exact_fraction
+from .exact import Grid, exact_fraction
 from .fdr import Decision, RankCounts
-from .grid import Grid
 from .ranks import Ranks
 
 # Products of integers below this are exact in a double.
@@ -118,7 +117,7 @@ class JointGrid(Grid):
 
         Examples
         --------
-        >>> from reconform.statistics.grid import usual
+        >>> from reconform.statistics.exact import usual
         >>> JointGrid.of([usual(3), usual(1)]).table
         array([0.  , 0.25, 0.5 , 0.75, 1.  , 0.5 , 1.  ])
         """
@@ -202,7 +201,7 @@ def check_lambda(grids: Sequence[Grid], storey_lambda: float | Fraction) -> None
 
     Examples
     --------
-    >>> from reconform.statistics.grid import usual
+    >>> from reconform.statistics.exact import usual
     >>> check_lambda([usual(9), usual(19)], 0.5)
     >>> check_lambda([usual(8), usual(11)], 0.5)
     Traceback (most recent call last):

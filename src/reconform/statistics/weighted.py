@@ -37,7 +37,7 @@ from ..arrays import BoolArray, FloatArray, IndexArray, IntArray
 from ..errors import ReconformError
 from ..parallel import run_blocks
 from .evalues import closed_e_bh
-from .weighted_kernels import weigh_rows, weigh_rows_of_one_model
+from .kernels import weigh_rows, weigh_rows_of_one_model
 
 # Sums and products in the kernels stay below 2^62.
 BITS = 62

@@ -32,7 +32,7 @@ from ...arrays import (
 )
 from ...compiled import njit
 from ...randomness import GOLDEN, mix, uniform
-from ...statistics.paired_kernels import count_up_to
+from ...statistics.kernels import count_up_to
 
 # A block of rows that meets one tree after the other stays in the first-level cache.
 WALK_BYTES = 1 << 15

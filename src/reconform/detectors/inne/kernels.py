@@ -28,7 +28,7 @@ from ...arrays import (
 )
 from ...compiled import njit
 from ...content.kernels import compare
-from ...statistics.paired_kernels import count_up_to
+from ...statistics.kernels import count_up_to
 
 # One, in the fixed point of ratios and of their sums.
 UNIT = 1 << 40

@@ -1,4 +1,4 @@
-"""Certified lists with kNN: all worlds of a new row (see `statistics.worlds`), computed exactly.
+"""Certified lists with kNN: `statistics.conditional_calibration`, computed exactly.
 
 Tables of neighbours are made once, and one call of a kernel per new row does the rest.
 """
@@ -14,7 +14,7 @@ import numpy as np
 
 from ...arrays import FloatArray, RankArray
 from ...parallel import run_threads
-from ...statistics.worlds import StepUp, Worlds, worlds_of
+from ...statistics.conditional_calibration import Exchanges, StepUp, count_ranked_exchanges
 from .kernels import measure_leaf
 from .search import PairwiseSearch, Search, Table, nearest_of_own, reach_in_tree, tree_of
 from .world_kernels import all_worlds, within_reach
@@ -74,7 +74,7 @@ class NeighbourWorlds:
 
     def worlds(
         self, X: FloatArray, rows: RankArray, step: StepUp, *, plus: bool = False
-    ) -> Iterator[tuple[int, Worlds]]:
+    ) -> Iterator[tuple[int, Exchanges]]:
         """Go through all worlds of some of the new rows.
 
         Parameters
@@ -89,18 +89,18 @@ class NeighbourWorlds:
 
         Yields
         ------
-        row, worlds : int, Worlds
+        row, worlds : int, Exchanges
         """
         new = self._neighbours(X)
         distances = _Distances(self, X)
         start, reached, reaching = distances.reached()
 
-        def worlds(j: int) -> Worlds:
+        def worlds(j: int) -> Exchanges:
             found = all_worlds(
                 j, *self.table, *new, *distances.among(j), start, reached, reaching,
                 step.limits, self.low, self.high, self.root, plus,
             )  # fmt: skip
-            return worlds_of(*found, step)
+            return count_ranked_exchanges(*found, step)
 
         calls = ((j,) for j in rows.tolist())
         every = run_threads(worlds, calls, total=len(rows), n_jobs=self.n_jobs)

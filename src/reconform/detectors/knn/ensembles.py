@@ -36,8 +36,8 @@ from ...ensemble import (
 from ...methods import Plan
 from ...parallel import run_blocks
 from ...statistics.aggregation import reduction
+from ...statistics.conditional_calibration import Exchanges, StepUp
 from ...statistics.ranks import BLOCK_BYTES, Calibration, Ranks, calibrate, ranks_among
-from ...statistics.worlds import StepUp, Worlds
 from .certification import NeighbourWorlds
 from .kernels import (
     augmented_scores,
@@ -130,7 +130,7 @@ class NeighbourEnsemble(ResampledEnsemble):
     """Models whose rows are counted in a search of A(D), from which D and a new row follow, too."""
 
     full: KNNModel
-    # Worlds have the ranks of jackknife+, or full-conformal ones: these ask for no folds, which
+    # Exchanges have the ranks of jackknife+, or full-conformal ones: these ask for no folds, which
     # would have to be drawn and searched anew in every world.
     plus_worlds = False
 
@@ -138,7 +138,9 @@ class NeighbourEnsemble(ResampledEnsemble):
     def _world_tables(self) -> NeighbourWorlds:
         return NeighbourWorlds.of(*without_root(self.full.search), self.full)
 
-    def worlds(self, X: FloatArray, rows: RankArray, step: StepUp) -> Iterator[tuple[int, Worlds]]:
+    def worlds(
+        self, X: FloatArray, rows: RankArray, step: StepUp
+    ) -> Iterator[tuple[int, Exchanges]]:
         """Go through all worlds of some new rows."""
         return self._world_tables.worlds(X, rows, step, plus=self.plus_worlds)
 
@@ -460,7 +462,9 @@ class FullNeighbours(Ensemble):
     def _world_tables(self) -> NeighbourWorlds:
         return NeighbourWorlds.of(self.search, self.root, self)
 
-    def worlds(self, X: FloatArray, rows: RankArray, step: StepUp) -> Iterator[tuple[int, Worlds]]:
+    def worlds(
+        self, X: FloatArray, rows: RankArray, step: StepUp
+    ) -> Iterator[tuple[int, Exchanges]]:
         """Go through all worlds of some new rows, each with full-conformal ranks."""
         return self._world_tables.worlds(X, rows, step)
 

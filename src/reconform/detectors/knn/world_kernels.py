@@ -15,7 +15,7 @@ import numpy as np
 
 from ...arrays import FloatArray, Int32Array, RankArray
 from ...compiled import njit
-from ...statistics.worlds import longest_list
+from ...statistics.conditional_calibration import longest_list
 from .kernels import measure_leaf, next_leaf_in_reach, rooted
 
 

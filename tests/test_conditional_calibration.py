@@ -19,8 +19,8 @@ from reconform import ConformalDetector
 from reconform.detectors.knn import KNN
 from reconform.detectors.knn.certification import NeighbourWorlds
 from reconform.detectors.knn.search import without_root
+from reconform.statistics.conditional_calibration import StepUp, count_exchanges
 from reconform.statistics.evalues import closed_e_bh, closed_q_values
-from reconform.statistics.worlds import StepUp, one_model_worlds
 
 
 def worlds_in(knn, D):
@@ -68,7 +68,7 @@ def test_one_model_equals_enumeration(seed, kind):
         step = StepUp.at(level, len(D), len(X))
         for j in range(len(X)):
             inside, score = detector(np.vstack([D, X[j]]))
-            worlds = one_model_worlds(inside, score(np.delete(X, j, axis=0)), step)
+            worlds = count_exchanges(inside, score(np.delete(X, j, axis=0)), step)
             rule = one_model_rule(detector, level)
             assert worlds.e_value == oracle_e_value(D, X, j, rule)
 
@@ -88,7 +88,7 @@ def test_one_model_equals_enumeration_on_scores(seed):
     level = Fraction(int(rng.integers(1, 20)), 20)
     step = StepUp.at(level, n, m)
     for j in range(m):
-        worlds = one_model_worlds(np.append(D, X[j]), np.delete(X[:, 0], j), step)
+        worlds = count_exchanges(np.append(D, X[j]), np.delete(X[:, 0], j), step)
         assert worlds.e_value == oracle_e_value(D, X, j, one_model_rule(detector, level))
 
 
@@ -111,7 +111,7 @@ def test_a_fixed_score_gives_the_list_of_bh():
         D, X = rng.normal(size=99), rng.normal(size=40)
         X[:8] -= 4
         step = StepUp.at(Fraction(1, 10), 99, 40)
-        e = [one_model_worlds(np.append(D, X[j]), np.delete(X, j), step).e_value for j in range(40)]
+        e = [count_exchanges(np.append(D, X[j]), np.delete(X, j), step).e_value for j in range(40)]
         ranks = 1 + (D[None] <= X[:, None]).sum(axis=1)
         passed = np.flatnonzero(np.sort(ranks) <= step.limits[1:])
         bh = ranks <= (step.limits[passed[-1] + 1] if len(passed) else 0)

@@ -6,7 +6,7 @@ Benjamini-Hochberg is run at a level a that is fixed beforehand, and
 
     e_j = b_j(actual) / mean of b_j over all worlds,   b_j(w) = 1{row at j is found} / list length
 
-is an e-value. Worlds are not enumerated. Benjamini-Hochberg finds the row at place j iff its rank
+is an e-value. Exchanges are not enumerated. Benjamini-Hochberg finds the row at place j iff its rank
 is at most a K (n + 1) / m, K the length of the list if that row had rank 0, and then the list has
 K rows. So a world is two integers, the rank of w and K, and an e-value is a few counts.
 
@@ -24,9 +24,8 @@ import numpy as np
 from ..arrays import BoolArray, FloatArray, IntArray, RankArray
 from ..compiled import njit
 from .evalues import closed_e_bh
-from .exact import exact_fraction
+from .exact import exact_fraction, usual
 from .fdr import Outcome, RankCounts
-from .grid import usual
 from .joint import JointGrid, JointStepUp
 from .ranks import RankedBatch
 
@@ -131,7 +130,7 @@ def longest_list(counts: IntArray, limits: RankArray) -> int:
 
 
 @dataclass(frozen=True)
-class Worlds:
+class Exchanges:
     """What all worlds of one new row come to.
 
     Attributes
@@ -160,7 +159,7 @@ class Worlds:
         return self.rows / (self.count * total)
 
 
-def one_model_worlds(reference: FloatArray, others: FloatArray, step: StepUp) -> Worlds:
+def count_exchanges(reference: FloatArray, others: FloatArray, step: StepUp) -> Exchanges:
     """Count all worlds of a new row where one model, fitted on E_j, scores everything.
 
     In every world that finds the row at place j the list has the same length, and w is found iff
@@ -177,14 +176,14 @@ def one_model_worlds(reference: FloatArray, others: FloatArray, step: StepUp) ->
 
     Returns
     -------
-    Worlds
+    Exchanges
 
     Examples
     --------
     >>> reference = np.array([0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.1])
-    >>> worlds = one_model_worlds(reference, np.array([0.2, 0.35, 0.9]), StepUp.at(0.4, 7, 4))
+    >>> worlds = count_exchanges(reference, np.array([0.2, 0.35, 0.9]), StepUp.at(0.4, 7, 4))
     >>> worlds
-    Worlds(rank=1, count=3, lists=((3, 2),), rows=8)
+    Exchanges(rank=1, count=3, lists=((3, 2),), rows=8)
     >>> worlds.e_value
     Fraction(4, 1)
     """
@@ -195,16 +194,18 @@ def one_model_worlds(reference: FloatArray, others: FloatArray, step: StepUp) ->
     found = int(np.searchsorted(ordered, ordered[limit])) if limit < step.rows else step.rows
     rank = int(np.searchsorted(ordered, reference[-1], side="right"))
     lists = ((length, found),) if found else ()
-    return Worlds(rank, length if rank <= limit else 0, lists, step.rows)
+    return Exchanges(rank, length if rank <= limit else 0, lists, step.rows)
 
 
-def worlds_of(worlds: RankArray, ranks: RankArray, lengths: RankArray, step: StepUp) -> Worlds:
+def count_ranked_exchanges(
+    worlds: RankArray, ranks: RankArray, lengths: RankArray, step: StepUp
+) -> Exchanges:
     """Put together what a detector found out about every world by itself.
 
     Parameters
     ----------
     worlds : int array
-        Rows w of E_j; n is x_j. Worlds that are left out do not find the row at place j.
+        Rows w of E_j; n is x_j. Exchanges that are left out do not find the row at place j.
     ranks : int array
         The rank of w in its world.
     lengths : int array
@@ -213,12 +214,12 @@ def worlds_of(worlds: RankArray, ranks: RankArray, lengths: RankArray, step: Ste
 
     Returns
     -------
-    Worlds
+    Exchanges
 
     Examples
     --------
     >>> step = StepUp.at(0.1, 99, 4)
-    >>> worlds_of(np.array([7, 99]), np.array([3, 1]), np.array([1, 2]), step).e_value
+    >>> count_ranked_exchanges(np.array([7, 99]), np.array([3, 1]), np.array([1, 2]), step).e_value
     Fraction(100, 1)
     """
     found = ranks <= step.limits[lengths]
@@ -226,9 +227,9 @@ def worlds_of(worlds: RankArray, ranks: RankArray, lengths: RankArray, step: Ste
     lists = tuple(zip(values.tolist(), counts.tolist(), strict=True))
     actual = np.flatnonzero(worlds == step.rows - 1)
     if not len(actual):
-        return Worlds(step.rows, 0, lists, step.rows)
+        return Exchanges(step.rows, 0, lists, step.rows)
     i = int(actual[0])
-    return Worlds(int(ranks[i]), int(lengths[i]) if found[i] else 0, lists, step.rows)
+    return Exchanges(int(ranks[i]), int(lengths[i]) if found[i] else 0, lists, step.rows)
 
 
 # --- the list ------------------------------------------------------------------------------------
