@@ -6,7 +6,7 @@ Benjamini-Hochberg is run at a level a that is fixed beforehand, and
 
     e_j = b_j(actual) / mean of b_j over all worlds,   b_j(w) = 1{row at j is found} / list length
 
-is an e-value. Exchanges are not enumerated. Benjamini-Hochberg finds the row at place j iff its rank
+is an e-value. Worlds are not enumerated. Benjamini-Hochberg finds the row at place j iff its rank
 is at most a K (n + 1) / m, K the length of the list if that row had rank 0, and then the list has
 K rows. So a world is two integers, the rank of w and K, and an e-value is a few counts.
 
@@ -205,7 +205,7 @@ def count_ranked_exchanges(
     Parameters
     ----------
     worlds : int array
-        Rows w of E_j; n is x_j. Exchanges that are left out do not find the row at place j.
+        Rows w of E_j; n is x_j. Worlds that are left out do not find the row at place j.
     ranks : int array
         The rank of w in its world.
     lengths : int array
