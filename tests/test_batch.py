@@ -182,10 +182,10 @@ def test_what_has_no_meaning_is_refused_with_a_sentence(ask, said):
 def test_streams_clusters_and_choices_are_refused():
     D, _ = data()
     cad = ConformalDetector("knn", method="batch").fit(D)
-    with pytest.raises(ReconformError, match="a stream is judged in parts, and `method='batch'`"):
+    with pytest.raises(ReconformError, match="a stream is judged row by row, and `method='batch'`"):
         FalseAlarmBudget(cad)
     for detector in ("auto", "contrast"):
-        with pytest.raises(ReconformError, match="only `method='full'`"):
+        with pytest.raises(ReconformError, match="only `method='split'` or `method='full'`"):
             ConformalDetector(detector, method="batch").fit(D)
 
 

@@ -195,16 +195,13 @@ def test_a_level_takes_the_place_of_the_other_way_to_say_it(known, given, made):
     assert decided.rule.level
 
 
-def test_a_model_of_an_older_version(here):
-    """Files without identifiers, prefix and decision load as they did."""
+def test_a_model_that_lacks_what_fit_notes_is_refused(here):
+    """There is one format, and all of it has to be there."""
     info = model_files.inspect("plant.rcad")
     noted = {k: v for k, v in info.extras[OURS].items() if k not in ("id", "prefix", "decision")}
     cad = model_files.load("plant.rcad")
     model_files.save(cad, "old.rcad", extras={OURS: noted})
-    facts = json.loads(check("old.rcad", "today.csv", code=3).stdout)
-    assert facts["decision"]["fdr"] == 0.1
-    assert facts["anomalies"][0]["id"] == {}
-    assert "Remembers" not in run("inspect", "old.rcad").stdout
+    assert "it does not say what we say" in check("old.rcad", "today.csv", code=1).stderr
 
 
 @pytest.mark.parametrize(

@@ -1015,6 +1015,15 @@ def test_an_interrupt(here, monkeypatch):
     monkeypatch.setattr(judging, "judge_file", interrupted)
     common = ["detect", "normal.csv", "new.csv", "--drop", "machine", *QUICK]
     assert "Interrupted." in run(*common, code=cli.INTERRUPTED).stderr
+
+    def interrupted_and_failing(*arguments, **options):
+        try:
+            raise KeyboardInterrupt
+        finally:  # as a pool of processes may, when it is ended
+            raise RuntimeError("cannot schedule new futures after shutdown")
+
+    monkeypatch.setattr(judging, "judge_file", interrupted_and_failing)
+    assert run(*common, code=cli.INTERRUPTED).stderr.startswith("Interrupted.")
     monkeypatch.setattr("reconform.study.Study.run", interrupted)
     said = run(*STUDY, code=cli.INTERRUPTED).stderr
     assert "Finished draws are in store; the same command continues." in said

@@ -287,13 +287,13 @@ def test_two_million_rows(here, monkeypatch):
     rows[:200] += 20
     pd.DataFrame(rng.permutation(rows), columns=names).to_csv("large.csv", index=False)
     seen = []
-    of_detector = ConformalDetector.rank
+    of_detector = ConformalDetector.rank_rows
 
-    def watched(self, X, **given):
-        seen.append(len(X))
-        return of_detector(self, X, **given)
+    def watched(self, rows, **given):
+        seen.append(len(rows.X))
+        return of_detector(self, rows, **given)
 
-    monkeypatch.setattr(ConformalDetector, "rank", watched)
+    monkeypatch.setattr(ConformalDetector, "rank_rows", watched)
     monkeypatch.setattr("reconform.files.reading.BATCH_ROWS", 2_000)
     facts = run_json(
         *("detect", "normal.csv", "large.csv", "--detector", "knn", "--method", "split"),

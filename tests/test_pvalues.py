@@ -161,7 +161,7 @@ def test_comparing_many_rows_with_many_models_stays_small():
         """Model k scores a row by its value; n models without n fits."""
 
         def __init__(self):
-            self.plan = plan
+            self.plan, self.full = plan, None
             self.calibration = calibrate(plan, [c[[i]] for i in range(n)], reduction("median"))
 
         def scores(self, X):

@@ -153,7 +153,6 @@ def test_a_detector_that_looks_at_the_batch_is_run_by_full(data, tmp_path):
     study = Study([data], [("pyod:ECOD", make_detector("pyod:ECOD"))], protocol=SMALL)
     assert [row.method for row in study.run(tmp_path).ranking()] == ["full"]
     assert [row.method for row in study.read(tmp_path).ranking()] == ["full"]
-    assert "Full" in study.table()
     assert command_of(study.recommendation(), study) == (
         "reconform detect normal.csv new.csv --detector pyod:ECOD --method full --fdr 0.1"
     )

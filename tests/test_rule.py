@@ -219,7 +219,7 @@ def test_a_procedure_is_one_row(toy, cad, data, tmp_path):
         "FDR proven for HALF on split, on average over random splits, if each normal new row is "
         "exchangeable with the reference rows."
     )
-    assert "(HALF)" in found.headline
+    assert "(Benjamini-Hochberg at half the level)" in found.headline
     assert Rule(0.2, toy).smallest_list(100, 60) == Rule(0.1).smallest_list(100, 60)
     smooth = ConformalDetector("knn", "split", ties="randomized", random_state=0).fit(data[0])
     q = smooth.discover(data[1], 0.2, procedure=toy).q_values

@@ -52,7 +52,7 @@ from .methods import BySize, Full, Method, Plan, Prefit, resolve_method
 from .metrics import Stability
 from .randomness import root_seed
 from .rule import Rule, RuleOptions
-from .scan import Part
+from .scan import RowsPart
 from .statistics.certificates import Guarantee, after_marks
 from .statistics.exact import Grid
 from .statistics.fdr import RankCounts
@@ -537,11 +537,11 @@ class ConformalDetector(OutlierMixin, BaseEstimator):
 
     def part_of(
         self, X: npt.ArrayLike, groups: npt.ArrayLike | None = None, *, checked: bool = False
-    ) -> Part:
+    ) -> RowsPart:
         """Check new rows and their groups; return both as the detector sees them."""
         check_is_fitted(self, "ensemble_")
         rows = self.of_file(np.asarray(X)) if checked else self._rows(X)
-        return Part(rows, self.codes_of(groups, len(rows)))
+        return RowsPart(rows, self.codes_of(groups, len(rows)))
 
     def codes_of(self, groups: npt.ArrayLike | None, rows: int) -> IndexArray | None:
         """Look up the groups of new rows; refuse labels where there are none, and the reverse.
@@ -565,7 +565,9 @@ class ConformalDetector(OutlierMixin, BaseEstimator):
             )
         return self.grouping_.codes(labels_of(groups, rows))
 
-    def rank_rows(self, rows: Part, *, variant: str | None = None, together: bool = False) -> Ranks:
+    def rank_rows(
+        self, rows: RowsPart, *, variant: str | None = None, together: bool = False
+    ) -> Ranks:
         """Rank rows as the detector sees them; see `rank`."""
         strictly, X = self.ties == "randomized", rows.X
         if isinstance(self.ensemble_, GroupedEnsemble):
@@ -630,7 +632,7 @@ class ConformalDetector(OutlierMixin, BaseEstimator):
         return self._intake.features(self._names())
 
     def _validate(self, X: npt.ArrayLike, *, reset: bool) -> FloatArray:
-        """Part as the detector sees them: an array, or `FrameRows`, which stand in for one."""
+        """RowsPart as the detector sees them: an array, or `FrameRows`, which stand in for one."""
         finite = "allow-nan" if self.__sklearn_tags__().input_tags.allow_nan else True
         rows: FloatArray = self._intake.read(
             self, X, reset=reset, least=2 if reset else 1, finite=finite
@@ -687,7 +689,7 @@ class ConformalDetector(OutlierMixin, BaseEstimator):
             ranks = self.rank(X, groups=groups, together=together)
             return ranks, grid.values(ranks.at_most)
         rows, codes = self.part_of(X, groups)
-        ranks = self.rank_rows(Part(rows, codes), together=together)
+        ranks = self.rank_rows(RowsPart(rows, codes), together=together)
         labels = row_labels(X)
         warn_if_unlabelled(labels, len(rows), self)
         uniforms = tie_uniforms(self._tie_key, rows, labels)

@@ -1,6 +1,6 @@
 """The way from new rows to ranks and counts, whatever the rows come from.
 
-Part come in parts: an array is one part, a file many, a Dask collection as many as it has
+RowsPart come in parts: an array is one part, a file many, a Dask collection as many as it has
 partitions. An ensemble says how it ranks a row (`Ensemble.ranks_rows`), and that decides how often
 the parts are looked at and what waits in between:
 
@@ -31,7 +31,7 @@ T_co = TypeVar("T_co", covariant=True)
 U = TypeVar("U")
 
 
-class Part(NamedTuple):
+class RowsPart(NamedTuple):
     """Some of the new rows, as the detector sees them, and their groups where there are any."""
 
     X: Any
@@ -50,7 +50,7 @@ class Parts(Protocol[T_co]):
         ...
 
 
-class Source(Parts[Part], Protocol):
+class RowSource(Parts[RowsPart], Protocol):
     """New rows in parts."""
 
     @property
@@ -58,7 +58,7 @@ class Source(Parts[Part], Protocol):
         """Whether all rows are in memory anyway: then a survey is made of all of them at once."""
         ...
 
-    def whole(self) -> Part:
+    def whole(self) -> RowsPart:
         """All rows in memory; refuse if they are too many."""
         ...
 
@@ -137,14 +137,14 @@ class Scanned:
 _NOTHING = np.empty(0, dtype=np.int64)
 
 
-def scan(cad: Any, source: Source) -> Scanned:
+def scan(cad: Any, source: RowSource) -> Scanned:
     """Rank all new rows of a source, and count the ranks.
 
     Parameters
     ----------
     cad : ConformalDetector
         Fitted, and the one that judges so many rows (`ConformalDetector.for_rows`).
-    source : Source
+    source : RowSource
     """
     ensemble, count = cad.ensemble_, partial(Counted.of, none=cad.no_counts())
     if ensemble.ranks_rows == "alone":
@@ -169,19 +169,19 @@ def scan(cad: Any, source: Source) -> Scanned:
 # Named, not nested: they are sent to the workers of a cluster.
 
 
-def _notes(ensemble: Ensemble, rows: Part) -> FloatArray | None:
+def _notes(ensemble: Ensemble, rows: RowsPart) -> FloatArray | None:
     return ensemble.notes(rows.X)
 
 
-def _part(given: Part | FloatArray) -> FloatArray:
-    return given.X if isinstance(given, Part) else given
+def _part(given: RowsPart | FloatArray) -> FloatArray:
+    return given.X if isinstance(given, RowsPart) else given
 
 
-def _seen(survey: Survey, given: Part | FloatArray) -> Survey:
+def _seen(survey: Survey, given: RowsPart | FloatArray) -> Survey:
     return survey.seen(_part(given))
 
 
-def _ranked(survey: Survey, given: Part | FloatArray) -> Ranks:
+def _ranked(survey: Survey, given: RowsPart | FloatArray) -> Ranks:
     return survey.ranks(_part(given))
 
 

@@ -702,7 +702,7 @@ def try_one(path):
         memory = isinstance(error.__cause__, MemoryError)
         return {"end": "memory" if memory else "refused", "said": str(error)}
     rows = np.random.default_rng(1).normal(size=(NEW_ROWS, cad.n_features_in_))
-    if not cad.uses_batch:
+    if cad.ranks_rows == "alone":
         cad.p_values(rows)
     cad.score_samples(rows[:100])
     return {"end": "scored", "said": ""}

@@ -99,7 +99,7 @@ class Compared:
         """
         few = counts is None or counts.n_calibration < LEAST_ROWS
         ranked = None if few or self.weighted or tested < LEAST_ROWS else counts
-        evidence = Evidence(self, ranked, flagged, tested, level, calibration, [*self.found])
+        evidence = CheckInput(self, ranked, flagged, tested, level, calibration, [*self.found])
         for check in CHECKS:
             if all(getattr(evidence, need) for need in check.needs):
                 evidence.findings += check.find(evidence)
@@ -112,7 +112,7 @@ class Compared:
 
 
 @dataclass(eq=False)
-class Evidence:
+class CheckInput:
     """What checks look at; the properties ``has_...`` are the words for what a check needs."""
 
     given: Compared
@@ -186,28 +186,28 @@ class Evidence:
 class Check:
     """One row of the table of checks.
 
-    To add a check, write a function from `Evidence` to findings, and add a row to `CHECKS`: lists,
+    To add a check, write a function from `CheckInput` to findings, and add a row to `CHECKS`: lists,
     files, reports and the command line render what it finds. Its place is its turn: a check sees
-    in `Evidence.findings` what those before it have found.
+    in `CheckInput.findings` what those before it have found.
 
     Attributes
     ----------
     name : str
     find : callable
-        From `Evidence` to findings.
+        From `CheckInput` to findings.
     needs : tuple of str
-        Properties of `Evidence` without which it is left out.
+        Properties of `CheckInput` without which it is left out.
     worst : {"note", "doubtful", "broken"}
         The level of the worst that it can find.
     """
 
     name: str
-    find: Callable[[Evidence], Iterable[Finding]]
+    find: Callable[[CheckInput], Iterable[Finding]]
     needs: tuple[str, ...] = ()
     worst: str = "note"
 
 
-def _labels(seen: Evidence) -> Iterator[Finding]:
+def _labels(seen: CheckInput) -> Iterator[Finding]:
     """What columns of labels show; of few rows only which labels the reference lacks."""
     reference, new = seen.sample
     normal = normal_rows_at_least(len(new)) if seen.has_rows else 0
@@ -219,16 +219,16 @@ def _labels(seen: Evidence) -> Iterator[Finding]:
         )
 
 
-def _columns(seen: Evidence) -> list[Finding]:
+def _columns(seen: CheckInput) -> list[Finding]:
     return column_findings(*seen.numbers, seen.names(seen.used))
 
 
-def _order(seen: Evidence) -> list[Finding]:
+def _order(seen: CheckInput) -> list[Finding]:
     assert seen.given.monotone is not None
     return order_findings(seen.numbers[1], seen.given.monotone[seen.used], seen.names(seen.used))
 
 
-def _shift(seen: Evidence) -> Iterator[Finding]:
+def _shift(seen: CheckInput) -> Iterator[Finding]:
     """Test the rows; where there are none, the ranks still show a shift."""
     ranks = None if seen.ranks is None else seen.ranks.counts
     if not seen.has_numbers and ranks is None:
@@ -243,20 +243,20 @@ def _shift(seen: Evidence) -> Iterator[Finding]:
         yield moved
 
 
-def _copies(seen: Evidence) -> list[Finding]:
+def _copies(seen: CheckInput) -> list[Finding]:
     ours, theirs = (digests_of(X)[1].tolist() for X in seen.sample)
     more = len(ours) == MOST_REFERENCE
     return copy_findings(ours, theirs, looked_up=seen.given.looked_up, sampled=more)
 
 
-def _clusters(seen: Evidence) -> list[Finding]:
+def _clusters(seen: CheckInput) -> list[Finding]:
     """Copies of each other are seen among few rows, too."""
     if not 0 < len(seen.used) <= MOST_COMBINED:
         return []
     return cluster_finding(*in_units(*seen.numbers))
 
 
-def _share(seen: Evidence) -> Iterator[Finding]:
+def _share(seen: CheckInput) -> Iterator[Finding]:
     flagged, tested = seen.flagged, seen.tested
     if tested >= LEAST_ROWS and flagged > MOST_FLAGGED * tested:
         yield Finding(
@@ -269,13 +269,13 @@ def _share(seen: Evidence) -> Iterator[Finding]:
         )
 
 
-def _contamination(seen: Evidence) -> list[Finding]:
+def _contamination(seen: CheckInput) -> list[Finding]:
     near = seen.has_numbers and len(seen.used) <= MOST_COMBINED  # or distances cost too much
     rows = seen.numbers if near else None
     return contamination_finding(rows, seen.ranks, seen.flagged, seen.level)
 
 
-def _shape(seen: Evidence) -> list[Finding]:
+def _shape(seen: CheckInput) -> list[Finding]:
     """What the histogram of p-values shows, unless a better test has said it."""
     assert seen.ranks is not None
     if seen.calibration is not None and len(seen.calibration) != seen.ranks.n_calibration:
@@ -309,8 +309,8 @@ __all__ = [
     "WITHDRAWN",
     "Category",
     "Check",
+    "CheckInput",
     "Compared",
-    "Evidence",
     "Finding",
     "LookedUp",
     "Occurrences",

@@ -517,6 +517,7 @@ def warn_of_columns(X: FloatArray, names: Sequence[str], whom: object) -> None:
     --------
     >>> import warnings
     >>> with warnings.catch_warnings(record=True) as caught:
+    ...     warnings.simplefilter("always")
     ...     warn_of_columns(np.array([[1.0, 7.0], [2.0, 7.0]]), ["flow", "site"], None)
     >>> print(caught[0].message)
     the column 'site' never changes in the reference: it tells no normal rows apart, and a new row

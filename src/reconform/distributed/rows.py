@@ -23,7 +23,7 @@ from ..files.judge import check_grouped
 from ..listing import Observed
 from ..parallel import share_of
 from ..rule import Rule, RuleOptions
-from ..scan import Part, scan
+from ..scan import RowsPart, scan
 from ..statistics.fdr import Decision
 from ..statistics.ranks import Ranks
 from .parts import (
@@ -298,7 +298,7 @@ class _Partitions:
     columns: _Columns
     in_memory = False
 
-    def _later(self, work: Callable[[Part], Any]) -> Sequence[Any]:
+    def _later(self, work: Callable[[RowsPart], Any]) -> Sequence[Any]:
         """Plan to do something to the rows of every partition."""
         # One node of the graph, which a worker gets once, with the detector in it.
         node = delayed(Work(partial(_judged, self.cad, self.columns, work)))
@@ -308,15 +308,15 @@ class _Partitions:
             self.frame.map_partitions(_on_rows, node, meta=meta, enforce_metadata=False)
         )
 
-    def each(self, work: Callable[[Part], U]) -> Delayed[U]:
+    def each(self, work: Callable[[RowsPart], U]) -> Delayed[U]:
         """As `Parts` has it."""
         return Delayed(persist(*self._later(work)))
 
-    def total(self, work: Callable[[Part], U], merge: Callable[[U, U], U]) -> U:
+    def total(self, work: Callable[[RowsPart], U], merge: Callable[[U, U], U]) -> U:
         """As `Parts` has it."""
         return Delayed[U](self._later(work)).total(_same, merge)
 
-    def whole(self) -> Part:
+    def whole(self) -> RowsPart:
         """All rows, which are few."""
         parts = self._computed
         whole = pd.concat(parts)
@@ -353,7 +353,7 @@ def _on_rows(part: pd.DataFrame, work: Work, partition_info: dict[str, Any]) -> 
 def _judged(
     cad: ConformalDetector,
     columns: _Columns,
-    work: Callable[[Part], Any],
+    work: Callable[[RowsPart], Any],
     part: pd.DataFrame,
     number: int,
 ) -> tuple[pd.DataFrame, Any]:

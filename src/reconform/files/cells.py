@@ -443,6 +443,7 @@ def codes(column: Any, layout: Layout, *, parse: bool) -> FloatArray:
     Examples
     --------
     >>> import pyarrow as pa
+    >>> from reconform.files import Layout
     >>> column = pa.chunked_array([["red", "", "red"]])
     >>> codes(column, Layout(), parse=True) == label_code("red")
     array([ True, False,  True])

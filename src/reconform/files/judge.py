@@ -37,7 +37,7 @@ from ..fitter import method_for_rows
 from ..listing import Observed
 from ..methods import Full, Method, Split, resolve_method
 from ..rule import Rule
-from ..scan import Part, Scanned, scan
+from ..scan import RowsPart, Scanned, scan
 from ..statistics.ranks import Ranks
 from ..steps.intake import taken_in
 from ..weights import Weights
@@ -310,7 +310,7 @@ class FileScan:
         at_most = np.concatenate([part.at_most for part in parts])
         return at_most, np.concatenate([part.scores for part in parts])
 
-    def _parts(self) -> Iterator[Part]:
+    def _parts(self) -> Iterator[RowsPart]:
         """Read the rows; the first time all that is to be known of them is noticed."""
         notice = not self.sizes
         column = self.read.weight_column
@@ -318,7 +318,7 @@ class FileScan:
         rows = 0
         for table, X in self.batches.read(more):
             codes = self.cad.codes_of(self.batches.groups(table, rows), len(X))
-            part = Part(X, codes)
+            part = RowsPart(X, codes)
             if notice:
                 self._notice(table, part, rows)
             rows += len(X)
@@ -326,7 +326,7 @@ class FileScan:
             if self.progress is not None:
                 self.progress("ranking", rows, self.batches.source.rows)
 
-    def _notice(self, table: Any, part: Part, before: int) -> None:
+    def _notice(self, table: Any, part: RowsPart, before: int) -> None:
         X, codes = part
         self._wanted.add(table, before)
         self.sizes.append(len(X))
@@ -350,24 +350,24 @@ class FileScan:
         elif rows * X.shape[1] > self.read.most_cells:
             self.kept = None
 
-    def each(self, work: Callable[[Part], Any]) -> Spill:
+    def each(self, work: Callable[[RowsPart], Any]) -> Spill:
         """As `Parts` has it."""
         spill = Spill()
         for part in self._parts():
             spill.add(work(part))
         return spill
 
-    def total(self, work: Callable[[Part], T], merge: Callable[[T, T], T]) -> T:
+    def total(self, work: Callable[[RowsPart], T], merge: Callable[[T, T], T]) -> T:
         """As `Parts` has it."""
         return reduce(merge, map(work, self._parts()))
 
-    def whole(self) -> Part:
+    def whole(self) -> RowsPart:
         """All rows, which are kept."""
         for _ in self._parts():
             pass
         assert self.kept is not None
         codes = np.concatenate(self.codes) if self.codes else None
-        return Part(self.cad.of_file(np.concatenate(self.kept)), codes)
+        return RowsPart(self.cad.of_file(np.concatenate(self.kept)), codes)
 
     def cut(self, ranks: Ranks) -> Spill:
         """The ranks of all rows, by batches of the file."""

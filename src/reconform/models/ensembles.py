@@ -55,7 +55,7 @@ from ..records.specs import (
 )
 from ..statistics.aggregation import check_aggregate
 from ..statistics.ranks import Calibration
-from .scaled import (
+from .scaled_records import (
     SCALED_FULL,
     check_refitted,
     read_scaled,

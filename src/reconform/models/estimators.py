@@ -26,7 +26,7 @@ from ..extras import extra
 from ..records import require
 from ..records.specs import FLOAT, DetectorRecord, Json, Plain, Reader, Spec, Writer
 from .archive import parse_json
-from .scaled import UNITS, columns_in, label_units
+from .scaled_records import UNITS, columns_in, label_units
 
 # Trees do not say how many columns their rows have; more than this is a mistake.
 MOST_FEATURES = 1 << 24

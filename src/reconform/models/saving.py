@@ -57,7 +57,7 @@ from .estimators import (
     restore_columns,
     types_in,
 )
-from .scaled import refit_units
+from .scaled_records import refit_units
 
 MODEL = "model.json"
 
