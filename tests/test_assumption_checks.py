@@ -15,8 +15,8 @@ from reconform.assumption import (
     CHECKS,
     Category,
     Check,
+    CheckInput,
     Compared,
-    Evidence,
     Finding,
     LookedUp,
     Reservoir,
@@ -661,7 +661,7 @@ def test_rows_of_the_table_name_what_there_is():
     assert len({check.name for check in CHECKS}) == len(CHECKS)
     for check in CHECKS:
         assert check.worst in LEVELS
-        assert all(isinstance(getattr(Evidence, need), property) for need in check.needs)
+        assert all(isinstance(getattr(CheckInput, need), property) for need in check.needs)
 
 
 @pytest.mark.parametrize("seed", range(6))
@@ -673,7 +673,7 @@ def test_no_check_finds_worse_than_its_row_says(seed):
     D[:, 2] = rng.permutation(np.arange(120.0) + 1e6)
     counts = RankCounts(120, "").add(rng.integers(1, 30 if seed > 3 else 121, size=60))
     rows = Compared(D, X, monotone=monotone_columns(X))
-    seen = Evidence(rows, counts, 40, 60, 0.1, None, [])
+    seen = CheckInput(rows, counts, 40, 60, 0.1, None, [])
     for check in CHECKS:
         if all(getattr(seen, need) for need in check.needs):
             found = list(check.find(seen))

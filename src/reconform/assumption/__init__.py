@@ -186,7 +186,7 @@ class CheckInput:
 class Check:
     """One row of the table of checks.
 
-    To add a check, write a function from `CheckInput` to findings, and add a row to `CHECKS`: lists,
+    To add a check, write a function from `CheckInput` to findings and add a row to `CHECKS`: lists,
     files, reports and the command line render what it finds. Its place is its turn: a check sees
     in `CheckInput.findings` what those before it have found.
 
