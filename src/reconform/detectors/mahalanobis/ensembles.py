@@ -15,9 +15,9 @@ and the same comparison decides whether c_i <= t_i under the model without row i
 full-conformal ranks are the same, and jackknife+ is exact (docs/guarantees.md has the proof). So a
 rank costs n products. Differences that rounding could have made count as ties, against the new row.
 
-How far the rounding of w can have gone is known from the condition of the scatter
-(`Whitened.doubt`). Where it could matter, w is found in more digits (`precise`): ranks are never
-lower than those of exact arithmetic.
+How far the rounding of w can have gone is estimated from the condition of the scatter
+(`Whitened.doubt`). Where it could matter, w is found in more digits (`precise`): in sweeps against
+fractions no rank was lower than that of exact arithmetic.
 """
 
 from __future__ import annotations
