@@ -511,6 +511,9 @@ def test_other_warnings():
     assert "nothing can be flagged at 2.5%" in Rule(0.025).warning(10, 20)
     split = Rule(0.1).warning(50, 5_000, n_reference=100)
     assert split.startswith("With 50 calibration rows and 5,000 new ones, fewer than 981 ")
+    assert "`method='jackknife+'`" in Rule(0.1).warning(
+        50, 5_000, n_reference=100, instead="jackknife+"
+    )
     assert Rule(0.1, "storey").warning(100, 5_000) is None
     fewest = Rule(0.1, "by").smallest_list(100, 5_000)
     assert fewest == -(-5_000 * harmonic_number(5_000)[0] * 10 // 101)
