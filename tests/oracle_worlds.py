@@ -1,6 +1,6 @@
 """Conditional calibration, word for word: every world is built, and the rule is run in it.
 
-Slow, and for n <= 12 or so. `worlds.py` is compared with it.
+Slow, and for n <= 12 or so. `count_exchanges` is compared with it.
 """
 
 from __future__ import annotations
@@ -38,34 +38,6 @@ def one_model_rule(detector: Detector, level: Fraction) -> Rule:
         for place in range(len(batch)):
             s = inside[-1] if place == j else score(batch[place : place + 1])[0]
             ranks.append(1 + sum(c <= s for c in calibration))
-        return benjamini_hochberg(ranks, len(D), level)
-
-    return rule
-
-
-def full_rule(detector: Detector, level: Fraction) -> Rule:
-    """BH on full-conformal ranks: one model for every row of the batch."""
-
-    def rule(D: FloatArray, batch: FloatArray, j: int) -> set[int]:
-        ranks = []
-        for x in batch:
-            inside, _ = detector(np.vstack([D, x]))
-            ranks.append(1 + sum(c <= inside[-1] for c in inside[:-1]))
-        return benjamini_hochberg(ranks, len(D), level)
-
-    return rule
-
-
-def jackknife_rule(detector: Detector, level: Fraction) -> Rule:
-    """BH on the ranks of jackknife+: row i meets the new row under a model without row i."""
-
-    def rule(D: FloatArray, batch: FloatArray, j: int) -> set[int]:
-        scorers = [detector(np.delete(D, i, axis=0))[1] for i in range(len(D))]
-        left_out = [score(D[i : i + 1])[0] for i, score in enumerate(scorers)]
-        ranks = [
-            1 + sum(c <= score(x[None])[0] for c, score in zip(left_out, scorers, strict=True))
-            for x in batch
-        ]
         return benjamini_hochberg(ranks, len(D), level)
 
     return rule

@@ -8,24 +8,19 @@ import numpy as np
 import pytest
 
 from oracle_worlds import (
-    full_rule,
-    jackknife_rule,
     nearest_neighbours,
     one_model_rule,
     oracle_closed_list,
     oracle_e_value,
 )
-from reconform import ConformalDetector
 from reconform.detectors.knn import KNN
-from reconform.detectors.knn.certification import NeighbourWorlds
-from reconform.detectors.knn.search import without_root
+from reconform.detectors.knn.ensembles import FullNeighbours
 from reconform.statistics.conditional_calibration import StepUp, count_exchanges
 from reconform.statistics.evalues import closed_e_bh, closed_q_values
 
 
 def worlds_in(knn, D):
-    model = knn._model(D)
-    return NeighbourWorlds.of(*without_root(model.search), model)
+    return FullNeighbours.fit(knn._model(D))
 
 
 LEVELS = (Fraction(1, 10), Fraction(3, 10), Fraction(3, 5), Fraction(9, 10))
@@ -46,16 +41,15 @@ def small_case(seed, kind):
     return D, X, k
 
 
-@pytest.mark.parametrize("plus", [False, True])
 @pytest.mark.parametrize("kind", ["continuous", "grid"])
 @pytest.mark.parametrize("seed", range(8))
-def test_knn_worlds_equal_enumeration(seed, kind, plus):
+def test_knn_worlds_equal_enumeration(seed, kind):
     D, X, k = small_case(seed, kind)
     neighbours = worlds_in(KNN(n_neighbors=k), D)
     for level in LEVELS:
-        rule = (jackknife_rule if plus else full_rule)(nearest_neighbours(k), level)
+        rule = one_model_rule(nearest_neighbours(k), level)
         step = StepUp.at(level, len(D), len(X))
-        for j, worlds in neighbours.worlds(X, np.arange(len(X)), step, plus=plus):
+        for j, worlds in neighbours.worlds(X, np.arange(len(X)), step):
             assert worlds.e_value == oracle_e_value(D, X, j, rule)
 
 
@@ -118,27 +112,7 @@ def test_a_fixed_score_gives_the_list_of_bh():
         assert (closed_e_bh(e, Fraction(1, 10)) == bh).all()
 
 
-@pytest.mark.parametrize("plus", [False, True])
-@pytest.mark.parametrize("metric", ["euclidean", "chebyshev", "canberra"])
-@pytest.mark.parametrize("method", ["largest", "mean", "median"])
-def test_actual_world_is_the_plain_list(method, metric, plus):
-    """Rank and list length of the actual world are those of the method itself."""
-    rng = np.random.default_rng(3)
-    D, X = rng.normal(size=(120, 3)), rng.normal(size=(40, 3))
-    X[:8] += 4
-    X[3] = X[4]
-    knn = KNN(n_neighbors=4, method=method, metric=metric)
-    cad = ConformalDetector(knn, method="jackknife+" if plus else "full").fit(D)
-    ranks = cad.ensemble_.ranks(X).at_most
-    step = StepUp.at(Fraction(1, 10), 120, 40)
-    listed = cad.discover(X, fdr=0.1).mask
-    neighbours = worlds_in(knn, D)
-    for j, worlds in neighbours.worlds(X, np.flatnonzero(listed), step, plus=plus):
-        assert (worlds.rank, worlds.count) == (ranks[j], listed.sum())
-
-
-@pytest.mark.parametrize("plus", [False, True])
-def test_certificate_does_not_depend_on_order(plus):
+def test_certificate_does_not_depend_on_order():
     rng = np.random.default_rng(1)
     D, X = rng.normal(size=(150, 2)), rng.normal(size=(50, 2))
     X[:6] += 5
@@ -147,7 +121,7 @@ def test_certificate_does_not_depend_on_order(plus):
 
     def certify(D, X):
         neighbours = worlds_in(KNN(), D)
-        every = neighbours.worlds(X, np.arange(50), step, plus=plus)
+        every = neighbours.worlds(X, np.arange(50), step)
         return [worlds.e_value for _, worlds in every]
 
     e = certify(D, X)

@@ -197,41 +197,6 @@ def count_exchanges(reference: FloatArray, others: FloatArray, step: StepUp) -> 
     return Exchanges(rank, length if rank <= limit else 0, lists, step.rows)
 
 
-def count_ranked_exchanges(
-    worlds: RankArray, ranks: RankArray, lengths: RankArray, step: StepUp
-) -> Exchanges:
-    """Put together what a detector found out about every world by itself.
-
-    Parameters
-    ----------
-    worlds : int array
-        Rows w of E_j; n is x_j. Worlds that are left out do not find the row at place j.
-    ranks : int array
-        The rank of w in its world.
-    lengths : int array
-        How many rows Benjamini-Hochberg finds in that world if that rank were 0.
-    step : StepUp
-
-    Returns
-    -------
-    Exchanges
-
-    Examples
-    --------
-    >>> step = StepUp.at(0.1, 99, 4)
-    >>> count_ranked_exchanges(np.array([7, 99]), np.array([3, 1]), np.array([1, 2]), step).e_value
-    Fraction(100, 1)
-    """
-    found = ranks <= step.limits[lengths]
-    values, counts = np.unique(lengths[found], return_counts=True)
-    lists = tuple(zip(values.tolist(), counts.tolist(), strict=True))
-    actual = np.flatnonzero(worlds == step.rows - 1)
-    if not len(actual):
-        return Exchanges(step.rows, 0, lists, step.rows)
-    i = int(actual[0])
-    return Exchanges(int(ranks[i]), int(lengths[i]) if found[i] else 0, lists, step.rows)
-
-
 # --- the list ------------------------------------------------------------------------------------
 
 

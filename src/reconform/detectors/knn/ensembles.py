@@ -36,9 +36,7 @@ from ...ensemble import (
 from ...methods import Plan
 from ...parallel import run_blocks
 from ...statistics.aggregation import reduction
-from ...statistics.conditional_calibration import Exchanges, StepUp
 from ...statistics.ranks import BLOCK_BYTES, Calibration, Ranks, calibrate, ranks_among
-from .certification import NeighbourWorlds
 from .kernels import (
     augmented_scores,
     correct_by_rows,
@@ -130,20 +128,6 @@ class NeighbourEnsemble(ResampledEnsemble):
     """Models whose rows are counted in a search of A(D), from which D and a new row follow, too."""
 
     full: KNNModel
-    # Exchanges have the ranks of jackknife+, or full-conformal ones: these ask for no folds, which
-    # would have to be drawn and searched anew in every world.
-    plus_worlds = False
-
-    @cached_property
-    def _world_tables(self) -> NeighbourWorlds:
-        return NeighbourWorlds.of(*without_root(self.full.search), self.full)
-
-    def worlds(
-        self, X: FloatArray, rows: RankArray, step: StepUp
-    ) -> Iterator[tuple[int, Exchanges]]:
-        """Go through all worlds of some new rows."""
-        return self._world_tables.worlds(X, rows, step, plus=self.plus_worlds)
-
     @cached_property
     def _with_each(self) -> FullNeighbours:
         return FullNeighbours.fit(self.full)
@@ -171,8 +155,6 @@ class LeaveOneOut(NeighbourEnsemble):
     plan: Plan
     calibration: Calibration
     full: KNNModel
-    plus_worlds = True
-
     @classmethod
     def fit(cls, full: KNNModel, X: FloatArray, plan: Plan) -> Self:
         """Score every row that is left out by its neighbours other than itself."""
@@ -457,16 +439,6 @@ class FullNeighbours(Ensemble):
 
         run_blocks(rank, len(X), n_jobs=jobs)
         return Ranks(at_most, below if strictly else None, t)
-
-    @cached_property
-    def _world_tables(self) -> NeighbourWorlds:
-        return NeighbourWorlds.of(self.search, self.root, self)
-
-    def worlds(
-        self, X: FloatArray, rows: RankArray, step: StepUp
-    ) -> Iterator[tuple[int, Exchanges]]:
-        """Go through all worlds of some new rows, each with full-conformal ranks."""
-        return self._world_tables.worlds(X, rows, step)
 
     def augmented_scores(self, X: FloatArray, rows: IndexArray) -> Iterator[AugmentedScores]:
         """Score all rows with each new row among D, without fitting any model."""
