@@ -32,14 +32,14 @@ from reconform.detectors import INNE, KDE, KNN, IForest, Mahalanobis
 from reconform.detectors.foreign import adapt
 from reconform.detectors.iforest.ensembles import fit_full_forest, fit_leave_one_out
 from reconform.detectors.iforest.model import Recipe, TreeDraws, fit_forest
-from reconform.detectors.inne.ensembles import Draws, EnteredINNE, LeaveOneOutINNE, Spheres
+from reconform.detectors.inne.ensembles import EnteredINNE, LeaveOneOutINNE, Spheres, draw_centres
 from reconform.ensemble.refitting import fit_full
 
 SEED = np.random.SeedSequence(3)
 
 
 def fit_spheres(X, psi, sets, seed):
-    return Spheres.around(X, [Draws.of(Contents.of(X), psi, sets, seed).samples])
+    return Spheres.around(X, [draw_centres(Contents.of(X), psi, sets, seed)])
 
 
 GOLDEN_DIGESTS = [

@@ -447,7 +447,6 @@ def test_threads_and_chunks_change_nothing_where_trees_are_shared(variant, monke
     expected = one.ranks(new, strictly=True)
     monkeypatch.setattr(forest_module, "WALKS_WORTH_A_THREAD", 0)
     monkeypatch.setattr(shared_forest, "DRAWN_AT_ONCE", 100)
-    monkeypatch.setattr(shared_forest, "CHUNK_ROWS", 7)
     monkeypatch.setattr(shared_forest, "CHUNK_MODELS", 4)
     two = detector.fit_plan(X, plan, [SEED], n_jobs=2)
     found = two.ranks(new, strictly=True)
@@ -584,7 +583,8 @@ def test_where_all_rows_are_drawn_their_order_does_not_matter(values, bootstrap,
     seed, recipe = np.random.SeedSequence(4), Recipe(n_trees=20, psi=60, n_features=3)
     contents, draws = Contents.of(X), TreeDraws.of(recipe, seed, 60, 3)
     rows = contents.first[draw_rows(contents, draws.row_streams, 60, train).rows]
-    expected = forest_module.grow_forest(X, recipe, rows, draws, 1)
+    expected = Forest.empty(20, 60)
+    expected.grow(X, rows, draws)
     monkeypatch.setattr("reconform.detectors.iforest.model.draw_rows", None)
     found = fit_forest(X, train, recipe, seed)
     for name in ("thresholds", "features", "lengths"):

@@ -11,11 +11,12 @@ from scipy.stats import binom
 from oracle import binomial_upper
 from reconform import ConformalDetector, Full
 from reconform.content import Contents, draw_rows
+from reconform.detectors import entering
 from reconform.detectors.iforest import IForest
 from reconform.detectors.iforest import ensembles as forest_ensembles
 from reconform.detectors.iforest import model as forest_module
 from reconform.detectors.iforest.ensembles import EnteredForest, fit_full_forest
-from reconform.detectors.iforest.kernels import grow_entered, sums_with_replaced
+from reconform.detectors.iforest.kernels import sums_with_replaced
 from reconform.detectors.iforest.model import (
     Forest,
     Recipe,
@@ -128,7 +129,7 @@ def test_equals_a_forest_per_row_at_random(seed, n, decimals, replace, data):
 def test_a_row_enters_the_trees_that_take_it():
     reference, new = rows(600, "continuous"), rows(30, "continuous", 5)
     full = fit(IForest(), reference)
-    enters = full.enters(new)
+    enters = full.entries(new)[1]
     # 100 trees, each entered with probability 256 / 601: 43 on average, standard deviation 5.
     assert (np.abs(enters.sum(axis=1) - 42.6) < 6 * 5).all()
     recipe = IForest().recipe(601, 4)
@@ -137,7 +138,7 @@ def test_a_row_enters_the_trees_that_take_it():
         both = Contents.of(np.vstack([x, reference]))
         taken = (draw_rows(both, streams, recipe.psi).rows == 0).any(axis=1)
         assert np.array_equal(taken, entered)
-    assert fit(IForest(), rows(255, "continuous")).enters(new).all()
+    assert fit(IForest(), rows(255, "continuous")).entries(new)[1].all()
 
 
 # --- all rows as each forest sees them --------------------------------------------------------
@@ -198,7 +199,7 @@ def test_blocks_and_threads_do_not_change_what_is_seen(monkeypatch):
     (whole,) = fit(IForest(), reference, n_jobs=1).augmented_scores(new, asked)
     monkeypatch.setattr(forest_module, "WALKS_WORTH_A_THREAD", 0)
     monkeypatch.setattr(forest_ensembles, "CHUNK_NODES", 1)
-    monkeypatch.setattr(forest_ensembles, "blocks_of", lambda rows, _: blocks_of(rows, 1 << 20))
+    monkeypatch.setattr(entering, "blocks_of", lambda rows, _: blocks_of(rows, 1 << 20))
     parts = list(fit(IForest(), reference, n_jobs=2).augmented_scores(new, asked))
     assert [len(part.rows) for part in parts] == [4, 4, 4, 3]
     assert np.array_equal(np.concatenate([part.own for part in parts]), whole.own)
@@ -253,7 +254,7 @@ def test_the_level_is_exact_over_data_and_draws(bootstrap):
         ranks = full.ranks(X[19:], strictly=True)
         at_most.append(ranks.at_most[0])
         below.append(ranks.below[0])
-        entered.append(full.enters(X[19:]).sum())
+        entered.append(full.entries(X[19:])[1].sum())
     assert min(entered) < 4 < max(entered)
     for r in (1, 2, 10):
         # Counting ties P(rank <= r) is at most r / 20, and leaving them out it is at least that.
@@ -340,19 +341,17 @@ def test_an_entered_tree_is_the_tree_grown_from_nothing(seed, n, psi, decimals, 
     recipe = Recipe(n_trees=6, psi=min(psi, n + 1), n_features=width)
     full = fit_full_forest(reference, recipe, np.random.SeedSequence(seed))
     entering, trees = (part.ravel() for part in np.indices((len(new), 6)))
-    changed, plain = (Forest.empty(len(trees), recipe.psi) for _ in range(2))
-    for array in (*changed.arrays, *plain.arrays):
+    together = np.vstack([reference, new])
+    changed = full.entered(together, n + entering, trees)
+    plain = Forest.empty(len(trees), recipe.psi)
+    for array in plain.arrays:
         array[:] = 7  # whatever the memory held before
-    draws = full._to_grow()
-    grow_entered(*draws, *full.base.arrays, new, entering, trees, *changed.arrays)
-
-    drawn, samples, sizes, *_ = draws
-    drawn = np.vstack([drawn[:-1], new])
     listed = np.zeros((len(trees), recipe.psi), dtype=np.int32)
     for k, t in enumerate(trees):
-        listed[k, : sizes[t] - 1] = samples[t, : sizes[t] - 1]
-        listed[k, sizes[t] - 1] = len(drawn) - len(new) + entering[k]
-    plain.grow(drawn, listed, full.draws.only(trees))
+        size = full.draws.sizes[t]
+        listed[k, : size - 1] = full.samples[t, : size - 1]
+        listed[k, size - 1] = n + entering[k]
+    plain.grow(together, listed, full.draws.only(trees))
     for mine, theirs in zip(changed.arrays, plain.arrays, strict=True):
         assert np.array_equal(mine, theirs)
 
@@ -360,6 +359,7 @@ def test_an_entered_tree_is_the_tree_grown_from_nothing(seed, n, psi, decimals, 
     leaves, sums = full.base.leaves(new), np.empty((len(new), len(new)), dtype=np.int64)
     total = full.base.path_sums(new)
     indptr = np.arange(0, len(trees) + 1, 6)
-    sums_with_replaced(*changed.arrays, indptr, trees, *full.base.arrays, leaves, total, new, sums)
+    known = full.base.arrays, leaves, total, new
+    sums_with_replaced(changed.arrays, indptr, trees, *known, sums)
     for j in range(len(new)):
-        assert np.array_equal(sums[j], plain.part(6 * j, 6 * j + 6).path_sums(new))
+        assert np.array_equal(sums[j], plain.only(slice(6 * j, 6 * j + 6)).path_sums(new))

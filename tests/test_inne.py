@@ -17,9 +17,8 @@ from reconform import ConformalDetector
 from reconform import randomness as random
 from reconform.content import Contents
 from reconform.detectors.inne import INNE
-from reconform.detectors.inne import ensembles as inne_ensembles
 from reconform.detectors.inne import ensembles as spheres
-from reconform.detectors.inne.ensembles import Draws, LeaveOneOutINNE, SeparateINNE, Spheres
+from reconform.detectors.inne.ensembles import LeaveOneOutINNE, SeparateINNE, Spheres, draw_centres
 from reconform.detectors.inne.kernels import UNIT
 from reconform.ensemble.refitting import refit
 from reconform.methods import Bootstrap, CrossValidation, Jackknife, Resampling, Split
@@ -121,8 +120,8 @@ def test_a_fit_is_its_draws():
     rng = np.random.default_rng(0)
     X, new = few_valued(rng, 30, 2), few_valued(rng, 20, 2)
     model = INNE(n_estimators=20, random_state=5).fit(X)
-    assert model.draws_.samples.shape == (20, 8)
-    expected = 0.0 - reference_sums(X, model.draws_.samples, new) / (20 * UNIT)
+    assert model.centres_.shape == (20, 8)
+    expected = 0.0 - reference_sums(X, model.centres_, new) / (20 * UNIT)
     assert np.array_equal(model.score_samples(new), expected)
     again = INNE(n_estimators=20, random_state=5).fit(X)
     assert np.array_equal(again.score_samples(new), expected)
@@ -226,7 +225,7 @@ def numbered(n):
 
 @pytest.mark.parametrize(("size", "psi"), [(1, 1), (2, 2), (9, 8), (1000, 8), (50, 50)])
 def test_a_set_has_no_row_twice(size, psi):
-    samples = Draws.of(numbered(size), psi, 300, np.random.SeedSequence(1)).samples
+    samples = draw_centres(numbered(size), psi, 300, np.random.SeedSequence(1))
     assert samples.min() >= 0
     assert samples.max() < size
     assert all(len(set(rows)) == psi for rows in samples.tolist())
@@ -235,7 +234,7 @@ def test_a_set_has_no_row_twice(size, psi):
 def test_draws_are_uniform():
     # All 60 ordered triples out of 5 are equally likely. A correct program fails with
     # probability 1e-4.
-    triples = Draws.of(numbered(5), 3, 60_000, np.random.SeedSequence(2)).samples
+    triples = draw_centres(numbered(5), 3, 60_000, np.random.SeedSequence(2))
     counts = Counter(map(tuple, triples.tolist()))
     assert len(counts) == 60
     assert chisquare(list(counts.values())).pvalue > 1e-4
@@ -243,9 +242,9 @@ def test_draws_are_uniform():
 
 def test_leaving_out_a_row_moves_the_next_one_up():
     contents, seed = numbered(30), np.random.SeedSequence(4)
-    drawn = Draws.of(contents, 9, 50, seed).samples
+    drawn = draw_centres(contents, 9, 50, seed)
     for i in range(30):
-        without = Draws.of(contents, 8, 50, seed, np.delete(np.arange(30), i)).samples
+        without = draw_centres(contents, 8, 50, seed, np.delete(np.arange(30), i))
         assert all(
             ours.tolist() == [row for row in theirs.tolist() if row != i][:8]
             for ours, theirs in zip(without, drawn, strict=True)
@@ -380,7 +379,7 @@ def test_hardly_more_rows_than_centres(n, share):
     contents, psi, sums = Contents.of(X), min(8, n - 1), []
     for i in range(n):
         seed = seeds[-1] if share else seeds[i]
-        centres = Draws.of(contents, psi, 6, seed, plan.train[i]).samples
+        centres = draw_centres(contents, psi, 6, seed, plan.train[i])
         sums.append(reference_sums(X, centres, np.vstack([new, X[i]])))
     scores = 0.0 - np.array(sums) / (6 * UNIT)
     assert np.array_equal(ensemble.scores(new), scores[:, :-1])
@@ -447,7 +446,7 @@ def test_a_shared_model_has_the_law_of_a_separate_fit():
             ensemble = detector.fit_plan(X, plan, [seed])
             shared[run] = ensemble.calibration.scores[i], ensemble.scores(new)[i, 0]
         else:
-            centres = Draws.of(Contents.of(others), 8, 5, seed).samples
+            centres = draw_centres(Contents.of(others), 8, 5, seed)
             both = np.vstack([X[i], new])
             separate[run - runs] = Spheres.around(others, [centres]).scores(both)[0]
     for column in range(2):
@@ -484,7 +483,7 @@ def test_threads_and_blocks_do_not_matter(method, share, monkeypatch):
             for ours, theirs in zip(answers(n_jobs), expected, strict=True):
                 assert np.array_equal(ours, theirs)
     monkeypatch.setattr(spheres, "STEP_ROWS", 20)
-    monkeypatch.setattr(inne_ensembles, "BLOCK_BYTES", 8 * 9 * 8 * 7)
+    monkeypatch.setattr("reconform.ensemble.BLOCK_BYTES", 8 * 9 * 8 * 7)
     for ours, theirs in zip(answers(), expected, strict=True):
         assert np.array_equal(ours, theirs)
 

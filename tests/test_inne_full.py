@@ -12,10 +12,11 @@ from sklearn.base import clone
 from oracle import binomial_upper
 from reconform import ConformalDetector, Full
 from reconform.content import Contents
+from reconform.detectors import entering
 from reconform.detectors.inne import INNE
 from reconform.detectors.inne import ensembles as inne_ensembles
 from reconform.detectors.inne import ensembles as spheres
-from reconform.detectors.inne.ensembles import Draws, EnteredINNE
+from reconform.detectors.inne.ensembles import EnteredINNE, draw_centres
 from reconform.detectors.inne.kernels import UNIT
 from reconform.ensemble import blocks_of
 from reconform.ensemble.refitting import OneModel, fit_full
@@ -92,7 +93,7 @@ def test_equals_pyods_lines_in_integers(data):
     ranks = ensemble.ranks(new, strictly=True)
     for j, x in enumerate(new):
         together = np.vstack([X, x])
-        centres = Draws.of(Contents.of(together), min(8, n + 1), sets, seed).samples
+        centres = draw_centres(Contents.of(together), min(8, n + 1), sets, seed)
         sums = reference_sums(together, centres, together)
         assert ranks.at_most[j] == 1 + (sums[:-1] >= sums[-1]).sum()
         assert ranks.below[j] == 1 + (sums[:-1] > sums[-1]).sum()
@@ -127,7 +128,7 @@ def test_difficult_data(X):
 def test_the_calibration_shows_the_sets_without_any_new_row(n):
     X, _ = rows("continuous", n, 2)
     ensemble = fitted(X, INNE(n_estimators=12))
-    centres = Draws.of(Contents.of(X), min(8, n), 12, SEED).samples
+    centres = draw_centres(Contents.of(X), min(8, n), 12, SEED)
     expected = 0.0 - reference_sums(X, centres, X) / (12 * UNIT)
     assert np.array_equal(ensemble.calibration.scores, expected)
     assert np.array_equal(ensemble.calibration.rows, np.arange(n))
@@ -184,9 +185,7 @@ def test_blocks_and_threads_do_not_change_what_is_seen(n, monkeypatch):
     detector, asked = INNE(n_estimators=25), np.arange(15)
     (whole,) = fitted(X, detector, n_jobs=1).augmented_scores(new, asked)
     monkeypatch.setattr(spheres, "LEAST_WORK", 0)
-    monkeypatch.setattr(
-        inne_ensembles, "blocks_of", lambda rows, width: blocks_of(rows, width << 16)
-    )
+    monkeypatch.setattr(entering, "blocks_of", lambda rows, width: blocks_of(rows, width << 16))
     parts = list(fitted(X, detector, n_jobs=2).augmented_scores(new, asked))
     assert len(parts) > 1
     for ours, theirs in zip(joined(parts), joined([whole]), strict=True):
@@ -286,8 +285,9 @@ def test_progress(blobs, capsys):
 
 @pytest.mark.parametrize("kind", ["continuous", "ties", "duplicates"])
 @pytest.mark.parametrize("n", [2, 9, 120])
-def test_few_wide_rows_are_ranked_as_many_are(n, kind, monkeypatch):
+def test_blocks_do_not_change_ranks(n, kind, monkeypatch):
     X, new = rows(kind, n, 70, d=20)
-    few = fitted(X, INNE()).ranks(new, strictly=True)
-    monkeypatch.setattr(inne_ensembles, "FEW_ROWS", 0)
-    assert_same_ranks(few, fitted(X, INNE()).ranks(new, strictly=True))
+    whole = fitted(X, INNE()).ranks(new, strictly=True)
+    monkeypatch.setattr(entering, "LEAST_AT_ONCE", 1)
+    monkeypatch.setattr(entering, "blocks_of", lambda rows, width: blocks_of(rows, width << 16))
+    assert_same_ranks(whole, fitted(X, INNE()).ranks(new, strictly=True))

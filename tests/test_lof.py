@@ -143,7 +143,6 @@ def test_leave_one_out_models_are_those_of_refits(name, k, monkeypatch):
     held_out = [model.score_new(x[None])[0] for model, x in zip(models, D, strict=True)]
     assert ensemble.calibration.scores.tolist() == held_out
     monkeypatch.setattr(ensembles, "MODELS_AT_ONCE", 7)
-    monkeypatch.setattr(ensembles, "ROWS_AT_ONCE", 2)
     again = ensemble_of(D, Jackknife(), k, n_jobs=2).ranks(new, strictly=True)
     assert np.array_equal(again.at_most, ranks.at_most)
     assert np.array_equal(again.below, ranks.below)

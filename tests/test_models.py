@@ -918,7 +918,6 @@ OUT_OF_BOUNDS = [
     ("inne-shared", "jackknife+", "slots/replaced"),
     ("inne-shared", "jackknife+", "slots/rows"),
     ("inne-shared", "jackknife+", "slots/starts"),
-    ("inne", "full", "order"),
     ("inne", "full", "drawn"),
     ("inne-shared", "jackknife+", "model"),
     ("lof", "jackknife+", "places"),

@@ -264,8 +264,7 @@ def inne_whose_sets_every_row_enters(model, members):
     members["ensemble/streams.npy"] = as_npy(rng.integers(0, 1 << 63, sets).astype(np.uint64))
     members["ensemble/drawn.npy"] = as_npy(np.tile(np.arange(psi, dtype=np.int32), (sets, 1)))
     members["ensemble/hashes.npy"] = as_npy(np.full((sets, psi), (1 << 64) - 1, np.uint64))
-    members["ensemble/order.npy"] = as_npy(np.arange(n))
-    members["ensemble/sums.npy"] = zeros(n, dtype=np.int64)
+    members["ensemble/totals.npy"] = zeros(n, dtype=np.int64)
     members["ensemble/calibration.npy"] = zeros(n)
     sphere_sets(members, "ensemble/base", sets)
 

@@ -283,34 +283,31 @@ def _check_leave_one_out_forests(ensemble: LeaveOneOutForests, d: int) -> None:
 
 
 def _check_entered_forest(ensemble: EnteredForest, d: int) -> None:
-    n, psi, draws = len(ensemble.sums), ensemble.recipe.psi, ensemble.draws
-    trees, drawn = ensemble.recipe.n_trees, ensemble.drawn
+    n, psi, draws = len(ensemble.totals), ensemble.recipe.psi, ensemble.draws
+    trees = ensemble.recipe.n_trees
     check_reference(n, ensemble)
     require(ensemble.base.psi == psi <= n + 1, "trees draw more rows than there are")
     each = (ensemble.base, draws.keys, draws.sizes, ensemble.limits, ensemble.last)
     require(all(len(one) == trees for one in each), "a tree is missing")
-    require(ascending(ensemble.sums), "the reference is not in order")
     require(within(draws.sizes, 1, psi + 1), "a tree has too many rows")
     require(ensemble.samples.shape == (trees, min(psi, n)), "a tree has no rows")
-    exist = within(ensemble.samples, 0, len(drawn)) and within(ensemble.last, -1, len(drawn))
+    exist = within(ensemble.samples, 0, n) and within(ensemble.last, -1, n)
     require(exist, "a tree drew a row that does not exist")
     require(((ensemble.last < 0) == (draws.sizes > n)).all(), "a tree has no last row")
     require(len(draws.features) in (1, trees), "a tree has no features")
     require(within(draws.features, 0, d), "a tree splits a feature that does not exist")
-    require(drawn.shape[1] == d, "rows have the wrong shape")
     require(ensemble.reference.shape == (n, d), "the reference has another size")
     check_entries(_entered(ensemble), trees * psi, n)
-    for rows in (drawn, ensemble.reference):
-        require(np.isfinite(rows).all(), "a row is not finite")
+    require(np.isfinite(ensemble.reference).all(), "a row is not finite")
 
 
 def _entered(ensemble: EnteredForest) -> float:
-    return expected_entries(ensemble.limits, ensemble.draws.sizes > len(ensemble.sums))
+    return expected_entries(ensemble.limits, ensemble.draws.sizes > len(ensemble.totals))
 
 
 def _entered_cost(ensemble: EnteredForest) -> int:
     """A new row enters the trees in which its hash is small enough, and these are grown again."""
-    n, psi = len(ensemble.sums), max(ensemble.recipe.psi, 1)
+    n, psi = len(ensemble.totals), max(ensemble.recipe.psi, 1)
     return int(_entered(ensemble) * (8 * psi + 2 * n) * psi.bit_length())
 
 
@@ -343,8 +340,7 @@ IFOREST_RECORD = DetectorRecord(
                 "limits": Array("u8", ndim=1),
                 "last": Array("i4", ndim=1),
                 "reference": ROWS,
-                "sums": SUMS,
-                "drawn": ROWS,
+                "totals": SUMS,
                 "samples": Array("i4", ndim=2),
                 "n_jobs": JOBS,
             },

@@ -13,37 +13,20 @@ Both are what `fit_forest` gives on these rows, bit for bit.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
-from functools import cached_property
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 
 import numpy as np
 
-from ...arrays import (
-    BoolArray,
-    FloatArray,
-    IndexArray,
-    Int32Array,
-    IntArray,
-    RankArray,
-    UInt32Array,
-    UInt64Array,
-)
+from ...arrays import FloatArray, IndexArray, Int32Array, IntArray, UInt64Array
 from ...content import Contents, draw_rows
-from ...content.kernels import entries
-from ...ensemble import (
-    AugmentedScores,
-    Ensemble,
-    ResampledEnsemble,
-    blocks_of,
-    ranked_in_parts,
-    reference_calibration,
-)
+from ...ensemble import ResampledEnsemble, reference_calibration
 from ...errors import ReconformError
 from ...methods import Plan
 from ...parallel import run_blocks
-from ...statistics.ranks import BLOCK_BYTES, Calibration, Ranks
-from .kernels import grow_entered, grow_without, rank_with_entered, sums_with_replaced
+from ...statistics.ranks import Calibration
+from ..entering import EnteredEnsemble
+from .kernels import sums_with_replaced
 from .model import (
     DRAWN_AT_ONCE,
     WALKS_PER_GROWTH,
@@ -52,14 +35,11 @@ from .model import (
     TreeDraws,
     conformity,
     fit_forest,
-    grow_forest,
-    leaf_lengths,
     pieces,
     worth,
 )
 
-# Rows that are ranked at once, and models whose sums are held at once meanwhile.
-CHUNK_ROWS = 4096
+# Models whose sums are held at once by a thread.
 CHUNK_MODELS = 64
 
 # Nodes of the entered trees that a thread holds at once: some megabytes.
@@ -159,105 +139,33 @@ class LeaveOneOutForests(ResampledEnsemble):
         """Whether the trees that replace others are kept."""
         return self.regrown is not None
 
-    @cached_property
-    def _sums_of_unaffected(self) -> IntArray:
-        """Sorted path sums of the rows whose model is the base forest."""
-        return np.sort(self.path_sums[self.variants.model < 0])
-
-    @cached_property
-    def _copies(self) -> IntArray:
-        """How many rows of D have each of the other models."""
-        model = self.variants.model
-        return np.bincount(model[model >= 0], minlength=len(self.variants.rows))
-
     def scores(self, X: FloatArray) -> FloatArray:
         """Scores of every leave-one-out model, (n, rows)."""
-        leaves = self.base.leaves(X)
-        total = self.base.lengths_at(leaves).sum(axis=0)
-        affected = np.empty((len(self.variants.rows) + 1, len(X)), dtype=np.int64)
-        affected[-1] = total  # model -1
-
-        def replace(start: int, stop: int) -> None:
-            for low, high in pieces(start, stop, CHUNK_MODELS):
-                affected[low:high] = self._sums(X, leaves, total, low, high)
-
-        self._run(replace, len(X))
-        return conformity(affected[self.variants.model], len(self.base), self.base.psi)
-
-    def full_scores(self, X: FloatArray) -> FloatArray:
-        """Scores of A(D)."""
-        return self.full.scores(X, n_jobs=self.n_jobs)
-
-    def ranks(self, X: FloatArray, *, variant: str | None = None, strictly: bool = False) -> Ranks:
-        """Rank new rows; plus by one look-up for all models that are the base forest.
-
-        All forests have equally many trees and the same psi, so sums of path lengths are compared
-        as they are, in integers.
-        """
-        variant = self.plan.variant if variant is None else variant
-        if variant != "plus" or not self.retained:
-            return super().ranks(X, variant=variant, strictly=strictly)
-        at_most = np.empty(len(X), dtype=np.int64)
-        below = np.empty(len(X), dtype=np.int64) if strictly else None
-        totals = np.empty(len(X), dtype=np.int64)
-        step = max(1, min(CHUNK_ROWS, BLOCK_BYTES // (8 * len(self.base))))
-        for low, high in pieces(0, len(X), step):
-            chunk = slice(low, high)
-            totals[chunk], at_most[chunk], strict = self._paired_ranks(X[chunk], strictly)
-            if below is not None:
-                below[chunk] = strict
-        if self.other_base is not None:
-            return Ranks(at_most, below, self.full_scores(X))
-        return Ranks(at_most, below, conformity(totals, len(self.full), self.full.psi))
-
-    def _paired_ranks(self, X: FloatArray, strictly: bool) -> tuple[IntArray, RankArray, RankArray]:
-        leaves = self.base.leaves(X)
-        total = self.base.lengths_at(leaves).sum(axis=0)
-        at_most = 1 + np.searchsorted(self._sums_of_unaffected, total, side="right")
-        below = 1 + np.searchsorted(self._sums_of_unaffected, total, side="left")
-        c = self.path_sums[self.variants.rows, None]
-        counts: list[tuple[RankArray, RankArray | int]] = []
-
-        def count(start: int, stop: int) -> None:
-            for low, high in pieces(start, stop, CHUNK_MODELS):
-                t, copies = self._sums(X, leaves, total, low, high), self._copies[low:high]
-                strict = copies @ (c[low:high] < t) if strictly else 0
-                counts.append((copies @ (c[low:high] <= t), strict))
-
-        self._run(count, len(X))
-        for lax, strict in counts:  # integers: the order of the threads does not matter
-            at_most += lax
-            below += strict
-        return total, at_most, below
-
-    def _sums(
-        self, X: FloatArray, leaves: UInt32Array, total: IntArray, start: int, stop: int
-    ) -> IntArray:
-        """Path sums of rows X in affected models start to stop."""
         if self.regrown is None:
             raise ReconformError(
                 "a basic fit keeps only the forest fitted on all rows; fit with variant='plus' for "
                 "the scores of every model."
             )
-        indptr = self.variants.indptr[start : stop + 1]
-        first, last = int(indptr[0]), int(indptr[-1])
-        trees = self.regrown.part(first, last)
-        sums = np.empty((stop - start, len(X)), dtype=np.int64)
-        sums_with_replaced(
-            *trees.arrays,
-            indptr - first,
-            self.variants.trees[first:last],
-            *self.base.arrays,
-            leaves,
-            total,
-            X,
-            sums,
-        )
-        return sums
+        regrown, some, base = self.regrown, self.variants, self.base
+        leaves = base.leaves(X)
+        total = base.lengths_at(leaves).sum(axis=0)
+        sums = np.empty((len(some.rows) + 1, len(X)), dtype=np.int64)
+        sums[-1] = total  # model -1
 
-    def _run(self, kernel: Callable[[int, int], None], n_rows: int) -> None:
-        jobs = worth(self.n_jobs, len(self.variants) * n_rows)
-        run_blocks(kernel, len(self.variants.rows), n_jobs=jobs)
+        def add(start: int, stop: int) -> None:
+            for low, high in pieces(start, stop, CHUNK_MODELS):
+                indptr = some.indptr[low : high + 1]
+                trees = slice(indptr[0], indptr[-1])
+                own, replaced = regrown.only(trees).arrays, some.trees[trees]
+                known = base.arrays, leaves, total, X
+                sums_with_replaced(own, indptr - indptr[0], replaced, *known, sums[low:high])
+
+        run_blocks(add, len(some.rows), n_jobs=worth(self.n_jobs, len(some) * len(X)))
+        return conformity(sums[some.model], len(base), base.psi)
+
+    def full_scores(self, X: FloatArray) -> FloatArray:
+        """Scores of A(D)."""
+        return self.full.scores(X, n_jobs=self.n_jobs)
 
 
 def fit_leave_one_out(
@@ -278,7 +186,8 @@ def fit_leave_one_out(
     # Few of very many rows are drawn, and these are needed again and again: they lie together.
     used, at = np.unique(contents.first[drawn], return_inverse=True)
     rows, samples = X[used], at.reshape(drawn.shape).astype(np.int32)
-    base = grow_forest(rows, recipe, samples, draws, n_jobs)
+    base = Forest.empty(recipe.n_trees, recipe.psi)
+    base.grow(rows, samples, draws, n_jobs=n_jobs)
     if recipe == whole and np.array_equal(draws.sizes, whole_draws.sizes):
         full, other_base = base, None
     else:
@@ -291,15 +200,20 @@ def fit_leave_one_out(
     # What X_i gains when model i replaces a tree: its path in the new one minus that in the old.
     gains = np.empty(len(variants), dtype=np.int64)
 
+    columns = np.arange(recipe.psi)
+
     def regrow(start: int, stop: int) -> None:
         for low, high in pieces(start, stop, max(1, DRAWN_AT_ONCE // recipe.psi)):
             some, place = variants.trees[low:high], places[low:high]
-            size = high - low
-            trees = Forest.empty(size, recipe.psi) if regrown is None else regrown.part(low, high)
-            how = draws.sizes, draws.features, draws.keys, leaf_lengths(recipe.psi)
-            grow_without(rows, samples, *how, *base.arrays, some, place, *trees.arrays)
-            left_out = samples[some, place].astype(np.intp)
-            gains[low:high] = trees.paired_lengths(np.arange(size), rows, left_out)
+            left_out = samples[some, place].astype(np.int64)
+            others = samples[some[:, None], columns + (columns >= place[:, None])]
+            trees = base.only(some)
+            trees.grow(rows, others, draws.only(some), leaving=left_out)
+            if regrown is not None:
+                regrown.thresholds[low:high] = trees.thresholds
+                regrown.features[low:high] = trees.features
+                regrown.lengths[low:high] = trees.lengths
+            gains[low:high] = trees.paired_lengths(np.arange(high - low), rows, left_out)
             gains[low:high] -= base.paired_lengths(some, rows, left_out)
 
     run_blocks(regrow, len(variants), n_jobs=worth(n_jobs, len(variants) * WALKS_PER_GROWTH))
@@ -310,15 +224,7 @@ def fit_leave_one_out(
     scores = conformity(path_sums, recipe.n_trees, recipe.psi)
     calibration = Calibration(scores, *plan.membership)
     return LeaveOneOutForests(
-        plan,
-        calibration,
-        full,
-        other_base,
-        recipe,
-        variants,
-        regrown,
-        path_sums,
-        n_jobs=n_jobs,
+        plan, calibration, full, other_base, recipe, variants, regrown, path_sums, n_jobs
     )
 
 
@@ -326,7 +232,7 @@ def fit_leave_one_out(
 
 
 @dataclass(eq=False)
-class EnteredForest(Ensemble):
+class EnteredForest(EnteredEnsemble):
     """A forest on D and x for every new row x; it equals `fit_forest` on both, bit for bit.
 
     Attributes
@@ -340,16 +246,12 @@ class EnteredForest(Ensemble):
     draws : TreeDraws
         Those of a forest on n + 1 rows.
     limits, last : arrays of shape (trees,)
-        Hash and row, as a position in `drawn`, of the last row of a tree, which x must come before
-        to enter; -1 where every row enters.
-    reference : float array of shape (n, d)
-        D, by increasing sum.
-    sums : int array of shape (n,)
-        Path lengths of the rows of D in the base trees, added up, in increasing order.
-    drawn : float array of shape (k, d)
-        The rows of D that trees took.
+        Hash and number of the last row of a tree, which x must come before to enter; -1 where
+        every row enters.
+    reference, totals : arrays of shape (n, d) and (n,)
+        D, and its path lengths in the base trees, added up.
     samples : int array of shape (trees, min(psi, n))
-        Positions in `drawn`, in the order of hashes.
+        The rows of the trees, in the order of hashes.
     n_jobs : int or None
         Threads for ranking.
     """
@@ -361,158 +263,71 @@ class EnteredForest(Ensemble):
     limits: UInt64Array
     last: Int32Array
     reference: FloatArray
-    sums: IntArray
-    drawn: FloatArray
+    totals: IntArray
     samples: Int32Array
     n_jobs: int | None = None
 
-    @cached_property
-    def contents(self) -> Contents:
-        """Those of D; a new row's key counts the equal rows among them."""
-        return Contents.of(self.reference, n_jobs=self.n_jobs)
+    sign = 1
 
-    def enters(self, X: FloatArray) -> BoolArray:
-        """Which trees every new row enters, (m, trees)."""
-        words, keys = self.contents.keys_of_new(X)
-        enters = np.empty((len(X), len(self.limits)), dtype=bool)
-        hashes = np.empty(enters.shape, dtype=np.uint64)
-        limits = self.draws.row_streams, self.limits, self.last, self.drawn.view(np.uint64)
-        entries(*limits, keys, words, enters, hashes)
-        return enters
+    def limits_of_parts(self) -> tuple[UInt64Array, UInt64Array, Int32Array]:
+        """Streams of the trees, and hash and number of their last rows."""
+        return self.draws.row_streams, self.limits, self.last
 
-    def ranks(self, X: FloatArray, *, variant: str | None = None, strictly: bool = False) -> Ranks:
-        """Rank every new row x among D in the forest on D and x; there are no variants.
+    def sums_of(self, X: FloatArray) -> IntArray:
+        """Path lengths in the base trees, added up."""
+        return self.base.path_sums(X, n_jobs=self.n_jobs)
 
-        Sums of path lengths are compared as they are, in integers.
-        """
-        X = np.ascontiguousarray(X, dtype=np.float64)
-        return ranked_in_parts(X, 2 * len(self.limits), lambda some: self._ranks(some, strictly))
+    def scores_of(self, sums: IntArray) -> FloatArray:
+        """Scores from path sums."""
+        return conformity(sums, self.recipe.n_trees, self.recipe.psi)
 
-    def _ranks(self, X: FloatArray, strictly: bool) -> Ranks:
-        totals = self.base.path_sums(X, n_jobs=self.n_jobs)
-        below, at_most = np.empty_like(totals), np.empty_like(totals)
-        enters = self.enters(X)
-        trees = self.base.arrays
+    def entered(self, together: FloatArray, rows: IndexArray, trees: IndexArray) -> Forest:
+        """Tree ``trees[k]`` with row ``rows[k]`` in it; new rows are behind D in `together`."""
+        draws, n_pairs = self.draws.only(trees), np.arange(len(trees))
+        listed = np.zeros((len(trees), self.recipe.psi), dtype=np.int32)
+        listed[:, : self.samples.shape[1]] = self.samples[trees]
+        listed[n_pairs, draws.sizes - 1] = rows
+        own = self.base.only(trees)
+        own.grow(together, listed, draws, leaving=self.last[trees].astype(np.int64))
+        return own
 
-        def rank(start: int, stop: int) -> None:
-            some = slice(start, stop)
-            rank_with_entered(
-                *self._to_grow(),
-                *trees,
-                enters[some],
-                self.reference,
-                self.sums,
-                X[some],
-                totals[some],
-                below[some],
-                at_most[some],
-            )
-
-        walks = int(enters.sum()) * (WALKS_PER_GROWTH + 2 * len(self.sums))
-        run_blocks(rank, len(X), n_jobs=worth(self.n_jobs, walks))
-        scores = conformity(totals, self.recipe.n_trees, self.recipe.psi)
-        return Ranks(at_most, below if strictly else None, scores)
-
-    def augmented_scores(self, X: FloatArray, rows: IndexArray) -> Iterator[AugmentedScores]:
-        """Score all rows in the forest on D and each of some new rows, as `Ensemble` says."""
-        X = np.ascontiguousarray(X, dtype=np.float64)
-        n, everything = len(self.sums), np.vstack([self.reference, X])
-        totals = np.append(self.sums, self.base.path_sums(X, n_jobs=self.n_jobs))
-        for block in blocks_of(rows, len(everything)):
-            sums = self._sums_with(X[block], everything, totals)
-            scores = conformity(sums, self.recipe.n_trees, self.recipe.psi)
-            mine = scores[np.arange(len(block)), n + block]
-            own = np.column_stack([scores[:, :n], mine])
-            yield AugmentedScores(block, own, scores[:, n:], order=self._order)
-
-    @cached_property
-    def _order(self) -> IndexArray:
-        """Which rows of D those of `reference` are: scores grow with the sums."""
-        return np.argsort(self.calibration.scores, kind="stable")
-
-    def _sums_with(self, new: FloatArray, X: FloatArray, totals: IntArray) -> IntArray:
-        """Path sums of rows X in the forests on D and a new row, (new, X).
-
-        `totals` are their sums in the base trees: those that a new row enters are replaced.
-        """
-        models, trees = np.nonzero(self.enters(new))
+    def sums_with(self, new: FloatArray, X: FloatArray, totals: IntArray) -> IntArray:
+        """Path sums of rows X in the forests on D and a new row, (new, X)."""
+        models, trees = np.nonzero(self.entries(new)[1])
         indptr = np.searchsorted(models, np.arange(len(new) + 1))
         used, replaced = np.unique(trees, return_inverse=True)
-        base = self.base.only(used)
-        leaves = base.leaves(X)
+        base, together = self.base.only(used), np.vstack([self.reference, new])
+        known = base.arrays, base.leaves(X), totals, X
         sums = np.empty((len(new), len(X)), dtype=np.int64)
         most = int(np.diff(indptr).max(initial=1))
         step = max(1, CHUNK_NODES // (most * self.base.lengths.shape[1]))
 
         def add(start: int, stop: int) -> None:
-            draws = self._to_grow()
             for low, high in pieces(start, stop, step):
                 pairs = slice(indptr[low], indptr[high])
-                own = Forest.empty(pairs.stop - pairs.start, self.recipe.psi)
-                grow_entered(
-                    *draws, *self.base.arrays, new, models[pairs], trees[pairs], *own.arrays
-                )
-                sums_with_replaced(
-                    *own.arrays,
-                    indptr[low : high + 1] - pairs.start,
-                    replaced[pairs],
-                    *base.arrays,
-                    leaves,
-                    totals,
-                    X,
-                    sums[low:high],
-                )
+                own = self.entered(together, len(self.reference) + models[pairs], trees[pairs])
+                indices, places = indptr[low : high + 1] - pairs.start, replaced[pairs]
+                sums_with_replaced(own.arrays, indices, places, *known, sums[low:high])
 
         walks = len(trees) * (WALKS_PER_GROWTH + len(X))
         run_blocks(add, len(new), n_jobs=worth(self.n_jobs, walks))
         return sums
 
-    def _to_grow(
-        self,
-    ) -> tuple[FloatArray, Int32Array, IntArray, Int32Array, UInt64Array, IntArray]:
-        """What `grow_entered` grows trees from; every thread needs its own."""
-        draws = self.draws
-        rows = np.vstack([self.drawn, np.empty_like(self.drawn[:1])])
-        table = leaf_lengths(self.recipe.psi)
-        return rows, self.samples, draws.sizes, draws.features, draws.keys, table
-
 
 def fit_full_forest(
     X: FloatArray, recipe: Recipe, seed: np.random.SeedSequence, *, n_jobs: int | None = None
 ) -> EnteredForest:
-    """Grow and score the base forest, by the recipe of a forest on n + 1 rows.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> X = np.random.default_rng(0).normal(size=(99, 2))
-    >>> recipe = Recipe(n_trees=100, psi=20, n_features=2)
-    >>> full = fit_full_forest(X, recipe, np.random.SeedSequence(0))
-    >>> full.ranks(np.array([[5.0, 5.0]])).at_most
-    array([1])
-    """
+    """Grow and score the base forest, by the recipe of a forest on n + 1 rows."""
     n, d = X.shape
     contents = Contents.of(X, n_jobs=n_jobs)
     draws = TreeDraws.of(recipe, seed, n + 1, d)
     taken = draw_rows(contents, draws.row_streams, min(recipe.psi, n), n_jobs=n_jobs)
-    rows = contents.first[taken.rows]
+    samples = contents.first[taken.rows]
     sizes = np.minimum(draws.sizes, n)
-    base = grow_forest(X, recipe, rows, TreeDraws(draws.keys, draws.features, sizes), n_jobs)
-    sums = base.path_sums(X, n_jobs=n_jobs)
-    order = np.argsort(sums, kind="stable")
-    used, places = np.unique(rows, return_inverse=True)
-    samples: Int32Array = places.reshape(rows.shape).astype(np.int32)
-    each = np.arange(len(sizes))
-    return EnteredForest(
-        reference_calibration(conformity(sums, recipe.n_trees, recipe.psi)),
-        recipe,
-        base,
-        draws,
-        taken.hashes[each, sizes - 1],
-        np.where(draws.sizes > n, -1, samples[each, sizes - 1]).astype(np.int32),
-        X[order],
-        sums[order],
-        X[used],
-        samples,
-        n_jobs,
-    )
+    base = Forest.empty(recipe.n_trees, recipe.psi)
+    base.grow(X, samples, replace(draws, sizes=sizes), n_jobs=n_jobs)
+    totals, last = base.path_sums(X, n_jobs=n_jobs), (np.arange(len(sizes)), sizes - 1)
+    limits, rows = taken.hashes[last], np.where(draws.sizes > n, -1, samples[last])
+    calibration = reference_calibration(conformity(totals, recipe.n_trees, recipe.psi))
+    known = recipe, base, draws, limits, rows.astype(np.int32)
+    return EnteredForest(calibration, *known, X, totals, samples, n_jobs)

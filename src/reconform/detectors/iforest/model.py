@@ -23,13 +23,8 @@ from ...arrays import FloatArray, IndexArray, Int32Array, IntArray, UInt32Array,
 from ...content import Contents, draw_rows
 from ...content.kernels import distinct_counts
 from ...parallel import run_blocks
-from .kernels import (
-    add_path_lengths,
-    draw_features,
-    grow_trees,
-    leaves_of,
-    path_lengths_of_pairs,
-)
+from . import kernels
+from .kernels import FRESH, Draws, Trees
 
 # Path lengths are integers in these units. A path is shorter than 2**7 for any number of rows, so
 # sums are exact up to 2**24 trees.
@@ -148,7 +143,7 @@ class TreeDraws:
             features = np.arange(d, dtype=np.int32)[None, :]
         else:
             features = np.empty((len(keys), recipe.n_features), dtype=np.int32)
-            draw_features(keys ^ FEATURES_STREAM, d, features)
+            kernels.draw_features(keys ^ FEATURES_STREAM, d, features)
         sizes = np.full(len(keys), recipe.psi, dtype=np.int64)
         if recipe.replace:
             distinct_counts(keys ^ SIZES_STREAM, n, recipe.psi, sizes)
@@ -197,43 +192,42 @@ class Forest:
         return len(self.lengths)
 
     @property
-    def arrays(self) -> tuple[FloatArray, UInt32Array, IntArray]:
+    def arrays(self) -> Trees:
         """Thresholds, features and lengths, as the kernels take them."""
-        return self.thresholds, self.features, self.lengths
+        return Trees(self.thresholds, self.features, self.lengths)
 
-    def part(self, start: int, stop: int) -> Forest:
-        """Trees start to stop, without a copy."""
-        some = slice(start, stop)
-        return Forest(self.psi, self.thresholds[some], self.features[some], self.lengths[some])
-
-    def only(self, trees: IndexArray) -> Forest:
-        """Some trees, copied."""
+    def only(self, trees: slice | IndexArray) -> Forest:
+        """Some trees: a view of a slice of them, or a copy."""
         return Forest(self.psi, self.thresholds[trees], self.features[trees], self.lengths[trees])
 
     def grow(
-        self, X: FloatArray, rows: Int32Array, draws: TreeDraws, copies: IntArray = ONCE
+        self,
+        X: FloatArray,
+        rows: Int32Array,
+        draws: TreeDraws,
+        *,
+        leaving: IntArray | None = None,
+        copies: IntArray = ONCE,
+        n_jobs: int | None = 1,
     ) -> None:
-        """Fill in every tree, grown on the rows of X that `rows` lists for it.
+        """Grow every tree on the rows of X that `rows` lists for it, as `kernels.grow_trees`."""
+        gone = np.full(len(self), FRESH) if leaving is None else leaving
 
-        Row i counts ``copies[i]`` times, by default once.
-        """
-        grow_trees(
-            X,
-            copies,
-            rows,
-            draws.sizes,
-            draws.features,
-            draws.keys,
-            leaf_lengths(self.psi),
-            *self.arrays,
-        )
+        def grow(start: int, stop: int) -> None:
+            some = slice(start, stop)
+            own = draws.only(some)
+            drawn = Draws(own.keys, own.features, own.sizes, leaf_lengths(self.psi))
+            kernels.grow_trees(X, copies, rows[some], gone[some], drawn, self.only(some).arrays)
+
+        jobs = worth(n_jobs, len(self) * WALKS_PER_GROWTH * math.ceil(self.psi / 256))
+        run_blocks(grow, len(self), n_jobs=jobs)
 
     def path_sums(self, X: FloatArray, *, n_jobs: int | None = 1) -> IntArray:
         """Sum of the path lengths of every row over all trees, in `UNITS`."""
         sums = np.zeros(len(X), dtype=np.int64)
 
         def walk(start: int, stop: int) -> None:
-            add_path_lengths(*self.arrays, X[start:stop], sums[start:stop])
+            kernels.add_path_lengths(self.arrays, X[start:stop], sums[start:stop])
 
         run_blocks(walk, len(X), n_jobs=worth(n_jobs, len(X) * len(self)))
         return sums
@@ -241,7 +235,7 @@ class Forest:
     def leaves(self, X: FloatArray) -> UInt32Array:
         """Where every row ends in every tree, (trees, rows): positions of the bottom level."""
         leaves = np.empty((len(self), len(X)), dtype=np.uint32)
-        leaves_of(self.thresholds, self.features, X, leaves)
+        kernels.leaves_of(self.arrays, X, leaves)
         return leaves
 
     def lengths_at(self, leaves: UInt32Array) -> IntArray:
@@ -251,37 +245,12 @@ class Forest:
     def paired_lengths(self, trees: IndexArray, X: FloatArray, rows: IndexArray) -> IntArray:
         """Path length of row ``rows[j]`` of X in tree ``trees[j]``, in `UNITS`."""
         lengths = np.empty(len(rows), dtype=np.int64)
-        path_lengths_of_pairs(*self.arrays, trees, X, rows, lengths)
+        kernels.path_lengths_of_pairs(self.arrays, trees, X, rows, lengths)
         return lengths
 
     def scores(self, X: FloatArray, *, n_jobs: int | None = 1) -> FloatArray:
         """Score rows, small = anomalous."""
         return conformity(self.path_sums(X, n_jobs=n_jobs), len(self), self.psi)
-
-
-def grow_forest(
-    X: FloatArray, recipe: Recipe, rows: Int32Array, draws: TreeDraws, n_jobs: int | None
-) -> Forest:
-    """Grow a forest on the rows of X that `rows` lists for every tree."""
-    forest = Forest.empty(len(draws.keys), recipe.psi)
-    _grow_in_threads(forest, X, rows, draws, n_jobs)
-    return forest
-
-
-def _grow_in_threads(
-    forest: Forest,
-    X: FloatArray,
-    rows: Int32Array,
-    draws: TreeDraws,
-    n_jobs: int | None,
-    copies: IntArray = ONCE,
-) -> None:
-    def grow(start: int, stop: int) -> None:
-        some = slice(start, stop)
-        forest.part(start, stop).grow(X, rows[some], draws.only(some), copies)
-
-    jobs = worth(n_jobs, walks_to_grow(len(forest), forest.psi))
-    run_blocks(grow, len(forest), n_jobs=jobs)
 
 
 def fit_forest(
@@ -326,13 +295,9 @@ def fit_forest(
             rows = contents.first[drawn.rows]
         else:
             rows = np.tile(distinct, (high - low, 1))
-        _grow_in_threads(forest.part(low, high), X, rows, some, n_jobs, copies)
+        part = forest.only(slice(low, high))
+        part.grow(X, rows, some, copies=copies, n_jobs=n_jobs)
     return forest
-
-
-def walks_to_grow(n_trees: int, psi: int) -> int:
-    """Say how many walks take as long as growing so many trees."""
-    return n_trees * WALKS_PER_GROWTH * math.ceil(psi / 256)
 
 
 def pieces(start: int, stop: int, step: int) -> list[tuple[int, int]]:

@@ -27,7 +27,7 @@ from ...records import (
 )
 from ...records.specs import INT, JOBS, ROWS, SUMS, Array, DetectorRecord, Maybe, Record, Spec
 from ..base import NativeDetector, rows_drawn, wants_sharing
-from .ensembles import Draws, EnteredINNE, LeaveOneOutINNE, SeparateINNE, Slots, Spheres
+from .ensembles import EnteredINNE, LeaveOneOutINNE, SeparateINNE, Slots, Spheres, draw_centres
 from .kernels import UNIT
 
 # PyOD's choice of centres per set for max_samples="auto".
@@ -65,7 +65,7 @@ class INNE(NativeDetector):
     ----------
     max_samples_ : int
         Centres per set.
-    draws_ : Draws
+    centres_ : int array of shape (n_estimators, max_samples_)
         The training rows that are centres.
     offset_ : float
         `score_samples` below it is an outlier.
@@ -145,7 +145,7 @@ class INNE(NativeDetector):
 
         def centres(train: IndexArray | None, seed: np.random.SeedSequence) -> IndexArray:
             psi = self._psi(plan.n if train is None else len(train))
-            return Draws.of(contents, psi, sets, seed, train, n_jobs=n_jobs).samples
+            return draw_centres(contents, psi, sets, seed, train, n_jobs=n_jobs)
 
         models = [centres(train, seed) for train, seed in zip(plan.train, seeds, strict=False)]
         full = centres(None, seeds[-1]) if plan.full else None
@@ -154,9 +154,9 @@ class INNE(NativeDetector):
     def _fit_rows(self, X: FloatArray, seed: np.random.SeedSequence) -> None:
         self._check_parameters(len(X))
         psi, sets = self._psi(len(X)), self.n_estimators
-        self.draws_ = Draws.of(Contents.of(X), psi, sets, seed, n_jobs=self.n_jobs)
+        self.centres_ = draw_centres(Contents.of(X), psi, sets, seed, n_jobs=self.n_jobs)
         self.max_samples_ = psi
-        self._spheres = Spheres.around(X, [self.draws_.samples], n_jobs=self.n_jobs)
+        self._spheres = Spheres.around(X, [self.centres_], n_jobs=self.n_jobs)
 
     def _score_rows(self, X: FloatArray) -> FloatArray:
         return np.asarray(self._spheres.scores(X, n_jobs=self.n_jobs)[0])
@@ -218,7 +218,6 @@ def _check_slots(slots: Slots, d: int) -> None:
     require(within(slots.replaced, 0, slots._sets), "a slot replaces a set that does not exist")
 
 
-DRAWS = Record("Draws", Draws, {"samples": Array("i8", ndim=2)})
 _SETS: Mapping[str, Spec] = {
     "table": Array("f8", ndim=2),
     "centre": Array("u4", ndim=1),
@@ -269,9 +268,7 @@ def _check_entered_inne(ensemble: EnteredINNE, d: int) -> None:
     require(shapes == {(sets, min(psi, n))}, "a set has no centres")
     require(ensemble.base.models == 1 and ensemble.base.sets == sets, "a set is missing")
     require(within(ensemble.drawn, 0, n), "a set drew a row that does not exist")
-    require(len(ensemble.order) == len(ensemble.sums) == n, "a row has no sum")
-    require(within(ensemble.order, 0, n), "a row does not exist")
-    require(ascending(ensemble.sums), "the reference is not in order")
+    require(len(ensemble.totals) == n, "a row has no sum")
     check_entries(_entered(ensemble), sets * psi, n)
 
 
@@ -289,7 +286,7 @@ def _entered_cost(ensemble: EnteredINNE) -> int:
 
 INNE_RECORD = DetectorRecord(
     "INNE",
-    {"max_samples_": INT, "draws_": DRAWS, "_spheres": ONE_MODEL},
+    {"max_samples_": INT, "centres_": Array("i8", ndim=2), "_spheres": ONE_MODEL},
     ensembles=(
         Record(
             "SeparateINNE",
@@ -318,8 +315,7 @@ INNE_RECORD = DetectorRecord(
                 "drawn": Array("i4", ndim=2),
                 "hashes": Array("u8", ndim=2),
                 "base": SPHERES,
-                "order": SUMS,
-                "sums": SUMS,
+                "totals": SUMS,
                 "n_jobs": JOBS,
             },
             _check_entered_inne,

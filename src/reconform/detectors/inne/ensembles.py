@@ -15,37 +15,20 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
 from typing import Any, Self
 
 import numpy as np
 import numpy.typing as npt
 
-from ...arrays import (
-    BoolArray,
-    FloatArray,
-    IndexArray,
-    Int32Array,
-    IntArray,
-    UInt32Array,
-    UInt64Array,
-)
+from ...arrays import FloatArray, IndexArray, Int32Array, IntArray, UInt32Array, UInt64Array
 from ...content import Contents, draw_rows
-from ...content.kernels import entries
-from ...ensemble import (
-    AugmentedScores,
-    Ensemble,
-    ResampledEnsemble,
-    blocks_of,
-    ranked_in_parts,
-    reference_calibration,
-)
+from ...ensemble import ResampledEnsemble, blocks_of, reference_calibration
 from ...methods import Plan
 from ...parallel import run_blocks, track
 from ...statistics.aggregation import reduction
-from ...statistics.ranks import BLOCK_BYTES, Calibration, Ranks, calibrate, ranks_among
+from ...statistics.ranks import Calibration, calibrate
+from ..entering import EnteredEnsemble
 from . import kernels
-from .kernels import count_entered, enter_sets
 
 # Rows are scored in blocks, as many at a time as keep their distances to all centres within this
 # much of the processor's cache, but no fewer and no more than these.
@@ -58,48 +41,31 @@ STEP_ROWS = 1 << 16
 # Threads are worth starting from about this many distances or comparisons.
 LEAST_WORK = 1 << 25
 
-# All pairs of rows are measured beforehand if they are no more than these, and if a distance takes
-# longer to measure than to look up.
-MOST_PAIRS = 1 << 22
-LEAST_FEATURES = 16
 
+def draw_centres(
+    contents: Contents,
+    psi: int,
+    sets: int,
+    seed: np.random.SeedSequence,
+    train: npt.NDArray[np.integer] | None = None,
+    *,
+    n_jobs: int | None = 1,
+) -> IndexArray:
+    """Draw the centres of the sets of a model, (sets, psi): the rows with the smallest hashes.
 
-@dataclass(frozen=True, eq=False)
-class Draws:
-    """Which rows a model draws as centres: in every set those with the smallest hashes.
+    By increasing hash: this order decides between centres that are equally near.
 
-    Attributes
-    ----------
-    samples : int array of shape (sets, psi)
-        Rows, by increasing hash; this order decides between centres that are equally near.
+    Examples
+    --------
+    >>> import numpy as np
+    >>> X = np.array([[0.0], [1.0], [3.0]])
+    >>> here = draw_centres(Contents.of(X), 2, 5, np.random.SeedSequence(0))
+    >>> there = draw_centres(Contents.of(X[::-1]), 2, 5, np.random.SeedSequence(0))
+    >>> bool((X[here] == X[::-1][there]).all())
+    True
     """
-
-    samples: IndexArray
-
-    @classmethod
-    def of(
-        cls,
-        contents: Contents,
-        psi: int,
-        sets: int,
-        seed: np.random.SeedSequence,
-        train: npt.NDArray[np.integer] | None = None,
-        *,
-        n_jobs: int | None = 1,
-    ) -> Self:
-        """Draw `sets` times `psi` rows, without replacement within a set, keyed by content.
-
-        Examples
-        --------
-        >>> import numpy as np
-        >>> X = np.array([[0.0], [1.0], [3.0]])
-        >>> here = Draws.of(Contents.of(X), 2, 5, np.random.SeedSequence(0)).samples
-        >>> there = Draws.of(Contents.of(X[::-1]), 2, 5, np.random.SeedSequence(0)).samples
-        >>> bool((X[here] == X[::-1][there]).all())
-        True
-        """
-        rows = draw_rows(contents, set_streams(seed, sets), psi, train, n_jobs=n_jobs).rows
-        return cls(rows.astype(np.intp))
+    rows = draw_rows(contents, set_streams(seed, sets), psi, train, n_jobs=n_jobs).rows
+    return rows.astype(np.intp)
 
 
 def set_streams(seed: np.random.SeedSequence, sets: int) -> UInt64Array:
@@ -146,10 +112,8 @@ class Spheres:
         sizes = np.repeat([model.shape[1] for model in centres], len(centres[0]))
         edges = np.concatenate([[0], np.cumsum(sizes)])
         radius, ratio = np.empty(len(rows)), np.empty(len(rows), dtype=np.int64)
-        asked = int((sizes**2).sum()) // 2
-        pairs = _pairs(X, asked, n_jobs)
-        work = asked if len(pairs) else asked * X.shape[1]
-        arrays = (X, pairs, rows, edges, radius, ratio)
+        work = int((sizes**2).sum()) // 2 * X.shape[1]
+        arrays = (X, rows, edges, radius, ratio)
         run_kernel(kernels.build_spheres, arrays, len(sizes), work, n_jobs)
         used = np.zeros(len(X), dtype=bool)
         used[rows] = True
@@ -171,7 +135,7 @@ class Spheres:
         sums = np.empty((self.models, len(X)), dtype=np.int64)
         work = len(X) * (len(self.centre) + self.table.size)
         blocks = -(-len(X) // lanes)
-        run_kernel(kernels.all_sums, (*self.arrays, X, lanes, sums), blocks, work, n_jobs)
+        run_kernel(kernels.all_sums, (self.arrays, X, lanes, sums), blocks, work, n_jobs)
         return sums
 
     def only_sums(self, X: FloatArray, *, n_jobs: int | None = None, verbose: int = 0) -> IntArray:
@@ -200,13 +164,14 @@ class Spheres:
         for step in _steps(len(rows), verbose):
             asked = (X, rows, indptr, models, order[step], lanes, sums)
             blocks = -(-len(order[step]) // lanes)
-            run_kernel(kernels.chosen_sums, (*self.arrays, *asked), blocks, work, n_jobs)
+            run_kernel(kernels.chosen_sums, (self.arrays, *asked), blocks, work, n_jobs)
         return sums
 
     @property
-    def arrays(self) -> tuple[Any, ...]:
-        """What every kernel asks for."""
-        return self.table, self.centre, self.radius, self.ratio, self.edges, self.sets
+    def arrays(self) -> kernels.Sets:
+        """The spheres as the kernels take them."""
+        arrays = self.table, self.centre, self.radius, self.ratio, self.edges
+        return kernels.Sets(*arrays, self.sets)
 
     def lanes(self, rows: int) -> int:
         """Rows that are scored at a time."""
@@ -226,17 +191,6 @@ def conformity(sums: IntArray, sets: int) -> FloatArray:
     return np.asarray(0.0 - sums / float(kernels.UNIT * sets))
 
 
-def _pairs(X: FloatArray, asked: int, n_jobs: int | None) -> FloatArray:
-    """Measure all rows against each other, where sets would measure the same pairs many times."""
-    n = len(X)
-    if n * n > min(asked, MOST_PAIRS) or X.shape[1] < LEAST_FEATURES:
-        return np.empty((0, 0))
-    pairs = np.empty((n, n))
-    columns = np.ascontiguousarray(X.T)
-    run_kernel(kernels.measure_pairs, (X, columns, pairs), n, n * X.size, n_jobs)
-    return pairs
-
-
 def _steps(total: int, verbose: int) -> Iterator[slice]:
     """Cut the rows to calibrate into steps, with a bar."""
     starts = range(0, total, STEP_ROWS)
@@ -253,10 +207,6 @@ def run_kernel(
         total,
         n_jobs=n_jobs if work >= LEAST_WORK else 1,
     )
-
-
-# So few rows are drawn again and again: each distance is asked for many times.
-FEW_ROWS = 200
 
 
 @dataclass(eq=False)
@@ -415,7 +365,7 @@ class LeaveOneOutINNE(ResampledEnsemble):
         """Draw one centre more than a set has, and let it replace each of the others in turn."""
         n, psi, whole = len(X), psi_for(len(X) - 1), psi_for(len(X))
         contents = Contents.of(X, n_jobs=n_jobs)
-        drawn = Draws.of(contents, psi + 1, sets, seed, n_jobs=n_jobs).samples
+        drawn = draw_centres(contents, psi + 1, sets, seed, n_jobs=n_jobs)
         places = np.arange(psi)
         others = places[None, :] + (places[None, :] >= places[:, None])
         slots = Slots(X, drawn[:, :psi], drawn[:, others], n_jobs=n_jobs)
@@ -447,63 +397,40 @@ class LeaveOneOutINNE(ResampledEnsemble):
         """Scores of A(D)."""
         return np.asarray(self.full.scores(X, n_jobs=self.n_jobs)[0])
 
-    def ranks(self, X: FloatArray, *, variant: str | None = None, strictly: bool = False) -> Ranks:
-        """Rank new rows; plus by one look-up for all models that are the base sets."""
-        if (variant or self.plan.variant) != "plus" or self.slots is None:
-            return super().ranks(X, variant=variant, strictly=strictly)
-        c, mine = self.calibration.scores, self.model >= 0
-        unaffected = np.sort(c[~mine])
-        used, first, copies = np.unique(self.model[mine], return_index=True, return_counts=True)
-        own = c[mine][first][:, None]
-        at_most, below = np.empty(len(X), dtype=np.int64), np.empty(len(X), dtype=np.int64)
-        step = max(1, BLOCK_BYTES // (8 * max(1, self.slots.sets)))
-        for start in range(0, len(X), step):
-            chunk = slice(start, start + step)
-            base, affected = self.slots.scores(X[chunk], n_jobs=self.n_jobs)
-            theirs = affected[used]
-            at_most[chunk] = ranks_among(unaffected, base) + copies @ (own <= theirs)
-            below[chunk] = ranks_among(unaffected, base, strictly=True) + copies @ (own < theirs)
-        return Ranks(at_most, below if strictly else None, self.full_scores(X))
-
 
 @dataclass(eq=False)
-class EnteredINNE(Ensemble):
+class EnteredINNE(EnteredEnsemble):
     """A model on D and x for every new row x; it equals `INNE.fit` on both, bit for bit.
 
     Attributes
     ----------
     calibration : Calibration
-        Scores of D under the base sets: for showing, the ranks do not use them.
-    reference : float array of shape (n, d)
-        D.
+        Scores of D by the base sets; the ranks do not use them.
+    reference, totals : arrays of shape (n, d) and (n,)
+        D, and its sums over the base sets.
     streams : uint64 array of shape (sets,)
+        They hash the rows.
     psi : int
-        Centres per set of a model on n + 1 rows.
+        Centres of a set of n + 1 rows.
     drawn, hashes : arrays of shape (sets, min(psi, n))
-        The rows of D with the smallest hashes.
+        Rows of the base sets by increasing hash, and these hashes.
     base : Spheres
-        Sets around these.
-    order, sums : int arrays of shape (n,)
-        Rows of D by increasing sum over the base sets, and these sums.
+        The sets on D alone; those that a new row enters give way.
     n_jobs : int or None
         Threads for ranking.
     """
 
     calibration: Calibration
     reference: FloatArray
+    totals: IntArray
     streams: UInt64Array
     psi: int
     drawn: Int32Array
     hashes: UInt64Array
     base: Spheres
-    order: IntArray
-    sums: IntArray
     n_jobs: int | None = None
 
-    @cached_property
-    def contents(self) -> Contents:
-        """Those of D; a new row's key counts the equal rows among them."""
-        return Contents.of(self.reference, n_jobs=self.n_jobs)
+    sign = -1
 
     @classmethod
     def fit(
@@ -520,115 +447,28 @@ class EnteredINNE(Ensemble):
         contents, streams = Contents.of(X, n_jobs=n_jobs), set_streams(seed, sets)
         drawn = draw_rows(contents, streams, min(psi, len(X)), n_jobs=n_jobs)
         base = Spheres.around(X, [drawn.rows.astype(np.intp)], n_jobs=n_jobs)
-        sums = base.only_sums(X, n_jobs=n_jobs, verbose=verbose)
-        order = np.argsort(sums, kind="stable")
-        return cls(
-            reference_calibration(conformity(sums, sets)),
-            X,
-            streams,
-            psi,
-            drawn.rows,
-            drawn.hashes,
-            base,
-            order,
-            sums[order],
-            n_jobs,
-        )
+        totals = base.only_sums(X, n_jobs=n_jobs, verbose=verbose)
+        calibration = reference_calibration(conformity(totals, sets))
+        known = X, totals, streams, psi, drawn.rows, drawn.hashes
+        return cls(calibration, *known, base, n_jobs)
 
-    def _entries(self, X: FloatArray) -> tuple[UInt64Array, BoolArray, UInt64Array]:
-        """Words of new rows, the sets that each enters, and its hashes in all sets."""
-        words, keys = self.contents.keys_of_new(X)
-        enters = np.empty((len(X), len(self.streams)), dtype=bool)
-        hashes = np.empty(enters.shape, dtype=np.uint64)
-        full = self.psi > len(self.reference)
-        last = np.full(len(self.streams), -1, dtype=np.int32) if full else self.drawn[:, -1].copy()
-        limits = self.hashes[:, -1].copy()
-        entries(self.streams, limits, last, self.contents.words, keys, words, enters, hashes)
-        return words, enters, hashes
+    def limits_of_parts(self) -> tuple[UInt64Array, UInt64Array, Int32Array]:
+        """Streams of the sets, and hash and number of their last rows."""
+        every = self.psi > len(self.reference)
+        last = np.full(len(self.streams), -1, np.int32) if every else self.drawn[:, -1].copy()
+        return self.streams, self.hashes[:, -1].copy(), last
 
-    def ranks(self, X: FloatArray, *, variant: str | None = None, strictly: bool = False) -> Ranks:
-        """Rank every new row among the n + 1 rows of the model fitted on D and that row."""
-        X = np.ascontiguousarray(X, dtype=np.float64)
-        return ranked_in_parts(X, 2 * len(self.streams), lambda some: self._ranks(some, strictly))
+    def sums_of(self, X: FloatArray) -> IntArray:
+        """Sums over the base sets."""
+        return np.asarray(self.base.sums(X, n_jobs=self.n_jobs)[0])
 
-    def _ranks(self, X: FloatArray, strictly: bool) -> Ranks:
-        if len(self.reference) <= FEW_ROWS and X.shape[1] >= LEAST_FEATURES:
-            return self._ranks_of_few(X, strictly)
-        words, enters, hashes = self._entries(X)
-        own = self.base.sums(X, n_jobs=self.n_jobs)[0]
-        at_least, above = np.empty_like(own), np.empty_like(own)
-        base = self.base
-        centre = base.centre.astype(np.int64)
+    def scores_of(self, sums: IntArray) -> FloatArray:
+        """Scores from sums."""
+        return conformity(sums, len(self.streams))
 
-        def count(start: int, stop: int) -> None:
-            some = slice(start, stop)
-            count_entered(
-                self.reference,
-                self.contents.words,
-                self.order,
-                self.sums,
-                self.drawn,
-                self.hashes,
-                self.psi,
-                base.table,
-                centre,
-                base.radius,
-                base.ratio,
-                base.edges,
-                X[some],
-                words[some],
-                enters[some],
-                hashes[some],
-                own[some],
-                at_least[some],
-                above[some],
-            )
-
-        work = int(enters.sum()) * (self.psi * self.psi + len(self.sums)) * X.shape[1]
-        run_blocks(count, len(X), n_jobs=self.n_jobs if work >= LEAST_WORK else 1)
-        raw = conformity(own, len(self.streams))
-        return Ranks(1 + at_least, 1 + above if strictly else None, raw)
-
-    def _ranks_of_few(self, X: FloatArray, strictly: bool) -> Ranks:
-        """Rank by the sums of all rows: distances are measured once, not once for every set."""
-        own, at_least, above = np.empty((3, len(X)), dtype=np.int64)
-        n = len(self.reference)
-        step = max(MOST_LANES, n)
-        for start in range(0, len(X), step):
-            some = slice(start, start + step)
-            every = np.arange(len(X[some]))
-            sums = self._sums_with(X[some], *self._beside(X[some]))
-            own[some] = mine = sums[every, n + every]
-            at_least[some] = (sums[:, :n] >= mine[:, None]).sum(axis=1)
-            above[some] = (sums[:, :n] > mine[:, None]).sum(axis=1)
-        scores = conformity(own, len(self.streams))
-        return Ranks(1 + at_least, 1 + above if strictly else None, scores)
-
-    def _beside(self, X: FloatArray) -> tuple[FloatArray, IntArray]:
-        """D and new rows below it, and the sums of all of them over the base sets."""
-        everything = np.vstack([self.reference, X])
-        totals = np.empty(len(everything), dtype=np.int64)
-        totals[self.order] = self.sums
-        totals[len(self.reference) :] = self.base.sums(X, n_jobs=self.n_jobs)[0]
-        return everything, totals
-
-    def augmented_scores(self, X: FloatArray, rows: IndexArray) -> Iterator[AugmentedScores]:
-        """Score all rows by the model on D and each of some new rows, as `Ensemble` says."""
-        X = np.ascontiguousarray(X, dtype=np.float64)
-        n = len(self.reference)
-        everything, totals = self._beside(X)
-        for block in blocks_of(rows, len(everything)):
-            sums = self._sums_with(X[block], everything, totals)
-            scores = conformity(sums, len(self.streams))
-            mine = scores[np.arange(len(block)), n + block]
-            yield AugmentedScores(block, np.column_stack([scores[:, :n], mine]), scores[:, n:])
-
-    def _sums_with(self, new: FloatArray, X: FloatArray, totals: IntArray) -> IntArray:
-        """Sums of rows X under the models on D and a new row, (new, X).
-
-        `totals` are their sums over the base sets: those that a new row enters are replaced.
-        """
-        words, enters, hashes = self._entries(new)
+    def sums_with(self, new: FloatArray, X: FloatArray, totals: IntArray) -> IntArray:
+        """Sums of rows X under the models on D and a new row, (new, X)."""
+        words, enters, hashes = self.entries(new)
         together = np.vstack([self.reference, new])
         sums = np.tile(totals, (len(new), 1))
         affected = np.flatnonzero(enters.any(axis=1))
@@ -638,7 +478,7 @@ class EnteredINNE(Ensemble):
             at, sets = np.nonzero(enters[some])
             centres = np.empty((len(sets), self.psi), dtype=np.intp)
             known = self.contents.words, self.drawn, self.hashes
-            enter_sets(*known, words, hashes, some[at], sets, centres)
+            kernels.enter_sets(*known, words, hashes, some[at], sets, centres)
             used, replaced = np.unique(sets, return_inverse=True)
             old = _sets_apart(self.reference, self.drawn[used].astype(np.intp), self.n_jobs)
             values = _sets_apart(together, centres, self.n_jobs).sums(X, n_jobs=self.n_jobs)

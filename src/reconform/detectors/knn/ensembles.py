@@ -128,6 +128,7 @@ class NeighbourEnsemble(ResampledEnsemble):
     """Models whose rows are counted in a search of A(D), from which D and a new row follow, too."""
 
     full: KNNModel
+
     @cached_property
     def _with_each(self) -> FullNeighbours:
         return FullNeighbours.fit(self.full)
@@ -155,6 +156,7 @@ class LeaveOneOut(NeighbourEnsemble):
     plan: Plan
     calibration: Calibration
     full: KNNModel
+
     @classmethod
     def fit(cls, full: KNNModel, X: FloatArray, plan: Plan) -> Self:
         """Score every row that is left out by its neighbours other than itself."""

@@ -8,7 +8,7 @@ up in the order of a fit from scratch, so scores are the same to the last bit.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property, partial
 from typing import Self
@@ -29,18 +29,8 @@ from ...methods import Plan
 from ...parallel import run_blocks
 from ...statistics.ranks import BLOCK_BYTES, Calibration, Ranks
 from ..knn.search import Search, make_search, over_nodes, tree_of, worthwhile_jobs
-from .kernels import (
-    augmented_full,
-    count_changes,
-    count_models,
-    fit_scores,
-    held_out_scores,
-    list_changes,
-    rank_full,
-    score_by_models,
-    score_new,
-    settle,
-)
+from . import kernels
+from .kernels import Neighbours, New
 
 
 @dataclass(frozen=True, eq=False)
@@ -54,13 +44,8 @@ class Graph:
         Neighbours that make a score.
     search : Search
         D, by squared distances.
-    squares, distances, rows : arrays of shape (n, width)
-        The nearest other rows of every row, sorted, and which they are: `width` of them, k or
-        more. Where there are not as many, row n at infinity.
-    indptr, near_to : int arrays
-        Row o is among the k neighbours of ``near_to[indptr[o]:indptr[o + 1]]``.
-    reach, density, scores : float arrays of shape (n,)
-        Under the model on D, every row among the others. Zero where there are fewer than k.
+    near : Neighbours
+        The nearest other rows of every row: k of them, or more.
     n_jobs : int or None
         Threads; never changes a number.
     """
@@ -68,36 +53,17 @@ class Graph:
     X: FloatArray
     k: int
     search: Search
-    squares: FloatArray
-    distances: FloatArray
-    rows: Int32Array
-    indptr: RankArray
-    near_to: Int32Array
-    reach: FloatArray
-    density: FloatArray
-    scores: FloatArray
+    near: Neighbours
     n_jobs: int | None
 
     @classmethod
     def of(cls, X: FloatArray, k: int, width: int, n_jobs: int | None = None) -> Self:
-        """Look up the neighbours of every row of D, and score it among the others.
-
-        Parameters
-        ----------
-        X : float array of shape (n, d)
-            D in the order of its contents.
-        k, width : int
-            Neighbours that make a score, and neighbours to look up.
-        n_jobs : int, optional
-
-        Returns
-        -------
-        Graph
+        """Look up `width` neighbours of every row of D, in order, and score it among the others.
 
         Examples
         --------
         >>> import numpy as np
-        >>> Graph.of(np.array([[0.0], [1.0], [2.0], [9.0]]), 2, 2).scores.round(2)
+        >>> Graph.of(np.array([[0.0], [1.0], [2.0], [9.0]]), 2, 2).near.scores.round(2)
         array([-0.88, -1.33, -0.88, -4.37])
         """
         n = len(X)
@@ -116,8 +82,9 @@ class Graph:
         if found < k:
             fitted = np.zeros(n), np.zeros(n), np.zeros(n)
         else:
-            fitted = fit_scores(nearest, np.ascontiguousarray(distances[:, :k]))
-        return cls(X, k, search, squares, distances, rows, indptr, near_to, *fitted, n_jobs)
+            fitted = kernels.fit_scores(nearest, np.ascontiguousarray(distances[:, :k]))
+        near = Neighbours(squares, distances, rows, indptr, near_to, *fitted)
+        return cls(X, k, search, near, n_jobs)
 
     def nearest(self, X: FloatArray, width: int) -> tuple[FloatArray, Int32Array]:
         """Squared distances of new rows to their neighbours in D, and which they are."""
@@ -125,12 +92,13 @@ class Graph:
 
     def score(self, X: FloatArray) -> FloatArray:
         """Score new rows by the model on D."""
-        scores = np.empty(len(X))
+        scores, near = np.empty(len(X)), self.near
         step = max(1, BLOCK_BYTES // (16 * self.k))
         for first in range(0, len(X), step):
             block = slice(first, first + step)
             squares, rows = self.nearest(X[block], self.k)
-            scores[block] = score_new(rows, np.sqrt(squares), self.k, self.reach, self.density)
+            found = rows, np.sqrt(squares), self.k
+            scores[block] = kernels.score_new(*found, near.reach, near.density)
         return scores
 
 
@@ -182,7 +150,7 @@ def nearest_settled(
         tree, first = exact.tree, _first_rows(exact.tree[1])
 
         def kernel(start: int, stop: int) -> None:
-            settle(queries, itself, *tree, first, tied, start, stop, squares, rows)
+            kernels.settle(queries, itself, *tree, first, tied, start, stop, squares, rows)
 
         run_blocks(kernel, len(tied), n_jobs=worthwhile_jobs(n_jobs, len(tied) * exact.rows.size))
     return squares, rows
@@ -230,40 +198,11 @@ class LOFModel:
 
     def training_scores(self, X: FloatArray) -> FloatArray:
         """Score the training rows, in whatever order they come, each among the others."""
-        return scores_by_content(X, sorted_by_content(X)[1], self.graph.scores)
+        return scores_by_content(X, sorted_by_content(X)[1], self.graph.near.scores)
 
 
-# What `score_by_models` takes of the models: which row each leaves out, the neighbours of D, reach
-# and density of the model on D, and the densities that are others.
-Known = tuple[
-    Int32Array, Int32Array, FloatArray, FloatArray, FloatArray, RankArray, Int32Array, FloatArray
-]
-# What `rank_full` and `augmented_full` take of D: columns, neighbours, reach, density, scores.
-Tables = tuple[
-    FloatArray, FloatArray, FloatArray, Int32Array, RankArray, Int32Array, FloatArray, FloatArray,
-    FloatArray,
-]  # fmt: skip
-
-# use(first, start, t): t are the scores of new rows from `start` on by models from `first` on.
-# Called in threads, for the same models and different rows.
-Use = Callable[[int, int, FloatArray], None]
-
-# So many models are compared with new rows at a time, and so many new rows with them: what models
-# change is in memory.
+# So many models are compared with new rows at a time: what they change is in memory.
 MODELS_AT_ONCE = 4096
-ROWS_AT_ONCE = 64
-
-
-def _held_out(graph: Graph, held: RankArray) -> FloatArray:
-    """Scores of some rows of the graph by the model without them."""
-    c = np.empty(len(held))
-    tables = held, graph.rows, graph.distances, graph.indptr, graph.near_to
-
-    def kernel(start: int, stop: int) -> None:
-        held_out_scores(*tables, graph.reach, graph.density, start, stop, c)
-
-    run_blocks(kernel, len(c), n_jobs=graph.n_jobs)
-    return c
 
 
 @dataclass(eq=False)
@@ -292,9 +231,13 @@ class LeaveOneOutLOF(ResampledEnsemble):
         graph = _one_more(full)
         places = np.empty(plan.n, dtype=np.int64)
         places[sorted_by_content(X)[1]] = np.arange(plan.n)
-        scores = _held_out(graph, places[plan.left_out])
-        calibration = left_out_calibration(plan, scores)
-        ensemble = cls(plan, calibration, full, places)
+        held, scores = places[plan.left_out], np.empty(plan.n_models)
+
+        def kernel(start: int, stop: int) -> None:
+            kernels.held_out_scores(held, graph.near, start, stop, scores)
+
+        run_blocks(kernel, len(held), n_jobs=n_jobs)
+        ensemble = cls(plan, left_out_calibration(plan, scores), full, places)
         ensemble.graph = graph
         return ensemble
 
@@ -310,74 +253,23 @@ class LeaveOneOutLOF(ResampledEnsemble):
 
     def scores(self, X: FloatArray) -> FloatArray:
         """Scores of every resampled model, (models, rows)."""
-        scores = np.empty((self.plan.n_models, len(X)))
-
-        def write(first: int, start: int, t: FloatArray) -> None:
-            scores[first : first + t.shape[1], start : start + len(t)] = t.T
-
-        self._score_by_models(X, write)
-        return scores
-
-    def ranks(self, X: FloatArray, *, variant: str | None = None, strictly: bool = False) -> Ranks:
-        """Rank new rows, some models and all new rows at a time."""
-        variant = self.plan.variant if variant is None else variant
-        if variant != "plus":
-            return super().ranks(X, variant=variant, strictly=strictly)
-        at_most, below = np.ones((2, len(X)), dtype=np.int64)
-        c = self.calibration.scores
-
-        def count(first: int, start: int, t: FloatArray) -> None:
-            count_models(c[first : first + t.shape[1]], t, start, at_most, below)
-
-        self._score_by_models(X, count)
-        return Ranks(at_most, below if strictly else None, self.full_scores(X))
-
-    def _score_by_models(self, X: FloatArray, use: Use) -> None:
-        """Call ``use(first, start, t)`` with the scores of some new rows by some models."""
-        graph = self.graph
-        squares, new_rows = graph.nearest(X, graph.k + 1)
-        new = new_rows, np.sqrt(squares)
-        held = self.places[self.plan.left_out]
+        graph, scores = self.graph, np.empty((self.plan.n_models, len(X)))
+        squares, rows = graph.nearest(X, graph.k + 1)
+        new, held = (rows, np.sqrt(squares)), self.places[self.plan.left_out]
         for first in range(0, len(held), MODELS_AT_ONCE):
             some = held[first : first + MODELS_AT_ONCE]
             place = np.full(len(graph.X), -1, dtype=np.int32)
             place[some] = np.arange(len(some))
-            fitted = place, graph.rows, graph.distances, graph.reach, graph.density
-            kernel = partial(_use, new, (*fitted, *_changes(graph, some)), first, len(some), use)
+            changes, part = kernels.changes_of(some, graph.near), scores[first : first + len(some)]
+            kernel = partial(kernels.score_by_models, *new, place, graph.near, changes, part)
             run_blocks(kernel, len(X), n_jobs=graph.n_jobs)
+        return scores
 
 
 def _one_more(full: LOFModel) -> Graph:
     """The graph of the models without a row: all their neighbours are among the first k + 1."""
     k = min(full.k, len(full.X) - 2)
     return Graph.of(full.X, k, k + 1, full.n_jobs)
-
-
-def _changes(graph: Graph, held: RankArray) -> tuple[RankArray, Int32Array, FloatArray]:
-    """Densities that are not those of the model on D: where each row's begin, models, densities."""
-    tables = graph.distances, graph.indptr, graph.near_to
-    edges = np.zeros(len(graph.X) + 1, dtype=np.int64)
-    np.cumsum(count_changes(held, *tables), out=edges[1:])
-    which, densities = np.empty(edges[-1], dtype=np.int32), np.empty(edges[-1])
-    list_changes(held, graph.rows, *tables, graph.reach, edges[:-1].copy(), which, densities)
-    return edges, which, densities
-
-
-def _use(
-    new: tuple[Int32Array, FloatArray],
-    known: Known,
-    model: int,
-    models: int,
-    use: Use,
-    start: int,
-    stop: int,
-) -> None:
-    """Score new rows ``start`` to ``stop`` by models from `model` on, and use the scores."""
-    for first in range(start, stop, ROWS_AT_ONCE):
-        last = min(first + ROWS_AT_ONCE, stop)
-        t = np.empty((last - first, models))
-        score_by_models(new[0], new[1], *known, first, last, t)
-        use(model, first, t)
 
 
 # --- full-conformal ------------------------------------------------------------------------------
@@ -419,11 +311,8 @@ class FullLOF(Ensemble):
         array([3, 1])
         """
         model = LOFModel.of(X, n_neighbors, n_jobs)
-        k = min(n_neighbors, len(X))
-        calibration, order = (
-            reference_calibration(model.training_scores(X)),
-            sorted_by_content(X)[1],
-        )
+        k, order = min(n_neighbors, len(X)), sorted_by_content(X)[1]
+        calibration = reference_calibration(model.training_scores(X))
         ensemble = cls(calibration, model.X, k, order, n_jobs)
         if k == model.k:
             ensemble.graph = model.graph
@@ -435,51 +324,39 @@ class FullLOF(Ensemble):
         return Graph.of(self.X, self.k, self.k, self.n_jobs)
 
     @cached_property
-    def _tables(self) -> Tables:
-        graph = self.graph
-        lists = graph.squares, graph.distances, graph.rows, graph.indptr, graph.near_to
-        fitted = graph.reach, graph.density, graph.scores
-        return np.ascontiguousarray(graph.X.T), *lists, *fitted
+    def _by_feature(self) -> FloatArray:
+        return np.ascontiguousarray(self.X.T)
 
     @cached_property
     def _ordered(self) -> FloatArray:
-        return np.sort(self.graph.scores)
+        return np.sort(self.graph.near.scores)
+
+    def _new(self, X: FloatArray) -> New:
+        squares, rows = self.graph.nearest(X, self.k)
+        places = positions(self.X, X)
+        return New(np.ascontiguousarray(X), places, squares, np.sqrt(squares), rows)
 
     def ranks(self, X: FloatArray, *, variant: str | None = None, strictly: bool = False) -> Ranks:
         """Rank every new row x among D, all of them scored with x there; there are no variants."""
         at_most, below = np.empty((2, len(X)), dtype=np.int64)
-        t = np.empty(len(X))
-        squares, rows = self.graph.nearest(X, self.k)
-        distances, places = np.sqrt(squares), positions(self.X, X)
-        queries, tables, ordered = np.ascontiguousarray(X), self._tables, self._ordered
+        t, new = np.empty(len(X)), self._new(X)
+        known = self._by_feature, self.graph.near, self._ordered
 
         def kernel(start: int, stop: int) -> None:
-            rank_full(
-                queries, places, distances, rows, *tables, ordered, start, stop, at_most, below, t
-            )
+            kernels.rank_full(new, *known, start, stop, at_most, below, t)
 
         run_blocks(kernel, len(X), n_jobs=self.n_jobs)
         return Ranks(at_most, below if strictly else None, t)
 
     def augmented_scores(self, X: FloatArray, rows: IndexArray) -> Iterator[AugmentedScores]:
         """Score all rows with each of some new rows there, as refits do, bit for bit."""
-        squares, near = self.graph.nearest(X, self.k)
-        places, (starts, stops) = positions(self.X, X), _runs(self.X)
-        at = np.minimum(np.searchsorted(starts, places), len(starts) - 1)
-        equal = (self.X[starts[at]] == X).all(axis=1) & (starts[at] == places)
+        new, (starts, stops) = self._new(X), _runs(self.X)
+        at = np.minimum(np.searchsorted(starts, new.positions), len(starts) - 1)
+        equal = (self.X[starts[at]] == X).all(axis=1) & (starts[at] == new.positions)
         copies = np.where(equal, stops[at] - starts[at], 0)
         several = np.column_stack([starts, stops])[stops - starts > 1]
-        queries, tables = np.ascontiguousarray(X), self._tables
-        by_feature, distances = np.ascontiguousarray(X.T), np.sqrt(squares)
-
-        def kernel(
-            block: IndexArray, start: int, stop: int, own: FloatArray, others: FloatArray
-        ) -> None:
-            augmented_full(
-                queries, by_feature, places, copies, several, squares, distances, near, *tables,
-                block, start, stop, own, others,
-            )  # fmt: skip
-
+        known = np.ascontiguousarray(X.T), copies, several, self._by_feature, self.graph.near
+        kernel = partial(kernels.augmented_full, new, *known)
         return augmented_blocks(
             kernel, rows, len(self.X), len(X), n_jobs=self.n_jobs, order=self.order
         )

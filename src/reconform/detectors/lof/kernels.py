@@ -7,6 +7,8 @@ the same bits.
 
 from __future__ import annotations
 
+from typing import Any, NamedTuple
+
 import numpy as np
 
 from ...arrays import BoolArray, FloatArray, IndexArray, Int32Array, RankArray
@@ -99,6 +101,24 @@ def _is_before(square: float, position: int, other: float, row: int) -> bool:
     return square < other or (square == other and position <= row)
 
 
+class Neighbours(NamedTuple):
+    """The nearest other rows of the rows of D, and the model on D.
+
+    Squares, distances and rows have shape (n, width), sorted; where there are not as many, row n
+    at infinity. Row o is among the k neighbours of ``near_to[indptr[o]:indptr[o + 1]]``. Reach,
+    density and scores are those of every row among the others; zero where there are fewer than k.
+    """
+
+    squares: FloatArray
+    distances: FloatArray
+    rows: Int32Array
+    indptr: RankArray
+    near_to: Int32Array
+    reach: FloatArray
+    density: FloatArray
+    scores: FloatArray
+
+
 # --- scores --------------------------------------------------------------------------------------
 
 
@@ -163,11 +183,9 @@ def score_new(
 
 
 @njit(cache=True, nogil=True)
-def _spread(
-    found: Int32Array, count: int, mark: BoolArray, indptr: RankArray, near_to: Int32Array
-) -> int:
+def _spread(found: Int32Array, count: int, mark: BoolArray, near: Neighbours) -> int:
     """Add to a list of marked rows those that have one of them as a neighbour; return how many."""
-    total = count
+    total, indptr, near_to = count, near.indptr, near.near_to
     for at in range(count):
         o = found[at]
         for e in near_to[indptr[o] : indptr[o + 1]]:
@@ -179,6 +197,29 @@ def _spread(
 
 
 # --- a row joins: full-conformal ----------------------------------------------------------------
+
+
+class New(NamedTuple):
+    """New rows, where each belongs among the contents of D, and their k neighbours in D."""
+
+    X: FloatArray
+    positions: RankArray
+    squares: FloatArray
+    distances: FloatArray
+    rows: Int32Array
+
+
+class Room(NamedTuple):
+    """Room for repairs, which are made in place and undone; the new row is number n."""
+
+    square: FloatArray
+    reach: FloatArray
+    density: FloatArray
+    slot: Int32Array
+    mark: BoolArray
+    found: Int32Array
+    list_distances: FloatArray
+    list_rows: Int32Array
 
 
 @njit(cache=True, nogil=True)
@@ -205,85 +246,32 @@ def _insert(
 
 
 @njit(cache=True, nogil=True)
-def _room(
-    fitted_reach: FloatArray, fitted_density: FloatArray, k: int
-) -> tuple[
-    FloatArray, FloatArray, FloatArray, Int32Array, BoolArray, Int32Array, FloatArray, Int32Array
-]:
-    """Room for repairs, which are made in place and undone: as `_join` takes it."""
-    n = len(fitted_reach)
-    # The new row is number n.
+def _room(near: Neighbours) -> Any:
+    """Room for repairs of a graph, filled in with what holds without any new row."""
+    n, k = near.rows.shape
     reach, density = np.empty(n + 1), np.empty(n + 1)
-    reach[:n], density[:n] = fitted_reach, fitted_density
-    slot = np.full(n, -1, dtype=np.int32)
-    mark = np.zeros(n, dtype=np.bool_)
-    found = np.empty(n, dtype=np.int32)
-    return (
-        np.empty(n), reach, density, slot, mark, found,
-        np.empty((64, k)), np.empty((64, k), dtype=np.int32),
-    )  # fmt: skip
+    reach[:n], density[:n] = near.reach, near.density
+    slot, mark = np.full(n, -1, dtype=np.int32), np.zeros(n, dtype=np.bool_)
+    lists = np.empty((n, k)), np.empty((n, k), dtype=np.int32)
+    return Room(np.empty(n), reach, density, slot, mark, np.empty(n, dtype=np.int32), *lists)
 
 
 @njit(cache=True, nogil=True)
-def _join(
-    new: FloatArray,
-    position: int,
-    new_distances: FloatArray,
-    new_rows: Int32Array,
-    by_feature: FloatArray,
-    squares: FloatArray,
-    distances: FloatArray,
-    rows: Int32Array,
-    indptr: RankArray,
-    near_to: Int32Array,
-    square: FloatArray,
-    reach: FloatArray,
-    density: FloatArray,
-    slot: Int32Array,
-    mark: BoolArray,
-    found: Int32Array,
-    list_distances: FloatArray,
-    list_rows: Int32Array,
-) -> tuple[int, FloatArray, Int32Array]:
-    """Let one new row join D.
+def _join(new: New, q: int, by_feature: FloatArray, near: Neighbours, room: Room) -> int:
+    """Let new row q join D; return how many rows have another score, which are listed as found.
 
-    Rows that it is near to have new neighbours and another reach; these and the rows that have one
-    of them as a neighbour another density; these and the rows that have one of those as a neighbour
-    another score.
-
-    Parameters
-    ----------
-    new, position, new_distances, new_rows : arrays and int
-        The new row, as in `rank_full`.
-    by_feature, squares, distances, rows, indptr, near_to : arrays
-        D, as in `rank_full`.
-    square : float array of shape (n,)
-        Written: squared distances to D.
-    reach, density : float arrays of shape (n + 1,)
-        Of the model on D; repaired, and that of the new row comes last.
-    slot : int array of shape (n,)
-        Written: which of the lists has the neighbours of a row; -1 where they stay.
-    mark, found : arrays of shape (n,)
-        Written: the rows that have another score.
-    list_distances, list_rows : arrays of shape (any, k)
-        Written: neighbours of the rows that the new one is near to.
-
-    Returns
-    -------
-    touched : int
-        How many rows have another score.
-    list_distances, list_rows : arrays
-        The lists, in more room if there are many.
+    Rows that it is near to have other neighbours (`slot` says which of the lists these are), rows
+    that have those as neighbours another density, and rows that have these another score.
     """
-    n, k = rows.shape
-    measure_leaf(new, by_feature, 2.0, square)
-    lists = 0
+    n, k = near.rows.shape
+    # As locals: numba counts references wherever a field is read.
+    squares, distances, rows = near.squares, near.distances, near.rows
+    square, reach, density, slot, mark, found, list_distances, list_rows = room
+    position, lists = new.positions[q], 0
+    measure_leaf(new.X[q], by_feature, 2.0, square)
     for i in range(n):
         if not _is_before(square[i], position, squares[i, k - 1], rows[i, k - 1]):
             continue
-        if lists == len(list_rows):
-            list_rows = np.concatenate((list_rows, np.empty_like(list_rows)))
-            list_distances = np.concatenate((list_distances, np.empty_like(list_distances)))
         _insert(
             square[i], position, n, squares[i], distances[i], rows[i],
             list_distances[lists], list_rows[lists],
@@ -294,16 +282,15 @@ def _join(
         lists += 1
     for at in range(lists):
         reach[found[at]] = list_distances[at, k - 1]
-    reach[n] = new_distances[k - 1]
-    changed = _spread(found, lists, mark, indptr, near_to)
+    reach[n] = new.distances[q, k - 1]
+    changed = _spread(found, lists, mark, near)
     for e in found[:changed]:
         if slot[e] >= 0:
             density[e] = _density(list_rows[slot[e]], list_distances[slot[e]], reach)
         else:
             density[e] = _density(rows[e], distances[e], reach)
-    density[n] = _density(new_rows, new_distances, reach)
-    touched = _spread(found, changed, mark, indptr, near_to)
-    return touched, list_distances, list_rows
+    density[n] = _density(new.rows[q], new.distances[q], reach)
+    return int(_spread(found, changed, mark, near))
 
 
 @njit(cache=True, nogil=True)
@@ -315,36 +302,20 @@ def _score_joined(
 
 
 @njit(cache=True, nogil=True)
-def _undo(
-    touched: Int32Array,
-    fitted_reach: FloatArray,
-    fitted_density: FloatArray,
-    reach: FloatArray,
-    density: FloatArray,
-    slot: Int32Array,
-    mark: BoolArray,
-) -> None:
+def _undo(touched: int, near: Neighbours, room: Room) -> None:
     """Take back what `_join` changed."""
-    for e in touched:
+    _, reach, density, slot, mark, found, _, _ = room
+    fitted_reach, fitted_density = near.reach, near.density
+    for e in found[:touched]:
         slot[e], mark[e] = -1, False
         reach[e], density[e] = fitted_reach[e], fitted_density[e]
 
 
 @njit(cache=True, nogil=True)
 def rank_full(
-    new: FloatArray,
-    positions: RankArray,
-    new_distances: FloatArray,
-    new_rows: Int32Array,
+    new: New,
     by_feature: FloatArray,
-    squares: FloatArray,
-    distances: FloatArray,
-    rows: Int32Array,
-    indptr: RankArray,
-    near_to: Int32Array,
-    fitted_reach: FloatArray,
-    fitted_density: FloatArray,
-    scores: FloatArray,
+    near: Neighbours,
     ordered: FloatArray,
     start: int,
     stop: int,
@@ -354,36 +325,13 @@ def rank_full(
 ) -> None:
     """Rank new rows ``start`` to ``stop`` among D, all scored with the new row there.
 
-    Parameters
-    ----------
-    new : float array of shape (m, d)
-    positions : int array of shape (m,)
-        Where each belongs among the contents of D.
-    new_distances, new_rows : arrays of shape (m, k)
-        Their neighbours in D.
-    by_feature : float array of shape (d, n)
-        D.
-    squares, distances, rows : arrays of shape (n, k)
-        Neighbours of the rows of D in D, as in `reconform.detectors.lof.ensembles.Graph`.
-    indptr, near_to, fitted_reach, fitted_density, scores : arrays
-        As there.
-    ordered : float array of shape (n,)
-        The scores in increasing order.
-    start, stop : int
-    at_most, below, t : arrays of shape (m,)
-        Written.
+    `by_feature` is D, (d, n), and `ordered` its scores in increasing order.
     """
-    n, k = rows.shape
-    square, reach, density, slot, mark, found, list_distances, list_rows = _room(
-        fitted_reach, fitted_density, k
-    )
+    room, rows, scores = _room(near), near.rows, near.scores
+    _, _, density, slot, _, found, _, list_rows = room
     for q in range(start, stop):
-        touched, list_distances, list_rows = _join(
-            new[q], positions[q], new_distances[q], new_rows[q], by_feature, squares, distances,
-            rows, indptr, near_to, square, reach, density, slot, mark, found, list_distances,
-            list_rows,
-        )  # fmt: skip
-        mine = _score(new_rows[q], density, float(density[n]))
+        touched = _join(new, q, by_feature, near, room)
+        mine = _score(new.rows[q], density, float(density[-1]))
         t[q] = mine
         at_most[q] = 1 + np.searchsorted(ordered, mine, side="right")
         below[q] = 1 + np.searchsorted(ordered, mine, side="left")
@@ -391,28 +339,17 @@ def rank_full(
             s = _score_joined(e, rows, slot, list_rows, density)
             at_most[q] += int(s <= mine) - int(scores[e] <= mine)
             below[q] += int(s < mine) - int(scores[e] < mine)
-        _undo(found[:touched], fitted_reach, fitted_density, reach, density, slot, mark)
+        _undo(touched, near, room)
 
 
 @njit(cache=True, nogil=True)
 def augmented_full(
-    new: FloatArray,
+    new: New,
     new_by_feature: FloatArray,
-    positions: RankArray,
     copies: RankArray,
     runs: RankArray,
-    new_squares: FloatArray,
-    new_distances: FloatArray,
-    new_rows: Int32Array,
     by_feature: FloatArray,
-    squares: FloatArray,
-    distances: FloatArray,
-    rows: Int32Array,
-    indptr: RankArray,
-    near_to: Int32Array,
-    fitted_reach: FloatArray,
-    fitted_density: FloatArray,
-    scores: FloatArray,
+    near: Neighbours,
     block: IndexArray,
     start: int,
     stop: int,
@@ -421,84 +358,65 @@ def augmented_full(
 ) -> None:
     """Score D and all new rows with one new row there: ``block[start:stop]``, one after another.
 
-    Parameters
-    ----------
-    new, positions, new_distances, new_rows : arrays
-        As in `rank_full`.
-    new_by_feature : float array of shape (d, m)
-    copies : int array of shape (m,)
-        How many rows of D equal each new row; they stand from its position on.
-    runs : int array of shape (any, 2)
-        Where rows of D that equal each other begin and end.
-    new_squares : float array of shape (m, k)
-    by_feature, squares, distances, rows, indptr, near_to : arrays
-        As in `rank_full`.
-    fitted_reach, fitted_density, scores : float arrays of shape (n,)
-    block : int array of shape (b,)
-    start, stop : int
-    own, others : float arrays of shape (b, n + 1) and (b, m)
-        Written, as `reconform.ensemble.AugmentedScores` has them.
+    Written to ``own[b, n + 1]`` and ``others[b, m]``, as `reconform.ensemble.AugmentedScores` has
+    them. ``copies[q]`` rows of D equal new row q and stand from its position on; `runs` says where
+    rows of D that equal each other begin and end.
     """
-    (n, k), m = rows.shape, len(new)
-    square, reach, density, slot, mark, found, list_distances, list_rows = _room(
-        fitted_reach, fitted_density, k
-    )
-    gaps = np.empty(m)
-    near_distances, near_rows = np.empty(k), np.empty(k, dtype=np.int32)
+    (n, k), m = near.rows.shape, len(new.X)
+    room = _room(near)
+    gaps, rows_of = np.empty(m), near.rows
+    _, reach, density, slot, _, found, _, list_rows = room
+    new_squares, new_distances, new_rows = new.squares, new.distances, new.rows
+    with_new = np.empty(k), np.empty(k, dtype=np.int32)
     for at in range(start, stop):
         q = block[at]
-        touched, list_distances, list_rows = _join(
-            new[q], positions[q], new_distances[q], new_rows[q], by_feature, squares, distances,
-            rows, indptr, near_to, square, reach, density, slot, mark, found, list_distances,
-            list_rows,
-        )  # fmt: skip
+        position = new.positions[q]
+        touched = _join(new, q, by_feature, near, room)
         mine = own[at]
-        mine[:n] = scores
+        mine[:n] = near.scores
         for e in found[:touched]:
-            mine[e] = _score_joined(e, rows, slot, list_rows, density)
+            mine[e] = _score_joined(e, rows_of, slot, list_rows, density)
         mine[n] = _score(new_rows[q], density, float(density[n]))
         # Equal rows score alike, as `reconform.content.scores_by_content` has it.
         for run in range(len(runs)):
             mine[runs[run, 0] : runs[run, 1]] = mine[runs[run, 0] : runs[run, 1]].min()
         if copies[q]:
-            first, last = positions[q], positions[q] + copies[q]
-            least = min(mine[first], mine[n])
-            mine[first:last], mine[n] = least, least
-        measure_leaf(new[q], new_by_feature, 2.0, gaps)
+            least = min(mine[position], mine[n])
+            mine[position : position + copies[q]], mine[n] = least, least
+        measure_leaf(new.X[q], new_by_feature, 2.0, gaps)
         for other in range(m):
-            o_distances, o_rows = new_distances[other], new_rows[other]
-            if _is_before(gaps[other], positions[q], new_squares[other, k - 1], o_rows[k - 1]):
-                _insert(
-                    gaps[other], positions[q], n, new_squares[other], o_distances, o_rows,
-                    near_distances, near_rows,
-                )  # fmt: skip
-                o_distances, o_rows = near_distances, near_rows
-            others[at, other] = _score(o_rows, density, _density(o_rows, o_distances, reach))
-        _undo(found[:touched], fitted_reach, fitted_density, reach, density, slot, mark)
+            squares, distances, rows = new_squares[other], new_distances[other], new_rows[other]
+            if _is_before(gaps[other], position, squares[k - 1], rows[k - 1]):
+                _insert(gaps[other], position, n, squares, distances, rows, *with_new)
+                distances, rows = with_new
+            others[at, other] = _score(rows, density, _density(rows, distances, reach))
+        _undo(touched, near, room)
 
 
 # --- a row leaves: jackknife+ --------------------------------------------------------------------
 
 
+class Changes(NamedTuple):
+    """Densities of row o under ``models[edges[o]:edges[o + 1]]`` that are not those on D."""
+
+    edges: RankArray
+    models: Int32Array
+    densities: FloatArray
+
+
 @njit(cache=True, nogil=True)
 def _without(
-    i: int,
-    distances: FloatArray,
-    indptr: RankArray,
-    near_to: Int32Array,
-    reach: FloatArray,
-    mark: BoolArray,
-    found: Int32Array,
+    i: int, near: Neighbours, reach: FloatArray, mark: BoolArray, found: Int32Array
 ) -> int:
     """List the rows whose density is another without row i, and write what reaches become."""
+    distances, first = near.distances, 0
     k = distances.shape[1] - 1
-    first = 0
-    for e in near_to[indptr[i] : indptr[i + 1]]:
+    for e in near.near_to[near.indptr[i] : near.indptr[i + 1]]:
         mark[e] = True
         found[first] = e
         first += 1
         reach[e] = distances[e, k]
-    return _spread(found, first, mark, indptr, near_to)
+    return int(_spread(found, first, mark, near))
 
 
 @njit(cache=True, nogil=True)
@@ -516,37 +434,18 @@ def _density_without(
 
 @njit(cache=True, nogil=True)
 def held_out_scores(
-    held_out: RankArray,
-    rows: Int32Array,
-    distances: FloatArray,
-    indptr: RankArray,
-    near_to: Int32Array,
-    fitted_reach: FloatArray,
-    fitted_density: FloatArray,
-    start: int,
-    stop: int,
-    c: FloatArray,
+    held_out: RankArray, near: Neighbours, start: int, stop: int, c: FloatArray
 ) -> None:
-    """Score rows of D by the model without them.
-
-    Parameters
-    ----------
-    held_out : int array of shape (w,)
-        The rows, of which ``start`` to ``stop`` are scored.
-    rows, distances : arrays of shape (n, k + 1)
-    indptr, near_to, fitted_reach, fitted_density : arrays
-        As in `reconform.detectors.lof.ensembles.Graph`.
-    start, stop : int
-    c : float array of shape (w,)
-        Written.
-    """
+    """Score rows ``held_out[start:stop]`` of D by the model without them, into `c`."""
+    rows, distances, fitted_reach, fitted_density = (
+        near.rows, near.distances, near.reach, near.density
+    )  # fmt: skip
     n, k = len(rows), rows.shape[1] - 1
     reach, density = fitted_reach.copy(), fitted_density.copy()
-    mark = np.zeros(n, dtype=np.bool_)
-    found = np.empty(n, dtype=np.int32)
+    mark, found = np.zeros(n, dtype=np.bool_), np.empty(n, dtype=np.int32)
     for w in range(start, stop):
         i = held_out[w]
-        changed = _without(i, distances, indptr, near_to, reach, mark, found)
+        changed = _without(i, near, reach, mark, found)
         for o in rows[i, :k]:
             if mark[o]:
                 density[o] = _density_without(i, rows[o], distances[o], reach, k)
@@ -557,51 +456,25 @@ def held_out_scores(
 
 
 @njit(cache=True, nogil=True)
-def count_changes(
-    held_out: RankArray, distances: FloatArray, indptr: RankArray, near_to: Int32Array
-) -> RankArray:
-    """Count for every row of D the models under which its density is not that of the one on D."""
-    n = len(distances)
-    reach, mark = np.empty(n), np.zeros(n, dtype=np.bool_)
-    found, counts = np.empty(n, dtype=np.int32), np.zeros(n, dtype=np.int64)
-    for i in held_out:
-        changed = _without(i, distances, indptr, near_to, reach, mark, found)
-        for e in found[:changed]:
-            counts[e] += 1
-            mark[e] = False
-    return counts
-
-
-@njit(cache=True, nogil=True)
-def list_changes(
-    held_out: RankArray,
-    rows: Int32Array,
-    distances: FloatArray,
-    indptr: RankArray,
-    near_to: Int32Array,
-    fitted_reach: FloatArray,
-    at: RankArray,
-    models: Int32Array,
-    densities: FloatArray,
-) -> None:
-    """List the densities that are not those of the model on D, model by model.
-
-    Parameters
-    ----------
-    held_out, rows, distances, indptr, near_to, fitted_reach : arrays
-        As in `held_out_scores`.
-    at : int array of shape (n,)
-        Where the list of each row begins; raised.
-    models, densities : arrays
-        Written: the models, in order, under which the density of a row is another, and this.
-    """
+def changes_of(held_out: RankArray, near: Neighbours) -> Any:
+    """List the densities that are not those of the model on D, without each of some rows."""
+    rows, distances, fitted_reach = near.rows, near.distances, near.reach
     n, k = len(rows), rows.shape[1] - 1
     reach = fitted_reach.copy()
-    mark = np.zeros(n, dtype=np.bool_)
-    found = np.empty(n, dtype=np.int32)
+    mark, found = np.zeros(n, dtype=np.bool_), np.empty(n, dtype=np.int32)
+    edges = np.zeros(n + 1, dtype=np.int64)
+    for i in held_out:
+        changed = _without(i, near, reach, mark, found)
+        for e in found[:changed]:
+            edges[e + 1] += 1
+            mark[e] = False
+            reach[e] = fitted_reach[e]
+    edges = np.cumsum(edges)
+    at = edges[:-1].copy()
+    models, densities = np.empty(edges[-1], dtype=np.int32), np.empty(edges[-1])
     for w in range(len(held_out)):
         i = held_out[w]
-        changed = _without(i, distances, indptr, near_to, reach, mark, found)
+        changed = _without(i, near, reach, mark, found)
         for e in found[:changed]:
             models[at[e]] = w
             densities[at[e]] = _density_without(i, rows[e], distances[e], reach, k)
@@ -609,37 +482,30 @@ def list_changes(
         for e in found[:changed]:
             mark[e] = False
             reach[e] = fitted_reach[e]
+    return Changes(edges, models, densities)
 
 
 @njit(cache=True, nogil=True)
 def _score_without(
-    i: int,
-    w: int,
-    new_rows: Int32Array,
-    new_distances: FloatArray,
-    rows: Int32Array,
-    distances: FloatArray,
-    fitted_reach: FloatArray,
-    fitted_density: FloatArray,
-    edges: RankArray,
-    models: Int32Array,
-    densities: FloatArray,
+    i: int, w: int, rows: Int32Array, distances: FloatArray, near: Neighbours, changes: Changes
 ) -> float:
     """Score of a new row by model w, without row i, which is one of its neighbours."""
-    k = rows.shape[1] - 1
+    edges, models, densities = changes
+    in_d = near.rows
+    k = in_d.shape[1] - 1
     total, dense = 0.0, 0.0
     for t in range(k + 1):
-        o = new_rows[t]
+        o = rows[t]
         if o == i:
             continue
-        reach = fitted_reach[o]
-        for row in rows[o, :k]:
+        reach = near.reach[o]
+        for row in in_d[o, :k]:
             if row == i:
-                reach = distances[o, k]
-        total += max(new_distances[t], reach)
+                reach = near.distances[o, k]
+        total += max(distances[t], reach)
         at = edges[o] + np.searchsorted(models[edges[o] : edges[o + 1]], w)
         there = at < edges[o + 1] and models[at] == w
-        dense += densities[at] if there else fitted_density[o]
+        dense += densities[at] if there else near.density[o]
     return _factor(dense, k, 1.0 / (total / k + SMALL))
 
 
@@ -648,67 +514,42 @@ def score_by_models(
     new_rows: Int32Array,
     new_distances: FloatArray,
     place: Int32Array,
-    rows: Int32Array,
-    distances: FloatArray,
-    fitted_reach: FloatArray,
-    fitted_density: FloatArray,
-    edges: RankArray,
-    models: Int32Array,
-    densities: FloatArray,
+    near: Neighbours,
+    changes: Changes,
+    scores: FloatArray,
     start: int,
     stop: int,
-    t: FloatArray,
 ) -> None:
-    """Score new rows ``start`` to ``stop`` by some models without one row each.
+    """Score new rows ``start`` to ``stop`` by some models without one row each: (models, rows).
 
-    Parameters
-    ----------
-    new_rows, new_distances : arrays of shape (m, k + 1)
-        Neighbours of the new rows in D.
-    place : int array of shape (n,)
-        Which of the models leaves a row out; -1 for none.
-    rows, distances : arrays of shape (n, k + 1)
-    fitted_reach, fitted_density : float arrays of shape (n,)
-    edges, models, densities : arrays
-        The density of row o under ``models[edges[o]:edges[o + 1]]``, as `list_changes` has it.
-    start, stop : int
-    t : float array of shape (stop - start, w)
-        Written.
+    The new rows have k + 1 neighbours in D. ``place[i]`` says which of the models leaves row i out;
+    -1 for none.
     """
-    k, width = rows.shape[1] - 1, t.shape[1]
-    total, reach, density = np.empty(width), np.empty(width), np.empty(width)
+    edges, models, densities = changes
+    in_d = near.rows
+    k, width = in_d.shape[1] - 1, len(scores)
+    total, dense = np.empty(width), np.empty(width)
+    reach, density = np.empty(width), np.empty(width)
     for q in range(start, stop):
-        dense = t[q - start]
         total[:], dense[:] = 0.0, 0.0
         for s in range(k):
             o, distance = new_rows[q, s], new_distances[q, s]
-            reach[:] = max(distance, fitted_reach[o])
-            for i in rows[o, :k]:
+            reach[:] = max(distance, near.reach[o])
+            further = max(distance, near.distances[o, k])
+            for i in in_d[o, :k]:
                 if place[i] >= 0:
-                    reach[place[i]] = max(distance, distances[o, k])
-            density[:] = fitted_density[o]
+                    reach[place[i]] = further
+            density[:] = near.density[o]
             for at in range(edges[o], edges[o + 1]):
                 density[models[at]] = densities[at]
             for w in range(width):
                 total[w] += reach[w]
                 dense[w] += density[w]
         for w in range(width):
-            dense[w] = _factor(dense[w], k, 1.0 / (total[w] / k + SMALL))
+            scores[w, q] = _factor(dense[w], k, 1.0 / (total[w] / k + SMALL))
         for s in range(k):
             i = new_rows[q, s]
             if place[i] >= 0:
-                dense[place[i]] = _score_without(
-                    i, place[i], new_rows[q], new_distances[q], rows, distances, fitted_reach,
-                    fitted_density, edges, models, densities,
-                )  # fmt: skip
-
-
-@njit(cache=True, nogil=True)
-def count_models(
-    c: FloatArray, t: FloatArray, start: int, at_most: RankArray, below: RankArray
-) -> None:
-    """Raise the ranks of new rows from `start` on by the numbers of c <= t and of c < t."""
-    for q in range(len(t)):
-        for w in range(len(c)):
-            at_most[start + q] += c[w] <= t[q, w]
-            below[start + q] += c[w] < t[q, w]
+                scores[place[i], q] = _score_without(
+                    i, place[i], new_rows[q], new_distances[q], near, changes
+                )
