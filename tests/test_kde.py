@@ -14,7 +14,7 @@ from oracle import all_augmented_scores, binomial_upper, p_value, phi_of
 from reconform import Bootstrap, ConformalDetector, CrossValidation, Full, Jackknife, Split
 from reconform.detectors import KDE
 from reconform.detectors.kde import KernelUnits, bandwidth_exponents
-from reconform.detectors.kde.ensembles import FullKDE, LeaveOneOutKDE
+from reconform.detectors.kde.model import FullKDE, LeaveOneOutKDE
 from reconform.detectors.scaling import rescale, scale_exponents, spreads
 from reconform.ensemble.refitting import OneModel
 from reconform.errors import ReconformError
@@ -344,7 +344,7 @@ def test_all_rows_with_each_new_row_are_those_of_refits(name, far):
     new = np.vstack([new, new[-3:] * far, new[:1]])
     rows = np.arange(len(new))[::-1]
     expected = all_augmented_scores(OneModel(KDE(h), D, SEED), new, rows)
-    constant = abs(fit_full(D, h).full.constant())
+    constant = abs(fit_full(D, h).reference.constant())
     for ensemble in (fit_full(D, h), fit_plus(D, h), fit_full(D[::-1], h)):
         got = all_augmented_scores(ensemble, new, rows)
         for a, b in zip(got, expected, strict=True):

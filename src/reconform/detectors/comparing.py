@@ -13,16 +13,24 @@ on an edge of the grid.
 
 from __future__ import annotations
 
-from abc import abstractmethod
+from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Self
 
 import numpy as np
 
 from ..arrays import FloatArray, IndexArray, RankArray
 from ..compiled import njit
-from ..ensemble import AugmentedScores, Ensemble, ResampledEnsemble
+from ..ensemble import (
+    AugmentedScores,
+    Ensemble,
+    ResampledEnsemble,
+    left_out_calibration,
+    reference_calibration,
+)
 from ..methods import Plan
-from ..statistics.ranks import Ranks
+from ..statistics.ranks import Calibration, Ranks
 
 # 30 binary digits are kept: steps are about a part in 10^9, the ties of `compare`.
 _CUT = 2.0**23 + 1.0
@@ -52,20 +60,58 @@ def on_grid(value: float, least: float) -> float:
     return large - (large - value)
 
 
-class ComparingEnsemble(Ensemble):
-    """What both ensembles have in common: how to compare, and how all rows look with a new one."""
+class Comparing(ABC):
+    """The reference, and the model fitted on all of it."""
+
+    rows: FloatArray
+    n_jobs: int | None
 
     @abstractmethod
-    def compare(self, X: FloatArray, rows: IndexArray) -> tuple[RankArray, RankArray, FloatArray]:
-        """Return 1 + #{c_i <= t_i} and 1 + #{c_i < t_i} over some reference rows, and scores."""
+    def score_samples(self, X: FloatArray) -> FloatArray:
+        """Score rows by A(D)."""
 
     @abstractmethod
-    def augmented_scores(self, X: FloatArray, rows: IndexArray) -> Iterator[AugmentedScores]:
+    def held_out_scores(self, left_out: IndexArray) -> FloatArray:
+        """Score rows of D, each by the model without it, c_i: (count,)."""
+
+    @abstractmethod
+    def scores_without_each(self, X: FloatArray, left_out: IndexArray) -> FloatArray:
+        """Score rows by models without one row of D, t_i: (count, m)."""
+
+    @abstractmethod
+    def compare(
+        self, X: FloatArray, left_out: IndexArray, c: FloatArray
+    ) -> tuple[RankArray, RankArray, FloatArray]:
+        """Return 1 + #{c_i <= t_i} and 1 + #{c_i < t_i} over some rows of D, and scores by A(D)."""
+
+    @abstractmethod
+    def augmented_scores(
+        self, X: FloatArray, rows: IndexArray, c: FloatArray
+    ) -> Iterator[AugmentedScores]:
         """Score all rows with each of some new rows there, without fitting any model.
 
         The scores are those of refits (`ensemble.refitting.OneModel`) up to a part in 10^9, on a
-        grid (`on_grid`), and rows of D that equal the new one have its score to the bit.
+        grid (`on_grid`), and rows of D that equal the new one have its score to the bit. The c_i
+        are those of all rows of D.
         """
+
+
+class ComparingEnsemble(Ensemble):
+    """What both ensembles have in common: how to compare, and how all rows look with a new one."""
+
+    reference: Comparing
+
+    def _compared(self, X: FloatArray, rows: IndexArray, strictly: bool) -> Ranks:
+        c = self.calibration.scores[np.searchsorted(self.calibration.rows, rows)]
+        at_most, below, scores = self.reference.compare(X, rows, c)
+        return Ranks(at_most, below if strictly else None, scores)
+
+    def augmented_scores(self, X: FloatArray, rows: IndexArray) -> Iterator[AugmentedScores]:
+        """Score all rows with each of some new rows there, without fitting any model."""
+        c, n = self.calibration.scores, len(self.reference.rows)
+        if len(c) < n:
+            c = self.reference.held_out_scores(np.arange(n))
+        return self.reference.augmented_scores(X, rows, c)
 
     def ranks_within(
         self,
@@ -81,38 +127,63 @@ class ComparingEnsemble(Ensemble):
         scores = np.empty(len(X))
         for g in np.unique(groups):
             mine = np.flatnonzero(groups == g)
-            rows = self.calibration.rows[members[g]]
-            at_most[mine], below[mine], scores[mine] = self.compare(X[mine], rows)
-        return Ranks(at_most, below if strictly else None, scores)
-
-    def _ranked(self, X: FloatArray, rows: IndexArray, strictly: bool) -> Ranks:
-        at_most, below, scores = self.compare(X, rows)
+            found = self._compared(X[mine], self.calibration.rows[members[g]], strictly=True)
+            at_most[mine], below[mine], scores[mine] = found.at_most, found.below, found.scores
         return Ranks(at_most, below if strictly else None, scores)
 
 
+@dataclass(eq=False)
 class ComparingLeaveOneOut(ComparingEnsemble, ResampledEnsemble):
     """All leave-one-out models, or some of them; the paired comparison needs no scores."""
 
     plan: Plan
+    calibration: Calibration
+    reference: Comparing
+
     plus_is_full = True
 
+    @classmethod
+    def fit(cls, reference: Comparing, plan: Plan) -> Self:
+        """Score every row that is left out by the model without it."""
+        assert plan.left_out is not None
+        scores = reference.held_out_scores(plan.left_out)
+        return cls(plan, left_out_calibration(plan, scores), reference)
+
     @property
-    def left_out(self) -> IndexArray:
-        """The rows that are left out, one by each model."""
+    def n_jobs(self) -> int | None:
+        """Threads of the reference."""
+        return self.reference.n_jobs
+
+    def scores(self, X: FloatArray) -> FloatArray:
+        """Scores of every resampled model, (models, rows)."""
         assert self.plan.left_out is not None
-        return self.plan.left_out
+        return self.reference.scores_without_each(X, self.plan.left_out)
+
+    def full_scores(self, X: FloatArray) -> FloatArray:
+        """Scores of A(D)."""
+        return self.reference.score_samples(X)
 
     def ranks(self, X: FloatArray, *, variant: str | None = None, strictly: bool = False) -> Ranks:
         """Rank new rows."""
         variant = self.plan.variant if variant is None else variant
         if variant != "plus":
             return super().ranks(X, variant=variant, strictly=strictly)
-        return self._ranked(X, self.left_out, strictly)
+        return self._compared(X, self.calibration.rows, strictly)
 
 
+@dataclass(eq=False)
 class ComparingFull(ComparingEnsemble):
     """A model on D and x for every new row x, without fitting any."""
 
+    calibration: Calibration
+    reference: Comparing
+
+    @classmethod
+    def fit(cls, reference: Comparing) -> Self:
+        """Score every row of D by the others."""
+        scores = reference.held_out_scores(np.arange(len(reference.rows)))
+        return cls(reference_calibration(scores), reference)
+
     def ranks(self, X: FloatArray, *, variant: str | None = None, strictly: bool = False) -> Ranks:
         """Rank every new row x among D, all of them scored with x there; there are no variants."""
-        return self._ranked(X, np.arange(len(self.calibration)), strictly)
+        return self._compared(X, self.calibration.rows, strictly)

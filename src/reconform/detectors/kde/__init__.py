@@ -17,7 +17,7 @@ from ...ensemble import Ensemble
 from ...errors import ReconformError, is_number
 from ...methods import Plan
 from ...records import check_reference, require, within
-from ...records.specs import FLOAT, JOBS, ROWS, SCORES, DetectorRecord, Record
+from ...records.specs import FLOAT, JOBS, ROWS, DetectorRecord, Record
 from ..base import Attribution, NativeDetector, in_shares
 from ..scaling import (
     LARGEST_EXPONENT,
@@ -31,7 +31,7 @@ from ..scaling import (
     spreads_with,
     spreads_without,
 )
-from .ensembles import (
+from .model import (
     LARGEST_BANDWIDTH,
     LEAST_BANDWIDTH,
     FullKDE,
@@ -215,7 +215,7 @@ class KDE(NativeDetector):
 
     def _training_scores(self, X: FloatArray) -> FloatArray:
         model = self._model(X)
-        return model.own_sums(np.arange(len(X))) + model.constant(fewer=1)
+        return model.held_out_scores(np.arange(len(X)))
 
     def _offset_scores(self, X: FloatArray) -> FloatArray:
         return self._score_rows(X)  # as `predict` will score them
@@ -265,31 +265,21 @@ MODEL = Record(
 )
 
 
-def _check_own(own: FloatArray, count: int) -> None:
-    require(len(own) == count, "a row has no density")
-    require(np.isfinite(own).all(), "a density is not a number")
-
-
 def _check_leave_one_out(ensemble: LeaveOneOutKDE, d: int) -> None:
-    plan, n = ensemble.plan, len(ensemble.full.rows)
+    plan, n = ensemble.plan, len(ensemble.reference.rows)
     require(plan.left_out is not None and n == plan.n >= 2, "a row has no model")
-    _check_own(ensemble.own, plan.n_models)
 
 
 def _check_full(ensemble: FullKDE, d: int) -> None:
-    n = len(ensemble.full.rows)
-    check_reference(n, ensemble)
-    require(n >= 2, "the reference has the wrong shape")
-    _check_own(ensemble.own, n)
+    check_reference(len(ensemble.reference.rows), ensemble)
+    require(len(ensemble.reference.rows) >= 2, "the reference has the wrong shape")
 
 
 KDE_RECORD = DetectorRecord(
     "KDE",
     {"_fitted": MODEL},
     ensembles=(
-        Record(
-            "LeaveOneOutKDE", LeaveOneOutKDE, {"full": MODEL, "own": SCORES}, _check_leave_one_out
-        ),
-        Record("FullKDE", FullKDE, {"full": MODEL, "own": SCORES}, _check_full),
+        Record("LeaveOneOutKDE", LeaveOneOutKDE, {"reference": MODEL}, _check_leave_one_out),
+        Record("FullKDE", FullKDE, {"reference": MODEL}, _check_full),
     ),
 )

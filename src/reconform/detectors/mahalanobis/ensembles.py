@@ -31,16 +31,10 @@ import numpy as np
 
 from ...arrays import FloatArray, IndexArray, RankArray
 from ...content import sorted_by_content
-from ...ensemble import (
-    AugmentedScores,
-    augmented_blocks,
-    left_out_calibration,
-    reference_calibration,
-)
-from ...methods import Plan
+from ...ensemble import AugmentedScores, augmented_blocks
 from ...parallel import run_blocks
-from ...statistics.ranks import LEAST_PAIRS, Calibration
-from ..comparing import ComparingFull, ComparingLeaveOneOut
+from ...statistics.ranks import LEAST_PAIRS
+from ..comparing import Comparing, ComparingFull, ComparingLeaveOneOut
 from . import kernels
 from .precise import LARGEST, PreciseModel, digits_for, shortened
 
@@ -205,7 +199,7 @@ class MahalanobisModel:
 
 
 @dataclass(frozen=True, eq=False)
-class Whitened:
+class Whitened(Comparing):
     """The reference, and how it looks to the model fitted on all of it.
 
     Attributes
@@ -309,7 +303,7 @@ class Whitened:
         """Where rows stand in `left_out` that leave too little to the others for the formulas."""
         return np.flatnonzero(self._left[left_out] < LEAST_LEFT)
 
-    def scores(self, X: FloatArray) -> FloatArray:
+    def score_samples(self, X: FloatArray) -> FloatArray:
         """Score rows by A(D)."""
         return -kernels.squares_of(self.whiten(X))
 
@@ -342,7 +336,7 @@ class Whitened:
         return scores
 
     def compare(
-        self, X: FloatArray, left_out: IndexArray
+        self, X: FloatArray, left_out: IndexArray, c: FloatArray
     ) -> tuple[RankArray, RankArray, FloatArray]:
         """Rank rows: full-conformal and jackknife+ at once.
 
@@ -378,7 +372,9 @@ class Whitened:
             below += lower
         return at_most, below, -b
 
-    def augmented_scores(self, X: FloatArray, rows: IndexArray) -> Iterator[AugmentedScores]:
+    def augmented_scores(
+        self, X: FloatArray, rows: IndexArray, c: FloatArray
+    ) -> Iterator[AugmentedScores]:
         """Score all rows by the models with one new row more, for some new rows.
 
         Parameters
@@ -392,7 +388,7 @@ class Whitened:
         AugmentedScores
         """
         if not self._is_precise and np.abs(X).max(initial=0.0) > LARGEST:
-            return (yield from self._with_more_digits.augmented_scores(X, rows))
+            return (yield from self._with_more_digits.augmented_scores(X, rows, c))
         seen, whole, n = self.whiten(X), self.whiten(X, whole=True), len(self.rows)
         new = seen, kernels.squares_of(seen), whole, kernels.squares_of(whole)
         left = np.maximum(self._left, LEAST_LEFT)
@@ -435,83 +431,9 @@ class Whitened:
         return self.n_jobs if m * len(self.rows) >= LEAST_PAIRS else 1
 
 
-@dataclass(eq=False)
 class LeaveOneOutMahalanobis(ComparingLeaveOneOut):
-    """All leave-one-out models, or some of them, by rank-one changes of the one on all rows.
-
-    Attributes
-    ----------
-    plan : Plan
-    calibration : Calibration
-    reference : Whitened
-        D. It has all that the models need: they are kept whatever the variant.
-    """
-
-    plan: Plan
-    calibration: Calibration
-    reference: Whitened
-
-    @property
-    def n_jobs(self) -> int | None:
-        """Threads of the reference."""
-        return self.reference.n_jobs
-
-    @classmethod
-    def fit(cls, reference: Whitened, plan: Plan) -> Self:
-        """Score every row that is left out by the model without it."""
-        assert plan.left_out is not None
-        scores = reference.held_out_scores(plan.left_out)
-        return cls(plan, left_out_calibration(plan, scores), reference)
-
-    def scores(self, X: FloatArray) -> FloatArray:
-        """Scores of every resampled model, (models, rows)."""
-        return self.reference.scores_without_each(X, self.left_out)
-
-    def full_scores(self, X: FloatArray) -> FloatArray:
-        """Scores of A(D)."""
-        return self.reference.scores(X)
-
-    def compare(self, X: FloatArray, rows: IndexArray) -> tuple[RankArray, RankArray, FloatArray]:
-        """Compare new rows with some of the reference, by one inequality."""
-        return self.reference.compare(X, rows)
-
-    def augmented_scores(self, X: FloatArray, rows: IndexArray) -> Iterator[AugmentedScores]:
-        """Score all rows with each of some new rows there, by one more row in the scatter."""
-        return self.reference.augmented_scores(X, rows)
+    """All leave-one-out models, or some of them, by rank-one changes of the one on all rows."""
 
 
-@dataclass(eq=False)
 class FullMahalanobis(ComparingFull):
-    """A model on D and x for every new row x, without fitting any.
-
-    Attributes
-    ----------
-    calibration : Calibration
-        Leave-one-out scores of D without any new row, for showing.
-    reference : Whitened
-        D.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> full = FullMahalanobis.fit(Whitened(np.array([[0.0], [1.0], [2.0]]), ridge=1.0))
-    >>> full.ranks(np.array([[1.5], [5.0], [2.0]])).at_most
-    array([3, 1, 3])
-    """
-
-    calibration: Calibration
-    reference: Whitened
-
-    @classmethod
-    def fit(cls, reference: Whitened) -> Self:
-        """Score every row of D by the others."""
-        every = np.arange(len(reference.rows))
-        return cls(reference_calibration(reference.held_out_scores(every)), reference)
-
-    def compare(self, X: FloatArray, rows: IndexArray) -> tuple[RankArray, RankArray, FloatArray]:
-        """Compare new rows with some of the reference, by one inequality."""
-        return self.reference.compare(X, rows)
-
-    def augmented_scores(self, X: FloatArray, rows: IndexArray) -> Iterator[AugmentedScores]:
-        """Score all rows with each of some new rows there, by one more row in the scatter."""
-        return self.reference.augmented_scores(X, rows)
+    """A model on D and x for every new row x, by one more row in the scatter."""
