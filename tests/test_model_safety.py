@@ -13,10 +13,9 @@ from sklearn.model_selection import ShuffleSplit
 from sklearn.pipeline import make_pipeline
 
 from forge import as_npy, forge, members_of, put
-from reconform import ConformalDetector, Resampling
+from reconform import ConformalDetector, Resampling, records
 from reconform.detectors import INNE, KDE, KNN, IForest, Mahalanobis
 from reconform.models import ModelFileError, load, save
-from reconform.records import specs
 
 RNG = np.random.default_rng(5)
 X = RNG.normal(size=(30, 3))
@@ -109,8 +108,8 @@ def test_plans_of_small_training_sets_come_back(tmp_path):
 
 
 def test_what_would_be_refused_is_not_written(tmp_path, monkeypatch):
-    monkeypatch.setattr(specs, "FREE_UNITS", 10)
-    monkeypatch.setattr(specs, "UNITS_PER_BYTE", 0)
+    monkeypatch.setattr(records, "FREE_UNITS", 10)
+    monkeypatch.setattr(records, "UNITS_PER_BYTE", 0)
     with pytest.raises(ValueError, match="cannot be saved: using it would take far more memory"):
         saved("knn", "cv+", tmp_path / "m.rcad")
     assert not os.listdir(tmp_path)

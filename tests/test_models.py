@@ -34,7 +34,7 @@ from reconform.detectors import INNE, KDE, KNN, LOF, Contrast, IForest, Mahalano
 from reconform.detectors.prepare import make_prepared
 from reconform.models import ModelFileError, archive, ensembles, inspect, load, save
 from reconform.models import archive as arrays
-from reconform.records.specs import OneOf, Record
+from reconform.records import OneOf, Record
 from reconform.statistics.certificates import CERTIFIABLE
 
 DATA = Path(__file__).parent / "data" / "models"

@@ -28,7 +28,7 @@ from reconform.ensemble.refitting import FullRefit, RefitEnsemble
 from reconform.errors import BatchDependenceError, ReconformError
 from reconform.models import inspect, load, save
 from reconform.randomness import Streams
-from reconform.records.specs import Array, DetectorRecord
+from reconform.records import Array, DetectorRecord
 
 DOCS = Path(__file__).parent.parent / "docs"
 

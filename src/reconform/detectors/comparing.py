@@ -101,9 +101,12 @@ class ComparingEnsemble(Ensemble):
 
     reference: Comparing
 
-    def _compared(self, X: FloatArray, rows: IndexArray, strictly: bool) -> Ranks:
+    def _compare(self, X: FloatArray, rows: IndexArray) -> tuple[RankArray, RankArray, FloatArray]:
         c = self.calibration.scores[np.searchsorted(self.calibration.rows, rows)]
-        at_most, below, scores = self.reference.compare(X, rows, c)
+        return self.reference.compare(X, rows, c)
+
+    def _compared(self, X: FloatArray, strictly: bool) -> Ranks:
+        at_most, below, scores = self._compare(X, self.calibration.rows)
         return Ranks(at_most, below if strictly else None, scores)
 
     def augmented_scores(self, X: FloatArray, rows: IndexArray) -> Iterator[AugmentedScores]:
@@ -127,8 +130,8 @@ class ComparingEnsemble(Ensemble):
         scores = np.empty(len(X))
         for g in np.unique(groups):
             mine = np.flatnonzero(groups == g)
-            found = self._compared(X[mine], self.calibration.rows[members[g]], strictly=True)
-            at_most[mine], below[mine], scores[mine] = found.at_most, found.below, found.scores
+            rows = self.calibration.rows[members[g]]
+            at_most[mine], below[mine], scores[mine] = self._compare(X[mine], rows)
         return Ranks(at_most, below if strictly else None, scores)
 
 
@@ -168,7 +171,7 @@ class ComparingLeaveOneOut(ComparingEnsemble, ResampledEnsemble):
         variant = self.plan.variant if variant is None else variant
         if variant != "plus":
             return super().ranks(X, variant=variant, strictly=strictly)
-        return self._compared(X, self.calibration.rows, strictly)
+        return self._compared(X, strictly)
 
 
 @dataclass(eq=False)
@@ -186,4 +189,4 @@ class ComparingFull(ComparingEnsemble):
 
     def ranks(self, X: FloatArray, *, variant: str | None = None, strictly: bool = False) -> Ranks:
         """Rank every new row x among D, all of them scored with x there; there are no variants."""
-        return self._compared(X, self.calibration.rows, strictly)
+        return self._compared(X, strictly)

@@ -19,7 +19,7 @@ from sklearn.base import BaseEstimator
 from ..errors import ReconformError, nearest, unknown_choice
 from ..extras import extra
 from ..methods import MOST_REFERENCE
-from ..records.specs import DetectorRecord
+from ..records import DetectorRecord
 from .auto import AUTO_RECORD, Auto
 from .base import NativeDetector
 from .contrast import CONTRAST_RECORD, Contrast

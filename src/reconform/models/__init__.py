@@ -1,7 +1,7 @@
 """Models as files: one zip of JSON and plain arrays. Loading it executes nothing.
 
-`archive` is the container and what it says about itself; `estimators`, `ensembles` and `scaled` say
-how the parts of a model are written and read, by the descriptions in `reconform.records` and in
+`archive` is the container and what it says about itself; `estimators` and `ensembles` say how the
+parts of a model are written and read, by the descriptions in `reconform.records` and in
 the folders of the detectors; `saving` is where it comes together.
 """
 

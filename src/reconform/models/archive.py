@@ -355,7 +355,7 @@ def read_npy(buffer: ByteArray) -> AnyArray:
     dtype = np.dtype(match[1].decode())
     shape = tuple(int(part) for part in (match[2] or b"").decode().rstrip(",").split(", ") if part)
     if math.prod(shape) * dtype.itemsize != len(buffer) - end:
-        raise ReconformError(f"an array of shape {shape} is not as large as that")
+        raise ReconformError(f"an array of shape {shape} does not match its stored size")
     if math.prod(max(size, 1) for size in shape) > max(MOST_EMPTY, math.prod(shape)):
         raise ReconformError(f"an array has the shape {shape}")
     array: AnyArray = buffer[end:].view(dtype)

@@ -13,12 +13,13 @@ from typing import Any
 
 import numpy as np
 
-from ..arrays import IndexArray
+from ..arrays import FloatArray, IndexArray
 from ..detector import ConformalDetector
 from ..detectors.base import NativeDetector, NativeModel
 from ..detectors.foreign import FittedDetector, ForeignDetector
+from ..detectors.prepared import label_counts
 from ..detectors.registry import DETECTORS
-from ..detectors.scaled import ScaledEnsemble
+from ..detectors.scaled import Group, ScaledEnsemble, ScaledFull, ScaledModel
 from ..ensemble import Ensemble, RepeatedSplit, ResampledEnsemble, reference_calibration
 from ..ensemble.choosing import ChoiceEnsemble, FullChoice, SplitChoice
 from ..ensemble.grouped import (
@@ -32,8 +33,7 @@ from ..ensemble.refitting import FullRefit, RefitEnsemble
 from ..errors import ReconformError
 from ..grouping import UNKNOWN, ReferenceGroups, check_groupable
 from ..methods import METHODS, VARIANTS, Complements, Jackknife, Plan
-from ..records import check_models, require, within
-from ..records.specs import (
+from ..records import (
     INT,
     JOBS,
     ROWS,
@@ -52,18 +52,15 @@ from ..records.specs import (
     Setting,
     Spec,
     Writer,
+    ascending,
+    check_models,
+    check_reference,
+    require,
+    within,
 )
 from ..statistics.aggregation import check_aggregate
 from ..statistics.ranks import Calibration
-from .scaled_records import (
-    SCALED_FULL,
-    check_refitted,
-    read_scaled,
-    refit_units,
-    scaled_model,
-    some_rows,
-    write_scaled,
-)
+from .estimators import UNITS, columns_in, largest_count, refit_units
 
 # --- plans ---
 
@@ -227,6 +224,83 @@ class _Algorithm:
         return detector
 
 
+class _ScaledModelRecord(Record):
+    """A plain model has the columns of rows in its units, which come first."""
+
+    def write(self, value: Any, at: str, out: Writer) -> Json:
+        width = columns_in(value.detector, value.units, out.n_features)
+        return super().write(value, at, replace(out, n_features=width))
+
+    def make(self, json: Json, source: Reader, more: Mapping[str, Any]) -> Any:
+        whole = isinstance(json, dict) and set(json) == {"kind", *self.fields}
+        require(whole, "the fields of a ScaledModel are not what they should be")
+        detector = self.fields["detector"].read(json["detector"], source)
+        units = self.fields["units"].read(json["units"], source)
+        inner = replace(source, n_features=columns_in(detector, units, source.n_features))
+        return ScaledModel(detector, units, self.fields["model"].read(json["model"], inner))
+
+
+def scaled_model(models: Spec) -> Record:
+    """Describe a model on rows in units, given what plain models may be."""
+    fields: dict[str, Spec] = {
+        "detector": Detector(fitted=False), "units": UNITS, "model": models
+    }  # fmt: skip
+    return _ScaledModelRecord("ScaledModel", ScaledModel, fields)
+
+
+# Rows that the parameters of a detector are tried on.
+MOST_TRIED = 1 << 10
+
+
+def some_rows(reference: FloatArray, detector: Any) -> FloatArray:
+    """Rows to try the parameters of a detector on: enough for its neighbours."""
+    inner = getattr(detector, "detector", detector)
+    return reference[: max(MOST_TRIED, 2 * largest_count(inner, "n_neighbors") + 2)]
+
+
+def _scaled_full_cost(ensemble: ScaledFull) -> int:
+    n, d = ensemble.reference.shape
+    columns = int(d) + sum(label_counts(getattr(ensemble.detector, "labels", ())))
+    return int(n) * columns + refit_units(ensemble.detector, n, columns)
+
+
+def check_refitted(ensemble: Any, detector: Any, d: int) -> None:
+    """Refuse a reference that a detector could not be fitted on again."""
+    check_reference(len(ensemble.reference), ensemble)
+    require(ensemble.reference.shape[1] == d, "the reference has the wrong shape")
+    require(isinstance(ensemble.seed, np.random.SeedSequence), "the seed is none")
+    missing = np.isnan(ensemble.reference) if detector.accepts_nan else False
+    require((np.isfinite(ensemble.reference) | missing).all(), "a row is not finite")
+
+
+def _check_scaled_full(ensemble: ScaledFull, d: int) -> None:
+    detector = ensemble.detector
+    require(isinstance(detector, NativeDetector), "a detector is none of ours")
+    ways = detector._units()
+    require(ways is not None, "a detector does not scale")
+    assert ways is not None
+    check_refitted(ensemble, detector, d)
+    # Whether its parameters suit such rows, a fit says; on all of them it may take long.
+    few = replace(ensemble, reference=some_rows(ensemble.reference, detector))
+    units = ways.of(few.reference)
+    few.fit_in(units).ranks(ways.measure(few.reference[:1], units))
+
+
+SCALED_FULL = Record(
+    "ScaledFull",
+    ScaledFull,
+    {
+        "detector": Detector(fitted=False),
+        "reference": ROWS,
+        "seed": Plain(),
+        "n_jobs": JOBS,
+        "verbose": Setting(int, bool, default=0),
+    },
+    _check_scaled_full,
+    cost=_scaled_full_cost,
+)
+
+
 def _check_refit(ensemble: RefitEnsemble, d: int) -> None:
     check_models(len(ensemble.models), ensemble)
 
@@ -304,7 +378,7 @@ def write_ensemble(ensemble: Ensemble, plan: Plan, out: Writer, at: str = "ensem
     follows = calibration_of(plan, scores).fingerprint == ensemble.calibration.fingerprint
     require(follows, "the calibration does not follow from the plan")
     if isinstance(ensemble, ScaledEnsemble):
-        models = write_scaled(ensemble, plan, out, at, known_models(), write_ensemble)
+        models = _write_scaled(ensemble, plan, out, at)
     else:
         models = known_ensembles().write(ensemble, at, out)
     return {"calibration": SCORES.write(scores, f"{at}/calibration", out), "models": models}
@@ -329,9 +403,7 @@ def read_ensemble(json: Json, plan: Plan, source: Reader) -> Ensemble:
     known: dict[str, Any] = {"plan": plan, "calibration": calibration_of(plan, scores)}
     models = json["models"]
     if models["kind"] == "ScaledEnsemble":
-        return read_scaled(
-            models, **known, source=source, models=known_models(), read=read_ensemble
-        )
+        return _read_scaled(models, **known, source=source)
     record = known_ensembles().record(models["kind"])
     # Full-conformal ensembles have no models that a plan could list.
     resampled = issubclass(record.kind, ResampledEnsemble)
@@ -340,6 +412,56 @@ def read_ensemble(json: Json, plan: Plan, source: Reader) -> Ensemble:
         del known["plan"]
     ensemble: Ensemble = record.make(models, source, known)
     return ensemble
+
+
+def _write_scaled(ensemble: ScaledEnsemble, plan: Plan, out: Writer, at: str) -> Json:
+    """Write the groups of models, each as the ensemble of its part of the plan."""
+    detector = ensemble.full.detector
+    groups = []
+    for k, group in enumerate(ensemble.groups):
+        width = columns_in(detector, group.units, out.n_features)
+        part, inner = plan.part(group.models), replace(out, n_features=width)
+        groups.append(
+            {
+                "units": UNITS.write(group.units, f"{at}/groups/{k}/units", out),
+                "models": UNITS.write(group.models, f"{at}/groups/{k}/models", out),
+                "ensemble": write_ensemble(group.ensemble, part, inner, f"{at}/groups/{k}"),
+            }
+        )
+    return {
+        "kind": "ScaledEnsemble",
+        "full": known_models().write(ensemble.full, f"{at}/full", out),
+        "groups": groups,
+    }
+
+
+def _read_scaled(
+    json: Json, plan: Plan, calibration: Calibration, source: Reader
+) -> ScaledEnsemble:
+    """Read the groups, which must have every model of the plan once."""
+    require(set(json) == {"kind", "full", "groups"}, "an ensemble is incomplete")
+    require(plan.full and not plan.row.augments, "the ensemble does not suit its plan")
+    full = known_models().read(json["full"], source)
+    require(isinstance(full, ScaledModel), "a model does not scale")
+    require(isinstance(json["groups"], list), "a list is missing")
+    groups = []
+    for entry in json["groups"]:
+        whole = isinstance(entry, dict) and set(entry) == {"units", "models", "ensemble"}
+        require(whole, "a group of models is incomplete")
+        units, which = (UNITS.read(entry[key], source) for key in ("units", "models"))
+        width = columns_in(full.detector, units, source.n_features)
+        require(len(which) and ascending(which, strictly=True), "models are not in order")
+        require(which[0] >= 0 and which[-1] < plan.n_models, "a model does not exist")
+        ensemble = read_ensemble(
+            entry["ensemble"], plan.part(which), replace(source, n_features=width)
+        )
+        require(isinstance(ensemble, ResampledEnsemble), "the ensemble does not suit its plan")
+        assert isinstance(ensemble, ResampledEnsemble)
+        groups.append(Group(units, which, ensemble))
+    every = np.sort(np.concatenate([np.empty(0, np.int64), *(group.models for group in groups)]))
+    wanted = 0 if plan.variant == "basic" else plan.n_models
+    require(np.array_equal(every, np.arange(wanted)), "a model is in no group, or in two")
+    return ScaledEnsemble(plan, calibration, groups, full)
 
 
 # What a choice of detectors is called in files, and whether each new row has a model (`augments`).

@@ -16,17 +16,16 @@ import numpy as np
 from sklearn.base import clone
 from sklearn.frozen import FrozenEstimator
 
-from ..detectors import DETECTORS, Auto, NativeDetector
+from ..detectors import DETECTORS, INNE, Auto, NativeDetector
 from ..detectors.prepare import Prepare
-from ..detectors.prepared import MOST, Prepared, label_counts
+from ..detectors.prepared import MOST, Labels, Prepared, label_counts
 from ..detectors.registry import entry_of, named
 from ..display import printable
+from ..ensemble import FEW_AT_ONCE
 from ..errors import ModelFileError, ReconformError
 from ..extras import extra
-from ..records import require
-from ..records.specs import FLOAT, DetectorRecord, Json, Plain, Reader, Spec, Writer
+from ..records import FLOAT, Array, DetectorRecord, Json, Plain, Reader, Spec, Writer, require
 from .archive import parse_json
-from .scaled_records import UNITS, columns_in, label_units
 
 # Trees do not say how many columns their rows have; more than this is a mistake.
 MOST_FEATURES = 1 << 24
@@ -365,6 +364,48 @@ def _has_native(detector: Any) -> bool:
 def _unfitted(detector: Any) -> Any:
     """Copy a detector without attributes that an earlier fit of it has set."""
     return clone(detector) if hasattr(detector, "get_params") else detector
+
+
+# --- units that rows are measured in, and what a fit takes ---
+
+UNITS = Array("i8", ndim=1)
+
+
+def columns_in(detector: Any, units: Any, d: int) -> int:
+    """Count the columns of rows of d columns in these units; refuse what are none."""
+    require(isinstance(detector, NativeDetector), "a detector is none of ours")
+    ways = detector._units()
+    require(ways is not None, "a detector does not scale")
+    assert ways is not None
+    width: int = ways.check(units, d)
+    return width
+
+
+def refit_units(detector: Any, n: int, d: int) -> int:
+    """Units (see `Budget`) of a fit on n rows of d columns, by what a file says of the detector."""
+    if isinstance(detector, Auto):
+        named = [one for one in detector.candidates or () if not isinstance(one, str)]
+        return sum(refit_units(one, n, d) for one in named)
+    if isinstance(detector, Prepare | Prepared):
+        return refit_units(detector.detector, n, d)
+    trees, near = largest_count(detector, "n_estimators"), largest_count(detector, "n_neighbors")
+    drawn = min(n, largest_count(detector, "max_samples", share=n, word=1 << 8))
+    each = 16 * drawn + (drawn * drawn * d // 8 if isinstance(detector, INNE) else 0)
+    return trees * each + n * min(near, n) + largest_count(detector, "leaf_size") * d
+
+
+def largest_count(detector: Any, name: str, *, share: int = 0, word: int = 0) -> int:
+    """The largest number that a parameter names; `fit` refuses what is none."""
+    value = getattr(detector, name, 0)
+    if isinstance(value, float | str):
+        return share if isinstance(value, float) else word
+    several = value if isinstance(value, list | tuple | np.ndarray) else [value]
+    return max((int(k) for k in several if isinstance(k, int | np.integer)), default=0)
+
+
+def label_units(labels: Labels) -> int:
+    """Units (see `Budget`) of new rows, some at a time, with a column for every label."""
+    return FEW_AT_ONCE * sum(label_counts(labels))
 
 
 # --- objects of others, through skops: what it makes of them runs code of other libraries -------

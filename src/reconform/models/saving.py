@@ -22,8 +22,7 @@ from ..ensemble.grouped import GroupedEnsemble
 from ..errors import ReconformError, check_probability
 from ..frames import PACKAGES, FrameRows
 from ..methods import METHODS, MOST_REFERENCE, recorded_methods, resolve_method
-from ..records import require
-from ..records.specs import Array, Budget, Json, Maybe, Plain, Reader, Record, Scalar, Writer
+from ..records import Array, Budget, Json, Maybe, Plain, Reader, Record, Scalar, Writer, require
 from ..steps.intake import Coded, Frames, Intake, Numbers
 from .archive import (
     FORMAT,
@@ -53,11 +52,11 @@ from .estimators import (
     make_foreign,
     names_in,
     neutral,
+    refit_units,
     refuse_foreign,
     restore_columns,
     types_in,
 )
-from .scaled_records import refit_units
 
 MODEL = "model.json"
 

@@ -15,7 +15,7 @@ from ...ensemble.choosing import FullChoice, SplitChoice
 from ...errors import ReconformError
 from ...methods import Plan
 from ...parallel import track
-from ...records.specs import Detector, DetectorRecord
+from ...records import Detector, DetectorRecord
 from ..base import NativeDetector
 from ..foreign import FittedDetector
 

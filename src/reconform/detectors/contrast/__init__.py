@@ -13,8 +13,7 @@ from ...arrays import FloatArray, RankArray
 from ...ensemble import Ensemble
 from ...errors import ReconformError, check_count
 from ...methods import Plan
-from ...records import ascending, check_reference, require
-from ...records.specs import JOBS, ROWS, SUMS, DetectorRecord, Record
+from ...records import JOBS, ROWS, SUMS, DetectorRecord, Record, ascending, check_reference, require
 from ..base import Attribution, NativeDetector, by_differences, nearest, nth_nearest
 from .ensembles import ContrastModel, FullContrast
 

@@ -14,16 +14,6 @@ from ...ensemble import Ensemble
 from ...errors import ReconformError, check_count
 from ...methods import Plan
 from ...records import (
-    ascending,
-    check_entries,
-    check_kept,
-    check_reference,
-    expected_entries,
-    increasing,
-    require,
-    within,
-)
-from ...records.specs import (
     INT,
     JOBS,
     ROWS,
@@ -34,6 +24,14 @@ from ...records.specs import (
     Record,
     Scalar,
     Spec,
+    ascending,
+    check_entries,
+    check_kept,
+    check_reference,
+    expected_entries,
+    increasing,
+    require,
+    within,
 )
 from ..base import NativeDetector, rows_drawn, wants_sharing
 from .ensembles import (

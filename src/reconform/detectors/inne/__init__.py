@@ -15,6 +15,15 @@ from ...ensemble import Ensemble
 from ...errors import check_count
 from ...methods import Plan
 from ...records import (
+    INT,
+    JOBS,
+    ROWS,
+    SUMS,
+    Array,
+    DetectorRecord,
+    Maybe,
+    Record,
+    Spec,
     ascending,
     check_entries,
     check_kept,
@@ -25,7 +34,6 @@ from ...records import (
     require,
     within,
 )
-from ...records.specs import INT, JOBS, ROWS, SUMS, Array, DetectorRecord, Maybe, Record, Spec
 from ..base import NativeDetector, rows_drawn, wants_sharing
 from .ensembles import EnteredINNE, LeaveOneOutINNE, SeparateINNE, Slots, Spheres, draw_centres
 from .kernels import UNIT

@@ -16,8 +16,7 @@ from ...arrays import FloatArray, IntArray
 from ...ensemble import Ensemble
 from ...errors import ReconformError, is_number
 from ...methods import Plan
-from ...records import check_reference, require, within
-from ...records.specs import FLOAT, JOBS, ROWS, DetectorRecord, Record
+from ...records import FLOAT, JOBS, ROWS, DetectorRecord, Record, check_reference, require, within
 from ..base import Attribution, NativeDetector, in_shares
 from ..scaling import (
     LARGEST_EXPONENT,

@@ -13,8 +13,7 @@ from ...ensemble import Ensemble
 from ...ensemble.refitting import Model
 from ...errors import ReconformError, check_count, unknown_choice
 from ...methods import Plan
-from ...records import ascending, check_kept, check_reference, require
-from ...records.specs import (
+from ...records import (
     FLOAT,
     INT,
     JOBS,
@@ -27,6 +26,10 @@ from ...records.specs import (
     Plain,
     Record,
     Scalar,
+    ascending,
+    check_kept,
+    check_reference,
+    require,
 )
 from ..base import (
     Attribution,

@@ -18,8 +18,7 @@ from ...ensemble import Ensemble
 from ...ensemble.refitting import Model
 from ...errors import ReconformError, check_count
 from ...methods import Plan
-from ...records import check_reference, require
-from ...records.specs import INT, JOBS, ROWS, SUMS, DetectorRecord, Record
+from ...records import INT, JOBS, ROWS, SUMS, DetectorRecord, Record, check_reference, require
 from ..base import Attribution, NativeDetector, by_differences, nearest
 from ..knn.search import neighbours_among
 from .ensembles import FullLOF, LeaveOneOutLOF, LOFModel

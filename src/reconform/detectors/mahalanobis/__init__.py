@@ -10,8 +10,17 @@ from ...arrays import FloatArray
 from ...ensemble import Ensemble
 from ...errors import ReconformError, is_number
 from ...methods import Plan
-from ...records import check_reference, require
-from ...records.specs import FLOAT, JOBS, ROWS, Array, DetectorRecord, Maybe, Record
+from ...records import (
+    FLOAT,
+    JOBS,
+    ROWS,
+    Array,
+    DetectorRecord,
+    Maybe,
+    Record,
+    check_reference,
+    require,
+)
 from ..base import Attribution, NativeDetector, in_shares
 from .ensembles import (
     LARGEST_RIDGE,
