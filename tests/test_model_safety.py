@@ -286,7 +286,7 @@ def test_a_scatter_that_no_fit_has_made_gives_numbers(factor, tmp_path):
 @pytest.mark.parametrize("method", ["full", "jackknife+"])
 @pytest.mark.parametrize(
     ("detector", "field"),
-    [(Mahalanobis(), ("reference", "ridge")), (KDE(0.5), ("full", "bandwidth"))],
+    [(Mahalanobis(), ("reference", "ridge")), (KDE(0.5), ("reference", "bandwidth"))],
 )
 def test_a_ridge_or_a_bandwidth_that_is_none(detector, field, method, value, tmp_path):
     path = tmp_path / "m.rcad"
