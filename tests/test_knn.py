@@ -14,7 +14,7 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 import oracle
 from reconform import Bootstrap, ConformalDetector, CrossValidation, Jackknife, Resampling, Split
 from reconform.detectors import ForeignDetector, resolve_detector
-from reconform.detectors.knn import ALIKE, KNN
+from reconform.detectors.knn import KNN
 from reconform.detectors.knn import ensembles as knn_ensembles
 from reconform.detectors.knn import search as neighbours
 from reconform.detectors.knn.ensembles import (
@@ -25,7 +25,7 @@ from reconform.detectors.knn.ensembles import (
     tabulate,
 )
 from reconform.detectors.knn.search import (
-    PairwiseSearch,
+    FORMULAS,
     TreeSearch,
     WideSearch,
     make_search,
@@ -150,15 +150,9 @@ class TestAgainstPyOD:
             {"metric": "chebyshev"},
             {"metric": "infinity"},
             {"metric": "cosine"},
-            {"metric": "correlation"},
-            {"metric": "canberra"},
             {"metric": "sqeuclidean"},
-            {"metric": "jaccard"},
-            {"metric": "minkowski", "metric_params": {"w": np.array([1.0, 2.0, 0.5, 3.0])}},
-            {"metric": "seuclidean", "metric_params": {"V": np.array([1.0, 2.0, 0.5, 3.0])}},
-            {"metric": lambda a, b: np.abs(a - b).sum() ** 0.5},
         ],
-        ids=lambda metric: getattr(metric.get("metric"), "__name__", str(metric)),
+        ids=str,
     )
     def test_the_same_numbers(self, method, metric):
         pyod = pytest.importorskip("pyod.models.knn", reason="needs reconform[pyod]")
@@ -184,6 +178,7 @@ class TestAgainstPyOD:
         }  # fmt: skip
         defaults = pyod.KNN().get_params()
         defaults.pop("radius")  # without effect in PyOD
+        defaults.pop("metric_params")
         ours = KNN(n_jobs=1).get_params()
         assert ours.pop("scale") == "none"  # which PyOD does not have
         assert ours == defaults
@@ -197,15 +192,13 @@ class TestAgainstPyOD:
 
         taken = [
             pyod.KNN(),
-            pyod.KNN(metric="hamming"),
-            pyod.KNN(metric=lambda a, b: np.abs(a - b).sum()),
-            pyod.KNN(metric="mahalanobis", metric_params={"VI": np.eye(2)}),
+            pyod.KNN(metric="cityblock"),
         ]
         left = [
             pyod.KNN(metric="haversine"),
-            pyod.KNN(metric="braycurtis"),  # other numbers on signed data
-            pyod.KNN(metric="dice"),  # 0 for empty rows there, undefined in SciPy
-            pyod.KNN(metric="mahalanobis", metric_params={"V": np.eye(2)}),
+            pyod.KNN(metric="canberra"),
+            pyod.KNN(metric=lambda a, b: np.abs(a - b).sum()),
+            pyod.KNN(metric="minkowski", metric_params={"w": np.ones(2)}),
             Altered(),
             KNN(),
             "knn",
@@ -214,7 +207,7 @@ class TestAgainstPyOD:
         assert all(map(KNN.takes, taken))
         assert not any(map(KNN.takes, left))
 
-    @pytest.mark.parametrize("metric", ALIKE)
+    @pytest.mark.parametrize("metric", FORMULAS)
     def test_twins_have_the_same_numbers(self, metric):
         """Also on rows of zeros and ones, where some metrics are not defined."""
         pyod = pytest.importorskip("pyod.models.knn", reason="needs reconform[pyod]")
@@ -314,7 +307,6 @@ class TestContract:
             {"p": 3},
             {"p": 0.5},
             {"metric": "cosine"},
-            {"metric": "braycurtis"},
         ],
         ids=str,
     )
@@ -566,13 +558,13 @@ class TestSearch:
 
     def test_sorted_by_distance_then_row(self):
         X, Z = DATA["grid"]
-        for search in (make_search(X), make_search(X, metric="canberra")):
+        for search in (make_search(X), make_search(X, metric="chebyshev")):
             distances, rows = search.nearest(Z, 40)
             keys = list(zip(distances.ravel(), rows.ravel(), strict=True))
             for q in range(len(Z)):
                 assert keys[40 * q : 40 * (q + 1)] == sorted(keys[40 * q : 40 * (q + 1)])
 
-    @pytest.mark.parametrize("metric", ["euclidean", "cosine", "canberra"])
+    @pytest.mark.parametrize("metric", ["euclidean", "cosine", "chebyshev"])
     def test_no_row_is_its_own_neighbour(self, metric):
         X = DATA["repeated rows"][0]
         own = np.arange(len(X), dtype=np.int32)
@@ -641,13 +633,10 @@ class TestSearch:
         assert isinstance(make_search(wide, algorithm="ball_tree"), TreeSearch)
         assert isinstance(make_search(wide, metric="manhattan"), TreeSearch)
         assert isinstance(make_search(narrow, algorithm="brute"), WideSearch)
-        assert isinstance(make_search(narrow, metric="canberra"), PairwiseSearch)
 
 
 class TestNothingChangesANumber:
-    @pytest.mark.parametrize(
-        "metric", [{}, {"p": 3}, {"metric": "cosine"}, {"metric": "canberra"}], ids=str
-    )
+    @pytest.mark.parametrize("metric", [{}, {"p": 3}, {"metric": "cosine"}], ids=str)
     def test_jobs_blocks_leaves_and_algorithms(self, metric, monkeypatch):
         X, Z = grid(120, 70, d=17)
         plan = Bootstrap(9).plan(120, random_state=0)
@@ -671,7 +660,7 @@ class TestNothingChangesANumber:
         calls = [{"n_jobs": 2}, {"leaf_size": 1}, {"algorithm": "kd_tree"}, {"algorithm": "brute"}]
         for small_work, block_bytes in [(neighbours.SMALL_WORK, 1000), (0, 50_000)]:
             monkeypatch.setattr(neighbours, "SMALL_WORK", small_work)
-            monkeypatch.setattr(neighbours, "BLOCK_BYTES", block_bytes)
+            monkeypatch.setattr("reconform.ensemble.BLOCK_BYTES", block_bytes)
             monkeypatch.setattr(knn_ensembles, "BLOCK_BYTES", block_bytes)
             for call in [{}, *calls]:
                 for ours, theirs in zip(numbers(**call), expected, strict=True):
@@ -736,10 +725,8 @@ class TestEstimator:
             ({"algorithm": "tree"}, "algorithm must be one of"),
             ({"leaf_size": 0}, "leaf_size must be an integer of at least 1"),
             ({"p": 0}, "p must be a positive number; got 0"),
-            ({"metric": "no such"}, "metric='no such' .* cannot be used"),
-            ({"metric": "seuclidean"}, "state metric_params={'V': ...}"),
-            ({"metric": "mahalanobis"}, "state metric_params={'VI': ...}"),
-            ({"metric": "braycurtis"}, "metric='braycurtis' gives NaN .* reference row"),
+            ({"metric": "no such"}, "metric must be one of .*; got 'no such'.* PyOD"),
+            ({"metric": abs}, "metric must be one of "),
         ],
     )
     def test_bad_parameters(self, parameters, message):

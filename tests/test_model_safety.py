@@ -347,19 +347,6 @@ def test_leaves_are_no_larger_than_their_rows(tmp_path):
     refused(edited(path, fill), "the TreeSearch would take far more memory")  # 1.6 GB
 
 
-def test_the_weights_of_a_distance_fit_the_rows(tmp_path):
-    path = tmp_path / "m.rcad"
-    for metric, name, value in (("mahalanobis", "VI", np.eye(3)), ("seuclidean", "V", np.ones(3))):
-        saved(KNN(n_neighbors=3, metric=metric, metric_params={name: value}), "split", path)
-        load(path)
-        at = f"ensemble/full/search/parameters/{name}.npy"
-        refused(edited(path, lambda _, m, at=at: put(m, at, lambda a: a[:1, ...])), "shape")
-        with pytest.raises(ValueError, match="must have the shape"):
-            ConformalDetector(
-                KNN(n_neighbors=3, metric=metric, metric_params={name: value[:1]})
-            ).fit(X)
-
-
 def test_names_of_columns_are_a_list(tmp_path):
     path = tmp_path / "m.rcad"
     saved("knn", "split", path)

@@ -79,13 +79,12 @@ def detectors():
     from reconform.detectors import INNE, KDE, KNN, LOF, Contrast, IForest, Mahalanobis
     from reconform.detectors.prepared import Prepared
 
-    weights = {"metric": "mahalanobis", "metric_params": {"VI": np.diag([1.0, 2.0, 3.0])}}
     yield "iforest", IForest(4, max_samples=8)
     yield "iforest-shared", IForest(4, max_samples=8, share=True)
     yield "inne", INNE(4, max_samples=4)
     yield "inne-shared", INNE(4, max_samples=4, share=True)
     yield "knn", KNN(n_neighbors=3)
-    yield "knn-weights", KNN(n_neighbors=3, **weights)
+    yield "knn-wide", KNN(n_neighbors=3, algorithm="brute", metric="cosine")
     yield "lof", LOF(n_neighbors=4)
     yield "contrast", Contrast(n_neighbors=(1, 3))
     yield "mahalanobis", Mahalanobis()

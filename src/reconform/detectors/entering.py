@@ -15,8 +15,7 @@ from functools import cached_property
 import numpy as np
 
 from ..arrays import BoolArray, FloatArray, IndexArray, Int32Array, IntArray, UInt64Array
-from ..content import Contents
-from ..content.kernels import entries
+from ..content import Contents, entries
 from ..ensemble import AugmentedScores, Ensemble, blocks_of, ranked_in_parts
 from ..statistics.ranks import Ranks
 

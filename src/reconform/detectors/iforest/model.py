@@ -20,8 +20,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ...arrays import FloatArray, IndexArray, Int32Array, IntArray, UInt32Array, UInt64Array
-from ...content import Contents, draw_rows
-from ...content.kernels import distinct_counts
+from ...content import Contents, distinct_counts, draw_rows
 from ...parallel import run_blocks
 from . import kernels
 from .kernels import FRESH, Draws, Trees

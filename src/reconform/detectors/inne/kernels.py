@@ -19,7 +19,7 @@ import numpy as np
 
 from ...arrays import FloatArray, IndexArray, Int32Array, IntArray, UInt32Array, UInt64Array
 from ...compiled import njit
-from ...content.kernels import compare
+from ...content import compare
 
 # One, in the fixed point of ratios and of their sums.
 UNIT = 1 << 40

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any, Self
 
 import numpy as np
 from sklearn.base import clone
 
-from ...arrays import AnyArray, FloatArray
+from ...arrays import FloatArray
 from ...ensemble import Ensemble
 from ...ensemble.refitting import Model
 from ...errors import ReconformError, check_count, unknown_choice
@@ -23,9 +23,7 @@ from ...records import (
     Maybe,
     Named,
     OneOf,
-    Plain,
     Record,
-    Scalar,
     ascending,
     check_kept,
     check_reference,
@@ -49,25 +47,17 @@ from .ensembles import (
     tabulate,
 )
 from .search import (
+    FORMULAS,
     Formula,
-    PairwiseSearch,
     TreeSearch,
     WideSearch,
     _directions,
     make_search,
     neighbours_among,
+    tree_of,
 )
 
 METHODS = ("largest", "mean", "median")
-
-# Metrics that scikit-learn, on which PyOD's KNN stands, computes like us on whatever data. (Others
-# that both know differ: on signed numbers, say, or where one has NaN.)
-ALIKE = (
-    "canberra", "chebyshev", "cityblock", "cosine", "euclidean", "hamming", "infinity", "jaccard",
-    "l1", "l2", "manhattan", "minkowski", "rogerstanimoto", "russellrao", "sqeuclidean", "yule",
-)  # fmt: skip
-# So are these, if this parameter is stated.
-ALIKE_GIVEN = {"seuclidean": "V", "mahalanobis": "VI"}
 
 # Metrics that are roots of a sum over features of differences, raised to a power.
 POWERS = {"euclidean": 2.0, "l2": 2.0, "sqeuclidean": 2.0}
@@ -91,14 +81,11 @@ class KNN(NativeDetector):
         (``"brute"``; ``"auto"`` chooses). Changes the time, never a number.
     leaf_size : int, default=30
         Rows in a leaf of the tree. Changes the time, never a number.
-    metric : str or callable, default="minkowski"
-        Any metric that `scipy.spatial.distance.cdist` knows, or a function of two rows. The
-        Euclidean, Manhattan, Chebyshev, Minkowski and cosine distance are searched quickly, the
-        others by brute force.
+    metric : str, default="minkowski"
+        "minkowski", "euclidean", "sqeuclidean", "manhattan", "chebyshev" or "cosine"; also "l1",
+        "l2", "cityblock" and "infinity". For any other give PyOD's ``KNN`` as the detector.
     p : float, default=2
         Power of the Minkowski distance.
-    metric_params : dict, optional
-        More parameters of the metric.
     scale : {"none", "robust"}, default="none"
         With ``"robust"`` every feature is divided by a power of two near to its spread among the
         rows of a model (the distance of the quartiles), so that its unit hardly matters.
@@ -139,9 +126,8 @@ class KNN(NativeDetector):
         *,
         algorithm: str = "auto",
         leaf_size: int = 30,
-        metric: str | Callable[..., float] = "minkowski",
+        metric: str = "minkowski",
         p: float = 2,
-        metric_params: dict[str, Any] | None = None,
         scale: str = "none",
         n_jobs: int | None = None,
     ) -> None:
@@ -152,7 +138,6 @@ class KNN(NativeDetector):
         self.leaf_size = leaf_size
         self.metric = metric
         self.p = p
-        self.metric_params = metric_params
         self.scale = scale
         self.n_jobs = n_jobs
 
@@ -180,8 +165,8 @@ class KNN(NativeDetector):
         kind = type(detector)
         if (kind.__module__, kind.__name__) != ("pyod.models.knn", "KNN"):
             return False
-        metric, given = detector.metric, detector.metric_params or {}
-        return callable(metric) or metric in ALIKE or ALIKE_GIVEN.get(metric) in given
+        known = isinstance(detector.metric, str) and detector.metric in {*FORMULAS, "minkowski"}
+        return known and not detector.metric_params
 
     @classmethod
     def from_pyod(cls, detector: Any) -> Self:
@@ -240,8 +225,8 @@ class KNN(NativeDetector):
     def _carried(self, x: FloatArray, rows: FloatArray) -> Attribution | None:
         """By the distances to the neighbours that the score is the mean of, if they are sums."""
         powers = {"minkowski": self.p, **POWERS}
-        power = None if callable(self.metric) else powers.get(self.metric)
-        if power is None or not np.isfinite(power) or self.metric_params:
+        power = powers.get(self.metric)
+        if power is None or not np.isfinite(power):
             return None
         low, high = neighbours_averaged(self.method, min(self.n_neighbors, len(rows)))
         near = rows[nearest(x, rows, high, power)[low - 1 :]]
@@ -258,7 +243,6 @@ class KNN(NativeDetector):
             X,
             metric=self.metric,
             p=self.p,
-            metric_params=self.metric_params,
             algorithm=self.algorithm,
             leaf_size=check_count("leaf_size", self.leaf_size, least=1),
         )
@@ -290,10 +274,6 @@ class KNN(NativeDetector):
         return score_table(distances, low, high)
 
 
-# An inverse covariance is positive up to this.
-ROUNDING = 1e-6
-
-
 # --- neighbours ----------------------------------------------------------------------------------
 
 
@@ -320,24 +300,6 @@ def _check_wide(search: WideSearch, d: int) -> None:
     require(np.isfinite(search.middle).all(), "the middle is not finite")
 
 
-def _check_pairwise(search: PairwiseSearch, d: int) -> None:
-    require(len(search.rows) and search.rows.shape[1] == d, "rows have the wrong shape")
-    require(isinstance(search.parameters, dict), "the parameters of a metric are a dict")
-    unknown = set(search.parameters) - {"p", "w", "V", "VI"}
-    require(not unknown, f"no metric has the parameters {sorted(unknown)}")
-    search.check_parameters(d)
-    require(np.isfinite(search.rows).all(), "a row is not finite")
-    for name, value in search.parameters.items():
-        numbers = np.asarray(value)
-        known = value is not None and numbers.dtype.kind in "biuf" and not np.isnan(numbers).any()
-        require(known, f"{name} of a metric is no number")
-        if name == "VI":  # or distances would be roots of negative numbers
-            sizes = np.linalg.eigvalsh((numbers + numbers.T) / 2)
-            require((sizes >= -ROUNDING * np.abs(sizes).max()).all(), "VI has negative directions")
-        else:
-            require((numbers > 0 if name in "pV" else numbers >= 0).all(), f"{name} is negative")
-
-
 FORMULA = Record(
     "Formula",
     Formula,
@@ -352,23 +314,11 @@ TREE = Record(
     cost=_tree_cost,
 )
 WIDE = Record("WideSearch", WideSearch, {"exact": TREE, "middle": Array("f8", ndim=1)}, _check_wide)
-PAIRWISE = Record(
-    "PairwiseSearch",
-    PairwiseSearch,
-    {"metric": Scalar(str), "parameters": Plain(), "rows": Array("f8", "?", ndim=2)},
-    _check_pairwise,
-)
-SEARCH = OneOf(TREE, WIDE, PAIRWISE)
-
-
-def rows_of(search: Any) -> AnyArray:
-    """The rows that are searched."""
-    rows: AnyArray = search.exact.rows if isinstance(search, WideSearch) else search.rows
-    return rows
+SEARCH = OneOf(TREE, WIDE)
 
 
 def _check_knn(model: KNNModel, d: int) -> None:
-    enough = 1 <= model.low <= model.high <= len(rows_of(model.search))
+    enough = 1 <= model.low <= model.high <= len(tree_of(model.search).rows)
     require(enough, "a model looks at more neighbours than it has rows")
 
 
@@ -387,14 +337,14 @@ KNN_MODEL = Record(
 
 
 def _check_leave_one_out(ensemble: LeaveOneOut, d: int) -> None:
-    n = len(rows_of(ensemble.full.search))
+    n = len(tree_of(ensemble.full.search).rows)
     one = ensemble.plan.left_out is not None
     require(one and n == ensemble.plan.n, "a row has no model")
     require(ensemble.full.high < n, "a model looks at more neighbours than it has rows")
 
 
 def _check_table(ensemble: OneTable, d: int) -> None:
-    n, table = len(rows_of(ensemble.full.search)), ensemble.multiplicity
+    n, table = len(tree_of(ensemble.full.search).rows), ensemble.multiplicity
     check_kept(table, ensemble.plan)
     require(n == ensemble.plan.n and 1 <= ensemble.width <= n, "the table has the wrong size")
     if table is not None:
@@ -406,7 +356,7 @@ def _check_table(ensemble: OneTable, d: int) -> None:
 def _check_full_neighbours(ensemble: FullNeighbours, d: int) -> None:
     n, high = ensemble.near.shape
     check_reference(n, ensemble)
-    require(n == len(rows_of(ensemble.search)), "a row has no neighbours")
+    require(n == len(tree_of(ensemble.search).rows), "a row has no neighbours")
     require(1 <= ensemble.low <= high <= n, "rows have the wrong number of neighbours")
     require(ensemble.root > 0 and (ensemble.near >= 0).all(), "a distance is not one")
     require(ascending(ensemble.near.T), "neighbours are not in order")

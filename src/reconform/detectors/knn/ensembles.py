@@ -39,14 +39,11 @@ from ...statistics.aggregation import reduction
 from ...statistics.ranks import BLOCK_BYTES, Calibration, Ranks, calibrate, ranks_among
 from .kernels import (
     augmented_scores,
-    correct_by_rows,
     correct_by_tree,
     score_neighbours,
-    scores_joined,
     walk,
 )
 from .search import (
-    PairwiseSearch,
     Search,
     nearest_of_own,
     reach_in_tree,
@@ -331,9 +328,6 @@ def _walk(
 
 # --- full-conformal ------------------------------------------------------------------------------
 
-# 1 + #{s_i <= t}, 1 + #{s_i < t}, t.
-Ranked = tuple[RankArray, RankArray, FloatArray]
-
 
 @dataclass(eq=False)
 class FullNeighbours(Ensemble):
@@ -388,8 +382,7 @@ class FullNeighbours(Ensemble):
         array([5, 1])
         """
         search, root = without_root(model.search)
-        rows = search.rows if isinstance(search, PairwiseSearch) else tree_of(search).rows
-        n, high = len(rows), model.high
+        n, high = len(tree_of(search).rows), model.high
         near = np.full((n, high), np.inf)
         width = min(high, n - 1)
         if width:
@@ -425,32 +418,18 @@ class FullNeighbours(Ensemble):
         """Rank every new row x among D, all of them scored with x there; there are no variants."""
         at_most, below = np.empty((2, len(X)), dtype=np.int64)
         t = np.empty(len(X))
-        n, high = self.near.shape
-        if isinstance(self.search, PairwiseSearch):
-            rank_block, width = self._rank_by_rows, n
-            jobs = worthwhile_jobs(self.n_jobs, len(X) * self.search.rows.size)
-        else:
-            rank_block, width = self._rank_by_tree, high
-            jobs = 1  # a block has threads of its own
-        step = max(1, BLOCK_BYTES // (8 * width))
-
-        def rank(start: int, stop: int) -> None:
-            for first in range(start, stop, step):
-                rows = slice(first, min(first + step, stop))
-                at_most[rows], below[rows], t[rows] = rank_block(X[rows], first)
-
-        run_blocks(rank, len(X), n_jobs=jobs)
+        for rows in blocks_of(np.arange(len(X)), self.high):
+            at_most[rows], below[rows], t[rows] = self._rank_block(X[rows])
         return Ranks(at_most, below if strictly else None, t)
 
     def augmented_scores(self, X: FloatArray, rows: IndexArray) -> Iterator[AugmentedScores]:
         """Score all rows with each new row among D, without fitting any model."""
         near, _ = self.search.nearest(X, self.high, n_jobs=self.n_jobs)
         t = score_neighbours(near, self.low, self.root)
-        fill = self._fill_by_metric if isinstance(self.search, PairwiseSearch) else self._fill
         for block in blocks_of(rows, len(self.scores) + len(X)):
             own = np.empty((len(block), len(self.scores) + 1))
             augmented = AugmentedScores(block, own, np.empty((len(block), len(X))))
-            fill(X, near, t, augmented)
+            self._fill(X, near, t, augmented)
             yield augmented
 
     def _fill(
@@ -469,24 +448,12 @@ class FullNeighbours(Ensemble):
         jobs = worthwhile_jobs(self.n_jobs, len(rows) * (exact.rows.size + new.size))
         run_blocks(kernel, len(rows), n_jobs=jobs)
 
-    def _fill_by_metric(
-        self, X: FloatArray, near: FloatArray, t: FloatArray, augmented: AugmentedScores
-    ) -> None:
-        """The same for a metric of scikit-learn or a function; the scored row comes first."""
-        search, own = self.search, augmented.own
-        assert isinstance(search, PairwiseSearch)
-        for r, j in enumerate(augmented.rows.tolist()):
-            one = PairwiseSearch(X[j : j + 1], search.metric, search.parameters)
-            to_reference = one._measure(search.rows, 0)[:, 0]
-            to_new = one._measure(one._prepare(X), 0)[:, 0]
-            scores_joined(to_reference, self.near, self.scores, self.low, self.root, own[r, :-1])
-            scores_joined(to_new, near, t, self.low, self.root, augmented.others[r])
-            own[r, -1] = t[j]
-
-    def _rank_by_tree(self, X: FloatArray, first: int) -> Ranked:
-        """Rank a block of new rows, the tree finding the rows of D that they change."""
-        near, _ = self.search.nearest(X, self.near.shape[1], n_jobs=self.n_jobs)
-        at_most, below, t = self._look_up(near)
+    def _rank_block(self, X: FloatArray) -> tuple[RankArray, RankArray, FloatArray]:
+        """1 + #{s_i <= t}, 1 + #{s_i < t} and t; the tree finds the rows of D that change."""
+        near, _ = self.search.nearest(X, self.high, n_jobs=self.n_jobs)
+        # Ranked as if new rows changed no other score, and then corrected.
+        t, c = score_neighbours(near, self.low, self.root), self.sorted_scores
+        at_most, below = ranks_among(c, t), ranks_among(c, t, strictly=True)
         exact = tree_of(self.search)
         power, root, low = exact.formula.power, self.root, self.low
         queries, tree, reach = exact.embed(X), exact.tree, self.reach
@@ -499,22 +466,3 @@ class FullNeighbours(Ensemble):
 
         run_blocks(kernel, len(X), n_jobs=worthwhile_jobs(self.n_jobs, len(X) * exact.rows.size))
         return at_most, below, t
-
-    def _rank_by_rows(self, X: FloatArray, first: int) -> Ranked:
-        """Rank a block of new rows, the first of which is row `first`, by all its distances."""
-        search, high = self.search, self.near.shape[1]
-        assert isinstance(search, PairwiseSearch)
-        distances = search._measure(search._prepare(X), first)
-        near = np.sort(np.partition(distances, high - 1, axis=1)[:, :high], axis=1)
-        at_most, below, t = self._look_up(near)
-        if callable(search.metric):
-            # The metric need not be symmetric: the row that is scored comes first.
-            new = PairwiseSearch(X, search.metric, search.parameters)
-            distances = np.ascontiguousarray(new._measure(search.rows, 0).T)
-        correct_by_rows(distances, t, self.near, self.scores, self.low, at_most, below)
-        return at_most, below, t
-
-    def _look_up(self, near: FloatArray) -> Ranked:
-        """Score new rows by their neighbours; rank them as if they changed no other score."""
-        t, c = score_neighbours(near, self.low, self.root), self.sorted_scores
-        return ranks_among(c, t), ranks_among(c, t, strictly=True), t

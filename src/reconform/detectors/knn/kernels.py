@@ -312,15 +312,6 @@ def score_neighbours(near: FloatArray, low: int, root: float) -> FloatArray:
 
 
 @njit(cache=True, nogil=True)
-def _count_again(
-    near: FloatArray, c: float, new: float, low: int, root: float, t: float
-) -> tuple[int, int]:
-    """Say by how much ranks change, c <= t and c < t, when a row gets a new neighbour."""
-    s = _score(near, new, low, root)
-    return int(s <= t) - int(c <= t), int(s < t) - int(c < t)
-
-
-@njit(cache=True, nogil=True)
 def next_leaf_in_reach(
     x: FloatArray,
     boxes: FloatArray,
@@ -421,40 +412,14 @@ def correct_by_tree(
             for slot in range(leaf_size):
                 if measured[slot] < reach[leaf, slot]:
                     i = ids[leaf, slot]
-                    more = _count_again(near[i], c[i], measured[slot], low, root, t[q])
-                    at_most[q] += more[0]
-                    below[q] += more[1]
+                    s = _score(near[i], measured[slot], low, root)
+                    at_most[q] += int(s <= t[q]) - int(c[i] <= t[q])
+                    below[q] += int(s < t[q]) - int(c[i] < t[q])
             leaf, top = next_leaf_in_reach(x, boxes, node_reach, power, waiting, top)
 
 
 @njit(cache=True, nogil=True)
-def correct_by_rows(
-    distances: FloatArray,
-    t: FloatArray,
-    near: FloatArray,
-    c: FloatArray,
-    low: int,
-    at_most: RankArray,
-    below: RankArray,
-) -> None:
-    """Correct ranks where every distance of a new row to D is at hand.
-
-    Parameters
-    ----------
-    distances : float array of shape (m, n)
-    t, near, c, low, at_most, below
-        As in `correct_by_tree`; distances are as they are, without a root to be taken.
-    """
-    for q in range(len(distances)):
-        for i in range(len(c)):
-            if distances[q, i] < near[i, -1]:
-                more = _count_again(near[i], c[i], distances[q, i], low, 1.0, t[q])
-                at_most[q] += more[0]
-                below[q] += more[1]
-
-
-@njit(cache=True, nogil=True)
-def scores_joined(
+def _scores_joined(
     distances: FloatArray,
     near: FloatArray,
     c: FloatArray,
@@ -526,6 +491,6 @@ def augmented_scores(
         x = new[rows[r]]
         measure_leaf(x, reference_by_feature, power, to_reference)
         measure_leaf(x, new_by_feature, power, to_new)
-        scores_joined(to_reference, near, c, low, root, own[r, :n])
-        scores_joined(to_new, new_near, t, low, root, others[r])
+        _scores_joined(to_reference, near, c, low, root, own[r, :n])
+        _scores_joined(to_new, new_near, t, low, root, others[r])
         own[r, n] = t[rows[r]]

@@ -2,8 +2,7 @@
 
 Two distances that are equal must come out equal, whichever way they are reached, or a tie is
 broken by rounding and a rank is wrong. So each metric has one formula. `TreeSearch` uses nothing
-else; `WideSearch` lets a matrix product propose candidates and measures them by the formula;
-`PairwiseSearch` is brute force with SciPy's distances, for every other metric.
+else; `WideSearch` lets a matrix product propose candidates and measures them by the formula.
 
 `neighbours_among` says how many neighbours to look for where reference and new rows are fitted
 together.
@@ -22,15 +21,9 @@ import numpy as np
 from ...arrays import AnyArray, BoolArray, FloatArray, Int32Array
 from ...errors import ReconformError, check_count, unknown_choice
 from ...parallel import run_blocks
-from ...statistics.ranks import BLOCK_BYTES
 from .kernels import nearest, squared_distances
 
 ALGORITHMS = ("auto", "kd_tree", "ball_tree", "brute")
-
-# Metrics of sets: what counts is whether a feature is there at all.
-OF_SETS = (
-    "dice", "jaccard", "rogerstanimoto", "russellrao", "sokalmichener", "sokalsneath", "yule",
-)  # fmt: skip
 
 Table = tuple[FloatArray, Int32Array]
 
@@ -77,38 +70,33 @@ class Search(Protocol):
 def make_search(
     X: FloatArray,
     *,
-    metric: str | Callable[..., float] = "minkowski",
+    metric: str = "minkowski",
     p: float = 2,
-    metric_params: dict[str, Any] | None = None,
     algorithm: str = "auto",
     leaf_size: int = 30,
 ) -> Search:
     """Prepare rows for a search; parameters as in scikit-learn's `NearestNeighbors`.
 
-    `algorithm` and `leaf_size` change the time, never a number.
-
     Examples
     --------
     >>> import numpy as np
-    >>> search = make_search(np.array([[0.0], [1.0], [3.0]]))
-    >>> search.nearest(np.array([[2.5]]), 2)
-    (array([[0.5, 1.5]]), array([[2, 1]], dtype=int32))
+    >>> search = make_search(np.array([[0.0], [2.0], [5.0]]))
+    >>> search.nearest(np.array([[1.5]]), 2)
+    (array([[0.5, 1.5]]), array([[1, 0]], dtype=int32))
     """
     if algorithm not in ALGORITHMS:
         raise unknown_choice("algorithm", algorithm, ALGORITHMS)
-    parameters = dict(metric_params or {})
-    if metric == "minkowski":
-        p = parameters.pop("p", p)
-        if not p > 0:
-            raise ReconformError(f"p must be a positive number; got {p!r}.")
-    formula = None if parameters else _formula(metric, p)
-    if formula is None:
-        if metric == "minkowski":
-            parameters["p"] = p
-        return PairwiseSearch(X, metric, parameters)
-    tree = TreeSearch(X, formula, leaf_size)
+    if not p > 0:
+        raise ReconformError(f"p must be a positive number; got {p!r}.")
+    formulas = {**FORMULAS, "minkowski": Formula(float(p), 1.0 if p == np.inf else 1.0 / float(p))}
+    if not isinstance(metric, str) or metric not in formulas:
+        raise ReconformError(
+            f"metric must be one of {', '.join(sorted(formulas))}; got {metric!r}. For any other, "
+            "give PyOD's detector: `detector=pyod.models.knn.KNN(metric=...)`."
+        )
+    tree = TreeSearch(X, formulas[metric], leaf_size)
     wide = algorithm == "brute" or (algorithm == "auto" and tree.rows.shape[1] > NARROW)
-    wide = wide and formula.power == 2 and np.abs(tree.rows).max() < LARGEST
+    wide = wide and tree.formula.power == 2 and np.abs(tree.rows).max() < LARGEST
     return WideSearch(tree) if wide else tree
 
 
@@ -119,23 +107,6 @@ class Formula:
     power: float
     root: float
     embed: Callable[[FloatArray], FloatArray] | None = None
-
-
-def _formula(metric: object, p: float) -> Formula | None:
-    """Return the formula of a metric, if it has one of that form."""
-    if metric in ("euclidean", "l2"):
-        return Formula(2.0, 0.5)
-    if metric == "sqeuclidean":
-        return Formula(2.0, 1.0)
-    if metric in ("manhattan", "cityblock", "l1"):
-        return Formula(1.0, 1.0)
-    if metric in ("chebyshev", "infinity") or (metric == "minkowski" and p == np.inf):
-        return Formula(np.inf, 1.0)
-    if metric == "minkowski":
-        return Formula(float(p), 1.0 / float(p))
-    if metric == "cosine":
-        return Formula(2.0, 1.0, _directions)
-    return None
 
 
 def _directions(X: FloatArray) -> FloatArray:
@@ -153,6 +124,21 @@ def _directions(X: FloatArray) -> FloatArray:
         squares += column * column
     unit /= np.sqrt(2.0 * np.where(empty, 1.0, squares))[:, None]
     return np.column_stack([unit, np.where(empty, np.sqrt(0.5), 0.0)])
+
+
+_EUCLIDEAN, _MANHATTAN, _CHEBYSHEV = Formula(2.0, 0.5), Formula(1.0, 1.0), Formula(np.inf, 1.0)
+# Every metric but Minkowski's, which has a power of its own.
+FORMULAS = {
+    "euclidean": _EUCLIDEAN,
+    "l2": _EUCLIDEAN,
+    "sqeuclidean": Formula(2.0, 1.0),
+    "manhattan": _MANHATTAN,
+    "cityblock": _MANHATTAN,
+    "l1": _MANHATTAN,
+    "chebyshev": _CHEBYSHEV,
+    "infinity": _CHEBYSHEV,
+    "cosine": Formula(2.0, 1.0, _directions),
+}
 
 
 def build_tree(X: FloatArray, leaf_size: int) -> tuple[FloatArray, Int32Array, FloatArray]:
@@ -331,84 +317,6 @@ class WideSearch:
         return np.asarray(cut * cut > needed + error + np.finfo(float).tiny)
 
 
-class PairwiseSearch:
-    """Brute force with SciPy's distances, in blocks of queries."""
-
-    def __init__(
-        self, X: FloatArray, metric: str | Callable[..., float], parameters: dict[str, Any]
-    ) -> None:
-        self.metric, self.parameters = metric, parameters
-        self._refuse_batch_dependence()
-        self.check_parameters(X.shape[1])
-        self.rows = self._prepare(X)
-
-    def _refuse_batch_dependence(self) -> None:
-        needs = {"seuclidean": "V", "mahalanobis": "VI"}.get(str(self.metric))
-        if needs is not None and needs not in self.parameters:
-            raise ReconformError(
-                f"metric={self.metric!r} would estimate {needs} anew from every batch of rows, "
-                f"and scores could not be compared; state metric_params={{{needs!r}: ...}}."
-            )
-
-    def check_parameters(self, d: int) -> None:
-        """Refuse arrays of another size than the rows; SciPy would read beyond their end."""
-        for name, shape in (("VI", (d, d)), ("V", (d,)), ("w", (d,))):
-            got = self.parameters.get(name)
-            if got is not None and np.shape(got) != shape:
-                raise ReconformError(
-                    f"metric_params={{{name!r}: ...}} must have the shape {shape} for rows of {d} "
-                    f"features; got {np.shape(got)}."
-                )
-
-    def _prepare(self, X: FloatArray) -> AnyArray:
-        return X.astype(bool) if self.metric in OF_SETS else X
-
-    def nearest(
-        self, X: FloatArray, width: int, *, own: Int32Array | None = None, n_jobs: int | None = None
-    ) -> Table:
-        """Find the nearest rows, as `Search` says."""
-        m, n = len(X), len(self.rows)
-        queries = self._prepare(X)
-        distances = np.empty((m, width))
-        rows = np.empty((m, width), dtype=np.int32)
-        step = max(1, BLOCK_BYTES // (8 * n))
-
-        def kernel(start: int, stop: int) -> None:
-            for begin in range(start, stop, step):
-                block = slice(begin, min(begin + step, stop))
-                every = self._measure(queries[block], begin)
-                if own is not None:
-                    mine = own[block]
-                    every[mine >= 0, mine[mine >= 0]] = np.nan  # sorts last, behind infinity
-                near = np.sort(np.argpartition(every, width - 1, axis=1)[:, :width], axis=1)
-                values = np.take_along_axis(every, near, axis=1)
-                order = np.argsort(values, axis=1, kind="stable")
-                distances[block] = np.take_along_axis(values, order, axis=1)
-                rows[block] = np.take_along_axis(near, order, axis=1)
-
-        run_blocks(kernel, m, n_jobs=worthwhile_jobs(n_jobs, m * self.rows.size))
-        return distances, rows
-
-    def _measure(self, queries: AnyArray, begin: int) -> FloatArray:
-        from scipy.spatial.distance import cdist
-
-        try:
-            every: FloatArray = cdist(queries, self.rows, self.metric, **self.parameters)
-        except (TypeError, ValueError) as error:
-            raise ReconformError(
-                f"metric={self.metric!r} with metric_params={self.parameters!r} cannot be used: "
-                f"{error} Take a metric that scipy.spatial.distance.cdist knows, or a function of "
-                "two rows."
-            ) from error
-        if np.isnan(every).any():
-            query, row = np.argwhere(np.isnan(every))[0]
-            raise ReconformError(
-                f"metric={self.metric!r} gives NaN as the distance between row {begin + query} "
-                f"and reference row {row}; use a metric that is defined for these data."
-            )
-        return every
-
-
 def tree_of(search: Search) -> TreeSearch:
     """The tree that answers, or that answers where a matrix product is in doubt."""
     tree = search.exact if isinstance(search, WideSearch) else search
@@ -418,8 +326,6 @@ def tree_of(search: Search) -> TreeSearch:
 
 def without_root(search: Search) -> tuple[Search, float]:
     """Search in reduced distances, and the root that was left out."""
-    if isinstance(search, PairwiseSearch):
-        return search, 1.0
     reduced = copy.copy(tree_of(search))
     root = reduced.formula.root
     reduced.formula = replace(reduced.formula, root=1.0)
@@ -428,14 +334,11 @@ def without_root(search: Search) -> tuple[Search, float]:
 
 def nearest_of_own(search: Search, width: int, *, n_jobs: int | None = None) -> Table:
     """Find the `width` nearest other rows of every row that is searched in."""
-    if isinstance(search, PairwiseSearch):
-        rows = search.rows
-    else:
-        tree = tree_of(search)
-        rows, own = tree.rows, np.arange(len(tree.rows), dtype=np.int32)
-        if tree.formula.embed is not None:  # the rows are embedded already
-            return tree.nearest_embedded(rows, width, own, n_jobs)
-    return search.nearest(rows, width, own=np.arange(len(rows), dtype=np.int32), n_jobs=n_jobs)
+    tree = tree_of(search)
+    rows, own = tree.rows, np.arange(len(tree.rows), dtype=np.int32)
+    if tree.formula.embed is not None:  # the rows are embedded already
+        return tree.nearest_embedded(rows, width, own, n_jobs)
+    return search.nearest(rows, width, own=own, n_jobs=n_jobs)
 
 
 def reach_in_tree(ids: Int32Array, reach: FloatArray) -> tuple[FloatArray, FloatArray]:
