@@ -40,8 +40,9 @@ def functions(tree: ast.AST, within: str = "") -> Iterator[tuple[str, Function]]
 def outside_kernels() -> Iterator[tuple[str, Function]]:
     """Compiled code takes plain arrays, many of them, and a loop is not cut for its length."""
     for path, tree in trees():
-        if "kernels" not in path.stem:
-            for name, function in functions(tree):
+        for name, function in functions(tree):
+            compiled = any("njit" in ast.unparse(one) for one in function.decorator_list)
+            if "kernels" not in path.stem and not compiled:
                 yield f"{path.as_posix()} {name}", function
 
 

@@ -58,7 +58,7 @@ class Draws(NamedTuple):
     leaf_lengths: IntArray
 
 
-class Rows(NamedTuple):
+class PartedRows(NamedTuple):
     """The rows of a tree as they are parted among its nodes, and room to do that."""
 
     X: FloatArray
@@ -96,7 +96,7 @@ def draw_features(keys: UInt64Array, size: int, out: Int32Array) -> None:
 
 
 @njit(cache=True, nogil=True)
-def _range_in_node(rows: Rows, start: int, stop: int, column: int) -> Any:
+def _range_in_node(rows: PartedRows, start: int, stop: int, column: int) -> Any:
     """Smallest and largest value of a column in a node; all of them are written to `values`."""
     X, here, values = rows.X, rows.here, rows.values  # numba counts references of fields
     low = high = X[here[start], column]
@@ -110,7 +110,7 @@ def _range_in_node(rows: Rows, start: int, stop: int, column: int) -> Any:
 
 
 @njit(cache=True, nogil=True)
-def _set_aside(rows: Rows, constant: int, f: int) -> None:
+def _set_aside(rows: PartedRows, constant: int, f: int) -> None:
     """Swap feature f to position `constant` of the order."""
     other, at = rows.order[constant], rows.place[f]
     rows.order[at], rows.place[other] = other, at
@@ -126,7 +126,7 @@ def cut_between(low: float, high: float, state: Any) -> Any:
 
 
 @njit(cache=True, nogil=True)
-def _part(rows: Rows, start: int, stop: int, cut: float) -> Any:
+def _part(rows: PartedRows, start: int, stop: int, cut: float) -> Any:
     """Order the rows of a node: those that go left, then the others. Return where these begin."""
     here, aside, values = rows.here, rows.aside, rows.values
     left, right = start, 0
@@ -144,7 +144,7 @@ def _part(rows: Rows, start: int, stop: int, cut: float) -> Any:
 
 @njit(cache=True, nogil=True, forceinline=True)
 def _split_node(
-    rows: Rows, start: int, stop: int, subset: Int32Array, state: Any, constant: int
+    rows: PartedRows, start: int, stop: int, subset: Int32Array, state: Any, constant: int
 ) -> Any:
     """Draw feature and threshold of a node; feature -1 where all its rows are equal.
 
@@ -222,7 +222,7 @@ def _rows_in_node(here: IntArray, start: int, stop: int, copies: IntArray) -> An
 
 @njit(cache=True, nogil=True)
 def _grow(
-    rows: Rows,
+    rows: PartedRows,
     copies: IntArray,
     count: int,
     leaving: int,
@@ -309,7 +309,7 @@ def grow_trees(
     stack = np.empty((depth_of(trees.lengths.shape[1]) + 1, 6), np.int64)
     here, aside = np.empty(psi, np.int64), np.empty(psi, np.int64)
     order, place = np.empty(width, np.int64), np.empty(width, np.int64)
-    room = Rows(X, here, aside, np.empty(psi), order, place, stack)
+    room = PartedRows(X, here, aside, np.empty(psi), order, place, stack)
     for t in range(len(rows)):
         tree = _tree(trees, t)
         if leaving[t] == FRESH:

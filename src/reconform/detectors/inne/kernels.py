@@ -39,7 +39,7 @@ class Sets(NamedTuple):
     sets: int
 
 
-class Room(NamedTuple):
+class BlockOfRows(NamedTuple):
     """A block of rows, feature by feature, its distances to all centres, and room for its sums."""
 
     columns: FloatArray
@@ -53,7 +53,7 @@ def _room(spheres: Sets, lanes: int) -> Any:
     """Room for blocks of so many rows."""
     centres, d = spheres.table.shape
     value, total = np.empty(lanes, np.int64), np.empty(lanes, np.int64)
-    return Room(np.empty((d, lanes)), np.empty((centres, lanes)), value, total)
+    return BlockOfRows(np.empty((d, lanes)), np.empty((centres, lanes)), value, total)
 
 
 @njit(cache=True, nogil=True)
@@ -121,7 +121,7 @@ def build_spheres(
 
 
 @njit(cache=True, nogil=True)
-def _measure(spheres: Sets, room: Room, width: int) -> None:
+def _measure(spheres: Sets, room: BlockOfRows, width: int) -> None:
     """Squared distances from all centres to a block of rows."""
     table, columns, distance = spheres.table, room.columns, room.distance
     for u in range(len(table)):
@@ -136,7 +136,7 @@ def _measure(spheres: Sets, room: Room, width: int) -> None:
 
 
 @njit(cache=True, nogil=True)
-def _add_model(spheres: Sets, room: Room, k: int, width: int) -> None:
+def _add_model(spheres: Sets, room: BlockOfRows, k: int, width: int) -> None:
     """Sum over the sets of model k: for each row of the block, the smallest sphere's ratio.
 
     The inner loops run over the rows of the block and do not branch, so they become vector code.

@@ -209,7 +209,7 @@ class New(NamedTuple):
     rows: Int32Array
 
 
-class Room(NamedTuple):
+class Repairs(NamedTuple):
     """Room for repairs, which are made in place and undone; the new row is number n."""
 
     square: FloatArray
@@ -253,11 +253,11 @@ def _room(near: Neighbours) -> Any:
     reach[:n], density[:n] = near.reach, near.density
     slot, mark = np.full(n, -1, dtype=np.int32), np.zeros(n, dtype=np.bool_)
     lists = np.empty((n, k)), np.empty((n, k), dtype=np.int32)
-    return Room(np.empty(n), reach, density, slot, mark, np.empty(n, dtype=np.int32), *lists)
+    return Repairs(np.empty(n), reach, density, slot, mark, np.empty(n, dtype=np.int32), *lists)
 
 
 @njit(cache=True, nogil=True)
-def _join(new: New, q: int, by_feature: FloatArray, near: Neighbours, room: Room) -> int:
+def _join(new: New, q: int, by_feature: FloatArray, near: Neighbours, room: Repairs) -> int:
     """Let new row q join D; return how many rows have another score, which are listed as found.
 
     Rows that it is near to have other neighbours (`slot` says which of the lists these are), rows
@@ -302,7 +302,7 @@ def _score_joined(
 
 
 @njit(cache=True, nogil=True)
-def _undo(touched: int, near: Neighbours, room: Room) -> None:
+def _undo(touched: int, near: Neighbours, room: Repairs) -> None:
     """Take back what `_join` changed."""
     _, reach, density, slot, mark, found, _, _ = room
     fitted_reach, fitted_density = near.reach, near.density
