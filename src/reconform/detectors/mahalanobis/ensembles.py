@@ -213,7 +213,8 @@ class Whitened(Comparing):
     --------
     >>> import numpy as np
     >>> D = Whitened(np.array([[0.0], [1.0], [2.0]]), ridge=1.0)
-    >>> D.compare(np.array([[1.5], [5.0], [2.0]]), np.arange(3))[0]
+    >>> every = np.arange(3)
+    >>> D.compare(np.array([[1.5], [5.0], [2.0]]), every, D.held_out_scores(every))[0]
     array([3, 1, 3])
     """
 
