@@ -25,7 +25,7 @@ from reconform.cli import check_command, main, options
 from reconform.cli.remembered import OURS
 from test_cli import CliRunner, run, run_json
 
-PAGE = Path(__file__).parent.parent / "docs" / "cli.md"
+PAGE = Path(__file__).parents[2] / "docs" / "cli.md"
 QUICK = ["--detector", "knn", "--method", "jackknife+"]
 NAMES = ["flow", "heat", "load"]
 

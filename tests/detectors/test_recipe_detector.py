@@ -30,7 +30,7 @@ from reconform.models import inspect, load, save
 from reconform.randomness import Streams
 from reconform.records.specs import Array, DetectorRecord
 
-DOCS = Path(__file__).parent.parent / "docs"
+DOCS = Path(__file__).parents[2] / "docs"
 
 
 class Toy(NativeDetector):

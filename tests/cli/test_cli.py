@@ -39,7 +39,7 @@ from reconform.statistics.thresholds import conditional_table
 
 NAMES = ["temperature", "flow", "pressure"]
 RESULTS = ["score", "p_value", "q_value", "anomaly"]
-PAGE = Path(__file__).parent.parent / "docs" / "cli.md"
+PAGE = Path(__file__).parents[2] / "docs" / "cli.md"
 PROGRAM = [
     sys.executable,
     "-c",

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-HERE = Path(__file__).parent
+HERE = Path(__file__).parents[1]
 sys.path.insert(0, str(HERE / "fuzz"))
 
 from worker import Worker  # noqa: E402

@@ -658,7 +658,7 @@ def test_without_pyarrow_the_error_says_what_to_install():
 
 
 def test_extras_that_messages_name_exist():
-    root = Path(__file__).parent.parent
+    root = Path(__file__).parents[2]
     extras = tomllib.loads((root / "pyproject.toml").read_text())["project"][
         "optional-dependencies"
     ]

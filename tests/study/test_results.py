@@ -15,7 +15,7 @@ from paper_tables import best_power, columns, columns_of, cost_table, format_tab
 from reconform.study import PAPER_METHODS, Cell, Estimate, Protocol, Study
 from reconform.study.subjects import resolve_readings
 
-RESULTS = Path(__file__).parent.parent / "results"
+RESULTS = Path(__file__).parents[2] / "results"
 
 
 @pytest.fixture(scope="module")

@@ -598,7 +598,7 @@ def test_a_study_draws_from_a_query(here):
 
 # --- the recipe ----------------------------------------------------------------------------------
 
-PAGE = Path(__file__).parent.parent / "docs" / "queries.md"
+PAGE = Path(__file__).parents[2] / "docs" / "queries.md"
 
 
 def test_the_recipe_of_the_page_appends_the_flagged_rows_of_yesterday(here, capsys):

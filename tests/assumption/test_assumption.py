@@ -463,7 +463,7 @@ def test_the_report_says_why_nothing_is_flagged(tmp_path):
 
 
 def test_the_pictures_are_those_of_the_command():
-    folder = Path(__file__).parents[1] / "docs" / "pictures"
+    folder = Path(__file__).parents[2] / "docs" / "pictures"
     made = runpy.run_path(str(folder / "assumptions.py"))
     for name, situation in made["situations"]().items():
         assert (folder / f"{name}.svg").read_text("utf-8") == made["picture"](*situation), name

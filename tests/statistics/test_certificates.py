@@ -31,7 +31,7 @@ from reconform.statistics.exact import Grid, from_floats, usual
 from reconform.statistics.fdr import ANY, PROCEDURES
 from test_validity import distance
 
-ROOT = Path(__file__).parent.parent
+ROOT = Path(__file__).parents[2]
 
 
 @pytest.mark.parametrize(

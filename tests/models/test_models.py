@@ -37,7 +37,7 @@ from reconform.models import archive as arrays
 from reconform.records.specs import OneOf, Record
 from reconform.statistics.certificates import CERTIFIABLE
 
-DATA = Path(__file__).parent / "data" / "models"
+DATA = Path(__file__).parents[1] / "data" / "models"
 
 RNG = np.random.default_rng(0)
 X = RNG.normal(size=(41, 3)).round(1)  # rounded: ties

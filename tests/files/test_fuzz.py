@@ -9,7 +9,7 @@ from pathlib import Path
 import click
 import pytest
 
-sys.path.insert(0, str(Path(__file__).parent / "fuzz"))
+sys.path.insert(0, str(Path(__file__).parents[1] / "fuzz"))
 
 import tables
 
