@@ -17,13 +17,14 @@ import numpy as np
 import pandas as pd
 import pytest
 import yaml
+from click.testing import CliRunner
 
+from commands import run, run_json
 from reconform import ConformalDetector
 from reconform import models as model_files
 from reconform.atomic import append_line, atomic_group, write_atomic
 from reconform.cli import check_command, main, options
 from reconform.cli.remembered import OURS
-from test_cli import CliRunner, run, run_json
 
 PAGE = Path(__file__).parents[2] / "docs" / "cli.md"
 QUICK = ["--detector", "knn", "--method", "jackknife+"]

@@ -23,9 +23,9 @@ import pyarrow.csv
 import pyarrow.feather
 import pyarrow.parquet as pq
 import pytest
-from click.testing import CliRunner
 from sklearn.svm import OneClassSVM
 
+from commands import PROGRAM, run, run_json, shell
 from reconform import ConformalDetector, cli, methods
 from reconform import models as model_files
 from reconform.cli import judging, main, options
@@ -40,34 +40,7 @@ from reconform.statistics.thresholds import conditional_table
 NAMES = ["temperature", "flow", "pressure"]
 RESULTS = ["score", "p_value", "q_value", "anomaly"]
 PAGE = Path(__file__).parents[2] / "docs" / "cli.md"
-PROGRAM = [
-    sys.executable,
-    "-c",
-    # Ctrl-C as in a terminal, also where the tests themselves run in the background.
-    "import signal; signal.signal(signal.SIGINT, signal.default_int_handler)\n"
-    "from reconform.cli import main; main(prog_name='reconform')",
-]
 QUICK = ["--detector", "knn", "--method", "jackknife+"]
-
-
-def run(*arguments, code=0, input=None):
-    """Run a command in this process; its standard streams must be what the exit code promises."""
-    result = CliRunner().invoke(main, [str(a) for a in arguments], input=input)
-    assert result.exit_code == code, result.output
-    assert (code == 0) or result.stdout == ""
-    if code != cli.BUG:  # a traceback shows lines of code
-        # Options are spelled as options: no `drop`, no overwrite=True.
-        assert not re.search(r"`|(?<!--set )\b[a-z_]+=\S", result.stderr), result.stderr
-    return result
-
-
-def run_json(*arguments, **options):
-    return json.loads(run(*arguments, "--json", **options).stdout)
-
-
-def shell(*arguments, **options):
-    """Run a command in a process of its own."""
-    return subprocess.run([*PROGRAM, *map(str, arguments)], capture_output=True, **options)
 
 
 def save(table, path):

@@ -13,6 +13,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
+from click.testing import CliRunner
 from sklearn.compose import ColumnTransformer
 from sklearn.datasets import load_breast_cancer
 from sklearn.impute import SimpleImputer
@@ -21,10 +22,10 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import OneHotEncoder, StandardScaler
 from sklearn.svm import OneClassSVM
 
+from commands import run, run_json
 from reconform import ConformalDetector, Prepare, ReferenceWarning, review
 from reconform.cli import main
 from reconform.study import PAPER_DATASETS, load
-from test_cli import CliRunner, run, run_json
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore::reconform.ReferenceWarning"),

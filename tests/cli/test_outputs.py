@@ -12,10 +12,10 @@ import sys
 import numpy as np
 import pytest
 
+from commands import run, run_json
 from reconform import ConformalDetector
 from reconform.files import Layout, read_reference
 from reconform.files.judge import WriteOptions, judge_file
-from test_cli import run, run_json
 
 QUICK = ["--detector", "knn", "--method", "jackknife+"]
 DETECT = ["detect", "normal.csv", "new.csv", *QUICK]

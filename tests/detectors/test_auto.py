@@ -21,6 +21,7 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 
 import oracle
 from oracle import all_augmented_scores, binomial_upper
+from oracle_detectors import is_clustered, score
 from reconform import ConformalDetector, CrossValidation, Full, Split
 from reconform.detectors import INNE, KDE, KNN, LOF, Auto, Contrast, IForest, Mahalanobis
 from reconform.detectors.auto import names_of
@@ -46,7 +47,6 @@ from reconform.statistics.conditional_calibration import certify
 from reconform.statistics.exact import usual
 from reconform.statistics.fdr import RankCounts
 from reconform.statistics.ranks import RankedBatch
-from test_contrast import is_clustered, score
 
 SEED = np.random.SeedSequence(20261116)
 LEVELS = [Fraction(level, 100) for level in (5, 10, 15, 20)]

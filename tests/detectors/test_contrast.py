@@ -13,6 +13,7 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from forge import forge, members_of, put
 from oracle import binomial_upper
+from oracle_detectors import OWN_NEIGHBOUR, is_clustered, score, squared
 from reconform import ConformalDetector, Split
 from reconform.detectors import KNN, Contrast
 from reconform.detectors.contrast.ensembles import FullContrast
@@ -22,48 +23,6 @@ from reconform.detectors.scaling import rescale, scale_exponents, spreads
 from reconform.errors import ModelFileError, ReconformError
 from reconform.frames import label_code
 from reconform.models import load, save
-from reconform.statistics.chances import guard_limits
-from test_knn import OWN_NEIGHBOUR
-
-
-def squared(a, b):
-    total = 0.0
-    for u, v in zip(a.tolist(), b.tolist(), strict=True):  # as the search adds up
-        total += (u - v) * (u - v)
-    return total
-
-
-def kth(e, others, k):
-    return sorted(squared(e, o) for o in others)[k - 1]
-
-
-def score(e, others, T, ks, use_new=True):
-    v = 1.0
-    for k in sorted(ks):
-        normal = kth(e, others, k)
-        if normal == 0.0:
-            return np.inf
-        if normal == np.inf:
-            v = 0.0
-            continue
-        v *= (np.sqrt(kth(e, T, k)) if use_new else 1.0) / normal
-        if v == np.inf:
-            return v
-    return v
-
-
-def is_clustered(E, T, k):
-    reach = sorted(kth(E[i], np.delete(E, i, axis=0), k) for i in range(len(E)))
-    typical = reach[(len(E) - 1) // 2]
-    inside, accompanied = 0, np.zeros(k)
-    for at, x in enumerate(T):
-        others = np.delete(T, at, axis=0)
-        if kth(x, E, k) <= typical:
-            inside += 1
-            for c in range(1, k + 1):
-                accompanied[c - 1] += len(others) >= c and kth(x, others, c) < kth(x, E, 1)
-    limits = guard_limits(len(E) - 1, len(T) + 1, k)
-    return bool((accompanied > limits[:, inside]).any())
 
 
 def by_definition(D, new, ks, *, guard=True, scale=False):

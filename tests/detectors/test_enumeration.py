@@ -8,7 +8,7 @@ import pytest
 from enumeration import excess, judged, mean_e
 from reconform import ConformalDetector, Weights
 from reconform.detectors import INNE, KDE, KNN, LOF, Contrast, IForest, Mahalanobis
-from test_mahalanobis import extremes
+from rows import extremes
 
 DETECTORS = {
     "knn": KNN(n_neighbors=3),

@@ -13,6 +13,7 @@ from sklearn.base import clone
 from sklearn.model_selection import ShuffleSplit
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
+from oracle_detectors import Refits, reference_sums, squared_distances
 from reconform import ConformalDetector
 from reconform import randomness as random
 from reconform.content import Contents
@@ -23,59 +24,13 @@ from reconform.detectors.inne.ensembles import Draws, LeaveOneOutINNE, SeparateI
 from reconform.detectors.inne.kernels import UNIT
 from reconform.ensemble.refitting import refit
 from reconform.methods import Bootstrap, CrossValidation, Jackknife, Resampling, Split
+from rows import few_valued
 
 VARIANTS = ("basic", "plus", "pooled")
 
 
-def squared_distances(A, B):
-    """Sum of squared differences, feature after feature."""
-    total = np.zeros((len(A), len(B)))
-    for f in range(A.shape[1]):
-        total += (A[:, None, f] - B[None, :, f]) ** 2
-    return total
-
-
-def reference_sums(X, centres, T):
-    """PyOD's lines on the distances above, with scores as integers: (sets, rows) added up."""
-    eps = np.finfo(float).eps
-    total = np.zeros(len(T), dtype=np.int64)
-    for rows in centres:
-        between = squared_distances(X[rows], X[rows])
-        np.fill_diagonal(between, np.inf)
-        radius = between.min(axis=1)
-        nearest = radius[between.argmin(axis=1)]
-        # A lone centre is isolated; PyOD has inf / inf there.
-        share = (nearest + eps) / (radius + eps) if len(rows) > 1 else np.zeros(1)
-        ratio = np.floor((1 - share) * UNIT + 0.5).astype(np.int64)
-        to = squared_distances(T, X[rows])
-        for m in range(len(T)):
-            covering = np.where(to[m] <= radius, radius, np.nan)
-            total[m] += UNIT if np.isnan(covering).all() else ratio[np.nanargmin(covering)]
-    return total
-
-
-def few_valued(rng, n, d):
-    """Rows with many ties: equal rows, equal distances, rows on the edge of spheres."""
-    return rng.integers(0, 3, size=(n, d)).astype(float)
-
-
 def seeds_for(plan, seed=7):
     return np.random.SeedSequence(seed).spawn(plan.n_models + 1)
-
-
-class Refits:
-    """The slow road: fits `detector` anew on every training set."""
-
-    name = "INNE"
-
-    def __init__(self, detector):
-        self.detector = detector
-
-    def fit_model(self, X, seed):
-        return clone(self.detector).set_params(random_state=seed).fit(X)
-
-    def check_model(self, model, X):
-        pass
 
 
 # --- the detector ---------------------------------------------------------------------------

@@ -10,6 +10,7 @@ from scipy.stats import chisquare
 from sklearn.base import clone
 
 from oracle import binomial_upper
+from oracle_detectors import Refits, reference_sums
 from reconform import ConformalDetector, Full
 from reconform.content import Contents
 from reconform.detectors.inne import INNE
@@ -19,7 +20,7 @@ from reconform.detectors.inne.ensembles import Draws, EnteredINNE
 from reconform.detectors.inne.kernels import UNIT
 from reconform.ensemble import blocks_of
 from reconform.ensemble.refitting import OneModel, fit_full
-from test_inne import Refits, few_valued, reference_sums
+from rows import few_valued
 
 SEED = np.random.SeedSequence(7)
 

@@ -12,6 +12,7 @@ from sklearn.model_selection import GroupKFold, ShuffleSplit
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 import oracle
+from oracle_detectors import METHODS, OWN_NEIGHBOUR
 from reconform import Bootstrap, ConformalDetector, CrossValidation, Jackknife, Resampling, Split
 from reconform.detectors import ForeignDetector, resolve_detector
 from reconform.detectors.knn import ALIKE, KNN
@@ -35,50 +36,11 @@ from reconform.methods import Complements, Singletons
 from reconform.randomness import Streams
 from reconform.statistics.aggregation import reduction
 from reconform.statistics.ranks import calibrate
+from rows import DATA, grid, normal
 
 SEEDS = Streams(np.random.SeedSequence(0), 1000)  # kNN draws nothing
 
-METHODS = ("largest", "mean", "median")
 VARIANTS = ("plus", "basic", "pooled")
-
-
-def grid(n=40, m=25, d=2):
-    """Few values: ties everywhere, and repeated rows."""
-    rng = np.random.default_rng(1)
-    return rng.integers(0, 4, (n, d)).astype(float), rng.integers(-1, 6, (m, d)).astype(float)
-
-
-def normal(n=40, m=25, d=3, shift=0.0):
-    rng = np.random.default_rng(2)
-    return rng.normal(shift, 1, (n, d)), rng.normal(shift, 2, (m, d))
-
-
-def repeated():
-    X, Z = normal(12)
-    return np.repeat(X, 4, axis=0), np.vstack([Z, X])
-
-
-def constant_columns():
-    X, Z = normal()
-    X[:, 1], Z[:, 1] = 7.25, 7.25
-    X[:, 2], Z[:, 2] = 0.1, 0.3
-    return X, Z
-
-
-DATA = {
-    "grid": grid(),
-    "grid of one feature": grid(d=1),
-    "one feature": normal(d=1),
-    "repeated rows": repeated(),
-    "constant columns": constant_columns(),
-    "all rows equal": (np.ones((20, 3)), np.arange(9.0).reshape(3, 3)),
-    "n barely larger than k": normal(7, 10),
-    "200 features": normal(d=200),
-    "200 features of few values": grid(d=200),
-    "far from the origin": normal(shift=1e8),
-    "grid far from the origin": tuple(a + 1e8 for a in grid(d=20)),
-    "tiny and huge": tuple(a * np.array([1e-160, 1.0, 1e150]) for a in normal()),
-}
 
 
 def multisets(n):
@@ -765,13 +727,6 @@ class TestEstimator:
         # Repeats count: five times one row is five rows.
         repeated = Resampling([[3] * 5, [0, 1, 2, 2, 2]]).plan(8)
         assert_same_ensemble(KNN().fit_plan(X, repeated, SEEDS), refit(KNN(), X, repeated), X)
-
-
-OWN_NEIGHBOUR = (
-    "as in PyOD, the offset comes from training rows that are not their own neighbours, while "
-    "predict finds each of them at distance 0 from itself; so fewer training rows are predicted "
-    "outliers than the contamination says"
-)
 
 
 def expected_failures(estimator):

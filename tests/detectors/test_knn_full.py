@@ -13,6 +13,7 @@ from scipy.spatial.distance import cdist
 from scipy.stats import binom
 
 from oracle import binomial_upper
+from oracle_detectors import METHODS
 from reconform import ConformalDetector, Full, Jackknife
 from reconform.detectors.foreign import adapt
 from reconform.detectors.knn import KNN
@@ -27,7 +28,7 @@ from reconform.detectors.knn.search import (
 )
 from reconform.ensemble.refitting import FullRefit
 from reconform.statistics.ranks import smoothed_p_values
-from test_knn import DATA, METHODS, grid, normal
+from rows import DATA, grid, normal
 
 FORMULAS = {
     "minkowski": ({}, 2.0, 0.5),

@@ -12,6 +12,7 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from forge import forge, members_of, put
 from oracle import all_augmented_scores, binomial_upper
+from oracle_detectors import OWN_NEIGHBOUR
 from reconform import Bootstrap, ConformalDetector, CrossValidation, Full, Jackknife
 from reconform.content import sorted_by_content
 from reconform.detectors.knn.search import make_search
@@ -21,7 +22,6 @@ from reconform.ensemble.refitting import OneModel, RefitEnsemble, refit
 from reconform.errors import ModelFileError, ReconformError
 from reconform.models import load, save
 from reconform.randomness import Streams
-from test_knn import OWN_NEIGHBOUR
 
 SEEDS = Streams(np.random.SeedSequence(0), 1000)
 

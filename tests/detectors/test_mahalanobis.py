@@ -22,6 +22,7 @@ from reconform.detectors.scaling import rescale, scale_exponents, spreads
 from reconform.ensemble.refitting import OneModel
 from reconform.errors import ReconformError
 from reconform.models import load, save
+from rows import FILL, extremes
 
 SEED = np.random.SeedSequence(0)
 
@@ -81,9 +82,6 @@ def cases():
 
 
 CASES = {name: (X, new) for name, X, new in cases()}
-
-
-FILL = 9.96921e36  # netCDF's value for what is missing
 
 
 def with_fill(rng, n, rows):
@@ -403,21 +401,6 @@ def exact_scores(rows, X, ridge):
         g = [x[j] - mean[j] for j in range(d)]
         result.append(-sum(g[j] * table[j][d + k] * g[k] for j in range(d) for k in range(d)))
     return result
-
-
-def extremes(kind, rng, shape):
-    rows = rng.normal(size=shape) if rng.random() < 0.6 else rng.integers(-2, 3, shape) * 1.0
-    if kind == "one size":
-        return rows * 10.0 ** rng.uniform(-300, 300)
-    if kind == "columns":
-        return rows * 10.0 ** rng.uniform(-300, 300, size=shape[1])
-    if kind == "rows":
-        return rows * 10.0 ** rng.uniform(-300, 300, size=(shape[0], 1))
-    if kind == "cells":
-        return rows * np.where(rng.random(shape) < 0.3, 10.0 ** rng.integers(-40, 40, shape), 1)
-    if kind == "far":
-        return rows + 10.0 ** rng.uniform(0, 18, size=shape[1])
-    return np.where(rng.random(shape) < 0.3, FILL * rng.choice([-1, 1]), rows)
 
 
 @pytest.mark.parametrize("kind", ["one size", "columns", "rows", "cells", "far", "fill"])

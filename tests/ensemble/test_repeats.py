@@ -3,10 +3,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from oracle import binomial_upper
+from oracle import binomial_upper, distance
 from reconform import ConformalDetector, Split
 from reconform.methods import resolve_method
-from test_validity import distance
 
 
 def fitted(reference, repeats, **parameters):

@@ -9,9 +9,8 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 from sklearn.svm import OneClassSVM
 
-from oracle import binomial_upper
+from oracle import binomial_upper, distance
 from reconform import ConformalDetector, Full
-from test_validity import distance
 
 pytest.importorskip("pyod", reason="needs reconform[pyod]")
 from pyod.models.ecod import ECOD

@@ -16,7 +16,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from click.testing import CliRunner
 
+from commands import run, run_json
 from reconform import ConformalDetector
 from reconform.cli import main
 from reconform.errors import ExtraImportError, ReconformError
@@ -32,7 +34,6 @@ from reconform.files.formats import query_of
 from reconform.files.judge import ReadOptions, WriteOptions, judge_file
 from reconform.files.source import open_source, opened_once
 from reconform.study import datasets
-from test_cli import CliRunner, run, run_json
 
 duckdb = pytest.importorskip("duckdb", reason="needs reconform[sql]")
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from oracle import binomial_upper
+from oracle import binomial_upper, distance
 from reconform import (
     Bootstrap,
     ConformalDetector,
@@ -29,7 +29,6 @@ from reconform.statistics.certificates import (
 )
 from reconform.statistics.exact import Grid, from_floats, usual
 from reconform.statistics.fdr import ANY, PROCEDURES
-from test_validity import distance
 
 ROOT = Path(__file__).parents[2]
 

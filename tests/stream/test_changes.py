@@ -11,7 +11,7 @@ from reconform import ConformalDetector
 from reconform.stream import Change, ChangeMonitor, chart
 from reconform.stream.betting import MARTINGALES, OrderedScores, make_martingale
 from reconform.stream.monitor import STATISTICS
-from test_stream_budget import calibrated
+from streams import calibrated
 
 
 def literal(statistic, factors, limit):

@@ -26,25 +26,10 @@ from reconform.stream.betting import (
     make_martingale,
 )
 from reconform.stream.monitor import EvidenceHistory
+from streams import calibrated
 
 # A correct program fails each statistical test below with at most this probability.
 FAILURE = 1e-4
-
-
-class FirstColumn:
-    """A model that was fitted elsewhere: the score of a row is its first column."""
-
-    fitted_ = True
-
-    def fit(self, X):
-        return self
-
-    def score_samples(self, X):
-        return X[:, 0]
-
-
-def calibrated(rows):
-    return ConformalDetector(FirstColumn(), "prefit").fit(np.reshape(rows, (-1, 1)))
 
 
 # --- ranks among all that came before ------------------------------------------------------------

@@ -9,6 +9,7 @@ import math
 import os
 import subprocess
 import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -21,38 +22,12 @@ from reconform.stream import (
     FalseAlarmBudget,
     MicroBatches,
 )
-
-
-class FirstColumn:
-    """A model that was fitted elsewhere: the score of a row is its first column."""
-
-    fitted_ = True
-
-    def fit(self, X):
-        return self
-
-    def score_samples(self, X):
-        return X[:, 0]
-
-
-def calibrated(rows):
-    return ConformalDetector(FirstColumn(), "prefit").fit(np.reshape(rows, (-1, 1)))
+from streams import batches_of, budget, calibrated
 
 
 @pytest.fixture(scope="module")
 def cad():
     return calibrated(np.random.default_rng(0).uniform(size=30_000))
-
-
-def budget(cad, **more):
-    """A stream that flags a tenth of normal rows, so that decisions are not all alike."""
-    return FalseAlarmBudget(cad, 100, 1_000, **more)
-
-
-def batches_of(seed, sizes=(1, 7, 30, 1, 12, 20)):
-    """Rows of which a third are anomalous, in batches."""
-    rng = np.random.default_rng(seed)
-    return [np.where(rng.random((m, 1)) < 0.3, -1.0, rng.uniform(size=(m, 1))) for m in sizes]
 
 
 def assert_same(one, other):
@@ -479,7 +454,7 @@ import json, os, random, signal, sys, time
 from pathlib import Path
 sys.path.insert(0, {tests!r})
 import numpy as np
-from test_stream import batches_of, budget, calibrated
+from streams import batches_of, budget, calibrated
 from reconform.stream import FalseAlarmBudget
 
 cad = calibrated(np.random.default_rng(0).uniform(size=30_000))
@@ -519,7 +494,7 @@ while True:
 @pytest.mark.slow
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs os.fork to be killed often")
 def test_killed_at_random_instants(cad, tmp_path):
-    code = KILLED.format(tests=os.path.dirname(__file__))
+    code = KILLED.format(tests=str(Path(__file__).parents[1]))
     done = subprocess.run(
         [sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, timeout=120
     )

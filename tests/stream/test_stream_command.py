@@ -32,7 +32,7 @@ from reconform.stream import (
     MicroBatches,
 )
 from reconform.stream.delivery import Delivery
-from test_stream_budget import calibrated
+from streams import calibrated
 
 NAMES = ["flow", "level", "valve"]
 

@@ -12,7 +12,7 @@ import pytest
 from reconform import ConformalDetector
 from reconform.stream import MicroBatches
 from reconform.study import load
-from test_stream_budget import calibrated
+from streams import calibrated
 
 
 @pytest.fixture(scope="module")

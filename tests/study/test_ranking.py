@@ -13,6 +13,7 @@ from scipy.stats import t as student
 from sklearn.neighbors import LocalOutlierFactor
 from sklearn.svm import OneClassSVM
 
+from commands import run, run_json
 from reconform import Bootstrap, CrossValidation, Full, Split
 from reconform.cli.study_command import _method, command_of
 from reconform.detectors import KNN
@@ -23,7 +24,6 @@ from reconform.forecast import listening
 from reconform.frames import label_code
 from reconform.study import Protocol, Study
 from reconform.study.ranked import CONFIDENCE, rank
-from test_cli import run, run_json
 
 SMALL = Protocol(draws=3, test_sets=4)
 
