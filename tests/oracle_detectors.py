@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import numpy as np
-from sklearn.base import clone
 
 from reconform.detectors.inne.kernels import UNIT
 from reconform.statistics.chances import guard_limits
@@ -42,21 +41,6 @@ def reference_sums(X, centres, T):
             covering = np.where(to[m] <= radius, radius, np.nan)
             total[m] += UNIT if np.isnan(covering).all() else ratio[np.nanargmin(covering)]
     return total
-
-
-class Refits:
-    """The slow road: fits `detector` anew on every training set."""
-
-    name = "INNE"
-
-    def __init__(self, detector):
-        self.detector = detector
-
-    def fit_model(self, X, seed):
-        return clone(self.detector).set_params(random_state=seed).fit(X)
-
-    def check_model(self, model, X):
-        pass
 
 
 def squared(a, b):

@@ -1,30 +1,20 @@
-"""Fourteen jobs that people come with (issue 16), each done as the README and --help say it.
+"""Jobs that people come with (issue 16), from one end to the other, on real rows.
 
-On scikit-learn's data and, where RECONFORM_DATA names their folder, on the paper's eight data sets.
-What a later issue completes is marked with its number.
+Those that are one command have their tests with it: explanations, checks, streams, lists of rows.
 """
 
 from __future__ import annotations
 
-import json
 import shlex
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
 import pytest
-from click.testing import CliRunner
-from sklearn.compose import ColumnTransformer
 from sklearn.datasets import load_breast_cancer
-from sklearn.impute import SimpleImputer
-from sklearn.neighbors import LocalOutlierFactor
-from sklearn.pipeline import make_pipeline
-from sklearn.preprocessing import OneHotEncoder, StandardScaler
-from sklearn.svm import OneClassSVM
 
 from commands import run, run_json
-from reconform import ConformalDetector, Prepare, ReferenceWarning, review
-from reconform.cli import main
+from reconform import ConformalDetector, ReferenceWarning, review
 from reconform.study import PAPER_DATASETS, load
 
 pytestmark = [
@@ -74,17 +64,6 @@ def test_todays_file_against_last_months(here, tumours):
     assert Path("report.html").read_text().startswith("<!doctype html>")
 
 
-def test_there_is_always_something_to_look_at(here):
-    strict = ["detect", "month.csv", "today.csv", "--id", "patient", *QUICK, "--fdr", "0.001"]
-    facts = run_json(*strict)
-    assert facts["flagged"] == 0
-    assert "nothing can be flagged at 0.1%" in facts["why_nothing"]
-    assert [row["anomaly"] for row in facts["top"]["rows"]] == [False] * 10
-    said = run(*strict).stdout
-    assert facts["top"]["rows"][0]["id"]["patient"] in said
-    assert "The 10 rows that come first" in said
-
-
 @pytest.mark.parametrize("name", PAPER_DATASETS)
 def test_the_papers_data(name, data_folder):
     """A first look at each of the eight: some outliers are found, few normal rows are flagged."""
@@ -125,156 +104,6 @@ def test_is_my_reference_clean(here, tumours):
     assert set(review(cad).order[:8]) & set(range(250, 254))
 
 
-# --- 3. explain a row ----------------------------------------------------------------------------
-
-
-def test_explain_a_row(here, tumours):
-    month, today = (tumours[name].set_index("patient") for name in ("month", "today"))
-    found = ConformalDetector("knn", random_state=0).fit(month).discover(today, fdr=0.2)
-    label = today.index[found.order[0]]
-    told = found.explain(label)
-    assert str(label) in told.headline
-    assert {feature.name for feature in told.features} <= set(month.columns)
-    assert "mean_area" in str(told)
-    said = run("detect", "month.csv", "today.csv", "--id", "patient", *QUICK, "--fdr", "0.2",
-               "--explain", label).stdout  # fmt: skip
-    assert told.headline.split(":")[1].split(",")[0].strip() in said
-
-
-# --- 4. a daily check ----------------------------------------------------------------------------
-
-
-def test_a_daily_check(here):
-    run("fit", "month.csv", "--id", "patient", *QUICK, "--fdr", "0.2", "--model", "plant.rcad")
-    daily = ["check", "plant.rcad", "today.csv", "--only-anomalies", "--log", "checks.jsonl",
-             "--output", "flagged-{date}.csv"]  # fmt: skip
-    done = CliRunner().invoke(main, daily)
-    assert done.exit_code == 3
-    facts = json.loads(done.stdout)
-    [line] = map(json.loads, Path("checks.jsonl").read_text().splitlines())
-    assert line["flagged"] == facts["flagged"] > 0
-    assert "patient" in pd.read_csv(facts["output"]).columns
-    moved = pd.read_csv("today.csv")
-    moved.iloc[:, 1:] = moved.iloc[:, 1:] * 3
-    moved.to_csv("today.csv", index=False)
-    assert CliRunner().invoke(main, [*daily, "--overwrite"]).exit_code == 4
-    assert len(Path("checks.jsonl").read_text().splitlines()) == 2
-
-
-# --- 5. LOF, ECOD, a pipeline, a function --------------------------------------------------------
-
-
-def centre(X):
-    middle, spread = np.median(X, axis=0), X.std(axis=0)
-    return lambda rows: np.abs((rows - middle) / spread).sum(axis=1)
-
-
-@pytest.mark.parametrize(
-    ("detector", "given"),
-    [
-        ("lof", {}),
-        (LocalOutlierFactor(novelty=True), {"method": "split"}),
-        (make_pipeline(StandardScaler(), OneClassSVM()), {"method": "cv+"}),
-        (centre, {"method": "cv+", "larger_is": "anomalous"}),
-    ],
-    ids=["lof", "LocalOutlierFactor", "pipeline", "function"],
-)
-def test_any_detector(tumours, detector, given):
-    cad = ConformalDetector(detector, **given, random_state=0).fit(numbers(tumours["month"]))
-    p = cad.p_values(numbers(tumours["today"]))
-    bad = tumours["today"]["patient"].isin(tumours["malignant"])
-    assert np.median(p[bad]) < 0.1 < np.median(p[~bad])
-
-
-def test_ecod(tumours, here):
-    pytest.importorskip("pyod", reason="PyOD is optional: reconform[pyod]")
-    rows = ["--id", "patient", "--detector", "pyod:ECOD"]
-    told = run("detect", "month.csv", "today.csv", *rows, code=1).stderr
-    assert "--method full" in told  # the way out
-    pd.read_csv("today.csv")[:12].to_csv("few.csv", index=False)
-    facts = run_json("detect", "month.csv", "few.csv", *rows, "--method", "full", "--fdr", "0.3")
-    assert facts["new"]["rows"] == 12
-
-
-# --- 6. categories and missing values in Python --------------------------------------------------
-
-
-def mixed(tumours, name):
-    frame = numbers(tumours[name]).iloc[:, :4].copy()
-    frame["ward"] = np.resize(["north", "south", "east"], len(frame))
-    frame.iloc[::13, 1] = None
-    return frame
-
-
-@pytest.mark.parametrize("library", ["pandas", "polars", "pyarrow"])
-def test_categories_and_missing_values_in_python(tumours, library):
-    month, today = mixed(tumours, "month"), mixed(tumours, "today")
-    today.iloc[0, -1] = "west"  # a label that is new
-    if library != "pandas":
-        module = pytest.importorskip(library, reason=f"{library} is optional")
-        make = module.from_pandas if library == "polars" else module.Table.from_pandas
-        month, today = make(month), make(today)
-    cad = ConformalDetector(Prepare("knn"), random_state=0).fit(month)
-    found = cad.discover(today, fdr=0.2)
-    assert type(found.to_frame()).__module__.split(".")[0] == library
-    assert found.count > 0
-    columns = ColumnTransformer([
-        ("numbers", make_pipeline(SimpleImputer(), StandardScaler()), list(month.columns[:4])
-         if library != "pyarrow" else month.column_names[:4]),
-        ("labels", OneHotEncoder(handle_unknown="ignore"), ["ward"]),
-    ])  # fmt: skip
-    svm = ConformalDetector(make_pipeline(columns, OneClassSVM()), method="split", random_state=0)
-    assert len(svm.fit(month).p_values(today)) == len(today)
-
-
-# --- 7. a notebook -------------------------------------------------------------------------------
-
-
-def test_a_notebook(tumours):
-    cad = ConformalDetector("knn", random_state=0).fit(numbers(tumours["month"]))
-    found = cad.discover(numbers(tumours["today"]), fdr=0.2)
-    shown = found._repr_html_()
-    assert str(found.count) in shown
-    assert "<table" in shown
-    assert "<" in cad._repr_html_()
-    assert f"{found.count} of {found.tested}" in str(found)
-
-
-# --- 8. a stream ---------------------------------------------------------------------------------
-
-
-def test_a_stream(tumours):
-    from reconform.stream import ExchangeabilityMonitor, MicroBatches
-
-    month, today = (numbers(tumours[name]).to_numpy() for name in ("month", "today"))
-    cad = ConformalDetector("knn", method="split", random_state=0).fit(month)
-    windows = MicroBatches(cad, rows=50, fdr=0.2)
-    monitor = ExchangeabilityMonitor(cad)
-    bad = tumours["today"]["patient"].isin(tumours["malignant"]).to_numpy()
-    for part in np.array_split(today[~bad], 4):
-        windows.update(part)
-        monitor.update(part)
-    assert not monitor.alarm
-    windows.flush()
-    windows.update(np.tile(today[bad], (2, 1)))
-    assert any(window.mask.any() for window in windows.flush())
-    for part in np.array_split(today * 2, 4):
-        monitor.update(part)
-    assert monitor.alarm
-
-
-def test_a_stream_from_the_command_line(here, tumours):
-    run("fit", "month.csv", "--id", "patient", "--detector", "knn", "--method", "split",
-        "--model", "plant.rcad")  # fmt: skip
-    given = ["stream", "plant.rcad", "--format", "csv", "--false-alarms", "1", "--per", "20"]
-    done = CliRunner().invoke(main, given, input=Path("today.csv").read_text())
-    assert done.exit_code == 0, done.stderr
-    decisions = [json.loads(line) for line in done.stdout.splitlines()]
-    assert len(decisions) == len(tumours["today"])
-    flagged = [one["patient"] for one in decisions if one["anomaly"]]
-    assert len(set(flagged) & tumours["malignant"]) >= len(flagged) / 2 > 0
-
-
 # --- 9. two million rows -------------------------------------------------------------------------
 
 
@@ -304,27 +133,6 @@ def test_two_million_rows(here, monkeypatch):
     assert facts["flagged"] >= 200
     assert len(pd.read_csv("found.csv")) == facts["flagged"]
     assert Path("page.html").stat().st_size < 20_000_000
-
-
-# --- 10. the best 20 -----------------------------------------------------------------------------
-
-
-def test_the_best_twenty(here, tumours):
-    best = ["detect", "month.csv", "today.csv", "--id", "patient", "--detector", "knn", "--method",
-            "split", "--top", "20", "--output", "best.csv"]  # fmt: skip
-    facts = run_json(*best)
-    written = pd.read_csv("best.csv")
-    assert len(written) == len(facts["top"]["rows"]) == 20
-    assert facts["top"]["false_bound"] <= 20
-    assert facts["top"]["confidence"] == 0.95
-    assert written["patient"].isin(tumours["malignant"]).sum() >= 8
-    cad = ConformalDetector("knn", "split", random_state=0).fit(numbers(tumours["month"]))
-    first = cad.discover(numbers(tumours["today"]), top=20).first()
-    assert len(first.positions) == 20
-    assert "false" in first.sentence
-    allowed = run_json(*best[:-4], "--false-alarms", "2")
-    assert allowed["decision"]["false_alarms"] == 2
-    assert allowed["flagged"] > 0
 
 
 # --- 11. compare on labels -----------------------------------------------------------------------
@@ -365,22 +173,6 @@ def test_machine_types(here):
     assert found["flagged"] <= 10
     assert [group["group"] for group in found["groups"]] == ["fan", "pump"]
     assert sum(group["flagged"] for group in found["groups"]) == found["flagged"]
-
-
-# --- 13. shifted data ----------------------------------------------------------------------------
-
-
-def test_shifted_data(here, tumours):
-    moved = tumours["today"].copy()
-    moved.iloc[:, 1:] *= 1.6
-    moved.to_csv("moved.csv", index=False)
-    said = run("detect", "month.csv", "moved.csv", "--id", "patient", *QUICK).stdout
-    assert said.startswith("The assumption looks broken")
-    facts = run_json("detect", "month.csv", "moved.csv", "--id", "patient", *QUICK)
-    assert facts["assumption"]["verdict"] == "broken"
-    assert facts["assumption"]["findings"]
-    cad = ConformalDetector("knn", random_state=0).fit(numbers(tumours["month"]))
-    assert cad.discover(numbers(moved)).verdict.word == "broken"
 
 
 # --- 14. misuse ----------------------------------------------------------------------------------

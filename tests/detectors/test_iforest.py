@@ -15,7 +15,6 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from reconform.content import Contents, draw_rows
 from reconform.detectors.iforest import IForest
-from reconform.detectors.iforest import ensembles as shared_forest
 from reconform.detectors.iforest import model as forest_module
 from reconform.detectors.iforest.ensembles import LeaveOneOutForests
 from reconform.detectors.iforest.kernels import PATIENCE, draw_features
@@ -30,9 +29,7 @@ from reconform.detectors.iforest.model import (
     tree_keys,
 )
 from reconform.ensemble.refitting import RefitEnsemble
-from reconform.methods import Bootstrap, CrossValidation, Jackknife, Resampling, Split
-from reconform.statistics.aggregation import reduction
-from reconform.statistics.ranks import calibrate, ranks_among
+from reconform.methods import CrossValidation, Jackknife
 
 SEED = np.random.SeedSequence(20240607)
 
@@ -201,109 +198,6 @@ def test_ranking_agrees_with_scikit_learns():
 
 # --- every plan against separate refits -------------------------------------------------------
 
-PLANS = {
-    "split": Split(),
-    "jackknife": Jackknife(),
-    "cv": CrossValidation(folds=4),
-    "bootstrap": Bootstrap(draws=9),
-    "bootstrap-mean": Bootstrap(draws=8, aggregate="mean"),
-    # Rows repeated, rows held out by several models and by none (row 0), sizes that differ.
-    "explicit": Resampling(
-        [[0, 1, 1, 1, 2], np.arange(45), [0, 44, 43], np.r_[0, np.arange(20, 45), 30, 30, 30]]
-    ),
-}
-
-
-def refit(detector, X, plan, seeds):
-    """Fit every model of a plan by hand."""
-    models = [
-        IForest(**{**detector.get_params(), "random_state": seed}).fit(X[train])
-        for seed, train in zip(seeds, plan.train, strict=False)
-    ]
-    if not plan.full:
-        return models, models[0]
-    return models, IForest(**{**detector.get_params(), "random_state": seeds[-1]}).fit(X)
-
-
-def paired_ranks(calibration, scores, phi, *, strictly):
-    """Count c_i <= t_i, one calibration row after the other."""
-    ranks = np.ones(scores.shape[1], dtype=np.int64)
-    for j, c in enumerate(calibration.scores):
-        models = calibration.models[calibration.indptr[j] : calibration.indptr[j + 1]]
-        t = phi(scores[models])
-        ranks += (c < t) if strictly else (c <= t)
-    return ranks
-
-
-@pytest.mark.parametrize("variant", ["basic", "plus", "pooled"])
-@pytest.mark.parametrize("name", PLANS)
-@pytest.mark.parametrize(
-    "parameters",
-    [
-        {},
-        {"max_samples": 16, "max_features": 2},
-        {"max_samples": 0.6, "bootstrap": True},
-    ],
-    ids=["default", "small-trees", "bootstrap"],
-)
-def test_a_plan_equals_separate_refits_bit_for_bit(name, variant, parameters):
-    X, new = sample(45, 3, decimals=1), sample(20, 3, seed=1, decimals=1)
-    detector = IForest(n_estimators=6, share=False, **parameters)
-    method = PLANS[name]
-    if name != "split":
-        method = type(method)(**{**method.get_params(), "variant": variant})
-    plan = method.plan(len(X), random_state=5)
-    seeds = SEED.spawn(plan.n_models + 1)
-    ensemble = detector.fit_plan(X, plan, seeds)
-    models, full = refit(detector, X, plan, seeds)
-
-    phi = reduction(plan.aggregate)
-    expected = calibrate(
-        plan,
-        [
-            model.score_samples(X[held]) if len(held) else np.empty(0)
-            for model, held in zip(models, plan.held_out, strict=True)
-        ],
-        phi,
-    )
-    assert ensemble.calibration.fingerprint == expected.fingerprint
-    scores = np.array([model.score_samples(new) for model in models])
-    t = full.score_samples(new)
-    assert np.array_equal(ensemble.full_scores(new), t)
-    if plan.full and variant != "basic":
-        assert np.array_equal(ensemble.scores(new), scores)
-    assert ensemble.retained == (plan.full and variant != "basic")
-
-    ranks = ensemble.ranks(new, strictly=True)
-    for strictly, found in ((False, ranks.at_most), (True, ranks.below)):
-        if plan.full and variant == "plus":
-            right = paired_ranks(expected, scores, phi, strictly=strictly)
-        else:
-            if variant == "pooled" and plan.full:
-                t = phi(scores)
-            right = ranks_among(expected.sorted_scores, t, strictly=strictly)
-        assert np.array_equal(found, right)
-
-
-def test_a_row_held_out_by_no_model_is_not_calibrated():
-    X = sample(45, 3)
-    plan = PLANS["explicit"].plan(45)
-    ensemble = IForest(n_estimators=3).fit_plan(X, plan, SEED.spawn(plan.n_models + 1))
-    assert 0 not in ensemble.calibration.rows
-    assert len(ensemble.calibration) == 44
-
-
-def test_a_basic_fit_refuses_the_other_comparisons():
-    X = sample(30, 2)
-    plan = Jackknife(variant="basic").plan(30)
-    for share in (True, False):
-        detector = IForest(n_estimators=3, max_samples=8, share=share)
-        ensemble = detector.fit_plan(X, plan, SEED.spawn(31))
-        assert not ensemble.retained
-        for variant in ("plus", "pooled"):
-            with pytest.raises(ValueError, match="basic fit keeps only"):
-                ensemble.ranks(X, variant=variant)
-
 
 # --- shared trees -----------------------------------------------------------------------------
 
@@ -313,35 +207,6 @@ def shared(X, variant="plus", seed=SEED, **parameters):
     ensemble = detector.fit_plan(X, Jackknife(variant=variant).plan(len(X)), [seed])
     assert isinstance(ensemble, LeaveOneOutForests)
     return ensemble
-
-
-@pytest.mark.parametrize("n", [12, 13, 60, 400])  # all rows in every tree; most rows in none
-@pytest.mark.parametrize("parameters", [{}, {"bootstrap": True, "max_features": 2}])
-def test_shared_trees_equal_separate_fits_with_one_seed(n, parameters):
-    X, new = sample(n, 3, decimals=1), sample(15, 3, seed=1, decimals=1)
-    ensemble = shared(X, **parameters)
-    detector = IForest(n_estimators=10, max_samples=12, random_state=SEED, **parameters)
-    order = np.random.default_rng(0).permutation(n - 1)
-    c, scores = np.empty(n), np.empty((n, len(new)))
-    for i in range(n):
-        alone = detector.fit(np.delete(X, i, axis=0)[order])
-        c[i], scores[i] = alone.score_samples(X[[i]])[0], alone.score_samples(new)
-    t = detector.fit(X).score_samples(new)
-    assert np.array_equal(ensemble.calibration.scores, c)
-    assert np.array_equal(ensemble.scores(new), scores)
-    assert np.array_equal(ensemble.full_scores(new), t)
-    for variant, theirs in (("plus", scores), ("basic", t), ("pooled", np.median(scores, axis=0))):
-        ranks = ensemble.ranks(new, variant=variant, strictly=True)
-        assert np.array_equal(ranks.at_most, 1 + (c[:, None] <= theirs).sum(axis=0))
-        assert np.array_equal(ranks.below, 1 + (c[:, None] < theirs).sum(axis=0))
-        assert np.array_equal(ranks.scores, t)
-
-
-def test_shared_trees_need_the_last_seed_only_and_contain_the_full_fit():
-    X = sample(40, 2)
-    ensemble = shared(X)
-    alone = IForest(n_estimators=10, max_samples=12, random_state=SEED).fit(X)
-    assert np.array_equal(ensemble.full_scores(X), alone.score_samples(X))
 
 
 def test_a_basic_fit_on_shared_trees_keeps_none_of_the_regrown():
@@ -419,44 +284,6 @@ def test_only_leave_one_out_shares():
 
 
 # --- threads and chunks -----------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("method", [Split(), CrossValidation(folds=3), Bootstrap(draws=20)])
-def test_threads_and_chunks_change_nothing(method, monkeypatch):
-    X, new = sample(120, 3, decimals=1), sample(33, 3, seed=1, decimals=1)
-    plan = method.plan(120, random_state=0)
-    seeds = SEED.spawn(plan.n_models + 1)
-    detector = IForest(n_estimators=9)
-    one = detector.fit_plan(X, plan, seeds, n_jobs=1)
-    monkeypatch.setattr(forest_module, "WALKS_WORTH_A_THREAD", 0)
-    monkeypatch.setattr(forest_module, "DRAWN_AT_ONCE", 500)
-    two = detector.fit_plan(X, plan, seeds, n_jobs=2)
-    assert one.calibration.fingerprint == two.calibration.fingerprint
-    assert np.array_equal(one.scores(new), two.scores(new))
-    assert np.array_equal(one.full_scores(new), two.full_scores(new))
-    alone = np.concatenate([two.full_scores(new[[r]]) for r in range(len(new))])
-    assert np.array_equal(one.full_scores(new), alone)
-
-
-@pytest.mark.parametrize("variant", ["basic", "plus"])
-def test_threads_and_chunks_change_nothing_where_trees_are_shared(variant, monkeypatch):
-    X, new = sample(150, 3, decimals=1), sample(33, 3, seed=1, decimals=1)
-    plan = Jackknife(variant=variant).plan(150)
-    detector = IForest(n_estimators=9, max_samples=20, share=True)
-    one = detector.fit_plan(X, plan, [SEED], n_jobs=1)
-    expected = one.ranks(new, strictly=True)
-    monkeypatch.setattr(forest_module, "WALKS_WORTH_A_THREAD", 0)
-    monkeypatch.setattr(shared_forest, "DRAWN_AT_ONCE", 100)
-    monkeypatch.setattr(shared_forest, "CHUNK_ROWS", 7)
-    monkeypatch.setattr(shared_forest, "CHUNK_MODELS", 4)
-    two = detector.fit_plan(X, plan, [SEED], n_jobs=2)
-    found = two.ranks(new, strictly=True)
-    assert one.calibration.fingerprint == two.calibration.fingerprint
-    assert np.array_equal(expected.at_most, found.at_most)
-    assert np.array_equal(expected.below, found.below)
-    assert np.array_equal(expected.scores, found.scores)
-    if variant == "plus":
-        assert np.array_equal(one.scores(new), two.scores(new))
 
 
 def test_blocks_of_rows_in_the_kernel_change_nothing():

@@ -6,14 +6,10 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from scipy.stats import binom
 
-from oracle import binomial_upper
 from reconform import ConformalDetector, Full
 from reconform.content import Contents, draw_rows
 from reconform.detectors.iforest import IForest
-from reconform.detectors.iforest import ensembles as forest_ensembles
-from reconform.detectors.iforest import model as forest_module
 from reconform.detectors.iforest.ensembles import EnteredForest, fit_full_forest
 from reconform.detectors.iforest.kernels import grow_entered, sums_with_replaced
 from reconform.detectors.iforest.model import (
@@ -22,8 +18,6 @@ from reconform.detectors.iforest.model import (
     TreeDraws,
     fit_forest,
 )
-from reconform.ensemble import blocks_of
-from reconform.ensemble.refitting import OneModel
 from reconform.randomness import root_seed
 
 SEED = np.random.SeedSequence(20240911)
@@ -40,12 +34,6 @@ def rows(n, kind, seed=0):
     if kind == "constant":
         X[:] = 3.0
     return X
-
-
-def new_rows(reference, kind):
-    """Like the reference, among it, far from it, and zeros of both signs."""
-    there = reference[[0, len(reference) // 2, -1]]
-    return np.vstack([rows(6, kind, 7), there, there[:1] + 50.0, np.zeros((1, 4)), [[-0.0] * 4]])
 
 
 def forest_per_row(detector, reference, new, seed):
@@ -74,36 +62,6 @@ def assert_equals_definition(detector, reference, new):
     assert found.at_most.tolist() == ranks
     assert found.below.tolist() == strict
     assert found.scores.tolist() == scores
-
-
-@pytest.mark.parametrize(
-    "kind", ["continuous", "ties", "duplicates", "constant columns", "constant"]
-)
-@pytest.mark.parametrize("n", [5, 30, 254, 255, 256, 257, 600])
-def test_equals_a_forest_per_row(n, kind):
-    reference = rows(n, kind)
-    assert_equals_definition(IForest(), reference, new_rows(reference, kind))
-
-
-@pytest.mark.parametrize(
-    "parameters",
-    [
-        {"max_samples": 16},
-        {"max_samples": 16, "bootstrap": True},
-        {"max_samples": 1.0, "n_estimators": 10},
-        {"max_samples": 1.0, "n_estimators": 10, "bootstrap": True},
-        {"max_samples": 0.1, "max_features": 0.5},
-        {"max_samples": 32, "max_features": 1, "bootstrap": True},
-        {"max_samples": 1},
-        {"max_samples": 2, "n_estimators": 300},
-        {"max_samples": 300, "n_estimators": 1, "max_features": 2},
-    ],
-    ids=str,
-)
-@pytest.mark.parametrize("kind", ["continuous", "duplicates"])
-def test_equals_a_forest_per_row_for_all_parameters(kind, parameters):
-    reference = rows(400, kind)
-    assert_equals_definition(IForest(**parameters), reference, new_rows(reference, kind))
 
 
 @given(
@@ -143,69 +101,6 @@ def test_a_row_enters_the_trees_that_take_it():
 # --- all rows as each forest sees them --------------------------------------------------------
 
 
-def assert_sees_as_a_refit(detector, reference, new, asked, seed):
-    full = fit(detector, reference, seed)
-    # A forest does not depend on the order of its rows: taken in this one, they can be compared.
-    assert np.array_equal(np.sort(full.reference, axis=0), np.sort(reference, axis=0))
-    slow = OneModel(detector, full.reference, seed, 1)
-    asked = np.array(asked, dtype=np.intp)
-    blocks = list(full.augmented_scores(new, asked))
-    expected = list(slow.augmented_scores(new, asked))
-    for name in ("rows", "own", "others"):
-        ours = np.concatenate([getattr(augmented, name) for augmented in blocks])
-        theirs = np.concatenate([getattr(augmented, name) for augmented in expected])
-        assert np.array_equal(ours, theirs)
-    return full, blocks
-
-
-@pytest.mark.parametrize("kind", ["continuous", "duplicates", "ties"])
-@pytest.mark.parametrize("n", [5, 60, 255, 256, 400])
-@pytest.mark.parametrize("seed", [0, 1, 2])
-def test_sees_all_rows_as_one_refit_per_row(seed, n, kind):
-    reference = rows(n, kind, seed)
-    new = new_rows(reference, kind)
-    detector = IForest(n_estimators=30)
-    asked = range(len(new)) if seed else [7, 2, 11]
-    full, blocks = assert_sees_as_a_refit(
-        detector, reference, new, asked, np.random.SeedSequence(seed)
-    )
-    ranks = full.ranks(new, strictly=True)
-    for augmented in blocks:
-        mine, theirs = augmented.own[:, -1:], augmented.own[:, :-1]
-        assert np.array_equal(1 + (theirs <= mine).sum(axis=1), ranks.at_most[augmented.rows])
-        assert np.array_equal(1 + (theirs < mine).sum(axis=1), ranks.below[augmented.rows])
-
-
-@pytest.mark.parametrize(
-    "parameters",
-    [
-        {"max_samples": 2, "n_estimators": 40},  # most rows enter few trees, or none
-        {"max_samples": 1},
-        {"max_samples": 16, "bootstrap": True, "max_features": 2},
-        {"max_samples": 1.0, "n_estimators": 10, "bootstrap": True},
-    ],
-    ids=str,
-)
-def test_sees_all_rows_as_one_refit_per_row_for_all_parameters(parameters):
-    reference = rows(90, "duplicates")
-    new = new_rows(reference, "duplicates")
-    assert_sees_as_a_refit(IForest(**parameters), reference, new, range(len(new)), SEED)
-
-
-def test_blocks_and_threads_do_not_change_what_is_seen(monkeypatch):
-    reference, new = rows(300, "duplicates"), rows(15, "duplicates", 5)
-    asked = np.arange(len(new))
-    (whole,) = fit(IForest(), reference, n_jobs=1).augmented_scores(new, asked)
-    monkeypatch.setattr(forest_module, "WALKS_WORTH_A_THREAD", 0)
-    monkeypatch.setattr(forest_ensembles, "CHUNK_NODES", 1)
-    monkeypatch.setattr(forest_ensembles, "blocks_of", lambda rows, _: blocks_of(rows, 1 << 20))
-    parts = list(fit(IForest(), reference, n_jobs=2).augmented_scores(new, asked))
-    assert [len(part.rows) for part in parts] == [4, 4, 4, 3]
-    assert np.array_equal(np.concatenate([part.own for part in parts]), whole.own)
-    assert np.array_equal(np.concatenate([part.others for part in parts]), whole.others)
-    assert not list(fit(IForest(), reference).augmented_scores(new, asked[:0]))
-
-
 # --- the law: what makes the ranks valid ------------------------------------------------------
 
 
@@ -241,51 +136,7 @@ def test_a_tree_depends_on_its_rows_but_not_on_their_order(seed, n, d, decimals,
     assert np.array_equal(one.lengths, two.lengths)
 
 
-@pytest.mark.parametrize("bootstrap", [False, True])
-def test_the_level_is_exact_over_data_and_draws(bootstrap):
-    """3000 null data sets with ties; a correct program fails with probability 6e-5 at most."""
-    rng = np.random.default_rng(0)
-    detector = IForest(n_estimators=10, max_samples=8, bootstrap=bootstrap)
-    at_most, below, entered = [], [], []
-    for j in range(3000):
-        X = rng.normal(size=(20, 2)).round(1)
-        full = fit(detector, X[:19], np.random.SeedSequence(j))
-        ranks = full.ranks(X[19:], strictly=True)
-        at_most.append(ranks.at_most[0])
-        below.append(ranks.below[0])
-        entered.append(full.enters(X[19:]).sum())
-    assert min(entered) < 4 < max(entered)
-    for r in (1, 2, 10):
-        # Counting ties P(rank <= r) is at most r / 20, and leaving them out it is at least that.
-        assert np.sum(np.array(at_most) <= r) <= binomial_upper(3000, r / 20, 1e-5)
-        assert np.sum(np.array(below) <= r) >= binom.ppf(1e-5, 3000, r / 20)
-
-
 # --- what must not matter ---------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("n", [100, 600])
-def test_a_rank_depends_neither_on_the_batch_nor_on_the_place_in_it(n):
-    reference, new = rows(n, "ties"), rows(12, "ties", 5)
-    full = fit(IForest(), reference)
-    together = full.ranks(new, strictly=True)
-    order = np.random.default_rng(0).permutation(len(new))
-    moved = full.ranks(np.asfortranarray(new[order]), strictly=True)
-    for name in ("at_most", "below", "scores"):
-        assert np.array_equal(getattr(moved, name), getattr(together, name)[order])
-        alone = [getattr(full.ranks(x[None], strictly=True), name)[0] for x in new]
-        assert np.array_equal(alone, getattr(together, name))
-    assert full.ranks(new).below is None
-
-
-def test_threads_change_nothing(monkeypatch):
-    reference, new = rows(600, "duplicates"), rows(15, "duplicates", 5)
-    detector = IForest(max_features=2)
-    alone = fit(detector, reference, n_jobs=1)
-    monkeypatch.setattr(forest_module, "WALKS_WORTH_A_THREAD", 0)
-    threads = fit(detector, reference, n_jobs=2)
-    assert np.array_equal(alone.calibration.scores, threads.calibration.scores)
-    assert np.array_equal(alone.ranks(new).at_most, threads.ranks(new).at_most)
 
 
 @pytest.mark.parametrize("bootstrap", [False, True])
@@ -318,10 +169,6 @@ def test_bad_parameters_are_named():
         fit(IForest(share="no"), X)
     with pytest.raises(ValueError, match="max_samples"):
         fit(IForest(max_samples=0), X)
-
-
-def test_threads_follow_joblibs_convention():
-    assert IForest().n_jobs is None
 
 
 @settings(max_examples=40, deadline=None)

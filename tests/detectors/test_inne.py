@@ -1,32 +1,22 @@
 from __future__ import annotations
 
-import threading
 from collections import Counter
 
-import joblib
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from scipy.stats import chisquare, ks_2samp
-from sklearn.base import clone
-from sklearn.model_selection import ShuffleSplit
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
-from oracle_detectors import Refits, reference_sums, squared_distances
-from reconform import ConformalDetector
+from oracle_detectors import reference_sums, squared_distances
 from reconform import randomness as random
 from reconform.content import Contents
 from reconform.detectors.inne import INNE
-from reconform.detectors.inne import ensembles as inne_ensembles
-from reconform.detectors.inne import ensembles as spheres
 from reconform.detectors.inne.ensembles import Draws, LeaveOneOutINNE, SeparateINNE, Spheres
 from reconform.detectors.inne.kernels import UNIT
-from reconform.ensemble.refitting import refit
-from reconform.methods import Bootstrap, CrossValidation, Jackknife, Resampling, Split
+from reconform.methods import CrossValidation, Jackknife
 from rows import few_valued
-
-VARIANTS = ("basic", "plus", "pooled")
 
 
 def seeds_for(plan, seed=7):
@@ -114,28 +104,6 @@ def test_more_samples_than_rows():
     with pytest.warns(UserWarning, match="max_samples=6` is more than the 5 training rows"):
         model = INNE(max_samples=6, random_state=0).fit(X)
     assert model.max_samples_ == 5
-
-
-def test_threads_follow_parallel_config(monkeypatch):
-    calls = []
-    all_sums = spheres.kernels.all_sums
-
-    def spy(*arguments):
-        calls.append(threading.current_thread())
-        all_sums(*arguments)
-
-    monkeypatch.setattr(spheres, "LEAST_WORK", 0)
-    monkeypatch.setattr(spheres.kernels, "all_sums", spy)
-    X = np.random.default_rng(0).normal(size=(400, 2))
-    model = INNE(n_estimators=3, random_state=0).fit(X)
-    calls.clear()
-    alone = model.score_samples(X)
-    assert set(calls) == {threading.current_thread()}
-    calls.clear()
-    with joblib.parallel_config(n_jobs=2):
-        together = model.score_samples(X)
-    assert threading.current_thread() not in calls
-    assert np.array_equal(together, alone)
 
 
 # --- random numbers -------------------------------------------------------------------------
@@ -253,75 +221,6 @@ def test_distances_do_not_depend_on_the_road():
 
 # --- all models of a plan, against separate refits ------------------------------------------
 
-PLANS = {
-    "split": Split(),
-    "jackknife": Jackknife(),
-    "cv": CrossValidation(folds=4),
-    "bootstrap": Bootstrap(draws=7),
-    "bootstrap mean": Bootstrap(draws=6, aggregate="mean"),
-    "splitter": Resampling(ShuffleSplit(5, train_size=0.4, random_state=0)),
-    # Repeats, sizes from 2 up, a row that every model trains on, another that none does.
-    "multisets": Resampling([[0, 0, 0, 1, 2, 3, 4, 5, 6, 7], [0, 9], list(range(20)) * 2, [3] * 9]),
-}
-
-
-@pytest.mark.parametrize("ties", [False, True])
-@pytest.mark.parametrize("max_samples", ["auto", 0.5])
-@pytest.mark.parametrize("name", PLANS)
-def test_equals_separate_refits(name, max_samples, ties):
-    rng = np.random.default_rng(11)
-    make = few_valued if ties else lambda rng, n, d: rng.normal(size=(n, d))
-    X, new = make(rng, 30, 3), make(rng, 25, 3)
-    detector = INNE(n_estimators=15, max_samples=max_samples, share=False)
-    plan = PLANS[name].plan(len(X), random_state=1)
-    seeds = seeds_for(plan)
-    fast = detector.fit_plan(X, plan, seeds)
-    slow = refit(Refits(detector), X, plan, seeds)
-
-    assert isinstance(fast, SeparateINNE)
-    assert fast.calibration.fingerprint == slow.calibration.fingerprint
-    assert np.array_equal(fast.full_scores(new), slow.full_scores(new))
-    if plan.full:
-        assert np.array_equal(fast.scores(new), slow.scores(new))
-    for variant in VARIANTS:
-        ours = fast.ranks(new, variant=variant, strictly=True)
-        theirs = slow.ranks(new, variant=variant, strictly=True)
-        assert np.array_equal(ours.at_most, theirs.at_most)
-        assert np.array_equal(ours.below, theirs.below)
-        assert np.array_equal(ours.scores, theirs.scores)
-
-
-@pytest.mark.parametrize("method", [Jackknife, CrossValidation, Bootstrap])
-@pytest.mark.parametrize("share", [False, True])
-def test_basic_keeps_the_full_model_only(method, share):
-    rng = np.random.default_rng(0)
-    X, new = rng.normal(size=(30, 2)), rng.normal(size=(5, 2))
-    detector = INNE(n_estimators=10, share=share)
-    plan = method().plan(len(X), random_state=0)
-    basic_plan = method(variant="basic").plan(len(X), random_state=0)
-    seeds = seeds_for(plan)
-    plus = detector.fit_plan(X, plan, seeds)
-    basic = detector.fit_plan(X, basic_plan, seeds)
-    assert plus.retained
-    assert not basic.retained
-    assert basic.calibration.fingerprint == plus.calibration.fingerprint
-    assert np.array_equal(basic.ranks(new).at_most, plus.ranks(new, variant="basic").at_most)
-    with pytest.raises(ValueError, match="variant='plus' needs the resampled models"):
-        basic.ranks(new, variant="plus")
-
-
-def test_the_full_model_is_the_fit_with_the_last_seed():
-    rng = np.random.default_rng(0)
-    X, new = few_valued(rng, 25, 2), few_valued(rng, 9, 2)
-    plan = Jackknife().plan(len(X))
-    seeds = seeds_for(plan)
-    expected = INNE(random_state=seeds[-1]).fit(X).score_samples(new)
-    for share in (False, True):
-        ensemble = INNE(share=share).fit_plan(X, plan, seeds)
-        assert np.array_equal(ensemble.full_scores(new), expected)
-        assert np.array_equal(ensemble.ranks(new).scores, expected)
-    assert all(seed.n_children_spawned == 0 for seed in seeds)
-
 
 @pytest.mark.parametrize("share", [False, True])
 @pytest.mark.parametrize("n", [2, 7, 8, 9, 10])
@@ -359,33 +258,6 @@ def test_sharing_is_automatic_above_a_thousand_rows():
     assert isinstance(half.fit_plan(X[:40], plan, seeds_for(plan)), LeaveOneOutINNE)
 
 
-@pytest.mark.parametrize("ties", [False, True])
-@pytest.mark.parametrize(("n", "max_samples"), [(9, "auto"), (40, "auto"), (300, "auto"), (12, 1)])
-def test_shared_sets_equal_separate_fits_with_one_seed(n, max_samples, ties):
-    rng = np.random.default_rng(n)
-    make = few_valued if ties else lambda rng, n, d: rng.normal(size=(n, d))
-    X, new = make(rng, n, 3), make(rng, 30, 3)
-    plan = Jackknife().plan(n)
-    detector = INNE(n_estimators=12, max_samples=max_samples, share=True)
-    ensemble = detector.fit_plan(X, plan, seeds_for(plan))
-    assert isinstance(ensemble, LeaveOneOutINNE)
-
-    alone = clone(detector).set_params(random_state=seeds_for(plan)[-1])
-    c, scores = np.empty(n), np.empty((n, len(new)))
-    for i in range(n):
-        model = alone.fit(rng.permutation(np.delete(X, i, axis=0)))
-        c[i], scores[i] = model.score_samples(X[[i]])[0], model.score_samples(new)
-    full = alone.fit(X).score_samples(new)
-    assert np.array_equal(ensemble.scores(new), scores)
-    assert np.array_equal(ensemble.calibration.scores, c)
-    assert np.array_equal(ensemble.full_scores(new), full)
-    for variant, t in (("plus", scores), ("basic", full), ("pooled", np.median(scores, axis=0))):
-        ranks = ensemble.ranks(new, variant=variant, strictly=True)
-        assert np.array_equal(ranks.at_most, 1 + (c[:, None] <= t).sum(axis=0))
-        assert np.array_equal(ranks.below, 1 + (c[:, None] < t).sum(axis=0))
-        assert np.array_equal(ranks.scores, full)
-
-
 def test_a_shared_model_has_the_law_of_a_separate_fit():
     # Score of row i and of a new row under the model without row i, over seeds. Two-sample
     # Kolmogorov-Smirnov tests at 5e-5 each (conservative, since scores tie): a correct program
@@ -410,49 +282,6 @@ def test_a_shared_model_has_the_law_of_a_separate_fit():
 
 
 # --- what must not matter -------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    "method",
-    [Split(), Jackknife(), CrossValidation(3), Bootstrap(5)],
-    ids=lambda m: type(m).__name__,
-)
-@pytest.mark.parametrize("share", [False, True])
-def test_threads_and_blocks_do_not_matter(method, share, monkeypatch):
-    rng = np.random.default_rng(0)
-    X, new = few_valued(rng, 70, 4), few_valued(rng, 50, 4)
-    plan = method.plan(len(X), random_state=0)
-    seeds = seeds_for(plan)
-    detector = INNE(n_estimators=9, share=share)
-
-    def answers(n_jobs=None):
-        ensemble = detector.fit_plan(X, plan, seeds, n_jobs=n_jobs)
-        scores = [ensemble.full_scores(new)] + ([ensemble.scores(new)] if plan.full else [])
-        return [ensemble.calibration.scores, ensemble.ranks(new).at_most, *scores]
-
-    expected = answers()
-    monkeypatch.setattr(spheres, "LEAST_WORK", 0)
-    for lanes in (1, 3, 16, 1000):
-        monkeypatch.setattr(spheres, "LEAST_LANES", lanes)
-        monkeypatch.setattr(spheres, "MOST_LANES", lanes)
-        for n_jobs in (1, 3):
-            for ours, theirs in zip(answers(n_jobs), expected, strict=True):
-                assert np.array_equal(ours, theirs)
-    monkeypatch.setattr(spheres, "STEP_ROWS", 20)
-    monkeypatch.setattr(inne_ensembles, "BLOCK_BYTES", 8 * 9 * 8 * 7)
-    for ours, theirs in zip(answers(), expected, strict=True):
-        assert np.array_equal(ours, theirs)
-
-
-@pytest.mark.parametrize("share", [False, True])
-def test_a_row_does_not_depend_on_its_batch(share):
-    rng = np.random.default_rng(0)
-    X, new = rng.normal(size=(40, 3)), rng.normal(size=(33, 3))
-    plan = Jackknife().plan(len(X))
-    ensemble = INNE(n_estimators=9, share=share).fit_plan(X, plan, seeds_for(plan))
-    together = ensemble.ranks(new).at_most
-    alone = [ensemble.ranks(new[[j]]).at_most[0] for j in range(len(new))]
-    assert np.array_equal(together, alone)
 
 
 # --- difficult data -------------------------------------------------------------------------
@@ -489,13 +318,3 @@ def test_equal_rows_cover_themselves_only():
 def test_a_lone_centre_isolates_everything():
     X = np.random.default_rng(0).normal(size=(10, 2))
     assert np.array_equal(INNE(max_samples=1, random_state=0).fit(X).score_samples(X), [-1.0] * 10)
-
-
-@pytest.mark.parametrize("method", ["split", "jackknife+", "jackknife", "cv+", "jab+"])
-@pytest.mark.parametrize("share", [False, True])
-def test_in_a_conformal_detector(method, share, blobs):
-    reference, new = blobs
-    cad = ConformalDetector(INNE(share=share), method=method, random_state=0).fit(reference)
-    p = cad.p_values(new)
-    assert np.array_equal(p, clone(cad).set_params(n_jobs=2).fit(reference).p_values(new))
-    assert (p[-4:] <= np.sort(p)[4]).all()

@@ -1,19 +1,16 @@
 from __future__ import annotations
 
-import pickle
 import warnings
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from sklearn.base import clone
-from sklearn.model_selection import GroupKFold, ShuffleSplit
+from sklearn.model_selection import GroupKFold
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
-import oracle
 from oracle_detectors import METHODS, OWN_NEIGHBOUR
-from reconform import Bootstrap, ConformalDetector, CrossValidation, Jackknife, Resampling, Split
+from reconform import Bootstrap, ConformalDetector, CrossValidation, Jackknife, Resampling
 from reconform.detectors import ForeignDetector, resolve_detector
 from reconform.detectors.knn import ALIKE, KNN
 from reconform.detectors.knn import ensembles as knn_ensembles
@@ -34,68 +31,10 @@ from reconform.detectors.knn.search import (
 from reconform.ensemble.refitting import RefitEnsemble
 from reconform.methods import Complements, Singletons
 from reconform.randomness import Streams
-from reconform.statistics.aggregation import reduction
-from reconform.statistics.ranks import calibrate
+from refits import assert_same_ensemble, plans, refits
 from rows import DATA, grid, normal
 
-SEEDS = Streams(np.random.SeedSequence(0), 1000)  # kNN draws nothing
-
-VARIANTS = ("plus", "basic", "pooled")
-
-
-def multisets(n):
-    """Training sets with repeats; row 0 is held out by nobody, row 1 by all."""
-    rng = np.random.default_rng(3)
-    sets = [np.append(rng.integers(2, n, size), np.zeros(3, int)) for size in (n, n, 3, 2 * n, 9)]
-    return [*sets, np.repeat(np.arange(0, n, 2), 3)]
-
-
-def plans(n, variant="plus"):
-    return {
-        "jackknife": Jackknife(variant).plan(n),
-        "cv": CrossValidation(7, variant).plan(n, random_state=0),
-        "bootstrap": Bootstrap(23, variant=variant).plan(n, random_state=0),
-        "mean of bootstrap": Bootstrap(8, aggregate="mean", variant=variant).plan(
-            n, random_state=1
-        ),
-        "multisets": Resampling(multisets(n), variant=variant).plan(n),
-        "small sets": Resampling(
-            ShuffleSplit(4, train_size=6, random_state=0), variant=variant
-        ).plan(n),
-    }
-
-
-def refit(knn, X, plan):
-    """The slow way: every model fitted through the public door, on its own rows."""
-    models = [clone(knn).fit(X[train]) for train in plan.train]
-    full = clone(knn).fit(X) if plan.full else models[0]
-    held = [
-        model.score_samples(X[rows]) if len(rows) else np.empty(0)
-        for model, rows in zip(models, plan.held_out, strict=True)
-    ]
-    calibration = calibrate(plan, held, reduction(plan.aggregate))
-    return RefitEnsemble(plan, calibration, models if plan.full else [], full)
-
-
-def assert_same_calibration(fast, slow):
-    for name in ("scores", "rows", "indptr", "models"):
-        expected = getattr(slow.calibration, name)
-        np.testing.assert_array_equal(getattr(fast.calibration, name), expected)
-
-
-def assert_same_ensemble(fast, slow, Z):
-    """Equal to the last bit: calibration, scores, and ranks of every variant."""
-    assert_same_calibration(fast, slow)
-    np.testing.assert_array_equal(fast.full_scores(Z), slow.full_scores(Z))
-    if slow.plan.full:
-        np.testing.assert_array_equal(fast.scores(Z), slow.scores(Z))
-    for variant in VARIANTS:
-        ours = fast.ranks(Z, variant=variant, strictly=True)
-        theirs = slow.ranks(Z, variant=variant, strictly=True)
-        np.testing.assert_array_equal(ours.at_most, theirs.at_most)
-        np.testing.assert_array_equal(ours.below, theirs.below)
-        np.testing.assert_array_equal(ours.scores, theirs.scores)
-        assert fast.ranks(Z, variant=variant).below is None
+NONE = Streams(np.random.SeedSequence(0), 1000)  # kNN draws nothing
 
 
 class TestAgainstPyOD:
@@ -241,33 +180,6 @@ class TestAgainstPyOD:
 class TestContract:
     """The fast ensemble is the slow one, to the last bit."""
 
-    @pytest.mark.parametrize("method", METHODS)
-    @pytest.mark.parametrize("name", DATA)
-    def test_every_plan(self, name, method):
-        X, Z = DATA[name]
-        knn = KNN(method=method)
-        for plan in plans(len(X)).values():
-            if min(map(len, plan.train)) < 5:
-                continue
-            fast = knn.fit_plan(X, plan, SEEDS)
-            assert_same_ensemble(fast, refit(knn, X, plan), Z)
-
-    @pytest.mark.parametrize("k", [1, 2, 3, 4])
-    @pytest.mark.parametrize("method", METHODS)
-    def test_other_numbers_of_neighbours(self, method, k):
-        X, Z = DATA["grid"]
-        knn = KNN(n_neighbors=k, method=method)
-        for plan in plans(len(X)).values():
-            assert_same_ensemble(knn.fit_plan(X, plan, SEEDS), refit(knn, X, plan), Z)
-
-    @pytest.mark.parametrize("method", METHODS)
-    def test_split(self, method):
-        X, Z = DATA["grid"]
-        knn, plan = KNN(method=method), Split(0.3).plan(40, random_state=0)
-        fast, slow = knn.fit_plan(X, plan, SEEDS), refit(knn, X, plan)
-        assert_same_ensemble(fast, slow, Z)
-        np.testing.assert_array_equal(fast.full_scores(Z), slow.full.score_samples(Z))
-
     @pytest.mark.parametrize(
         "metric",
         [
@@ -284,56 +196,12 @@ class TestContract:
         X, Z = (a + 2.0 for a in DATA["grid"])
         knn = KNN(method="mean", **metric)
         for plan in plans(len(X)).values():
-            assert_same_ensemble(knn.fit_plan(X, plan, SEEDS), refit(knn, X, plan), Z)
-
-    @pytest.mark.parametrize("name", plans(40))
-    def test_a_basic_fit(self, name):
-        X, Z = DATA["grid"]
-        fast = KNN().fit_plan(X, plans(40, "basic")[name], SEEDS)
-        slow = refit(KNN(), X, plans(40, "basic")[name])
-        assert_same_calibration(fast, slow)
-        np.testing.assert_array_equal(fast.ranks(Z).at_most, slow.ranks(Z).at_most)
-        if isinstance(fast, LeaveOneOut):  # A(D) and the neighbours are all there is to keep
-            ranks = fast.ranks(Z, variant="plus").at_most
-            np.testing.assert_array_equal(ranks, slow.ranks(Z, variant="plus").at_most)
-        else:
-            assert not fast.retained
-            with pytest.raises(ValueError, match="keeps only the one"):
-                fast.ranks(Z, variant="plus")
-
-    def test_the_oracle(self):
-        X, Z = DATA["grid"][0][:12], DATA["grid"][1][:4]
-        for name, plan in plans(12).items():
-            phi = oracle.phi_of(plan.aggregate)
-            for variant in VARIANTS:
-                ensemble = KNN(n_neighbors=2).fit_plan(X, plan, SEEDS)
-                ranks = ensemble.ranks(Z, variant=variant).at_most
-                for x, rank in zip(Z, ranks, strict=True):
-                    p = oracle.p_value(
-                        X,
-                        lambda D: KNN(n_neighbors=2).fit(D).score_samples,
-                        x,
-                        [train.tolist() for train in plan.train],
-                        phi,
-                        variant,
-                    )
-                    assert p == oracle.Fraction(int(rank), len(ensemble.calibration) + 1), name
-
-    def test_pooling_few_models(self):
-        """With n <= 2k the median over all models is not the score that most of them share."""
-        X, Z = DATA["n barely larger than k"]
-        plan = Jackknife("pooled").plan(7)
-        for method in METHODS:
-            fast, slow = (
-                KNN(method=method).fit_plan(X, plan, SEEDS),
-                refit(KNN(method=method), X, plan),
-            )
-            np.testing.assert_array_equal(fast.ranks(Z).at_most, slow.ranks(Z).at_most)
+            assert_same_ensemble(knn.fit_plan(X, plan, NONE), refits(knn, X, plan, NONE), Z)
 
     def test_roads(self):
         """Each plan takes the road that it is meant to take."""
         X, _ = DATA["grid"]
-        roads = {name: type(KNN().fit_plan(X, plan, SEEDS)) for name, plan in plans(40).items()}
+        roads = {name: type(KNN().fit_plan(X, plan, NONE)) for name, plan in plans(40).items()}
         assert roads == {
             "jackknife": LeaveOneOut,
             "cv": OneTable,
@@ -350,7 +218,7 @@ class TestContract:
             plan = plans(40)[name]
             full = KNNModel(make_search(X), 5, 5, None)
             fast = OneTable.fit(full, X, plan, *tabulate(plan, 5))
-            assert_same_ensemble(fast, refit(KNN(), X, plan), Z)
+            assert_same_ensemble(fast, refits(KNN(), X, plan, NONE), Z)
 
     @pytest.mark.parametrize("method", METHODS)
     def test_all_near_rows_held_out_together(self, method, monkeypatch):
@@ -368,10 +236,10 @@ class TestContract:
             lambda self, X, width, **kw: widths.append(width) or search(self, X, width, **kw),
         )
         knn = KNN(method=method)
-        fast = knn.fit_plan(X, plan, SEEDS)
+        fast = knn.fit_plan(X, plan, NONE)
         assert isinstance(fast, OneTable)
         assert widths[0] < 29 < widths[-1]
-        assert_same_ensemble(fast, refit(knn, X, plan), Z)
+        assert_same_ensemble(fast, refits(knn, X, plan, NONE), Z)
 
     def test_a_table_of_all_rows(self):
         """Doubling ends at n, where even the farthest row is met."""
@@ -380,7 +248,7 @@ class TestContract:
         multiplicity, _ = tabulate(plan, 5)
         for width in (1, 2, 29):
             fast = OneTable.fit(KNNModel(make_search(X), 5, 5, None), X, plan, multiplicity, width)
-            assert_same_ensemble(fast, refit(KNN(), X, plan), X)
+            assert_same_ensemble(fast, refits(KNN(), X, plan, NONE), X)
 
 
 class TestLeaveOneOutIsLean:
@@ -392,23 +260,8 @@ class TestLeaveOneOutIsLean:
         plan = Jackknife().plan(40)
         monkeypatch.setattr(Complements, "_compute", refuse)
         monkeypatch.setattr(Singletons, "_compute", refuse)
-        ensemble = KNN().fit_plan(X, plan, SEEDS)
+        ensemble = KNN().fit_plan(X, plan, NONE)
         assert len(ensemble.ranks(Z, strictly=True).at_most) == len(Z)
-
-    def test_neighbours_looked_up(self, monkeypatch):
-        widths = []
-        search = TreeSearch.nearest
-        monkeypatch.setattr(
-            TreeSearch,
-            "nearest",
-            lambda self, X, width, **kw: widths.append(width) or search(self, X, width, **kw),
-        )
-        X, Z = DATA["grid"]
-        KNN(n_neighbors=6).fit_plan(X, Jackknife().plan(40), SEEDS).ranks(Z)
-        assert widths == [6, 7]
-        widths.clear()  # the median of six is the mean of the third and fourth
-        KNN(n_neighbors=6, method="median").fit_plan(X, Jackknife().plan(40), SEEDS).ranks(Z)
-        assert widths == [4, 5]
 
 
 coordinates = st.integers(0, 3)
@@ -467,7 +320,7 @@ class TestPlainReference:
             return
         expected = np.array([plain_scores(X[s], Z, k, method, metric) for s in sets])
         for ensemble in (
-            knn.fit_plan(X, plan, SEEDS),
+            knn.fit_plan(X, plan, NONE),
             OneTable.fit(full, X, plan, *tabulate(plan, full.high)),
         ):
             np.testing.assert_array_equal(ensemble.scores(Z), expected)
@@ -483,7 +336,7 @@ class TestPlainReference:
         X, Z, k, _ = problem
         if len(X) <= k:
             return
-        ensemble = KNN(n_neighbors=k, method=method).fit_plan(X, Jackknife().plan(len(X)), SEEDS)
+        ensemble = KNN(n_neighbors=k, method=method).fit_plan(X, Jackknife().plan(len(X)), NONE)
         every = range(len(X))
         c = plain_scores(X, X, k, method, "euclidean", skip=every)
         t = np.array([plain_scores(np.delete(X, i, 0), Z, k, method, "euclidean") for i in every])
@@ -617,8 +470,8 @@ class TestNothingChangesANumber:
 
         def numbers(n_jobs=None, **parameters):
             knn = KNN(method="mean", **metric, **parameters)
-            table = knn.fit_plan(X, plan, SEEDS, n_jobs=n_jobs)
-            left_out = knn.fit_plan(X, jackknife, SEEDS, n_jobs=n_jobs)
+            table = knn.fit_plan(X, plan, NONE, n_jobs=n_jobs)
+            left_out = knn.fit_plan(X, jackknife, NONE, n_jobs=n_jobs)
             return [
                 table.calibration.scores,
                 table.scores(Z),
@@ -638,21 +491,6 @@ class TestNothingChangesANumber:
             for call in [{}, *calls]:
                 for ours, theirs in zip(numbers(**call), expected, strict=True):
                     np.testing.assert_array_equal(ours, theirs)
-
-    def test_rows_are_scored_alone(self):
-        X, Z = DATA["200 features"]
-        knn = KNN(method="mean").fit(X)
-        alone = np.concatenate([knn.score_samples(z[None]) for z in Z])
-        np.testing.assert_array_equal(alone, knn.score_samples(Z))
-        np.testing.assert_array_equal(alone[::-1], knn.score_samples(Z[::-1]))
-
-    def test_pickle_and_read_only_rows(self):
-        X, Z = (np.array(a) for a in DATA["one feature"])
-        X.flags.writeable = Z.flags.writeable = False
-        for plan in plans(40).values():
-            ensemble = KNN().fit_plan(X, plan, SEEDS)
-            again = pickle.loads(pickle.dumps(ensemble))
-            np.testing.assert_array_equal(ensemble.ranks(Z).at_most, again.ranks(Z).at_most)
 
 
 class TestEstimator:
@@ -679,16 +517,6 @@ class TestEstimator:
         np.testing.assert_array_equal(knn.score_samples([[5.0]]), [-5.0])
         assert np.isfinite(knn.offset_)
 
-    @pytest.mark.parametrize("method", ["split", "jackknife+", "cv", "cv+", "jab+"])
-    def test_inside_a_conformal_detector(self, blobs, method):
-        """The same p-values as those of a foreign detector, refitted model by model."""
-        X, Z = blobs
-        native = ConformalDetector(KNN(), method, random_state=0).fit(X)
-        foreign = ConformalDetector(
-            lambda D: KNN().fit(D).score_samples, method, larger_is="normal", random_state=0
-        ).fit(X)
-        np.testing.assert_array_equal(native.p_values(Z), foreign.p_values(Z))
-
     @pytest.mark.parametrize(
         ("parameters", "message"),
         [
@@ -709,24 +537,24 @@ class TestEstimator:
         with pytest.raises(ValueError, match=message):
             KNN(**parameters).fit(X)
         with pytest.raises(ValueError, match=message):
-            KNN(**parameters).fit_plan(X, Jackknife().plan(20), SEEDS)
+            KNN(**parameters).fit_plan(X, Jackknife().plan(20), NONE)
         with pytest.raises(ValueError, match=message):
-            KNN(**parameters).fit_plan(X, CrossValidation(4).plan(20, random_state=0), SEEDS)
+            KNN(**parameters).fit_plan(X, CrossValidation(4).plan(20, random_state=0), NONE)
 
     def test_too_few_rows(self):
         X = np.arange(8.0)[:, None]
         with pytest.raises(ValueError, match=r"this model has n_samples = 4. Use fewer"):
             KNN().fit(X[:4])
         with pytest.raises(ValueError, match=r"all rows but one, has n_samples = 4"):
-            KNN().fit_plan(X[:5], Jackknife().plan(5), SEEDS)
+            KNN().fit_plan(X[:5], Jackknife().plan(5), NONE)
         plan = Resampling([np.arange(7), np.arange(4), np.arange(6)]).plan(8)
         with pytest.raises(
             ValueError, match=r"n_neighbors=5` needs at least 5 .* model 1 has .* 4"
         ):
-            KNN().fit_plan(X, plan, SEEDS)
+            KNN().fit_plan(X, plan, NONE)
         # Repeats count: five times one row is five rows.
         repeated = Resampling([[3] * 5, [0, 1, 2, 2, 2]]).plan(8)
-        assert_same_ensemble(KNN().fit_plan(X, repeated, SEEDS), refit(KNN(), X, repeated), X)
+        assert_same_ensemble(KNN().fit_plan(X, repeated, NONE), refits(KNN(), X, repeated, NONE), X)
 
 
 def expected_failures(estimator):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import pickle
 import tracemalloc
 
 import numpy as np
@@ -10,9 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from scipy.spatial.distance import cdist
-from scipy.stats import binom
 
-from oracle import binomial_upper
 from oracle_detectors import METHODS
 from reconform import ConformalDetector, Full, Jackknife
 from reconform.detectors.foreign import adapt
@@ -27,7 +24,6 @@ from reconform.detectors.knn.search import (
     _directions,
 )
 from reconform.ensemble.refitting import FullRefit
-from reconform.statistics.ranks import smoothed_p_values
 from rows import DATA, grid, normal
 
 FORMULAS = {
@@ -196,30 +192,6 @@ class TestNothingChangesANumber:
             ensemble = KNN(**parameters).fit_plan(X, Full().plan(len(X)), [])
             assert isinstance(ensemble.search, kind)
 
-    @pytest.mark.parametrize("metric", ["minkowski", "cosine", "canberra"])
-    def test_neither_batch_nor_position(self, metric):
-        X, Z = DATA["200 features"]
-        knn = KNN(method="mean", metric=metric)
-        expected = fast(knn, X, Z)
-        assert [fast(knn, X, z[None])[0] for z in Z] == expected
-        assert fast(knn, X, Z[::-1])[::-1] == expected
-
-    def test_nor_the_order_of_the_reference(self):
-        X, Z = DATA["grid"]
-        shuffled = X[np.random.default_rng(0).permutation(len(X))]
-        assert fast(KNN(method="mean"), shuffled, Z) == fast(KNN(method="mean"), X, Z)
-
-    @pytest.mark.parametrize("metric", ["minkowski", "canberra"])
-    def test_pickle_and_read_only_rows(self, metric):
-        X, Z = (np.array(a) for a in DATA["one feature"])
-        X.flags.writeable = Z.flags.writeable = False
-        ensemble = KNN(metric=metric).fit_plan(X, Full().plan(40), [])
-        before = pickle.loads(pickle.dumps(ensemble))
-        expected = ensemble.ranks(Z).at_most
-        after = pickle.loads(pickle.dumps(ensemble))
-        np.testing.assert_array_equal(before.ranks(Z).at_most, expected)
-        np.testing.assert_array_equal(after.ranks(Z).at_most, expected)
-
 
 class TestCalibration:
     @pytest.mark.parametrize("method", METHODS)
@@ -287,25 +259,3 @@ class TestInsideAConformalDetector:
         _, peak = tracemalloc.get_traced_memory()
         tracemalloc.stop()
         assert peak < 4000 * 4000  # an eighth of a table of all distances
-
-
-@pytest.mark.parametrize("method", METHODS)
-def test_the_level_is_exact(method):
-    """2,000 null data sets with ties and repeated rows, one new row each.
-
-    Counts of p <= α are at most binomial, and exactly so for smoothed p-values, at both ends. A
-    correct program fails with probability below 4 * 3 * 5e-6 = 6e-5 for each method.
-    """
-    rng = np.random.default_rng(7)
-    p, smoothed = [], []
-    for _ in range(2000):
-        X = np.round(rng.normal(size=(20, 2)), int(rng.integers(0, 3)))
-        ensemble = KNN(n_neighbors=3, method=method).fit_plan(X[:19], Full().plan(19), [])
-        ranks = ensemble.ranks(X[19:], strictly=True)
-        p.append(ranks.at_most[0] / 20)
-        smoothed.append(smoothed_p_values(ranks, 19, rng.random(1))[0])
-    for alpha in (0.05, 0.1, 0.3, 0.5):
-        most = binomial_upper(2000, alpha, 5e-6)
-        assert (np.array(p) <= alpha).sum() <= most
-        count = (np.array(smoothed) <= alpha).sum()
-        assert binom.ppf(5e-6, 2000, alpha) <= count <= most

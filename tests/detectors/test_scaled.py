@@ -204,15 +204,6 @@ def test_units_of_columns_do_not_matter(method):
     assert not np.array_equal(ranks("none", 1.0), ranks("none", powers))
 
 
-def test_the_order_of_reference_rows_does_not_matter():
-    X, new = data("copies", n=30)
-    for detector in DETECTORS.values():
-        for method in ("jackknife+", "full", "cv+", "jab+", "split"):
-            here = ConformalDetector(detector, method, random_state=0).fit(X)
-            there = ConformalDetector(detector, method, random_state=0).fit(X[::-1])
-            assert np.array_equal(here.rank(new).at_most, there.rank(new).at_most)
-
-
 def test_the_parameter_is_checked():
     X, _ = data("smooth")
     for detector in (KNN(scale="standard"), INNE(scale="standard")):
@@ -265,36 +256,7 @@ def test_worlds_are_those_of_one_model_per_row(which, method):
         assert worlds == count_exchanges(inside, outside, step)
 
 
-@pytest.mark.parametrize("method", ["full", "jackknife+", "cv+"])
-@pytest.mark.parametrize("which", ["knn", "inne"])
-def test_certified_lists(which, method):
-    rng = np.random.default_rng(0)
-    X, new = rng.normal(size=(80, 2)) * [1.0, 1e5], rng.normal(size=(20, 2)) * [1.0, 1e5]
-    new[:4] += [8.0, 8e5]
-    cad = ConformalDetector(DETECTORS[which], method, random_state=0).fit(X)
-    found = cad.discover(new, 0.2, validity="proven")
-    assert found.guarantee.startswith("FDR proven (conditional calibration)")
-    assert found.mask[:4].all() or which == "inne"
-    assert found.mask.sum() <= 8
-
-
 # --- model files ---------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("method", [*METHODS, "split", "full", "repeats"])
-@pytest.mark.parametrize("which", DETECTORS)
-def test_what_is_saved_gives_the_same_ranks(which, method, tmp_path):
-    X, new = data("smooth")
-    method = {"repeats": Split(repeats=2), **METHODS}.get(method, method)
-    cad = ConformalDetector(DETECTORS[which], method, random_state=1).fit(X)
-    save(cad, tmp_path / "model.rcad")
-    again = load(tmp_path / "model.rcad")
-    here, there = cad.rank(new), again.rank(new)
-    assert np.array_equal(here.at_most, there.at_most)
-    assert np.array_equal(here.scores, there.scores)
-    assert again.detector.scale == "robust"
-    save(again, tmp_path / "again.rcad")
-    assert np.array_equal(load(tmp_path / "again.rcad").rank(new).scores, here.scores)
 
 
 @pytest.mark.parametrize("which", ["knn", "inne"])

@@ -520,27 +520,6 @@ def test_an_exception_leaves_nothing(tmp_path, suffix, table):
     assert list(tmp_path.iterdir()) == []
 
 
-def test_an_existing_output_is_left_alone(tmp_path, table):
-    out = text_file(tmp_path, "precious", "out.csv")
-    for call in (lambda: check_output(out, table.schema), lambda: save(table, out)):
-        with pytest.raises(FileExistsError, match=r"out\.csv: it exists already"):
-            call()
-        assert out.read_text() == "precious"
-
-    def interrupted():
-        with open_output(out, table.schema, overwrite=True) as write:
-            write(table)
-            raise RuntimeError("mid-way")
-
-    with pytest.raises(RuntimeError, match="mid-way"):
-        interrupted()
-    assert out.read_text() == "precious"
-    assert list(tmp_path.iterdir()) == [out]
-    with open_output(out, table.schema, overwrite=True) as write:
-        write(table)
-    assert out.read_text().startswith("id,a,b,c\n")
-
-
 def test_an_output_that_appears_meanwhile_is_left_alone(tmp_path, table):
     out = tmp_path / "out.csv"
 
@@ -562,23 +541,6 @@ def test_file_systems_without_hard_links(tmp_path, table, monkeypatch):
     monkeypatch.setattr(os, "link", no_links)
     save(table, tmp_path / "out.csv")
     assert [path.name for path in tmp_path.iterdir()] == ["out.csv"]
-
-
-def test_a_link_stays_a_link(tmp_path, table):
-    real = text_file(tmp_path, "old", "real.csv")
-    link = tmp_path / "link.csv"
-    link.symlink_to(real)
-    with open_output(link, table.schema, overwrite=True) as write:
-        write(table)
-    assert link.is_symlink()
-    assert real.read_text().startswith("id,")
-
-
-def test_outputs_have_the_usual_permissions(tmp_path, table):
-    plain = text_file(tmp_path, "x", "plain")
-    for suffix in SUFFIXES:
-        out = save(table, tmp_path / f"out{suffix}")
-        assert out.stat().st_mode == plain.stat().st_mode
 
 
 def test_devices_are_written_to_and_not_replaced(table):

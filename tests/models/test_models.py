@@ -462,52 +462,6 @@ def test_extras_are_plain_json(tmp_path):
 # --- the file ------------------------------------------------------------------------------------
 
 
-def test_existing_files_are_kept_unless_told(tmp_path):
-    path = tmp_path / "model.rcad"
-    path.write_text("mine")
-    cad = fitted("knn", "split")
-    with pytest.raises(FileExistsError, match="overwrite=True"):
-        save(cad, path)
-    assert path.read_text() == "mine"
-    save(cad, path, overwrite=True)
-    assert_same(cad, load(path))
-    with pytest.raises(IsADirectoryError):
-        save(cad, tmp_path, overwrite=True)
-    save(cad, os.devnull, overwrite=True)
-    assert stat.S_ISCHR(os.stat(os.devnull).st_mode)
-    with pytest.raises(FileNotFoundError, match="no folder"):
-        save(cad, tmp_path / "nowhere" / "model.rcad")
-    with pytest.raises(FileNotFoundError):
-        load(tmp_path / "nothing.rcad")
-
-
-def test_a_failure_while_writing_leaves_nothing_behind(tmp_path, monkeypatch):
-    path = tmp_path / "model.rcad"
-    cad = fitted("knn", "split")
-    save(cad, path)
-    before = path.read_bytes()
-
-    def full(*_):
-        raise OSError("no space left on device")
-
-    monkeypatch.setattr(os, "fsync", full)
-    with pytest.raises(OSError, match="no space"):
-        save(fitted("iforest", "cv+"), path, overwrite=True)
-    assert path.read_bytes() == before
-    assert os.listdir(tmp_path) == ["model.rcad"]
-
-
-def test_links_are_followed_and_permissions_are_the_usual_ones(tmp_path):
-    real, link = tmp_path / "real.rcad", tmp_path / "link.rcad"
-    link.symlink_to(real)
-    save(fitted("knn", "split"), link)
-    assert link.is_symlink()
-    assert real.is_file()
-    umask = os.umask(0)
-    os.umask(umask)
-    assert stat.S_IMODE(real.stat().st_mode) == 0o666 & ~umask
-
-
 def test_the_facts(tmp_path):
     path = tmp_path / "model.rcad"
     cad = fitted(IForest(9, max_samples=8), Bootstrap(draws=7), ties="randomized")

@@ -5,7 +5,6 @@ from __future__ import annotations
 import base64
 import hashlib
 import json
-import os
 import re
 import subprocess
 import sys
@@ -652,47 +651,6 @@ def test_smoothed_p_values_and_other_methods_make_a_page(blobs):
 
 
 # --- the file ------------------------------------------------------------------------------------
-
-
-def test_the_file_is_written_whole_or_not_at_all(tmp_path, monkeypatch):
-    found = batch(m=20, n=30, anomalous=3)
-    target = tmp_path / "report.html"
-    assert report(found, str(target)) == target
-    assert target.read_text().startswith("<!doctype html>")
-    target.write_text("mine")
-    with pytest.raises(FileExistsError, match=r"exists already; replace it with `overwrite=True`"):
-        report(found, target)
-    assert target.read_text() == "mine"
-
-    def fail(*names):
-        raise OSError("disk full")
-
-    monkeypatch.setattr(os, "replace", fail)
-    with pytest.raises(OSError, match="disk full"):
-        report(found, target, overwrite=True)
-    assert target.read_text() == "mine"
-    monkeypatch.undo()
-    report(found, target, overwrite=True)
-    assert target.read_text() != "mine"
-    assert [path.name for path in tmp_path.iterdir()] == ["report.html"]
-
-
-def test_places_that_cannot_be_written_are_said(tmp_path):
-    found = batch(m=20, n=30, anomalous=3)
-    with pytest.raises(FileNotFoundError, match=r"there is no folder '.*nowhere'"):
-        report(found, tmp_path / "nowhere" / "report.html")
-    with pytest.raises(IsADirectoryError, match="is a folder; give the name of a file"):
-        report(found, tmp_path, overwrite=True)
-    assert list(tmp_path.iterdir()) == []
-
-
-def test_a_link_stays_and_its_target_is_replaced(tmp_path):
-    (tmp_path / "real.html").write_text("old")
-    link = tmp_path / "latest.html"
-    link.symlink_to("real.html")
-    report(batch(m=20, n=30, anomalous=3), link, overwrite=True)
-    assert link.is_symlink()
-    assert "<!doctype html>" in (tmp_path / "real.html").read_text()
 
 
 # --- the charts ----------------------------------------------------------------------------------
