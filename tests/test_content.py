@@ -347,14 +347,6 @@ def test_sorting_by_the_first_columns_first_is_a_lexical_sort(d):
         np.testing.assert_array_equal(rows, X[expected])
 
 
-def test_columns_that_decide_nothing_are_not_sorted_by(monkeypatch):
-    """Most of the time of twenty rows with ten thousand columns went there."""
-    sorted_by, real = [], np.lexsort
-    monkeypatch.setattr(np, "lexsort", lambda keys: sorted_by.append(len(keys)) or real(keys))
-    sorted_by_content(np.random.default_rng(0).normal(size=(20, 10_000)))
-    assert sum(sorted_by) <= 10
-
-
 @pytest.mark.parametrize("values", [3, 1_000_000])  # with equal rows, and without
 def test_contents_of_rows_that_are_all_different_are_found_without_counting(values):
     rng = np.random.default_rng(values)
@@ -372,14 +364,3 @@ def test_contents_of_rows_that_are_all_different_are_found_without_counting(valu
     np.testing.assert_array_equal(contents.group[:, None] == contents.group, same)
     np.testing.assert_array_equal(contents.first, same.argmax(axis=1))
     np.testing.assert_array_equal(contents.last, 299 - same[:, ::-1].argmax(axis=1))
-
-
-def test_the_contents_of_a_reference_are_found_once(monkeypatch):
-    digested, real = [], content.digests_of
-    monkeypatch.setattr(
-        content, "digests_of", lambda X, **given: digested.append(len(X)) or real(X, **given)
-    )
-    X = np.random.default_rng(0).normal(size=(50, 3))
-    ConformalDetector(IForest(share=True), "jackknife+", random_state=0).fit(X)
-    ConformalDetector("iforest", "full", random_state=0).fit(X)
-    assert digested == [50, 50]

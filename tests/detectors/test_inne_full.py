@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from oracle_detectors import reference_sums
-from reconform import ConformalDetector, Full
+from reconform import Full
 from reconform.content import Contents
 from reconform.detectors.inne import INNE
 from reconform.detectors.inne.ensembles import Draws, EnteredINNE
@@ -76,8 +76,3 @@ def test_the_calibration_shows_the_sets_without_any_new_row(n):
 
 
 # --- the guarantee --------------------------------------------------------------------------
-
-
-def test_progress(blobs, capsys):
-    ConformalDetector(INNE(), method="full", verbose=1).fit(blobs[0])
-    assert "calibrating INNE" in capsys.readouterr().err

@@ -289,14 +289,6 @@ def test_the_command_line(tmp_path):
     assert ROW.summary in re.sub(r"\s+", " ", listed)
 
 
-def test_the_recipe_names_files_that_exist():
-    text = (DOCS / "architecture.md").read_text(encoding="utf-8")
-    (recipe,) = re.findall(r"^## Add a detector\n(.*?)(?=^## |\Z)", text, flags=re.M | re.S)
-    paths = re.findall(r"`((?:src|tests|docs)/[\w./-]+)`", recipe)
-    missing = [path for path in paths if not (DOCS.parent / path.replace("NAME", "knn")).exists()]
-    assert missing == []
-
-
 def test_documents_list_every_detector():
     methods, cli = ((DOCS / name).read_text() for name in ("methods.md", "cli.md"))
     for name, row in DETECTORS.items():

@@ -13,7 +13,6 @@ import signal
 import subprocess
 import sys
 import threading
-import tomllib
 from pathlib import Path
 
 import numpy as np
@@ -617,22 +616,6 @@ def test_without_pyarrow_the_error_says_what_to_install():
     code = "import sys; sys.modules['pyarrow'] = None; import reconform, reconform.files"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert "files needs pyarrow: pip install pyarrow." in done.stderr
-
-
-def test_extras_that_messages_name_exist():
-    root = Path(__file__).parents[2]
-    extras = tomllib.loads((root / "pyproject.toml").read_text())["project"][
-        "optional-dependencies"
-    ]
-    places = [*(root / "src").rglob("*.py"), *(root / "docs").glob("*.md"), root / "README.md"]
-    named = {
-        extra.strip()
-        for path in places
-        for names in re.findall(r"reconform\[([\w, -]+)\]", path.read_text())
-        for extra in names.split(",")
-    }
-    assert named
-    assert named <= set(extras)
 
 
 def test_signals_are_given_back(tmp_path, table):

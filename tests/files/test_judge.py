@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import io
-import signal
-import subprocess
 import sys
 import tempfile
 import tracemalloc
@@ -330,46 +328,6 @@ def test_an_interrupted_run_leaves_everything_as_it_was(
     assert out.read_text() == "precious"
     assert sorted(p.name for p in tmp_path.iterdir()) == ["new.csv", "out.parquet", "spools"]
     assert list(spools.iterdir()) == []
-
-
-CHILD = """
-import sys, time
-from sklearn.svm import OneClassSVM
-from reconform import ConformalDetector
-from reconform.files.judge import ReadOptions, WriteOptions, judge_file
-from reconform.files import read_reference
-reference = read_reference(sys.argv[1])
-cad = ConformalDetector(OneClassSVM(), "split", random_state=0).fit(reference.frame)
-def wait(stage, done, total):
-    if stage == "writing":
-        print("half", flush=True)
-        time.sleep(60)
-read, write = ReadOptions(batch_rows=50), WriteOptions(overwrite=True)
-judge_file(cad, "-", sys.argv[2], read=read, write=write, progress=wait)
-"""
-
-
-def test_a_killed_run_leaves_everything_as_it_was(tmp_path, data, new_table):
-    reference = pa.table(dict(zip("abc", data[0].T, strict=True)))
-    normal = save(reference, tmp_path / "normal.csv")
-    new = save(new_table, tmp_path / "new.csv")
-    (tmp_path / "spools").mkdir()
-    out = tmp_path / "out.csv"
-    out.write_text("precious")
-    with new.open("rb") as stdin:
-        child = subprocess.Popen(
-            [sys.executable, "-c", CHILD, str(normal), str(out)],
-            stdin=stdin,
-            stdout=subprocess.PIPE,
-            env={"TMPDIR": str(tmp_path / "spools"), "PYTHONPATH": ":".join(sys.path)},
-        )
-    assert child.stdout.readline() == b"half\n"
-    child.send_signal(signal.SIGTERM)
-    assert child.wait(timeout=60) == 128 + signal.SIGTERM
-    child.stdout.close()
-    assert out.read_text() == "precious"
-    assert list((tmp_path / "spools").iterdir()) == []
-    assert {p.name for p in tmp_path.iterdir()} == {"normal.csv", "new.csv", "out.csv", "spools"}
 
 
 @pytest.mark.parametrize("extra", ["x,1,1,1,1\n", ""])
