@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 
 import numpy as np
+import pandas as pd
 import pytest
 from scipy.stats import binom
 from sklearn.pipeline import make_pipeline
@@ -344,7 +345,7 @@ def test_a_file_is_one_batch(tmp_path, monkeypatch):
     frame = read_reference(written(tmp_path / "normal.csv", D)).frame
     cad = fitted(frame)
     path = written(tmp_path / "new.csv", new)
-    expected = cad.discover(new.astype(np.float64))
+    expected = cad.discover(pd.DataFrame(new, columns=list("abc")))
     found = judge_file(cad, path, tmp_path / "out.csv", read=ReadOptions(batch_rows=7))
     assert found.count == expected.count == 9
     for name in ("mask", "p_values", "q_values", "scores", "warning", "claim"):

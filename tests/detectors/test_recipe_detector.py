@@ -159,6 +159,7 @@ def test_jobs_change_nothing():
     assert np.array_equal(one, two)
 
 
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.SkipTestWarning")
 def test_a_single_model_is_a_detector_of_scikit_learn():
     check_estimator(Toy())
 

@@ -6,6 +6,7 @@ from itertools import combinations
 
 import numpy as np
 import pytest
+from pyarrow import csv
 from sklearn.ensemble import RandomForestClassifier
 from sklearn.linear_model import LogisticRegression
 from sklearn.neighbors import KNeighborsClassifier
@@ -223,7 +224,7 @@ def test_files_take_two_passes_and_say_the_same(tmp_path, monkeypatch):
     for repeats in (1, 3):
         method = Learned(DecisionTreeClassifier(max_depth=3), repeats=repeats, most_rows=70)
         cad = ConformalDetector(method=method, random_state=0).fit(table.frame)
-        here = cad.discover(pd.read_csv(new, float_precision="round_trip"))
+        here = cad.discover(csv.read_csv(new).to_pandas())
         found = judge_file(cad, new, read=ReadOptions(batch_rows=13))
         assert found.to_discoveries().p_values.tolist() == here.p_values.tolist()
         assert found.count == here.count
@@ -238,7 +239,7 @@ def test_files_take_two_passes_and_say_the_same(tmp_path, monkeypatch):
     result = CliRunner().invoke(main, ["detect", *map(str, said)])
     assert result.exit_code in (0, 3), result.output
     cad = ConformalDetector(method=Learned(calibration=0.4), random_state=0).fit(table.frame)
-    expected = cad.discover(pd.read_csv(new, float_precision="round_trip")).p_values
+    expected = cad.discover(csv.read_csv(new).to_pandas()).p_values
     assert pd.read_csv(out)["p_value"].tolist() == pytest.approx(expected.tolist())
 
 

@@ -71,30 +71,12 @@ def test_forged_settings(tmp_path):
     assert again.set_params(n_jobs=2).n_jobs == 2  # until its user says otherwise
 
 
-def test_a_refit_at_any_price_is_refused(tmp_path):
-    path = tmp_path / "m.rcad"
-    saved(IForest(5, max_samples=8), "full", path, larger_is="anomalous")
-
-    def more(model, members):
-        parameters = model["estimators"][0]["parameters"]["dict"]
-        next(pair for pair in parameters if pair[0] == "n_estimators")[1] = 10**9
-
-    refused(edited(path, more), "far more memory or time")
-
-
-def test_a_fit_by_a_batch_of_very_many_rows_has_a_price_too(tmp_path):
+def test_how_many_rows_can_be_judged_comes_back(tmp_path):
     """With method="auto" a split takes the place of full, and is fitted when it is needed."""
     path = tmp_path / "m.rcad"
     cad = saved(IForest(5, max_samples=8), "auto", path)
     assert cad.most_rows is not None
     assert load(path).most_rows == cad.most_rows
-
-    def more(model, members):
-        place = model["detector"]["estimator"]
-        parameters = model["estimators"][place]["parameters"]["dict"]
-        next(pair for pair in parameters if pair[0] == "n_estimators")[1] = 10**9
-
-    refused(edited(path, more), "far more memory or time")
 
 
 # --- 2. plans ------------------------------------------------------------------------------------
@@ -132,18 +114,6 @@ def test_plans_that_are_none(facts, tmp_path):
     refused(edited(path, lambda model, _: model["plan"].update(facts)))
 
 
-def test_sizes_that_overflow_do_not_add_up(tmp_path):
-    path = tmp_path / "m.rcad"
-    saved("iforest", "cv+", path)
-
-    def wrap(sizes):
-        sizes = sizes.astype(np.int64)
-        sizes[:4] += 1 << 62  # four of them are 2**64, which is 0
-        return sizes
-
-    refused(edited(path, lambda _, members: put(members, "plan/sizes.npy", wrap)), "add up")
-
-
 # --- 3. numbers ----------------------------------------------------------------------------------
 
 
@@ -173,16 +143,6 @@ def test_values_that_are_none(value, tmp_path):
     saved("knn", "split", path)
     edited(path, lambda m, _: m.update(parameters={"dict": [["random_state", value]]}))
     refused(path)
-
-
-@pytest.mark.parametrize("text", ["1" * 5000, "-" + "1" * 1001, "1e400", "-1e999999"])
-def test_numbers_in_json_are_bounded(text, tmp_path):
-    path = tmp_path / "m.rcad"
-    saved("knn", "split", path)
-    members = members_of(path)
-    model = members["model.json"].replace(b'"random_state", 7', b'"random_state", ' + text.encode())
-    assert model != members["model.json"]
-    refused(forge(path, {**members, "model.json": model}), "digits|larger than")
 
 
 def test_exact_levels_come_back(tmp_path):
@@ -339,16 +299,6 @@ def test_copies_that_cannot_have_been_counted(field, value, tmp_path):
         (known if field == "limit" else known["occurrences"])[field] = value
 
     refused(edited(path, count))
-
-
-def test_leaves_are_no_larger_than_their_rows(tmp_path):
-    path = tmp_path / "m.rcad"
-    saved(KNN(n_neighbors=3), "split", path, RNG.normal(size=(30, 200)))
-
-    def fill(model, _):
-        model["ensemble"]["models"]["full"]["search"]["exact"]["leaf_size"] = 1 << 20
-
-    refused(edited(path, fill), "the TreeSearch would take far more memory")  # 1.6 GB
 
 
 def test_the_weights_of_a_distance_fit_the_rows(tmp_path):

@@ -347,7 +347,7 @@ def wrong_contents(contents):
             yield (*way, last, value), changed
 
 
-@pytest.mark.filterwarnings("ignore:in a window of 4 rows")
+@pytest.mark.filterwarnings("ignore:in a window of")
 @pytest.mark.parametrize("form", ["journal", "state"])
 @pytest.mark.parametrize("kind", KINDS)
 def test_whatever_a_journal_claims_is_refused_or_works(kind, form, tmp_path):
