@@ -186,6 +186,7 @@ def test_a_resumed_monitor_goes_on_as_if_nothing_had_happened(tmp_path, how, sta
         assert np.array_equal(report.log10_evidence, expected[number].log10_evidence)
     assert again.changes == steady.changes
     assert np.array_equal(again.evidence.log10, steady.evidence.log10)
+    again.close()
 
 
 def test_what_is_said_and_drawn():

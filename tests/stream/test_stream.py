@@ -69,6 +69,7 @@ def test_a_choice_of_detectors_judges_rows_by_the_first(method, said, tmp_path):
     streams[0].close()
     again = FalseAlarmBudget.resume(several, path)
     assert_same(again.update(new[30:], batch=3), streams[1].update(new[30:], batch=3))
+    again.close()
 
 
 def test_the_default_detector_judges_row_by_row():
@@ -159,6 +160,7 @@ def test_batches_are_decided_once(cad, tmp_path):
     for number in (0, 3, 5, 1):
         assert_same(stream.update(parts[number], batch=number), whole[number])
     assert stream.rows == 71
+    stream.close()
 
 
 def test_a_journal_made_short_goes_on(cad, tmp_path):
@@ -188,6 +190,8 @@ def test_a_journal_made_short_goes_on(cad, tmp_path):
     assert (tmp_path / "second").read_bytes().count(b"\n") == 2
     with pytest.raises(ValueError, match="is a journal already"):
         FalseAlarmBudget.resume(cad, path, journal=tmp_path / "third")
+    stream.close()
+    other.close()
 
 
 def test_one_journal_one_stream(cad, tmp_path):
@@ -427,6 +431,7 @@ def test_a_failing_disk_stops_the_stream(cad, where, tmp_path, monkeypatch):
     assert stream.batches == (1 if where == "before" else 2)
     for number, part in enumerate(parts):
         assert_same(stream.update(part, batch=number), whole[number])
+    stream.close()
 
 
 def test_a_state_that_cannot_be_written_leaves_the_old_one(cad, tmp_path, monkeypatch):

@@ -132,6 +132,7 @@ def test_it_resumes_from_its_journal(cad, tmp_path):
     assert np.array_equal(again.update(parts[1], batch=1).mask, first[1].mask)
     with pytest.raises(ValueError, match="must hold a state of MicroBatches"):
         MicroBatches.resume(cad, path)
+    again.close()
 
 
 @pytest.mark.slow

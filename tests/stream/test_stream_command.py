@@ -439,6 +439,7 @@ def test_delivery_in_any_blocks(tmp_path):
     short = Delivery(resumed, start=10)
     with pytest.raises(ValueError, match="does not have row 10 any more"):
         short.add(X[10:12])
+    resumed.close()
 
 
 def test_blocks_are_what_is_there():

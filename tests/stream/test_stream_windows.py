@@ -239,3 +239,4 @@ def test_a_resumed_stream_goes_on_as_if_nothing_had_happened(cad, tmp_path, opti
     assert (again.windows, again.waiting) == (steady.windows, steady.waiting)
     assert again.discoveries == steady.discoveries > 0
     assert np.array_equal(joined([*again.flush(), *got]), joined([*steady.flush(), *expected[3]]))
+    again.close()
