@@ -29,7 +29,7 @@ from reconform import (
     Jackknife,
     Split,
 )
-from reconform.detectors import INNE, KDE, KNN, LOF, Contrast, IForest, Mahalanobis
+from reconform.detectors import DETECTORS, INNE, KDE, KNN, LOF, Contrast, IForest, Mahalanobis
 from reconform.ensemble.refitting import OneModel
 from reconform.files.judge import ReadOptions, judge_file
 from reconform.models import load, save
@@ -76,6 +76,11 @@ SCALED = {
     "inne, scaled": INNE(n_estimators=12, max_samples=4, scale="robust"),
 }
 ALL = TO_THE_BIT | FORMULAS | SCALED
+
+
+def test_every_detector_is_here():
+    ours = {row.kind for name, row in DETECTORS.items() if name not in ("auto", "toy")}
+    assert ours == {type(detector) for detector in ALL.values()} | {Contrast}
 
 
 # --- plans ---------------------------------------------------------------------------------------
