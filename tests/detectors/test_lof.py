@@ -9,7 +9,6 @@ from hypothesis import strategies as st
 from sklearn.neighbors import LocalOutlierFactor
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
-from forge import forge, members_of, put
 from oracle import all_augmented_scores
 from oracle_detectors import OWN_NEIGHBOUR
 from reconform import Bootstrap, ConformalDetector, CrossValidation, Full, Jackknife
@@ -18,8 +17,7 @@ from reconform.detectors.knn.search import make_search
 from reconform.detectors.lof import LOF
 from reconform.detectors.lof.ensembles import FullLOF, LeaveOneOutLOF, nearest_settled
 from reconform.ensemble.refitting import OneModel, RefitEnsemble
-from reconform.errors import ModelFileError, ReconformError
-from reconform.models import load, save
+from reconform.errors import ReconformError
 from reconform.randomness import Streams
 
 SEEDS = Streams(np.random.SeedSequence(0), 1000)
@@ -231,25 +229,6 @@ def test_all_rows_with_each_of_a_few_rows_on_a_lattice(seed, n, k, values):
     got = all_augmented_scores(ensemble_of(D, Full(), k), new, rows)
     for a, b in zip(got, expected, strict=True):
         assert np.array_equal(a, b)
-
-
-def test_files_from_elsewhere_are_checked(tmp_path):
-    D, _ = CASES["smooth"]
-    path = tmp_path / "lof.rcad"
-    for method, member, change in (
-        ("jackknife+", "ensemble/places.npy", lambda a: a * 0),
-        ("jackknife+", "ensemble/places.npy", lambda a: a + 1),
-        ("jackknife+", "ensemble/full/X.npy", lambda a: a[::-1]),
-        ("jackknife+", "ensemble/full/X.npy", lambda a: a[:-1]),
-        ("full", "ensemble/X.npy", lambda a: a * np.inf),
-        ("full", "ensemble/X.npy", lambda a: a[:, :-1]),
-    ):
-        save(ConformalDetector(LOF(n_neighbors=4), method).fit(D), path, overwrite=True)
-        assert load(path) is not None
-        members = members_of(path)
-        put(members, member, change)
-        with pytest.raises(ModelFileError, match="damaged"):
-            load(forge(path, members))
 
 
 def expected_failures(estimator):

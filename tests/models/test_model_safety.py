@@ -14,7 +14,7 @@ from sklearn.pipeline import make_pipeline
 
 from forge import as_npy, forge, members_of, put
 from reconform import ConformalDetector, Resampling
-from reconform.detectors import INNE, KDE, KNN, IForest, Mahalanobis
+from reconform.detectors import INNE, KDE, KNN, LOF, Contrast, IForest, Mahalanobis
 from reconform.models import ModelFileError, load, save
 from reconform.records import specs
 
@@ -203,6 +203,19 @@ SHARED_SPHERES = INNE(n_estimators=9, max_samples=4, share=True)
         (KDE(0.5), "jackknife+", "full/rows", lambda a: a * np.inf),
         (KDE(0.5), "jackknife+", "full/rows", lambda a: a[:, :-1]),
         (KDE(0.5), "jackknife+", "own", lambda a: a[:-1]),
+        (LOF(n_neighbors=4), "jackknife+", "places", lambda a: a * 0),
+        (LOF(n_neighbors=4), "jackknife+", "places", lambda a: a + 1),
+        (LOF(n_neighbors=4), "jackknife+", "full/X", turn),
+        (LOF(n_neighbors=4), "jackknife+", "full/X", lambda a: a[:-1]),
+        (LOF(n_neighbors=4), "full", "X", lambda a: a * np.inf),
+        (LOF(n_neighbors=4), "full", "X", lambda a: a[:, :-1]),
+        (Contrast(n_neighbors=(1, 3)), "full", "model/ks", lambda a: a * 0),
+        (Contrast(n_neighbors=(1, 3)), "full", "model/ks", lambda a: a + 100),
+        (Contrast(n_neighbors=(1, 3)), "full", "model/ks", lambda a: a[:0]),
+        (Contrast(n_neighbors=(1, 3)), "full", "model/ks", turn),
+        (Contrast(n_neighbors=(1, 3)), "full", "model/X", lambda a: a[:, :-1]),
+        (Contrast(n_neighbors=(1, 3)), "full", "model/X", lambda a: a[:-1]),
+        (Contrast(n_neighbors=(1, 3)), "full", "model/X", lambda a: a * np.nan),
     ],
 )
 def test_arrays_that_do_not_fit_together(detector, method, name, change, tmp_path):
