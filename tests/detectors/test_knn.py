@@ -209,6 +209,7 @@ class TestContract:
             "mean of bootstrap": OneTable,
             "multisets": RefitEnsemble,
             "small sets": RefitEnsemble,
+            "split": RefitEnsemble,
         }
 
     def test_tables_for_any_sets(self):
