@@ -18,7 +18,7 @@ demo: $(VENV)/.demo-installed
 	@echo "The first run compiles the detectors, which takes about a minute; later ones take seconds."
 	$(BIN)/reconform demo
 
-# Some of them: make test TESTS=tests/test_fdr.py (make test-all takes it as well).
+# Some of them: make test TESTS=tests/statistics/test_fdr.py (make test-all takes it as well).
 TESTS ?=
 test: $(VENV)/.test-installed
 	$(BIN)/python -m pytest -n 2 $(TESTS)

@@ -23,7 +23,7 @@ LIMITS: dict[str, int] = {
     "modules": 153,
     "lines of code": 32_600,
     "functions over 80 lines": 1,
-    "lines of tests": 36_000,
+    "lines of tests": 34_600,
     "words in docs": 43_000,
     "fit, discover, print: functions": 540,
     "fit, discover, print: outside detectors/": 300,

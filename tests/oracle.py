@@ -119,3 +119,10 @@ def all_augmented_scores(source, new, rows):
     own, others = (np.vstack([getattr(part, name) for part in parts]) for name in ("own", "others"))
     others[np.arange(len(rows)), rows] = 0.0
     return np.sort(own[:, :-1], axis=1), own[:, -1], others
+
+
+def distance(X, random_state):
+    """Distance from a randomly jittered centre: data and draws both matter."""
+    jitter = np.random.default_rng(random_state).normal(scale=0.1, size=X.shape[1])
+    center = np.median(X, axis=0) + jitter
+    return lambda Z: np.abs(Z - center).sum(axis=1)

@@ -12,8 +12,11 @@ import sys
 from contextlib import nullcontext
 from pathlib import Path
 
+import numpy as np
+import pyarrow as pa
 import pytest
 
+from reconform import ConformalDetector, report, save
 from reconform.atomic import (
     atomic_file,
     atomic_group,
@@ -23,6 +26,7 @@ from reconform.atomic import (
     check_place,
     write_atomic,
 )
+from reconform.files import open_output
 
 
 def mode(path):
@@ -218,6 +222,8 @@ def test_what_a_killed_run_left_is_removed_by_the_next_and_nothing_of_the_living
     finally:
         living.kill()
         living.wait()
+        killed.stdout.close()
+        living.stdout.close()
     with atomic_group():  # two of the same process, and the old file that is kept meanwhile
         write_atomic(tmp_path / "a", b"1")
         write_atomic(tmp_path / "next", b"2", overwrite=True)
@@ -226,3 +232,57 @@ def test_what_a_killed_run_left_is_removed_by_the_next_and_nothing_of_the_living
         )
     assert names(tmp_path) == [mine.name, "a", "b", "next"]
     assert (tmp_path / "next").read_bytes() == b"2"
+
+
+# --- all that is written ------------------------------------------------------------------------
+
+
+def write_table(path, **given):
+    table = pa.table({"a": [1.0, 2.0]})
+    with open_output(path, table.schema, **given) as write:
+        write(table)
+
+
+@pytest.fixture(scope="module")
+def writers():
+    X = np.random.default_rng(0).normal(size=(30, 2))
+    cad = ConformalDetector("knn", "split", random_state=0).fit(X)
+    found = cad.discover(X)
+    return {
+        "out.csv": write_table,
+        "out.parquet": write_table,
+        "out.rcad": lambda path, **given: save(cad, path, **given),
+        "out.html": lambda path, **given: report(found, path, **given),
+    }
+
+
+@pytest.mark.parametrize("name", ["out.csv", "out.parquet", "out.rcad", "out.html"])
+def test_every_writer_is_careful(writers, name, tmp_path, monkeypatch):
+    write, path = writers[name], tmp_path / name
+    write(path)
+    whole = path.read_bytes()
+    umask = os.umask(0)
+    os.umask(umask)
+    assert mode(path) == 0o666 & ~umask
+    path.write_text("precious")
+    with pytest.raises(FileExistsError, match=r"it exists already; replace it with `overwrite=T"):
+        write(path)
+    for function in ("fsync", "replace"):
+        with monkeypatch.context() as failing:
+            failing.setattr(os, function, lambda *_: (_ for _ in ()).throw(OSError("disk full")))
+            with pytest.raises(OSError, match="disk full"):
+                write(path, overwrite=True)
+        assert path.read_text() == "precious"
+        assert names(tmp_path) == [name]
+    link = tmp_path / f"link-{name}"
+    link.symlink_to(path)
+    write(link, overwrite=True)
+    assert link.is_symlink()
+    assert abs(len(path.read_bytes()) - len(whole)) < 100  # with another time in it
+    with pytest.raises(FileNotFoundError, match=r"there is no folder '.*nowhere' to write to"):
+        write(tmp_path / "nowhere" / name)
+    (tmp_path / f"folder-{name}").mkdir()
+    with pytest.raises(IsADirectoryError, match="is a folder"):
+        write(tmp_path / f"folder-{name}", overwrite=True)
+    write("/dev/null", overwrite=True) if name == "out.rcad" else None
+    assert Path("/dev/null").is_char_device()

@@ -12,6 +12,7 @@ import pandas as pd
 import pytest
 
 import reconform
+from commands import run, run_json
 from reconform import ConformalDetector, RankCounts, Rule, Split, Weights
 from reconform.cli.declare import in_options
 from reconform.files.judge import ReadOptions, WriteOptions, judge_file
@@ -25,7 +26,6 @@ from reconform.statistics.bounds import (
 from reconform.statistics.certificates import TABLE, guarantee
 from reconform.statistics.exact import usual
 from reconform.statistics.fdr import adjust
-from test_cli import run, run_json
 
 COLUMNS = ["a", "b", "c"]
 

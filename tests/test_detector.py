@@ -6,7 +6,6 @@ import warnings
 import joblib
 import numpy as np
 import pandas as pd
-import polars as pl
 import pytest
 from sklearn.base import clone
 from sklearn.ensemble import IsolationForest
@@ -182,14 +181,6 @@ def test_smoothed_p_values_are_keyed_by_seed_and_content(blobs):
     assert not np.array_equal(other.p_values(new), p)
 
 
-@pytest.mark.slow
-def test_a_p_value_does_not_depend_on_its_batch(blobs):
-    reference, new = blobs
-    cad = cad_of("jab+", forest()).fit(reference)
-    together = cad.p_values(new)
-    assert [float(cad.p_values(row[None])[0]) for row in new] == together.tolist()
-
-
 # --- scikit-learn -------------------------------------------------------------------------------
 
 
@@ -225,17 +216,6 @@ def test_frames_keep_their_names_and_labels(blobs):
     assert np.array_equal(cad.p_values(frame[["b", "a", "c"]]), found.p_values)
     with pytest.raises(ReconformError, match=r"lacks the column 'a' .* It has 'z', 'b', 'c'"):
         cad.p_values(frame.rename(columns={"a": "z"}))
-
-
-def test_polars_frames(blobs):
-    reference, new = blobs
-    columns = ["a", "b", "c"]
-    cad = cad_of().fit(pl.DataFrame(reference, schema=columns))
-    assert cad.feature_names_in_.tolist() == columns
-    found = cad.discover(pl.DataFrame(new, schema=columns))
-    assert np.array_equal(found.p_values, cad_of().fit(reference).p_values(new))
-    turned = pl.DataFrame(new, schema=columns)[["c", "b", "a"]]
-    assert np.array_equal(cad.p_values(turned), found.p_values)
 
 
 # --- stability ----------------------------------------------------------------------------------

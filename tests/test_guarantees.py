@@ -185,12 +185,6 @@ def test_ebh_is_closed_and_finds_more_than_e_bh():
     assert found.count > k
 
 
-def test_ebh_with_one_split_and_its_own_level_is_bh(split, batch):
-    for fdr in (0.05, 0.1, 0.3):
-        e = split.discover(batch[1], fdr, procedure="ebh")
-        assert np.array_equal(e.mask, split.discover(batch[1], fdr).mask)
-
-
 def test_ebh_says_what_it_needs(split, batch):
     with pytest.raises(ValueError, match="needs the e-values of splits"):
         ConformalDetector("knn", "cv+").fit(batch[0]).discover(batch[1], procedure="ebh")

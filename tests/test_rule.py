@@ -305,14 +305,6 @@ def test_a_validity_may_decide_a_whole_batch(monkeypatch, cad, data):
 # --- the documents -------------------------------------------------------------------------------
 
 
-def test_the_recipes_name_files_that_exist():
-    text = (ROOT / "docs" / "architecture.md").read_text()
-    named = set(re.findall(r"`((?:src/reconform|tests|docs)/[\w./]+\.(?:py|md))`", text))
-    assert {"src/reconform/statistics/fdr.py", "tests/test_rule.py"} <= named
-    real = [name for name in sorted(named) if "NAME" not in name]  # NAME stands for the new one
-    assert [name for name in real if not (ROOT / name).is_file()] == []
-
-
 def test_the_documents_render_the_table_of_procedures():
     assert procedures_markdown() in (ROOT / "docs" / "methods.md").read_text()
     names = "\\|".join(counted_names())

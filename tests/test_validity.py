@@ -10,19 +10,12 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from oracle import binomial_upper
+from oracle import binomial_upper, distance
 from reconform import Bootstrap, ConformalDetector, CrossValidation, Jackknife, Split
 from reconform.cli.detect import run_demo
 
 ALPHAS = (0.05, 0.1, 0.2, 0.5)
 FAILURE = 1e-5
-
-
-def distance(X, random_state):
-    """Distance from a randomly jittered centre: data and draws both matter."""
-    jitter = np.random.default_rng(random_state).normal(scale=0.1, size=X.shape[1])
-    center = np.median(X, axis=0) + jitter
-    return lambda Z: np.abs(Z - center).sum(axis=1)
 
 
 def null_p_values(method, n, datasets, *, round_to=None):

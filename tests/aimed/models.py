@@ -1,7 +1,7 @@
 """Model files made to break `load` and scoring: each asks for far more than it holds.
 
 Every generator writes one file of reconform's own detectors, with all sums right, as an attacker
-would. `tests/test_aimed_models.py` lets a child process load each, and score with it, within limits
+would. `models/test_aimed_models` lets a child process load each, and score with it, within limits
 of memory and time: it must be refused, with the words that stand beside the generator, or score.
 
 ``python tests/aimed/models.py FOLDER`` writes them all.

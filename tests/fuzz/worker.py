@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import queue
@@ -38,11 +39,15 @@ class Worker:
         )
         self.replies: queue.Queue[str] = queue.Queue()
         self.errors: list[str] = []
-        for stream, put in (
-            (self.process.stdout, self.replies.put),
-            (self.process.stderr, self.errors.append),
-        ):
-            threading.Thread(target=_pump, args=(stream, put), daemon=True).start()
+        self.pumps = [
+            threading.Thread(target=_pump, args=told, daemon=True)
+            for told in (
+                (self.process.stdout, self.replies.put),
+                (self.process.stderr, self.errors.append),
+            )
+        ]
+        for pump in self.pumps:
+            pump.start()
 
     def ask(self, seed: int, number: int, seconds: float) -> tuple[Any, str | None]:
         """Try one mutant; return the answer, or what was on stderr and why there is no answer.
@@ -83,8 +88,13 @@ class Worker:
         """End the process."""
         self.process.kill()
         self.process.wait()
+        with contextlib.suppress(OSError):  # what it did not read
+            self.process.stdin.close()
+        for pump in self.pumps:
+            pump.join(timeout=5)
 
 
 def _pump(stream: Any, put: Callable[[str], None]) -> None:
-    for line in stream:
-        put(line)
+    with stream:
+        for line in stream:
+            put(line)

@@ -1,0 +1,1200 @@
+"""The command line: what it says and writes, what it refuses and with which exit code."""
+
+from __future__ import annotations
+
+import gc
+import json
+import os
+import re
+import shlex
+import signal
+import subprocess
+import sys
+import time
+import warnings
+from collections import Counter
+from pathlib import Path
+
+import click
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pyarrow.csv
+import pyarrow.feather
+import pyarrow.parquet as pq
+import pytest
+from sklearn.svm import OneClassSVM
+
+from commands import PROGRAM, run, run_json, shell
+from reconform import ConformalDetector, cli, methods
+from reconform import models as model_files
+from reconform.cli import judging, main, options
+from reconform.cli.declare import in_options
+from reconform.extras import extra
+from reconform.files import open_output
+from reconform.files import source as sources
+from reconform.files.columnar import ArrowSource, ParquetSource
+from reconform.files.text import TextSource
+from reconform.statistics.thresholds import conditional_table
+
+NAMES = ["temperature", "flow", "pressure"]
+RESULTS = ["score", "p_value", "q_value", "anomaly"]
+PAGE = Path(__file__).parents[2] / "docs" / "cli.md"
+QUICK = ["--detector", "knn", "--method", "jackknife+"]
+
+
+def save(table, path):
+    with open_output(path, table.schema) as write:
+        write(table)
+
+
+def read(path):
+    if path.suffix == ".parquet":
+        return pq.read_table(path)
+    if path.suffix == ".arrow":
+        return pa.feather.read_table(path)
+    tab = pa.csv.ParseOptions(delimiter="\t" if path.suffix == ".tsv" else ",")
+    return pa.csv.read_csv(path, parse_options=tab)
+
+
+def make_rows(rng, count, anomalous=0):
+    """Normal rows, then anomalies, in a random order; rounded as in a real file."""
+    X = rng.normal([20, 5, 100], [2, 1, 10], size=(count + anomalous, 3))
+    X[count:] += [12, 0, 40]
+    return np.round(X[rng.permutation(count + anomalous)], 3)
+
+
+@pytest.fixture(scope="module")
+def tables():
+    rng = np.random.default_rng(0)
+    normal, new = make_rows(rng, 200), make_rows(rng, 280, 20)
+    return {
+        "normal": pa.table(
+            {
+                "machine": [f"M{i:03d}" for i in range(200)],
+                **dict(zip(NAMES, normal.T, strict=True)),
+            }
+        ),
+        "new": pa.table(
+            {"machine": [f"N{i:03d}" for i in range(300)], **dict(zip(NAMES, new.T, strict=True))}
+        ),
+    }
+
+
+def make_messy(rng, count, anomalous=()):
+    """Times, missing numbers, and a category of which the anomalies have a new label."""
+    far = np.isin(np.arange(count), anomalous)
+    flow = [f"{v:.3f}" for v in rng.normal(5 + 9 * far)]
+    temperature = [f"{v:.3f}" for v in rng.normal(20 + 9 * far)]
+    state = np.where(far, "mauve", rng.choice(["idle", "run", "stop"], count)).tolist()
+    for i in range(3, count, 17):
+        flow[i] = ""
+    times = [f"2024-01-01 00:{i // 60:02d}:{i % 60:02d}" for i in range(count)]
+    return pa.table({"time": times, "flow": flow, "temperature": temperature, "state": state})
+
+
+def make_labelled(rng, count, anomalous):
+    """Normal rows and anomalies that are hard to see, with a column that tells them apart."""
+    X = rng.normal([20, 5, 100], [2, 1, 10], size=(count + anomalous, 3))
+    X[count:] += [7, 1, 35]
+    broken = np.repeat([0, 1], [count, anomalous])
+    columns = zip(NAMES, np.round(X, 3).T, strict=True)
+    machines = [f"P{i:03d}" for i in range(len(X))]
+    return pa.table({"machine": machines, **dict(columns), "broken": broken})
+
+
+@pytest.fixture(scope="module")
+def folder(tables, tmp_path_factory):
+    """Files to read; tests write elsewhere."""
+    place = tmp_path_factory.mktemp("files")
+    rng = np.random.default_rng(1)
+    dirty = make_rows(np.random.default_rng(2), 196, 4)
+    machines = {"machine": [f"D{i:03d}" for i in range(200)]}
+    tables = {
+        **tables,
+        "dirty": pa.table({**machines, **dict(zip(NAMES, dirty.T, strict=True))}),
+        "messy": make_messy(rng, 120),
+        "messy_new": make_messy(rng, 100, anomalous=range(0, 100, 9)),
+        "pumps": make_labelled(np.random.default_rng(3), 400, 60),
+    }
+    for name, table in tables.items():
+        for suffix in (".csv", ".tsv", ".parquet", ".arrow"):
+            save(table, place / f"{name}{suffix}")
+    return place
+
+
+@pytest.fixture
+def here(folder, tmp_path, monkeypatch):
+    """A folder of one's own, with the files in it."""
+    for path in folder.iterdir():
+        (tmp_path / path.name).symlink_to(path)
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def expected(tables, method="jackknife+", detector="knn", seed=0, **decision):
+    cad = ConformalDetector(detector, method, random_state=seed)
+    cad.fit(tables["normal"].select(NAMES))
+    return cad.discover(tables["new"].select(NAMES), **decision)
+
+
+# --- detect --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("suffix", [".csv", ".tsv", ".parquet", ".arrow"])
+def test_detect_writes_what_discover_finds(here, tables, suffix):
+    said = run(
+        "detect", f"normal{suffix}", f"new{suffix}", "--id", "machine", *QUICK,
+        "--output", f"out{suffix}",
+    )  # fmt: skip
+    found = expected(tables)
+    written = read(here / f"out{suffix}")
+    assert written.column_names == ["machine", *NAMES, *RESULTS]
+    assert written["machine"].to_pylist() == tables["new"]["machine"].to_pylist()
+    assert np.array_equal(written["p_value"].to_numpy(), found.p_values)
+    assert np.array_equal(written["q_value"].to_numpy(), found.q_values)
+    assert np.array_equal(written["score"].to_numpy(), found.scores)
+    assert np.array_equal(written["anomaly"].to_numpy(zero_copy_only=False), found.mask)
+    assert f"{found.count} of 300 rows flagged at a false discovery rate of 10%" in said.stdout
+    assert in_options(found.guarantee) in said.stdout
+    assert f"Rows: out{suffix}" in said.stdout
+    assert 0 < found.count < 300
+
+
+def test_detect_shows_the_most_unusual_rows(here, tables):
+    said = run("detect", "normal.csv", "new.csv", "--id", "machine", *QUICK).stdout
+    found = expected(tables)
+    rows = re.findall(r"^(N\d+) ", said, flags=re.MULTILINE)
+    names = [f"N{i:03d}" for i in found.order[: found.count]]
+    assert rows == names[: judging.MOST_SHOWN]
+    first = said.splitlines()[[line.startswith(rows[0]) for line in said.splitlines()].index(True)]
+    assert "temperature" in first  # what is unusual about it
+    assert f"{found.p_values.min():.4g}" in first
+    more = f"... and {found.count - judging.MOST_SHOWN:,} more" in said
+    assert more == (found.count > judging.MOST_SHOWN)
+    numbered = run("detect", "normal.csv", "new.csv", "--drop", "machine", *QUICK).stdout
+    top = re.search(r"^ *(\d+) +-", numbered, flags=re.MULTILINE)[1]
+    assert int(top) == found.order[0] + 1
+
+
+def test_infinite_scores_are_null_in_json(tmp_path):
+    normal = "x,y\n" + "".join(f"{i % 7},{i % 11}\n" for i in range(60))
+    (tmp_path / "normal.csv").write_text(normal)
+    (tmp_path / "new.csv").write_text("x,y\n1,2\n1e300,-1e300\n")
+    given = (tmp_path / "normal.csv", tmp_path / "new.csv", "--detector", "knn", "--method", "cv+")
+    facts = run_json("detect", *given, "--report", tmp_path / "report.html", "--fdr", 0.3)
+    assert [(row["row"], row["score"]) for row in facts["anomalies"]] == [(2, None)]
+
+
+def test_only_anomalies_come_most_unusual_first(here, tables):
+    run(
+        "detect", "normal.csv", "new.csv", "--id", "machine", *QUICK, "--only-anomalies",
+        "--output", "out.csv", "--prefix", "r_",
+    )  # fmt: skip
+    found = expected(tables)
+    written = read(here / "out.csv")
+    assert written.column_names[-4:] == [f"r_{name}" for name in RESULTS]
+    assert written["machine"].to_pylist() == [f"N{i:03d}" for i in found.order[: found.count]]
+
+
+@pytest.mark.parametrize(
+    ("given", "python"),
+    [
+        (["--method", "split", "--set", "calibration=0.25"], methods.Split(0.25)),
+        (["--method", "split", "--set", "calibration=40"], methods.Split(40)),
+        (["--method", "split", "--set", "repeats=3"], methods.Split(repeats=3)),
+        (["--method", "cv+", "--set", "folds=4"], methods.CrossValidation(4)),
+        (["--method", "jab", "--set", "draws=7"], methods.Bootstrap(7, variant="basic")),
+        (["--method", "full"], "full"),
+        (["--method", "jackknife", "--jobs", "2"], "jackknife"),
+    ],
+)
+def test_methods(here, tables, given, python):
+    facts = run_json(
+        "detect", "normal.csv", "new.csv", "--drop", "machine", "--detector", "knn", *given,
+        "--seed", "5", "--fdr", "0.3",
+    )  # fmt: skip
+    found = expected(tables, python, seed=5, fdr=0.3)
+    assert facts["flagged"] == found.count
+    assert facts["p_threshold"] == found.p_threshold
+    assert facts["method"] == (python if isinstance(python, str) else repr(python))
+
+
+@pytest.mark.parametrize(
+    ("given", "python"),
+    [
+        (["--procedure", "by"], {"procedure": "by"}),
+        (["--procedure", "storey"], {"procedure": "storey"}),
+        (["--validity", "proven"], {"validity": "proven"}),
+    ],
+)
+def test_decisions(here, tables, given, python):
+    facts = run_json(
+        "detect", "normal.csv", "new.csv", "--drop", "machine", "--detector", "knn",
+        "--method", "split", "--fdr", "0.4", *given,
+    )  # fmt: skip
+    found = expected(tables, "split", fdr=0.4, **python)
+    assert facts["flagged"] == found.count
+    assert facts["guarantee"] == in_options(found.guarantee)
+    assert facts["decision"] == {"fdr": 0.4, "procedure": "bh", "validity": "nominal", **python}
+
+
+def test_the_list_at_hand_is_bounded_for_a_split(here, tables):
+    common = ["detect", "normal.csv", "new.csv", "--drop", "machine", "--detector", "knn"]
+    facts = run_json(*common, "--method", "split", "--fdr", "0.3")
+    found = expected(tables, "split", fdr=0.3)
+    assert facts["false_bound"] == round(found.fdp_bound() * found.count)
+    assert run_json(*common, "--method", "jackknife+", "--fdr", "0.3")["false_bound"] is None
+    said = run(*common, "--method", "split", "--fdr", "0.3").stdout
+    assert f"at most {facts['false_bound']} of {facts['flagged']} are false" in said
+
+
+def test_columns_are_chosen(here):
+    common = ["detect", "normal.csv", "new.csv", "--detector", "knn"]
+    used = run_json(*common, "--columns", "flow,pressure")["reference"]["features"]
+    assert used == ["flow", "pressure"]
+    same = run_json(*common, "--drop", "machine", "--drop", "temperature")["reference"]["features"]
+    assert same == used
+
+
+def test_column_names_with_commas(here):
+    save(pa.table({"a,b": np.arange(9.0), "c": np.arange(9) ** 2}), here / "odd.csv")
+    facts = run_json("detect", "odd.csv", "odd.csv", "--columns", '"a,b"', "--id", "c", *QUICK)
+    assert facts["reference"]["features"] == ["a,b"]
+
+
+def test_prepare(here):
+    common = ["detect", "messy.csv", "messy_new.csv", "--detector", "knn", "--method", "cv+"]
+    refused = run(*common, "--id", "time", code=1).stderr
+    assert "'state' (120 of 120 rows" in refused
+    assert "'flow' (7 of 120 rows" in refused
+    assert "--prepare" in refused
+    facts = run_json(*common, "--id", "time", "--prepare", "--set", "folds=4")
+    assert facts["new"]["missing"] == {"flow": 6}
+    assert facts["new"]["unseen"] == {"state": 12}
+    assert facts["flagged"] == 12
+    said = run(*common, "--id", "time", "--prepare", "--set", "folds=4").stdout
+    assert "'state' has labels that the reference does not have, in 12 of" in said
+    assert "'mauve' (12)" in said
+    assert "state mauve (never in the reference)" in said
+
+
+def test_categories_of_numbers(here):
+    rng = np.random.default_rng(0)
+    table = pa.table({"x": rng.normal(size=60), "code": rng.integers(0, 3, 60)})
+    save(table, here / "codes.csv")
+    run("detect", "codes.csv", "codes.csv", "--category", "code", code=2)
+    run("detect", "codes.csv", "codes.csv", "--category", "code", "--prepare", *QUICK)
+
+
+def test_a_small_reference_is_warned_of_once(here):
+    common = ["detect", "normal.csv", "new.csv", "--drop", "machine", *QUICK, "--fdr", "0.001"]
+    said = run(*common)
+    assert said.stderr == ""
+    assert said.stdout.count("With 200 reference rows and 300 new ones") == 1
+    assert "or a higher --fdr.\n" in said.stdout
+    assert "0 of 300 rows flagged" in said.stdout
+    facts = run_json(*common)
+    assert facts["why_nothing"].startswith("With 200 reference rows and 300 new ones")
+    assert facts["warnings"] == []
+    assert run(*common, "--json").stderr == ""
+
+
+def test_warnings_of_the_library_are_said_plainly(here):
+    rows = pa.table({"x": [1.0] * 30 + [2.0] * 30, "y": [1.0] * 30 + [2.0] * 30})
+    save(rows, here / "same.csv")
+    said = run("detect", "same.csv", "same.csv", *QUICK).stderr
+    assert said.count("all 60 calibration scores are equal") == 1
+    assert "detector.py" not in said
+    assert "UserWarning" not in said
+
+
+def test_a_report_of_a_file(here):
+    run(
+        "detect", "messy.csv", "messy_new.csv", "--id", "time", "--prepare", "--detector", "knn",
+        "--method", "split", "--report", "report.html",
+    )  # fmt: skip
+    page = (here / "report.html").read_text()
+    assert "Anomalies in messy_new.csv" in page
+    assert "2024-01-01 00:00:09" in page  # an identifier
+    assert "mauve" in page  # an unusual value, as it is in the file
+    assert "never in the reference" in page
+    run("detect", "normal.csv", "new.csv", "--drop", "machine", "--report", "report.html", code=1)
+    run("score", "x.rcad", "new.csv", "--report", "-", code=2)
+
+
+def test_json_names_options(here):
+    rows = pd.read_csv("new.csv")
+    rows["temperature"] += 30
+    rows.to_csv("moved.csv", index=False)
+    facts = run_json("detect", "normal.csv", "moved.csv", "--id", "machine", *QUICK)
+    assert facts["assumption"]["verdict"] == "broken"
+    said = " ".join(finding["advice"] for finding in facts["assumption"]["findings"])
+    assert "--drop" in said
+    assert "`" not in said
+
+
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        (["--top", "2.5"], "'2.5' is not a valid whole number."),
+        (["--false-alarms", "two"], "'two' is not a valid number."),
+        (["--fdr", "low"], "'low' is not a valid number."),
+    ],
+)
+def test_what_is_no_number_is_called_so(here, given, words):
+    said = run("detect", "normal.csv", "new.csv", *QUICK, *given, "--output", "x.csv", code=2)
+    assert words in said.stderr
+    assert not (here / "x.csv").exists()
+
+
+def test_why_nothing_is_flagged_is_said_once(here):
+    rows = pd.read_csv("normal.csv")
+    rows.loc[7, ["temperature", "pressure"]] *= 100
+    rows.to_csv("dirt.csv", index=False)
+    given = ["detect", "dirt.csv", "new.csv", "--id", "machine", *QUICK]
+    why = run_json(*given)["why_nothing"]
+    assert why.startswith("Without the most unusual reference row")
+    assert run(*given).stdout.count(why) == 1
+
+
+def test_a_report_of_a_command_names_options(here):
+    common = ["detect", "normal.csv", "new.csv", "--id", "machine", *QUICK, "--report"]
+    run(*common, "report.html")
+    page = (here / "report.html").read_text()
+    assert "--validity proven gives a proven list" in page
+    assert "validity=" not in page
+    run(*common, "strict.html", "--fdr", 0.001)
+    assert "or a higher --fdr." in (here / "strict.html").read_text()
+    run("demo", "--detector", "knn", "--method", "cv+", "--report", "demo.html")
+    assert "--validity proven gives" in (here / "demo.html").read_text()
+
+
+def test_a_report_of_a_pipe_names_unusual_features(here):
+    with open("messy_new.csv", "rb") as new:
+        run(
+            "detect", "messy.csv", "-", "--drop", "time", "--prepare", "--detector", "knn",
+            "--method", "split", "--report", "report.html", input=new,
+        )  # fmt: skip
+    page = (here / "report.html").read_text()
+    assert "mauve" in page
+    assert "never in the reference" in page
+
+
+def test_a_report_looks_at_so_many_cells(here, monkeypatch):
+    common = ["detect", "normal.csv", "new.csv", "--drop", "machine", *QUICK, "--report"]
+    for limit, warned in ((900, False), (899, True)):
+        monkeypatch.setattr(judging, "MOST_CELLS", limit)
+        said = run(*common, f"{limit}.html").stderr
+        warning = (
+            "The report names the unusual features of 20 rows only, those that come first: new"
+        )
+        assert (f"{warning}.csv has 900 cells" in said) == warned
+
+
+@pytest.mark.parametrize("suffix", [".csv", ".parquet", ".arrow"])
+def test_files_are_read_as_often_as_memory_demands(here, monkeypatch, suffix):
+    """Passes over the rows; the first line of a file may be looked at more often."""
+    passes = Counter()
+    for kind in (TextSource, ParquetSource, ArrowSource):
+
+        def tables(self, columns, rows, read=kind.tables):
+            passes[self.label] += 1
+            return read(self, columns, rows)
+
+        monkeypatch.setattr(kind, "tables", tables)
+    normal, new = f"normal{suffix}", f"new{suffix}"
+    written = []
+    for limit, count in ((sources.REMEMBERED_BYTES, 1), (0, 2)):
+        monkeypatch.setattr(sources, "REMEMBERED_BYTES", limit)
+        passes.clear()
+        run(
+            "detect", normal, new, "--id", "machine", *QUICK,
+            "--output", "out.csv", "--report", "report.html", "--overwrite",
+        )  # fmt: skip
+        assert passes == {normal: count, new: count}
+        written.append((here / "out.csv").read_bytes())
+    assert written[0] == written[1]
+
+
+def test_a_report_of_a_large_file(here, tables, monkeypatch):
+    """Counts and charts are about all rows; names and features are those of the first rows."""
+    common = ["detect", "normal.csv", "new.csv", "--id", "machine", *QUICK, "--report"]
+    run(*common, "small.html")
+    monkeypatch.setattr("reconform.files.result.MOST_DISCOVERIES", 100)
+    monkeypatch.setattr(judging, "MOST_CELLS", 10)
+    monkeypatch.setattr(sources, "SPILL_BYTES", 100)  # the numbers of all rows wait on disk
+    assert "the unusual features of 20 rows only" in run(*common, "large.html").stderr
+
+    def carried(name):
+        return json.loads((here / name).read_text().split('id="data">')[1].split("</script>")[0])
+
+    small, large = carried("small.html"), carried("large.html")
+    assert large["counts"] == small["counts"]
+    assert large["scores"] == small["scores"]
+    assert large["pValues"] == small["pValues"]
+    found = expected(tables)
+    first = [line for line in large["lines"] if line[0] <= found.count]
+    assert [line[1] for line in first] == [f"N{i:03d}" for i in found.order[: found.count]]
+    other = [line for line in large["lines"] if line[0] > found.count]
+    assert other
+    assert [line[1] for line in other] == [str(found.order[line[0] - 1] + 1) for line in other]
+    assert all(line[5] == [] for line in other)
+    for line, same in zip(first, small["lines"], strict=False):
+        named = [[large["names"][j], *rest] for j, *rest in line[5]]
+        assert named == [[small["names"][j], *rest] for j, *rest in same[5]]
+    assert any(line[5] for line in first)
+
+
+def test_a_report_that_cannot_be_is_refused_before_the_fit(here, monkeypatch):
+    monkeypatch.setattr(judging, "MOST_REPORTED", 299)
+    monkeypatch.setattr("reconform.cli.detect.fit_detector", None)
+    said = run(
+        "detect", "normal.parquet", "new.parquet", "--drop", "machine", *QUICK,
+        "--report", "report.html", code=1,
+    )  # fmt: skip
+    assert "more than 299 rows, the most that a report covers" in said.stderr
+
+
+def test_a_report_covers_so_many_rows(here, monkeypatch):
+    monkeypatch.setattr(judging, "MOST_REPORTED", 299)
+    for suffix in (".csv", ".parquet"):
+        said = run(
+            "detect", f"normal{suffix}", f"new{suffix}", "--drop", "machine", *QUICK,
+            "--report", "report.html", "--output", "out.csv", code=1,
+        )  # fmt: skip
+        assert "more than 299 rows, the most that a report covers" in said.stderr
+    assert not list(here.glob("out*"))
+    assert not list(here.glob("report*"))
+
+
+# --- models --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("method", ["split", "cv", "jab+"])
+def test_fit_and_score_are_detect(here, method):
+    chosen = ["--detector", "iforest", "--method", method, "--seed", "3"]
+    said = run("fit", "normal.parquet", "--drop", "machine", *chosen, "--model", "plant.rcad")
+    assert re.search(r"Model: plant\.rcad \([\d.]+ (kB|MB)\)", said.stdout)
+    decide = ["--fdr", "0.2", "--id", "machine"]
+    once = run_json("detect", "normal.csv", "new.csv", "--id", "machine", *chosen, "--fdr", "0.2")
+    later = run_json("score", "plant.rcad", "new.parquet", *decide, "--output", "scored.parquet")
+    for name in ("flagged", "anomalies", "p_threshold", "guarantee"):
+        assert once[name] == later[name]
+    assert once["new"]["sha256"] == later["new"]["sha256"]
+    assert read(here / "scored.parquet").num_rows == 300
+
+
+def test_a_prepared_model(here):
+    pytest.importorskip("skops", reason="prepared models are saved through skops")
+    chosen = ["--id", "time", "--prepare", "--detector", "knn", "--method", "cv+"]
+    run("fit", "messy.csv", *chosen, "--model", "messy.rcad")
+    once = run_json("detect", "messy.csv", "messy_new.csv", *chosen)
+    later = run_json("score", "messy.rcad", "messy_new.csv", "--id", "time")
+    assert later["anomalies"] == once["anomalies"]
+    assert later["new"] == once["new"]
+    said = run("inspect", "messy.rcad").stdout
+    assert "knn, with --prepare" in said
+    assert "flow, temperature, state (3 labels)" in said
+
+
+def test_a_prepared_model_without_skops_is_refused_before_it_is_fitted(here, monkeypatch):
+    monkeypatch.setitem(sys.modules, "skops", None)
+    said = run("fit", "gone.csv", "--prepare", "--model", "messy.rcad", code=1).stderr
+    assert "pip install 'reconform[skops]'" in said
+
+
+def test_inspect(here):
+    run("fit", "normal.csv", "--id", "machine", *QUICK, "--model", "plant.rcad")
+    said = run("inspect", "plant.rcad").stdout
+    for words in ("knn", "jackknife+", "200 rows of normal.csv", "temperature, flow, pressure"):
+        assert words in said
+    facts = run_json("inspect", "plant.rcad")
+    assert facts["n_calibration"] == 200
+    assert {part["name"] for part in facts["parts"]} >= {"manifest", "ensemble/calibration"}
+
+
+def test_a_model_saved_in_python(here, tables):
+    cad = ConformalDetector("knn", "split", random_state=0).fit(tables["normal"].select(NAMES))
+    model_files.save(cad, here / "mine.rcad")
+    facts = run_json("score", "mine.rcad", "new.csv", "--fdr", "0.3")
+    assert facts["flagged"] == expected(tables, "split", fdr=0.3).count
+
+
+def test_foreign_types_must_be_trusted(here, tables):
+    pytest.importorskip("skops", reason="foreign models are saved through skops")
+    pytest.importorskip("pyod", reason="needs a type that skops does not trust")
+    from pyod.models.hbos import HBOS
+
+    cad = ConformalDetector(HBOS(), "split", random_state=0).fit(tables["normal"].select(NAMES))
+    model_files.save(cad, here / "foreign.rcad")
+    types = model_files.inspect(here / "foreign.rcad").foreign_types
+    assert "pyod.models.hbos.HBOS" in types
+    refused = run("score", "foreign.rcad", "new.csv", code=1).stderr
+    assert "pyod.models.hbos.HBOS" in refused
+    assert refused.rstrip().endswith("give --trust-objects.")
+    run("score", "foreign.rcad", "new.csv", "--trust-objects")
+    run("check", "foreign.rcad", "new.csv", "--trust-objects", "--fail-on", "")
+    assert "pyod.models.hbos.HBOS" in run("inspect", "foreign.rcad").stdout
+
+
+def test_a_model_that_describes_its_columns_otherwise(here, tables):
+    cad = ConformalDetector("knn", "split", random_state=0).fit(tables["normal"].select(NAMES))
+    model_files.save(cad, here / "mine.rcad", extras={"command line": "mine", "features": 3})
+    for command in (["inspect", "mine.rcad"], ["score", "mine.rcad", "new.csv"]):
+        assert run(*command, code=1).stderr.startswith("Error: mine.rcad: it does not ")
+    model_files.save(cad, here / "other.rcad", extras={"features": 3, "reference": None})
+    run("inspect", "other.rcad")
+    run("score", "other.rcad", "new.csv")
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [(None, "no such file"), (b"", "not a zip"), (b"PK\x03\x04 and so on", "ends too soon")],
+)
+def test_files_that_are_no_models(here, content, words):
+    if content is not None:
+        (here / "bad.rcad").write_bytes(content)
+    for command in (["inspect", "bad.rcad"], ["score", "bad.rcad", "new.csv"]):
+        said = run(*command, code=1).stderr
+        assert said.startswith("Error: bad.rcad: ")
+        assert words in said
+
+
+# --- demo and study ------------------------------------------------------------------------------
+
+
+def test_demo(here):
+    said = run("demo").stdout
+    assert "39 of 229 rows flagged" in said
+    assert "Chosen among 12 detectors: knn for 229 of 229 rows (39 flagged)" in said
+    assert "178 benign rows as reference" in said
+    facts = run_json("demo", "--detector", "iforest", "--method", "cv+", "--report", "demo.html")
+    assert facts["tested"] == 229
+    assert 0 <= facts["false_share"] <= 1
+    assert "Tumours" in (here / "demo.html").read_text()
+    run("demo", "--report", "demo.html", code=1)
+    run("demo", "--report", "demo.html", "--overwrite", "--quiet")
+
+
+STUDY = [
+    "study", "--store", "store", "--dataset", "breast_cancer", "--detector", "knn",
+    "--method", "split", "--method", "cv-pooled", "--draws", "2", "--test-sets", "5",
+]  # fmt: skip
+
+
+def test_study(here):
+    said = run(*STUDY, "--output", "results")
+    assert sorted(os.listdir("results")) == ["ranking.md", "results.csv"]
+    lines = Path("results/results.csv").read_text().splitlines()
+    assert lines[0] == '"dataset","detector","method","draw","cfdr","cpower"'
+    assert len(lines) == 1 + 2 * 2
+    for line in Path("results/ranking.md").read_text().splitlines():
+        assert line in said.stdout
+    again = run_json(*STUDY, "--draws", "3")  # more of the same, from the same store
+    assert [cell["draws"] for cell in again["cells"]] == [3, 3]
+    assert "exists already" in run(*STUDY, "--output", "results", code=1).stderr
+    written = run_json(*STUDY, "--output", "results", "--overwrite")["written"]
+    assert written == ["results/ranking.md", "results/results.csv"]
+
+
+def test_study_of_the_paper(here, data_folder):
+    said = run(
+        "study", "--store", "store", "--dataset", "wbc", "--detector", "knn", "--draws", "2",
+        "--test-sets", "5", "--data", data_folder,
+    ).stdout  # fmt: skip
+    assert "| knn | jackknife-pooled |" in said
+
+
+def test_study_of_a_file_of_ones_own(here, tables):
+    anomalous = np.arange(300) % 10 == 0
+    columns = tables["new"].drop_columns("machine").append_column("broken", pa.array(anomalous))
+    pq.write_table(columns, here / "pumps.parquet")
+    own = ["--store", "s", "--dataset", "pumps.parquet", "--detector", "knn", "--method", "split"]
+    small = ["--draws", "2", "--test-sets", "3"]
+    facts = run_json("study", *own, *small, "--label", "broken")
+    assert [cell["dataset"] for cell in facts["cells"]] == ["pumps"]
+    assert "label" in run("study", *own, *small, code=1).stderr
+
+
+def test_the_limit_of_leave_one_out():
+    from reconform.cli.study_command import _planned
+
+    def limit(given, methods=()):
+        return _planned({"methods": methods}, {"jackknife_limit": given}).protocol.jackknife_limit
+
+    assert limit(None) == 500
+    assert limit(None, ("jackknife+",)) is None
+    assert limit("none") is None
+    assert limit(30, ("jackknife+",)) == 30
+
+
+# --- streams -------------------------------------------------------------------------------------
+
+
+def test_a_pipe(here, tables):
+    new = Path("new.csv").read_bytes()
+    run("fit", "normal.csv", "--id", "machine", *QUICK, "--model", "plant.rcad")
+    piped = shell(
+        "score", "plant.rcad", "-", "--id", "machine", "--output", "-", "--only-anomalies",
+        input=new,
+    )  # fmt: skip
+    assert piped.returncode == 0
+    lines = piped.stdout.decode().splitlines()
+    found = expected(tables)
+    assert lines[0] == ",".join(["machine", *NAMES, *RESULTS])
+    assert [line.split(",")[0] for line in lines[1:]] == [
+        f"N{i:03d}" for i in found.order[: found.count]
+    ]
+    said = piped.stderr.decode()
+    assert f"{found.count} of 300 rows flagged" in said
+    assert "\x1b" not in said  # neither colours nor bars
+
+
+def test_binary_formats_in_a_pipe(here, tables):
+    new = Path("new.parquet").read_bytes()
+    common = ["detect", "normal.csv", "-", "--drop", "machine", *QUICK]
+    piped = shell(*common, "--format", "parquet", "--output", "-", input=new)
+    assert piped.returncode == 0
+    written = pq.read_table(pa.BufferReader(piped.stdout))
+    assert np.array_equal(written["q_value"].to_numpy(), expected(tables).q_values)
+
+
+def test_the_reference_from_a_pipe(here):
+    normal = Path("normal.csv").read_bytes()
+    facts = run_json("detect", "-", "new.csv", "--id", "machine", *QUICK, input=normal)
+    assert facts["reference"]["path"] == "standard input"
+    assert facts["new"]["rows"] == 300
+
+
+def test_what_format_is_about():
+    def layouts(format, *paths):
+        files = options.Files((), format, None, ".", ())
+        return [layout.format for layout in files.layouts(*paths)]
+
+    assert layouts("parquet", "normal.csv", "-") == [None, "parquet"]
+    assert layouts("tsv", "normal.csv", "new.data") == [None, "tsv"]
+    assert layouts("parquet", "wrong.csv", "names.csv") == ["parquet", "parquet"]
+    assert layouts(None, "normal.csv", "new.data") == [None, None]
+    files = options.Files((), "tsv", None, ".", ())
+    assert files.output_layout("out.data").format == "tsv"
+    assert files.output_layout("out.csv") is None
+    assert files.output_layout("-") is None
+
+
+def test_layouts_of_text(here):
+    text = Path("normal.csv").read_text()
+    Path("german.csv").write_text(text.replace(",", ";").replace(".", ","))
+    said = run_json(
+        "detect", "german.csv", "german.csv", "--id", "machine", "--delimiter", ";",
+        "--decimal", ",", *QUICK,
+    )  # fmt: skip
+    plain = run_json("detect", "normal.csv", "normal.csv", "--id", "machine", *QUICK)
+    assert said["reference"]["sha256"] == plain["reference"]["sha256"]
+    Path("tab.csv").write_text(text.replace(",", "\t"))
+    tabs = run_json("detect", "tab.csv", "tab.csv", "--id", "machine", "--delimiter", "tab", *QUICK)
+    assert tabs["reference"]["sha256"] == plain["reference"]["sha256"]
+
+
+def test_texts_that_mean_missing(here):
+    text = Path("normal.csv").read_text()
+    Path("gaps.csv").write_text(re.sub(r"(M00[12],)[\d.]+", r"\1-999x", text))
+    common = ["detect", "gaps.csv", "new.csv", "--id", "machine", "--detector", "knn"]
+    assert "'-999x' on line 3" in run(*common, "--prepare", code=1).stderr
+    facts = run_json(*common, "--method", "split", "--prepare", "--missing", "-999x")
+    assert facts["reference"]["missing"] == {"temperature": 2}
+
+
+# --- tones ---------------------------------------------------------------------------------------
+
+
+def test_quiet(here):
+    common = ["detect", "normal.csv", "new.csv", "--drop", "machine", *QUICK, "--quiet"]
+    said = run(*common, "--fdr", "0.001", "--output", "out.csv")
+    assert (said.stdout, said.stderr) == ("", "")
+    assert (here / "out.csv").exists()
+    assert json.loads(run(*common, "--json").stdout)["flagged"] > 0
+    assert "no such file" in run("detect", "gone.csv", "new.csv", "--quiet", code=1).stderr
+
+
+def test_the_shape_of_json(here, tables):
+    facts = run_json(
+        "detect", "normal.csv", "new.csv", "--id", "machine", *QUICK,
+        "--output", "out.csv", "--report", "report.html",
+    )  # fmt: skip
+    found = expected(tables)
+    assert set(facts) == {
+        "reconform", "command", "reference", "new", "detector", "method", "seed", "n_reference",
+        "n_calibration", "decision", "flagged", "p_threshold", "false_bound", "guarantee",
+        "assumption", "choice", "scheme", "why_nothing", "anomalies", "top", "output", "report",
+        "warnings",
+    }  # fmt: skip
+    assert (facts["command"], facts["detector"], facts["method"]) == ("detect", "knn", "jackknife+")
+    assert (facts["output"], facts["report"]) == ("out.csv", "report.html")
+    assert facts["p_threshold"] == found.p_threshold
+    first = found.order[0]
+    assert facts["anomalies"][0] == {
+        "row": first + 1,
+        "id": {"machine": f"N{first:03d}"},
+        "score": found.scores[first],
+        "p_value": found.p_values[first],
+        "q_value": found.q_values[first],
+    }
+    assert len(facts["anomalies"]) == found.count
+
+
+def test_identifiers_of_any_type_become_json(here, tables):
+    times = pa.array(np.arange(300), pa.timestamp("s"))
+    ids = pa.array([float("nan"), *range(299)])
+    save(tables["new"].append_column("t", times).append_column("n", ids), here / "typed.parquet")
+    facts = run_json("detect", "normal.csv", "typed.parquet", "--id", "machine,t,n", *QUICK)
+    row = facts["anomalies"][0]["row"] - 1
+    assert facts["anomalies"][0]["id"]["t"].startswith("1970-01-01 00:0")
+    assert facts["anomalies"][0]["id"]["n"] == (row - 1 if row else None)
+
+
+def test_cells_cannot_command_the_terminal(here, tables):
+    evil = pa.array([f"\x1b[2J\u202e{i}" for i in range(300)])
+    save(tables["new"].append_column("evil", evil), here / "evil.csv")
+    said = run("detect", "normal.csv", "evil.csv", "--drop", "machine", "--id", "evil", *QUICK)
+    assert "\x1b" not in said.stdout
+    assert "\u202e" not in said.stdout
+    assert "\ufffd[2J" in said.stdout
+
+
+def test_a_terminal_gets_colours_and_narrow_lines(here):
+    pytest.importorskip("pty", reason="needs a terminal to pretend")
+    import pty
+
+    main_end, other_end = pty.openpty()
+    arguments = ["detect", "normal.csv", "new.csv", "--id", "machine", *QUICK]
+    environment = {**os.environ, "COLUMNS": "60", "TERM": "xterm"}
+    with subprocess.Popen(
+        [*PROGRAM, *arguments], stdout=other_end, stderr=other_end, env=environment
+    ) as process:
+        os.close(other_end)
+        said = b""
+        while True:
+            try:
+                said += os.read(main_end, 1 << 16)
+            except OSError:  # how Linux says that the other end is closed
+                break
+        assert process.wait() == 0
+    os.close(main_end)
+    text = said.decode()
+    assert "Reading normal.csv" in text
+    assert "ranking" in text  # a bar
+    assert "\x1b[1m" in text
+    shown = re.sub(r"\x1b\[[0-9;?]*[a-zA-Z]", "", text).replace("\r", "\n").splitlines()
+    table = [line for line in shown if re.match(r"N\d{3} ", line)]
+    assert len(table) == 20
+    assert all(len(line.rstrip()) <= 60 for line in table)
+    assert any(line.rstrip().endswith("…") for line in table)  # the words are cut, not the numbers
+
+
+# --- exit codes ----------------------------------------------------------------------------------
+
+GOOD = "a,b\n" + "".join(f"{i},{i * i % 7}\n" for i in range(12))
+BAD_REFERENCES = {
+    "no file": (None, "there is no such file"),
+    "empty": (b"", "the file is empty"),
+    "header only": (b"a,b\n", "a header and no rows"),
+    "text": (b"a,b\nx,2\ny,3\n", "text in 1 column: 'a' (2 of 2 rows, such as 'x' on line 2)"),
+    "missing": (b"a,b\n1,2\n,3\n4,9\n", "missing values in 1 column: 'a' (1 of 3 rows"),
+    "names twice": (b"a,b,a\n1,2,3\n4,5,7\n", "occur more than once: 'a'"),
+    "delimiter": (b"a;b\n1;2\n2;3\n", "--delimiter ';'"),
+    "bytes": (b"a,b\n1,2\n\xff,3\n", "line 3: this is not UTF-8 text"),
+    "ragged": (b"a,b\n1,2\n2,3,4\n5,6\n", "line 3: the line has 3 fields, and the header has 2"),
+    "decimal commas": (b'a,b\n"1,5",2\n"2,5",3\n', "--decimal ','"),
+    "infinite": (b"a,b\n1,2\ninf,3\n", "infinite values"),
+    "time": (b"a,b\n2024-01-01,2\n2024-01-02,3\n", "dates or times"),
+    "index": (b",a\n0,2\n1,3\n", "seems to be a row index"),
+    "Parquet as CSV": (b"PAR1 and so on", "--format parquet"),
+}
+
+
+@pytest.mark.parametrize("options", [(), ("--prepare",)], ids=["", "prepare"])
+def test_columns_that_never_change_are_ignored_with_a_word(tmp_path, monkeypatch, options):
+    """As in Python: the same list as without them."""
+    monkeypatch.chdir(tmp_path)
+    rng = np.random.default_rng(0)
+    plain, new = rng.normal(size=(60, 2)), np.vstack([rng.normal(size=(20, 2)), [[9, 9], [8, 8]]])
+    for name, rows in (("normal", plain), ("new", new)):
+        lines = [",".join(map(repr, row)) for row in rows.tolist()]
+        Path(f"{name}.csv").write_text("a,b\n" + "".join(f"{line}\n" for line in lines))
+        more = "a,b,site,kind\n" + "".join(f"{line},7,x\n" for line in lines)
+        Path(f"{name}-more.csv").write_text(more if options else more.replace(",x", ",1"))
+    chosen = ["--detector", "knn", "--method", "jackknife+", "--fdr", "0.2", *options]
+    without = run("detect", "normal.csv", "new.csv", *chosen, "--output", "out.csv")
+    with_them = run("detect", "normal-more.csv", "new-more.csv", *chosen, "--output", "more.csv")
+    word = (
+        "the columns 'site', 'kind' never change in the reference: they tell no normal rows apart"
+    )
+    assert " ".join(with_them.stderr.split()).count(word) == 1
+    assert "never change" not in without.stderr
+    assert read(Path("out.csv"))["p_value"].equals(read(Path("more.csv"))["p_value"])
+
+
+@pytest.mark.parametrize("kind", BAD_REFERENCES)
+@pytest.mark.parametrize("command", ["detect", "fit"])
+def test_bad_references(tmp_path, monkeypatch, kind, command):
+    monkeypatch.chdir(tmp_path)
+    content, words = BAD_REFERENCES[kind]
+    if content is not None:
+        Path("bad.csv").write_bytes(content)
+    Path("good.csv").write_text(GOOD)
+    arguments = {
+        "detect": ["bad.csv", "good.csv", "--output", "out.csv", "--report", "out.html"],
+        "fit": ["bad.csv", "--model", "out.rcad"],
+    }
+    said = run(command, *arguments[command], code=1).stderr
+    assert said.startswith("Error: bad.csv")
+    assert words in said
+    assert "Traceback" not in said
+    assert len(said.splitlines()) == 1
+    assert not list(tmp_path.glob("out*"))
+
+
+BAD_NEW = {
+    "no file": (None, "there is no such file"),
+    "empty": (b"", "the file is empty"),
+    "column missing": (b"a,c\n1,2\n", "it lacks the column 'b' of the reference"),
+    "text": (b"a,b\n1,2\n1,x\n", "text where the reference has numbers"),
+    "missing": (b"a,b\n1,2\n1,\n", "missing values in 1 column: 'b'"),
+    "ragged": (b"a,b\n1,2\n2\n", "line 3: the line has 1 field"),
+    "bytes": (b"a,b\n1,2\n1,\xe9\n", "line 3: this is not UTF-8 text"),
+    "decimal commas": (b'a,b\n1,"2,5"\n1,"3,5"\n', "--decimal ','"),
+    "result names": (b"a,b,score\n1,2,3\n", "--prefix"),
+}
+
+
+@pytest.mark.parametrize("kind", BAD_NEW)
+@pytest.mark.parametrize("command", ["detect", "score"])
+def test_bad_new_rows(tmp_path, monkeypatch, kind, command):
+    monkeypatch.chdir(tmp_path)
+    content, words = BAD_NEW[kind]
+    if content is not None:
+        Path("bad.csv").write_bytes(content)
+    Path("good.csv").write_text(GOOD)
+    known = ["good.csv", *QUICK]
+    if command == "score":
+        run("fit", *known, "--model", "good.rcad")
+        known = ["good.rcad"]
+    said = run(command, *known, "bad.csv", "--output", "out.csv", code=1).stderr
+    assert said.startswith("Error: ")
+    assert words in said
+    assert len(said.splitlines()) == 1
+    assert not list(tmp_path.glob("out*"))
+
+
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        (["--drop", "machine", "--id", "machin"], "Did you mean 'machine'?"),
+        (["--drop", "machine", "--validity", "proven", "--method", "jab+"], "--validity nominal"),
+        (["--drop", "machine", "--set", "folds=500", "--method", "cv+"], "--set folds=500"),
+        (["--drop", "machine", "--set", "calibration=200", "--method", "split"], "calibration=200"),
+        (["--drop", "machine", "--output", "no/such/out.csv"], "there is no folder"),
+        (["--drop", "machine", "--report", "no/such/out.html"], "there is no folder"),
+        (["--drop", "machine", "--output", "out.xls"], "or give --format, one of"),
+        (["--columns", "machine", "--drop", "machine"], "--columns names 'machine', and so does"),
+    ],
+)
+def test_what_does_not_fit_the_data(here, given, words):
+    said = run("detect", "normal.csv", "new.csv", "--detector", "knn", *given, code=1).stderr
+    assert words in said
+    assert len(said.splitlines()) == 1
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["detect"],
+        ["detect", "normal.csv"],
+        ["no-such-command"],
+        ["detect", "-", "-"],
+        ["detect", "normal.csv", "new.csv", "--no-such-option"],
+        ["detect", "normal.csv", "new.csv", "--fdr", "1.5"],
+        ["detect", "normal.csv", "new.csv", "--fdr", "much"],
+        ["detect", "normal.csv", "new.csv", "--detector", "knnn"],
+        ["detect", "normal.csv", "new.csv", "--method", "prefit"],
+        ["detect", "normal.csv", "new.csv", "--set", "folds=5"],
+        ["detect", "normal.csv", "new.csv", "--method", "cv", "--set", "draws=5"],
+        ["detect", "normal.csv", "new.csv", "--only-anomalies"],
+        ["detect", "normal.csv", "new.csv", "--prefix", "x"],
+        ["detect", "normal.csv", "new.csv", "--output", "-", "--json"],
+        ["detect", "normal.csv", "new.csv", "--output", "x.csv", "--report", "x.csv"],
+        ["detect", "normal.csv", "new.csv", "--delimiter", "ab"],
+        ["detect", "normal.csv", "new.csv", "--columns", 'a"b,"c'],
+        ["detect", "normal.csv", "new.csv", "--jobs", "0"],
+        ["fit", "normal.csv"],
+        ["fit", "normal.csv", "--model", "-"],
+        ["score", "plant.rcad"],
+        ["study"],
+        ["study", "--store", "s", "--jackknife-limit", "few"],
+    ],
+    ids=" ".join,
+)
+def test_usage(here, arguments):
+    said = run(*arguments, code=2).stderr
+    assert "Usage: " in said
+    assert not list(here.glob("x.*"))
+
+
+def test_nothing_is_overwritten_unasked(here):
+    for name in ("out.csv", "report.html", "plant.rcad"):
+        (here / name).write_text("precious")
+    common = ["detect", "normal.csv", "new.csv", "--drop", "machine", *QUICK]
+    fit = ["fit", "normal.csv", "--drop", "machine", *QUICK, "--model", "plant.rcad"]
+    for command in ([*common, "--output", "out.csv"], [*common, "--report", "report.html"], fit):
+        assert "--overwrite" in run(*command, code=1).stderr
+    assert {(here / n).read_text() for n in ("out.csv", "report.html", "plant.rcad")} == {
+        "precious"
+    }
+    run(*common, "--output", "out.csv", "--report", "report.html", "--overwrite")
+    run(*fit, "--overwrite")
+    assert read(here / "out.csv").num_rows == 300
+    assert model_files.inspect(here / "plant.rcad").n_reference == 200
+
+
+def test_a_place_is_checked_before_anything_is_read(here):
+    (here / "out.csv").write_text("precious")
+    said = run("detect", "gone.csv", "new.csv", "--output", "out.csv", code=1).stderr
+    assert "out.csv: it exists already" in said
+
+
+def test_a_bug_shows_its_traceback(here, monkeypatch):
+    common = ["detect", "normal.csv", "new.csv", "--drop", "machine", *QUICK]
+    for bug in (lambda *a, **k: 1 / 0, lambda *a, **k: np.zeros(2) + np.zeros(3)):
+        monkeypatch.setattr(judging, "judge_file", bug)
+        said = run(*common, code=cli.BUG).stderr
+        assert "Traceback" in said
+        assert "this is a bug in reconform" in said
+
+
+def test_files_that_cannot_be_opened(here, monkeypatch):
+    def refused(*arguments, **options):
+        raise PermissionError(13, "Permission denied", "new.csv")
+
+    monkeypatch.setattr(judging, "judge_file", refused)
+    said = run("detect", "normal.csv", "new.csv", "--drop", "machine", *QUICK, code=1).stderr
+    assert said == "Error: new.csv: permission denied.\n"
+
+
+def test_an_interrupt(here, monkeypatch):
+    def interrupted(*arguments, **options):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(judging, "judge_file", interrupted)
+    common = ["detect", "normal.csv", "new.csv", "--drop", "machine", *QUICK]
+    assert "Interrupted." in run(*common, code=cli.INTERRUPTED).stderr
+
+    def interrupted_and_failing(*arguments, **options):
+        try:
+            raise KeyboardInterrupt
+        finally:  # as a pool of processes may, when it is ended
+            raise RuntimeError("cannot schedule new futures after shutdown")
+
+    monkeypatch.setattr(judging, "judge_file", interrupted_and_failing)
+    assert run(*common, code=cli.INTERRUPTED).stderr.startswith("Interrupted.")
+    monkeypatch.setattr("reconform.study.Study.run", interrupted)
+    said = run(*STUDY, code=cli.INTERRUPTED).stderr
+    assert "Finished draws are in store; the same command continues." in said
+
+
+@pytest.mark.parametrize(
+    ("number", "code"), [(signal.SIGINT, cli.INTERRUPTED), (signal.SIGTERM, 143)]
+)
+def test_a_stopped_run_leaves_nothing(here, number, code):
+    run("fit", "normal.csv", "--drop", "machine", *QUICK, "--model", "plant.rcad")
+    (here / "out.csv").write_text("precious")
+    spool = here / "temporary"
+    spool.mkdir()
+    arguments = ["score", "plant.rcad", "-", "--output", "out.csv", "--overwrite"]
+    before = set(os.listdir(here))
+    with subprocess.Popen(
+        [*PROGRAM, *arguments],
+        stdin=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        env={**os.environ, "TMPDIR": str(spool)},
+    ) as process:
+        # More than a pipe holds: when it is written, the command is reading, and then waits for
+        # more. Python looks at signals between two reads, and in one that waits.
+        process.stdin.write(Path("new.csv").read_bytes() * 100)
+        process.stdin.flush()
+        time.sleep(0.5)
+        process.send_signal(number)
+        assert process.wait(timeout=60) == code
+        said = process.stderr.read().decode()
+    assert "Traceback" not in said
+    assert set(os.listdir(here)) == before
+    assert (here / "out.csv").read_text() == "precious"
+    assert os.listdir(spool) == []
+
+
+def test_a_closed_pipe_is_no_error_of_ours(here):
+    arguments = ["detect", "normal.csv", "new.csv", "--id", "machine", *QUICK, "--output", "-"]
+    with subprocess.Popen(
+        [*PROGRAM, *arguments], stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    ) as process:
+        process.stdout.close()
+        said = process.stderr.read().decode()
+    assert "Traceback" not in said
+
+
+# --- documents -----------------------------------------------------------------------------------
+
+
+def options_of(command):
+    return sorted(
+        name
+        for parameter in command.params
+        if isinstance(parameter, click.Option)
+        for name in parameter.opts
+        if name.startswith("--")
+    )
+
+
+def sections():
+    """The page cut at its headings, by the anchor of each."""
+    parts = re.split(r"^## (.+)$", PAGE.read_text(), flags=re.MULTILINE)
+    return {
+        heading.lower().replace(" ", "-"): text
+        for heading, text in zip(parts[1::2], parts[2::2], strict=True)
+    }
+
+
+COMMANDS = {name: main.get_command(None, name) for name in main.list_commands(None)}
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_every_option_is_documented(name):
+    found = sections()
+    text = found[f"reconform-{name}"]
+    # The section of the command itself, and those that it refers to.
+    text += "".join(found[anchor] for anchor in re.findall(r"\]\(#([\w-]+)\)", text))
+    rows = "\n".join(re.findall(r"^\| (`.+?) \| ", text, flags=re.MULTILINE))
+    missing = [name for name in options_of(COMMANDS[name]) if f"`{name}" not in rows]
+    assert missing == []
+
+
+def test_nothing_is_documented_that_does_not_exist():
+    known = {name for command in COMMANDS.values() for name in options_of(command)}
+    rows = re.findall(r"^\| (`--.+?) \| ", PAGE.read_text(), flags=re.MULTILINE)
+    named = {name for row in rows for name in re.findall(r"`(--[\w-]+)", row)}
+    assert named - known == set()
+    anchors = {*sections(), *re.findall(r"^# (\w+)", PAGE.read_text())}
+    assert set(re.findall(r"\]\(#([\w-]+)\)", PAGE.read_text())) <= anchors
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_help_has_an_example(name):
+    said = run(name, "--help").stdout
+    command = COMMANDS[name]
+    assert command.examples
+    for example in command.examples:
+        assert example in said
+        assert example.startswith(f"reconform {name} ") or example == f"reconform {name}"
+    assert all(option in said for option in options_of(command))
+    assert all(p.help for p in command.params if isinstance(p, click.Option))
+
+
+def test_examples_of_the_help_run(here, tables):
+    for name in ("normal", "new"):
+        for suffix in (".csv", ".parquet"):
+            (here / f"{name}{suffix}").unlink()
+            save(tables[name].drop_columns("machine"), here / f"{name}{suffix}")
+    for name in ("detect", "fit", "score", "inspect", "demo"):
+        for example in COMMANDS[name].examples:
+            run(*shlex.split(example)[1:])
+
+
+def test_examples_of_the_page_run(here):
+    """Every ``console`` block: its commands run, and say what the page shows."""
+    blocks = re.findall(r"^```console\n(.*?)^```", PAGE.read_text(), re.DOTALL | re.MULTILINE)
+    commands = 0
+    for block in blocks:
+        for line in block.splitlines():
+            if line.startswith("$ "):
+                said = run(*shlex.split(line)[2:]).stdout.splitlines()
+                commands += 1
+            elif line != "...":
+                assert line in said
+    assert commands >= 11
+
+
+def test_names_that_are_offered_are_known():
+    assert {*options.METHODS, "prefit"} == set(methods.method_names())
+    for kind in options.BANDS:
+        assert len(conditional_table(50, kind, confidence=0.9)) == 52
+
+
+def test_the_version():
+    import reconform
+
+    assert reconform.__version__ in run("--version").stdout
+
+
+def test_completion(here):
+    result = shell(env={**os.environ, "_RECONFORM_COMPLETE": "bash_source"})
+    assert b"_RECONFORM_COMPLETE=bash_complete" in result.stdout
+
+
+def test_accidents_are_told_from_sentences():
+    def error_of(call):
+        with pytest.raises(Exception) as caught:
+            call()
+        return caught.value
+
+    blames = cli.blames_input
+    svm = ConformalDetector(OneClassSVM(), "split").fit(np.arange(20.0)[:, None])
+    assert blames(error_of(lambda: svm.predict([[1.0, 2.0]])))  # scikit-learn's own validation
+    assert blames(error_of(lambda: extra("no_such_package", "study", "Drawing charts")))
+    assert not blames(ImportError("cannot import name 'x'"))
+    assert not blames(error_of(lambda: np.zeros(2) + np.zeros(3)))
+    assert not blames(error_of(lambda: [].index(3)))
+    assert not blames(ModuleNotFoundError("No module named 'numpy'"))
+    assert not blames(KeyError("x"))
+
+
+def test_a_command_is_imported_with_the_garbage_collector_on_afterwards():
+    assert cli._home("colorsys") is cli._home("colorsys")
+    assert gc.isenabled()
+    with pytest.raises(ModuleNotFoundError):
+        cli._home("reconform.cli.no_such_command")
+    assert gc.isenabled()
+    gc.disable()
+    try:
+        cli._home("colorsys")
+        assert not gc.isenabled()
+    finally:
+        gc.enable()
+
+
+def test_warnings_are_said_whatever_the_environment_says_of_them(tables, tmp_path):
+    """PYTHONWARNINGS=ignore is for other programs: a reference that is too small is still named."""
+    for name, table in tables.items():
+        save(table, tmp_path / f"{name}.csv")
+    files = tmp_path / "normal.csv", tmp_path / "new.csv"
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        said = run("detect", *files, "--id", "machine", *QUICK)
+    assert "Warning: With 200 reference rows" in said.stderr
+
+
+def test_whole_numbers_beyond_two_to_the_53_are_said_to_be_rounded(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    start = 2**60
+    lines = [f"{start + i},{i % 7},{i * 0.5}" for i in range(40)]
+    Path("normal.csv").write_text("\n".join(["id,a,b", *lines, ""]))
+    quick = ["--detector", "knn", "--method", "split"]
+    told = run("detect", "normal.csv", "normal.csv", *quick).stderr
+    assert "whole numbers beyond 2^53 in the column 'id' are rounded" in told
+    assert "--id" in told
+    kept = run("detect", "normal.csv", "normal.csv", *quick, "--id", "id", "--output", "o.parquet")
+    assert "2^53" not in kept.stderr
+    ids = pq.read_table("o.parquet")["id"].to_pylist()
+    assert ids == [str(start + i) for i in range(40)]
+    few = [f"{2**54 + 4 * i},{i % 7},1e300" for i in range(40)]  # all of them are float64
+    Path("exact.csv").write_text("\n".join(["id,a,b", *few, ""]))
+    assert "2^53" not in run("detect", "exact.csv", "exact.csv", *quick).stderr

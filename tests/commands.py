@@ -1,0 +1,41 @@
+"""Commands of the command line, in this process or in one of their own."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+
+from click.testing import CliRunner
+
+from reconform import cli
+from reconform.cli import main
+
+PROGRAM = [
+    sys.executable,
+    "-c",
+    # Ctrl-C as in a terminal, also where the tests themselves run in the background.
+    "import signal; signal.signal(signal.SIGINT, signal.default_int_handler)\n"
+    "from reconform.cli import main; main(prog_name='reconform')",
+]
+
+
+def run(*arguments, code=0, input=None):
+    """Run a command in this process; its standard streams must be what the exit code promises."""
+    result = CliRunner().invoke(main, [str(a) for a in arguments], input=input)
+    assert result.exit_code == code, result.output
+    assert (code == 0) or result.stdout == ""
+    if code != cli.BUG:  # a traceback shows lines of code
+        # Options are spelled as options: no `drop`, no overwrite=True.
+        assert not re.search(r"`|(?<!--set )\b[a-z_]+=\S", result.stderr), result.stderr
+    return result
+
+
+def run_json(*arguments, **options):
+    return json.loads(run(*arguments, "--json", **options).stdout)
+
+
+def shell(*arguments, **options):
+    """Run a command in a process of its own."""
+    return subprocess.run([*PROGRAM, *map(str, arguments)], capture_output=True, **options)

@@ -1,0 +1,778 @@
+"""A choice of detectors: against its definition, in all worlds, and over many null batches.
+
+The rule, literally: for new row j let E be the reference rows and x_j. Every candidate is fitted on
+E, and its evidence is the number of rows that Benjamini-Hochberg finds if the p-value of another
+new row is its rank among E over n + 1, and that of x_j is 0, added up over four levels.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from fractions import Fraction
+from functools import reduce
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from sklearn.ensemble import IsolationForest
+from sklearn.svm import OneClassSVM
+from sklearn.utils.estimator_checks import parametrize_with_checks
+
+import oracle
+from oracle import all_augmented_scores, binomial_upper
+from oracle_detectors import is_clustered, score
+from reconform import ConformalDetector, CrossValidation, Full, Split
+from reconform.detectors import INNE, KDE, KNN, LOF, Auto, Contrast, IForest, Mahalanobis
+from reconform.detectors.auto import names_of
+from reconform.detectors.base import NativeDetector
+from reconform.detectors.comparing import on_grid
+from reconform.detectors.scaled import algorithm_of
+from reconform.detectors.scaling import rescale, scale_exponents, spreads
+from reconform.ensemble import AugmentedScores, ResampledEnsemble, reference_calibration, surveyed
+from reconform.ensemble import choosing as ensembles
+from reconform.ensemble.choosing import (
+    ChoiceSurvey,
+    FullChoice,
+    SplitChoice,
+    choose,
+    limits_for,
+    stands_first,
+)
+from reconform.ensemble.refitting import OneModel
+from reconform.errors import ReconformError
+from reconform.methods import MOST_PAIRS, MOST_REFERENCE, BySize, Plan
+from reconform.models import load, save
+from reconform.statistics.conditional_calibration import certify
+from reconform.statistics.exact import usual
+from reconform.statistics.fdr import RankCounts
+from reconform.statistics.ranks import RankedBatch
+
+SEED = np.random.SeedSequence(20261116)
+LEVELS = [Fraction(level, 100) for level in (5, 10, 15, 20)]
+FAILURE = 1e-5
+
+
+# --- the definition ------------------------------------------------------------------------------
+
+
+def evidence_of(own, others):
+    """What Benjamini-Hochberg finds among the others and a row of p-value 0, over the levels."""
+    p = [Fraction(0), *(Fraction(sum(e <= s for e in own), len(own)) for s in others)]
+    return sum(sum(oracle.benjamini_hochberg(p, level)) for level in LEVELS)
+
+
+def chosen_by(evidence, first):
+    """The first candidate, unless others find more by 5/4 of the root of what it finds and 16."""
+    best, most = first, 0
+    for k, found in enumerate(evidence):
+        gain = Fraction(found - evidence[first], 4)  # on average over four levels
+        clear = gain > 0 and gain**2 > Fraction(25, 16) * (Fraction(evidence[first], 4) + 16)
+        if clear and gain > most:
+            best, most = k, gain
+    return best
+
+
+def refitted(detector, D, new, j):
+    """Scores of E, x_j last, and of the other new rows, by a fit on E."""
+    if isinstance(detector, Contrast):
+        return by_contrast(detector, D, new, j)
+    (augmented,) = OneModel(algorithm_of(detector), D, SEED).augmented_scores(new, np.array([j]))
+    own, others = augmented.own[0], np.delete(augmented.others[0], j)
+    if isinstance(detector, (KDE, Mahalanobis)):  # equal but for rounding is equal: `on_grid`
+        least = 1.0 if isinstance(detector, KDE) else 0.0
+        own, others = (np.array([on_grid(s, least) for s in part]) for part in (own, others))
+    return own, others
+
+
+def by_contrast(detector, D, new, j):
+    """The same for contrast, from distances."""
+    E, T, k = np.vstack([D, new[j]]), np.delete(new, j, axis=0), detector.n_neighbors
+    if detector.scale == "robust":
+        units = scale_exponents(spreads(E))
+        E, T = rescale(E, units), rescale(T, units)
+    use = len(T) >= k and not is_clustered(E, T, k)
+    own = [score(E[i], np.delete(E, i, axis=0), T, (k,), use) for i in range(len(E))]
+    nowhere = np.full((1, E.shape[1]), np.inf)  # where there are too few others
+    rest = [np.vstack([np.delete(T, i, axis=0), nowhere]) for i in range(len(T))]
+    return np.array(own), np.array(
+        [score(t, E, r, (k,), use) for t, r in zip(T, rest, strict=True)]
+    )
+
+
+def by_definition(candidates, D, new, first):
+    """Evidence and rank of every candidate, and the choice, for every new row."""
+    evidence, ranks = np.empty((2, len(candidates), len(new)), dtype=int)
+    for j in range(len(new)):
+        for k, detector in enumerate(candidates):
+            own, others = refitted(detector, D, new, j)
+            evidence[k, j] = evidence_of(own, others)
+            ranks[k, j] = sum(e <= own[-1] for e in own)
+    return evidence, ranks, [chosen_by(column.tolist(), first) for column in evidence.T]
+
+
+CANDIDATES = [
+    KNN(n_neighbors=3),
+    KNN(n_neighbors=3, scale="robust"),
+    IForest(n_estimators=8),
+    INNE(n_estimators=8, max_samples=4),
+    INNE(n_estimators=8, max_samples=4, scale="robust"),
+    LOF(n_neighbors=3),
+    LOF(n_neighbors=3, scale="robust"),
+    Mahalanobis(),
+    KDE(),
+    KDE(scale="robust"),
+    Contrast(n_neighbors=3),
+    Contrast(n_neighbors=3, scale="robust"),
+]
+
+
+def cases():
+    rng = np.random.default_rng(0)
+    D, T = rng.normal(size=(19, 2)), rng.normal(size=(12, 2))
+    units = np.array([1.0, 1000.0])
+    T[:6, 0] += 9
+    yield "units", D * units, T * units
+    yield "anomalies", D, T + [[3.0, 0.0]] * 12
+    yield "rows of the reference", D, np.vstack([D[:3], T[:7], D[:2]])
+    D, T = rng.integers(0, 3, size=(18, 2)) * 1.0, rng.integers(0, 4, size=(13, 2)) * 1.0
+    yield "lattice", D, T
+    D, T = rng.normal(size=(20, 2)), rng.normal(size=(6, 2))
+    yield "pairs", D, np.vstack([T, T + 1e-9, T])
+    D[:, 1] = 3.0
+    yield "constant column", D, np.column_stack([T[:, 0], [3.0, 3.0, 3.0, 3.0, 3.0, 4.0]])
+    yield "constant", np.ones((12, 2)), np.vstack([np.ones((4, 2)), T[:3]])
+    D = rng.normal(size=(15, 3))
+    yield "one new row", D, rng.normal(size=(1, 3)) * 4
+    yield "two new rows", D, rng.normal(size=(2, 3)) * 4
+    yield "one more new row than neighbours", D, rng.normal(size=(4, 3)) * 2
+    yield "four reference rows", D[:4], rng.normal(size=(9, 3)) * 2
+    yield "more new rows", D[:8], rng.normal(size=(20, 3)) * 2
+
+
+CASES = {name: rest for name, *rest in cases()}
+
+
+def full(candidates, D, n_jobs=None):
+    ensemble = Auto(candidates).fit_plan(D, Full().plan(len(D)), [SEED], n_jobs=n_jobs)
+    assert isinstance(ensemble, FullChoice)
+    return ensemble
+
+
+@pytest.fixture
+def seen(monkeypatch):
+    """The evidence that choices were made by, in a list."""
+    made = []
+
+    def spy(evidence, first):
+        made.append(evidence)
+        return choose(evidence, first)
+
+    monkeypatch.setattr(ensembles, "choose", spy)
+    return made
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_full_is_the_definition(name, seen):
+    """Bit for bit: evidence, ranks and choices, with fits on E that share nothing."""
+    D, new = CASES[name]
+    evidence, ranks, chosen = by_definition(CANDIDATES, D, new, 0)
+    found = full(CANDIDATES, D).batch_ranks(new, strictly=True)
+    assert np.array_equal(seen[0], evidence)
+    assert np.array_equal(found.choice.ranks, ranks)
+    assert found.choice.chosen.tolist() == chosen
+    assert found.at_most.tolist() == [ranks[k, j] for j, k in enumerate(chosen)]
+    assert (found.below <= found.at_most).all()
+    if name == "units":
+        assert set(chosen) - {0}
+
+
+def test_contrast_stands_first_in_large_batches(seen, monkeypatch):
+    D, new = CASES["units"]
+    monkeypatch.setattr("reconform.ensemble.choosing.ENOUGH_NEW", len(new))
+    evidence, _, chosen = by_definition(CANDIDATES, D, new, 10)
+    assert full(CANDIDATES, D).batch_ranks(new).choice.chosen.tolist() == chosen
+    assert np.array_equal(seen[0], evidence)
+
+
+def test_who_stands_first():
+    assert stands_first([False, True, True], 299) == 0
+    assert stands_first([False, True, True], 300) == 1
+    assert stands_first([False, False], 10**6) == 0
+
+
+@given(st.lists(st.lists(st.integers(4, 400), min_size=3, max_size=3), min_size=1, max_size=5))
+def test_the_margin(rows):
+    evidence = np.array(rows).T
+    for first in range(3):
+        expected = [chosen_by(row, first) for row in rows]
+        assert choose(evidence, first).tolist() == expected
+
+
+def test_some_rows_are_chosen_for_as_all_are():
+    D, new = CASES["units"]
+    ensemble = full(CANDIDATES, D)
+    every, some = ensemble.batch_ranks(new), np.array([7, 0, 5])
+    found = ensemble.batch_ranks(new, rows=some)
+    assert np.array_equal(found.at_most, every.at_most[some])
+    assert np.array_equal(found.choice.chosen, every.choice.chosen[some])
+    assert np.array_equal(found.choice.ranks, every.choice.ranks[:, some])
+
+
+@pytest.mark.parametrize("name", ["units", "lattice", "pairs", "rows of the reference"])
+def test_the_order_of_rows_does_not_matter(name):
+    D, new = CASES[name]
+    rng = np.random.default_rng(1)
+    here, there = rng.permutation(len(D)), rng.permutation(len(new))
+    for method in ("full", "split"):
+        candidates = [d for d in CANDIDATES if method == "full" or not d.uses_batch]
+        one, other = (
+            ConformalDetector(candidates, method, random_state=3).fit(rows) for rows in (D, D[here])
+        )
+        expected, got = one.discover(new, fdr=0.2), other.discover(new[there], fdr=0.2)
+        assert np.array_equal(got.p_values, expected.p_values[there])
+        assert np.array_equal(got.scores, expected.scores[there])
+        assert got.choice == expected.choice
+
+
+def test_threads_change_nothing():
+    D, new = CASES["lattice"]
+    one, two = (full(CANDIDATES, D, n_jobs).batch_ranks(new) for n_jobs in (1, 2))
+    assert np.array_equal(one.at_most, two.at_most)
+    assert np.array_equal(one.choice.chosen, two.choice.chosen)
+
+
+# --- all worlds ----------------------------------------------------------------------------------
+
+
+def worlds(D, new, j):
+    """Exchange x_j with every row of the reference, and with itself."""
+    for w in range(len(D)):
+        reference, batch = D.copy(), new.copy()
+        reference[w], batch[j] = new[j], D[w]
+        yield reference, batch
+    yield D, new
+
+
+WORLDS = {
+    "smooth": (CASES["units"][0][:9] / [1.0, 9.0], CASES["units"][1][3:9] / [1.0, 9.0]),
+    "lattice": (CASES["lattice"][0][:9], CASES["lattice"][1][:6]),
+    "copies": (CASES["pairs"][0][:8], np.vstack([CASES["pairs"][1][:3]] * 2)),
+}
+
+
+@pytest.mark.parametrize("name", WORLDS)
+def test_nothing_tells_which_row_is_new(name):
+    """In all worlds of a row: the same choice and scores; so ranks are exact, by counting."""
+    D, new = WORLDS[name]
+    for j in range(len(new)):
+        row, others = np.array([j]), np.arange(len(new)) != j
+        expected, ranks = None, []
+        for reference, batch in worlds(D, new, j):
+            ensemble = full(CANDIDATES, reference)
+            found = ensemble.batch_ranks(batch, rows=row)
+            got = [found.choice.chosen]
+            for part in (*ensemble.fitted, ensemble):
+                own, mine, rest = all_augmented_scores(part, batch, row)
+                got += [np.sort(np.append(own, mine)), rest[:, others]]
+            expected = got if expected is None else expected
+            assert all(map(np.array_equal, got, expected))
+            ranks.append(int(found.at_most[0]))
+        for r in range(1, len(D) + 2):
+            assert sum(rank <= r for rank in ranks) <= r
+
+
+@pytest.mark.parametrize("name", WORLDS)
+def test_e_values_of_all_worlds_have_a_mean_of_at_most_one(name):
+    D, new = WORLDS[name]
+    some = [KNN(n_neighbors=2), Mahalanobis(), Contrast(n_neighbors=2)]
+    largest = 0.0
+    for j in range(len(new)):
+        e_values = [
+            ConformalDetector(some, "full")
+            .fit(reference)
+            .discover(batch, fdr=0.6, validity="proven")
+            .e_values[j]
+            for reference, batch in worlds(D, new, j)
+        ]
+        assert np.mean(e_values) <= 1 + 1e-12
+        largest = max(largest, *e_values)
+    assert largest > 0 or name != "smooth"
+
+
+class WholeBatch:
+    """Scores a batch by the ranks of its own rows, as ECOD does."""
+
+    def fit(self, X):
+        self.n_features_in_ = X.shape[1]
+        self.training = X
+        return self
+
+    def decision_function(self, X):
+        pool = np.vstack([self.training, X])
+        return np.array([sum((pool <= x).sum(axis=0) * 0.1 ** np.arange(len(x))) for x in X])
+
+
+def test_a_detector_that_scores_batches_does_not_see_the_new_row_among_the_others():
+    D, new = WORLDS["smooth"]
+    row, others = np.array([2]), np.arange(len(new)) != 2
+    expected = None
+    for reference, batch in worlds(D, new, 2):
+        cad = ConformalDetector(WholeBatch(), "full", larger_is="normal").fit(reference)
+        own, mine, rest = all_augmented_scores(cad.ensemble_, batch, row)
+        got = np.sort(np.append(own, mine)), rest[:, others]
+        expected = got if expected is None else expected
+        assert all(map(np.array_equal, got, expected))
+
+
+# --- scores that never change --------------------------------------------------------------------
+
+
+@dataclass(eq=False)
+class Column(ResampledEnsemble):
+    """A detector whose score is a column, and which learns nothing: full and split are the same."""
+
+    column: int
+    rows: np.ndarray
+
+    def __post_init__(self):
+        self.plan = Plan(len(self.rows), (), (), scheme="split")
+        self.calibration = reference_calibration(self.rows[:, self.column])
+
+    def scores(self, X):
+        return X[None, :, self.column]
+
+    def full_scores(self, X):
+        return X[:, self.column]
+
+    def augmented_scores(self, X, rows):
+        own = np.tile(self.calibration.scores, (len(rows), 1))
+        mine = X[rows, self.column]
+        yield AugmentedScores(
+            rows, np.column_stack([own, mine]), np.tile(X[:, self.column], (len(rows), 1))
+        )
+
+
+def columns(kind, rows):
+    fitted = [Column(k, rows) for k in range(rows.shape[1])]
+    names = tuple(f"column {k}" for k in range(rows.shape[1]))
+    return kind(fitted[0].calibration, names, fitted)
+
+
+def literal_columns(D, new):
+    """Evidence, ranks and choices, by the definition."""
+    evidence, ranks = np.empty((2, D.shape[1], len(new)), dtype=int)
+    for j in range(len(new)):
+        for k in range(D.shape[1]):
+            own, others = np.append(D[:, k], new[j, k]), np.delete(new[:, k], j)
+            evidence[k, j] = evidence_of(own.tolist(), others.tolist())
+            ranks[k, j] = (own <= new[j, k]).sum()
+    return evidence, ranks, [chosen_by(column, 0) for column in evidence.T.tolist()]
+
+
+@given(
+    st.integers(0, 2**32 - 1), st.integers(1, 20), st.integers(1, 25), st.integers(1, 4),
+    st.sampled_from([2, 6, 10**6]),
+)  # fmt: skip
+def test_split_is_the_definition(seed, n, m, k, values):
+    """With few values and many ties, and all at once as well as in parts, in any order."""
+    rng = np.random.default_rng(seed)
+    X = rng.integers(0, values, size=(n + m, k)) * 1.0
+    X[n + m // 2 :] -= rng.integers(0, 2 * values, size=k)  # anomalies, to some columns
+    D, new = X[:n], X[n:]
+    evidence, ranks, chosen = literal_columns(D, new)
+    choice = columns(SplitChoice, D)
+    found = choice.batch_ranks(new)
+    assert found.choice.chosen.tolist() == chosen
+    assert np.array_equal(found.choice.ranks, ranks)
+    assert found.at_most.tolist() == [ranks[c, j] for j, c in enumerate(chosen)]
+    again = columns(FullChoice, D).batch_ranks(new)
+    assert again.choice.chosen.tolist() == chosen
+    assert np.array_equal(again.at_most, found.at_most)
+
+    scores = choice.scores(new)
+    parts = np.split(rng.permutation(m), np.sort(rng.integers(0, m + 1, size=3)))
+    # On several machines: counts first, then the scores of the few gaps in which they matter.
+    done = surveyed(
+        choice.survey(),
+        lambda begun: reduce(ChoiceSurvey.merge, [begun.seen(scores[:, part]) for part in parts]),
+    )
+    for k, one in enumerate(done._evidence):
+        below = np.searchsorted(np.sort(D[:, k]), scores[k], side="right")
+        assert np.array_equal(one.of_rows(below, scores[k]), evidence[k])
+    for part in parts:
+        if len(part):
+            some = done.ranks(scores[:, part])
+            assert np.array_equal(some.at_most, found.at_most[part])
+            assert np.array_equal(some.choice.chosen, found.choice.chosen[part])
+            assert np.array_equal(some.scores, found.scores[part])
+
+
+@given(st.integers(0, 2**32 - 1), st.integers(2, 9), st.integers(2, 8), st.integers(2, 4))
+def test_all_worlds_of_a_split(seed, n, m, values):
+    """A calibration row and x_j exchanged: one choice, exact ranks, e-values of mean 1 at most."""
+    X = np.random.default_rng(seed).integers(0, values**2, size=(n + m, 3)) * 1.0
+    D, new = X[:n], X[n:]
+    ranks, chosen, e_values = [], set(), []
+    for reference, batch in worlds(D, new, 0):
+        found = columns(SplitChoice, reference).batch_ranks(batch)
+        ranks.append(int(found.at_most[0]))
+        chosen.add(int(found.choice.chosen[0]))
+        e_values.append(certified(reference, batch, Fraction(1, 2)).e_values[0])
+    assert len(chosen) == 1
+    assert all(sum(rank <= r for rank in ranks) <= r for r in range(n + 2))
+    assert np.mean(e_values) <= 1 + 1e-12
+
+
+def certified(D, new, level, kind=SplitChoice):
+    choice = columns(kind, D)
+    ranks, n = choice.batch_ranks(new), len(D)
+    p_values = usual(n).values(ranks.at_most)
+
+    def every(rows, step):
+        return choice.worlds(new, rows, step)
+
+    batch = RankedBatch(ranks, p_values, usual(n), choice.calibration, n, False, every)
+    return certify(batch, level)
+
+
+# --- levels --------------------------------------------------------------------------------------
+# A batch has 20 rows, 99 reference rows, and scores that are independent of each other: nothing but
+# noise speaks for a candidate. One row of every batch is counted, so counts are binomial; a correct
+# program exceeds one of the bounds for a seed not yet tried with a probability of 1e-5 each.
+
+
+def null_batches(seed, repetitions, candidates, anomalies=0, n=99, m=20):
+    rng = np.random.default_rng(seed)
+    for _ in range(repetitions):
+        X = rng.normal(size=(n + m, candidates))
+        X[len(X) - anomalies :, candidates // 2 :] -= 6.0  # not to the one that stands first
+        yield X[:n], X[n:]
+
+
+def counted(p, levels=(0.01, 0.05, 0.1)):
+    """Whether p-values are small too often, at any level."""
+    return [(p <= alpha).sum() > binomial_upper(len(p), alpha, FAILURE) for alpha in levels]
+
+
+def longest_list(D, new):
+    """What must not be done: the length of the longest actual list at 0.1 of any candidate."""
+    ranks = [1 + (D[:, k] <= new[:, k, None]).sum(axis=1) for k in range(D.shape[1])]
+    return max(RankCounts(len(D), "").add(one).decide(fdr=0.1).count for one in ranks)
+
+
+@pytest.fixture(params=[None, 0], ids=["margin", "no margin"])
+def margin(request, monkeypatch):
+    """The rule as it is, and one that goes by noise: p-values by both are exact."""
+    if request.param is not None:
+        monkeypatch.setattr("reconform.ensemble.choosing.MARGIN", request.param)
+    return request.param
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("anomalies", [0, 7])
+@pytest.mark.parametrize("candidates", [2, 5, 12, 50])
+def test_levels_of_p_values_under_the_null(candidates, anomalies, margin):
+    """4,000 batches."""
+    p, other = [], 0
+    for D, new in null_batches(candidates, 4_000, candidates, anomalies):
+        ranks = columns(SplitChoice, D).batch_ranks(new)
+        p.append(ranks.at_most[0] / 100)
+        other += int(ranks.choice.chosen[0] > 0)
+    assert not any(counted(np.array(p)))
+    assert other > 1_000 or not (anomalies or margin == 0)
+
+
+@pytest.mark.slow
+def test_levels_of_full_with_50_noise_candidates(margin):
+    """1,000 batches, by the way of full."""
+    p = [
+        columns(FullChoice, D).batch_ranks(new, rows=np.array([0])).at_most[0] / 100
+        for D, new in null_batches(7, 1_000, 50)
+    ]
+    assert not any(counted(np.array(p)))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("candidates", [12, 50])
+def test_the_longest_list_exceeds_its_level_and_this_simulation_sees_it(candidates):
+    """600 batches of 10 normal rows at 0.1; the rate of the choice is measured, not proven."""
+    longest, chosen = 0, 0
+    for D, new in null_batches(1, 600, candidates, m=10):
+        longest += longest_list(D, new) > 0
+        ranks = columns(SplitChoice, D).batch_ranks(new).at_most
+        chosen += RankCounts(99, "").add(ranks).decide(fdr=0.1).count > 0
+    assert longest > binomial_upper(600, 0.1, FAILURE)
+    assert longest > 600 * (0.5 if candidates == 12 else 0.9)
+    assert chosen <= binomial_upper(600, 0.1, FAILURE)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("level", [Fraction(1, 10), Fraction(1, 5)])
+@pytest.mark.parametrize("kind", [SplitChoice, FullChoice])
+def test_certified_lists_of_null_batches(kind, level):
+    """1,500 batches, 12 candidates: one with any discovery has a false discovery rate of 1."""
+    any_found = sum(
+        bool(certified(D, new, level, kind).mask.any()) for D, new in null_batches(3, 1_500, 12)
+    )
+    assert any_found <= binomial_upper(1_500, float(level), FAILURE)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "candidates",
+    [["knn", "mahalanobis"], ["kde", "knn", "contrast", "lof", "mahalanobis"], None],
+    ids=["2", "5", "12"],
+)
+def test_levels_with_real_detectors(candidates):
+    """600 batches of 99 reference and 12 new rows, of which 3 are anomalies."""
+    rng, p = np.random.default_rng(5), []
+    for seed in range(600):
+        X = rng.normal(size=(111, 2))
+        X[-3:] += 4.0
+        cad = ConformalDetector(Auto(candidates), "full", random_state=seed).fit(X[:99])
+        p.append(cad.rank(X[99:], together=True).at_most[0] / 100)
+    assert not any(counted(np.array(p)))
+
+
+# --- the estimator -------------------------------------------------------------------------------
+
+
+@pytest.mark.filterwarnings("ignore")
+@parametrize_with_checks([ConformalDetector(random_state=0), Auto(random_state=0)])
+def test_scikit_learn_checks(estimator, check):
+    check(estimator)
+
+
+def rows_with_anomalies(seed=0):
+    rng = np.random.default_rng(seed)
+    D, new = rng.normal(size=(80, 2)), rng.normal(size=(30, 2))
+    D[:, 1] *= 1000
+    new[:, 1] *= 1000
+    new[:12, 0] += 9
+    return D, new
+
+
+SOME = ["knn", KNN(scale="robust"), "mahalanobis", IsolationForest(n_estimators=5), OneClassSVM()]
+
+
+@pytest.mark.parametrize("method", ["auto", "full", "split"])
+def test_a_row_by_itself_does_not_depend_on_the_batch(method):
+    D, new = rows_with_anomalies()
+    cad = ConformalDetector(SOME[:3], method, random_state=0).fit(D)
+    first = ConformalDetector("knn", method, random_state=0).fit(D)
+    for name in ("p_values", "score_samples", "predict", "ranks"):
+        together = getattr(cad, name)(new)
+        assert np.array_equal(together, [getattr(cad, name)(row[None])[0] for row in new])
+        assert np.array_equal(together, getattr(first, name)(new))
+    found = cad.discover(new, fdr=0.1)
+    ranked = cad.rank(new, together=True)
+    assert np.array_equal(found.p_values, ranked.at_most / (cad.n_calibration_ + 1))
+    assert not np.array_equal(found.p_values, cad.p_values(new))  # others were chosen
+    assert found.mask[:12].all()
+
+
+def test_too_few_rows_for_the_default_candidates():
+    for method, n in (("full", 5), ("split", 11)):
+        with pytest.raises(ReconformError, match=r"at least 6 rows to train them; got n_samples ="):
+            ConformalDetector("auto", method, random_state=0).fit(np.eye(n))
+        ConformalDetector("auto", method, random_state=0).fit(np.eye(n + 2)).discover(np.eye(n + 2))
+
+
+def test_what_was_chosen_adds_up():
+    D, new = rows_with_anomalies()
+    cad = ConformalDetector(SOME[:3], "full").fit(D)
+    for options in ({}, {"validity": "proven"}, {"procedure": "by"}):
+        found = cad.discover(new, fdr=0.2, **options)
+        assert sum(one.rows for one in found.choice) == len(new)
+        assert sum(one.flagged for one in found.choice) == found.count
+    alone = {one.name: one.alone for one in cad.discover(new, fdr=0.2).choice}
+    for name, detector in zip(("knn", "scaled knn", "mahalanobis"), SOME, strict=False):
+        assert alone[name] == ConformalDetector(detector, "full").fit(D).discover(new, 0.2).count
+
+
+def test_candidates_of_one_class_are_told_apart():
+    D, new = rows_with_anomalies()
+    cad = ConformalDetector([KNN(n_neighbors=1), KNN(n_neighbors=7), "mahalanobis"], "full").fit(D)
+    found = cad.discover(new, fdr=0.2)
+    assert {one.name for one in found.choice} == {
+        "KNN(n_neighbors=1)", "KNN(n_neighbors=7)", "mahalanobis",
+    }  # fmt: skip
+    assert sum(one.flagged for one in found.choice) == found.count
+    assert names_of([KNN(), KNN()]) == ("KNN()", "KNN() (2)")
+
+
+@pytest.mark.parametrize("method", ["full", "split", "auto"])
+def test_a_list_is_saved_and_loaded(method, tmp_path):
+    D, new = rows_with_anomalies()
+    cad = ConformalDetector(SOME, method, random_state=0).fit(D)
+    path = tmp_path / "auto.rcad"
+    save(cad, path)
+    again = load(path, trusted=True)
+    for options in ({}, {"validity": "proven"}):
+        expected, got = (one.discover(new, fdr=0.2, **options) for one in (cad, again))
+        assert np.array_equal(got.p_values, expected.p_values)
+        assert np.array_equal(got.mask, expected.mask)
+        assert got.choice == expected.choice
+    assert np.array_equal(again.p_values(new), cad.p_values(new))
+    assert again.guarantee_ == cad.guarantee_
+
+
+def test_the_default_is_saved_and_loaded(tmp_path):
+    D, new = rows_with_anomalies()
+    cad = ConformalDetector(random_state=0).fit(D)
+    save(cad, tmp_path / "auto.rcad")
+    again = load(tmp_path / "auto.rcad")
+    expected, got = cad.discover(new), again.discover(new)
+    assert np.array_equal(got.p_values, expected.p_values)
+    assert got.choice == expected.choice
+    assert len(got.choice) == 12
+
+
+class Frozen(KNN):
+    frozen = True
+
+
+@pytest.mark.parametrize(
+    ("candidates", "method", "message"),
+    [
+        ([], "full", "got an empty one"),
+        (Auto("knn"), "full", "must be a list of detectors"),
+        (["knn", "auto"], "full", "other detectors than Auto"),
+        (["knn", Frozen()], "full", "is frozen"),
+        (["knn", "contrast"], "split", "only `method='full'` can do"),
+        (["knn", "lof"], "jackknife+", "'split'` or `method='full'"),
+        (["knn", "lof"], "cv+", "'split'` or `method='full'"),
+        (["knn", "lof"], "jab+", "'split'` or `method='full'"),
+        (["knn", "lof"], "prefit", "method='prefit'"),
+        (["knn", "lof"], Split(repeats=3), "chosen on one split"),
+        (["knn", "no such"], "full", "no such"),
+    ],
+)
+def test_what_cannot_be_chosen_from(candidates, method, message):
+    D, _ = rows_with_anomalies()
+    with pytest.raises(ReconformError, match=message):
+        ConformalDetector(candidates, method).fit(D)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"conditional": "simes"}, "conditional p-values need ranks"),
+        ({"conditional": "simes", "false_alarms": 2}, "conditional p-values need ranks"),
+        ({"procedure": "ebh"}, "e-BH need"),
+        ({"procedure": "storey", "validity": "proven"}, "none is known"),
+    ],
+)
+def test_what_a_choice_on_a_split_has_no_theorem_for(options, message):
+    D, new = rows_with_anomalies()
+    cad = ConformalDetector(SOME[:3], "split", random_state=0).fit(D)
+    with pytest.raises(ReconformError, match=message):
+        cad.discover(new, **options)
+    with pytest.raises(ReconformError, match="fdp_bound needs"):
+        cad.discover(new).fdp_bound()
+
+
+class Slowly(NativeDetector):
+    """A detector of ours without a quick way."""
+
+    def _fit_rows(self, X, seed):
+        self.centre_ = np.median(X, axis=0)
+
+    def _score_rows(self, X):
+        return -np.abs(X - self.centre_).sum(axis=1)
+
+
+def test_the_method_is_chosen_by_size_alone():
+    size = BySize()
+    for n in (10, 999, 5_000, MOST_REFERENCE):
+        most = size.most_rows(n)
+        assert most * (n + most) <= MOST_PAIRS < (most + 1) * (n + most + 1)
+        assert isinstance(size.method_for(n), Full)
+        assert isinstance(size.method_for(n, most), Full)
+        assert isinstance(size.method_for(n, most + 1), Split)
+        assert isinstance(size.method_for(n, most, refits=True), CrossValidation)
+        assert isinstance(size.method_for(n, most, refits=True, uses_batch=True), Split)
+    assert isinstance(size.method_for(MOST_REFERENCE + 1), Split)
+    for n, held in ((1_000_000, 998_000), (5_001, 3_001), (2_001, 1_001), (999, 500)):
+        assert len(size.method_for(n, 10**9).plan(n, random_state=0).held_out[0]) == held
+    # What it says does not depend on what rows hold.
+    D, _ = rows_with_anomalies()
+    kinds = {
+        "full": ("auto", ["knn", "lof"], "knn"),
+        "split": (["knn", Slowly()], ["knn", IsolationForest(n_estimators=5)]),
+        "cv": (Slowly(), IsolationForest(n_estimators=5)),
+    }
+    for scheme, detectors in kinds.items():
+        for detector in detectors:
+            for rows in (D, D * 1e6, np.round(D)):
+                plan = ConformalDetector(detector, random_state=0).fit(rows).plan_
+                assert plan.scheme == scheme
+
+
+@pytest.mark.parametrize("detector", ["knn", ["knn", "mahalanobis"]], ids=["one", "list"])
+def test_very_many_rows_are_judged_by_a_plain_split(detector, monkeypatch, tmp_path):
+    D, new = rows_with_anomalies()
+    monkeypatch.setattr("reconform.methods.MOST_PAIRS", 20 * (len(D) + 20))
+    cad = ConformalDetector(detector, random_state=0).fit(D)
+    assert cad.most_rows == 20
+    assert cad.for_rows(20) is cad
+    save(cad, tmp_path / "size.rcad")
+    plain = ConformalDetector(detector, "split", random_state=0).fit(D)
+    expected = plain.discover(new, fdr=0.2)
+    for one in (cad, load(tmp_path / "size.rcad")):
+        twin = one.for_rows(21)
+        assert twin.plan_.scheme == "split"
+        assert one.for_rows(30) is twin
+        got = one.discover(new, fdr=0.2)
+        assert np.array_equal(got.p_values, expected.p_values)
+        assert np.array_equal(got.mask, expected.mask)
+        assert got.choice == expected.choice
+        assert one.discover(new[:20], fdr=0.2).provenance.scheme == "full"
+        assert one.discover(new, fdr=0.2).provenance.scheme == "split"
+    assert ConformalDetector(detector, "full").fit(D).most_rows is None
+    assert ConformalDetector(detector, "split").fit(D).for_rows(10**9).plan_.scheme == "split"
+
+
+@pytest.mark.parametrize("random_state", [None, np.random.RandomState(3)], ids=["none", "legacy"])
+def test_very_many_rows_have_one_split_without_a_seed(random_state, monkeypatch, tmp_path):
+    """Otherwise a model file could be asked until the list is long enough."""
+    D, new = rows_with_anomalies()
+    monkeypatch.setattr("reconform.methods.MOST_PAIRS", 20 * (len(D) + 20))
+    cad = ConformalDetector(["knn", "mahalanobis"], random_state=random_state).fit(D)
+    save(cad, tmp_path / "size.rcad")
+    expected = cad.discover(new).p_values
+    for _ in range(2):
+        assert np.array_equal(load(tmp_path / "size.rcad").discover(new).p_values, expected)
+
+
+def test_limits_are_whole_parts():
+    for n, m in ((1, 1), (19, 7), (99, 4)):
+        expected = [[int(level * k * (n + 1) / m) for k in range(m + 1)] for level in LEVELS]
+        assert limits_for(n, m).tolist() == expected
+
+
+# --- functions among the candidates --------------------------------------------------------------
+
+
+def middle_out(X):
+    middle = np.median(X, axis=0)
+    return lambda rows: np.abs(rows - middle).sum(axis=1)
+
+
+@pytest.mark.parametrize("method", ["split", "full"])
+def test_a_function_may_be_a_candidate(method, tmp_path):
+    rng = np.random.default_rng(0)
+    X, new = rng.normal(size=(60, 2)), np.vstack([rng.normal(size=(10, 2)), [[9.0, 9.0]] * 6])
+    several = ConformalDetector(["knn", middle_out], method, larger_is="anomalous", random_state=0)
+    found = several.fit(X).discover(new, fdr=0.3)
+    assert [one.name for one in found.choice] == ["knn", "middle_out"]
+    assert found.mask[10:].all()
+    alone = ConformalDetector(middle_out, method, larger_is="anomalous", random_state=0).fit(X)
+    by_function = next(one for one in found.choice if one.name == "middle_out")
+    assert by_function.alone == alone.discover(new, fdr=0.3).count
+    with pytest.raises(ValueError, match="state larger_is"):
+        ConformalDetector(["knn", middle_out], method).fit(X)
+    with pytest.raises(ValueError, match="middle_out"):
+        save(several, tmp_path / "model.rcad")
+    assert not (tmp_path / "model.rcad").exists()

@@ -1,0 +1,320 @@
+from __future__ import annotations
+
+from collections import Counter
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy.stats import chisquare, ks_2samp
+from sklearn.utils.estimator_checks import parametrize_with_checks
+
+from oracle_detectors import reference_sums, squared_distances
+from reconform import randomness as random
+from reconform.content import Contents
+from reconform.detectors.inne import INNE
+from reconform.detectors.inne.ensembles import Draws, LeaveOneOutINNE, SeparateINNE, Spheres
+from reconform.detectors.inne.kernels import UNIT
+from reconform.methods import CrossValidation, Jackknife
+from rows import few_valued
+
+
+def seeds_for(plan, seed=7):
+    return np.random.SeedSequence(seed).spawn(plan.n_models + 1)
+
+
+# --- the detector ---------------------------------------------------------------------------
+
+
+@parametrize_with_checks([INNE(n_estimators=10)])
+def test_scikit_learn(estimator, check):
+    check(estimator)
+
+
+# Rows that are not training rows: a training row that is a centre lies exactly on the edge of the
+# spheres that it limits, where PyOD's dot products round to either side. On the continuous rows
+# here no distance comes near a radius.
+@pytest.mark.parametrize("d", [1, 3, 40])
+@pytest.mark.parametrize("max_samples", ["auto", 2, 0.5])
+def test_equals_pyod_given_the_same_centres(d, max_samples):
+    from pyod.models import inne as pyod_inne
+
+    rng = np.random.default_rng(d)
+    X, new = rng.normal(size=(60, d)), rng.normal(scale=2, size=(200, d))
+    peer = pyod_inne.INNE(n_estimators=50, max_samples=max_samples, random_state=3).fit(X)
+    centres = np.array(
+        [
+            np.random.RandomState(seed).choice(len(X), peer.max_samples_, replace=False)
+            for seed in peer._seeds
+        ]
+    )
+    ours = Spheres.around(X, [centres]).scores(new)[0]
+    np.testing.assert_allclose(ours, -peer.decision_function(new), rtol=0, atol=1e-12)
+    assert INNE(max_samples=max_samples).fit(X).max_samples_ == peer.max_samples_
+
+
+def test_same_parameters_as_pyod():
+    from pyod.models import inne as pyod_inne
+
+    theirs = pyod_inne.INNE().get_params()
+    assert INNE().get_params() == {
+        **theirs, "n_jobs": None, "share": "auto", "scale": "none"
+    }  # fmt: skip
+
+
+def test_a_fit_is_its_draws():
+    rng = np.random.default_rng(0)
+    X, new = few_valued(rng, 30, 2), few_valued(rng, 20, 2)
+    model = INNE(n_estimators=20, random_state=5).fit(X)
+    assert model.centres_.shape == (20, 8)
+    expected = 0.0 - reference_sums(X, model.centres_, new) / (20 * UNIT)
+    assert np.array_equal(model.score_samples(new), expected)
+    again = INNE(n_estimators=20, random_state=5).fit(X)
+    assert np.array_equal(again.score_samples(new), expected)
+    other = INNE(n_estimators=20, random_state=6).fit(X)
+    assert not np.array_equal(other.score_samples(new), expected)
+
+
+def test_contamination_is_the_share_of_training_outliers():
+    X = np.random.default_rng(0).normal(size=(200, 3))
+    model = INNE(contamination=0.2, random_state=0).fit(X)
+    assert (model.predict(X) == -1).sum() == 40
+
+
+@pytest.mark.parametrize(
+    ("parameters", "message"),
+    [
+        ({"n_estimators": 0}, "n_estimators must be an integer of at least 1; got 0"),
+        ({"max_samples": "all"}, "max_samples must be one of 'auto'; got 'all'"),
+        ({"max_samples": 0}, "max_samples must be an integer of at least 1; got 0"),
+        ({"max_samples": 1.5}, r"share in \(0, 1\]; got 1.5"),
+        ({"max_samples": None}, r"share in \(0, 1\]; got None"),
+        ({"max_samples": 0.01}, "max_samples=0.01 of 20 training rows is less than one row"),
+        ({"share": "yes"}, "share must be 'auto', True or False; got 'yes'"),
+        ({"contamination": 1}, "contamination must be a number strictly between 0 and 1"),
+    ],
+)
+def test_bad_parameters_are_named(parameters, message):
+    with pytest.raises(ValueError, match=message):
+        INNE(**parameters).fit(np.zeros((20, 2)))
+
+
+def test_more_samples_than_rows():
+    X = np.random.default_rng(0).normal(size=(5, 2))
+    with pytest.warns(UserWarning, match="max_samples=6` is more than the 5 training rows"):
+        model = INNE(max_samples=6, random_state=0).fit(X)
+    assert model.max_samples_ == 5
+
+
+# --- random numbers -------------------------------------------------------------------------
+
+
+def test_splitmix64():
+    """The first numbers that Vigna's splitmix64.c gives for the seed 0."""
+    expected = [0xE220A8397B1DCDAF, 0x6E789E6AA1B965F4, 0x06C45D188009454F]
+    state, got = np.uint64(0), []
+    for _ in expected:
+        with np.errstate(over="ignore"):
+            state += random.GOLDEN
+        got.append(int(random.mix(state)))
+    assert got == expected
+    assert random.uniform(random.GOLDEN) == (expected[0] >> 11) / 2**53
+
+
+@pytest.mark.parametrize("span", [1, 2, 3, 1000, 2**31 + 1, 2**32 - 1, 2**32])
+def test_integers_below_are_exactly_uniform(span):
+    """Every number has as many accepted 32-bit words as any other: 2**32 // span."""
+    refused = int(random.refusals(np.uint64(span)))
+    assert refused == 2**32 % span
+    # Words w with w * span >> 32 == number, less those whose lower half is refused.
+    for number in {0, span // 3, span - 1}:
+        first, last = -(-number * 2**32 // span), -(-(number + 1) * 2**32 // span)
+        accepted = last - first - ((first * span) % 2**32 < refused)
+        assert accepted == 2**32 // span
+    state = np.uint64(5)
+    for _ in range(100):
+        state, number = random.integer_below(state, np.uint64(span), np.uint64(refused))
+        state = np.uint64(state)
+        word = int(random.mix(state)) >> 32
+        assert number == word * span >> 32
+        assert word * span % 2**32 >= refused
+
+
+# --- draws ----------------------------------------------------------------------------------
+
+
+def numbered(n):
+    return Contents.of(np.arange(float(n))[:, None])
+
+
+@pytest.mark.parametrize(("size", "psi"), [(1, 1), (2, 2), (9, 8), (1000, 8), (50, 50)])
+def test_a_set_has_no_row_twice(size, psi):
+    samples = draw_centres(numbered(size), psi, 300, np.random.SeedSequence(1))
+    assert samples.min() >= 0
+    assert samples.max() < size
+    assert all(len(set(rows)) == psi for rows in samples.tolist())
+
+
+def test_draws_are_uniform():
+    # All 60 ordered triples out of 5 are equally likely. A correct program fails with
+    # probability 1e-4.
+    triples = draw_centres(numbered(5), 3, 60_000, np.random.SeedSequence(2))
+    counts = Counter(map(tuple, triples.tolist()))
+    assert len(counts) == 60
+    assert chisquare(list(counts.values())).pvalue > 1e-4
+
+
+def test_leaving_out_a_row_moves_the_next_one_up():
+    contents, seed = numbered(30), np.random.SeedSequence(4)
+    drawn = draw_centres(contents, 9, 50, seed)
+    for i in range(30):
+        without = draw_centres(contents, 8, 50, seed, np.delete(np.arange(30), i))
+        assert all(
+            ours.tolist() == [row for row in theirs.tolist() if row != i][:8]
+            for ours, theirs in zip(without, drawn, strict=True)
+        )
+
+
+# --- kernels --------------------------------------------------------------------------------
+
+
+@given(st.data())
+def test_kernels_equal_numpy(data):
+    """Few-valued coordinates, so that everything ties: rows, distances, radii, edges."""
+    seed = data.draw(st.integers(0, 2**32 - 1))
+    rng = np.random.default_rng(seed)
+    n, d, m = rng.integers(1, 12), rng.integers(1, 4), rng.integers(1, 9)
+    sets = int(rng.integers(1, 5))
+    X = rng.integers(0, data.draw(st.integers(1, 4)), size=(n, d)).astype(float)
+    new = rng.integers(-1, 4, size=(m, d)) / 2
+    # Models with sets of different sizes; a row may be drawn twice, as from a multiset.
+    centres = [
+        rng.integers(0, n, size=(sets, rng.integers(1, 10)))
+        for _ in range(data.draw(st.integers(1, 4)))
+    ]
+    expected = np.array([reference_sums(X, model, new) for model in centres])
+    built = Spheres.around(X, centres)
+    assert np.array_equal(built.sums(new), expected)
+
+    # Any choice of pairs of row and model.
+    chosen = rng.random((m, len(centres))) < 0.5
+    rows = np.flatnonzero(chosen.any(axis=1))
+    indptr = np.concatenate([[0], np.cumsum(chosen[rows].sum(axis=1))])
+    models = np.nonzero(chosen[rows])[1].astype(np.int32)
+    flat = built.chosen_sums(new, rows, indptr, models)
+    assert np.array_equal(flat, expected.T[chosen])
+
+
+def test_distances_do_not_depend_on_the_road():
+    """Each row, as a scored row, lies exactly on the edge of the spheres that it limits."""
+    X = np.random.default_rng(0).normal(size=(8, 7)) * 1e3 + 1e5
+    centres = np.arange(8)[None]
+    built = Spheres.around(X, [centres])
+    by_road = squared_distances(X, X[centres[0]])
+    np.fill_diagonal(by_road, np.inf)
+    nearest = by_road.argmin(axis=1)
+    assert np.array_equal(np.sort(built.radius), np.sort(by_road.min(axis=1)))
+    # The nearest of row a limits a's sphere, is covered by it, and so is not fully isolated
+    # unless a smaller sphere says so.
+    assert np.array_equal(built.sums(X[nearest])[0], reference_sums(X, centres, X[nearest]))
+
+
+# --- all models of a plan, against separate refits ------------------------------------------
+
+
+@pytest.mark.parametrize("share", [False, True])
+@pytest.mark.parametrize("n", [2, 7, 8, 9, 10])
+def test_hardly_more_rows_than_centres(n, share):
+    rng = np.random.default_rng(n)
+    X, new = rng.normal(size=(n, 2)), rng.normal(size=(6, 2))
+    plan = Jackknife().plan(n)
+    seeds = seeds_for(plan)
+    ensemble = INNE(n_estimators=6, share=share).fit_plan(X, plan, seeds)
+    assert isinstance(ensemble, LeaveOneOutINNE if share else SeparateINNE)
+    contents, psi, sums = Contents.of(X), min(8, n - 1), []
+    for i in range(n):
+        seed = seeds[-1] if share else seeds[i]
+        centres = draw_centres(contents, psi, 6, seed, plan.train[i])
+        sums.append(reference_sums(X, centres, np.vstack([new, X[i]])))
+    scores = 0.0 - np.array(sums) / (6 * UNIT)
+    assert np.array_equal(ensemble.scores(new), scores[:, :-1])
+    assert np.array_equal(ensemble.calibration.scores, scores[:, -1])
+
+
+# --- leave-one-out with shared sets ---------------------------------------------------------
+
+
+def test_sharing_is_automatic_above_a_thousand_rows():
+    X = np.random.default_rng(0).normal(size=(1001, 2))
+    for n, kind in ((1000, SeparateINNE), (1001, LeaveOneOutINNE)):
+        plan = Jackknife().plan(n)
+        assert isinstance(INNE(n_estimators=2).fit_plan(X[:n], plan, seeds_for(plan)), kind)
+    plan = CrossValidation().plan(1001, random_state=0)
+    detector = INNE(n_estimators=2, share=True)
+    assert isinstance(detector.fit_plan(X, plan, seeds_for(plan)), SeparateINNE)
+    # Half of 40 rows are 20 centres and half of 39 are 19.
+    half = INNE(n_estimators=2, max_samples=0.5, share=True)
+    plan = Jackknife().plan(40)
+    assert isinstance(half.fit_plan(X[:40], plan, seeds_for(plan)), LeaveOneOutINNE)
+
+
+def test_a_shared_model_has_the_law_of_a_separate_fit():
+    # Score of row i and of a new row under the model without row i, over seeds. Two-sample
+    # Kolmogorov-Smirnov tests at 5e-5 each (conservative, since scores tie): a correct program
+    # fails with probability at most 1e-4. With n = 12 two sets out of three are redrawn.
+    rng = np.random.default_rng(5)
+    X, new = rng.normal(size=(12, 2)), rng.normal(size=(1, 2))
+    plan = Jackknife().plan(len(X))
+    i, runs = 3, 1500
+    detector = INNE(n_estimators=5, share=True)
+    shared, separate = np.empty((runs, 2)), np.empty((runs, 2))
+    others = np.delete(X, i, axis=0)
+    for run, seed in enumerate(np.random.SeedSequence(6).spawn(2 * runs)):
+        if run < runs:
+            ensemble = detector.fit_plan(X, plan, [seed])
+            shared[run] = ensemble.calibration.scores[i], ensemble.scores(new)[i, 0]
+        else:
+            centres = draw_centres(Contents.of(others), 8, 5, seed)
+            both = np.vstack([X[i], new])
+            separate[run - runs] = Spheres.around(others, [centres]).scores(both)[0]
+    for column in range(2):
+        assert ks_2samp(shared[:, column], separate[:, column]).pvalue > 5e-5
+
+
+# --- what must not matter -------------------------------------------------------------------
+
+
+# --- difficult data -------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("share", [False, True])
+@pytest.mark.parametrize(
+    "X",
+    [
+        np.zeros((20, 2)),
+        np.repeat(np.random.default_rng(0).normal(size=(5, 2)), 4, axis=0),
+        np.column_stack([np.ones(20), np.arange(20.0)]),
+        np.random.default_rng(1).normal(size=(20, 1)),
+        np.random.default_rng(2).normal(size=(20, 200)),
+        np.vstack([np.random.default_rng(3).normal(size=(18, 2)), [[1e200, 0], [-1e200, 1e308]]]),
+    ],
+    ids=["all equal", "duplicates", "constant column", "one feature", "200 features", "overflow"],
+)
+def test_difficult_data(X, share):
+    plan = Jackknife().plan(len(X))
+    ensemble = INNE(n_estimators=10, share=share).fit_plan(X, plan, seeds_for(plan))
+    new = np.vstack([X[:3], X[:1] + 1.0, X[:1] * 2.0])
+    scores = ensemble.scores(new)
+    assert ((scores >= -1) & (scores <= 0)).all()
+    ranks = ensemble.ranks(new).at_most
+    assert np.array_equal(ranks, 1 + (ensemble.calibration.scores[:, None] <= scores).sum(axis=0))
+
+
+def test_equal_rows_cover_themselves_only():
+    model = INNE(random_state=0).fit(np.ones((20, 2)))
+    assert np.array_equal(model.score_samples([[1.0, 1.0], [1.0, 1.0 + 1e-12]]), [0.0, -1.0])
+
+
+def test_a_lone_centre_isolates_everything():
+    X = np.random.default_rng(0).normal(size=(10, 2))
+    assert np.array_equal(INNE(max_samples=1, random_state=0).fit(X).score_samples(X), [-1.0] * 10)

@@ -1,0 +1,573 @@
+from __future__ import annotations
+
+import warnings
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from sklearn.model_selection import GroupKFold
+from sklearn.utils.estimator_checks import parametrize_with_checks
+
+from oracle_detectors import METHODS, OWN_NEIGHBOUR
+from reconform import Bootstrap, ConformalDetector, CrossValidation, Jackknife, Resampling
+from reconform.detectors import ForeignDetector, resolve_detector
+from reconform.detectors.knn import KNN
+from reconform.detectors.knn import ensembles as knn_ensembles
+from reconform.detectors.knn import search as neighbours
+from reconform.detectors.knn.ensembles import (
+    FullNeighbours,
+    KNNModel,
+    LeaveOneOut,
+    OneTable,
+    tabulate,
+)
+from reconform.detectors.knn.search import (
+    FORMULAS,
+    TreeSearch,
+    WideSearch,
+    make_search,
+)
+from reconform.ensemble.refitting import RefitEnsemble
+from reconform.methods import Complements, Singletons
+from reconform.randomness import Streams
+from refits import assert_same_ensemble, plans, refits
+from rows import DATA, grid, normal
+
+NONE = Streams(np.random.SeedSequence(0), 1000)  # kNN draws nothing
+
+
+class TestAgainstPyOD:
+    @pytest.mark.parametrize("method", METHODS)
+    @pytest.mark.parametrize(
+        "metric",
+        [
+            {},
+            {"p": 1},
+            {"p": 3},
+            {"p": 1.5},
+            {"metric": "euclidean"},
+            {"metric": "manhattan"},
+            {"metric": "chebyshev"},
+            {"metric": "infinity"},
+            {"metric": "cosine"},
+            {"metric": "sqeuclidean"},
+        ],
+        ids=str,
+    )
+    def test_the_same_numbers(self, method, metric):
+        pyod = pytest.importorskip("pyod.models.knn", reason="needs reconform[pyod]")
+        X, Z = normal(80, 30, d=4)
+        X[:5], Z[:3, 1] = X[5:10], 0.0
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # scikit-learn turns data to bool for jaccard, loudly
+            for k in (1, 4, 5):
+                theirs = pyod.KNN(n_neighbors=k, method=method, **metric).fit(X)
+                ours = KNN.from_pyod(theirs).fit(X)
+                np.testing.assert_allclose(
+                    -ours.score_samples(Z), theirs.decision_function(Z), rtol=1e-12
+                )
+                # PyOD's threshold is the same quantile, of the scores turned round.
+                np.testing.assert_allclose(-ours.offset_, theirs.threshold_, rtol=1e-12)
+
+    def test_parameters_come_along(self):
+        pyod = pytest.importorskip("pyod.models.knn", reason="needs reconform[pyod]")
+        given = {"contamination": 0.2, "n_neighbors": 3, "method": "mean", "leaf_size": 9, "p": 1}
+        native = KNN.from_pyod(pyod.KNN(n_jobs=2, metric="l1", **given))
+        assert native.get_params() == {
+            **KNN().get_params(), **given, "n_jobs": 2, "metric": "l1"
+        }  # fmt: skip
+        defaults = pyod.KNN().get_params()
+        defaults.pop("radius")  # without effect in PyOD
+        defaults.pop("metric_params")
+        ours = KNN(n_jobs=1).get_params()
+        assert ours.pop("scale") == "none"  # which PyOD does not have
+        assert ours == defaults
+        assert KNN().n_jobs is None  # joblib's convention
+
+    def test_metrics_with_a_twin(self):
+        pyod = pytest.importorskip("pyod.models.knn", reason="needs reconform[pyod]")
+
+        class Altered(pyod.KNN):
+            pass
+
+        taken = [
+            pyod.KNN(),
+            pyod.KNN(metric="cityblock"),
+        ]
+        left = [
+            pyod.KNN(metric="haversine"),
+            pyod.KNN(metric="canberra"),
+            pyod.KNN(metric=lambda a, b: np.abs(a - b).sum()),
+            pyod.KNN(metric="minkowski", metric_params={"w": np.ones(2)}),
+            Altered(),
+            KNN(),
+            "knn",
+            None,
+        ]
+        assert all(map(KNN.takes, taken))
+        assert not any(map(KNN.takes, left))
+
+    @pytest.mark.parametrize("metric", FORMULAS)
+    def test_twins_have_the_same_numbers(self, metric):
+        """Also on rows of zeros and ones, where some metrics are not defined."""
+        pyod = pytest.importorskip("pyod.models.knn", reason="needs reconform[pyod]")
+        rows = np.random.default_rng(8).integers(0, 2, (80, 5)).astype(float)
+        if metric == "cosine":  # see below
+            rows = rows[rows.any(axis=1)]
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # scikit-learn turns data to bool, loudly
+            for X, Z in ((rows[:50], rows[50:]), normal(d=5)):
+                theirs = pyod.KNN(metric=metric, method="mean").fit(X)
+                ours = KNN.from_pyod(theirs).fit(X).score_samples(Z)
+                # Cosines come from a product of matrices there: 1e-16 instead of 0.
+                np.testing.assert_allclose(
+                    -ours, theirs.decision_function(Z), rtol=1e-12, atol=1e-15
+                )
+
+    @pytest.mark.parametrize("method", ["split", "jackknife+", "cv+", "jab+"])
+    def test_pyods_objects_take_the_native_road(self, blobs, method):
+        pyod = pytest.importorskip("pyod.models.knn", reason="needs reconform[pyod]")
+        X, Z = blobs
+        fast = ConformalDetector(pyod.KNN(), method, random_state=0).fit(X)
+        assert isinstance(fast.ensemble_.full, KNNModel)
+        slow = ConformalDetector(
+            lambda D: pyod.KNN().fit(D).decision_function,
+            method,
+            larger_is="anomalous",
+            random_state=0,
+        ).fit(X)
+        np.testing.assert_array_equal(fast.p_values(Z), slow.p_values(Z))
+
+    def test_pyods_metrics_without_a_twin_are_refitted(self):
+        pyod = pytest.importorskip("pyod.models.knn", reason="needs reconform[pyod]")
+        rng = np.random.default_rng(9)
+        X, Z = rng.uniform(-1, 1, (40, 2)), rng.uniform(-1, 1, (10, 2))
+        detector = pyod.KNN(metric="haversine")
+        assert isinstance(resolve_detector(detector), ForeignDetector)
+        ours = ConformalDetector(detector, "cv+", random_state=0).fit(X)
+        theirs = ConformalDetector(
+            lambda D: pyod.KNN(metric="haversine").fit(D).decision_function,
+            "cv+",
+            larger_is="anomalous",
+            random_state=0,
+        ).fit(X)
+        np.testing.assert_array_equal(ours.p_values(Z), theirs.p_values(Z))
+
+    def test_only_knn(self):
+        with pytest.raises(ValueError, match=r"must be a pyod.models.knn.KNN object; got KNN"):
+            KNN.from_pyod(KNN())
+
+    def test_cosine_of_a_row_of_zeros(self):
+        pyod = pytest.importorskip("pyod.models.knn", reason="needs reconform[pyod]")
+        X, Z = normal()
+        X[3], Z[4] = 0.0, 0.0
+        theirs = pyod.KNN(metric="cosine", n_neighbors=40).fit(np.vstack([X, X[:2]]))
+        ours = KNN.from_pyod(theirs).fit(np.vstack([X, X[:2]]))
+        keep = np.arange(len(Z)) != 4
+        expected = theirs.decision_function(Z)
+        np.testing.assert_allclose(-ours.score_samples(Z)[keep], expected[keep], rtol=1e-12)
+        assert ours.score_samples(Z)[4] == pytest.approx(-1.0, rel=1e-12)
+
+
+class TestContract:
+    """The fast ensemble is the slow one, to the last bit."""
+
+    @pytest.mark.parametrize(
+        "metric",
+        [
+            {"metric": "manhattan"},
+            {"metric": "chebyshev"},
+            {"p": 3},
+            {"p": 0.5},
+            {"metric": "cosine"},
+        ],
+        ids=str,
+    )
+    def test_metrics(self, metric):
+        X, Z = (a + 2.0 for a in DATA["grid"])
+        knn = KNN(method="mean", **metric)
+        for plan in plans(len(X)).values():
+            assert_same_ensemble(knn.fit_plan(X, plan, NONE), refits(knn, X, plan, NONE), Z)
+
+    def test_roads(self):
+        """Each plan takes the road that it is meant to take."""
+        X, _ = DATA["grid"]
+        roads = {name: type(KNN().fit_plan(X, plan, NONE)) for name, plan in plans(40).items()}
+        assert roads == {
+            "jackknife": LeaveOneOut,
+            "cv": OneTable,
+            "bootstrap": OneTable,
+            "mean of bootstrap": OneTable,
+            "multisets": RefitEnsemble,
+            "small sets": RefitEnsemble,
+            "split": RefitEnsemble,
+        }
+
+    def test_tables_for_any_sets(self):
+        """What one by one is quicker for is right by the table, too."""
+        X, Z = DATA["grid"]
+        for name in ("multisets", "small sets"):
+            plan = plans(40)[name]
+            full = KNNModel(make_search(X), 5, 5, None)
+            fast = OneTable.fit(full, X, plan, *tabulate(plan, 5))
+            assert_same_ensemble(fast, refits(KNN(), X, plan, NONE), Z)
+
+    @pytest.mark.parametrize("method", METHODS)
+    def test_all_near_rows_held_out_together(self, method, monkeypatch):
+        """Tables that run out are completed: a fold is a cluster, far from all others."""
+        rng = np.random.default_rng(4)
+        clusters = np.repeat(np.arange(5), 30)
+        X = rng.integers(0, 3, (150, 2)) + 1000.0 * clusters[:, None]
+        Z = rng.integers(0, 3, (40, 2)) + 1000.0 * rng.integers(0, 6, (40, 1))
+        plan = Resampling(GroupKFold(5)).plan(150, groups=clusters)
+        widths = []
+        search = TreeSearch.nearest
+        monkeypatch.setattr(
+            TreeSearch,
+            "nearest",
+            lambda self, X, width, **kw: widths.append(width) or search(self, X, width, **kw),
+        )
+        knn = KNN(method=method)
+        fast = knn.fit_plan(X, plan, NONE)
+        assert isinstance(fast, OneTable)
+        assert widths[0] < 29 < widths[-1]
+        assert_same_ensemble(fast, refits(knn, X, plan, NONE), Z)
+
+    def test_a_table_of_all_rows(self):
+        """Doubling ends at n, where even the farthest row is met."""
+        X = np.arange(30.0)[:, None]
+        plan = Resampling([[29] * 5, [0] * 5, np.arange(1, 30)]).plan(30)
+        multiplicity, _ = tabulate(plan, 5)
+        for width in (1, 2, 29):
+            fast = OneTable.fit(KNNModel(make_search(X), 5, 5, None), X, plan, multiplicity, width)
+            assert_same_ensemble(fast, refits(KNN(), X, plan, NONE), X)
+
+
+class TestLeaveOneOutIsLean:
+    def test_models_are_never_written_down(self, monkeypatch):
+        def refuse(*_):
+            raise AssertionError("a training set was written down")
+
+        X, Z = DATA["grid"]
+        plan = Jackknife().plan(40)
+        monkeypatch.setattr(Complements, "_compute", refuse)
+        monkeypatch.setattr(Singletons, "_compute", refuse)
+        ensemble = KNN().fit_plan(X, plan, NONE)
+        assert len(ensemble.ranks(Z, strictly=True).at_most) == len(Z)
+
+
+coordinates = st.integers(0, 3)
+
+
+@st.composite
+def problems(draw):
+    n, d = draw(st.integers(3, 14)), draw(st.integers(1, 3))
+    rows = st.lists(st.lists(coordinates, min_size=d, max_size=d), min_size=n, max_size=n)
+    X = np.array(draw(rows), dtype=float)
+    Z = np.array(draw(st.lists(st.lists(coordinates, min_size=d, max_size=d), min_size=1)), float)
+    k = draw(st.integers(1, 4))
+    sets = draw(
+        st.lists(
+            st.lists(st.integers(0, n - 1), min_size=k, max_size=2 * n), min_size=1, max_size=5
+        )
+    )
+    return X, Z, k, sets
+
+
+def plain_scores(X, Z, k, method, metric, skip=None):
+    """NumPy, one row at a time. Distances of small integers are exact but for the root."""
+    scores = []
+    for z, own in zip(Z, [None] * len(Z) if skip is None else skip, strict=True):
+        gaps = np.abs(X - z) if own is None else np.abs(np.delete(X, own, axis=0) - z)
+        distances = {
+            "euclidean": lambda gaps=gaps: np.sqrt((gaps**2).sum(axis=1)),
+            "manhattan": lambda gaps=gaps: gaps.sum(axis=1),
+            "chebyshev": lambda gaps=gaps: gaps.max(axis=1),
+        }[metric]()
+        near = np.sort(distances)[:k]
+        total = 0.0
+        for distance in near:
+            total += distance
+        scores.append(-{"largest": near[-1], "mean": total / k, "median": np.median(near)}[method])
+    return np.array(scores)
+
+
+class TestPlainReference:
+    @given(
+        problems(),
+        st.sampled_from(METHODS),
+        st.sampled_from(["euclidean", "manhattan", "chebyshev"]),
+    )
+    def test_any_multisets(self, problem, method, metric):
+        X, Z, k, sets = problem
+        knn = KNN(n_neighbors=k, method=method, metric=metric, leaf_size=1)
+        try:
+            plan = Resampling(sets).plan(len(X))
+        except ValueError:  # nothing held out
+            return
+        full = KNNModel(
+            make_search(X, metric=metric), *knn_ensembles.neighbours_averaged(method, k), 1
+        )
+        if len(X) <= k:
+            return
+        expected = np.array([plain_scores(X[s], Z, k, method, metric) for s in sets])
+        for ensemble in (
+            knn.fit_plan(X, plan, NONE),
+            OneTable.fit(full, X, plan, *tabulate(plan, full.high)),
+        ):
+            np.testing.assert_array_equal(ensemble.scores(Z), expected)
+            np.testing.assert_array_equal(
+                ensemble.full_scores(Z), plain_scores(X, Z, k, method, metric)
+            )
+            for i, c in zip(ensemble.calibration.rows, ensemble.calibration.scores, strict=True):
+                by = [plain_scores(X[s], X[[i]], k, method, metric)[0] for s in sets if i not in s]
+                assert c == np.median(by)
+
+    @given(problems(), st.sampled_from(METHODS))
+    def test_leave_one_out(self, problem, method):
+        X, Z, k, _ = problem
+        if len(X) <= k:
+            return
+        ensemble = KNN(n_neighbors=k, method=method).fit_plan(X, Jackknife().plan(len(X)), NONE)
+        every = range(len(X))
+        c = plain_scores(X, X, k, method, "euclidean", skip=every)
+        t = np.array([plain_scores(np.delete(X, i, 0), Z, k, method, "euclidean") for i in every])
+        ranks = ensemble.ranks(Z, strictly=True)
+        np.testing.assert_array_equal(ensemble.calibration.scores, c)
+        np.testing.assert_array_equal(ranks.at_most, 1 + (c[:, None] <= t).sum(axis=0))
+        np.testing.assert_array_equal(ranks.below, 1 + (c[:, None] < t).sum(axis=0))
+        pooled = np.median(t, axis=0)
+        ranks = ensemble.ranks(Z, variant="pooled", strictly=True)
+        np.testing.assert_array_equal(ranks.at_most, 1 + (c[:, None] <= pooled).sum(axis=0))
+        np.testing.assert_array_equal(ranks.below, 1 + (c[:, None] < pooled).sum(axis=0))
+
+
+def brute(X, Z, power):
+    """Every distance by the direct formula, feature after feature."""
+    total = np.zeros((len(Z), len(X)))
+    for j in range(X.shape[1]):
+        gap = np.abs(X[:, j] - Z[:, j, None])
+        total = np.maximum(total, gap) if power == np.inf else total + gap**power
+    return total
+
+
+class TestSearch:
+    @pytest.mark.parametrize("metric", ["euclidean", "manhattan", "chebyshev"])
+    @pytest.mark.parametrize("name", DATA)
+    def test_the_tree_is_exact(self, name, metric):
+        """Distances equal brute force by the same formula, bit for bit, at every width."""
+        X, Z = DATA[name]
+        power = {"euclidean": 2, "manhattan": 1, "chebyshev": np.inf}[metric]
+        with np.errstate(over="ignore"):
+            expected = brute(X, Z, power)
+        every = np.sort(np.sqrt(expected) if power == 2 else expected, axis=1)
+        for leaf_size in (1, 8, 30):
+            search = make_search(X, metric=metric, leaf_size=leaf_size, algorithm="kd_tree")
+            for width in (1, 3, len(X)):
+                distances, rows = search.nearest(Z, width)
+                np.testing.assert_array_equal(distances, every[:, :width])
+                assert all(len(set(row)) == width for row in rows.tolist())
+                chosen = np.take_along_axis(expected, rows, axis=1)
+                chosen = np.sqrt(chosen) if power == 2 else chosen
+                np.testing.assert_array_equal(chosen, distances)
+
+    def test_sorted_by_distance_then_row(self):
+        X, Z = DATA["grid"]
+        for search in (make_search(X), make_search(X, metric="chebyshev")):
+            distances, rows = search.nearest(Z, 40)
+            keys = list(zip(distances.ravel(), rows.ravel(), strict=True))
+            for q in range(len(Z)):
+                assert keys[40 * q : 40 * (q + 1)] == sorted(keys[40 * q : 40 * (q + 1)])
+
+    @pytest.mark.parametrize("metric", ["euclidean", "cosine", "chebyshev"])
+    def test_no_row_is_its_own_neighbour(self, metric):
+        X = DATA["repeated rows"][0]
+        own = np.arange(len(X), dtype=np.int32)
+        own[::5] = -1
+        distances, rows = make_search(X, metric=metric).nearest(X, 3, own=own)
+        assert not (rows == own[:, None]).any()
+        assert (distances[:, 0] == 0).all()  # the others like it are
+
+    @pytest.mark.parametrize("shift", [0.0, 1e8])
+    @pytest.mark.parametrize("few_values", [False, True])
+    @pytest.mark.parametrize("metric", ["euclidean", "sqeuclidean", "cosine"])
+    def test_the_matrix_product_only_proposes(self, metric, few_values, shift, monkeypatch):
+        rng = np.random.default_rng(5)
+        X, Z = rng.normal(size=(300, 20)), rng.normal(size=(50, 20))
+        if few_values:
+            X, Z = np.round(X), np.round(Z)
+        X, Z = X + shift, Z + shift
+        X[7] = 1e12  # one wild row must not blind the check for all
+        own = np.arange(300, dtype=np.int32)
+        tree = make_search(X, metric=metric, algorithm="kd_tree")
+        expected, expected_own = tree.nearest(Z, 6), tree.nearest(X, 6, own=own)
+        monkeypatch.setattr(neighbours, "SMALL_WORK", 0)
+        asked = []
+        exact = TreeSearch.nearest_embedded
+        monkeypatch.setattr(
+            TreeSearch,
+            "nearest_embedded",
+            lambda self, Q, *args: asked.append(len(Q)) or exact(self, Q, *args),
+        )
+        wide = make_search(X, metric=metric)
+        assert isinstance(wide, WideSearch)
+        np.testing.assert_array_equal(wide.nearest(Z, 6)[0], expected[0])
+        np.testing.assert_array_equal(wide.nearest(X, 6, own=own)[0], expected_own[0])
+        assert not (wide.nearest(X, 6, own=own)[1] == own[:, None]).any()
+        if not few_values and metric != "cosine":
+            assert sum(asked) <= 3  # only the wild row is in doubt
+        if few_values and shift == 0 and metric == "euclidean":
+            assert asked  # ties at the edge of the proposals
+
+    def test_proposals_that_are_wrong_are_found_out(self, monkeypatch):
+        """Rounding in the product hides neighbours; the check sees that it may have."""
+        rng = np.random.default_rng(6)
+        # Two clouds 1e9 apart, each of size 1: seen from the middle, a product has no digits left.
+        X = rng.normal(size=(200, 16)) + 1e9 * np.repeat([-1, 1], 100)[:, None]
+        Z = rng.normal(size=(40, 16)) + 1e9
+        expected, _ = make_search(X, algorithm="kd_tree").nearest(Z, 5)
+        monkeypatch.setattr(neighbours, "SMALL_WORK", 0)
+        wide = make_search(X)
+        proposed = np.sort(wide.proposals.kneighbors(Z - wide.middle, 5)[1], axis=1)
+        truth = np.sort(make_search(X, algorithm="kd_tree").nearest(Z, 5)[1], axis=1)
+        assert (proposed != truth).any()
+        np.testing.assert_array_equal(wide.nearest(Z, 5)[0], expected)
+
+    def test_numbers_too_large_for_a_product(self, monkeypatch):
+        monkeypatch.setattr(neighbours, "SMALL_WORK", 0)
+        X, Z = normal(d=20)
+        Z[3, 3] = 1e200
+        for rows in (X, X * 1e200):
+            expected, _ = make_search(rows, algorithm="kd_tree").nearest(Z, 4)
+            np.testing.assert_array_equal(make_search(rows).nearest(Z, 4)[0], expected)
+
+    def test_which_search(self):
+        narrow, wide = DATA["grid"][0], DATA["200 features"][0]
+        assert isinstance(make_search(narrow), TreeSearch)
+        assert isinstance(make_search(wide), WideSearch)
+        assert isinstance(make_search(wide, algorithm="ball_tree"), TreeSearch)
+        assert isinstance(make_search(wide, metric="manhattan"), TreeSearch)
+        assert isinstance(make_search(narrow, algorithm="brute"), WideSearch)
+
+
+class TestNothingChangesANumber:
+    @pytest.mark.parametrize("metric", [{}, {"p": 3}, {"metric": "cosine"}], ids=str)
+    def test_jobs_blocks_leaves_and_algorithms(self, metric, monkeypatch):
+        X, Z = grid(120, 70, d=17)
+        plan = Bootstrap(9).plan(120, random_state=0)
+        jackknife = Jackknife().plan(120)
+
+        def numbers(n_jobs=None, **parameters):
+            knn = KNN(method="mean", **metric, **parameters)
+            table = knn.fit_plan(X, plan, NONE, n_jobs=n_jobs)
+            left_out = knn.fit_plan(X, jackknife, NONE, n_jobs=n_jobs)
+            return [
+                table.calibration.scores,
+                table.scores(Z),
+                table.ranks(Z).at_most,
+                left_out.calibration.scores,
+                left_out.ranks(Z).at_most,
+                knn.fit(X).score_samples(Z),
+                np.float64(knn.offset_),
+            ]
+
+        expected = numbers()
+        calls = [{"n_jobs": 2}, {"leaf_size": 1}, {"algorithm": "kd_tree"}, {"algorithm": "brute"}]
+        for small_work, block_bytes in [(neighbours.SMALL_WORK, 1000), (0, 50_000)]:
+            monkeypatch.setattr(neighbours, "SMALL_WORK", small_work)
+            monkeypatch.setattr("reconform.ensemble.BLOCK_BYTES", block_bytes)
+            monkeypatch.setattr(knn_ensembles, "BLOCK_BYTES", block_bytes)
+            for call in [{}, *calls]:
+                for ours, theirs in zip(numbers(**call), expected, strict=True):
+                    np.testing.assert_array_equal(ours, theirs)
+
+
+class TestEstimator:
+    def test_offset_leaves_each_row_out(self):
+        X = np.array([[0.0], [1.0], [3.0], [7.0]])
+        knn = KNN(n_neighbors=1, contamination=0.25).fit(X)
+        # Leave-one-out distances 1, 1, 2, 4.
+        assert knn.offset_ == np.quantile([-1, -1, -2, -4], 0.25)
+        np.testing.assert_array_equal(knn.predict([[0.0], [30.0]]), [1, -1])
+
+    @pytest.mark.filterwarnings("error")
+    def test_infinite_scores_have_an_offset(self):
+        X = np.arange(8.0)[:, None] * np.array([1.0, 0.0])
+        X[:3, 1] = 1e200 * np.arange(1, 4)  # squares overflow: infinitely far from all others
+        for contamination in (0.1, 0.25, 0.4, 0.5):
+            knn = KNN(n_neighbors=1, contamination=contamination).fit(X)
+            assert np.isfinite(knn.offset_)
+            assert knn.score_samples([[0.0, -1e200]])[0] == -np.inf
+            np.testing.assert_array_equal(knn.predict([[5.0, 0.0], [0.0, -1e200]]), [1, -1])
+
+    def test_a_model_of_n_neighbors_rows(self):
+        X = np.array([[0.0], [1.0], [3.0]])
+        knn = KNN(n_neighbors=3).fit(X)
+        np.testing.assert_array_equal(knn.score_samples([[5.0]]), [-5.0])
+        assert np.isfinite(knn.offset_)
+
+    @pytest.mark.parametrize(
+        ("parameters", "message"),
+        [
+            ({"n_neighbors": 0}, "n_neighbors must be an integer of at least 1; got 0"),
+            ({"n_neighbors": 2.5}, "n_neighbors must be an integer"),
+            ({"method": "max"}, "method must be one of 'largest', 'mean', 'median'; got 'max'"),
+            ({"algorithm": "tree"}, "algorithm must be one of"),
+            ({"leaf_size": 0}, "leaf_size must be an integer of at least 1"),
+            ({"p": 0}, "p must be a positive number; got 0"),
+            ({"metric": "no such"}, "metric must be one of .*; got 'no such'.* PyOD"),
+            ({"metric": abs}, "metric must be one of "),
+        ],
+    )
+    def test_bad_parameters(self, parameters, message):
+        X = np.zeros((20, 2))
+        with pytest.raises(ValueError, match=message):
+            KNN(**parameters).fit(X)
+        with pytest.raises(ValueError, match=message):
+            KNN(**parameters).fit_plan(X, Jackknife().plan(20), NONE)
+        with pytest.raises(ValueError, match=message):
+            KNN(**parameters).fit_plan(X, CrossValidation(4).plan(20, random_state=0), NONE)
+
+    def test_too_few_rows(self):
+        X = np.arange(8.0)[:, None]
+        with pytest.raises(ValueError, match=r"this model has n_samples = 4. Use fewer"):
+            KNN().fit(X[:4])
+        with pytest.raises(ValueError, match=r"all rows but one, has n_samples = 4"):
+            KNN().fit_plan(X[:5], Jackknife().plan(5), NONE)
+        plan = Resampling([np.arange(7), np.arange(4), np.arange(6)]).plan(8)
+        with pytest.raises(
+            ValueError, match=r"n_neighbors=5` needs at least 5 .* model 1 has .* 4"
+        ):
+            KNN().fit_plan(X, plan, NONE)
+        # Repeats count: five times one row is five rows.
+        repeated = Resampling([[3] * 5, [0, 1, 2, 2, 2]]).plan(8)
+        assert_same_ensemble(KNN().fit_plan(X, repeated, NONE), refits(KNN(), X, repeated, NONE), X)
+
+
+def expected_failures(estimator):
+    checks = ("check_outliers_train", "check_outliers_fit_predict")
+    return dict.fromkeys(checks, OWN_NEIGHBOUR)
+
+
+@pytest.mark.filterwarnings("ignore")
+@parametrize_with_checks([KNN()], expected_failed_checks=expected_failures)
+def test_scikit_learn_checks(estimator, check):
+    check(estimator)
+
+
+@pytest.mark.parametrize("columns", [4, 20])
+def test_mean_and_squared_mean_distances_take_the_quick_way(columns):
+    """As the k-th neighbour does: one search for all models, by a tree or a matrix product."""
+    X = np.random.default_rng(0).normal(size=(60, columns))
+    for parameters in ({}, {"method": "mean"}, {"method": "mean", "metric": "sqeuclidean"}):
+        for method, kind in {
+            "jackknife+": LeaveOneOut,
+            "cv+": OneTable,
+            "jab+": OneTable,
+            "full": FullNeighbours,
+        }.items():
+            ensemble = ConformalDetector(KNN(**parameters), method, random_state=0).fit(X).ensemble_
+            assert isinstance(ensemble, kind)
+            search = ensemble.search if method == "full" else ensemble.full.search
+            assert isinstance(search, TreeSearch if columns == 4 else WideSearch)

@@ -1,0 +1,323 @@
+"""Detectors that scale: groups of models with equal units give what separate fits give."""
+
+from __future__ import annotations
+
+import json
+import math
+
+import numpy as np
+import pytest
+from sklearn.base import clone
+
+from forge import forge, members_of, put
+from oracle import p_value, phi_of
+from reconform import (
+    Bootstrap,
+    ConformalDetector,
+    CrossValidation,
+    Full,
+    Jackknife,
+    Resampling,
+    Split,
+)
+from reconform.content import Contents, RowStreams
+from reconform.detectors.inne import INNE
+from reconform.detectors.inne.ensembles import LeaveOneOutINNE
+from reconform.detectors.knn import KNN
+from reconform.detectors.knn.ensembles import FullNeighbours, LeaveOneOut
+from reconform.detectors.lof import LOF
+from reconform.detectors.scaled import ScaledEnsemble, ScaledFull
+from reconform.errors import ModelFileError, ReconformError
+from reconform.models import load, save
+from reconform.statistics.conditional_calibration import StepUp, count_exchanges
+
+
+def literal_exponents(rows):
+    """The rule of docs/methods.md, feature by feature, with plain lists."""
+    exponents = []
+    for column in rows.T.tolist():
+        values, n = sorted(column), len(column)
+        trims, spread = [], 0.0
+        trim = n // 4
+        while trim > 1:
+            trims.append(trim)
+            trim //= 4
+        for trim in [*trims, 1] if n > 2 else []:
+            spread = values[n - 1 - trim] - values[trim]
+            if spread > 0:
+                break
+        exponents.append(round(math.log2(spread / 1.349)) if spread > 0 else 0)
+    return exponents
+
+
+def rescaled(train, rows):
+    return rows / 2.0 ** np.array(literal_exponents(train))
+
+
+def separate(detector, seed=None):
+    """A, as the oracle wants it: scaling written out, and one plain fit on its own."""
+
+    def fit(train):
+        plain = clone(detector).set_params(scale="none")
+        if seed is not None:
+            plain.set_params(random_state=seed)
+        model = plain.fit(rescaled(train, train))
+        return lambda rows: model.score_samples(rescaled(train, rows))
+
+    return fit
+
+
+def data(name, n=24, m=9, seed=26):
+    rng = np.random.default_rng(seed)
+    rows = rng.standard_t(3, size=(n + m, 3)) * [1.0, 1e-3, 1e4]
+    if name == "lattice":  # many ties, and a column where most values are equal
+        rows = np.column_stack([rng.poisson([0.2, 2.0, 9.0], size=(n + m, 3)), np.full(n + m, 3.7)])
+    if name == "copies":
+        rows[n // 2 : n] = rows[: n - n // 2]
+        rows[n + 1] = rows[0]
+    rows[-1] *= 30.0
+    return rows[:n].astype(float), rows[n:].astype(float)
+
+
+DATA = ["smooth", "lattice", "copies"]
+DETECTORS = {
+    "knn": KNN(n_neighbors=3, scale="robust"),
+    "mean": KNN(n_neighbors=3, method="mean", metric="sqeuclidean", scale="robust"),
+    "manhattan": KNN(n_neighbors=2, method="median", metric="manhattan", scale="robust"),
+    "lof": LOF(n_neighbors=3, scale="robust"),
+    "inne": INNE(n_estimators=12, max_samples=4, share=False, scale="robust"),
+    "inne, shared": INNE(n_estimators=12, max_samples=4, share=True, scale="robust"),
+}
+
+
+def seeds_for(plan, X):
+    seed = np.random.SeedSequence(3)
+    if plan.leaves_one_out:
+        return RowStreams(seed, Contents.of(X))
+    return seed.spawn(plan.n_models + 1)
+
+
+METHODS = {
+    "jackknife+": Jackknife(),
+    "jackknife": Jackknife("basic"),
+    "pooled": Jackknife("pooled"),
+    "cv+": CrossValidation(folds=4),
+    "cv": CrossValidation(folds=4, variant="basic"),
+    "jab+": Bootstrap(draws=7),
+    "jab": Bootstrap(draws=7, variant="basic"),
+    "pooled jab": Bootstrap(draws=6, aggregate="mean", variant="pooled"),
+    "sets": Resampling([np.arange(9), np.arange(5, 24), np.repeat([1, 4, 7, 9, 20], 2)]),
+}
+
+
+@pytest.mark.parametrize("name", DATA)
+@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("which", DETECTORS)
+def test_any_plan_gives_the_numbers_of_separate_fits(which, method, name):
+    detector, (X, new) = DETECTORS[which], data(name)
+    plan = METHODS[method].plan(len(X), random_state=2)
+    seeds = seeds_for(plan, X)
+    ensemble = detector.fit_plan(X, plan, seeds)
+    assert isinstance(ensemble, ScaledEnsemble)
+    shared = which == "inne, shared" and plan.leaves_one_out
+    models = [
+        separate(detector, None if "inne" not in which else seeds[-1 if shared else k])(X[train])
+        for k, train in enumerate(plan.train)
+    ]
+    full = separate(detector, None if "inne" not in which else seeds[-1])(X)
+    ranks = ensemble.ranks(new, strictly=True)
+    assert np.array_equal(ranks.scores, full(new))
+    # The oracle fits in the order of the plan, and A(D) last.
+    phi = phi_of(plan.aggregate)
+    for j, x in enumerate(new):
+        fits = iter([*models, full])
+        expected = p_value(X, lambda rows, f=fits: next(f), x, plan.train, phi, plan.variant)
+        assert ranks.at_most[j] == expected * (len(ensemble.calibration) + 1)
+    if plan.variant != "basic":
+        assert np.array_equal(ensemble.scores(new), [model(new) for model in models])
+    else:
+        with pytest.raises(ReconformError, match="keeps only"):
+            ensemble.ranks(new, variant="plus")
+
+
+@pytest.mark.parametrize("name", DATA)
+@pytest.mark.parametrize("which", DETECTORS)
+def test_full_gives_the_ranks_of_one_fit_per_new_row(which, name):
+    detector, (X, new) = DETECTORS[which], data(name)
+    seed = np.random.SeedSequence(3)
+    ensemble = detector.fit_plan(X, Full().plan(len(X)), [seed])
+    assert isinstance(ensemble, ScaledFull)
+    ranks = ensemble.ranks(new, strictly=True)
+    for j, x in enumerate(new):
+        rows = np.vstack([X, x])
+        plain = clone(detector).set_params(scale="none")
+        if "inne" in which:
+            plain.set_params(random_state=seed)
+        measured = rescaled(rows, rows)
+        s = plain.fit(measured)._training_scores(measured)
+        assert ranks.at_most[j] == 1 + (s[:-1] <= s[-1]).sum()
+        assert ranks.below[j] == 1 + (s[:-1] < s[-1]).sum()
+        assert ranks.scores[j] == s[-1]
+
+
+def test_these_data_have_several_groups():
+    """The tests above would say little if one scale did for all models."""
+    for name in DATA:
+        X, new = data(name)
+        ensemble = DETECTORS["knn"].fit_plan(X, Jackknife().plan(len(X)), [None] * (len(X) + 1))
+        assert len(ensemble.groups) > 1
+        assert all(isinstance(group.ensemble, LeaveOneOut) for group in ensemble.groups)
+        ensemble = DETECTORS["inne, shared"].fit_plan(
+            X, Jackknife().plan(len(X)), [np.random.SeedSequence(0)] * (len(X) + 1)
+        )
+        assert all(isinstance(group.ensemble, LeaveOneOutINNE) for group in ensemble.groups)
+        full = DETECTORS["knn"].fit_plan(X, Full().plan(len(X)), [None])
+        full.ranks(new)
+        assert len(full._fits) > 1
+        assert all(isinstance(fit, FullNeighbours) for fit in full._fits.values())
+    X, _ = data("smooth")
+    parts = DETECTORS["knn"].fit_plan(X, Bootstrap(draws=7).plan(24, random_state=2), [None] * 8)
+    assert 1 < len(parts.groups) < 7
+
+
+@pytest.mark.parametrize("which", DETECTORS)
+def test_one_fit_by_itself(which):
+    detector, (X, new) = DETECTORS[which], data("smooth")
+    if "inne" in which:
+        detector = clone(detector).set_params(random_state=4)
+    model = clone(detector).fit(X)
+    assert model.units_.tolist() == literal_exponents(X)
+    expected = separate(detector, 4 if "inne" in which else None)(X)(new)
+    assert np.array_equal(model.score_samples(new), expected)
+
+
+@pytest.mark.parametrize("method", ["jackknife+", "jackknife", "full"])
+def test_units_of_columns_do_not_matter(method):
+    X, new = data("smooth", n=40)
+    powers = 2.0 ** np.array([90, -30, 7])
+
+    def ranks(scale, unit):
+        cad = ConformalDetector(KNN(n_neighbors=3, scale=scale), method, random_state=0)
+        return cad.fit(X * unit).ranks(new * unit)
+
+    assert np.array_equal(ranks("robust", 1.0), ranks("robust", powers))
+    assert not np.array_equal(ranks("none", 1.0), ranks("none", powers))
+
+
+def test_the_parameter_is_checked():
+    X, _ = data("smooth")
+    for detector in (KNN(scale="standard"), INNE(scale="standard")):
+        with pytest.raises(ReconformError, match="scale must be one of 'none', 'robust'"):
+            ConformalDetector(detector, "split").fit(X)
+        with pytest.raises(ReconformError, match="scale must be one of 'none', 'robust'"):
+            detector.fit(X)
+
+
+def test_plain_detectors_are_as_they_were():
+    X, _ = data("smooth")
+    for method in (Jackknife(), Full(), CrossValidation(4), Bootstrap(draws=3)):
+        plan = method.plan(len(X), random_state=0)
+        ensemble = KNN(scale="none").fit_plan(X, plan, seeds_for(plan, X))
+        assert not isinstance(ensemble, ScaledEnsemble | ScaledFull)
+
+
+def test_a_split_is_one_model():
+    X, new = data("smooth")
+    cad = ConformalDetector(
+        KNN(n_neighbors=3, scale="robust"), Split(repeats=3), random_state=0
+    ).fit(X)
+    for part, plan in zip(cad.ensemble_.splits, cad.plan_.repeats, strict=True):
+        fit = separate(KNN(n_neighbors=3, scale="robust"))(X[plan.train[0]])
+        assert np.array_equal(part.ranks(new).scores, fit(new))
+
+
+# --- certified lists ---------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("method", ["full", "jackknife+", "cv+"])
+@pytest.mark.parametrize("which", ["knn", "inne"])
+def test_worlds_are_those_of_one_model_per_row(which, method):
+    """The model is fitted on D and x_j, in their units, and scores everything."""
+    X, new = data("copies", n=30, m=12)
+    new[:3] += np.array([30.0, 0.03, 3e5])
+    cad = ConformalDetector(DETECTORS[which], method, random_state=0).fit(X)
+    step = StepUp.at(0.3, len(X), len(new))
+    rows = np.flatnonzero(cad.ranks(new) <= step.highest)
+    assert len(rows) >= 3
+    refit = cad.ensemble_ if method == "full" else cad.ensemble_.by_refitting
+    for j, worlds in cad.ensemble_.worlds(new, rows, step):
+        together, others = np.vstack([X, new[j]]), np.delete(new, j, axis=0)
+        plain = clone(DETECTORS[which]).set_params(scale="none")
+        if which == "inne":
+            plain.set_params(random_state=refit.seed)
+        plain.fit(rescaled(together, together))
+        inside = plain._training_scores(rescaled(together, together))
+        outside = plain.score_samples(rescaled(together, others))
+        assert worlds == count_exchanges(inside, outside, step)
+
+
+# --- model files ---------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("which", ["knn", "inne"])
+def test_a_fitted_detector_is_saved_with_its_units(which, tmp_path):
+    X, new = data("smooth")
+    model = clone(DETECTORS[which]).fit(X)
+    cad = ConformalDetector(model, "prefit").fit(new)
+    save(cad, tmp_path / "model.rcad")
+    again = load(tmp_path / "model.rcad")
+    assert np.array_equal(again.rank(X).scores, cad.rank(X).scores)
+    assert np.array_equal(again.rank(X).scores, model.score_samples(X))
+
+
+def test_files_that_do_not_hold_together_are_refused(tmp_path):
+    X, _ = data("smooth")
+    path = tmp_path / "model.rcad"
+
+    def refused(method, change, what):
+        cad = ConformalDetector(DETECTORS["knn"], method, random_state=1).fit(X)
+        save(cad, path, overwrite=True)
+        members = members_of(path)
+        change(members)
+        with pytest.raises(ModelFileError, match=what):
+            load(forge(path, members))
+
+    def array(name, change):
+        return lambda members: put(members, f"ensemble/{name}.npy", change)
+
+    def text(change):
+        def edit(members):
+            model = json.loads(members["model.json"])
+            change(model)
+            members["model.json"] = json.dumps(model).encode()
+
+        return edit
+
+    def unscaled(model):
+        for estimator in model["estimators"]:
+            estimator["parameters"]["dict"].append(["scale", "none"])
+
+    for name in ("full/units", "groups/0/units"):
+        refused("jackknife+", array(name, lambda units: units[:2]), "a scale is not one")
+        refused("jackknife+", array(name, lambda units: units + 1000), "a scale is not one")
+    name = "groups/0/models"
+    refused("jackknife+", array(name, lambda models: models[::-1].copy()), "not in order")
+    refused("jackknife+", array(name, lambda models: models + np.uint8(99)), "does not exist")
+    refused("jackknife+", array(name, lambda models: models[:-1]), "number of scores")
+
+    def groups(model):
+        return model["ensemble"]["models"]["groups"]
+
+    refused("jackknife+", text(lambda model: groups(model).clear()), "in no group, or in two")
+    refused("jackknife+", text(lambda model: groups(model)[0].pop("units")), "incomplete")
+    refused("jackknife", text(lambda model: groups(model).append({})), "incomplete")
+
+    def greedy(model):
+        for estimator in model["estimators"]:
+            estimator["parameters"]["dict"].append(["n_neighbors", 4096])
+
+    refused("full", text(greedy), "needs at least 4096 training rows")
+    refused("jackknife+", text(unscaled), "does not scale")
+    refused("full", text(unscaled), "does not scale")
+    refused("full", array("reference", lambda rows: rows * np.nan), "not finite")
+    refused("full", array("reference", lambda rows: rows[:, :2].copy()), "wrong shape")

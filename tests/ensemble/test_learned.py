@@ -1,0 +1,328 @@
+"""`method="learned"`: AdaDetect, against its definition; levels, and what breaks them."""
+
+from __future__ import annotations
+
+from itertools import combinations
+
+import numpy as np
+import pytest
+from pyarrow import csv
+from sklearn.ensemble import RandomForestClassifier
+from sklearn.linear_model import LogisticRegression
+from sklearn.neighbors import KNeighborsClassifier
+from sklearn.svm import LinearSVC
+from sklearn.tree import DecisionTreeClassifier
+
+from reconform import ConformalDetector, Learned, RankCounts, ReconformError, Rule, save
+from reconform.ensemble.batch import ContentSample, LearnedScores, LearnedSurvey, Learning
+from reconform.files import read_reference
+from reconform.files import result as results
+from reconform.files.judge import ReadOptions, judge_file
+from reconform.statistics.evalues import average_e_values, closed_e_bh, conformal_e_values
+from reconform.statistics.ranks import Calibration
+
+NOTHING = Calibration(np.empty(0), np.empty(0, int), np.zeros(1, int), np.empty(0, np.int32))
+
+
+def data(n=200, m=60, d=2, anomalies=6, seed=0):
+    rng = np.random.default_rng(seed)
+    D, T = rng.normal(size=(n, d)), rng.normal(size=(m, d))
+    T[:anomalies] += 4
+    return D, T
+
+
+def scores_of(trained, calibrating, new, method, seed=0):
+    """Scores of calibration and new rows, as one array."""
+    classifier = Learning(method).classifier()
+    learned = LearnedScores(
+        classifier, trained, calibrating, NOTHING, method, np.random.SeedSequence(seed)
+    )
+    ranks = learned.batch_ranks(new)
+    return np.concatenate([ranks.against, ranks.scores])
+
+
+def test_p_values_are_those_of_the_definition():
+    """One classifier, all rows: the training part is 0, calibration and new rows are 1."""
+    D, T = data()
+    method = Learned(LogisticRegression(), folds=1)
+    cad = ConformalDetector(method=method, random_state=3).fit(D)
+    found = cad.discover(T)
+    train, held = cad.plan_.train[0], cad.plan_.held_out[0]
+    X = np.vstack([D[train], D[held], T])
+    y = [0] * len(train) + [1] * (len(held) + len(T))
+    normal = LogisticRegression().fit(X, y).predict_proba(X)[:, 0]
+    own, new = normal[len(train) : -len(T)], normal[-len(T) :]
+    expected = [(1 + sum(c <= s + 1e-9 for c in own)) / (len(held) + 1) for s in new]
+    assert found.p_values == pytest.approx(expected)
+
+
+def test_a_row_is_scored_by_a_classifier_that_has_not_seen_its_fold():
+    D, T = data()
+    T[7] = D[11]
+    method = Learned(KNeighborsClassifier(3), folds=4)
+    learned = LearnedScores(
+        method.classifier, D[:90], D[90:], NOTHING, method, np.random.SeedSequence(5)
+    )
+    survey = learned.survey()
+    survey = survey.merge(survey.seen(T))
+    union = np.vstack([D[90:], T])
+    folds = survey.folds_of(union)
+    assert set(folds) == {0, 1, 2, 3}
+    for i in range(0, len(union), 9):
+        others = union[folds != folds[i]]
+        X, y = np.vstack([D[:90], others]), [0] * 90 + [1] * len(others)
+        expected = -KNeighborsClassifier(3).fit(X, y).predict_proba(union[[i]])[0, 1]
+        assert survey.scores(union[[i]])[0] == pytest.approx(expected)
+
+
+@pytest.mark.parametrize(
+    "method",
+    [
+        Learned(DecisionTreeClassifier(), folds=1),
+        Learned(DecisionTreeClassifier(), folds=3, most_rows=25),
+        Learned(RandomForestClassifier(5), most_rows=40),
+        Learned(LinearSVC()),
+    ],
+)
+def test_scores_belong_to_rows_and_not_to_places(method):
+    """Calibration and new rows that change places take their scores along, copies included."""
+    D, T = data(n=80, m=30)
+    D[50] = T[3] = D[45]
+    union, rng = np.vstack([D[40:], T]), np.random.default_rng(1)
+    before = scores_of(D[:40], union[:40], union[40:], method)
+    assert before[5] == before[10] == before[43]
+    for _ in range(3):
+        order = rng.permutation(len(union))
+        moved = union[order]
+        after = scores_of(D[:40], moved[:40], moved[40:], method)
+        assert after == pytest.approx(before[order], abs=1e-12)
+
+
+def test_every_choice_of_new_rows_gives_the_level_exactly():
+    """Among 8 normal rows, all 70 choices of 4 new ones: the mean is at most q, exactly."""
+    rng = np.random.default_rng(2)
+    trained, union = rng.normal(size=(8, 2)), rng.normal(size=(8, 2))
+    method, found = Learned(LogisticRegression(), folds=1, most_rows=6), 0
+    for chosen in combinations(range(8), 4):
+        rest = [i for i in range(8) if i not in chosen]
+        scores = scores_of(trained, union[rest], union[list(chosen)], method)
+        ranks = 1 + (scores[:4] <= scores[4:, None]).sum(axis=1)
+        found += RankCounts(4, "").add(ranks).decide(0.4).count > 0
+    assert 0 < found / 70 <= 0.4
+
+
+class _EqualNumbers(LearnedSurvey):
+    """What must not be done: as many rows of the batch as of the calibration rows."""
+
+    def _sampled(self, X):
+        return _Halves([X[: self._learned.method.most_rows // 2]])
+
+    def seen(self, part):
+        return _EqualNumbers(self._learned, self._sampled(part))
+
+    def merge(self, other):
+        return _EqualNumbers(self._learned, _Halves(self._sample.parts + other._sample.parts))
+
+
+class _Halves:
+    def __init__(self, parts):
+        self.parts = parts
+
+    @property
+    def rows(self):
+        return np.vstack(self.parts)
+
+
+@pytest.mark.parametrize(("survey", "keeps"), [(LearnedSurvey, True), (_EqualNumbers, False)])
+def test_the_training_sample_is_drawn_from_the_union(survey, keeps, monkeypatch):
+    """All rows normal, 20 batches of 30 beside 300 calibration rows, 60 rows to learn from.
+
+    Drawn from the union, the FDR at 0.3 is at most 0.3 plus 3.3 standard errors (a correct program
+    fails once in 2,000 runs); with 30 rows of each, it is above that (0.97 in 40 batches).
+    """
+    rng, runs, false = np.random.default_rng(0), 20, 0
+    method = Learned(RandomForestClassifier(20), folds=1, most_rows=60, calibration=300)
+    monkeypatch.setattr(LearnedScores, "survey", lambda self: survey(self))
+    for run in range(runs):
+        D, T = rng.normal(size=(360, 3)), rng.normal(size=(30, 3))
+        cad = ConformalDetector(method=method, random_state=run).fit(D)
+        false += cad.discover(T, fdr=0.3).count > 0
+    bound = 0.3 + 3.3 * (0.3 * 0.7 / runs) ** 0.5
+    assert (false / runs <= bound) == keeps
+
+
+def test_a_sample_by_content_is_a_function_of_the_multiset():
+    """In any order and in any parts; memory holds no more contents than were asked for."""
+    rng = np.random.default_rng(0)
+    X = np.vstack([rng.normal(size=(300, 2)), rng.integers(0, 3, size=(200, 2)).astype(float)])
+    X[7], X[8] = [0.0, -0.0], [-0.0, 0.0]
+    whole = ContentSample(11, 50)
+    whole.add(X)
+    parts = ContentSample(11, 50)
+    for part in np.array_split(X[rng.permutation(len(X))], 37):
+        parts.add(part)
+        assert len(parts._rows) <= 50
+    assert (whole.rows == parts.rows).all()
+    assert whole.rows.shape == (50, 2)
+    everything = ContentSample(11, 1000)
+    everything.add(X)
+    assert sorted(map(tuple, everything.rows)) == sorted(map(tuple, X + 0.0))
+
+
+def test_missing_values_are_contents_too():
+    X = np.array([[np.nan, 1.0], [2.0, np.nan], [np.nan, 1.0]])
+    sample = ContentSample(3, 10)
+    for row in X:
+        sample.add(row[None])
+    assert len(sample.rows) == 3
+    assert len(np.unique(np.isnan(sample.rows), axis=0)) == 2
+    D, T = data()
+    D[5, 1] = T[3, 0] = np.nan  # trees take them
+    cad = ConformalDetector(method=Learned(DecisionTreeClassifier()), random_state=0).fit(D)
+    assert len(cad.discover(T)) == len(T)
+
+
+def test_all_that_is_proven_of_a_split():
+    D, T = data(n=600, m=150, anomalies=30)
+    cad = ConformalDetector(method=Learned(LogisticRegression()), random_state=0).fit(D)
+    found = cad.discover(T, validity="proven")
+    assert found.mask[:30].sum() > 20
+    assert set(cad.guarantee_.proven) >= {"bh", "by", "storey", "ebh"}
+    assert cad.discover(T, procedure="storey").count >= found.count
+    assert (cad.discover(T, procedure="ebh").mask == found.mask).all()
+    assert 0 <= found.fdp_bound() < 1
+    assert "is little" in found.warning
+
+
+def test_repeats_average_e_values():
+    D, T = data(n=300, m=80, anomalies=12)
+    method = Learned(LogisticRegression(), repeats=3)
+    cad = ConformalDetector(method=method, random_state=0).fit(D)
+    assert cad.guarantee_.name == "repeated learned"
+    ranks = cad.rank(T, together=True)
+    every = [conformal_e_values(one.against, one.scores, 0.05) for one in ranks.splits]
+    found = cad.discover(T, fdr=0.1, procedure="ebh")
+    assert (found.mask == closed_e_bh(average_e_values(every), 0.1)).all()
+    assert found.count
+    halves = np.sort([one.at_most for one in ranks.splits], axis=0)[1]
+    assert (ranks.at_most == np.minimum(2 * halves, 151)).all()
+    with pytest.raises(ReconformError, match="fdp_bound"):
+        cad.discover(T).fdp_bound()
+
+
+def test_files_take_two_passes_and_say_the_same(tmp_path, monkeypatch):
+    import pandas as pd
+    from click.testing import CliRunner
+
+    from reconform.cli import main
+
+    D, T = data(n=300, m=90, anomalies=15)
+    normal, new, out = (tmp_path / name for name in ("normal.csv", "new.csv", "out.csv"))
+    pd.DataFrame(D, columns=["a", "b"]).to_csv(normal, index=False)
+    pd.DataFrame(T, columns=["a", "b"]).to_csv(new, index=False)
+    table = read_reference(normal)
+    for repeats in (1, 3):
+        method = Learned(DecisionTreeClassifier(max_depth=3), repeats=repeats, most_rows=70)
+        cad = ConformalDetector(method=method, random_state=0).fit(table.frame)
+        here = cad.discover(csv.read_csv(new).to_pandas())
+        found = judge_file(cad, new, read=ReadOptions(batch_rows=13))
+        assert found.to_discoveries().p_values.tolist() == here.p_values.tolist()
+        assert found.count == here.count
+        assert found.guarantee == here.guarantee
+        with monkeypatch.context() as small:
+            small.setattr(results, "MOST_DISCOVERIES", 20)  # files of any size are not kept
+            again = judge_file(cad, new, read=ReadOptions(batch_rows=13))
+        assert (again.count, again.tested) == (here.count, len(T))
+    quick = LogisticRegression()
+    monkeypatch.setattr("reconform.ensemble.batch.default_classifier", lambda n_jobs=None: quick)
+    said = [normal, new, "--method", "learned", "--set", "calibration=0.4", "--output", out]
+    result = CliRunner().invoke(main, ["detect", *map(str, said)])
+    assert result.exit_code in (0, 3), result.output
+    cad = ConformalDetector(method=Learned(calibration=0.4), random_state=0).fit(table.frame)
+    expected = cad.discover(csv.read_csv(new).to_pandas()).p_values
+    assert pd.read_csv(out)["p_value"].tolist() == pytest.approx(expected.tolist())
+
+
+@pytest.mark.parametrize(
+    ("ask", "said"),
+    [
+        (lambda cad, X: cad.p_values(X), "a row by itself has no p-value"),
+        (lambda cad, X: cad.rank_counts(X), "the counts of batches are merged"),
+        (lambda cad, X: cad.threshold(), "threshold needs one model"),
+        (lambda cad, X: cad.discover(X, conditional="dkw"), "known before new rows are"),
+        (lambda cad, X: save(cad, "never-written.rcad"), "no model exists that could be saved"),
+    ],
+)
+def test_what_has_no_meaning_is_refused_with_a_sentence(ask, said):
+    D, T = data()
+    cad = ConformalDetector(method=Learned(LogisticRegression())).fit(D)
+    with pytest.raises(ReconformError, match=said):
+        ask(cad, T)
+
+
+@pytest.mark.parametrize("repeats", [1, 2])
+def test_a_row_of_a_list_is_explained(repeats):
+    D, T = data()
+    method = Learned(LogisticRegression(), repeats=repeats)
+    cad = ConformalDetector(method=method, random_state=0).fit(D)
+    told = cad.discover(T).explain(0)
+    assert "ranked by a classifier that learned from the batch" in str(told)
+
+
+def test_the_classifier_gets_prepared_rows(tmp_path):
+    """Text and missing values: as for any other method, and without a word about detectors."""
+    import pandas as pd
+    from click.testing import CliRunner
+
+    from reconform import Prepare
+    from reconform.cli import main
+
+    rng = np.random.default_rng(0)
+    frame = pd.DataFrame({"x": rng.normal(size=900), "kind": rng.choice(["a", "b"], 900)})
+    frame.loc[::9, "x"] = np.nan
+    frame.loc[880:, "kind"] = "z"
+    normal, new = frame.iloc[:700], frame.iloc[700:]
+    cad = ConformalDetector(Prepare("auto"), "learned", random_state=0).fit(normal)
+    found = cad.discover(new, 0.2)
+    assert found.mask[-20:].sum() >= 15
+    assert found.count < 40
+    for name, rows in (("normal", normal), ("new", new)):
+        rows.to_csv(tmp_path / f"{name}.csv", index=False)
+    files = [str(tmp_path / f"{name}.csv") for name in ("normal", "new")]
+    asked = ["detect", *files, "--prepare", "--method", "learned", "--fdr", "0.2"]
+    said = CliRunner().invoke(main, asked)
+    assert said.exit_code == 0, said.stderr
+    assert f"{found.count} of 200 rows flagged" in said.stdout
+    for detector in ("knn", "sklearn:OneClassSVM"):
+        refused = CliRunner().invoke(main, [*asked, "--detector", detector])
+        assert refused.exit_code == 1
+        assert "takes no detector; leave --detector out (got " in refused.stderr
+        assert len(refused.stderr) < 300
+
+
+def test_what_cannot_learn_is_refused_with_a_sentence():
+    D, _ = data()
+    with pytest.raises(ReconformError, match="takes no detector"):
+        ConformalDetector("knn", method="learned").fit(D)
+    for wrong in (LogisticRegression, object(), "forest"):
+        with pytest.raises(ReconformError, match="classifier must be a scikit-learn classifier"):
+            ConformalDetector(method=Learned(wrong)).fit(D)
+    with pytest.raises(ReconformError, match="folds"):
+        ConformalDetector(method=Learned(folds=0)).fit(D)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("q", [0.1, 0.2])
+@pytest.mark.parametrize("folds", [1, 5])
+def test_level_without_anomalies(folds, q):
+    """All rows normal, 300 batches: the FDR is at most q plus 3.3 standard errors.
+
+    A correct program fails once in about 2,000 runs of one case.
+    """
+    rng, runs, false = np.random.default_rng(7), 300, 0
+    method = Learned(LogisticRegression(), calibration=149, folds=folds)
+    for run in range(runs):
+        D, T = rng.normal(size=(249, 3)), rng.normal(size=(15, 3))
+        cad = ConformalDetector(method=method, random_state=run).fit(D)
+        false += cad.decide(T, Rule(fdr=q)).count > 0
+    assert false / runs <= q + 3.3 * (q * (1 - q) / runs) ** 0.5

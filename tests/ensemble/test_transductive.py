@@ -1,0 +1,125 @@
+"""Full-conformal detection with any detector: one refit per row, and an exact level."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from sklearn.neighbors import LocalOutlierFactor
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
+from sklearn.svm import OneClassSVM
+
+from oracle import binomial_upper, distance
+from reconform import ConformalDetector, Full
+
+pytest.importorskip("pyod", reason="needs reconform[pyod]")
+from pyod.models.ecod import ECOD
+from pyod.models.lof import LOF
+
+
+def by_hand(fit_and_score, reference, new):
+    ranks = []
+    for x in new:
+        scores = fit_and_score(np.vstack([reference, x]))
+        ranks.append(1 + sum(s <= scores[-1] for s in scores[:-1]))
+    return ranks
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize(
+    ("detector", "fit_and_score"),
+    [
+        (OneClassSVM(), lambda Z: OneClassSVM().fit(Z).score_samples(Z)),
+        # leave-one-out style training scores of its own
+        (
+            LocalOutlierFactor(novelty=True),
+            lambda Z: LocalOutlierFactor().fit(Z).negative_outlier_factor_,
+        ),
+        (LOF(), lambda Z: -LOF().fit(Z).decision_scores_),
+        # ranks the batch against itself: refused elsewhere, symmetric and so welcome here
+        (ECOD(), lambda Z: -ECOD().fit(Z).decision_scores_),
+        (
+            make_pipeline(StandardScaler(), LocalOutlierFactor(novelty=True)),
+            lambda Z: (
+                LocalOutlierFactor().fit(StandardScaler().fit_transform(Z)).negative_outlier_factor_
+            ),
+        ),
+    ],
+    ids=lambda value: type(value).__name__,
+)
+def test_ranks_among_all_rows_of_one_symmetric_model(detector, fit_and_score, blobs):
+    reference, new = blobs[0], blobs[1][[0, 1, 2, 33]]
+    cad = ConformalDetector(detector, "full", random_state=0).fit(reference)
+    assert cad.ranks(new).tolist() == by_hand(fit_and_score, reference, new)
+    assert cad.n_calibration_ == len(reference)
+    assert cad.guarantee_.name == "full"
+    two = ConformalDetector(detector, Full(), random_state=0, n_jobs=2).fit(reference)
+    assert np.array_equal(two.ranks(new[::-1])[::-1], cad.ranks(new))
+
+
+class Both:
+    """scikit-learn's score_samples (large = normal) beside PyOD's attribute (large = anomalous)."""
+
+    def fit(self, X):
+        self.middle_ = np.median(X, axis=0)
+        self.decision_scores_ = -self.score_samples(X)
+        self.negative_outlier_factor_ = -self.score_samples(X)  # a name, and the wrong direction
+        return self
+
+    def score_samples(self, X):
+        return -np.abs(X - self.middle_).sum(axis=1)
+
+    def decision_function(self, X):
+        return -self.score_samples(X)
+
+
+@pytest.mark.parametrize("larger_is", [None, "normal"])
+def test_the_direction_of_scores_comes_from_one_place(larger_is):
+    rng = np.random.default_rng(0)
+    reference, anomalous = rng.normal(size=(30, 2)), np.array([[9.0, 9.0]])
+    cad = ConformalDetector(Both(), "full", larger_is=larger_is, random_state=0).fit(reference)
+    assert cad.ranks(anomalous).tolist() == [1]
+    middle = np.median(reference, axis=0)[None]
+    assert cad.ranks(middle)[0] > 25
+    turned = ConformalDetector(Both(), "full", larger_is="anomalous", random_state=0)
+    assert turned.fit(reference).ranks(anomalous).tolist() == [31]
+
+
+def test_the_level_is_exact_over_data_and_draws():
+    """600 null data sets; a correct program fails with probability below 1e-4 in all."""
+    rng = np.random.default_rng(0)
+    p = []
+    for j in range(600):
+        X = np.round(rng.normal(size=(20, 2)), 1)
+        cad = ConformalDetector(distance, "full", larger_is="anomalous", random_state=j)
+        p.append(cad.fit(X[:19]).p_values(X[19:])[0])
+    for alpha in (0.05, 0.1, 0.3, 0.5):
+        assert (np.array(p) <= alpha).sum() <= binomial_upper(len(p), alpha, 1e-5)
+
+
+def test_smoothed_full_p_values(blobs):
+    cad = ConformalDetector(
+        distance, "full", larger_is="anomalous", ties="randomized", random_state=0
+    ).fit(blobs[0])
+    crisp = ConformalDetector(distance, "full", larger_is="anomalous", random_state=0).fit(blobs[0])
+    p, r = cad.p_values(blobs[1]), crisp.ranks(blobs[1])
+    assert (p <= r / 61).all()
+    assert (p > (r - 2) / 61).all()
+
+
+def test_a_word_about_the_cost_comes_first(blobs, monkeypatch):
+    monkeypatch.setattr("reconform.ensemble.refitting.WARN_SECONDS", 0.0)
+    cad = ConformalDetector(OneClassSVM(), "full").fit(blobs[0])
+    with pytest.warns(UserWarning, match="fits OneClassSVM once per new row: 34 fits"):
+        cad.ranks(blobs[1])
+
+
+def test_progress(blobs, capsys):
+    ConformalDetector(OneClassSVM(), "full", verbose=1).fit(blobs[0]).ranks(blobs[1])
+    assert "refitting OneClassSVM" in capsys.readouterr().err
+
+
+def test_stability_needs_resampled_models(blobs):
+    cad = ConformalDetector(OneClassSVM(), "full").fit(blobs[0])
+    with pytest.raises(ValueError, match="has none"):
+        cad.stability(blobs[1])

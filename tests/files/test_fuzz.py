@@ -1,0 +1,94 @@
+"""The fuzzer of tables finds what it is there to find, and finds nothing."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import click
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "fuzz"))
+
+import tables
+
+SCRIPT = Path(tables.__file__)
+
+
+def test_a_short_run_finds_nothing():
+    run = [sys.executable, SCRIPT, "--count", "25", "--seed", "0"]
+    done = subprocess.run(run, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "25 mutated tables" in done.stdout
+    assert "0 findings" in done.stdout
+
+
+def test_mutants_are_made_from_their_numbers_alone():
+    first, again = tables.make(3, 14), tables.make(3, 14)
+    assert first == again
+    assert tables.make(3, 15) != first
+
+
+def write_and_fail(code):
+    def command():
+        Path("out.csv").write_text("half")
+        raise SystemExit(code)
+
+    return command
+
+
+def divide():
+    1 / 0  # noqa: B018
+
+
+def traceback():
+    click.echo("Traceback (most recent call last)")
+
+
+def spoil():
+    for path in Path().iterdir():
+        path.write_bytes(b"")
+
+
+def swallow():
+    assert len(bytearray(b"x") * 1_200_000_000) > 1
+
+
+@pytest.mark.parametrize(
+    ("command", "what"),
+    [
+        (write_and_fail(1), "left behind"),
+        (write_and_fail(70), "exit code 70"),
+        (divide, "ZeroDivisionError"),
+        (traceback, "a traceback"),
+        (spoil, "files were changed"),
+        (swallow, "MB of memory"),
+    ],
+)
+def test_what_must_not_happen_is_found(monkeypatch, command, what):
+    @click.command(context_settings={"ignore_unknown_options": True})
+    @click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
+    def fake(arguments):
+        command()
+
+    monkeypatch.setattr("reconform.cli.main", fake)
+    mutant = tables.Mutant({"a.csv": b"x\n1\n"}, [["detect", "a.csv"]])
+    assert what in "; ".join(tables.findings(tables.run(mutant)))
+
+
+@pytest.mark.parametrize(
+    ("program", "what"),
+    [
+        ("import os, sys; sys.stdin.readline(); os.abort()", "the worker died (-6)"),
+        ("import time; time.sleep(60)", "more than 0.5 s"),
+        ("while True: pass", "more than 0.5 s"),
+    ],
+)
+def test_dead_and_hanging_workers_are_found(program, what):
+    worker = tables.Worker([sys.executable, "-c", program])
+    try:
+        for number in (0, 1):  # it is started again
+            assert worker.ask(0, number, 30 if "died" in what else 0.5)[1] == what
+    finally:
+        worker.close()

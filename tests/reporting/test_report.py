@@ -1,0 +1,695 @@
+"""The report: exact numbers, honest words, safe text, one whole file."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+import re
+import subprocess
+import sys
+from dataclasses import replace
+from fractions import Fraction
+from html import unescape
+
+import numpy as np
+import pandas as pd
+import polars as pl
+import pyarrow as pa
+import pytest
+
+from reconform import ConformalDetector, Discoveries
+from reconform.detectors import KNN
+from reconform.discoveries import Provenance
+from reconform.errors import ReferenceWarning
+from reconform.explain.features import (
+    matched,
+    read_table,
+    robust_scale,
+    robust_scales,
+    unusual_features,
+)
+from reconform.reporting import chart, report, words
+from reconform.reporting.page import carry, render
+from reconform.reporting.summary import LEVELS, p_value_nature, step_up_line, summarise
+from reconform.reporting.words import read_histogram, script_json
+from reconform.rule import Rule, shortest_list
+from reconform.statistics.exact import harmonic_number
+from reconform.statistics.fdr import RankCounts, adjust
+
+SHAPES = list(words.SHAPES)
+HOSTILE = "</script><script>window.ran = true</script><!--"
+
+
+def judged(scores, calibration_scores, *, fdr=0.1, procedure="bh", scheme="split", **more):
+    """A decision on scores, small = anomalous, made the way `discover` makes it."""
+    c, t = np.asarray(calibration_scores, float), np.asarray(scores, float)
+    n = len(c)
+    ranks = 1 + np.searchsorted(np.sort(c), t, side="right")
+    decision = RankCounts(n, "f").add(ranks).decide(fdr, procedure=procedure)
+    provenance = Provenance(
+        detector="'max'",
+        method="'split'",
+        scheme=scheme,
+        variant="plus",
+        n_reference=2 * n,
+        n_calibration=n,
+        n_features=2,
+        calibration_scores=c,
+        calibration_fingerprint="f" * 64,
+        feature_names=(),
+        random_state="0",
+        version="0.1.0",
+        one_split=scheme == "split",
+    )
+    fields = {
+        "mask": decision.mask(ranks),
+        "p_values": ranks / (n + 1),
+        "q_values": decision.q_values(ranks),
+        "scores": t,
+        "p_threshold": decision.p_threshold,
+        "procedure": procedure,
+        "fdr": fdr,
+        "claim": "It holds.",
+        "ranks": ranks,
+        "provenance": provenance,
+    }
+    return Discoveries(**{**fields, **more})
+
+
+def batch(m=400, n=300, anomalous=40, seed=0, **more):
+    rng = np.random.default_rng(seed)
+    scores = np.r_[rng.normal(size=m - anomalous), rng.normal(-5, 1, size=anomalous)]
+    return judged(scores, rng.normal(size=n), **more)
+
+
+def embedded(html):
+    """The data that the page's script reads."""
+    return json.loads(re.search(r'id="data">(.*?)</script>', html, re.S)[1])
+
+
+# --- the numbers ---------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("procedure", ["bh", "by", "storey"])
+def test_counts_at_every_level_are_those_of_the_q_values(procedure):
+    found = batch(n=900, procedure=procedure)
+    summary = summarise(found)
+    assert set(LEVELS) <= set(summary.levels.tolist())
+    for i, (level, count) in enumerate(zip(summary.levels, summary.counts, strict=True)):
+        flagged = found.q_values <= level
+        assert count == flagged.sum()
+        assert set(summary.order[:count]) == set(np.flatnonzero(flagged))
+        assert summary.p_thresholds[i] == found.p_values[flagged].max(initial=0.0)
+        assert summary.p_histogram.flagged[i].sum() == count
+        assert summary.score_histogram.flagged[i].sum() == count
+    assert summary.counts[summary.chosen] == found.count > 0
+    for histogram in (summary.p_histogram, summary.score_histogram):
+        assert histogram.counts.sum() == len(found)
+        assert (histogram.flagged <= histogram.counts).all()
+    assert summary.score_histogram.reference.sum() == 900
+
+
+def test_a_decision_at_an_unusual_level_has_its_place_on_the_slider():
+    summary = summarise(batch(fdr=0.123))
+    assert summary.levels[summary.chosen] == 0.123
+    assert (np.diff(summary.levels) > 0).all()
+
+
+@pytest.mark.parametrize("procedure", ["bh", "by", "storey"])
+def test_the_line_parts_the_sorted_p_values_where_the_decision_does(procedure):
+    found = batch(n=900, procedure=procedure)
+    line, m = step_up_line(found), len(found)
+    if procedure == "bh":
+        assert line == m
+    elif procedure == "by":
+        assert line == pytest.approx(m * float(harmonic_number(m)[0]))
+    else:
+        cut = 451 / 901  # λ = 1/2, rounded up to the grid of 900 calibration scores
+        assert line == pytest.approx((1 + (found.p_values >= cut).sum()) / (1 - cut))
+    ascending, k = np.sort(found.p_values), np.arange(1, m + 1)
+    for level, count in zip(*(lambda s: (s.levels, s.counts))(summarise(found)), strict=True):
+        below = k[ascending <= level * k / line * (1 + 1e-12)]
+        assert below.max(initial=0) == count
+
+
+def test_a_procedure_without_a_line_gets_none():
+    found = replace(batch(), procedure="ebh")
+    assert step_up_line(found) is None
+    assert '"line":null' in render(found)
+
+
+@pytest.mark.parametrize("n", [1, 7, 19, 20, 178, 1000])
+def test_normal_rows_fill_the_bins_in_equal_parts(n):
+    # One row on every point of the grid: the exact law of a normal row.
+    c = np.arange(n, dtype=float)
+    found = judged(np.arange(n + 1) - 0.5, c)
+    histogram = summarise(found).p_histogram
+    assert histogram.counts.tolist() == np.rint(np.diff(histogram.edges) * (n + 1)).tolist()
+    assert 1 <= len(histogram.counts) <= 20
+
+
+@pytest.mark.parametrize(("m", "n", "level"), [(5000, 100, 0.1), (229, 178, 0.1), (10, 99, 0.1)])
+def test_the_shortest_list_is_the_first_that_bh_accepts(m, n, level):
+    accepted = [k for k in range(1, 10 * m) if Fraction(k, m) * Fraction(str(level)) * (n + 1) >= 1]
+    assert shortest_list(m, Fraction(1, n + 1), level) == accepted[0]
+
+
+def test_scores_far_out_and_infinite_ones_are_counted():
+    found = judged([-np.inf, -1e9, 0.1, 0.2, 0.3, np.inf], [0.0, 0.1, 0.2, 0.4])
+    histogram = summarise(found).score_histogram
+    assert histogram.counts.sum() == 6
+    assert histogram.counts[0] == 2
+    same = summarise(judged([1.0, 1.0], [1.0, 1.0])).score_histogram
+    assert same.counts.sum() == 2
+    render(found)
+
+
+def test_the_nature_of_p_values(blobs):
+    reference, new = blobs
+    split = ConformalDetector("knn", "split", random_state=0).fit(reference)
+    assert p_value_nature(split.discover(new)) == "conservative"
+    smooth = ConformalDetector("knn", "split", ties="randomized", random_state=0).fit(reference)
+    assert p_value_nature(smooth.discover(new)) == "smoothed"
+    conditional = split.discover(new, conditional="simes")
+    assert p_value_nature(conditional) == "corrected"
+    proven = ConformalDetector("knn", "jackknife+", random_state=0).fit(reference)
+    assert p_value_nature(proven.discover(new)) == "conservative"
+    assert p_value_nature(proven.discover(new, validity="proven")) == "corrected"
+    assert p_value_nature(replace(batch(), provenance=None)) == "unknown"
+
+
+# --- the reading ---------------------------------------------------------------------------------
+
+
+def kinds(found):
+    return [reading.kind for reading in read_histogram(found)]
+
+
+def test_healthy_batches_are_called_healthy():
+    # A shape is misread in less than 0.2% of batches (simulated), so of 300 in six or more with
+    # probability below 1e-4.
+    batches = [batch(m=300, n=300, anomalous=s, seed=i) for i in range(150) for s in (0, 30)]
+    shapes = [kind for found in batches for kind in kinds(found) if kind in SHAPES[1:4]]
+    assert len(shapes) <= 5
+    # Where the reference's extremes seem to hold the list back, that is said instead; by chance in
+    # at most a fifth of the batches.
+    silent = [found for found in batches if not kinds(found)]
+    assert all(found.verdict.findings for found in silent)
+    assert len(silent) <= 90
+
+
+def test_drift_is_seen_with_anomalies_and_without():
+    rng = np.random.default_rng(1)
+    # Half a standard deviation moves the mean of the upper p-values by 0.12, 8 standard errors.
+    for anomalous in (0, 60):
+        scores = np.r_[rng.normal(-0.7, 1, 600 - anomalous), rng.normal(-6, 1, anomalous)]
+        assert kinds(judged(scores, rng.normal(size=600))) == ["drifted"]
+
+
+def test_new_rows_more_ordinary_than_the_reference():
+    rng = np.random.default_rng(2)
+    assert kinds(judged(rng.normal(0.7, 1, 600), rng.normal(size=600))) == ["cautious"]
+
+
+def test_copies_of_training_rows_make_a_heap_near_one():
+    rng = np.random.default_rng(0)
+    reference, new = rng.normal(size=(240, 3)), rng.normal(size=(200, 3))
+    cad = ConformalDetector(KNN(n_neighbors=1), "jackknife").fit(reference)
+    assert kinds(cad.discover(new)) == ["healthy"]
+    with_copies = np.vstack([new, reference[:60]])
+    found = cad.discover(with_copies)
+    assert kinds(found) == ["duplicates"]
+    assert "60 of 260 new rows" in read_histogram(found)[0].rule
+    # Not quite copies, and ranks alone: the heap is still there.
+    nearly = cad.discover(with_copies + 1e-9)
+    assert kinds(nearly) == kinds(replace(found, compared=None)) == ["duplicates"]
+    assert "heap near 1" in [finding.check for finding in nearly.verdict.findings]
+
+
+@pytest.mark.parametrize(("n", "looked_up"), [(9_000, True), (60_000, False)])
+def test_copies_beyond_the_samples_are_seen_in_whole_tables(n, looked_up):
+    """Of 30 copies among 630 rows a few can be looked up in a sample of 2,000 of 9,000 rows."""
+    rng = np.random.default_rng(0)
+    reference = rng.normal(size=(n, 2))
+    new = np.vstack([rng.normal(size=(600, 2)), reference[:30]])
+    found = ConformalDetector("mahalanobis", "split", random_state=0).fit(reference).discover(new)
+    assert "are exact copies of" in render(found, rows=new, reference=reference)
+    assert ("are exact copies of" in render(found)) is looked_up
+
+
+def test_tied_scores_are_not_taken_for_copies():
+    rng = np.random.default_rng(3)
+    scores, c = (np.minimum(rng.normal(size=400), 0.3) for _ in range(2))
+    assert (judged(scores, c).p_values == 1).mean() > 0.3
+    assert kinds(judged(scores, c)) == ["healthy"]
+
+
+def test_a_reference_that_is_too_small():
+    warning = Rule(0.1).warning(100, 5000)
+    scores = np.r_[np.linspace(0, 100, 4700), np.full(300, -9.0)]
+    found = judged(scores, np.arange(100.0), warning=warning)
+    assert found.count == 0
+    assert "reference too small" in kinds(found)
+    assert "fewer than 496 anomalies" in read_histogram(found)[0].text
+    # Ten rows more unusual than 100 others are what chance gives, and could not be flagged.
+    scores[4700:4990] = np.linspace(0, 100, 290)
+    few = judged(scores, np.arange(100.0), warning=warning)
+    assert kinds(few) == ["reference too small"]
+    assert few.why_nothing.endswith("than chance explains.")
+    # Where none is, more reference rows do not help.
+    scores[4990:] = 50
+    assert kinds(judged(scores, np.arange(100.0), warning=warning)) == ["healthy"]
+    # At exactly that size one row can be flagged, and with one score less it cannot.
+    for n, flagged in ((49_999, 1), (49_998, 0)):
+        ranks = np.r_[1, np.linspace(n // 2, n + 1, 4_999).astype(int)]
+        assert RankCounts(n, "f").add(ranks).decide(0.1).count == flagged
+
+
+def test_a_large_reference_and_one_unusual_row_by_chance_is_healthy():
+    assert kinds(judged(np.arange(2000.0), np.arange(1999) + 0.5)) == ["healthy"]
+
+
+def test_few_rows_and_corrected_p_values_are_not_read():
+    assert kinds(judged([0.1, 0.5], np.arange(900.0))) == ["too few rows"]
+    flat = judged(np.arange(100.0), np.arange(100.0))
+    assert kinds(replace(flat, p_values=np.ones(100))) == ["not uniform by design"]
+
+
+def test_smoothed_p_values_are_checked_like_ranks():
+    rng = np.random.default_rng(0)
+    reference, new = (np.round(rng.normal(size=(rows, 4))) for rows in (6_200, 300))
+    cad = ConformalDetector("knn", "split", ties="randomized", random_state=0).fit(reference)
+    assert kinds(cad.discover(new)) == ["healthy"]
+    moved = replace(cad.discover(new + 3), compared=None)
+    assert moved.verdict.word == "broken"
+
+
+# --- features ------------------------------------------------------------------------------------
+
+
+def test_robust_scale_falls_back_where_most_values_are_equal():
+    assert robust_scale(np.array([0.0] * 3 + [1.0, 2.0]))[1] == pytest.approx(1 / 1.349)
+    assert robust_scale(np.array([0.0] * 9 + [1.0]))[1] == pytest.approx(1.2533 / 10)
+    assert robust_scale(np.array([np.nan, np.nan]))[1] == 0.0
+    normal = np.random.default_rng(0).normal(10, 3, size=100_000)
+    # Both estimates have a standard error below 0.02.
+    assert robust_scale(normal) == pytest.approx((10, 3), abs=0.1)
+
+
+def test_scales_of_many_columns_are_those_of_each():
+    rows = np.random.default_rng(0).normal(size=(6, 21))
+    rows[1, :15] = 0.0
+    rows[2, 3] = np.nan
+    rows[3] = np.inf
+    rows[4, ::2] = 1e308
+    medians, spreads = robust_scales(rows)
+    one_by_one = [robust_scale(row) for row in rows]
+    np.testing.assert_array_equal(medians, [median for median, _ in one_by_one])
+    np.testing.assert_array_equal(spreads, [spread for _, spread in one_by_one])
+
+
+def test_scores_near_the_largest_numbers_can_be_drawn(tmp_path):
+    found = batch(m=20, n=30, anomalous=3)
+    for scores in ([-1.7e308, 1.7e308, -np.inf], [-1e308, 1e-320, 0.0]):
+        huge = np.concatenate([scores, found.scores[3:] * 1e-300])
+        page = report(replace(found, scores=huge), tmp_path / "huge.html", overwrite=True)
+        assert "Infinity" not in page.read_text().split("<script")[1].split("</script")[0]
+
+
+def frame():
+    reference = pd.DataFrame(
+        {
+            "size": np.arange(200.0),
+            "colour": ["red"] * 150 + ["blue"] * 49 + ["grey"],
+            "same": 5,
+            "code": [f"part {i}" for i in range(200)],
+            "gap": [1.0, 2.0] * 100,
+        }
+    )
+    rows = pd.DataFrame(
+        {
+            "gap": [1.0, np.nan, 2.0],
+            "same": [5, 5, 6],
+            "colour": ["red", HOSTILE, "grey"],
+            "size": [100.0, 1000.0, -900.0],
+            "code": ["part 900", "part 901", "part 902"],
+            "extra": [9e9, 9e9, 9e9],
+        }
+    )
+    return reference, rows
+
+
+@pytest.mark.parametrize("kind", ["pandas", "polars", "arrow"])
+def test_what_is_unusual_about_a_row(kind):
+    convert = {"pandas": lambda x: x, "polars": pl.from_pandas, "arrow": pa.Table.from_pandas}
+    reference, rows = (read_table("table", convert[kind](f)) for f in frame())
+    rows, reference = matched(rows, reference)
+    assert [column.name for column in rows.columns] == ["size", "colour", "same", "code", "gap"]
+    described = unusual_features(rows, reference, most=4)([0, 1, 2])
+    told = [[(reference.columns[u.feature].name, u.value, u.note) for u in d] for d in described]
+    assert told == [
+        [],
+        [
+            ("colour", HOSTILE, "never in the reference"),
+            ("gap", "missing", "never in the reference"),
+            ("size", "1000", ""),
+        ],
+        [
+            ("same", "6", "never in the reference"),
+            ("size", "-900", ""),
+            ("colour", "grey", "0.5% of the reference"),
+        ],
+    ]
+    size = described[2][1]
+    assert size.strength == pytest.approx((-900 - 99.5) / (1.4826 * 50), abs=0.01)
+
+
+def test_only_the_features_that_the_detector_used_are_described():
+    reference, rows = (read_table("table", f) for f in frame())
+    kept, _ = matched(rows, reference, used=("same", "size"))
+    assert [column.name for column in kept.columns] == ["same", "size"]
+
+
+def test_the_fingerprint_is_that_of_the_data_and_not_of_the_frame():
+    reference, _ = frame()
+    table = read_table("reference", reference)
+    assert read_table("reference", pl.from_pandas(reference)).fingerprint == table.fingerprint
+    assert read_table("reference", pa.Table.from_pandas(reference)).fingerprint == table.fingerprint
+    changed = reference.copy()
+    changed.loc[3, "size"] += 1e-9
+    assert read_table("reference", changed).fingerprint != table.fingerprint
+    assert read_table("r", reference.rename(columns={"gap": "g"})).fingerprint != table.fingerprint
+
+
+def test_tables_that_do_not_fit_are_refused(tmp_path):
+    found = batch(m=10, n=20, anomalous=2)
+    target = tmp_path / "report.html"
+    with pytest.raises(ValueError, match=r"rows must be the rows.*it has 10, and rows has 3"):
+        report(found, target, rows=np.ones((3, 2)))
+    with pytest.raises(ValueError, match="reference must be the rows given to fit: 40"):
+        report(found, target, reference=np.ones((3, 2)))
+    with pytest.raises(ValueError, match="rows has 2 columns and reference 3"):
+        report(found, target, rows=np.ones((10, 2)), reference=np.ones((40, 3)))
+    with pytest.raises(ValueError, match="no column name in common: 'a' against 'b'"):
+        report(
+            found,
+            target,
+            rows=pd.DataFrame({"a": np.ones(10)}),
+            reference=pd.DataFrame({"b": np.ones(40)}),
+        )
+    with pytest.raises(ValueError, match="rows must be a table of two dimensions"):
+        report(found, target, rows=pd.Series(np.ones(10)))
+    with pytest.raises(ValueError, match="one label per row: 10 rows, 3"):
+        report(found, target, ids=["a", "b", "c"])
+    assert list(tmp_path.iterdir()) == []
+
+
+# --- the page ------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def hostile_page():
+    found = batch(m=60, n=60, anomalous=12)
+    rng = np.random.default_rng(0)
+    reference = pd.DataFrame({HOSTILE: rng.normal(size=120), "kind": ["a"] * 119 + ["b"]})
+    rows = pd.DataFrame({HOSTILE: np.r_[rng.normal(size=48), np.full(12, 50)], "kind": HOSTILE})
+    ids = [f"{HOSTILE} {i} \ud800" for i in range(60)]
+    found = replace(found, claim=HOSTILE)
+    return render(found, rows=rows, reference=reference, ids=ids, title=HOSTILE)
+
+
+def test_text_from_the_data_is_shown_and_not_run(hostile_page):
+    # Two scripts of our own, none of theirs; and all of their text is still there.
+    assert len(re.findall(r"<script", hostile_page, re.I)) == 2
+    assert len(re.findall(r"</script", hostile_page, re.I)) == 2
+    assert "<!--" not in hostile_page
+    data = embedded(hostile_page)
+    assert data["names"] == [HOSTILE, "kind"]
+    assert data["lines"][0][1].startswith(HOSTILE)
+    assert data["lines"][0][5][0][1] == HOSTILE
+    assert HOSTILE in unescape(re.search(r"<h1>(.*?)</h1>", hostile_page)[1])
+    hostile_page.encode()
+
+
+def test_nothing_is_loaded_and_only_our_script_may_run(hostile_page):
+    assert not re.search(r"(https?:)?//[a-z]", hostile_page.split("<style>")[0], re.I)
+    assert "http:" not in hostile_page
+    assert "https:" not in hostile_page
+    assert not re.search(r"\s(src|srcset|style|on[a-z]+)=", hostile_page.split('id="data"')[0])
+    policy = re.search(r'Content-Security-Policy" content="([^"]*)"', hostile_page)[1]
+    script = re.search(r"<script>(.*?)</script>", hostile_page, re.S)[1]
+    digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
+    assert policy.startswith("default-src 'none'; ")
+    assert policy.endswith(f"; script-src 'sha256-{digest}'")
+    assert "unsafe" not in policy
+
+
+def test_json_inside_a_script_cannot_end_it():
+    value = {"a": "</script><!--\u2028&", "b": [1.5, None]}
+    text = script_json(value)
+    assert not set("<>&\u2028") & set(text)
+    assert json.loads(text) == value
+
+
+def test_a_hundred_thousand_rows_fit_in_five_megabytes_with_exact_counts():
+    m = 100_000
+    found = batch(m=m, n=5_000, anomalous=60_000, scheme="jackknife")
+    reference = np.random.default_rng(0).normal(size=(10_000, 8))
+    rows = np.random.default_rng(1).normal(3, 1, size=(m, 8))
+    names = [f"{'<' * 70} {j}" for j in range(8)]
+    ids = [f"{i} {'<é' * 60}" for i in range(m)]
+    page = render(
+        found,
+        rows=pd.DataFrame(rows, columns=names),
+        reference=pd.DataFrame(reference, columns=names),
+        ids=ids,
+    )
+    assert 3_000_000 < len(page.encode()) < 5_000_000
+    data = embedded(page)
+    for level, count in zip(data["levels"], data["counts"], strict=True):
+        assert count == (found.q_values <= level).sum()
+    held, leading = len(data["lines"]), data["leading"]
+    assert 0 < leading < found.count
+    assert f"This page carries {held:,} of 100,000 rows: the {leading:,} most unusual" in page
+    assert f"a sample of {held - leading:,} others" in page
+    assert [line[0] for line in data["lines"][:leading]] == list(range(1, leading + 1))
+
+
+def test_rows_come_most_unusual_first_and_the_sample_is_spread_over_the_rest():
+    found = batch(m=5_000, n=2_000, anomalous=100)
+    summary = summarise(found)
+    carried = carry(found, summary.order, 300, np.arange(5_000), sample=50)
+    places = [line[0] for line in carried.lines]
+    assert places[:300] == list(range(1, 301))
+    assert len(places) == 350
+    assert (places[300], places[-1]) == (301, 5_000)
+    assert carried.leading == 300
+    row = carried.lines[7]
+    i = summary.order[7]
+    assert row[1] == str(i)
+    assert row[2:5] == [
+        float(f"{v[i]:.4g}") for v in (found.scores, found.p_values, found.q_values)
+    ]
+
+
+def test_a_small_batch_is_carried_whole():
+    found = batch(m=60, n=60, anomalous=12)
+    data = embedded(render(found))
+    assert sorted(int(line[1]) for line in data["lines"]) == list(range(60))
+    assert data["names"] == []
+    assert "All 60 rows are on this page." in render(found)
+
+
+@pytest.mark.parametrize("m", [10, 1_121, 1_300, 5_000])
+def test_the_rows_that_come_first_are_all_there(m):
+    """With nothing flagged the page speaks of the ten that come first."""
+    found = batch(m=m, n=60, anomalous=0)
+    assert found.count == 0
+    places = [line[0] for line in embedded(render(found))["lines"]]
+    assert places[:10] == list(range(1, 11))
+
+
+def test_labels_come_from_ids_or_the_index():
+    found = replace(batch(m=3, n=60, anomalous=1), index=pd.Index(["x", "y", "z"]))
+    assert {line[1] for line in embedded(render(found))["lines"]} == {"x", "y", "z"}
+    lines = embedded(render(found, ids=[(1, 2), (3, 4), (5, 6)]))["lines"]
+    assert {line[1] for line in lines} == {"(1, 2)", "(3, 4)", "(5, 6)"}
+
+
+def test_the_headline_and_how_it_was_computed():
+    found = batch()
+    page = render(found, title="Plant 7")
+    said = embedded(page)["words"]
+    summary = summarise(found)
+    assert f'<strong id="count">{found.count}</strong>' in page
+    assert "of 400 rows flagged at a false discovery rate of 10%" in page
+    assert "on average over repetitions, at most 10% of such a list is false" in page
+    assert "It holds." in page
+    assert "exchangeable" in page
+    assert len(said) == len(summary.levels)
+    assert said[summary.chosen]["moved"] == ""
+    assert "The decision was made at 10%" in said[0]["moved"]
+    assert said[0]["least"] == "300 calibration scores are too few for any list at this level."
+    assert "allow no list shorter than 14 rows" in page
+    for fact in ("max", "split", "600", "Benjamini-Hochberg", "numpy", "f" * 64):
+        assert f"<dd>{fact}</dd>" in page or fact in page
+    assert "<title>Plant 7</title>" in page
+
+
+def lines_of_groups(page):
+    """The cells of the table of groups."""
+    table = re.search(r'<section id="groups".*?</section>', page, flags=re.DOTALL).group()
+    lines = re.findall(r"<tr>(<td.*?)</tr>", table)
+    return [[unescape(cell) for cell in re.findall(r"<td[^>]*>(.*?)</td>", one)] for one in lines]
+
+
+def test_groups_have_a_line_each():
+    rng = np.random.default_rng(0)
+    hostile = "<b>press</b>" + "x" * 100
+    X, new = rng.normal(size=(1212, 2)), rng.normal(size=(120, 2))
+    groups = np.repeat(["fan", "pump", hostile], [400, 800, 12])
+    theirs = np.repeat(["fan", "pump", hostile, "unheard of"], [40, 70, 9, 1])
+    new[[0, 40, 41, 42]] += 12
+    cad = ConformalDetector("knn", "split", random_state=0, unknown_groups="pooled")
+    with pytest.warns(ReferenceWarning, match="press"):
+        cad.fit(X, groups=groups)
+    found = cad.discover(new, 0.2, groups=theirs)
+    page = render(found)
+    lines = {line[0]: line[1:] for line in lines_of_groups(page)}
+    assert next(iter(lines)) == "pump"  # most flagged
+    two = "only in a list of 2 or more"
+    assert lines["pump"] == ["800 (400 calibrate)", "70", "3", "0.002494 (1/401)", two]
+    assert lines["fan"][:3] == ["400 (200 calibrate)", "40", "1"]
+    assert lines["(unknown)"][:3] == ["1,212 (606 calibrate)", "1", "0"]
+    assert lines["(unknown)"][-1] == "also alone"
+    (press,) = (name for name in lines if name.startswith("<b>press</b>xx"))
+    assert len(press) < 70
+    assert lines[press] == [
+        "12 (6 calibrate)",
+        "9",
+        "0",
+        "0.1429 (1/7)",
+        "only in a list of 86 or more",
+    ]
+    assert "about the level of the decision, 20%" in page
+    # what the warning says, too
+    assert [one.shortest for one in found.groups if one.name == hostile] == [86]
+    assert "fewer than 86" in found.warning
+    plain = ConformalDetector("knn", "split", random_state=0).fit(X).discover(new)
+    assert 'id="groups"' not in render(plain)
+
+
+def test_very_many_groups_are_cut():
+    rng = np.random.default_rng(0)
+    X, groups = rng.normal(size=(240, 2)), np.arange(240) // 4
+    with pytest.warns(ReferenceWarning, match="is the column one of groups"):
+        cad = ConformalDetector("knn", "full").fit(X, groups=groups)
+    page = render(cad.discover(X[::4] + 0.1, groups=groups[::4]))
+    assert len(lines_of_groups(page)) == 50
+    assert "10 more groups have 10 new rows, of which 0 are flagged." in page
+
+
+def test_a_bound_for_this_very_list_is_said_where_there_is_one():
+    found = batch()
+    summary = summarise(found)
+    for i, threshold in enumerate(summary.p_thresholds):
+        share = found.fdp_bound(threshold) if threshold else 0.0
+        assert summary.false_bounds[i] == round(share * summary.counts[i])
+    bound = summary.false_bounds[summary.chosen]
+    assert 0 < bound < found.count
+    assert f"with 95% confidence, at most {bound} of {found.count} are false" in render(found)
+    # Anomalies in plenty are flagged at 50%, and so are normal ones; a bound is still a bound.
+    assert (summary.false_bounds <= summary.counts).all()
+    for silent in (batch(scheme="jackknife"), replace(found, ranks=None)):
+        assert "confidence" not in json.dumps(embedded(render(silent))["words"])
+
+
+def test_the_bound_is_about_the_list_where_p_values_were_corrected(blobs):
+    reference, new = blobs
+    cad = ConformalDetector("knn", "split", random_state=0).fit(np.vstack([reference] * 4))
+    found = cad.discover(new, fdr=0.3, conditional="simes")
+    summary = summarise(found)
+    assert found.count > 0
+    last = found.ranks[found.mask].max()
+    share = found.fdp_bound(last / (cad.n_calibration_ + 1))
+    assert summary.false_bounds[summary.chosen] == round(share * found.count)
+
+
+def test_doubts_are_said_beside_the_headline():
+    rng = np.random.default_rng(1)
+    drifted = render(judged(rng.normal(-0.7, 1, 300), rng.normal(size=300), scheme="jackknife"))
+    headline = drifted[: drifted.index('id="level"')]
+    assert "drifted?" in headline
+    assert 'href="#shape"' in headline
+    assert 'href="#shape"' not in render(batch())
+
+
+def test_a_decision_without_provenance_still_makes_a_page():
+    page = render(replace(batch(), provenance=None))
+    assert embedded(page)["scores"]["reference"] is None
+    assert "Calibration scores" not in page
+
+
+def test_nothing_to_show_is_refused():
+    empty = Discoveries(
+        np.zeros(0, bool), *[np.zeros(0)] * 3, p_threshold=0.0, procedure="bh", fdr=0.1
+    )
+    with pytest.raises(ValueError, match="found has no rows"):
+        render(empty)
+
+
+def test_smoothed_p_values_and_other_methods_make_a_page(blobs):
+    reference, new = blobs
+    for options in ({"ties": "randomized"}, {}):
+        cad = ConformalDetector("knn", "split", random_state=0, **options).fit(reference)
+        found = cad.discover(new)
+        q = adjust(found.p_values) if options else found.q_values
+        data = embedded(render(found, rows=new, reference=reference))
+        assert data["counts"] == [int((q <= level).sum()) for level in data["levels"]]
+        assert data["names"]
+
+
+# --- the file ------------------------------------------------------------------------------------
+
+
+# --- the charts ----------------------------------------------------------------------------------
+
+
+def test_the_chart_holds_the_same_numbers():
+    pytest.importorskip("altair", reason="needs Altair: pip install 'reconform[report]'")
+    found = batch()
+    spec = chart(found).to_dict()
+    assert [param["value"] for param in spec["params"] if param["name"] == "level"] == [0.1]
+    headline, charts = spec["vconcat"]
+    texts = {row["level"]: row["text"] for row in headline["data"]["values"]}
+    for level, text in texts.items():
+        count = (found.q_values <= level).sum()
+        assert text.startswith(f"{count} of 400 rows flagged")
+    every, flagged, _ = charts["hconcat"][0]["layer"]
+    assert sum(bar["rows"] for bar in every["data"]["values"]) == 400
+    at_level = [bar["rows"] for bar in flagged["data"]["values"] if bar["level"] == 0.1]
+    assert sum(at_level) == found.count
+    assert len(charts["hconcat"]) == 3
+
+
+def test_the_chart_is_valid_vega():
+    pytest.importorskip("altair", reason="needs Altair: pip install 'reconform[report]'")
+    convert = pytest.importorskip("vl_convert", reason="needs vl-convert-python to draw")
+    for found in (batch(m=60, n=30, anomalous=6), replace(batch(), provenance=None)):
+        assert convert.vegalite_to_svg(chart(found).to_dict()).startswith("<svg")
+
+
+def test_without_altair_the_page_works_and_the_chart_says_what_to_install():
+    code = (
+        "import sys; sys.modules['altair'] = None\n"
+        "from reconform.cli.detect import run_demo\n"
+        "from reconform.reporting import chart\n"
+        "from reconform.reporting.page import render\n"
+        "found = run_demo().found\n"
+        "assert 'rows flagged' in render(found)\n"
+        "try: chart(found)\n"
+        "except ImportError as error: print(error)\n"
+    )
+    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert run.stdout.strip() == "chart() needs Altair: pip install 'reconform[report]'."

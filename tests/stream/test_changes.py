@@ -1,0 +1,205 @@
+"""Alarms that go on: the statistics, their run lengths, when a change began, and crashes."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+
+from reconform import ConformalDetector
+from reconform.stream import Change, ChangeMonitor, chart
+from reconform.stream.betting import MARTINGALES, OrderedScores, make_martingale
+from reconform.stream.monitor import STATISTICS
+from streams import calibrated
+
+
+def literal(statistic, factors, limit):
+    """The definitions with sums and maxima over all rows at which a change may have begun."""
+    alarms, course, start, products = [], [], 0, []
+    for t, f in enumerate(factors):
+        products = [q * f for q in (*products, 1.0)]  # from row start + i on, up to t
+        value = {
+            "shiryaev-roberts": sum(products),
+            "cusum": max(products),
+            "restart": products[0],
+        }[statistic]
+        course.append(value)
+        if value >= limit:
+            # the first of the best is the earliest; the last lowest capital is the latest
+            best = max(i for i, q in enumerate(products) if q >= max(products) * (1 - 1e-12))
+            alarms.append(Change(t, start + best))
+            start, products = t + 1, []
+    return alarms, course
+
+
+@pytest.mark.parametrize("statistic", STATISTICS)
+@pytest.mark.parametrize("martingale", MARTINGALES)
+def test_the_statistics_are_their_definitions(statistic, martingale):
+    rng = np.random.default_rng(0)
+    c, x = rng.normal(size=300), np.concatenate([rng.normal(size=60), rng.normal(-2, 1, size=120)])
+    monitor = ChangeMonitor(calibrated(c), 50, statistic, martingale, random_state=0)
+    reports = [monitor.update(part) for part in np.split(x[:, None], [1, 50, 51, 170])]
+    p_values = np.concatenate([report.p_values for report in reports])
+    path = make_martingale(martingale).advance(p_values)
+    alarms, course = literal(statistic, np.exp(np.diff(path, prepend=0.0)), 50)
+    assert monitor.changes == alarms == [one for report in reports for one in report.changes]
+    assert len(alarms) >= 2
+    got = np.concatenate([report.log10_evidence for report in reports])
+    assert got == pytest.approx(np.log10(course), abs=1e-8)
+    assert monitor.log10_evidence == pytest.approx(
+        got[-1] if alarms[-1].row < len(x) - 1 else monitor.log10_evidence
+    )
+    assert monitor.alarm_rows == [one.row for one in alarms]
+
+
+def runs(streams, rows, limit, statistic, seed):
+    """Alarms in normal streams, by the statistics alone: what the monitor does, without rows."""
+    rng = np.random.default_rng(seed)
+    counts, first = np.zeros(streams), np.full(streams, float(rows))
+    for s in range(streams):
+        scores = rng.normal(size=200 + rows)
+        below, _ = OrderedScores(scores[:200]).rank_and_insert(scores[200:])
+        p_values = (below + 1 - rng.random(rows)) / (201 + np.arange(rows))
+        path = make_martingale("simple-jumper").advance(p_values)
+        value = 1.0 if statistic == "restart" else 0.0
+        for t, f in enumerate(np.exp(np.diff(path, prepend=0.0)).tolist()):
+            if statistic == "cusum":
+                value = max(value, 1.0) * f
+            else:
+                value = (value + (statistic != "restart")) * f
+            if value >= limit:
+                counts[s] += 1
+                first[s] = min(first[s], t + 1)
+                value = 1.0 if statistic == "restart" else 0.0
+    return counts, first
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("statistic", STATISTICS)
+def test_false_alarms_are_as_rare_as_the_run_length_says(statistic):
+    """600 normal streams of 1,000 rows at a run length of 100: at most 10 alarms are expected.
+
+    A mean that exceeds its expectation by five standard errors comes about in fewer than 1 in
+    100,000 runs of a correct program. The first run, cut off at 1,000 rows, lasts c P(alarm) rows
+    or longer on average, c the run length.
+    """
+    streams, limit = 600, 100
+    counts, first = runs(streams, 1_000, limit, statistic, seed=1)
+    error = counts.std() / math.sqrt(streams)
+    assert counts.mean() <= 1_000 / limit + 5 * error
+    alarmed = (counts > 0).mean()
+    assert first.mean() + 5 * first.std() / math.sqrt(streams) >= limit * alarmed
+    if statistic == "shiryaev-roberts":
+        assert counts.mean() >= 0.5 * 1_000 / limit  # the bound is nearly reached
+    if statistic == "restart":
+        assert alarmed <= 1 / limit + 5 * math.sqrt(1 / limit / streams)
+
+
+def test_false_alarms_of_the_monitor_itself():
+    """200 streams of 200 rows at a run length of 40: at most 5 alarms expected, as above."""
+    rng, counts = np.random.default_rng(2), []
+    for stream in range(200):
+        monitor = ChangeMonitor(calibrated(rng.normal(size=100)), 40, random_state=stream)
+        monitor.update(rng.normal(size=(200, 1)))
+        counts.append(len(monitor.changes))
+    assert np.mean(counts) <= 5 + 5 * np.std(counts) / math.sqrt(200)
+    assert np.mean(counts) > 1
+
+
+def test_an_alarm_says_when_the_change_began():
+    """60 streams that shift by 1.5 sd at row 400: the median is within 15 rows of it.
+
+    Standard errors of these medians are about 2 rows; a correct program is off by 15 in fewer than
+    1 in 10,000 runs.
+    """
+    for statistic in STATISTICS:
+        rng, began, delay = np.random.default_rng(3), [], []
+        for stream in range(60):
+            c = rng.normal(size=1_000)
+            x = np.concatenate([rng.normal(size=400), rng.normal(-1.5, 1, size=200)])
+            monitor = ChangeMonitor(calibrated(c), 1_000, statistic, random_state=stream)
+            after = [one for one in monitor.update(x[:, None]).changes if one.row >= 400]
+            began.append(after[0].began)
+            delay.append(after[0].row - 400)
+        assert abs(np.median(began) - 400) <= 15, statistic
+        assert np.median(delay) <= 120, statistic
+
+
+def test_alarms_come_again():
+    """Down, back to normal, and up: there is an alarm for the second change as well."""
+    rng = np.random.default_rng(4)
+    cad = calibrated(rng.normal(size=2_000))
+    monitor = ChangeMonitor(cad, 1_000, random_state=0)
+    monitor.update(rng.normal(size=(300, 1)))
+    assert not monitor.changes
+    assert monitor.update(rng.normal(-2, 1, size=(60, 1))).alarm
+    monitor.update(rng.normal(size=(300, 1)))
+    before = len(monitor.changes)
+    report = monitor.update(rng.normal(2, 0.5, size=(60, 1)))
+    assert report.alarm
+    assert len(monitor.changes) > before
+    assert abs(report.changes[0].began - 660) < 30
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        ({"run_length": 1}, "`run_length` must be a number of rows above 1; got 1"),
+        ({"run_length": math.inf}, "`run_length` must be a number of rows above 1"),
+        ({"run_length": "1000"}, "`run_length` must be a number"),
+        ({"statistic": "cumsum"}, "statistic must be one of .* Did you mean 'cusum'"),
+        ({"martingale": "jumper"}, "martingale must be one of"),
+    ],
+)
+def test_bad_arguments_get_a_sentence(arguments, said):
+    with pytest.raises(ValueError, match=said):
+        ChangeMonitor(calibrated(np.linspace(0, 1, 50)), **arguments)
+
+
+def test_other_methods_are_refused():
+    cad = ConformalDetector("knn", "full").fit(np.random.default_rng(0).normal(size=(50, 1)))
+    with pytest.raises(ValueError, match="cannot be monitored"):
+        ChangeMonitor(cad)
+
+
+@pytest.mark.parametrize("how", ["journal", "state", "short journal"])
+@pytest.mark.parametrize("statistic", STATISTICS)
+def test_a_resumed_monitor_goes_on_as_if_nothing_had_happened(tmp_path, how, statistic):
+    rng, path = np.random.default_rng(5), tmp_path / "stream"
+    cad = calibrated(rng.normal(size=200))
+    parts = [rng.normal(-1, 1, size=(40, 1)) for _ in range(4)]
+    steady = ChangeMonitor(cad, 30, statistic, random_state=1)
+    expected = [steady.update(part) for part in parts]
+    monitor = ChangeMonitor(
+        cad, 30, statistic, random_state=1, **({"journal": path} if "journal" in how else {})
+    )
+    for part in parts[:3]:
+        monitor.update(part)
+    if how != "journal":
+        monitor.save(path)
+    monitor.close()
+    again = ChangeMonitor.resume(cad, path)
+    for number in (2, 3):
+        report = again.update(parts[number], batch=number)
+        assert report.changes == expected[number].changes
+        assert np.array_equal(report.log10_evidence, expected[number].log10_evidence)
+    assert again.changes == steady.changes
+    assert np.array_equal(again.evidence.log10, steady.evidence.log10)
+    again.close()
+
+
+def test_what_is_said_and_drawn():
+    pytest.importorskip("altair", reason="charts need Altair")
+    rng = np.random.default_rng(6)
+    monitor = ChangeMonitor(calibrated(rng.normal(size=200)), 100, "restart", random_state=0)
+    assert "at most T / 100 false alarms are expected in T rows" in monitor.guarantee
+    assert "probability of at most 0.01" in monitor.guarantee
+    assert monitor.headline == "No alarm in 0 rows (run length 100)"
+    assert ChangeMonitor(monitor.cad, 2_000_000).log10_evidence == -math.inf
+    assert "T / 2,000,000 false" in ChangeMonitor(monitor.cad, 2_000_000).guarantee
+    monitor.update(rng.normal(-3, 1, size=(200, 1)))
+    rows = [one.row for one in monitor.changes]
+    drawn = chart(monitor).to_dict()
+    assert [point["row"] for point in drawn["layer"][2]["data"]["values"]] == rows
+    assert f"alarms, the last at row {rows[-1]} of 200" in monitor.headline

@@ -1,0 +1,521 @@
+"""Decisions as rows arrive: batches, crashes, and journals that anyone may have written."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import math
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from reconform import ConformalDetector
+from reconform.errors import ReconformError
+from reconform.stream import (
+    ChangeMonitor,
+    ExchangeabilityMonitor,
+    FalseAlarmBudget,
+    MicroBatches,
+)
+from streams import batches_of, budget, calibrated
+
+
+@pytest.fixture(scope="module")
+def cad():
+    return calibrated(np.random.default_rng(0).uniform(size=30_000))
+
+
+def assert_same(one, other):
+    assert (one.batch, one.row) == (other.batch, other.row)
+    for name in ("mask", "p_values", "level"):
+        assert np.array_equal(getattr(one, name), getattr(other, name)), name
+
+
+# --- decisions -----------------------------------------------------------------------------------
+
+
+def test_batches_do_not_matter(cad):
+    parts = batches_of(4)
+    whole = budget(cad).update(np.concatenate(parts))
+    pieces = budget(cad)
+    decided = [pieces.update(part) for part in parts]
+    for name in ("mask", "p_values"):
+        joined = np.concatenate([getattr(piece, name) for piece in decided])
+        assert np.array_equal(joined, getattr(whole, name))
+    assert [piece.row for piece in decided] == [0, 1, 8, 38, 39, 51]
+    assert pieces.rows == 71
+    assert pieces.discoveries == whole.count > 5
+    assert np.array_equal(whole.mask, whole.p_values <= whole.level)
+
+
+@pytest.mark.parametrize(("method", "said"), [("auto", "full"), ("split", "split")])
+def test_a_choice_of_detectors_judges_rows_by_the_first(method, said, tmp_path):
+    rng = np.random.default_rng(0)
+    X, new = rng.normal(size=(300, 2)), rng.normal(size=(40, 2))
+    new[::8] += 9
+    several = ConformalDetector(["knn", "mahalanobis"], method, random_state=0).fit(X)
+    first = ConformalDetector("knn", said, random_state=0).fit(X)
+    path = tmp_path / "journal"
+    streams = [budget(several, journal=path), budget(first)]
+    for rows in np.split(new, 4):
+        assert_same(*(stream.update(rows) for stream in streams))
+    assert np.array_equal(several.p_values(new), first.p_values(new))
+    assert streams[0].guarantee == streams[1].guarantee  # not that of a list of discover
+    streams[0].close()
+    again = FalseAlarmBudget.resume(several, path)
+    assert_same(again.update(new[30:], batch=3), streams[1].update(new[30:], batch=3))
+    again.close()
+
+
+def test_the_default_detector_judges_row_by_row():
+    rng = np.random.default_rng(0)
+    cad = ConformalDetector(random_state=0).fit(rng.normal(size=(120, 2)))
+    new = rng.normal(size=(6, 2))
+    whole, single = budget(cad), budget(cad)
+    p_values = np.concatenate([single.update(row[None]).p_values for row in new])
+    assert np.array_equal(whole.update(new).p_values, p_values)
+    assert np.array_equal(cad.p_values(new), p_values)
+
+
+def test_bad_rows_and_detectors_get_a_sentence(cad):
+    with pytest.raises(ValueError, match="no rows"):
+        budget(cad).update(np.empty((0, 1)))
+    X = np.random.default_rng(0).normal(size=(40, 1))
+    smoothed = ConformalDetector("knn", "split", ties="randomized", random_state=0).fit(X)
+    with pytest.raises(ValueError, match="ties='conservative'"):
+        budget(smoothed)
+
+
+# --- a crash loses nothing and spends nothing twice ----------------------------------------------
+
+
+@pytest.mark.parametrize("confidence", [None, 0.9])
+def test_resuming_anywhere_gives_the_same_decisions(cad, confidence, tmp_path):
+    parts = batches_of(9)
+    make = lambda: budget(cad, confidence=confidence)  # noqa: E731
+    stream = make()
+    whole = [stream.update(part) for part in parts]
+    path = tmp_path / "state.json"
+    stream = make()
+    for part, expected in zip(parts, whole, strict=True):
+        stream.save(path)
+        stream = FalseAlarmBudget.resume(cad, path)
+        assert_same(stream.update(part), expected)
+    stream.save(path)
+    resumed = FalseAlarmBudget.resume(cad, path)
+    assert (resumed.rows, resumed.batches, resumed.discoveries) == (71, 6, stream.discoveries)
+    assert resumed.guarantee == stream.guarantee
+    assert_same(resumed.update(parts[-1], batch=5), whole[-1])  # its result may have got lost
+    json.loads(path.read_text())
+    assert [one.name for one in tmp_path.iterdir()] == ["state.json"]
+
+
+def test_a_journal_cut_off_at_any_byte_can_be_resumed(cad, tmp_path):
+    """Whatever of the file a crash has left, the stream goes on as if there had been none."""
+    parts = batches_of(10, sizes=(2, 1, 2))
+    path, cut = tmp_path / "whole", tmp_path / "cut"
+    stream = budget(cad, journal=path)
+    whole = [stream.update(part) for part in parts]
+    stream.close()
+    raw = path.read_bytes()
+    head = raw.index(b"\n") + 1
+    ends = [i + j for i, byte in enumerate(raw, 1) if byte == 10 for j in (-1, 0, 1)]
+    sizes = {*range(head, len(raw), 5), *ends[2:-1]}
+    for size in sorted(sizes):
+        cut.write_bytes(raw[:size])
+        stream = FalseAlarmBudget.resume(cad, cut)
+        assert stream.batches == raw[:size].count(b"\n") - 1
+        for number in range(len(parts)):  # everything is sent once more
+            assert_same(stream.update(parts[number], batch=number), whole[number])
+        stream.close()
+        assert cut.read_bytes() == raw
+    for size in (0, head // 2, head - 1):
+        cut.write_bytes(raw[:size])
+        with pytest.raises(ValueError, match="no whole first line"):
+            FalseAlarmBudget.resume(cad, cut)
+
+
+def test_batches_are_decided_once(cad, tmp_path):
+    parts = batches_of(11)
+    stream = budget(cad)
+    first = stream.update(parts[1], batch=0)
+    assert_same(stream.update(parts[1], batch=0), first)
+    second = stream.update(parts[2])
+    assert (second.batch, stream.rows) == (1, 37)
+    with pytest.raises(ValueError, match="batch=3 skips batches: the next one is 2"):
+        stream.update(parts[0], batch=3)
+    with pytest.raises(ValueError, match="batch=1 was decided before, with other rows"):
+        stream.update(parts[2][::-1], batch=1)
+    with pytest.raises(ValueError, match=r"batch=0 was decided before, .*not kept.* journal"):
+        stream.update(parts[1], batch=0)
+    assert stream.rows == 37
+    journal = tmp_path / "j"
+    stream = budget(cad, journal=journal)
+    whole = [stream.update(part) for part in parts]
+    for number in (0, 3, 5, 1):
+        assert_same(stream.update(parts[number], batch=number), whole[number])
+    assert stream.rows == 71
+    stream.close()
+
+
+def test_a_journal_made_short_goes_on(cad, tmp_path):
+    parts = batches_of(12)
+    path = tmp_path / "journal"
+    stream = budget(cad, journal=path)
+    plain = budget(cad)
+    whole = [plain.update(part) for part in parts]
+    for part in parts[:3]:
+        stream.update(part)
+    stream.save(tmp_path / "copy")
+    stream.save(path)
+    assert path.read_bytes().count(b"\n") == 1
+    assert_same(stream.update(parts[3]), whole[3])
+    stream.close()
+    with pytest.raises(RuntimeError, match=r"was closed; go on with FalseAlarmBudget\.resume"):
+        stream.update(parts[4])
+    stream = FalseAlarmBudget.resume(cad, path)
+    assert_same(stream.update(parts[4], batch=4), whole[4])
+    assert_same(stream.update(parts[3], batch=3), whole[3])
+    with pytest.raises(ValueError, match="not kept"):
+        stream.update(parts[0], batch=0)
+    # a saved state is not written to, unless a journal is asked for
+    other = FalseAlarmBudget.resume(cad, tmp_path / "copy", journal=tmp_path / "second")
+    assert_same(other.update(parts[3]), whole[3])
+    assert (tmp_path / "copy").read_bytes().count(b"\n") == 1
+    assert (tmp_path / "second").read_bytes().count(b"\n") == 2
+    with pytest.raises(ValueError, match="is a journal already"):
+        FalseAlarmBudget.resume(cad, path, journal=tmp_path / "third")
+    stream.close()
+    other.close()
+
+
+def test_one_journal_one_stream(cad, tmp_path):
+    path = tmp_path / "journal"
+    stream = budget(cad, journal=path)
+    with pytest.raises(FileExistsError, match="resume from it"):
+        budget(cad, journal=path)
+    if sys.platform != "win32":
+        with pytest.raises(ReconformError, match="is in use"):
+            FalseAlarmBudget.resume(cad, path)
+    stream.close()
+    FalseAlarmBudget.resume(cad, path).close()
+
+
+def test_states_of_other_things_are_refused(cad, tmp_path):
+    path = tmp_path / "state"
+    budget(cad).save(path)
+    other = calibrated(np.random.default_rng(1).uniform(size=30_000))
+    with pytest.raises(ValueError, match="belongs to another calibration"):
+        FalseAlarmBudget.resume(other, path)
+    with pytest.raises(ValueError, match="must hold a state of ExchangeabilityMonitor"):
+        ExchangeabilityMonitor.resume(cad, path)
+    path.write_text('{"hello": "world"}\n')
+    with pytest.raises(ValueError, match=r"line 1: .*damaged or no line"):
+        FalseAlarmBudget.resume(cad, path)
+    with pytest.raises(FileNotFoundError):
+        FalseAlarmBudget.resume(cad, tmp_path / "nothing")
+
+
+def test_damage_is_noticed(cad, tmp_path):
+    parts = batches_of(13)
+    path = tmp_path / "journal"
+    stream = budget(cad, journal=path)
+    for part in parts:
+        stream.update(part)
+    stream.close()
+    lines = path.read_bytes().splitlines(keepends=True)
+    wrongs = {
+        "a digit": [*lines[:2], lines[2].replace(b"[", b"[7, ", 1), *lines[3:]],
+        "a line lost": [*lines[:2], *lines[3:]],
+        "lines swapped": [*lines[:2], lines[3], lines[2], *lines[4:]],
+        "zeros": [*lines[:2], bytes(len(lines[2]) - 1) + b"\n", *lines[3:]],
+    }
+    for name, wrong in wrongs.items():
+        assert wrong != lines, name
+        path.write_bytes(b"".join(wrong))
+        with pytest.raises(ValueError, match=r"line 3: .*damaged"):
+            FalseAlarmBudget.resume(cad, path)
+
+
+def resealed(path, change):
+    """Rewrite a journal as an attacker would: other contents, and all seals right."""
+    contents = [json.loads(line)["content"] for line in path.read_text().splitlines()]
+    change(contents)
+    seal, lines = "", []
+    for content in contents:
+        text = json.dumps(content, sort_keys=True)
+        seal = hashlib.sha256((seal + text).encode()).hexdigest()[:32]
+        lines.append(json.dumps({"content": content, "seal": seal}) + "\n")
+    path.write_text("".join(lines))
+
+
+def put(*places, value):
+    """A change of one value in a journal."""
+
+    def change(contents):
+        *way, last = places
+        inside = contents
+        for place in way:
+            inside = inside[place]
+        inside[last] = value
+
+    return change
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        put(0, "settings", "false_alarms", value="1e50000000"),  # hung
+        put(0, "settings", "false_alarms", value="1/0"),
+        put(0, "settings", "other", value=1),
+        put(0, "settings", value=None),
+        put(0, "state", value=None),
+        put(0, "calibration", value=5),
+        put(0, "rows", value="many"),
+        put(0, "batches", value=10**400),
+        put(0, "last", value=[]),
+        put(0, value=[1, 2]),
+        put(1, value=[1, 2]),
+        put(1, "row", value=-1),
+        put(1, "given", value=None),
+        put(1, "given", 0, value="first"),
+        put(1, "given", 0, value=10**30),
+        put(1, "found", value=None),
+    ],
+)
+def test_journals_with_right_seals_and_wrong_contents(cad, change, tmp_path):
+    path = tmp_path / "journal"
+    stream = budget(cad, journal=path)
+    stream.update(batches_of(13)[2])
+    stream.close()
+    resealed(path, lambda contents: None)
+    FalseAlarmBudget.resume(cad, path).close()
+    resealed(path, change)
+    with pytest.raises(ReconformError, match="journal"):
+        FalseAlarmBudget.resume(cad, path)
+
+
+# One of every kind of stream, and the times of its rows where it needs them.
+KINDS = {
+    "budget": lambda cad, **more: FalseAlarmBudget(cad, 100, 1_000, **more),
+    "budget per day": lambda cad, **more: FalseAlarmBudget(cad, 9, "day", rate=0.01, **more),
+    "windows": lambda cad, **more: MicroBatches(cad, 4, **more),
+    "seconds": lambda cad, **more: MicroBatches(cad, seconds=3, **more),
+    "exchangeability": lambda cad, **more: ExchangeabilityMonitor(cad, random_state=0, **more),
+    "power": lambda cad, **more: ExchangeabilityMonitor(
+        cad, martingale="power", random_state=0, **more
+    ),
+    "mixture": lambda cad, **more: ExchangeabilityMonitor(
+        cad, martingale="mixture", random_state=0, **more
+    ),
+    "changes": lambda cad, **more: ChangeMonitor(cad, 2, random_state=0, **more),
+}
+WRONG = [
+    None, True, -1, 0, 1, 10**30, 0.5, -0.5, math.nan, math.inf, 1e308, "", "x", "1/3",
+    [], [1], [[1, 2]], {}, {"a": 1},
+]  # fmt: skip
+
+
+def add(stream, X, start):
+    """Add rows, one per second where the stream goes by time."""
+    timed = isinstance(stream, MicroBatches) and stream.seconds is not None
+    return stream.update(X, **({"times": start + np.arange(len(X))} if timed else {}))
+
+
+def ways_into(node, way=()):
+    """Every place of a journal; of long lists the first two."""
+    inside = node.items() if isinstance(node, dict) else enumerate(node[:2])
+    for key, value in inside:
+        yield (*way, key)
+        if isinstance(value, dict | list):
+            yield from ways_into(value, (*way, key))
+
+
+def wrong_contents(contents):
+    """The contents of a journal with one place missing, or with another value there."""
+    for *way, last in list(ways_into(contents)):
+        for value in [*WRONG, "missing"]:
+            changed = json.loads(json.dumps(contents))
+            inside = changed
+            for place in way:
+                inside = inside[place]
+            if value == "missing":
+                del inside[last]
+            else:
+                inside[last] = value
+            yield (*way, last, value), changed
+
+
+@pytest.mark.filterwarnings("ignore:in a window of")
+@pytest.mark.parametrize("form", ["journal", "state"])
+@pytest.mark.parametrize("kind", KINDS)
+def test_whatever_a_journal_claims_is_refused_or_works(kind, form, tmp_path):
+    """Anyone can write right seals: one value after the other is another one."""
+    rng = np.random.default_rng(0)
+    cad, path = calibrated(rng.uniform(size=300)), tmp_path / "journal"
+    first, second, later = (rng.uniform(size=(m, 1)) for m in (7, 3, 5))
+    stream = KINDS[kind](cad, **({"journal": path} if form == "journal" else {}))
+    add(stream, first, 100)
+    add(stream, second, 110)
+    if form == "state":
+        stream.save(path)
+    stream.close()
+    contents = [json.loads(line)["content"] for line in path.read_text().splitlines()]
+    refused = works = 0
+    for what, wrong in wrong_contents(contents):
+        resealed(path, lambda contents, wrong=wrong: contents.__setitem__(slice(None), wrong))
+        try:
+            resumed = type(stream).resume(cad, path)
+        except ReconformError:
+            refused += 1
+            continue
+        works += 1
+        try:
+            with contextlib.suppress(ReconformError):  # it is another batch now
+                resumed.update(second, batch=1, **({"times": 110.0} if kind == "seconds" else {}))
+            add(resumed, later, 1e6)
+            if isinstance(resumed, MicroBatches):
+                resumed.flush()
+            if isinstance(resumed, ExchangeabilityMonitor | ChangeMonitor):
+                assert resumed.headline
+                assert resumed.evidence.log10.shape == (15,)
+            else:
+                told = [resumed.told(record) for record in resumed.history()]
+                assert told or form == "state"
+            resumed.close()
+        except Exception as error:
+            raise AssertionError(f"accepted, and then failed: {what}") from error
+    assert refused > 200
+    assert works
+
+
+def test_another_version_that_decides_otherwise_is_noticed(cad, tmp_path):
+    path = tmp_path / "journal"
+    stream = budget(cad, journal=path)
+    stream.update(batches_of(14)[2])
+    stream.close()
+    resealed(path, put(1, "found", "flagged", value=[0]))  # as other code may have decided
+    with pytest.raises(ValueError, match="batch 0 does not come out as it was recorded"):
+        FalseAlarmBudget.resume(cad, path)
+
+
+@pytest.mark.parametrize("where", ["before", "after"])
+def test_a_failing_disk_stops_the_stream(cad, where, tmp_path, monkeypatch):
+    """The line may or may not be on the disk; either way nothing is spent twice."""
+    parts = batches_of(15)
+    plain = budget(cad)
+    whole = [plain.update(part) for part in parts]
+    path = tmp_path / "journal"
+    stream = budget(cad, journal=path)
+    stream.update(parts[0])
+
+    def full(handle):
+        if where == "before":
+            os.ftruncate(handle, os.fstat(handle).st_size - 5)
+        raise OSError(28, "No space left on device")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "fsync", full)
+        with pytest.raises(OSError, match="No space left"):
+            stream.update(parts[1])
+    for action in (lambda: stream.update(parts[1]), lambda: stream.save(tmp_path / "state")):
+        with pytest.raises(RuntimeError, match=r"interrupted.*FalseAlarmBudget\.resume"):
+            action()
+    stream.close()
+    stream = FalseAlarmBudget.resume(cad, path)
+    assert stream.batches == (1 if where == "before" else 2)
+    for number, part in enumerate(parts):
+        assert_same(stream.update(part, batch=number), whole[number])
+    stream.close()
+
+
+def test_a_state_that_cannot_be_written_leaves_the_old_one(cad, tmp_path, monkeypatch):
+    path = tmp_path / "state"
+    stream = budget(cad)
+    stream.save(path)
+    before = path.read_bytes()
+    stream.update([[-1.0]])
+
+    def full(handle):
+        raise OSError(28, "No space left on device")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "fsync", full)
+        with pytest.raises(OSError, match="No space left"):
+            stream.save(path)
+    assert path.read_bytes() == before
+    assert [one.name for one in tmp_path.iterdir()] == ["state"]
+    stream.save(path)
+    assert FalseAlarmBudget.resume(cad, path).rows == 1
+
+
+KILLED = """
+import json, os, random, signal, sys, time
+from pathlib import Path
+sys.path.insert(0, {tests!r})
+import numpy as np
+from streams import batches_of, budget, calibrated
+from reconform.stream import FalseAlarmBudget
+
+cad = calibrated(np.random.default_rng(0).uniform(size=30_000))
+parts = batches_of(16, sizes=(2,) * 300)
+journal, outbox = Path("journal"), Path("outbox")
+
+def work():
+    if journal.exists():
+        stream = FalseAlarmBudget.resume(cad, journal)
+    else:
+        stream = budget(cad, journal=journal)
+    # The receiver may have missed the batch before; whoever lost track sends some again.
+    for number in range(max(0, stream.batches - 2), len(parts)):
+        decided = stream.update(parts[number], batch=number)
+        with outbox.open("a") as file:
+            line = [number, decided.row, decided.mask.tolist()]
+            file.write(json.dumps(line) + chr(10))
+
+chance, kills = random.Random(0), 0
+while True:
+    child = os.fork()
+    if not child:
+        work()
+        os._exit(0)
+    time.sleep(chance.uniform(0, 0.03 * 1.05**kills))  # it gets done on a slow machine too
+    try:
+        os.kill(child, signal.SIGKILL)
+    finally:
+        status = os.waitpid(child, 0)[1]
+    if os.WIFEXITED(status):
+        print(kills)
+        sys.exit(os.WEXITSTATUS(status))
+    kills += 1
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs os.fork to be killed often")
+def test_killed_at_random_instants(cad, tmp_path):
+    code = KILLED.format(tests=str(Path(__file__).parents[1]))
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, timeout=120
+    )
+    assert done.returncode == 0, done.stderr
+    assert int(done.stdout) >= 5
+    stream = budget(cad)
+    expected = [stream.update(part) for part in batches_of(16, sizes=(2,) * 300)]
+    delivered = set()
+    for line in (tmp_path / "outbox").read_text().splitlines():
+        try:
+            number, row, mask = json.loads(line)
+        except ValueError:  # the outbox itself was cut off
+            continue
+        one = expected[number]
+        assert (row, mask) == (one.row, one.mask.tolist())
+        delivered.add(number)
+    assert delivered == set(range(300))
+    resumed = FalseAlarmBudget.resume(cad, tmp_path / "journal")
+    assert (resumed.rows, resumed.discoveries) == (600, stream.discoveries)

@@ -1,0 +1,165 @@
+"""False-alarm budgets: the cut-off, what is promised, and that it is kept."""
+
+from __future__ import annotations
+
+import math
+import re
+import warnings
+
+import numpy as np
+import pytest
+from scipy.stats import betabinom, binom
+
+from reconform import ConformalDetector, Split
+from reconform.statistics.thresholds import tolerance_order
+from reconform.stream import FalseAlarmBudget, MicroBatches, OutlookWarning
+from streams import calibrated
+
+# A correct program fails each statistical test below with at most this probability.
+FAILURE = 1e-4
+
+
+@pytest.fixture(scope="module")
+def cad():
+    return calibrated(np.random.default_rng(0).uniform(size=5_000))
+
+
+def test_the_certified_cut_off_is_that_of_threshold(cad):
+    budget = FalseAlarmBudget(cad, 5, 1_000, confidence=0.95)
+    X = np.random.default_rng(1).uniform(0, 0.02, size=(2_000, 1))
+    decided = budget.update(X)
+    limit = cad.threshold(0.005, confidence=0.95)
+    assert np.array_equal(decided.mask, limit.flags(X[:, 0]))
+    assert 100 < decided.count < 1_900
+    assert (decided.mask == (decided.p_values <= decided.level)).all()
+    assert re.search(
+        "At most 5 false alarms in any 1,000 rows expected, .* share 0.95", budget.guarantee
+    )
+
+
+@pytest.mark.parametrize("method", ["split", "jackknife+", "full"])
+@pytest.mark.parametrize("validity", ["nominal", "proven"])
+def test_without_a_certificate_p_values_up_to_the_share_are_flagged(method, validity):
+    rng = np.random.default_rng(0)
+    cad = ConformalDetector("knn", method, random_state=0).fit(rng.normal(size=(150, 2)))
+    X = rng.normal(scale=2.0, size=(60, 2))
+    budget = FalseAlarmBudget(cad, 2, 50, confidence=None, validity=validity)
+    p_values = cad.p_values(X, validity=validity)
+    decided = budget.update(X)
+    assert np.array_equal(decided.p_values, p_values)
+    assert np.array_equal(decided.mask, p_values <= 2 / 50)
+    assert decided.count > 5
+    proven = validity == "proven" or method != "jackknife+"
+    assert ("measured, not proven" not in budget.guarantee) == proven
+    assert "It holds in any 50 rows, on average over references." in budget.guarantee
+
+
+def test_auto_takes_the_certificate_where_there_are_rows_enough():
+    few, many = (calibrated(np.linspace(0, 1, n)) for n in (2_301, 2_302))
+    assert FalseAlarmBudget(few).confidence is None
+    assert FalseAlarmBudget(many).confidence == 0.9
+    assert "on average over references" in FalseAlarmBudget(few).guarantee
+    rows = np.random.default_rng(0).normal(size=(100, 2))
+    for method in ("full", Split(repeats=3)):
+        other = ConformalDetector("knn", method, random_state=0).fit(rows)
+        assert FalseAlarmBudget(other, 10, 100).confidence is None
+
+
+def test_a_budget_per_day_is_one_of_the_rows_in_a_day(cad):
+    day, rows = FalseAlarmBudget(cad, 86.4, "day", rate=0.5), FalseAlarmBudget(cad, 86.4, 43_200)
+    X = np.linspace(0, 0.01, 200).reshape(-1, 1)
+    assert np.array_equal(day.update(X).mask, rows.update(X).mask)
+    assert day.discoveries == rows.discoveries > 5
+    assert "86.4 false alarms in a day of 43,200 rows" in day.guarantee
+
+
+def test_too_few_rows_are_named():
+    cad = calibrated(np.linspace(0, 1, 500))
+    with pytest.warns(OutlookWarning, match="nothing can be flagged.* at least 999 cal") as caught:
+        budget = FalseAlarmBudget(cad, 1, 1_000)
+    assert caught[0].filename == __file__
+    assert not budget.update([[-1.0]]).mask.any()
+    assert budget.outlook.startswith("Nothing can be flagged: 500 calibration rows")
+    with pytest.warns(UserWarning, match="at a confidence of 0.9. What helps: at least 2,302"):
+        FalseAlarmBudget(cad, 1, 1_000, confidence=0.9)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        FalseAlarmBudget(calibrated(np.linspace(0, 1, 999)))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        ({"false_alarms": 0}, "false_alarms must be a positive number; got 0"),
+        ({"false_alarms": math.inf}, "false_alarms must be a positive number"),
+        ({"per": 0}, "per must be an integer of at least 1; got 0"),
+        ({"per": 2.5}, "per must be an integer"),
+        ({"per": "dag"}, "per must be one of .* Did you mean 'day'"),
+        ({"per": "day"}, "`per='day'` needs `rate`"),
+        ({"rate": 3}, "leave one out"),
+        ({"per": "day", "rate": -1}, "rate must be a positive number"),
+        ({"false_alarms": 1_000}, "would let every row be flagged"),
+        ({"confidence": "often"}, "confidence must be one of 'auto'"),
+        ({"confidence": 1.0}, "confidence must be a number strictly between 0 and 1"),
+        ({"confidence": 0.9, "validity": "proven"}, "leave out `validity`"),
+        ({"validity": "sure"}, "validity must be one of"),
+    ],
+)
+def test_bad_arguments_get_a_sentence(cad, arguments, said):
+    with pytest.raises(ValueError, match=said):
+        FalseAlarmBudget(cad, **arguments)
+
+
+def test_what_has_no_certificate_is_refused():
+    X = np.random.default_rng(0).normal(size=(100, 2))
+    full = ConformalDetector("knn", "full", random_state=0).fit(X)
+    with pytest.raises(ValueError, match="use `method='split'` or 'prefit'"):
+        FalseAlarmBudget(full, confidence=0.9)
+    smoothed = ConformalDetector("knn", "split", ties="randomized", random_state=0).fit(X)
+    with pytest.raises(ValueError, match="ties='conservative'"):
+        FalseAlarmBudget(smoothed)
+
+
+def test_it_resumes_from_its_journal(cad, tmp_path):
+    path = tmp_path / "journal"
+    parts = [np.random.default_rng(s).uniform(0, 0.01, size=(40, 1)) for s in range(3)]
+    budget = FalseAlarmBudget(cad, 3, "hour", rate=1 / 3, journal=path)
+    first = [budget.update(part) for part in parts[:2]]
+    budget.close()
+    again = FalseAlarmBudget.resume(cad, path)
+    assert (again.rows, again.discoveries) == (80, first[0].count + first[1].count)
+    assert (again.guarantee, again.settings) == (budget.guarantee, budget.settings)
+    assert np.array_equal(again.update(parts[1], batch=1).mask, first[1].mask)
+    with pytest.raises(ValueError, match="must hold a state of MicroBatches"):
+        MicroBatches.resume(cad, path)
+    again.close()
+
+
+@pytest.mark.slow
+def test_budgets_are_kept_in_1000_streams():
+    """1,000 streams of 1,000 normal rows, a budget of 1 false alarm in 100 rows, n = 1,000.
+
+    On average over references the number of alarms in a stream is beta-binomial with a mean of at
+    most 10, and the mean over streams exceeds it by more than five standard errors in fewer than
+    1 in 100,000 runs of a correct program. With a certificate at 0.9 the number of references
+    whose own rate exceeds the budget is binomial(1,000, at most 0.1).
+    """
+    n, rows, streams, share = 1_000, 1_000, 1_000, 0.01
+    order = tolerance_order(n, share, 0.9)
+    rng = np.random.default_rng(0)
+    average, certified, exceeding = [], [], 0
+    for _ in range(streams):
+        c, x = rng.uniform(size=n), rng.uniform(size=(rows, 1))
+        cad = calibrated(c)
+        average.append(FalseAlarmBudget(cad, 1, 100, confidence=None).update(x).count)
+        budget = FalseAlarmBudget(cad, 1, 100, confidence=0.9)
+        certified.append(budget.update(x).count)
+        exceeding += np.sort(c)[order - 1] > share  # the rate given this calibration set
+    rank = int(share * (n + 1))
+    law = betabinom(rows, rank, n + 1 - rank)
+    assert law.mean() <= share * rows
+    assert np.mean(average) <= law.mean() + 5 * law.std() / math.sqrt(streams)
+    assert np.mean(average) >= law.mean() - 5 * law.std() / math.sqrt(streams)  # not idle
+    assert exceeding <= binom.ppf(1 - FAILURE, streams, 0.1)
+    assert exceeding >= 0.5 * 0.1 * streams
+    assert np.mean(certified) < 0.85 * np.mean(average)

@@ -1,0 +1,321 @@
+"""Choose and compare: the ranking of a study, its recommendation, and files with labels."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+from scipy.stats import t as student
+from sklearn.neighbors import LocalOutlierFactor
+from sklearn.svm import OneClassSVM
+
+from commands import run, run_json
+from reconform import Bootstrap, CrossValidation, Full, Split
+from reconform.cli.study_command import _method, command_of
+from reconform.detectors import KNN
+from reconform.detectors.registry import make_detector, written
+from reconform.errors import ReferenceWarning
+from reconform.files import TableOptions, normal_rows, read_labelled, read_reference
+from reconform.forecast import listening
+from reconform.frames import label_code
+from reconform.study import Protocol, Study
+from reconform.study.ranked import CONFIDENCE, rank
+
+SMALL = Protocol(draws=3, test_sets=4)
+
+
+def results(power, fdr=None):
+    """Tables of a study, from the power of each detector in each draw."""
+    rows = [
+        ("mine", detector, "full", j, 0.05 if fdr is None else fdr[detector][j], value)
+        for detector, values in power.items()
+        for j, value in enumerate(values)
+    ]
+    names = ("dataset", "detector", "method", "draw", "cfdr", "cpower")
+    table = {name: [row[k] for row in rows] for k, name in enumerate(names)}
+    costs = {name: list(values) for name, values in table.items()}
+    return table, {**costs, "fit_seconds": [0.1] * len(rows), "score_seconds": [0.1] * len(rows)}
+
+
+# --- the ranking ---------------------------------------------------------------------------------
+
+
+def test_differences_are_taken_draw_by_draw():
+    rng = np.random.default_rng(0)
+    hard = rng.uniform(0.2, 0.8, size=12)  # a draw that is hard is hard for all
+    power = {
+        "near": hard - 0.001 * rng.normal(size=12),
+        "best": hard + 0.002,
+        "far": hard - 0.1 + 0.01 * rng.normal(size=12),
+    }
+    ranking = rank(*results(power), fdr=0.1)
+    assert [row.detector for row in ranking] == ["best", "near", "far"]
+    assert ranking.best is ranking[0]
+    for row in ranking[1:]:
+        behind = power["best"] - power[row.detector]
+        assert row.behind.mean == pytest.approx(behind.mean())
+        assert row.behind.standard_error == pytest.approx(behind.std(ddof=1) / np.sqrt(12))
+        limit = student.ppf(1 - (1 - CONFIDENCE) / 6, 11) * row.behind.standard_error
+        assert row.worse == (behind.mean() > limit)
+    # By their spreads alone, 0.1 behind could not be told from nothing.
+    assert ranking[2].worse
+    assert ranking[2].power.standard_error > 0.04
+    assert [row.detector for row in ranking.equals] == [
+        row.detector for row in ranking[1:] if not row.worse
+    ]
+
+
+def test_power_that_is_bought_with_false_alarms_is_ranked_last():
+    draws = np.arange(8) / 1000
+    power = {"greedy": 0.9 + draws, "honest": 0.5 + draws}
+    fdr = {"greedy": 0.3 + draws, "honest": 0.1 + draws}
+    ranking = rank(*results(power, fdr), fdr=0.2)
+    assert [(row.detector, row.violation, row.worse) for row in ranking] == [
+        ("honest", False, False),
+        ("greedy", True, True),
+    ]
+    assert "†" in str(ranking)
+    assert rank(*results(power, fdr), fdr=0.05).best is None
+
+
+def test_equals_are_rarely_told_apart():
+    """200 studies of 6 equals. By Bonferroni at most 5% have a claim: more than 21 claims have a
+    probability below 0.1% in a correct program."""
+    rng = np.random.default_rng(1)
+    claims = 0
+    for _ in range(200):
+        hard = rng.normal(0.5, 0.1, size=10)
+        power = {f"d{k}": hard + rng.normal(0, 0.05, size=10) for k in range(6)}
+        claims += any(row.worse for row in rank(*results(power), fdr=0.1))
+    assert claims <= 21
+
+
+def test_one_draw_tells_nothing_apart():
+    ranking = rank(*results({"a": [0.9], "b": [0.1]}), fdr=0.1)
+    assert not ranking[1].worse
+    assert "One draw has no standard error" in str(ranking)
+
+
+def test_what_did_not_run_everywhere_is_not_ranked():
+    table, costs = results({"a": [0.5, 0.6], "b": [0.5, 0.7]})
+    for whole in (table, costs):
+        for name, values in whole.items():
+            more = {"dataset": "other", "detector": "a", "method": "full", "draw": 0}
+            values.append(more.get(name, 0.5))
+            values.append({**more, "draw": 1}.get(name, 0.5))
+    ranking = rank(table, costs, fdr=0.1)
+    assert [row.detector for row in ranking] == ["a"]
+    assert ranking.partial == (("b", "full"),)
+    assert "b with full" in str(ranking)
+
+
+# --- what can be run, and what it takes ----------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def data():
+    rng = np.random.default_rng(3)
+    X = np.vstack([rng.normal(size=(160, 3)), rng.normal(4, 1, size=(20, 3))])
+    return "mine", X, np.repeat([0, 1], [160, 20])
+
+
+def test_auto_is_there_by_default_and_the_time_is_told(data, monkeypatch):
+    told = []
+    monkeypatch.setattr("reconform.forecast.LONG", 0.0)
+    with listening(told.append):
+        study = Study([data], protocol=Protocol(draws=2, test_sets=2)).run()
+    found = {(row.detector, row.method) for row in study.ranking()}
+    assert {("auto", "auto"), ("auto", "split"), ("knn", "cv+"), ("kde", "jab+")} <= found
+    assert len(found) == 26  # 7 detectors with 4 methods, but auto with cv+ and jab+
+    assert any(re.fullmatch(r"About \d+ \w+: 2 draws of the study\.", said) for said in told)
+    forecast = study.forecast_
+    assert forecast.draws == 2
+    assert forecast.seconds > 0
+    assert {key[1:] for key in forecast.left_out} == {("auto", "cv+"), ("auto", "jab+")}
+
+
+def test_what_was_asked_for_and_cannot_be_is_said(data, tmp_path):
+    study = Study([data], ["auto", "knn"], ["cv+"], SMALL)
+    with pytest.warns(ReferenceWarning, match=r"auto is left out with cv\+: .*`method='full'`"):
+        study.run(tmp_path)
+    assert [row.detector for row in study.ranking()] == ["knn"]
+    with pytest.raises(ValueError, match="judges new rows with the help of the others"):
+        Study([data], ["auto"], ["cv+"], SMALL).run(tmp_path / "nothing")
+    assert not (tmp_path / "nothing").exists()
+
+
+def test_a_detector_that_looks_at_the_batch_is_run_by_full(data, tmp_path):
+    pytest.importorskip("pyod", reason="PyOD is optional: reconform[pyod]")
+    study = Study([data], [("pyod:ECOD", make_detector("pyod:ECOD"))], protocol=SMALL)
+    assert [row.method for row in study.run(tmp_path).ranking()] == ["full"]
+    assert [row.method for row in study.read(tmp_path).ranking()] == ["full"]
+    assert command_of(study.recommendation(), study) == (
+        "reconform detect normal.csv new.csv --detector pyod:ECOD --method full --fdr 0.1"
+    )
+
+
+def test_a_detector_that_looks_at_the_batch_may_be_fitted_on_it(data):
+    pytest.importorskip("pyod", reason="PyOD is optional: reconform[pyod]")
+    study = Study([data], [("pyod:ECOD", make_detector("pyod:ECOD"))], ["batch", "split"], SMALL)
+    with pytest.warns(ReferenceWarning, match="pyod:ECOD is left out with split"):
+        study.run()
+    assert [row.method for row in study.ranking()] == ["batch"]
+    assert "--method batch" in command_of(study.recommendation(), study)
+
+
+def test_auto_is_not_run_twice_and_is_what_it_stands_for(data):
+    study = Study([data], [OneClassSVM(), "knn"], ["auto", "full", "cv+"], SMALL).run()
+    found = [(row.detector, row.method) for row in study.ranking()]
+    assert ("OneClassSVM", "cv+") not in found
+    assert ("knn", "full") not in found
+    assert len(found) == 4
+    alone = Study([data], ["knn"], ["full"], SMALL).run().ranking()[0]
+    [same] = [row for row in study.ranking() if (row.detector, row.method) == ("knn", "auto")]
+    assert same.power == alone.power
+
+
+# --- the recommendation --------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("detector", "shown"),
+    [
+        ("auto", ("auto", {})),
+        (KNN(n_neighbors=3), ("knn", {"n_neighbors": 3})),
+        (OneClassSVM(nu=0.2, kernel="poly"),
+         ("sklearn:OneClassSVM", {"kernel": "poly", "nu": 0.2})),
+        (LocalOutlierFactor(novelty=True), ("sklearn:LocalOutlierFactor", {})),
+        (LocalOutlierFactor(novelty=True, metric=max), None),
+        (lambda X: X, None),
+    ],
+)  # fmt: skip
+def test_detectors_as_a_command_line_writes_them(detector, shown):
+    assert written(detector) == shown
+
+
+def test_methods_as_a_command_line_writes_them():
+    assert _method(Full()) == ["--method", "full"]
+    assert _method(CrossValidation(5)) == ["--method", "cv+", "--set", "folds=5"]
+    assert _method(Bootstrap(20, variant="basic")) == ["--method", "jab", "--set", "draws=20"]
+    assert _method(Split(0.25)) == ["--method", "split", "--set", "calibration=0.25"]
+    assert _method(CrossValidation(variant="pooled")) is None
+
+
+def test_nothing_is_recommended_where_nothing_is_found():
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(60, 2))
+    study = Study([("noise", X, np.arange(60) % 6 == 0)], ["knn"], ["split"], SMALL).run()
+    advice = study.recommendation()
+    assert (advice.chosen, advice.python, command_of(advice, study)) == (None, None, None)
+    assert "no anomaly was found" in str(advice)
+
+
+def test_a_frame_with_text_in_python(data):
+    _, X, y = data
+    frame = pd.DataFrame(X, columns=["a", "b", "c"]).assign(kind=np.resize(["x", "y"], len(X)))
+    frame.loc[::9, "a"] = None
+    text = TableOptions(prepare=True)
+    study = Study([("mine", frame, y)], ["knn", "iforest"], ["cv+"], SMALL, tables=text).run()
+    assert {row.detector for row in study.ranking()} == {"knn", "iforest"}
+    assert study.recommendation().python.startswith("ConformalDetector(Prepare('")
+    with pytest.raises(ValueError, match="`prepare=True` for text"):
+        Study([("mine", frame, y)], ["knn"], ["split"], SMALL).run()
+
+
+# --- the command ---------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def here(tmp_path, monkeypatch, data):
+    _, X, y = data
+    frame = pd.DataFrame(X.round(3), columns=["flow", "heat, out", "load"])
+    frame = frame.assign(kind=np.resize(["a", "b"], 180), note="none", broken=y == 1)
+    frame.insert(0, "pump no", [f"P{i:03d}" for i in range(180)])
+    frame.loc[::11, "flow"] = np.nan
+    frame.loc[y == 1, "kind"] = "odd"
+    monkeypatch.chdir(tmp_path)
+    frame.to_csv("pumps.csv", index=False, sep=";", decimal=",")
+    new = frame.sample(60, random_state=0).drop(columns="broken")
+    new.to_csv("new.csv", index=False, sep=";", decimal=",")
+    return tmp_path
+
+
+OWN = [
+    "study", "--dataset", "pumps.csv", "--label", "broken", "--id", "pump no", "--drop", "note",
+    "--prepare", "--delimiter", ";", "--decimal", ",", "--draws", "2", "--test-sets", "3",
+]  # fmt: skip
+
+
+def test_the_recommended_command_runs(here):
+    facts = run_json(*OWN, "--detector", "knn", "--set", "n_neighbors=3", "--method", "split",
+                     "--method", "cv+", "--folds", "5")  # fmt: skip
+    assert facts["store"] is None
+    assert {row["method"] for row in facts["ranking"]} == {"split", "cv+"}
+    assert facts["estimated_seconds"] > 0
+    program, *arguments = shlex.split(facts["recommendation"]["command"])
+    assert program == "reconform"
+    assert "--set" in arguments
+    found = run_json(*arguments)
+    assert found["reference"]["rows"] == 160  # the normal ones
+    assert found["reference"]["features"] == ["flow", "heat, out", "load", "kind"]
+    assert found["new"]["rows"] == 60
+    assert set(found["new"]["unseen"]) == {"kind"}  # a label that only anomalies have
+    said = run(*OWN, "--detector", "knn", "--method", "split").stdout
+    assert "| 1 | knn | split |" in said
+    assert "behind the best" in said
+    assert not list(here.glob("*/parts"))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "told"),
+    [
+        ([], 2, "give a data set of your own with --dataset"),
+        (["--dataset", "pumps.csv", "--label", "brokn"], 1, "Did you mean 'broken'?"),
+        (["--dataset", "pumps.csv", "--label", "kind", "--drop", "pump no,note"], 1,
+         "labels must be 0 or false"),
+        (["--dataset", "pumps.csv", "--label", "broken"], 1, "text in"),
+        (["--dataset", "breast_cancer", "--id", "pump no"], 1, "--id names some"),
+        (["--dataset", "missing.csv"], 1, "there is no such file"),
+    ],
+)  # fmt: skip
+def test_bad_studies(here, arguments, code, told):
+    layout = ["--delimiter", ";", "--decimal", ","] if arguments else []
+    before = sorted(here.iterdir())
+    assert told in run("study", *arguments, *layout, "--output", "out", code=code).stderr
+    assert sorted(here.iterdir()) == before
+
+
+# --- files with labels ---------------------------------------------------------------------------
+
+
+def test_only_normal_rows_are_the_reference(tmp_path):
+    path = tmp_path / "pumps.csv"
+    path.write_text("id,x,kind,bad\nA,1,u,0\nB,2,w,0\nC,9,v,1\nD,3,,0\n")
+    table, anomalous = read_labelled(path, "bad", TableOptions(id_columns=["id"], prepare=True))
+    assert anomalous.tolist() == [False, False, True, False]
+    assert table.names == ("x", "kind")
+    normal = normal_rows(table, anomalous)
+    assert normal.features[1].labels == ("u", "w")  # only the anomaly has "v"
+    codes = [label_code("u"), label_code("w"), np.nan]
+    np.testing.assert_array_equal(normal.X, np.column_stack([[1, 2, 3], codes]))
+    assert normal.ids["id"].to_pylist() == ["A", "B", "D"]
+    Path(tmp_path, "normal.csv").write_text("id,x,kind\nA,1,u\nB,2,w\nD,3,\n")
+    plain = read_labelled(path, "bad", TableOptions(id_columns=["id"], prepare=True))[0]
+    assert plain.fingerprint != normal.fingerprint
+    alone = read_reference(tmp_path / "normal.csv", id_columns=["id"], prepare=True)
+    assert alone.fingerprint == normal.fingerprint
+
+
+def test_fit_takes_the_normal_rows(here):
+    layout = ["--delimiter", ";", "--decimal", ",", "--id", "pump no", "--drop", "note,kind,flow"]
+    quick = ["--detector", "knn", "--method", "split"]
+    facts = run_json("fit", "pumps.csv", "--label", "broken", *layout, *quick, "--model", "p.rcad")
+    assert facts["reference"]["rows"] == 160
+    assert "broken" not in facts["reference"]["features"]
+    told = run("fit", "pumps.csv", "--label", "load", *layout, *quick, "--model", "q.rcad", code=1)
+    assert "labels must be 0 or false" in told.stderr
+    assert not Path("q.rcad").exists()

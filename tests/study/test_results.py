@@ -1,0 +1,258 @@
+"""The paper's tables in results/: layout, comparison, charts, and that what is stored fits."""
+
+from __future__ import annotations
+
+import doctest
+from pathlib import Path
+
+import numpy as np
+import paper_comparison
+import paper_tables
+import pytest
+from paper_comparison import Reference, compare_cells, read_reference, stored_cells
+from paper_tables import best_power, columns, columns_of, cost_table, format_table, table
+
+from reconform.study import PAPER_METHODS, Cell, Estimate, Protocol, Study
+from reconform.study.subjects import resolve_readings
+
+RESULTS = Path(__file__).parents[2] / "results"
+
+
+@pytest.fixture(scope="module")
+def study():
+    """Run in a moment."""
+    rng = np.random.default_rng(5)
+    X = np.vstack([rng.normal(size=(90, 2)), rng.normal(2.5, 1, size=(12, 2))])
+    methods = ["split", "cv", ("a / b: \\ %", "cv+")]
+    data = ("blobs", X, np.repeat([0, 1], [90, 12]))
+    return Study([data], ["knn"], methods, Protocol(draws=2, test_sets=3, folds=4)).run()
+
+
+# --- tables -------------------------------------------------------------------------------------
+
+PAPER_COLUMNS = columns_of(
+    {
+        "split": None,
+        "cv+": "plus",
+        "jab+": "plus",
+        "jackknife+": "plus",
+        "jackknife": "basic",
+        "jab": "basic",
+        "cv": "basic",
+    }
+)
+
+
+def papers_cells():
+    """The paper's numbers, as if they were ours."""
+    estimates = read_reference("paper").estimates
+    return [
+        Cell(dataset, detector, method, fdr, estimates[detector, dataset, method, "power"], 0.1)
+        for (detector, dataset, method, metric), fdr in estimates.items()
+        if metric == "fdr"
+    ]
+
+
+def test_columns_are_in_the_papers_order():
+    assert [column.heading for column in PAPER_COLUMNS] == [
+        *("Split", "JaB+", "10-CV+", "Jackknife+", "JaB", "10-CV", "Jackknife")
+    ]
+    both = columns_of(
+        {"cv-pooled": "pooled", "cv+": "plus", "full": None, "mine": "basic"}, folds=5
+    )
+    assert [column.heading for column in both] == ["Full", "5-CV+", "5-CV pooled", "mine"]
+
+
+@pytest.mark.parametrize(
+    ("detector", "dataset", "bold"),
+    [  # as printed in the paper
+        ("knn", "wbc", {"jab+", "jab"}),
+        ("knn", "breast", {"jab+", "jackknife"}),
+        ("knn", "musk", {"split", "jab+", "cv+", "jab", "cv"}),  # all 1.000
+        ("knn", "satellite", {"jab+", "jab"}),
+        ("iforest", "wdbc", {"jackknife+", "jackknife"}),
+        ("inne", "musk", {"split", "jab+", "cv+", "cv"}),  # jab's 1.000 has an FDR of 0.189
+        ("inne", "wbc", {"cv+", "cv"}),
+    ],
+)
+def test_bold_is_the_papers(detector, dataset, bold):
+    row = [c for c in papers_cells() if (c.detector, c.dataset) == (detector, dataset)]
+    assert best_power(row, PAPER_COLUMNS) == bold
+
+
+def test_the_papers_only_violation():
+    violated = [(c.detector, c.dataset, c.method) for c in papers_cells() if c.violation]
+    assert violated == [("inne", "musk", "jab")]
+
+
+def test_markdown_has_the_papers_layout():
+    lines = format_table(papers_cells(), PAPER_COLUMNS).splitlines()
+    start = lines.index("### Isolation-based Nearest-Neighbor Ensemble")
+    assert lines[start + 2] == (
+        "| False discovery rate | Split | JaB+ | 10-CV+ | Jackknife+ | JaB | 10-CV | Jackknife |"
+    )
+    fdr, power = (line for line in lines[start:] if line.startswith("| Musk"))
+    assert fdr == (
+        "| Musk | 0.086 ± 0.041 | 0.076 ± 0.026 | 0.020 ± 0.019 | — | 0.189 ± 0.102 † "
+        "| 0.101 ± 0.094 | — |"
+    )
+    one = "**1.000 ± 0.000**"
+    assert power == f"| Musk | {one} | {one} | {one} | — | 1.000 ± 0.000 | {one} | — |"
+    assert lines[-1].endswith("† marks evidence that the marginal FDR exceeds 0.1.")
+
+
+def test_latex_rows_have_a_column_each():
+    text = format_table(papers_cells(), PAPER_COLUMNS, fmt="latex")
+    assert text.count(r"\begin{table*}") == text.count(r"\end{table*}") == 3
+    for line in text.splitlines():
+        if line.strip().startswith(("WBC", "Musk", "Mammography")):
+            assert line.count("&") == 7
+            assert line.endswith(r"\\")
+    assert r"\textbf{0.638 $\pm$ 0.192}" in text
+    assert r"0.189 $\pm$ 0.102\textsuperscript{\dag}" in text
+    assert r"JaB$^{+}_{\mathrm{AD}}$" in text
+    assert text.count("{") == text.count("}")
+    assert "±" not in text
+
+
+def test_csv_reads_back_as_a_reference(tmp_path):
+    path = tmp_path / "ours.csv"
+    path.write_text(format_table(papers_cells(), PAPER_COLUMNS, fmt="csv"))
+    again = read_reference(path)
+    assert again.estimates == read_reference("paper").estimates
+    comparison = compare_cells(papers_cells(), again)
+    assert len(comparison.cells) == comparison.within(0) == 288
+
+
+def test_tables_of_a_study(study):
+    text = table(study)
+    assert "| blobs | " in text
+    assert r"a / b: \textbackslash{} \%" in table(study, "latex")
+    assert cost_table(study).splitlines()[2].startswith("| k-Nearest Neighbors | blobs | split | ")
+    assert len(cost_table(study).splitlines()) == 2 + len(study.cells()) == 2 + 3
+    with pytest.raises(ValueError, match="Did you mean 'markdown'"):
+        table(study, "markdwon")
+
+
+def test_the_stored_tables_follow_from_the_stored_numbers():
+    """So the 288 numbers and their comparison can be checked without running the study."""
+    cells = stored_cells(RESULTS / "paper.csv")
+    ours = columns_of(
+        {reading.label: reading.variant for reading in resolve_readings(PAPER_METHODS)}
+    )
+    assert format_table(cells, ours, fmt="csv") == (RESULTS / "paper.csv").read_text()
+    comparison = compare_cells(cells, read_reference("paper"))
+    assert len(comparison.cells) == 288
+    assert (RESULTS / "comparison.md").read_text().startswith(str(comparison))
+    stored = (RESULTS / "comparison.csv").read_text().splitlines()
+    made = comparison.to_csv().splitlines()
+    assert len(stored) == len(made)
+    for line, again in zip(stored[1:], made[1:], strict=True):
+        (*words, error, z), (*same, error_again, z_again) = line.split(","), again.split(",")
+        assert words == same
+        # Ours are stored with six digits.
+        assert abs(float(error) - float(error_again)) <= 2e-6
+        assert abs(float(z) - float(z_again)) <= 2e-3
+
+
+@pytest.mark.parametrize("module", [paper_comparison, paper_tables], ids=lambda m: m.__name__)
+def test_examples(module):
+    failed, tried = doctest.testmod(module, optionflags=doctest.NORMALIZE_WHITESPACE)
+    assert (failed, tried > 1) == (0, True)
+
+
+# --- comparison ---------------------------------------------------------------------------------
+
+
+def cell(method, fdr, power):
+    return Cell("wbc", "knn", method, Estimate(*fdr, 100), Estimate(*power, 100), 0.1)
+
+
+def test_differences_in_combined_standard_errors():
+    # Paper, kNN on WBC: jab+ has FDR 0.078 ± 0.095 and power 0.638 ± 0.192, both over 25 draws.
+    ours = cell("jab-pooled", (0.100, 0.080), (0.5, 0.3))
+    comparison = compare_cells([ours], read_reference("paper"))
+    fdr, power = comparison.cells
+    assert fdr.reference_method == "jab+"
+    assert np.isclose(fdr.z, 0.022 / np.sqrt(0.095**2 / 25 + 0.080**2 / 100))
+    assert np.isclose(power.z, -0.138 / np.sqrt(0.192**2 / 25 + 0.3**2 / 100))
+    assert len(comparison.missing) == 286
+
+
+def test_standard_errors_have_a_floor():
+    reference = Reference("theirs", {("knn", "wbc", "cv", "power"): Estimate(1.0, 0.0, 25)}, {})
+    [compared] = compare_cells([cell("cv", (0, 0), (0.9985, 0.0))], reference).cells
+    assert np.isclose(compared.z, -1.5)
+
+
+def test_summary_of_a_comparison():
+    # Standard errors of 0.01 on their side, none on ours: means at 0, 1, ..., 9 of them.
+    theirs = {("knn", f"d{k}", "cv", "fdr"): Estimate(0.5, 0.05, 25) for k in range(10)}
+    ours = [
+        Cell(f"d{k}", "knn", "cv", Estimate(0.5 + 0.01 * k, 0.0, 9), Estimate(0, 0, 9), 0.1)
+        for k in range(10)
+    ]
+    comparison = compare_cells(ours, Reference("theirs", theirs, {}))
+    assert (comparison.within(2.5), comparison.within(3.5)) == (3, 4)
+    assert [c.dataset for c in comparison.beyond(6.5)] == ["d9", "d8", "d7"]
+    assert "of 10 cells" in str(comparison)
+    assert "largest difference is 9.0" in str(comparison)
+    text = comparison.to_markdown(beyond=6.5)
+    assert text.count("| d9 | cv |") == 2  # among the far ones, and among all
+    assert text.count("| d2 | cv |") == 1
+    assert len(comparison.to_csv().splitlines()) == 11
+
+
+def test_true_plus_can_be_read_against_the_paper_too():
+    ours = cell("jab+", (0.1, 0.1), (0.5, 0.3))
+    paper = read_reference("paper")
+    assert compare_cells([ours], paper).cells == ()
+    assert len(compare_cells([ours], paper, {"jab+": "jab+"}).cells) == 2
+
+
+def test_bad_references(tmp_path):
+    with pytest.raises(FileNotFoundError, match="there is no file 'papr'"):
+        read_reference("papr")
+    (tmp_path / "a.csv").write_text("detector,dataset\nknn,wbc\n")
+    with pytest.raises(ValueError, match="must be a CSV file with the columns"):
+        read_reference(tmp_path / "a.csv")
+    one = Cell("wbc", "knn", "cv", Estimate(0, float("nan"), 1), Estimate(0, float("nan"), 1), 0.1)
+    with pytest.raises(ValueError, match="at least two draws"):
+        compare_cells([one], read_reference("paper"))
+
+
+# --- charts -------------------------------------------------------------------------------------
+
+
+def test_chart_of_results(study, tmp_path):
+    charts = pytest.importorskip("paper_charts", reason="charts need Altair")
+    pytest.importorskip("vl_convert", reason="needs vl-convert-python to draw")
+    charts.results_chart(study.cells(), columns(study)).save(str(tmp_path / "chart.svg"))
+    svg = (tmp_path / "chart.svg").read_text()
+    for shown in ("blobs", "False discovery rate", "Statistical power", "Non-retaining"):
+        assert shown in svg
+
+
+def test_chart_against_the_paper():
+    charts = pytest.importorskip("paper_charts", reason="charts need Altair")
+    reading = {column.label: column.label for column in PAPER_COLUMNS}
+    comparison = compare_cells(papers_cells(), read_reference("paper"), reading)
+    spec = charts.comparison_chart(comparison).to_dict()
+    values = {len(rows): rows for rows in spec["datasets"].values()}
+    assert sorted(values) == [2, 144]  # the ends of the diagonal, and the cells of one metric
+    assert all(row["mean"] == row["their mean"] for row in values[144])
+
+
+def test_chart_of_a_sweep():
+    charts = pytest.importorskip("paper_charts", reason="charts need Altair")
+    rows = {
+        "test_size": [10, 10, 20, 20],
+        "method": ["cv+"] * 4,
+        "dataset": ["wbc"] * 4,
+        "cpower": [0.2, 0.4, 0.5, 0.5],
+    }
+    first, second = charts.line_chart(rows, x="test_size").data.values
+    assert first["mean"] == pytest.approx(0.3)
+    assert first["high"] == pytest.approx(0.5)  # two standard errors of 0.1
+    assert second["low"] == second["high"] == 0.5
+    assert "facet" in charts.line_chart(rows, x="test_size", facet="dataset").to_dict()

@@ -1,0 +1,531 @@
+"""What every detector owes, whatever the plan and wherever its rows come from.
+
+Fast roads give the numbers of one fit per model, bit for bit; threads, blocks, the order of rows
+and the source of rows change no number; with `full` a row is ranked by one model of all rows, and
+the level is exact. What is particular to a detector is in its own file.
+"""
+
+from __future__ import annotations
+
+import pickle
+
+import numpy as np
+import pandas as pd
+import polars as pl
+import pyarrow as pa
+import pytest
+from scipy.stats import binom
+from sklearn.base import clone
+from sklearn.svm import OneClassSVM
+
+import oracle
+from enumeration import excess, judged
+from oracle import all_augmented_scores, binomial_upper
+from reconform import (
+    Bootstrap,
+    ConformalDetector,
+    CrossValidation,
+    Full,
+    Jackknife,
+    Split,
+)
+from reconform.detectors import DETECTORS, INNE, KDE, KNN, LOF, Contrast, IForest, Mahalanobis
+from reconform.ensemble.refitting import OneModel
+from reconform.files.judge import ReadOptions, judge_file
+from reconform.models import load, save
+from reconform.statistics.ranks import smoothed_p_values
+from refits import (
+    SEED,
+    VARIANTS,
+    assert_same_ensemble,
+    assert_same_ranks,
+    fits,
+    plans,
+    refits,
+    seeds_for,
+)
+from rows import DATA, few_valued, grid, normal
+
+# A plan of any of these is what separate fits are, to the last bit.
+TO_THE_BIT = {
+    "iforest": IForest(n_estimators=6, share=False),
+    "iforest, small trees": IForest(6, max_samples=16, max_features=1, share=False),
+    "iforest, bootstrap": IForest(6, max_samples=0.6, bootstrap=True, share=False),
+    "iforest, shared": IForest(10, max_samples=12, share=True),
+    "iforest, shared bootstrap": IForest(10, max_samples=12, bootstrap=True, share=True),
+    "inne": INNE(n_estimators=15, share=False),
+    "inne, half": INNE(n_estimators=15, max_samples=0.5, share=False),
+    "inne, shared": INNE(n_estimators=12, share=True),
+    "inne, lone centres": INNE(n_estimators=12, max_samples=1, share=True),
+    "knn": KNN(),
+    "knn, nearest": KNN(n_neighbors=1),
+    "knn, mean": KNN(method="mean"),
+    "knn, mean of 2": KNN(n_neighbors=2, method="mean"),
+    "knn, median": KNN(method="median"),
+    "knn, median of 4": KNN(n_neighbors=4, method="median"),
+    "lof": LOF(n_neighbors=4),
+}
+# Here leave-one-out and full are formulas, whose last digits are compared in their own files.
+FORMULAS = {"kde": KDE(1.0), "mahalanobis": Mahalanobis()}
+SCALED = {
+    "kde, by rule": KDE(),
+    "kde, scaled": KDE(scale="robust"),
+    "mahalanobis, scaled": Mahalanobis(scale="robust"),
+    "knn, scaled": KNN(n_neighbors=3, scale="robust"),
+    "lof, scaled": LOF(n_neighbors=5, scale="robust"),
+    "inne, scaled": INNE(n_estimators=12, max_samples=4, scale="robust"),
+}
+ALL = TO_THE_BIT | FORMULAS | SCALED
+
+
+def test_every_detector_is_here():
+    ours = {row.kind for name, row in DETECTORS.items() if name not in ("auto", "toy")}
+    assert ours == {type(detector) for detector in ALL.values()} | {Contrast}
+
+
+# --- plans ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("rows", DATA)
+@pytest.mark.parametrize("name", TO_THE_BIT | FORMULAS)
+def test_every_plan_gives_the_numbers_of_its_refits(name, rows):
+    detector, (X, new) = ALL[name], DATA[rows]
+    for plan in plans(len(X)).values():
+        if fits(detector, plan) and not (plan.leaves_one_out and name in FORMULAS):
+            seeds = seeds_for(detector, plan)
+            fast = detector.fit_plan(X, plan, seeds)
+            assert_same_ensemble(fast, refits(detector, X, plan, seeds), new)
+
+
+@pytest.mark.parametrize(
+    ("n", "detector"),
+    [
+        *((n, IForest(20, share=True, bootstrap=b)) for n, b in ((12, False), (15, True))),
+        *((60, IForest(20, max_samples=size, share=True)) for size in (8, 59, 60)),
+        (60, IForest(20, max_samples=0.5, max_features=2, share=True)),
+        (60, IForest(20, max_samples=20, bootstrap=True, share=True)),
+        *((n, INNE(20, share=True)) for n in (2, 6, 7, 8, 9, 10)),
+        *((60, INNE(20, max_samples=size, share=True)) for size in (1, 2, 59, 60)),
+    ],
+    ids=str,
+)
+def test_shared_draws_are_those_of_separate_fits(n, detector):
+    """As many rows as a set has, one more, one less; and far more."""
+    rng, plan = np.random.default_rng(n), Jackknife().plan(n)
+    for X in (rng.normal(size=(n + 9, 3)), few_valued(rng, n + 9, 3)):
+        fast = detector.fit_plan(X[:n], plan, [SEED])  # the last seed is enough
+        slow = refits(detector, X[:n], plan, [SEED] * (n + 1))
+        assert_same_ensemble(fast, slow, X[n:])
+
+
+@pytest.mark.parametrize("plan", plans(40, "basic"))
+@pytest.mark.parametrize("name", TO_THE_BIT)
+def test_a_basic_fit_keeps_what_it_needs(name, plan):
+    detector, (X, new), plan = ALL[name], DATA["grid"], plans(40, "basic")[plan]
+    if not fits(detector, plan):
+        return
+    seeds = seeds_for(detector, plan)
+    fast, slow = detector.fit_plan(X, plan, seeds), refits(detector, X, plan, seeds)
+    assert fast.calibration.fingerprint == slow.calibration.fingerprint
+    assert_same_ranks(fast.ranks(new, strictly=True), slow.ranks(new, strictly=True))
+    for variant in ("plus", "pooled"):
+        if fast.retained:  # A(D) is all that is kept, and all that the others need
+            assert_same_ranks(
+                fast.ranks(new, variant=variant, strictly=True),
+                slow.ranks(new, variant=variant, strictly=True),
+            )
+        else:
+            with pytest.raises(ValueError, match="keeps only the one"):
+                fast.ranks(new, variant=variant)
+
+
+@pytest.mark.parametrize("name", TO_THE_BIT | FORMULAS)
+def test_ranks_are_algorithm_1(name):
+    """A row that no model holds out does not count: of the multisets, row 0."""
+    detector, (X, new) = ALL[name], normal(12, 4, d=2)
+    for kind, plan in plans(12).items():
+        if not fits(detector, plan) or (kind == "jackknife" and name in FORMULAS):
+            continue
+        seeds = seeds_for(detector, plan)
+        ensemble = detector.fit_plan(X, plan, seeds)
+        assert kind != "multisets" or 0 not in ensemble.calibration.rows
+        slow = refits(detector, X, plan, seeds)
+        models = [*(slow.models or [slow.full]), *([slow.full] if plan.full else [])]
+        train, phi = [rows.tolist() for rows in plan.train], oracle.phi_of(plan.aggregate)
+        for variant in VARIANTS if plan.full else ("plus",):
+            ranks = ensemble.ranks(new, variant=variant).at_most
+            for x, rank in zip(new, ranks, strict=True):
+                fitted = iter(models)  # the oracle fits in the order of the plan, and A(D) last
+                p = oracle.p_value(
+                    X, lambda D, f=fitted: next(f).score_samples, x, train, phi, variant
+                )
+                assert p == oracle.Fraction(int(rank), len(ensemble.calibration) + 1)
+
+
+@pytest.mark.parametrize("name", FORMULAS)
+def test_models_may_be_ranked_in_parts(name):
+    X, new = normal()
+    plan = Jackknife().plan(len(X))
+    whole, first, second = (
+        ALL[name].fit_plan(X, part, [SEED] * (len(X) + 1))
+        for part in (plan, plan.part(np.arange(9)), plan.part(np.arange(9, len(X))))
+    )
+    counted = first.ranks(new).at_most + second.ranks(new).at_most - 1
+    assert np.array_equal(whole.ranks(new).at_most, counted)
+    assert np.array_equal(whole.scores(new), np.vstack([first.scores(new), second.scores(new)]))
+    held = np.concatenate([first.calibration.scores, second.calibration.scores])
+    assert np.array_equal(whole.calibration.scores, held)
+
+
+# --- one more row --------------------------------------------------------------------------------
+
+ONE_MORE = {name: TO_THE_BIT[name] for name in TO_THE_BIT if "shared" not in name}
+
+
+def assert_full_is_one_model_per_row(detector, X, new):
+    new = np.vstack([new, X[:2], X[-1:]])  # rows that are in D already
+    asked = np.arange(len(new))[::-1]
+    full = detector.fit_plan(X, Full().plan(len(X)), [SEED])
+    expected = all_augmented_scores(OneModel(detector, X, SEED, 1), new, asked)
+    for ours, theirs in zip(all_augmented_scores(full, new, asked), expected, strict=True):
+        np.testing.assert_array_equal(ours, theirs)
+    own, mine, _ = (part[::-1] for part in expected)
+    ranks = full.ranks(new, strictly=True)
+    assert ranks.at_most.dtype == ranks.below.dtype == np.int64
+    np.testing.assert_array_equal(ranks.at_most, 1 + (own <= mine[:, None]).sum(axis=1))
+    np.testing.assert_array_equal(ranks.below, 1 + (own < mine[:, None]).sum(axis=1))
+    np.testing.assert_array_equal(ranks.scores, mine)
+    assert full.ranks(new).below is None
+    assert not list(full.augmented_scores(new, asked[:0]))
+
+
+@pytest.mark.parametrize("rows", DATA)
+@pytest.mark.parametrize("name", ONE_MORE)
+def test_full_is_one_model_per_row(name, rows):
+    """All scores with each new row, and the ranks that follow from them."""
+    assert_full_is_one_model_per_row(ONE_MORE[name], *DATA[rows])
+
+
+@pytest.mark.parametrize("n", [6, 7, 8, 9, 30, 254, 255, 256, 257, 300])
+@pytest.mark.parametrize("name", ["iforest", "inne"])
+def test_full_whatever_the_number_of_rows(name, n):
+    """About as many rows as a sphere has centres, or a tree rows; and far more."""
+    rng = np.random.default_rng(n)
+    detector = {"iforest": IForest(n_estimators=30), "inne": INNE(n_estimators=20)}[name]
+    for draw in (rng.normal(size=(n + 6, 3)), few_valued(rng, n + 6, 3)):
+        assert_full_is_one_model_per_row(detector, draw[:n], draw[n:])
+
+
+@pytest.mark.parametrize(
+    "detector",
+    [
+        IForest(max_samples=16),
+        IForest(max_samples=16, bootstrap=True, max_features=2),
+        IForest(n_estimators=10, max_samples=1.0),
+        IForest(n_estimators=10, max_samples=1.0, bootstrap=True),
+        IForest(max_samples=0.1, max_features=0.5),
+        IForest(max_samples=32, max_features=1, bootstrap=True),
+        IForest(max_samples=1),
+        IForest(n_estimators=300, max_samples=2),  # most rows enter few trees, or none
+        IForest(n_estimators=1, max_samples=300, max_features=2),
+        *(INNE(n_estimators=10, max_samples=size) for size in (1, 2, 20, 0.5, 1.0)),
+    ],
+    ids=str,
+)
+def test_full_whatever_is_drawn(detector):
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(90, 4))[rng.integers(0, 30, size=90)]  # many copies
+    assert_full_is_one_model_per_row(detector, X, np.vstack([X[:3] + 5.0, rng.normal(size=(6, 4))]))
+
+
+def scores_by_row(cad, T, n):
+    """Scores of the reference rows, in their order, with every new row there."""
+    found = np.empty((len(T), n))
+    for augmented in cad.ensemble_.augmented_scores(T, np.arange(len(T))):
+        order = np.arange(n) if augmented.order is None else augmented.order
+        found[np.ix_(augmented.rows, order)] = augmented.own[:, :n]
+    return found
+
+
+@pytest.mark.parametrize(
+    "detector", [*ALL.values(), Contrast(), Contrast(scale="robust"), OneClassSVM()], ids=str
+)
+def test_augmented_scores_move_with_their_rows(detector, tmp_path):
+    """Also after a model file: who scores what is needed where rows are not alike."""
+    rng = np.random.default_rng(0)
+    D, moved = rng.normal(size=(60, 3)), rng.permutation(60)
+    D[7] = D[3]  # duplicates have equal scores
+    T = np.vstack([rng.normal(size=(8, 3)), D[:1]])
+    here, there = (
+        ConformalDetector(detector, "full", random_state=0).fit(X) for X in (D, D[moved])
+    )
+    expected = scores_by_row(here, T, 60)
+    assert np.array_equal(scores_by_row(there, T, 60), expected[:, moved])
+    if not isinstance(detector, OneClassSVM):
+        save(here, tmp_path / "m.rcad")
+        assert np.array_equal(scores_by_row(load(tmp_path / "m.rcad"), T, 60), expected)
+
+
+@pytest.mark.parametrize("name", ALL)
+def test_a_copy_is_tied_with_its_original(name):
+    for rows in ("grid", "one feature", "repeated rows", "constant columns"):
+        X, _ = DATA[rows]
+        ranks = ConformalDetector(ALL[name], "full", ties="randomized", random_state=0).fit(X)
+        ranks = ranks.rank(X)
+        assert (ranks.at_most > ranks.below).all()
+
+
+# --- what changes no number ----------------------------------------------------------------------
+
+# What decides how work is cut into blocks and given to threads: as small as it may be.
+BLOCKS = {
+    "reconform.ensemble.BLOCK_BYTES": 700,
+    "reconform.detectors.knn.search.SMALL_WORK": 0,
+    "reconform.detectors.knn.search.BLOCK_BYTES": 1000,
+    "reconform.detectors.knn.ensembles.BLOCK_BYTES": 1000,
+    "reconform.detectors.iforest.model.WALKS_WORTH_A_THREAD": 0,
+    "reconform.detectors.iforest.model.DRAWN_AT_ONCE": 500,
+    "reconform.detectors.iforest.ensembles.DRAWN_AT_ONCE": 100,
+    "reconform.detectors.iforest.ensembles.CHUNK_ROWS": 7,
+    "reconform.detectors.iforest.ensembles.CHUNK_MODELS": 4,
+    "reconform.detectors.iforest.ensembles.CHUNK_NODES": 1,
+    "reconform.detectors.inne.ensembles.LEAST_WORK": 0,
+    "reconform.detectors.inne.ensembles.STEP_ROWS": 20,
+    "reconform.detectors.inne.ensembles.BLOCK_BYTES": 8 * 9 * 8 * 7,
+    "reconform.detectors.inne.ensembles.FEW_ROWS": 0,
+    "reconform.detectors.lof.ensembles.MODELS_AT_ONCE": 7,
+    "reconform.detectors.lof.ensembles.ROWS_AT_ONCE": 2,
+}
+METHODS = {
+    "split": "split",
+    "jackknife+": "jackknife+",
+    "jackknife": "jackknife",
+    "pooled": Jackknife("pooled"),
+    "cv+": CrossValidation(3),
+    "jab+": Bootstrap(5),
+    "repeats": Split(repeats=3),
+    "full": "full",
+}
+
+
+def detector(name, method, **given):
+    """One that tells ties apart, where p-values can be smoothed."""
+    ties = "conservative" if method == "repeats" else "randomized"
+    return ConformalDetector(ALL[name], METHODS[method], ties=ties, random_state=0, **given)
+
+
+@pytest.mark.filterwarnings("ignore:all .* calibration scores are equal")
+@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("name", ALL)
+def test_order_threads_and_blocks_change_nothing(name, method, monkeypatch):
+    def ranked(D, new, n_jobs=None):
+        return detector(name, method, n_jobs=n_jobs).fit(D).rank(new)
+
+    copies = grid(40, 12)
+    copies[0][::7] *= -0.0  # equal to the others, and other bits
+    for D, new in (copies, normal(40, 12, d=17)):
+        order = np.random.default_rng(1).permutation(len(D))
+        expected = ranked(D, new)
+        assert_same_ranks(ranked(D[order], new, n_jobs=2), expected)
+    for where, value in BLOCKS.items():
+        monkeypatch.setattr(where, value)
+    for lanes in (1, 3, 1000) if "inne" in name else (1,):
+        monkeypatch.setattr("reconform.detectors.inne.ensembles.LEAST_LANES", lanes)
+        monkeypatch.setattr("reconform.detectors.inne.ensembles.MOST_LANES", lanes)
+        assert_same_ranks(ranked(D, new, n_jobs=2), expected)
+
+
+@pytest.mark.parametrize("name", ALL)
+def test_blocks_and_threads_do_not_change_augmented_scores(name, monkeypatch):
+    X, new = grid(40, 15, d=3)
+    asked = np.array([3, 0, 7, 11])
+
+    def fitted(n_jobs):
+        return ALL[name].fit_plan(X, Full().plan(len(X)), [SEED], n_jobs=n_jobs)
+
+    whole = all_augmented_scores(fitted(1), new, asked)
+    for where, value in BLOCKS.items():
+        monkeypatch.setattr(where, value)
+    for ours, theirs in zip(all_augmented_scores(fitted(2), new, asked), whole, strict=True):
+        np.testing.assert_array_equal(ours, theirs)
+    assert len(list(fitted(2).augmented_scores(new, asked))) > 1
+
+
+@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("name", ALL)
+def test_neither_batch_nor_place_nor_memory(name, method, tmp_path):
+    """A row alone, backwards, in any layout; a pickled copy; a model file, written twice."""
+    X, new = (np.array(part) for part in normal(40, 12))
+    X.flags.writeable = new.flags.writeable = False
+    cad = detector(name, method).fit(X)
+    expected = cad.rank(new)
+    for part in ("at_most", "scores") if method == "repeats" else ("at_most", "below", "scores"):
+        whole = getattr(expected, part)
+        assert np.array_equal(getattr(cad.rank(new[::-1]), part)[::-1], whole)
+        assert np.array_equal([getattr(cad.rank(x[None]), part)[0] for x in new], whole)
+    assert_same_ranks(cad.rank(np.asfortranarray(new)), expected)
+    assert_same_ranks(pickle.loads(pickle.dumps(cad)).rank(new), expected)
+    for path in (tmp_path / "one.rcad", tmp_path / "two.rcad"):
+        save(cad, path)
+        cad = load(path)
+        assert_same_ranks(cad.rank(new), expected)
+
+
+# --- sources -------------------------------------------------------------------------------------
+
+FROM = {
+    "list": lambda rows, _: rows.tolist(),
+    "pandas": lambda rows, _: pd.DataFrame(rows, columns=list("abc")),
+    "polars": lambda rows, _: pl.DataFrame(rows, schema=list("abc")),
+    "arrow": lambda rows, _: pa.table(dict(zip("abc", rows.T, strict=True))),
+}
+SOURCED = {
+    name: ALL[name]
+    for name in ("iforest", "inne", "knn", "lof", "kde", "mahalanobis", "knn, scaled")
+} | {"contrast": Contrast()}
+
+
+def in_parts(cad, new, path):
+    pd.DataFrame(new, columns=list("abc")).to_csv(path, index=False)
+    return judge_file(cad, path, read=ReadOptions(batch_rows=7)).to_discoveries()
+
+
+@pytest.mark.parametrize("source", [*FROM, "file"])
+@pytest.mark.parametrize("method", ["split", "jackknife+", "cv+", "jab+", "full"])
+@pytest.mark.parametrize("name", SOURCED)
+def test_every_source_gives_the_same_list(name, method, source, tmp_path):
+    if name == "contrast" and method != "full":
+        return
+    rng = np.random.default_rng(5)
+    X, new = rng.normal(size=(60, 3)).round(3), rng.normal(size=(31, 3)).round(3)
+    new[:4] += 8.0
+    detector = ConformalDetector(SOURCED[name], method, random_state=0)
+    expected = clone(detector).fit(X).discover(new, fdr=0.2)
+    if source == "file":
+        frame = pd.DataFrame(X, columns=list("abc"))
+        found = in_parts(clone(detector).fit(frame), new, tmp_path / "new.csv")
+        assert np.array_equal(found.p_values, expected.p_values)
+    else:
+        convert = FROM[source]
+        found = clone(detector).fit(convert(X, None)).discover(convert(new, None), fdr=0.2)
+        assert np.array_equal(found.mask, expected.mask)
+        assert np.array_equal(found.q_values, expected.q_values)
+    for part in ("p_values", "scores"):
+        assert np.array_equal(getattr(found, part), getattr(expected, part))
+
+
+# --- the level, and what is proven ---------------------------------------------------------------
+
+LEVELS = {
+    "iforest": IForest(n_estimators=10, max_samples=8),
+    "iforest, bootstrap": IForest(n_estimators=10, max_samples=8, bootstrap=True),
+    "inne": INNE(n_estimators=20),
+    "inne, few sets": INNE(n_estimators=3),
+    "knn": KNN(n_neighbors=3),
+    "knn, mean": KNN(n_neighbors=3, method="mean"),
+    "knn, median": KNN(n_neighbors=3, method="median"),
+    "lof": LOF(n_neighbors=3),
+    "kde": KDE(1.0),
+    "mahalanobis": Mahalanobis(),
+}
+
+
+@pytest.mark.parametrize("name", LEVELS)
+def test_the_level_under_full_is_exact(name):
+    """2,000 null data sets with ties and repeated rows, drawn anew with what the detector draws.
+
+    Counts of p <= α are at most binomial, and exactly so for smoothed p-values, at both ends. A
+    correct program fails with probability below 4 * 3 * 5e-6 = 6e-5 for each detector.
+    """
+    rng = np.random.default_rng(7)
+    p, smoothed = np.empty((2, 2000))
+    for j, seed in enumerate(SEED.spawn(2000)):
+        X = np.round(rng.normal(size=(20, 2)), int(rng.integers(0, 3)))
+        ensemble = LEVELS[name].fit_plan(X[:19], Full().plan(19), [seed])
+        ranks = ensemble.ranks(X[19:], strictly=True)
+        p[j] = ranks.at_most[0] / 20
+        smoothed[j] = smoothed_p_values(ranks, 19, rng.random(1))[0]
+    for alpha in (0.05, 0.1, 0.3, 0.5):
+        most = binomial_upper(2000, alpha, 5e-6)
+        assert (p <= alpha).sum() <= most
+        assert binom.ppf(5e-6, 2000, alpha) <= (smoothed <= alpha).sum() <= most
+
+
+@pytest.mark.parametrize("method", ["full", "jackknife+"])
+@pytest.mark.parametrize("name", FORMULAS)
+def test_over_all_worlds_the_level_is_exact(name, method):
+    """Each of n + 1 rows in turn is the new one: at most r of them have a rank of at most r."""
+    for E in (grid(30)[0], normal(30)[0]):
+
+        def judge(D, new, E=E):
+            return ConformalDetector(ALL[name], method).fit(E[D]).p_values(E[[new]])[0]
+
+        assert excess(judged(judge, 30)) <= 0
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["smooth", "lattice"])
+@pytest.mark.parametrize(
+    "name", ["lof", "kde", "kde, by rule", "kde, scaled", "mahalanobis", "mahalanobis, scaled"]
+)
+def test_null_levels(name, kind):
+    """4,000 references of 99 rows, one normal row each, at three levels, twice where exact.
+
+    A correct program is above one of these 48 bounds once in 2,000 seeds.
+    """
+    rng = np.random.default_rng(7)
+    methods = ("full", "jackknife+") if name in FORMULAS else ("full",)
+    p = np.empty((len(methods), 4_000))
+    for j in range(p.shape[1]):
+        rows = rng.normal(size=(100, 3)) * [1.0, 0.1, 30.0]
+        if kind == "lattice":
+            rows = rng.poisson([0.5, 1.0, 2.0], size=(100, 3)) * 1.0
+        for k, method in enumerate(methods):
+            p[k, j] = ConformalDetector(ALL[name], method).fit(rows[1:]).p_values(rows[:1])[0]
+    for alpha in (0.01, 0.05, 0.1):
+        assert ((p <= alpha).sum(axis=1) <= binomial_upper(p.shape[1], alpha, 1e-5)).all()
+    if (name, kind) == ("lof", "smooth"):  # and hardly below it
+        assert ((p <= 0.1).sum(axis=1) >= binom.ppf(1e-4, p.shape[1], 0.1)).all()
+
+
+@pytest.mark.parametrize("method", ["full", "jackknife+", "cv+"])
+@pytest.mark.parametrize("name", ["lof", *FORMULAS, *SCALED])
+def test_certified_lists(name, method, tmp_path):
+    """By one model per candidate, on D and the candidate, also after a model file."""
+    rng = np.random.default_rng(0)
+    X, new = rng.normal(size=(99, 2)), np.vstack([rng.normal(size=(16, 2)), np.full((4, 2), 7.0)])
+    cad = ConformalDetector(ALL[name], method, random_state=0).fit(X)
+    found = cad.discover(new, fdr=0.2, validity="proven")
+    assert found.certified
+    assert found.guarantee.startswith("FDR proven (conditional calibration)")
+    assert found.mask[-4:].all() or "inne" in name
+    assert found.count <= (8 if name in ("lof, scaled", "inne, scaled") else 5)
+    if method == "full" or (name in FORMULAS and method == "jackknife+"):
+        save(cad, tmp_path / "model.rcad")
+        again = load(tmp_path / "model.rcad").discover(new, fdr=0.2, validity="proven")
+        assert np.array_equal(again.e_values, found.e_values)
+
+
+@pytest.mark.filterwarnings("error", "ignore:all .* calibration scores are equal")
+@pytest.mark.parametrize("name", [*FORMULAS, "kde, by rule", "kde, scaled", "mahalanobis, scaled"])
+def test_huge_numbers(name):
+    detector, X = ALL[name], np.random.default_rng(4).normal(size=(30, 2))
+    for D, x in (
+        (X, [[1e300, 0.0], [0.0, -1e308]]),
+        (np.vstack([X, [[1e300, 1e300]]]), [[0.0, 0.0]]),
+        (X * 1e300, [[0.0, 0.0]]),
+        (X * 1e-300, [[0.0, 0.0]]),
+    ):
+        for method in ("full", "jackknife+", "jackknife", "cv+"):
+            ranks = ConformalDetector(detector, method).fit(D).rank(x)
+            assert np.isfinite(ranks.scores).all()
+            assert D is not X or ranks.at_most.tolist() == [1, 1]
+
+
+@pytest.mark.filterwarnings("ignore:all . calibration scores are equal")
+@pytest.mark.parametrize("rows", [[[0.0, 1.0], [1.0, 1.0]], [[2.0, 2.0]] * 3], ids=len)
+@pytest.mark.parametrize("name", [*FORMULAS, "kde, by rule"])
+def test_few_and_equal_rows(name, rows):
+    for method in ("full", "jackknife+"):
+        p = ConformalDetector(ALL[name], method).fit(rows).p_values([rows[0], [50.0, 50.0]])
+        assert p.tolist() == [1.0, 1 / (len(rows) + 1)]
