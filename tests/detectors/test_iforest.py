@@ -15,7 +15,6 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from reconform.content import Contents, draw_rows
 from reconform.detectors.iforest import IForest
-from reconform.detectors.iforest import model as forest_module
 from reconform.detectors.iforest.ensembles import LeaveOneOutForests
 from reconform.detectors.iforest.kernels import PATIENCE, draw_features
 from reconform.detectors.iforest.model import (

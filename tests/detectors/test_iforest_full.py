@@ -9,7 +9,6 @@ from hypothesis import strategies as st
 
 from reconform import ConformalDetector, Full
 from reconform.content import Contents, draw_rows
-from reconform.detectors import entering
 from reconform.detectors.iforest import IForest
 from reconform.detectors.iforest.ensembles import EnteredForest, fit_full_forest
 from reconform.detectors.iforest.kernels import sums_with_replaced

@@ -13,7 +13,7 @@ from oracle_detectors import reference_sums, squared_distances
 from reconform import randomness as random
 from reconform.content import Contents
 from reconform.detectors.inne import INNE
-from reconform.detectors.inne.ensembles import Draws, LeaveOneOutINNE, SeparateINNE, Spheres
+from reconform.detectors.inne.ensembles import LeaveOneOutINNE, SeparateINNE, Spheres, draw_centres
 from reconform.detectors.inne.kernels import UNIT
 from reconform.methods import CrossValidation, Jackknife
 from rows import few_valued

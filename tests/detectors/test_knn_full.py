@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from scipy.spatial.distance import cdist
 
 from oracle_detectors import METHODS
 from reconform import ConformalDetector, Full, Jackknife
