@@ -13,7 +13,7 @@ from sklearn.model_selection import ShuffleSplit
 from sklearn.pipeline import make_pipeline
 
 from forge import as_npy, forge, members_of, put
-from reconform import ConformalDetector, Resampling
+from reconform import ConformalDetector, Resampling, records
 from reconform.detectors import INNE, KDE, KNN, LOF, Contrast, IForest, Mahalanobis
 from reconform.models import ModelFileError, load, save
 
@@ -196,12 +196,9 @@ SHARED_SPHERES = INNE(n_estimators=9, max_samples=4, share=True)
         (Mahalanobis(), "full", "reference/rows", lambda a: a * np.nan),
         (Mahalanobis(), "jackknife+", "reference/rows", lambda a: a[:-1]),
         (Mahalanobis(), "jackknife+", "reference/rows", lambda a: a[:, :-1]),
-        (KDE(0.5), "full", "full/rows", lambda a: a[:-1]),
-        (KDE(0.5), "full", "own", lambda a: a[:-1]),
-        (KDE(0.5), "full", "own", lambda a: a * np.nan),
-        (KDE(0.5), "jackknife+", "full/rows", lambda a: a * np.inf),
-        (KDE(0.5), "jackknife+", "full/rows", lambda a: a[:, :-1]),
-        (KDE(0.5), "jackknife+", "own", lambda a: a[:-1]),
+        (KDE(0.5), "full", "reference/rows", lambda a: a[:-1]),
+        (KDE(0.5), "jackknife+", "reference/rows", lambda a: a * np.inf),
+        (KDE(0.5), "jackknife+", "reference/rows", lambda a: a[:, :-1]),
         (LOF(n_neighbors=4), "jackknife+", "places", lambda a: a * 0),
         (LOF(n_neighbors=4), "jackknife+", "places", lambda a: a + 1),
         (LOF(n_neighbors=4), "jackknife+", "full/X", turn),
@@ -311,19 +308,6 @@ def test_copies_that_cannot_have_been_counted(field, value, tmp_path):
         (known if field == "limit" else known["occurrences"])[field] = value
 
     refused(edited(path, count))
-
-
-def test_the_weights_of_a_distance_fit_the_rows(tmp_path):
-    path = tmp_path / "m.rcad"
-    for metric, name, value in (("mahalanobis", "VI", np.eye(3)), ("seuclidean", "V", np.ones(3))):
-        saved(KNN(n_neighbors=3, metric=metric, metric_params={name: value}), "split", path)
-        load(path)
-        at = f"ensemble/full/search/parameters/{name}.npy"
-        refused(edited(path, lambda _, m, at=at: put(m, at, lambda a: a[:1, ...])), "shape")
-        with pytest.raises(ValueError, match="must have the shape"):
-            ConformalDetector(
-                KNN(n_neighbors=3, metric=metric, metric_params={name: value[:1]})
-            ).fit(X)
 
 
 def test_names_of_columns_are_a_list(tmp_path):
