@@ -315,6 +315,15 @@ class Ensemble(ABC):
         ranks = done.ranks(part, strictly=strictly)
         return ranks if rows is None else ranks.taken(rows)
 
+    def for_pool(self, X: FloatArray) -> tuple[Ensemble, FloatArray]:
+        """Return an ensemble that has learned its units from D and a batch, and the batch in them.
+
+        The pool of D and all new rows is the same whichever row of D and x_j is new: what is
+        learned from it keeps ranks exact where these hold given the other new rows, and nothing is
+        fitted anew for a row. By default there is nothing to learn.
+        """
+        return self, X
+
     @property
     def takes_notes(self) -> bool:
         """Whether a survey goes by notes of the rows, and not by the rows themselves."""

@@ -505,21 +505,25 @@ class ChoiceEnsemble(Ensemble):
 
 
 class FullChoice(ChoiceEnsemble):
-    """Every detector full-conformal; each row is ranked by the one that is chosen for it."""
+    """Every detector full-conformal; each row is ranked by the one that is chosen for it.
+
+    What detectors learn before they are fitted (units, bandwidths), they learn from the pool.
+    """
 
     def batch_ranks(
         self, X: FloatArray, *, rows: IndexArray | None = None, strictly: bool = False
     ) -> Ranks:
         """Rank every row by the detector that finds most among the others; see `choosing`."""
         rows = np.arange(len(X)) if rows is None else rows
-        choice = self._choice(X, rows)
+        pooled = self._pooled(X)
+        choice = self._choice(pooled, rows)
         at_most, below = np.empty((2, len(rows)), dtype=np.int64)
         scores, clustered = np.empty(len(rows)), np.zeros(len(rows), dtype=np.bool_)
-        for k, ensemble in enumerate(self.fitted):
+        for k, (ensemble, measured) in enumerate(pooled):
             mine = np.flatnonzero(choice.chosen == k)
             if not len(mine):
                 continue
-            found = ensemble.batch_ranks(X, rows=rows[mine], strictly=strictly)
+            found = ensemble.batch_ranks(measured, rows=rows[mine], strictly=strictly)
             at_most[mine] = choice.ranks[k, mine] = found.at_most
             scores[mine] = found.scores
             if found.below is not None:
@@ -547,59 +551,63 @@ class FullChoice(ChoiceEnsemble):
             return self.fitted[0].ranks_within(X, groups, members, strictly=strictly)
         found = [WithinGroups(groups, members) for _ in self.fitted]
         chosen = self._choice(
-            X, np.arange(len(X)), lambda k, augmented: found[k].add(augmented)
+            self._pooled(X), np.arange(len(X)), lambda k, augmented: found[k].add(augmented)
         ).chosen
         each = [one.ranks(strictly, clusters=True) for one in found]
         return chosen_ranks(self.names, chosen, each, strictly)
 
     def chosen_for(self, X: FloatArray, rows: IndexArray) -> IndexArray:
         """Ask all detectors."""
-        return self._choice(X, rows).chosen
+        return self._choice(self._pooled(X), rows).chosen
 
     def augmented_by_chosen(
         self, X: FloatArray, rows: IndexArray, chosen: IndexArray
     ) -> Iterator[AugmentedScores]:
         """Score all rows by the models of the chosen detectors."""
-        for k, ensemble in enumerate(self.fitted):
-            mine = rows[chosen == k]
-            if len(mine):
-                yield from ensemble.augmented_scores(X, mine)
+        for k in np.unique(chosen):
+            ensemble, measured = self.fitted[k].for_pool(X)
+            yield from ensemble.augmented_scores(measured, rows[chosen == k])
+
+    def _pooled(self, X: FloatArray) -> list[tuple[Ensemble, FloatArray]]:
+        """Every detector, and the batch as it sees it."""
+        return [one.for_pool(X) for one in self.fitted]
 
     def _choice(
         self,
-        X: FloatArray,
+        pooled: list[tuple[Ensemble, FloatArray]],
         rows: IndexArray,
         look: Callable[[int, AugmentedScores], None] | None = None,
     ) -> Choice:
         """Ask all detectors; `look` is shown what each of them sees."""
-        n, m = len(self.calibration), len(X)
+        n, m = len(self.calibration), len(pooled[0][1])
         limits = limits_for(n, m)
-        evidence, ranks = np.empty((2, len(self.fitted), len(rows)), dtype=np.int64)
+        evidence, ranks = np.empty((2, len(pooled), len(rows)), dtype=np.int64)
         place = np.empty(m, dtype=np.intp)
         place[rows] = np.arange(len(rows))
 
         def ask(k: int, some: IndexArray) -> None:
-            for augmented in self.fitted[k].augmented_scores(X, some):
+            ensemble, measured = pooled[k]
+            for augmented in ensemble.augmented_scores(measured, some):
                 at = place[augmented.rows]
                 evidence[k, at], ranks[k, at] = _weighed(augmented, limits, self.n_jobs)
                 if look is not None:
                     look(k, augmented)
 
-        pairs = len(rows) * (n + m) * len(self.fitted)
+        pairs = len(rows) * (n + m) * len(pooled)
         long = pairs > FORETELL and len(rows) >= 10
         left = self._foretold(ask, rows, m) if long and forecast.is_asked() else rows
         # Compiled code lets another thread run; refits of other detectors share their processes.
-        compiled = [k for k, one in enumerate(self.fitted) if not isinstance(one, FullRefit)]
-        others = [k for k in range(len(self.fitted)) if k not in compiled]
+        compiled = [k for k, (one, _) in enumerate(pooled) if not isinstance(one, FullRefit)]
+        others = [k for k in range(len(pooled)) if k not in compiled]
         calls = ((k, left) for k in compiled)
         steps = chain(
             run_threads(ask, calls, total=len(compiled), n_jobs=self.n_jobs),
             run_threads(ask, ((k, left) for k in others), total=len(others), n_jobs=1),
         )
-        total, label = len(self.fitted), "asking detectors"
+        total, label = len(pooled), "asking detectors"
         for _ in track(steps, total=total, label=label, verbose=self.verbose, least=total):
             pass
-        first = stands_first([ensemble.ranks_rows == "batch" for ensemble in self.fitted], m)
+        first = stands_first([ensemble.ranks_rows == "batch" for ensemble, _ in pooled], m)
         return Choice(self.names, choose(evidence, first), ranks)
 
     def _foretold(
