@@ -23,17 +23,17 @@ from collections.abc import Callable, Iterator, Sequence
 from copy import copy
 from dataclasses import dataclass
 from fractions import Fraction
-from functools import cached_property
+from functools import cached_property, partial
 from itertools import chain
 
 import numpy as np
 
 from .. import forecast
-from ..arrays import BoolArray, FloatArray, IndexArray, IntArray, RankArray
+from ..arrays import BoolArray, FloatArray, IndexArray, Int32Array, IntArray, RankArray
 from ..compiled import njit
 from ..errors import ReconformError
 from ..parallel import run_blocks, run_threads, track
-from ..statistics.conditional_calibration import Exchanges, StepUp, longest_list
+from ..statistics.conditional_calibration import Exchanges, StepUp, exchanges_at, longest_list
 from ..statistics.ranks import Calibration, Choice, Ranks
 from . import (
     AugmentedScores,
@@ -167,6 +167,41 @@ def weigh(
         evidence[r] = 0
         for level in range(len(limits)):
             evidence[r] += longest_list(counts, limits[level])
+
+
+@njit(cache=True, nogil=True)
+def rank_others(
+    own: FloatArray,
+    others: FloatArray,
+    rows: IndexArray,
+    limits: RankArray,
+    highest: int,
+    evidence: IntArray,
+    ranks: Int32Array,
+    held: Int32Array,
+    start: int,
+    stop: int,
+) -> None:
+    """As `weigh`; writes the rank of every other row in E, and how many lists hold it.
+
+    Ranks that no list holds, and none up to `highest`, may be anything beyond.
+    """
+    n = own.shape[1] - 1
+    highest = min(max(int(limits[:, -1].max()), highest), n)
+    counts = np.empty(highest + 1, dtype=np.int64)
+    for r in range(start, stop):
+        low = np.sort(np.partition(own[r], highest)[: highest + 1])
+        counts[:] = 0
+        for other in range(others.shape[1]):
+            ranks[r, other] = np.searchsorted(low, others[r, other], side="right")
+            if other != rows[r] and ranks[r, other] <= highest:
+                counts[ranks[r, other]] += 1
+        evidence[r], held[r] = 0, 0
+        for level in range(len(limits)):
+            length = longest_list(counts, limits[level])
+            evidence[r] += length
+            for other in range(others.shape[1]):
+                held[r, other] += ranks[r, other] <= limits[level, length]
 
 
 def gaps_of(n: int) -> int:
@@ -567,6 +602,40 @@ class FullChoice(ChoiceEnsemble):
         for k in np.unique(chosen):
             ensemble, measured = self.fitted[k].for_pool(X)
             yield from ensemble.augmented_scores(measured, rows[chosen == k])
+
+    def worlds_of_choice(
+        self, X: FloatArray, rows: IndexArray, step: StepUp, choice: Choice
+    ) -> Iterator[tuple[int, Exchanges]]:
+        """Go through all worlds of some rows; lists have the length that a choice for all gives."""
+        lengths = dict(zip(rows.tolist(), self._lengths(X, rows, step), strict=True))
+        for augmented in self.augmented_by_chosen(X, rows, choice.chosen[rows]):
+            for j, own in zip(augmented.rows.tolist(), augmented.own, strict=True):
+                yield j, exchanges_at(own, lengths[j], step)
+
+    def _lengths(self, X: FloatArray, rows: IndexArray, step: StepUp) -> Iterator[int]:
+        """How long the list is that finds a row, if every other row is ranked as in that world.
+
+        A row that is ranked by itself leaves the lists that hold it. So the evidence for it is
+        that of world j with the row at j found, and less by the lists that hold the row; the
+        detector that is chosen so ranks it.
+        """
+        pooled, m = self._pooled(X), len(X)
+        limits = limits_for(len(self.calibration), m)
+        first = stands_first([one.ranks_rows == "batch" for one, _ in pooled], m)
+        for block in blocks_of(rows, len(pooled) * m):
+            ranks, held = np.empty((2, len(pooled), len(block), m), dtype=np.int32)
+            evidence = np.empty((len(pooled), len(block)), dtype=np.int64)
+            for k, (ensemble, measured) in enumerate(pooled):
+                done = 0
+                for augmented in ensemble.augmented_scores(measured, block):
+                    at = slice(done, done := done + len(augmented.rows))
+                    given = augmented.own, augmented.others, augmented.rows, limits, step.highest
+                    out = evidence[k, at], ranks[k, at], held[k, at]
+                    kernel = partial(rank_others, *given, *out)
+                    run_blocks(kernel, len(augmented.rows), n_jobs=self.n_jobs)
+            for r, j in enumerate(block):
+                chosen = choose(evidence[:, r, None] + len(LEVELS) - held[:, r], first)
+                yield step.count(np.delete(ranks[chosen, r, np.arange(m)], j))
 
     def _pooled(self, X: FloatArray) -> list[tuple[Ensemble, FloatArray]]:
         """Every detector, and the batch as it sees it."""
