@@ -48,10 +48,6 @@ from .refitting import FullRefit
 
 LEVELS = (Fraction(1, 20), Fraction(1, 10), Fraction(3, 20), Fraction(1, 5))
 
-# With fewer new rows than this there are seldom enough anomalies for a row to have several among
-# its nearest new rows, and a detector that compares new rows with each other does not stand first.
-ENOUGH_NEW = 300
-
 # Another detector must find more than the first, by more than 5/4 of the square root of what that
 # finds plus FEW: six rows at least, which a few anomalies do not bring about by chance.
 MARGIN, FEW = 5, 16
@@ -76,22 +72,22 @@ def limits_for(n: int, m: int) -> RankArray:
     return np.array([StepUp.at(level, n, m).limits for level in LEVELS])
 
 
-def stands_first(uses_batch: list[bool], m: int) -> int:
+def stands_first(enough: Sequence[int | None], m: int) -> int:
     """Say which of several detectors is used where nothing speaks for another one.
 
     Parameters
     ----------
-    uses_batch : list of bool
-        Which of them compare new rows with each other.
+    enough : sequence of int or None
+        `Ensemble.enough_new` of each: the last for which m new rows are enough stands first.
     m : int
         New rows.
 
     Examples
     --------
-    >>> stands_first([False, False, True], 100), stands_first([False, False, True], 1000)
+    >>> stands_first([None, 300, 100], 99), stands_first([None, 300, 100], 400)
     (0, 2)
     """
-    return uses_batch.index(True) if m >= ENOUGH_NEW and any(uses_batch) else 0
+    return max((k for k, least in enumerate(enough) if least is not None and m >= least), default=0)
 
 
 def choose(evidence: IntArray, first: int) -> IndexArray:
@@ -426,7 +422,7 @@ class ChoiceSurvey(Survey):
 
     def _choose(self, evidence: IntArray) -> IndexArray:
         # A split has no detector that compares new rows with each other.
-        return choose(evidence, stands_first([False] * len(evidence), self.low.m))
+        return choose(evidence, 0)
 
     @cached_property
     def _shown(self) -> int:
@@ -621,7 +617,7 @@ class FullChoice(ChoiceEnsemble):
         """
         pooled, m = self._pooled(X), len(X)
         limits = limits_for(len(self.calibration), m)
-        first = stands_first([one.ranks_rows == "batch" for one, _ in pooled], m)
+        first = stands_first([one.enough_new for one, _ in pooled], m)
         for block in blocks_of(rows, len(pooled) * m):
             ranks, held = np.empty((2, len(pooled), len(block), m), dtype=np.int32)
             evidence = np.empty((len(pooled), len(block)), dtype=np.int64)
@@ -676,7 +672,7 @@ class FullChoice(ChoiceEnsemble):
         total, label = len(pooled), "asking detectors"
         for _ in track(steps, total=total, label=label, verbose=self.verbose, least=total):
             pass
-        first = stands_first([ensemble.ranks_rows == "batch" for ensemble, _ in pooled], m)
+        first = stands_first([one.enough_new for one, _ in pooled], m)
         return Choice(self.names, choose(evidence, first), ranks)
 
     def _foretold(

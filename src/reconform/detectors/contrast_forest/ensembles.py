@@ -141,6 +141,7 @@ class FullContrastForest(Ensemble):
     model: ContrastModel
     trees: int
     seed: np.random.SeedSequence
+    enough_new = 100
 
     @cached_property
     def contrast(self) -> FullContrast:
