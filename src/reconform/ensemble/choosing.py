@@ -602,20 +602,34 @@ class FullChoice(ChoiceEnsemble):
     def worlds_of_choice(
         self, X: FloatArray, rows: IndexArray, step: StepUp, choice: Choice
     ) -> Iterator[tuple[int, Exchanges]]:
-        """Go through all worlds of some rows; lists have the length that a choice for all gives."""
-        lengths = dict(zip(rows.tolist(), self._lengths(X, rows, step), strict=True))
-        for augmented in self.augmented_by_chosen(X, rows, choice.chosen[rows]):
+        """Go through all worlds of some rows; lists have the length that a choice for all gives.
+
+        The detector that stands first is chosen for nearly all rows: if it knows the lists of
+        every world (kNN does), rows that it ranks have these.
+        """
+        pooled, chosen = self._pooled(X), choice.chosen[rows]
+        first, _ = pooled[stands_first([one.enough_new for one, _ in pooled], len(X))]
+        exact = np.zeros(len(rows), dtype=np.bool_)
+        for k, (ensemble, measured) in enumerate(pooled):
+            if ensemble is first and type(ensemble).worlds is not Ensemble.worlds:
+                exact = chosen == k
+                yield from ensemble.worlds(measured, rows[exact], step)
+        rows, chosen = rows[~exact], chosen[~exact]
+        lengths = dict(zip(rows.tolist(), self._lengths(pooled, rows, step), strict=True))
+        for augmented in self.augmented_by_chosen(X, rows, chosen):
             for j, own in zip(augmented.rows.tolist(), augmented.own, strict=True):
                 yield j, exchanges_at(own, lengths[j], step)
 
-    def _lengths(self, X: FloatArray, rows: IndexArray, step: StepUp) -> Iterator[int]:
+    def _lengths(
+        self, pooled: list[tuple[Ensemble, FloatArray]], rows: IndexArray, step: StepUp
+    ) -> Iterator[int]:
         """How long the list is that finds a row, if every other row is ranked as in that world.
 
         A row that is ranked by itself leaves the lists that hold it. So the evidence for it is
         that of world j with the row at j found, and less by the lists that hold the row; the
         detector that is chosen so ranks it.
         """
-        pooled, m = self._pooled(X), len(X)
+        m = len(pooled[0][1])
         limits = limits_for(len(self.calibration), m)
         first = stands_first([one.enough_new for one, _ in pooled], m)
         for block in blocks_of(rows, len(pooled) * m):
