@@ -8,6 +8,7 @@ from ..errors import unknown_choice
 from .auto import Auto
 from .base import NativeDetector
 from .contrast import Contrast
+from .contrast_forest import ContrastForest
 from .foreign import ForeignDetector, adapt
 from .iforest import IForest
 from .inne import INNE
@@ -70,6 +71,7 @@ __all__ = [
     "LOF",
     "Auto",
     "Contrast",
+    "ContrastForest",
     "ForeignDetector",
     "IForest",
     "Mahalanobis",

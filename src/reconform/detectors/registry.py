@@ -23,6 +23,7 @@ from ..records import DetectorRecord
 from .auto import AUTO_RECORD, Auto
 from .base import NativeDetector
 from .contrast import CONTRAST_RECORD, Contrast
+from .contrast_forest import CONTRAST_FOREST_RECORD, ContrastForest
 from .foreign import adapt
 from .iforest import IFOREST_RECORD, IForest
 from .inne import INNE, INNE_RECORD
@@ -139,6 +140,15 @@ DETECTORS = {
             scale_matters=True,
             record=CONTRAST_RECORD,
             tried_with=(AS_IT_IS, SCALED),
+        ),
+        Entry(
+            "contrast-forest",
+            ContrastForest,
+            "Contrast Forest",
+            "how many trees that tell new rows from reference rows call a row new",
+            scale_matters=False,
+            record=CONTRAST_FOREST_RECORD,
+            tried_with=(AS_IT_IS,),
         ),
         Entry(
             "auto",

@@ -19,6 +19,7 @@ import numpy as np
 from ..arrays import FloatArray, IndexArray, IntArray
 from ..ensemble import AugmentedScores, Ensemble, ResampledEnsemble, reference_calibration
 from ..ensemble.refitting import Algorithm, Model, OneModel, in_threads, refit
+from ..frames import stacked
 from ..methods import Full, Plan
 from ..statistics.aggregation import reduction
 from ..statistics.ranks import Calibration, Ranks, calibrate
@@ -372,27 +373,23 @@ class ScaledFull(Ensemble):
         """As the detector says."""
         return "batch" if self.detector.uses_batch else "alone"
 
+    def for_pool(self, X: FloatArray) -> tuple[Ensemble, FloatArray]:
+        """Measure D and a whole batch in units that are learned from both together."""
+        detector, reference, X = units_of(self.detector).together(self.reference, X)
+        if detector is not self.detector:
+            return replace(self, detector=detector, reference=reference).for_pool(X)
+        ways = units_of(self.detector)
+        units = ways.of(stacked(self.reference, X))
+        return self.fit_in(units), ways.measure(X, units)
+
     def batch_ranks(
         self, X: FloatArray, *, rows: IndexArray | None = None, strictly: bool = False
     ) -> Ranks:
-        """Rank new rows, each in the units of D and itself, in which the whole batch is measured.
-
-        Units do not depend on which row of D and x_j is new, and so nor do scores in them.
-        """
+        """Rank new rows; in the units of the pool, if they are compared with each other."""
         if not self.detector.uses_batch:
             return super().batch_ranks(X, rows=rows, strictly=strictly)
-        detector, reference, X = units_of(self.detector).together(self.reference, X)
-        if detector is not self.detector:
-            finer = replace(self, detector=detector, reference=reference)
-            return finer.batch_ranks(X, rows=rows, strictly=strictly)
-        measure = units_of(self.detector).measure
-        wanted = np.arange(len(X)) if rows is None else rows
-
-        def rank(units: IntArray, some: IndexArray) -> Ranks:
-            every = measure(X, units)
-            return self.fit_in(units).batch_ranks(every, rows=wanted[some], strictly=strictly)
-
-        return self._rank_groups(X[wanted], rank, strictly)
+        plain, measured = self.for_pool(X)
+        return plain.batch_ranks(measured, rows=rows, strictly=strictly)
 
     def ranks_within(
         self,
@@ -419,24 +416,19 @@ class ScaledFull(Ensemble):
     ) -> Ranks:
         """Put the ranks of new rows together, group by group."""
         at_most, below = np.empty((2, len(X)), dtype=np.int64)
-        scores, clustered = np.empty(len(X)), np.zeros(len(X), dtype=np.bool_)
+        scores = np.empty(len(X))
         for units, rows in groups(units_of(self.detector).with_each(self.reference, X)):
             found = rank(units, rows)
             at_most[rows], scores[rows] = found.at_most, found.scores
             if found.below is not None:
                 below[rows] = found.below
-            if found.clustered is not None:
-                clustered[rows] = found.clustered
-        used = clustered if self.detector.uses_batch else None
-        return Ranks(at_most, below if strictly else None, scores, clustered=used)
+        return Ranks(at_most, below if strictly else None, scores)
 
     def augmented_scores(self, X: FloatArray, rows: IndexArray) -> Iterator[AugmentedScores]:
-        """Score all rows, each time in the units of D and the new row."""
-        detector, reference, X = units_of(self.detector).together(self.reference, X)
-        if detector is not self.detector:
-            yield from replace(self, detector=detector, reference=reference).augmented_scores(
-                X, rows
-            )
+        """Score all rows in the units of D and the new row, or in those of the pool."""
+        if self.detector.uses_batch:
+            plain, measured = self.for_pool(X)
+            yield from plain.augmented_scores(measured, rows)
             return
         ways = units_of(self.detector)
         for units, some in groups(ways.with_each(self.reference, X[rows])):

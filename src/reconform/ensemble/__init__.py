@@ -247,12 +247,15 @@ class Ensemble(ABC):
         or with all new rows in memory. What is not "alone" may depend on the other new rows.
     ranked_by : str or None
         What ranks rows, if that is not the detector: it has no scores without a batch then.
+    enough_new : int or None
+        New rows from which it stands first among several detectors; None for never.
     by_refitting : ScoresAugmented or None
         What answers `augmented_scores` for an ensemble that has no way of its own.
     """
 
     calibration: Calibration
     plus_is_full = False
+    enough_new: int | None = None
     by_refitting: ScoresAugmented | None = None
     ranked_by: str | None = None
 
@@ -314,6 +317,15 @@ class Ensemble(ABC):
         done = surveyed(self.survey(), lambda survey: survey.seen(part))
         ranks = done.ranks(part, strictly=strictly)
         return ranks if rows is None else ranks.taken(rows)
+
+    def for_pool(self, X: FloatArray) -> tuple[Ensemble, FloatArray]:
+        """Return an ensemble that has learned its units from D and a batch, and the batch in them.
+
+        The pool of D and all new rows is the same whichever row of D and x_j is new: what is
+        learned from it keeps ranks exact where these hold given the other new rows, and nothing is
+        fitted anew for a row. By default there is nothing to learn.
+        """
+        return self, X
 
     @property
     def takes_notes(self) -> bool:
