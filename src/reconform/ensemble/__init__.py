@@ -409,8 +409,8 @@ class Ensemble(ABC):
     ) -> Iterator[tuple[int, Exchanges]]:
         """Go through all worlds of some new rows, for a certified list.
 
-        By one model per row, on D and the row, that scores everything; an ensemble that knows the
-        worlds of full-conformal ranks overrides it.
+        By one model per row, on D and the row, that scores everything; where the ensemble can be
+        fitted `on` other rows, few worlds are asked for their own list.
 
         Parameters
         ----------
@@ -420,7 +420,19 @@ class Ensemble(ABC):
             Those whose worlds are asked for.
         step : StepUp
         """
-        return worlds_by_scores(self.augmented_scores(X, rows), step)
+        augmented = self.augmented_scores(X, rows)
+        if self.fitted_on is None:
+            return worlds_by_scores(augmented, step)
+        return worlds_by_lists(self, X, augmented, step)
+
+    @property
+    def fitted_on(self) -> FloatArray | None:
+        """D, where the ensemble can be fitted `on` other rows, which seldom takes long."""
+        return None
+
+    def on(self, reference: FloatArray) -> Ensemble:
+        """Fit the same full-conformal ensemble on other reference rows."""
+        raise NotImplementedError(f"{type(self).__name__} is fitted once")
 
 
 def worlds_by_scores(
@@ -432,6 +444,60 @@ def worlds_by_scores(
             augmented.rows.tolist(), augmented.own, augmented.others, strict=True
         ):
             yield j, count_exchanges(own, np.delete(others, j), step)
+
+
+# A row is certified by lists of its own worlds if these have so many reference rows in all at most.
+MOST_REFITTED = 10_000
+
+
+def worlds_by_lists(
+    ensemble: Ensemble, X: FloatArray, augmented_blocks: Iterable[AugmentedScores], step: StepUp
+) -> Iterator[tuple[int, Exchanges]]:
+    """Count all worlds of new rows; lists are those of full-conformal ranks in every world.
+
+    With K the length by one model, lists have 2 K + 8 rows at most, and worlds whose row is found
+    in none so long are left out: both are functions of D and x_j as one set and of the other new
+    rows (docs/guarantees).
+    """
+    actual, m = ensemble.batch_ranks(X).at_most, len(X)
+    for augmented in augmented_blocks:
+        assert ensemble.fitted_on is not None
+        D = ensemble.fitted_on if augmented.order is None else ensemble.fitted_on[augmented.order]
+        for j, own, others in zip(
+            augmented.rows.tolist(), augmented.own, augmented.others, strict=True
+        ):
+            n, ordered = len(D), np.sort(own)
+            by_one = count_exchanges(own, np.delete(others, j), step)
+            longest = step.count(np.searchsorted(ordered, np.delete(others, j), side="right"))
+            cap = StepUp(step.limits[: min(2 * longest + 8, m) + 1], step.rows)
+            ranks = np.searchsorted(ordered, own, side="right")
+            found = np.flatnonzero(ranks <= cap.highest)
+            if len(found) * n > MOST_REFITTED:
+                yield j, by_one
+                continue
+            if ranks[-1] > cap.highest:
+                yield j, Exchanges(int(ranks[-1]), 0, (), step.rows)
+                continue
+            every, there = np.vstack([D, X[j]]), np.delete(np.arange(m), j)
+            lengths = np.empty(len(found), dtype=np.int64)
+            for k, w in enumerate(found):
+                theirs = actual[there]
+                if w != n:
+                    batch = X.copy()
+                    batch[j] = every[w]
+                    other = ensemble.on(np.delete(every, w, axis=0))
+                    theirs = other.batch_ranks(batch, rows=there).at_most
+                lengths[k] = cap.count(theirs)
+            yield j, _exchanges(ranks[found], lengths, found[-1] == n, step)
+
+
+def _exchanges(ranks: RankArray, lengths: RankArray, with_actual: bool, step: StepUp) -> Exchanges:
+    """Put together the ranks and lists of some worlds, of which the actual one comes last."""
+    found = ranks <= step.limits[lengths]
+    lists = zip(*np.unique(lengths[found], return_counts=True), strict=True)
+    counted = tuple((int(length), int(worlds)) for length, worlds in lists)
+    count = int(lengths[-1]) if with_actual and found[-1] else 0
+    return Exchanges(int(ranks[-1]), count, counted, step.rows)
 
 
 class ResampledEnsemble(Ensemble):

@@ -605,13 +605,13 @@ class FullChoice(ChoiceEnsemble):
         """Go through all worlds of some rows; lists have the length that a choice for all gives.
 
         The detector that stands first is chosen for nearly all rows: if it knows the lists of
-        every world (kNN does), rows that it ranks have these.
+        every world, rows that it ranks have these.
         """
         pooled, chosen = self._pooled(X), choice.chosen[rows]
         first, _ = pooled[stands_first([one.enough_new for one, _ in pooled], len(X))]
         exact = np.zeros(len(rows), dtype=np.bool_)
         for k, (ensemble, measured) in enumerate(pooled):
-            if ensemble is first and type(ensemble).worlds is not Ensemble.worlds:
+            if ensemble is first and ensemble.fitted_on is not None:
                 exact = chosen == k
                 yield from ensemble.worlds(measured, rows[exact], step)
         rows, chosen = rows[~exact], chosen[~exact]

@@ -11,8 +11,7 @@ from ...arrays import FloatArray
 from ...ensemble import Ensemble
 from ...errors import check_count
 from ...methods import Plan
-from ...records import check_reference, require
-from ...records.specs import INT, DetectorRecord, Plain, Record
+from ...records import INT, DetectorRecord, Plain, Record, check_reference, require
 from ..base import Attribution, NativeDetector
 from ..contrast import MODEL, Contrast
 from ..contrast.ensembles import FullContrast

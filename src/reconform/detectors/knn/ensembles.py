@@ -16,7 +16,7 @@ P(p <= α) <= α holds exactly.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, Self
 
@@ -45,6 +45,8 @@ from .kernels import (
 )
 from .search import (
     Search,
+    TreeSearch,
+    WideSearch,
     nearest_of_own,
     reach_in_tree,
     tree_of,
@@ -393,6 +395,19 @@ class FullNeighbours(Ensemble):
         return cls(
             reference_calibration(scores), search, root, near, model.low, n_jobs=model.n_jobs
         )
+
+    @property
+    def fitted_on(self) -> FloatArray | None:
+        """D, unless rows are searched as something else."""
+        tree = tree_of(self.search)
+        return tree.rows if tree.formula.embed is None else None
+
+    def on(self, reference: FloatArray) -> FullNeighbours:
+        """Search in other rows."""
+        tree = tree_of(self.search)
+        rooted = TreeSearch(reference, replace(tree.formula, root=self.root), tree.leaf_size)
+        search = rooted if tree is self.search else WideSearch(rooted)
+        return FullNeighbours.fit(KNNModel(search, self.low, self.high, self.n_jobs))
 
     @property
     def high(self) -> int:
