@@ -27,8 +27,8 @@ from reconform.detectors import INNE, KDE, KNN, LOF, Auto, Contrast, IForest, Ma
 from reconform.detectors.auto import names_of
 from reconform.detectors.base import NativeDetector
 from reconform.detectors.comparing import on_grid
+from reconform.detectors.contrast.ensembles import FullContrast
 from reconform.detectors.scaled import algorithm_of
-from reconform.detectors.scaling import rescale, scale_exponents, spreads
 from reconform.ensemble import AugmentedScores, ResampledEnsemble, reference_calibration, surveyed
 from reconform.ensemble import choosing as ensembles
 from reconform.ensemble.choosing import (
@@ -73,8 +73,18 @@ def chosen_by(evidence, first):
     return best
 
 
+def in_units_of_the_pool(detector, D, new):
+    """The detector for rows in the units of all rows together, and these rows."""
+    ways = detector._units()
+    if ways is None:
+        return detector, D, new
+    units = ways.of(np.vstack([D, new]))
+    return ways.plain(units), ways.measure(D, units), ways.measure(new, units)
+
+
 def refitted(detector, D, new, j):
     """Scores of E, x_j last, and of the other new rows, by a fit on E."""
+    detector, D, new = in_units_of_the_pool(detector, D, new)
     if isinstance(detector, Contrast):
         return by_contrast(detector, D, new, j)
     (augmented,) = OneModel(algorithm_of(detector), D, SEED).augmented_scores(new, np.array([j]))
@@ -88,9 +98,6 @@ def refitted(detector, D, new, j):
 def by_contrast(detector, D, new, j):
     """The same for contrast, from distances."""
     E, T, k = np.vstack([D, new[j]]), np.delete(new, j, axis=0), detector.n_neighbors
-    if detector.scale == "robust":
-        units = scale_exponents(spreads(E))
-        E, T = rescale(E, units), rescale(T, units)
     use = len(T) >= k and not is_clustered(E, T, k)
     own = [score(E[i], np.delete(E, i, axis=0), T, (k,), use) for i in range(len(E))]
     nowhere = np.full((1, E.shape[1]), np.inf)  # where there are too few others
@@ -189,16 +196,17 @@ def test_full_is_the_definition(name, seen):
 
 def test_contrast_stands_first_in_large_batches(seen, monkeypatch):
     D, new = CASES["units"]
-    monkeypatch.setattr("reconform.ensemble.choosing.ENOUGH_NEW", len(new))
-    evidence, _, chosen = by_definition(CANDIDATES, D, new, 10)
+    monkeypatch.setattr(FullContrast, "enough_new", len(new))
+    evidence, _, chosen = by_definition(CANDIDATES, D, new, 11)
     assert full(CANDIDATES, D).batch_ranks(new).choice.chosen.tolist() == chosen
     assert np.array_equal(seen[0], evidence)
 
 
 def test_who_stands_first():
-    assert stands_first([False, True, True], 299) == 0
-    assert stands_first([False, True, True], 300) == 1
-    assert stands_first([False, False], 10**6) == 0
+    assert stands_first([None, 300, 100], 99) == 0
+    assert stands_first([None, 300, 100], 100) == 2
+    assert stands_first([None, 300, None], 300) == 1
+    assert stands_first([None, None], 10**6) == 0
 
 
 @given(st.lists(st.lists(st.integers(4, 400), min_size=3, max_size=3), min_size=1, max_size=5))
@@ -626,7 +634,7 @@ def test_the_default_is_saved_and_loaded(tmp_path):
     expected, got = cad.discover(new), again.discover(new)
     assert np.array_equal(got.p_values, expected.p_values)
     assert got.choice == expected.choice
-    assert len(got.choice) == 12
+    assert len(got.choice) == 13
 
 
 class Frozen(KNN):
