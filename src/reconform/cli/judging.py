@@ -26,7 +26,6 @@ from ..files import Layout, Table, check_output, open_batches
 from ..files.cells import labels_in, to_python
 from ..files.formats import called, is_standard, query_of
 from ..files.judge import FileDiscoveries, ReadOptions, judge_file, refuse_too_many, refuse_weights
-from ..forecast import Pace
 from ..reporting.page import EXPLAINED, RowNames, SomeRows, render, write_page
 from ..reporting.words import shorten
 from ..statistics.bounds import false_discovery_table
@@ -326,14 +325,10 @@ def judge(
         cells = MOST_CELLS if reference is not None else 0
         read = replace(read, most_cells=cells, most_rows=MOST_REPORTED)
     with voice.gathering_warnings(), voice.passes() as advance:
-        paces: dict[str, Pace] = {}
 
         def progress(stage: str, done: int, total: int | None) -> None:
             if writing.report is not None:
                 check_reported(path, max(done, total or 0))
-            if total is not None:
-                what = f"{stage} {_rows(total)}"
-                paces.setdefault(stage, Pace(what, total)).done(done)
             advance(stage, done, total)
 
         judgement = judge_file(

@@ -33,7 +33,6 @@ from rich.text import Text
 from ..atomic import AtomicGroup, atomic_group, blamed_on
 from ..display import printable as printable
 from ..errors import ReconformError
-from ..forecast import listening
 from .declare import in_options
 
 if TYPE_CHECKING:
@@ -189,11 +188,6 @@ class Voice:
         if self.shows_progress:
             _print(self._stderr, Text(printable(text), style="dim"))
 
-    def foretell(self, text: str) -> None:
-        """Say how long work will take, while it goes on."""
-        if self.talks or self.shows_progress:
-            _print(self._stderr, Text(printable(text), style="dim"))
-
     def finish(self, facts: dict[str, Any]) -> None:
         """Say everything as JSON, if that was asked for."""
         if self.json:
@@ -217,11 +211,8 @@ class Voice:
 
     @contextmanager
     def gathering_warnings(self) -> Iterator[None]:
-        """Print warnings of the library like those of the command, without lines of code.
-
-        How long work will take is said at once.
-        """
-        with warnings.catch_warnings(record=True) as caught, listening(self.foretell):
+        """Print warnings of the library like those of the command, without lines of code."""
+        with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always", UserWarning)  # whatever the environment says of them
             yield
         for warning in caught:

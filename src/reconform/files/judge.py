@@ -34,12 +34,12 @@ from ..detectors.prepare import Feature
 from ..discoveries import CountedDiscoveries, Discoveries
 from ..errors import InputError, ReconformError
 from ..fitter import method_for_rows
+from ..intake import taken_in
 from ..listing import Observed
 from ..methods import Full, Method, Split, resolve_method
 from ..rule import Rule
 from ..scan import RowsPart, Scanned, scan
 from ..statistics.ranks import Ranks
-from ..steps.intake import taken_in
 from ..weights import Weights
 from . import result
 from .cells import Fingerprint, to_python
