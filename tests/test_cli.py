@@ -444,47 +444,8 @@ def test_files_are_read_as_often_as_memory_demands(here, monkeypatch, suffix):
     assert written[0] == written[1]
 
 
-def test_a_report_of_a_large_file(here, tables, monkeypatch):
-    """Counts and charts are about all rows; names and features are those of the first rows."""
-    common = ["detect", "normal.csv", "new.csv", "--id", "machine", *QUICK, "--report"]
-    run(*common, "small.html")
-    monkeypatch.setattr("reconform.files.result.MOST_DISCOVERIES", 100)
-    monkeypatch.setattr(judging, "MOST_CELLS", 10)
-    monkeypatch.setattr(sources, "SPILL_BYTES", 100)  # the numbers of all rows wait on disk
-    assert "the unusual features of 20 rows only" in run(*common, "large.html").stderr
-
-    def carried(name):
-        return json.loads((here / name).read_text().split('id="data">')[1].split("</script>")[0])
-
-    small, large = carried("small.html"), carried("large.html")
-    assert large["counts"] == small["counts"]
-    assert large["scores"] == small["scores"]
-    assert large["pValues"] == small["pValues"]
-    found = expected(tables)
-    first = [line for line in large["lines"] if line[0] <= found.count]
-    assert [line[1] for line in first] == [f"N{i:03d}" for i in found.order[: found.count]]
-    other = [line for line in large["lines"] if line[0] > found.count]
-    assert other
-    assert [line[1] for line in other] == [str(found.order[line[0] - 1] + 1) for line in other]
-    assert all(line[5] == [] for line in other)
-    for line, same in zip(first, small["lines"], strict=False):
-        named = [[large["names"][j], *rest] for j, *rest in line[5]]
-        assert named == [[small["names"][j], *rest] for j, *rest in same[5]]
-    assert any(line[5] for line in first)
-
-
-def test_a_report_that_cannot_be_is_refused_before_the_fit(here, monkeypatch):
-    monkeypatch.setattr(judging, "MOST_REPORTED", 299)
-    monkeypatch.setattr("reconform.cli.detect.fit_detector", None)
-    said = run(
-        "detect", "normal.parquet", "new.parquet", "--drop", "machine", *QUICK,
-        "--report", "report.html", code=1,
-    )  # fmt: skip
-    assert "more than 299 rows, the most that a report covers" in said.stderr
-
-
 def test_a_report_covers_so_many_rows(here, monkeypatch):
-    monkeypatch.setattr(judging, "MOST_REPORTED", 299)
+    monkeypatch.setattr("reconform.files.result.MOST_DISCOVERIES", 299)
     for suffix in (".csv", ".parquet"):
         said = run(
             "detect", f"normal{suffix}", f"new{suffix}", "--drop", "machine", *QUICK,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -35,7 +35,7 @@ from ..files.review import left_out_of
 from ..metrics import false_discovery_proportion, power
 from ..reporting.page import EXPLAINED, render, write_page
 from .declare import Command, family, in_options, share
-from .judging import Flagged, ReferenceRows, check_beforehand, check_header, judge
+from .judging import Flagged, ReferenceRows, check_header, judge
 from .options import (
     OVERWRITE,
     PATH,
@@ -72,32 +72,19 @@ def read_rows(
     return normal_rows(table, anomalous)
 
 
-def make(voice: Voice, reference: Table, fitting: Fitting, columns: Columns) -> ConformalDetector:
-    """Make the detector that was asked for."""
-    # A full-conformal detector fits while it judges, and that has a bar of its own.
-    watched = voice.shows_progress and fitting.method != "full"
+def fit_detector(
+    voice: Voice, reference: Table, fitting: Fitting, columns: Columns
+) -> ConformalDetector:
+    """Fit and calibrate the detector that was asked for."""
     detector = fitting.make_detector()
-    return ConformalDetector(
+    cad = ConformalDetector(
         prepared(detector, reference.features) if columns.prepare else detector,
         fitting.make_method(),
         random_state=fitting.seed,
-        verbose=int(watched),
+        # A full-conformal detector fits while it judges, and that has a bar of its own.
+        verbose=int(voice.shows_progress and fitting.method != "full"),
         group_models=columns.group_models,
     )
-
-
-def fit_detector(
-    voice: Voice,
-    reference: Table,
-    fitting: Fitting,
-    columns: Columns,
-    *,
-    check: Callable[[ConformalDetector], None] | None = None,
-) -> ConformalDetector:
-    """Fit and calibrate the detector that was asked for; `check` sees it before."""
-    cad = make(voice, reference, fitting, columns)
-    if check is not None:
-        check(cad)
     voice.step(f"Fitting {fitting.detector}, {fitting.method}, on {len(reference):,} rows")
     known = None
     if fitting.anomalies is not None:
@@ -192,14 +179,8 @@ def detect(
     table = read_rows(voice, reference, known, files.id_columns, columns)
     reference_rows = ReferenceRows(table, columns.shift)
     check_header(new, table.features, unknown, files, writing, columns=columns)
-    check = check_beforehand(new, reference_rows, unknown, files, deciding)
-    cad = fit_detector(voice, table, fitting, columns, check=check)
-    read = ReadOptions(
-        table.features,
-        files.id_columns,
-        unknown,
-        group_column=columns.group,
-    )
+    cad = fit_detector(voice, table, fitting, columns)
+    read = ReadOptions(table.features, files.id_columns, unknown, group_column=columns.group)
     with voice.last_words(), parallel(fitting.jobs):
         facts = judge(
             voice,

@@ -22,11 +22,11 @@ from ..errors import InputError, ReconformError, nearest
 from ..explain import NO_REFERENCE, known_rows
 from ..explain.explainer import IN_BRACKETS, Explanation
 from ..explain.features import Unusual, labelled, unusual_features
-from ..files import Layout, Table, check_output, open_batches
+from ..files import Layout, Table, check_output, open_batches, result
 from ..files.cells import labels_in, to_python
 from ..files.formats import called, is_standard, query_of
-from ..files.judge import FileDiscoveries, ReadOptions, judge_file, refuse_too_many, refuse_weights
-from ..reporting.page import EXPLAINED, RowNames, SomeRows, render, write_page
+from ..files.judge import FileDiscoveries, ReadOptions, judge_file
+from ..reporting.page import EXPLAINED, SomeRows, render, write_page
 from ..reporting.words import shorten
 from ..statistics.bounds import false_discovery_table
 from ..weights import Weights
@@ -179,10 +179,8 @@ def plain(value: Any) -> Any:
     return value if value is None or isinstance(value, bool | int | str) else str(value)
 
 
-# All features of the new rows are in memory while a report is made, up to this many cells, and
-# rank and score of each, up to so many rows.
+# All features of the new rows are in memory while a report is made, up to this many cells.
 MOST_CELLS = 10_000_000
-MOST_REPORTED = 20_000_000
 
 # The confidence of the bound on the false alarms in one list.
 CONFIDENCE = 0.95
@@ -210,8 +208,6 @@ def check_header(
         path, features, id_columns=files.id_columns, layout=layout, group_column=group
     )
     with opened as batches:
-        if writing is not None and writing.report is not None:
-            check_reported(path, batches.source.rows or 0)
         if writing is not None and writing.output is not None and not is_standard(writing.output):
             check_output(
                 writing.output,
@@ -220,24 +216,6 @@ def check_header(
                 overwrite=writing.overwrite,
                 prefix=writing.prefix,
             )
-
-
-def check_beforehand(
-    path: str, reference: ReferenceRows, layout: Layout, files: Files, deciding: Deciding
-) -> Callable[[ConformalDetector], None]:
-    """Return what refuses weights, and more new rows than a detector could judge, before a fit."""
-    table = reference.table
-
-    def check(cad: ConformalDetector) -> None:
-        if reference.weigh is not None:
-            refuse_weights(cad, table.frame, deciding.rule, known=False)
-        if query_of(path) is None and not Path(path).is_file():  # a pipe can be read only once
-            return
-        ids = files.id_columns
-        with open_batches(path, table.features, id_columns=ids, layout=layout) as batches:
-            refuse_too_many(cad, table, batches, deciding.rule)
-
-    return check
 
 
 @dataclass(frozen=True, eq=False)
@@ -281,16 +259,6 @@ class ReferenceRows:
         return Weights.estimate(self.table.X[:, used], X[:, used])
 
 
-def check_reported(path: str, rows: int) -> None:
-    """Refuse a report on more rows than there can be one, as soon as their number is known."""
-    if rows > MOST_REPORTED:
-        raise InputError(
-            "standard input" if is_standard(path) else path,
-            f"it has more than {MOST_REPORTED:,} rows, the most that a report covers. Leave out "
-            "--report, or report on a part of the file.",
-        )
-
-
 def judge(
     voice: Voice,
     cad: ConformalDetector,
@@ -322,15 +290,8 @@ def judge(
     if writing.explain and known_rows(cad) is None:
         raise ReconformError(NO_REFERENCE)
     if writing.report is not None:
-        cells = MOST_CELLS if reference is not None else 0
-        read = replace(read, most_cells=cells, most_rows=MOST_REPORTED)
-    with voice.gathering_warnings(), voice.passes() as advance:
-
-        def progress(stage: str, done: int, total: int | None) -> None:
-            if writing.report is not None:
-                check_reported(path, max(done, total or 0))
-            advance(stage, done, total)
-
+        read = replace(read, most_cells=MOST_CELLS if reference is not None else 0)
+    with voice.gathering_warnings(), voice.passes() as progress:
         judgement = judge_file(
             cad,
             path,
@@ -412,6 +373,12 @@ def _write_page(
     overwrite: bool,
 ) -> None:
     """Write the page; say what it could not be given."""
+    if judgement.tested > result.MOST_DISCOVERIES:
+        raise InputError(
+            judgement.path,
+            f"it has more than {result.MOST_DISCOVERIES:,} rows, the most that a report covers. "
+            "Leave out --report, or report on a part of the file.",
+        )
     rows: Any = None
     if reference is not None:
         seen, part = judgement.rows, judgement.listed
@@ -426,10 +393,8 @@ def _write_page(
         table = labelled(known.X, reference.features, labels_in(known.table))
         rows = SomeRows(part.positions, table) if seen is None else table
     found = judgement.to_discoveries()
-    labels: Any = found.index
-    if labels is None:
-        labels = RowNames(judgement.tested, _names(judgement, ids))
-    elif len(ids) > 1:
+    labels: Any = range(1, found.tested + 1) if found.index is None else found.index
+    if len(ids) > 1:
         labels = [", ".join(map(str, several)) for several in labels]
     page = partial(
         render,
@@ -442,16 +407,6 @@ def _write_page(
         spell=in_options,
     )
     write_page(Path(target), page, overwrite=overwrite)
-
-
-def _names(judgement: FileDiscoveries, ids: Sequence[str]) -> dict[int, str]:
-    """The identifiers of the rows that come first; those of all rows are kept up to a million."""
-    if not ids:
-        return {}
-    listed = judgement.listed
-    cells = [to_python(listed.table.column(name)) for name in ids]
-    named = (", ".join(map(str, several)) for several in zip(*cells, strict=True))
-    return dict(zip(listed.positions.tolist(), named, strict=True))
 
 
 STYLES = {"broken": "bold red", "doubtful": "bold yellow", "holds": ""}

@@ -52,13 +52,8 @@ class ReadOptions:
         Rows to keep for `FileDiscoveries.explain`, wherever they come in the list: positions in the
         file, from 0, or identifiers (several columns joined by ", "). Refused, before anything is
         written, if the file does not have them.
-    most_rows : int, optional
-        Keep the numbers of every row, for `FileDiscoveries.to_discoveries`, up to so many rows; by
-        default a million.
     group_column : str, optional
         The column with the group of every row, where the detector was fitted with groups.
-    weight_column : str, optional
-        The column with the weight of every row; see `judge_file`.
     """
 
     features: Sequence[Feature] | None = None
@@ -66,10 +61,8 @@ class ReadOptions:
     layout: Layout | None = None
     batch_rows: int | None = None
     most_cells: int = 0
-    most_rows: int | None = None
     wanted: Sequence[int | str] = ()
     group_column: str | None = None
-    weight_column: str | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -266,7 +259,7 @@ def _memory() -> int:
 def group_labels(
     column: Any, name: str, layout: Layout, path: str | Path, *, parse: bool, before: int = 0
 ) -> ObjectArray:
-    """Read a column of group labels as text; refuse the first that is missing, as `weights_in`."""
+    """Read a column of group labels as text; refuse the first that is missing."""
     cells = texts(column, layout, parse=parse).to_pylist()
     labels = [label_of(value) for value in cells]
     if None in labels:
@@ -277,25 +270,6 @@ def group_labels(
             column=name,
         )
     return np.array(labels, dtype=object)
-
-
-def weights_in(
-    column: Any, name: str, layout: Layout, path: str | Path, *, before: int = 0
-) -> FloatArray:
-    """Read a column of weights; refuse the first that is none."""
-    weights, unreadable = numbers(column, layout, parse=True)
-    bad = np.flatnonzero(unreadable | ~np.isfinite(weights) | (weights < 0))
-    if len(bad):
-        first = int(bad[0])
-        missing = np.isnan(weights[first]) and not unreadable[first]
-        raise InputError(
-            path,
-            f"the weight of row {before + first + 1:,} in column {name!r} is "
-            f"{'missing' if missing else repr(column[first].as_py())}; weights must be finite "
-            "numbers, and not negative.",
-            column=name,
-        )
-    return weights
 
 
 def missing_counts(X: FloatArray, features: Sequence[Feature]) -> dict[str, int]:
@@ -378,15 +352,6 @@ class Batches:
         column, label = table.column(name), self.source.label
         parse = self.source.is_text
         return group_labels(column, name, self.layout, label, parse=parse, before=before)
-
-    def check_weights(self, name: str) -> None:
-        """Refuse a column of weights that is not there."""
-        _check_known(self.source, "weight_column", [name], self.names)
-
-    def weights(self, table: Any, name: str, before: int) -> FloatArray:
-        """Read the weights of some rows, which so many come before; as `weights_in`."""
-        column = table.column(name)
-        return weights_in(column, name, self.layout, self.source.label, before=before)
 
     def unseen(self, table: Any, X: FloatArray) -> dict[int, Counter[str]]:
         """Count labels that the reference does not have, by position of their column."""
