@@ -32,7 +32,6 @@ from ..parallel import compiled_code_on
 from ..rule import Rule
 from ..statistics.certificates import VALIDITY
 from ..statistics.fdr import PROCEDURES, counted_names
-from ..statistics.thresholds import BANDS
 from .declare import Function, Given, Number, choice, count, family, in_options, option, share
 from .output import Voice, check_separate
 
@@ -332,20 +331,6 @@ def fdr_option(default: float | str) -> Given:
 FDR = fdr_option(0.1)
 
 
-def conditional_options(use: str) -> list[Given]:
-    """Declare --conditional, and --confidence, which is used for this."""
-    return [
-        choice(
-            "--conditional",
-            BANDS,
-            None,
-            "Use p-values that hold given the calibration rows, for split.",
-            library="kind",
-        ),
-        share("--confidence", "0.9", f"Use this confidence for {use}."),
-    ]
-
-
 deciding_options = family(
     "deciding",
     "Decision",
@@ -502,16 +487,6 @@ def ids_option(help: str) -> Given:
     return _columns_option("--id", help, parameter="id_columns")
 
 
-def delimiter_option() -> Given:
-    """`--delimiter`, of text files."""
-    return option(
-        "--delimiter",
-        callback=_delimiter,
-        metavar="CHAR",
-        help="Read text files with this character between the columns; 'tab' is a tabulator.",
-    )
-
-
 files_options = family(
     "files",
     "Files",
@@ -524,7 +499,12 @@ files_options = family(
             None,
             "Read standard input, and files whose name does not tell it, in this format.",
         ),
-        delimiter_option(),
+        option(
+            "--delimiter",
+            callback=_delimiter,
+            metavar="CHAR",
+            help="Read text files with this character between the columns; 'tab' is a tabulator.",
+        ),
         choice(
             "--decimal", (".", ","), ".", "Read the numbers of text files with this decimal sign."
         ),
