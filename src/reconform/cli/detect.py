@@ -268,10 +268,11 @@ def _tell(voice: Voice, done: Demo) -> None:
         flagged = Flagged(
             rows=(top + 1).tolist(),
             ids={},
-            scores=found.scores[top],
-            p_values=found.p_values[top],
-            letter="q",
-            evidence=found.q_values[top],
+            numbers={
+                "score": found.scores[top],
+                "p-value": found.p_values[top],
+                "q-value": found.q_values[top],
+            },
         )
         voice.say()
         voice.show(flagged.table())

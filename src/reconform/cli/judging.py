@@ -48,80 +48,64 @@ class Flagged:
         Their numbers in the file, from 1.
     ids : dict of str to list
         Columns that name them.
-    scores, p_values : float arrays
-    letter, evidence : str and float array
-        "q" and the q-values, or "e" and the e-values of a certified list.
+    numbers : dict of str to float array
+        Score, p-value, and q-value or e-value.
     mask : bool array, optional
         Which of them are flagged, if that is not all of them.
     """
 
     rows: list[int]
     ids: dict[str, list[Any]]
-    scores: FloatArray
-    p_values: FloatArray
-    letter: str
-    evidence: FloatArray
+    numbers: dict[str, FloatArray]
     mask: BoolArray | None = None
 
     def __len__(self) -> int:
         return len(self.rows)
 
-    def records(self) -> list[dict[str, Any]]:
+    def records(self, **more: Sequence[Any]) -> list[dict[str, Any]]:
         """One dict of plain data per row; an infinite score is None, since JSON has none."""
+        more |= {} if self.mask is None else {"anomaly": self.mask.tolist()}
         return [
             {
                 "row": row,
                 "id": {name: plain(values[i]) for name, values in self.ids.items()},
-                "score": plain(float(self.scores[i])),
-                "p_value": float(self.p_values[i]),
-                f"{self.letter}_value": float(self.evidence[i]),
-                **({} if self.mask is None else {"anomaly": bool(self.mask[i])}),
+                **{
+                    name.replace("-", "_"): plain(float(values[i]))
+                    for name, values in self.numbers.items()
+                },
+                **{name: values[i] for name, values in more.items()},
             }
             for i, row in enumerate(self.rows)
         ]
 
-    def table(self, unusual: Sequence[str] = ()) -> RichTable:
-        """Lay the rows out, with what is unusual about each of them if that is known."""
-        numbers = {
-            "score": self.scores,
-            "p-value": self.p_values,
-            f"{self.letter}-value": self.evidence,
-        }
-        flagged = None if self.mask is None else ["yes" if one else "" for one in self.mask]
-        rows = {} if self.ids else {"row": self.rows}
-        return rows_table(rows, self.ids, numbers, unusual, flagged)
+    def table(self, unusual: Sequence[str] = (), *, counted: bool = False) -> RichTable:
+        """Lay the rows out, with what is unusual about each of them if that is known.
 
-
-def rows_table(
-    counted: Mapping[str, Sequence[int]],
-    ids: Mapping[str, Sequence[Any]],
-    numbers: Mapping[str, FloatArray],
-    unusual: Sequence[str] = (),
-    flagged: Sequence[str] | None = None,
-) -> RichTable:
-    """Lay rows out: whole numbers, columns that name the rows, numbers, and words about each."""
-    made = RichTable(box=SIMPLE_HEAD, pad_edge=False, show_edge=False)
-    for name in counted:
-        made.add_column(name, justify="right", no_wrap=True)
-    for name in ids:
-        made.add_column(_cell(name), no_wrap=True)
-    for name in numbers:
-        made.add_column(name, justify="right", no_wrap=True)
-    if flagged is not None:
-        made.add_column("flagged", no_wrap=True)
-    if unusual:
-        made.add_column("most unusual")
-    for i in range(len(next(iter(numbers.values())))):
-        # In a narrow window it is the words about the row that are cut, not the numbers.
-        words = unusual[i : i + 1]
-        made.add_row(
-            *(f"{values[i]:,}" for values in counted.values()),
-            *(_cell(values[i]) for values in ids.values()),
-            *(f"{values[i]:.4g}" for values in numbers.values()),
-            *([] if flagged is None else [flagged[i]]),
-            *(Text(printable(said), no_wrap=True, overflow="ellipsis") for said in words),
-        )
-    return made
+        Rows have their numbers where nothing else names them, or if these are `counted`.
+        """
+        made = RichTable(box=SIMPLE_HEAD, pad_edge=False, show_edge=False)
+        counted = counted or not self.ids
+        if counted:
+            made.add_column("row", justify="right", no_wrap=True)
+        for name in self.ids:
+            made.add_column(_cell(name), no_wrap=True)
+        for name in self.numbers:
+            made.add_column(name, justify="right", no_wrap=True)
+        if self.mask is not None:
+            made.add_column("flagged", no_wrap=True)
+        if unusual:
+            made.add_column("most unusual")
+        for i, row in enumerate(self.rows):
+            # In a narrow window it is the words about the row that are cut, not the numbers.
+            words = unusual[i : i + 1]
+            made.add_row(
+                *([f"{row:,}"] if counted else []),
+                *(_cell(values[i]) for values in self.ids.values()),
+                *(f"{values[i]:.4g}" for values in self.numbers.values()),
+                *([] if self.mask is None else ["yes" if self.mask[i] else ""]),
+                *(Text(printable(said), no_wrap=True, overflow="ellipsis") for said in words),
+            )
+        return made
 
 
 def take_flagged(judgement: FileDiscoveries, ids: Sequence[str], most: int) -> Flagged:
@@ -138,10 +122,7 @@ def take_first(judgement: FileDiscoveries, ids: Sequence[str], most: int) -> Fla
     return Flagged(
         rows=(rows.positions + 1).tolist(),
         ids={name: to_python(table.column(name)) for name in ids},
-        scores=scores,
-        p_values=p_values,
-        letter=judgement.letter,
-        evidence=evidence,
+        numbers={"score": scores, "p-value": p_values, f"{judgement.letter}-value": evidence},
         mask=mask,
     )
 

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from ..arrays import BoolArray, FloatArray, IndexArray, ObjectArray
+from ..arrays import BoolArray, FloatArray, ObjectArray
 from ..detectors.prepare import Feature, too_many_labels
 from ..errors import InputError, ReconformError, check_count, listed, nearest, warn_once
 from ..frames import label_code, rounded_sentence
@@ -98,12 +98,6 @@ class Table:
     def names(self) -> tuple[str, ...]:
         """Names of the features."""
         return tuple(feature.name for feature in self.features)
-
-    def without(self, rows: IndexArray) -> Table:
-        """Leave some rows out; what is known of the file stays as it is."""
-        stay = np.delete(np.arange(len(self)), rows)
-        ids = None if self.ids is None else self.ids.take(stay)
-        return replace(self, X=self.X[stay], ids=ids)
 
     @property
     def frame(self) -> Any:
