@@ -28,7 +28,7 @@ from ..stream.budget import SECONDS
 from ..stream.delivery import Delivery
 from ..stream.state import DecisionStream
 from .declare import Command, Number, choice, count, family, in_options, option, share
-from .model_commands import loading_options
+from .model_commands import loading_options, remembered
 from .options import (
     PATH,
     fdr_option,
@@ -37,7 +37,6 @@ from .options import (
     parallel,
 )
 from .output import STDOUT, Voice, check_separate, complain
-from .remembered import remembered
 
 # The words that a decision has, in the order in which they are written.
 WORDS = ("row", "line", "window", "p_value", "anomaly")
