@@ -246,7 +246,7 @@ OWN = [
 
 def test_the_recommended_command_runs(here):
     facts = run_json(*OWN, "--detector", "knn", "--set", "n_neighbors=3", "--method", "split",
-                     "--method", "cv+", "--folds", "5")  # fmt: skip
+                     "--method", "cv+")  # fmt: skip
     assert facts["store"] is None
     assert {row["method"] for row in facts["ranking"]} == {"split", "cv+"}
     assert facts["estimated_seconds"] > 0

@@ -285,7 +285,9 @@ def _home_of(option: str) -> str | None:
     root = running[0].find_root()
     group = root.command
     assert isinstance(group, click.Group)
-    for name in ("fit", "detect", "score", "stream", "study"):
+    # With a model, what is otherwise given to `detect` was given to `fit`.
+    first = "fit" if _takes(running[1], "model") else "detect"
+    for name in (first, "detect", "fit", "score", "stream", "study"):
         command = group.get_command(root, name)
         if command is not None and _takes(command, option):
             return name

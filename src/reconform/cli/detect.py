@@ -34,7 +34,7 @@ from ..files.reading import group_labels
 from ..files.review import left_out_of
 from ..metrics import false_discovery_proportion, power
 from ..reporting.page import EXPLAINED, render, write_page
-from .declare import Command, family, in_options, share
+from .declare import Command, family, in_options
 from .judging import Flagged, ReferenceRows, check_header, judge
 from .options import (
     OVERWRITE,
@@ -47,10 +47,8 @@ from .options import (
     Writing,
     compared_options,
     deciding_options,
-    detector_option,
     files_options,
     fitting_options,
-    method_option,
     parallel,
     voice_options,
     writing_options,
@@ -203,9 +201,6 @@ demo_options = family(
     "Options",
     dict,
     [
-        detector_option("auto"),
-        method_option("auto"),
-        share("--fdr", 0.1, "Aim at this false discovery rate.", metavar="LEVEL"),
         REPORT,
         OVERWRITE,
     ],
@@ -226,7 +221,7 @@ def demo(asked: dict[str, Any], voice: Voice) -> None:
             raise click.UsageError("--report writes a page: give the name of a file.")
         check_place(report, overwrite=overwrite)
     with voice.gathering_warnings():
-        done = run_demo(asked["detector"], asked["method"], asked["fdr"])
+        done = run_demo()
     with voice.last_words():
         if report is not None:
             page = partial(
@@ -312,7 +307,7 @@ class Demo:
         return power(self.found, self.truth)
 
 
-def run_demo(detector: str = "auto", method: str = "auto", fdr: float = 0.1) -> Demo:
+def run_demo() -> Demo:
     """Fit on half of the benign rows, and judge the rest mixed with malignant ones.
 
     Examples
@@ -331,5 +326,5 @@ def run_demo(detector: str = "auto", method: str = "auto", fdr: float = 0.1) -> 
     new = np.vstack([rest, malignant])
     order = rng.permutation(len(new))
     truth = np.r_[np.zeros(len(rest), bool), np.ones(len(malignant), bool)][order]
-    cad = ConformalDetector(detector, method, random_state=0).fit(reference)
-    return Demo(cad.discover(new[order], fdr=fdr), truth, len(reference))
+    found = ConformalDetector(random_state=0).fit(reference).discover(new[order])
+    return Demo(found, truth, len(reference))

@@ -167,20 +167,6 @@ SEED = count(
 )
 
 
-def detector_option(default: str) -> Given:
-    """`--detector`, one of those in the registry or of a library."""
-    rows = " ".join(f"{name}: {row.summary}." for name, row in DETECTORS.items())
-    return option(
-        "--detector",
-        metavar="NAME",
-        callback=_detector,
-        default=default,
-        show_default=True,
-        help=f"Score the rows with this detector. {rows} Others are named by library and class, "
-        "such as sklearn:OneClassSVM or pyod:ECOD.",
-    )
-
-
 def _detector(ctx: click.Context, param: click.Parameter, value: str) -> str:
     try:
         make_detector(value)
@@ -210,28 +196,32 @@ SET = option(
 )
 
 
-def method_option(default: str) -> Given:
-    """`--method`, one of those that need no object of Python."""
-    return choice(
-        "--method",
-        METHODS,
-        default,
-        "Calibrate the scores by this method. auto: full where that is cheap, split where rows "
-        "are many. batch: one model of the reference and all new rows. learned: a classifier "
-        "learns what tells new rows from the reference.",
-    )
-
-
 def fitting_family(detector: str, method: str) -> Callable[[Function], Function]:
     """The options of detector and method, with what these are by default."""
     return family("fitting", "Detector and method", Fitting, _fitting(detector, method))
 
 
 def _fitting(detector: str, method: str) -> list[Given]:
+    rows = " ".join(f"{name}: {row.summary}." for name, row in DETECTORS.items())
     return [
-        detector_option(detector),
+        option(
+            "--detector",
+            metavar="NAME",
+            callback=_detector,
+            default=detector,
+            show_default=True,
+            help=f"Score the rows with this detector. {rows} Others are named by library and "
+            "class, such as sklearn:OneClassSVM or pyod:ECOD.",
+        ),
         SET,
-        method_option(method),
+        choice(
+            "--method",
+            METHODS,
+            method,
+            "Calibrate the scores by this method. auto: full where that is cheap, split where rows "
+            "are many. batch: one model of the reference and all new rows. learned: a classifier "
+            "learns what tells new rows from the reference.",
+        ),
         SEED,
         JOBS,
     ]

@@ -53,14 +53,6 @@ PAPER_LIMIT = 500
 OWN_TEST_SETS = 20
 
 
-def _limit(ctx: click.Context, param: click.Parameter, value: str | None) -> int | str | None:
-    if value is None or value == "none":
-        return value
-    if value.isdecimal():
-        return int(value)
-    raise click.BadParameter(f"it must be a number or 'none'; got {value!r}.", ctx, param)
-
-
 what_options = family(
     "what",
     "What is run",
@@ -96,13 +88,6 @@ what_options = family(
             "jab-pooled, jackknife-pooled; may be repeated.",
         ),
         option(
-            "--data",
-            type=click.Path(path_type=str),
-            metavar="FOLDER",
-            show_default="$RECONFORM_DATA, or they are downloaded",
-            help="Look for the files of the paper's data sets in this folder.",
-        ),
-        option(
             "--label",
             default="label",
             show_default=True,
@@ -128,25 +113,6 @@ protocol_options = family(
             0.1,
             "Aim at this false discovery rate, by Benjamini-Hochberg.",
             metavar="LEVEL",
-        ),
-        count("--folds", 10, "Cut the reference into N folds, for cv and cv+.", least=2),
-        count("--bootstrap-draws", 100, "Draw N bootstrap samples, for jab and jab+."),
-        share("--anomaly-rate", 0.1, "Put this share of anomalies into a test set."),
-        count(
-            "--test-size",
-            "a third of the training rows, at most 1000",
-            "Put N rows into a test set.",
-            least=2,
-        ),
-        share(
-            "--train-share", 0.5, "Use this share of the normal rows for training and calibration."
-        ),
-        option(
-            "--jackknife-limit",
-            callback=_limit,
-            metavar="ROWS|none",
-            show_default=f"the paper's {PAPER_LIMIT}; none if --method is given",
-            help="Leave out leave-one-out methods from so many training rows on.",
         ),
         SEED,
     ],
@@ -228,9 +194,7 @@ def study(
     if voice.talks:
         _say(voice, planned, advice)
     with voice.last_words():
-        written = []
-        if output is not None:
-            written = _write(planned, Path(output), run["overwrite"])
+        written = [] if output is None else _write(planned, Path(output), run["overwrite"])
         for path in written:
             voice.say(f"Written: {path}")
         voice.finish(
@@ -266,28 +230,22 @@ def _say(voice: Voice, planned: Study, advice: Recommendation) -> None:
 
 
 def _planned(
-    what: dict[str, Any],
-    protocol: dict[str, Any],
-    columns: Columns | None = None,
-    files: Files | None = None,
+    what: dict[str, Any], protocol: dict[str, Any], columns: Columns, files: Files
 ) -> Study:
-    own = any(name not in PAPER_DATASETS for name in what.get("datasets", ()))
-    limit = protocol["jackknife_limit"]
-    if limit is None and not what["methods"] and not own:
-        limit = PAPER_LIMIT
     given = {name: value for name, value in what.items() if value}
+    own = any(name not in PAPER_DATASETS for name in what["datasets"])
     settings = dict(given.pop("settings", ()))
     if settings or "detectors" in given:
         names = given.get("detectors", OWN_DETECTORS if own else PAPER_DETECTORS)
         given["detectors"] = detectors_with(names, settings)
-    if columns is not None and files is not None:
-        layouts = files.layouts(*what["datasets"])
-        given["tables"] = columns.reading(files.id_columns, layouts[0] if layouts else None)
-    limited = {**protocol, "jackknife_limit": None if limit == "none" else limit}
-    if limited.get("test_sets") is None:
-        limited.pop("test_sets", None)
-        limited |= {"test_sets": OWN_TEST_SETS} if own else {}
-    return Study(**given, protocol=Protocol(**limited))
+    layouts = files.layouts(*what["datasets"])
+    given["tables"] = columns.reading(files.id_columns, layouts[0] if layouts else None)
+    if not own and "methods" not in given:
+        protocol["jackknife_limit"] = PAPER_LIMIT
+    if protocol["test_sets"] is None:
+        del protocol["test_sets"]
+        protocol |= {"test_sets": OWN_TEST_SETS} if own else {}
+    return Study(**given, protocol=Protocol(**protocol))
 
 
 def _check_folder(folder: Path, datasets: tuple[str, ...], *, overwrite: bool) -> None:
