@@ -571,18 +571,9 @@ STUDY = [
 
 
 def test_study(here):
-    said = run(*STUDY, "--output", "results")
-    assert sorted(os.listdir("results")) == ["ranking.md", "results.csv"]
-    lines = Path("results/results.csv").read_text().splitlines()
-    assert lines[0] == '"dataset","detector","method","draw","cfdr","cpower"'
-    assert len(lines) == 1 + 2 * 2
-    for line in Path("results/ranking.md").read_text().splitlines():
-        assert line in said.stdout
+    assert "| 1 | knn |" in run(*STUDY).stdout
     again = run_json(*STUDY, "--draws", "3")  # more of the same, from the same store
     assert [cell["draws"] for cell in again["cells"]] == [3, 3]
-    assert "exists already" in run(*STUDY, "--output", "results", code=1).stderr
-    written = run_json(*STUDY, "--output", "results", "--overwrite")["written"]
-    assert written == ["results/ranking.md", "results/results.csv"]
 
 
 def test_study_of_the_paper(here, data_folder, monkeypatch):

@@ -378,7 +378,7 @@ def test_sqlite_runs_nothing_but_one_select(here, statement):
 
 
 def test_a_query_reads_its_own_files_and_nothing_else(here):
-    """Without `allow_extensions`: no other file, no variable of Python, no extension."""
+    """No other file, no variable of Python, no extension."""
     Path("secret.csv").write_text("a\n" + "1\n2\n" * 20)
     secret = pa.table({"a": [1.0, 2.0]})
     assert len(secret)
@@ -401,9 +401,6 @@ def test_a_query_reads_its_own_files_and_nothing_else(here):
         ):
             query = f"{place}#select current_setting('{setting}')::integer as a from range(3)"
             assert not read_reference(query).X.any(), setting
-        trusting = Layout(allow_extensions=True)
-        read = read_reference(f"{place}#select * from read_csv('secret.csv')", layout=trusting)
-        assert read.X.ravel().tolist() == [1.0, 2.0] * 20
     run("fit", "plant.duckdb#select * from 'secret.csv'", "--model", "m.rcad", code=1)
 
 

@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-import io
 import math
 import shlex
-from pathlib import Path
 from typing import Any
 
 import click
-from pyarrow.csv import write_csv
 
-from ..atomic import check_place, write_atomic
 from ..detectors.registry import detectors_with, written
 from ..files import Layout
 from ..methods import Method, named
@@ -30,7 +26,6 @@ from ..study import (
 from .declare import Command, count, family, in_options, names_typed, option, share
 from .options import (
     LABEL_HELP,
-    OVERWRITE,
     OWNERS,
     PATH,
     SEED,
@@ -42,9 +37,7 @@ from .options import (
     jobs_option,
     voice_options,
 )
-from .output import Voice, check_separate
-
-RANKING, RESULTS = "ranking.md", "results.csv"
+from .output import Voice
 
 # The paper leaves leave-one-out methods out from here on.
 PAPER_LIMIT = 500
@@ -131,13 +124,6 @@ run_options = family(
             "study, which takes long, needs it.",
         ),
         jobs_option("1", "Do N draws at a time; -1 stands for as many as there are processors."),
-        option(
-            "--output",
-            type=click.Path(path_type=str, file_okay=False),
-            metavar="FOLDER",
-            help="Write the ranking, and the results of every draw as CSV.",
-        ),
-        OVERWRITE,
     ],
 )
 
@@ -172,14 +158,11 @@ def study(
     Without --dataset it is the paper's study. What is finished is kept in the store; the same
     command continues where it was stopped.
     """
-    output = run["output"]
     if run["store"] is None and not what["datasets"]:
         raise click.UsageError(
             "give a data set of your own with --dataset; or, for the study of the paper, which "
             "takes long, a folder that keeps what is finished with --store."
         )
-    if output is not None:
-        _check_folder(Path(output), what["datasets"], overwrite=run["overwrite"])
     planned = _planned(what, protocol, columns, files)
     try:
         with voice.gathering_warnings():
@@ -194,9 +177,6 @@ def study(
     if voice.talks:
         _say(voice, planned, advice)
     with voice.last_words():
-        written = [] if output is None else _write(planned, Path(output), run["overwrite"])
-        for path in written:
-            voice.say(f"Written: {path}")
         voice.finish(
             {
                 "command": "study",
@@ -209,7 +189,6 @@ def study(
                     {"dataset": dataset, "detector": detector, "method": method, "reason": reason}
                     for (dataset, detector, method), reason in planned.forecast_.left_out.items()
                 ],
-                "written": written,
             }
         )
 
@@ -246,31 +225,6 @@ def _planned(
         del protocol["test_sets"]
         protocol |= {"test_sets": OWN_TEST_SETS} if own else {}
     return Study(**given, protocol=Protocol(**protocol))
-
-
-def _check_folder(folder: Path, datasets: tuple[str, ...], *, overwrite: bool) -> None:
-    if not folder.is_dir():
-        return
-    names = (RANKING, RESULTS)
-    inputs = {f"--dataset {k}": path for k, path in enumerate(datasets, start=1)}
-    check_separate({f"--output, {name}": str(folder / name) for name in names}, inputs)
-    for name in names:
-        check_place(folder / name, overwrite=overwrite)
-
-
-def _write(planned: Study, folder: Path, overwrite: bool) -> list[str]:
-    """Write the ranking, and a row for every draw."""
-    advice = in_options(in_words(planned.recommendation(), planned))
-    results = io.BytesIO()
-    write_csv(planned.results_, results)
-    files = {
-        RANKING: f"{planned.ranking()}\n\n{advice}\n".encode(),
-        RESULTS: results.getvalue(),
-    }
-    folder.mkdir(parents=True, exist_ok=True)
-    for name, content in files.items():
-        write_atomic(folder / name, content, overwrite=overwrite)
-    return sorted(str(folder / name) for name in files)
 
 
 def _cell_facts(cell: Cell) -> dict[str, Any]:

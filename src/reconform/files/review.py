@@ -24,7 +24,8 @@ from ..atomic import atomic_file
 from ..cleaning import BUDGET, Review, staying
 from ..errors import InputError
 from .cells import numbers, words
-from .formats import FORMATS, Layout, Source
+from .columnar import Source
+from .formats import FORMATS, Layout
 from .reading import default_batch_rows
 from .source import open_source
 from .writing import open_output

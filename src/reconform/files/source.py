@@ -30,9 +30,9 @@ from ..atomic import blamed_on_temporary_files, check_room, stops_by_exception
 from ..errors import InputError, listed
 from ..statistics.ranks import Ranks
 from .cells import is_text, words
-from .columnar import ArrowSource, TypedSource
+from .columnar import ArrowSource, Source
 from .databases import run_query
-from .formats import FORMATS, Layout, Query, Source, Stored, is_compressed, is_standard, query_of
+from .formats import FORMATS, Layout, Query, Stored, is_compressed, is_standard, query_of
 
 # A table of more columns takes gigabytes for their names and types alone.
 MOST_COLUMNS = 1 << 17
@@ -183,7 +183,7 @@ def _kept_open(key: Hashable, opened: Callable[[ExitStack], Source]) -> Iterator
     yield kept.opened[key]
 
 
-class Snapshot(TypedSource):
+class Snapshot(Source):
     """Rows of a query in Arrow files of a temporary folder, as a `Source`.
 
     SQLite learns the type of a column from its cells: where one does not fit those before it, a
@@ -245,7 +245,7 @@ T = TypeVar("T")
 REMEMBERED_BYTES = SPILL_BYTES
 
 
-class CachedSource:
+class CachedSource(Source):
     """A source that is read once if it is small; a larger one is read again for every pass."""
 
     def __init__(self, source: Source, columns: Sequence[str]) -> None:

@@ -18,7 +18,8 @@ from ..arrays import BoolArray, FloatArray
 from ..detectors.prepare import FEW_LABELS, Feature
 from ..errors import MOST_LISTED, InputError
 from .cells import all_numbers, kind_of, texts, words
-from .formats import Layout, Source
+from .columnar import Source
+from .formats import Layout
 
 # Cells that are no numbers, and what they seem to be.
 TIME = (
