@@ -35,9 +35,12 @@ from .frames import (
     numbers_of,
     package_of,
     read_column,
+    refuse_times,
+    text_sentence,
     time_columns,
+    unmasked,
+    validated_rows,
 )
-from .inputs import refuse_times, text_sentence, unmasked, validated_rows
 
 # Text with more labels than this is no category, and its labels are not kept.
 MOST_LABELS = 1_000

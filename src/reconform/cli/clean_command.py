@@ -21,13 +21,12 @@ from ..files.review import NOTE, REVIEW_NAMES, leave_out, read_marks, review_tab
 from ..files.source import open_source
 from ..files.writing import open_output
 from ..rule import Rule
-from .declare import Command, count, family, in_options, option, share
+from .declare import PATH, Command, count, family, file, in_options, option, share
 from .detect import facts_of, fit_detector, read_rows
 from .judging import CAPTION, Flagged, check_header, words_about
 from .options import (
     FDR,
     OVERWRITE,
-    PATH,
     Columns,
     Files,
     Fitting,
@@ -101,25 +100,18 @@ cleaning_options = family(
     [
         FDR,
         count("--show", 20, "Show so many of the most unusual reference rows."),
-        option(
+        file(
             "--output",
-            type=PATH,
-            metavar="FILE",
-            help="Write a review file: the most unusual reference rows, with an empty column "
+            "Write a review file: the most unusual reference rows, with an empty column "
             "'anomaly' for a person to fill in.",
         ),
-        option(
+        file(
             "--marks",
-            type=PATH,
-            metavar="FILE",
-            help="Read a review file that a person has filled in: yes beside a row means that it "
+            "Read a review file that a person has filled in: yes beside a row means that it "
             "is an anomaly.",
         ),
-        option(
-            "--keep",
-            type=PATH,
-            metavar="FILE",
-            help="Write the reference without the rows that --marks names, all else as it was.",
+        file(
+            "--keep", "Write the reference without the rows that --marks names, all else as it was."
         ),
         share(
             "--budget",

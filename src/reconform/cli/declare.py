@@ -131,6 +131,19 @@ def option(
     return declarations, attributes
 
 
+PATH = click.Path(path_type=str, allow_dash=True)
+
+
+def flag(name: str, help: str, *, library: str | None = None) -> Given:
+    """Declare an option without a value."""
+    return option(name, library=library, is_flag=True, help=help)
+
+
+def file(name: str, help: str, **attributes: Any) -> Given:
+    """Declare an option that takes the name of a file."""
+    return option(name, type=PATH, metavar="FILE", help=help, **attributes)
+
+
 def count(
     name: str,
     default: int | str,

@@ -34,11 +34,10 @@ from ..files.reading import group_labels
 from ..files.review import left_out_of
 from ..metrics import false_discovery_proportion, power
 from ..reporting.page import EXPLAINED, render, write_page
-from .declare import Command, family, in_options
-from .judging import Flagged, ReferenceRows, check_header, judge
+from .declare import PATH, Command, family, in_options
+from .judging import Flagged, check_header, judge, weighing
 from .options import (
     OVERWRITE,
-    PATH,
     REPORT,
     Columns,
     Deciding,
@@ -175,7 +174,7 @@ def detect(
     writing.check(voice, REFERENCE=reference, NEW=new, **fitting.inputs)
     known, unknown = files.layouts(reference, new)
     table = read_rows(voice, reference, known, files.id_columns, columns)
-    reference_rows = ReferenceRows(table, columns.shift)
+    reference_rows = weighing(table, columns.shift)
     check_header(new, table.features, unknown, files, writing, columns=columns)
     cad = fit_detector(voice, table, fitting, columns)
     read = ReadOptions(table.features, files.id_columns, unknown, group_column=columns.group)

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from rich.box import SIMPLE_HEAD
 from rich.table import Table as RichTable
@@ -199,45 +199,32 @@ def check_header(
             )
 
 
-@dataclass(frozen=True, eq=False)
-class ReferenceRows:
-    """The reference rows of a command that reads them.
-
-    Attributes
-    ----------
-    table : Table
-    shift : tuple of str
-        Columns that come in another mix among the new rows; ``("all",)`` stands for every one.
-    """
+class Known(NamedTuple):
+    """The reference rows, and how new rows are weighed by them; None where all count alike."""
 
     table: Table
-    shift: tuple[str, ...] = ()
+    weigh: Callable[[FloatArray], Weights] | None = None
 
-    def __post_init__(self) -> None:
-        names = self.table.names
-        for name in () if self._all else self.shift:
-            if name not in names:
-                raise InputError(
-                    self.table.path,
-                    f"--shift names the column {name!r}, which is not among the columns that are "
-                    f"used.{nearest(name, names)}",
-                    column=name,
-                )
 
-    @property
-    def _all(self) -> bool:
-        return self.shift == ("all",) and "all" not in self.table.names
+def weighing(reference: Table, shift: Sequence[str]) -> Known:
+    """Weigh by the columns that come in another mix, if there are any."""
+    names = reference.names
+    columns = names if tuple(shift) == ("all",) and "all" not in names else shift
+    for name in columns:
+        if name not in names:
+            raise InputError(
+                reference.path,
+                f"--shift names the column {name!r}, which is not among the columns that are "
+                f"used.{nearest(name, names)}",
+                column=name,
+            )
+    used = [names.index(name) for name in columns]
+    weigh = partial(_estimated, reference.X[:, used], used)
+    return Known(reference, weigh if shift else None)
 
-    @property
-    def weigh(self) -> Callable[[FloatArray], Weights] | None:
-        """The way to weigh, as `judge_file` takes it; None where all rows count alike."""
-        return self._weigh_by_estimate if self.shift else None
 
-    def _weigh_by_estimate(self, X: FloatArray) -> Weights:
-        """Weigh by how the new rows X differ from the reference in the columns that shift."""
-        names = self.table.names
-        used = [names.index(name) for name in (names if self._all else self.shift)]
-        return Weights.estimate(self.table.X[:, used], X[:, used])
+def _estimated(reference: FloatArray, used: list[int], X: FloatArray) -> Weights:
+    return Weights.estimate(reference, X[:, used])
 
 
 def judge(
@@ -249,22 +236,11 @@ def judge(
     files: Files,
     deciding: Deciding,
     writing: Writing,
-    known: ReferenceRows | None = None,
+    known: Known | None = None,
 ) -> dict[str, Any]:
     """Judge a file, write what was asked for, say what was found, and return it as plain data.
 
-    Parameters
-    ----------
-    voice : Voice
-    cad : ConformalDetector
-    path : str
-        The new rows.
-    read : ReadOptions
-        How to read them.
-    files, deciding, writing
-        What the options say.
-    known : ReferenceRows, optional
-        The reference rows, to say what is unusual about a row, and to weigh rows by.
+    With the reference it says what is unusual about a row.
     """
     reference = None if known is None else known.table
     read = replace(read, wanted=writing.wanted(files))

@@ -35,13 +35,12 @@ from ..models.saving import check_can_be_saved
 from ..records import require
 from ..rule import Rule
 from . import INPUT, sentence_of
-from .declare import MODEL, Command, family, in_options, names_typed, option
+from .declare import MODEL, PATH, Command, family, file, flag, in_options, names_typed, option
 from .detect import facts_of, fit_detector, read_rows
 from .judging import exit_code, judge
 from .options import (
     JOBS,
     OVERWRITE,
-    PATH,
     PREFIX,
     Columns,
     Deciding,
@@ -188,24 +187,17 @@ saving_options = family(
     "Model",
     Saving,
     [
-        option(
-            "--model",
-            type=PATH,
-            required=True,
-            metavar="FILE",
-            help="Save the model here; by custom its name ends in .rcad.",
-        ),
+        file("--model", "Save the model here; by custom its name ends in .rcad.", required=True),
         OVERWRITE,
         PREFIX,
     ],
 )
 
-_TRUST = option(
+_TRUST = flag(
     "--trust-objects",
-    library="trusted",
-    is_flag=True,
-    help="Use the objects of other libraries in the model, which are as safe as the person who "
+    "Use the objects of other libraries in the model, which are as safe as the person who "
     "made them; 'reconform inspect' names them.",
+    library="trusted",
 )
 _GROUP = option(
     "--group",
@@ -347,11 +339,9 @@ def _voice(quiet: bool) -> Voice:
     "Results",
     dict,
     [
-        option(
+        file(
             "--log",
-            type=PATH,
-            metavar="FILE",
-            help="Append one line of JSON about this run: what was found, and the fingerprints of "
+            "Append one line of JSON about this run: what was found, and the fingerprints of "
             "model and input.",
         )
     ],
@@ -363,7 +353,7 @@ def _voice(quiet: bool) -> Voice:
     "voice",
     "Messages",
     _voice,
-    [option("--quiet", is_flag=True, help="Say nothing but errors; the exit code remains.")],
+    [flag("--quiet", "Say nothing but errors; the exit code remains.")],
 )
 def check(
     model: str,

@@ -32,7 +32,19 @@ from ..parallel import compiled_code_on
 from ..rule import Rule
 from ..statistics.certificates import VALIDITY
 from ..statistics.fdr import PROCEDURES, counted_names
-from .declare import Function, Given, Number, choice, count, family, in_options, option, share
+from .declare import (
+    Function,
+    Given,
+    Number,
+    choice,
+    count,
+    family,
+    file,
+    flag,
+    in_options,
+    option,
+    share,
+)
 from .output import Voice, check_separate
 
 # A model that was fitted elsewhere comes as an object, which a command has none of.
@@ -88,9 +100,6 @@ def _delimiter(ctx: click.Context, param: click.Parameter, value: str | None) ->
     if value is not None and not is_delimiter(value):
         raise click.BadParameter(f"it must be {DELIMITER}, or 'tab'; got {value!r}.", ctx, param)
     return value
-
-
-PATH = click.Path(path_type=str, allow_dash=True)
 
 
 # --- the families --------------------------------------------------------------------------------
@@ -227,11 +236,9 @@ def _fitting(detector: str, method: str) -> list[Given]:
     ]
 
 
-ANOMALIES = option(
+ANOMALIES = file(
     "--anomalies",
-    type=PATH,
-    metavar="FILE",
-    help="Use known anomalies from elsewhere, a table with the columns of the reference: they "
+    "Use known anomalies from elsewhere, a table with the columns of the reference: they "
     "shape scores and choices, and never calibrate. For auto, contrast and learned.",
 )
 fitting_options = family(
@@ -391,10 +398,9 @@ LABEL_HELP = "1 or true for anomalies, 0 or false for normal rows"
 _COLUMNS = [
     _columns_option("--columns", "Use these columns only."),
     _columns_option("--drop", "Leave these columns out."),
-    option(
+    flag(
         "--prepare",
-        is_flag=True,
-        help="Impute missing values, encode text as categories, and bring numbers to one "
+        "Impute missing values, encode text as categories, and bring numbers to one "
         f"scale for {scale_matters_to()}; inside every model, so that nothing leaks.",
     ),
     _columns_option(
@@ -418,10 +424,8 @@ _GROUPS = [
         help="Compare a row with reference rows of its own group only, by this column of both "
         "files, such as the type of machine; one list is made of all groups.",
     ),
-    option(
-        "--group-models",
-        is_flag=True,
-        help="Fit a detector for every group instead of one on all rows, for --group.",
+    flag(
+        "--group-models", "Fit a detector for every group instead of one on all rows, for --group."
     ),
 ]
 _SHIFT = _columns_option(
@@ -582,22 +586,16 @@ PREFIX = option(
     metavar="TEXT",
     help="Put this in front of the names of the added columns.",
 )
-REPORT = option("--report", type=PATH, metavar="FILE", help="Write a page to look at (HTML).")
-OVERWRITE = option("--overwrite", is_flag=True, help="Replace files and tables that exist.")
+REPORT = file("--report", "Write a page to look at (HTML).")
+OVERWRITE = flag("--overwrite", "Replace files and tables that exist.")
 
 
 _WRITING = [
-    option(
+    file(
         "--output",
-        type=PATH,
-        metavar="FILE",
-        help="Write the rows with score, p_value, q_value and anomaly; '-' is standard output.",
+        "Write the rows with score, p_value, q_value and anomaly; '-' is standard output.",
     ),
-    option(
-        "--only-anomalies",
-        is_flag=True,
-        help="Write the flagged rows only, the most unusual first.",
-    ),
+    flag("--only-anomalies", "Write the flagged rows only, the most unusual first."),
     count(
         "--top",
         "flagged rows",
@@ -615,10 +613,9 @@ _WRITING = [
     PREFIX,
     REPORT,
     OVERWRITE,
-    option(
+    flag(
         "--safe-cells",
-        is_flag=True,
-        help="Write an apostrophe before text that a spreadsheet would take for a formula, in "
+        "Write an apostrophe before text that a spreadsheet would take for a formula, in "
         "CSV and TSV.",
     ),
 ]
@@ -639,7 +636,7 @@ voice_options = family(
     "Messages",
     Voice,
     [
-        option("--json", is_flag=True, help="Say everything as one JSON object."),
-        option("--quiet", is_flag=True, help="Say nothing but errors."),
+        flag("--json", "Say everything as one JSON object."),
+        flag("--quiet", "Say nothing but errors."),
     ],
 )

@@ -287,13 +287,9 @@ def settle_streams() -> None:
 
 def check_separate(outputs: dict[str, str | None], inputs: dict[str, str]) -> None:
     """Refuse outputs that would replace an input, or each other; paths come by their options."""
-    from ..files.formats import is_standard  # Arrow is not needed to say the version
-    from ..files.writing import check_separate as apart
+    from ..files.writing import check_separate as apart  # Arrow is not needed to say the version
 
-    written = {o: path for o, path in outputs.items() if path is not None and not is_standard(path)}
-    # Standard input may be a file, and that is an input too.
-    read = {name: "/dev/stdin" if is_standard(path) else path for name, path in inputs.items()}
     try:
-        apart(written, read)
+        apart(outputs, inputs)
     except ReconformError as error:
         raise click.UsageError(str(error)) from error

@@ -27,10 +27,9 @@ from ..stream import FalseAlarmBudget, MicroBatches, OutlookWarning
 from ..stream.budget import SECONDS
 from ..stream.delivery import Delivery
 from ..stream.state import DecisionStream
-from .declare import Command, Number, choice, count, family, in_options, option, share
+from .declare import PATH, Command, Number, choice, count, family, flag, in_options, option, share
 from .model_commands import loading_options, remembered
 from .options import (
-    PATH,
     fdr_option,
     finite,
     ids_option,
@@ -277,9 +276,7 @@ incoming_options = family(
     ],
 )
 
-quiet_option = family(
-    "voice", "Messages", Voice, [option("--quiet", is_flag=True, help="Say nothing but errors.")]
-)
+quiet_option = family("voice", "Messages", Voice, [flag("--quiet", "Say nothing but errors.")])
 
 
 @click.command(

@@ -23,11 +23,10 @@ from ..study import (
     Recommendation,
     Study,
 )
-from .declare import Command, count, family, in_options, names_typed, option, share
+from .declare import PATH, Command, count, family, in_options, names_typed, option, share
 from .options import (
     LABEL_HELP,
     OWNERS,
-    PATH,
     SEED,
     SET,
     Columns,

@@ -36,7 +36,7 @@ from ..statistics.ranks import Ranks
 from ..weights import Weights
 from . import result
 from .cells import Fingerprint, to_python
-from .formats import is_standard, layout_like, noted
+from .formats import layout_like, noted
 from .reading import Batches, ReadOptions, missing_counts, open_batches
 from .result import FileDiscoveries, SecondPass, by_rank, by_row, result_of
 from .source import Spill
@@ -432,9 +432,7 @@ def _checked_output(
     """Refuse an output that cannot be written; complete the options that say how."""
     if output is None:
         return replace(write, prefix=_free_prefix(write.prefix, names, schema.names))
-    if not is_standard(output):
-        inputs = {"path": "/dev/stdin" if is_standard(path) else path}
-        check_separate({"output": output}, inputs)
+    check_separate({"output": output}, {"path": path})
     write = replace(write, layout=write.layout or layout_like(path, read.layout, output))
     check_output(
         output,
