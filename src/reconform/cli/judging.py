@@ -199,14 +199,14 @@ def check_header(
             )
 
 
-class Known(NamedTuple):
+class ReferenceRows(NamedTuple):
     """The reference rows, and how new rows are weighed by them; None where all count alike."""
 
     table: Table
     weigh: Callable[[FloatArray], Weights] | None = None
 
 
-def weighing(reference: Table, shift: Sequence[str]) -> Known:
+def weighing(reference: Table, shift: Sequence[str]) -> ReferenceRows:
     """Weigh by the columns that come in another mix, if there are any."""
     names = reference.names
     columns = names if tuple(shift) == ("all",) and "all" not in names else shift
@@ -220,7 +220,7 @@ def weighing(reference: Table, shift: Sequence[str]) -> Known:
             )
     used = [names.index(name) for name in columns]
     weigh = partial(_estimated, reference.X[:, used], used)
-    return Known(reference, weigh if shift else None)
+    return ReferenceRows(reference, weigh if shift else None)
 
 
 def _estimated(reference: FloatArray, used: list[int], X: FloatArray) -> Weights:
@@ -236,7 +236,7 @@ def judge(
     files: Files,
     deciding: Deciding,
     writing: Writing,
-    known: Known | None = None,
+    known: ReferenceRows | None = None,
 ) -> dict[str, Any]:
     """Judge a file, write what was asked for, say what was found, and return it as plain data.
 
