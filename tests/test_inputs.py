@@ -12,7 +12,7 @@ from reconform import ConformalDetector
 from reconform.detectors import resolve_detector
 from reconform.detectors.prepare import make_prepared
 from reconform.explain.features import read_table
-from reconform.inputs import checked_rows, unmasked
+from reconform.frames import checked_rows, unmasked
 
 X = np.random.default_rng(0).normal(size=(60, 2))
 MASKED = np.ma.masked_array(X, mask=np.abs(X) > 1.5)

@@ -190,9 +190,6 @@ def test_one_decision_per_row(folder):
     assert f"300 rows decided, {flagged} flagged; 0 lines skipped." in result.stderr
     quiet = stream(folder, "--false-alarms", "5", "--per", "100", "--quiet", input=as_json(rows))
     assert (quiet.stdout, quiet.stderr) == (result.stdout, "")
-    keys = ["--prefix", "stream_", "--false-alarms", "5", "--per", "100"]
-    (one,) = decisions(stream(folder, *keys, input=as_json(rows[:1])))
-    assert list(one) == ["stream_row", "stream_line", "id", "stream_p_value", "stream_anomaly"]
 
 
 def test_identifiers_come_out_as_they_went_in(folder):
@@ -210,10 +207,8 @@ def test_csv_and_json_give_the_same_decisions(folder):
     for a, b in zip(one, other, strict=True):
         assert (a["p_value"], a["id"]) == (b["p_value"], b["id"])
         assert a["line"] + 1 == b["line"]  # after the header
-    text = as_csv(rows).replace(",", ";").replace(".", ",")
-    german = ["--format", "csv", "--delimiter", ";", "--decimal", ","]
-    assert decisions(stream(folder, *german, input=text)) == other
-    assert decisions(stream(folder, "--format", "tsv", input=as_csv(rows).replace(",", "\t")))
+    tabs = as_csv(rows).replace(",", "\t")
+    assert decisions(stream(folder, "--format", "tsv", input=tabs)) == other
 
 
 @pytest.mark.parametrize("format", ["jsonl", "csv"])
@@ -242,7 +237,6 @@ def test_a_prepared_model_takes_categories_and_missing_values(folder, format, tm
     "options",
     [
         ["--by", "windows", "--window", "30"],
-        ["--by", "windows", "--window", "30", "--conditional", "simes", "--confidence", "0.8"],
         ["--by", "windows", "--window", "60s", "--false-alarms", "2"],
         ["--per", "day", "--rate", "0.01", "--confidence", "0.8"],
     ],
@@ -253,7 +247,7 @@ def test_every_way_to_decide(folder, options):
     if options[1] == "windows":
         seconds = options[3] == "60s"
         assert [one["window"] for one in found] == [0 if seconds else i // 30 for i in range(100)]
-    assert any(one["anomaly"] for one in found) or "simes" in options
+    assert any(one["anomaly"] for one in found)
 
 
 def test_a_budget_that_flags_nothing_is_said_once(folder):
@@ -356,9 +350,8 @@ def test_a_bad_header_is_never_skipped(folder, header, said):
         (["--by", "windows", "--window", "0"], "a number of rows such as 200, or of seconds"),
         (["--by", "windows", "--window", "2.5"], "a number of rows such as 200"),
         (["--by", "windows", "--fdr", "0.2", "--false-alarms", "1"], "give one"),
-        (["--by", "windows", "--confidence", "0.8"], "or with --conditional"),
+        (["--by", "windows", "--confidence", "0.8"], "goes with --by budget"),
         (["--false-alarms", "inf"], "it must be a number"),
-        (["--missing", "x"], "are for --format csv or tsv"),
         (["--from", "3"], "--from goes with --journal"),
         (["--id", "row"], "a decision has a key 'row' of its own"),
     ],

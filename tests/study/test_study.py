@@ -362,6 +362,7 @@ def test_leftovers_of_killed_runs_are_removed(finished):
     left, foreign = store / "parts" / ".reconform-1.tmp", store / "a.tmp"
     for path in (left, foreign):
         path.touch()
+        os.utime(path, (0, 0))
     with atomic_file(store / "other") as young:
         Store(store).remove_leftovers()
         assert young.exists()  # a run that is under way owns it

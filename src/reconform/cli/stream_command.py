@@ -7,7 +7,7 @@ import re
 import select
 import sys
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass, fields
 from pathlib import Path
@@ -19,29 +19,23 @@ from sklearn.utils import get_tags
 from .. import models
 from ..detector import ConformalDetector
 from ..errors import InputError, ReconformError
-from ..files import Layout
 from ..files.judge import features_of
-from ..files.lines import LABEL, LINES, Block, LineReader, NumberedLine, blocks_of_lines
+from ..files.lines import DELIMITERS, LABEL, Block, LineReader, NumberedLine, blocks_of_lines
 from ..rule import Rule
 from ..statistics.fdr import counted_names
 from ..stream import FalseAlarmBudget, MicroBatches, OutlookWarning
 from ..stream.budget import SECONDS
 from ..stream.delivery import Delivery
 from ..stream.state import DecisionStream
-from .declare import Command, Number, choice, count, family, in_options, option
-from .model_commands import loading_options
+from .declare import PATH, Command, Number, choice, count, family, flag, in_options, option, share
+from .model_commands import loading_options, remembered
 from .options import (
-    PATH,
-    PREFIX,
-    conditional_options,
-    delimiter_option,
     fdr_option,
     finite,
     ids_option,
     parallel,
 )
 from .output import STDOUT, Voice, check_separate, complain
-from .remembered import remembered
 
 # The words that a decision has, in the order in which they are written.
 WORDS = ("row", "line", "window", "p_value", "anomaly")
@@ -59,7 +53,7 @@ OWNERS: dict[str, tuple[str, ...]] = {
     "window": (WINDOWS,),
     "procedure": (WINDOWS,),
     "fdr": (WINDOWS,),
-    "conditional": (WINDOWS,),
+    "confidence": (BUDGET,),
 }
 
 
@@ -102,7 +96,6 @@ class Flagging:
     window: dict[str, Any] | None
     fdr: float | None
     procedure: str | None
-    conditional: str | None
     confidence: float | None
 
     def __post_init__(self) -> None:
@@ -112,14 +105,12 @@ class Flagging:
                 raise click.UsageError(
                     f"--{flag} goes with --by {' or '.join(owners)}; it is --by {self.by} here."
                 )
-        if self.confidence is not None and self.by != BUDGET and self.conditional is None:
-            raise click.UsageError("--confidence goes with --by budget, or with --conditional.")
         if isinstance(self.per, str) and self.rate is None:
             raise click.UsageError(f"--per {self.per} needs --rate, the rows in a second.")
         if self.rate is not None and not isinstance(self.per, str):
             raise click.UsageError("--rate goes with --per day, or another time.")
         try:
-            Rule(**self._given("fdr", "procedure", "conditional", "false_alarms"))
+            Rule(**self._given("fdr", "procedure", "false_alarms"))
         except ReconformError as error:
             raise click.UsageError(in_options(str(error))) from error
 
@@ -141,7 +132,7 @@ class Flagging:
         if self.by == BUDGET:
             given = self._given("false_alarms", "per", "rate", "confidence")
             return FalseAlarmBudget(cad, **given, journal=journal)
-        given = self._given("fdr", "procedure", "conditional", "confidence", "false_alarms")
+        given = self._given("fdr", "procedure", "false_alarms")
         return MicroBatches(cad, **(self.window or {}), **given, journal=journal)
 
     def _given(self, *names: str) -> dict[str, Any]:
@@ -151,21 +142,12 @@ class Flagging:
 
 def _differences(one: DecisionStream, other: DecisionStream) -> str:
     """What two streams were begun with, where it is not the same."""
-    ours, theirs = _flat(one.settings), _flat(other.settings)
-    names = [name for name in ours if ours[name] != theirs.get(name)]
+    ours, theirs = ({**made.settings, **made.settings.get("rule", {})} for made in (one, other))
     return ", ".join(
-        f"{name.replace('_', ' ')} {_plain(ours[name])}, not {_plain(theirs.get(name))}"
-        for name in names
+        f"{name.replace('_', ' ')} {ours[name]}, not {theirs.get(name)}"
+        for name in ours
+        if name != "rule" and ours[name] != theirs.get(name)
     )
-
-
-def _flat(settings: Mapping[str, Any]) -> dict[str, Any]:
-    inner = settings.get("rule", {})
-    return {**{k: v for k, v in settings.items() if k != "rule"}, **inner}
-
-
-def _plain(value: Any) -> str:
-    return "none" if value is None else str(value)
 
 
 flagging_options = family(
@@ -220,7 +202,7 @@ flagging_options = family(
             None,
             "Use this procedure on each window; bh if there is none.",
         ),
-        *conditional_options("budget, and for --conditional"),
+        share("--confidence", "0.9", "Use this confidence for the certificate of budget."),
     ],
 )
 
@@ -231,19 +213,11 @@ class Incoming:
 
     id_columns: tuple[str, ...]
     format: str
-    delimiter: str | None
-    decimal: str
-    missing: tuple[str, ...]
     on_error: str
-    prefix: str
     journal: str | None
     start: int
 
     def __post_init__(self) -> None:
-        if self.format == "jsonl" and (self.delimiter or self.missing or self.decimal != "."):
-            raise click.UsageError(
-                "--delimiter, --decimal and --missing are for --format csv or tsv."
-            )
         if self.start and self.journal is None:
             raise click.UsageError("--from goes with --journal, which knows the rows before.")
 
@@ -251,34 +225,18 @@ class Incoming:
         """What turns lines into rows of this model."""
         known = remembered(info)
         ids = self.id_columns or (() if known is None else known.id_columns)
-        self._check_ids(ids, known.prefix if known is not None else "")
-        layout = Layout(
-            None if self.format == "jsonl" else self.format,
-            self.delimiter,
-            self.decimal,
-            self.missing,
-        )
-        return LINES[self.format](
-            features_of(cad, None if known is None else known.features),
-            ids,
-            allow_missing=bool(get_tags(cad).input_tags.allow_nan),
-            layout=layout,
-        )
-
-    def words(self, info: models.ModelInfo) -> dict[str, str]:
-        """What the words of a decision are called."""
-        known = remembered(info)
-        prefix = self.prefix or ("" if known is None else known.prefix)
-        return {word: prefix + word for word in WORDS}
-
-    def _check_ids(self, ids: tuple[str, ...], remembered_prefix: str) -> None:
-        prefix = self.prefix or remembered_prefix
         for name in ids:
-            if name in {prefix + word for word in WORDS}:
+            if name in WORDS:
                 raise click.UsageError(
                     f"a decision has a key {name!r} of its own, besides the one that --id names; "
-                    "give --prefix."
+                    "rename the key of the rows."
                 )
+        return LineReader(
+            features_of(cad, None if known is None else known.features),
+            ids,
+            format=self.format,
+            allow_missing=bool(get_tags(cad).input_tags.allow_nan),
+        )
 
 
 incoming_options = family(
@@ -289,17 +247,9 @@ incoming_options = family(
         ids_option("Write these keys or columns of a row with its decision, and never use them."),
         choice(
             "--format",
-            LINES,
+            ("jsonl", *DELIMITERS),
             "jsonl",
             "Read lines in this format: one JSON object per line, or text with a header.",
-        ),
-        delimiter_option(),
-        choice("--decimal", (".", ","), ".", "Read the numbers of text with this decimal sign."),
-        option(
-            "--missing",
-            multiple=True,
-            metavar="TEXT",
-            help="Take this text for a missing value, besides the usual ones; may be repeated.",
         ),
         choice(
             "--on-error",
@@ -308,7 +258,6 @@ incoming_options = family(
             "End at a line that cannot be used, after the decisions on all lines before it (stop), "
             "or leave it out (skip); both say what is wrong.",
         ),
-        PREFIX,
         option(
             "--journal",
             type=click.Path(path_type=str),
@@ -327,9 +276,7 @@ incoming_options = family(
     ],
 )
 
-quiet_option = family(
-    "voice", "Messages", Voice, [option("--quiet", is_flag=True, help="Say nothing but errors.")]
-)
+quiet_option = family("voice", "Messages", Voice, [flag("--quiet", "Say nothing but errors.")])
 
 
 @click.command(
@@ -379,7 +326,7 @@ def stream(
                     f"{incoming.journal} has {delivery.known:,} rows; the first line is taken for "
                     f"row {incoming.start:,}."
                 )
-            run = _Session(delivery, reader, incoming, voice, incoming.words(info))
+            run = _Session(delivery, reader, voice, skips=incoming.on_error == "skip")
             with suppress(BrokenPipeError):  # nobody reads any more: that is the end
                 run.to_the_end(source)
             run.sum_up()
@@ -398,18 +345,9 @@ class _Session:
     """One run of the command: lines in, decisions out."""
 
     def __init__(
-        self,
-        delivery: Delivery,
-        reader: LineReader,
-        incoming: Incoming,
-        voice: Voice,
-        words: Mapping[str, str],
+        self, delivery: Delivery, reader: LineReader, voice: Voice, *, skips: bool
     ) -> None:
-        self.delivery = delivery
-        self.reader = reader
-        self.skips = incoming.on_error == "skip"
-        self.voice = voice
-        self.words = words
+        self.delivery, self.reader, self.voice, self.skips = delivery, reader, voice, skips
         self.skipped = 0
         self.rows = 0
         self.flagged = 0
@@ -452,7 +390,7 @@ class _Session:
             for word in WORDS:
                 value = line if word == "line" else one.get(word)
                 if value is not None:
-                    written[self.words[word]] = value
+                    written[word] = value
                 if word == "line":
                     written |= carried
             out.append(json.dumps(written))  # in ASCII: right whatever the encoding

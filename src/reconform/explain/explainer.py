@@ -30,7 +30,7 @@ from ..ensemble.choosing import ChoiceEnsemble, FullChoice
 from ..ensemble.grouped import GroupedEnsemble
 from ..errors import ReconformError
 from ..frames import columns_of, frame_as_it_is, mixed, package_of, read_column, stacked
-from ..steps.intake import Frames
+from ..intake import Frames
 from .features import (
     FeatureColumn,
     FeatureTable,

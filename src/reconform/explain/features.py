@@ -16,8 +16,7 @@ from scipy.special import ndtr, ndtri
 from ..arrays import AnyArray, BoolArray, FloatArray
 from ..detectors.prepare import Feature
 from ..errors import ReconformError, is_number
-from ..frames import columns_of, frame_as_it_is, is_missing, label_code, package_of
-from ..inputs import unmasked
+from ..frames import columns_of, frame_as_it_is, is_missing, label_code, package_of, unmasked
 
 # A label that the reference does not have, where nobody knows how it is spelt.
 UNKNOWN = "a label of its own"

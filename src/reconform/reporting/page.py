@@ -65,27 +65,6 @@ class SomeRows:
 
 
 @dataclass(frozen=True, eq=False)
-class RowNames(Sequence[Any]):
-    """A label per row, of which only some are known: the others have their number, from 1.
-
-    Attributes
-    ----------
-    rows : int
-    names : dict of int to str
-        By position.
-    """
-
-    rows: int
-    names: dict[int, str]
-
-    def __len__(self) -> int:
-        return self.rows
-
-    def __getitem__(self, position: Any) -> Any:
-        return self.names.get(int(position), int(position) + 1)
-
-
-@dataclass(frozen=True, eq=False)
 class Carried:
     """Rows on the page, the most unusual first.
 
@@ -318,8 +297,6 @@ def _labels(found: Discoveries, ids: Any) -> AnyArray | Sequence[Any]:
     labels = ids if ids is not None else found.index
     if labels is None:
         return range(len(found))
-    if isinstance(labels, RowNames) and len(labels) == len(found):
-        return labels  # those of a few rows, of many
     array = np.empty(len(labels), dtype=object)
     array[:] = list(labels)
     if len(array) != len(found):

@@ -14,7 +14,6 @@ from sklearn.base import BaseEstimator
 from ..errors import ReconformError, ReferenceWarning
 from ..files import TableOptions
 from ..files.reading import AS_THEY_ARE
-from ..forecast import foretell
 from ..methods import Full
 from ..parallel import track
 from .datasets import REGISTRY, resolve_datasets, table_path
@@ -163,7 +162,6 @@ class Study(BaseEstimator):
         if self.methods is not None:  # nobody asked for a method that is not named
             for sentence in _left_out(self.forecast_):
                 warnings.warn(sentence, ReferenceWarning, stacklevel=2)
-        foretell(self.forecast_.seconds, f"{self.forecast_.draws:,} draws of the study")
         tasks = list(schedule.missing(there, folder, share=self.share_models))
         results: Iterable[list[StoredResult]] = _parallel(n_jobs)(
             delayed(task.run)() for task in tasks
@@ -173,7 +171,6 @@ class Study(BaseEstimator):
             total=len(tasks),
             label="fits and draws of the study",
             verbose=verbose if tasks else 0,
-            least=5,  # no two take equally long
         )
         for finished in several:
             there.update((part.result.key, part) for part in finished)

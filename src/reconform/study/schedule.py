@@ -21,7 +21,6 @@ from ..detectors import ForeignDetector, resolve_detector
 from ..detectors.prepare import prepared
 from ..errors import ReconformError
 from ..fitter import method_for_rows
-from ..forecast import duration, speaking
 from ..methods import BySize, Full, Jackknife, Split
 from .datasets import Dataset
 from .protocol import MODELS, Draw, Protocol, Sizes, conditional_fdr_and_power, name_key
@@ -362,40 +361,28 @@ def try_out(
     left_out: LeftOut = {}
     able = replace(schedule, left_out=left_out)
     refused: list[ReconformError] = []
-    seconds, waiting, current = 0.0, set(), ""
-    jobs = max(1, min(effective_n_jobs(n_jobs), schedule.protocol.draws))
-
-    def so_far() -> str:
-        known = f"; more than {duration(seconds / jobs)} in all by now" if seconds else ""
-        return f"Trying on one draw what all of them will take: {current}{known}."
-
+    seconds, waiting = 0.0, set()
     pairs = list(product(schedule.datasets, schedule.detectors))
-    with speaking(so_far):
-        for dataset, detector in pairs:
-            tried: set[str] = set()
-            # What is refused changes what is there to be tried: the last resort comes at the end.
-            while fresh := [
-                r for r in able.readings_for(dataset, detector) if r.label not in tried
-            ]:
-                for family in families_of(fresh, share):
-                    tried |= {reading.label for reading in family}
-                    draws = _missing(schedule.protocol, dataset, detector, family, parts)
-                    if not draws:
-                        continue
-                    current = f"{detector.label} with {family[0].label} on {dataset.name}"
-                    try:
-                        each = seconds_per_draw(
-                            schedule.protocol, dataset, draws[0], detector, family
-                        )
-                    except ReconformError as error:
-                        refused.append(error)
-                        for reading in family:
-                            left_out[dataset.name, detector.label, reading.label] = str(error)
-                        continue
-                    except Exception:  # the run will say where it happened
-                        each = 0.0
-                    seconds += each * len(draws)
-                    waiting |= {(dataset.name, j) for j in draws}
+    for dataset, detector in pairs:
+        tried: set[str] = set()
+        # What is refused changes what is there to be tried: the last resort comes at the end.
+        while fresh := [r for r in able.readings_for(dataset, detector) if r.label not in tried]:
+            for family in families_of(fresh, share):
+                tried |= {reading.label for reading in family}
+                draws = _missing(schedule.protocol, dataset, detector, family, parts)
+                if not draws:
+                    continue
+                try:
+                    each = seconds_per_draw(schedule.protocol, dataset, draws[0], detector, family)
+                except ReconformError as error:
+                    refused.append(error)
+                    for reading in family:
+                        left_out[dataset.name, detector.label, reading.label] = str(error)
+                    continue
+                except Exception:  # the run will say where it happened
+                    each = 0.0
+                seconds += each * len(draws)
+                waiting |= {(dataset.name, j) for j in draws}
     if refused and not any(able.readings_for(*pair) for pair in pairs):
         raise refused[0]
     jobs = max(1, min(effective_n_jobs(n_jobs), len(waiting)))
