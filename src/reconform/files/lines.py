@@ -9,7 +9,7 @@ from __future__ import annotations
 import csv
 import json
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import IO, Any
 
@@ -87,6 +87,8 @@ def blocks_of_lines(stream: IO[bytes]) -> Iterator[list[NumberedLine]]:
         yield [(number + 1, rest)]
 
 
+A_NUMBER, TRUTH = re.compile(NUMBER), {"true": 1.0, "false": 0.0}
+
 # What stands between the columns of lines that are no JSON.
 DELIMITERS = {"csv": ",", "tsv": "\t"}
 
@@ -139,10 +141,14 @@ class LineReader:
                 row = _object(raw) if self._delimiter is None else self._record(raw)
                 if row is None:
                     continue
-                if self._delimiter is None:
+                try:
+                    cells = [row[feature.name] for feature in self.features]
+                    carried = {name: row[name] for name in self.id_columns}
+                except KeyError:
                     self._check_names(list(row), "key")
-                values.append([_number(feature, row[feature.name]) for feature in self.features])
-                rows.append((line, {name: row[name] for name in self.id_columns}))
+                    raise
+                values.append(list(map(_number, self.features, cells)))
+                rows.append((line, carried))
             except _LineError as error:
                 errors.append(InputError(LABEL, str(error), line=line))
                 if self._delimiter is not None and self._header is None:
@@ -224,16 +230,17 @@ def _object(raw: bytes) -> dict[str, Any]:
 def _parsed(feature: Feature, cell: str) -> Any:
     """A cell of text as JSON would have it, by the rules for files."""
     cell = cell.strip()
+    if not feature.is_category and A_NUMBER.match(cell):
+        return float(cell)
     if cell in MISSING:
         return None
-    if feature.is_category:
-        return cell
-    words: Mapping[str, float] = {"true": 1.0, "false": 0.0}
-    return float(cell) if re.match(NUMBER, cell) else words.get(cell.lower(), cell)
+    return cell if feature.is_category else TRUTH.get(cell.lower(), cell)
 
 
 def _number(feature: Feature, value: Any) -> float:
     """A cell of JSON as a detector sees it."""
+    if type(value) is float and feature.labels is None:
+        return value
     if value is None:
         return float("nan")
     if isinstance(value, list | dict):
