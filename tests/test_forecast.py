@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import re
-
 import numpy as np
 import pytest
 from click.testing import CliRunner
@@ -13,7 +11,6 @@ from reconform.cli import main
 from reconform.ensemble import choosing as ensembles
 from reconform.forecast import Pace, listening, paced
 from reconform.parallel import track
-from reconform.study import Protocol, Study
 
 
 class Clock:
@@ -137,24 +134,3 @@ def test_the_command_line_says_it_before_the_result(tmp_path, monkeypatch, silen
     said = [line for line in result.stderr.splitlines() if "detectors on 40 and 40 rows" in line]
     assert len(said) == (0 if silent else 1)
     assert "About" not in result.stdout
-
-
-def test_a_study_says_what_it_tries_while_it_cannot_foretell(monkeypatch):
-    """A trial of one draw may take minutes: it is not silent, and has a bound as soon as it can."""
-    monkeypatch.setattr(forecast, "FIRST_WORD", 0.01)
-    monkeypatch.setattr(forecast, "NEXT_WORD", 0.01)
-    said = []
-    protocol = Protocol(draws=2, test_sets=2)
-    with forecast.listening(said.append):
-        Study(["breast_cancer"], ["knn", "iforest"], ["split", "cv+"], protocol).run()
-    assert said[0].startswith("Trying on one draw what all of them will take: ")
-    # Which of the pairs are met depends on the machine; that they are named does not.
-    assert any(re.search(r" with .+ on breast_cancer", sentence) for sentence in said)
-    assert any("seconds in all by now." in sentence for sentence in said)
-
-
-def test_short_work_that_cannot_be_foretold_is_not_spoken_of():
-    said = []
-    with forecast.listening(said.append), forecast.speaking(lambda: "Still there."):
-        pass
-    assert said == []

@@ -13,14 +13,13 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from contextvars import ContextVar, copy_context
+from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import TypeVar
 
 # Seconds. Work that takes less is not spoken of; a part that takes less says little of the rest.
 LONG = 10.0
 TELLING = 1.0
-FIRST_WORD, NEXT_WORD = 5.0, 30.0
 
 clock: Callable[[], float] = time.perf_counter
 
@@ -98,32 +97,6 @@ def duration(seconds: float) -> str:
     if seconds < 90 * 60:
         return f"{round(seconds / 60)} minutes"
     return f"{seconds / 3600:.1f} hours"
-
-
-@contextmanager
-def speaking(what: Callable[[], str]) -> Iterator[None]:
-    """Say, while something goes on that cannot be foretold, what it is; nothing if it is short.
-
-    Parameters
-    ----------
-    what : callable
-        The sentence, when it is time for it: after a few seconds, and then now and again.
-    """
-    over, here = threading.Event(), copy_context()
-
-    def speak() -> None:
-        wait = FIRST_WORD
-        while not over.wait(wait):
-            here.run(tell, what())
-            wait = NEXT_WORD
-
-    thread = threading.Thread(target=speak, daemon=True)
-    thread.start()
-    try:
-        yield
-    finally:
-        over.set()
-        thread.join()
 
 
 class Pace:
