@@ -12,11 +12,11 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 
-from ..arrays import BoolArray, FloatArray
+from ..arrays import FloatArray
 from ..content import digests_of
 from ..statistics.fdr import RankCounts
 from .closeness import cluster_finding, copy_findings, in_units, unused_batch
-from .columns import Category, column_findings, label_findings, order_findings
+from .columns import Category, column_findings, label_findings
 from .contamination import Level, contamination_finding
 from .sample import (
     MOST_REFERENCE,
@@ -24,7 +24,6 @@ from .sample import (
     Occurrences,
     Reservoir,
     alike_in_groups,
-    monotone_columns,
     new_rows,
     new_sample,
     reference_positions,
@@ -64,8 +63,6 @@ class Compared:
     categories : mapping
         By position, the columns that hold codes of labels. They are no numbers: labels have checks
         of their own, and distances are measured without them.
-    monotone : bool array of shape (d,), optional
-        Columns that only rise or only fall from one new row to the next.
     weighted : bool
         Whether weights make up for a shift, which is then not tested for.
     weighable : bool
@@ -79,7 +76,6 @@ class Compared:
     names: tuple[str, ...] = ()
     found: tuple[Finding, ...] = ()
     categories: Mapping[int, Category] = field(default_factory=dict)
-    monotone: BoolArray | None = field(default=None, repr=False)
     weighted: bool = False
     weighable: bool = True
     looked_up: LookedUp | None = None
@@ -137,12 +133,6 @@ class CheckInput:
     def has_numbers(self) -> bool:
         """Whether these rows have columns of numbers."""
         return self.has_rows and bool(self.used)
-
-    @property
-    def has_order(self) -> bool:
-        """Whether it is known which columns only rise or fall, and none was called an id."""
-        named = any(finding.check == "identifier" for finding in self.findings)
-        return self.given.monotone is not None and not named
 
     @property
     def has_ranks(self) -> bool:
@@ -223,11 +213,6 @@ def _columns(seen: CheckInput) -> list[Finding]:
     return column_findings(*seen.numbers, seen.names(seen.used))
 
 
-def _order(seen: CheckInput) -> list[Finding]:
-    assert seen.given.monotone is not None
-    return order_findings(seen.numbers[1], seen.given.monotone[seen.used], seen.names(seen.used))
-
-
 def _shift(seen: CheckInput) -> Iterator[Finding]:
     """Test the rows; where there are none, the ranks still show a shift."""
     ranks = None if seen.ranks is None else seen.ranks.counts
@@ -288,7 +273,6 @@ def _shape(seen: CheckInput) -> list[Finding]:
 CHECKS = [
     Check("labels", _labels, ("has_sample",), "broken"),
     Check("columns", _columns, ("has_numbers",), "broken"),
-    Check("order", _order, ("has_numbers", "has_order")),
     Check("shift", _shift, ("unweighted",), "broken"),
     Check("copies", _copies, ("has_rows",), "doubtful"),
     Check("clusters", _clusters, ("has_sample",), "doubtful"),
@@ -317,7 +301,6 @@ __all__ = [
     "Reservoir",
     "Verdict",
     "alike_in_groups",
-    "monotone_columns",
     "new_rows",
     "new_sample",
     "reference_positions",

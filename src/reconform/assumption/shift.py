@@ -36,12 +36,14 @@ import io
 import math
 import shlex
 import warnings
+from bisect import bisect_left
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
+from typing import Any
 
 import numpy as np
-from scipy.special import ndtri
+from scipy.special import gammaln, ndtri
 
 from ..arrays import FloatArray, IndexArray, IntArray
 from ..statistics.chances import log_factorials
@@ -57,6 +59,8 @@ BROKEN = 0.004
 DOUBTFUL = 0.02
 # How finely the number of normal rows in a sample is looked at.
 BINS = 12
+# Terms of a sum over new rows that are worked out at a time.
+PART = 1 << 20
 # Columns beyond this are not combined; each is still tested on its own.
 MOST_COMBINED = 200
 MOST_NAMED = 3
@@ -348,8 +352,30 @@ def rank_shortfall(
     for level in levels:
         r = min(max(round((n + 1) * level), 1), n)
         count = int(counts[n - r + 2 :].sum())
-        found.append((float(too_few_in_sample(n, r, m, m, normal)[count]), r / n, count / m))
+        found.append((_at_most_before(count, n, r, normal), r / n, count / m))
     return min(found)
+
+
+def _at_most_before(most: int, n: int, r: int, trials: int) -> float:
+    """P(K <= most), as of `too_few`; in parts, as its table takes gigabytes for very many rows."""
+    if most > trials:
+        return 1.0
+
+    def log(k: Any) -> Any:
+        a, b = k + 1.0, trials - k + 1.0
+        return (
+            (gammaln(a + (r - 1)) - gammaln(a) - gammaln(float(r)))
+            + (gammaln(b + (n - r)) - gammaln(b) - gammaln(n - r + 1.0))
+            - (gammaln(n + trials + 1.0) - gammaln(trials + 1.0) - gammaln(n + 1.0))
+        )
+
+    mode = trials * (r - 1) // max(1, n - 1)
+    first = bisect_left(range(min(most, mode) + 1), -746.0, key=log)  # those before are 0
+    total = 0.0
+    for start in range(first, most + 1, PART):
+        terms = np.exp(log(np.arange(start, min(start + PART, most + 1))))
+        total = float(np.cumsum(np.append(total, terms))[-1])
+    return min(total, 1.0)
 
 
 def shift_tests(

@@ -26,7 +26,7 @@ from ..explain.features import FeatureTable, Unusual, matched, read_table, unusu
 from ..grouping import GroupFound
 from . import words
 from .summary import Summary, summarise
-from .words import Diagnosis, number, read_histogram, script_json, shorten
+from .words import number, script_json, shorten
 
 # Bytes of rows on the page; with everything else it stays below 5 MB.
 BUDGET = 4_400_000
@@ -347,7 +347,6 @@ def _fill(
     verdict = Verdict.of([*found.verdict.findings, *more], found.verdict.unchecked)
     broken = verdict.word == "broken"
     levels = [words.level_sentences(summary, i, broken) for i in range(len(summary.levels))]
-    diagnoses = read_histogram(found, verdict, said)
     now = {name: escape(text) for name, text in levels[summary.chosen].items()}
     return Template((web / "page.html").read_text("utf-8")).substitute(
         now,
@@ -378,9 +377,6 @@ def _fill(
         assumed=_assumed(verdict),
         tone=" all" if found.count == len(found) > 1 else "" if found.count else " none",
         open=" open" if broken else "",
-        notice="".join(_notice(diagnosis) for diagnosis in diagnoses if diagnosis.doubtful),
-        diagnoses="\n".join(map(_diagnosis, diagnoses)),
-        shapes="\n".join(_shape(kind, text, diagnoses) for kind, text in words.SHAPES.items()),
         carried=escape(carried_sentence(carried, summary.rows)),
         description=escape(words.DESCRIPTION) if tables.describe else "",
         opens=escape(words.OPENS) if told else "",
@@ -435,35 +431,9 @@ def _assumed(verdict: Verdict) -> str:
     return f'  <p class="assumed">{escape(verdict.sentence)}</p>\n'
 
 
-def _diagnosis(diagnosis: Diagnosis) -> str:
-    tone = " good" if diagnosis.kind == "healthy" else ""
-    return (
-        f'<div class="diagnosis{tone}" data-kind="{escape(diagnosis.kind)}">'
-        f"<h3>{escape(diagnosis.title)}</h3><p>{escape(diagnosis.text)}</p>"
-        + (f'<p class="rule">{escape(diagnosis.rule)}</p>' if diagnosis.rule else "")
-        + "</div>"
-    )
-
-
-def _notice(diagnosis: Diagnosis) -> str:
-    """A line under the headline, where there is a reason to doubt it."""
-    return f'  <p class="notice"><a href="#shape">{escape(diagnosis.title)}</a></p>\n'
-
-
 def _fact(name: str, value: str) -> str:
     long = ' class="long"' if name.startswith("SHA-256") else ""
     return f"<div{long}><dt>{escape(name)}</dt><dd>{escape(value)}</dd></div>"
-
-
-def _shape(kind: str, text: str, diagnoses: tuple[Diagnosis, ...]) -> str:
-    """A little histogram and what it would mean; marked if it is the one that was read."""
-    bars = "".join(
-        f'<rect x="{6 * i}" y="{20 - h}" width="5" height="{h}" class="new"/>'
-        for i, h in enumerate(words.SILHOUETTES[kind])
-    )
-    on = ' class="on"' if any(diagnosis.kind == kind for diagnosis in diagnoses) else ""
-    drawing = f'<svg viewBox="0 0 47 20" aria-hidden="true">{bars}</svg>'
-    return f"<li{on}>{drawing}<span>{escape(text)}</span></li>"
 
 
 def _numbers(summary: Summary, evidence: str) -> dict[str, Any]:
