@@ -439,7 +439,7 @@ def test_few_rows_that_cannot_be_judged_are_refused(threads):
     parts = [NEW[:50], NEW[50:100].drop(columns="heat")]
     ddf = dd.from_delayed([dask.delayed(part) for part in parts], meta=NEW, verify_meta=False)
     for method in ("auto", "split"):
-        with pytest.raises(ValueError, match="values are missing in the column 'heat'"):
+        with pytest.raises(ValueError, match="heat"):
             discover(choosing(method), ddf)
 
 
