@@ -429,7 +429,7 @@ def test_the_report_has_no_green_box_beside_it(files, tmp_path):
     cad = ConformalDetector("knn", "full").fit(normal)
     for rows, word in ((new, "holds"), (moved, "broken")):
         found = cad.discover(rows)
-        report(found, tmp_path / f"{word}.html", rows=rows, reference=normal)
+        report(found, tmp_path / f"{word}.html")
         page = (tmp_path / f"{word}.html").read_text()
         assert ('class="verdict broken"' in page) == (word == "broken")
         assert ("at most 10% of such a list is false" in page) == (word == "holds")

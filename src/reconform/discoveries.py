@@ -29,7 +29,7 @@ from .display import (
     verdict_html,
 )
 from .errors import ReconformError, check_count, unknown_choice
-from .explain.explainer import Explains, Explanation, Judged
+from .explain.explainer import Explainer, Explanation, Judged
 from .extras import installed
 from .frames import PACKAGES, make_frame
 from .grouping import GroupFound
@@ -504,7 +504,7 @@ class Discoveries(BaseDiscoveries):
     plain_mask : bool array or None
         For a certified list, the rows that the procedure finds at the same level without a
         certificate.
-    explainer : Explains or None
+    explainer : Explainer or None
         What `explain` asks; it holds on to the rows and the detector, and is not pickled.
     row_groups : array of str, or None
         The group of every row, where the detector was fitted with groups; `groups` sums them up.
@@ -520,7 +520,7 @@ class Discoveries(BaseDiscoveries):
     decision: Decision | None = field(default=None, kw_only=True)
     e_values: FloatArray | None = field(default=None, kw_only=True)
     plain_mask: BoolArray | None = field(default=None, kw_only=True)
-    explainer: Explains | None = field(default=None, kw_only=True)
+    explainer: Explainer | None = field(default=None, kw_only=True)
     row_groups: ObjectArray | None = field(default=None, kw_only=True)
 
     def __getstate__(self) -> dict[str, Any]:

@@ -27,7 +27,7 @@ from ..files.cells import labels_in, to_python
 from ..files.formats import called, is_standard, query_of
 from ..files.judge import FileDiscoveries, ReadOptions, judge_file, refuse_too_many, refuse_weights
 from ..forecast import Pace
-from ..reporting.page import EXPLAINED, RowNames, SomeRows, render, write_page
+from ..reporting.page import RowNames, render, write_page
 from ..reporting.words import shorten
 from ..statistics.bounds import false_discovery_table
 from ..weights import Weights
@@ -323,7 +323,7 @@ def judge(
     if writing.explain and known_rows(cad) is None:
         raise ReconformError(NO_REFERENCE)
     if writing.report is not None:
-        cells = MOST_CELLS if reference is not None else 0
+        cells = 0 if known_rows(cad) is None else MOST_CELLS
         read = replace(read, most_cells=cells, most_rows=MOST_REPORTED)
     with voice.gathering_warnings(), voice.passes() as advance:
         paces: dict[str, Pace] = {}
@@ -353,7 +353,6 @@ def judge(
             judgement,
             writing.report,
             ids=files.id_columns,
-            reference=reference,
             overwrite=writing.overwrite,
         )
     explained = _explained(judgement, writing.explain)
@@ -413,24 +412,15 @@ def _write_page(
     target: str,
     *,
     ids: Sequence[str],
-    reference: Table | None,
     overwrite: bool,
 ) -> None:
     """Write the page; say what it could not be given."""
-    rows: Any = None
-    if reference is not None:
-        seen, part = judgement.rows, judgement.listed
-        if seen is None:
-            cells = judgement.tested * len(reference.features)
-            voice.warn(
-                f"The report names the unusual features of {_rows(len(part))} only, those that "
-                f"come first: {judgement.path} has {cells:,} cells, and at most {MOST_CELLS:,} are "
-                "looked at."
-            )
-        known = part if seen is None else seen
-        table = labelled(known.X, reference.features, labels_in(known.table))
-        rows = SomeRows(part.positions, table) if seen is None else table
     found = judgement.to_discoveries()
+    if judgement.rows is None and found.explainer is not None:
+        voice.warn(
+            f"The report names the unusual features of {_rows(len(judgement.listed))} only, those "
+            f"that come first: {judgement.path} has more than {MOST_CELLS:,} cells."
+        )
     labels: Any = found.index
     if labels is None:
         labels = RowNames(judgement.tested, _names(judgement, ids))
@@ -439,11 +429,8 @@ def _write_page(
     page = partial(
         render,
         found,
-        rows=rows,
-        reference=None if reference is None else labelled(reference.X, reference.features),
         ids=labels,
         title=f"Anomalies in {called(judgement.path)}",
-        explained=EXPLAINED,
         spell=in_options,
     )
     write_page(Path(target), page, overwrite=overwrite)

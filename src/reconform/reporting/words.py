@@ -186,7 +186,7 @@ def groups_sentence(groups: Sequence[GroupFound], level: str) -> str:
     )
 
 
-def facts(found: Discoveries, fingerprints: dict[str, str]) -> list[tuple[str, str]]:
+def facts(found: Discoveries) -> list[tuple[str, str]]:
     """How it was computed, as names and values."""
     known: list[tuple[str, Any]] = []
     provenance = found.provenance
@@ -200,7 +200,6 @@ def facts(found: Discoveries, fingerprints: dict[str, str]) -> list[tuple[str, s
             ("Features", f"{provenance.n_features:,}"),
             ("Seed", provenance.random_state),
         ]
-        fingerprints = {"calibration": provenance.calibration_fingerprint, **fingerprints}
     known += [
         ("New rows", f"{len(found):,}"),
         ("Procedure", PROCEDURES[found.procedure].title),
@@ -217,5 +216,6 @@ def facts(found: Discoveries, fingerprints: dict[str, str]) -> list[tuple[str, s
         ("Python", platform.python_version()),
         ("Report made", made),
     ]
-    known += [(f"SHA-256, {name}", digest) for name, digest in fingerprints.items()]
+    if provenance:
+        known.append(("SHA-256, calibration", provenance.calibration_fingerprint))
     return known
