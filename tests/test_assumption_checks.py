@@ -428,7 +428,7 @@ def test_extremes_of_a_clean_reference_are_no_dirt():
         ours, theirs = dirty_files(RNG(seed), 0.0)
         theirs[:33] -= 1.5
         listed = ConformalDetector("knn", "full").fit(ours).discover(theirs)
-        if held_back(listed._checked()[0], listed.count, 0.1) is not None:
+        if held_back(listed._checked(), listed.count, 0.1) is not None:
             found.append((listed.count, listed.verdict.findings))
     some = [findings for count, findings in found if count]
     nothing = [str(finding) for count, findings in found if not count for finding in findings]
@@ -644,7 +644,7 @@ def test_no_check_finds_worse_than_its_row_says(seed):
     D[:, 2] = rng.permutation(np.arange(120.0) + 1e6)
     counts = RankCounts(120, "").add(rng.integers(1, 30 if seed > 3 else 121, size=60))
     rows = Compared(D, X)
-    seen = CheckInput(rows, counts, 40, 60, 0.1, None, [])
+    seen = CheckInput(rows, counts, 40, 60, 0.1, [])
     for check in CHECKS:
         if all(getattr(seen, need) for need in check.needs):
             found = list(check.find(seen))

@@ -179,48 +179,25 @@ def test_the_nature_of_p_values(blobs):
 # --- the reading ---------------------------------------------------------------------------------
 
 
-SHAPES = ("leans left", "leans right", "heap near 1")
-
-
 def kinds(found):
-    """What the checks say of the shape of the histogram, or in its place."""
-    return [f.check for f in found.verdict.findings if f.check in (*SHAPES, "shift", "copies")]
-
-
-def test_healthy_batches_are_called_healthy():
-    # A shape is misread in less than 0.2% of batches (simulated), so of 300 in six or more with
-    # probability below 1e-4.
-    batches = [batch(m=300, n=300, anomalous=s, seed=i) for i in range(150) for s in (0, 30)]
-    assert sum(bool(kinds(found)) for found in batches) <= 5
-    # The reference's extremes seem to hold the list back in at most a fifth of the batches.
-    assert sum(bool(found.verdict.findings) for found in batches) <= 90
+    return [f.check for f in found.verdict.findings]
 
 
 def test_drift_is_seen_with_anomalies_and_without():
     rng = np.random.default_rng(1)
-    # Half a standard deviation moves the mean of the upper p-values by 0.12, 8 standard errors.
     for anomalous in (0, 60):
         scores = np.r_[rng.normal(-0.7, 1, 600 - anomalous), rng.normal(-6, 1, anomalous)]
-        assert kinds(judged(scores, rng.normal(size=600)))[0] in ("shift", "leans left")
+        assert kinds(judged(scores, rng.normal(size=600)))[0] == "shift"
 
 
-def test_new_rows_more_ordinary_than_the_reference():
-    rng = np.random.default_rng(2)
-    assert kinds(judged(rng.normal(0.7, 1, 600), rng.normal(size=600))) == ["leans right"]
-
-
-def test_copies_of_training_rows_make_a_heap_near_one():
+def test_copies_of_training_rows_are_named():
     rng = np.random.default_rng(0)
     reference, new = rng.normal(size=(240, 3)), rng.normal(size=(200, 3))
     cad = ConformalDetector(KNN(n_neighbors=1), "jackknife").fit(reference)
     assert kinds(cad.discover(new)) == []
-    with_copies = np.vstack([new, reference[:60]])
-    found = cad.discover(with_copies)
+    found = cad.discover(np.vstack([new, reference[:60]]))
     assert kinds(found) == ["copies"]
     assert "60 of 260 new rows" in str(found.verdict)
-    # Not quite copies, and ranks alone: the heap is still there.
-    nearly = cad.discover(with_copies + 1e-9)
-    assert kinds(nearly) == kinds(replace(found, compared=None)) == ["heap near 1"]
 
 
 def test_tied_scores_are_not_taken_for_copies():
@@ -251,10 +228,6 @@ def test_a_reference_that_is_too_small():
 
 def test_a_large_reference_and_one_unusual_row_by_chance_is_healthy():
     assert kinds(judged(np.arange(2000.0), np.arange(1999) + 0.5)) == []
-
-
-def test_few_rows_are_not_read():
-    assert kinds(judged([0.1, 0.5], np.arange(900.0))) == []
 
 
 def test_smoothed_p_values_are_checked_like_ranks():

@@ -238,15 +238,12 @@ def discover(
         try:
             scanned = scan(cad, source)
         except KeyError as error:
-            raise ReconformError(
-                f"a partition of data lacks a column that other partitions have: {error}."
-            ) from error
-    counted, ranked = scanned.counted, scanned.ranked
-    assert isinstance(ranked, Delayed)
-    observed = Observed(together=scanned.together, choice=counted.choice)
-    found = cad.decide_counts(counted.ranks, rule, observed)
+            raise ReconformError(f"a partition of data lacks columns of others: {error}.") from error
+    assert isinstance(scanned.ranked, Delayed)
+    observed = Observed(together=scanned.together, choice=scanned.counted.choice)
+    found = cad.decide_counts(scanned.counted.ranks, rule, observed)
     marked = dd.from_delayed(
-        ranked.later_with_ids(partial(_marked, found.decision)),
+        scanned.ranked.later_with_ids(partial(_marked, found.decision)),
         meta=_empty(RESULTS, columns.ids, frame),
         divisions=frame.divisions if frame.known_divisions else None,
         verify_meta=False,

@@ -30,12 +30,9 @@ from .sample import (
     reference_sample,
 )
 from .shift import (
-    HEAPED,
-    LEFT,
     MOST_COMBINED,
     moved_columns,
     normal_rows_at_least,
-    shape_finding,
     shift_finding,
     shift_tests,
     with_weights,
@@ -81,21 +78,15 @@ class Compared:
     looked_up: LookedUp | None = None
 
     def verdict(
-        self,
-        counts: RankCounts | None,
-        flagged: int,
-        tested: int,
-        level: Level,
-        calibration: FloatArray | None = None,
+        self, counts: RankCounts | None, flagged: int, tested: int, level: Level
     ) -> Verdict:
         """Check the batch: its ranks, and how many of so many rows are flagged at a level.
 
-        The level is a false discovery rate, or says how many rows are flagged, from counts. The
-        calibration scores tell ties from a shape of the histogram.
+        The level is a false discovery rate, or says how many rows are flagged, from counts.
         """
         few = counts is None or counts.n_calibration < LEAST_ROWS
         ranked = None if few or self.weighted or tested < LEAST_ROWS else counts
-        evidence = CheckInput(self, ranked, flagged, tested, level, calibration, [*self.found])
+        evidence = CheckInput(self, ranked, flagged, tested, level, [*self.found])
         for check in CHECKS:
             if all(getattr(evidence, need) for need in check.needs):
                 evidence.findings += check.find(evidence)
@@ -116,7 +107,6 @@ class CheckInput:
     flagged: int
     tested: int
     level: Level
-    calibration: FloatArray | None
     findings: list[Finding]  # so far
 
     @property
@@ -133,11 +123,6 @@ class CheckInput:
     def has_numbers(self) -> bool:
         """Whether these rows have columns of numbers."""
         return self.has_rows and bool(self.used)
-
-    @property
-    def has_ranks(self) -> bool:
-        """Whether there are enough ranks, and these are not weighted."""
-        return self.ranks is not None
 
     @property
     def unweighted(self) -> bool:
@@ -260,16 +245,6 @@ def _contamination(seen: CheckInput) -> list[Finding]:
     return contamination_finding(rows, seen.ranks, seen.flagged, seen.level)
 
 
-def _shape(seen: CheckInput) -> list[Finding]:
-    """What the histogram of p-values shows, unless a better test has said it."""
-    assert seen.ranks is not None
-    if seen.calibration is not None and len(seen.calibration) != seen.ranks.n_calibration:
-        return []  # ranks are medians over repeated splits, and not uniform
-    said, checks = {LEFT: "shift", HEAPED: "copies"}, {one.check for one in seen.findings}
-    found = shape_finding(seen.ranks.counts, seen.calibration)
-    return [one for one in found if said.get(one.check) not in checks]
-
-
 CHECKS = [
     Check("labels", _labels, ("has_sample",), "broken"),
     Check("columns", _columns, ("has_numbers",), "broken"),
@@ -279,7 +254,6 @@ CHECKS = [
     Check("share flagged", _share, (), "doubtful"),
     # Rows that moved look like anomalies among the reference, too.
     Check("contamination", _contamination, ("unweighted", "unbroken")),
-    Check("shape", _shape, ("has_ranks",)),
 ]
 
 
