@@ -265,7 +265,7 @@ def test_partitions_are_the_only_parallelism(threads):
 
 
 def test_a_partition_that_lacks_a_column_is_named(threads):
-    message = r"a partition of data lacks columns of others: .*heat"
+    message = r"a partition of data lacks a column: .*heat"
     for rows in (NEW, NEW.assign(note="text")):  # as it is, and after Dask has chosen columns
         parts = [rows.iloc[:50], rows.iloc[50:100].drop(columns="heat"), rows.iloc[100:]]
         ddf = dd.from_delayed([dask.delayed(part) for part in parts], meta=rows, verify_meta=False)

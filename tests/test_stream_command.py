@@ -544,6 +544,16 @@ def test_closed_streams_get_a_sentence(folder, closed, monkeypatch, capsys):
     assert re.search("standard (in|out)put: it is closed", capsys.readouterr().err)
 
 
+@pytest.mark.parametrize("form", ["jsonl", "csv"])
+def test_whole_numbers_that_are_rounded_are_said_once(folder, form):
+    rows = [{**row, "flow": 2**53 + 1} for row in rows_of(3, 4)]
+    text = as_json(rows) if form == "jsonl" else pd.DataFrame(rows).to_csv(index=False)
+    said = stream(folder, "--format", form, input=text).stderr
+    assert said.count("whole numbers beyond 2^53 in the column 'flow' are rounded") == 1
+    exact = [{**row, "flow": 2**53} for row in rows_of(3, 4)]
+    assert "rounded" not in stream(folder, input=as_json(exact)).stderr
+
+
 def test_a_second_process_on_one_journal_gets_a_sentence(folder, tmp_path):
     journal = tmp_path / "journal"
     stream(folder, "--journal", str(journal), input=as_json(rows_of(1, 5)))

@@ -238,7 +238,7 @@ def discover(
         try:
             scanned = scan(cad, source)
         except KeyError as error:
-            raise ReconformError(f"a partition of data lacks columns of others: {error}.") from error
+            raise ReconformError(f"a partition of data lacks a column: {error}.") from error
     assert isinstance(scanned.ranked, Delayed)
     observed = Observed(together=scanned.together, choice=scanned.counted.choice)
     found = cad.decide_counts(scanned.counted.ranks, rule, observed)

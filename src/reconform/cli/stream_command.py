@@ -335,7 +335,8 @@ class _Session:
     def to_the_end(self, source: IO[bytes]) -> None:
         """Read and decide until the input ends."""
         for lines in blocks_of_lines(source):
-            block = self.reader.read(lines)
+            with self.voice.gathering_warnings():
+                block = self.reader.read(lines)
             bad = block.errors[0] if block.errors and not self.skips else None
             if bad is not None:
                 block = block.before(bad.line or 0)

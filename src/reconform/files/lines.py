@@ -9,7 +9,7 @@ from __future__ import annotations
 import csv
 import json
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from operator import itemgetter
 from typing import IO, Any
@@ -19,9 +19,9 @@ import pyarrow as pa
 
 from ..arrays import BoolArray, FloatArray
 from ..detectors.prepare import Feature
-from ..errors import InputError, listed, nearest
-from ..frames import label_code
-from .cells import codes, numbers
+from ..errors import InputError, listed, nearest, warn_once
+from ..frames import label_code, rounded_sentence
+from .cells import EXACT, WHOLE, codes, numbers
 from .formats import Layout
 from .text import LONGEST_ROW
 
@@ -121,6 +121,19 @@ class LineReader(ABC):
             line=line,
         )
 
+    def _tell_rounded(self, X: FloatArray, columns: Iterable[Sequence[Any]]) -> None:
+        """Say once which columns have whole numbers, as they were written, that are rounded."""
+        large: list[bool] = np.any(np.abs(X) >= EXACT, axis=0).tolist()
+        if not any(large):
+            return
+        names = []
+        for feature, is_large, cells in zip(self.features, large, columns, strict=True):
+            digits = map(str.strip, map(str, cells)) if is_large and feature.labels is None else ()
+            if any(WHOLE.fullmatch(cell) and int(cell) != int(float(cell)) for cell in digits):
+                names.append(feature.name)
+        if names:
+            warn_once(self, "rounded", f"{LABEL}: {rounded_sentence(names)}", UserWarning)
+
     def _checked(
         self, X: FloatArray, rows: Sequence[tuple[int, dict[str, Any]]], errors: list[InputError]
     ) -> Block:
@@ -179,6 +192,7 @@ class JsonLines(LineReader):
             rows.append((number, carried))
             cells.append(picked)
         X, good = self._numbers(cells, rows, errors)
+        self._tell_rounded(X, zip(*cells, strict=True))
         return self._checked(X, good, errors)
 
     def _explain(self, raw: bytes, number: int, needed: Sequence[str]) -> InputError:
@@ -338,6 +352,7 @@ class CsvLines(LineReader):
                     X[:, j] = codes(column, self.layout, parse=True)
                 else:
                     X[:, j], unreadable[:, j] = numbers(column, self.layout, parse=True)
+        self._tell_rounded(X, ([fields[at[f.name]] for _, fields in rows] for f in self.features))
         keep: BoolArray = np.asarray(~unreadable.any(axis=1))
         good = []
         for i, (number, fields) in enumerate(rows):
