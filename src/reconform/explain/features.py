@@ -7,15 +7,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 from scipy.special import ndtr, ndtri
 
 from ..arrays import AnyArray, BoolArray, FloatArray
 from ..detectors.prepare import Feature
-from ..errors import is_number
-from ..frames import is_missing, label_code
+from ..frames import label_code
 
 # A label that the reference does not have, where nobody knows how it is spelt.
 UNKNOWN = "a label of its own"
@@ -59,18 +57,6 @@ class FeatureTable:
     rows: int
 
 
-def feature_column(name: str, values: Any) -> FeatureColumn:
-    """Read a column: numbers, or else text."""
-    array = np.asarray(values)
-    if array.dtype.kind in "iuf":
-        return FeatureColumn(name, array.astype(np.float64), True)
-    cells = [None if is_missing(value) else value for value in array.tolist()]
-    if array.dtype.kind == "O" and all(c is None or is_number(c) for c in cells):
-        return FeatureColumn(name, np.array(cells, dtype=np.float64), True)
-    texts = np.array([None if cell is None else str(cell) for cell in cells], dtype=object)
-    return FeatureColumn(name, texts, False)
-
-
 Words = Callable[[int, str], str | None]
 
 
@@ -98,7 +84,7 @@ def labelled(
     columns = [
         FeatureColumn(feature.name, X[:, j], True)
         if feature.labels is None
-        else feature_column(feature.name, _labels(X[:, j], feature, unlisted))
+        else FeatureColumn(feature.name, _labels(X[:, j], feature, unlisted), False)
         for j, feature in enumerate(features)
     ]
     return FeatureTable(tuple(columns), len(X))
@@ -123,8 +109,6 @@ LEAST_STRENGTH = 2.5
 MOST_FEATURES = 3
 # What never happens in the reference comes before all else.
 NEVER = np.inf
-# A text column that has this share of distinct values is an identifier, not a category.
-IDENTIFIER = 0.5
 
 
 @dataclass(frozen=True)
@@ -265,8 +249,6 @@ def _judge_numbers(known: Sequence[FeatureColumn]) -> Expert:
 
 def _judge_texts(known: FeatureColumn) -> Expert:
     values, counts = np.unique([str(v) for v in known.values], return_counts=True)
-    if len(values) > IDENTIFIER * len(known.values):
-        return lambda cells: np.zeros(len(cells))
     shares = dict(zip(values.tolist(), (counts / len(known.values)).tolist(), strict=True))
     return lambda cells: np.array([_rarity(shares.get(str(cell), 0.0)) for cell in cells])
 

@@ -159,7 +159,9 @@ class Study(BaseEstimator):
         # What is refused changes what there is to be run: the last resort comes in a second round.
         while tasks := list(schedule.missing(there, folder, share=self.share_models)):
             several = track(
-                _parallel(n_jobs)(delayed(task.run)() for task in tasks),
+                Parallel(n_jobs, return_as="generator_unordered")(
+                    delayed(task.run)() for task in tasks
+                ),
                 total=len(tasks),
                 label="fits and draws of the study",
                 verbose=verbose,
@@ -308,11 +310,3 @@ def _left_out(refused: LeftOut) -> list[str]:
         f"{detector} is left out with {', '.join(methods)}: {reason}"
         for (detector, reason), methods in reasons.items()
     ]
-
-
-def _parallel(n_jobs: int | None) -> Parallel:
-    """Results as they come, where the caller's joblib backend can do that."""
-    try:
-        return Parallel(n_jobs=n_jobs, return_as="generator_unordered")
-    except ValueError:  # multiprocessing hands back everything at the end
-        return Parallel(n_jobs=n_jobs)

@@ -197,27 +197,19 @@ def check_identity(part: StoredResult, expected: Identity) -> None:
 
 def results_table(results: Iterable[Result]) -> Any:
     """Arrange results in a pyarrow table."""
-    return _table([fields(Result)], [(result,) for result in results])
+    return _table(fields(Result), [asdict(result) for result in results])
 
 
 def costs_table(parts: Iterable[StoredResult]) -> Any:
     """Arrange the costs of the same rows in a pyarrow table."""
-    labels = fields(Result)[:4]
-    return _table([labels, fields(Cost)], [(part.result, part.cost) for part in parts])
+    rows = [{**asdict(part.result), **asdict(part.cost)} for part in parts]
+    return _table((*fields(Result)[:4], *fields(Cost)), rows)
 
 
-def _table(columns: list[tuple[Field[Any], ...]], rows: list[tuple[Any, ...]]) -> Any:
-    """Columns from the fields of the first, second, ... thing in every row."""
+def _table(columns: Sequence[Field[Any]], rows: list[dict[str, Any]]) -> Any:
     kinds = {"str": pa.string(), "int": pa.int64(), "float": pa.float64()}
-    arrays = {
-        field.name: pa.array(
-            [getattr(row[place], field.name) for row in rows],
-            type=kinds[str(field.type).removesuffix(" | None")],
-        )
-        for place, described in enumerate(columns)
-        for field in described
-    }
-    return pa.table(arrays)
+    schema = [(one.name, kinds[str(one.type).removesuffix(" | None")]) for one in columns]
+    return pa.Table.from_pylist(rows, pa.schema(schema))
 
 
 def _name(key: Key) -> str:
