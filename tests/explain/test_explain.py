@@ -423,14 +423,16 @@ def test_the_page_explains_a_bounded_number_of_rows(tmp_path):
     found = cad.discover(new)
     assert found.count > 30
     page = tmp_path / "page.html"
-    reconform.report(found, page, rows=new, reference=X)
+    reconform.report(found, page)
     told = data_of(page)["told"]
     assert list(told) == [str(k) for k in range(1, 31)]
     first = found.explain(position=int(found.order[0]))
     assert told["1"]["title"] == first.headline
     assert told["1"]["notes"] == list(first.notes)
-    reconform.report(found, page, overwrite=True)  # without rows, no values are in it
+    assert data_of(page)["names"]
+    reconform.report(found, page, overwrite=True, explained=0)  # no values are in it
     assert data_of(page)["told"] == {}
+    assert not data_of(page)["names"]
     reconform.report(found, page, overwrite=True, explained=2)
     assert list(data_of(page)["told"]) == ["1", "2"]
     page.unlink()

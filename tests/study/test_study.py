@@ -38,7 +38,7 @@ from reconform.study import (
 )
 from reconform.study.protocol import MODELS, bh_masks, conditional_fdr_and_power, name_key
 from reconform.study.ranked import lower_bound
-from reconform.study.store import Store
+from reconform.study.schedule import Store
 from reconform.study.subjects import describe, resolve_readings
 
 pytest.importorskip("pyarrow", reason="the store of a study needs pyarrow: reconform[study]")

@@ -33,7 +33,7 @@ from ..files.judge import ReadOptions
 from ..files.reading import group_labels
 from ..files.review import left_out_of
 from ..metrics import false_discovery_proportion, power
-from ..reporting.page import EXPLAINED, render, write_page
+from ..reporting.page import render, write_page
 from .declare import PATH, Command, family, in_options
 from .judging import Flagged, check_header, judge, weighing
 from .options import (
@@ -223,9 +223,7 @@ def demo(asked: dict[str, Any], voice: Voice) -> None:
         done = run_demo()
     with voice.last_words():
         if report is not None:
-            page = partial(
-                render, done.found, title="Tumours", explained=EXPLAINED, spell=in_options
-            )
+            page = partial(render, done.found, title="Tumours", spell=in_options)
             write_page(Path(report), page, overwrite=overwrite)
         _tell(voice, done)
         if report is not None:

@@ -26,7 +26,7 @@ from ..files import Layout, Table, check_output, open_batches, result
 from ..files.cells import labels_in, to_python
 from ..files.formats import called, is_standard, query_of
 from ..files.judge import FileDiscoveries, ReadOptions, judge_file
-from ..reporting.page import EXPLAINED, SomeRows, render, write_page
+from ..reporting.page import render, write_page
 from ..reporting.words import shorten
 from ..statistics.bounds import false_discovery_table
 from ..weights import Weights
@@ -247,7 +247,7 @@ def judge(
     if writing.explain and known_rows(cad) is None:
         raise ReconformError(NO_REFERENCE)
     if writing.report is not None:
-        read = replace(read, most_cells=MOST_CELLS if reference is not None else 0)
+        read = replace(read, most_cells=0 if known_rows(cad) is None else MOST_CELLS)
     with voice.gathering_warnings(), voice.passes() as progress:
         judgement = judge_file(
             cad,
@@ -266,7 +266,6 @@ def judge(
             judgement,
             writing.report,
             ids=files.id_columns,
-            reference=reference,
             overwrite=writing.overwrite,
         )
     explained = _explained(judgement, writing.explain)
@@ -326,7 +325,6 @@ def _write_page(
     target: str,
     *,
     ids: Sequence[str],
-    reference: Table | None,
     overwrite: bool,
 ) -> None:
     """Write the page; say what it could not be given."""
@@ -336,31 +334,20 @@ def _write_page(
             f"it has more than {result.MOST_DISCOVERIES:,} rows, the most that a report covers. "
             "Leave out --report, or report on a part of the file.",
         )
-    rows: Any = None
-    if reference is not None:
-        seen, part = judgement.rows, judgement.listed
-        if seen is None:
-            cells = judgement.tested * len(reference.features)
-            voice.warn(
-                f"The report names the unusual features of {_rows(len(part))} only, those that "
-                f"come first: {judgement.path} has {cells:,} cells, and at most {MOST_CELLS:,} are "
-                "looked at."
-            )
-        known = part if seen is None else seen
-        table = labelled(known.X, reference.features, labels_in(known.table))
-        rows = SomeRows(part.positions, table) if seen is None else table
     found = judgement.to_discoveries()
+    if judgement.rows is None and found.explainer is not None:
+        voice.warn(
+            f"The report names the unusual features of {_rows(len(judgement.listed))} only, those "
+            f"that come first: {judgement.path} has more than {MOST_CELLS:,} cells."
+        )
     labels: Any = range(1, found.tested + 1) if found.index is None else found.index
     if len(ids) > 1:
         labels = [", ".join(map(str, several)) for several in labels]
     page = partial(
         render,
         found,
-        rows=rows,
-        reference=None if reference is None else labelled(reference.X, reference.features),
         ids=labels,
         title=f"Anomalies in {called(judgement.path)}",
-        explained=EXPLAINED,
         spell=in_options,
     )
     write_page(Path(target), page, overwrite=overwrite)

@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 import json
-import re
-import select
 import sys
 import warnings
-from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass, fields
 from pathlib import Path
@@ -20,13 +17,11 @@ from .. import models
 from ..detector import ConformalDetector
 from ..errors import InputError, ReconformError
 from ..files.judge import features_of
-from ..files.lines import DELIMITERS, LABEL, Block, LineReader, NumberedLine, blocks_of_lines
+from ..files.lines import DELIMITERS, LABEL, Block, LineReader, blocks_of_lines
 from ..rule import Rule
 from ..statistics.fdr import counted_names
 from ..stream import FalseAlarmBudget, MicroBatches, OutlookWarning
-from ..stream.budget import SECONDS
-from ..stream.delivery import Delivery
-from ..stream.state import DecisionStream
+from ..stream.state import DecisionStream, Delivery
 from .declare import PATH, Command, Number, choice, count, family, flag, in_options, option, share
 from .model_commands import loading_options, remembered
 from .options import (
@@ -49,40 +44,11 @@ BUDGET, WINDOWS = "budget", "windows"
 OWNERS: dict[str, tuple[str, ...]] = {
     "false_alarms": (BUDGET, WINDOWS),
     "per": (BUDGET,),
-    "rate": (BUDGET,),
     "window": (WINDOWS,),
     "procedure": (WINDOWS,),
     "fdr": (WINDOWS,),
     "confidence": (BUDGET,),
 }
-
-
-def _per(ctx: click.Context, param: click.Parameter, value: str | None) -> int | str | None:
-    """A number of rows, or a time."""
-    if value is None or value in SECONDS:
-        return value
-    if value.isdecimal() and int(value) >= 1:
-        return int(value)
-    raise click.BadParameter(
-        f"it must be a number of rows, or one of {', '.join(SECONDS)}; got {value!r}.", ctx, param
-    )
-
-
-def _window(ctx: click.Context, param: click.Parameter, value: str | None) -> dict[str, Any] | None:
-    """A number of rows such as 200, or of seconds such as 60s."""
-    if value is None:
-        return None
-    found = re.fullmatch(r"(\d+(?:\.\d+)?)(s?)", value)
-    if found is not None and float(found[1]) > 0:
-        if found[2]:
-            return {"seconds": float(found[1])}
-        if found[1].isdecimal():
-            return {"rows": int(found[1])}
-    raise click.BadParameter(
-        f"it must be a number of rows such as 200, or of seconds such as 60s; got {value!r}.",
-        ctx,
-        param,
-    )
 
 
 @dataclass(frozen=True)
@@ -91,9 +57,8 @@ class Flagging:
 
     by: str
     false_alarms: float | None
-    per: int | str | None
-    rate: float | None
-    window: dict[str, Any] | None
+    per: int | None
+    window: int | None
     fdr: float | None
     procedure: str | None
     confidence: float | None
@@ -105,10 +70,6 @@ class Flagging:
                 raise click.UsageError(
                     f"--{flag} goes with --by {' or '.join(owners)}; it is --by {self.by} here."
                 )
-        if isinstance(self.per, str) and self.rate is None:
-            raise click.UsageError(f"--per {self.per} needs --rate, the rows in a second.")
-        if self.rate is not None and not isinstance(self.per, str):
-            raise click.UsageError("--rate goes with --per day, or another time.")
         try:
             Rule(**self._given("fdr", "procedure", "false_alarms"))
         except ReconformError as error:
@@ -116,38 +77,15 @@ class Flagging:
 
     def make(self, cad: ConformalDetector, journal: Path | None) -> DecisionStream:
         """Begin a stream, or go on with one that has a journal."""
-        if journal is None or not journal.exists():
-            return self._begin(cad, journal)
-        fresh = self._begin(cad, None)
-        stream = type(fresh).resume(cad, journal)
-        if stream.settings != fresh.settings:
-            stream.close()
-            raise ReconformError(
-                f"{journal} was begun with other options ({_differences(stream, fresh)}). Give "
-                "the same ones, or begin a new journal."
-            )
-        return stream
-
-    def _begin(self, cad: ConformalDetector, journal: Path | None) -> DecisionStream:
         if self.by == BUDGET:
-            given = self._given("false_alarms", "per", "rate", "confidence")
+            given = self._given("false_alarms", "per", "confidence")
             return FalseAlarmBudget(cad, **given, journal=journal)
         given = self._given("fdr", "procedure", "false_alarms")
-        return MicroBatches(cad, **(self.window or {}), **given, journal=journal)
+        return MicroBatches(cad, self.window or 200, **given, journal=journal)
 
     def _given(self, *names: str) -> dict[str, Any]:
         values = {field.name: getattr(self, field.name) for field in fields(self)}
         return {name: values[name] for name in names if values[name] is not None}
-
-
-def _differences(one: DecisionStream, other: DecisionStream) -> str:
-    """What two streams were begun with, where it is not the same."""
-    ours, theirs = ({**made.settings, **made.settings.get("rule", {})} for made in (one, other))
-    return ", ".join(
-        f"{name.replace('_', ' ')} {ours[name]}, not {theirs.get(name)}"
-        for name in ours
-        if name != "rule" and ours[name] != theirs.get(name)
-    )
 
 
 flagging_options = family(
@@ -171,29 +109,16 @@ flagging_options = family(
             help="Let so many false alarms be expected: for budget in --per rows, for windows in "
             "each window, instead of --fdr.",
         ),
-        option(
+        count(
             "--per",
-            callback=_per,
-            metavar="ROWS|TIME",
-            show_default="1000",
-            help="Let --false-alarms be those of so many rows, or of a second, minute, hour, day "
-            "or week; for budget.",
+            "1000",
+            "Let --false-alarms be those of so many rows; for budget.",
         ),
-        option(
-            "--rate",
-            type=Number(0, min_open=True),
-            callback=finite,
-            metavar="NUMBER",
-            help="Take it that so many rows come in a second, where --per is a time.",
-        ),
-        option(
+        count(
             "--window",
-            callback=_window,
-            metavar="ROWS|SECONDSs",
-            show_default="200",
+            "200",
+            "Take so many rows for a window; for windows.",
             library="rows",
-            help="Take so many rows for a window, or all rows of so many seconds, such as 60s; for "
-            "windows.",
         ),
         fdr_option("0.1"),
         choice(
@@ -355,11 +280,9 @@ class _Session:
 
     def to_the_end(self, source: IO[bytes]) -> None:
         """Read and decide until the input ends."""
-        for lines in _or_due(source, self.delivery):
-            if lines is None:  # a window of seconds is over
-                self._write(self.delivery.finish(now=self.delivery.now()))
-                continue
-            block = self.reader.read(lines)
+        for lines in blocks_of_lines(source):
+            with self.voice.gathering_warnings():
+                block = self.reader.read(lines)
             bad = block.errors[0] if block.errors and not self.skips else None
             if bad is not None:
                 block = block.before(bad.line or 0)
@@ -377,7 +300,7 @@ class _Session:
         about = zip(block.lines, block.carried, strict=True)
         self._about |= enumerate(about, start=self.delivery.next_row)
         with self.voice.gathering_warnings():
-            told = self.delivery.add(block.X, checked=True, time=self.delivery.now())
+            told = self.delivery.add(block.X, checked=True)
         self._write(told)
 
     def _write(self, told: list[dict[str, Any]]) -> None:
@@ -411,29 +334,3 @@ class _Session:
         rows = "1 row" if self.rows == 1 else f"{self.rows:,} rows"
         lines = "1 line" if self.skipped == 1 else f"{self.skipped:,} lines"
         self.voice.note(f"{rows} decided, {self.flagged:,} flagged; {lines} skipped.")
-
-
-def _or_due(source: IO[bytes], delivery: Delivery) -> Iterator[list[NumberedLine] | None]:
-    """Blocks of lines; None whenever a window of seconds is over and nothing has come."""
-    reading, stream = blocks_of_lines(source), delivery.stream
-    number = _number_of(source)
-    if number is None or not isinstance(stream, MicroBatches) or stream.seconds is None:
-        yield from reading
-        return
-    while True:
-        wait = None if stream.due is None else max(0.0, stream.due - delivery.now())
-        if not select.select([number], [], [], wait)[0]:
-            yield None
-            continue
-        block = next(reading, None)
-        if block is None:
-            return
-        yield block
-
-
-def _number_of(source: IO[bytes]) -> int | None:
-    """The descriptor of a stream of the system's; None of any other, which never waits."""
-    try:
-        return source.fileno()
-    except (OSError, ValueError):
-        return None

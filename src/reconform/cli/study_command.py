@@ -180,13 +180,12 @@ def study(
             {
                 "command": "study",
                 "store": run["store"],
-                "estimated_seconds": planned.forecast_.seconds,
                 "cells": [_cell_facts(cell) for cell in planned.cells()],
                 "ranking": [_ranked_facts(row) for row in planned.ranking()],
                 "recommendation": _advice_facts(advice, planned),
                 "left_out": [
                     {"dataset": dataset, "detector": detector, "method": method, "reason": reason}
-                    for (dataset, detector, method), reason in planned.forecast_.left_out.items()
+                    for (dataset, detector, method), reason in planned.left_out_.items()
                 ],
             }
         )

@@ -214,7 +214,6 @@ class FileScan:
                 for j, feature in enumerate(self.batches.features)
                 if feature.labels is not None
             },
-            monotone=self.sample.monotone,
             sample_groups=None if groups is None else groups[:, 0].astype(np.intp),
         )
         return self.cad.decide_counts(self.scanned.counted.ranks, rule, seen)

@@ -17,9 +17,9 @@ import numpy as np
 
 from ..arrays import BoolArray, FloatArray
 from ..detectors.prepare import Feature
-from ..errors import InputError, listed, nearest
-from ..frames import label_code
-from .cells import MISSING, NUMBER
+from ..errors import InputError, listed, nearest, warn_once
+from ..frames import label_code, rounded_sentence
+from .cells import EXACT, MISSING, NUMBER, WHOLE
 from .text import LONGEST_ROW
 
 LABEL = "standard input"
@@ -135,6 +135,7 @@ class LineReader:
         """Read a block of lines."""
         rows: list[tuple[int, dict[str, Any]]] = []
         values: list[list[float]] = []
+        written: list[list[Any]] = []
         errors: list[InputError] = []
         for line, raw in lines:
             try:
@@ -149,12 +150,26 @@ class LineReader:
                     raise
                 values.append(list(map(_number, self.features, cells)))
                 rows.append((line, carried))
+                written.append(cells)
             except _LineError as error:
                 errors.append(InputError(LABEL, str(error), line=line))
                 if self._delimiter is not None and self._header is None:
                     raise errors[0] from error  # without a header there is nothing to go on with
         X = np.array(values, dtype=np.float64).reshape(-1, len(self.features))
+        self._tell_rounded(X, written)
         return self._checked(X, rows, errors)
+
+    def _tell_rounded(self, X: FloatArray, written: Sequence[Sequence[Any]]) -> None:
+        """Say once which columns have whole numbers, as they were written, that are rounded."""
+        large = np.abs(X) >= EXACT
+        names = [
+            feature.name
+            for j, feature in enumerate(self.features)
+            if feature.labels is None
+            and any(_is_rounded(written[i][j]) for i in np.flatnonzero(large[:, j]).tolist())
+        ]
+        if names:
+            warn_once(self, "rounded", f"{LABEL}: {rounded_sentence(names)}", UserWarning)
 
     def _checked(
         self, X: FloatArray, rows: list[tuple[int, dict[str, Any]]], errors: list[InputError]
@@ -231,10 +246,15 @@ def _parsed(feature: Feature, cell: str) -> Any:
     """A cell of text as JSON would have it, by the rules for files."""
     cell = cell.strip()
     if not feature.is_category and A_NUMBER.match(cell):
-        return float(cell)
+        return int(cell) if WHOLE.fullmatch(cell) else float(cell)
     if cell in MISSING:
         return None
     return cell if feature.is_category else TRUTH.get(cell.lower(), cell)
+
+
+def _is_rounded(value: Any) -> bool:
+    """Whether a whole number is another one as floating point."""
+    return type(value) is int and value != int(float(value))
 
 
 def _number(feature: Feature, value: Any) -> float:
