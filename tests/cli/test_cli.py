@@ -23,6 +23,7 @@ import pyarrow.csv
 import pyarrow.feather
 import pyarrow.parquet as pq
 import pytest
+from click.testing import CliRunner
 from sklearn.svm import OneClassSVM
 
 from commands import PROGRAM, run, run_json, shell

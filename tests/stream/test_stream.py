@@ -109,6 +109,7 @@ def test_resuming_anywhere_gives_the_same_decisions(cad, confidence, tmp_path):
     assert (resumed.rows, resumed.batches, resumed.discoveries) == (71, 6, plain.discoveries)
     assert resumed.guarantee == plain.guarantee
     assert_same(resumed.update(parts[-1], batch=5), whole[-1])  # its result may have got lost
+    resumed.close()
     assert [one.name for one in tmp_path.iterdir()] == ["journal"]
 
 
