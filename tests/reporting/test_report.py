@@ -294,7 +294,9 @@ def frame():
 def test_what_is_unusual_about_a_row(kind):
     convert = {"pandas": lambda x: x, "polars": pl.from_pandas, "arrow": pa.Table.from_pandas}
     reference, rows = (convert[kind](f) for f in frame())
-    explainer = ConformalDetector(Prepare("knn"), "full").fit(reference).discover(rows).explainer
+    cad = ConformalDetector(Prepare("knn"), "full").fit(reference)
+    with pytest.warns(UserWarning, match="'extra': not looked at"):
+        explainer = cad.discover(rows).explainer
     described = explainer.unusual([0, 1, 2])
     told = [[(explainer.features[u.feature].name, u.value, u.note) for u in d] for d in described]
     assert told == [

@@ -274,7 +274,7 @@ def test_the_recommended_command_runs(here):
 def test_bad_studies(here, arguments, code, told):
     layout = ["--delimiter", ";", "--decimal", ","] if arguments else []
     before = sorted(here.iterdir())
-    assert told in run("study", *arguments, *layout, "--output", "out", code=code).stderr
+    assert told in run("study", *arguments, *layout, code=code).stderr
     assert sorted(here.iterdir()) == before
 
 
