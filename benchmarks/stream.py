@@ -27,8 +27,7 @@ import pyarrow as pa
 
 from reconform import ConformalDetector, save
 from reconform.stream import Change, ChangeMonitor, ExchangeabilityMonitor
-from reconform.stream.betting import MARTINGALES, OrderedScores, make_martingale
-from reconform.stream.monitor import STATISTICS
+from reconform.stream.monitor import OrderedScores, SimpleJumper
 
 Array = npt.NDArray[Any]
 
@@ -63,13 +62,9 @@ def p_among_calibration(c: Array, x: Array, u: Array) -> Array:
     return np.asarray((below + u) / (len(c) + 1))
 
 
-def evidence(name: str, p: Array) -> Array:
-    return make_martingale(name).advance(p)
-
-
 def alarms(n: int = 500, rows: int = 10_000, streams: int = 1_000) -> dict[str, Any]:
     """Rate of false alarms at alpha = 0.05 over normal streams, and its standard error."""
-    count: dict[str, dict[str, int]] = {}
+    count: dict[str, int] = {}
     for seed in range(streams):
         rng = np.random.default_rng(seed)
         c, x, u = rng.normal(size=n), rng.normal(size=rows), 1 - rng.random(rows)
@@ -77,20 +72,15 @@ def alarms(n: int = 500, rows: int = 10_000, streams: int = 1_000) -> dict[str, 
             ("calibration and stream", p_among_all(c, x, u)),
             ("calibration only (refused)", p_among_calibration(c, x, u)),
         ):
-            for name in MARTINGALES:
-                alarm = bool(evidence(name, p).max() >= math.log(20))
-                count.setdefault(way, dict.fromkeys(MARTINGALES, 0))[name] += alarm
+            count[way] = count.get(way, 0) + bool(SimpleJumper().advance(p).max() >= math.log(20))
     return {
         "n": n,
         "rows": rows,
         "streams": streams,
         "asked for": 0.05,
         **{
-            way: {
-                name: f"{k / streams:.3f} ± {math.sqrt(k * (streams - k) / streams**3):.3f}"
-                for name, k in by_name.items()
-            }
-            for way, by_name in count.items()
+            way: f"{k / streams:.3f} ± {math.sqrt(k * (streams - k) / streams**3):.3f}"
+            for way, k in count.items()
         },
     }
 
@@ -100,61 +90,57 @@ def delays(n: int = 500, streams: int = 100) -> dict[str, Any]:
     table: dict[str, Any] = {}
     for shift in (-1.0, -0.5, 0.5):
         for before in (0, 1_000, 10_000):
-            waited: dict[str, list[float]] = {name: [] for name in MARTINGALES}
+            waited: list[float] = []
             for seed in range(streams):
                 rng = np.random.default_rng(seed)
                 x = np.concatenate([rng.normal(size=before), rng.normal(shift, size=5_000)])
                 p = p_among_all(rng.normal(size=n), x, 1 - rng.random(len(x)))
-                for name in MARTINGALES:
-                    reached = np.flatnonzero(evidence(name, p)[before:] >= math.log(20))
-                    waited[name].append(float(reached[0]) + 1 if len(reached) else math.inf)
-            medians = {name: statistics.median(values) for name, values in waited.items()}
-            table[f"shift of {shift:g} sd after {before:,} rows"] = {
-                name: "none in 5,000" if math.isinf(rows) else rows
-                for name, rows in medians.items()
-            }
+                reached = np.flatnonzero(SimpleJumper().advance(p)[before:] >= math.log(20))
+                waited.append(float(reached[0]) + 1 if len(reached) else math.inf)
+            rows = statistics.median(waited)
+            table[f"shift of {shift:g} sd after {before:,} rows"] = (
+                "none in 5,000" if math.isinf(rows) else rows
+            )
     return table
 
 
 def changes(n: int = 500, limit: int = 1_000, streams: int = 200) -> dict[str, Any]:
     """Alarms that go on, at a run length of 1,000: false ones, delays, and when a change began."""
     table: dict[str, Any] = {"n": n, "run length": limit, "streams": streams}
-    for statistic in STATISTICS:
-        rng = np.random.default_rng(0)
-        false = [
-            len(changed(rng.normal(size=n), rng.normal(size=5_000), limit, statistic, s))
-            for s in range(streams)
-        ]
-        error = statistics.stdev(false) / math.sqrt(streams)
-        row: dict[str, Any] = {
-            "false alarms in 5,000 rows, at most 5": f"{statistics.mean(false):.2f} ± {error:.2f}"
+    rng = np.random.default_rng(0)
+    false = [
+        len(changed(rng.normal(size=n), rng.normal(size=5_000), limit, s)) for s in range(streams)
+    ]
+    error = statistics.stdev(false) / math.sqrt(streams)
+    row: dict[str, Any] = {
+        "false alarms in 5,000 rows, at most 5": f"{statistics.mean(false):.2f} ± {error:.2f}"
+    }
+    for shift, before in (
+        (-1.0, 0),
+        (-1.0, 1_000),
+        (-1.0, 10_000),
+        (-0.5, 1_000),
+        (0.5, 1_000),
+    ):
+        delay, off = [], []
+        for seed in range(100):
+            rng = np.random.default_rng(seed)
+            x = np.concatenate([rng.normal(size=before), rng.normal(shift, size=1_000)])
+            alarms = changed(rng.normal(size=n), x, limit, seed)
+            after = [one for one in alarms if one.row >= before]
+            delay.append(after[0].row - before + 1 if after else math.inf)
+            off.append(after[0].began - before if after else math.inf)
+        low, middle, high = np.quantile(off, [0.1, 0.5, 0.9])
+        row[f"shift of {shift:g} sd after {before:,} rows"] = {
+            "rows until the alarm, median": statistics.median(delay),
+            "estimate of its beginning, off by": f"{middle:.0f} ({low:.0f} to {high:.0f})",
         }
-        for shift, before in (
-            (-1.0, 0),
-            (-1.0, 1_000),
-            (-1.0, 10_000),
-            (-0.5, 1_000),
-            (0.5, 1_000),
-        ):
-            delay, off = [], []
-            for seed in range(100):
-                rng = np.random.default_rng(seed)
-                x = np.concatenate([rng.normal(size=before), rng.normal(shift, size=1_000)])
-                alarms = changed(rng.normal(size=n), x, limit, statistic, seed)
-                after = [one for one in alarms if one.row >= before]
-                delay.append(after[0].row - before + 1 if after else math.inf)
-                off.append(after[0].began - before if after else math.inf)
-            low, middle, high = np.quantile(off, [0.1, 0.5, 0.9])
-            row[f"shift of {shift:g} sd after {before:,} rows"] = {
-                "rows until the alarm, median": statistics.median(delay),
-                "estimate of its beginning, off by": f"{middle:.0f} ({low:.0f} to {high:.0f})",
-            }
-        table[statistic] = row
+    table |= row
     return table
 
 
-def changed(c: Array, x: Array, limit: float, statistic: str, seed: int) -> list[Change]:
-    monitor = ChangeMonitor(calibrated(c), limit, statistic, random_state=seed)
+def changed(c: Array, x: Array, limit: float, seed: int) -> list[Change]:
+    monitor = ChangeMonitor(calibrated(c), limit, random_state=seed)
     monitor.update(x.reshape(-1, 1))
     return monitor.changes
 
@@ -259,10 +245,7 @@ def speed() -> dict[str, Any]:
             "same ranks": np.array_equal(ours, theirs),
         }
     cad, X = calibrated(rng.normal(size=10_000)), rng.normal(size=(100_000, 1))
-    for name in MARTINGALES:
-        table[f"monitor, {name}"] = microseconds(
-            lambda name=name: ExchangeabilityMonitor(cad, martingale=name).update(X), len(X)
-        )
+    table["monitor"] = microseconds(lambda: ExchangeabilityMonitor(cad).update(X), len(X))
     return table
 
 

@@ -5,10 +5,7 @@ from __future__ import annotations
 import errno
 import io
 import os
-import signal
 import stat
-import subprocess
-import sys
 from contextlib import nullcontext
 from pathlib import Path
 
@@ -24,6 +21,7 @@ from reconform.atomic import (
     blamed_on,
     check_apart,
     check_place,
+    sweep,
     write_atomic,
 )
 from reconform.files import open_output
@@ -187,51 +185,14 @@ def test_one_file_by_many_names(tmp_path, monkeypatch):
     check_apart({"--output": "/dev/null", "--report": "/dev/null"}, {"NEW": "/dev/null"})
 
 
-HOLD = """
-import sys, time
-from reconform.atomic import atomic_file
-with atomic_file(sys.argv[1]) as draft:
-    draft.write_bytes(bytes(10_000_000))
-    print(draft, flush=True)
-    time.sleep(60)
-"""
-
-
-def holder(path):
-    """A process that is in the middle of writing a file."""
-    process = subprocess.Popen(
-        [sys.executable, "-c", HOLD, str(path)], stdout=subprocess.PIPE, text=True
-    )
-    return process, Path(process.stdout.readline().strip())
-
-
-@pytest.mark.skipif(not hasattr(signal, "SIGKILL"), reason="needs a kill that cannot be caught")
-def test_what_a_killed_run_left_is_removed_by_the_next_and_nothing_of_the_living(tmp_path):
-    killed, left = holder(tmp_path / "killed")
-    living, kept = holder(tmp_path / "living")
-    try:
-        killed.send_signal(signal.SIGKILL)
-        killed.wait()
-        assert left.stat().st_size == 10_000_000
-        mine = tmp_path / ".reconform-notes.txt"
-        mine.write_text("not a temporary file")
-        write_atomic(tmp_path / "next", b"all")
-        assert not left.exists()
-        assert kept.exists()
-        assert names(tmp_path) == sorted([kept.name, mine.name, "next"])
-    finally:
-        living.kill()
-        living.wait()
-        killed.stdout.close()
-        living.stdout.close()
-    with atomic_group():  # two of the same process, and the old file that is kept meanwhile
-        write_atomic(tmp_path / "a", b"1")
-        write_atomic(tmp_path / "next", b"2", overwrite=True)
-        subprocess.run(
-            [sys.executable, "-c", HOLD.replace("60", "0"), str(tmp_path / "b")], check=True
-        )
-    assert names(tmp_path) == [mine.name, "a", "b", "next"]
-    assert (tmp_path / "next").read_bytes() == b"2"
+def test_what_a_killed_run_left_is_removed_after_a_day(tmp_path):
+    old, young, mine = (tmp_path / f".reconform-{name}" for name in ("a.tmp", "b.tmp", "notes"))
+    for path in (old, young, mine):
+        path.touch()
+    for path in (old, mine):
+        os.utime(path, (0, 0))
+    sweep(tmp_path)
+    assert names(tmp_path) == [young.name, mine.name]
 
 
 # --- all that is written ------------------------------------------------------------------------

@@ -11,8 +11,7 @@ import pytest
 from reconform import ConformalDetector
 from reconform.detectors import resolve_detector
 from reconform.detectors.prepare import make_prepared
-from reconform.explain.features import read_table
-from reconform.inputs import checked_rows, unmasked
+from reconform.frames import checked_rows, unmasked
 
 X = np.random.default_rng(0).normal(size=(60, 2))
 MASKED = np.ma.masked_array(X, mask=np.abs(X) > 1.5)
@@ -54,10 +53,6 @@ def test_a_detector_that_takes_missing_values_takes_masked_ones():
 def test_integers_may_be_masked():
     counts = np.ma.masked_array([[1, 2], [3, 4]], mask=[[False, True], [False, False]])
     np.testing.assert_array_equal(unmasked(counts), [[1.0, np.nan], [3.0, 4.0]])
-
-
-def test_the_report_sees_masks():
-    assert read_table("rows", MASKED).columns[0].missing.sum() == MASKED.mask[:, 0].sum()
 
 
 @pytest.mark.parametrize(

@@ -8,8 +8,7 @@ import numpy as np
 import pytest
 from sklearn.svm import OneClassSVM
 
-from reconform import ConformalDetector, forecast, methods
-from reconform.parallel import track
+from reconform import ConformalDetector, methods
 
 # So few rows are on purpose.
 pytestmark = pytest.mark.filterwarnings("ignore::reconform.ReferenceWarning")
@@ -75,21 +74,6 @@ def test_the_detectors_that_were_chosen(said):
     cad = ConformalDetector(["knn", "mahalanobis"], "full", random_state=0).fit(X)
     found = cad.discover(NEW)
     assert found.chosen in said()
-
-
-@pytest.mark.parametrize("level", [logging.INFO, logging.WARNING])
-def test_how_long_it_will_take(caplog, monkeypatch, level):
-    """Told to the log alone, and not worked out where nobody reads it."""
-    caplog.set_level(level, logger="reconform")
-    now = [0.0]
-    monkeypatch.setattr(forecast, "clock", lambda: now[0])
-    monkeypatch.setattr("reconform.parallel.effective_n_jobs", lambda n_jobs: 1)
-    for _ in track(range(20), total=20, label="outer", verbose=0):
-        for _ in track(range(20), total=20, label="inner", verbose=0):
-            now[0] += 2.0
-    told = ["About 13 minutes: outer, 20 in all."]
-    assert [record.getMessage() for record in caplog.records] == told * (level == logging.INFO)
-    assert forecast._TO_LOG.busy == 0
 
 
 def test_no_value_of_a_row_is_logged(said):

@@ -12,7 +12,6 @@ from reconform.detectors.inne import ensembles as spheres
 from reconform.detectors.inne import kernels
 from reconform.detectors.prepare import Feature
 from reconform.explain import features
-from reconform.explain.features import read_table
 from reconform.files import cells, open_batches, open_output, read_reference, text
 from reconform.frames import label_code
 
@@ -106,7 +105,8 @@ def test_no_column_of_numbers_at_all(tmp_path):
 
 
 def test_unusual_features_are_learned_together(wide, calls):
-    reference = read_table("reference", wide)
+    names = [Feature(f"x{j}") for j in range(wide.shape[1])]
+    reference = features.labelled(np.asarray(wide, dtype=float), names)
     describe = features.unusual_features(reference, reference)
     assert len(describe(range(ROWS))) == ROWS
     assert calls["robust_scales"] == 1

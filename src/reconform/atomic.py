@@ -1,9 +1,8 @@
 """Atomic writes: a file is written whole, or not at all.
 
 A file is written under a temporary name in the folder where it belongs, and gets its own name when
-it is finished. An exception, Ctrl-C or a polite kill removes the temporary file. What a killed run
-has left is removed by the next that writes to the folder: a temporary file is locked as long as its
-owner lives. Several files that belong together get their names together: see `atomic_group`.
+it is finished. An exception, Ctrl-C or a polite kill removes the temporary file. Several files that
+belong together get their names together: see `atomic_group`.
 
 The temporary name is short and does not depend on the name of the file; every error names the file
 that was asked for. A file that is replaced passes its permissions on to its successor.
@@ -18,6 +17,7 @@ import signal
 import stat
 import tempfile
 import threading
+import time
 import weakref
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, suppress
@@ -89,7 +89,7 @@ def atomic_file(path: str | Path, *, overwrite: bool = False) -> Iterator[Path]:
         with atomic_stream(lambda: open(path, "wb"), path) as temporary:
             yield temporary
         return
-    with _added(_Draft(path, overwrite)) as temporary:
+    with _added(_File(path, overwrite)) as temporary:
         yield temporary
 
 
@@ -101,16 +101,16 @@ def atomic_stream(open_sink: OpenSink, path: str | Path) -> Iterator[Path]:
 
 
 @contextmanager
-def _added(draft: _Output) -> Iterator[Path]:
+def _added(output: _File | _Stream) -> Iterator[Path]:
     """Add an output to the group when it is finished."""
     with atomic_group() as group:
         try:
-            yield draft.temporary
-            draft.finish()
+            yield output.temporary
+            output.finish()
         except BaseException:
-            draft.discard()
+            output.discard()
             raise
-        group.add(draft)
+        group.outputs.append(output)
 
 
 def write_atomic(path: str | Path, content: bytes, *, overwrite: bool = False) -> None:
@@ -141,26 +141,22 @@ def append_line(path: str | Path, text: str) -> None:
     >>> folder.cleanup()
     """
     with atomic_group() as group:
-        group.add(_Line(path, f"{text}\n".encode()))
+        group.outputs.append(_Line(path, f"{text}\n".encode()))
 
 
 # --- several at once -----------------------------------------------------------------------------
 
 
 class AtomicGroup:
-    """Finished files that wait for their names."""
+    """Finished outputs that wait for their names."""
 
     def __init__(self) -> None:
-        self._drafts: list[_Output] = []
-
-    def add(self, draft: _Output) -> None:
-        """Add a finished file."""
-        self._drafts.append(draft)
+        self.outputs: list[_Output] = []
 
     def draft_of(self, path: str | Path) -> Path:
         """Where the content of a file is until it has its name."""
         name = os.fspath(path)
-        return next(draft.temporary for draft in self._drafts if os.fspath(draft.path) == name)
+        return next(one.temporary for one in self.outputs if os.fspath(one.path) == name)
 
     def appear(self) -> None:
         """Give all files their final names, or none of them."""
@@ -169,18 +165,13 @@ class AtomicGroup:
         # has happened, and nothing can fail after them.
         done: list[_Output] = []
         try:
-            for draft in sorted(self._drafts, key=lambda draft: draft.turn):
-                done.append(draft)
-                draft.appear(keep_old=len(self._drafts) > 1)
+            for output in sorted(self.outputs, key=lambda output: output.turn):
+                done.append(output)
+                output.appear()
         except BaseException:
-            for draft in reversed(done):
-                draft.undo()
+            for output in reversed(done):
+                output.undo()
             raise
-
-    def discard(self) -> None:
-        """Remove what is temporary."""
-        for draft in self._drafts:
-            draft.discard()
 
 
 _group: ContextVar[AtomicGroup | None] = ContextVar("reconform_atomic_group", default=None)
@@ -222,7 +213,8 @@ def atomic_group() -> Iterator[AtomicGroup]:
                 yield group
                 group.appear()
             finally:
-                group.discard()
+                for output in group.outputs:
+                    output.discard()
     finally:
         _group.reset(token)
 
@@ -237,11 +229,12 @@ class _Output:
 
     def __init__(self, path: str | Path, temporary: Path) -> None:
         self.path, self.temporary = path, temporary
+        weakref.finalize(self, _remove, temporary, os.getpid())
 
     def finish(self) -> None:
         """Make the content durable."""
 
-    def appear(self, *, keep_old: bool) -> None:
+    def appear(self) -> None:
         """Let the content be seen."""
 
     def undo(self) -> None:
@@ -249,9 +242,10 @@ class _Output:
 
     def discard(self) -> None:
         """Remove what is temporary."""
+        _remove(self.temporary)
 
 
-class _Draft(_Output):
+class _File(_Output):
     """A file under a temporary name."""
 
     turn = 1
@@ -260,33 +254,13 @@ class _Draft(_Output):
         self.overwrite = overwrite
         self.target = Path(os.path.realpath(path))
         super().__init__(path, self._beside())
-        self._old: Path | None = None
+        self._old = self._beside()
         self._appeared = False
-        self._locks: list[int] = []
-        if self.target.parent not in _swept:
-            _swept.add(self.target.parent)
-            sweep(self.target.parent)
         with blamed_on(path, self.temporary):
             self.replaced = self.target.stat() if self.target.exists() else None
             # What takes the place of a private file is private from its first byte on.
             mode = 0o666 if self.replaced is None else 0o600
-            flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL
-            while not self._lock(os.open(self.temporary, flags, mode)):
-                self.temporary = self._beside()  # another run took it for one that nobody owns
-        weakref.finalize(self, _remove, self.temporary, os.getpid())
-
-    def _lock(self, handle: int, flags: int = 0) -> bool:
-        """Lock a file until `discard`; say whether it is still there."""
-        if fcntl is None:
-            os.close(handle)
-            return True
-        with suppress(OSError):  # a file system without locks: then nothing is swept there
-            fcntl.flock(handle, fcntl.LOCK_SH | flags)
-        if os.fstat(handle).st_nlink:
-            self._locks.append(handle)
-            return True
-        os.close(handle)
-        return False
+            os.close(os.open(self.temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode))
 
     def _beside(self) -> Path:
         return self.target.with_name(TEMPORARY.replace("*", secrets.token_hex(8)))
@@ -296,13 +270,13 @@ class _Draft(_Output):
             with self.temporary.open("rb+") as file:
                 os.fsync(file.fileno())
             if self.replaced is not None:
-                _pass_on(self.replaced, self.temporary)
+                os.chmod(self.temporary, stat.S_IMODE(self.replaced.st_mode))
 
-    def appear(self, *, keep_old: bool) -> None:
+    def appear(self) -> None:
         with blamed_on(self.path, self.temporary):
             if self.overwrite:
-                if keep_old:
-                    self._keep_old()
+                with suppress(OSError):  # it is not there, or cannot have a second name
+                    os.link(self.target, self._old)
                 os.replace(self.temporary, self.target)
             else:
                 self._take_name()
@@ -318,47 +292,16 @@ class _Draft(_Output):
                 raise _exists(self.path) from error
             os.replace(self.temporary, self.target)  # a file system without hard links
 
-    def _keep_old(self) -> None:
-        old = self._beside()
-        with suppress(OSError):  # it is not there, or cannot have a second name
-            os.link(self.target, old)
-            self._old = old
-            self._lock(os.open(old, os.O_RDONLY), 0 if fcntl is None else fcntl.LOCK_NB)
-
     def undo(self) -> None:
         with suppress(OSError):
-            if not self._appeared:
-                return
-            if self._old is not None:
-                os.replace(self._old, self.target)
-            elif self.replaced is None:
+            if self._appeared and self.replaced is None:
                 self.target.unlink()
+            elif self._appeared:
+                os.replace(self._old, self.target)
 
     def discard(self) -> None:
-        for path in (self.temporary, self._old):
-            if path is not None:
-                _remove(path)
-        while self._locks:
-            os.close(self._locks.pop())
-
-
-# Folders that this process has swept.
-_swept: set[Path] = set()
-
-
-def sweep(folder: Path) -> None:
-    """Remove temporary files that runs left which were killed; those of the living are locked."""
-    if fcntl is None:
-        return
-    for path in folder.glob(TEMPORARY):
-        with suppress(OSError):
-            handle = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
-            try:
-                fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                if os.path.samestat(os.fstat(handle), os.lstat(path)):
-                    path.unlink()
-            finally:
-                os.close(handle)
+        super().discard()
+        _remove(self._old)
 
 
 class _Stream(_Output):
@@ -371,9 +314,8 @@ class _Stream(_Output):
         handle, name = tempfile.mkstemp(prefix="reconform-")
         os.close(handle)
         super().__init__(path, Path(name))
-        weakref.finalize(self, _remove, self.temporary, os.getpid())
 
-    def appear(self, *, keep_old: bool) -> None:
+    def appear(self) -> None:
         with (
             blamed_on(self.path),
             self.temporary.open("rb") as file,
@@ -382,9 +324,6 @@ class _Stream(_Output):
             shutil.copyfileobj(file, sink, 1 << 20)
             sink.flush()
 
-    def discard(self) -> None:
-        _remove(self.temporary)
-
 
 class _Line(_Output):
     """A line that is appended to a file."""
@@ -392,10 +331,9 @@ class _Line(_Output):
     turn = 2
 
     def __init__(self, path: str | Path, line: bytes) -> None:
-        super().__init__(path, Path(path))
-        self._line = line
+        self.path, self._line = path, line
 
-    def appear(self, *, keep_old: bool) -> None:
+    def appear(self) -> None:
         with blamed_on(self.path), open(self.path, "a+b", buffering=0) as file:
             if fcntl is not None:
                 fcntl.flock(file, fcntl.LOCK_EX)  # until it is closed: one run at a time
@@ -416,6 +354,9 @@ class _Line(_Output):
         while line:
             line = line[file.write(line) :]
 
+    def discard(self) -> None:
+        """Leave the file, which is nothing temporary."""
+
 
 def _remove(temporary: Path, process: int | None = None) -> None:
     """Remove a temporary file, also at the exit of a process; not at that of a forked child."""
@@ -424,13 +365,12 @@ def _remove(temporary: Path, process: int | None = None) -> None:
             temporary.unlink()
 
 
-def _pass_on(replaced: os.stat_result, temporary: Path) -> None:
-    """Give a file the owner, where that is allowed, and the permissions of the one before it."""
-    mine = temporary.stat()
-    if (mine.st_uid, mine.st_gid) != (replaced.st_uid, replaced.st_gid):
-        with suppress(OSError, AttributeError):
-            os.chown(temporary, replaced.st_uid, replaced.st_gid)
-    os.chmod(temporary, stat.S_IMODE(replaced.st_mode))
+def sweep(folder: Path) -> None:
+    """Remove temporary files that runs left which were killed, after a day."""
+    for path in folder.glob(TEMPORARY):
+        with suppress(OSError):
+            if time.time() - path.stat().st_mtime > 86_400:
+                path.unlink()
 
 
 def _sync_folder(folder: Path) -> None:

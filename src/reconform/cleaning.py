@@ -298,7 +298,8 @@ def staying(n: int, marked: npt.ArrayLike, budget: float = BUDGET) -> IndexArray
         raise ReconformError(
             f"{count:,} of {n:,} reference rows are marked as anomalies, and `budget={budget}` "
             f"lets at most {most:,} leave. Take another reference: one with so many anomalies is "
-            "not one of normal rows. (A budget that is raised after looking is none.)"
+            "not one of normal rows. Do not raise the budget now: it only protects you if it was "
+            "fixed before you looked."
         )
     if n - count < LEAST_ROWS:
         raise ReconformError(

@@ -47,6 +47,7 @@ from .fitter import (
 )
 from .frames import frame_as_it_is, package_of
 from .grouping import Grouping, ReferenceGroups, check_groupable, labels_of, warn_of_small_groups
+from .intake import Intake, Numbers, taken_in
 from .listing import NewRows, Observed, decided_by_counts, decided_in_memory, provenance_of
 from .methods import BySize, Full, Method, Plan, Prefit, resolve_method
 from .metrics import Stability
@@ -60,7 +61,6 @@ from .statistics.joint import JointRanks
 from .statistics.ranks import Calibration, Ranks, smoothed_p_values
 from .statistics.scores import row_labels, tie_uniforms, warn_if_unlabelled
 from .statistics.thresholds import ScoreThreshold, score_threshold
-from .steps.intake import Intake, Numbers, taken_in
 from .weights import Weights
 
 _LOG = logging.getLogger(__name__)

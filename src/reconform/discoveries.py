@@ -29,7 +29,7 @@ from .display import (
     verdict_html,
 )
 from .errors import ReconformError, check_count, unknown_choice
-from .explain.explainer import Explains, Explanation, Judged
+from .explain.explainer import Explainer, Explanation, Judged
 from .extras import installed
 from .frames import PACKAGES, make_frame
 from .grouping import GroupFound
@@ -171,9 +171,8 @@ class BaseDiscoveries(ABC):
         Worked out when it is asked for first, from samples of both files and the ranks.
         """
         compared = self.compared or Compared(None, None)
-        counts, calibration = self._checked()
         again = self.fdr if self.fdr is not None else self._within_alarms
-        return compared.verdict(counts, self.count, self.tested, again, calibration)
+        return compared.verdict(self._checked(), self.count, self.tested, again)
 
     def _within_alarms(self, counts: RankCounts) -> int:
         """How many rows the same number of false alarms would allow to be flagged."""
@@ -197,7 +196,7 @@ class BaseDiscoveries(ABC):
         """Why no row is flagged, the best supported reason; None where some are."""
         if self.count or not self.tested:
             return None
-        counts, source = self._checked()[0], self.provenance
+        counts, source = self._checked(), self.provenance
         judge = "method" if source is not None and METHODS[source.scheme].learns else "detector"
         ranks = None if counts is None else counts.counts
         return why_nothing(ranks, self.verdict, self.warning, judge)
@@ -223,14 +222,12 @@ class BaseDiscoveries(ABC):
     def _counts(self) -> RankCounts | None:
         """The counts of the ranks, where the rows have ranks."""
 
-    def _checked(self) -> tuple[RankCounts | None, FloatArray | None]:
-        """The counts that the checks look at, and the calibration scores that may tie with rows."""
+    def _checked(self) -> RankCounts | None:
+        """The counts that the checks look at."""
         counts, source = self._counts(), self.provenance
-        if source is None:
-            return counts, None
-        if source.joint is not None:
-            return None if counts is None else source.joint.on_one_grid(counts.counts), None
-        return counts, source.calibration_scores
+        if counts is None or source is None or source.joint is None:
+            return counts
+        return source.joint.on_one_grid(counts.counts)
 
     def fdp_bound(self, p_threshold: float | None = None, *, confidence: float = 0.95) -> float:
         """Bound the false discovery proportion in this very batch, after looking at it.
@@ -504,7 +501,7 @@ class Discoveries(BaseDiscoveries):
     plain_mask : bool array or None
         For a certified list, the rows that the procedure finds at the same level without a
         certificate.
-    explainer : Explains or None
+    explainer : Explainer or None
         What `explain` asks; it holds on to the rows and the detector, and is not pickled.
     row_groups : array of str, or None
         The group of every row, where the detector was fitted with groups; `groups` sums them up.
@@ -520,7 +517,7 @@ class Discoveries(BaseDiscoveries):
     decision: Decision | None = field(default=None, kw_only=True)
     e_values: FloatArray | None = field(default=None, kw_only=True)
     plain_mask: BoolArray | None = field(default=None, kw_only=True)
-    explainer: Explains | None = field(default=None, kw_only=True)
+    explainer: Explainer | None = field(default=None, kw_only=True)
     row_groups: ObjectArray | None = field(default=None, kw_only=True)
 
     def __getstate__(self) -> dict[str, Any]:
@@ -556,15 +553,15 @@ class Discoveries(BaseDiscoveries):
     def _counts(self) -> RankCounts | None:
         return self.rank_counts
 
-    def _checked(self) -> tuple[RankCounts | None, FloatArray | None]:
+    def _checked(self) -> RankCounts | None:
         if self.ranks is not None or self.provenance is None:
             return super()._checked()
         if self.provenance.joint is not None:
-            return None, None
-        # A smoothed p-value is that of a rank among ties that was drawn: no tie is left.
+            return None
+        # A smoothed p-value is that of a rank among ties that was drawn.
         counts = RankCounts(self.provenance.n_calibration, "smoothed")
         drawn = np.ceil(self.p_values * (counts.n_calibration + 1)).astype(np.int64)
-        return counts.add(np.clip(drawn, 1, counts.n_calibration + 1)), None
+        return counts.add(np.clip(drawn, 1, counts.n_calibration + 1))
 
     def _largest_rank(self) -> int:
         return 0 if self.ranks is None else int(self.ranks[self.mask].max(initial=0))

@@ -11,12 +11,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from .arrays import BoolArray, FloatArray, IndexArray
+from .arrays import FloatArray, IndexArray
 from .assumption import (
     Category,
     Compared,
     alike_in_groups,
-    monotone_columns,
     new_rows,
 )
 from .detectors.prepared import category_columns
@@ -81,8 +80,6 @@ class Observed:
         Which detectors were chosen, where one is for every row.
     categories : mapping, optional
         By position, what a reader of files knows of the columns that hold labels.
-    monotone : bool array of shape (d,), optional
-        Which columns only rise or only fall from row to row.
     sample_groups : int array of shape (t,), optional
         The groups of the sample (`codes_of`), where rows are ranked within several.
     """
@@ -91,7 +88,6 @@ class Observed:
     together: Ranks | None = None
     choice: ChoiceCounts | None = None
     categories: Mapping[int, Category] | None = None
-    monotone: BoolArray | None = None
     sample_groups: IndexArray | None = None
 
 
@@ -123,7 +119,6 @@ def decided_in_memory(
         ranks,
         None,
         new.categories,
-        monotone_columns(np.asarray(X)),
         None if ranks.groups is None else ranks.groups[looked_at],
     )
     groups = decider.groups(JudgedRows(ranks.groups, p_values, outcome.mask))
@@ -260,7 +255,6 @@ def _facts(
             cad._names(),
             decider.findings(seen.together),
             categories,
-            seen.monotone,
             weighted=decider.weights is not None,
             weighable=weighable(cad, rule, m),
             looked_up=looked_up,

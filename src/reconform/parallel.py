@@ -23,8 +23,6 @@ from typing import Any, TypeVar
 from joblib import Parallel, cpu_count, delayed, effective_n_jobs, parallel_config
 from threadpoolctl import ThreadpoolController
 
-from .forecast import Pace, paced
-
 # Work is cut into more blocks than there are threads, so that all have something to do to the end.
 BLOCKS_PER_JOB = 4
 
@@ -282,16 +280,8 @@ def _run_in_steps(
 T = TypeVar("T")
 
 
-def track(
-    items: Iterable[T], *, total: int, label: str, verbose: int, least: int = 1
-) -> Iterator[T]:
-    """Yield from `items`; with `verbose`, draw a bar on standard error meanwhile.
-
-    Whoever listens is told how long it will take (`forecast`), once `least` of them are done.
-    """
-    what = f"{label}, {total:,} in all"
-    jobs = effective_n_jobs(None)
-    items = paced(items, lambda: Pace(what, total, at_once=jobs, least=least))
+def track(items: Iterable[T], *, total: int, label: str, verbose: int) -> Iterator[T]:
+    """Yield from `items`; with `verbose`, draw a bar on standard error meanwhile."""
     if not verbose:
         yield from items
         return

@@ -14,10 +14,11 @@ import numpy as np
 import numpy.typing as npt
 
 from .arrays import FloatArray
-from .errors import ReconformError, check_count
+from .errors import ReconformError
 
 # No weight of an estimate is further from 1 than by this factor.
 CLIP = 20.0
+FOLDS = 5
 # Weights that leave less of the reference than this share are not worth using.
 LEAST_SHARE = 0.1
 LEAST_ROWS = 30
@@ -78,15 +79,12 @@ class Weights:
         reference: npt.ArrayLike,
         new: npt.ArrayLike,
         classifier: Any = None,
-        *,
-        folds: int = 5,
-        clip: float = CLIP,
-        random_state: int = 0,
     ) -> Self:
         """Estimate weights by a classifier that tells new rows from reference rows.
 
         Every row is weighted by a classifier that has not seen it. Anomalies among the new rows are
-        new rows, too: weights are clipped, and what is promised of the list is measured only.
+        new rows, too: weights are clipped to 1/20 and 20, and what is promised of the list is
+        measured only.
 
         Parameters
         ----------
@@ -95,11 +93,6 @@ class Weights:
         new : array-like of shape (m, d)
         classifier : scikit-learn classifier with `predict_proba`, optional
             By default logistic regression on standardised columns, missing values at the mean.
-        folds : int, default=5
-        clip : float, default=20
-            No weight is further from 1 than by this factor.
-        random_state : int, default=0
-            Of the folds.
 
         Returns
         -------
@@ -120,26 +113,23 @@ class Weights:
                 "weights are estimated from tables with the same columns; got shapes "
                 f"{ours.shape} and {theirs.shape}."
             )
-        check_count("folds", folds, least=2)
-        if min(len(ours), len(theirs)) < folds:
+        if min(len(ours), len(theirs)) < FOLDS:
             raise ReconformError(
-                f"an estimate with {folds} folds needs at least so many rows in both tables; got "
+                f"weights are estimated from at least {FOLDS} rows of both tables; got "
                 f"{len(ours):,} and {len(theirs):,}."
             )
-        if not (np.isfinite(clip) and clip > 1):
-            raise ReconformError(f"clip must be a number above 1; got {clip!r}.")
         rows = np.vstack([ours, theirs])
         is_new = np.repeat([0, 1], [len(ours), len(theirs)])
         chance = cross_val_predict(
             _usual_classifier() if classifier is None else classifier,
             rows,
             is_new,
-            cv=StratifiedKFold(folds, shuffle=True, random_state=random_state),
+            cv=StratifiedKFold(FOLDS, shuffle=True, random_state=0),
             method="predict_proba",
         )[:, 1]
         with np.errstate(divide="ignore"):
             odds = chance / (1.0 - chance) * (len(ours) / len(theirs))
-        weights = np.clip(odds, 1.0 / clip, clip)
+        weights = np.clip(odds, 1.0 / CLIP, CLIP)
         return cls(weights[: len(ours)], weights[len(ours) :], False, int(np.sum(weights != odds)))
 
     @property

@@ -337,7 +337,6 @@ def test_nobody_is_reassured_where_nothing_was_checked(tmp_path, known, seen, fe
     page = (tmp_path / "few.html").read_text("utf-8")
     assert verdict.sentence in page
     assert "Nothing seen speaks against" not in page
-    assert "looks healthy" not in page
     enough = cad.discover(rng.normal(size=(60, 2))).verdict
     assert enough.to_dict()["checked"] is (known >= 20)
 
@@ -430,10 +429,9 @@ def test_the_report_has_no_green_box_beside_it(files, tmp_path):
     cad = ConformalDetector("knn", "full").fit(normal)
     for rows, word in ((new, "holds"), (moved, "broken")):
         found = cad.discover(rows)
-        report(found, tmp_path / f"{word}.html", rows=rows, reference=normal)
+        report(found, tmp_path / f"{word}.html")
         page = (tmp_path / f"{word}.html").read_text()
         assert ('class="verdict broken"' in page) == (word == "broken")
-        assert ('class="diagnosis good"' in page) == (word == "holds")
         assert ("at most 10% of such a list is false" in page) == (word == "holds")
         assert ("flagged at a false discovery rate of 10%" in page) == (word == "holds")
         assert ("no promise about false ones" in page) == (word == "broken")

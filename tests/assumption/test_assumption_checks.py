@@ -19,8 +19,6 @@ from reconform.assumption import (
     Compared,
     Finding,
     LookedUp,
-    Reservoir,
-    monotone_columns,
     reference_positions,
 )
 from reconform.assumption.closeness import cluster_finding, copy_findings
@@ -28,7 +26,6 @@ from reconform.assumption.columns import (
     codes_for_missing,
     column_findings,
     label_findings,
-    order_findings,
 )
 from reconform.assumption.contamination import (
     HeldBack,
@@ -115,32 +112,6 @@ def test_whole_numbers_of_a_wide_range_are_no_ids():
 def test_times_do_not_overlap():
     hours = np.sort(RNG(0).random(250))
     assert kinds(one(hours[:200], hours[200:])) == {("range", "broken")}
-
-
-def test_columns_that_only_rise_or_only_fall():
-    # A day that starts anew in every file and repeats: neither unique nor out of range.
-    days = np.repeat(np.arange(12.0), 5)
-    X = np.column_stack([RNG(0).normal(size=(60, 2)), days])
-    cad = ConformalDetector("knn", "full").fit(X)
-    for new in (X + 0.01, X[::-1] + 0.01):
-        (found,) = [f for f in cad.discover(new).verdict.findings if f.check == "order"]
-        assert found.level == "note"
-        assert "Column '2' only rises or only falls" in found.sentence
-    shuffled = cad.discover(RNG(1).permutation(X) + 0.01).verdict
-    assert "order" not in [f.check for f in shuffled.findings]
-    # Few values in order are no evidence: 2 values in 20 rows, a constant.
-    few = np.column_stack([np.repeat([0.0, 1.0], 10), np.ones(20)])
-    assert kinds(order_findings(few, monotone_columns(few), ["a", "b"])) == {("order", "note")}
-    assert not order_findings(few[8:13], monotone_columns(few[8:13]), ["a", "b"])
-
-
-def test_order_is_seen_across_the_batches_of_a_file():
-    x = np.arange(100.0)
-    X = np.column_stack([x, -x, np.where(x == 50, 0, x), np.where(x == 99, 0, x)])
-    rows = Reservoir()
-    for start in range(0, 100, 25):
-        rows.add(X[start : start + 25])
-    assert rows.monotone.tolist() == monotone_columns(X).tolist() == [True, True, False, False]
 
 
 def test_two_new_rows_beyond_all_reference_rows_are_no_evidence():
@@ -457,7 +428,7 @@ def test_extremes_of_a_clean_reference_are_no_dirt():
         ours, theirs = dirty_files(RNG(seed), 0.0)
         theirs[:33] -= 1.5
         listed = ConformalDetector("knn", "full").fit(ours).discover(theirs)
-        if held_back(listed._checked()[0], listed.count, 0.1) is not None:
+        if held_back(listed._checked(), listed.count, 0.1) is not None:
             found.append((listed.count, listed.verdict.findings))
     some = [findings for count, findings in found if count]
     nothing = [str(finding) for count, findings in found if not count for finding in findings]
@@ -652,7 +623,7 @@ def test_a_check_is_one_row(monkeypatch):
     assert found.verdict.word == "broken"
     assert found.guarantee.startswith("No promise")
     assert "All 40 rows are of a Sunday. Wait." in str(found)
-    needs = Check("weekend", _weekend, ("has_order",), "broken")  # of a file, not of an array
+    needs = Check("weekend", _weekend, ("has_sample",), "broken")  # of a file, not of an array
     monkeypatch.setattr(assumption, "CHECKS", [*CHECKS, needs])
     assert Compared(None, None).verdict(None, 0, 40, 0.1).findings == ()
 
@@ -672,8 +643,8 @@ def test_no_check_finds_worse_than_its_row_says(seed):
     X[: 10 * seed] = X[0]
     D[:, 2] = rng.permutation(np.arange(120.0) + 1e6)
     counts = RankCounts(120, "").add(rng.integers(1, 30 if seed > 3 else 121, size=60))
-    rows = Compared(D, X, monotone=monotone_columns(X))
-    seen = CheckInput(rows, counts, 40, 60, 0.1, None, [])
+    rows = Compared(D, X)
+    seen = CheckInput(rows, counts, 40, 60, 0.1, [])
     for check in CHECKS:
         if all(getattr(seen, need) for need in check.needs):
             found = list(check.find(seen))

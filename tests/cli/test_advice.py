@@ -296,13 +296,10 @@ def test_next_steps_of_a_review():
     review = pd.read_csv("my review.csv")
     review["x_anomaly"] = ["yes", *["no"] * (len(review) - 1)]
     review.to_csv("my review.csv", index=False)
-    commands = [found[1] for found in WHOLE.finditer(said)]
-    assert len(commands) == 2
-    for command in commands:
-        code, then = run(command)
-        assert code == 0, then
+    (command,) = (found[1] for found in WHOLE.finditer(said))
+    code, then = run(command)
+    assert code == 0, then
     assert len(pd.read_csv("cleaned.csv")) == 499
-    assert "next.csv" in commands[1]
 
 
 @pytest.mark.parametrize("options", ["", "--detector knn --method cv+", "--method learned"])

@@ -225,15 +225,6 @@ def test_temporary_files_that_cannot_be_written_are_named(here):
     done = shell('cat new.csv new.csv | "$@"', *given, preexec_fn=small, env=environment)
     assert done.returncode == 1
     assert done.stderr.decode().startswith(words)
-    # Flagged rows go to disk when there are many of them.
-    lines = "from reconform.cli import main; from reconform.files import source"
-    many = [sys.executable, "-c", f"{lines}; source.STORED_AT_ONCE = 1; main()"]
-    given = ["detect", "normal.csv", "new.csv", *QUICK, "--quiet"]
-    done = subprocess.run(
-        [*many, *given], preexec_fn=small, env=environment, stderr=subprocess.PIPE, check=False
-    )
-    assert done.returncode == 1
-    assert done.stderr.decode().startswith(words)
     assert os.listdir(folder) == []
 
 

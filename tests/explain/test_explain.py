@@ -350,7 +350,7 @@ def test_rows_of_a_file_that_are_not_there_are_refused_before_anything_is_writte
     new.to_csv(tmp_path / "new.csv", index=False)
     cad = ConformalDetector("knn", "split", random_state=0).fit(reference)
     for wanted, sentence in (
-        ([30], "it has 30 rows, and row 31 is none"),
+        ([30], "there is no row 31; it has 30 rows"),
         (["r99"], "no row with the identifier 'r99'"),
         (["twice"], "2 rows with the identifier 'twice'"),
     ):
@@ -423,14 +423,16 @@ def test_the_page_explains_a_bounded_number_of_rows(tmp_path):
     found = cad.discover(new)
     assert found.count > 30
     page = tmp_path / "page.html"
-    reconform.report(found, page, rows=new, reference=X)
+    reconform.report(found, page)
     told = data_of(page)["told"]
     assert list(told) == [str(k) for k in range(1, 31)]
     first = found.explain(position=int(found.order[0]))
     assert told["1"]["title"] == first.headline
     assert told["1"]["notes"] == list(first.notes)
-    reconform.report(found, page, overwrite=True)  # without rows, no values are in it
+    assert data_of(page)["names"]
+    reconform.report(found, page, overwrite=True, explained=0)  # no values are in it
     assert data_of(page)["told"] == {}
+    assert not data_of(page)["names"]
     reconform.report(found, page, overwrite=True, explained=2)
     assert list(data_of(page)["told"]) == ["1", "2"]
     page.unlink()
@@ -489,7 +491,7 @@ def test_the_command_line_explains_rows_by_number_and_by_identifier(tmp_path, mo
     for wrong, code, sentence in (
         ("0", 2, "--explain must be the number of a row, from 1"),
         ("x", 2, "got 'x'"),
-        ("31", 1, "new.csv: it has 30 rows, and row 31 is none."),
+        ("31", 1, "new.csv: there is no row 31; it has 30 rows."),
     ):
         files = ["--output", "out.csv", "--report", "out.html"]
         failed = run(main, ["detect", "normal.csv", "new.csv", *fast, "--explain", wrong, *files])

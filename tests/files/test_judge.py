@@ -157,7 +157,6 @@ def test_only_anomalies_most_unusual_first(
     tmp_path, cad, data, new_table, suffix, batch_rows, monkeypatch
 ):
     monkeypatch.setattr("reconform.files.result.MOST_FLAGGED", 5)
-    monkeypatch.setattr("reconform.files.source.STORED_AT_ONCE", 4)
     found = discover(cad, data)
     path = save(new_table, tmp_path / "new.csv")
     out = tmp_path / f"out{suffix}"
@@ -181,13 +180,18 @@ def test_only_anomalies_most_unusual_first(
     assert every.flagged.positions.tolist() == expected[:5].tolist()
 
 
+def test_so_many_flagged_rows_are_written_in_order(tmp_path, cad, data, new_table, monkeypatch):
+    path, write = save(new_table, tmp_path / "new.csv"), WriteOptions(only_anomalies=True)
+    monkeypatch.setattr("reconform.files.result.MOST_DISCOVERIES", discover(cad, data).count - 1)
+    with pytest.raises(InputError, match="Leave out `only_anomalies`"):
+        judge_file(cad, path, tmp_path / "out.csv", write=write)
+    assert not (tmp_path / "out.csv").exists()
+
+
 def test_a_few_flagged_rows_need_no_temporary_file(tmp_path, cad, new_table, monkeypatch):
     path = save(new_table, tmp_path / "new.csv")
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "gone"))
     assert judge_file(cad, path, tmp_path / "out.csv").count > 4
-    monkeypatch.setattr("reconform.files.source.STORED_AT_ONCE", 4)
-    with pytest.raises(OSError, match="gone"):
-        judge_file(cad, path)
 
 
 def test_the_verdict_is_worked_out_once(tmp_path, cad, new_table, monkeypatch):

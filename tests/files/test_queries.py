@@ -379,7 +379,7 @@ def test_sqlite_runs_nothing_but_one_select(here, statement):
 
 
 def test_a_query_reads_its_own_files_and_nothing_else(here):
-    """Without `allow_extensions`: no other file, no variable of Python, no extension."""
+    """No other file, no variable of Python, no extension."""
     Path("secret.csv").write_text("a\n" + "1\n2\n" * 20)
     secret = pa.table({"a": [1.0, 2.0]})
     assert len(secret)
@@ -402,9 +402,6 @@ def test_a_query_reads_its_own_files_and_nothing_else(here):
         ):
             query = f"{place}#select current_setting('{setting}')::integer as a from range(3)"
             assert not read_reference(query).X.any(), setting
-        trusting = Layout(allow_extensions=True)
-        read = read_reference(f"{place}#select * from read_csv('secret.csv')", layout=trusting)
-        assert read.X.ravel().tolist() == [1.0, 2.0] * 20
     run("fit", "plant.duckdb#select * from 'secret.csv'", "--model", "m.rcad", code=1)
 
 
@@ -537,8 +534,7 @@ def test_all_commands_take_queries(here):
     assert done.exit_code == 3, done.output
     line = json.loads(Path("log").read_text())
     assert line["new"]["path"] == query
-    assert line["output"]["sha256"] is not None
-    assert len(Path(line["output"]["path"]).read_text().splitlines()) == 1 + 6
+    assert len(Path(line["output"]).read_text().splitlines()) == 1 + 6
     told = run_json("detect", "plant.sqlite#normal", "lake/*.csv#files", *QUICK)
     assert told["new"]["rows"] == 200
     long = "plant.sqlite#select * from new where " + " and ".join(["a < 99"] * 60)

@@ -57,7 +57,7 @@ def written(breast, tmp_path_factory):
     new = new.rename(index={"row 200": HOSTILE})
     found = ConformalDetector("knn", "jackknife+", random_state=0).fit(reference).discover(new)
     path = tmp_path_factory.mktemp("page") / "report.html"
-    report(found, path, rows=new, reference=reference, title=HOSTILE)
+    report(found, path, title=HOSTILE)
     return found, path
 
 

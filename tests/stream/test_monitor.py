@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import json
 import math
-import sys
 
 import numpy as np
 import pytest
@@ -15,17 +13,8 @@ from scipy.stats import binom, kstest
 
 from reconform import ConformalDetector, Split
 from reconform.statistics.ranks import row_uniforms
-from reconform.stream import ExchangeabilityMonitor, chart
-from reconform.stream.betting import (
-    MARTINGALES,
-    Mixture,
-    OrderedScores,
-    Power,
-    SimpleJumper,
-    log_mixture,
-    make_martingale,
-)
-from reconform.stream.monitor import EvidenceHistory
+from reconform.stream import ExchangeabilityMonitor
+from reconform.stream.monitor import OrderedScores, SimpleJumper
 from streams import calibrated
 
 # A correct program fails each statistical test below with at most this probability.
@@ -114,26 +103,13 @@ def test_p_values_of_a_normal_stream_are_independent_uniforms(ties):
 
 
 @pytest.mark.parametrize("past", [[], [0.01], [0.9, 0.3, 0.02, 0.6]])
-@pytest.mark.parametrize("name", MARTINGALES)
-def test_bets_are_fair(name, past):
+def test_bets_are_fair(past):
     """Whatever has happened, a uniform p-value leaves the capital as it is on average."""
 
-    def log_capital(*p):
-        return make_martingale(name).advance(np.array(p))[-1] if p else 0.0
+    def capital(*p):
+        return math.exp(SimpleJumper().advance(np.array(p))[-1]) if p else 1.0
 
-    def after(s):  # p = e^-s; beyond the smallest double the mixture is asked directly
-        if name == "mixture":
-            surprise = s - np.log(past).sum()
-            return math.exp(log_mixture(np.array([len(past) + 1]), np.array([surprise]))[0] - s)
-        return math.exp(log_capital(*past, math.exp(-s)) - s)
-
-    mean = quad(after, 0, np.inf if name == "mixture" else 600, limit=500)[0]
-    assert mean == pytest.approx(math.exp(log_capital(*past)), rel=1e-6)
-
-
-def test_the_power_martingale_is_its_formula():
-    p = np.array([0.2, 0.9, 0.0001])
-    assert Power(0.92).advance(p)[-1] == pytest.approx(np.log(0.92 * p ** (0.92 - 1)).sum())
+    assert quad(lambda p: capital(*past, p), 0, 1)[0] == pytest.approx(capital(*past), rel=1e-6)
 
 
 def test_the_simple_jumper_is_algorithm_1():
@@ -151,40 +127,18 @@ def test_the_simple_jumper_is_algorithm_1():
     assert SimpleJumper().advance(p) == pytest.approx(expected, rel=1e-10)
 
 
-@pytest.mark.parametrize("rows", [0, 1, 5, 30, 500, 3_000, 100_000])
-@pytest.mark.parametrize("ratio", [0, 1e-3, 0.3, 0.7, 0.8, 0.95, 0.99, 1, 1.01, 1.1, 3])
-def test_the_mixture_is_its_integral(rows, ratio):
-    """Against adaptive quadrature in pieces around the peak."""
-    S = ratio * max(rows, 1)
-    peak = min(1.0, rows / S) if S else 1.0
-    exponent = lambda e: (rows * math.log(e) if rows else 0.0) + (1 - e) * S  # noqa: E731
-    top = exponent(peak) if peak else S
-    width = max(peak / math.sqrt(rows + 1), 1e-9)
-    steps = width * np.geomspace(0.01, 50, 40)
-    edges = np.unique(np.clip([0, 1, peak, *(peak - steps), *(peak + steps)], 0, 1))
-    pieces = [
-        quad(lambda e: math.exp(exponent(e) - top) if e else float(not rows), a, b, epsrel=1e-11)[0]
-        for a, b in zip(edges, edges[1:], strict=False)
-    ]
-    expected = top + math.log(math.fsum(pieces))
-    got = log_mixture(np.array([rows]), np.array([float(S)]))[0]
-    assert got == pytest.approx(expected, rel=1e-8, abs=1e-8)
-
-
-@pytest.mark.parametrize("name", MARTINGALES)
-def test_batches_do_not_matter(name):
+def test_batches_do_not_matter():
     rng = np.random.default_rng(3)
     cad, X = calibrated(rng.normal(size=100)), rng.normal(-1, size=(400, 1))
-    whole = ExchangeabilityMonitor(cad, martingale=name, random_state=0)
+    whole = ExchangeabilityMonitor(cad, random_state=0)
     report = whole.update(X)
-    pieces = ExchangeabilityMonitor(cad, martingale=name, random_state=0)
+    pieces = ExchangeabilityMonitor(cad, random_state=0)
     parts = [pieces.update(part) for part in np.split(X, [1, 2, 50, 333])]
     joined = np.concatenate([part.log10_evidence for part in parts])
     assert np.array_equal(joined, report.log10_evidence)
     assert pieces.alarm_row == whole.alarm_row == report.alarm_row is not None
     assert pieces.log10_evidence == whole.log10_evidence == joined[-1]
-    assert np.array_equal(pieces.evidence.log10, whole.evidence.log10)
-    other = ExchangeabilityMonitor(cad, martingale=name, random_state=1)
+    other = ExchangeabilityMonitor(cad, random_state=1)
     assert not np.array_equal(other.update(X).p_values, report.p_values)
 
 
@@ -193,18 +147,14 @@ def test_batches_do_not_matter(name):
 
 @pytest.mark.slow
 def test_false_alarms_are_as_rare_as_ville_says():
-    """Many normal streams of a small calibration set; each martingale by itself."""
-    alpha, streams = 0.2, 800
+    """Many normal streams of a small calibration set."""
+    alpha, streams, alarms = 0.2, 800, 0
     rng = np.random.default_rng(4)
-    alarms = dict.fromkeys(MARTINGALES, 0)
     for stream in range(streams):
         cad, X = calibrated(rng.normal(size=50)), rng.normal(size=(300, 1))
-        for name in MARTINGALES:
-            monitor = ExchangeabilityMonitor(cad, alpha, name, random_state=stream)
-            alarms[name] += monitor.update(X).alarm
-    for name, count in alarms.items():
-        assert count <= binom.ppf(1 - FAILURE, streams, alpha), name
-        assert count > 0.1 * alpha * streams, name  # the bound is not idle: rates are 0.07 to 0.14
+        alarms += ExchangeabilityMonitor(cad, alpha, random_state=stream).update(X).alarm
+    assert alarms <= binom.ppf(1 - FAILURE, streams, alpha)
+    assert alarms > 0.1 * alpha * streams  # the bound is not idle
 
 
 def test_a_fixed_calibration_set_would_inflate_the_rate():
@@ -217,15 +167,14 @@ def test_a_fixed_calibration_set_would_inflate_the_rate():
     for _ in range(streams):
         c, x, u = np.sort(rng.normal(size=100)), rng.normal(size=2_000), 1 - rng.random(2_000)
         p = (np.searchsorted(c, x) + u) / 101
-        alarms += Mixture().advance(p).max() >= -math.log(alpha)
+        alarms += SimpleJumper().advance(p).max() >= -math.log(alpha)
     assert alarms > 3 * alpha * streams
 
 
-@pytest.mark.parametrize("name", MARTINGALES)
-def test_a_shift_is_noticed_soon(name):
+def test_a_shift_is_noticed_soon():
     rng = np.random.default_rng(6)
     cad = ConformalDetector("knn", "split", random_state=0).fit(rng.normal(size=(1_000, 2)))
-    monitor = ExchangeabilityMonitor(cad, 0.01, name, random_state=0)
+    monitor = ExchangeabilityMonitor(cad, 0.01, random_state=0)
     normal = monitor.update(rng.normal(size=(300, 2)))
     assert not normal.alarm
     assert normal.alarm_row is None
@@ -237,14 +186,10 @@ def test_a_shift_is_noticed_soon(name):
     assert back.alarm_row == shifted.alarm_row == monitor.alarm_row  # the first one stays
 
 
-def test_only_the_simple_jumper_notices_rows_that_are_less_unusual():
+def test_rows_that_are_less_unusual_are_noticed_too():
     rng = np.random.default_rng(7)
     cad, X = calibrated(rng.normal(size=500)), rng.normal(1, 1, size=(500, 1))
-    alarms = {
-        name: ExchangeabilityMonitor(cad, 0.01, name, random_state=0).update(X).alarm
-        for name in MARTINGALES
-    }
-    assert alarms == {"simple-jumper": True, "mixture": False, "power": False}
+    assert ExchangeabilityMonitor(cad, 0.01, random_state=0).update(X).alarm
 
 
 @pytest.mark.parametrize(
@@ -274,8 +219,6 @@ def test_a_choice_of_detectors_is_monitored_by_the_first():
 
 def test_bad_arguments_get_a_sentence():
     cad = calibrated(np.arange(9.0))
-    with pytest.raises(ValueError, match="Did you mean 'power'"):
-        ExchangeabilityMonitor(cad, martingale="powr")
     with pytest.raises(ValueError, match="alpha must be a number strictly between 0 and 1"):
         ExchangeabilityMonitor(cad, alpha=1.0)
     with pytest.raises(ValueError, match="no rows"):
@@ -287,79 +230,28 @@ def test_bad_arguments_get_a_sentence():
 # --- what survives a crash -----------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("name", MARTINGALES)
-def test_resuming_anywhere_gives_the_same_evidence(name, tmp_path):
+def test_resuming_anywhere_gives_the_same_evidence(tmp_path):
     rng = np.random.default_rng(8)
     cad = calibrated(rng.normal(size=60))
     parts = np.split(rng.normal(-0.3, size=(200, 1)).round(1), [3, 4, 90, 150])
-    plain = ExchangeabilityMonitor(cad, 0.1, name, random_state=0)
+    plain = ExchangeabilityMonitor(cad, 0.1)
     whole = [plain.update(part) for part in parts]
-    saved, journal = tmp_path / "state.json", tmp_path / "journal"
-    monitor = ExchangeabilityMonitor(cad, 0.1, name, random_state=0)
-    ExchangeabilityMonitor(cad, 0.1, name, random_state=0, journal=journal).close()
+    journal = tmp_path / "journal"
     for number, part in enumerate(parts):
-        monitor.save(saved)
-        monitor = ExchangeabilityMonitor.resume(cad, saved)
-        journaled = ExchangeabilityMonitor.resume(cad, journal)
-        for one in (monitor, journaled):
-            report = one.update(part, batch=number)
-            again = one.update(part, batch=number)
-            for got in (report, again):
-                assert np.array_equal(got.p_values, whole[number].p_values)
-                assert np.array_equal(got.log10_evidence, whole[number].log10_evidence)
-                assert got.alarm_row == whole[number].alarm_row
-                assert (got.batch, got.row, got.alpha) == (number, whole[number].row, 0.1)
-        first = journaled.update(parts[0], batch=0)
-        assert np.array_equal(first.log10_evidence, whole[0].log10_evidence)
-        assert first.alarm_row == whole[0].alarm_row
-        journaled.close()
+        monitor = ExchangeabilityMonitor(cad, 0.1, journal=journal)
+        for place in (number, number, 0):
+            got = monitor.update(parts[place], batch=place)
+            assert np.array_equal(got.p_values, whole[place].p_values)
+            assert np.array_equal(got.log10_evidence, whole[place].log10_evidence)
+            assert got.alarm_row == whole[place].alarm_row
+            assert (got.batch, got.row, got.alpha) == (place, whole[place].row, 0.1)
+        with pytest.raises(ValueError, match="with other rows"):
+            monitor.update(part + 1, batch=number)
+        monitor.close()
     assert monitor.alarm_row == plain.alarm_row
-    assert np.array_equal(monitor.evidence.log10, plain.evidence.log10)
-    json.loads(saved.read_text())
-    with pytest.raises(ValueError, match="with other rows"):
-        monitor.update(parts[-1] + 1, batch=4)
+    assert monitor.log10_evidence == plain.log10_evidence
     other = calibrated(rng.normal(size=60))
     with pytest.raises(ValueError, match="another calibration"):
-        ExchangeabilityMonitor.resume(other, saved)
-
-
-# --- the course of the evidence ------------------------------------------------------------------
-
-
-@given(st.lists(st.integers(1, 40), min_size=1, max_size=12), st.sampled_from([2, 8, 16]))
-def test_no_peak_is_lost(sizes, most):
-    path = np.random.default_rng(len(sizes)).normal(size=sum(sizes))
-    history = EvidenceHistory(most)
-    for part in np.split(path, np.cumsum(sizes)[:-1]):
-        history.extend(part)
-    kept = history.evidence
-    assert len(kept.row) <= most
-    assert kept.every == 1 or len(path) > most * kept.every // 2
-    for row, highest in zip(kept.row, kept.log10, strict=True):
-        assert highest == path[row : row + kept.every].max()
-
-
-def test_the_chart_shows_evidence_limit_and_alarm():
-    pytest.importorskip("altair", reason="needs Altair: pip install 'reconform[stream]'")
-    rng = np.random.default_rng(9)
-    cad = calibrated(rng.normal(size=100))
-    monitor = ExchangeabilityMonitor(cad, 0.01, random_state=0)
-    monitor.update(rng.normal(size=(50, 1)))
-    calm = chart(monitor).to_dict()
-    assert len(calm["layer"]) == 2
-    assert calm["title"]["text"].startswith("No alarm in 50 rows")
-    assert [point["row"] for point in calm["layer"][0]["data"]["values"]] == list(range(50))
-    assert calm["layer"][1]["data"]["values"] == [{"log10": 2.0}]
-    monitor.update(rng.normal(-2, 1, size=(5_000, 1)))
-    alarmed = chart(monitor).to_dict()
-    assert alarmed["title"]["text"].startswith(f"Alarm at row {monitor.alarm_row} of 5,050")
-    assert alarmed["layer"][2]["data"]["values"] == [{"row": monitor.alarm_row}]
-    assert len(alarmed["layer"][0]["data"]["values"]) <= 2_048
-    assert "highest of every 4 rows" in alarmed["layer"][0]["encoding"]["y"]["title"]
-
-
-def test_without_altair_the_extra_is_named(monkeypatch):
-    monkeypatch.setitem(sys.modules, "altair", None)
-    monitor = ExchangeabilityMonitor(calibrated(np.arange(9.0)))
-    with pytest.raises(ImportError, match=r"reconform\[stream\]"):
-        chart(monitor)
+        ExchangeabilityMonitor(other, 0.1, journal=journal)
+    with pytest.raises(ValueError, match="other options"):
+        ExchangeabilityMonitor(cad, 0.1, random_state=1, journal=journal)

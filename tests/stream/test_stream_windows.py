@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import re
 import warnings
 
@@ -68,18 +67,6 @@ def test_a_window_is_decided_as_discover_decides_it(cad, rule):
         assert np.array_equal(window.mask, found.mask)
         assert np.array_equal(window.p_values, found.p_values)
         assert window.count > 3
-
-
-def test_windows_of_seconds_open_with_their_first_row(cad):
-    X, times = stream_of(3, rows=6), [100.0, 103, 109.9, 110, 119, 130]
-    windows = MicroBatches(cad, seconds=10)
-    found = windows.update(X, times=times)
-    assert [(window.row, len(window)) for window in found] == [(0, 3), (3, 2)]
-    assert (windows.waiting, windows.due, windows.last_time) == (1, 140, 130)
-    assert windows.flush(now=139.9) == []
-    assert [len(window) for window in windows.flush(now=140)] == [1]
-    assert [len(w) for w in windows.update(X[:2], times=150) + windows.flush()] == [2]
-    assert windows.due is None
 
 
 def test_row_by_row_is_the_same_list(cad):
@@ -151,20 +138,12 @@ def test_what_a_window_can_find_is_said_beforehand():
         windows.update(np.linspace(0, 1, 450).reshape(-1, 1))  # said once
     with pytest.warns(UserWarning, match="in a window of 200 rows nothing can be found"):
         assert "nothing can be found" in MicroBatches(cad, 200, false_alarms=0.1).outlook
-    timed = MicroBatches(cad, seconds=1)
-    assert "in a window of up to 100 rows" in timed.outlook
-    with pytest.warns(UserWarning, match="window of 101 rows fewer than 2"):
-        timed.update(np.full((102, 1), 0.5), times=[*[0.0] * 101, 2.0])
 
 
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
         ({"rows": 0}, "rows must be an integer of at least 1; got 0"),
-        ({"seconds": 0}, "`seconds` must be a positive number of seconds; got 0"),
-        ({"seconds": math.inf}, "`seconds` must be a positive number"),
-        ({"seconds": "10"}, "`seconds` must be a positive number"),
-        ({"rows": 10, "seconds": 10}, "two ways to say where a window ends"),
         ({"fdr": 2}, "fdr must be a number strictly between 0 and 1"),
         ({"procedure": "bhh"}, "procedure must be one of"),
         ({"procedure": "ebh"}, "ebh"),
@@ -177,26 +156,6 @@ def test_bad_arguments_get_a_sentence(cad, arguments, said):
         MicroBatches(cad, **arguments)
 
 
-@pytest.mark.parametrize(
-    ("times", "said"),
-    [
-        (None, "need `times`"),
-        ([1.0], "one number per row: 2 rows"),
-        ([2.0, 1.0], "do not go back"),
-        ([0.0, 0.5], "do not go back"),
-        ([5.0, math.nan], "finite numbers"),
-    ],
-)
-def test_bad_times_get_a_sentence_and_change_nothing(cad, times, said):
-    windows = MicroBatches(cad, seconds=10)
-    windows.update([[0.5]], times=1.0)
-    with pytest.raises(ValueError, match=said):
-        windows.update([[0.5], [0.6]], times=times)
-    assert (windows.rows, windows.waiting) == (1, 1)
-    with pytest.raises(ValueError, match="these are windows of `rows`"):
-        MicroBatches(cad).update([[0.5]], times=1.0)
-
-
 # --- crashes -------------------------------------------------------------------------------------
 
 
@@ -206,32 +165,23 @@ def test_bad_times_get_a_sentence_and_change_nothing(cad, times, said):
         {"rows": 7},
         {"rows": 7, "conditional": "simes"},
         {"rows": 7, "procedure": "storey", "storey_lambda": 0.3, "fdr": 0.15},
-        {"seconds": 4.0, "false_alarms": 0.5},
+        {"rows": 4, "false_alarms": 0.5},
     ],
 )
-@pytest.mark.parametrize("how", ["journal", "state", "short journal"])
 @pytest.mark.filterwarnings("ignore:in a window")
-def test_a_resumed_stream_goes_on_as_if_nothing_had_happened(cad, tmp_path, options, how):
+def test_a_resumed_stream_goes_on_as_if_nothing_had_happened(cad, tmp_path, options):
     X, cuts, path = stream_of(4, rows=60), (0, 5, 12, 40, 60), tmp_path / "stream"
-    parts = [(X[a:b], np.arange(a, b)) for a, b in zip(cuts, cuts[1:], strict=False)]
-
-    def update(stream, number):
-        rows, times = parts[number]
-        when = {"times": times} if "seconds" in options else {}
-        return stream.update(rows, **when, batch=number)
-
+    parts = [X[a:b] for a, b in zip(cuts, cuts[1:], strict=False)]
     steady = MicroBatches(cad, **options)
-    expected = [update(steady, number) for number in range(4)]
-    stream = MicroBatches(cad, **options, **({"journal": path} if "journal" in how else {}))
-    for number in (0, 1, 2):
-        update(stream, number)
-    if how != "journal":
-        stream.save(path)
+    expected = [steady.update(part) for part in parts]
+    stream = MicroBatches(cad, **options, journal=path)
+    for part in parts[:3]:
+        stream.update(part)
     stream.close()
-    again = MicroBatches.resume(cad, path)
+    again = MicroBatches(cad, **options, journal=path)
     assert (again.guarantee, again.settings) == (steady.guarantee, steady.settings)
     for number in (2, 3):  # one comes again
-        got = update(again, number)
+        got = again.update(parts[number], batch=number)
         assert [w.row for w in got] == [w.row for w in expected[number]]
         assert all(
             np.array_equal(a.mask, b.mask) for a, b in zip(got, expected[number], strict=True)

@@ -38,7 +38,7 @@ from reconform.study import (
 )
 from reconform.study.protocol import MODELS, bh_masks, conditional_fdr_and_power, name_key
 from reconform.study.ranked import lower_bound
-from reconform.study.store import Store
+from reconform.study.schedule import Store
 from reconform.study.subjects import describe, resolve_readings
 
 pytest.importorskip("pyarrow", reason="the store of a study needs pyarrow: reconform[study]")
@@ -362,6 +362,7 @@ def test_leftovers_of_killed_runs_are_removed(finished):
     left, foreign = store / "parts" / ".reconform-1.tmp", store / "a.tmp"
     for path in (left, foreign):
         path.touch()
+        os.utime(path, (0, 0))
     with atomic_file(store / "other") as young:
         Store(store).remove_leftovers()
         assert young.exists()  # a run that is under way owns it

@@ -12,11 +12,11 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 
-from ..arrays import BoolArray, FloatArray
+from ..arrays import FloatArray
 from ..content import digests_of
 from ..statistics.fdr import RankCounts
 from .closeness import cluster_finding, copy_findings, in_units, unused_batch
-from .columns import Category, column_findings, label_findings, order_findings
+from .columns import Category, column_findings, label_findings
 from .contamination import Level, contamination_finding
 from .sample import (
     MOST_REFERENCE,
@@ -24,19 +24,15 @@ from .sample import (
     Occurrences,
     Reservoir,
     alike_in_groups,
-    monotone_columns,
     new_rows,
     new_sample,
     reference_positions,
     reference_sample,
 )
 from .shift import (
-    HEAPED,
-    LEFT,
     MOST_COMBINED,
     moved_columns,
     normal_rows_at_least,
-    shape_finding,
     shift_finding,
     shift_tests,
     with_weights,
@@ -64,8 +60,6 @@ class Compared:
     categories : mapping
         By position, the columns that hold codes of labels. They are no numbers: labels have checks
         of their own, and distances are measured without them.
-    monotone : bool array of shape (d,), optional
-        Columns that only rise or only fall from one new row to the next.
     weighted : bool
         Whether weights make up for a shift, which is then not tested for.
     weighable : bool
@@ -79,27 +73,20 @@ class Compared:
     names: tuple[str, ...] = ()
     found: tuple[Finding, ...] = ()
     categories: Mapping[int, Category] = field(default_factory=dict)
-    monotone: BoolArray | None = field(default=None, repr=False)
     weighted: bool = False
     weighable: bool = True
     looked_up: LookedUp | None = None
 
     def verdict(
-        self,
-        counts: RankCounts | None,
-        flagged: int,
-        tested: int,
-        level: Level,
-        calibration: FloatArray | None = None,
+        self, counts: RankCounts | None, flagged: int, tested: int, level: Level
     ) -> Verdict:
         """Check the batch: its ranks, and how many of so many rows are flagged at a level.
 
-        The level is a false discovery rate, or says how many rows are flagged, from counts. The
-        calibration scores tell ties from a shape of the histogram.
+        The level is a false discovery rate, or says how many rows are flagged, from counts.
         """
         few = counts is None or counts.n_calibration < LEAST_ROWS
         ranked = None if few or self.weighted or tested < LEAST_ROWS else counts
-        evidence = CheckInput(self, ranked, flagged, tested, level, calibration, [*self.found])
+        evidence = CheckInput(self, ranked, flagged, tested, level, [*self.found])
         for check in CHECKS:
             if all(getattr(evidence, need) for need in check.needs):
                 evidence.findings += check.find(evidence)
@@ -120,7 +107,6 @@ class CheckInput:
     flagged: int
     tested: int
     level: Level
-    calibration: FloatArray | None
     findings: list[Finding]  # so far
 
     @property
@@ -137,17 +123,6 @@ class CheckInput:
     def has_numbers(self) -> bool:
         """Whether these rows have columns of numbers."""
         return self.has_rows and bool(self.used)
-
-    @property
-    def has_order(self) -> bool:
-        """Whether it is known which columns only rise or fall, and none was called an id."""
-        named = any(finding.check == "identifier" for finding in self.findings)
-        return self.given.monotone is not None and not named
-
-    @property
-    def has_ranks(self) -> bool:
-        """Whether there are enough ranks, and these are not weighted."""
-        return self.ranks is not None
 
     @property
     def unweighted(self) -> bool:
@@ -223,11 +198,6 @@ def _columns(seen: CheckInput) -> list[Finding]:
     return column_findings(*seen.numbers, seen.names(seen.used))
 
 
-def _order(seen: CheckInput) -> list[Finding]:
-    assert seen.given.monotone is not None
-    return order_findings(seen.numbers[1], seen.given.monotone[seen.used], seen.names(seen.used))
-
-
 def _shift(seen: CheckInput) -> Iterator[Finding]:
     """Test the rows; where there are none, the ranks still show a shift."""
     ranks = None if seen.ranks is None else seen.ranks.counts
@@ -275,27 +245,15 @@ def _contamination(seen: CheckInput) -> list[Finding]:
     return contamination_finding(rows, seen.ranks, seen.flagged, seen.level)
 
 
-def _shape(seen: CheckInput) -> list[Finding]:
-    """What the histogram of p-values shows, unless a better test has said it."""
-    assert seen.ranks is not None
-    if seen.calibration is not None and len(seen.calibration) != seen.ranks.n_calibration:
-        return []  # ranks are medians over repeated splits, and not uniform
-    said, checks = {LEFT: "shift", HEAPED: "copies"}, {one.check for one in seen.findings}
-    found = shape_finding(seen.ranks.counts, seen.calibration)
-    return [one for one in found if said.get(one.check) not in checks]
-
-
 CHECKS = [
     Check("labels", _labels, ("has_sample",), "broken"),
     Check("columns", _columns, ("has_numbers",), "broken"),
-    Check("order", _order, ("has_numbers", "has_order")),
     Check("shift", _shift, ("unweighted",), "broken"),
     Check("copies", _copies, ("has_rows",), "doubtful"),
     Check("clusters", _clusters, ("has_sample",), "doubtful"),
     Check("share flagged", _share, (), "doubtful"),
     # Rows that moved look like anomalies among the reference, too.
     Check("contamination", _contamination, ("unweighted", "unbroken")),
-    Check("shape", _shape, ("has_ranks",)),
 ]
 
 
@@ -317,7 +275,6 @@ __all__ = [
     "Reservoir",
     "Verdict",
     "alike_in_groups",
-    "monotone_columns",
     "new_rows",
     "new_sample",
     "reference_positions",

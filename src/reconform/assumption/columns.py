@@ -143,51 +143,6 @@ MISSING_ADVICE = "Find out why they are missing before trusting rows."
 ADVICE = "Leave it out with `drop`, or carry it as `id_columns`."
 
 
-def order_findings(new: FloatArray, monotone: BoolArray, names: Sequence[str]) -> list[Finding]:
-    """Name columns that only rise or only fall from row to row, as times and counters do.
-
-    A file may be sorted by a column, so it is a note. Of all orders of the rows that many are in
-    order, and rows of one value may change places.
-
-    Parameters
-    ----------
-    new : float array of shape (m, d)
-        A sample, in any order.
-    monotone : bool array of shape (d,)
-        As `monotone_columns` says of all new rows in their own order.
-    names : sequence of str
-
-    Returns
-    -------
-    list of Finding
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> days = np.repeat(np.arange(10.0), 5)[:, None]
-    >>> print(*order_findings(days, np.array([True]), ["day"]))
-    Column 'day' only rises or only falls from one new row to the next: a time, a counter, or sorted
-    by it? If it is a time or a counter, leave it out with `drop`, or carry it as `id_columns`.
-    """
-    found = []
-    for j in np.flatnonzero(monotone).tolist():
-        seen = new[~np.isnan(new[:, j]), j]
-        alike = np.unique(seen, return_counts=True)[1]
-        ways = gammaln(alike + 1.0).sum() - gammaln(len(seen) + 1.0)
-        if np.log(2 * len(names)) + ways <= np.log(BROKEN):
-            found.append(
-                Finding(
-                    "order",
-                    "note",
-                    f"Column {names[j]!r} only rises or only falls from one new row to the next: a "
-                    "time, a counter, or sorted by it?",
-                    "If it is a time or a counter, leave it out with `drop`, or carry it as "
-                    "`id_columns`.",
-                )
-            )
-    return found[:MOST_FINDINGS]
-
-
 def level_of(p: float) -> str | None:
     """How bad a p-value over all columns is; None if it is nothing."""
     return "broken" if p <= BROKEN else "doubtful" if p <= DOUBTFUL else None

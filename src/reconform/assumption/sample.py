@@ -8,13 +8,11 @@ from typing import Self
 
 import numpy as np
 
-from ..arrays import BoolArray, FloatArray, IndexArray, UInt64Array
+from ..arrays import FloatArray, IndexArray, UInt64Array
 from ..content import Contents, first_keys, first_rows, hashes_of
 
 MOST_REFERENCE = 2_000
 MOST_NEW = 3_000
-# So many rows show of most columns that they are in no order.
-FEW = 32
 
 # The draws have nothing to do with those of a method, whatever its seed is.
 _REFERENCE, _NEW = (np.random.SeedSequence([0x5A3B, purpose]) for purpose in (0, 1))
@@ -176,39 +174,10 @@ def alike_in_groups(
     return reference[np.concatenate(ours)], new[np.concatenate(others)]
 
 
-def monotone_columns(X: FloatArray) -> BoolArray:
-    """Say which columns never fall, or never rise, from row to row; missing numbers count as both.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> monotone_columns(np.array([[1.0, 3.0, 0.0], [2.0, 3.0, 5.0], [2.0, 1.0, 0.0]]))
-    array([ True,  True, False])
-    """
-    rises, falls = _steps(X)
-    return np.asarray(~rises | ~falls)
-
-
-def _steps(X: FloatArray) -> tuple[BoolArray, BoolArray]:
-    """Which columns rise somewhere, and which fall."""
-    rises, falls = _each(X[:FEW])
-    rest = np.flatnonzero(~rises | ~falls)  # most columns have done both by then
-    more = _each(X[FEW - 1 :, rest])
-    rises[rest] |= more[0]
-    falls[rest] |= more[1]
-    return rises, falls
-
-
-def _each(X: FloatArray) -> tuple[BoolArray, BoolArray]:
-    first, second = X[:-1], X[1:]
-    return np.any(second > first, axis=0), np.any(second < first, axis=0)
-
-
 class Reservoir:
     """A sample of rows that come in batches, each row with the same chance.
 
     Every row has a random number, by its place in the file; those with the smallest stay.
-    `monotone` says which columns of all rows never fall or never rise.
 
     Examples
     --------
@@ -225,37 +194,18 @@ class Reservoir:
         self.seen = 0
         self._random = np.random.default_rng(_NEW)
         self._keys = np.empty(0)
-        self._rows: FloatArray | None = None
-        self._last: FloatArray | None = None
-        self._rises: BoolArray | None = None
-        self._falls: BoolArray | None = None
+        self.rows: FloatArray | None = None  # the sample; None if nothing was shown
 
     def add(self, X: FloatArray) -> None:
         """Show a batch."""
-        rises, falls = _steps(X if self._last is None else np.vstack([self._last, X]))
-        self._rises = rises if self._rises is None else self._rises | rises
-        self._falls = falls if self._falls is None else self._falls | falls
-        self._last = X[-1:] if len(X) else self._last
         keys = self._random.random(len(X))
         self.seen += len(X)
-        if self._rows is not None and len(self._keys) == self.most:
+        if self.rows is not None and len(self._keys) == self.most:
             near = keys < self._keys.max()
             keys, X = keys[near], X[near]
         keys = np.concatenate([self._keys, keys])
-        rows = np.array(X) if self._rows is None else np.concatenate([self._rows, X])
+        rows = np.array(X) if self.rows is None else np.concatenate([self.rows, X])
         if len(keys) > self.most:
             keep = np.sort(np.argpartition(keys, self.most - 1)[: self.most])
             keys, rows = keys[keep], rows[keep]
-        self._keys, self._rows = keys, rows
-
-    @property
-    def rows(self) -> FloatArray | None:
-        """The sample; None if nothing was shown."""
-        return self._rows
-
-    @property
-    def monotone(self) -> BoolArray | None:
-        """As `monotone_columns` says of all rows; None if nothing was shown."""
-        if self._rises is None or self._falls is None:
-            return None
-        return np.asarray(~self._rises | ~self._falls)
+        self._keys, self.rows = keys, rows

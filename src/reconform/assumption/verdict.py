@@ -98,7 +98,7 @@ class Verdict:
         if self.unchecked:
             return f"It was not checked whether {ASSUMED}: {self.unchecked}."
         if self.findings:
-            return f"No test speaks against the assumption that {ASSUMED}, but look at this."
+            return f"No test contradicts the assumption that {ASSUMED}, but note the following."
         return f"Nothing seen speaks against the assumption that {ASSUMED}."
 
     def promise(self, guarantee: str) -> str:

@@ -182,7 +182,7 @@ HOMES = {
     "clean": ("clean_command", "Review the most unusual rows of REFERENCE, and leave some out."),
     "fit": ("model_commands", "Fit a detector to the normal rows in REFERENCE and save it."),
     "score": ("model_commands", "Find the anomalies in NEW with a saved MODEL."),
-    "check": ("check_command", "Check NEW with a saved MODEL, for a schedule."),
+    "check": ("model_commands", "Check NEW with a saved MODEL, for a schedule."),
     "stream": ("stream_command", "Decide about rows as they arrive on standard input."),
     "inspect": ("model_commands", "Say what is in a saved MODEL, and how large each part is."),
     "demo": ("detect", "Find malignant tumours among benign ones: no files are needed."),

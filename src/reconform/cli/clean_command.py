@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import shlex
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 import click
-import numpy as np
 
-from ..arrays import IndexArray
 from ..cleaning import BUDGET, PROVEN, Review, WhatIf, most_leaving, review, to_look_at
 from ..detector import ConformalDetector
 from ..display import headline
@@ -18,25 +17,16 @@ from ..files import Layout, Table, check_output
 from ..files.cells import to_python
 from ..files.formats import is_standard, layout_like, query_of
 from ..files.judge import ReadOptions, judge_file
-from ..files.review import (
-    NOTE,
-    REVIEW_NAMES,
-    Shown,
-    leave_out,
-    looked_at,
-    read_marks,
-    review_table,
-)
+from ..files.review import NOTE, REVIEW_NAMES, leave_out, read_marks, review_table
 from ..files.source import open_source
 from ..files.writing import open_output
 from ..rule import Rule
-from .declare import Command, count, family, in_options, option, share
+from .declare import PATH, Command, count, family, file, in_options, option, share
 from .detect import facts_of, fit_detector, read_rows
-from .judging import CAPTION, check_header, plain, rows_table, words_about
+from .judging import CAPTION, Flagged, check_header, words_about
 from .options import (
     FDR,
     OVERWRITE,
-    PATH,
     Columns,
     Files,
     Fitting,
@@ -68,16 +58,13 @@ class Cleaning:
     overwrite: bool
 
     def __post_init__(self) -> None:
-        if self.keep is not None and self.marks is None:
+        if (self.keep is None) != (self.marks is None):
             raise click.UsageError(
                 "--keep goes with --marks: the first says where the other rows are written, the "
                 "second which rows leave."
             )
-        if self.marks is not None and (self.keep is None) == (self.output is None):
-            raise click.UsageError(
-                "--marks goes with one of two: --keep FILE writes the reference without the marked "
-                "rows, --output FILE a review file of the rows to look at next."
-            )
+        if self.marks is not None and self.output is not None:
+            raise click.UsageError("--output writes a review file: leave it out with --marks.")
         if self.keep is not None and is_standard(self.keep):
             raise click.UsageError("--keep must be the name of a file; got '-'.")
 
@@ -113,26 +100,18 @@ cleaning_options = family(
     [
         FDR,
         count("--show", 20, "Show so many of the most unusual reference rows."),
-        option(
+        file(
             "--output",
-            type=PATH,
-            metavar="FILE",
-            help="Write a review file: the most unusual reference rows, with an empty column "
+            "Write a review file: the most unusual reference rows, with an empty column "
             "'anomaly' for a person to fill in.",
         ),
-        option(
+        file(
             "--marks",
-            type=PATH,
-            metavar="FILE",
-            help="Read a review file that a person has filled in: yes beside a row means that it "
-            "is an anomaly. With --output it goes on: the marked rows left aside, it shows those "
-            "to look at next, and the marks so far are in the new review file too.",
+            "Read a review file that a person has filled in: yes beside a row means that it "
+            "is an anomaly.",
         ),
-        option(
-            "--keep",
-            type=PATH,
-            metavar="FILE",
-            help="Write the reference without the rows that --marks names, all else as it was.",
+        file(
+            "--keep", "Write the reference without the rows that --marks names, all else as it was."
         ),
         share(
             "--budget",
@@ -158,11 +137,10 @@ cleaning_options = family(
         "Every reference row is scored by models that have not seen it. With NEW it says how many "
         "new rows would be flagged if the most unusual reference rows were anomalies. Rows leave "
         "the reference only if a person has marked them in a review file. Anomalies hide each "
-        "other: go on with --marks and --output until a review shows no further one."
+        "other: review the cleaned file again, until no further one is found."
     ),
     examples=[
         "reconform clean normal.csv new.csv --output review.csv",
-        "reconform clean normal.csv new.csv --marks review.csv --output next.csv",
         "reconform clean normal.csv --marks review.csv --keep cleaned.csv",
     ],
 )
@@ -203,22 +181,27 @@ def clean(
     inputs = {"REFERENCE": reference} if new is None else {"REFERENCE": reference, "NEW": new}
     known, *unknown = files.layouts(*inputs.values())
     cleaning.check(voice, files, known, **inputs)
-    whole = read_rows(voice, reference, known, files.id_columns, columns)
+    table = read_rows(voice, reference, known, files.id_columns, columns)
     if new is not None:
-        check_header(new, whole.features, unknown[0], files)
-    before = _looked_at(cleaning, files, reference, known)
-    table = whole.without(before.anomalies)
+        check_header(new, table.features, unknown[0], files)
     cad = fit_detector(voice, table, fitting, columns)
     with voice.last_words(), parallel(fitting.jobs):
         seen = review(cad)
-        shown = _shown(cleaning, seen, table, before)
-        _tell_rows(voice, fitting, shown, whole, len(before), cleaning.show)
-        facts = _records(shown, whole, len(before), cleaning.show)
+        written = 0 if cleaning.output is None else most_leaving(len(table), cleaning.budget)
+        look = to_look_at(seen, table.X)[: max(cleaning.show, written)]
+        unusual = words_about(table.X[look], table)
+        shown = Flagged(
+            rows=(look[: cleaning.show] + 1).tolist(),
+            ids=_ids(table, look[: cleaning.show]),
+            numbers={"score": seen.scores[look], "p-value": seen.p_values[look]},
+        )
+        _tell_rows(voice, fitting, shown, len(table), unusual)
+        facts: dict[str, Any] = {"unusual": shown.records(most_unusual=unusual)}
         if new is not None:
             read = ReadOptions(table.features, files.id_columns, unknown[0])
             facts |= _ask(voice, cleaning, cad, seen, new, read)
         if cleaning.output is not None:
-            rows = review_table(reference, known, shown, rows=len(whole), prefix=cleaning.prefix)
+            rows = review_table(reference, known, seen, look, unusual, cleaning.prefix)
             layout = cleaning.written_with(files, reference, known, cleaning.output)
             # A person opens it in a spreadsheet.
             with open_output(
@@ -229,77 +212,21 @@ def clean(
                 safe_cells=True,
             ) as write:
                 write(rows)
-            _tell_review(voice, cleaning, len(whole), len(shown.positions))
+            _tell_review(voice, cleaning, len(table), len(look))
         voice.finish(
             {
                 "command": "clean",
-                "reference": facts_of(whole),
+                "reference": facts_of(table),
                 "detector": fitting.detector,
                 "method": fitting.method,
                 "seed": fitting.seed,
                 "budget": cleaning.budget,
-                "most_leaving": most_leaving(len(whole), cleaning.budget),
-                "marked_before": (before.anomalies + 1).tolist(),
+                "most_leaving": most_leaving(len(table), cleaning.budget),
                 **facts,
                 "output": cleaning.output,
                 "proven": PROVEN,
             }
         )
-
-
-@dataclass(frozen=True, eq=False)
-class Before:
-    """What earlier reviews of this reference have found.
-
-    Attributes
-    ----------
-    positions : int array
-        Of the rows that have a mark.
-    marks : list of str
-        "yes" for an anomaly, or "no".
-    """
-
-    positions: IndexArray
-    marks: list[str]
-
-    def __len__(self) -> int:
-        return len(self.positions)
-
-    @property
-    def anomalies(self) -> IndexArray:
-        """Positions of the rows that are marked as anomalies, in increasing order."""
-        return np.sort(self.positions[np.array(self.marks) == "yes"])
-
-
-def _looked_at(cleaning: Cleaning, files: Files, reference: str, known: Layout) -> Before:
-    """The marks so far; none in a first review."""
-    if cleaning.marks is None:
-        return Before(np.empty(0, dtype=np.intp), [])
-    (layout,) = files.layouts(cleaning.marks)
-    marks = read_marks(cleaning.marks, layout, prefix=cleaning.prefix)
-    return Before(*looked_at(reference, marks, layout=known, budget=cleaning.budget))
-
-
-def _shown(cleaning: Cleaning, seen: Review, table: Table, before: Before) -> Shown:
-    """The rows that have a mark, and those to look at next: the first of an order."""
-    rows = len(seen) + len(before.anomalies)
-    stay = np.delete(np.arange(rows), before.anomalies)
-    order = to_look_at(seen, table.X)
-    following = order[~np.isin(stay[order], before.positions)]
-    most = cleaning.show
-    if cleaning.output is not None:
-        most = max(most, most_leaving(rows, cleaning.budget))
-    look = following[:most]
-    scores, p_values = np.full((2, rows), np.nan)
-    scores[stay], p_values[stay] = seen.scores, seen.p_values
-    positions = np.concatenate([before.positions, stay[look]])
-    return Shown(
-        positions,
-        scores[positions],
-        p_values[positions],
-        [""] * len(before) + words_about(table.X[look], table),
-        before.marks + [""] * len(look),
-    )
 
 
 def _ids(table: Table, positions: Any) -> dict[str, list[Any]]:
@@ -310,41 +237,18 @@ def _ids(table: Table, positions: Any) -> dict[str, list[Any]]:
 
 
 def _tell_rows(
-    voice: Voice, fitting: Fitting, shown: Shown, table: Table, start: int, most: int
+    voice: Voice, fitting: Fitting, shown: Flagged, rows: int, unusual: Sequence[str]
 ) -> None:
-    """Show the rows to look at: those from `start` on."""
-    if not voice.talks:
-        return
-    here = slice(start, start + most)
-    first = shown.positions[here]
-    without = f", {start:,} of which have a mark and are not shown again" if start else ""
+    """Show the rows to look at."""
     voice.say(
-        f"The {len(first):,} most unusual of {len(table):,} reference rows "
-        f"({fitting.detector}, {fitting.method}){without}",
+        f"The {len(shown):,} most unusual of {rows:,} reference rows "
+        f"({fitting.detector}, {fitting.method})",
         style="bold",
     )
     voice.say()
-    numbers = {"score": shown.scores[here], "p-value": shown.p_values[here]}
-    rows = {"row": (first + 1).tolist()}
-    voice.show(rows_table(rows, _ids(table, first), numbers, shown.most_unusual[here]))
+    voice.show(shown.table(unusual, counted=True))
     voice.say()
     voice.say(CAPTION, style="dim")
-
-
-def _records(shown: Shown, table: Table, start: int, most: int) -> dict[str, Any]:
-    """The rows that are shown, as plain data."""
-    ids = _ids(table, shown.positions)
-    records = [
-        {
-            "row": int(shown.positions[i]) + 1,
-            "id": {name: plain(values[i]) for name, values in ids.items()},
-            "score": plain(float(shown.scores[i])),
-            "p_value": float(shown.p_values[i]),
-            "most_unusual": shown.most_unusual[i],
-        }
-        for i in range(start, min(start + most, len(shown.positions)))
-    ]
-    return {"unusual": records}
 
 
 def _ask(
@@ -386,14 +290,10 @@ def _tell_review(voice: Voice, cleaning: Cleaning, rows: int, written: int) -> N
     voice.say(
         f"Review file: {cleaning.output} ({written:,} rows). Write yes in its column {mark!r} "
         f"beside every row that is an anomaly, and no beside the others; at most "
-        f"{most_leaving(rows, cleaning.budget):,} may leave. Then, with names of your own:"
+        f"{most_leaving(rows, cleaning.budget):,} may leave. Then write the others, and review "
+        "them again until no further one is found:"
     )
-    for purpose, result in (
-        ("write the others", "--keep cleaned.csv"),
-        ("or go on, until no further one is found", "--output next.csv"),
-    ):
-        advised = in_options(f"`reconform clean --marks {marks} {result}`")
-        voice.say(f"- {purpose}: {advised}")
+    voice.say(in_options(f"`reconform clean --marks {marks} --keep cleaned.csv`"))
 
 
 def _apply_marks(voice: Voice, reference: str, cleaning: Cleaning, files: Files) -> None:
@@ -408,7 +308,6 @@ def _apply_marks(voice: Voice, reference: str, cleaning: Cleaning, files: Files)
             read_marks(cleaning.marks, filled, prefix=cleaning.prefix),
             cleaning.keep,
             budget=cleaning.budget,
-            id_columns=files.id_columns,
             layout=known,
             output_layout=cleaning.written_with(files, reference, known, cleaning.keep),
             overwrite=cleaning.overwrite,

@@ -131,6 +131,19 @@ def option(
     return declarations, attributes
 
 
+PATH = click.Path(path_type=str, allow_dash=True)
+
+
+def flag(name: str, help: str, *, library: str | None = None) -> Given:
+    """Declare an option without a value."""
+    return option(name, library=library, is_flag=True, help=help)
+
+
+def file(name: str, help: str, **attributes: Any) -> Given:
+    """Declare an option that takes the name of a file."""
+    return option(name, type=PATH, metavar="FILE", help=help, **attributes)
+
+
 def count(
     name: str,
     default: int | str,
@@ -285,7 +298,9 @@ def _home_of(option: str) -> str | None:
     root = running[0].find_root()
     group = root.command
     assert isinstance(group, click.Group)
-    for name in ("fit", "detect", "score", "stream", "study"):
+    # With a model, what is otherwise given to `detect` was given to `fit`.
+    first = "fit" if _takes(running[1], "model") else "detect"
+    for name in (first, "detect", "fit", "score", "stream", "study"):
         command = group.get_command(root, name)
         if command is not None and _takes(command, option):
             return name

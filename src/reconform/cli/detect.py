@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -33,12 +33,11 @@ from ..files.judge import ReadOptions
 from ..files.reading import group_labels
 from ..files.review import left_out_of
 from ..metrics import false_discovery_proportion, power
-from ..reporting.page import EXPLAINED, render, write_page
-from .declare import Command, family, in_options, share
-from .judging import Flagged, ReferenceRows, check_beforehand, check_header, judge
+from ..reporting.page import render, write_page
+from .declare import PATH, Command, family, in_options
+from .judging import Flagged, check_header, judge, weighing
 from .options import (
     OVERWRITE,
-    PATH,
     REPORT,
     Columns,
     Deciding,
@@ -47,10 +46,8 @@ from .options import (
     Writing,
     compared_options,
     deciding_options,
-    detector_option,
     files_options,
     fitting_options,
-    method_option,
     parallel,
     voice_options,
     writing_options,
@@ -72,32 +69,19 @@ def read_rows(
     return normal_rows(table, anomalous)
 
 
-def make(voice: Voice, reference: Table, fitting: Fitting, columns: Columns) -> ConformalDetector:
-    """Make the detector that was asked for."""
-    # A full-conformal detector fits while it judges, and that has a bar of its own.
-    watched = voice.shows_progress and fitting.method != "full"
+def fit_detector(
+    voice: Voice, reference: Table, fitting: Fitting, columns: Columns
+) -> ConformalDetector:
+    """Fit and calibrate the detector that was asked for."""
     detector = fitting.make_detector()
-    return ConformalDetector(
+    cad = ConformalDetector(
         prepared(detector, reference.features) if columns.prepare else detector,
         fitting.make_method(),
         random_state=fitting.seed,
-        verbose=int(watched),
+        # A full-conformal detector fits while it judges, and that has a bar of its own.
+        verbose=int(voice.shows_progress and fitting.method != "full"),
         group_models=columns.group_models,
     )
-
-
-def fit_detector(
-    voice: Voice,
-    reference: Table,
-    fitting: Fitting,
-    columns: Columns,
-    *,
-    check: Callable[[ConformalDetector], None] | None = None,
-) -> ConformalDetector:
-    """Fit and calibrate the detector that was asked for; `check` sees it before."""
-    cad = make(voice, reference, fitting, columns)
-    if check is not None:
-        check(cad)
     voice.step(f"Fitting {fitting.detector}, {fitting.method}, on {len(reference):,} rows")
     known = None
     if fitting.anomalies is not None:
@@ -190,16 +174,10 @@ def detect(
     writing.check(voice, REFERENCE=reference, NEW=new, **fitting.inputs)
     known, unknown = files.layouts(reference, new)
     table = read_rows(voice, reference, known, files.id_columns, columns)
-    reference_rows = ReferenceRows(table, columns.shift)
+    reference_rows = weighing(table, columns.shift)
     check_header(new, table.features, unknown, files, writing, columns=columns)
-    check = check_beforehand(new, reference_rows, unknown, files, deciding)
-    cad = fit_detector(voice, table, fitting, columns, check=check)
-    read = ReadOptions(
-        table.features,
-        files.id_columns,
-        unknown,
-        group_column=columns.group,
-    )
+    cad = fit_detector(voice, table, fitting, columns)
+    read = ReadOptions(table.features, files.id_columns, unknown, group_column=columns.group)
     with voice.last_words(), parallel(fitting.jobs):
         facts = judge(
             voice,
@@ -222,9 +200,6 @@ demo_options = family(
     "Options",
     dict,
     [
-        detector_option("auto"),
-        method_option("auto"),
-        share("--fdr", 0.1, "Aim at this false discovery rate.", metavar="LEVEL"),
         REPORT,
         OVERWRITE,
     ],
@@ -245,12 +220,10 @@ def demo(asked: dict[str, Any], voice: Voice) -> None:
             raise click.UsageError("--report writes a page: give the name of a file.")
         check_place(report, overwrite=overwrite)
     with voice.gathering_warnings():
-        done = run_demo(asked["detector"], asked["method"], asked["fdr"])
+        done = run_demo()
     with voice.last_words():
         if report is not None:
-            page = partial(
-                render, done.found, title="Tumours", explained=EXPLAINED, spell=in_options
-            )
+            page = partial(render, done.found, title="Tumours", spell=in_options)
             write_page(Path(report), page, overwrite=overwrite)
         _tell(voice, done)
         if report is not None:
@@ -287,10 +260,11 @@ def _tell(voice: Voice, done: Demo) -> None:
         flagged = Flagged(
             rows=(top + 1).tolist(),
             ids={},
-            scores=found.scores[top],
-            p_values=found.p_values[top],
-            letter="q",
-            evidence=found.q_values[top],
+            numbers={
+                "score": found.scores[top],
+                "p-value": found.p_values[top],
+                "q-value": found.q_values[top],
+            },
         )
         voice.say()
         voice.show(flagged.table())
@@ -330,7 +304,7 @@ class Demo:
         return power(self.found, self.truth)
 
 
-def run_demo(detector: str = "auto", method: str = "auto", fdr: float = 0.1) -> Demo:
+def run_demo() -> Demo:
     """Fit on half of the benign rows, and judge the rest mixed with malignant ones.
 
     Examples
@@ -349,5 +323,5 @@ def run_demo(detector: str = "auto", method: str = "auto", fdr: float = 0.1) -> 
     new = np.vstack([rest, malignant])
     order = rng.permutation(len(new))
     truth = np.r_[np.zeros(len(rest), bool), np.ones(len(malignant), bool)][order]
-    cad = ConformalDetector(detector, method, random_state=0).fit(reference)
-    return Demo(cad.discover(new[order], fdr=fdr), truth, len(reference))
+    found = ConformalDetector(random_state=0).fit(reference).discover(new[order])
+    return Demo(found, truth, len(reference))

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from rich.box import SIMPLE_HEAD
 from rich.table import Table as RichTable
@@ -22,12 +22,11 @@ from ..errors import InputError, ReconformError, nearest
 from ..explain import NO_REFERENCE, known_rows
 from ..explain.explainer import IN_BRACKETS, Explanation
 from ..explain.features import Unusual, labelled, unusual_features
-from ..files import Layout, Table, check_output, open_batches
+from ..files import Layout, Table, check_output, open_batches, result
 from ..files.cells import labels_in, to_python
 from ..files.formats import called, is_standard, query_of
-from ..files.judge import FileDiscoveries, ReadOptions, judge_file, refuse_too_many, refuse_weights
-from ..forecast import Pace
-from ..reporting.page import EXPLAINED, RowNames, SomeRows, render, write_page
+from ..files.judge import FileDiscoveries, ReadOptions, judge_file
+from ..reporting.page import render, write_page
 from ..reporting.words import shorten
 from ..statistics.bounds import false_discovery_table
 from ..weights import Weights
@@ -49,80 +48,64 @@ class Flagged:
         Their numbers in the file, from 1.
     ids : dict of str to list
         Columns that name them.
-    scores, p_values : float arrays
-    letter, evidence : str and float array
-        "q" and the q-values, or "e" and the e-values of a certified list.
+    numbers : dict of str to float array
+        Score, p-value, and q-value or e-value.
     mask : bool array, optional
         Which of them are flagged, if that is not all of them.
     """
 
     rows: list[int]
     ids: dict[str, list[Any]]
-    scores: FloatArray
-    p_values: FloatArray
-    letter: str
-    evidence: FloatArray
+    numbers: dict[str, FloatArray]
     mask: BoolArray | None = None
 
     def __len__(self) -> int:
         return len(self.rows)
 
-    def records(self) -> list[dict[str, Any]]:
+    def records(self, **more: Sequence[Any]) -> list[dict[str, Any]]:
         """One dict of plain data per row; an infinite score is None, since JSON has none."""
+        more |= {} if self.mask is None else {"anomaly": self.mask.tolist()}
         return [
             {
                 "row": row,
                 "id": {name: plain(values[i]) for name, values in self.ids.items()},
-                "score": plain(float(self.scores[i])),
-                "p_value": float(self.p_values[i]),
-                f"{self.letter}_value": float(self.evidence[i]),
-                **({} if self.mask is None else {"anomaly": bool(self.mask[i])}),
+                **{
+                    name.replace("-", "_"): plain(float(values[i]))
+                    for name, values in self.numbers.items()
+                },
+                **{name: values[i] for name, values in more.items()},
             }
             for i, row in enumerate(self.rows)
         ]
 
-    def table(self, unusual: Sequence[str] = ()) -> RichTable:
-        """Lay the rows out, with what is unusual about each of them if that is known."""
-        numbers = {
-            "score": self.scores,
-            "p-value": self.p_values,
-            f"{self.letter}-value": self.evidence,
-        }
-        flagged = None if self.mask is None else ["yes" if one else "" for one in self.mask]
-        rows = {} if self.ids else {"row": self.rows}
-        return rows_table(rows, self.ids, numbers, unusual, flagged)
+    def table(self, unusual: Sequence[str] = (), *, counted: bool = False) -> RichTable:
+        """Lay the rows out, with what is unusual about each of them if that is known.
 
-
-def rows_table(
-    counted: Mapping[str, Sequence[int]],
-    ids: Mapping[str, Sequence[Any]],
-    numbers: Mapping[str, FloatArray],
-    unusual: Sequence[str] = (),
-    flagged: Sequence[str] | None = None,
-) -> RichTable:
-    """Lay rows out: whole numbers, columns that name the rows, numbers, and words about each."""
-    made = RichTable(box=SIMPLE_HEAD, pad_edge=False, show_edge=False)
-    for name in counted:
-        made.add_column(name, justify="right", no_wrap=True)
-    for name in ids:
-        made.add_column(_cell(name), no_wrap=True)
-    for name in numbers:
-        made.add_column(name, justify="right", no_wrap=True)
-    if flagged is not None:
-        made.add_column("flagged", no_wrap=True)
-    if unusual:
-        made.add_column("most unusual")
-    for i in range(len(next(iter(numbers.values())))):
-        # In a narrow window it is the words about the row that are cut, not the numbers.
-        words = unusual[i : i + 1]
-        made.add_row(
-            *(f"{values[i]:,}" for values in counted.values()),
-            *(_cell(values[i]) for values in ids.values()),
-            *(f"{values[i]:.4g}" for values in numbers.values()),
-            *([] if flagged is None else [flagged[i]]),
-            *(Text(printable(said), no_wrap=True, overflow="ellipsis") for said in words),
-        )
-    return made
+        Rows have their numbers where nothing else names them, or if these are `counted`.
+        """
+        made = RichTable(box=SIMPLE_HEAD, pad_edge=False, show_edge=False)
+        counted = counted or not self.ids
+        if counted:
+            made.add_column("row", justify="right", no_wrap=True)
+        for name in self.ids:
+            made.add_column(_cell(name), no_wrap=True)
+        for name in self.numbers:
+            made.add_column(name, justify="right", no_wrap=True)
+        if self.mask is not None:
+            made.add_column("flagged", no_wrap=True)
+        if unusual:
+            made.add_column("most unusual")
+        for i, row in enumerate(self.rows):
+            # In a narrow window it is the words about the row that are cut, not the numbers.
+            words = unusual[i : i + 1]
+            made.add_row(
+                *([f"{row:,}"] if counted else []),
+                *(_cell(values[i]) for values in self.ids.values()),
+                *(f"{values[i]:.4g}" for values in self.numbers.values()),
+                *([] if self.mask is None else ["yes" if self.mask[i] else ""]),
+                *(Text(printable(said), no_wrap=True, overflow="ellipsis") for said in words),
+            )
+        return made
 
 
 def take_flagged(judgement: FileDiscoveries, ids: Sequence[str], most: int) -> Flagged:
@@ -139,10 +122,7 @@ def take_first(judgement: FileDiscoveries, ids: Sequence[str], most: int) -> Fla
     return Flagged(
         rows=(rows.positions + 1).tolist(),
         ids={name: to_python(table.column(name)) for name in ids},
-        scores=scores,
-        p_values=p_values,
-        letter=judgement.letter,
-        evidence=evidence,
+        numbers={"score": scores, "p-value": p_values, f"{judgement.letter}-value": evidence},
         mask=mask,
     )
 
@@ -180,10 +160,8 @@ def plain(value: Any) -> Any:
     return value if value is None or isinstance(value, bool | int | str) else str(value)
 
 
-# All features of the new rows are in memory while a report is made, up to this many cells, and
-# rank and score of each, up to so many rows.
+# All features of the new rows are in memory while a report is made, up to this many cells.
 MOST_CELLS = 10_000_000
-MOST_REPORTED = 20_000_000
 
 # The confidence of the bound on the false alarms in one list.
 CONFIDENCE = 0.95
@@ -211,8 +189,6 @@ def check_header(
         path, features, id_columns=files.id_columns, layout=layout, group_column=group
     )
     with opened as batches:
-        if writing is not None and writing.report is not None:
-            check_reported(path, batches.source.rows or 0)
         if writing is not None and writing.output is not None and not is_standard(writing.output):
             check_output(
                 writing.output,
@@ -223,73 +199,32 @@ def check_header(
             )
 
 
-def check_beforehand(
-    path: str, reference: ReferenceRows, layout: Layout, files: Files, deciding: Deciding
-) -> Callable[[ConformalDetector], None]:
-    """Return what refuses weights, and more new rows than a detector could judge, before a fit."""
-    table = reference.table
-
-    def check(cad: ConformalDetector) -> None:
-        if reference.weigh is not None:
-            refuse_weights(cad, table.frame, deciding.rule, known=False)
-        if query_of(path) is None and not Path(path).is_file():  # a pipe can be read only once
-            return
-        ids = files.id_columns
-        with open_batches(path, table.features, id_columns=ids, layout=layout) as batches:
-            refuse_too_many(cad, table, batches, deciding.rule)
-
-    return check
-
-
-@dataclass(frozen=True, eq=False)
-class ReferenceRows:
-    """The reference rows of a command that reads them.
-
-    Attributes
-    ----------
-    table : Table
-    shift : tuple of str
-        Columns that come in another mix among the new rows; ``("all",)`` stands for every one.
-    """
+class ReferenceRows(NamedTuple):
+    """The reference rows, and how new rows are weighed by them; None where all count alike."""
 
     table: Table
-    shift: tuple[str, ...] = ()
-
-    def __post_init__(self) -> None:
-        names = self.table.names
-        for name in () if self._all else self.shift:
-            if name not in names:
-                raise InputError(
-                    self.table.path,
-                    f"--shift names the column {name!r}, which is not among the columns that are "
-                    f"used.{nearest(name, names)}",
-                    column=name,
-                )
-
-    @property
-    def _all(self) -> bool:
-        return self.shift == ("all",) and "all" not in self.table.names
-
-    @property
-    def weigh(self) -> Callable[[FloatArray], Weights] | None:
-        """The way to weigh, as `judge_file` takes it; None where all rows count alike."""
-        return self._weigh_by_estimate if self.shift else None
-
-    def _weigh_by_estimate(self, X: FloatArray) -> Weights:
-        """Weigh by how the new rows X differ from the reference in the columns that shift."""
-        names = self.table.names
-        used = [names.index(name) for name in (names if self._all else self.shift)]
-        return Weights.estimate(self.table.X[:, used], X[:, used])
+    weigh: Callable[[FloatArray], Weights] | None = None
 
 
-def check_reported(path: str, rows: int) -> None:
-    """Refuse a report on more rows than there can be one, as soon as their number is known."""
-    if rows > MOST_REPORTED:
-        raise InputError(
-            "standard input" if is_standard(path) else path,
-            f"it has more than {MOST_REPORTED:,} rows, the most that a report covers. Leave out "
-            "--report, or report on a part of the file.",
-        )
+def weighing(reference: Table, shift: Sequence[str]) -> ReferenceRows:
+    """Weigh by the columns that come in another mix, if there are any."""
+    names = reference.names
+    columns = names if tuple(shift) == ("all",) and "all" not in names else shift
+    for name in columns:
+        if name not in names:
+            raise InputError(
+                reference.path,
+                f"--shift names the column {name!r}, which is not among the columns that are "
+                f"used.{nearest(name, names)}",
+                column=name,
+            )
+    used = [names.index(name) for name in columns]
+    weigh = partial(_estimated, reference.X[:, used], used)
+    return ReferenceRows(reference, weigh if shift else None)
+
+
+def _estimated(reference: FloatArray, used: list[int], X: FloatArray) -> Weights:
+    return Weights.estimate(reference, X[:, used])
 
 
 def judge(
@@ -305,37 +240,15 @@ def judge(
 ) -> dict[str, Any]:
     """Judge a file, write what was asked for, say what was found, and return it as plain data.
 
-    Parameters
-    ----------
-    voice : Voice
-    cad : ConformalDetector
-    path : str
-        The new rows.
-    read : ReadOptions
-        How to read them.
-    files, deciding, writing
-        What the options say.
-    known : ReferenceRows, optional
-        The reference rows, to say what is unusual about a row, and to weigh rows by.
+    With the reference it says what is unusual about a row.
     """
     reference = None if known is None else known.table
     read = replace(read, wanted=writing.wanted(files))
     if writing.explain and known_rows(cad) is None:
         raise ReconformError(NO_REFERENCE)
     if writing.report is not None:
-        cells = MOST_CELLS if reference is not None else 0
-        read = replace(read, most_cells=cells, most_rows=MOST_REPORTED)
-    with voice.gathering_warnings(), voice.passes() as advance:
-        paces: dict[str, Pace] = {}
-
-        def progress(stage: str, done: int, total: int | None) -> None:
-            if writing.report is not None:
-                check_reported(path, max(done, total or 0))
-            if total is not None:
-                what = f"{stage} {_rows(total)}"
-                paces.setdefault(stage, Pace(what, total)).done(done)
-            advance(stage, done, total)
-
+        read = replace(read, most_cells=0 if known_rows(cad) is None else MOST_CELLS)
+    with voice.gathering_warnings(), voice.passes() as progress:
         judgement = judge_file(
             cad,
             path,
@@ -353,7 +266,6 @@ def judge(
             judgement,
             writing.report,
             ids=files.id_columns,
-            reference=reference,
             overwrite=writing.overwrite,
         )
     explained = _explained(judgement, writing.explain)
@@ -413,50 +325,32 @@ def _write_page(
     target: str,
     *,
     ids: Sequence[str],
-    reference: Table | None,
     overwrite: bool,
 ) -> None:
     """Write the page; say what it could not be given."""
-    rows: Any = None
-    if reference is not None:
-        seen, part = judgement.rows, judgement.listed
-        if seen is None:
-            cells = judgement.tested * len(reference.features)
-            voice.warn(
-                f"The report names the unusual features of {_rows(len(part))} only, those that "
-                f"come first: {judgement.path} has {cells:,} cells, and at most {MOST_CELLS:,} are "
-                "looked at."
-            )
-        known = part if seen is None else seen
-        table = labelled(known.X, reference.features, labels_in(known.table))
-        rows = SomeRows(part.positions, table) if seen is None else table
+    if judgement.tested > result.MOST_DISCOVERIES:
+        raise InputError(
+            judgement.path,
+            f"it has more than {result.MOST_DISCOVERIES:,} rows, the most that a report covers. "
+            "Leave out --report, or report on a part of the file.",
+        )
     found = judgement.to_discoveries()
-    labels: Any = found.index
-    if labels is None:
-        labels = RowNames(judgement.tested, _names(judgement, ids))
-    elif len(ids) > 1:
+    if judgement.rows is None and found.explainer is not None:
+        voice.warn(
+            f"The report names the unusual features of {_rows(len(judgement.listed))} only, those "
+            f"that come first: {judgement.path} has more than {MOST_CELLS:,} cells."
+        )
+    labels: Any = range(1, found.tested + 1) if found.index is None else found.index
+    if len(ids) > 1:
         labels = [", ".join(map(str, several)) for several in labels]
     page = partial(
         render,
         found,
-        rows=rows,
-        reference=None if reference is None else labelled(reference.X, reference.features),
         ids=labels,
         title=f"Anomalies in {called(judgement.path)}",
-        explained=EXPLAINED,
         spell=in_options,
     )
     write_page(Path(target), page, overwrite=overwrite)
-
-
-def _names(judgement: FileDiscoveries, ids: Sequence[str]) -> dict[int, str]:
-    """The identifiers of the rows that come first; those of all rows are kept up to a million."""
-    if not ids:
-        return {}
-    listed = judgement.listed
-    cells = [to_python(listed.table.column(name)) for name in ids]
-    named = (", ".join(map(str, several)) for several in zip(*cells, strict=True))
-    return dict(zip(listed.positions.tolist(), named, strict=True))
 
 
 STYLES = {"broken": "bold red", "doubtful": "bold yellow", "holds": ""}

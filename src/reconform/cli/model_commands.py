@@ -1,9 +1,20 @@
-"""`reconform fit`, `score` and `inspect`: a detector that is fitted once and used often."""
+"""`reconform fit`, `score`, `check` and `inspect`: a detector that is fitted once and used often.
+
+`fit` notes its options in the model file, for those who judge new rows with it. `check` is `score`
+for cron and other schedules; its log has one JSON object per line, one line per run.
+"""
 
 from __future__ import annotations
 
+import hashlib
+import json
+import os
+import sys
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, replace
+from contextlib import suppress
+from dataclasses import asdict, dataclass, field, replace
+from datetime import UTC, datetime
+from importlib.metadata import version
 from typing import Any
 
 import click
@@ -12,27 +23,31 @@ from rich.filesize import decimal
 from rich.table import Table as RichTable
 
 from .. import models
-from ..atomic import check_place
-from ..detectors.prepare import Feature
-from ..errors import InputError
+from ..atomic import append_line, check_place
+from ..detectors.prepare import Feature, describe, restore
+from ..errors import InputError, ReconformError
 from ..extras import extra
 from ..files.formats import is_standard
 from ..files.judge import ReadOptions
 from ..models import ModelInfo
+from ..models.archive import refusing
 from ..models.saving import check_can_be_saved
-from .declare import MODEL, Command, family, in_options, option
+from ..records import require
+from ..rule import Rule
+from . import INPUT, sentence_of
+from .declare import MODEL, PATH, Command, family, file, flag, in_options, names_typed, option
 from .detect import facts_of, fit_detector, read_rows
-from .judging import judge
+from .judging import exit_code, judge
 from .options import (
     JOBS,
     OVERWRITE,
-    PATH,
     PREFIX,
     Columns,
     Deciding,
     Files,
     Fitting,
     Writing,
+    checking_options,
     deciding_options,
     files_options,
     fitting_options,
@@ -42,7 +57,114 @@ from .options import (
     writing_options,
 )
 from .output import Voice, check_separate, one_line, printable
-from .remembered import Remembered, remembered
+
+# Where it stands among the extras of a model file.
+OURS = "command line"
+
+
+@dataclass(frozen=True)
+class Remembered:
+    """The options of `fit` that hold for every run with the model, unless they are given again.
+
+    Attributes
+    ----------
+    detector : str
+        As it was given; the model itself has what became of it.
+    prepare : bool
+    features : tuple of Feature
+        The columns, with the labels of categories.
+    reference : str
+        The file of normal rows.
+    id_columns : tuple of str
+        Columns that name the rows.
+    prefix : str
+        In front of the names of added columns.
+    deciding : Deciding
+        Level and procedure.
+    group : str or None
+        The column of groups.
+    """
+
+    detector: str
+    prepare: bool
+    features: tuple[Feature, ...]
+    reference: str
+    id_columns: tuple[str, ...] = ()
+    prefix: str = ""
+    deciding: Deciding = field(default_factory=Deciding)
+    group: str | None = None
+
+    def extras(self) -> dict[str, Any]:
+        """Write it as plain data, for the extras of a model file."""
+        return {
+            OURS: {
+                "detector": self.detector,
+                "prepare": self.prepare,
+                "features": describe(self.features),
+                "reference": self.reference,
+                "id": list(self.id_columns),
+                "prefix": self.prefix,
+                "decision": self.deciding.parameters(),
+                **({} if self.group is None else {"group": self.group}),
+            }
+        }
+
+    def typed(self, method: str | None) -> dict[str, Any]:
+        """How the reference was read and used, as options are typed: for advised commands."""
+        typed: dict[str, Any] = {
+            "reference": self.reference,
+            "columns": [names_typed([feature.name for feature in self.features])],
+            "detector": self.detector,
+        }
+        typed |= {"method": method} if method in ("full", "split") else {}
+        typed |= {"prepare": True} if self.prepare else {}
+        typed |= {"id_columns": [names_typed(self.id_columns)]} if self.id_columns else {}
+        return typed | ({"group": self.group} if self.group is not None else {})
+
+    def files(self, given: Files) -> Files:
+        """The identifiers that were given, or those of the model."""
+        return replace(given, id_columns=given.id_columns or self.id_columns)
+
+    def writing(self, given: Writing) -> Writing:
+        """The prefix that was given, or that of the model, where rows are written."""
+        return given if given.output is None else replace(given, prefix=given.prefix or self.prefix)
+
+
+def remembered(info: ModelInfo) -> Remembered | None:
+    """Read what `reconform fit` noted in a model; None for a model that was saved in Python.
+
+    Anything that we would not have written is refused.
+    """
+    if OURS not in info.extras:
+        return None
+    with refusing(info.path, "it does not say what we say"):
+        return _read(info.extras[OURS])
+
+
+def _read(noted: Mapping[str, Any]) -> Remembered:
+    known = {"detector", "prepare", "features", "reference", "id", "prefix", "decision", "group"}
+    require(not set(noted) - known, f"it notes {sorted(set(noted) - known)!r}")
+    ids, decision = noted["id"], noted["decision"]
+    for name, kind in (
+        ("detector", str), ("prepare", bool), ("reference", str), ("id", list), ("prefix", str),
+        ("decision", dict),
+    ):  # fmt: skip
+        require(type(noted[name]) is kind, f"{name} is {noted[name]!r}")
+    require(type(noted.get("group", "")) is str, f"group is {noted.get('group')!r}")
+    require(all(type(name) is str for name in ids), f"id is {ids!r}")
+    require("top" not in decision and "alpha_bh" not in decision, f"decision is {decision!r}")
+    Rule(**decision)  # checks every value
+    return Remembered(
+        noted["detector"],
+        noted["prepare"],
+        restore(noted["features"]),
+        noted["reference"],
+        tuple(ids),
+        noted["prefix"],
+        Deciding(**decision),
+        noted.get("group"),
+    )
+
 
 MOST_NAMES = 20
 
@@ -65,24 +187,17 @@ saving_options = family(
     "Model",
     Saving,
     [
-        option(
-            "--model",
-            type=PATH,
-            required=True,
-            metavar="FILE",
-            help="Save the model here; by custom its name ends in .rcad.",
-        ),
+        file("--model", "Save the model here; by custom its name ends in .rcad.", required=True),
         OVERWRITE,
         PREFIX,
     ],
 )
 
-_TRUST = option(
+_TRUST = flag(
     "--trust-objects",
-    library="trusted",
-    is_flag=True,
-    help="Use the objects of other libraries in the model, which are as safe as the person who "
+    "Use the objects of other libraries in the model, which are as safe as the person who "
     "made them; 'reconform inspect' names them.",
+    library="trusted",
 )
 _GROUP = option(
     "--group",
@@ -196,6 +311,135 @@ def score(
             voice, info, new, files=files, deciding=deciding, writing=writing, loading=loading
         )
         voice.finish({"command": "score", "model": model, **facts})
+
+
+def _voice(quiet: bool) -> Voice:
+    return Voice(json=not quiet, quiet=quiet)
+
+
+@click.command(
+    cls=Command,
+    help=(
+        "Check NEW with a saved MODEL, for a schedule: one JSON object on standard output, and an "
+        "exit code that says it all.\n\n"
+        "Exit codes: 0 nothing is flagged, 3 anomalies, 4 the assumption looks broken (as "
+        "--fail-on says), 1 the input is at fault, 2 usage. Identifiers, prefix and level are "
+        "those that the model was fitted with, unless they are given."
+    ),
+    examples=[
+        "reconform check plant.rcad new.csv --output flagged.csv --only-anomalies "
+        "--log checks.jsonl"
+    ],
+)
+@click.argument("model", type=PATH)
+@click.argument("new", type=PATH)
+@checking_options
+@family(
+    "log",
+    "Results",
+    dict,
+    [
+        file(
+            "--log",
+            "Append one line of JSON about this run: what was found, and the fingerprints of "
+            "model and input.",
+        )
+    ],
+)
+@deciding_options
+@files_options
+@judging_options
+@family(
+    "voice",
+    "Messages",
+    _voice,
+    [flag("--quiet", "Say nothing but errors; the exit code remains.")],
+)
+def check(
+    model: str,
+    new: str,
+    writing: Writing,
+    log: dict[str, str | None],
+    deciding: Deciding,
+    files: Files,
+    loading: dict[str, Any],
+    voice: Voice,
+) -> None:
+    """Check a file with a saved model, for a schedule."""
+    started, path = datetime.now(UTC), log["log"]
+    if path is not None and is_standard(path):
+        raise click.UsageError("--log must be the name of a file; got '-'.")
+    check_separate(
+        {"--log": path, "--output": writing.output, "--report": writing.report},
+        {"MODEL": model, "NEW": new},
+    )
+    if path is not None:
+        _check_log(path)
+
+    def note(code: int, facts: Mapping[str, Any]) -> None:
+        line = {
+            "time": started.strftime("%Y-%m-%dT%H:%M:%SZ"),
+            "seconds": round((datetime.now(UTC) - started).total_seconds(), 3),
+            "reconform": version("reconform"),
+            "command": "check",
+            "model": {"path": model},
+            "new": {"path": new},
+            "exit": code,
+            **facts,
+        }
+        if path is not None:
+            append_line(path, json.dumps(line, allow_nan=False))
+
+    try:
+        writing.check(voice, MODEL=model, NEW=new)
+        info = models.inspect(model)
+        with voice.last_words(), parallel(loading["jobs"]):
+            with open(model, "rb") as file:
+                seal = hashlib.file_digest(file, "sha256").hexdigest()
+            facts = judge_with(
+                voice, info, new, files=files, deciding=deciding, writing=writing, loading=loading
+            )
+            code = exit_code(facts, writing.fail_on)
+            voice.finish({"command": "check", "model": model, **facts, "exit": code})
+            about = {"path": model, "sha256": seal, "calibration": info.fingerprint}
+            noted = {name: facts[name] for name in LOGGED}
+            verdict = facts["assumption"]["verdict"]
+            note(code, {"model": about, **noted, "verdict": verdict, "warnings": voice.warnings})
+    except (ReconformError, OSError) as error:
+        with suppress(OSError):  # it may be this very file that cannot be written
+            note(INPUT, {"error": sentence_of(error)})
+        raise
+    if code:
+        sys.exit(code)
+
+
+# What the log has of what was found.
+LOGGED = (
+    *("new", "flagged", "p_threshold", "decision", "guarantee", "why_nothing"),
+    *("output", "report"),
+)
+
+
+def _check_log(path: str) -> None:
+    """Refuse a file that cannot be a log, before any work is done."""
+    if os.path.exists(path) and not os.path.isfile(path):
+        raise ReconformError(f"{path}: a log must be a regular file.")
+    check_place(path, overwrite=True)
+    if not os.path.exists(path):
+        return
+    if not os.access(path, os.R_OK | os.W_OK):
+        raise PermissionError(f"{path}: it cannot be written to.")
+    with open(path, "rb") as file:
+        first = file.readline(1 << 20)
+    try:
+        said = json.loads(first or b"{}")
+    except ValueError:
+        said = None
+    if not isinstance(said, dict) or (first and not {"reconform", "exit"} <= set(said)):
+        raise ReconformError(
+            f"{path}: it holds something else than a log of reconform, and lines appended to it "
+            "would spoil it; give the name of a new file."
+        )
 
 
 def judge_with(

@@ -32,8 +32,19 @@ from ..parallel import compiled_code_on
 from ..rule import Rule
 from ..statistics.certificates import VALIDITY
 from ..statistics.fdr import PROCEDURES, counted_names
-from ..statistics.thresholds import BANDS
-from .declare import Function, Given, Number, choice, count, family, in_options, option, share
+from .declare import (
+    Function,
+    Given,
+    Number,
+    choice,
+    count,
+    family,
+    file,
+    flag,
+    in_options,
+    option,
+    share,
+)
 from .output import Voice, check_separate
 
 # A model that was fitted elsewhere comes as an object, which a command has none of.
@@ -89,9 +100,6 @@ def _delimiter(ctx: click.Context, param: click.Parameter, value: str | None) ->
     if value is not None and not is_delimiter(value):
         raise click.BadParameter(f"it must be {DELIMITER}, or 'tab'; got {value!r}.", ctx, param)
     return value
-
-
-PATH = click.Path(path_type=str, allow_dash=True)
 
 
 # --- the families --------------------------------------------------------------------------------
@@ -168,20 +176,6 @@ SEED = count(
 )
 
 
-def detector_option(default: str) -> Given:
-    """`--detector`, one of those in the registry or of a library."""
-    rows = " ".join(f"{name}: {row.summary}." for name, row in DETECTORS.items())
-    return option(
-        "--detector",
-        metavar="NAME",
-        callback=_detector,
-        default=default,
-        show_default=True,
-        help=f"Score the rows with this detector. {rows} Others are named by library and class, "
-        "such as sklearn:OneClassSVM or pyod:ECOD.",
-    )
-
-
 def _detector(ctx: click.Context, param: click.Parameter, value: str) -> str:
     try:
         make_detector(value)
@@ -211,38 +205,40 @@ SET = option(
 )
 
 
-def method_option(default: str) -> Given:
-    """`--method`, one of those that need no object of Python."""
-    return choice(
-        "--method",
-        METHODS,
-        default,
-        "Calibrate the scores by this method. auto: full where that is cheap, split where rows "
-        "are many. batch: one model of the reference and all new rows. learned: a classifier "
-        "learns what tells new rows from the reference.",
-    )
-
-
 def fitting_family(detector: str, method: str) -> Callable[[Function], Function]:
     """The options of detector and method, with what these are by default."""
     return family("fitting", "Detector and method", Fitting, _fitting(detector, method))
 
 
 def _fitting(detector: str, method: str) -> list[Given]:
+    rows = " ".join(f"{name}: {row.summary}." for name, row in DETECTORS.items())
     return [
-        detector_option(detector),
+        option(
+            "--detector",
+            metavar="NAME",
+            callback=_detector,
+            default=detector,
+            show_default=True,
+            help=f"Score the rows with this detector. {rows} Others are named by library and "
+            "class, such as sklearn:OneClassSVM or pyod:ECOD.",
+        ),
         SET,
-        method_option(method),
+        choice(
+            "--method",
+            METHODS,
+            method,
+            "Calibrate the scores by this method. auto: full where that is cheap, split where rows "
+            "are many. batch: one model of the reference and all new rows. learned: a classifier "
+            "learns what tells new rows from the reference.",
+        ),
         SEED,
         JOBS,
     ]
 
 
-ANOMALIES = option(
+ANOMALIES = file(
     "--anomalies",
-    type=PATH,
-    metavar="FILE",
-    help="Use known anomalies from elsewhere, a table with the columns of the reference: they "
+    "Use known anomalies from elsewhere, a table with the columns of the reference: they "
     "shape scores and choices, and never calibrate. For auto, contrast and learned.",
 )
 fitting_options = family(
@@ -332,20 +328,6 @@ def fdr_option(default: float | str) -> Given:
 FDR = fdr_option(0.1)
 
 
-def conditional_options(use: str) -> list[Given]:
-    """Declare --conditional, and --confidence, which is used for this."""
-    return [
-        choice(
-            "--conditional",
-            BANDS,
-            None,
-            "Use p-values that hold given the calibration rows, for split.",
-            library="kind",
-        ),
-        share("--confidence", "0.9", f"Use this confidence for {use}."),
-    ]
-
-
 deciding_options = family(
     "deciding",
     "Decision",
@@ -416,10 +398,9 @@ LABEL_HELP = "1 or true for anomalies, 0 or false for normal rows"
 _COLUMNS = [
     _columns_option("--columns", "Use these columns only."),
     _columns_option("--drop", "Leave these columns out."),
-    option(
+    flag(
         "--prepare",
-        is_flag=True,
-        help="Impute missing values, encode text as categories, and bring numbers to one "
+        "Impute missing values, encode text as categories, and bring numbers to one "
         f"scale for {scale_matters_to()}; inside every model, so that nothing leaks.",
     ),
     _columns_option(
@@ -443,10 +424,8 @@ _GROUPS = [
         help="Compare a row with reference rows of its own group only, by this column of both "
         "files, such as the type of machine; one list is made of all groups.",
     ),
-    option(
-        "--group-models",
-        is_flag=True,
-        help="Fit a detector for every group instead of one on all rows, for --group.",
+    flag(
+        "--group-models", "Fit a detector for every group instead of one on all rows, for --group."
     ),
 ]
 _SHIFT = _columns_option(
@@ -502,16 +481,6 @@ def ids_option(help: str) -> Given:
     return _columns_option("--id", help, parameter="id_columns")
 
 
-def delimiter_option() -> Given:
-    """`--delimiter`, of text files."""
-    return option(
-        "--delimiter",
-        callback=_delimiter,
-        metavar="CHAR",
-        help="Read text files with this character between the columns; 'tab' is a tabulator.",
-    )
-
-
 files_options = family(
     "files",
     "Files",
@@ -524,7 +493,12 @@ files_options = family(
             None,
             "Read standard input, and files whose name does not tell it, in this format.",
         ),
-        delimiter_option(),
+        option(
+            "--delimiter",
+            callback=_delimiter,
+            metavar="CHAR",
+            help="Read text files with this character between the columns; 'tab' is a tabulator.",
+        ),
         choice(
             "--decimal", (".", ","), ".", "Read the numbers of text files with this decimal sign."
         ),
@@ -612,22 +586,16 @@ PREFIX = option(
     metavar="TEXT",
     help="Put this in front of the names of the added columns.",
 )
-REPORT = option("--report", type=PATH, metavar="FILE", help="Write a page to look at (HTML).")
-OVERWRITE = option("--overwrite", is_flag=True, help="Replace files and tables that exist.")
+REPORT = file("--report", "Write a page to look at (HTML).")
+OVERWRITE = flag("--overwrite", "Replace files and tables that exist.")
 
 
 _WRITING = [
-    option(
+    file(
         "--output",
-        type=PATH,
-        metavar="FILE",
-        help="Write the rows with score, p_value, q_value and anomaly; '-' is standard output.",
+        "Write the rows with score, p_value, q_value and anomaly; '-' is standard output.",
     ),
-    option(
-        "--only-anomalies",
-        is_flag=True,
-        help="Write the flagged rows only, the most unusual first.",
-    ),
+    flag("--only-anomalies", "Write the flagged rows only, the most unusual first."),
     count(
         "--top",
         "flagged rows",
@@ -645,10 +613,9 @@ _WRITING = [
     PREFIX,
     REPORT,
     OVERWRITE,
-    option(
+    flag(
         "--safe-cells",
-        is_flag=True,
-        help="Write an apostrophe before text that a spreadsheet would take for a formula, in "
+        "Write an apostrophe before text that a spreadsheet would take for a formula, in "
         "CSV and TSV.",
     ),
 ]
@@ -669,7 +636,7 @@ voice_options = family(
     "Messages",
     Voice,
     [
-        option("--json", is_flag=True, help="Say everything as one JSON object."),
-        option("--quiet", is_flag=True, help="Say nothing but errors."),
+        flag("--json", "Say everything as one JSON object."),
+        flag("--quiet", "Say nothing but errors."),
     ],
 )

@@ -33,7 +33,6 @@ from rich.text import Text
 from ..atomic import AtomicGroup, atomic_group, blamed_on
 from ..display import printable as printable
 from ..errors import ReconformError
-from ..forecast import listening
 from .declare import in_options
 
 if TYPE_CHECKING:
@@ -189,11 +188,6 @@ class Voice:
         if self.shows_progress:
             _print(self._stderr, Text(printable(text), style="dim"))
 
-    def foretell(self, text: str) -> None:
-        """Say how long work will take, while it goes on."""
-        if self.talks or self.shows_progress:
-            _print(self._stderr, Text(printable(text), style="dim"))
-
     def finish(self, facts: dict[str, Any]) -> None:
         """Say everything as JSON, if that was asked for."""
         if self.json:
@@ -217,11 +211,8 @@ class Voice:
 
     @contextmanager
     def gathering_warnings(self) -> Iterator[None]:
-        """Print warnings of the library like those of the command, without lines of code.
-
-        How long work will take is said at once.
-        """
-        with warnings.catch_warnings(record=True) as caught, listening(self.foretell):
+        """Print warnings of the library like those of the command, without lines of code."""
+        with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always", UserWarning)  # whatever the environment says of them
             yield
         for warning in caught:
@@ -296,13 +287,9 @@ def settle_streams() -> None:
 
 def check_separate(outputs: dict[str, str | None], inputs: dict[str, str]) -> None:
     """Refuse outputs that would replace an input, or each other; paths come by their options."""
-    from ..files.formats import is_standard  # Arrow is not needed to say the version
-    from ..files.writing import check_separate as apart
+    from ..files.writing import check_separate as apart  # Arrow is not needed to say the version
 
-    written = {o: path for o, path in outputs.items() if path is not None and not is_standard(path)}
-    # Standard input may be a file, and that is an input too.
-    read = {name: "/dev/stdin" if is_standard(path) else path for name, path in inputs.items()}
     try:
-        apart(written, read)
+        apart(outputs, inputs)
     except ReconformError as error:
         raise click.UsageError(str(error)) from error

@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 import json
-import re
-import select
 import sys
 import warnings
-from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, fields
 from pathlib import Path
@@ -19,29 +16,21 @@ from sklearn.utils import get_tags
 from .. import models
 from ..detector import ConformalDetector
 from ..errors import InputError, ReconformError
-from ..files import Layout
 from ..files.judge import features_of
-from ..files.lines import LABEL, LINES, Block, LineReader, NumberedLine, blocks_of_lines
+from ..files.lines import DELIMITERS, LABEL, Block, LineReader, blocks_of_lines
 from ..rule import Rule
 from ..statistics.fdr import counted_names
 from ..stream import FalseAlarmBudget, MicroBatches, OutlookWarning
-from ..stream.budget import SECONDS
-from ..stream.delivery import Delivery
-from ..stream.state import DecisionStream
-from .declare import Command, Number, choice, count, family, in_options, option
-from .model_commands import loading_options
+from ..stream.state import DecisionStream, Delivery
+from .declare import PATH, Command, Number, choice, count, family, flag, in_options, option, share
+from .model_commands import loading_options, remembered
 from .options import (
-    PATH,
-    PREFIX,
-    conditional_options,
-    delimiter_option,
     fdr_option,
     finite,
     ids_option,
     parallel,
 )
 from .output import STDOUT, Voice, check_separate, complain
-from .remembered import remembered
 
 # The words that a decision has, in the order in which they are written.
 WORDS = ("row", "line", "window", "p_value", "anomaly")
@@ -55,40 +44,11 @@ BUDGET, WINDOWS = "budget", "windows"
 OWNERS: dict[str, tuple[str, ...]] = {
     "false_alarms": (BUDGET, WINDOWS),
     "per": (BUDGET,),
-    "rate": (BUDGET,),
     "window": (WINDOWS,),
     "procedure": (WINDOWS,),
     "fdr": (WINDOWS,),
-    "conditional": (WINDOWS,),
+    "confidence": (BUDGET,),
 }
-
-
-def _per(ctx: click.Context, param: click.Parameter, value: str | None) -> int | str | None:
-    """A number of rows, or a time."""
-    if value is None or value in SECONDS:
-        return value
-    if value.isdecimal() and int(value) >= 1:
-        return int(value)
-    raise click.BadParameter(
-        f"it must be a number of rows, or one of {', '.join(SECONDS)}; got {value!r}.", ctx, param
-    )
-
-
-def _window(ctx: click.Context, param: click.Parameter, value: str | None) -> dict[str, Any] | None:
-    """A number of rows such as 200, or of seconds such as 60s."""
-    if value is None:
-        return None
-    found = re.fullmatch(r"(\d+(?:\.\d+)?)(s?)", value)
-    if found is not None and float(found[1]) > 0:
-        if found[2]:
-            return {"seconds": float(found[1])}
-        if found[1].isdecimal():
-            return {"rows": int(found[1])}
-    raise click.BadParameter(
-        f"it must be a number of rows such as 200, or of seconds such as 60s; got {value!r}.",
-        ctx,
-        param,
-    )
 
 
 @dataclass(frozen=True)
@@ -97,12 +57,10 @@ class Flagging:
 
     by: str
     false_alarms: float | None
-    per: int | str | None
-    rate: float | None
-    window: dict[str, Any] | None
+    per: int | None
+    window: int | None
     fdr: float | None
     procedure: str | None
-    conditional: str | None
     confidence: float | None
 
     def __post_init__(self) -> None:
@@ -112,60 +70,22 @@ class Flagging:
                 raise click.UsageError(
                     f"--{flag} goes with --by {' or '.join(owners)}; it is --by {self.by} here."
                 )
-        if self.confidence is not None and self.by != BUDGET and self.conditional is None:
-            raise click.UsageError("--confidence goes with --by budget, or with --conditional.")
-        if isinstance(self.per, str) and self.rate is None:
-            raise click.UsageError(f"--per {self.per} needs --rate, the rows in a second.")
-        if self.rate is not None and not isinstance(self.per, str):
-            raise click.UsageError("--rate goes with --per day, or another time.")
         try:
-            Rule(**self._given("fdr", "procedure", "conditional", "false_alarms"))
+            Rule(**self._given("fdr", "procedure", "false_alarms"))
         except ReconformError as error:
             raise click.UsageError(in_options(str(error))) from error
 
     def make(self, cad: ConformalDetector, journal: Path | None) -> DecisionStream:
         """Begin a stream, or go on with one that has a journal."""
-        if journal is None or not journal.exists():
-            return self._begin(cad, journal)
-        fresh = self._begin(cad, None)
-        stream = type(fresh).resume(cad, journal)
-        if stream.settings != fresh.settings:
-            stream.close()
-            raise ReconformError(
-                f"{journal} was begun with other options ({_differences(stream, fresh)}). Give "
-                "the same ones, or begin a new journal."
-            )
-        return stream
-
-    def _begin(self, cad: ConformalDetector, journal: Path | None) -> DecisionStream:
         if self.by == BUDGET:
-            given = self._given("false_alarms", "per", "rate", "confidence")
+            given = self._given("false_alarms", "per", "confidence")
             return FalseAlarmBudget(cad, **given, journal=journal)
-        given = self._given("fdr", "procedure", "conditional", "confidence", "false_alarms")
-        return MicroBatches(cad, **(self.window or {}), **given, journal=journal)
+        given = self._given("fdr", "procedure", "false_alarms")
+        return MicroBatches(cad, self.window or 200, **given, journal=journal)
 
     def _given(self, *names: str) -> dict[str, Any]:
         values = {field.name: getattr(self, field.name) for field in fields(self)}
         return {name: values[name] for name in names if values[name] is not None}
-
-
-def _differences(one: DecisionStream, other: DecisionStream) -> str:
-    """What two streams were begun with, where it is not the same."""
-    ours, theirs = _flat(one.settings), _flat(other.settings)
-    names = [name for name in ours if ours[name] != theirs.get(name)]
-    return ", ".join(
-        f"{name.replace('_', ' ')} {_plain(ours[name])}, not {_plain(theirs.get(name))}"
-        for name in names
-    )
-
-
-def _flat(settings: Mapping[str, Any]) -> dict[str, Any]:
-    inner = settings.get("rule", {})
-    return {**{k: v for k, v in settings.items() if k != "rule"}, **inner}
-
-
-def _plain(value: Any) -> str:
-    return "none" if value is None else str(value)
 
 
 flagging_options = family(
@@ -189,29 +109,16 @@ flagging_options = family(
             help="Let so many false alarms be expected: for budget in --per rows, for windows in "
             "each window, instead of --fdr.",
         ),
-        option(
+        count(
             "--per",
-            callback=_per,
-            metavar="ROWS|TIME",
-            show_default="1000",
-            help="Let --false-alarms be those of so many rows, or of a second, minute, hour, day "
-            "or week; for budget.",
+            "1000",
+            "Let --false-alarms be those of so many rows; for budget.",
         ),
-        option(
-            "--rate",
-            type=Number(0, min_open=True),
-            callback=finite,
-            metavar="NUMBER",
-            help="Take it that so many rows come in a second, where --per is a time.",
-        ),
-        option(
+        count(
             "--window",
-            callback=_window,
-            metavar="ROWS|SECONDSs",
-            show_default="200",
+            "200",
+            "Take so many rows for a window; for windows.",
             library="rows",
-            help="Take so many rows for a window, or all rows of so many seconds, such as 60s; for "
-            "windows.",
         ),
         fdr_option("0.1"),
         choice(
@@ -220,7 +127,7 @@ flagging_options = family(
             None,
             "Use this procedure on each window; bh if there is none.",
         ),
-        *conditional_options("budget, and for --conditional"),
+        share("--confidence", "0.9", "Use this confidence for the certificate of budget."),
     ],
 )
 
@@ -231,19 +138,11 @@ class Incoming:
 
     id_columns: tuple[str, ...]
     format: str
-    delimiter: str | None
-    decimal: str
-    missing: tuple[str, ...]
     on_error: str
-    prefix: str
     journal: str | None
     start: int
 
     def __post_init__(self) -> None:
-        if self.format == "jsonl" and (self.delimiter or self.missing or self.decimal != "."):
-            raise click.UsageError(
-                "--delimiter, --decimal and --missing are for --format csv or tsv."
-            )
         if self.start and self.journal is None:
             raise click.UsageError("--from goes with --journal, which knows the rows before.")
 
@@ -251,34 +150,18 @@ class Incoming:
         """What turns lines into rows of this model."""
         known = remembered(info)
         ids = self.id_columns or (() if known is None else known.id_columns)
-        self._check_ids(ids, known.prefix if known is not None else "")
-        layout = Layout(
-            None if self.format == "jsonl" else self.format,
-            self.delimiter,
-            self.decimal,
-            self.missing,
-        )
-        return LINES[self.format](
-            features_of(cad, None if known is None else known.features),
-            ids,
-            allow_missing=bool(get_tags(cad).input_tags.allow_nan),
-            layout=layout,
-        )
-
-    def words(self, info: models.ModelInfo) -> dict[str, str]:
-        """What the words of a decision are called."""
-        known = remembered(info)
-        prefix = self.prefix or ("" if known is None else known.prefix)
-        return {word: prefix + word for word in WORDS}
-
-    def _check_ids(self, ids: tuple[str, ...], remembered_prefix: str) -> None:
-        prefix = self.prefix or remembered_prefix
         for name in ids:
-            if name in {prefix + word for word in WORDS}:
+            if name in WORDS:
                 raise click.UsageError(
                     f"a decision has a key {name!r} of its own, besides the one that --id names; "
-                    "give --prefix."
+                    "rename the key of the rows."
                 )
+        return LineReader(
+            features_of(cad, None if known is None else known.features),
+            ids,
+            format=self.format,
+            allow_missing=bool(get_tags(cad).input_tags.allow_nan),
+        )
 
 
 incoming_options = family(
@@ -289,17 +172,9 @@ incoming_options = family(
         ids_option("Write these keys or columns of a row with its decision, and never use them."),
         choice(
             "--format",
-            LINES,
+            ("jsonl", *DELIMITERS),
             "jsonl",
             "Read lines in this format: one JSON object per line, or text with a header.",
-        ),
-        delimiter_option(),
-        choice("--decimal", (".", ","), ".", "Read the numbers of text with this decimal sign."),
-        option(
-            "--missing",
-            multiple=True,
-            metavar="TEXT",
-            help="Take this text for a missing value, besides the usual ones; may be repeated.",
         ),
         choice(
             "--on-error",
@@ -308,7 +183,6 @@ incoming_options = family(
             "End at a line that cannot be used, after the decisions on all lines before it (stop), "
             "or leave it out (skip); both say what is wrong.",
         ),
-        PREFIX,
         option(
             "--journal",
             type=click.Path(path_type=str),
@@ -327,9 +201,7 @@ incoming_options = family(
     ],
 )
 
-quiet_option = family(
-    "voice", "Messages", Voice, [option("--quiet", is_flag=True, help="Say nothing but errors.")]
-)
+quiet_option = family("voice", "Messages", Voice, [flag("--quiet", "Say nothing but errors.")])
 
 
 @click.command(
@@ -379,7 +251,7 @@ def stream(
                     f"{incoming.journal} has {delivery.known:,} rows; the first line is taken for "
                     f"row {incoming.start:,}."
                 )
-            run = _Session(delivery, reader, incoming, voice, incoming.words(info))
+            run = _Session(delivery, reader, voice, skips=incoming.on_error == "skip")
             with suppress(BrokenPipeError):  # nobody reads any more: that is the end
                 run.to_the_end(source)
             run.sum_up()
@@ -398,18 +270,9 @@ class _Session:
     """One run of the command: lines in, decisions out."""
 
     def __init__(
-        self,
-        delivery: Delivery,
-        reader: LineReader,
-        incoming: Incoming,
-        voice: Voice,
-        words: Mapping[str, str],
+        self, delivery: Delivery, reader: LineReader, voice: Voice, *, skips: bool
     ) -> None:
-        self.delivery = delivery
-        self.reader = reader
-        self.skips = incoming.on_error == "skip"
-        self.voice = voice
-        self.words = words
+        self.delivery, self.reader, self.voice, self.skips = delivery, reader, voice, skips
         self.skipped = 0
         self.rows = 0
         self.flagged = 0
@@ -417,11 +280,9 @@ class _Session:
 
     def to_the_end(self, source: IO[bytes]) -> None:
         """Read and decide until the input ends."""
-        for lines in _or_due(source, self.delivery):
-            if lines is None:  # a window of seconds is over
-                self._write(self.delivery.finish(now=self.delivery.now()))
-                continue
-            block = self.reader.read(lines)
+        for lines in blocks_of_lines(source):
+            with self.voice.gathering_warnings():
+                block = self.reader.read(lines)
             bad = block.errors[0] if block.errors and not self.skips else None
             if bad is not None:
                 block = block.before(bad.line or 0)
@@ -439,7 +300,7 @@ class _Session:
         about = zip(block.lines, block.carried, strict=True)
         self._about |= enumerate(about, start=self.delivery.next_row)
         with self.voice.gathering_warnings():
-            told = self.delivery.add(block.X, checked=True, time=self.delivery.now())
+            told = self.delivery.add(block.X, checked=True)
         self._write(told)
 
     def _write(self, told: list[dict[str, Any]]) -> None:
@@ -452,7 +313,7 @@ class _Session:
             for word in WORDS:
                 value = line if word == "line" else one.get(word)
                 if value is not None:
-                    written[self.words[word]] = value
+                    written[word] = value
                 if word == "line":
                     written |= carried
             out.append(json.dumps(written))  # in ASCII: right whatever the encoding
@@ -473,29 +334,3 @@ class _Session:
         rows = "1 row" if self.rows == 1 else f"{self.rows:,} rows"
         lines = "1 line" if self.skipped == 1 else f"{self.skipped:,} lines"
         self.voice.note(f"{rows} decided, {self.flagged:,} flagged; {lines} skipped.")
-
-
-def _or_due(source: IO[bytes], delivery: Delivery) -> Iterator[list[NumberedLine] | None]:
-    """Blocks of lines; None whenever a window of seconds is over and nothing has come."""
-    reading, stream = blocks_of_lines(source), delivery.stream
-    number = _number_of(source)
-    if number is None or not isinstance(stream, MicroBatches) or stream.seconds is None:
-        yield from reading
-        return
-    while True:
-        wait = None if stream.due is None else max(0.0, stream.due - delivery.now())
-        if not select.select([number], [], [], wait)[0]:
-            yield None
-            continue
-        block = next(reading, None)
-        if block is None:
-            return
-        yield block
-
-
-def _number_of(source: IO[bytes]) -> int | None:
-    """The descriptor of a stream of the system's; None of any other, which never waits."""
-    try:
-        return source.fileno()
-    except (OSError, ValueError):
-        return None

@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-import io
 import math
 import shlex
-from pathlib import Path
 from typing import Any
 
 import click
-from pyarrow.csv import write_csv
 
-from ..atomic import check_place, write_atomic
 from ..detectors.registry import detectors_with, written
 from ..files import Layout
 from ..methods import Method, named
@@ -27,12 +23,10 @@ from ..study import (
     Recommendation,
     Study,
 )
-from .declare import Command, count, family, in_options, names_typed, option, share
+from .declare import PATH, Command, count, family, in_options, names_typed, option, share
 from .options import (
     LABEL_HELP,
-    OVERWRITE,
     OWNERS,
-    PATH,
     SEED,
     SET,
     Columns,
@@ -42,23 +36,13 @@ from .options import (
     jobs_option,
     voice_options,
 )
-from .output import Voice, check_separate
-
-RANKING, RESULTS = "ranking.md", "results.csv"
+from .output import Voice
 
 # The paper leaves leave-one-out methods out from here on.
 PAPER_LIMIT = 500
 
 # On data of one's own draws matter more than test sets, in each of which "auto" chooses anew.
 OWN_TEST_SETS = 20
-
-
-def _limit(ctx: click.Context, param: click.Parameter, value: str | None) -> int | str | None:
-    if value is None or value == "none":
-        return value
-    if value.isdecimal():
-        return int(value)
-    raise click.BadParameter(f"it must be a number or 'none'; got {value!r}.", ctx, param)
 
 
 what_options = family(
@@ -96,13 +80,6 @@ what_options = family(
             "jab-pooled, jackknife-pooled; may be repeated.",
         ),
         option(
-            "--data",
-            type=click.Path(path_type=str),
-            metavar="FOLDER",
-            show_default="$RECONFORM_DATA, or they are downloaded",
-            help="Look for the files of the paper's data sets in this folder.",
-        ),
-        option(
             "--label",
             default="label",
             show_default=True,
@@ -129,25 +106,6 @@ protocol_options = family(
             "Aim at this false discovery rate, by Benjamini-Hochberg.",
             metavar="LEVEL",
         ),
-        count("--folds", 10, "Cut the reference into N folds, for cv and cv+.", least=2),
-        count("--bootstrap-draws", 100, "Draw N bootstrap samples, for jab and jab+."),
-        share("--anomaly-rate", 0.1, "Put this share of anomalies into a test set."),
-        count(
-            "--test-size",
-            "a third of the training rows, at most 1000",
-            "Put N rows into a test set.",
-            least=2,
-        ),
-        share(
-            "--train-share", 0.5, "Use this share of the normal rows for training and calibration."
-        ),
-        option(
-            "--jackknife-limit",
-            callback=_limit,
-            metavar="ROWS|none",
-            show_default=f"the paper's {PAPER_LIMIT}; none if --method is given",
-            help="Leave out leave-one-out methods from so many training rows on.",
-        ),
         SEED,
     ],
 )
@@ -165,13 +123,6 @@ run_options = family(
             "study, which takes long, needs it.",
         ),
         jobs_option("1", "Do N draws at a time; -1 stands for as many as there are processors."),
-        option(
-            "--output",
-            type=click.Path(path_type=str, file_okay=False),
-            metavar="FOLDER",
-            help="Write the ranking, and the results of every draw as CSV.",
-        ),
-        OVERWRITE,
     ],
 )
 
@@ -206,14 +157,11 @@ def study(
     Without --dataset it is the paper's study. What is finished is kept in the store; the same
     command continues where it was stopped.
     """
-    output = run["output"]
     if run["store"] is None and not what["datasets"]:
         raise click.UsageError(
             "give a data set of your own with --dataset; or, for the study of the paper, which "
             "takes long, a folder that keeps what is finished with --store."
         )
-    if output is not None:
-        _check_folder(Path(output), what["datasets"], overwrite=run["overwrite"])
     planned = _planned(what, protocol, columns, files)
     try:
         with voice.gathering_warnings():
@@ -228,24 +176,17 @@ def study(
     if voice.talks:
         _say(voice, planned, advice)
     with voice.last_words():
-        written = []
-        if output is not None:
-            written = _write(planned, Path(output), run["overwrite"])
-        for path in written:
-            voice.say(f"Written: {path}")
         voice.finish(
             {
                 "command": "study",
                 "store": run["store"],
-                "estimated_seconds": planned.forecast_.seconds,
                 "cells": [_cell_facts(cell) for cell in planned.cells()],
                 "ranking": [_ranked_facts(row) for row in planned.ranking()],
                 "recommendation": _advice_facts(advice, planned),
                 "left_out": [
                     {"dataset": dataset, "detector": detector, "method": method, "reason": reason}
-                    for (dataset, detector, method), reason in planned.forecast_.left_out.items()
+                    for (dataset, detector, method), reason in planned.left_out_.items()
                 ],
-                "written": written,
             }
         )
 
@@ -266,53 +207,22 @@ def _say(voice: Voice, planned: Study, advice: Recommendation) -> None:
 
 
 def _planned(
-    what: dict[str, Any],
-    protocol: dict[str, Any],
-    columns: Columns | None = None,
-    files: Files | None = None,
+    what: dict[str, Any], protocol: dict[str, Any], columns: Columns, files: Files
 ) -> Study:
-    own = any(name not in PAPER_DATASETS for name in what.get("datasets", ()))
-    limit = protocol["jackknife_limit"]
-    if limit is None and not what["methods"] and not own:
-        limit = PAPER_LIMIT
     given = {name: value for name, value in what.items() if value}
+    own = any(name not in PAPER_DATASETS for name in what["datasets"])
     settings = dict(given.pop("settings", ()))
     if settings or "detectors" in given:
         names = given.get("detectors", OWN_DETECTORS if own else PAPER_DETECTORS)
         given["detectors"] = detectors_with(names, settings)
-    if columns is not None and files is not None:
-        layouts = files.layouts(*what["datasets"])
-        given["tables"] = columns.reading(files.id_columns, layouts[0] if layouts else None)
-    limited = {**protocol, "jackknife_limit": None if limit == "none" else limit}
-    if limited.get("test_sets") is None:
-        limited.pop("test_sets", None)
-        limited |= {"test_sets": OWN_TEST_SETS} if own else {}
-    return Study(**given, protocol=Protocol(**limited))
-
-
-def _check_folder(folder: Path, datasets: tuple[str, ...], *, overwrite: bool) -> None:
-    if not folder.is_dir():
-        return
-    names = (RANKING, RESULTS)
-    inputs = {f"--dataset {k}": path for k, path in enumerate(datasets, start=1)}
-    check_separate({f"--output, {name}": str(folder / name) for name in names}, inputs)
-    for name in names:
-        check_place(folder / name, overwrite=overwrite)
-
-
-def _write(planned: Study, folder: Path, overwrite: bool) -> list[str]:
-    """Write the ranking, and a row for every draw."""
-    advice = in_options(in_words(planned.recommendation(), planned))
-    results = io.BytesIO()
-    write_csv(planned.results_, results)
-    files = {
-        RANKING: f"{planned.ranking()}\n\n{advice}\n".encode(),
-        RESULTS: results.getvalue(),
-    }
-    folder.mkdir(parents=True, exist_ok=True)
-    for name, content in files.items():
-        write_atomic(folder / name, content, overwrite=overwrite)
-    return sorted(str(folder / name) for name in files)
+    layouts = files.layouts(*what["datasets"])
+    given["tables"] = columns.reading(files.id_columns, layouts[0] if layouts else None)
+    if not own and "methods" not in given:
+        protocol["jackknife_limit"] = PAPER_LIMIT
+    if protocol["test_sets"] is None:
+        del protocol["test_sets"]
+        protocol |= {"test_sets": OWN_TEST_SETS} if own else {}
+    return Study(**given, protocol=Protocol(**protocol))
 
 
 def _cell_facts(cell: Cell) -> dict[str, Any]:

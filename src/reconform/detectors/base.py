@@ -37,7 +37,7 @@ from ..ensemble.refitting import (
     refit,
 )
 from ..errors import ReconformError, check_count, check_probability, unknown_choice
-from ..inputs import validated_rows
+from ..frames import validated_rows
 from ..methods import METHODS, Plan
 from ..randomness import root_seed
 from .scaled import algorithm_of, fit_scaled

@@ -20,14 +20,15 @@ from sklearn.base import BaseEstimator, clone
 from ..errors import MOST_LISTED, ReconformError, listed, nearest
 from ..frames import (
     Column,
+    checked_rows,
     columns_of,
     frame_as_it_is,
     label_code,
     package_of,
     read_column,
+    refuse_times,
     time_columns,
 )
-from ..inputs import checked_rows, refuse_times
 from . import Auto, NativeDetector, resolve_detector
 from .prepared import CATEGORIES, MOST_ENCODED, Prepared
 from .registry import entry_of

@@ -28,7 +28,6 @@ from itertools import chain
 
 import numpy as np
 
-from .. import forecast
 from ..arrays import BoolArray, FloatArray, IndexArray, Int32Array, IntArray, RankArray
 from ..compiled import njit
 from ..errors import ReconformError
@@ -472,11 +471,6 @@ class _Evidence:
         return evidence
 
 
-# So many triples of a detector, a new row and any row take some seconds; it is then worth a few
-# milliseconds to say how many.
-FORETELL = 50_000_000
-
-
 @dataclass(eq=False)
 class ChoiceEnsemble(Ensemble):
     """Several detectors, fitted by one plan on the same rows.
@@ -672,44 +666,19 @@ class FullChoice(ChoiceEnsemble):
                 if look is not None:
                     look(k, augmented)
 
-        pairs = len(rows) * (n + m) * len(pooled)
-        long = pairs > FORETELL and len(rows) >= 10
-        left = self._foretold(ask, rows, m) if long and forecast.is_asked() else rows
         # Compiled code lets another thread run; refits of other detectors share their processes.
         compiled = [k for k, (one, _) in enumerate(pooled) if not isinstance(one, FullRefit)]
         others = [k for k in range(len(pooled)) if k not in compiled]
-        calls = ((k, left) for k in compiled)
+        calls = ((k, rows) for k in compiled)
         steps = chain(
             run_threads(ask, calls, total=len(compiled), n_jobs=self.n_jobs),
-            run_threads(ask, ((k, left) for k in others), total=len(others), n_jobs=1),
+            run_threads(ask, ((k, rows) for k in others), total=len(others), n_jobs=1),
         )
         total, label = len(pooled), "asking detectors"
-        for _ in track(steps, total=total, label=label, verbose=self.verbose, least=total):
+        for _ in track(steps, total=total, label=label, verbose=self.verbose):
             pass
         first = stands_first([one.enough_new for one, _ in pooled], m)
         return Choice(self.names, choose(evidence, first), ranks)
-
-    def _foretold(
-        self, ask: Callable[[int, IndexArray], None], rows: IndexArray, m: int
-    ) -> IndexArray:
-        """Ask all detectors about a few rows, say how long the others will take, return these.
-
-        A detector takes some time to start and then so much per row. The first question lets it
-        prepare; the next two, about a few rows and about three times as many, tell these apart.
-        """
-        few = -(-len(rows) // 200)
-        seconds = 0.0
-        for k in range(len(self.fitted)):
-            ask(k, rows[:few])
-            times = [forecast.clock()]
-            for some in (rows[few : 2 * few], rows[2 * few : 5 * few]):
-                ask(k, some)
-                times.append(forecast.clock())
-            short, long = times[1] - times[0], times[2] - times[1]
-            seconds += short + max(0.0, long - short) / (2 * few) * len(rows)
-        what = f"{len(self.fitted)} detectors on {len(self.calibration):,} and {m:,} rows"
-        forecast.foretell(seconds, what)
-        return rows[5 * few :]
 
 
 def chosen_ranks(

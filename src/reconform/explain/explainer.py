@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 from html import escape
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -30,7 +30,7 @@ from ..ensemble.choosing import ChoiceEnsemble, FullChoice
 from ..ensemble.grouped import GroupedEnsemble
 from ..errors import ReconformError
 from ..frames import columns_of, frame_as_it_is, mixed, package_of, read_column, stacked
-from ..steps.intake import Frames
+from ..intake import Frames
 from .features import (
     FeatureColumn,
     FeatureTable,
@@ -56,18 +56,6 @@ class Judged:
     flagged: bool | None
     p_value: float
     evidence: tuple[str, float] | None = None
-
-
-class Explains(Protocol):
-    """What explains the rows of a list; `reconform.explain.Explainer` does."""
-
-    def place(self, position: int) -> int | None:
-        """Say where a row of the list is among the rows that are there; None if it is not."""
-        ...
-
-    def explain(self, places: Sequence[int], judged: Sequence[Judged]) -> list[Explanation]:
-        """Explain some of the rows that are there."""
-        ...
 
 
 @dataclass(frozen=True)
@@ -392,13 +380,24 @@ class Explainer:
         """
         which = np.asarray(places, dtype=np.intp)
         rows = self._rows[which]
-        cells = labelled(np.asarray(rows), self.features, self._unlisted(which))
-        describe = unusual_features(cells, self._normal, most=len(self.features))
-        found = describe(range(len(which)))
+        cells = self._cells(which)
+        found = unusual_features(cells, self._normal, most=len(self.features))(range(len(which)))
         return [
             self._one(int(at), rows[i : i + 1], cells, i, found[i], judged[i], near)
             for i, (at, near) in enumerate(zip(which, self._near(rows), strict=True))
         ]
+
+    def unusual(self, positions: Sequence[int]) -> list[list[Unusual]]:
+        """The most unusual features of rows of the list; none of rows that are not there."""
+        places = [self.place(position) for position in positions]
+        here = np.array([place for place in places if place is not None], dtype=np.intp)
+        if not len(here):
+            return [[] for _ in places]
+        found = iter(unusual_features(self._cells(here), self._normal)(range(len(here))))
+        return [[] if place is None else next(found) for place in places]
+
+    def _cells(self, which: IndexArray) -> FeatureTable:
+        return labelled(np.asarray(self._rows[which]), self.features, self._unlisted(which))
 
     def _one(
         self,

@@ -5,19 +5,15 @@ A description of the row: no decision depends on it, and it is not the detector'
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 from scipy.special import ndtr, ndtri
 
 from ..arrays import AnyArray, BoolArray, FloatArray
 from ..detectors.prepare import Feature
-from ..errors import ReconformError, is_number
-from ..frames import columns_of, frame_as_it_is, is_missing, label_code, package_of
-from ..inputs import unmasked
+from ..frames import label_code
 
 # A label that the reference does not have, where nobody knows how it is spelt.
 UNKNOWN = "a label of its own"
@@ -55,131 +51,10 @@ class FeatureTable:
     ----------
     columns : tuple of FeatureColumn
     rows : int
-    named : bool
-        Whether the names are the data's own.
     """
 
     columns: tuple[FeatureColumn, ...]
     rows: int
-    named: bool
-
-    def select(self, names: Sequence[str]) -> FeatureTable:
-        """Keep the columns of these names, in this order."""
-        by_name = {column.name: column for column in self.columns}
-        return FeatureTable(tuple(by_name[name] for name in names), self.rows, self.named)
-
-    @property
-    def fingerprint(self) -> str:
-        """SHA-256 of names and values: equal for equal data, whatever frame it came in."""
-        digest = hashlib.sha256(f"{self.rows}".encode())
-        for column in self.columns:
-            digest.update(repr(column.name).encode("utf-8", "backslashreplace"))
-            if column.numeric:
-                digest.update((column.values + 0.0).tobytes())
-            else:
-                text = "\0".join(map(repr, column.values))
-                digest.update(text.encode("utf-8", "backslashreplace"))
-        return digest.hexdigest()
-
-    def digests(self) -> list[bytes]:
-        """One digest per row: equal for equal rows."""
-        codes = np.empty((self.rows, len(self.columns)), dtype=np.float64)
-        for j, column in enumerate(self.columns):
-            if column.numeric:
-                codes[:, j] = column.values + 0.0  # -0.0 is 0.0
-            else:
-                codes[:, j] = [_text_code(value) for value in column.values]
-        return [row.tobytes() for row in np.ascontiguousarray(codes)]
-
-
-def read_table(argument: str, data: Any, *, names: Sequence[str] = ()) -> FeatureTable:
-    """Read a frame or a two-dimensional array.
-
-    Parameters
-    ----------
-    argument : str
-        What to call it in messages.
-    data : array-like, pandas or polars DataFrame, Arrow table, or a table that was read already
-    names : sequence of str
-        For an array, which has none of its own.
-
-    Returns
-    -------
-    FeatureTable
-
-    Examples
-    --------
-    >>> table = read_table("rows", [[1, 2], [3, 4]])
-    >>> [column.name for column in table.columns], table.rows
-    (['feature 0', 'feature 1'], 2)
-    """
-    if isinstance(data, FeatureTable):
-        return data
-    data = frame_as_it_is(data)
-    if package_of(data) is not None:
-        columns = [feature_column(str(name), x.to_numpy()) for name, x in columns_of(data).items()]
-        return FeatureTable(tuple(columns), len(columns[0].values) if columns else 0, True)
-    array = np.asarray(unmasked(data))
-    if array.ndim != 2:
-        raise ReconformError(
-            f"{argument} must be a table of two dimensions, one row per row; got shape "
-            f"{array.shape}."
-        )
-    named = len(names) == array.shape[1]
-    labels = names if named else [f"feature {j}" for j in range(array.shape[1])]
-    columns = [feature_column(name, array[:, j]) for j, name in enumerate(labels)]
-    return FeatureTable(tuple(columns), len(array), named)
-
-
-def matched(
-    rows: FeatureTable, reference: FeatureTable, used: Sequence[str] = ()
-) -> tuple[FeatureTable, FeatureTable]:
-    """Keep the columns that both tables have; of those only the `used` ones, if they are there.
-
-    Tables without names are matched by position.
-    """
-    if not (rows.named and reference.named):
-        if len(rows.columns) != len(reference.columns):
-            raise ReconformError(
-                f"rows has {len(rows.columns)} columns and reference {len(reference.columns)}; "
-                "give both with the same columns, or as frames, whose columns match by name."
-            )
-        return rows, reference
-    in_rows = {column.name for column in rows.columns}
-    common = [column.name for column in reference.columns if column.name in in_rows]
-    if not common:
-        raise ReconformError(
-            "rows and reference have no column name in common: "
-            f"{_some(rows)} against {_some(reference)}."
-        )
-    if set(used) <= set(common) and used:
-        common = list(used)
-    return rows.select(common), reference.select(common)
-
-
-def _some(table: FeatureTable) -> str:
-    names = [column.name for column in table.columns]
-    return ", ".join(map(repr, names[:3])) + (", ..." if len(names) > 3 else "")
-
-
-def feature_column(name: str, values: Any) -> FeatureColumn:
-    """Read a column: numbers, or else text."""
-    array = np.asarray(values)
-    if array.dtype.kind in "iuf":
-        return FeatureColumn(name, array.astype(np.float64), True)
-    cells = [None if is_missing(value) else value for value in array.tolist()]
-    if array.dtype.kind == "O" and all(c is None or is_number(c) for c in cells):
-        return FeatureColumn(name, np.array(cells, dtype=np.float64), True)
-    texts = np.array([None if cell is None else str(cell) for cell in cells], dtype=object)
-    return FeatureColumn(name, texts, False)
-
-
-def _text_code(value: str | None) -> float:
-    """A number that stands for a text: 52 bits of its digest."""
-    if value is None:
-        return np.nan
-    digest = hashlib.sha256(value.encode("utf-8", "backslashreplace")).digest()
-    return float(int.from_bytes(digest[:6], "big"))
 
 
 Words = Callable[[int, str], str | None]
@@ -209,10 +84,10 @@ def labelled(
     columns = [
         FeatureColumn(feature.name, X[:, j], True)
         if feature.labels is None
-        else feature_column(feature.name, _labels(X[:, j], feature, unlisted))
+        else FeatureColumn(feature.name, _labels(X[:, j], feature, unlisted), False)
         for j, feature in enumerate(features)
     ]
-    return FeatureTable(tuple(columns), len(X), True)
+    return FeatureTable(tuple(columns), len(X))
 
 
 def _labels(codes: FloatArray, feature: Feature, unlisted: Words | None) -> AnyArray:
@@ -234,8 +109,6 @@ LEAST_STRENGTH = 2.5
 MOST_FEATURES = 3
 # What never happens in the reference comes before all else.
 NEVER = np.inf
-# A text column that has this share of distinct values is an identifier, not a category.
-IDENTIFIER = 0.5
 
 
 @dataclass(frozen=True)
@@ -318,9 +191,9 @@ def unusual_features(
 
     Examples
     --------
-    >>> from reconform.explain.features import read_table
-    >>> reference = read_table("reference", [[1, 5], [2, 5], [3, 5], [4, 5]])
-    >>> rows = read_table("rows", [[2, 5], [40, 5], [3, 6]])
+    >>> features = [Feature("flow"), Feature("site")]
+    >>> reference = labelled(np.array([[1.0, 5], [2, 5], [3, 5], [4, 5]]), features)
+    >>> rows = labelled(np.array([[2.0, 5], [40, 5], [3, 6]]), features)
     >>> describe = unusual_features(rows, reference)
     >>> [[(u.feature, u.value, round(u.strength, 1)) for u in row] for row in describe([0, 1, 2])]
     [[], [(0, '40', 25.3)], [(1, '6', inf)]]
@@ -376,8 +249,6 @@ def _judge_numbers(known: Sequence[FeatureColumn]) -> Expert:
 
 def _judge_texts(known: FeatureColumn) -> Expert:
     values, counts = np.unique([str(v) for v in known.values], return_counts=True)
-    if len(values) > IDENTIFIER * len(known.values):
-        return lambda cells: np.zeros(len(cells))
     shares = dict(zip(values.tolist(), (counts / len(known.values)).tolist(), strict=True))
     return lambda cells: np.array([_rarity(shares.get(str(cell), 0.0)) for cell in cells])
 

@@ -37,18 +37,38 @@ LOST = (struct.error, IndexError, RecursionError)
 LARGE_BATCH = 1 << 28
 
 
-class TypedSource:
-    """A table whose columns have types."""
+class Source:
+    """A table that can be read from its start any number of times.
 
-    is_text = False
+    Attributes
+    ----------
+    path : Path
+        Where it is read from: the file, or the spool of a pipe.
+    label : str
+        What to call it in messages.
+    schema : pyarrow.Schema
+    rows : int or None
+        Number of rows, where the file tells it beforehand.
+    is_text : bool
+        Whether every cell is text that is yet to be read as a number.
+    """
+
+    path: Path
+    label: str
+    schema: Any
     rows: int | None = None
+    is_text = False
+
+    def tables(self, columns: Sequence[str], rows: int) -> Iterator[Any]:
+        """Yield Arrow tables of about `rows` rows, with these columns at least."""
+        raise NotImplementedError
 
     def line(self, row: int) -> int | None:
-        """Return None: the format has no lines."""
+        """Line of a row (from 0) in a text file, from 1."""
         return None
 
 
-class ParquetSource(TypedSource):
+class ParquetSource(Source):
     """A Parquet file."""
 
     def __init__(self, path: Path, label: str) -> None:
@@ -96,7 +116,7 @@ class ParquetSource(TypedSource):
                 yield from plain_tables(batch)
 
 
-class ArrowSource(TypedSource):
+class ArrowSource(Source):
     """An Arrow IPC file, which is also Feather, or an Arrow IPC stream."""
 
     def __init__(self, path: Path, label: str) -> None:

@@ -43,9 +43,10 @@ LONGEST_CELL, SHORT_CELL = 1 << 23, 1 << 16
 # So many seconds a database may be locked by others.
 PATIENCE = 5.0
 
-# What holds in any case. Extensions and the files of others are asked for by `allow_extensions`.
-SETTINGS = {"allow_unsigned_extensions": "false", "allow_community_extensions": "false"}
-CLOSED = {
+# No extension that is not part of the library already.
+SETTINGS = {
+    "allow_unsigned_extensions": "false",
+    "allow_community_extensions": "false",
     "autoinstall_known_extensions": "false",
     "autoload_known_extensions": "false",
     "allow_persistent_secrets": "false",
@@ -149,7 +150,7 @@ def _by_duckdb(query: Query, layout: Layout, folder: Path) -> Iterator[Answer]:
     duckdb = extra("duckdb", "sql", f"Reading {query.place}")
     files = _files_of(query)
     with _refusing(query.label, duckdb.Error, f"DuckDB cannot open {query.place}"):
-        connection = _connected(duckdb, query, layout, folder)
+        connection = _connected(duckdb, query, folder)
     with closing(connection):
         with _refusing(query.label, duckdb.Error, f"DuckDB cannot open {query.place}"):
             _close_off(connection, query, files, layout)
@@ -173,10 +174,9 @@ def _by_duckdb(query: Query, layout: Layout, folder: Path) -> Iterator[Answer]:
         yield plain_schema(batches.schema), _duckdb_tables(query, connection, batches, duckdb.Error)
 
 
-def _connected(duckdb: Any, query: Query, layout: Layout, folder: Path) -> Any:
-    config = {**SETTINGS, **({} if layout.allow_extensions else CLOSED)}
+def _connected(duckdb: Any, query: Query, folder: Path) -> Any:
     # What DuckDB cannot keep in memory goes there, not to the database.
-    config["temp_directory"] = str(folder / "duckdb")
+    config = {**SETTINGS, "temp_directory": str(folder / "duckdb")}
     place = query.place if query.of_database else ":memory:"
     return duckdb.connect(place, read_only=query.of_database, config=config)
 
@@ -192,8 +192,7 @@ def _close_off(connection: Any, query: Query, files: list[str], layout: Layout) 
         else:
             rows = f"read_csv([{paths}], union_by_name = true{_dialect(files[0], layout)})"
         connection.execute(f"create temp view {FILES} as select * from {rows}")
-    if not layout.allow_extensions:
-        connection.execute("set enable_external_access = false")
+    connection.execute("set enable_external_access = false")
     connection.execute("set lock_configuration = true")
 
 

@@ -11,15 +11,15 @@ from __future__ import annotations
 import glob
 import os
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 import pyarrow as pa
 
 from ..errors import InputError, ReconformError, listed
-from .columnar import ArrowSource, ParquetSource, ParquetWriter
+from .columnar import ArrowSource, ParquetSource, ParquetWriter, Source
 from .text import TextSource, TextWriter
 
 DUCKDB_SUFFIXES = (".duckdb", ".ddb")
@@ -164,9 +164,6 @@ class Layout:
         The decimal sign of a text file.
     missing : tuple of str
         Cells of a text file that mean "missing", besides the usual ones.
-    allow_extensions : bool
-        Let DuckDB load and install extensions that a query asks for, and let the query read other
-        files than its own.
 
     Examples
     --------
@@ -178,7 +175,6 @@ class Layout:
     delimiter: str | None = None
     decimal: str = "."
     missing: tuple[str, ...] = field(default=())
-    allow_extensions: bool = False
 
     def __post_init__(self) -> None:
         if self.format is not None and self.format not in FORMATS:
@@ -253,55 +249,6 @@ def is_compressed(path: str | Path) -> bool:
     return Path(path).suffix.lower() == ".gz"
 
 
-class Source(Protocol):
-    """A table that can be read from its start any number of times."""
-
-    @property
-    def path(self) -> Path:
-        """Where it is read from: the file, or the spool of a pipe."""
-        ...
-
-    @property
-    def label(self) -> str:
-        """What to call the file in messages."""
-        ...
-
-    @property
-    def schema(self) -> Any:
-        """Arrow's schema."""
-        ...
-
-    @property
-    def rows(self) -> int | None:
-        """Number of rows, where the file tells it beforehand."""
-        ...
-
-    @property
-    def is_text(self) -> bool:
-        """Whether every cell is text that is yet to be read as a number."""
-        ...
-
-    def tables(self, columns: Sequence[str], rows: int) -> Iterator[Any]:
-        """Yield Arrow tables of about `rows` rows, with these columns at least."""
-        ...
-
-    def line(self, row: int) -> int | None:
-        """Line of a row (from 0) in a text file, from 1."""
-        ...
-
-
-class RowWriter(Protocol):
-    """Where the rows of an output go."""
-
-    def write_table(self, table: Any) -> None:
-        """Add the rows of an Arrow table."""
-        ...
-
-    def close(self) -> None:
-        """Write what belongs at the end."""
-        ...
-
-
 class Stored(NamedTuple):
     """A file to read.
 
@@ -336,8 +283,8 @@ class Format:
     open : callable
         Makes a `Source` of a `Stored` file and a `Layout`.
     create : callable
-        Makes a `RowWriter` of a binary stream, an Arrow schema, the name of the file for
-        messages and a `Layout`.
+        Makes a writer (`write_table`, `close`) of a binary stream, an Arrow schema, the name of
+        the file for messages and a `Layout`.
     signature : bytes or None
         With what every such file begins: one that is taken for text is recognised by it.
     """
@@ -346,7 +293,7 @@ class Format:
     suffixes: tuple[str, ...]
     is_text: bool
     open: Callable[[Stored, Layout], Source]
-    create: Callable[[Any, Any, str, Layout], RowWriter]
+    create: Callable[[Any, Any, str, Layout], Any]
     signature: bytes | None = None
 
 

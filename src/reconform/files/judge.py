@@ -11,7 +11,6 @@ detector that compares new rows with each other; they are kept, up to a million.
 from __future__ import annotations
 
 import os
-import warnings
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
@@ -20,31 +19,25 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import numpy as np
-from sklearn.base import clone
 from sklearn.utils import get_tags
 from sklearn.utils.validation import check_is_fitted
 
 from ..arrays import FloatArray, IndexArray, RankArray
 from ..assumption import Category, Reservoir
 from ..atomic import stops_by_exception
-from ..deciding import check_weighable
 from ..detector import ConformalDetector
-from ..detectors import Auto, NativeDetector
 from ..detectors.prepare import Feature
 from ..discoveries import CountedDiscoveries, Discoveries
 from ..errors import InputError, ReconformError
-from ..fitter import method_for_rows
 from ..listing import Observed
-from ..methods import Full, Method, Split, resolve_method
 from ..rule import Rule
 from ..scan import RowsPart, Scanned, scan
 from ..statistics.ranks import Ranks
-from ..steps.intake import taken_in
 from ..weights import Weights
 from . import result
 from .cells import Fingerprint, to_python
-from .formats import is_standard, layout_like, noted
-from .reading import Batches, ReadOptions, Table, missing_counts, open_batches
+from .formats import layout_like, noted
+from .reading import Batches, ReadOptions, missing_counts, open_batches
 from .result import FileDiscoveries, SecondPass, by_rank, by_row, result_of
 from .source import Spill
 from .writing import (
@@ -55,76 +48,22 @@ from .writing import (
     check_separate,
 )
 
-# A detector that is fitted on so many reference rows shows what all of them would.
-SOME_ROWS = 100
 # A row of text has an end of line and something before it, at least.
 LEAST_BYTES = 2
 
 
-def refuse_too_many(cad: ConformalDetector, reference: Table, batches: Batches, rule: Rule) -> None:
-    """Refuse new rows that are too many for this detector and this rule, before it is fitted.
-
-    What needs all new rows at once is known of fitted detectors. So one is fitted on a few rows,
-    if the file is so large that there may be too many.
-    """
-    if not _may_be_many(batches, result.MOST_DISCOVERIES):
-        return
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            frame = reference.frame
-            shown = clone(cad).set_params(method=_method(cad, frame), verbose=0)
-            shown.fit(frame.slice(0, SOME_ROWS))
-            waits = shown.ranks_rows == "batch"
-            needs_all = waits or rule.whole_batch(shown) is not None
-    except ReconformError:
-        return  # the fit on all rows has the better words
-    if needs_all and has_more_rows(batches):
-        raise too_many(batches, uses_batch=waits)
-
-
-def refuse_weights(cad: ConformalDetector, frame: Any, rule: Rule, *, known: bool) -> None:
-    """Refuse a method or a rule that takes no weights, known or estimated, before the fit."""
-    detector, _ = taken_in(cad.detector, frame, cad.larger_is)
-    method = method_for_rows(resolve_method(cad.method), detector, len(frame))
-    try:
-        plan = method.plan(min(len(frame), SOME_ROWS), random_state=0)
-    except ReconformError:
-        return  # the fit on all rows has the better words
-    check_weighable(plan, cad.method, cad.ties, rule, known=known)
-
-
-def _method(cad: ConformalDetector, frame: Any) -> Method:
-    """Return the method that will judge very many rows, for the few reference rows to be fitted."""
-    method = resolve_method(cad.method)
-    detector, _ = taken_in(cad.detector, frame, cad.larger_is)
-    suited = method_for_rows(method, detector, len(frame))
-    uses_batch = isinstance(detector, NativeDetector) and detector.uses_batch
-    if isinstance(suited, Full) and suited is not method:
-        # For very many rows "auto" takes a split (`ConformalDetector.for_rows`), if there is one.
-        return suited if uses_batch and not isinstance(detector, Auto) else Split()
-    return Split() if isinstance(suited, Split) else suited
-
-
-def _may_be_many(batches: Batches, most: int) -> bool:
-    """Whether a look at the file does not tell that its rows are few enough."""
-    source = batches.source
-    if source.rows is not None:
-        return source.rows > most
-    if not source.is_text or getattr(source, "compressed", False):
-        return True
-    # Between two cells stands a delimiter, even if both are empty.
-    row = max(LEAST_BYTES, len(source.schema.names))
-    return os.stat(source.path).st_size > row * most
-
-
 def has_more_rows(batches: Batches, most: int | None = None) -> bool:
     """Say whether there are more rows than so many, or than can be kept; text is counted."""
-    most = result.MOST_DISCOVERIES if most is None else most
-    if batches.source.rows is not None or not _may_be_many(batches, most):
-        return _may_be_many(batches, most)
+    source, most = batches.source, result.MOST_DISCOVERIES if most is None else most
+    if source.rows is not None:
+        return source.rows > most
+    if source.is_text and not getattr(source, "compressed", False):
+        # Between two cells stands a delimiter, even if both are empty.
+        row = max(LEAST_BYTES, len(source.schema.names))
+        if os.stat(source.path).st_size <= row * most:
+            return False
     rows = 0
-    for table in batches.source.tables(batches.names[:1], batches.batch_rows):
+    for table in source.tables(batches.names[:1], batches.batch_rows):
         rows += table.num_rows
         if rows > most:
             return True
@@ -184,7 +123,7 @@ class Wanted:
         for one in self._wanted:
             if not isinstance(one, str):
                 if not 0 <= one < rows:
-                    raise InputError(label, f"it has {rows:,} rows, and row {one + 1:,} is none.")
+                    raise InputError(label, f"there is no row {one + 1:,}; it has {rows:,} rows.")
                 positions.append(int(one))
                 continue
             places = self._named[one]
@@ -252,7 +191,6 @@ class FileScan:
         self.kept: list[FloatArray] | None = []
         self.codes: list[IndexArray] = []
         self.sample, self.of_sample = Reservoir(), Reservoir()  # which take the same rows
-        self.weights: list[FloatArray] = []
         self.sizes: list[int] = []
         self._wanted = Wanted(read.wanted, read.id_columns)
         self.scanned = scan(cad, self)
@@ -276,7 +214,6 @@ class FileScan:
                 for j, feature in enumerate(self.batches.features)
                 if feature.labels is not None
             },
-            monotone=self.sample.monotone,
             sample_groups=None if groups is None else groups[:, 0].astype(np.intp),
         )
         return self.cad.decide_counts(self.scanned.counted.ranks, rule, seen)
@@ -293,10 +230,7 @@ class FileScan:
         if together is None or not len(together.at_most):
             at_most, scores = self.everything()
             together = Ranks(at_most, None, scores)
-        given = np.concatenate(self.weights) if self.weights else X
-        return self.cad.decide_ranked(
-            X, together, rule, None if weights is None else weights(given)
-        )
+        return self.cad.decide_ranked(X, together, rule, None if weights is None else weights(X))
 
     @property
     def ranked(self) -> Spill:
@@ -313,10 +247,8 @@ class FileScan:
     def _parts(self) -> Iterator[RowsPart]:
         """Read the rows; the first time all that is to be known of them is noticed."""
         notice = not self.sizes
-        column = self.read.weight_column
-        more = [*self._wanted.columns, *([] if column is None else [column])] if notice else []
         rows = 0
-        for table, X in self.batches.read(more):
+        for table, X in self.batches.read(self._wanted.columns if notice else ()):
             codes = self.cad.codes_of(self.batches.groups(table, rows), len(X))
             part = RowsPart(X, codes)
             if notice:
@@ -330,8 +262,6 @@ class FileScan:
         X, codes = part
         self._wanted.add(table, before)
         self.sizes.append(len(X))
-        if self.read.weight_column is not None:
-            self.weights.append(self.batches.weights(table, self.read.weight_column, before))
         self.sample.add(X)
         if codes is not None:
             self.of_sample.add(codes[:, None].astype(np.float64))
@@ -412,8 +342,8 @@ def judge_file(
     progress : callable, optional
         Called as ``progress(stage, done, total)`` after every batch; total may be None.
     weights : callable, optional
-        From the new rows, as the detector sees them, or where `read` has a `weight_column` from
-        its numbers, to the `Weights` of a covariate shift; for a file of at most 100,000 rows.
+        From the new rows, as the detector sees them, to the `Weights` of a covariate shift; for a
+        file of at most 100,000 rows.
 
     Returns
     -------
@@ -450,8 +380,6 @@ def judge_file(
         group_column=read.group_column,
     )
     with stops_by_exception(), opened as batches:
-        if read.weight_column is not None:
-            batches.check_weights(read.weight_column)
         write = _checked_output(path, output, batches.source.schema, names, read, write)
         before = os.stat(batches.source.path)
         first = FileScan(cad, batches, read, progress, keep_all=certifies)
@@ -503,9 +431,7 @@ def _checked_output(
     """Refuse an output that cannot be written; complete the options that say how."""
     if output is None:
         return replace(write, prefix=_free_prefix(write.prefix, names, schema.names))
-    if not is_standard(output):
-        inputs = {"path": "/dev/stdin" if is_standard(path) else path}
-        check_separate({"output": output}, inputs)
+    check_separate({"output": output}, {"path": path})
     write = replace(write, layout=write.layout or layout_like(path, read.layout, output))
     check_output(
         output,

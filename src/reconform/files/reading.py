@@ -14,15 +14,16 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from ..arrays import BoolArray, FloatArray, IndexArray, ObjectArray
+from ..arrays import BoolArray, FloatArray, ObjectArray
 from ..detectors.prepare import Feature, too_many_labels
 from ..errors import InputError, ReconformError, check_count, listed, nearest, warn_once
 from ..frames import label_code, rounded_sentence
 from ..grouping import label_of
 from .cells import Fingerprint, all_numbers, kind_of, matrix, numbers, rounded, texts
-from .formats import FORMATS, Layout, Source, noted
+from .columnar import Source
+from .formats import FORMATS, Layout, noted
 from .source import CachedSource, open_source, opened_once
-from .survey import labels_of, refuse_new, refuse_reference, survey, too_many_rows
+from .survey import ColumnSurvey, labels_of, refuse_new, refuse_reference, survey, too_many_rows
 
 # A batch is at most this many rows, and about this many cells; and bytes, where cells are long.
 BATCH_ROWS = 1 << 16
@@ -52,13 +53,8 @@ class ReadOptions:
         Rows to keep for `FileDiscoveries.explain`, wherever they come in the list: positions in the
         file, from 0, or identifiers (several columns joined by ", "). Refused, before anything is
         written, if the file does not have them.
-    most_rows : int, optional
-        Keep the numbers of every row, for `FileDiscoveries.to_discoveries`, up to so many rows; by
-        default a million.
     group_column : str, optional
         The column with the group of every row, where the detector was fitted with groups.
-    weight_column : str, optional
-        The column with the weight of every row; see `judge_file`.
     """
 
     features: Sequence[Feature] | None = None
@@ -66,10 +62,8 @@ class ReadOptions:
     layout: Layout | None = None
     batch_rows: int | None = None
     most_cells: int = 0
-    most_rows: int | None = None
     wanted: Sequence[int | str] = ()
     group_column: str | None = None
-    weight_column: str | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -106,16 +100,42 @@ class Table:
         """Names of the features."""
         return tuple(feature.name for feature in self.features)
 
-    def without(self, rows: IndexArray) -> Table:
-        """Leave some rows out; what is known of the file stays as it is."""
-        stay = np.delete(np.arange(len(self)), rows)
-        ids = None if self.ids is None else self.ids.take(stay)
-        return replace(self, X=self.X[stay], ids=ids)
-
     @property
     def frame(self) -> Any:
         """X as an Arrow table: `fit` takes it like any frame and remembers the names."""
         return pa.table({name: self.X[:, j] for j, name in enumerate(self.names)})
+
+
+@dataclass(frozen=True)
+class TableOptions:
+    """Which columns of a table are used, and how: what `read_reference` takes, as a value.
+
+    Attributes
+    ----------
+    columns : sequence of str or None
+        Use these columns only.
+    drop : sequence of str
+        Leave these columns out.
+    id_columns : sequence of str
+        Identifiers or times: never used.
+    prepare : bool
+        Take text as categories and let values be missing; see `reconform.Prepare`.
+    categories : sequence of str
+        Columns of numbers that are only labels; with `prepare`.
+    layout : Layout or None
+        How text files are written, where their names do not say it.
+    """
+
+    columns: Sequence[str] | None = None
+    drop: Sequence[str] = ()
+    id_columns: Sequence[str] = ()
+    prepare: bool = False
+    categories: Sequence[str] = ()
+    layout: Layout | None = None
+
+    def __post_init__(self) -> None:
+        if self.categories and not self.prepare:
+            raise ReconformError("`categories` are encoded by `prepare=True`: give it too.")
 
 
 def read_reference(
@@ -175,63 +195,61 @@ def read_reference(
            [3.75, 0.  ]])
     >>> folder.cleanup()
     """
-    if categories and not prepare:
-        raise ReconformError("`categories` are encoded by `prepare=True`: give it too.")
-    layout = layout or Layout()
+    how = TableOptions(columns, drop, id_columns, prepare, categories, layout)
+    return _read(path, how, prepare if allow_missing is None else allow_missing)
+
+
+def _read(path: str | Path, how: TableOptions, allow_missing: bool) -> Table:
+    """Read a reference."""
+    layout = how.layout or Layout()
     with open_source(path, layout) as file:
-        names = _select(file, columns, drop, id_columns)
-        ids = [name for name in id_columns if name in file.schema.names]
+        names = _select(file, how)
+        ids = [name for name in how.id_columns if name in file.schema.names]
         source = CachedSource(file, [*names, *ids])
-        _check_known(source, "categories", categories, names)
-        _check_labels(source, categories)
-        if allow_missing is None:
-            allow_missing = prepare
-        where = noted(path, file.label)
-        return _read_whole(where, source, names, ids, categories, prepare, allow_missing, layout)
+        _check_known(source, "categories", how.categories, names)
+        _check_labels(source, how.categories)
+        rows = default_batch_rows(len(source.schema.names))
+        surveys = survey(source, names, layout, rows, most=_most_rows(source, len(names)))
+        features = _features(source, names, how, surveys, allow_missing)
+        X = np.empty((surveys[names[0]].rows, len(features)))
+        kept, inexact, start = [], set(), 0
+        for table in source.tables([*names, *ids], rows):
+            stop = start + table.num_rows
+            X[start:stop], _ = matrix(table, features, layout, parse=source.is_text)
+            inexact.update(rounded(table, features, X[start:stop], parse=source.is_text))
+            kept.append(table.select(ids))
+            start = stop
+        _tell_rounded(source, [name for name in names if name in inexact])
+        return Table(
+            path=noted(path, file.label),
+            X=X,
+            features=features,
+            ids=pa.concat_tables(kept) if ids else None,
+            missing=missing_counts(X, features),
+            fingerprint=Fingerprint(features).add(X).hexdigest(),
+        )
 
 
-def _read_whole(
-    path: str,
+def _features(
     source: Source,
     names: list[str],
-    ids: list[str],
-    categories: Sequence[str],
-    prepare: bool,
+    how: TableOptions,
+    surveys: dict[str, ColumnSurvey],
     allow_missing: bool,
-    layout: Layout,
-) -> Table:
-    """Read a reference whose columns are chosen."""
-    rows = default_batch_rows(len(source.schema.names))
-    surveys = survey(source, names, layout, rows, most=_most_rows(source, len(names)))
-    count = surveys[names[0]].rows
+) -> tuple[Feature, ...]:
+    """Say which columns are categories, with their labels; refuse what no detector could use."""
+    count, layout = surveys[names[0]].rows, how.layout or Layout()
     if count < 2:
         raise InputError(source.label, f"it has {count} row(s); a reference needs at least two.")
-    text = [n for n in names if n in categories or (prepare and surveys[n].nature == "text")]
-    labels = labels_of(source, text, layout, rows)
-    refuse_reference(source, surveys, labels, prepare=prepare, allow_missing=allow_missing)
+    text = [n for n in names if how.prepare and surveys[n].nature == "text"]
+    text += [n for n in how.categories if n not in text]
+    labels = labels_of(source, text, layout, default_batch_rows(len(source.schema.names)))
+    refuse_reference(source, surveys, labels, prepare=how.prepare, allow_missing=allow_missing)
     features = tuple(Feature(name, labels.get(name)) for name in names)
     many = too_many_labels(features, count)
     if many is not None:
         raise InputError(source.label, many)
-    X = np.empty((count, len(features)))
-    kept = []
-    inexact: set[str] = set()
-    start = 0
-    for table in source.tables([*names, *ids], rows):
-        stop = start + table.num_rows
-        X[start:stop], _ = matrix(table, features, layout, parse=source.is_text)
-        inexact.update(rounded(table, features, X[start:stop], parse=source.is_text))
-        kept.append(table.select(ids))
-        start = stop
-    _tell_rounded(source, [name for name in names if name in inexact])
-    return Table(
-        path=path,
-        X=X,
-        features=features,
-        ids=pa.concat_tables(kept) if ids else None,
-        missing=missing_counts(X, features),
-        fingerprint=Fingerprint(features).add(X).hexdigest(),
-    )
+    return features
 
 
 def _most_rows(source: Source, columns: int) -> int:
@@ -266,7 +284,7 @@ def _memory() -> int:
 def group_labels(
     column: Any, name: str, layout: Layout, path: str | Path, *, parse: bool, before: int = 0
 ) -> ObjectArray:
-    """Read a column of group labels as text; refuse the first that is missing, as `weights_in`."""
+    """Read a column of group labels as text; refuse the first that is missing."""
     cells = texts(column, layout, parse=parse).to_pylist()
     labels = [label_of(value) for value in cells]
     if None in labels:
@@ -277,25 +295,6 @@ def group_labels(
             column=name,
         )
     return np.array(labels, dtype=object)
-
-
-def weights_in(
-    column: Any, name: str, layout: Layout, path: str | Path, *, before: int = 0
-) -> FloatArray:
-    """Read a column of weights; refuse the first that is none."""
-    weights, unreadable = numbers(column, layout, parse=True)
-    bad = np.flatnonzero(unreadable | ~np.isfinite(weights) | (weights < 0))
-    if len(bad):
-        first = int(bad[0])
-        missing = np.isnan(weights[first]) and not unreadable[first]
-        raise InputError(
-            path,
-            f"the weight of row {before + first + 1:,} in column {name!r} is "
-            f"{'missing' if missing else repr(column[first].as_py())}; weights must be finite "
-            "numbers, and not negative.",
-            column=name,
-        )
-    return weights
 
 
 def missing_counts(X: FloatArray, features: Sequence[Feature]) -> dict[str, int]:
@@ -378,15 +377,6 @@ class Batches:
         column, label = table.column(name), self.source.label
         parse = self.source.is_text
         return group_labels(column, name, self.layout, label, parse=parse, before=before)
-
-    def check_weights(self, name: str) -> None:
-        """Refuse a column of weights that is not there."""
-        _check_known(self.source, "weight_column", [name], self.names)
-
-    def weights(self, table: Any, name: str, before: int) -> FloatArray:
-        """Read the weights of some rows, which so many come before; as `weights_in`."""
-        column = table.column(name)
-        return weights_in(column, name, self.layout, self.source.label, before=before)
 
     def unseen(self, table: Any, X: FloatArray) -> dict[int, Counter[str]]:
         """Count labels that the reference does not have, by position of their column."""
@@ -524,17 +514,12 @@ def default_batch_rows(columns: int) -> int:
     return max(1, min(BATCH_ROWS, BATCH_CELLS // max(1, columns)))
 
 
-def _select(
-    source: Source,
-    columns: Sequence[str] | None,
-    drop: Sequence[str],
-    id_columns: Sequence[str],
-) -> list[str]:
+def _select(source: Source, how: TableOptions) -> list[str]:
     """Names of the columns to use, in the order of the file."""
-    names = source.schema.names
+    names, columns = source.schema.names, how.columns
     _check_known(source, "columns", columns or (), names)
-    _check_known(source, "drop", drop, names)
-    unused = {*drop, *id_columns}
+    _check_known(source, "drop", how.drop, names)
+    unused = {*how.drop, *how.id_columns}
     both = [name for name in columns or () if name in unused]
     if both:
         raise InputError(
@@ -581,38 +566,6 @@ def _check_labels(source: Source, names: Sequence[str]) -> None:
 
 
 MOST_SHOWN = 5
-
-
-@dataclass(frozen=True)
-class TableOptions:
-    """Which columns of a table are used, and how: what `read_reference` takes, as a value.
-
-    Attributes
-    ----------
-    columns : sequence of str or None
-        Use these columns only.
-    drop : sequence of str
-        Leave these columns out.
-    id_columns : sequence of str
-        Identifiers or times: never used.
-    prepare : bool
-        Take text as categories and let values be missing; see `reconform.Prepare`.
-    categories : sequence of str
-        Columns of numbers that are only labels; with `prepare`.
-    layout : Layout or None
-        How text files are written, where their names do not say it.
-    """
-
-    columns: Sequence[str] | None = None
-    drop: Sequence[str] = ()
-    id_columns: Sequence[str] = ()
-    prepare: bool = False
-    categories: Sequence[str] = ()
-    layout: Layout | None = None
-
-    def __post_init__(self) -> None:
-        if self.categories and not self.prepare:
-            raise ReconformError("`categories` are encoded by `prepare=True`: give it too.")
 
 
 AS_THEY_ARE = TableOptions()
@@ -672,16 +625,9 @@ def read_labelled(
                     f"{nearest(label, names)} It has {listed(names)}.",
                     column=label,
                 )
-        table = read_reference(
-            path,
-            columns=options.columns,
-            drop=[name for name in options.drop if name != label],
-            id_columns=[*options.id_columns, label],
-            prepare=options.prepare,
-            categories=options.categories,
-            allow_missing=allow_missing,
-            layout=layout,
-        )
+        drop = [name for name in options.drop if name != label]
+        how = replace(options, drop=drop, id_columns=[*options.id_columns, label])
+        table = _read(path, how, options.prepare if allow_missing is None else allow_missing)
     return table, _anomalous(table, label, layout, FORMATS[layout.format_of(path)].is_text)
 
 

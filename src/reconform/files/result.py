@@ -23,7 +23,6 @@ from ..statistics.fdr import Decision
 from .cells import labels_in, to_python
 from .formats import FORMATS, Layout
 from .reading import Batches, ReadOptions
-from .source import RowStore
 from .writing import CERTIFIED_NAMES, RESULT_NAMES, WriteOptions, add_results, open_output
 
 if TYPE_CHECKING:
@@ -281,14 +280,19 @@ class SecondPass:
         """Write the output; return first rows, wanted rows, all rows, and the identifiers."""
         marks = self.marks
         listed = min(max(marks.count, self.top or USUAL_FIRST), MOST_FLAGGED)
-        written = self.top or (marks.count if self.write.only_anomalies else None)
-        only = written is not None and output is not None
-        order = self._first(max(listed, written or 0) if only else listed)
+        written = self.top or (marks.count if self.write.only_anomalies else 0)
+        only = output is not None and (self.top is not None or self.write.only_anomalies)
+        if only and written > MOST_DISCOVERIES:
+            raise InputError(
+                self.batches.source.label,
+                f"{written:,} rows would be written in order, and at most {MOST_DISCOVERIES:,} can "
+                "be. Leave out `only_anomalies`, and the rows are written as they come.",
+            )
+        order = self._first(max(listed, written) if only else listed)
         layout = self.write.layout or Layout()
         typed = output is not None and not FORMATS[layout.format_of(output)].is_text
         nothing = pa.Table.from_batches([], self.batches.source.schema)
         schema = self._judged(nothing, 0, *_NOTHING, typed).schema
-        inside = np.unique(np.concatenate([order, self.first.wanted]))
         with ExitStack() as stack:
             write: Callable[[Any], None] | None = None
             if output is not None:
@@ -296,31 +300,24 @@ class SecondPass:
                 write = stack.enter_context(
                     open_output(output, schema, layout=layout, overwrite=overwrite, safe_cells=safe)
                 )
-            store = stack.enter_context(RowStore(schema))
-            kept = _Kept(self)
+            chosen, kept = _Chosen(schema, np.concatenate([order, self.first.wanted])), _Kept(self)
             for start, table, ranks, scores in self._joined():
                 stop = start + table.num_rows
                 complete = self._judged(table, start, ranks, scores, typed)
                 if write is not None and not only:
                     write(complete)
-                here = _between(inside, start, stop)
-                if len(here):
-                    store.add(complete.take(here))
+                chosen.add(complete, start)
                 kept.add(table)
                 if self.progress is not None:
                     self.progress("writing", stop, self.marks.tested)
             if write is not None and only:
-                for piece in store.pieces(np.searchsorted(inside, order[:written])):
-                    write(piece)
-            rows, wanted = (
-                self._taken(store, inside, which) for which in (order[:listed], self.first.wanted)
-            )
+                for start in range(0, written, self.batches.batch_rows):
+                    write(chosen.take(order[:written][start : start + self.batches.batch_rows]))
+        rows, wanted = (
+            Rows(which, table := chosen.take(which), self.batches.matrix(table)[0])
+            for which in (order[:listed], self.first.wanted)
+        )
         return rows, wanted, kept.rows(), kept.index()
-
-    def _taken(self, store: RowStore, inside: IndexArray, positions: IndexArray) -> Rows:
-        """Rows by position; fewer where their cells are so long that not all fit into memory."""
-        table = next(store.pieces(np.searchsorted(inside, positions)))
-        return Rows(positions[: len(table)], table, self.batches.matrix(table)[0])
 
     def _first(self, most: int) -> IndexArray:
         """Positions: the flagged rows, then the others, by p-value, raw score and position."""
@@ -389,7 +386,6 @@ def result_of(
 ) -> FileDiscoveries:
     """Write the output, and put together what was found."""
     listed, wanted, rows, index = second.run(output)
-    kept = second.read.most_rows or MOST_DISCOVERIES
     first, said = second.first, found if certified is None else certified
     shared = {name: getattr(said, name) for name in _SHARED}
     if said.weights is not None and found.compared is not None and said.compared is not None:
@@ -407,7 +403,7 @@ def result_of(
         },
         fingerprint=first.digest.hexdigest(),
         certified=certified,
-        _numbers=first.everything() if found.tested <= kept else None,
+        _numbers=first.everything() if found.tested <= MOST_DISCOVERIES else None,
         _index=index,
         _explainer=_explainer(second, rows, listed, wanted),
     )
@@ -433,6 +429,23 @@ def _explainer(
         features=second.batches.features,
         unlisted=labels_in(rows.table),
     )
+
+
+class _Chosen:
+    """Rows by their positions, to be taken in any order after the last was added."""
+
+    def __init__(self, schema: Any, positions: IndexArray) -> None:
+        self._positions, self._tables = np.unique(positions), [schema.empty_table()]
+
+    def add(self, table: Any, start: int) -> None:
+        """Look at the rows of a batch, which so many come before."""
+        low, high = np.searchsorted(self._positions, (start, start + table.num_rows))
+        if low < high:
+            self._tables.append(table.take(self._positions[low:high] - start))
+
+    def take(self, positions: IndexArray) -> Any:
+        """Return rows, in this order."""
+        return pa.concat_tables(self._tables).take(np.searchsorted(self._positions, positions))
 
 
 class _Kept:
@@ -480,9 +493,3 @@ def _sorted(found: Any) -> Any:
 
 
 _NOTHING = (np.empty(0, dtype=np.int64), np.empty(0))
-
-
-def _between(positions: IndexArray, start: int, stop: int) -> IndexArray:
-    """Those of the sorted positions that lie in a batch, counted from its start."""
-    low, high = np.searchsorted(positions, (start, stop))
-    return positions[low:high] - start

@@ -17,7 +17,7 @@ from collections.abc import Callable, Hashable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from contextvars import ContextVar
 from functools import partial, reduce
-from itertools import chain, groupby, pairwise
+from itertools import chain, groupby
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -25,14 +25,14 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ..arrays import FloatArray, IntArray, RankArray
+from ..arrays import FloatArray, RankArray
 from ..atomic import blamed_on_temporary_files, check_room, stops_by_exception
 from ..errors import InputError, listed
 from ..statistics.ranks import Ranks
-from .cells import is_text, varies, words
-from .columnar import ArrowSource, TypedSource
+from .cells import is_text, words
+from .columnar import ArrowSource, Source
 from .databases import run_query
-from .formats import FORMATS, Layout, Query, Source, Stored, is_compressed, is_standard, query_of
+from .formats import FORMATS, Layout, Query, Stored, is_compressed, is_standard, query_of
 
 # A table of more columns takes gigabytes for their names and types alone.
 MOST_COLUMNS = 1 << 17
@@ -183,7 +183,7 @@ def _kept_open(key: Hashable, opened: Callable[[ExitStack], Source]) -> Iterator
     yield kept.opened[key]
 
 
-class Snapshot(TypedSource):
+class Snapshot(Source):
     """Rows of a query in Arrow files of a temporary folder, as a `Source`.
 
     SQLite learns the type of a column from its cells: where one does not fit those before it, a
@@ -241,27 +241,11 @@ SPILL_BYTES = 1 << 24
 
 T = TypeVar("T")
 
-# Rows are stored in record batches of at least so many, or so many bytes.
-STORED_AT_ONCE = 1 << 14
-PIECE_BYTES = 1 << 26
-_NO_SIZES = np.empty(0, dtype=np.int64)
-
 # A table that is not larger, on disk and as Arrow holds it, is read once and stays in memory.
 REMEMBERED_BYTES = SPILL_BYTES
 
 
-def row_sizes(table: Any) -> IntArray:
-    """Bytes of every row of a table: of its texts and bytes exactly, of other cells on average."""
-    sizes = np.full(table.num_rows, 8 * table.num_columns, dtype=np.int64)
-    for column in table.columns:
-        if varies(column.type):
-            sizes += pc.fill_null(pc.binary_length(column), 0).to_numpy()
-        elif pa.types.is_nested(column.type) and table.num_rows:
-            sizes += column.nbytes // table.num_rows
-    return sizes
-
-
-class CachedSource:
+class CachedSource(Source):
     """A source that is read once if it is small; a larger one is read again for every pass."""
 
     def __init__(self, source: Source, columns: Sequence[str]) -> None:
@@ -359,86 +343,3 @@ class Spill:
     def total(self, work: Callable[[Any], T], merge: Callable[[T, T], T]) -> T:
         """As `Parts` has it."""
         return reduce(merge, map(work, self))
-
-
-class RowStore:
-    """Rows to be taken in any order after the last was added: a few of them stay in memory."""
-
-    def __init__(self, schema: Any) -> None:
-        self._schema = schema
-        self._pending: list[Any] = []
-        self._writer: Any = None
-        self._parts: list[Any] | None = None
-        self._sizes: list[IntArray] = []
-
-    def __enter__(self) -> RowStore:
-        self._stack = ExitStack()
-        return self
-
-    def __exit__(self, *exception: object) -> None:
-        with blamed_on_temporary_files():
-            self._stack.close()
-
-    def add(self, table: Any) -> None:
-        """Append rows; a few of them wait for more."""
-        self._pending.append(table)
-        self._sizes.append(row_sizes(table))
-        if (
-            sum(waiting.num_rows for waiting in self._pending) >= STORED_AT_ONCE
-            or sum(waiting.nbytes for waiting in self._pending) >= PIECE_BYTES
-        ):
-            with blamed_on_temporary_files():
-                if self._writer is None:
-                    self._create()
-                self._writer.write_table(pa.concat_tables(self._pending).combine_chunks())
-            self._pending = []
-
-    def _create(self) -> None:
-        folder = self._stack.enter_context(tempfile.TemporaryDirectory(prefix="reconform-"))
-        self._path = str(Path(folder, "rows.arrow"))
-        self._sink = self._stack.enter_context(pa.OSFile(self._path, "wb"))
-        self._writer = pa.ipc.new_file(self._sink, self._schema)
-
-    def _open(self) -> list[Any]:
-        """Finish writing; return the parts that the rows are in."""
-        parts = []
-        if self._writer is not None:
-            with blamed_on_temporary_files():
-                self._writer.close()
-                self._sink.close()
-            reader = pa.ipc.open_file(self._stack.enter_context(pa.memory_map(self._path)))
-            batches = map(reader.get_batch, range(reader.num_record_batches))
-            parts = [pa.Table.from_batches([batch]) for batch in batches]
-        if self._pending:
-            parts.append(pa.concat_tables(self._pending).combine_chunks())
-        return parts
-
-    def pieces(self, rows: IntArray) -> Iterator[Any]:
-        """Yield rows by their positions in the store, in this order, in tables of bounded size."""
-        sizes = np.concatenate([*self._sizes, _NO_SIZES])
-        full = np.cumsum(sizes[rows]) // PIECE_BYTES
-        for part in np.split(rows, np.flatnonzero(np.diff(full)) + 1):
-            yield self.take(part)
-
-    def take(self, rows: IntArray) -> Any:
-        """Return rows by their positions in the store, in this order."""
-        if not len(rows):
-            return pa.Table.from_batches([], self._schema)
-        if self._parts is None:
-            self._parts = self._open()
-        if len(self._parts) == 1:
-            return self._parts[0].take(pa.array(rows))
-        # Part by part in ascending order, and then into the order that was asked for.
-        order = np.argsort(rows, kind="stable")
-        ascending = rows[order]
-        edges = np.cumsum([0, *(part.num_rows for part in self._parts)])
-        taken = []
-        for part, (low, high) in enumerate(pairwise(np.searchsorted(ascending, edges))):
-            if low < high:
-                taken.append(self._parts[part].take(pa.array(ascending[low:high] - edges[part])))
-        together = taken[0] if len(taken) == 1 else pa.concat_tables(taken).combine_chunks()
-        if (order[:-1] < order[1:]).all():
-            return together
-        back = np.empty(len(rows), dtype=np.intp)
-        back[order] = np.arange(len(rows))
-        return together.take(back)

@@ -14,11 +14,11 @@ from typing import Any
 import numpy as np
 import pyarrow.compute as pc
 
-from ..arrays import BoolArray, FloatArray
 from ..detectors.prepare import FEW_LABELS, Feature
 from ..errors import MOST_LISTED, InputError
 from .cells import all_numbers, kind_of, texts, words
-from .formats import Layout, Source
+from .columnar import Source
+from .formats import Layout
 
 # Cells that are no numbers, and what they seem to be.
 TIME = (
@@ -56,16 +56,6 @@ class ColumnSurvey:
     seems: Counter[str] = field(default_factory=Counter)
     example: str = ""
 
-    def add(self, counted: _Counted, j: int) -> None:
-        """Add what was counted of this column in a batch, where it is number `j`."""
-        if counted.odd[j]:
-            for what, marks in counted.marks.items():
-                count = int(counted.counts[what][j])
-                if count:
-                    setattr(self, what, getattr(self, what) + count)
-                    self.first.setdefault(what, self.rows + int(marks[j].argmax()))
-        self.rows += counted.rows
-
     def look_at(self, cells: Any, layout: Layout, *, parse: bool) -> None:
         """Note what unreadable cells seem to be."""
         kind = kind_of(cells.type)
@@ -101,34 +91,6 @@ class ColumnSurvey:
         return most
 
 
-@dataclass(frozen=True)
-class _Counted:
-    """A batch, counted for all columns at once: marks by what they mean, a row for each column.
-
-    Columns are odd that have any marks.
-    """
-
-    rows: int
-    marks: dict[str, BoolArray]
-    counts: dict[str, Any]
-    odd: list[bool]
-
-    @classmethod
-    def of(cls, values: FloatArray, unreadable: BoolArray) -> _Counted:
-        marks = {
-            "missing": np.isnan(values) & ~unreadable,
-            "infinite": np.isinf(values),
-            "unreadable": unreadable,
-        }
-        counts = {what: marked.sum(axis=1) for what, marked in marks.items()}
-        return cls(
-            rows=values.shape[1],
-            marks=marks,
-            counts=counts,
-            odd=np.any(list(counts.values()), axis=0).tolist(),
-        )
-
-
 def too_many_rows(source: Source, most: int) -> InputError:
     """Say that a reference does not fit into memory."""
     return InputError(
@@ -149,13 +111,21 @@ def survey(
         seen += table.num_rows
         if most is not None and seen > most:
             raise too_many_rows(source, most)
-        cells = [table.column(name) for name in surveys]
-        counted = _Counted.of(*all_numbers(cells, layout, parse=source.is_text))
-        for j, found in enumerate(surveys.values()):
-            found.add(counted, j)
-            if counted.odd[j] and counted.counts["unreadable"][j]:
-                unreadable = cells[j].filter(counted.marks["unreadable"][j])
-                found.look_at(unreadable, layout, parse=source.is_text)
+        cells, every = [table.column(name) for name in surveys], list(surveys.values())
+        values, unreadable = all_numbers(cells, layout, parse=source.is_text)
+        for what, marks in (
+            ("missing", np.isnan(values) & ~unreadable),
+            ("infinite", np.isinf(values)),
+            ("unreadable", unreadable),
+        ):
+            for j in np.flatnonzero(marks.any(axis=1)).tolist():
+                found = every[j]
+                setattr(found, what, getattr(found, what) + int(marks[j].sum()))
+                found.first.setdefault(what, found.rows + int(marks[j].argmax()))
+                if what == "unreadable":
+                    found.look_at(cells[j].filter(marks[j]), layout, parse=source.is_text)
+        for found in every:
+            found.rows += table.num_rows
     return surveys
 
 

@@ -26,6 +26,7 @@ import pyarrow.csv as arrow_csv
 
 from ..errors import InputError
 from .cells import blocks, kind_of, words
+from .columnar import Source
 
 # The reader has up to 32 blocks in memory. A row must fit into one: in wide tables they are larger.
 BLOCK_BYTES = 1 << 20
@@ -39,11 +40,10 @@ LONGEST_ROW = 1 << 23
 OTHER_DELIMITERS = {";": "semicolons", "\t": "tabs", "|": "bars", ",": "commas"}
 
 
-class TextSource:
+class TextSource(Source):
     """A CSV or TSV file."""
 
     is_text = True
-    rows: int | None = None
 
     def __init__(
         self, path: Path, label: str, delimiter: str, stated: bool, compressed: bool

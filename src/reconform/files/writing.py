@@ -125,16 +125,21 @@ def check_free(path: str | Path, *, overwrite: bool) -> None:
     check_place(path, overwrite=overwrite)
 
 
-def check_separate(outputs: Mapping[str, str | Path], inputs: Mapping[str, str | Path]) -> None:
+def check_separate(
+    outputs: Mapping[str, str | Path | None], inputs: Mapping[str, str | Path]
+) -> None:
     """Refuse outputs that would replace an input, also one behind a query, or each other.
 
     Keys say what each is, for the message.
     """
-    check_apart(outputs, {})
+    written = {o: path for o, path in outputs.items() if path is not None and not is_standard(path)}
+    check_apart(written, {})
     for name, path in inputs.items():
         query = query_of(path)
-        for file in [path] if query is None else query.files():
-            for what, output in outputs.items():
+        # Standard input may be a file, and that is an input too.
+        files = ["/dev/stdin" if is_standard(path) else path] if query is None else query.files()
+        for file in files:
+            for what, output in written.items():
                 check_apart({what: output}, {name: file})
 
 

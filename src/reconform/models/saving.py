@@ -21,9 +21,9 @@ from ..detectors.prepare import Prepare, describe, restore
 from ..ensemble.grouped import GroupedEnsemble
 from ..errors import ReconformError, check_probability
 from ..frames import PACKAGES, FrameRows
+from ..intake import Coded, Frames, Intake, Numbers
 from ..methods import METHODS, MOST_REFERENCE, recorded_methods, resolve_method
 from ..records import Array, Budget, Json, Maybe, Plain, Reader, Record, Scalar, Writer, require
-from ..steps.intake import Coded, Frames, Intake, Numbers
 from .archive import (
     FORMAT,
     FORMAT_VERSION,

@@ -19,12 +19,10 @@ def report(
     found: Discoveries,
     path: str | os.PathLike[str],
     *,
-    rows: Any = None,
-    reference: Any = None,
     ids: Any = None,
     title: str | None = None,
     overwrite: bool = False,
-    explained: int | None = None,
+    explained: int = 30,
 ) -> Path:
     """Write a page that shows what was found, for a person deciding what to inspect first.
 
@@ -36,20 +34,15 @@ def report(
     found : Discoveries
     path : str or path
         Where to write; the folder must exist.
-    rows : array-like or frame of shape (m, d), optional
-        The new rows. Together with `reference`, the table names the most unusual features of each
-        row, and copies of reference rows are looked for.
-    reference : array-like or frame of shape (n, d), optional
-        The normal rows that the detector was fitted on. Columns match by name, or by position
-        where there are no names.
     ids : sequence of length m, optional
         A label per row; by default the input's index, or the position.
     title : str, optional
     overwrite : bool, default=False
         Replace an existing file.
-    explained : int, optional
+    explained : int, default=30
         So many of the rows that come first open to an explanation (`found.explain`), which shows
-        values of these and of reference rows. By default 30 if `rows` are given, otherwise 0.
+        values of these and of reference rows; the table names the most unusual features of all.
+        With 0, no value of any row is on the page.
 
     Returns
     -------
@@ -79,9 +72,7 @@ def report(
     """
     from .page import render, write_page
 
-    page = partial(
-        render, found, rows=rows, reference=reference, ids=ids, title=title, explained=explained
-    )
+    page = partial(render, found, ids=ids, title=title, explained=explained)
     return write_page(Path(path), page, overwrite=overwrite)
 
 

@@ -15,74 +15,33 @@ from typing import Any
 import numpy as np
 
 from ..arrays import AnyArray, IndexArray, RankArray
-from ..assumption import Finding, Verdict
-from ..assumption.closeness import copy_findings
+from ..assumption import Verdict
 from ..atomic import check_place, write_atomic
 from ..discoveries import USUAL_FIRST, Discoveries
 from ..display import GLOSSARY
 from ..errors import ReconformError, check_count
-from ..explain.explainer import FEATURE_HEAD, NEAREST_HEAD, feature_cells, nearest_cells
-from ..explain.features import FeatureTable, Unusual, matched, read_table, unusual_features
+from ..explain.explainer import (
+    FEATURE_HEAD,
+    NEAREST_HEAD,
+    Explainer,
+    feature_cells,
+    nearest_cells,
+)
+from ..explain.features import Unusual
 from ..grouping import GroupFound
 from . import words
 from .summary import Summary, summarise
-from .words import Diagnosis, number, read_histogram, script_json, shorten
+from .words import number, script_json, shorten
 
 # Bytes of rows on the page; with everything else it stays below 5 MB.
 BUDGET = 4_400_000
 SAMPLE = 1_000
-BLOCK = 2_048
+BLOCK = 16_384
 LONGEST_ID, LONGEST_VALUE, LONGEST_NAME = 120, 60, 80
-
-Describe = Callable[[Sequence[int]], list[list[Unusual]]]
-
-
-@dataclass(frozen=True, eq=False)
-class SomeRows:
-    """The features of some of the rows that a list is about, where there are too many of them.
-
-    Attributes
-    ----------
-    positions : int array
-        Which rows they are.
-    table : array-like or frame
-        Their features, in this order.
-    """
-
-    positions: IndexArray
-    table: Any
-
-    def describe(self, describe: Describe) -> Describe:
-        """Describe rows by their positions in the list; nothing is said of the others."""
-        known = {position: k for k, position in enumerate(self.positions.tolist())}
-
-        def described(positions: Sequence[int]) -> list[list[Unusual]]:
-            here = [known[position] for position in positions if position in known]
-            features = iter(describe(here) if here else [])
-            return [next(features) if position in known else [] for position in positions]
-
-        return described
-
-
-@dataclass(frozen=True, eq=False)
-class RowNames(Sequence[Any]):
-    """A label per row, of which only some are known: the others have their number, from 1.
-
-    Attributes
-    ----------
-    rows : int
-    names : dict of int to str
-        By position.
-    """
-
-    rows: int
-    names: dict[int, str]
-
-    def __len__(self) -> int:
-        return self.rows
-
-    def __getitem__(self, position: Any) -> Any:
-        return self.names.get(int(position), int(position) + 1)
+SCRIPTS = ("page.js", "charts.js", "table.js", "start.js")
+LONGEST_TITLE, LONGEST_ROW = 200, 120
+# Rows that open to an explanation: about 2 kB each.
+EXPLAINED = 30
 
 
 @dataclass(frozen=True, eq=False)
@@ -110,44 +69,24 @@ def carry(
     order: RankArray,
     wanted: int,
     ids: AnyArray | Sequence[Any],
+    explainer: Explainer | None = None,
     *,
-    describe: Describe | None = None,
-    names: Sequence[str] = (),
     budget: int = BUDGET,
-    sample: int = SAMPLE,
 ) -> Carried:
-    """Pick the rows that the page carries.
+    """Pick the rows that the page carries, of an order with the most unusual first.
 
-    Parameters
-    ----------
-    found : Discoveries
-    order : int array
-        Positions, the most unusual first.
-    wanted : int
-        How many of the most unusual should be there: the discoveries at the highest level.
-    ids : array or sequence
-        A label per row.
-    describe : callable, optional
-        From positions to unusual features.
-    names : sequence of str
-        Of all features.
-    budget : int
-        Bytes that the rows may take.
-    sample : int
-        Rows beyond the `wanted` ones, spread evenly over the others.
-
-    Returns
-    -------
-    Carried
+    These are the `wanted` first, the discoveries at the highest level, and some that are spread
+    evenly over the others, as long as they take no more bytes than the budget.
     """
+    names = () if explainer is None else [feature.name for feature in explainer.features]
     others = len(order) - wanted
-    spread = wanted + np.unique(np.linspace(0, others - 1, min(sample, others)).astype(np.intp))
+    spread = wanted + np.unique(np.linspace(0, others - 1, min(SAMPLE, others)).astype(np.intp))
     lines: list[list[Any]] = []
     used: dict[int, int] = {}
     spent = 0
     # The most unusual leave a twentieth of the budget to the sample.
     for places, limit in ((np.arange(wanted), budget * 19 // 20), (spread, budget)):
-        for place, features in _described(places, order, describe):
+        for place, features in _described(places, order, explainer):
             fresh = {u.feature for u in features} - used.keys()
             line = _line(found, int(order[place]), place, ids)
             line.append([[u.feature, *_words(u)] for u in features])
@@ -176,12 +115,12 @@ def carried_sentence(carried: Carried, rows: int) -> str:
 
 
 def _described(
-    places: IndexArray, order: RankArray, describe: Describe | None
+    places: IndexArray, order: RankArray, explainer: Explainer | None
 ) -> Iterator[tuple[int, list[Unusual]]]:
     """Blocks, so that a spent budget ends the work."""
     for start in range(0, len(places), BLOCK):
         block = places[start : start + BLOCK]
-        features = describe(order[block].tolist()) if describe else [[] for _ in block]
+        features = explainer.unusual(order[block].tolist()) if explainer else [[] for _ in block]
         yield from zip(block.tolist(), features, strict=True)
 
 
@@ -195,52 +134,30 @@ def _words(unusual: Unusual) -> list[Any]:
     return [*words, unusual.note] if unusual.note else words
 
 
-SCRIPTS = ("page.js", "charts.js", "table.js", "start.js")
-LONGEST_TITLE, LONGEST_ROW = 200, 120
-# Rows that open to an explanation: about 2 kB each.
-EXPLAINED = 30
-
-
 def render(
     found: Discoveries,
     *,
-    rows: Any = None,
-    reference: Any = None,
     ids: Any = None,
     title: str | None = None,
-    explained: int | None = None,
+    explained: int = EXPLAINED,
     spell: Callable[[str], str] = str,
 ) -> str:
-    """Make the page as a text.
+    """Make the page as a text, of what `report` takes.
 
-    Parameters
-    ----------
-    found, rows, reference, ids, title, explained
-        As in `report`.
-    spell : callable
-        Turns parameters in a sentence (`validity='proven'`) into what the reader knows them by.
+    `spell` turns parameters in a sentence (`validity='proven'`) into what the reader knows them by.
     """
-    if explained is not None:
-        check_count("explained", explained, least=0)
-    most = (EXPLAINED if rows is not None else 0) if explained is None else explained
+    check_count("explained", explained, least=0)
     summary = summarise(found)
-    tables = _tables(found, rows, reference)
     wanted = min(max(int(summary.counts[-1]), found.top or USUAL_FIRST), len(found))
     labels = _labels(found, ids)
-    carried = carry(
-        found,
-        summary.order,
-        wanted,
-        labels,
-        describe=tables.describe,
-        names=tables.names,
-    )
-    told = _explained(found, summary, labels, most)
+    explainer = found.explainer if explained else None
+    carried = carry(found, summary.order, wanted, labels, explainer)
+    told = _explained(found, summary, labels, explained)
 
     def said(text: str) -> str:
         return spell(text).replace("`", "")
 
-    return _fill(found, summary, carried, tables, told, title or "Anomaly report", said)
+    return _fill(found, summary, carried, told, title or "Anomaly report", said)
 
 
 def write_page(path: Path, make: Callable[[], str], *, overwrite: bool) -> Path:
@@ -274,52 +191,10 @@ def _explained(
     }
 
 
-@dataclass(frozen=True, eq=False)
-class _Tables:
-    """What the feature tables contribute."""
-
-    describe: Describe | None
-    names: tuple[str, ...]
-    copies: tuple[Finding, ...]
-    fingerprints: dict[str, str]
-
-
-def _tables(found: Discoveries, rows: Any, reference: Any) -> _Tables:
-    provenance = found.provenance
-    names = provenance.feature_names if provenance else ()
-    part = rows if isinstance(rows, SomeRows) else None
-    given = rows if part is None else part.table
-    new = None if given is None else read_table("rows", given, names=names)
-    known = None if reference is None else read_table("reference", reference, names=names)
-    if new is not None and new.rows != (len(found) if part is None else len(part.positions)):
-        raise ReconformError(
-            f"rows must be the rows that found is about: it has {len(found):,}, and rows has "
-            f"{new.rows:,}."
-        )
-    if known is not None and provenance and known.rows != provenance.n_reference:
-        raise ReconformError(
-            f"reference must be the rows given to fit: {provenance.n_reference:,} of them, and "
-            f"this one has {known.rows:,}."
-        )
-    whole = new if part is None else None
-    read: dict[str, FeatureTable | None] = {"reference": known, "new rows": whole}
-    fingerprints = {name: table.fingerprint for name, table in read.items() if table is not None}
-    if new is None or known is None:
-        return _Tables(None, (), (), fingerprints)
-    new, known = matched(new, known, names)
-    used = tuple(column.name for column in known.columns)
-    if part is not None:
-        return _Tables(part.describe(unusual_features(new, known)), used, (), fingerprints)
-    copies = tuple(copy_findings(known.digests(), new.digests()))
-    return _Tables(unusual_features(new, known), used, copies, fingerprints)
-
-
 def _labels(found: Discoveries, ids: Any) -> AnyArray | Sequence[Any]:
     labels = ids if ids is not None else found.index
     if labels is None:
         return range(len(found))
-    if isinstance(labels, RowNames) and len(labels) == len(found):
-        return labels  # those of a few rows, of many
     array = np.empty(len(labels), dtype=object)
     array[:] = list(labels)
     if len(array) != len(found):
@@ -333,7 +208,6 @@ def _fill(
     found: Discoveries,
     summary: Summary,
     carried: Carried,
-    tables: _Tables,
     told: dict[str, Any],
     title: str,
     said: Callable[[str], str],
@@ -341,13 +215,9 @@ def _fill(
     web = files(__package__) / "web"
     style = (web / "style.css").read_text("utf-8")
     script = "\n".join((web / name).read_text("utf-8") for name in SCRIPTS)
-    # Whole tables show copies that the samples of the checks may not hold.
-    checks = {finding.check for finding in found.verdict.findings}
-    more = (finding for finding in tables.copies if finding.check not in checks)
-    verdict = Verdict.of([*found.verdict.findings, *more], found.verdict.unchecked)
+    verdict = found.verdict
     broken = verdict.word == "broken"
     levels = [words.level_sentences(summary, i, broken) for i in range(len(summary.levels))]
-    diagnoses = read_histogram(found, verdict, said)
     now = {name: escape(text) for name, text in levels[summary.chosen].items()}
     return Template((web / "page.html").read_text("utf-8")).substitute(
         now,
@@ -357,7 +227,9 @@ def _fill(
         data=script_json(
             {
                 **_numbers(summary, f"{found.evidence[0]}-value"),
-                **_rows(carried),
+                "lines": carried.lines,
+                "names": carried.names,
+                "leading": carried.leading,
                 "words": levels,
                 "top": found.top or 1,
                 "told": told,
@@ -378,13 +250,10 @@ def _fill(
         assumed=_assumed(verdict),
         tone=" all" if found.count == len(found) > 1 else "" if found.count else " none",
         open=" open" if broken else "",
-        notice="".join(_notice(diagnosis) for diagnosis in diagnoses if diagnosis.doubtful),
-        diagnoses="\n".join(map(_diagnosis, diagnoses)),
-        shapes="\n".join(_shape(kind, text, diagnoses) for kind, text in words.SHAPES.items()),
         carried=escape(carried_sentence(carried, summary.rows)),
-        description=escape(words.DESCRIPTION) if tables.describe else "",
+        description=escape(words.DESCRIPTION) if carried.names else "",
         opens=escape(words.OPENS) if told else "",
-        facts="\n".join(_fact(*fact) for fact in words.facts(found, tables.fingerprints)),
+        facts="\n".join(_fact(*fact) for fact in words.facts(found)),
         glossary="\n".join(_fact(*entry) for entry in GLOSSARY.items()),
     )
 
@@ -435,35 +304,9 @@ def _assumed(verdict: Verdict) -> str:
     return f'  <p class="assumed">{escape(verdict.sentence)}</p>\n'
 
 
-def _diagnosis(diagnosis: Diagnosis) -> str:
-    tone = " good" if diagnosis.kind == "healthy" else ""
-    return (
-        f'<div class="diagnosis{tone}" data-kind="{escape(diagnosis.kind)}">'
-        f"<h3>{escape(diagnosis.title)}</h3><p>{escape(diagnosis.text)}</p>"
-        + (f'<p class="rule">{escape(diagnosis.rule)}</p>' if diagnosis.rule else "")
-        + "</div>"
-    )
-
-
-def _notice(diagnosis: Diagnosis) -> str:
-    """A line under the headline, where there is a reason to doubt it."""
-    return f'  <p class="notice"><a href="#shape">{escape(diagnosis.title)}</a></p>\n'
-
-
 def _fact(name: str, value: str) -> str:
     long = ' class="long"' if name.startswith("SHA-256") else ""
     return f"<div{long}><dt>{escape(name)}</dt><dd>{escape(value)}</dd></div>"
-
-
-def _shape(kind: str, text: str, diagnoses: tuple[Diagnosis, ...]) -> str:
-    """A little histogram and what it would mean; marked if it is the one that was read."""
-    bars = "".join(
-        f'<rect x="{6 * i}" y="{20 - h}" width="5" height="{h}" class="new"/>'
-        for i, h in enumerate(words.SILHOUETTES[kind])
-    )
-    on = ' class="on"' if any(diagnosis.kind == kind for diagnosis in diagnoses) else ""
-    drawing = f'<svg viewBox="0 0 47 20" aria-hidden="true">{bars}</svg>'
-    return f"<li{on}>{drawing}<span>{escape(text)}</span></li>"
 
 
 def _numbers(summary: Summary, evidence: str) -> dict[str, Any]:
@@ -492,14 +335,6 @@ def _numbers(summary: Summary, evidence: str) -> dict[str, Any]:
             "centre": scores.centre,
             "spread": scores.spread,
         },
-    }
-
-
-def _rows(carried: Carried) -> dict[str, Any]:
-    return {
-        "lines": carried.lines,
-        "names": carried.names,
-        "leading": carried.leading,
     }
 
 

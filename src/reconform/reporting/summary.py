@@ -75,8 +75,8 @@ class Summary:
     counts_alarms : bool
         Whether the level is a number of false alarms, and not a false discovery rate.
     n_calibration : int or None
-    levels, counts, p_thresholds : arrays of shape (levels,)
-        How many rows are discoveries at each level, and the largest p-value among them.
+    levels, counts : arrays of shape (levels,)
+        How many rows are discoveries at each level.
     chosen : int
         Which of the levels is the one of the decision.
     least : int array of shape (levels,), or None
@@ -98,7 +98,6 @@ class Summary:
     n_calibration: int | None
     levels: FloatArray
     counts: RankArray
-    p_thresholds: FloatArray
     chosen: int
     least: RankArray | None
     false_bounds: RankArray | None
@@ -141,8 +140,6 @@ def summarise(found: Discoveries, levels: Sequence[float] = LEVELS) -> Summary:
     q_values, order = shown_q_values(found), found.order
     counts = np.searchsorted(np.sort(q_values), grid, side="right")
     counts[chosen] = found.count
-    largest = np.maximum.accumulate(found.p_values[order])
-    p_thresholds = np.where(counts > 0, largest[np.maximum(counts, 1) - 1], 0.0)
     provenance = found.provenance
     n = provenance.n_calibration if provenance else None
     line = step_up_line(found)
@@ -154,7 +151,6 @@ def summarise(found: Discoveries, levels: Sequence[float] = LEVELS) -> Summary:
         n_calibration=n,
         levels=grid,
         counts=counts,
-        p_thresholds=p_thresholds,
         chosen=chosen,
         least=_least(found, grid, line, n),
         false_bounds=_false_bounds(found, order, counts),

@@ -1,7 +1,6 @@
 """The sentences of the page, written here once, and text that is safe on it.
 
-The page's script chooses among the sentences. What the histogram of p-values says is not tested
-here: what speaks against the assumption was found by the checks (`reconform.assumption`).
+The page's script chooses among the sentences.
 """
 
 from __future__ import annotations
@@ -9,20 +8,17 @@ from __future__ import annotations
 import json
 import math
 import platform
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from importlib.metadata import version
 from typing import Any
 
-from ..assumption import Verdict
-from ..assumption.shift import BULK, LEAST_KNOWN, LEAST_NEW, readable
 from ..discoveries import Discoveries
 from ..display import bound_in_words, headline, level_meaning, percent
 from ..grouping import GroupFound
 from ..rule import false_alarms_in_words
 from ..statistics.fdr import PROCEDURES
-from .summary import CONFIDENCE, Summary, p_value_nature
+from .summary import CONFIDENCE, Summary
 
 
 def script_json(value: Any) -> str:
@@ -76,22 +72,6 @@ DESCRIPTION = (
 LONGEST_GROUP = 60
 
 OPENS = "A row whose name has an arrow opens: why it stands out."
-
-# What the histogram can look like, for readers who have never seen one.
-SHAPES = {
-    "healthy": "Flat, perhaps with a peak at the left: as it should be.",
-    "drifted": "Leaning left throughout: the process has moved.",
-    "cautious": "Leaning right: the reference is more varied than the new rows.",
-    "duplicates": "A heap at the right: reference rows among the new ones.",
-    "reference too small": "A peak, and nothing flagged: too few reference rows to tell.",
-}
-SILHOUETTES = {
-    "healthy": (20, 6, 5, 6, 5, 6, 5, 6),
-    "drifted": (18, 16, 13, 11, 8, 6, 4, 2),
-    "cautious": (2, 4, 6, 8, 11, 13, 16, 18),
-    "duplicates": (6, 5, 6, 5, 6, 5, 6, 20),
-    "reference too small": (10, 6, 5, 6, 5, 6, 5, 6),
-}
 
 
 def level_sentences(summary: Summary, i: int, broken: bool = False) -> dict[str, str]:
@@ -206,7 +186,7 @@ def groups_sentence(groups: Sequence[GroupFound], level: str) -> str:
     )
 
 
-def facts(found: Discoveries, fingerprints: dict[str, str]) -> list[tuple[str, str]]:
+def facts(found: Discoveries) -> list[tuple[str, str]]:
     """How it was computed, as names and values."""
     known: list[tuple[str, Any]] = []
     provenance = found.provenance
@@ -220,7 +200,6 @@ def facts(found: Discoveries, fingerprints: dict[str, str]) -> list[tuple[str, s
             ("Features", f"{provenance.n_features:,}"),
             ("Seed", provenance.random_state),
         ]
-        fingerprints = {"calibration": provenance.calibration_fingerprint, **fingerprints}
     known += [
         ("New rows", f"{len(found):,}"),
         ("Procedure", PROCEDURES[found.procedure].title),
@@ -237,160 +216,6 @@ def facts(found: Discoveries, fingerprints: dict[str, str]) -> list[tuple[str, s
         ("Python", platform.python_version()),
         ("Report made", made),
     ]
-    known += [(f"SHA-256, {name}", digest) for name, digest in fingerprints.items()]
+    if provenance:
+        known.append(("SHA-256, calibration", provenance.calibration_fingerprint))
     return known
-
-
-@dataclass(frozen=True)
-class Diagnosis:
-    """One conclusion from the histogram.
-
-    Attributes
-    ----------
-    kind : str
-        "healthy", "drifted", "cautious", "duplicates", "reference too small", "too few rows" or
-        "not uniform by design".
-    title, text : str
-        In words.
-    rule : str
-        The numbers behind it.
-    """
-
-    kind: str
-    title: str
-    text: str
-    rule: str
-
-    @property
-    def doubtful(self) -> bool:
-        """Whether it is a reason to doubt the result."""
-        return self.kind in ("drifted", "cautious", "duplicates", "reference too small")
-
-
-# What a finding of a check looks like in the histogram: kind, title and text.
-LOOKS = {
-    "shift": (
-        "drifted",
-        "The new rows as a whole are not like the reference: drifted?",
-        "Rows of the reference's kind are too few, whatever the anomalies are. What is said of "
-        "false alarms does not hold then: take a new reference.",
-    ),
-    "leans left": (
-        "drifted",
-        "The whole histogram leans left: drifted?",
-        "Not only a few rows are unusual: ordinary new rows are more unusual than the reference "
-        "too.",
-    ),
-    "leans right": (
-        "cautious",
-        "The histogram leans right: new rows are more ordinary than the reference",
-        "False alarms are rarer than stated, and anomalies harder to find: a cleaner reference "
-        "would help.",
-    ),
-    "heap near 1": (
-        "duplicates",
-        "A heap near 1: copies of reference rows?",
-        "Rows look like this that a model has already seen: they can hide anomalies, and say "
-        "nothing about new ones.",
-    ),
-    "copies": (
-        "duplicates",
-        "Reference rows are in the new data",
-        "The detector has already seen them, so their p-values say nothing: leave them out and "
-        "run again.",
-    ),
-}
-
-
-def _in_python(text: str) -> str:
-    return text.replace("`", "")
-
-
-def read_histogram(
-    found: Discoveries, verdict: Verdict | None = None, said: Callable[[str], str] = _in_python
-) -> tuple[Diagnosis, ...]:
-    """Say what the histogram of a batch looks like.
-
-    Parameters
-    ----------
-    found : Discoveries
-    verdict : Verdict, optional
-        That of `found` by default.
-    said : callable, optional
-        How parameters in a sentence are spelled; as in Python by default.
-
-    Returns
-    -------
-    tuple of Diagnosis
-        What needs attention first; healthy only on its own.
-
-    Examples
-    --------
-    >>> from reconform.cli.detect import run_demo
-    >>> [diagnosis.kind for diagnosis in read_histogram(run_demo().found)]
-    ['healthy']
-    """
-    verdict = found.verdict if verdict is None else verdict
-    diagnoses = _too_small(found, said)
-    kinds = set()
-    for finding in verdict.findings:
-        if finding.check in LOOKS:
-            kind, title, text = LOOKS[finding.check]
-            if kind not in kinds:
-                diagnoses.append(Diagnosis(kind, title, text, said(str(finding))))
-            kinds.add(kind)
-    if p_value_nature(found) == "corrected":
-        return (*diagnoses, _CORRECTED)
-    source, counts = found.provenance, found.rank_counts
-    known = None if source is None else source.calibration_scores
-    if source is not None and source.joint is not None:
-        counts, known = found._checked()
-    if counts is not None and not readable(counts.counts, known):
-        return (*diagnoses, _TOO_FEW)
-    spoken = diagnoses or verdict.findings or verdict.unchecked
-    return tuple(diagnoses) if spoken else (_healthy(found.count),)
-
-
-def _too_small(found: Discoveries, said: Callable[[str], str]) -> list[Diagnosis]:
-    """Say of a reference that is too small, if that is why nothing is flagged, how small it is."""
-    reason = found.why_nothing or ""
-    if found.provenance is None or not found.warning or not reason.startswith(found.warning):
-        return []
-    if found.provenance.joint is not None:
-        return []  # the warning names the groups
-    beyond = 0 if found.ranks is None else int((found.ranks == 1).sum())
-    seen = "1 new row is" if beyond == 1 else f"{beyond:,} new rows are"
-    return [
-        Diagnosis(
-            "reference too small",
-            "The reference is too small for this batch",
-            said(found.warning),
-            f"{seen} more unusual than every reference row.",
-        )
-    ]
-
-
-_TOO_FEW = Diagnosis(
-    "too few rows",
-    "Too few rows to read the shape",
-    "With so few p-values, chance alone makes any shape. The decision stands; the histogram can "
-    "neither confirm nor question it.",
-    f"{LEAST_NEW} new and {LEAST_KNOWN} reference rows with p > {BULK:g} are needed.",
-)
-_CORRECTED = Diagnosis(
-    "not uniform by design",
-    "Corrected p-values: the shape is not read",
-    "These p-values were made larger, so that a theorem holds for them. Their histogram is not "
-    "flat even if every row is normal, so its shape says nothing about the data.",
-    "The p-values are not on the grid r/(n+1).",
-)
-
-
-def _healthy(count: int) -> Diagnosis:
-    shape = (
-        "Flat, with a peak at the left: some anomalies among rows that look like the reference."
-        if count
-        else "Flat: the new rows look like the reference."
-    )
-    text = f"{shape} This is what the method assumes, and nothing here speaks against it."
-    return Diagnosis("healthy", "The histogram looks healthy", text, "")

@@ -3,22 +3,13 @@
 from __future__ import annotations
 
 from .budget import FalseAlarmBudget, OutlookWarning, StreamDecisions
-from .monitor import (
-    Change,
-    ChangeMonitor,
-    ChangeReport,
-    Evidence,
-    ExchangeabilityMonitor,
-    MonitorReport,
-    chart,
-)
+from .monitor import Change, ChangeMonitor, ChangeReport, ExchangeabilityMonitor, MonitorReport
 from .windows import MicroBatches, WindowDecisions
 
 __all__ = [
     "Change",
     "ChangeMonitor",
     "ChangeReport",
-    "Evidence",
     "ExchangeabilityMonitor",
     "FalseAlarmBudget",
     "MicroBatches",
@@ -26,5 +17,4 @@ __all__ = [
     "OutlookWarning",
     "StreamDecisions",
     "WindowDecisions",
-    "chart",
 ]

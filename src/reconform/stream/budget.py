@@ -14,11 +14,9 @@ import numpy as np
 from ..detector import ConformalDetector
 from ..errors import ReconformError, check_count, unknown_choice
 from ..rule import Rule, false_alarms_in_words
-from ..statistics.exact import exact_fraction, exact_number
+from ..statistics.exact import exact_fraction
 from ..statistics.thresholds import rows_needed, tolerance_order
-from .state import Content, DecidedRows, DecisionStream, Shape, claim, fraction_of, is_count
-
-SECONDS = {"second": 1, "minute": 60, "hour": 3_600, "day": 86_400, "week": 604_800}
+from .state import Content, DecidedRows, DecisionStream
 
 # The confidence of a certificate where none was asked for.
 USUAL_CONFIDENCE = 0.9
@@ -63,10 +61,8 @@ class FalseAlarmBudget(DecisionStream):
         ``detector="auto"`` by the first candidate.
     false_alarms : float, int or Fraction, default=1
         How many false alarms may be expected ...
-    per : int or {"second", "minute", "hour", "day", "week"}, default=1000
-        ... in so many rows, or in so much time, for which `rate` is needed.
-    rate : float, optional
-        Rows that arrive per second, where `per` is a time: at most so many on average.
+    per : int, default=1000
+        ... in so many rows.
     confidence : float, None or "auto", default="auto"
         With a number, for split and prefit: a cut-off with a certificate. For all but a share
         1 - `confidence` of calibration sets the expected number of false alarms *given the
@@ -77,8 +73,8 @@ class FalseAlarmBudget(DecisionStream):
     validity : {"nominal", "proven"}, default="nominal"
         The p-values that are used without a certificate, as in `ConformalDetector.p_values`.
     journal : str or Path, optional
-        Write the decisions of every batch to this file before they are returned. The file must not
-        exist: after a crash use `resume`.
+        Write the decisions of every batch to this file before they are returned. If the file
+        exists, go on where it ends.
 
     Attributes
     ----------
@@ -129,43 +125,31 @@ class FalseAlarmBudget(DecisionStream):
         self,
         cad: ConformalDetector,
         false_alarms: float | Fraction = 1,
-        per: int | str = 1_000,
+        per: int = 1_000,
         *,
-        rate: float | None = None,
         confidence: float | str | None = "auto",
         validity: str = "nominal",
         journal: str | Path | None = None,
     ) -> None:
-        self._begin(
-            cad,
-            journal,
-            false_alarms=false_alarms,
-            per=per,
-            rate=rate,
-            confidence=confidence,
-            validity=validity,
-        )
-
-    def _set_up(self, cad: ConformalDetector, settings: Content) -> None:
-        super()._set_up(cad, settings)
-        number = settings["false_alarms"]
-        number = fraction_of(number) if isinstance(number, str) else number
-        self._rule = Rule(false_alarms=number, validity=settings["validity"])
+        super().__init__(cad)
+        self._rule = Rule(false_alarms=false_alarms, validity=validity)
         self._grid = self._rule.counting_grid(cad, "a stream", "alone")
-        self._asked = {name: settings[name] for name in ("per", "rate", "confidence")}
-        self._window = _rows_in(settings["per"], settings["rate"])
-        self._share = self._rule.level / self._window
+        self._per = check_count("per", per, least=1)
+        self._share = self._rule.level / self._per
         if self._share >= 1:
             raise ReconformError(
-                f"`false_alarms={number}` in {float(self._window):,.10g} rows would let "
-                "every row be flagged; give fewer, or a larger `per`."
+                f"`false_alarms={false_alarms}` in {self._per:,} rows would let every row be "
+                "flagged; give fewer, or a larger `per`."
             )
         self.discoveries = 0
-        self.confidence = self._choose_confidence(settings["confidence"])
+        self.confidence = self._choose_confidence(confidence)
         self._last_rank = (
             self._last_within() if self.confidence is None else self._certified(self.confidence)
         )
         self.guarantee = self._promise()
+        level = str(self._rule.level)
+        told = {"false_alarms": level, "per": self._per, "confidence": confidence}
+        self._begin(journal, {**told, "validity": validity})
 
     # --- the cut-off ---
 
@@ -206,14 +190,7 @@ class FalseAlarmBudget(DecisionStream):
 
     @property
     def _budget(self) -> str:
-        number, per, rate = false_alarms_in_words(self._rule.level), *self._said_per()
-        return f"{number} {per}{rate}"
-
-    def _said_per(self) -> tuple[str, str]:
-        per = self._asked["per"]
-        if isinstance(per, str):
-            return f"in a {per}", f" of {float(self._window):,.10g} rows"
-        return f"in any {per:,} rows", ""
+        return f"{false_alarms_in_words(self._rule.level)} in any {self._per:,} rows"
 
     def _promise(self) -> str:
         if self.confidence is not None:
@@ -225,8 +202,7 @@ class FalseAlarmBudget(DecisionStream):
         said = self.cad.guarantee_alone.sentence(
             "false-alarms", validity=self._rule.validity, level=self._rule.level
         )
-        per, rate = self._said_per()
-        return f"{said} It holds {per}{rate}, on average over references."
+        return f"{said} It holds in any {self._per:,} rows, on average over references."
 
     @property
     def outlook(self) -> str:
@@ -300,37 +276,3 @@ class FalseAlarmBudget(DecisionStream):
         flagged = [place for place, rank in enumerate(given) if rank <= self._last_rank]
         self.discoveries += len(flagged)
         return {"flagged": flagged}
-
-    # --- what `ResumableStream` asks for ---
-
-    def _settings(self) -> Content:
-        rule = self._rule
-        return {"false_alarms": str(rule.level), **self._asked, "validity": rule.validity}
-
-    def _snapshot(self) -> Content:
-        return {"discoveries": self.discoveries}
-
-    def _restore(self, snapshot: Content) -> None:
-        self.discoveries = snapshot["discoveries"]
-        claim(self.discoveries <= self.rows, "more rows are flagged than there are")
-
-    def _shapes(self) -> tuple[Shape, Shape, Shape]:
-        return self._is_rank, {"flagged": [is_count]}, {"discoveries": is_count}
-
-
-def _rows_in(per: int | str, rate: float | None) -> Fraction:
-    """How many rows the budget is about."""
-    if not isinstance(per, str):
-        if rate is not None:
-            raise ReconformError(
-                f"`rate` says how many rows come in a second, and `per={per}` is a number of rows "
-                "already; leave one out, or give `per='day'`."
-            )
-        return Fraction(check_count("per", per, least=1))
-    if per not in SECONDS:
-        raise unknown_choice("per", per, SECONDS)
-    if rate is None:
-        raise ReconformError(
-            f"`per={per!r}` needs `rate`, the number of rows that arrive in a second."
-        )
-    return exact_number("rate", rate) * SECONDS[per]

@@ -1,4 +1,10 @@
-"""Whether the reference still describes the stream: evidence of a change, and alarms."""
+"""Whether the reference still describes the stream: evidence of a change, and alarms.
+
+Scores are ranked among all before them, and a bettor bets. A betting function f >= 0 with mean 1
+over [0, 1] multiplies the bettor's capital by f(p). If the p-values are independent and uniform,
+the capital is a martingale that starts at 1, and it ever reaches 1/α with probability at most α
+(Ville 1939).
+"""
 
 from __future__ import annotations
 
@@ -10,74 +16,51 @@ from typing import Any, ClassVar, Generic, TypeVar
 
 import numpy as np
 
-from ..arrays import FloatArray, IntArray
+from ..arrays import AnyArray, FloatArray, IntArray, RankArray
+from ..compiled import njit
 from ..detector import ConformalDetector
-from ..errors import ReconformError, check_probability, is_number, unknown_choice
-from ..extras import extra
+from ..errors import ReconformError, check_probability, is_number
 from ..randomness import root_seed
 from ..statistics.ranks import row_uniforms
-from .betting import OrderedScores, make_martingale
-from .state import Content, ResumableStream, Shape, check_shape, claim, is_finite
-
-STATISTICS = ("shiryaev-roberts", "cusum", "restart")
-MOST_POINTS = 2048
-
-ALARM, LINE, TEXT = "#bf4312", "#17727b", "#5f6570"
-WIDTH, HEIGHT = 640, 260
+from .state import Content, ResumableStream, is_finite
 
 
-@dataclass(frozen=True, eq=False)
-class Evidence:
-    """The highest evidence within each stretch of rows; no peak is ever lost.
+@dataclass
+class SimpleJumper:
+    """f(p) = 1 + ε (p - 1/2), ε jumping between -1, 0 and 1: bets on both sides.
 
-    Attributes
-    ----------
-    row : int array
-        First row of each stretch.
-    log10 : float array
-        The highest log10 evidence in it.
-    every : int
-        Rows in a stretch; 1 for short streams.
-    """
+    Three bettors, each with an ε of its own; before every row a share of the capital is divided
+    among them anew, so that the one who is right now soon has most of it (Vovk et al. 2021).
 
-    row: IntArray
-    log10: FloatArray
-    every: int
-
-
-class EvidenceHistory:
-    """Keep the course of the evidence; when there is too much of it, merge neighbours.
+    `jump` is that share; `small`, `none`, `large` are the shares of the three bettors.
 
     Examples
     --------
-    >>> history = EvidenceHistory(most=4)
-    >>> history.extend(np.array([0.0, 1.0, 0.5, 3.0, 2.0]))
-    >>> history.evidence.row, history.evidence.log10
-    (array([0, 2, 4]), array([1., 3., 2.]))
+    >>> SimpleJumper().advance(np.array([0.5, 1.0])).round(4)
+    array([0., 0.])
     """
 
-    def __init__(self, most: int = MOST_POINTS) -> None:
-        self._highest = np.full(most, -np.inf)
-        self._every = 1
-        self._rows = 0
+    jump: float = 0.01
+    log_capital: float = 0.0
+    small: float = 1 / 3
+    none: float = 1 / 3
+    large: float = 1 / 3
 
-    @property
-    def evidence(self) -> Evidence:
-        """The course so far."""
-        used = -(-self._rows // self._every)
-        row = np.arange(used, dtype=np.int64) * self._every
-        return Evidence(row, self._highest[:used].copy(), self._every)
-
-    def extend(self, log10: FloatArray) -> None:
-        """Add the evidence after each of the next rows."""
-        rows = self._rows + len(log10)
-        while rows > len(self._highest) * self._every:
-            merged = self._highest.reshape(-1, 2).max(axis=1)
-            self._highest = np.append(merged, np.full(len(merged), -np.inf))
-            self._every *= 2
-        stretch = np.arange(self._rows, rows) // self._every
-        np.maximum.at(self._highest, stretch, log10)
-        self._rows = rows
+    def advance(self, p_values: FloatArray) -> FloatArray:
+        """Bet on p-values in turn; return the logarithm of the capital after each."""
+        path = np.empty(len(p_values))
+        stay, move = 1 - self.jump, self.jump / 3
+        small, none, large, log_capital = self.small, self.none, self.large, self.log_capital
+        for j, p in enumerate(p_values.tolist()):
+            small = (stay * small + move) * (1.5 - p)
+            none = stay * none + move
+            large = (stay * large + move) * (0.5 + p)
+            factor = small + none + large
+            log_capital += math.log(factor)
+            small, none, large = small / factor, none / factor, large / factor
+            path[j] = log_capital
+        self.small, self.none, self.large, self.log_capital = small, none, large, log_capital
+        return path
 
 
 @dataclass(frozen=True, eq=False)
@@ -127,8 +110,8 @@ class ScoreMonitor(ResumableStream, Generic[Report]):
     given everything before.
     """
 
-    def _set_up(self, cad: ConformalDetector, settings: Content) -> None:
-        super()._set_up(cad, settings)
+    def __init__(self, cad: ConformalDetector, random_state: Any) -> None:
+        super().__init__(cad)
         if not cad.plan_.one_model:
             raise ReconformError(
                 f"method={cad.method!r} cannot be monitored: the scores of calibration rows and "
@@ -137,11 +120,9 @@ class ScoreMonitor(ResumableStream, Generic[Report]):
                 "'prefit'. p-values against a fixed calibration set would be no way out: they "
                 "are not independent, and inflate the rate of false alarms several-fold."
             )
-        self.martingale, self._key = settings["martingale"], settings["key"]
-        check_shape(self._key, lambda key: type(key) is int and 0 <= key < 1 << 64, "key")
-        self._bettor = make_martingale(self.martingale)
+        self._key = int(root_seed(random_state).generate_state(1, np.uint64)[0])
+        self._bettor = SimpleJumper()
         self._ordered = OrderedScores(cad.calibration_.scores)
-        self._history = EvidenceHistory()
 
     def update(self, X: Any, *, batch: int | None = None) -> Report:
         """Add the next rows, in their order.
@@ -171,11 +152,6 @@ class ScoreMonitor(ResumableStream, Generic[Report]):
     def _report(self, found: Content, common: Content) -> Report:
         """What a batch has added: what `_decide` found, and what all monitors say."""
 
-    @property
-    def evidence(self) -> Evidence:
-        """The course of the evidence so far."""
-        return self._history.evidence
-
     def _bet(self, given: list[float]) -> tuple[FloatArray, FloatArray]:
         """p-values of the next scores, and the logarithm of the capital after each."""
         scores = np.array(given, dtype=np.float64)
@@ -186,29 +162,8 @@ class ScoreMonitor(ResumableStream, Generic[Report]):
         p_values = (below + uniforms * (equal + 1)) / (earlier + 1)
         return p_values, self._bettor.advance(p_values)
 
-    def _settings(self) -> Content:
-        return {"martingale": self.martingale, "key": self._key}
-
-    # The scores are the whole state: everything else follows from them.
-
-    def _snapshot(self) -> Content:
-        return {"scores": self._ordered.scores[self.cad.n_calibration_ :].tolist()}
-
-    def _restore(self, snapshot: Content) -> None:
-        scores, last = snapshot["scores"], self._last
-        claim(len(scores) == self.rows, "rows are missing, or too many")
-        if last is None:
-            return
-        claim(last["given"] == scores[last["row"] :], "the last batch is another one")
-        self.rows = 0
-        if last["row"]:
-            self._decide(scores[: last["row"]])
-            self.rows = last["row"]
-        last["found"] = self._decide(last["given"])
-        self.rows = len(scores)
-
-    def _shapes(self) -> tuple[Shape, Shape, Shape]:
-        return is_finite, lambda value: True, {"scores": [is_finite]}
+    def _is_given(self, value: Any) -> bool:
+        return is_finite(value)
 
     def _same(self, given: list[float], recorded: list[float]) -> bool:
         # Another machine may round scores otherwise.
@@ -230,14 +185,11 @@ class ExchangeabilityMonitor(ScoreMonitor[MonitorReport]):
         repeat, or ``"prefit"``. Others are refused.
     alpha : float, default=0.05
         Probability of a false alarm.
-    martingale : {"simple-jumper", "mixture", "power"}, default="simple-jumper"
-        How to bet. The simple jumper bets on small and on large p-values and is quick to change
-        its mind; the others bet on small ones only, that is on rows that are more anomalous.
-    random_state : int, RandomState, Generator or None, default=None
+    random_state : int, RandomState, Generator or None, default=0
         The seed of the uniform numbers that smooth the p-values, one per row of the stream.
     journal : str or Path, optional
-        Write every batch to this file before its report is returned. The file must not exist:
-        after a crash use `resume`.
+        Write every batch to this file before its report is returned. If the file exists, go on
+        where it ends.
 
     Attributes
     ----------
@@ -246,8 +198,6 @@ class ExchangeabilityMonitor(ScoreMonitor[MonitorReport]):
         Position in the stream of the row with the alarm.
     log10_evidence : float
         Evidence now.
-    evidence : Evidence
-        Its course so far, for a chart.
     batches, rows : int
         How many there were so far; `batches` is also the number of the next batch.
 
@@ -290,33 +240,20 @@ class ExchangeabilityMonitor(ScoreMonitor[MonitorReport]):
         self,
         cad: ConformalDetector,
         alpha: float = 0.05,
-        martingale: str = "simple-jumper",
         *,
-        random_state: Any = None,
+        random_state: Any = 0,
         journal: str | Path | None = None,
     ) -> None:
-        self._begin(cad, journal, alpha=alpha, martingale=martingale, key=_key(random_state))
-
-    def _set_up(self, cad: ConformalDetector, settings: Content) -> None:
-        super()._set_up(cad, settings)
-        self.alpha = check_probability("alpha", settings["alpha"])
+        super().__init__(cad, random_state)
+        self.alpha = check_probability("alpha", alpha)
         self.alarm_row: int | None = None
         self.log10_evidence = 0.0
+        self._begin(journal, {"alpha": self.alpha, "random_state": self._key})
 
     @property
     def alarm(self) -> bool:
         """Whether the evidence has ever reached 1/alpha."""
         return self.alarm_row is not None
-
-    @property
-    def limit(self) -> float:
-        """The logarithm to base 10 of the evidence at which there is an alarm."""
-        return -math.log10(self.alpha)
-
-    @property
-    def alarm_rows(self) -> list[int]:
-        """The position of the row with the alarm, if there was one."""
-        return [] if self.alarm_row is None else [self.alarm_row]
 
     @property
     def headline(self) -> str:
@@ -338,18 +275,12 @@ class ExchangeabilityMonitor(ScoreMonitor[MonitorReport]):
         if self.alarm_row is None and len(reached):
             self.alarm_row = self.rows + int(reached[0])
         log10 = path / math.log(10)
-        self._history.extend(log10)
-        self.log10_evidence = float(log10[-1])
+        self.log10_evidence = self._bettor.log_capital / math.log(10)
         return {
             "p_values": p_values.tolist(),
             "log10_evidence": log10.tolist(),
             "alarm_row": self.alarm_row,
         }
-
-    # --- what `ResumableStream` asks for ---
-
-    def _settings(self) -> Content:
-        return {"alpha": self.alpha, **super()._settings()}
 
 
 @dataclass(frozen=True)
@@ -406,16 +337,11 @@ class ChangeMonitor(ScoreMonitor[ChangeReport]):
         repeat, or ``"prefit"``. Others are refused.
     run_length : float, default=10_000
         While nothing changes, a false alarm comes after so many rows on average, or later.
-    statistic : {"shiryaev-roberts", "cusum", "restart"}, default="shiryaev-roberts"
-        Evidence from all rows at which a change may have begun, added up; from the best of them; or
-        from the last alarm on, which asks for the most and has the fewest false alarms.
-    martingale : {"simple-jumper", "mixture", "power"}, default="simple-jumper"
-        How to bet, as in `ExchangeabilityMonitor`.
-    random_state : int, RandomState, Generator or None, default=None
+    random_state : int, RandomState, Generator or None, default=0
         The seed of the uniform numbers that smooth the p-values, one per row of the stream.
     journal : str or Path, optional
-        Write every batch to this file before its report is returned. The file must not exist:
-        after a crash use `resume`.
+        Write every batch to this file before its report is returned. If the file exists, go on
+        where it ends.
 
     Attributes
     ----------
@@ -425,20 +351,17 @@ class ChangeMonitor(ScoreMonitor[ChangeReport]):
         What holds, in words.
     log10_evidence : float
         The statistic now.
-    evidence : Evidence
-        Its course so far, for a chart.
     batches, rows : int
         How many there were so far; `batches` is also the number of the next batch.
 
     Notes
     -----
     Let f_t be what the bettor's capital is multiplied by at row t; its mean is 1 given the past.
-    Shiryaev-Roberts is R_t = (R_{t-1} + 1) f_t, CUSUM is C_t = max(C_{t-1}, 1) f_t, and restart is
-    M_t = M_{t-1} f_t from M = 1; all of them begin anew after an alarm, which sounds at
-    `run_length`. R_t minus the number of rows is a martingale, so that within T rows at most
-    T / `run_length` false alarms are expected, for every T, and a run lasts `run_length` rows on
-    average or longer. M <= C <= R, so this holds for all three. For restart more is true: k false
-    alarms ever have a probability of at most `run_length` ** -k. The proofs are in docs/stream.md.
+    The Shiryaev-Roberts statistic R_t = (R_{t-1} + 1) f_t adds up the evidence for a change at
+    every earlier row; it begins anew after an alarm, which sounds at `run_length`. R_t minus the
+    number of rows is a martingale, so that within T rows at most T / `run_length` false alarms are
+    expected, for every T, and a run lasts `run_length` rows on average or longer. The proof is in
+    docs/stream.md.
 
     All scores stay in the pool that new ones are ranked in. After a change that lasts, alarms come
     again, until the new rows have become the usual ones; then fit with newer rows.
@@ -468,66 +391,36 @@ class ChangeMonitor(ScoreMonitor[ChangeReport]):
         self,
         cad: ConformalDetector,
         run_length: float = 10_000,
-        statistic: str = "shiryaev-roberts",
-        martingale: str = "simple-jumper",
         *,
-        random_state: Any = None,
+        random_state: Any = 0,
         journal: str | Path | None = None,
     ) -> None:
-        self._begin(
-            cad,
-            journal,
-            run_length=run_length,
-            statistic=statistic,
-            martingale=martingale,
-            key=_key(random_state),
-        )
-
-    def _set_up(self, cad: ConformalDetector, settings: Content) -> None:
-        super()._set_up(cad, settings)
-        run_length, statistic = settings["run_length"], settings["statistic"]
-        if statistic not in STATISTICS:
-            raise unknown_choice("statistic", statistic, STATISTICS)
+        super().__init__(cad, random_state)
         if not is_number(run_length) or not 1 < run_length < math.inf:
             raise ReconformError(
                 f"`run_length` must be a number of rows above 1; got {run_length!r}."
             )
         self.run_length = float(run_length)
-        self.statistic = statistic
         self.changes: list[Change] = []
         self._log_capital = 0.0  # of the bettor, after the last row
-        self._run = _Run.beginning(statistic, 0, 0.0)
+        self._value = 0.0  # the statistic, since the last alarm
+        self._began, self._lowest = 0, 0.0  # from there on bets have won most; the capital before
+        self._begin(journal, {"run_length": self.run_length, "random_state": self._key})
 
     @property
     def guarantee(self) -> str:
         """What holds while nothing changes, in words."""
         length = f"{self.run_length:,.10g}"
-        said = (
+        return (
             f"While calibration rows and stream are exchangeable, at most T / {length} false "
             "alarms are expected in T rows, for every T, and the next one comes after "
             f"{length} rows on average or later: proven."
         )
-        if self.statistic == "restart":
-            said += (
-                " A false alarm ever has a probability of at most "
-                f"{1 / self.run_length:.3g}, and k of them the k-th power of it."
-            )
-        return said
 
     @property
     def log10_evidence(self) -> float:
         """The statistic now; minus infinity as long as there is none."""
-        return _log10(self._run.value) if self._run.value > 0 else -math.inf
-
-    @property
-    def limit(self) -> float:
-        """The logarithm to base 10 of the statistic at which there is an alarm."""
-        return math.log10(self.run_length)
-
-    @property
-    def alarm_rows(self) -> list[int]:
-        """Positions in the stream of the rows with alarms."""
-        return [change.row for change in self.changes]
+        return math.log10(self._value) if self._value > 0 else -math.inf
 
     @property
     def headline(self) -> str:
@@ -546,107 +439,132 @@ class ChangeMonitor(ScoreMonitor[ChangeReport]):
         p_values, path = self._bet(given)
         course, changes = [], []
         for row, log_capital in enumerate(path.tolist(), start=self.rows):
-            factor = math.exp(log_capital - self._log_capital)
+            self._value = (self._value + 1.0) * math.exp(log_capital - self._log_capital)
             self._log_capital = log_capital
-            value = self._run.advance(self.statistic, factor, row, log_capital)
-            course.append(_log10(value))
-            if value >= self.run_length:
-                changes.append([row, self._run.began])
-                self._run = _Run.beginning(self.statistic, row + 1, log_capital)
+            if log_capital <= self._lowest:
+                self._began, self._lowest = row + 1, log_capital
+            # A statistic that has become nothing is the least there is in a journal.
+            course.append(math.log10(self._value) if self._value > 0 else -324.0)
+            if self._value >= self.run_length:
+                changes.append([row, self._began])
+                self._value, self._began, self._lowest = 0.0, row + 1, log_capital
         self.changes += [Change(*change) for change in changes]
-        self._history.extend(np.array(course))
         return {"p_values": p_values.tolist(), "log10_evidence": course, "changes": changes}
 
-    # --- what `ResumableStream` asks for ---
 
-    def _settings(self) -> Content:
-        own = {"run_length": self.run_length, "statistic": self.statistic}
-        return {**own, **super()._settings()}
+# --- the scores so far, in order ---
 
-
-@dataclass
-class _Run:
-    """The evidence since the last alarm: the statistic, and where the capital was lowest.
-
-    From `began` on the bets have won most: `lowest` was the logarithm of the capital before it.
-    """
-
-    value: float
-    began: int
-    lowest: float
-
-    @classmethod
-    def beginning(cls, statistic: str, row: int, log_capital: float) -> _Run:
-        """Begin anew with this row, where the capital is this."""
-        return cls(1.0 if statistic == "restart" else 0.0, row, log_capital)
-
-    def advance(self, statistic: str, factor: float, row: int, log_capital: float) -> float:
-        """Take in a row, at which the capital was multiplied by `factor`."""
-        if statistic == "shiryaev-roberts":
-            self.value = (self.value + 1.0) * factor
-        elif statistic == "cusum":
-            self.value = max(self.value, 1.0) * factor
-        else:
-            self.value *= factor
-        if log_capital <= self.lowest:
-            self.began, self.lowest = row + 1, log_capital
-        return self.value
+# A node reaches one level higher with probability 1/4; sixteen levels serve 4^16 scores.
+LEVELS = 16
+REACHES_HIGHER = 0.25
 
 
-def _key(random_state: Any) -> int:
-    """The seed of the uniform numbers that smooth the p-values."""
-    return int(root_seed(random_state).generate_state(1, np.uint64)[0])
+class OrderedScores:
+    """A growing multiset of scores that ranks each new one among all before it, in O(log) time.
 
-
-def _log10(value: float) -> float:
-    """The logarithm; of a statistic that has become nothing, the least there is in a journal."""
-    return math.log10(value) if value > 0 else -324.0
-
-
-def chart(monitor: ExchangeabilityMonitor | ChangeMonitor) -> Any:
-    """Draw the evidence against exchangeability over the rows of the stream.
-
-    Parameters
-    ----------
-    monitor : ExchangeabilityMonitor or ChangeMonitor
-
-    Returns
-    -------
-    altair.LayerChart
-        Shown inline in notebooks; ``chart(monitor).save("evidence.html")`` writes it to a file.
+    A skip list in compiled code, because no dependency has one: a sorted array moves half of
+    all scores for every new one.
 
     Examples
     --------
     >>> import numpy as np
-    >>> from reconform import ConformalDetector
-    >>> from reconform.stream import ExchangeabilityMonitor, chart
-    >>> rng = np.random.default_rng(0)
-    >>> cad = ConformalDetector("knn", "split", random_state=0).fit(rng.normal(size=(200, 2)))
-    >>> monitor = ExchangeabilityMonitor(cad, random_state=0)
-    >>> report = monitor.update(rng.normal(3, 1, size=(100, 2)))
-    >>> type(chart(monitor)).__name__
-    'LayerChart'
+    >>> ordered = OrderedScores(np.array([3.0, 1.0, 2.0]))
+    >>> below, equal = ordered.rank_and_insert(np.array([2.0, 2.0, 9.0]))
+    >>> below, equal
+    (array([1, 1, 5]), array([1, 2, 0]))
+    >>> ordered.scores
+    array([3., 1., 2., 2., 2., 9.])
     """
-    alt = extra("altair", "stream", "chart()")
-    evidence = monitor.evidence
-    columns = zip(evidence.row.tolist(), evidence.log10.tolist(), strict=True)
-    points = [{"row": row, "log10": log10} for row, log10 in columns]
-    within = "" if evidence.every == 1 else f" (highest of every {evidence.every:,} rows)"
-    axis = alt.Axis(format=",d", grid=False, tickCount=8)
-    x = alt.X("row:Q", title="row of the stream", axis=axis)
-    y = alt.Y("log10:Q", title=f"log10 evidence{within}")
-    course = (
-        alt.Chart(alt.Data(values=points))
-        .mark_line(color=LINE, interpolate="step-after" if evidence.every > 1 else "linear")
-        .encode(x=x, y=y, tooltip=["row:Q", alt.Tooltip("log10:Q", format=".2f")])
-    )
-    limit = alt.Chart(alt.Data(values=[{"log10": monitor.limit}]))
-    layers = [course, limit.mark_rule(strokeDash=[5, 4], color=ALARM).encode(y="log10:Q")]
-    if monitor.alarm_rows:
-        alarm = alt.Chart(alt.Data(values=[{"row": row} for row in monitor.alarm_rows]))
-        layers.append(alarm.mark_rule(color=ALARM).encode(x="row:Q"))
-    title = alt.Title(monitor.headline, anchor="start", fontWeight="normal")
-    whole = alt.layer(*layers, width=WIDTH, height=HEIGHT, title=title)
-    return whole.configure_view(stroke=None).configure_axis(
-        titleFontWeight="normal", labelColor=TEXT, titleColor=TEXT
-    )
+
+    def __init__(self, scores: FloatArray) -> None:
+        self._heights = np.random.default_rng(0)  # they decide about speed, never about a number
+        self._scores = np.empty(0)
+        self._count = 0
+        self._links = np.zeros((LEVELS, 2), dtype=np.int64)
+        self._ahead = np.full(LEVELS, np.inf)
+        self._end = LEVELS
+        self.rank_and_insert(scores)
+
+    def __len__(self) -> int:
+        return self._count
+
+    @property
+    def scores(self) -> FloatArray:
+        """All scores, in the order in which they came."""
+        return self._scores[: self._count]
+
+    def rank_and_insert(self, scores: FloatArray) -> tuple[RankArray, RankArray]:
+        """Rank scores in turn, each among all that came before it, and keep them.
+
+        Returns how many earlier scores are smaller than each, and how many are equal to it.
+        """
+        scores = np.ascontiguousarray(scores, dtype=np.float64)
+        heights = np.minimum(self._heights.geometric(1 - REACHES_HIGHER, len(scores)), LEVELS)
+        count, end = self._count + len(scores), self._end + int(heights.sum())
+        self._scores = _with_room(self._scores, count)
+        self._links, self._ahead = _with_room(self._links, end), _with_room(self._ahead, end)
+        below, equal = np.empty((2, len(scores)), dtype=np.int64)
+        _rank_and_insert(scores, heights, self._links, self._ahead, LEVELS, self._end, below, equal)
+        self._scores[self._count : count] = scores
+        self._count, self._end = count, end
+        return below, equal
+
+
+def _with_room(array: AnyArray, needed: int) -> AnyArray:
+    """Return the array, or a copy of at least twice its length, so that it is seldom copied."""
+    if needed <= len(array):
+        return array
+    longer = np.empty((max(needed, 2 * len(array)), *array.shape[1:]), dtype=array.dtype)
+    longer[: len(array)] = array
+    return longer
+
+
+@njit(cache=True, nogil=True)
+def _rank_and_insert(
+    scores: FloatArray,
+    heights: IntArray,
+    links: IntArray,
+    ahead: FloatArray,
+    levels: int,
+    end: int,
+    below: IntArray,
+    equal: IntArray,
+) -> None:
+    """Count, for each score in turn, the earlier ones below and equal to it; then put it in.
+
+    The list is a skip list with counts, on flat arrays. A node is a run of links, one per level of
+    its own, and goes by the position of the first. Link ``at`` leads to node ``links[at, 0]``, the
+    next that reaches this level (0: there is none), and moves on by ``links[at, 1]`` places;
+    ``ahead[at]`` is the score there (infinite: there is none), so that a step looks at neighbours
+    in memory. Node 0 stands before all scores and has every level. Finding a place takes O(log n)
+    steps in expectation over the heights, in whatever order the scores come.
+    """
+    before = np.empty(levels, dtype=np.int64)  # on each level the last link below the score
+    passed = np.empty(levels, dtype=np.int64)  # and how many scores lie before it
+    for j in range(len(scores)):
+        score = scores[j]
+        node, position = 0, 0
+        for level in range(levels - 1, -1, -1):
+            while ahead[node + level] < score:
+                position += links[node + level, 1]
+                node = links[node + level, 0]
+            before[level], passed[level] = node + level, position
+        below[j], equal[j] = position, 0
+        if links[node, 0] != 0 and ahead[node] == score:  # ties: go down again, past them
+            node, after = 0, 0
+            for level in range(levels - 1, -1, -1):
+                while links[node + level, 0] != 0 and ahead[node + level] <= score:
+                    after += links[node + level, 1]
+                    node = links[node + level, 0]
+            equal[j] = after - position
+        for level in range(levels):
+            at = before[level]
+            if level < heights[j]:
+                moved = position - passed[level]
+                links[end + level, 0], links[end + level, 1] = links[at, 0], links[at, 1] - moved
+                ahead[end + level] = ahead[at]
+                links[at, 0], links[at, 1] = end, moved + 1
+                ahead[at] = score
+            else:
+                links[at, 1] += 1
+        end += heights[j]

@@ -1,15 +1,11 @@
 """Streams that survive a crash: every batch has a number, and is decided once.
 
-An error budget must neither be lost nor spent twice. So batches are numbered; a batch that comes
-again gets the decisions it got before, and one that skips a number is refused. With a journal, the
-decisions of a batch are on disk before they are returned. What is stored is plain data: reading it
-back runs no code, and every batch of a journal is decided again and compared. Whoever can write a
-file can write matching seals, so nothing in it is trusted: see `refusing`.
-
-The journal is a file of plain JSON, one object per line. The first, the head, says what the stream
-is and where it stood when the file was made; every further line is a batch decided since then. A
-file without further lines is a saved state. A line's seal is a digest of its content and of the
-seal before it, so a line that was damaged, lost or moved does not go unnoticed.
+The journal of a stream is a file of plain JSON, one object per line. The first, the head, says what
+the stream is; every further line is a batch, on disk before its decisions are returned. A batch
+that comes again gets the decisions it got before, and one that skips a number is refused. To go on
+after a crash, make the stream again with the same journal: every line is decided again and
+compared, so that a file is never trusted and runs no code. A line's seal is a digest of its content
+and of the seal before it: a line that was damaged, lost or moved does not go unnoticed.
 """
 
 from __future__ import annotations
@@ -18,16 +14,14 @@ import hashlib
 import json
 import math
 import os
-import re
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections import deque
+from collections.abc import Iterator
 from dataclasses import dataclass, field
-from fractions import Fraction
 from importlib.metadata import version
-from itertools import islice, repeat
+from itertools import islice
 from pathlib import Path
-from typing import IO, Any, ClassVar, NamedTuple, Self
+from typing import IO, Any, ClassVar, NamedTuple
 
 from sklearn.utils.validation import check_is_fitted
 
@@ -45,9 +39,7 @@ except ImportError:  # Windows: nothing keeps two processes from one journal the
 
 Content = dict[str, Any]
 
-
-class AlteredError(Exception):
-    """A line holds what cannot have been written; whoever reads the file says which file it is."""
+FORMAT = "reconform stream 1"
 
 
 class Line(NamedTuple):
@@ -80,33 +72,14 @@ def lines_of(file: IO[bytes], path: Path) -> Iterator[Line]:
         yield Line(content, seal, end)
 
 
-def write_head(path: str | Path, head: Content, *, replace: bool) -> None:
-    """Make a file with a head only, whole or not at all."""
-    try:
-        write_atomic(path, _sealed("", head)[0], overwrite=replace)
-    except FileExistsError as error:
-        raise FileExistsError(
-            f"{path} exists already: resume from it, or give the journal another name."
-        ) from error
-
-
 class Journal:
     """A journal that is open for more lines, by one process at a time.
-
-    Parameters
-    ----------
-    path : str or Path
-        A file made by `write_head`.
 
     Examples
     --------
     >>> import tempfile
     >>> folder = tempfile.TemporaryDirectory()
-    >>> path = Path(folder.name, "stream.journal")
-    >>> write_head(path, {"kind": "example"}, replace=False)
-    >>> journal = Journal(path)
-    >>> [line.content for line in journal.lines()]
-    [{'kind': 'example'}]
+    >>> journal = Journal(Path(folder.name, "stream.journal"), {"kind": "example"})
     >>> journal.append({"batch": 0})
     >>> [line.content for line in journal.lines()]
     [{'kind': 'example'}, {'batch': 0}]
@@ -114,8 +87,11 @@ class Journal:
     >>> folder.cleanup()
     """
 
-    def __init__(self, path: str | Path) -> None:
+    def __init__(self, path: str | Path, head: Content) -> None:
+        """Open a journal; one that does not exist begins with this head."""
         self.path = Path(os.path.realpath(path))
+        if not self.path.exists():
+            write_atomic(self.path, _sealed("", head)[0])
         self._file = self.path.open("r+b")
         try:
             self._lock()
@@ -131,16 +107,12 @@ class Journal:
             return
         try:
             fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            # The process that held the lock may have put a shorter journal in its place.
-            free = os.path.samestat(os.fstat(self._file.fileno()), self.path.stat())
-        except OSError:
-            free = False
-        if not free:
+        except OSError as error:
             raise ReconformError(
                 f"{self.path} is in use: another process, or an object in this one that was not "
-                "closed, is adding to it. Two would spend the same error budget twice; end the "
-                "other one, or give this stream a journal of its own."
-            )
+                "closed, is adding to it. End the other one, or give this stream a journal of its "
+                "own."
+            ) from error
 
     def lines(self) -> Iterator[Line]:
         """Read the head and all batches from the beginning."""
@@ -168,108 +140,18 @@ def _sealed(previous: str, content: Content) -> tuple[bytes, str]:
     return line.encode() + b"\n", seal
 
 
-def as_text(content: Content) -> str:
-    """Write content in one way: equal texts are equal contents, of equal types."""
-    # Python writes a float with all its digits, so what was read is written the same again.
-    return json.dumps(content, sort_keys=True)
-
-
 def _seal(previous: str, content: Content) -> str:
-    return hashlib.sha256((previous + as_text(content)).encode()).hexdigest()[:32]
+    # Python writes a float with all its digits, so what was read is written the same again.
+    text = json.dumps(content, sort_keys=True)
+    return hashlib.sha256((previous + text).encode()).hexdigest()[:32]
 
 
 def _damaged(path: Path, number: int) -> ReconformError:
     return ReconformError(
-        f"{path}, line {number:,}: this line is damaged or no line of a stream's state. Take a "
-        "copy of the file that is whole. If it is the last line and the machine lost power while "
-        "it was written, its decisions were never returned: delete the line and resume."
+        f"{path}, line {number:,}: this line is damaged, or not one of a stream's journal. Restore "
+        "an undamaged copy of the file. If it is the last line and the machine lost power while it "
+        "was written, its decisions were never returned: delete the line and start again."
     )
-
-
-FORMAT = "reconform stream 1"
-
-# Levels are written as two integers; `Fraction` would take "1e50000000", too, and compute it.
-_FRACTION = re.compile(r"\d{1,1000}(/\d{1,1000})?")
-
-
-def fraction_of(text: Any) -> Fraction:
-    """Read a level from a state, where it is two integers.
-
-    Examples
-    --------
-    >>> fraction_of("1/10")
-    Fraction(1, 10)
-    """
-    if not isinstance(text, str) or not _FRACTION.fullmatch(text):
-        raise AlteredError(f"{str(text)[:40]!r} is no level")
-    return Fraction(text)
-
-
-# What a value of a state looks like: a test of it, a list with the shape of every item, a tuple
-# with one shape for each item, or a dict with one for each name.
-Shape = Any
-
-
-def check_shape(value: Any, shape: Shape, name: str) -> None:
-    """Refuse a value of a state that is not of the shape that is written there.
-
-    Examples
-    --------
-    >>> check_shape({"rows": 3, "ranks": [1, 2]}, {"rows": is_count, "ranks": [is_count]}, "state")
-    >>> check_shape({"rows": -3}, {"rows": is_count}, "state")
-    Traceback (most recent call last):
-    ...
-    reconform.stream.state.AlteredError: rows is -3
-    """
-    if isinstance(shape, dict):
-        claim(isinstance(value, dict) and value.keys() == shape.keys(), f"{name} is no {name}")
-        for key, inner in shape.items():
-            check_shape(value[key], inner, key)
-    elif isinstance(shape, list | tuple):
-        alike = isinstance(shape, list) or (isinstance(value, list) and len(value) == len(shape))
-        claim(isinstance(value, list) and alike, f"{name} is no list, or of another length")
-        inside = repeat(shape[0]) if isinstance(shape, list) else shape
-        for item, inner in zip(value, inside, strict=False):
-            check_shape(item, inner, name)
-    elif not shape(value):
-        raise AlteredError(f"{name} is {str(value)[:40]}")
-
-
-def claim(holds: bool, otherwise: str) -> None:
-    """Refuse a state that claims what cannot be."""
-    if not holds:
-        raise AlteredError(otherwise)
-
-
-def is_count(value: Any) -> bool:
-    """Whether it is a number of rows, or of what has rows."""
-    return type(value) is int and 0 <= value < 1 << 63
-
-
-def is_finite(value: Any) -> bool:
-    """Whether it is a number."""
-    return type(value) in (int, float) and math.isfinite(value)
-
-
-def optional(test: Callable[[Any], bool]) -> Callable[[Any], bool]:
-    """Whether there is none, or one that passes a test."""
-    return lambda value: value is None or test(value)
-
-
-@contextmanager
-def refusing(path: str | Path) -> Iterator[None]:
-    """Turn whatever goes wrong inside, on lines that anyone may have written, into a refusal."""
-    try:
-        yield
-    except (ReconformError, ImportError, OSError, RuntimeError):
-        raise
-    except Exception as error:
-        kind = "" if isinstance(error, AlteredError) else f"{type(error).__name__}: "
-        raise ReconformError(
-            f"{path} was not written by reconform, or was altered, although its checksums are "
-            f"right ({kind}{str(error)[:200].rstrip('.')}). Take a copy of the file as it was "
-            "written, or begin a new stream."
-        ) from error
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -292,19 +174,11 @@ class DecidedRows:
 
 
 class ResumableStream(ABC):
-    """What decisions and monitors have in common: numbered batches, `save`, `resume`, a journal."""
+    """What decisions and monitors have in common: numbered batches, and a journal."""
 
     kind: ClassVar[str]
 
-    def _begin(self, cad: ConformalDetector, journal: str | Path | None, **settings: Any) -> None:
-        """What a constructor does: begin with these settings, and a journal if there is one."""
-        self._set_up(cad, settings)
-        if journal is not None:
-            self._begin_journal(journal)
-        self._warn()
-
-    def _set_up(self, cad: ConformalDetector, settings: Content) -> None:
-        """Begin without a row; do not warn. The settings are those of `_settings`."""
+    def __init__(self, cad: ConformalDetector) -> None:
         check_is_fitted(cad, "ensemble_")
         if cad.grouping_ is not None:
             raise ReconformError(
@@ -315,41 +189,37 @@ class ResumableStream(ABC):
         self.cad = cad
         self.batches = 0
         self.rows = 0
+        self.settings: Content = {}
         self._last: Content | None = None
         self._journal: Journal | None = None
         self._refusal = ""  # why nothing more can be decided here; empty as long as it can
 
+    def _begin(self, journal: str | Path | None, settings: Content) -> None:
+        """What a constructor does at its end: go on where the journal ends, if there is one."""
+        self.settings = settings
+        if journal is not None:
+            self._journal = self._replayed(journal)
+        self._warn()
+
     def __repr__(self) -> str:
         return f"<{type(self).__name__} after {self.rows:,} rows in {self.batches:,} batches>"
 
-    # --- what a kind of stream says of itself, in plain data ---
-
-    @abstractmethod
-    def _settings(self) -> Content:
-        """The arguments that make this object again, as plain data."""
-
-    @abstractmethod
-    def _snapshot(self) -> Content:
-        """Return the state after all rows so far, as plain data."""
-
-    @abstractmethod
-    def _restore(self, snapshot: Content) -> None:
-        """Restore the state of a snapshot that has its shape; refuse one that cannot be."""
+    # --- what a kind of stream says of itself ---
 
     @abstractmethod
     def _decide(self, given: list[Any]) -> Content:
         """Decide one batch; the same state and the same batch must give the same content."""
 
-    def _warn(self) -> None:  # noqa: B027 - most have nothing to say
-        """Say what the caller should know before the next batch; called from public methods."""
+    @abstractmethod
+    def _is_given(self, value: Any) -> bool:
+        """Whether a journal may say this of a row."""
 
     @abstractmethod
-    def _shapes(self) -> tuple[Shape, Shape, Shape]:
-        """Return the shapes of what is given for a row, found in a batch, and in a snapshot."""
-
     def _same(self, given: list[Any], recorded: list[Any]) -> bool:
         """Whether a batch that comes again is the one that was decided."""
-        return given == recorded
+
+    def _warn(self) -> None:  # noqa: B027 - most have nothing to say
+        """Say what the caller should know before the next batch; called from public methods."""
 
     def _rank(self, X: Any, *, checked: bool = False) -> Ranks:
         """Rank rows: an array, a frame, an Arrow batch, a dict, or a list of dicts."""
@@ -357,16 +227,14 @@ class ResumableStream(ABC):
             X = self.cad.of_records(X)
         return self.cad.rank(X, checked=checked)
 
-    @property
-    def settings(self) -> Content:
-        """What the stream was begun with, as plain data."""
-        return self._settings()
-
     # --- batches ---
 
     def _submit(self, given: list[Any], batch: int | None) -> Content:
         """Decide a batch, or recall it; return what is recorded of it."""
-        self._check_usable()
+        if self._refusal:
+            raise RuntimeError(
+                f"{self._refusal}; make the stream again, with its journal if it has one."
+            )
         number = self.batches if batch is None else check_count("batch", batch, least=0)
         if number > self.batches:
             raise ReconformError(
@@ -375,7 +243,7 @@ class ResumableStream(ABC):
             )
         if number < self.batches:
             return self._recall(number, given)
-        self._refusal = "an update was interrupted, and what it has spent is not known here"
+        self._refusal = "an update was interrupted, and it is not known what it has decided"
         record = {"batch": number, "row": self.rows, "given": given, "found": self._decide(given)}
         if self._journal is not None:
             self._journal.append(record)
@@ -383,20 +251,15 @@ class ResumableStream(ABC):
         self._refusal = ""
         return record
 
-    def _check_usable(self) -> None:
-        if self._refusal:
-            raise RuntimeError(
-                f"{self._refusal}; go on with {type(self).__name__}.resume(cad, path), from the "
-                "journal or the state that was saved last."
-            )
-
     def _count(self, record: Content) -> None:
         self.batches += 1
         self.rows += len(record["given"])
         self._last = record
 
     def _recall(self, number: int, given: list[Any]) -> Content:
-        record = self._recorded(number)
+        record = self._last if self._last is not None and self._last["batch"] == number else None
+        if record is None and self._journal is not None:
+            record = next(islice(self._journal.lines(), number + 1, None)).content
         if record is None:
             raise ReconformError(
                 f"batch={number} was decided before, and its decisions were not kept; the next "
@@ -409,158 +272,89 @@ class ResumableStream(ABC):
             )
         return record
 
-    def _recorded(self, number: int) -> Content | None:
-        if self._last is not None and self._last["batch"] == number:
-            return self._last
-        if self._journal is not None:
-            for line in self._journal.lines():
-                if line.content.get("batch") == number:
-                    return line.content
-        return None
-
-    # --- files ---
-
-    def save(self, path: str | Path) -> None:
-        """Write the state, whole or not at all.
-
-        Parameters
-        ----------
-        path : str or Path
-            A file of that name is replaced. The path of the stream's own journal makes the journal
-            short again: it then begins here, and of the batches before only the last is kept.
-        """
-        self._check_usable()
-        own = self._journal is not None and Path(path).resolve() == self._journal.path
-        write_head(path, self._head(journal=own), replace=True)
-        if self._journal is not None and own:
-            self._journal.close()
-            self._journal = Journal(path)
+    # --- the journal ---
 
     def close(self) -> None:
-        """Close the journal; afterwards another process can resume from it."""
+        """Close the journal; afterwards another process can go on with it."""
         if self._journal is not None:
             self._journal.close()
         self._refusal = "the stream was closed"
 
-    def _begin_journal(self, path: str | Path) -> None:
-        write_head(path, self._head(journal=True), replace=False)
-        self._journal = Journal(path)
-
-    def _head(self, *, journal: bool) -> Content:
-        return {
+    def _replayed(self, path: str | Path) -> Journal:
+        """Open a journal and decide all its batches again: they must come out as they were."""
+        head = {
             "format": FORMAT,
             "kind": self.kind,
-            "journal": journal,
             "reconform": version("reconform"),
             "calibration": self.cad.calibration_.fingerprint,
-            "settings": self._settings(),
-            "batches": self.batches,
-            "rows": self.rows,
-            "last": self._last,
-            "state": self._snapshot(),
+            "settings": self.settings,
         }
-
-    @classmethod
-    def resume(
-        cls, cad: ConformalDetector, path: str | Path, *, journal: str | Path | None = None
-    ) -> Self:
-        """Continue from a saved state or a journal.
-
-        Parameters
-        ----------
-        cad : ConformalDetector
-            The one that the stream began with: same calibration, same model.
-        path : str or Path
-            What `save` wrote, or a journal. A journal goes on being written.
-        journal : str or Path, optional
-            Begin a journal with a state that `save` wrote.
-
-        Returns
-        -------
-        Same class
-            Its `batches` says which batch comes next.
-        """
-        check_is_fitted(cad, "ensemble_")
-        with Path(path).open("rb") as file, refusing(path):
-            lines = lines_of(file, Path(path))
-            first = next(lines, None)
-            head = cls._check_head({} if first is None else first.content, cad, path)
-            stream = cls.__new__(cls)
-            stream._set_up(cad, head["settings"])
-            claim(as_text(stream._settings()) == as_text(head["settings"]), "settings are others")
-            keeps_journal = head["journal"]
-            claim(type(keeps_journal) is bool, "journal is neither true nor false")
-        if not keeps_journal:
-            with refusing(path):
-                stream._go_to(head)
-            if journal is not None:
-                stream._begin_journal(journal)
-            stream._warn()
-            return stream
-        if journal is not None:
-            raise ReconformError(
-                f"journal={str(journal)!r} would be a second one: {path} is a journal already, "
-                "and goes on being written."
-            )
-        stream._journal = Journal(path)
+        journal = Journal(path, head)
         try:
-            with refusing(path):
-                records = stream._journal.lines()
-                stream._go_to(next(records).content)
-                for record in records:
-                    stream._replay(record.content, path)
+            lines = journal.lines()
+            first = next(lines, None)
+            self._check_head(path, {} if first is None else first.content, head)
+            for line in lines:
+                self._replay(path, line.content)
         except BaseException:
-            stream._journal.close()
+            journal.close()
             raise
-        stream._warn()
-        return stream
+        return journal
 
-    @classmethod
-    def _check_head(cls, head: Content, cad: ConformalDetector, path: str | Path) -> Content:
-        if head.get("format") != FORMAT or head.get("kind") != cls.kind:
-            got = f"{head.get('kind')!r}, {head.get('format')!r}" if head else "no whole first line"
+    def _check_head(self, path: str | Path, found: Content, own: Content) -> None:
+        if any(found.get(name) != own[name] for name in ("format", "kind")):
+            got = f"{found.get('kind')!r}, {found.get('format')!r}" if found else "no whole line"
             raise ReconformError(
-                f"{path} must hold a state of {cls.__name__} ({FORMAT!r}); got {got}."
+                f"{path} must be a journal of {type(self).__name__} ({FORMAT!r}); got {got}."
             )
-        own = cad.calibration_.fingerprint
-        if head["calibration"] != own:
+        if found.get("calibration") != own["calibration"]:
             raise ReconformError(
-                f"{path} belongs to another calibration ({head['calibration'][:12]}; cad has "
-                f"{own[:12]}). Its error budget cannot go on with other p-values: resume with "
-                "the detector it was made with, or begin a new stream."
+                f"{path} belongs to another calibration ({str(found.get('calibration'))[:12]}; cad "
+                f"has {own['calibration'][:12]}). Go on with the detector it was made with, or "
+                "begin a new journal."
             )
-        return head
-
-    def _go_to(self, head: Content) -> None:
-        check_shape([head["batches"], head["rows"]], [is_count], "a number of batches or rows")
-        check_shape(head["state"], self._shapes()[2], "state")
-        self.batches, self.rows = head["batches"], head["rows"]
-        self._last = last = head["last"]
-        if last is None:
-            claim(self.batches == self.rows == 0, "the last batch is missing")
-        else:
-            self._check_record(last)
-            end = (last["batch"] + 1, last["row"] + len(last["given"]))
-            claim(end == (self.batches, self.rows), "the last batch is another one")
-        self._restore(head["state"])
-
-    def _check_record(self, record: Content) -> None:
-        given, found, _ = self._shapes()
-        shape = {"batch": is_count, "row": is_count, "given": [given], "found": found}
-        check_shape(record, shape, "record")
-
-    def _replay(self, record: Content, path: str | Path) -> None:
-        """Decide a recorded batch again: it must come out as it was."""
-        self._check_record(record)
-        place = (record["batch"], record["row"])
-        again = place == (self.batches, self.rows) and self._decide(record["given"])
-        if again is False or again != record["found"]:
+        theirs, ours = found.get("settings"), own["settings"]
+        if theirs != ours or json.dumps(theirs) != json.dumps(ours):
+            theirs = theirs if isinstance(theirs, dict) else {}
+            differences = ", ".join(
+                f"{name.replace('_', ' ')} {_plain(theirs.get(name))}, not {_plain(value)}"
+                for name, value in ours.items()
+                if theirs.get(name) != value
+            )
             raise ReconformError(
-                f"{path}: batch {record['batch']} does not come out as it was recorded. Another "
-                "version of reconform may be at work than the one that wrote it "
-                "(the first line says which); resume with that one."
+                f"{path} was begun with other options ({differences or 'unknown ones'}). Give the "
+                "same ones, or begin a new journal."
+            )
+
+    def _replay(self, path: str | Path, record: Content) -> None:
+        given = record.get("given")
+        place = record.get("batch"), record.get("row")
+        if (
+            place != (self.batches, self.rows)
+            or not isinstance(given, list)
+            or not all(map(self._is_given, given))
+        ):
+            raise ReconformError(
+                f"{path}: batch {self.batches} was not written by reconform, or was altered, "
+                "although its checksum is right. Restore an unaltered copy of the file, or begin "
+                "a new journal."
+            )
+        if self._decide(given) != record.get("found"):
+            raise ReconformError(
+                f"{path}: batch {self.batches} does not come out as it was recorded. It may have "
+                "been written by another version of reconform (the first line says which); go on "
+                "with that one."
             )
         self._count(record)
+
+
+def _plain(value: Any) -> str:
+    return "none" if value is None else str(value)[:40]
+
+
+def is_finite(value: Any) -> bool:
+    """Whether it is a number that a score can be."""
+    return type(value) is float and math.isfinite(value)
 
 
 class DecisionStream(ResumableStream):
@@ -568,34 +362,126 @@ class DecisionStream(ResumableStream):
 
     discoveries: int
     guarantee: str
+    waiting = 0
 
     @property
     @abstractmethod
     def outlook(self) -> str:
         """What can be found with this reference, in words."""
 
-    def given(self, X: Any, *, checked: bool = False) -> list[Any]:
+    def given(self, X: Any, *, checked: bool = False) -> list[int]:
         """What is recorded of rows: their ranks; `checked` as in `ConformalDetector.rank`."""
-        ranks: list[Any] = self._rank(X, checked=checked).at_most.tolist()
+        ranks: list[int] = self._rank(X, checked=checked).at_most.tolist()
         return ranks
 
-    def _is_rank(self, value: Any) -> bool:
+    def _is_given(self, value: Any) -> bool:
         return type(value) is int and 1 <= value <= self.cad.n_calibration_ + 1
+
+    def _same(self, given: list[Any], recorded: list[Any]) -> bool:
+        return given == recorded
 
     @abstractmethod
     def told(self, record: Content) -> list[Content]:
         """Say what a recorded batch decided, row by row and in their order, as plain data."""
 
-    def submit(self, given: list[Any]) -> list[Content]:
-        """Decide about the next rows by what `given` says of them; return what `told` says."""
+    def submit(self, given: list[int]) -> list[Content]:
+        """Decide about the next rows by their ranks; return what `told` says."""
         return self.told(self._submit(given, None))
 
     def history(self) -> Iterator[Content]:
-        """Read all batches that the journal has, from its beginning."""
-        if self._journal is None:
-            return
-        most = self.batches
-        with self._journal.path.open("rb") as file:
-            for line in islice(lines_of(file, self._journal.path), 1, None):
-                if line.content["batch"] < most:
+        """Read all batches that the journal has by now, from its beginning."""
+        if self._journal is not None:
+            with self._journal.path.open("rb") as file:
+                for line in islice(lines_of(file, self._journal.path), 1, self.batches + 1):
                     yield line.content
+
+
+class Delivery:
+    """Rows that may come again, in any blocks, from any row on that is not ahead of the journal.
+
+    Rows that were decided before get their decisions again. They are recognised one by one, by
+    their ranks: blocks need not be those of the first time. `start` is the position in the stream
+    of the first row that will come.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from reconform import ConformalDetector
+    >>> from reconform.stream import FalseAlarmBudget
+    >>> rng = np.random.default_rng(0)
+    >>> cad = ConformalDetector("knn", "split", random_state=0).fit(rng.normal(size=(4_000, 2)))
+    >>> delivery = Delivery(FalseAlarmBudget(cad))
+    >>> [(told["row"], told["anomaly"]) for told in delivery.add([[0.3, 0.1], [9.0, 9.0]])]
+    [(0, False), (1, True)]
+    """
+
+    def __init__(self, stream: DecisionStream, start: int = 0) -> None:
+        if start > stream.rows:
+            raise ReconformError(
+                f"`start={start}` skips rows: {stream.rows:,} were decided before, and the next "
+                f"one is row {stream.rows}."
+            )
+        self.stream = stream
+        self.next_row = start
+        self.known = stream.rows  # rows before this one were decided before
+        self._history: Iterator[Content] = stream.history()
+        self._expected: deque[int] = deque()  # ranks, from `next_row` on
+        self._ready: deque[Content] = deque()
+        self._start = start
+
+    def add(self, X: Any, *, checked: bool = False) -> list[Content]:
+        """Take the next rows; return all decisions that are known with them, in order of rows."""
+        ranks = self.stream.given(X, checked=checked)
+        old = max(0, min(len(ranks), self.known - self.next_row))
+        for rank in ranks[:old]:
+            self._compare(rank)
+        if self.next_row >= self.known:
+            self._read_all()  # a window may have been closed after its last row
+        if ranks[old:]:
+            self.next_row += len(ranks) - old
+            self._ready.extend(self.stream.submit(ranks[old:]))
+        return self._told()
+
+    def finish(self) -> list[Content]:
+        """Decide about rows that wait for their window."""
+        if self.next_row < self.known:
+            return []
+        self._read_all()
+        if self.stream.waiting:
+            self._ready.extend(self.stream.submit([]))
+        return self._told()
+
+    def _compare(self, rank: int) -> None:
+        """Check that a row that comes again is the one that was decided."""
+        while not self._expected:
+            if not self._read_one():
+                raise ReconformError(
+                    f"row {self.next_row} was decided before, and there is no journal that has it. "
+                    f"Give rows from row {self.known} on."
+                )
+        if self._expected.popleft() != rank:
+            raise ReconformError(
+                f"row {self.next_row} was decided before, with other values: these are not the "
+                "rows that the journal was written with, or they begin with another row than "
+                f"`start={self._start}`."
+            )
+        self.next_row += 1
+
+    def _read_one(self) -> bool:
+        """Read one more batch of the journal."""
+        record = next(self._history, None)
+        if record is None:
+            return False
+        self._expected.extend(record["given"][max(0, self._start - record["row"]) :])
+        self._ready.extend(told for told in self.stream.told(record) if told["row"] >= self._start)
+        return True
+
+    def _read_all(self) -> None:
+        while self._read_one():
+            pass
+
+    def _told(self) -> list[Content]:
+        found = []
+        while self._ready and self._ready[0]["row"] < self.next_row:
+            found.append(self._ready.popleft())
+        return found

@@ -19,7 +19,6 @@ from .runner import (
     PAPER_METHODS,
     Study,
 )
-from .schedule import Forecast
 
 __all__ = [
     "OWN_DETECTORS",
@@ -30,7 +29,6 @@ __all__ = [
     "Cell",
     "Dataset",
     "Estimate",
-    "Forecast",
     "Protocol",
     "Ranked",
     "Ranking",

@@ -26,7 +26,7 @@ from ..files import Layout, TableOptions, read_labelled
 from ..files.formats import query_of
 from ..files.reading import AS_THEY_ARE
 from ..frames import frame_as_it_is, package_of
-from ..steps.intake import Coded
+from ..intake import Coded
 from .subjects import as_list, check_labels
 
 COMMIT = "3dac8221081e190f157d78e93bfa8867f90d0965"

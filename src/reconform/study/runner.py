@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import tempfile
 import warnings
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Self
 
 from joblib import Parallel, delayed
@@ -14,14 +14,12 @@ from sklearn.base import BaseEstimator
 from ..errors import ReconformError, ReferenceWarning
 from ..files import TableOptions
 from ..files.reading import AS_THEY_ARE
-from ..forecast import foretell
 from ..methods import Full
 from ..parallel import track
 from .datasets import REGISTRY, resolve_datasets, table_path
 from .protocol import Protocol
 from .ranked import Cell, Ranking, Recommendation, rank, recommend, summarise
-from .schedule import Forecast, Schedule, try_out
-from .store import Key, Store, StoredResult, costs_table, results_table
+from .schedule import Key, LeftOut, Schedule, Store, StoredResult, costs_table, results_table
 from .subjects import Reading, resolve_detectors, resolve_readings
 
 PAPER_DATASETS = tuple(REGISTRY)
@@ -81,8 +79,8 @@ class Study(BaseEstimator):
 
     Attributes
     ----------
-    forecast_ : Forecast
-        What `run` was going to take, and which detectors cannot go with which methods.
+    left_out_ : dict of (data set, detector, method) to str
+        Why a detector cannot go with a method.
     results_ : pyarrow.Table
         One row per (data set, detector, method, draw), with ``cfdr`` and ``cpower``.
     costs_ : pyarrow.Table
@@ -133,13 +131,12 @@ class Study(BaseEstimator):
     ) -> Self:
         """Compute what the store does not have yet, and read the rest from it.
 
-        What is missing is tried on one draw first, to see what it will take. A detector that
-        cannot go with a method is left out with a warning.
+        A detector that cannot go with a method is left out with a warning.
 
         Parameters
         ----------
         store : path, optional
-            Folder of finished rows; see `reconform.study.store`. A run that was killed continues
+            Folder of finished rows; see `reconform.study.schedule`. A run that was killed continues
             where it was, and other methods, detectors, data sets and more draws may be added.
             Without it, nothing is kept.
         n_jobs : int, optional
@@ -159,25 +156,26 @@ class Study(BaseEstimator):
         folder.remove_leftovers()
         there = folder.parts_by_key()
         schedule.select(there)
-        schedule, self.forecast_ = try_out(schedule, there, share=self.share_models, n_jobs=n_jobs)
+        # What is refused changes what there is to be run: the last resort comes in a second round.
+        while tasks := list(schedule.missing(there, folder, share=self.share_models)):
+            several = track(
+                Parallel(n_jobs, return_as="generator_unordered")(
+                    delayed(task.run)() for task in tasks
+                ),
+                total=len(tasks),
+                label="fits and draws of the study",
+                verbose=verbose,
+            )
+            for finished, refused in several:
+                schedule.left_out.update(refused)
+                there.update((part.result.key, part) for part in finished)
+                folder.write_tables(there.values())
+        self.left_out_ = schedule.left_out
+        if self.left_out_ and not schedule.select(there):
+            raise ReconformError(next(iter(self.left_out_.values())))
         if self.methods is not None:  # nobody asked for a method that is not named
-            for sentence in _left_out(self.forecast_):
+            for sentence in _left_out(self.left_out_):
                 warnings.warn(sentence, ReferenceWarning, stacklevel=2)
-        foretell(self.forecast_.seconds, f"{self.forecast_.draws:,} draws of the study")
-        tasks = list(schedule.missing(there, folder, share=self.share_models))
-        results: Iterable[list[StoredResult]] = _parallel(n_jobs)(
-            delayed(task.run)() for task in tasks
-        )
-        several = track(
-            results,
-            total=len(tasks),
-            label="fits and draws of the study",
-            verbose=verbose if tasks else 0,
-            least=5,  # no two take equally long
-        )
-        for finished in several:
-            there.update((part.result.key, part) for part in finished)
-            folder.write_tables(there.values())
         # Once more from the folder itself: the tables say what the parts say, and nothing else.
         there = folder.parts_by_key()
         folder.write_tables(there.values())
@@ -300,10 +298,10 @@ class Study(BaseEstimator):
         return self
 
 
-def _left_out(forecast: Forecast) -> list[str]:
+def _left_out(refused: LeftOut) -> list[str]:
     """Sentences for what is left out; methods that are refused for one reason are one sentence."""
     reasons: dict[tuple[str, str], list[str]] = {}
-    for (_, detector, method), reason in forecast.left_out.items():
+    for (_, detector, method), reason in refused.items():
         methods = reasons.setdefault((detector, reason), [])
         if method not in methods:
             methods.append(method)
@@ -311,11 +309,3 @@ def _left_out(forecast: Forecast) -> list[str]:
         f"{detector} is left out with {', '.join(methods)}: {reason}"
         for (detector, reason), methods in reasons.items()
     ]
-
-
-def _parallel(n_jobs: int | None) -> Parallel:
-    """Results as they come, where the caller's joblib backend can do that."""
-    try:
-        return Parallel(n_jobs=n_jobs, return_as="generator_unordered")
-    except ValueError:  # multiprocessing hands back everything at the end
-        return Parallel(n_jobs=n_jobs)

@@ -1,32 +1,229 @@
-"""Which rows a study consists of, what they will take, and how one of them is computed."""
+"""Which rows a study consists of, how one of them is computed, and the store that keeps them.
+
+A store is a folder::
+
+    parts/           one small JSON file per (data set, detector, method, draw)
+    results.parquet  dataset, detector, method, draw, cfdr, cpower: the same bytes in every run
+    costs.parquet    seconds, bytes and versions of the same rows: different in every run
+
+Every file is written next to its place and then moved there in one step, so a reader, or a run
+that follows a killed one, sees it whole or not at all. The tables are sorted and derived from the
+parts alone; an interrupted and resumed study ends with the bytes that an undisturbed one writes.
+"""
 
 from __future__ import annotations
 
+import hashlib
+import io
+import json
+import os
 import pickle
 import platform
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import Field, asdict, dataclass, field, fields
 from fractions import Fraction
 from functools import cached_property, lru_cache
 from importlib.metadata import PackageNotFoundError, packages_distributions, version
-from itertools import product
+from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 import numpy as np
-from joblib import effective_n_jobs
+import pyarrow as pa
+import pyarrow.parquet
 
+from ..atomic import sweep, write_atomic
 from ..detector import ConformalDetector
-from ..detectors import ForeignDetector, resolve_detector
+from ..detectors import resolve_detector
 from ..detectors.prepare import prepared
 from ..errors import ReconformError
 from ..fitter import method_for_rows
-from ..forecast import duration, speaking
-from ..methods import BySize, Full, Jackknife, Split
+from ..methods import BySize, Jackknife
 from .datasets import Dataset
 from .protocol import MODELS, Draw, Protocol, Sizes, conditional_fdr_and_power, name_key
-from .store import Cost, Identity, Key, Result, Store, StoredResult, check_identity
 from .subjects import Labelled, Reading, describe, method_to_fit, name_of
+
+Key = tuple[str, str, str, int]
+Identity = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Result:
+    """The result of one draw of one cell: all that the tables are made of.
+
+    Attributes
+    ----------
+    dataset, detector, method : str
+        Labels.
+    draw : int
+        j, from 0.
+    cfdr, cpower : float
+        Mean FDP and mean power over the test sets of the draw.
+    """
+
+    dataset: str
+    detector: str
+    method: str
+    draw: int
+    cfdr: float
+    cpower: float
+
+    @property
+    def key(self) -> Key:
+        """What tells rows apart."""
+        return self.dataset, self.detector, self.method, self.draw
+
+
+@dataclass(frozen=True)
+class Cost:
+    """Time and memory that a row took. Not part of the results, as it differs from run to run.
+
+    Attributes
+    ----------
+    fitted : str
+        The method that was fitted. If it is not the row's own, its models were shared, and the
+        fit time and the bytes are those of the shared fit.
+    fit_seconds, score_seconds : float
+        Wall-clock time of fitting with calibration, and of ranking the whole pool.
+    model_bytes : int or None
+        Size of the fitted ensemble when pickled; None if it cannot be.
+    versions : str
+        Of the packages that made the row.
+    """
+
+    fitted: str
+    fit_seconds: float
+    score_seconds: float
+    model_bytes: int | None
+    versions: str
+
+
+@dataclass(frozen=True)
+class StoredResult:
+    """A finished row, and what it is the result of.
+
+    Attributes
+    ----------
+    result : Result
+    cost : Cost
+    identity : dict
+        The protocol and descriptions of data, detector and method, in words and numbers.
+    """
+
+    result: Result
+    cost: Cost
+    identity: Identity
+
+
+class Store:
+    """A folder of finished rows.
+
+    Parameters
+    ----------
+    folder : path
+        Created when the first row is put into it.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     store = Store(folder)
+    ...     result = Result("wbc", "knn", "cv+", 0, 0.1, 0.5)
+    ...     store.put(StoredResult(result, Cost("cv+", 0.2, 0.1, 512, ""), {"seed": 0}))
+    ...     list(store.parts_by_key())
+    [('wbc', 'knn', 'cv+', 0)]
+    """
+
+    def __init__(self, folder: str | os.PathLike[str]) -> None:
+        self.folder = Path(folder)
+
+    def put(self, part: StoredResult) -> None:
+        """Write one finished row, whole or not at all."""
+        content = json.dumps(asdict(part), indent=1, sort_keys=True)
+        self._write(f"parts/{_name(part.result.key)}", content.encode())
+
+    def parts_by_key(self) -> dict[Key, StoredResult]:
+        """Read every finished row."""
+        found = map(self._read, (self.folder / "parts").glob("*.json"))
+        return {part.result.key: part for part in found}
+
+    def write_tables(self, parts: Iterable[StoredResult]) -> None:
+        """Derive both tables from the parts."""
+        ordered = sorted(parts, key=lambda part: part.result.key)
+        for name, table in (
+            ("results", results_table(part.result for part in ordered)),
+            ("costs", costs_table(ordered)),
+        ):
+            buffer = io.BytesIO()
+            pyarrow.parquet.write_table(table, buffer)
+            self._write(f"{name}.parquet", buffer.getvalue())
+
+    def remove_leftovers(self) -> None:
+        """Delete temporary files of runs that were killed."""
+        for folder in (self.folder, self.folder / "parts"):
+            sweep(folder)
+
+    def _write(self, name: str, content: bytes) -> None:
+        path = self.folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write_atomic(path, content, overwrite=True)
+
+    def _read(self, path: Path) -> StoredResult:
+        try:
+            content = json.loads(path.read_bytes())
+            return StoredResult(
+                Result(**content["result"]), Cost(**content["cost"]), content["identity"]
+            )
+        except (ValueError, TypeError, KeyError) as error:
+            raise ReconformError(
+                f"{path} is not a finished row of a study ({error!r}). Delete it and run again: "
+                "only this row is computed anew."
+            ) from error
+
+
+def check_identity(part: StoredResult, expected: Identity) -> None:
+    """Refuse a row that has the right labels and comes from another study."""
+    for name, now in expected.items():
+        before = part.identity.get(name, "not written down")
+        if before != now:
+            dataset, detector, method, _ = part.result.key
+            raise ReconformError(
+                f"the store already has rows of data set {dataset!r}, detector {detector!r}, "
+                f"method {method!r} from another study: {name} was {before} and is {now}. Use "
+                "another folder, or other labels."
+            )
+
+
+def results_table(results: Iterable[Result]) -> Any:
+    """Arrange results in a pyarrow table."""
+    return _table(fields(Result), [asdict(result) for result in results])
+
+
+def costs_table(parts: Iterable[StoredResult]) -> Any:
+    """Arrange the costs of the same rows in a pyarrow table."""
+    rows = [{**asdict(part.result), **asdict(part.cost)} for part in parts]
+    return _table((*fields(Result)[:4], *fields(Cost)), rows)
+
+
+def _table(columns: Sequence[Field[Any]], rows: list[dict[str, Any]]) -> Any:
+    kinds = {"str": pa.string(), "int": pa.int64(), "float": pa.float64()}
+    schema = [(one.name, kinds[str(one.type).removesuffix(" | None")]) for one in columns]
+    return pa.Table.from_pylist(rows, pa.schema(schema))
+
+
+def _name(key: Key) -> str:
+    *labels, draw = key
+    return f"{','.join(map(_safe, labels))},{draw:04d}.json"
+
+
+def _safe(label: str) -> str:
+    """A label as part of a file name: readable, and different for different labels."""
+    quoted = quote(label, safe="+ ()=")
+    if len(quoted) <= 60:
+        return quoted
+    return f"{quoted[:48]}~{hashlib.sha256(label.encode()).hexdigest()[:11]}"
+
 
 # What cannot be run, as data set, detector and method; and why.
 LeftOut = dict[tuple[str, str, str], str]
@@ -42,16 +239,20 @@ class Task:
     families: list[tuple[Labelled, list[Reading]]]
     store: Store
 
-    def run(self) -> list[StoredResult]:
-        """Fit, judge, and put every row into the store as soon as it is finished."""
+    def run(self) -> tuple[list[StoredResult], LeftOut]:
+        """Fit and judge; store every row as soon as it is finished, and say what was refused."""
         draw = self.protocol.draw(self.dataset, self.j)
-        finished = []
+        finished: list[StoredResult] = []
+        refused: LeftOut = {}
         for detector, family in self.families:
             rows = run_family(self.protocol, self.dataset, self.j, draw, detector, family)
             try:
                 for part in rows:
                     self.store.put(part)
                     finished.append(part)
+            except ReconformError as error:  # this detector cannot go with these methods
+                labels = self.dataset.name, detector.label
+                refused |= {(*labels, reading.label): str(error) for reading in family}
             except Exception as error:
                 error.add_note(
                     f"While the study ran data set {self.dataset.name!r}, detector "
@@ -59,7 +260,7 @@ class Task:
                     f"{self.j}. Finished rows are kept; the next run continues here."
                 )
                 raise
-        return finished
+        return finished, refused
 
 
 @dataclass(frozen=True, eq=False)
@@ -285,133 +486,3 @@ def _versions(origin: str) -> str:
         except PackageNotFoundError:
             continue
     return ", ".join(shown)
-
-
-# --- what it will take, and what cannot be done ---
-
-# A first run may have code to load: what takes less is run again.
-WARM_SECONDS = 0.5
-
-
-@dataclass(frozen=True)
-class Forecast:
-    """What is left to do in a study, before it starts.
-
-    Attributes
-    ----------
-    draws : int
-        Draws that are not finished, over all data sets.
-    seconds : float
-        What they take by estimate, with the jobs that run at a time.
-    left_out : dict of (data set, detector, method) to str
-        Why a detector cannot go with a method.
-    """
-
-    draws: int
-    seconds: float
-    left_out: LeftOut
-
-
-def seconds_per_draw(
-    protocol: Protocol, dataset: Dataset, j: int, detector: Labelled, family: Sequence[Reading]
-) -> float:
-    """Estimate what `run_family` takes on one draw; refuse a detector that cannot do it."""
-    draw = protocol.draw(dataset, j)
-    train, pool = dataset.X[draw.train], dataset.X[draw.pool]
-    test = pool[draw.test_sets[0]]
-    chosen = detector_for(detector, dataset)
-    resolved = resolve_detector(chosen)
-    method = method_for_rows(method_to_fit(family), resolved, len(train))
-    seed = protocol.stream(dataset.name, j, MODELS)
-    refits = isinstance(resolved, ForeignDetector) and not resolved.frozen
-    models = method.plan(len(train), random_state=0).n_models
-    cad = ConformalDetector(chosen, method, random_state=seed)
-    if refits and isinstance(method, Full):
-        cad.fit(train)
-        few = test[:2]
-        return _timed(lambda: cad.rank(few)) / len(few) * len(pool)
-    if refits and models > 1:
-        one = ConformalDetector(chosen, Split(), random_state=seed)
-        fitting = _timed(lambda: one.fit(train))
-        ranking = _timed(lambda: one.rank(pool))
-        return (models + 1) * fitting + models * ranking * len(family)
-    fitting = _timed(lambda: cad.fit(train))
-    ranking = _timed(lambda: cad.rank(test, together=cad.ranks_rows != "alone"))
-    batches = len(draw.test_sets) if cad.ranks_rows != "alone" else len(pool) / len(test)
-    return fitting + ranking * batches * len(family)
-
-
-def _timed(work: Callable[[], Any]) -> float:
-    for _ in range(2):
-        start = time.perf_counter()
-        work()
-        seconds = time.perf_counter() - start
-        if seconds > WARM_SECONDS:
-            break
-    return seconds
-
-
-def try_out(
-    schedule: Schedule, parts: Mapping[Key, object], *, share: bool, n_jobs: int | None
-) -> tuple[Schedule, Forecast]:
-    """Try on one draw what is missing; return what can be run, and what that will take.
-
-    A detector of ours is fitted and ranks one test set. One of others is fitted a few times, and
-    what a method costs is the number of its models times that. It is an error if nothing can be.
-    """
-    left_out: LeftOut = {}
-    able = replace(schedule, left_out=left_out)
-    refused: list[ReconformError] = []
-    seconds, waiting, current = 0.0, set(), ""
-    jobs = max(1, min(effective_n_jobs(n_jobs), schedule.protocol.draws))
-
-    def so_far() -> str:
-        known = f"; more than {duration(seconds / jobs)} in all by now" if seconds else ""
-        return f"Trying on one draw what all of them will take: {current}{known}."
-
-    pairs = list(product(schedule.datasets, schedule.detectors))
-    with speaking(so_far):
-        for dataset, detector in pairs:
-            tried: set[str] = set()
-            # What is refused changes what is there to be tried: the last resort comes at the end.
-            while fresh := [
-                r for r in able.readings_for(dataset, detector) if r.label not in tried
-            ]:
-                for family in families_of(fresh, share):
-                    tried |= {reading.label for reading in family}
-                    draws = _missing(schedule.protocol, dataset, detector, family, parts)
-                    if not draws:
-                        continue
-                    current = f"{detector.label} with {family[0].label} on {dataset.name}"
-                    try:
-                        each = seconds_per_draw(
-                            schedule.protocol, dataset, draws[0], detector, family
-                        )
-                    except ReconformError as error:
-                        refused.append(error)
-                        for reading in family:
-                            left_out[dataset.name, detector.label, reading.label] = str(error)
-                        continue
-                    except Exception:  # the run will say where it happened
-                        each = 0.0
-                    seconds += each * len(draws)
-                    waiting |= {(dataset.name, j) for j in draws}
-    if refused and not any(able.readings_for(*pair) for pair in pairs):
-        raise refused[0]
-    jobs = max(1, min(effective_n_jobs(n_jobs), len(waiting)))
-    return able, Forecast(len(waiting), seconds / jobs, left_out)
-
-
-def _missing(
-    protocol: Protocol,
-    dataset: Dataset,
-    detector: Labelled,
-    family: Sequence[Reading],
-    parts: Mapping[Key, object],
-) -> list[int]:
-    """Draws of which a family has not all rows."""
-    return [
-        j
-        for j in range(protocol.draws)
-        if any((dataset.name, detector.label, r.label, j) not in parts for r in family)
-    ]

@@ -160,14 +160,8 @@ class Auto(NativeDetector):
             )
         candidates = self.resolved(plan.row.augments, plan.n)
         fitted: list[Ensemble] = []
-        several = track(
-            candidates,
-            total=len(candidates),
-            label="fitting detectors",
-            verbose=verbose,
-            least=-(-len(candidates) // 3),  # no two take equally long
-        )
-        for one in several:
+        total = len(candidates)
+        for one in track(candidates, total=total, label="fitting detectors", verbose=verbose):
             fitted.append(one.fit_plan(X, plan, seeds, n_jobs=self.n_jobs))
         kind = FullChoice if plan.row.augments else SplitChoice
         names = names_of(candidates)

@@ -1,47 +1,174 @@
-"""Dask DataFrames and arrays: ranks by partition, counts in a tree, marks when asked for."""
+"""More rows than one machine holds: the same answers, row for row, through Dask.
+
+With one detector, a row's rank depends on no other row, and n + 1 counts of ranks say everything
+that the decision asks of all rows together. So pass one maps partitions to ranks, wherever they
+are, and adds up counts; pass two marks the rows. Where one of several detectors is chosen for every
+row, scores come before ranks.
+"""
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from fractions import Fraction
-from functools import cached_property, partial
-from typing import Any, NoReturn, TypeVar, Unpack
+from functools import cached_property, partial, reduce
+from typing import Any, TypeVar, Unpack
+
+from .extras import extra
+
+extra("dask.dataframe", "dask", "reconform.distributed")
 
 import dask.array as da
 import dask.config
 import dask.dataframe as dd
 import numpy as np
 import pandas as pd
-from dask.utils import format_bytes, parse_bytes
+from dask.base import compute as _compute
+from dask.base import persist as _persist
+from dask.delayed import delayed as _delayed
+from dask.sizeof import sizeof
 from joblib import cpu_count
 from sklearn.utils.validation import check_is_fitted
 
-from ..detector import ConformalDetector
-from ..errors import ReconformError, listed
-from ..files.judge import check_grouped
-from ..listing import Observed
-from ..parallel import share_of
-from ..rule import Rule, RuleOptions
-from ..scan import RowsPart, scan
-from ..statistics.fdr import Decision
-from ..statistics.ranks import Ranks
-from .parts import (
-    NO_ROWS,
-    RESULTS,
-    Delayed,
-    DistributedDiscoveries,
-    Work,
-    compute,
-    delayed,
-    persist,
-    with_models,
-)
+from .detector import ConformalDetector
+from .discoveries import CountedDiscoveries
+from .ensemble.choosing import ChoiceSurvey
+from .errors import ReconformError, listed
+from .files.judge import check_grouped
+from .listing import Observed
+from .parallel import share_of
+from .rule import Rule, RuleOptions
+from .scan import Counted, Parts, RowsPart, scan
+from .statistics.fdr import Decision
+from .statistics.ranks import Ranks
+
+__all__ = ["DistributedDiscoveries", "discover"]
+
+RESULTS = {"score": "float64", "p_value": "float64", "q_value": "float64", "anomaly": "bool"}
+
+NO_ROWS = "data has no rows; give at least one row to judge."
+
+# So many counts are merged at a time: a thousand parts are added up in four rounds.
+MERGED_AT_ONCE = 8
+
+T = TypeVar("T", covariant=True)
+U = TypeVar("U")
+
+# A task, or a node that holds a value. Not pure: to hash a fitted detector would take a while.
+delayed: Callable[..., Any] = partial(_delayed, pure=False)
+compute: Callable[..., Any] = _compute
+persist: Callable[..., Any] = _persist
+
+# The size of counts in bytes, from which Dask decides where to merge them.
+_register: Callable[..., Any] = sizeof.register
+_register(Counted, lambda counted: int(counted.ranks.counts.nbytes))
+_register(ChoiceSurvey, lambda survey: survey.low.nbytes)
+
+
+def merged(parts: Sequence[Any], merge: Callable[[Any, Any], Any]) -> Any:
+    """Add up delayed parts in a tree, so that no worker ever holds more than a few of them.
+
+    Examples
+    --------
+    >>> import operator
+    >>> merged([delayed(i) for i in range(100)], operator.add).compute()
+    4950
+    """
+    fold = delayed(reduce)
+    while len(parts) > 1:
+        steps = range(0, len(parts), MERGED_AT_ONCE)
+        parts = [fold(merge, list(parts[i : i + MERGED_AT_ONCE])) for i in steps]
+    return parts[0]
+
+
+@dataclass(frozen=True)
+class Work:
+    """What is done to every part: a node of the graph, so that a worker gets it once."""
+
+    call: Callable[..., Any]
+
+
+def _done(work: Work, part: tuple[Any, Any]) -> tuple[Any, Any]:
+    ids, value = part
+    return ids, None if value is None else work.call(value)
+
+
+def _value(work: Work, part: tuple[Any, Any]) -> Any:
+    return _done(work, part)[1]
+
+
+def _merged(merge: Callable[[Any, Any], Any], one: Any, other: Any) -> Any:
+    """Add up two parts, of which either may be empty."""
+    return other if one is None else one if other is None else merge(one, other)
+
+
+@dataclass(frozen=True, eq=False)
+class Delayed(Parts[T]):
+    """Identifiers and something else of every partition, which wait in the memory of the workers.
+
+    A partition without rows has None.
+    """
+
+    parts: Sequence[Any]
+
+    def each(self, work: Callable[[T], U]) -> Delayed[U]:
+        """As `Parts` has it."""
+        node, task = delayed(Work(work)), delayed(_done)
+        return Delayed(persist(*(task(node, part) for part in self.parts)))
+
+    def total(self, work: Callable[[T], U], merge: Callable[[U, U], U]) -> U:
+        """As `Parts` has it."""
+        node, task = delayed(Work(work)), delayed(_value)
+        values = [task(node, part) for part in self.parts]
+        found: U | None = merged(values, partial(_merged, merge)).compute()
+        if found is None:
+            raise ReconformError(NO_ROWS)
+        return found
+
+    def later_with_ids(self, work: Callable[[Any, Any], Any]) -> Sequence[Any]:
+        """Plan to make something of the identifiers and values of every part."""
+        node, task = delayed(Work(work)), delayed(_with_ids)
+        return [task(node, part) for part in self.parts]
+
+
+def _with_ids(work: Work, part: tuple[Any, Any]) -> Any:
+    return work.call(*part)
+
+
+def with_models() -> AbstractContextManager[Any]:
+    """Keep Dask from warning that a graph is large: it holds the fitted detector.
+
+    The detector is a node of the graph and not data scattered beforehand: what was scattered is
+    lost with the worker that holds it, and what is in the graph is sent again.
+    """
+    if "distributed" not in sys.modules:  # the warning comes from there, and so does the setting
+        return nullcontext()
+    quiet: AbstractContextManager[Any] = dask.config.set(
+        {"distributed.admin.large-graph-warning-threshold": "1 TiB"}
+    )
+    return quiet
+
+
+@dataclass(frozen=True, eq=False, kw_only=True, repr=False)
+class DistributedDiscoveries(CountedDiscoveries):
+    """The decision on rows that need not fit in memory.
+
+    Attributes
+    ----------
+    frame : dask.dataframe.DataFrame
+        Lazy: ``score``, ``p_value``, ``q_value`` and ``anomaly`` of every row, in the partitions
+        and under the row labels of the input.
+    decision, rank_counts, guarantee, provenance, warning, ...
+        As in every list of discoveries that was decided by counts.
+    """
+
+    frame: Any
+
 
 FDR = 0.1
 WHERE = "a Dask collection"
-
-U = TypeVar("U")
 
 
 def discover(
@@ -111,13 +238,12 @@ def discover(
         try:
             scanned = scan(cad, source)
         except KeyError as error:
-            _refuse_lacking(frame, columns, error)
-    counted, ranked = scanned.counted, scanned.ranked
-    assert isinstance(ranked, Delayed)
-    observed = Observed(together=scanned.together, choice=counted.choice)
-    found = cad.decide_counts(counted.ranks, rule, observed)
+            raise ReconformError(f"a partition of data lacks a column: {error}.") from error
+    assert isinstance(scanned.ranked, Delayed)
+    observed = Observed(together=scanned.together, choice=scanned.counted.choice)
+    found = cad.decide_counts(scanned.counted.ranks, rule, observed)
     marked = dd.from_delayed(
-        ranked.later_with_ids(partial(_marked, found.decision)),
+        scanned.ranked.later_with_ids(partial(_marked, found.decision)),
         meta=_empty(RESULTS, columns.ids, frame),
         divisions=frame.divisions if frame.known_divisions else None,
         verify_meta=False,
@@ -126,72 +252,13 @@ def discover(
 
 
 def _suited(cad: ConformalDetector, rule: Rule, frame: Any) -> ConformalDetector:
-    """Return the detector that judges so many rows.
-
-    Rules and detectors that need all rows in memory are refused where these are not few, before
-    any row is read.
-    """
+    """Return the detector that judges so many rows; refuse what needs all of many in memory."""
     if cad.most_rows is None:
         rule.counting_grid(cad, WHERE)
         return cad
     found = cad.for_rows(len(frame))
     rule.counting_grid(found, WHERE, "whole" if found is cad else "parts")
     return found
-
-
-def fit(
-    cad: ConformalDetector,
-    data: Any,
-    *,
-    groups: str | int | None = None,
-    budget: int | str = "1 GiB",
-) -> ConformalDetector:
-    """Fit on a Dask DataFrame or array of normal rows, if it fits in memory here.
-
-    Parameters
-    ----------
-    cad : ConformalDetector
-    data : dask.dataframe.DataFrame or dask.array.Array
-        Normal rows.
-    groups : str or int, optional
-        The column with the group of every row, which is then no feature; of an array the position.
-    budget : int or str, default="1 GiB"
-        Bytes that the reference may take as float64, also as ``"500 MB"``; what fitting itself
-        takes comes on top.
-
-    Returns
-    -------
-    ConformalDetector
-        `cad`, fitted.
-
-    Examples
-    --------
-    >>> rows = da.from_array(np.random.default_rng(0).normal(size=(200, 3)), chunks=(50, 3))
-    >>> fit(ConformalDetector("knn", "split"), rows).n_calibration_
-    100
-    >>> fit(ConformalDetector("knn", "split"), rows, budget="4 kB")
-    Traceback (most recent call last):
-        ...
-    reconform.errors.ReconformError: the reference of 200 rows and 3 columns takes 4.69 kiB as
-    float64, more than budget=3.91 kiB. Give a larger budget, or fit on a share of 0.79 of its rows
-    drawn at random.
-    """
-    frame = _frame(data)
-    allowed = parse_bytes(budget)
-    rows, columns = len(frame), len(frame.columns)
-    if (size := 8 * rows * columns) > allowed:
-        raise ReconformError(
-            f"the reference of {rows:,} rows and {columns:,} columns takes {format_bytes(size)} as "
-            f"float64, more than budget={format_bytes(allowed)}. Give a larger budget, or fit on a "
-            f"share of {0.95 * allowed / size:.2g} of its rows drawn at random."
-        )
-    if groups is None:
-        return cad.fit(data.compute())
-    if groups not in frame.columns:
-        raise ReconformError(f"data lacks {groups!r}; it has {listed(frame.columns)}.")
-    here = frame.compute()
-    labels, X = here[groups].to_numpy(dtype=object), here.drop(columns=groups)
-    return cad.fit(X.to_numpy() if isinstance(data, da.Array) else X, groups=labels)
 
 
 def _frame(data: Any) -> Any:
@@ -251,14 +318,6 @@ class _Columns:
     def used(self) -> list[Any]:
         more = [] if self.group is None else [self.group]
         return list(dict.fromkeys([*self.features, *self.ids, *more]))
-
-    def check(self, part: pd.DataFrame, number: int) -> None:
-        """Refuse a partition that is unlike the others."""
-        gone = [name for name in self.used if name not in part.columns]
-        if gone:
-            raise ReconformError(
-                f"partition {number} of data lacks {listed(gone)}, which other partitions have."
-            )
 
     def rows(self, part: pd.DataFrame) -> Any:
         """The features, as the detector knows them."""
@@ -341,8 +400,6 @@ class _Partitions:
     @cached_property
     def _computed(self) -> Sequence[pd.DataFrame]:
         parts: Sequence[pd.DataFrame] = compute(*_partitions(self.frame))
-        for number, part in enumerate(parts):
-            self.columns.check(part, number)
         return parts
 
 
@@ -358,7 +415,6 @@ def _judged(
     number: int,
 ) -> tuple[pd.DataFrame, Any]:
     """Identifiers of a partition, and what is made of its rows; None if there are none."""
-    columns.check(part, number)
     if not len(part):
         return part[columns.ids], None
     try:
@@ -371,13 +427,6 @@ def _judged(
 
 def _same(found: U) -> U:
     return found
-
-
-def _refuse_lacking(frame: Any, columns: _Columns, error: KeyError) -> NoReturn:
-    """Say which partition lacks a column: by another look, since Dask's error does not know."""
-    check = delayed(columns.check)
-    compute(*(check(part, number) for number, part in enumerate(_partitions(frame))))
-    raise error
 
 
 def _marked(decision: Decision, ids: pd.DataFrame, found: Ranks | None) -> pd.DataFrame:

@@ -19,12 +19,12 @@ from typing import Any
 import numpy as np
 from sklearn.utils.validation import check_array, validate_data
 
-from ..arrays import FloatArray
-from ..assumption import Category
-from ..detectors import ForeignDetector, NativeDetector, resolve_detector
-from ..detectors.prepare import Feature, Prepare
-from ..errors import ReconformError, blame_input, listed
-from ..frames import (
+from .arrays import FloatArray
+from .assumption import Category
+from .detectors import ForeignDetector, NativeDetector, resolve_detector
+from .detectors.prepare import Feature, Prepare
+from .errors import ReconformError, blame_input, listed
+from .frames import (
     Column,
     FrameRows,
     by_name,
@@ -35,9 +35,12 @@ from ..frames import (
     numbers_of,
     package_of,
     read_column,
+    refuse_times,
+    text_sentence,
     time_columns,
+    unmasked,
+    validated_rows,
 )
-from ..inputs import refuse_times, text_sentence, unmasked, validated_rows
 
 # Text with more labels than this is no category, and its labels are not kept.
 MOST_LABELS = 1_000

@@ -1,1 +1,0 @@
-"""The steps of `ConformalDetector`: rows taken in, models fitted by a plan, ranks, decisions."""
