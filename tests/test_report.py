@@ -35,6 +35,7 @@ from reconform.reporting.page import carry, render
 from reconform.reporting.summary import LEVELS, p_value_nature, step_up_line, summarise
 from reconform.reporting.words import read_histogram, script_json
 from reconform.rule import Rule, shortest_list
+from reconform.statistics.certificates import Claim
 from reconform.statistics.exact import harmonic_number
 from reconform.statistics.fdr import RankCounts, adjust
 
@@ -71,7 +72,7 @@ def judged(scores, calibration_scores, *, fdr=0.1, procedure="bh", scheme="split
         "p_threshold": decision.p_threshold,
         "procedure": procedure,
         "fdr": fdr,
-        "claim": "It holds.",
+        "claim": Claim("It holds."),
         "ranks": ranks,
         "provenance": provenance,
     }
@@ -416,7 +417,7 @@ def hostile_page():
     reference = pd.DataFrame({HOSTILE: rng.normal(size=120), "kind": ["a"] * 119 + ["b"]})
     rows = pd.DataFrame({HOSTILE: np.r_[rng.normal(size=48), np.full(12, 50)], "kind": HOSTILE})
     ids = [f"{HOSTILE} {i} \ud800" for i in range(60)]
-    found = replace(found, claim=HOSTILE)
+    found = replace(found, claim=Claim(HOSTILE, HOSTILE))
     return render(found, rows=rows, reference=reference, ids=ids, title=HOSTILE)
 
 
@@ -524,8 +525,8 @@ def test_the_headline_and_how_it_was_computed():
     said = embedded(page)["words"]
     summary = summarise(found)
     assert f'<strong id="count">{found.count}</strong>' in page
-    assert "of 400 rows flagged at a false discovery rate of 10%" in page
-    assert "on average over repetitions, at most 10% of such a list is false" in page
+    assert '<span id="headline">of 400 rows flagged</span>' in page
+    assert "On average at most 10% of them should be false alarms (measured, not proven, if" in page
     assert "It holds." in page
     assert "exchangeable" in page
     assert len(said) == len(summary.levels)
@@ -707,7 +708,7 @@ def test_the_chart_holds_the_same_numbers():
     texts = {row["level"]: row["text"] for row in headline["data"]["values"]}
     for level, text in texts.items():
         count = (found.q_values <= level).sum()
-        assert text.startswith(f"{count} of 400 rows flagged")
+        assert f": {count} of 400 rows flagged" in text
     every, flagged, _ = charts["hconcat"][0]["layer"]
     assert sum(bar["rows"] for bar in every["data"]["values"]) == 400
     at_level = [bar["rows"] for bar in flagged["data"]["values"] if bar["level"] == 0.1]

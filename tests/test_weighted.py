@@ -480,7 +480,7 @@ def test_what_takes_no_weights_is_refused_before_the_fit(files, monkeypatch, ask
 def test_conditional_p_values_take_no_weights(files):
     D, T, weights = files
     cad = ConformalDetector("knn", "split", random_state=0).fit(D)
-    with pytest.raises(ReconformError, match="conditional p-values count calibration rows alike"):
+    with pytest.raises(ReconformError, match="`conditional` cannot be combined with `weights`"):
         cad.discover(T, weights=weights, conditional="simes")
 
 

@@ -279,9 +279,8 @@ def _tell(voice: Voice, done: Demo) -> None:
     )
     voice.say()
     voice.say(found.headline, style="bold")
-    if found.chosen is not None:
-        voice.say(found.chosen)
-    voice.say(in_options(found.guarantee))
+    for said in filter(None, (found.promise, found.verdict.sentence, found.ranked_by)):
+        voice.say(said)
     top = found.order[: min(found.count, MOST_SHOWN)]
     if len(top):
         flagged = Flagged(
@@ -289,8 +288,8 @@ def _tell(voice: Voice, done: Demo) -> None:
             ids={},
             scores=found.scores[top],
             p_values=found.p_values[top],
-            letter="q",
-            evidence=found.q_values[top],
+            q_name=found.q_name,
+            q_values=found.q_values[top],
         )
         voice.say()
         voice.show(flagged.table())

@@ -17,7 +17,7 @@ from ..arrays import BoolArray, FloatArray
 from ..assumption import Verdict
 from ..detector import ConformalDetector
 from ..detectors.prepare import Feature
-from ..display import bound_in_words, level_meaning
+from ..display import NOMINAL, bound_in_words
 from ..errors import InputError, ReconformError, nearest
 from ..explain import NO_REFERENCE, known_rows
 from ..explain.explainer import IN_BRACKETS, Explanation
@@ -50,8 +50,8 @@ class Flagged:
     ids : dict of str to list
         Columns that name them.
     scores, p_values : float arrays
-    letter, evidence : str and float array
-        "q" and the q-values, or "e" and the e-values of a certified list.
+    q_name, q_values : str and float array
+        "q" or, beside a certified list, "nominal q".
     mask : bool array, optional
         Which of them are flagged, if that is not all of them.
     """
@@ -60,8 +60,8 @@ class Flagged:
     ids: dict[str, list[Any]]
     scores: FloatArray
     p_values: FloatArray
-    letter: str
-    evidence: FloatArray
+    q_name: str
+    q_values: FloatArray
     mask: BoolArray | None = None
 
     def __len__(self) -> int:
@@ -75,7 +75,7 @@ class Flagged:
                 "id": {name: plain(values[i]) for name, values in self.ids.items()},
                 "score": plain(float(self.scores[i])),
                 "p_value": float(self.p_values[i]),
-                f"{self.letter}_value": float(self.evidence[i]),
+                f"{self.q_name.replace(' ', '_')}_value": float(self.q_values[i]),
                 **({} if self.mask is None else {"anomaly": bool(self.mask[i])}),
             }
             for i, row in enumerate(self.rows)
@@ -86,7 +86,7 @@ class Flagged:
         numbers = {
             "score": self.scores,
             "p-value": self.p_values,
-            f"{self.letter}-value": self.evidence,
+            f"{self.q_name}-value": self.q_values,
         }
         flagged = None if self.mask is None else ["yes" if one else "" for one in self.mask]
         rows = {} if self.ids else {"row": self.rows}
@@ -135,14 +135,14 @@ def take_first(judgement: FileDiscoveries, ids: Sequence[str], most: int) -> Fla
     rows = judgement.listed.head(most)
     table = rows.table
     # The results are the last columns, whatever they are called.
-    scores, p_values, evidence, mask = (table.column(i).to_numpy() for i in range(-4, 0))
+    scores, p_values, q_values, mask = (table.column(i).to_numpy() for i in range(-4, 0))
     return Flagged(
         rows=(rows.positions + 1).tolist(),
         ids={name: to_python(table.column(name)) for name in ids},
         scores=scores,
         p_values=p_values,
-        letter=judgement.letter,
-        evidence=evidence,
+        q_name=judgement.q_name,
+        q_values=q_values,
         mask=mask,
     )
 
@@ -394,7 +394,9 @@ def _tell(
 ) -> None:
     """Say what was found, and where it was written."""
     _tell_verdict(voice, judgement.verdict, judgement.why_nothing)
-    _tell_decision(voice, judgement, bound)
+    _tell_decision(voice, judgement)
+    if writing.details:
+        _tell_details(voice, judgement, bound)
     if writing.top is not None or not judgement.count:
         voice.say(judgement.first().sentence)
     if writing.output is None:
@@ -468,7 +470,7 @@ def _tell_verdict(voice: Voice, verdict: Verdict, later: str | None) -> None:
     What comes `later`, as the reason for an empty list, is not said twice.
     """
     findings = [finding for finding in verdict.findings if str(finding) != later]
-    if verdict.reasons or verdict.unchecked:
+    if verdict.reasons:
         voice.say(verdict.sentence, style=STYLES[verdict.word])
     elif findings:
         voice.say("Nothing speaks against the assumption; worth knowing:")
@@ -486,22 +488,27 @@ def exit_code(facts: Mapping[str, Any], fail_on: Sequence[str]) -> int:
     return FAILURES["anomalies"] if "anomalies" in fail_on and facts["flagged"] else 0
 
 
-def _tell_decision(voice: Voice, judgement: FileDiscoveries, bound: int | None) -> None:
+def _tell_decision(voice: Voice, judgement: FileDiscoveries) -> None:
+    """Say what everybody should know; the rest is for --details."""
     voice.say(judgement.headline, style="bold")
-    if judgement.count and judgement.verdict.word != "broken":
-        voice.say(level_meaning(float(judgement.level), alarms=judgement.fdr is None))
-        if bound is not None:
-            voice.say(f"{bound_in_words(bound, judgement.count, CONFIDENCE)}.")
-    if judgement.why_nothing is not None:
-        voice.say(in_options(judgement.why_nothing))
+    checks = "" if judgement.verdict.findings else judgement.verdict.sentence
+    why = in_options(judgement.why_nothing or "")
+    for said in filter(None, (judgement.promise, checks, why, judgement.ranked_by)):
+        voice.say(said)
     _tell_groups(voice, judgement)
-    if judgement.chosen is not None:
-        voice.say(judgement.chosen)
-    voice.say(in_options(judgement.guarantee))
     if judgement.missing:
         counts = judgement.missing.items()
         said = ", ".join(f"{name!r} in {_rows(count)}" for name, count in counts)
         voice.say(f"Missing values, imputed: {said}.")
+
+
+def _tell_details(voice: Voice, judgement: FileDiscoveries, bound: int | None) -> None:
+    """Say what is promised exactly, and what the numbers of the rows are."""
+    voice.say(in_options(judgement.guarantee))
+    if bound is not None:
+        voice.say(f"{bound_in_words(bound, judgement.count, CONFIDENCE)}.")
+    if judgement.q_name != "q":
+        voice.say(NOMINAL)
 
 
 def _tell_rows(
@@ -602,6 +609,7 @@ def _facts(judgement: FileDiscoveries, deciding: Deciding) -> dict[str, Any]:
         "decision": deciding.facts(),
         "flagged": judgement.count,
         "p_threshold": judgement.p_threshold,
+        "promise": judgement.promise,
         "guarantee": in_options(judgement.guarantee),
         "assumption": _verdict_facts(judgement.verdict),
         "why_nothing": None if judgement.count else in_options(judgement.why_nothing or ""),

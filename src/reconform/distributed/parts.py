@@ -22,6 +22,9 @@ from ..scan import Counted, Parts
 
 RESULTS = {"score": "float64", "p_value": "float64", "q_value": "float64", "anomaly": "bool"}
 
+# Beside a certified list.
+CERTIFIED = ("score", "p_value", "nominal_q_value", "anomaly")
+
 NO_ROWS = "data has no rows; give at least one row to judge."
 
 # So many counts are merged at a time: a thousand parts are added up in four rounds.
@@ -132,8 +135,8 @@ class DistributedDiscoveries(CountedDiscoveries):
     Attributes
     ----------
     frame : dask.dataframe.DataFrame
-        Lazy: ``score``, ``p_value``, ``q_value`` and ``anomaly`` of every row, in the partitions
-        and under the row labels of the input.
+        Lazy: ``score``, ``p_value``, ``q_value`` (beside a certified list ``nominal_q_value``) and
+        ``anomaly`` of every row, in the partitions and under the row labels of the input.
     decision, rank_counts, guarantee, provenance, warning, ...
         As in every list of discoveries that was decided by counts.
     """
