@@ -40,11 +40,10 @@ def draw(found: Discoveries) -> Any:
 
 
 def _headline(alt: Any, summary: Summary) -> Any:
-    values = [
-        {"level": level, "text": f"{level_in_words(summary, i)}: {said['count']} {said['headline']}"}
-        for i, level in enumerate(summary.levels.tolist())
-        for said in [level_sentences(summary, i)]
-    ]
+    values = []
+    for i, level in enumerate(summary.levels.tolist()):
+        words, said = level_in_words(summary, i), level_sentences(summary, i)
+        values.append({"level": level, "text": f"{words}: {said['count']} {said['headline']}"})
     return (
         alt.Chart(alt.Data(values=values), width=3 * WIDTH, height=24)
         .transform_filter(AT_LEVEL)
