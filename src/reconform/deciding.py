@@ -336,7 +336,7 @@ def check_weighable(plan: Plan, method: Any, ties: str, rule: Rule, *, known: bo
         )
     if rule.procedure not in ("bh", WITHIN_ALARMS):
         raise ReconformError(
-            "`weights` cannot be combined with other procedures than Benjamini-Hochberg; leave out "
+            "only Benjamini-Hochberg can be combined with `weights`; leave out "
             f"`procedure={rule.procedure!r}`."
         )
     if rule.conditional is not None:

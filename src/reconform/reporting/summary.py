@@ -190,7 +190,7 @@ def step_up_line(found: Discoveries) -> float | None:
     Examples
     --------
     >>> from reconform.cli.detect import run_demo
-    >>> step_up_line(run_demo().found)
+    >>> step_up_line(run_demo("knn", "jackknife+").found)
     229.0
     """
     if found.certified or not PROCEDURES[found.procedure].steps_up:
