@@ -204,9 +204,9 @@ class Rule:
     def resolved(self, cad: Fitted, weights: Weights | None = None) -> Rule:
         """Settle what "auto" stands for: proven where that is at hand, and nominal elsewhere.
 
-        With ``method="auto"`` on full, the list of Benjamini-Hochberg is certified. On a split it
-        is proven as it is, and methods asked for by name do what the paper does. Known weights are
-        not in the paper, and their lists are proven wherever they can be.
+        With ``method="auto"`` on full, or with known weights, the list of Benjamini-Hochberg is
+        certified. On a split it is proven as it is, and methods asked for by name do what the paper
+        does.
 
         Parameters
         ----------
@@ -216,12 +216,12 @@ class Rule:
         """
         if self.validity != "auto":
             return self
+        proven = isinstance(resolve_method(cad.method), BySize)
         if weights is not None and not weights.constant:
-            proven = weights.known and self.procedure == CERTIFIED
+            proven &= weights.known and self.procedure == CERTIFIED
         else:
-            certifies = isinstance(resolve_method(cad.method), BySize) and cad.plan_.row.augments
-            certifies &= self.conditional is None and cad.ties != "randomized" and cad.can_certify
-            proven = certifies and cad.guarantee_.certifies(self.procedure, "proven")
+            proven &= cad.guarantee_.certifies(self.procedure, "proven") and cad.plan_.row.augments
+            proven &= self.conditional is None and cad.ties != "randomized" and cad.can_certify
         return replace(self, validity="proven" if proven else "nominal")
 
     def grid(self, cad: Fitted, *, together: bool = False) -> Grid:

@@ -80,8 +80,7 @@ def discover(
     rule : Rule, optional
         The decision as a value, in place of `fdr` and the other keywords.
     **options
-        All other keywords of ``cad.discover`` that are fields of a `Rule`. What needs the whole
-        batch in memory is refused.
+        All other keywords of ``cad.discover`` that are fields of a `Rule`.
 
     Returns
     -------

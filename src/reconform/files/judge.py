@@ -398,10 +398,9 @@ def judge_file(
     path : str or Path
         The new rows; ``-`` for standard input, or a query as in `read_reference`.
     output : str or Path, optional
-        Where to write the rows with ``score``, ``p_value``, ``q_value`` (beside a certified list
-        ``nominal_q_value``) and ``anomaly``; ``-`` for standard output. It appears when it is
-        complete. Where the rule has a `top`, only so many rows are written, those that come first,
-        flagged or not.
+        Where to write the rows with ``score``, ``p_value``, ``q_value`` (``nominal_q_value`` beside
+        a certified list) and ``anomaly``; ``-`` for standard output. Where the rule has a `top`,
+        only so many rows are written, those that come first, flagged or not.
     rule : Rule
         The level, the procedure and the p-values: one that counts of ranks can decide, or for a
         file of at most a million rows one that certifies its list. A detector that compares new
@@ -452,8 +451,7 @@ def judge_file(
             batches.check_weights(read.weight_column)
         write = _checked_output(path, output, batches.source.schema, read, write)
         before = os.stat(batches.source.path)
-        if cad.most_rows is not None and has_more_rows(batches, cad.most_rows):
-            cad = cad.for_rows(cad.most_rows + 1)
+        cad = _suited(cad, batches)
         certifies = weights is not None or rule.resolved(cad).whole_batch(cad) is not None
         first = FileScan(cad, batches, read, progress, keep_all=certifies)
         certified = first.certify(rule, weights) if certifies else None
@@ -461,6 +459,12 @@ def judge_file(
         marks = by_rank(found.decision) if certified is None else by_row(certified)
         second = SecondPass(batches, marks, first, read, write, before, progress, rule.top)
         return result_of(found, certified, second, noted(path, batches.source.label), output)
+
+
+def _suited(cad: ConformalDetector, batches: Batches) -> ConformalDetector:
+    """Return the detector that judges so many rows."""
+    most = cad.most_rows
+    return cad.for_rows(most + 1) if most is not None and has_more_rows(batches, most) else cad
 
 
 def _check_rule(cad: ConformalDetector, rule: Rule, write: WriteOptions) -> None:
