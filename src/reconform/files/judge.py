@@ -398,9 +398,8 @@ def judge_file(
     path : str or Path
         The new rows; ``-`` for standard input, or a query as in `read_reference`.
     output : str or Path, optional
-        Where to write the rows with ``score``, ``p_value``, ``q_value`` (``nominal_q_value`` beside
-        a certified list) and ``anomaly``; ``-`` for standard output. Where the rule has a `top`,
-        only so many rows are written, those that come first, flagged or not.
+        Where to write the rows with `Discoveries.to_frame`'s columns; ``-`` for standard output.
+        Where the rule has a `top`, only so many rows, those that come first, flagged or not.
     rule : Rule
         The level, the procedure and the p-values: one that counts of ranks can decide, or for a
         file of at most a million rows one that certifies its list. A detector that compares new
