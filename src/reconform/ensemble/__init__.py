@@ -247,12 +247,15 @@ class Ensemble(ABC):
         or with all new rows in memory. What is not "alone" may depend on the other new rows.
     ranked_by : str or None
         What ranks rows, if that is not the detector: it has no scores without a batch then.
+    enough_new : int or None
+        New rows from which it stands first among several detectors; None for never.
     by_refitting : ScoresAugmented or None
         What answers `augmented_scores` for an ensemble that has no way of its own.
     """
 
     calibration: Calibration
     plus_is_full = False
+    enough_new: int | None = None
     by_refitting: ScoresAugmented | None = None
     ranked_by: str | None = None
 

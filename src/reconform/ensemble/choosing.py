@@ -23,17 +23,17 @@ from collections.abc import Callable, Iterator, Sequence
 from copy import copy
 from dataclasses import dataclass
 from fractions import Fraction
-from functools import cached_property
+from functools import cached_property, partial
 from itertools import chain
 
 import numpy as np
 
 from .. import forecast
-from ..arrays import BoolArray, FloatArray, IndexArray, IntArray, RankArray
+from ..arrays import BoolArray, FloatArray, IndexArray, Int32Array, IntArray, RankArray
 from ..compiled import njit
 from ..errors import ReconformError
 from ..parallel import run_blocks, run_threads, track
-from ..statistics.conditional_calibration import Exchanges, StepUp, longest_list
+from ..statistics.conditional_calibration import Exchanges, StepUp, exchanges_at, longest_list
 from ..statistics.ranks import Calibration, Choice, Ranks
 from . import (
     AugmentedScores,
@@ -47,10 +47,6 @@ from . import (
 from .refitting import FullRefit
 
 LEVELS = (Fraction(1, 20), Fraction(1, 10), Fraction(3, 20), Fraction(1, 5))
-
-# With fewer new rows than this there are seldom enough anomalies for a row to have several among
-# its nearest new rows, and a detector that compares new rows with each other does not stand first.
-ENOUGH_NEW = 300
 
 # Another detector must find more than the first, by more than 5/4 of the square root of what that
 # finds plus FEW: six rows at least, which a few anomalies do not bring about by chance.
@@ -76,22 +72,22 @@ def limits_for(n: int, m: int) -> RankArray:
     return np.array([StepUp.at(level, n, m).limits for level in LEVELS])
 
 
-def stands_first(uses_batch: list[bool], m: int) -> int:
+def stands_first(enough: Sequence[int | None], m: int) -> int:
     """Say which of several detectors is used where nothing speaks for another one.
 
     Parameters
     ----------
-    uses_batch : list of bool
-        Which of them compare new rows with each other.
+    enough : sequence of int or None
+        `Ensemble.enough_new` of each: the last for which m new rows are enough stands first.
     m : int
         New rows.
 
     Examples
     --------
-    >>> stands_first([False, False, True], 100), stands_first([False, False, True], 1000)
+    >>> stands_first([None, 300, 100], 99), stands_first([None, 300, 100], 400)
     (0, 2)
     """
-    return uses_batch.index(True) if m >= ENOUGH_NEW and any(uses_batch) else 0
+    return max((k for k, least in enumerate(enough) if least is not None and m >= least), default=0)
 
 
 def choose(evidence: IntArray, first: int) -> IndexArray:
@@ -167,6 +163,41 @@ def weigh(
         evidence[r] = 0
         for level in range(len(limits)):
             evidence[r] += longest_list(counts, limits[level])
+
+
+@njit(cache=True, nogil=True)
+def rank_others(
+    own: FloatArray,
+    others: FloatArray,
+    rows: IndexArray,
+    limits: RankArray,
+    highest: int,
+    evidence: IntArray,
+    ranks: Int32Array,
+    held: Int32Array,
+    start: int,
+    stop: int,
+) -> None:
+    """As `weigh`; writes the rank of every other row in E, and how many lists hold it.
+
+    Ranks that no list holds, and none up to `highest`, may be anything beyond.
+    """
+    n = own.shape[1] - 1
+    highest = min(max(int(limits[:, -1].max()), highest), n)
+    counts = np.empty(highest + 1, dtype=np.int64)
+    for r in range(start, stop):
+        low = np.sort(np.partition(own[r], highest)[: highest + 1])
+        counts[:] = 0
+        for other in range(others.shape[1]):
+            ranks[r, other] = np.searchsorted(low, others[r, other], side="right")
+            if other != rows[r] and ranks[r, other] <= highest:
+                counts[ranks[r, other]] += 1
+        evidence[r], held[r] = 0, 0
+        for level in range(len(limits)):
+            length = longest_list(counts, limits[level])
+            evidence[r] += length
+            for other in range(others.shape[1]):
+                held[r, other] += ranks[r, other] <= limits[level, length]
 
 
 def gaps_of(n: int) -> int:
@@ -391,7 +422,7 @@ class ChoiceSurvey(Survey):
 
     def _choose(self, evidence: IntArray) -> IndexArray:
         # A split has no detector that compares new rows with each other.
-        return choose(evidence, stands_first([False] * len(evidence), self.low.m))
+        return choose(evidence, 0)
 
     @cached_property
     def _shown(self) -> int:
@@ -568,6 +599,54 @@ class FullChoice(ChoiceEnsemble):
             ensemble, measured = self.fitted[k].for_pool(X)
             yield from ensemble.augmented_scores(measured, rows[chosen == k])
 
+    def worlds_of_choice(
+        self, X: FloatArray, rows: IndexArray, step: StepUp, choice: Choice
+    ) -> Iterator[tuple[int, Exchanges]]:
+        """Go through all worlds of some rows; lists have the length that a choice for all gives.
+
+        The detector that stands first is chosen for nearly all rows: if it knows the lists of
+        every world (kNN does), rows that it ranks have these.
+        """
+        pooled, chosen = self._pooled(X), choice.chosen[rows]
+        first, _ = pooled[stands_first([one.enough_new for one, _ in pooled], len(X))]
+        exact = np.zeros(len(rows), dtype=np.bool_)
+        for k, (ensemble, measured) in enumerate(pooled):
+            if ensemble is first and type(ensemble).worlds is not Ensemble.worlds:
+                exact = chosen == k
+                yield from ensemble.worlds(measured, rows[exact], step)
+        rows, chosen = rows[~exact], chosen[~exact]
+        lengths = dict(zip(rows.tolist(), self._lengths(pooled, rows, step), strict=True))
+        for augmented in self.augmented_by_chosen(X, rows, chosen):
+            for j, own in zip(augmented.rows.tolist(), augmented.own, strict=True):
+                yield j, exchanges_at(own, lengths[j], step)
+
+    def _lengths(
+        self, pooled: list[tuple[Ensemble, FloatArray]], rows: IndexArray, step: StepUp
+    ) -> Iterator[int]:
+        """How long the list is that finds a row, if every other row is ranked as in that world.
+
+        A row that is ranked by itself leaves the lists that hold it. So the evidence for it is
+        that of world j with the row at j found, and less by the lists that hold the row; the
+        detector that is chosen so ranks it.
+        """
+        m = len(pooled[0][1])
+        limits = limits_for(len(self.calibration), m)
+        first = stands_first([one.enough_new for one, _ in pooled], m)
+        for block in blocks_of(rows, len(pooled) * m):
+            ranks, held = np.empty((2, len(pooled), len(block), m), dtype=np.int32)
+            evidence = np.empty((len(pooled), len(block)), dtype=np.int64)
+            for k, (ensemble, measured) in enumerate(pooled):
+                done = 0
+                for augmented in ensemble.augmented_scores(measured, block):
+                    at = slice(done, done := done + len(augmented.rows))
+                    given = augmented.own, augmented.others, augmented.rows, limits, step.highest
+                    out = evidence[k, at], ranks[k, at], held[k, at]
+                    kernel = partial(rank_others, *given, *out)
+                    run_blocks(kernel, len(augmented.rows), n_jobs=self.n_jobs)
+            for r, j in enumerate(block):
+                chosen = choose(evidence[:, r, None] + len(LEVELS) - held[:, r], first)
+                yield step.count(np.delete(ranks[chosen, r, np.arange(m)], j))
+
     def _pooled(self, X: FloatArray) -> list[tuple[Ensemble, FloatArray]]:
         """Every detector, and the batch as it sees it."""
         return [one.for_pool(X) for one in self.fitted]
@@ -607,7 +686,7 @@ class FullChoice(ChoiceEnsemble):
         total, label = len(pooled), "asking detectors"
         for _ in track(steps, total=total, label=label, verbose=self.verbose, least=total):
             pass
-        first = stands_first([ensemble.ranks_rows == "batch" for ensemble, _ in pooled], m)
+        first = stands_first([one.enough_new for one, _ in pooled], m)
         return Choice(self.names, choose(evidence, first), ranks)
 
     def _foretold(

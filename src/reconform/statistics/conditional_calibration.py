@@ -187,8 +187,16 @@ def count_exchanges(reference: FloatArray, others: FloatArray, step: StepUp) -> 
     >>> worlds.e_value
     Fraction(4, 1)
     """
+    ranks = np.searchsorted(np.sort(reference), others, side="right")
+    return exchanges_at(reference, step.count(ranks), step)
+
+
+def exchanges_at(reference: FloatArray, length: int, step: StepUp) -> Exchanges:
+    """Count all worlds of a new row where every list that finds it has so many rows.
+
+    The length may be any function of E_j, as one set, and of the other new rows.
+    """
     ordered = np.sort(reference)
-    length = step.count(np.searchsorted(ordered, others, side="right"))
     limit = int(step.limits[length])
     # Ranks up to the limit belong to the scores below the next one: ties go together.
     found = int(np.searchsorted(ordered, ordered[limit])) if limit < step.rows else step.rows

@@ -115,6 +115,8 @@ class FullContrast(Ensemble):
 
     calibration: Calibration
     model: ContrastModel
+    # With fewer there are seldom enough anomalies for one to have several among its neighbours.
+    enough_new = 300
 
     @property
     def ranks_rows(self) -> str:

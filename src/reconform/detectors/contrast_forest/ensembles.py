@@ -56,11 +56,16 @@ class Forest:
 
     @classmethod
     def of(
-        cls, D: FloatArray, T: FloatArray, trees: int, seed: np.random.SeedSequence, jobs: int | None
+        cls,
+        D: FloatArray,
+        T: FloatArray,
+        trees: int,
+        seed: np.random.SeedSequence,
+        jobs: int | None,
     ) -> Forest:
         """Draw the rows of every tree from the pool, by their contents."""
         X = np.ascontiguousarray(np.vstack([D, T]))
-        seeds = seed.generate_state(trees, np.uint64)
+        seeds = seed.generate_state(trees, np.uint64).astype(np.uint64)
         digests = digests_of(X)[1]
         limit = np.uint64(min(0.5, MOST_DRAWN / len(X)) * 2.0**64)
         hit = np.array([mix_array(digests ^ one) < limit for one in seeds])
@@ -113,9 +118,7 @@ class Forest:
         places = rows + self.n
 
         def kernel(start: int, stop: int) -> None:
-            votes_in_worlds(
-                *given, nodes, cuts, keys, votes, self._sums, places, start, stop, out
-            )
+            votes_in_worlds(*given, nodes, cuts, keys, votes, self._sums, places, start, stop, out)
 
         run_blocks(kernel, len(rows), n_jobs=self.n_jobs)
         return np.asarray(out / -np.maximum((~self.hit).sum(axis=0), 1))
@@ -138,6 +141,7 @@ class FullContrastForest(Ensemble):
     model: ContrastModel
     trees: int
     seed: np.random.SeedSequence
+    enough_new = 100
 
     @cached_property
     def contrast(self) -> FullContrast:

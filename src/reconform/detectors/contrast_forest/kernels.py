@@ -35,7 +35,7 @@ _LEFT, _RIGHT = np.uint64(0x8CB92BA72F3D8DD7), np.uint64(0xAAF2E1D9C1B4A6F3)
 def _vote(old: int, new: int, weights: FloatArray) -> int:
     """Say how much a leaf speaks for new rows; a leaf of few rows speaks softly."""
     a, b = weights[0] * old + weights[2], weights[1] * new + weights[2]
-    return np.int64(VOTES * b / (a + b))
+    return int(VOTES * b / (a + b))
 
 
 @njit(cache=True, nogil=True)
@@ -149,7 +149,12 @@ def _grow(
             node[CHILD] = count
             left, right = nodes[count], nodes[count + 1]
             left[DRAWN], left[DRAWN_END], left[REST], left[REST_END] = start, middle, first, between
-            right[DRAWN], right[DRAWN_END], right[REST], right[REST_END] = middle, stop, between, last
+            right[DRAWN], right[DRAWN_END], right[REST], right[REST_END] = (
+                middle,
+                stop,
+                between,
+                last,
+            )
             keys[count], keys[count + 1] = mix(keys[at] ^ _LEFT), mix(keys[at] ^ _RIGHT)
             count += 2
         at += 1
