@@ -225,7 +225,7 @@ FEATURES = [
     ),
     Feature(
         "chooses a detector",
-        "ConformalDetector().fit(normal).discover(new).chosen; "
+        "ConformalDetector().fit(normal).discover(new).ranked_by; "
         "'for every row; p-values stay exact'",
         lacks("candidate", "model_selection", "learners"),
         "ADEngine().plan_detection(ADEngine().profile_data(normal)); "

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -11,7 +12,7 @@ from click.testing import CliRunner
 from scipy.stats import binom
 from sklearn.svm import OneClassSVM
 
-from reconform import ConformalDetector, Resampling, Split, load, report, save
+from reconform import ConformalDetector, Resampling, Split, Weights, load, report, save
 from reconform.cli import main
 from reconform.detectors import KNN
 from reconform.files.judge import ReadOptions, judge_file
@@ -52,21 +53,119 @@ def test_a_certified_list(detector, method, batch):
     assert found.mask[:8].all() if detector == "knn" else found.count <= 60
 
 
-def test_no_q_values_are_shown(batch, tmp_path):
+def test_q_values_are_those_of_plain_bh_and_called_nominal(batch, tmp_path):
     D, X = batch
-    found = certified(ConformalDetector("knn", "full").fit(D), X)
-    assert np.isnan(found.q_values).all()
-    assert list(found.to_frame().columns) == ["score", "p_value", "e_value", "anomaly"]
-    for shown in (repr(found), found._repr_html_()):
-        assert "e-value" in shown
-        assert "q-value" not in shown
-        assert "nan" not in shown.lower()
+    cad = ConformalDetector("knn", "full").fit(D)
+    found = cad.discover(X, 0.1, validity="proven", top=3)
+    plain = cad.discover(X, 0.1)
+    assert np.array_equal(found.q_values, plain.q_values)
+    assert list(found.to_frame().columns) == ["score", "p_value", "nominal_q_value", "anomaly"]
+    assert list(plain.to_frame().columns) == ["score", "p_value", "q_value", "anomaly"]
+    for shown in (repr(found), found._repr_html_(), found.explain().headline):
+        assert "nominal q" in shown
     page = report(found, tmp_path / "page.html").read_text()
     data = json.loads(re.search(r'<script[^>]*id="data"[^>]*>(.*?)</script>', page, re.S)[1])
-    assert data["evidence"] == "e-value"
-    assert data["levels"] == [0.1]
-    assert data["counts"] == [found.count]
-    assert all(isinstance(line[4], float | int) for line in data["lines"])
+    assert data["evidence"] == "nominal q-value"
+    levels = dict(zip(data["levels"], data["counts"], strict=True))
+    assert data["levels"][data["chosen"]] == 0.1
+    assert levels[0.1] == found.count
+    assert levels[0.3] == (plain.q_values <= 0.3).sum() > found.count
+    told = [said["meaning"].startswith("Nominal: the rows that plain") for said in data["words"]]
+    assert not told[data["chosen"]]
+    assert told[-1]
+    # At other levels the page flags by q-value, whatever was certified.
+    places = dict(zip((line[0] for line in data["lines"]), data["plain"], strict=True))
+    by_q = np.lexsort((found.scores, found.p_values, found.q_values))
+    assert [by_q[places[k + 1] - 1] for k in range(60)] == found.order.tolist()
+
+
+# --- what "auto", the default, stands for --------------------------------------------------------
+
+
+@pytest.mark.parametrize("detector", ["auto", "knn", ["knn", "iforest"]])
+def test_auto_is_proven_for_the_method_auto_on_full(detector, batch):
+    D, X = batch
+    cad = ConformalDetector(detector, random_state=0).fit(D)
+    found, proven = cad.discover(X), cad.discover(X, validity="proven")
+    assert found.certified
+    assert np.array_equal(found.mask, proven.mask)
+    assert found.guarantee == proven.guarantee
+    assert found.claim.status == "proven"
+    assert not cad.discover(X, validity="nominal").certified
+    for options in (
+        {"procedure": "by"},
+        {"procedure": "storey"},
+        {"false_alarms": 2},
+    ):
+        asked, nominal = cad.discover(X, **options), cad.discover(X, validity="nominal", **options)
+        assert not asked.certified
+        assert np.array_equal(asked.mask, nominal.mask)
+        assert asked.guarantee == nominal.guarantee
+
+
+@pytest.mark.parametrize("method", ["full", "jackknife+", "cv+", "jab+", "split", "batch"])
+def test_auto_is_nominal_for_methods_by_name(method, batch):
+    D, X = batch
+    cad = ConformalDetector("knn", method, random_state=0).fit(D)
+    found, nominal = cad.discover(X), cad.discover(X, validity="nominal")
+    assert not found.certified
+    assert np.array_equal(found.mask, nominal.mask)
+    assert np.array_equal(found.q_values, nominal.q_values)
+    assert found.guarantee == nominal.guarantee
+
+
+def test_auto_never_refuses(batch, tmp_path, monkeypatch):
+    D, X = batch
+    labels = np.arange(len(D)) % 2
+    smooth = ConformalDetector("knn", ties="randomized", random_state=0).fit(D)
+    assert not smooth.discover(X).certified
+    grouped = ConformalDetector("knn", random_state=0).fit(D, groups=labels)
+    assert grouped.discover(X, groups=labels[: len(X)]).certified
+    pooled = ConformalDetector("knn", random_state=0, unknown_groups="pooled").fit(D, groups=labels)
+    strange = np.where(np.arange(len(X)) < 30, 7, 0)
+    assert not pooled.discover(X, groups=strange).certified
+    weights = Weights(np.linspace(1, 2, len(D)), np.ones(len(X)))
+    for method, status in (("auto", "proven"), ("split", "measured, not proven")):
+        cad = ConformalDetector("knn", method, random_state=0).fit(D)
+        assert cad.discover(X, weights=weights).claim.status == status
+        estimated = cad.discover(X, weights=Weights.estimate(D, X))
+        assert estimated.claim.status == "measured, not proven: the weights are estimated"
+    with monkeypatch.context() as patched:
+        patched.setattr("reconform.methods.MOST_PAIRS", 1_000)
+        many = ConformalDetector("knn", random_state=0).fit(D).discover(X)
+    assert many.provenance.scheme == "split"
+    assert (many.certified, many.claim.status) == (False, "proven")
+    # As of a model file that lacks what certifies.
+    monkeypatch.setattr("reconform.detector.can_certify", lambda ensemble: False)
+    assert not ConformalDetector("knn", random_state=0).fit(D).discover(X).certified
+
+
+def test_what_everybody_reads(batch):
+    D, X = batch
+    cad = ConformalDetector("knn", random_state=0).fit(D)
+    for found, status, are in [
+        (cad.discover(X), "proven", "are"),
+        (cad.discover(X, validity="nominal"), "measured, not proven", "should be"),
+    ]:
+        assert str(found).splitlines()[:4] == [
+            "Discoveries: 8 of 60 rows flagged",
+            f"On average at most 10% of them {are} false alarms ({status}, if normal new rows come "
+            "from the same process as the reference).",
+            "Nothing seen speaks against the assumption that normal new rows come from the same "
+            "process as the reference rows.",
+            "Ranked by knn.",
+        ]
+        assert len(str(found).splitlines()) <= 5
+        for jargon in ("false in general", "BH on full", "symmetric detector", "exchangeable"):
+            assert jargon not in str(found)
+    alarms = cad.discover(X, false_alarms=2)
+    assert alarms.promise.startswith("On average at most 2 of them are false alarms (proven, if")
+    nothing = cad.discover(X[8:])
+    assert (nothing.count, nothing.promise) == (0, "")
+    broken = cad.discover(X + 9)
+    assert broken.verdict.word == "broken"
+    assert broken.promise == ""
+    assert "looks broken: no promise" in broken.headline
 
 
 def test_one_row_is_flagged_where_its_p_value_is_at_most_the_level(batch):
@@ -88,9 +187,9 @@ def test_a_file_gets_the_list_of_the_batch(batch, tmp_path):
     assert judged.count == found.count
     assert judged.guarantee == found.guarantee
     written = pd.read_csv(tmp_path / "out.csv")
-    assert list(written.columns) == ["a", "b", "score", "p_value", "e_value", "anomaly"]
+    assert list(written.columns) == ["a", "b", "score", "p_value", "nominal_q_value", "anomaly"]
     assert np.array_equal(written["anomaly"], found.mask)
-    assert np.allclose(written["e_value"], found.e_values)
+    assert np.allclose(written["nominal_q_value"], found.q_values)
     assert np.array_equal(judged.to_discoveries().e_values, found.e_values)
     assert set(judged.flagged.positions) == set(np.flatnonzero(found.mask))
 
@@ -109,11 +208,26 @@ def test_the_command_line(batch, tmp_path):
     said = json.loads(run("detect", *files, *options, "--json"))
     assert "FDR proven (conditional calibration)" in said["guarantee"]
     assert said["flagged_without_certificate"] >= said["flagged"] > 0
-    assert all("e_value" in row and "q_value" not in row for row in said["anomalies"])
+    assert all("nominal_q_value" in row and "q_value" not in row for row in said["anomalies"])
     page = str(tmp_path / "page.html")
     shown = run("detect", *files, *options, "--report", page)
-    assert "e-value" in shown
-    assert "q-value" not in shown
+    assert "nominal q-value" in shown
+    said = (
+        "8 of 60 rows flagged",
+        "On average at most 10% of them are false alarms (proven, if normal new rows come from the "
+        "same process as the reference).",
+        "Nothing seen speaks against the assumption that normal new rows come from the same "
+        "process as the reference rows.",
+        "Ranked by knn.",
+    )
+    usual = ["detect", *files, "--detector", "knn"]
+    assert tuple(run(*usual, "--output", str(tmp_path / "a.csv")).splitlines()[:4]) == said
+    text = run(*usual, "--details", "--output", str(tmp_path / "b.csv"))
+    assert "exchangeable" not in "".join(said)
+    assert "FDR proven (conditional calibration) for the list certified from full" in text
+    assert "Certified 8 of the 8 rows that Benjamini-Hochberg finds." in text
+    assert "Nominal q-values are those of plain Benjamini-Hochberg" in text
+    assert all(line in Path(page).read_text().replace("<strong id=", "") for line in said[1:])
 
 
 # --- refusals ------------------------------------------------------------------------------------

@@ -335,14 +335,16 @@ def test_lists_of_a_cleaned_reference_say_what_is_still_proven(tmp_path):
         assert (one.left_out_, one.provenance().left_out) == (15, 15)
         assert "if the marks were right: 15 of 300 reference rows" in str(one.guarantee_)
         for options in ({}, {"procedure": "by"}, {"false_alarms": 2}, {"conditional": "simes"}):
-            told = one.discover(new, **options).claim
+            claim = one.discover(new, **options).claim
+            assert "(measured, not proven: 15 of 300 reference rows were" in claim.promise("10%")
+            told = claim.full
             assert told.startswith("Measured, not proven: 15 of 300 reference rows were marked")
             assert "(If these are all of its anomalies, and no normal rows: " in told
         found = one.discover(new)
         with pytest.raises(ReconformError, match=r"fdp_bound is not proven .* 15 were"):
             found.fdp_bound()
         assert "no bound with confidence for split on a reference that marked" in str(found.first())
-    assert "Measured" not in cad.fit(X).discover(new).claim
+    assert "Measured" not in cad.fit(X).discover(new).claim.full
     with pytest.raises(ReconformError, match="left_out must be an integer of at least 0"):
         cad.fit(X, left_out=-1)
 

@@ -1,11 +1,14 @@
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pandas as pd
 import pytest
 
 from reconform import ConformalDetector, Discoveries
 from reconform.files.judge import ReadOptions, judge_file
+from reconform.statistics.certificates import Claim
 
 
 @pytest.mark.parametrize("library", ["pandas", "polars", "pyarrow"])
@@ -42,7 +45,7 @@ def found():
         p_threshold=0.1,
         procedure="bh",
         fdr=0.2,
-        claim="It holds.",
+        claim=Claim("It holds.", "proven"),
         index=pd.Index(["a", "<b>", "c", "d"]),
     )
 
@@ -58,9 +61,11 @@ def test_the_most_unusual_come_first_and_scores_break_ties(found):
 
 def test_the_repr_tells_the_story(found):
     text = repr(found)
-    assert "2 of 4 rows flagged at a false discovery rate of 20% (Benjamini-Hochberg)" in text
-    assert text.index("c") < text.index("<b>")
-    assert "It holds." in text
+    assert text.startswith("Discoveries: 2 of 4 rows flagged\nOn average at most 20% of them are")
+    assert "<b>" not in text  # the rows are shown where so many were asked for, and in notebooks
+    shown = repr(replace(found, top=2))
+    assert shown.index(" c ") < shown.index("<b>")
+    assert found.guarantee == "It holds."
     assert found.count == 2
     assert len(found) == 4
 
@@ -76,7 +81,6 @@ def test_long_results_are_cut():
     m = 100
     found = Discoveries(np.zeros(m, bool), np.ones(m), np.ones(m), np.zeros(m),
                         p_threshold=0.0, procedure="by", fdr=0.1)  # fmt: skip
-    assert "... and 95 more rows" in repr(found)
     assert "90 more rows" in found._repr_html_()
 
 

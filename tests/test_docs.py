@@ -96,7 +96,7 @@ def test_commands_run(page, tmp_path, monkeypatch):
     for output in re.findall(r"--output (\S+)", text):
         assert "anomaly" in pd.read_csv(output).columns, output
     flagged = pd.read_csv("flagged.csv")
-    assert {"score", "p_value", "q_value"} <= set(flagged.columns)
+    assert {"score", "p_value", "nominal_q_value"} <= set(flagged.columns)
     assert len(flagged) == 60
     assert flagged["anomaly"].to_numpy()[-5:].all()
     assert "<html" in Path("report.html").read_text()

@@ -351,11 +351,11 @@ def test_unknown_groups_are_refused_or_pooled():
         assert (p[2:] == known.p_values(new, groups=theirs)[2:]).all()
         found = cad.discover(new, 0.2, groups=other, validity="proven")
         assert not found.mask[:2].any()
-        assert "2 rows of unknown groups" in found.claim
+        assert "2 rows of unknown groups" in found.claim.full
     split = ConformalDetector("knn", "split", unknown_groups="pooled", random_state=0)
     split.fit(X, groups=groups)
-    assert "FDR proven for BH" in split.discover(new, 0.2, groups=theirs).claim
-    assert "FDR measured, not proven, for BH" in split.discover(new, 0.2, groups=other).claim
+    assert "FDR proven for BH" in split.discover(new, 0.2, groups=theirs).claim.full
+    assert "FDR measured, not proven, for BH" in split.discover(new, 0.2, groups=other).claim.full
 
 
 def test_storeys_lambda_lies_on_every_grid():
@@ -375,8 +375,8 @@ def test_storeys_lambda_lies_on_every_grid():
 @pytest.mark.parametrize(
     ("method", "asked", "match"),
     [
-        ("split", {"conditional": "simes"}, "not there for ranks within groups"),
-        ("split", {"procedure": "ebh"}, "e-BH is not there for ranks within groups"),
+        ("split", {"conditional": "simes"}, "`conditional` cannot be used with `groups`"),
+        ("split", {"procedure": "ebh"}, "ebh'` cannot be used with `groups`"),
     ],
 )
 def test_rules_that_groups_cannot_have(method, asked, match):

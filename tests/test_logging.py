@@ -73,7 +73,7 @@ def test_what_is_fitted_at_once_says_nothing_of_refits(said):
 def test_the_detectors_that_were_chosen(said):
     cad = ConformalDetector(["knn", "mahalanobis"], "full", random_state=0).fit(X)
     found = cad.discover(NEW)
-    assert found.chosen in said()
+    assert found.ranked_by in said()
 
 
 def test_no_value_of_a_row_is_logged(said):

@@ -46,7 +46,7 @@ print(today.head(3).round(2).to_string())
 cad = ConformalDetector(Prepare("knn"), method="full", random_state=0).fit(checked)
 found = cad.discover(today, fdr=0.1)
 print(found.headline)
-print(found.guarantee)
+print(found.promise)
 print("verdict:", found.verdict.word)
 
 # %% [markdown]

@@ -25,7 +25,7 @@ from .grouping import POOLED, GroupFound, found_in_groups, out_of_reach
 from .methods import MOST_REFERENCE, BySize, CrossValidation, Plan
 from .parallel import track
 from .rule import WITHIN_ALARMS, Rule
-from .statistics.certificates import CERTIFIABLE
+from .statistics.certificates import CERTIFIABLE, MEASURED, PROVEN, Claim
 from .statistics.conditional_calibration import Exchanges, inner_level
 from .statistics.exact import Grid, usual
 from .statistics.fdr import PROCEDURES, Outcome
@@ -154,12 +154,13 @@ class ByGrid:
         grid = JointGrid.of([usual(n) for n in self.cad.joint.sizes.tolist()])
         return plain.decide_counts(counts, grid).count
 
-    def claim(self, groups: tuple[GroupFound, ...]) -> str:
+    def claim(self, groups: tuple[GroupFound, ...]) -> Claim:
         """Say what holds for the list."""
         unknown = sum(group.rows for group in groups if group.name == POOLED)
-        said = self.rule.sentence(self.cad, doubtful=unknown)
+        said = self.rule.claim(self.cad, doubtful=unknown)
         # A model file may lack what certifies a list.
-        return said if _can_certify(self.cad.ensemble_) else said.replace(CERTIFIABLE, "")
+        gone = "" if self.cad.can_certify else CERTIFIABLE
+        return replace(said, full=said.full.replace(gone, "")) if gone else said
 
     def findings(self, together: Ranks | None) -> tuple[Finding, ...]:
         """Say what was found about the assumption on the way to the ranks."""
@@ -222,7 +223,7 @@ class ByWeights:
         """Nothing: what detectors find alone is counted without weights."""
         return ()
 
-    def claim(self, groups: tuple[GroupFound, ...]) -> str:
+    def claim(self, groups: tuple[GroupFound, ...]) -> Claim:
         """Say what holds for the list, and what the weights leave of the reference."""
         return _weighted_claim(self.cad, self.rule, self.weights)
 
@@ -271,7 +272,8 @@ def decider_for(
     return ByWeights(cad, rule, weights)
 
 
-def _can_certify(ensemble: Ensemble) -> bool:
+def can_certify(ensemble: Ensemble) -> bool:
+    """Whether an ensemble knows the worlds of new rows; see `Ensemble.worlds`."""
     one = ensemble.first() if isinstance(ensemble, GroupedEnsemble) else ensemble
     own = type(one).worlds is not Ensemble.worlds
     own = own or type(one).augmented_scores is not Ensemble.augmented_scores
@@ -299,8 +301,8 @@ def check_weighted(cad: ConformalDetector, rule: Rule, weights: Weights, m: int)
     """Refuse weights of other rows, and what weights cannot be used with."""
     if cad.joint is not None:
         raise ReconformError(
-            "`weights` and `groups` do not go together; weigh the rows of each group by a detector "
-            "of its own."
+            "`weights` cannot be combined with `groups`; weigh the rows of each group by its own "
+            "detector."
         )
     weights.check_sizes(cad.plan_.n, m)
     check_weighable(cad.plan_, cad.method, cad.ties, rule, known=weights.known)
@@ -334,16 +336,17 @@ def check_weighable(plan: Plan, method: Any, ties: str, rule: Rule, *, known: bo
         )
     if rule.procedure not in ("bh", WITHIN_ALARMS):
         raise ReconformError(
-            "weighted lists are decided by Benjamini-Hochberg or, if proven, by conformal "
-            f"selection; leave out `procedure={rule.procedure!r}`."
+            "only Benjamini-Hochberg can be combined with `weights`; leave out "
+            f"`procedure={rule.procedure!r}`."
         )
     if rule.conditional is not None:
         raise ReconformError(
-            "conditional p-values count calibration rows alike, and weights do not; leave out "
-            "`conditional`."
+            "`conditional` cannot be combined with `weights`; leave out `conditional`."
         )
     if ties == "randomized":
-        raise ReconformError("weighted p-values are not smoothed; use ties='conservative'.")
+        raise ReconformError(
+            "`weights` cannot be combined with ties='randomized'; use ties='conservative'."
+        )
     if rule.validity == "proven" and not known:
         raise ReconformError(
             "`validity='proven'` asks for a theorem, and there is none for estimated weights; give "
@@ -420,16 +423,18 @@ def _decide_weighted(ranks: WeightedRanks, rule: Rule) -> Outcome:
         return Outcome(plain, adjusted)
     return Outcome(
         mask=ranks.selected(rule.level),
-        q_values=np.full(len(p_values), np.nan),
+        q_values=adjusted,
         e_values=np.array([float(value) for value in ranks.e_values]),
         plain=plain,
     )
 
 
-def _weighted_claim(cad: ConformalDetector, rule: Rule, weights: Weights) -> str:
+def _weighted_claim(cad: ConformalDetector, rule: Rule, weights: Weights) -> Claim:
     """Say what holds for a weighted list, and what the weights leave of the reference."""
     name, true = cad.guarantee_.name, "if the weights are the true ones and rows are independent"
+    status = PROVEN if rule.validity == "proven" or rule.false_alarms is not None else MEASURED
     if not weights.known:
+        status = f"{MEASURED}: the weights are estimated"
         what = "FDR" if rule.false_alarms is None else "Expected number of false alarms"
         said = f"{what} measured, not proven: the weights are estimated."
     elif rule.false_alarms is not None:
@@ -442,7 +447,8 @@ def _weighted_claim(cad: ConformalDetector, rule: Rule, weights: Weights) -> str
             f"FDR measured, not proven, for BH on weighted p-values of {name}; each of them is "
             f"exact, {true}."
         )
-    return f"{cad.guarantee_.after_cleaning(said)} {weights.worth}"
+    claim = cad.guarantee_.after_cleaning(Claim(said, status, true.removeprefix("if ")))
+    return replace(claim, full=f"{claim.full} {weights.worth}")
 
 
 def _weights_finding(weights: Weights) -> Finding:

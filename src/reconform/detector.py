@@ -20,7 +20,7 @@ from .arrays import FloatArray, IndexArray, IntArray, RankArray
 from .assumption import LookedUp, reference_positions
 from .assumption.columns import warn_of_columns, warn_of_scores
 from .content import Contents
-from .deciding import check_weighted
+from .deciding import can_certify, check_weighted
 from .detectors import NativeDetector, resolve_detector
 from .detectors.prepare import Feature, Prepare
 from .discoveries import CountedDiscoveries, Discoveries, Provenance
@@ -72,8 +72,7 @@ class ConformalDetector(OutlierMixin, BaseEstimator):
     """Any anomaly detector, with conformal p-values and lists at a chosen false discovery rate.
 
     What is proven of them depends on the method: `guarantee_` says it, and so does every list. By
-    default every p-value is exact, and the false discovery rate of a list is measured; with
-    ``discover(..., validity="proven")`` it is proven, too.
+    default every p-value is exact, and the false discovery rate of a list is proven.
 
     Parameters
     ----------
@@ -482,6 +481,15 @@ class ConformalDetector(OutlierMixin, BaseEstimator):
         return self._large
 
     @property
+    def can_certify(self) -> bool:
+        """Whether certificates can be had for every row.
+
+        Not from a model file without what they take, nor for rows of unknown groups.
+        """
+        pooled = self.grouping_ is not None and self.grouping_.pooled
+        return can_certify(self.ensemble_) and not pooled
+
+    @property
     def most_rows(self) -> int | None:
         """The largest batch that this object itself judges, see `for_rows`; None for any."""
         if self._reference is None:
@@ -767,10 +775,10 @@ class ConformalDetector(OutlierMixin, BaseEstimator):
         """Find anomalies in a batch, aiming at a false discovery rate.
 
         Whether the rate is proven to be at most `fdr` depends on method and procedure, and
-        ``Discoveries.guarantee`` says it. For the defaults (Benjamini-Hochberg on a choice of
-        detectors) it is measured only; it is proven for ``"split"`` and ``"prefit"`` with one
-        detector, and for ``"batch"`` and ``"learned"``. With
-        ``validity="proven"`` it is proven for ``"full"``, ``"jackknife+"`` and ``"cv+"`` as well.
+        ``Discoveries.guarantee`` says it. For the defaults it is, if normal new rows come from the
+        same process as the reference; it is for ``"split"`` and ``"prefit"`` with one detector, and
+        for ``"batch"`` and ``"learned"``. ``"full"``, ``"jackknife+"`` and ``"cv+"``, asked for by
+        name, do what the paper does; with ``validity="proven"`` their lists are proven as well.
         All keywords are fields of a `Rule`; `decide` takes one.
 
         Parameters
@@ -796,13 +804,15 @@ class ConformalDetector(OutlierMixin, BaseEstimator):
             averaged over its repeats (Bashari et al. 2023).
         storey_lambda : float, default=0.5
             Storey's λ.
-        validity : {"nominal", "proven"}, default="nominal"
+        validity : {"auto", "nominal", "proven"}, default="auto"
+            ``"auto"`` is ``"proven"`` for ``method="auto"`` where that is full, and ``"nominal"``
+            elsewhere: plain Benjamini-Hochberg, or what `procedure` says.
             With ``"proven"``, a list whose false discovery rate is at most `fdr` by a theorem, for
             every sample size; refused where there is none. ``"split"`` and ``"prefit"`` need
             nothing for that. For ``"full"``, ``"jackknife+"`` and ``"cv+"`` the list is certified
             by conditional calibration (docs/guarantees): exactly for ``"knn"``, and for every
             other detector by one more model per row that may be flagged. Such a list has
-            `e_values` and no q-values, and says what the certificate cost.
+            `e_values`, its q-values are nominal, and it says what the certificate cost.
         conditional, confidence
             Which p-values to use, as in `p_values`.
         alpha_bh : float, optional
@@ -854,6 +864,7 @@ class ConformalDetector(OutlierMixin, BaseEstimator):
             return suited.decide(X, rule, weights, groups=groups)
         if weights is not None:
             check_weighted(self, rule, weights, _num_samples(X))
+        rule = rule.resolved(self, weights)
         grid = rule.grid(self, together=True)
         rule.whole_batch(self)  # refuses what has no theorem before any row is ranked
         ranks, p_values = self._judge(X, grid, groups, together=True)
@@ -890,6 +901,7 @@ class ConformalDetector(OutlierMixin, BaseEstimator):
         -------
         Discoveries
         """
+        rule = rule.resolved(self, weights)
         grid = rule.grid(self, together=True)
         if self.joint is not None and ranks.groups is None:
             ranks = replace(ranks, groups=self.joint.apart(ranks.at_most)[0])

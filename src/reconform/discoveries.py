@@ -24,7 +24,9 @@ from .display import (
     histogram_svg,
     html_table,
     in_bins,
+    one_line,
     paragraphs,
+    percent,
     text_table,
     verdict_html,
 )
@@ -42,6 +44,7 @@ from .statistics.bounds import (
     describe_first,
     last_of_first,
 )
+from .statistics.certificates import Claim
 from .statistics.exact import exact_number, usual
 from .statistics.fdr import PROCEDURES, Decision, RankCounts
 from .statistics.joint import JointRanks
@@ -50,7 +53,8 @@ from .weights import Weights
 
 # Rows that are described, and shown, where nobody says how many.
 USUAL_FIRST = 10
-SHOWN = 5
+# Of a detector; of longer ones the class is named.
+LONGEST_NAME = 60
 
 
 @dataclass(frozen=True, eq=False)
@@ -120,8 +124,8 @@ class BaseDiscoveries(ABC):
         The number of false alarms that may be expected, where it was given.
     top : int or None
         How many rows a person can look at, where that was given; see `first`.
-    claim : str
-        What holds if the assumption does, in a sentence; `guarantee` says what is left of it.
+    claim : Claim
+        What holds if the assumption does; `promise` and `guarantee` say what is left of it.
     compared : Compared, optional
         What `verdict` is worked out from.
     provenance : Provenance, optional
@@ -130,7 +134,7 @@ class BaseDiscoveries(ABC):
         A sentence if the reference is too small to flag few anomalies among so many rows.
     choice : tuple of Candidate
         Where a detector was chosen for every row: for each that was tried, how many rows it was
-        chosen for, and what it would have flagged alone; `chosen` says it in words.
+        chosen for, and what it would have flagged alone; `ranked_by` says it in words.
     weights : Weights or None
         Where rows were weighted.
     groups : tuple of GroupFound
@@ -143,7 +147,7 @@ class BaseDiscoveries(ABC):
     p_threshold: float
     false_alarms: float | None = None
     top: int | None = None
-    claim: str = ""
+    claim: Claim = field(default_factory=Claim)
     compared: Compared | None = None
     provenance: Provenance | None = None
     warning: str | None = None
@@ -187,9 +191,19 @@ class BaseDiscoveries(ABC):
         return level
 
     @property
+    def promise(self) -> str:
+        """What share of the flagged rows is false, and on what condition, in one plain sentence.
+
+        Empty where no row is flagged, and where the assumption looks broken.
+        """
+        if not self.count or self.verdict.word == "broken":
+            return ""
+        return self.claim.promise(f"{self.level:g}" if self.fdr is None else percent(self.fdr))
+
+    @property
     def guarantee(self) -> str:
-        """What holds, in a sentence; nothing, where the assumption looks broken."""
-        return self.verdict.promise(self.claim)
+        """What holds, in full; nothing, where the assumption looks broken."""
+        return self.verdict.promise(self.claim.full)
 
     @property
     def why_nothing(self) -> str | None:
@@ -202,21 +216,20 @@ class BaseDiscoveries(ABC):
         return why_nothing(ranks, self.verdict, self.warning, judge)
 
     @property
-    def chosen(self) -> str | None:
-        """Which detectors were chosen, in a sentence; None where there was nothing to choose."""
-        return choice_sentence(self.choice) or None
+    def ranked_by(self) -> str:
+        """Which detector ranked the rows, or which ones were chosen for them, in a sentence."""
+        if self.choice or self.provenance is None:
+            return choice_sentence(self.choice)
+        if METHODS[self.provenance.scheme].learns:
+            return "Ranked by a classifier that was trained on reference and new rows."
+        name = one_line(self.provenance.detector).strip("'")
+        return f"Ranked by {name if len(name) <= LONGEST_NAME else name.split('(')[0]}."
 
     @property
     def headline(self) -> str:
-        """How many rows are flagged, at which level, by which procedure; and the verdict."""
-        return headline(
-            self.count,
-            self.tested,
-            float(self.level),
-            alarms=self.fdr is None,
-            broken=self.verdict.word == "broken",
-            procedure=PROCEDURES[self.procedure].title,
-        )
+        """How many rows are flagged; and the verdict, where it takes the promise away."""
+        broken, alarms = self.verdict.word == "broken", self.fdr is None
+        return headline(self.count, self.tested, float(self.level), alarms=alarms, broken=broken)
 
     @abstractmethod
     def _counts(self) -> RankCounts | None:
@@ -411,17 +424,20 @@ class BaseDiscoveries(ABC):
         first = self.first().sentence if self.top is not None else None
         return (
             f'<p style="font-size:1.15em"><strong>{escape(self.headline)}</strong></p>'
+            + paragraphs([self.promise])
             + verdict_html(self.verdict)
             + histogram_svg(*self._histogram())
             + self._rows_html()
-            + paragraphs([first, self._reason])
-            + details("What is promised, and how it was found", [self.guarantee, self.chosen])
+            + paragraphs([first, self._reason, self.ranked_by])
+            + details("What is promised exactly", [self.guarantee])
         )
 
     def __repr__(self) -> str:
-        doubts = [str(self.verdict)] if self.verdict.findings or self.verdict.unchecked else []
-        first = self.first().sentence if self.top is not None and self.tested else ""
-        said = [*self._shown(), *doubts, self.chosen or "", self.guarantee, first, self._reason]
+        if not self.tested:
+            return f"{type(self).__name__}: {self.headline}"
+        first = self.first().sentence if self.top is not None else ""
+        checks, more = str(self.verdict), [self._reason, first, *self._shown()]
+        said = [self.promise, checks, self.ranked_by, *more]
         return "\n".join([f"{type(self).__name__}: {self.headline}", *filter(None, said)])
 
 
@@ -437,16 +453,25 @@ class CountedDiscoveries(BaseDiscoveries):
         How many rows got each rank: the histogram of p-values, and every other level's decision.
     provenance : Provenance
         Always there.
+    certified : Discoveries or None
+        The list, where it was certified by conditional calibration; `decision` is then that of
+        the plain list at the same level.
     """
 
     provenance: Provenance
     decision: Decision
     rank_counts: RankCounts
+    certified: Discoveries | None = None
 
     @property
     def count(self) -> int:
         """Number of discoveries."""
-        return self.decision.count
+        return self.decision.count if self.certified is None else self.certified.count
+
+    @property
+    def q_name(self) -> str:
+        """What q-values are called: "q", or "nominal q" beside a certified list."""
+        return "q" if self.certified is None else self.certified.q_name
 
     @property
     def tested(self) -> int:
@@ -457,14 +482,20 @@ class CountedDiscoveries(BaseDiscoveries):
         return self.rank_counts
 
     def _largest_rank(self) -> int:
+        if self.certified is not None:
+            return self.certified._largest_rank()
         return self.decision.rank_threshold
 
     def _histogram(self) -> tuple[FloatArray, FloatArray]:
+        if self.certified is not None:
+            return self.certified._histogram()
         counts, table = self.rank_counts.counts, self.decision.grid.table
         flagged = np.where(np.arange(len(counts)) <= self.decision.rank_threshold, counts, 0)
         return in_bins(table, counts), in_bins(table, flagged)
 
     def _first(self, rows: int) -> FirstRows:
+        if self.certified is not None:
+            return self.certified._first(rows)
         grid = self.decision.grid
         last, below = last_of_first(grid.ordered(self.rank_counts), rows)
         largest_p = float(grid.in_order.table[last])
@@ -482,7 +513,8 @@ class Discoveries(BaseDiscoveries):
     p_values, q_values : float arrays
         Conformal p-values, and the smallest FDR level at which each row would be a discovery (with
         `false_alarms`, the smallest number of them: p times the number of rows). A certified list
-        has no q-values: they are NaN, and `e_values` are shown instead.
+        is proven at its own level only: beside it, q-values are nominal, those of plain
+        Benjamini-Hochberg, and shown under that name.
     scores : float array
         One raw score per row, small = anomalous; breaks ties among equal p-values.
     procedure, fdr, false_alarms, p_threshold, claim, compared, provenance, warning
@@ -529,9 +561,9 @@ class Discoveries(BaseDiscoveries):
         return self.e_values is not None
 
     @property
-    def evidence(self) -> tuple[str, FloatArray]:
-        """What is shown beside the p-value: ``("q", q_values)`` or ``("e", e_values)``."""
-        return ("q", self.q_values) if self.e_values is None else ("e", self.e_values)
+    def q_name(self) -> str:
+        """What q-values are called: "q", or "nominal q" beside a certified list."""
+        return "nominal q" if self.certified else "q"
 
     @property
     def count(self) -> int:
@@ -572,7 +604,7 @@ class Discoveries(BaseDiscoveries):
 
         Within both parts by q-value and p-value; ties are broken by the raw score.
         """
-        return np.lexsort((self.scores, self.p_values, np.nan_to_num(self.q_values), ~self.mask))
+        return np.lexsort((self.scores, self.p_values, self.q_values, ~self.mask))
 
     def _first(self, rows: int) -> FirstRows:
         positions = self.order[:rows]
@@ -606,11 +638,9 @@ class Discoveries(BaseDiscoveries):
         return self.explainer.explain(here, [self._judged(position) for position in positions])
 
     def _judged(self, i: int) -> Judged:
-        letter, evidence = self.evidence
+        q_value = (self.q_name, float(self.q_values[i]))
         label = str(self._labels()[i])
-        return Judged(
-            label, bool(self.mask[i]), float(self.p_values[i]), (letter, float(evidence[i]))
-        )
+        return Judged(label, bool(self.mask[i]), float(self.p_values[i]), q_value)
 
     def position_of(self, row: Any = None, position: int | None = None) -> int:
         """Find a row by its label, or check its position; by default the row that comes first."""
@@ -642,10 +672,10 @@ class Discoveries(BaseDiscoveries):
         Returns
         -------
         pandas.DataFrame, polars.DataFrame or pyarrow.Table
-            Columns ``score``, ``p_value``, ``q_value`` (of a certified list ``e_value``),
-            ``anomaly``; with groups also ``group``, which comes first. In pandas the index is the
-            input's row labels, or the positions in the input, from 0; the others have no index, and
-            a first column ``row`` in its place.
+            Columns ``score``, ``p_value``, ``q_value`` (beside a certified list
+            ``nominal_q_value``), ``anomaly``; with groups also ``group``, which comes first. In
+            pandas the index is the input's row labels, or the positions in the input, from 0; the
+            others have no index, and a first column ``row`` in its place.
 
         Examples
         --------
@@ -661,12 +691,11 @@ class Discoveries(BaseDiscoveries):
         if library not in (None, *PACKAGES):
             raise unknown_choice("library", library, PACKAGES)
         made = library or self.library or installed("pandas", otherwise="pyarrow")
-        letter, evidence = self.evidence
         rows = slice(None) if order == "input" else self.order
         columns = {
             "score": self.scores[rows],
             "p_value": self.p_values[rows],
-            f"{letter}_value": evidence[rows],
+            f"{self.q_name.replace(' ', '_')}_value": self.q_values[rows],
             "anomaly": self.mask[rows],
         }
         if self.row_groups is not None:
@@ -685,29 +714,25 @@ class Discoveries(BaseDiscoveries):
         return np.arange(len(self)) if self.index is None else self.index
 
     def _columns(self) -> tuple[str, ...]:
-        return ("row", "score", "p-value", f"{self.evidence[0]}-value", "anomaly")
+        return ("row", "score", "p-value", f"{self.q_name}-value", "anomaly")
 
     def _top(self, most: int) -> list[tuple[str, ...]]:
-        labels, (_, evidence) = self._labels(), self.evidence
+        labels = self._labels()
         return [
             (
                 str(labels[i]),
                 f"{self.scores[i]:.4g}",
                 f"{self.p_values[i]:.4g}",
-                f"{evidence[i]:.4g}",
+                f"{self.q_values[i]:.4g}",
                 "yes" if self.mask[i] else "",
             )
             for i in self.order[:most]
         ]
 
     def _shown(self) -> list[str]:
-        if not len(self):
+        if self.top is None:
             return []
-        shown = self.top or SHOWN
-        lines = text_table([self._columns(), *self._top(shown)], right=True)
-        if len(self) > shown:
-            lines.append(f"... and {len(self) - shown:,} more rows, less anomalous")
-        return lines
+        return text_table([self._columns(), *self._top(self.top)], right=True)
 
     def _histogram(self) -> tuple[FloatArray, FloatArray]:
         return in_bins(self.p_values), in_bins(self.p_values[self.mask])

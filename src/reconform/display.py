@@ -35,39 +35,30 @@ def percent(share: float) -> str:
 
 
 def headline(
-    count: int,
-    tested: int,
-    level: float,
-    *,
-    alarms: bool = False,
-    broken: bool = False,
-    procedure: str = "",
+    count: int, tested: int, level: float, *, alarms: bool = False, broken: bool = False
 ) -> str:
-    """Say how many rows are flagged, and at which level: a rate, or a number of false alarms.
+    """Say how many rows are flagged; of an empty list, of which no more is said, at which level.
 
     Examples
     --------
-    >>> headline(12, 900, 0.1)
-    '12 of 900 rows flagged at a false discovery rate of 10%'
+    >>> headline(12, 900, 0.1), headline(0, 900, 0.1)
+    ('12 of 900 rows flagged', '0 of 900 rows flagged at a false discovery rate of 10%')
     """
     rows = f"{tested:,} row{'s' * (tested != 1)}"
     flagged = f"All {rows} flagged" if count == tested > 1 else f"{count:,} of {rows} flagged"
     if broken:
         return f"{flagged}, {WITHDRAWN}"
+    if count:
+        return flagged
     if alarms:
         return f"{flagged} where {false_alarms_in_words(level)} may be expected"
-    how = f" ({procedure})" if procedure else ""
-    return f"{flagged} at a false discovery rate of {percent(level)}{how}"
+    return f"{flagged} at a false discovery rate of {percent(level)}"
 
 
-def level_meaning(level: float, *, alarms: bool = False) -> str:
-    """Say what a level means for the list."""
-    meant = (
-        f"{level:g} of the rows flagged in such a batch are"
-        if alarms
-        else f"{percent(level)} of such a list is"
-    )
-    return f"The list aims at this: on average over repetitions, at most {meant} false."
+NOMINAL = (
+    "Nominal q-values are those of plain Benjamini-Hochberg: no theorem is about them. The list is "
+    "proven at its own level only."
+)
 
 
 def bound_in_words(bound: int, count: int, confidence: float) -> str:
@@ -217,7 +208,8 @@ GLOSSARY = {
     "score": "How normal a row looks to the detector; small means unusual.",
     "calibration": "Scoring reference rows by models that have not seen them, for comparison.",
     "p-value": "How often a normal row would look at least this unusual.",
-    "q-value": "The smallest false discovery rate at which the row would be flagged.",
+    "q-value": "The smallest false discovery rate at which the row would be flagged. Nominal "
+    "ones stand beside a list that is proven at its own level only.",
     "e-value": "Evidence against the row being normal: at most 1 on average if it is.",
     "false discovery rate": "The share of false alarms among flagged rows, on average over "
     "repetitions.",

@@ -11,7 +11,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from fractions import Fraction
 from functools import cached_property, partial, reduce
 from typing import Any, TypeVar, Unpack
@@ -33,7 +33,7 @@ from joblib import cpu_count
 from sklearn.utils.validation import check_is_fitted
 
 from .detector import ConformalDetector
-from .discoveries import CountedDiscoveries
+from .discoveries import BaseDiscoveries, CountedDiscoveries
 from .ensemble.choosing import ChoiceSurvey
 from .errors import ReconformError, listed
 from .files.judge import check_grouped
@@ -47,6 +47,9 @@ from .statistics.ranks import Ranks
 __all__ = ["DistributedDiscoveries", "discover"]
 
 RESULTS = {"score": "float64", "p_value": "float64", "q_value": "float64", "anomaly": "bool"}
+
+# Beside a certified list.
+CERTIFIED = ("score", "p_value", "nominal_q_value", "anomaly")
 
 NO_ROWS = "data has no rows; give at least one row to judge."
 
@@ -205,8 +208,7 @@ def discover(
     rule : Rule, optional
         The decision as a value, in place of `fdr` and the other keywords.
     **options
-        All other keywords of ``cad.discover`` that are fields of a `Rule`. What needs the whole
-        batch in memory is refused.
+        All other keywords of ``cad.discover`` that are fields of a `Rule`.
 
     Returns
     -------
@@ -231,9 +233,11 @@ def discover(
         raise ReconformError("`rule` says how to decide; leave `fdr` and other keywords out.")
     check_grouped(cad, groups, "groups")
     frame = _frame(data)
-    cad = _suited(cad, rule, frame)
+    cad, rule = _suited(cad, rule, frame)
     columns = _Columns.of(cad, data, id_columns, groups)
     source = _Partitions(cad, frame[columns.used], columns)
+    if rule.whole_batch(cad) is not None:
+        return _certified(cad, rule, source)
     with with_models():
         try:
             scanned = scan(cad, source)
@@ -251,14 +255,41 @@ def discover(
     return DistributedDiscoveries(**vars(found), frame=marked)
 
 
-def _suited(cad: ConformalDetector, rule: Rule, frame: Any) -> ConformalDetector:
-    """Return the detector that judges so many rows; refuse what needs all of many in memory."""
-    if cad.most_rows is None:
-        rule.counting_grid(cad, WHERE)
-        return cad
-    found = cad.for_rows(len(frame))
-    rule.counting_grid(found, WHERE, "whole" if found is cad else "parts")
-    return found
+def _suited(cad: ConformalDetector, rule: Rule, frame: Any) -> tuple[ConformalDetector, Rule]:
+    """Return the detector that judges so many rows, and the rule as it is with it.
+
+    Rules and detectors that need all rows in memory are refused where these are not few, before
+    any row is read.
+    """
+    found = cad if cad.most_rows is None else cad.for_rows(len(frame))
+    few = cad.most_rows is not None and found is cad
+    rule = rule.resolved(found) if few else rule
+    if not few or rule.whole_batch(found) is None:
+        rule.counting_grid(found, WHERE, "whole" if few else "parts")
+    return found, rule
+
+
+def _certified(cad: ConformalDetector, rule: Rule, source: _Partitions) -> DistributedDiscoveries:
+    """Certify the list of few rows, which takes all of them in memory."""
+    source.whole()  # says what cannot be judged
+    columns, here = source.columns, source.together()
+    found = cad.decide(columns.rows(here), rule, groups=columns.groups(here))
+    results = (found.scores, found.p_values, found.q_values, found.mask)
+    marked = here[columns.ids].assign(**dict(zip(CERTIFIED, results, strict=True)))
+    stops = np.cumsum([len(part) for part in source.computed])
+    parts = [
+        delayed(marked[stop - len(part) : stop])
+        for stop, part in zip(stops, source.computed, strict=True)
+    ]
+    assert found.ranks is not None  # smoothed p-values are never certified
+    counts = cad.no_counts().add(found.ranks)
+    return DistributedDiscoveries(
+        **{each.name: getattr(found, each.name) for each in fields(BaseDiscoveries)},
+        decision=rule.decide_counts(counts, rule.grid(cad)),
+        rank_counts=counts,
+        certified=found,
+        frame=dd.from_delayed(parts, meta=marked[:0], verify_meta=False),
+    )
 
 
 def _frame(data: Any) -> Any:
@@ -297,7 +328,7 @@ class _Columns:
         cls, cad: ConformalDetector, data: Any, id_columns: Sequence[str], group: str | int | None
     ) -> _Columns:
         ids = list(id_columns)
-        taken = [name for name in ids if name in set(RESULTS)]
+        taken = [name for name in ids if name in {*RESULTS, *CERTIFIED}]
         if taken:
             raise ReconformError(
                 f"id_columns must not have the names of results; got {listed(taken)}."
@@ -377,18 +408,22 @@ class _Partitions:
 
     def whole(self) -> RowsPart:
         """All rows, which are few."""
-        parts = self._computed
-        whole = pd.concat(parts)
-        if not len(whole):
-            raise ReconformError(NO_ROWS)
+        whole = self.together()
         try:
             return self.cad.part_of(self.columns.rows(whole), self.columns.groups(whole))
         except (TypeError, ValueError) as error:
             raise ReconformError(f"data cannot be judged: {error}") from error
 
+    def together(self) -> pd.DataFrame:
+        """All rows as they came."""
+        whole = pd.concat(self.computed)
+        if not len(whole):
+            raise ReconformError(NO_ROWS)
+        return whole
+
     def cut(self, ranks: Ranks) -> Delayed[Ranks]:
         """The ranks of all rows, by partition."""
-        parts = self._computed
+        parts = self.computed
         stops = np.cumsum([len(part) for part in parts])
         return Delayed(
             [
@@ -398,7 +433,8 @@ class _Partitions:
         )
 
     @cached_property
-    def _computed(self) -> Sequence[pd.DataFrame]:
+    def computed(self) -> Sequence[pd.DataFrame]:
+        """Every partition, in memory."""
         parts: Sequence[pd.DataFrame] = compute(*_partitions(self.frame))
         return parts
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from importlib.metadata import version
 from typing import TYPE_CHECKING, Any
@@ -124,7 +124,9 @@ def decided_in_memory(
     groups = decider.groups(JudgedRows(ranks.groups, p_values, outcome.mask))
     facts = _facts(decider, len(p_values), seen, groups)
     if outcome.plain is not None:
-        facts["claim"] += " " + cost_sentence(outcome.mask, outcome.plain)
+        said = facts["claim"]
+        cost = cost_sentence(outcome.mask, outcome.plain)
+        facts["claim"] = replace(said, full=f"{said.full} {cost}")
     if ranks.choice is not None:
         facts["choice"] = _logged(decider.choice(ranks.choice, outcome.mask))
     return Discoveries(

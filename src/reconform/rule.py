@@ -7,7 +7,7 @@ on. It checks itself when it is made, so that nothing is read before a mistake i
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from fractions import Fraction
 from typing import Any, Protocol, TypedDict
 
@@ -15,8 +15,15 @@ import numpy as np
 import numpy.typing as npt
 
 from .errors import ReconformError, check_count, unknown_choice
-from .methods import Plan
-from .statistics.certificates import VALIDITY, BatchRule, Guarantee, pooled_rows
+from .methods import BySize, Plan, resolve_method
+from .statistics.certificates import (
+    CERTIFIED,
+    VALIDITY,
+    BatchRule,
+    Claim,
+    Guarantee,
+    pooled_rows,
+)
 from .statistics.exact import Grid, exact_fraction, exact_number, from_floats, usual
 from .statistics.fdr import (
     PROCEDURES,
@@ -31,6 +38,7 @@ from .statistics.fdr import (
 from .statistics.joint import JointGrid, JointRanks, check_lambda
 from .statistics.ranks import RankedBatch
 from .statistics.thresholds import BANDS, conditional_table
+from .weights import Weights
 
 NUMBERS = ("fdr", "storey_lambda", "confidence")
 USUAL = "bh"
@@ -54,6 +62,11 @@ class Fitted(Protocol):
     @property
     def ranks_rows(self) -> str:
         """How the ranks of a list depend on the other new rows; see `Ensemble`."""
+        ...
+
+    @property
+    def can_certify(self) -> bool:
+        """Whether certificates can be had for every row; model files may lack what they take."""
         ...
 
 
@@ -87,9 +100,10 @@ class Rule:
         A row of `reconform.statistics.PROCEDURES`.
     storey_lambda : float, default=0.5
         Storey's λ, fixed beforehand; for ``"storey"``.
-    validity : {"nominal", "proven"}, default="nominal"
+    validity : {"auto", "nominal", "proven"}, default="auto"
         With ``"proven"``, p-values for which P(p <= α) <= α is a theorem, and only lists whose
-        false discovery rate is one.
+        false discovery rate is one. With ``"nominal"``, those of the paper. ``"auto"`` stands for
+        one of them, see `resolved`.
     conditional : {"simes", "dkw", "montecarlo", "asymptotic"}, optional
         For split and prefit: p-values that are valid given the calibration set, for all but a
         share 1 - `confidence` of calibration sets.
@@ -127,7 +141,7 @@ class Rule:
     fdr: float | Fraction = 0.1
     procedure: str = USUAL
     storey_lambda: float | Fraction = 0.5
-    validity: str = "nominal"
+    validity: str = "auto"
     conditional: str | None = None
     confidence: float | Fraction = 0.9
     alpha_bh: float | Fraction | None = None
@@ -187,6 +201,29 @@ class Rule:
 
     # --- what it can be used with ---
 
+    def resolved(self, cad: Fitted, weights: Weights | None = None) -> Rule:
+        """Settle what "auto" stands for: proven where that is at hand, and nominal elsewhere.
+
+        With ``method="auto"`` on full, or with known weights, the list of Benjamini-Hochberg is
+        certified. On a split it is proven as it is, and methods asked for by name do what the paper
+        does.
+
+        Parameters
+        ----------
+        cad : ConformalDetector
+            Fitted, and the one that judges the rows (`ConformalDetector.for_rows`).
+        weights : Weights, optional
+        """
+        if self.validity != "auto":
+            return self
+        proven = isinstance(resolve_method(cad.method), BySize)
+        if weights is not None and not weights.constant:
+            proven &= weights.known and self.procedure == CERTIFIED
+        else:
+            proven &= cad.guarantee_.certifies(self.procedure, "proven") and cad.plan_.row.augments
+            proven &= self.conditional is None and cad.ties != "randomized" and cad.can_certify
+        return replace(self, validity="proven" if proven else "nominal")
+
     def grid(self, cad: Fitted, *, together: bool = False) -> Grid:
         """Tabulate what each rank of a fitted detector is worth; refuse what cannot be had.
 
@@ -212,9 +249,9 @@ class Rule:
             )
         alone = self.conditional is not None or self.row.on_batch is not None
         if cad.joint is not None and alone:
-            what = "conditional p-values are" if self.conditional is not None else "e-BH is"
+            what = "`conditional`" if self.conditional is not None else "`procedure='ebh'`"
             raise ReconformError(
-                f"{what} not there for ranks within groups; use `procedure='bh'`, 'by' or 'storey' "
+                f"{what} cannot be used with `groups`; use `procedure='bh'`, 'by' or 'storey' "
                 "without `conditional`, or one detector and one list per group."
             )
         if together and cad.ranks_rows != "alone" and alone and not cad.plan_.row.fits_batch:
@@ -223,7 +260,7 @@ class Rule:
                 f"{what} need ranks that do not depend on the other new rows, and this detector "
                 f"compares these; {ONE_SPLIT}."
             )
-        if cad.ties == "randomized" and (self.validity, self.conditional) != ("nominal", None):
+        if cad.ties == "randomized" and (self.validity == "proven" or self.conditional is not None):
             raise ReconformError(
                 "proven and calibration-conditional p-values are corrections of ranks, and "
                 "smoothed p-values have none; use ties='conservative'."
@@ -357,7 +394,7 @@ class Rule:
 
     # --- what is said about it ---
 
-    def sentence(self, cad: Fitted, *, doubtful: int = 0) -> str:
+    def claim(self, cad: Fitted, *, doubtful: int = 0) -> Claim:
         """Say what holds for the false discovery rate, or the false alarms, of its lists.
 
         Parameters
@@ -369,14 +406,14 @@ class Rule:
         known, more = cad.guarantee_, ""
         if doubtful:
             known, more = pooled_rows(known, doubtful, certified=self.whole_batch(cad) is not None)
-        said = known.sentence(
+        said = known.claim(
             self.procedure,
             validity=self.validity,
             conditional=self.conditional,
             smoothed=cad.ties == "randomized",
             level=self.level,
         )
-        return said + more
+        return replace(said, full=said.full + more)
 
     def smallest_list(
         self, n_calibration: int, m: int, *, smallest_p: Fraction | None = None

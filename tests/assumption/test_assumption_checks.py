@@ -245,7 +245,7 @@ def test_near_copies_in_pairs_are_doubtful_among_few_rows_too():
             found = cad.discover(T, 0.2, validity="proven")
             doubtful += found.verdict.word == "doubtful"
             assert "given the other new rows" in found.guarantee
-            assert "copies or repeated measurements are not" in found.guarantee
+            assert "copies and repeated measurements are not" in found.guarantee
     assert doubtful >= 25
     assert clean <= 3
 

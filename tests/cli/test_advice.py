@@ -210,7 +210,10 @@ DETECT = "reconform detect"
         (f"{DETECT} mixed.csv mixedmoved.csv --group kind --id id", "with --drop."),
         (f"{DETECT} normal.csv counted.csv", "a time? Leave it out with --drop"),
         # what is promised
-        (f"{DETECT} large.csv new.csv", "--validity proven gives a proven list"),
+        (
+            f"{DETECT} large.csv new.csv --detector knn --method cv+ --details",
+            "--validity proven gives a proven list",
+        ),
         # data that are refused
         (f"{DETECT} text.csv textnew.csv", "Encode text as categories with --prepare"),
         (f"{DETECT} gaps.csv new.csv", "Impute missing values with --prepare"),

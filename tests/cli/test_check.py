@@ -124,7 +124,7 @@ def test_a_model_remembers(here):
         given += ["--fail-on", ""] if command == "check" else []
         said = CliRunner().invoke(main, [*given, *(["--json"] if command == "score" else [])])
         facts = json.loads(said.stdout)
-        assert facts["decision"] == {"fdr": 0.15, "procedure": "bh", "validity": "nominal"}
+        assert facts["decision"] == {"fdr": 0.15, "procedure": "bh", "validity": "auto"}
         assert facts["anomalies"][0]["id"].keys() == {"machine"}
         run(*given, "--output", f"{command}.csv", "--quiet")
         assert pd.read_csv(f"{command}.csv").columns[-4:].tolist() == [
@@ -137,9 +137,9 @@ def test_what_is_given_goes_before_what_is_remembered(here):
     given = ["score", "plant.rcad", "today.csv"]
     assert run_json(*given, "--fdr", "0.3")["decision"]["fdr"] == 0.3
     alarms = run_json(*given, "--false-alarms", "2")["decision"]
-    assert alarms == {"procedure": "false-alarms", "false_alarms": 2.0, "validity": "nominal"}
+    assert alarms == {"procedure": "false-alarms", "false_alarms": 2.0, "validity": "auto"}
     assert run_json(*given, "--procedure", "by")["decision"] == {
-        "fdr": 0.15, "procedure": "by", "validity": "nominal",
+        "fdr": 0.15, "procedure": "by", "validity": "auto",
     }  # fmt: skip
     assert run_json(*given, "--id", "flow")["anomalies"][0]["id"].keys() == {"flow"}
     run(*given, "--prefix", "mine_", "--output", "out.csv")

@@ -155,8 +155,7 @@ def test_detect_writes_what_discover_finds(here, tables, suffix):
     assert np.array_equal(written["q_value"].to_numpy(), found.q_values)
     assert np.array_equal(written["score"].to_numpy(), found.scores)
     assert np.array_equal(written["anomaly"].to_numpy(zero_copy_only=False), found.mask)
-    assert f"{found.count} of 300 rows flagged at a false discovery rate of 10%" in said.stdout
-    assert in_options(found.guarantee) in said.stdout
+    assert f"{found.count} of 300 rows flagged\n{found.promise}\n" in said.stdout
     assert f"Rows: out{suffix}" in said.stdout
     assert 0 < found.count < 300
 
@@ -236,7 +235,7 @@ def test_decisions(here, tables, given, python):
     found = expected(tables, "split", fdr=0.4, **python)
     assert facts["flagged"] == found.count
     assert facts["guarantee"] == in_options(found.guarantee)
-    assert facts["decision"] == {"fdr": 0.4, "procedure": "bh", "validity": "nominal", **python}
+    assert facts["decision"] == {"fdr": 0.4, "procedure": "bh", "validity": "auto", **python}
 
 
 def test_the_list_at_hand_is_bounded_for_a_split(here, tables):
@@ -245,7 +244,7 @@ def test_the_list_at_hand_is_bounded_for_a_split(here, tables):
     found = expected(tables, "split", fdr=0.3)
     assert facts["false_bound"] == round(found.fdp_bound() * found.count)
     assert run_json(*common, "--method", "jackknife+", "--fdr", "0.3")["false_bound"] is None
-    said = run(*common, "--method", "split", "--fdr", "0.3").stdout
+    said = run(*common, "--method", "split", "--fdr", "0.3", "--details").stdout
     assert f"at most {facts['false_bound']} of {facts['flagged']} are false" in said
 
 
@@ -527,8 +526,11 @@ def test_files_that_are_no_models(here, content, words):
 
 def test_demo(here):
     said = run("demo").stdout
-    assert "39 of 229 rows flagged" in said
-    assert "Chosen among 12 detectors: knn for 229 of 229 rows (39 flagged)" in said
+    assert re.search(
+        r"^\d+ of 229 rows flagged\nOn average at most 10% of them are false alarms", said, re.M
+    )
+    assert "(proven, if normal new rows come from the same process as the reference).\n" in said
+    assert re.search(r"^Ranked by .*, chosen among \d+ detectors\.$", said, re.M)
     assert "178 benign rows as reference" in said
     facts = run_json("demo", "--report", "demo.html")
     assert facts["tested"] == 229
@@ -679,7 +681,7 @@ def test_the_shape_of_json(here, tables):
         "reconform", "command", "reference", "new", "detector", "method", "seed", "n_reference",
         "n_calibration", "decision", "flagged", "p_threshold", "false_bound", "guarantee",
         "assumption", "choice", "scheme", "why_nothing", "anomalies", "top", "output", "report",
-        "warnings",
+        "warnings", "promise",
     }  # fmt: skip
     assert (facts["command"], facts["detector"], facts["method"]) == ("detect", "knn", "jackknife+")
     assert (facts["output"], facts["report"]) == ("out.csv", "report.html")

@@ -62,11 +62,13 @@ def test_the_promise_says_that_they_are_independent():
         ConformalDetector(method=learned, random_state=0),
     ):
         for procedure in ("by", "bh"):
-            told = cad.fit(D, anomalies=A).discover(T, procedure=procedure).claim
+            told = cad.fit(D, anomalies=A).discover(T, procedure=procedure).claim.full
             assert (said in told) == ("not proven" not in told)
-        assert said in cad.discover(T, false_alarms=1).claim
+        claim = cad.discover(T, false_alarms=1).claim
+        assert said in claim.full
+        assert "the known anomalies are independent" in claim.promise("1")
         assert "known anomalies" in str(cad.guarantee_)
-        assert "known anomalies" not in cad.fit(D).discover(T, procedure="by").claim
+        assert "known anomalies" not in cad.fit(D).discover(T, procedure="by").claim.full
 
 
 def test_rows_like_known_anomalies_are_found():

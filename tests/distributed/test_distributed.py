@@ -200,7 +200,7 @@ def test_arrays_whose_size_is_not_known(threads):
 def test_it_says_what_it_found(threads):
     text = repr(discover(detector(), dd.from_pandas(NEW, npartitions=2)))
     assert text.startswith("DistributedDiscoveries: 70 ")
-    assert "of 500 rows flagged at a false discovery rate of 10%" in text
+    assert "70 of 500 rows flagged\nOn average at most 10% of them are false alarms (proven" in text
 
 
 class Counting(BaseEstimator):
@@ -349,7 +349,7 @@ def choosing(method="split", algorithm=CANDIDATES, named=True):
 def assert_same_choice(found, whole):
     assert_same(found, whole.to_frame(order="input"))
     assert found.choice == whole.choice
-    assert found.chosen == whole.chosen
+    assert found.ranked_by == whole.ranked_by
     assert found.claim == whole.claim
     assert sum(one.rows for one in found.choice) == whole.tested
 

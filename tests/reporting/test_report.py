@@ -31,6 +31,7 @@ from reconform.reporting.page import carry, render
 from reconform.reporting.summary import LEVELS, p_value_nature, step_up_line, summarise
 from reconform.reporting.words import script_json
 from reconform.rule import Rule, shortest_list
+from reconform.statistics.certificates import Claim
 from reconform.statistics.exact import harmonic_number
 from reconform.statistics.fdr import RankCounts, adjust
 
@@ -66,7 +67,7 @@ def judged(scores, calibration_scores, *, fdr=0.1, procedure="bh", scheme="split
         "p_threshold": decision.p_threshold,
         "procedure": procedure,
         "fdr": fdr,
-        "claim": "It holds.",
+        "claim": Claim("It holds."),
         "ranks": ranks,
         "provenance": provenance,
     }
@@ -335,7 +336,7 @@ def hostile_page():
     rows = pd.DataFrame({HOSTILE: np.r_[rng.normal(size=48), np.full(12, 50)], "kind": HOSTILE})
     ids = [f"{HOSTILE} {i} \ud800" for i in range(60)]
     explainer = ConformalDetector(Prepare("knn"), "full").fit(reference).discover(rows).explainer
-    found = replace(found, claim=HOSTILE, explainer=explainer)
+    found = replace(found, claim=Claim(HOSTILE, HOSTILE), explainer=explainer)
     return render(found, ids=ids, title=HOSTILE)
 
 
@@ -441,8 +442,8 @@ def test_the_headline_and_how_it_was_computed():
     said = embedded(page)["words"]
     summary = summarise(found)
     assert f'<strong id="count">{found.count}</strong>' in page
-    assert "of 400 rows flagged at a false discovery rate of 10%" in page
-    assert "on average over repetitions, at most 10% of such a list is false" in page
+    assert '<span id="headline">of 400 rows flagged</span>' in page
+    assert "On average at most 10% of them should be false alarms (measured, not proven, if" in page
     assert "It holds." in page
     assert "exchangeable" in page
     assert len(said) == len(summary.levels)
@@ -581,7 +582,7 @@ def test_the_chart_holds_the_same_numbers():
     texts = {row["level"]: row["text"] for row in headline["data"]["values"]}
     for level, text in texts.items():
         count = (found.q_values <= level).sum()
-        assert text.startswith(f"{count} of 400 rows flagged")
+        assert f": {count} of 400 rows flagged" in text
     every, flagged, _ = charts["hconcat"][0]["layer"]
     assert sum(bar["rows"] for bar in every["data"]["values"]) == 400
     at_level = [bar["rows"] for bar in flagged["data"]["values"] if bar["level"] == 0.1]

@@ -240,7 +240,8 @@ def test_proven_p_values_and_discoveries(blobs):
     corrected = np.minimum(2 * cad.ranks(new) - 1, 61)
     assert np.array_equal(cad.p_values(new, validity="proven"), corrected / 61)
     found = cad.discover(new, 0.8, procedure="by", validity="proven")
-    assert "FDR proven for BY" in repr(found)
+    assert "FDR proven for BY" in found.guarantee
+    assert "(proven, if normal new rows" in repr(found)
     assert found.count >= cad.discover(new, 0.4, procedure="by").count > 0
     with pytest.raises(ValueError, match="Did you mean 'proven'"):
         cad.p_values(new, validity="proved")

@@ -112,8 +112,8 @@ def test_windows_find_half_of_what_the_offline_list_finds(data_folder):
 @pytest.mark.parametrize(
     ("method", "options", "said"),
     [
-        ("split", {}, "FDR proven for BH on split, .* list of each window; .* it is measured"),
-        ("full", {}, "FDR measured, not proven, for BH on full"),
+        ("split", {}, r"10% of the rows flagged in a window are .*\(proven, if.* it is measured"),
+        ("full", {}, r"should be false alarms \(measured, not proven, if normal new rows"),
         ("split", {"false_alarms": 1}, "at most 1, proven for split.* adds up over windows"),
     ],
 )

@@ -260,7 +260,7 @@ def _ask(
     read: ReadOptions,
 ) -> dict[str, Any]:
     """What if the most unusual reference rows were anomalies."""
-    rule = Rule(fdr=cleaning.fdr)
+    rule = Rule(fdr=cleaning.fdr, validity="nominal")
     with voice.gathering_warnings(), voice.passes() as progress:
         found = judge_file(cad, new, None, rule, read=read, progress=progress)
     now, *asked = seen.what_if(found.rank_counts, cleaning.fdr, cleaning.budget)

@@ -252,9 +252,8 @@ def _tell(voice: Voice, done: Demo) -> None:
     )
     voice.say()
     voice.say(found.headline, style="bold")
-    if found.chosen is not None:
-        voice.say(found.chosen)
-    voice.say(in_options(found.guarantee))
+    for said in filter(None, (found.promise, found.verdict.sentence, found.ranked_by)):
+        voice.say(said)
     top = found.order[: min(found.count, MOST_SHOWN)]
     if len(top):
         flagged = Flagged(
@@ -263,7 +262,7 @@ def _tell(voice: Voice, done: Demo) -> None:
             numbers={
                 "score": found.scores[top],
                 "p-value": found.p_values[top],
-                "q-value": found.q_values[top],
+                f"{found.q_name}-value": found.q_values[top],
             },
         )
         voice.say()

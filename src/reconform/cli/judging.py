@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
@@ -17,7 +18,7 @@ from ..arrays import BoolArray, FloatArray
 from ..assumption import Verdict
 from ..detector import ConformalDetector
 from ..detectors.prepare import Feature
-from ..display import bound_in_words, level_meaning
+from ..display import NOMINAL, bound_in_words
 from ..errors import InputError, ReconformError, nearest
 from ..explain import NO_REFERENCE, known_rows
 from ..explain.explainer import IN_BRACKETS, Explanation
@@ -49,7 +50,7 @@ class Flagged:
     ids : dict of str to list
         Columns that name them.
     numbers : dict of str to float array
-        Score, p-value, and q-value or e-value.
+        Score, p-value, and q-value: a nominal one beside a certified list.
     mask : bool array, optional
         Which of them are flagged, if that is not all of them.
     """
@@ -70,7 +71,7 @@ class Flagged:
                 "row": row,
                 "id": {name: plain(values[i]) for name, values in self.ids.items()},
                 **{
-                    name.replace("-", "_"): plain(float(values[i]))
+                    re.sub("[- ]", "_", name): plain(float(values[i]))
                     for name, values in self.numbers.items()
                 },
                 **{name: values[i] for name, values in more.items()},
@@ -118,11 +119,11 @@ def take_first(judgement: FileDiscoveries, ids: Sequence[str], most: int) -> Fla
     rows = judgement.listed.head(most)
     table = rows.table
     # The results are the last columns, whatever they are called.
-    scores, p_values, evidence, mask = (table.column(i).to_numpy() for i in range(-4, 0))
+    scores, p_values, q_values, mask = (table.column(i).to_numpy() for i in range(-4, 0))
     return Flagged(
         rows=(rows.positions + 1).tolist(),
         ids={name: to_python(table.column(name)) for name in ids},
-        numbers={"score": scores, "p-value": p_values, f"{judgement.letter}-value": evidence},
+        numbers={"score": scores, "p-value": p_values, f"{judgement.q_name}-value": q_values},
         mask=mask,
     )
 
@@ -306,7 +307,9 @@ def _tell(
 ) -> None:
     """Say what was found, and where it was written."""
     _tell_verdict(voice, judgement.verdict, judgement.why_nothing)
-    _tell_decision(voice, judgement, bound)
+    _tell_decision(voice, judgement)
+    if writing.details:
+        _tell_details(voice, judgement, bound)
     if writing.top is not None or not judgement.count:
         voice.say(judgement.first().sentence)
     if writing.output is None:
@@ -362,7 +365,7 @@ def _tell_verdict(voice: Voice, verdict: Verdict, later: str | None) -> None:
     What comes `later`, as the reason for an empty list, is not said twice.
     """
     findings = [finding for finding in verdict.findings if str(finding) != later]
-    if verdict.reasons or verdict.unchecked:
+    if verdict.reasons:
         voice.say(verdict.sentence, style=STYLES[verdict.word])
     elif findings:
         voice.say("Nothing speaks against the assumption; worth knowing:")
@@ -380,22 +383,27 @@ def exit_code(facts: Mapping[str, Any], fail_on: Sequence[str]) -> int:
     return FAILURES["anomalies"] if "anomalies" in fail_on and facts["flagged"] else 0
 
 
-def _tell_decision(voice: Voice, judgement: FileDiscoveries, bound: int | None) -> None:
+def _tell_decision(voice: Voice, judgement: FileDiscoveries) -> None:
+    """Say what everybody should know; the rest is for --details."""
     voice.say(judgement.headline, style="bold")
-    if judgement.count and judgement.verdict.word != "broken":
-        voice.say(level_meaning(float(judgement.level), alarms=judgement.fdr is None))
-        if bound is not None:
-            voice.say(f"{bound_in_words(bound, judgement.count, CONFIDENCE)}.")
-    if judgement.why_nothing is not None:
-        voice.say(in_options(judgement.why_nothing))
+    checks = "" if judgement.verdict.findings else judgement.verdict.sentence
+    why = in_options(judgement.why_nothing or "")
+    for said in filter(None, (judgement.promise, checks, why, judgement.ranked_by)):
+        voice.say(said)
     _tell_groups(voice, judgement)
-    if judgement.chosen is not None:
-        voice.say(judgement.chosen)
-    voice.say(in_options(judgement.guarantee))
     if judgement.missing:
         counts = judgement.missing.items()
         said = ", ".join(f"{name!r} in {_rows(count)}" for name, count in counts)
         voice.say(f"Missing values, imputed: {said}.")
+
+
+def _tell_details(voice: Voice, judgement: FileDiscoveries, bound: int | None) -> None:
+    """Say what is promised exactly, and what the numbers of the rows are."""
+    voice.say(in_options(judgement.guarantee))
+    if bound is not None:
+        voice.say(f"{bound_in_words(bound, judgement.count, CONFIDENCE)}.")
+    if judgement.q_name != "q":
+        voice.say(NOMINAL)
 
 
 def _tell_rows(
@@ -496,6 +504,7 @@ def _facts(judgement: FileDiscoveries, deciding: Deciding) -> dict[str, Any]:
         "decision": deciding.facts(),
         "flagged": judgement.count,
         "p_threshold": judgement.p_threshold,
+        "promise": judgement.promise,
         "guarantee": in_options(judgement.guarantee),
         "assumption": _verdict_facts(judgement.verdict),
         "why_nothing": None if judgement.count else in_options(judgement.why_nothing or ""),

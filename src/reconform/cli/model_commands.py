@@ -25,6 +25,7 @@ from rich.table import Table as RichTable
 from .. import models
 from ..atomic import append_line, check_place
 from ..detectors.prepare import Feature, describe, restore
+from ..display import percent
 from ..errors import InputError, ReconformError
 from ..extras import extra
 from ..files.formats import is_standard
@@ -269,7 +270,9 @@ def fit(
             f"{len(table.features):,} columns, {cad.n_calibration_:,} calibration scores",
             style="bold",
         )
-        voice.say(f"Guarantee: {in_options(info.guarantee)}")
+        rule = deciding.rule.resolved(cad)
+        level = percent(float(rule.level)) if rule.false_alarms is None else f"{rule.level}"
+        voice.say(rule.claim(cad).promise(level, "the flagged rows"))
         voice.say(f"Model: {model} ({decimal(info.file_bytes)})")
         if info.foreign_types:
             voice.say(

@@ -351,8 +351,8 @@ deciding_options = family(
         option(
             "--validity",
             type=click.Choice(list(VALIDITY)),
-            show_default="nominal",
-            help="Use these p-values. "
+            show_default="auto",
+            help="Say what must hold of the list. "
             + " ".join(f"{name}: {row.about}." for name, row in VALIDITY.items()),
         ),
     ],
@@ -525,6 +525,7 @@ class Writing:
     fail_on: tuple[str, ...] = ()
     top: int | None = None
     explain: tuple[str, ...] = ()
+    details: bool = False
 
     def __post_init__(self) -> None:
         if self.top is not None and self.only_anomalies:
@@ -593,7 +594,8 @@ OVERWRITE = flag("--overwrite", "Replace files and tables that exist.")
 _WRITING = [
     file(
         "--output",
-        "Write the rows with score, p_value, q_value and anomaly; '-' is standard output.",
+        "Write the rows with score, p_value, q_value (nominal_q_value where the list is certified) "
+        "and anomaly; '-' is standard output.",
     ),
     flag("--only-anomalies", "Write the flagged rows only, the most unusual first."),
     count(
@@ -609,6 +611,11 @@ _WRITING = [
         metavar="ROW",
         help="Say why a row stands out, by its number or, with --id, its identifier: unusual "
         "values, the nearest normal rows, which features carry its score. May be repeated.",
+    ),
+    option(
+        "--details",
+        is_flag=True,
+        help="Say the whole theorem, what its proof cost, and what more is known of the list.",
     ),
     PREFIX,
     REPORT,

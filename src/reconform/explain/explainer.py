@@ -120,7 +120,7 @@ class Explanation:
         None for a row that was judged by itself.
     p_value : float
     evidence : tuple of (str, float) or None
-        The q-value, ``("q", 0.03)``, or the e-value of a certified list.
+        The q-value, ``("q", 0.03)``; ``("nominal q", 0.03)`` beside a certified list.
     detector : str
         The one that ranked the row; with ``"auto"`` the one that was chosen for it.
     features : tuple of SeenFeature
@@ -153,7 +153,7 @@ class Explanation:
         """The row and the decision, in a line."""
         decision = {True: "flagged", False: "not flagged", None: "judged by itself"}[self.flagged]
         numbers = f"p = {self.p_value:.4g}"
-        if self.evidence is not None and not math.isnan(self.evidence[1]):
+        if self.evidence is not None:
             numbers += f", {self.evidence[0]} = {self.evidence[1]:.4g}"
         return f"Row {self.row}: {decision} ({numbers}), ranked by {self.detector}"
 

@@ -178,8 +178,6 @@ class FileScan:
         *,
         keep_all: bool,
     ) -> None:
-        if cad.most_rows is not None and has_more_rows(batches, cad.most_rows):
-            cad = cad.for_rows(cad.most_rows + 1)
         waits = cad.ranks_rows == "batch"
         if (keep_all or waits) and has_more_rows(batches):
             raise too_many(batches, uses_batch=waits)
@@ -330,9 +328,8 @@ def judge_file(
     path : str or Path
         The new rows; ``-`` for standard input, or a query as in `read_reference`.
     output : str or Path, optional
-        Where to write the rows with ``score``, ``p_value``, ``q_value`` and ``anomaly``; ``-``
-        for standard output. It appears when it is complete. Where the rule has a `top`, only so
-        many rows are written, those that come first, flagged or not.
+        Where to write the rows with `Discoveries.to_frame`'s columns; ``-`` for standard output.
+        Where the rule has a `top`, only so many rows, those that come first, flagged or not.
     rule : Rule
         The level, the procedure and the p-values: one that counts of ranks can decide, or for a
         file of at most a million rows one that certifies its list. A detector that compares new
@@ -366,9 +363,8 @@ def judge_file(
     (1, 3, ['b'])
     >>> folder.cleanup()
     """
-    certifies = _checked_rule(cad, rule, write) or weights is not None
+    _check_rule(cad, rule, write)
     check_grouped(cad, read.group_column)
-    names = CERTIFIED_NAMES if certifies and rule.validity == "proven" else RESULT_NAMES
     opened = open_batches(
         path,
         features_of(cad, read.features),
@@ -380,8 +376,10 @@ def judge_file(
         group_column=read.group_column,
     )
     with stops_by_exception(), opened as batches:
-        write = _checked_output(path, output, batches.source.schema, names, read, write)
+        write = _checked_output(path, output, batches.source.schema, read, write)
         before = os.stat(batches.source.path)
+        cad = _suited(cad, batches)
+        certifies = weights is not None or rule.resolved(cad).whole_batch(cad) is not None
         first = FileScan(cad, batches, read, progress, keep_all=certifies)
         certified = first.certify(rule, weights) if certifies else None
         found = first.decide(replace(rule, validity="nominal") if certifies else rule)
@@ -390,18 +388,24 @@ def judge_file(
         return result_of(found, certified, second, noted(path, batches.source.label), output)
 
 
-def _checked_rule(cad: ConformalDetector, rule: Rule, write: WriteOptions) -> bool:
-    """Refuse a rule that cannot judge a file; say whether it certifies its list."""
+def _suited(cad: ConformalDetector, batches: Batches) -> ConformalDetector:
+    """Return the detector that judges so many rows."""
+    most = cad.most_rows
+    return cad.for_rows(most + 1) if most is not None and has_more_rows(batches, most) else cad
+
+
+def _check_rule(cad: ConformalDetector, rule: Rule, write: WriteOptions) -> None:
+    """Refuse a rule that cannot judge a file."""
     check_is_fitted(cad, "ensemble_")
     if rule.top is not None and write.only_anomalies:
         raise ReconformError(
             "`top` and `only_anomalies` each say which rows are written; give one of them."
         )
+    rule = rule.resolved(cad)
     if rule.whole_batch(cad) is not None:
         rule.grid(cad)
-        return True
-    rule.counting_grid(cad, "a file", "whole")
-    return False
+    else:
+        rule.counting_grid(cad, "a file", "whole")
 
 
 def check_grouped(
@@ -424,11 +428,11 @@ def _checked_output(
     path: str | Path,
     output: str | Path | None,
     schema: Any,
-    names: tuple[str, ...],
     read: ReadOptions,
     write: WriteOptions,
 ) -> WriteOptions:
     """Refuse an output that cannot be written; complete the options that say how."""
+    names = tuple({*RESULT_NAMES, *CERTIFIED_NAMES})  # which of them, is known after the rows
     if output is None:
         return replace(write, prefix=_free_prefix(write.prefix, names, schema.names))
     check_separate({"output": output}, {"path": path})

@@ -18,7 +18,6 @@ from ..discoveries import USUAL_FIRST, BaseDiscoveries, CountedDiscoveries, Disc
 from ..errors import InputError, ReconformError
 from ..explain import Explainer, explainer_for
 from ..explain.explainer import Explanation, Judged
-from ..statistics.bounds import FirstRows
 from ..statistics.fdr import Decision
 from .cells import labels_in, to_python
 from .formats import FORMATS, Layout
@@ -82,10 +81,7 @@ class FileDiscoveries(CountedDiscoveries):
         does not have.
     fingerprint : str
         Of the new rows, as `Table.fingerprint` of the reference.
-    certified : Discoveries or None
-        The list, where it was certified by conditional calibration; `decision` is then that of
-        the plain list at the same level.
-    decision, rank_counts, guarantee, provenance, warning, ...
+    decision, rank_counts, certified, guarantee, provenance, warning, ...
         As in every list of discoveries that was decided by counts.
     """
 
@@ -97,7 +93,6 @@ class FileDiscoveries(CountedDiscoveries):
     missing: dict[str, int]
     unseen: dict[str, int]
     fingerprint: str
-    certified: Discoveries | None
     _numbers: tuple[RankArray, FloatArray] | None
     _index: list[Any] | None
     _explainer: Explainer | None = None
@@ -106,25 +101,9 @@ class FileDiscoveries(CountedDiscoveries):
         return {**vars(self), "_explainer": None}
 
     @property
-    def count(self) -> int:
-        """Number of discoveries."""
-        return super().count if self.certified is None else self.certified.count
-
-    @property
-    def letter(self) -> str:
-        """What is shown beside the p-value: "q", or "e" for e-values."""
-        return "q" if self.certified is None else self.certified.evidence[0]
-
-    @property
     def flagged(self) -> Rows:
         """The most anomalous discoveries, in this order; at most 10,000, fewer if they are long."""
         return self.listed.head(min(self.count, MOST_FLAGGED))
-
-    def _largest_rank(self) -> int:
-        return super()._largest_rank() if self.certified is None else self.certified._largest_rank()
-
-    def _first(self, rows: int) -> FirstRows:
-        return super()._first(rows) if self.certified is None else self.certified._first(rows)
 
     def _shown(self) -> list[str]:
         return [] if self.output is None else [f"written to {self.output}"]
@@ -163,8 +142,8 @@ class FileDiscoveries(CountedDiscoveries):
             at = np.flatnonzero(some.positions == position)
             if len(at) and self._explainer is not None:
                 cells = some.table.slice(int(at[0]), 1).columns[-4:]
-                _, p_value, evidence, mask = (cell[0].as_py() for cell in cells)
-                judged = Judged(str(position), bool(mask), p_value, (self.letter, evidence))
+                _, p_value, q_value, mask = (cell[0].as_py() for cell in cells)
+                judged = Judged(str(position), bool(mask), p_value, (self.q_name, q_value))
                 place = self._explainer.place(int(position))
                 assert place is not None  # both are among the rows that it has
                 return self._explainer.explain([place], [judged])[0]
@@ -234,7 +213,7 @@ Numbers = tuple[FloatArray, FloatArray, BoolArray]
 class Marks:
     """What the second pass writes beside every row.
 
-    `numbers` gives p-values, q-values or e-values, and the mask, of rows from some position on.
+    `numbers` gives p-values, q-values and the mask, of rows from some position on.
     """
 
     count: int
@@ -257,7 +236,7 @@ def by_row(found: Discoveries) -> Marks:
 
     def numbers(start: int, ranks: RankArray) -> Numbers:
         rows = slice(start, start + len(ranks))
-        return found.p_values[rows], found.evidence[1][rows], found.mask[rows]
+        return found.p_values[rows], found.q_values[rows], found.mask[rows]
 
     names = RESULT_NAMES if found.e_values is None else CERTIFIED_NAMES
     return Marks(found.count, found.tested, names, numbers)
@@ -391,7 +370,7 @@ def result_of(
     if said.weights is not None and found.compared is not None and said.compared is not None:
         shared["compared"] = replace(found.compared, found=said.compared.found, weighted=True)
     return FileDiscoveries(
-        **{**vars(found), **shared},
+        **{**vars(found), **shared, "certified": certified},
         path=path,
         output=None if output is None else str(output),
         listed=listed,
@@ -402,7 +381,6 @@ def result_of(
             second.batches.features[j].name: found.rows for j, found in sorted(first.unseen.items())
         },
         fingerprint=first.digest.hexdigest(),
-        certified=certified,
         _numbers=first.everything() if found.tested <= MOST_DISCOVERIES else None,
         _index=index,
         _explainer=_explainer(second, rows, listed, wanted),

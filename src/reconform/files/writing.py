@@ -19,8 +19,8 @@ from .formats import FORMATS, Layout, is_compressed, is_standard, query_of, titl
 from .text import safe_table
 
 RESULT_NAMES = ("score", "p_value", "q_value", "anomaly")
-# Of a certified list.
-CERTIFIED_NAMES = ("score", "p_value", "e_value", "anomaly")
+# Beside a certified list, which is proven at its own level only.
+CERTIFIED_NAMES = ("score", "p_value", "nominal_q_value", "anomaly")
 
 
 @dataclass(frozen=True)

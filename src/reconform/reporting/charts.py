@@ -8,8 +8,8 @@ import numpy as np
 
 from ..discoveries import Discoveries
 from ..extras import extra
-from .summary import LEVELS, Histogram, Summary, shown_q_values, summarise
-from .words import level_sentences
+from .summary import LEVELS, Histogram, Summary, summarise
+from .words import level_in_words, level_sentences
 
 FLAG, NEW, KNOWN, LINE = "#bf4312", "#bcc4d1", "#17727b", "#5f6570"
 # The levels of a slider with even steps of a hundredth.
@@ -22,13 +22,15 @@ SCORE = "{centre} + {spread} * (exp(datum.value) - exp(-datum.value)) / 2"
 def draw(found: Discoveries) -> Any:
     """Draw the charts; see `reconform.chart`."""
     alt = extra("altair", "report", "chart()")
-    summary = summarise(found, SLIDER)
+    # A certified list is proven at its own level only.
+    summary = summarise(found, () if found.certified else SLIDER)
+    q_values = np.where(found.mask, found.level, 1.0) if found.certified else found.q_values
     slider = alt.binding_range(min=SLIDER[0], max=SLIDER[-1], step=0.01, name="FDR level ")
-    bound = {} if found.fdr is None else {"bind": slider}
+    bound = {} if found.fdr is None or found.certified else {"bind": slider}
     level = alt.param("level", value=found.level, **bound)
     charts = (
         _p_values(alt, summary),
-        _sorted_p_values(alt, summary, np.sort(shown_q_values(found))),
+        _sorted_p_values(alt, summary, np.sort(q_values)),
         _scores(alt, summary),
     )
     whole = alt.vconcat(_headline(alt, summary), alt.hconcat(*charts, spacing=28)).add_params(level)
@@ -38,11 +40,10 @@ def draw(found: Discoveries) -> Any:
 
 
 def _headline(alt: Any, summary: Summary) -> Any:
-    said = [level_sentences(summary, i) for i in range(len(summary.levels))]
-    values = [
-        {"level": level, "text": f"{text['count']} {text['headline']}"}
-        for level, text in zip(summary.levels.tolist(), said, strict=True)
-    ]
+    values = []
+    for i, level in enumerate(summary.levels.tolist()):
+        words, said = level_in_words(summary, i), level_sentences(summary, i)
+        values.append({"level": level, "text": f"{words}: {said['count']} {said['headline']}"})
     return (
         alt.Chart(alt.Data(values=values), width=3 * WIDTH, height=24)
         .transform_filter(AT_LEVEL)

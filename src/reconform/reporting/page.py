@@ -51,7 +51,7 @@ class Carried:
     Attributes
     ----------
     lines : list of list
-        For each row its place (1 = most unusual), id, score, p-value, q-value or e-value, and
+        For each row its place (1 = most unusual), id, score, p-value, q-value, and
         its unusual features as (index in `names`, value, strength, note).
     names : list of str
         Of the features that are mentioned.
@@ -125,7 +125,7 @@ def _described(
 
 
 def _line(found: Discoveries, i: int, place: int, ids: AnyArray | Sequence[Any]) -> list[Any]:
-    values = (found.scores[i], found.p_values[i], found.evidence[1][i])
+    values = (found.scores[i], found.p_values[i], found.q_values[i])
     return [place + 1, shorten(str(ids[i]), LONGEST_ID), *map(number, map(float, values))]
 
 
@@ -148,7 +148,9 @@ def render(
     """
     check_count("explained", explained, least=0)
     summary = summarise(found)
-    wanted = min(max(int(summary.counts[-1]), found.top or USUAL_FIRST), len(found))
+    # A certified list may lack rows of the nominal lists at other levels, which come after it.
+    listed = np.union1d(summary.order[: found.count], summary.plain[: summary.counts[-1]])
+    wanted = min(max(len(listed), found.top or USUAL_FIRST), len(found))
     labels = _labels(found, ids)
     explainer = found.explainer if explained else None
     carried = carry(found, summary.order, wanted, labels, explainer)
@@ -226,10 +228,11 @@ def _fill(
         script=script,
         data=script_json(
             {
-                **_numbers(summary, f"{found.evidence[0]}-value"),
+                **_numbers(summary, f"{found.q_name}-value"),
                 "lines": carried.lines,
                 "names": carried.names,
                 "leading": carried.leading,
+                "plain": _plain(summary, carried),
                 "words": levels,
                 "top": found.top or 1,
                 "told": told,
@@ -239,7 +242,7 @@ def _fill(
         title=escape(shorten(title, LONGEST_TITLE)),
         why=escape(said(found.why_nothing or "")),
         guarantee=escape(said(found.guarantee)),
-        choice=escape(found.chosen or ""),
+        choice=escape(found.ranked_by),
         first=_first(found),
         groups=_groups(found, words.level_in_words(summary, summary.chosen)),
         assumption=escape(words.ASSUMPTION),
@@ -336,6 +339,15 @@ def _numbers(summary: Summary, evidence: str) -> dict[str, Any]:
             "spread": scores.spread,
         },
     }
+
+
+def _plain(summary: Summary, carried: Carried) -> list[int] | None:
+    """The places of the carried rows by q-value, where these are not those of the list."""
+    if not summary.certified:
+        return None
+    places = np.argsort(summary.plain)[summary.order] + 1
+    found: list[int] = places[[line[0] - 1 for line in carried.lines]].tolist()
+    return found
 
 
 def _policy(style: str, script: str) -> str:

@@ -13,6 +13,7 @@ from ..discoveries import Discoveries
 from ..errors import ReconformError
 from ..rule import shortest_list
 from ..statistics.bounds import false_discovery_table
+from ..statistics.certificates import Claim
 from ..statistics.fdr import PROCEDURES
 
 # Where the slider can stand. k / 100 is the very float that the decimal is read as.
@@ -74,6 +75,10 @@ class Summary:
         m.
     counts_alarms : bool
         Whether the level is a number of false alarms, and not a false discovery rate.
+    claim : Claim
+        Of the decision.
+    certified : bool
+        Whether the decision is a certified list; those at other levels are nominal then.
     n_calibration : int or None
     levels, counts : arrays of shape (levels,)
         How many rows are discoveries at each level.
@@ -84,7 +89,9 @@ class Summary:
     false_bounds : int array of shape (levels,), or None
         With `CONFIDENCE`, at most so many of each list are false; where that is known.
     order : int array of shape (rows,)
-        Positions, the most unusual first: the discoveries at any level come first.
+        Positions, the most unusual first: the discoveries come first.
+    plain : int array of shape (rows,)
+        The same by q-value: the discoveries at any other level come first.
     line : float or None
         The line of a step-up procedure is level * k / line; None for other procedures.
     p_histogram : Histogram
@@ -95,6 +102,8 @@ class Summary:
 
     rows: int
     counts_alarms: bool
+    claim: Claim
+    certified: bool
     n_calibration: int | None
     levels: FloatArray
     counts: RankArray
@@ -102,6 +111,7 @@ class Summary:
     least: RankArray | None
     false_bounds: RankArray | None
     order: RankArray
+    plain: RankArray
     line: float | None
     p_histogram: Histogram
     score_histogram: ScoreHistogram
@@ -116,7 +126,8 @@ def summarise(found: Discoveries, levels: Sequence[float] = LEVELS) -> Summary:
     found : Discoveries
     levels : sequence of float
         FDR levels to count at; that of the decision is added. A certified list is known at its
-        own level only, and a number of false alarms is no such level.
+        own level only: at others q-values decide, which are nominal. A number of false alarms is
+        no such level.
 
     Returns
     -------
@@ -132,13 +143,13 @@ def summarise(found: Discoveries, levels: Sequence[float] = LEVELS) -> Summary:
     """
     if not len(found):
         raise ReconformError("found has no rows; there is nothing to show.")
-    one_level = found.certified or found.fdr is None
-    grid = np.unique([found.level] if one_level else [*levels, found.level])
+    grid = np.unique([found.level] if found.fdr is None else [*levels, found.level])
     chosen = int(np.searchsorted(grid, found.level))
     # A row is a discovery at level q iff its q-value is at most q. The mask was decided in exact
     # fractions, so at the level of `found` the mask decides, not a q-value that was rounded.
-    q_values, order = shown_q_values(found), found.order
-    counts = np.searchsorted(np.sort(q_values), grid, side="right")
+    order = found.order
+    plain = np.lexsort((found.scores, found.p_values, found.q_values))
+    counts = np.searchsorted(found.q_values[plain], grid, side="right")
     counts[chosen] = found.count
     provenance = found.provenance
     n = provenance.n_calibration if provenance else None
@@ -148,6 +159,8 @@ def summarise(found: Discoveries, levels: Sequence[float] = LEVELS) -> Summary:
     return Summary(
         rows=len(found),
         counts_alarms=found.fdr is None,
+        claim=found.claim,
+        certified=found.certified,
         n_calibration=n,
         levels=grid,
         counts=counts,
@@ -155,16 +168,12 @@ def summarise(found: Discoveries, levels: Sequence[float] = LEVELS) -> Summary:
         least=_least(found, grid, line, n),
         false_bounds=_false_bounds(found, order, counts),
         order=order,
+        plain=plain,
         line=line,
-        p_histogram=_p_histogram(found, order, counts, n),
-        score_histogram=_score_histogram(found, order, counts),
+        p_histogram=_p_histogram(found, lists, n),
+        score_histogram=_score_histogram(found, lists),
         curve=(k, ascending[k - 1]),
     )
-
-
-def shown_q_values(found: Discoveries) -> FloatArray:
-    """Where on a scale of levels a row turns into a discovery; a certified list has one level."""
-    return np.where(found.mask, found.level, 1.0) if found.certified else found.q_values
 
 
 def step_up_line(found: Discoveries) -> float | None:
@@ -176,7 +185,7 @@ def step_up_line(found: Discoveries) -> float | None:
     Examples
     --------
     >>> from reconform.cli.detect import run_demo
-    >>> step_up_line(run_demo().found)
+    >>> step_up_line(run_demo("knn", "jackknife+").found)
     229.0
     """
     if found.certified or not PROCEDURES[found.procedure].steps_up:
@@ -257,17 +266,15 @@ def _thin(m: int, counts: RankArray) -> RankArray:
     return k[(k >= 1) & (k <= m)]
 
 
-def _p_histogram(
-    found: Discoveries, order: RankArray, counts: RankArray, n: int | None
-) -> Histogram:
+def _p_histogram(found: Discoveries, lists: list[RankArray], n: int | None) -> Histogram:
     """Bins that end on the grid of p-values, so that normal rows fill them in equal parts."""
     grid = P_BINS if n is None else n + 1
     cuts = np.rint(np.linspace(0, grid, min(P_BINS, grid) + 1))
     edges = cuts / grid
-    return Histogram(edges, *_count(_bin(edges, found.p_values), len(edges) - 1, order, counts))
+    return Histogram(edges, *_count(_bin(edges, found.p_values), len(edges) - 1, lists))
 
 
-def _score_histogram(found: Discoveries, order: RankArray, counts: RankArray) -> ScoreHistogram:
+def _score_histogram(found: Discoveries, lists: list[RankArray]) -> ScoreHistogram:
     known = found.provenance.calibration_scores if found.provenance else np.empty(0)
     everything = np.concatenate([found.scores, known])
     # Beyond these, differences and ratios of scores overflow.
@@ -285,7 +292,7 @@ def _score_histogram(found: Discoveries, order: RankArray, counts: RankArray) ->
     if start == stop:
         start, stop = start - 0.5, stop + 0.5
     edges = np.linspace(start, stop, SCORE_BINS + 1)
-    counted = _count(_bin(edges, stretched(found.scores)), SCORE_BINS, order, counts)
+    counted = _count(_bin(edges, stretched(found.scores)), SCORE_BINS, lists)
     reference = np.bincount(_bin(edges, stretched(known)), minlength=SCORE_BINS)
     shown = reference if len(known) else None
     return ScoreHistogram(edges, *counted, reference=shown, centre=float(centre), spread=spread)
@@ -296,10 +303,7 @@ def _bin(edges: FloatArray, values: FloatArray) -> IndexArray:
     return np.searchsorted(edges[1:-1], values, side="left")
 
 
-def _count(
-    bins: IndexArray, size: int, order: RankArray, counts: RankArray
-) -> tuple[RankArray, RankArray]:
+def _count(bins: IndexArray, size: int, lists: list[RankArray]) -> tuple[RankArray, RankArray]:
     """All rows per bin, and those that are discoveries at each level."""
-    ordered = bins[order]
-    flagged = np.array([np.bincount(ordered[:count], minlength=size) for count in counts])
+    flagged = np.array([np.bincount(bins[rows], minlength=size) for rows in lists])
     return np.bincount(bins, minlength=size), flagged

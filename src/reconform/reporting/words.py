@@ -14,7 +14,7 @@ from importlib.metadata import version
 from typing import Any
 
 from ..discoveries import Discoveries
-from ..display import bound_in_words, headline, level_meaning, percent
+from ..display import NOMINAL, bound_in_words, headline, percent
 from ..grouping import GroupFound
 from ..rule import false_alarms_in_words
 from ..statistics.fdr import PROCEDURES
@@ -89,7 +89,7 @@ def level_sentences(summary: Summary, i: int, broken: bool = False) -> dict[str,
         "count": large,
         "headline": said.removeprefix(large).lstrip(),
         "meaning": (
-            level_meaning(level, alarms=alarms)
+            _promise(summary, i)
             if count and not broken
             else "Do not take this for a list of anomalies before the reason above is understood."
             if count
@@ -105,6 +105,14 @@ def level_sentences(summary: Summary, i: int, broken: bool = False) -> dict[str,
             "fixed beforehand."
         ),
     }
+
+
+def _promise(summary: Summary, i: int) -> str:
+    """What is promised of the list at level i; of lists beside a certified one, nothing."""
+    if summary.certified and i != summary.chosen:
+        return f"Nominal: the rows that plain Benjamini-Hochberg flags. {NOMINAL}"
+    level = float(summary.levels[i])
+    return summary.claim.promise(f"{level:g}" if summary.counts_alarms else percent(level))
 
 
 def level_in_words(summary: Summary, i: int) -> str:

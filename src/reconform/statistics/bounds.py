@@ -531,12 +531,12 @@ def _estimated(rows: int, estimate: float, of: WholeList) -> str:
     normal = f"of {of.tested:,} normal rows would be as unusual"
     if rows == 1:
         return (
-            f"Perhaps it is false, by estimate: one or more {normal}."
+            f"Estimate: it may be false; one or more {normal}."
             if share >= 1
             else f"About {share:g} {normal}, by estimate."
         )
     if share >= rows:
-        return f"Perhaps all of them are false, by estimate: as many {normal}."
+        return f"Estimate: all of them may be false; so many {normal}."
     return f"About {share:,g} of them are false, by estimate: so many {normal}."
 
 

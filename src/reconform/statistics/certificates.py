@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -50,7 +50,7 @@ CONDITIONS = {
     GIVEN_ANOMALIES: "if normal new rows are exchangeable with the reference rows given the "
     "anomalies",
     GIVEN_OTHERS: "if each normal new row is exchangeable with the reference rows given the other "
-    "new rows, as independent rows are and copies or repeated measurements are not",
+    "new rows (independent rows are, copies and repeated measurements are not)",
 }
 _DRAWN = (
     "if reference rows and normal new rows are independent draws from one process, and independent "
@@ -64,8 +64,43 @@ _SPLITS = "on average over random splits"
 CERTIFIABLE = " `validity='proven'` gives a proven list."
 
 
-# Said of a list that is not proven, where another one would be.
-CERTIFIABLE = " `validity='proven'` gives a proven list."
+# What everybody reads of a condition.
+SAME = "normal new rows come from the same process as the reference"
+PROVEN, MEASURED = "proven", "measured, not proven"
+GIVEN_CALIBRATION = "proven for all but the stated share of calibration sets"
+APPROXIMATE = "approximately, for large samples"
+
+
+@dataclass(frozen=True)
+class Claim:
+    """What holds for a list: in one sentence for everybody (`promise`), and in full.
+
+    Attributes
+    ----------
+    full : str
+        The theorem with its exact condition, or that there is none.
+    status : str
+        "proven" or "measured, not proven", and why, where that is special.
+    condition : str
+        In plain words.
+    """
+
+    full: str = ""
+    status: str = MEASURED
+    condition: str = SAME
+
+    def promise(self, level: str, of: str = "them") -> str:
+        """Say what share of the flagged rows, or how many of them, are false alarms.
+
+        Examples
+        --------
+        >>> print(Claim(status=PROVEN).promise("10%"))
+        On average at most 10% of them are false alarms (proven, if normal new rows come from the
+        same process as the reference).
+        """
+        are = "are" if self.status.startswith(PROVEN) else "should be"
+        how = f"{self.status}, if {self.condition}"
+        return f"On average at most {level} of {of} {are} false alarms ({how})."
 
 
 @dataclass(frozen=True)
@@ -117,7 +152,8 @@ class Guarantee:
     cleaned: str = ""
 
     def __str__(self) -> str:
-        return f"{self.name}: one p-value is {self.p_value}; the false discovery rate: {self.fdr}."
+        fdr = replace(self, refuted={}).fdr
+        return f"{self.name}: one p-value is {self.p_value}; the false discovery rate: {fdr}."
 
     @property
     def proven(self) -> dict[str, str]:
@@ -141,15 +177,16 @@ class Guarantee:
         said = [f"{', '.join(names)}{on} proven ({c})" for c, names in by_condition.items()]
         if self.certified:
             asked = f"conditional calibration; {GIVEN_OTHERS}"
-            said += [f"{CERTIFIED.upper()} under `validity='proven'` proven ({asked})"]
+            said += [f"{CERTIFIED.upper()} proven with `validity='proven'` ({asked})"]
         said += [f"{name.upper()} false in general ({r})" for name, r in self.refuted.items()]
         return "; ".join(said if len(proven) >= 3 else [*said, "otherwise measured"])
 
-    def after_cleaning(self, said: str) -> str:
+    def after_cleaning(self, said: Claim) -> Claim:
         """What is left of a promise if marked rows have left the reference; all, if none have."""
         if not self.cleaned:
             return said
-        return f"Measured, not proven: {self.cleaned}. ({_RIGHT_MARKS}: {said})"
+        full = f"Measured, not proven: {self.cleaned}. ({_RIGHT_MARKS}: {said.full})"
+        return replace(said, full=full, status=f"{MEASURED}: {self.cleaned}")
 
     def _asked(self, reason: str) -> str:
         return self.each if reason == ANY else GIVEN_ANOMALIES
@@ -169,7 +206,11 @@ class Guarantee:
             and procedure not in self.proven
         )
 
-    def sentence(
+    def sentence(self, procedure: str, **options: Any) -> str:
+        """Say in full what holds; see `claim`."""
+        return self.claim(procedure, **options).full
+
+    def claim(
         self,
         procedure: str,
         *,
@@ -177,13 +218,14 @@ class Guarantee:
         conditional: str | None = None,
         smoothed: bool = False,
         level: Fraction | None = None,
-    ) -> str:
+    ) -> Claim:
         """Say what holds for the false discovery rate, or the false alarms, of one procedure.
 
         Parameters
         ----------
         procedure : str
-        validity : {"nominal", "proven"}
+        validity : {"auto", "nominal", "proven"}
+            Of a rule that was not resolved, "auto" is nominal.
         conditional : str, optional
             The kind of calibration-conditional p-values, where those are used.
         smoothed : bool
@@ -203,31 +245,36 @@ class Guarantee:
         detector on which it is about twice the level. `validity='proven'` gives a proven list.
         >>> print(guarantee("full").sentence("bh", validity="proven"))
         FDR proven (conditional calibration) for the list certified from full, if each normal new
-        row is exchangeable with the reference rows given the other new rows, as independent rows
-        are and copies or repeated measurements are not.
+        row is exchangeable with the reference rows given the other new rows (independent rows are,
+        copies and repeated measurements are not).
         >>> print(guarantee("full").sentence("false-alarms", level=Fraction(2)))
         Expected number of false alarms at most 2, proven for full, if each normal new row is
         exchangeable with the reference rows.
         """
         if PROCEDURES[procedure].controls == ALARMS:
             assert level is not None
-            return self.after_cleaning(self._alarms(level, validity, conditional, smoothed))
-        return self.after_cleaning(self._rate(procedure, validity, conditional, smoothed))
+            status, full = self._alarms(level, validity, conditional, smoothed)
+        else:
+            status, full = self._rate(procedure, validity, conditional, smoothed)
+        condition = SAME + self.also.replace(_EACH_GROUP, ", group by group")
+        return self.after_cleaning(Claim(full, status, condition))
 
-    def _rate(self, procedure: str, validity: str, conditional: str | None, smoothed: bool) -> str:
+    def _rate(
+        self, procedure: str, validity: str, conditional: str | None, smoothed: bool
+    ) -> tuple[str, str]:
         """Say what holds for the false discovery rate."""
         if conditional is not None and PROCEDURES[procedure].proof not in _OF_INDEPENDENT:
-            return (
+            return MEASURED, (
                 f"FDR measured, not proven, for {procedure.upper()} on {conditional} conditional "
                 "p-values."
             )
         if conditional is not None and not BANDS[conditional].proven:
-            return (
+            return APPROXIMATE, (
                 f"FDR of {procedure.upper()} holds given the calibration set only approximately: "
                 f"the band behind {conditional} conditional p-values is a large-sample one."
             )
         if conditional is not None:
-            return (
+            return GIVEN_CALIBRATION, (
                 f"FDR proven for {procedure.upper()} given the calibration set, for all but the "
                 f"stated share of calibration sets ({conditional} conditional p-values), {_DRAWN}."
             )
@@ -236,20 +283,20 @@ class Guarantee:
             reason = None
         if self.certifies(procedure, validity):
             said = f"FDR {_CERTIFICATE} for the list certified from {self.name}"
-            return f"{said}, {self.condition(GIVEN_OTHERS)}."
+            return PROVEN, f"{said}, {self.condition(GIVEN_OTHERS)}."
         if reason is not None and (not self.needs_correction or validity == "proven"):
             under = self.condition(self._asked(reason))
             more = ", and λ is fixed beforehand" if reason == FIXED_LAMBDA else ""
-            return f"FDR proven for {procedure.upper()} on {self.name}, {under}{more}."
+            return PROVEN, f"FDR proven for {procedure.upper()} on {self.name}, {under}{more}."
         said = f"FDR measured, not proven, for {procedure.upper()} on {self.name}"
         if procedure in self.refuted:
             said += f", and false in general: {self.refuted[procedure]}"
         certifiable = self.certifies(procedure, "proven")
-        return f"{said}.{CERTIFIABLE}" if certifiable else f"{said}."
+        return MEASURED, f"{said}.{CERTIFIABLE}" if certifiable else f"{said}."
 
     def _alarms(
         self, level: Fraction, validity: str, conditional: str | None, smoothed: bool
-    ) -> str:
+    ) -> tuple[str, str]:
         """Say what holds for the number of false alarms where p-values up to v/m are flagged.
 
         A normal row is flagged with probability at most v/m if its p-value is exact, and there are
@@ -257,23 +304,23 @@ class Guarantee:
         """
         said = f"Expected number of false alarms at most {float(level):g}"
         if conditional is not None and not BANDS[conditional].proven:
-            return (
+            return APPROXIMATE, (
                 f"{said} given the calibration set only approximately: the band behind "
                 f"{conditional} conditional p-values is a large-sample one."
             )
         if conditional is not None:
-            return (
+            return GIVEN_CALIBRATION, (
                 f"{said} given the calibration set, proven for all but the stated share of "
                 f"calibration sets ({conditional} conditional p-values), {_DRAWN}."
             )
         if self.kind == "exact":
-            return f"{said}, proven for {self.name}, {self.condition(self.each)}."
+            return PROVEN, f"{said}, proven for {self.name}, {self.condition(self.each)}."
         if self.needs_correction and validity == "proven":
             said += f", proven on the corrected p-values of {self.name}"
-            return f"{said}, {self.condition(self.each)}."
+            return PROVEN, f"{said}, {self.condition(self.each)}."
         proven = self.alarms.format(f"{float(2 * level):g}") if not smoothed else ""
         only = f"; proven is only: {proven}, {self.condition(self.each)}" if proven else ""
-        return f"{said} measured, not proven, for {self.name}{only}."
+        return MEASURED, f"{said} measured, not proven, for {self.name}{only}."
 
 
 # What p-values that are valid and independent, as conditional ones are, offer to a proof.
@@ -314,7 +361,7 @@ TABLE: tuple[Guarantee, ...] = (
         "full with the batch",
         "exact",
         "exact: P(p <= α) <= α given the seed, if the reference and the row are exchangeable "
-        "*given the other new rows*, as independent rows are; broken by normal new rows in "
+        "*given the other new rows* (independent rows are); broken by normal new rows in "
         "clusters that the reference does not have, such as copies and repeated measurements",
         (ANY,),
         certified=True,
@@ -325,7 +372,7 @@ TABLE: tuple[Guarantee, ...] = (
         "split with the batch",
         "exact",
         "exact: P(p <= α) <= α over the data and the seed, if the calibration rows and the row are "
-        "exchangeable *given the other new rows*, as independent rows are",
+        "exchangeable *given the other new rows* (independent rows are)",
         (ANY,),
         certified=True,
         each=GIVEN_OTHERS,
@@ -335,7 +382,7 @@ TABLE: tuple[Guarantee, ...] = (
         "batch",
         "exact",
         "exact: P(p <= α) <= α given the seed, if the reference and the normal new rows are "
-        "exchangeable given the anomalies, as independent rows are",
+        "exchangeable given the anomalies (independent rows are)",
         (POSITIVE, FIXED_LAMBDA, ANY, E_VALUES),
         each=GIVEN_ANOMALIES,
     ),
@@ -343,8 +390,8 @@ TABLE: tuple[Guarantee, ...] = (
         "learned",
         "exact",
         "exact: P(p <= α) <= α over the data and the seed, if the calibration rows and the normal "
-        "new rows are exchangeable given the anomalies and the other reference rows, as "
-        "independent rows are",
+        "new rows are exchangeable given the anomalies and the other reference rows (independent "
+        "rows are)",
         (POSITIVE, FIXED_LAMBDA, ANY, E_VALUES),
         each=GIVEN_ANOMALIES,
         over=_SPLITS,
@@ -380,8 +427,8 @@ TABLE: tuple[Guarantee, ...] = (
         "cv+",
         "bounded",
         "bounded: P(p <= α) <= 2α + (K-2)/(n+K) for K folds, and for n/K = m rows in every fold "
-        "also <= 2α + (m-2)/(n+m) if m-1 further rows exchangeable with these could be had, as for "
-        "independent rows; both over the data and the seed",
+        "also <= 2α + (m-2)/(n+m) if m-1 further rows exchangeable with these could be had (for "
+        "independent rows they can); both over the data and the seed",
         (ANY,),
         needs_correction=True,
         certified=True,
@@ -402,6 +449,7 @@ TABLE: tuple[Guarantee, ...] = (
 
 # What is added to the name of a method, and to its condition, where ranks are made within groups.
 WITHIN = " within groups"
+_EACH_GROUP = ", in every group given all rows of the others"
 _IN_GROUPS = (
     "; in every group by itself, if its reference rows and its normal new rows are exchangeable "
     "given all rows of the other groups"
@@ -454,7 +502,7 @@ def within_groups(row: Guarantee) -> Guarantee:
         row,
         name=row.name + WITHIN,
         p_value=row.p_value + _IN_GROUPS,
-        also=", in every group given all rows of the others" + row.also,
+        also=_EACH_GROUP + row.also,
         supports=tuple(reason for reason in row.supports if reason != E_VALUES),
     )
 
@@ -621,6 +669,10 @@ class Validity:
 
 
 VALIDITY: dict[str, Validity] = {
+    # What it stands for is settled with a fitted detector: `Rule.resolved`.
+    "auto": Validity(
+        "proven with method auto, otherwise as the paper has it", lambda plan, row, n: usual(n)
+    ),
     "nominal": Validity("the p-values of the paper", lambda plan, row, n: usual(n)),
     "proven": Validity(
         "p-values and lists that a theorem covers, where there is one", proven_grid, certificate

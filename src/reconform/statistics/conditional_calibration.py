@@ -235,8 +235,9 @@ def certify(batch: RankedBatch, level: Fraction) -> Outcome:
     Returns
     -------
     Outcome
-        With e-values, and the plain list at the same level beside it. There are no q-values: the
-        e-values depend on the level, and lists at two levels are two procedures.
+        With e-values, and the plain list at the same level beside it. The q-values are those of
+        plain Benjamini-Hochberg, hence nominal: e-values depend on the level, lists at two levels
+        are two procedures, and the union of such lists has no bound.
     """
     assert batch.worlds is not None
     ranks, n = batch.ranks.at_most, batch.n_calibration
@@ -261,7 +262,7 @@ def certify(batch: RankedBatch, level: Fraction) -> Outcome:
     plain = counts.decide(fdr=level, grid=grid)
     return Outcome(
         mask=closed_e_bh(e_values, level),
-        q_values=np.full(len(ranks), np.nan),
+        q_values=plain.q_values(ranks),
         e_values=np.array([float(value) for value in e_values]),
         plain=plain.mask(ranks),
     )

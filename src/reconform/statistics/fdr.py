@@ -218,7 +218,7 @@ class Outcome:
     decision : Decision or None
         The same as a rule on ranks, where the counts of the ranks decided.
     e_values : float array or None
-        Of a certified list, which has them instead of q-values (these are NaN).
+        Of a certified list; its q-values are those of the procedure without a certificate.
     plain : bool array or None
         For a certified list, what the procedure finds at the same level without a certificate.
     """
@@ -575,7 +575,7 @@ def _calibrations(batch: RankedBatch) -> list[FloatArray]:
 
 
 def _e_values_objection(plan: Plan, validity: str, conditional: str | None) -> str | None:
-    if (validity, conditional) != ("nominal", None):
+    if validity == "proven" or conditional is not None:
         return (
             "procedure='ebh' works on e-values, which are proven as they are; leave validity and "
             "conditional at their defaults."

@@ -583,29 +583,20 @@ def with_mask(
 
 
 def choice_sentence(candidates: tuple[Candidate, ...]) -> str:
-    """Say in words what was chosen, and what the others would have found.
+    """Say in words which detectors were chosen.
 
     Examples
     --------
     >>> kde, knn = Candidate("kde", 90, 31, 33), Candidate("knn", 10, 0, 12)
     >>> print(choice_sentence((kde, knn, Candidate("lof", 0, 0, 4))))
-    Chosen among 3 detectors: kde for 90 of 100 rows (31 flagged), knn for 10 (0 flagged). Alone,
-    kde would have flagged 33, knn 12, lof 4.
+    Ranked by kde for 90 of 100 rows (31 flagged), knn for 10 (0 flagged), chosen among 3 detectors.
     """
-    if not candidates:
-        return ""
     total = sum(one.rows for one in candidates)
     chosen = [one for one in candidates if one.rows]
+    if not chosen:
+        return ""
     parts = [f"{one.name} for {one.rows:,} ({one.flagged:,} flagged)" for one in chosen[:SHOWN]]
-    if parts:
-        first = chosen[0]
-        parts[0] = f"{first.name} for {first.rows:,} of {total:,} rows ({first.flagged:,} flagged)"
-    best = sorted(candidates, key=lambda one: -one.alone)
-    alone = [f"{one.name} {one.alone:,}" for one in best[:SHOWN]]
-    alone[0] = f"{best[0].name} would have flagged {best[0].alone:,}"
-    if len(best) > SHOWN:
-        most = best[SHOWN].alone
-        alone.append(f"the others {most:,} or fewer" if most else "the others 0")
-    return (
-        f"Chosen among {len(candidates)} detectors: {', '.join(parts)}. Alone, {', '.join(alone)}."
-    )
+    parts[0] = parts[0].replace(" (", f" of {total:,} rows (", 1)
+    if len(chosen) == 1:
+        parts = [chosen[0].name]
+    return f"Ranked by {', '.join(parts)}, chosen among {len(candidates)} detectors."

@@ -14,6 +14,7 @@ import numpy as np
 from ..detector import ConformalDetector
 from ..errors import ReconformError, check_count, unknown_choice
 from ..rule import Rule, false_alarms_in_words
+from ..statistics.certificates import Claim
 from ..statistics.exact import exact_fraction
 from ..statistics.thresholds import rows_needed, tolerance_order
 from .state import Content, DecidedRows, DecisionStream
@@ -194,11 +195,12 @@ class FalseAlarmBudget(DecisionStream):
 
     def _promise(self) -> str:
         if self.confidence is not None:
-            return self.cad.guarantee_alone.after_cleaning(
+            said = (
                 f"At most {self._budget} expected, given the calibration set: proven for a share "
                 f"{self.confidence:g} of calibration sets, if their rows are independent draws and "
                 "each normal new row is one more."
             )
+            return self.cad.guarantee_alone.after_cleaning(Claim(said)).full
         said = self.cad.guarantee_alone.sentence(
             "false-alarms", validity=self._rule.validity, level=self._rule.level
         )

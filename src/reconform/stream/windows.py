@@ -136,14 +136,15 @@ class MicroBatches(DecisionStream):
 
     def _promise(self) -> str:
         rule = self._rule
-        said = self.cad.guarantee_alone.sentence(
+        claim = self.cad.guarantee_alone.claim(
             rule.procedure, validity=rule.validity, conditional=rule.conditional, level=rule.level
         )
         if rule.false_alarms is not None:
-            return f"{said} It holds in each window, and adds up over windows."
+            return f"{claim.full} It holds in each window, and adds up over windows."
+        level = f"{float(100 * rule.level):g}%"
         return (
-            f"{said} It holds for the list of each window; for all windows together it is "
-            "measured, and where most windows have no anomaly it is higher."
+            f"{claim.promise(level, 'the rows flagged in a window')} For all windows together it "
+            "is measured, and where most windows have no anomaly it is higher."
         )
 
     @property

@@ -61,8 +61,8 @@ class Auto(NativeDetector):
     row alone, by the first candidate (by default kNN).
 
     P-values are exact, P(p <= α) <= α, if reference rows and the row are exchangeable *given the
-    other new rows*, as independent rows are. The false discovery rate of a list is measured, not
-    proven; with ``validity="proven"`` it is.
+    other new rows* (independent rows are). The false discovery rate of a list is proven with
+    ``method="auto"``, and with ``validity="proven"``.
 
     Examples
     --------

@@ -3,6 +3,8 @@
 // textContent, so a cell that looks like markup is shown, not run.
 
 const data = JSON.parse(document.getElementById("data").textContent);
+// A certified list need not hold the rows of the smallest q-values, by which other levels decide.
+data.lines.forEach((line, i) => line.push(data.plain ? data.plain[i] : line[0]));
 const state = { level: data.chosen, whole: false };
 
 const $ = (id) => document.getElementById(id);
@@ -11,6 +13,7 @@ const SVG = document.querySelector("svg").namespaceURI;
 const whole = (number) => number.toLocaleString("en-US");
 const short = (number) => String(Number(number.toPrecision(3)));
 const flaggedCount = () => data.counts[state.level];
+const isFlagged = (line) => line[state.level === data.chosen ? 0 : 6] <= flaggedCount();
 const some = (number, one) => `${whole(number)} ${one}${number === 1 ? "" : "s"}`;
 
 function element(tag, attributes = {}, ...children) {

@@ -38,7 +38,7 @@ $("zoom").addEventListener("click", () => {
 });
 new ResizeObserver(() => drawCharts()).observe($("histogram"));
 
-// A certified list is about one level.
+// A number of false alarms is one level.
 document.querySelector(".control").hidden = data.levels.length === 1;
 nameTheme();
 startTable();

@@ -22,11 +22,11 @@ function strength(line) {
 }
 
 function visibleLines() {
-  const count = flaggedCount(), wanted = $("find").value.trim().toLowerCase();
+  const wanted = $("find").value.trim().toLowerCase();
   const flagged = $("scope").value === "flagged";
   const matches = (line) => !wanted || line[1].toLowerCase().includes(wanted) ||
     line[5].some(([name]) => data.names[name].toLowerCase().includes(wanted));
-  const lines = data.lines.filter((line) => (!flagged || line[0] <= count) && matches(line));
+  const lines = data.lines.filter((line) => (!flagged || isFlagged(line)) && matches(line));
   const { value, text, wide } = view.column, sign = view.descending ? -1 : 1;
   const compare = text && !wide ? collator.compare : (a, b) => (a < b ? -1 : a > b ? 1 : 0);
   // Sorting is stable and the lines come most unusual first, so ties stay in that order.
@@ -78,7 +78,7 @@ function explanation(place) {
 
 // The roles are those that the elements have anyway; a phone's layout would take them away.
 function tableRow(line, marked) {
-  const [place, id, score, p, q, features] = line, flagged = place <= flaggedCount();
+  const [place, id, score, p, q, features] = line, flagged = isFlagged(line);
   const row = element("tr", { role: "row", class: flagged ? "" : "plain" });
   const name = element("td", { role: "cell", class: "text id" });
   if (marked && flagged) name.append(element("span", { class: "dot", role: "img", "aria-label": "flagged: " }));
