@@ -261,10 +261,7 @@ def test_bad_numbers_of_false_alarms(here, given, words):
 
 def test_the_chart_of_false_alarms(cad, data):
     pytest.importorskip("altair", reason="charts need Altair")
-    assert (
-        "2 false alarms: "
-        in reconform.chart(cad.discover(data[1], false_alarms=2)).to_json()
-    )
+    assert "2 false alarms: " in reconform.chart(cad.discover(data[1], false_alarms=2)).to_json()
 
 
 # --- the rows that come first --------------------------------------------------------------------

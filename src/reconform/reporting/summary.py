@@ -151,6 +151,8 @@ def summarise(found: Discoveries, levels: Sequence[float] = LEVELS) -> Summary:
     plain = np.lexsort((found.scores, found.p_values, found.q_values))
     counts = np.searchsorted(found.q_values[plain], grid, side="right")
     counts[chosen] = found.count
+    lists = [plain[:count] for count in counts]
+    lists[chosen] = np.flatnonzero(found.mask)
     provenance = found.provenance
     n = provenance.n_calibration if provenance else None
     line = step_up_line(found)
