@@ -34,7 +34,7 @@ class Literal:
             drawn = mix_array(digests ^ key) < limit
             self.grow(np.flatnonzero(drawn), np.flatnonzero(~drawn), key)
             asked += ~drawn
-        self.scores = self.votes / -np.maximum(asked, 1)
+        self.scores = self.votes / (-kernels.VOTES * np.maximum(asked, 1))
 
     def splits(self, rows, key):
         """Random cuts of random features, those that leave enough rows on either side."""
@@ -96,7 +96,9 @@ def test_some_labels_decide_a_split():
     rng = np.random.default_rng(0)
     D, T = rng.normal(size=(60, 9)), rng.normal(size=(30, 9))
     forest = Forest.of(D, T, 50, np.random.SeedSequence(0), 1)
-    moved = forest.scores(np.arange(30)) != (forest._sums / -(~forest.hit).sum(axis=0))
+    moved = forest.scores(np.arange(30)) != (
+        forest._sums / (-kernels.VOTES * (~forest.hit).sum(axis=0))
+    )
     assert moved.sum(axis=1).max() > 60  # a leaf alone has few rows
 
 

@@ -202,7 +202,9 @@ def name_of(detector: Any) -> str:
     entry = entry_of(detector)
     if entry is None:
         return str(detector.name)
-    return ("scaled " if getattr(detector, "scale", "none") == "robust" else "") + entry.name
+    usual = getattr(entry.kind(), "scale", "none")  # which a name does not mention
+    scaled = getattr(detector, "scale", "none") == "robust" != usual
+    return ("scaled " if scaled else "") + entry.name
 
 
 def names_of(detectors: Sequence[Any]) -> tuple[str, ...]:

@@ -21,7 +21,7 @@ from ...parallel import run_blocks
 from ...randomness import mix_array
 from ...statistics.ranks import Calibration, Ranks
 from ..contrast.ensembles import ContrastModel, FullContrast
-from .kernels import TRIED, grow_trees, votes_in_worlds
+from .kernels import TRIED, VOTES, grow_trees, votes_in_worlds
 
 # A tree draws half of the pool, and at most about so many rows; a leaf has so many at least.
 MOST_DRAWN, LEAST = 2048, 3
@@ -121,7 +121,8 @@ class Forest:
             votes_in_worlds(*given, nodes, cuts, keys, votes, self._sums, places, start, stop, out)
 
         run_blocks(kernel, len(rows), n_jobs=self.n_jobs)
-        return np.asarray(out / -np.maximum((~self.hit).sum(axis=0), 1))
+        asked = np.maximum((~self.hit).sum(axis=0), 1)
+        return np.asarray(out / (-VOTES * asked))  # a power of two: nothing more is rounded
 
 
 @dataclass(eq=False)
