@@ -16,9 +16,10 @@ from dask.delayed import delayed as _delayed
 from dask.sizeof import sizeof
 
 from ..discoveries import CountedDiscoveries
-from ..ensemble.choosing import ChoiceSurvey
+from ..ensemble.split_choice import ChoiceSurvey
 from ..errors import ReconformError
-from ..scan import Counted, Parts
+from ..scan import Parts
+from ..statistics.fdr import RankCounts
 
 RESULTS = {"score": "float64", "p_value": "float64", "q_value": "float64", "anomaly": "bool"}
 
@@ -37,8 +38,8 @@ persist: Callable[..., Any] = _persist
 
 # The size of counts in bytes, from which Dask decides where to merge them.
 _register: Callable[..., Any] = sizeof.register
-_register(Counted, lambda counted: int(counted.ranks.counts.nbytes))
-_register(ChoiceSurvey, lambda survey: survey.low.nbytes)
+_register(RankCounts, lambda counted: int(counted.counts.nbytes))
+_register(ChoiceSurvey, lambda survey: survey.sample.nbytes)
 
 
 def merged(parts: Sequence[Any], merge: Callable[[Any, Any], Any]) -> Any:

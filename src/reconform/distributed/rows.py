@@ -112,10 +112,10 @@ def discover(
             scanned = scan(cad, source)
         except KeyError as error:
             _refuse_lacking(frame, columns, error)
-    counted, ranked = scanned.counted, scanned.ranked
+    ranked = scanned.ranked
     assert isinstance(ranked, Delayed)
-    observed = Observed(together=scanned.together, choice=counted.choice)
-    found = cad.decide_counts(counted.ranks, rule, observed)
+    observed = Observed(together=scanned.together, choice=scanned.choice)
+    found = cad.decide_counts(scanned.counts, rule, observed)
     marked = dd.from_delayed(
         ranked.later_with_ids(partial(_marked, found.decision)),
         meta=_empty(RESULTS, columns.ids, frame),

@@ -268,7 +268,7 @@ class FileScan:
         seen = Observed(
             sample=self.sample.rows,
             together=self.scanned.together,
-            choice=self.scanned.counted.choice,
+            choice=self.scanned.choice,
             categories={
                 j: Category(
                     feature.labels, self.unseen.get(j, none).labels, self.unseen.get(j, none).rows
@@ -279,7 +279,7 @@ class FileScan:
             monotone=self.sample.monotone,
             sample_groups=None if groups is None else groups[:, 0].astype(np.intp),
         )
-        return self.cad.decide_counts(self.scanned.counted.ranks, rule, seen)
+        return self.cad.decide_counts(self.scanned.counts, rule, seen)
 
     def certify(
         self, rule: Rule, weights: Callable[[FloatArray], Weights] | None = None

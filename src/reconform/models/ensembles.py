@@ -20,7 +20,7 @@ from ..detectors.foreign import FittedDetector, ForeignDetector
 from ..detectors.registry import DETECTORS
 from ..detectors.scaled import ScaledEnsemble
 from ..ensemble import Ensemble, RepeatedSplit, ResampledEnsemble, reference_calibration
-from ..ensemble.choosing import ChoiceEnsemble, FullChoice, SplitChoice
+from ..ensemble.choosing import FullChoice
 from ..ensemble.grouped import (
     GroupedEnsemble,
     OneForAll,
@@ -29,6 +29,7 @@ from ..ensemble.grouped import (
     joined_calibration,
 )
 from ..ensemble.refitting import FullRefit, RefitEnsemble
+from ..ensemble.split_choice import CLASSIFIERS, SplitChoice, plan_of_one
 from ..errors import ReconformError
 from ..grouping import UNKNOWN, ReferenceGroups, check_groupable
 from ..methods import METHODS, VARIANTS, Complements, Jackknife, Plan
@@ -291,8 +292,16 @@ def write_ensemble(ensemble: Ensemble, plan: Plan, out: Writer, at: str = "ensem
             "anomalies": ROWS.write(ensemble.anomalies, f"{at}/anomalies", out),
             "inner": write_ensemble(ensemble.inner, plan, out, f"{at}/inner"),
         }
-    if isinstance(ensemble, ChoiceEnsemble):
+    if isinstance(ensemble, FullChoice | SplitChoice):
+        rows = {}
+        if isinstance(ensemble, SplitChoice):
+            rows = _SPLIT_ROWS
+            plan = plan_of_one(len(ensemble.trained), len(ensemble.calibrating))
         return {
+            **{
+                key: spec.write(getattr(ensemble, key), f"{at}/{key}", out)
+                for key, spec in rows.items()
+            },
             "kind": type(ensemble).__name__,
             "names": list(ensemble.names),
             "fitted": [
@@ -343,9 +352,13 @@ def read_ensemble(json: Json, plan: Plan, source: Reader) -> Ensemble:
 
 
 # What a choice of detectors is called in files, and whether each new row has a model (`augments`).
-CHOICES: dict[str, tuple[type[ChoiceEnsemble], bool]] = {
-    "FullChoice": (FullChoice, True),
-    "SplitChoice": (SplitChoice, False),
+CHOICES = {"FullChoice": True, "SplitChoice": False}
+# What a choice from the pool needs of the reference.
+_SPLIT_ROWS: dict[str, Spec] = {
+    "trained": ROWS,
+    "selecting": ROWS,
+    "calibrating": ROWS,
+    "seed": Plain(),
 }
 
 
@@ -365,22 +378,38 @@ def _read_with_anomalies(json: Json, plan: Plan, source: Reader) -> WithAnomalie
     return WithAnomalies(ensemble, known)
 
 
-def _read_choice(json: Json, plan: Plan, source: Reader) -> ChoiceEnsemble:
-    """Read several detectors, of which one is chosen for every row."""
-    kind, augments = CHOICES[json["kind"]]
+def _read_choice(json: Json, plan: Plan, source: Reader) -> FullChoice | SplitChoice:
+    """Read several detectors, of which one is chosen for every row, or for all."""
+    augments = CHOICES[json["kind"]]
     suits = plan.row.takes_choice and plan.row.augments == augments
     require(suits, "the ensemble does not suit its plan")
     names, parts = json["names"], json["fitted"]
     words = isinstance(names, list) and all(isinstance(name, str) for name in names)
-    require(words and isinstance(parts, list) and len(names) == len(parts) > 0, "a name is missing")
+    require(words and isinstance(parts, list) and len(parts) > 0, "a name is missing")
+    more = () if augments or len(names) == len(parts) else CLASSIFIERS
+    require(tuple(names[len(parts) :]) == more, "a name is missing")
     nested = any(part.get("kind") in CHOICES for part in parts)
     require(not nested, "a choice of detectors contains another one")
-    fitted = [read_ensemble(part, plan, source) for part in parts]
-    sizes = {len(one.calibration) for one in fitted}
-    require(len(sizes) == 1, "the detectors calibrate on different numbers of rows")
-    if not augments:
-        require(all(isinstance(one, ResampledEnsemble) for one in fitted), "a model scores no rows")
-    return kind(fitted[0].calibration, tuple(names), fitted)
+    if augments:
+        every = [read_ensemble(part, plan, source) for part in parts]
+        sizes = {len(one.calibration) for one in every}
+        require(len(sizes) == 1, "the detectors calibrate on different numbers of rows")
+        return FullChoice(every[0].calibration, tuple(names), every)
+    rows = {key: spec.read(json[key], source) for key, spec in _SPLIT_ROWS.items()}
+    require(isinstance(rows["seed"], np.random.SeedSequence), "a seed is none")
+    for key in ("trained", "selecting", "calibrating"):
+        own = rows[key]
+        require(own.shape[1] == source.n_features and len(own) > 0, "a row is missing")
+        require(not np.isinf(own).any(), "a row is not finite")
+    (train,), (held,) = plan.train, plan.held_out
+    complete = len(rows["trained"]) + len(rows["selecting"]) == len(train)
+    require(complete and len(rows["calibrating"]) == len(held), "a row is missing")
+    of_one = plan_of_one(len(rows["trained"]), len(held))
+    fitted = [read_ensemble(part, of_one, source) for part in parts]
+    models = [one for one in fitted if isinstance(one, ResampledEnsemble)]
+    require(len(models) == len(fitted), "a model scores no rows")
+    first = replace(models[0].calibration, rows=held)
+    return SplitChoice(first, tuple(names), models, **rows)
 
 
 def write_groups(cad: ConformalDetector, out: Writer) -> dict[str, Json]:

@@ -64,10 +64,6 @@ _SPLITS = "on average over random splits"
 CERTIFIABLE = " `validity='proven'` gives a proven list."
 
 
-# Said of a list that is not proven, where another one would be.
-CERTIFIABLE = " `validity='proven'` gives a proven list."
-
-
 @dataclass(frozen=True)
 class Guarantee:
     """What is known about a method, for a new normal row exchangeable with the reference.
@@ -324,11 +320,11 @@ TABLE: tuple[Guarantee, ...] = (
     Guarantee(
         "split with the batch",
         "exact",
-        "exact: P(p <= α) <= α over the data and the seed, if the calibration rows and the row are "
-        "exchangeable *given the other new rows*, as independent rows are",
-        (ANY,),
-        certified=True,
-        each=GIVEN_OTHERS,
+        "exact: P(p <= α) <= α over the data and the seed, if the calibration rows and the normal "
+        "new rows are exchangeable given the anomalies and the other reference rows, as "
+        "independent rows are",
+        (POSITIVE, FIXED_LAMBDA, ANY, E_VALUES),
+        each=GIVEN_ANOMALIES,
         over=_SPLITS,
     ),
     Guarantee(

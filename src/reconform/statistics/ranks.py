@@ -486,16 +486,33 @@ class Choice:
     chosen : int array of shape (m,)
         For every row the detector.
     ranks : int array of shape (detectors, m)
-        The ranks that each of them gives.
+        The ranks that each of them gives; of no detector where one was chosen for all rows.
+    evidence : int array of shape (detectors,) or None
+        Where it is the same for all rows.
     """
 
     names: tuple[str, ...]
     chosen: IndexArray
     ranks: RankArray
+    evidence: RankArray | None = None
 
     def taken(self, rows: IndexArray) -> Choice:
         """Return the choice for some of the rows."""
-        return Choice(self.names, self.chosen[rows], self.ranks[:, rows])
+        return Choice(self.names, self.chosen[rows], self.ranks[:, rows], self.evidence)
+
+
+@dataclass(frozen=True)
+class Chosen:
+    """The one of several detectors that ranks all rows, and the evidence for each of them."""
+
+    names: tuple[str, ...]
+    index: int
+    evidence: tuple[int, ...]
+
+    def for_rows(self, m: int) -> Choice:
+        """Write it down for every row."""
+        every, nobody = np.full(m, self.index, dtype=np.intp), np.empty((0, m), dtype=np.int64)
+        return Choice(self.names, every, nobody, np.array(self.evidence, dtype=np.int64))
 
 
 @dataclass(frozen=True)
@@ -509,18 +526,23 @@ class Candidate:
         New rows that it was chosen for.
     flagged : int
         Those of them that are flagged.
-    alone : int
-        Rows that it would have flagged at the same level, had nothing else been tried.
+    alone : int or None
+        Rows that it would have flagged at the same level, had nothing else been tried; None where
+        one detector was chosen for all rows.
+    evidence : int or None
+        There, how many anomalies it seems to tell from normal rows, by calibration and new rows
+        together.
     """
 
     name: str
     rows: int
     flagged: int
-    alone: int
+    alone: int | None = None
+    evidence: int | None = None
 
 
 class ChoiceCounts:
-    """Counts of the ranks of all detectors, of rows that come in parts.
+    """Counts of the ranks of all detectors.
 
     Parameters
     ----------
@@ -542,13 +564,6 @@ class ChoiceCounts:
             self.by_rank[k] += np.bincount(ranks, minlength=size)
             self.chosen_by_rank[k] += np.bincount(ranks[choice.chosen == k], minlength=size)
         return self
-
-    def merge(self, other: ChoiceCounts) -> ChoiceCounts:
-        """Add up the counts of two parts of a batch."""
-        both = ChoiceCounts(self.names, self.by_rank.shape[1] - 2)
-        both.by_rank = self.by_rank + other.by_rank
-        both.chosen_by_rank = self.chosen_by_rank + other.chosen_by_rank
-        return both
 
     def candidates(
         self, flagged: BoolArray, alone: Callable[[RankArray], int]
@@ -582,8 +597,17 @@ def with_mask(
     return tuple(Candidate(c.name, c.rows, flagged[c.name], c.alone) for c in candidates)
 
 
+def by_evidence(
+    names: tuple[str, ...], evidence: Sequence[int], rows: Sequence[int], flagged: Sequence[int]
+) -> tuple[Candidate, ...]:
+    """Say what became of detectors that were chosen from the pool, the chosen ones first."""
+    pairs = zip(names, rows, flagged, evidence, strict=True)
+    made = [Candidate(name, r, f, evidence=e) for name, r, f, e in pairs]
+    return tuple(sorted(made, key=lambda one: (-one.rows, -(one.evidence or 0))))
+
+
 def choice_sentence(candidates: tuple[Candidate, ...]) -> str:
-    """Say in words what was chosen, and what the others would have found.
+    """Say in words what was chosen, and what was known of the others.
 
     Examples
     --------
@@ -591,6 +615,10 @@ def choice_sentence(candidates: tuple[Candidate, ...]) -> str:
     >>> print(choice_sentence((kde, knn, Candidate("lof", 0, 0, 4))))
     Chosen among 3 detectors: kde for 90 of 100 rows (31 flagged), knn for 10 (0 flagged). Alone,
     kde would have flagged 33, knn 12, lof 4.
+    >>> names, evidence, rows, flagged = ("knn", "kde"), (2, 40), (0, 100), (0, 31)
+    >>> print(choice_sentence(by_evidence(names, evidence, rows, flagged)))
+    Chosen among 2 detectors: kde for all rows (31 flagged). It was chosen from calibration and new
+    rows together, where each seems to tell so many anomalies from normal rows: kde 40, knn 2.
     """
     if not candidates:
         return ""
@@ -599,13 +627,23 @@ def choice_sentence(candidates: tuple[Candidate, ...]) -> str:
     parts = [f"{one.name} for {one.rows:,} ({one.flagged:,} flagged)" for one in chosen[:SHOWN]]
     if parts:
         first = chosen[0]
-        parts[0] = f"{first.name} for {first.rows:,} of {total:,} rows ({first.flagged:,} flagged)"
-    best = sorted(candidates, key=lambda one: -one.alone)
-    alone = [f"{one.name} {one.alone:,}" for one in best[:SHOWN]]
-    alone[0] = f"{best[0].name} would have flagged {best[0].alone:,}"
+        of = "all" if first.rows == total else f"{first.rows:,} of {total:,}"
+        parts[0] = f"{first.name} for {of} rows ({first.flagged:,} flagged)"
+    said = f"Chosen among {len(candidates)} detectors: {', '.join(parts)}."
+    if any(one.alone is None for one in candidates):
+        known = [(one.name, one.evidence or 0) for one in candidates]
+        why = "It was chosen from calibration and new rows together, where each seems to tell so "
+        return f"{said} {why}many anomalies from normal rows: {_largest(known)}."
+    known = [(one.name, one.alone or 0) for one in candidates]
+    return f"{said} Alone, {_largest(known, ' would have flagged')}."
+
+
+def _largest(known: list[tuple[str, int]], verb: str = "") -> str:
+    """List the largest numbers, and say that the others are not larger."""
+    best = sorted(known, key=lambda one: -one[1])
+    words = [f"{name} {number:,}" for name, number in best[:SHOWN]]
+    words[0] = f"{best[0][0]}{verb} {best[0][1]:,}"
     if len(best) > SHOWN:
-        most = best[SHOWN].alone
-        alone.append(f"the others {most:,} or fewer" if most else "the others 0")
-    return (
-        f"Chosen among {len(candidates)} detectors: {', '.join(parts)}. Alone, {', '.join(alone)}."
-    )
+        most = best[SHOWN][1]
+        words.append(f"the others {most:,} or fewer" if most else "the others 0")
+    return ", ".join(words)
