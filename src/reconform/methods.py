@@ -716,7 +716,7 @@ class BySize(Method):
             if not refits or n < 10:
                 return Full()
             return Split() if uses_batch else CrossValidation()
-        return Split(None, training=MOST_LEARNING) if uses_batch else Split(None)
+        return Split(None, training=MOST_LEARNING if uses_batch else MOST_TRAINING)
 
     def most_rows(self, n: int) -> int:
         """The largest batch for full with n reference rows: m (n + m) pairs are not too many."""

@@ -32,6 +32,9 @@ from . import MOST_ROWS, Ensemble, ResampledEnsemble, Survey, surveyed
 from .batch import ContentSample, CrossFitted, folds_of
 from .refitting import seed_model
 
+# Detectors are fitted on so many rows at least, if there is one more to hold back.
+FEWEST_ROWS = 6
+
 # The list whose length is the evidence: levels, of which the mean is taken.
 LEVELS = (Fraction(1, 20), Fraction(1, 10), Fraction(1, 5))
 
@@ -56,7 +59,7 @@ def held_back(
     """
     (train,) = plan.train
     order = train[canonical_order(Contents.of(X[train]), seed)]
-    fitted = min(MOST_TRAINING, -(-len(train) // 2))
+    fitted = min(MOST_TRAINING, max(-(-len(train) // 2), FEWEST_ROWS), len(train) - 1)
     return order[:fitted], order[fitted:]
 
 

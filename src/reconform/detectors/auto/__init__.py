@@ -16,6 +16,7 @@ from ...ensemble.choosing import FullChoice
 from ...ensemble.split_choice import (
     CLASSIFIERS,
     ENOUGH_TO_LEARN,
+    FEWEST_ROWS,
     SplitChoice,
     held_back,
     plan_of_one,
@@ -26,9 +27,6 @@ from ...parallel import track
 from ...records.specs import Detector, DetectorRecord
 from ..base import NativeDetector
 from ..foreign import FittedDetector
-
-# By default, neighbours of a row are looked up among so many rows at least.
-FEWEST_ROWS = 6
 
 
 class Auto(NativeDetector):
@@ -166,23 +164,25 @@ class Auto(NativeDetector):
         self, X: FloatArray, plan: Plan, seeds: Sequence[np.random.SeedSequence], verbose: int
     ) -> Ensemble:
         """Fit every candidate."""
-        trained_on = plan.n if plan.row.augments else len(plan.train[0])
-        if self.candidates is None and trained_on < FEWEST_ROWS:
-            raise ReconformError(
-                f"`detector='auto'` tries detectors that look at several neighbours, and needs at "
-                f"least {FEWEST_ROWS} rows to train them; got n_samples = {trained_on}. Give more "
-                "reference rows, or a list of detectors that are content with fewer."
-            )
-        candidates = self.resolved(plan.row.augments, plan.n)
-        names, augments = names_of(candidates), plan.row.augments
+        augments, trained_on = plan.row.augments, plan.n
         if not augments:
-            if trained_on < 2:
+            if len(plan.train[0]) < 2:
                 raise ReconformError(
                     "a detector is chosen by a part of the training rows that none is fitted on, "
                     "and there is only 1 training row; give more reference rows."
                 )
             (held,), (some, others) = plan.held_out, held_back(X, plan, seeds[-1])
             trained, selecting, calibrating = X[some], X[others], X[held]
+            trained_on = len(trained)
+        if self.candidates is None and trained_on < FEWEST_ROWS:
+            raise ReconformError(
+                f"`detector='auto'` tries detectors that look at several neighbours, and needs at "
+                f"least {FEWEST_ROWS} rows to train them; got n_samples = {trained_on}. Give more "
+                "reference rows, or a list of detectors that are content with fewer."
+            )
+        candidates = self.resolved(augments, plan.n)
+        names = names_of(candidates)
+        if not augments:
             plan, X = plan_of_one(len(trained), len(held)), np.vstack([trained, calibrating])
         fitted: list[Ensemble] = []
         several = track(
