@@ -102,8 +102,8 @@ def worlds_of(choice, X, m):
     for new in combinations(range(len(X)), m):
         old = [i for i in range(len(X)) if i not in new]
         one = type(choice)(
-            choice.calibration, choice.names, choice.fitted, choice.trained, choice.selecting,
-            X[old], choice.seed,
+            choice.calibration, choice.names, choice.fitted, choice.tried, choice.trained,
+            choice.selecting, X[old], choice.seed,
         )  # fmt: skip
         for fitted in one.fitted:
             scores = fitted.full_scores(X[old])

@@ -53,14 +53,14 @@ CLASSIFIERS = ("classifier", "stacked classifier")
 def held_back(
     X: FloatArray, plan: Plan, seed: np.random.SeedSequence
 ) -> tuple[IndexArray, IndexArray]:
-    """Cut the training rows into those that detectors are fitted on, and those held back.
+    """Cut the training rows into those that detectors are tried with, and those held back.
 
     Both are in an order that goes by content: the first rows of each are a random draw.
     """
     (train,) = plan.train
     order = train[canonical_order(Contents.of(X[train]), seed)]
-    fitted = min(MOST_TRAINING, max(-(-len(train) // 2), FEWEST_ROWS), len(train) - 1)
-    return order[:fitted], order[fitted:]
+    tried = min(MOST_TRAINING, max(-(-len(train) // 2), FEWEST_ROWS), len(train) - 1)
+    return order[:tried], order[tried:]
 
 
 def plan_of_one(trained: int, calibrating: int) -> Plan:
@@ -118,6 +118,15 @@ def choose(evidence: Sequence[float]) -> int:
     return best if evidence[best] > evidence[0] + MARGIN else 0
 
 
+def _scores_by(one: ResampledEnsemble, X: FloatArray) -> FloatArray:
+    """Score rows, not too many at once."""
+    scores = np.empty(len(X))
+    for start in range(0, len(X), MOST_ROWS):
+        chunk = slice(start, start + MOST_ROWS)
+        scores[chunk] = one.full_scores(X[chunk])
+    return scores
+
+
 @dataclass(eq=False)
 class SplitChoice(Ensemble):
     """Several detectors, each fitted on the same part of the training rows.
@@ -129,9 +138,11 @@ class SplitChoice(Ensemble):
     names : tuple of str
         What to call the candidates: the detectors, and the classifiers after them.
     fitted : list of Ensemble
-        The detectors, by `plan_of_one`.
+        The detectors that rank, fitted on the first of all training rows by `plan_of_one`.
+    tried : list of Ensemble
+        Those that are chosen by: fitted without the rows held back.
     trained, selecting, calibrating : float arrays
-        The rows that detectors were fitted on, those that were held back, and those that calibrate.
+        The rows that detectors are tried with, those that are held back, and those that calibrate.
     seed : SeedSequence
         Of samples, folds and classifiers.
     """
@@ -139,6 +150,7 @@ class SplitChoice(Ensemble):
     calibration: Calibration
     names: tuple[str, ...]
     fitted: list[ResampledEnsemble]
+    tried: list[ResampledEnsemble]
     trained: FloatArray
     selecting: FloatArray
     calibrating: FloatArray
@@ -158,17 +170,9 @@ class SplitChoice(Ensemble):
         """Rank new rows, each by itself, by the first detector."""
         return self.fitted[0].ranks(X, variant=variant, strictly=strictly)
 
-    def scores_by(self, k: int, X: FloatArray) -> FloatArray:
-        """Scores of rows by one of the detectors."""
-        scores = np.empty(len(X))
-        for start in range(0, len(X), MOST_ROWS):
-            chunk = slice(start, start + MOST_ROWS)
-            scores[chunk] = self.fitted[k].full_scores(X[chunk])
-        return scores
-
     def scores(self, X: FloatArray) -> FloatArray:
-        """Scores of rows by every detector: (detectors, m)."""
-        return np.array([self.scores_by(k, X) for k in range(len(self.fitted))])
+        """Scores of rows by every detector that is tried: (detectors, m)."""
+        return np.array([_scores_by(one, X) for one in self.tried])
 
     def survey(self) -> ChoiceSurvey:
         """Begin with the calibration rows."""
@@ -268,11 +272,9 @@ class ChoiceSurvey(Survey):
         choice, (rows, counts) = self._fitted_choice, self.pool
         n = len(choice.calibrating)
         share = self.m / (n + self.m)
-        held, scores = choice.scores(choice.selecting), choice.scores(rows)
-        for one in self._classifiers:
-            held = np.vstack([held, one.scores(choice.selecting)])
-            scores = np.vstack([scores, one.scores(rows)])
-        found = [evidence_of(*each, counts, share) for each in zip(held, scores, strict=True)]
+        pairs = list(zip(choice.scores(choice.selecting), choice.scores(rows), strict=True))
+        pairs += [(one.scores(one.known), one.scores(rows)) for one in self._classifiers]
+        found = [evidence_of(held, scores, counts, share) for held, scores in pairs]
         # Of all rows, and not of the sample only.
         found = [one * (n + self.m) / int(counts.sum()) for one in found]
         return Chosen(choice.names, choose(found), tuple(round(one) for one in found))
@@ -282,7 +284,7 @@ class ChoiceSurvey(Survey):
         choice, k = self._fitted_choice, self.chosen.index
         if k >= len(choice.fitted):
             return self._classifiers[k - len(choice.fitted)].scores(np.asarray(X))
-        return choice.scores_by(k, X)
+        return _scores_by(choice.fitted[k], X)
 
     @cached_property
     def against(self) -> FloatArray:
@@ -319,8 +321,9 @@ class ChoiceSurvey(Survey):
 
 @dataclass(frozen=True, eq=False)
 class _Classifier:
-    """Tells training rows from the pool, by the rows and by the scores of fitted detectors."""
+    """Tells known training rows from the pool, by the rows and by the scores of a choice."""
 
+    known: FloatArray
     fitted: CrossFitted
     choice: SplitChoice | None
 
@@ -337,7 +340,7 @@ class _Classifier:
         from sklearn.ensemble import HistGradientBoostingClassifier  # slow to import
 
         fold, *seeds = Streams(seed, 1 + FOLDS)
-        made = cls(CrossFitted(fold.generate_state(1, np.uint64)[0], []), choice)
+        made = cls(known, CrossFitted(fold.generate_state(1, np.uint64)[0], []), choice)
         known, pool, counts = known[:MOST_LEARNED], pool[:MOST_LEARNED], counts[:MOST_LEARNED]
         # Rows that occur often are repeated, so that there are about so many in all.
         counts = -(-counts * MOST_LEARNED // max(int(counts.sum()), MOST_LEARNED))

@@ -32,7 +32,7 @@ from ..ensemble.refitting import FullRefit, RefitEnsemble
 from ..ensemble.split_choice import CLASSIFIERS, SplitChoice, plan_of_one
 from ..errors import ReconformError
 from ..grouping import UNKNOWN, ReferenceGroups, check_groupable
-from ..methods import METHODS, VARIANTS, Complements, Jackknife, Plan
+from ..methods import METHODS, MOST_TRAINING, VARIANTS, Complements, Jackknife, Plan
 from ..records import check_models, require, within
 from ..records.specs import (
     INT,
@@ -292,23 +292,19 @@ def write_ensemble(ensemble: Ensemble, plan: Plan, out: Writer, at: str = "ensem
             "anomalies": ROWS.write(ensemble.anomalies, f"{at}/anomalies", out),
             "inner": write_ensemble(ensemble.inner, plan, out, f"{at}/inner"),
         }
-    if isinstance(ensemble, FullChoice | SplitChoice):
-        rows = {}
-        if isinstance(ensemble, SplitChoice):
-            rows = _SPLIT_ROWS
-            plan = plan_of_one(len(ensemble.trained), len(ensemble.calibrating))
-        return {
-            **{
-                key: spec.write(getattr(ensemble, key), f"{at}/{key}", out)
-                for key, spec in rows.items()
-            },
-            "kind": type(ensemble).__name__,
-            "names": list(ensemble.names),
-            "fitted": [
-                write_ensemble(one, plan, out, f"{at}/fitted/{k}")
-                for k, one in enumerate(ensemble.fitted)
-            ],
+    if isinstance(ensemble, FullChoice):
+        return _write_choice(ensemble, plan, ensemble.fitted, out, at)
+    if isinstance(ensemble, SplitChoice):
+        json = {
+            key: spec.write(getattr(ensemble, key), f"{at}/{key}", out)
+            for key, spec in _SPLIT_ROWS.items()
         }
+        sizes = _trained_on(len(ensemble.trained), len(ensemble.selecting))
+        for key, size in sizes.items():
+            own = plan_of_one(size, len(ensemble.calibrating))
+            part = _write_choice(ensemble, own, getattr(ensemble, key), out, f"{at}/{key}")
+            json[key] = part["fitted"]
+        return {**json, "kind": part["kind"], "names": part["names"]}
     scores = ensemble.calibration.scores
     follows = calibration_of(plan, scores).fingerprint == ensemble.calibration.fingerprint
     require(follows, "the calibration does not follow from the plan")
@@ -317,6 +313,19 @@ def write_ensemble(ensemble: Ensemble, plan: Plan, out: Writer, at: str = "ensem
     else:
         models = known_ensembles().write(ensemble, at, out)
     return {"calibration": SCORES.write(scores, f"{at}/calibration", out), "models": models}
+
+
+def _write_choice(
+    choice: FullChoice | SplitChoice, plan: Plan, fitted: Sequence[Ensemble], out: Writer, at: str
+) -> dict[str, Json]:
+    models = [write_ensemble(one, plan, out, f"{at}/fitted/{k}") for k, one in enumerate(fitted)]
+    return {"kind": type(choice).__name__, "names": list(choice.names), "fitted": models}
+
+
+def _trained_on(trained: int, selecting: int) -> dict[str, int]:
+    """Which detectors a choice from the pool has, and on how many rows they are fitted."""
+    most = min(trained + selecting, MOST_TRAINING)
+    return {"fitted": most} if most == trained else {"fitted": most, "tried": trained}
 
 
 def read_ensemble(json: Json, plan: Plan, source: Reader) -> Ensemble:
@@ -388,7 +397,8 @@ def _read_choice(json: Json, plan: Plan, source: Reader) -> FullChoice | SplitCh
     require(words and isinstance(parts, list) and len(parts) > 0, "a name is missing")
     more = () if augments or len(names) == len(parts) else CLASSIFIERS
     require(tuple(names[len(parts) :]) == more, "a name is missing")
-    nested = any(part.get("kind") in CHOICES for part in parts)
+    listed = [*parts, *json.get("tried", ())]
+    nested = any(part.get("kind") in CHOICES for part in listed)
     require(not nested, "a choice of detectors contains another one")
     if augments:
         every = [read_ensemble(part, plan, source) for part in parts]
@@ -404,12 +414,15 @@ def _read_choice(json: Json, plan: Plan, source: Reader) -> FullChoice | SplitCh
     (train,), (held,) = plan.train, plan.held_out
     complete = len(rows["trained"]) + len(rows["selecting"]) == len(train)
     require(complete and len(rows["calibrating"]) == len(held), "a row is missing")
-    of_one = plan_of_one(len(rows["trained"]), len(held))
-    fitted = [read_ensemble(part, of_one, source) for part in parts]
-    models = [one for one in fitted if isinstance(one, ResampledEnsemble)]
-    require(len(models) == len(fitted), "a model scores no rows")
-    first = replace(models[0].calibration, rows=held)
-    return SplitChoice(first, tuple(names), models, **rows)
+    models: dict[str, list[ResampledEnsemble]] = {}
+    for key, size in _trained_on(len(rows["trained"]), len(rows["selecting"])).items():
+        own = plan_of_one(size, len(held))
+        read = [read_ensemble(part, own, source) for part in json[key]]
+        models[key] = [one for one in read if isinstance(one, ResampledEnsemble)]
+        require(len(models[key]) == len(read) == len(parts), "a model scores no rows")
+    fitted = models["fitted"]
+    first, tried = replace(fitted[0].calibration, rows=held), models.get("tried", fitted)
+    return SplitChoice(first, tuple(names), fitted, tried, **rows)
 
 
 def write_groups(cad: ConformalDetector, out: Writer) -> dict[str, Json]:

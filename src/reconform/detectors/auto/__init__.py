@@ -22,7 +22,7 @@ from ...ensemble.split_choice import (
     plan_of_one,
 )
 from ...errors import ReconformError
-from ...methods import Plan
+from ...methods import MOST_TRAINING, Plan
 from ...parallel import track
 from ...records.specs import Detector, DetectorRecord
 from ..base import NativeDetector
@@ -182,26 +182,36 @@ class Auto(NativeDetector):
             )
         candidates = self.resolved(augments, plan.n)
         names = names_of(candidates)
-        if not augments:
-            plan, X = plan_of_one(len(trained), len(held)), np.vstack([trained, calibrating])
-        fitted: list[Ensemble] = []
-        several = track(
-            candidates,
-            total=len(candidates),
-            label="fitting detectors",
-            verbose=verbose,
-            least=-(-len(candidates) // 3),  # no two take equally long
-        )
-        for one in several:
-            fitted.append(one.fit_plan(X, plan, seeds, n_jobs=self.n_jobs))
+
+        def fit(X: FloatArray, plan: Plan) -> list[Ensemble]:
+            several = track(
+                candidates,
+                total=len(candidates),
+                label="fitting detectors",
+                verbose=verbose,
+                least=-(-len(candidates) // 3),  # no two take equally long
+            )
+            return [one.fit_plan(X, plan, seeds, n_jobs=self.n_jobs) for one in several]
+
         if augments:
-            return FullChoice(fitted[0].calibration, names, fitted, self.n_jobs, verbose)
+            every = fit(X, plan)
+            return FullChoice(every[0].calibration, names, every, self.n_jobs, verbose)
+
+        def fit_on(rows: FloatArray) -> list[ResampledEnsemble]:
+            own = plan_of_one(len(rows), len(held))
+            made = fit(np.vstack([rows, calibrating]), own)
+            return [one for one in made if isinstance(one, ResampledEnsemble)]
+
+        tried = fit_on(trained)
+        most = np.vstack([trained, selecting])[:MOST_TRAINING]
+        fitted = tried if len(most) == len(trained) else fit_on(most)
         learns = self.candidates is None if self.classifier is None else self.classifier
         more = CLASSIFIERS if learns and len(selecting) >= ENOUGH_TO_LEARN else ()
         return SplitChoice(
             replace(fitted[0].calibration, rows=held),
             names + more,
-            [one for one in fitted if isinstance(one, ResampledEnsemble)],
+            fitted,
+            tried,
             trained,
             selecting,
             calibrating,
