@@ -17,16 +17,13 @@ from oracle import binomial_upper
 from reconform import ConformalDetector, Split, Weights
 from reconform.detectors import KNN, Auto, Mahalanobis
 from reconform.ensemble import surveyed
-from reconform.ensemble.batch import ContentSample
 from reconform.ensemble.split_choice import (
     CLASSIFIERS,
     ChoiceSurvey,
     choose,
     evidence_of,
-    held_back,
 )
 from reconform.errors import ReconformError
-from reconform.methods import Split as SplitMethod
 from reconform.models import load, save
 
 FEW = ["knn", "mahalanobis"]
@@ -79,19 +76,6 @@ def test_evidence_is_the_definition(seed, s, n, m):
 def test_the_first_candidate_has_a_margin():
     assert [choose([10, 10 + more]) for more in (0, module.MARGIN, module.MARGIN + 1)] == [0, 0, 1]
     assert choose([0, 40, 30]) == 1
-
-
-def test_who_is_held_back_goes_by_content():
-    X = np.random.default_rng(0).normal(size=(60, 2))
-    plan = SplitMethod(0.5).plan(60, random_state=0)
-    seed = np.random.SeedSequence(1)
-    some, others = held_back(X, plan, seed)
-    assert sorted([*some, *others]) == plan.train[0].tolist()
-    assert (len(some), len(others)) == (15, 15)
-    order = np.random.default_rng(1).permutation(60)
-    place = np.argsort(order)
-    moved = type(plan)(60, (place[plan.train[0]],), (place[plan.held_out[0]],), scheme="split")
-    assert np.array_equal(X[order][held_back(X[order], moved, seed)[1]], X[others])
 
 
 # --- nothing asks who is new ---------------------------------------------------------------------
@@ -181,13 +165,7 @@ def test_order_parts_and_threads_do_not_matter():
         assert np.array_equal(sent.ranks(new[part]).scores, found.scores[part])
 
 
-def test_what_is_sent_of_a_part_is_the_sample():
-    D, new = rows_with_anomalies()
-    survey = ConformalDetector("auto", "split", random_state=0).fit(D).ensemble_.survey()
-    assert len(pickle.dumps(survey.seen(new))) < new.nbytes + 16 * len(new) + 5_000
-
-
-def test_memory_files_and_dask_agree(tmp_path):
+def test_memory_files_models_and_dask_agree(tmp_path):
     pd = pytest.importorskip("pandas")
     dd = pytest.importorskip("dask.dataframe")
     from reconform.distributed import discover
@@ -203,6 +181,8 @@ def test_memory_files_and_dask_agree(tmp_path):
     frame.to_parquet(tmp_path / "new.parquet")
     in_file = judge_file(cad, tmp_path / "new.parquet")
     on_dask = discover(cad, dd.from_pandas(frame, npartitions=4))
+    save(cad, tmp_path / "m.rcad")
+    assert np.array_equal(load(tmp_path / "m.rcad").discover(frame).p_values, found.p_values)
     for other in (in_file, on_dask):
         assert other.count == found.count
         assert other.choice == found.choice
@@ -210,17 +190,6 @@ def test_memory_files_and_dask_agree(tmp_path):
         assert other.guarantee == found.guarantee
         assert np.array_equal(other.rank_counts.counts, found.rank_counts.counts)
     assert np.array_equal(on_dask.frame["score"].compute(), found.scores)
-
-
-def test_a_model_file_chooses_alike(tmp_path):
-    D, new = rows_with_anomalies()
-    cad = ConformalDetector("auto", "split", random_state=0).fit(D)
-    save(cad, tmp_path / "m.rcad")
-    again = load(tmp_path / "m.rcad")
-    expected, got = cad.discover(new), again.discover(new)
-    assert got.choice == expected.choice
-    assert np.array_equal(got.p_values, expected.p_values)
-    assert np.array_equal(again.p_values(new), cad.p_values(new))
 
 
 # --- what it finds, and what is said of it --------------------------------------------------------
@@ -257,13 +226,12 @@ def test_e_values_bounds_storey_and_false_alarms_are_proven():
 def test_weights_go_with_what_was_chosen():
     D, new = rows_with_anomalies()
     cad = ConformalDetector(["knn", KNN(scale="robust")], "split", random_state=0).fit(D)
-    one = ConformalDetector(["knn", KNN(scale="robust")], "split", random_state=0).fit(D)
     heavy = np.where(D[:, 1] > 0, 2.0, 1.0), np.where(new[:, 1] > 0, 2.0, 1.0)
     weights = Weights(*heavy, known=True)
     for validity in ("nominal", "proven"):
         found = cad.discover(new, weights=weights, validity=validity)
         assert found.mask[:50].mean() > 0.5
-        assert np.array_equal(found.scores, one.discover(new).scores)
+        assert np.array_equal(found.scores, cad.discover(new).scores)
     assert "FDR proven (weighted conformal selection)" in found.guarantee
 
 
@@ -308,13 +276,6 @@ def test_classifiers_find_what_no_detector_does():
     assert found.mask[150:].sum() < 0.25 * found.count
     names = ConformalDetector(Auto(classifier=False), Split(), random_state=0).fit(D)
     assert not set(CLASSIFIERS) & set(names.ensemble_.names)
-
-
-def test_rows_that_occur_often_count_as_often():
-    sample = ContentSample(3, 4)
-    sample.add(np.array([[1.0], [1.0], [2.0]])).add(np.array([[1.0]]))
-    rows, counts = sample.contents
-    assert dict(zip(rows[:, 0].tolist(), counts.tolist(), strict=True)) == {1.0: 3, 2.0: 1}
 
 
 # --- levels ---------------------------------------------------------------------------------------

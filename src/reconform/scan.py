@@ -13,10 +13,10 @@ Counts of ranks add up over parts, and decide for all rows as if they had been o
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
-from functools import partial, reduce
-from typing import Any, Generic, NamedTuple, Protocol, TypeVar
+from functools import partial
+from typing import Any, NamedTuple, Protocol, TypeVar
 
 import numpy as np
 
@@ -25,7 +25,6 @@ from .ensemble import Survey, surveyed
 from .statistics.fdr import RankCounts
 from .statistics.ranks import Choice, Chosen, Ranks
 
-T = TypeVar("T")
 T_co = TypeVar("T_co", covariant=True)
 U = TypeVar("U")
 
@@ -64,21 +63,6 @@ class RowSource(Parts[RowsPart], Protocol):
     def cut(self, ranks: Ranks) -> Parts[Ranks]:
         """The ranks of all rows, in parts."""
         ...
-
-
-@dataclass(frozen=True, eq=False)
-class InMemory(Generic[T]):
-    """Parts in memory."""
-
-    parts: Sequence[T]
-
-    def each(self, work: Callable[[T], U]) -> InMemory[U]:
-        """Do something to every part."""
-        return InMemory([work(part) for part in self.parts])
-
-    def total(self, work: Callable[[T], U], merge: Callable[[U, U], U]) -> U:
-        """Add up what comes of it."""
-        return reduce(merge, map(work, self.parts))
 
 
 @dataclass(frozen=True, eq=False)

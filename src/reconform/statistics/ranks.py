@@ -541,62 +541,6 @@ class Candidate:
     evidence: int | None = None
 
 
-class ChoiceCounts:
-    """Counts of the ranks of all detectors.
-
-    Parameters
-    ----------
-    names : tuple of str
-    n_calibration : int
-        Ranks lie in 1 .. n_calibration + 1.
-    """
-
-    def __init__(self, names: tuple[str, ...], n_calibration: int) -> None:
-        self.names = names
-        shape = (len(names), n_calibration + 2)
-        self.by_rank = np.zeros(shape, dtype=np.int64)
-        self.chosen_by_rank = np.zeros(shape, dtype=np.int64)
-
-    def add(self, choice: Choice) -> ChoiceCounts:
-        """Count some rows; return itself."""
-        size = self.by_rank.shape[1]
-        for k, ranks in enumerate(choice.ranks):
-            self.by_rank[k] += np.bincount(ranks, minlength=size)
-            self.chosen_by_rank[k] += np.bincount(ranks[choice.chosen == k], minlength=size)
-        return self
-
-    def candidates(
-        self, flagged: BoolArray, alone: Callable[[RankArray], int]
-    ) -> tuple[Candidate, ...]:
-        """Say what became of every detector, those that were chosen most often first.
-
-        Parameters
-        ----------
-        flagged : bool array
-            Whether rows of rank 0 (none), 1, ... are flagged.
-        alone : callable
-            From the numbers of rows with rank 0, 1, ... to how many of them a list would have.
-        """
-        made = [
-            Candidate(
-                name,
-                rows=int(mine.sum()),
-                flagged=int(mine[flagged].sum()),
-                alone=alone(every),
-            )
-            for name, mine, every in zip(self.names, self.chosen_by_rank, self.by_rank, strict=True)
-        ]
-        return tuple(sorted(made, key=lambda one: -one.rows))
-
-
-def with_mask(
-    candidates: tuple[Candidate, ...], choice: Choice, mask: BoolArray
-) -> tuple[Candidate, ...]:
-    """Count the flagged rows of every detector by a mask, where no threshold says it."""
-    flagged = {name: int(mask[choice.chosen == k].sum()) for k, name in enumerate(choice.names)}
-    return tuple(Candidate(c.name, c.rows, flagged[c.name], c.alone) for c in candidates)
-
-
 def by_evidence(
     names: tuple[str, ...], evidence: Sequence[int], rows: Sequence[int], flagged: Sequence[int]
 ) -> tuple[Candidate, ...]:
