@@ -356,33 +356,6 @@ def columns(kind, rows):
     return kind(fitted[0].calibration, names, fitted)
 
 
-def literal_columns(D, new):
-    """Evidence, ranks and choices, by the definition."""
-    evidence, ranks = np.empty((2, D.shape[1], len(new)), dtype=int)
-    for j in range(len(new)):
-        for k in range(D.shape[1]):
-            own, others = np.append(D[:, k], new[j, k]), np.delete(new[:, k], j)
-            evidence[k, j] = evidence_of(own.tolist(), others.tolist())
-            ranks[k, j] = (own <= new[j, k]).sum()
-    return evidence, ranks, [chosen_by(column, 0) for column in evidence.T.tolist()]
-
-
-@given(
-    st.integers(0, 2**32 - 1), st.integers(1, 20), st.integers(1, 25), st.integers(1, 4),
-    st.sampled_from([2, 6, 10**6]),
-)  # fmt: skip
-def test_fixed_scores_are_chosen_by_the_definition(seed, n, m, k, values):
-    """With few values and many ties."""
-    rng = np.random.default_rng(seed)
-    X = rng.integers(0, values, size=(n + m, k)) * 1.0
-    X[n + m // 2 :] -= rng.integers(0, 2 * values, size=k)  # anomalies, to some columns
-    D, new = X[:n], X[n:]
-    _, ranks, chosen = literal_columns(D, new)
-    found = columns(FullChoice, D).batch_ranks(new)
-    assert found.choice.chosen.tolist() == chosen
-    assert found.at_most.tolist() == [ranks[c, j] for j, c in enumerate(chosen)]
-
-
 @given(st.integers(0, 2**32 - 1), st.integers(2, 9), st.integers(2, 8), st.integers(2, 4))
 def test_all_worlds_of_fixed_scores(seed, n, m, values):
     """A calibration row and x_j exchanged: one choice, exact ranks, e-values of mean 1 at most."""

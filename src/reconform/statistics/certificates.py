@@ -320,9 +320,7 @@ TABLE: tuple[Guarantee, ...] = (
     Guarantee(
         "split with the batch",
         "exact",
-        "exact: P(p <= α) <= α over the data and the seed, if the calibration rows and the normal "
-        "new rows are exchangeable given the anomalies and the other reference rows, as "
-        "independent rows are",
+        "exact: P(p <= α) <= α over the data and the seed, as for learned",
         (POSITIVE, FIXED_LAMBDA, ANY, E_VALUES),
         each=GIVEN_ANOMALIES,
         over=_SPLITS,
