@@ -168,14 +168,16 @@ def test_p_values_against_the_definition(detector, method):
     cad = ConformalDetector(detector, method, random_state=0).fit(D)
     found = cad.discover(T, 0.3, weights=weights)
     w = weights.reference[cad.calibration_.rows]
-    if detector == "auto":
+    if detector == "auto" and method == "full":
         ranks = cad.rank(T, together=True)
         blocks = cad.ensemble_.augmented_by_chosen(T, np.arange(12), ranks.choice.chosen)
     elif method == "full":
         blocks = cad.ensemble_.augmented_scores(T, np.arange(12))
     else:
-        scores = cad.rank(T).scores
-        own = np.column_stack([np.tile(cad.calibration_.scores, (12, 1)), scores])
+        ranks = cad.rank(T, together=True)
+        scores = ranks.scores
+        among = cad.calibration_.scores if ranks.against is None else ranks.against
+        own = np.column_stack([np.tile(among, (12, 1)), scores])
         blocks = [AugmentedScores(np.arange(12), own, np.tile(scores, (12, 1)))]
     for augmented in blocks:
         mine = w if augmented.order is None else w[augmented.order]

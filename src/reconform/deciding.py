@@ -30,7 +30,7 @@ from .statistics.conditional_calibration import Exchanges, inner_level
 from .statistics.exact import Grid, usual
 from .statistics.fdr import PROCEDURES, Outcome
 from .statistics.joint import JointGrid
-from .statistics.ranks import Candidate, Choice, ChoiceCounts, RankedBatch, Ranks, with_mask
+from .statistics.ranks import Candidate, Choice, RankedBatch, Ranks, by_evidence
 from .statistics.weighted import (
     WeightedRanks,
     ranks_by_sight,
@@ -140,10 +140,14 @@ class ByGrid:
 
     def choice(self, choice: Choice, mask: BoolArray) -> tuple[Candidate, ...]:
         """Say what became of every detector that was chosen from, and what it finds alone."""
-        highest = self.cad.highest_rank
-        counts = ChoiceCounts(choice.names, highest - 1).add(choice)
-        nobody = np.zeros(highest + 1, dtype=np.bool_)
-        return with_mask(counts.candidates(nobody, self.alone), choice, mask)
+        size = len(choice.names)
+        rows = np.bincount(choice.chosen, minlength=size).tolist()
+        flagged = np.bincount(choice.chosen[mask], minlength=size).tolist()
+        if choice.evidence is not None:
+            return by_evidence(choice.names, choice.evidence.tolist(), rows, flagged)
+        counts = (np.bincount(one, minlength=self.cad.highest_rank + 1) for one in choice.ranks)
+        made = map(Candidate, choice.names, rows, flagged, map(self.alone, counts))
+        return tuple(sorted(made, key=lambda one: -one.rows))
 
     def alone(self, by_rank: RankArray) -> int:
         """Count what a plain list of rows would have, of which so many have rank 0, 1, ..."""
@@ -382,8 +386,9 @@ def _weighted_ranks(
     if full:
         # Lists are a little shorter where another row is the new one; see `inner_level`.
         level = inner_level(level, m)
-    elif not isinstance(ensemble, ChoiceEnsemble):
-        return ranks_of_one_model(calibration.scores, ranks.scores, whole, level)
+    else:  # given the rows of the pool, the scores of one model or of the chosen one are fixed
+        among = calibration.scores if ranks.against is None else ranks.against
+        return ranks_of_one_model(among, ranks.scores, whole, level)
 
     def augmented_blocks() -> Iterator[
         tuple[IndexArray, FloatArray, FloatArray, IndexArray | None]

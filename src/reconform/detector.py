@@ -26,7 +26,7 @@ from .detectors.prepare import Feature, Prepare
 from .discoveries import CountedDiscoveries, Discoveries, Provenance
 from .display import details, facts_html, one_line
 from .ensemble import Ensemble
-from .ensemble.grouped import GroupedEnsemble, refuse_copies
+from .ensemble.grouped import GroupedEnsemble, refuse_copies, without_anomalies
 from .errors import (
     ReconformError,
     ReferenceWarning,
@@ -457,7 +457,9 @@ class ConformalDetector(OutlierMixin, BaseEstimator):
         if self._reference is None or m <= BySize().most_rows(len(self._reference)):
             return self
         if self._large is None:
-            split = clone(self).set_params(method=BySize().method_for(self.plan_.n, m))
+            chooses = bool(without_anomalies(self.ensemble_).candidates)
+            method = BySize().method_for(self.plan_.n, m, uses_batch=chooses)
+            split = clone(self).set_params(method=method)
             _LOG.info("%d new rows are too many for full: fitting %r instead", m, split.method)
             if not isinstance(self.random_state, numbers.Integral):
                 # A fit has one seed, whoever asks and however often, from a model file too.

@@ -34,14 +34,14 @@ from sklearn.utils.validation import check_is_fitted
 
 from .detector import ConformalDetector
 from .discoveries import BaseDiscoveries, CountedDiscoveries
-from .ensemble.choosing import ChoiceSurvey
+from .ensemble.split_choice import ChoiceSurvey
 from .errors import ReconformError, listed
 from .files.judge import check_grouped
 from .listing import Observed
 from .parallel import share_of
 from .rule import Rule, RuleOptions
-from .scan import Counted, Parts, RowsPart, scan
-from .statistics.fdr import Decision
+from .scan import Parts, RowsPart, scan
+from .statistics.fdr import Decision, RankCounts
 from .statistics.ranks import Ranks
 
 __all__ = ["DistributedDiscoveries", "discover"]
@@ -66,8 +66,8 @@ persist: Callable[..., Any] = _persist
 
 # The size of counts in bytes, from which Dask decides where to merge them.
 _register: Callable[..., Any] = sizeof.register
-_register(Counted, lambda counted: int(counted.ranks.counts.nbytes))
-_register(ChoiceSurvey, lambda survey: survey.low.nbytes)
+_register(RankCounts, lambda counted: int(counted.counts.nbytes))
+_register(ChoiceSurvey, lambda survey: survey.sample.nbytes)
 
 
 def merged(parts: Sequence[Any], merge: Callable[[Any, Any], Any]) -> Any:
@@ -244,8 +244,8 @@ def discover(
         except KeyError as error:
             raise ReconformError(f"a partition of data lacks a column: {error}.") from error
     assert isinstance(scanned.ranked, Delayed)
-    observed = Observed(together=scanned.together, choice=scanned.counted.choice)
-    found = cad.decide_counts(scanned.counted.ranks, rule, observed)
+    observed = Observed(together=scanned.together, choice=scanned.choice)
+    found = cad.decide_counts(scanned.counts, rule, observed)
     marked = dd.from_delayed(
         scanned.ranked.later_with_ids(partial(_marked, found.decision)),
         meta=_empty(RESULTS, columns.ids, frame),

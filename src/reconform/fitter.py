@@ -30,6 +30,7 @@ from .ensemble.grouped import (
     without_anomalies,
 )
 from .ensemble.refitting import OneModel
+from .ensemble.split_choice import SplitChoice
 from .errors import ReconformError
 from .grouping import ReferenceGroups
 from .methods import BySize, Learned, Method, Plan
@@ -88,7 +89,7 @@ def guarantee_for(plan: Plan, ensemble: Ensemble, *, alone: bool = False) -> Gua
     """
     given = ensemble.first() if isinstance(ensemble, GroupedEnsemble) else ensemble
     one = without_anomalies(given)
-    if alone and isinstance(one, ChoiceEnsemble):
+    if alone and isinstance(one, ChoiceEnsemble | SplitChoice):
         one = one.fitted[0]
     found = guarantee_of(
         plan,

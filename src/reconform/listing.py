@@ -27,7 +27,7 @@ from .rule import Rule
 from .statistics.conditional_calibration import cost_sentence
 from .statistics.exact import Grid
 from .statistics.fdr import RankCounts
-from .statistics.ranks import Candidate, ChoiceCounts, Ranks, choice_sentence
+from .statistics.ranks import Candidate, Choice, Chosen, Ranks, by_evidence, choice_sentence
 from .weights import Weights
 
 if TYPE_CHECKING:
@@ -76,8 +76,8 @@ class Observed:
         Some of the rows (`reconform.assumption.Reservoir`), to check the assumption by.
     together : Ranks, optional
         Of all rows, where these are one batch that was ranked together.
-    choice : ChoiceCounts, optional
-        Which detectors were chosen, where one is for every row.
+    choice : Choice or Chosen, optional
+        Which detectors were chosen: for every row of `together`, or one for all rows.
     categories : mapping, optional
         By position, what a reader of files knows of the columns that hold labels.
     sample_groups : int array of shape (t,), optional
@@ -86,7 +86,7 @@ class Observed:
 
     sample: FloatArray | None = None
     together: Ranks | None = None
-    choice: ChoiceCounts | None = None
+    choice: Choice | Chosen | None = None
     categories: Mapping[int, Category] | None = None
     sample_groups: IndexArray | None = None
 
@@ -179,9 +179,13 @@ def decided_by_counts(
     codes = None if cad.joint is None else cad.joint.apart(every)[0]
     tally = JudgedRows(codes, grid.values(every), decision.mask(every), counts.counts[1:])
     facts = _facts(decider, decision.tested, seen, decider.groups(tally))
-    if seen.choice is not None:
-        mask = decision.mask(np.arange(len(every) + 1))
-        facts["choice"] = _logged(seen.choice.candidates(mask, decider.alone))
+    if isinstance(seen.choice, Chosen):
+        one = np.arange(len(seen.choice.names)) == seen.choice.index
+        numbers = (one * decision.tested).tolist(), (one * decision.count).tolist()
+        facts["choice"] = _logged(by_evidence(seen.choice.names, seen.choice.evidence, *numbers))
+    elif seen.choice is not None:
+        assert seen.together is not None
+        facts["choice"] = _logged(decider.choice(seen.choice, decision.mask(seen.together.at_most)))
     return CountedDiscoveries(
         decision=decision,
         rank_counts=counts,
@@ -217,7 +221,7 @@ def provenance_of(cad: ConformalDetector, against: FloatArray | None = None) -> 
         one_split=len(cad.plan_.repeats) == 1
         and not cad.left_out_
         and cad.joint is None
-        and (bool(cad.plan_.row.fits_batch) or (cad.plan_.one_model and cad.ranks_rows == "alone")),
+        and (bool(cad.plan_.row.fits_batch) or (cad.plan_.one_model and cad.ranks_rows != "batch")),
     )
 
 

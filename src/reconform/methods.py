@@ -233,11 +233,13 @@ class Split(Method):
     ----------
     calibration : float, int or None, default=0.5
         Share (float) or number (int) of rows for calibration. A share is rounded up. None: all but
-        2,000, or half of the rows if that is more.
+        `training` rows, or half of the rows if that is more.
     repeats : int, default=1
         Number of independent splits. With more than one, p-values are twice the median over the
         splits, which is valid and coarser; ``discover(procedure="ebh")`` averages e-values
         instead, and depends less on the luck of one split.
+    training : int, default=2000
+        See `calibration`.
 
     Examples
     --------
@@ -250,9 +252,12 @@ class Split(Method):
 
     shuffles = True
 
-    def __init__(self, calibration: float | int | None = 0.5, repeats: int = 1) -> None:
+    def __init__(
+        self, calibration: float | int | None = 0.5, repeats: int = 1, training: int = 2_000
+    ) -> None:
         self.calibration = calibration
         self.repeats = repeats
+        self.training = training
 
     def plan(
         self,
@@ -268,7 +273,7 @@ class Split(Method):
         """
         repeats = check_count("repeats", self.repeats, least=1)
         if self.calibration is None:
-            held = max(n - MOST_TRAINING, -(-n // 2))
+            held = max(n - check_count("training", self.training, least=1), -(-n // 2))
         elif isinstance(self.calibration, numbers.Integral):
             held = check_count("calibration", self.calibration, least=1)
         else:
@@ -665,8 +670,10 @@ class Resampling(Method):
 MOST_PAIRS = 1 << 24
 # From so many reference rows on, full is not prepared for: a part of them calibrates as well.
 MOST_REFERENCE = 15_000
-# More rows for training make models slower and hardly better.
+# More rows for training make detectors slower and hardly better.
 MOST_TRAINING = 2_000
+# A classifier, and rows that a detector is chosen by, take so many.
+MOST_LEARNING = 20_000
 # With fewer reference rows, a classifier that learns the scores finds less than other methods.
 ENOUGH_TO_LEARN = 1_000
 
@@ -709,7 +716,7 @@ class BySize(Method):
             if not refits or n < 10:
                 return Full()
             return Split() if uses_batch else CrossValidation()
-        return Split(None)
+        return Split(None, training=MOST_LEARNING if uses_batch else MOST_TRAINING)
 
     def most_rows(self, n: int) -> int:
         """The largest batch for full with n reference rows: m (n + m) pairs are not too many."""

@@ -254,7 +254,12 @@ class Rule:
                 f"{what} cannot be used with `groups`; use `procedure='bh'`, 'by' or 'storey' "
                 "without `conditional`, or one detector and one list per group."
             )
-        if together and cad.ranks_rows != "alone" and alone and not cad.plan_.row.fits_batch:
+        if together and cad.ranks_rows == "pool" and self.conditional is not None:
+            raise ReconformError(
+                "conditional p-values need calibration scores that are known before new rows are, "
+                f"and here the detector is chosen by these; {ONE_SPLIT}."
+            )
+        if together and cad.ranks_rows == "batch" and alone and not cad.plan_.row.fits_batch:
             what = "conditional p-values" if self.conditional is not None else "e-BH"
             raise ReconformError(
                 f"{what} need ranks that do not depend on the other new rows, and this detector "

@@ -14,7 +14,7 @@ from sklearn.svm import LinearSVC
 from sklearn.tree import DecisionTreeClassifier
 
 from reconform import ConformalDetector, Learned, RankCounts, ReconformError, Rule, save
-from reconform.ensemble.batch import ContentSample, LearnedScores, LearnedSurvey, Learning
+from reconform.ensemble.batch import ContentSample, LearnedScores, LearnedSurvey, Learning, folds_of
 from reconform.files import read_reference
 from reconform.files import result as results
 from reconform.files.judge import ReadOptions, judge_file
@@ -66,7 +66,7 @@ def test_a_row_is_scored_by_a_classifier_that_has_not_seen_its_fold():
     survey = learned.survey()
     survey = survey.merge(survey.seen(T))
     union = np.vstack([D[90:], T])
-    folds = survey.folds_of(union)
+    folds = folds_of(union, survey._fold_stream, 4)
     assert set(folds) == {0, 1, 2, 3}
     for i in range(0, len(union), 9):
         others = union[folds != folds[i]]

@@ -387,8 +387,10 @@ def prepared(
     estimator = _estimator(detector)
     if isinstance(estimator, Auto):
         scaled = [one for one in estimator.resolved() if getattr(one, "scale", None) == "robust"]
+        learns, given = estimator.classifier, estimator.candidates
         return clone(estimator).set_params(
-            candidates=[prepared(one, features) for one in estimator.candidates or scaled]
+            candidates=[prepared(one, features) for one in given or scaled],
+            classifier=given is None if learns is None else learns,
         )
     scales = isinstance(estimator, NativeDetector) and hasattr(estimator, "scale")
     if scales and distance_based is not False:

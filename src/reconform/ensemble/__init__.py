@@ -21,7 +21,15 @@ from ..methods import Plan
 from ..parallel import run_blocks
 from ..statistics.aggregation import reduction
 from ..statistics.conditional_calibration import Exchanges, StepUp, count_exchanges
-from ..statistics.ranks import BLOCK_BYTES, Calibration, Ranks, calibrate, ranks_among, ranks_paired
+from ..statistics.ranks import (
+    BLOCK_BYTES,
+    Calibration,
+    Chosen,
+    Ranks,
+    calibrate,
+    ranks_among,
+    ranks_paired,
+)
 
 # Detectors make copies of the rows they score; a chunk has no more rows than this.
 MOST_ROWS = 1 << 17
@@ -184,9 +192,7 @@ SurveyT = TypeVar("SurveyT", bound="Survey")
 class Survey(ABC):
     """What has to be known of all new rows before any of them can be ranked.
 
-    It is made of parts of the rows: `seen` surveys a part, and surveys of parts merge. Where all of
-    them leave something open, `closer` begins another survey of the same rows. What a part is made
-    of is up to the ensemble: its notes, or the rows themselves (`Ensemble.notes`).
+    It is made of parts of the rows: `seen` surveys a part, and surveys of parts merge.
     """
 
     @abstractmethod
@@ -201,13 +207,17 @@ class Survey(ABC):
         """Let known anomalies stand beside the rows: in the survey, and never ranked."""
         raise NotImplementedError
 
-    def closer(self) -> Self | None:
-        """Begin a closer look, where one is needed after all parts were seen."""
-        return None
+    def settle(self) -> None:  # noqa: B027 - most have nothing to do
+        """Find out, once and before parts are ranked, what follows from all of them."""
 
     @property
     def against(self) -> FloatArray | None:
         """The calibration scores, where they depend on the new rows; as in `Ranks`."""
+        return None
+
+    @property
+    def chosen(self) -> Chosen | None:
+        """Which of several detectors ranks the rows, after all of them were seen."""
         return None
 
     @abstractmethod
@@ -216,21 +226,10 @@ class Survey(ABC):
 
 
 def surveyed(survey: SurveyT, everywhere: Callable[[SurveyT], SurveyT]) -> SurveyT:
-    """Survey all rows until nothing is left open.
-
-    Parameters
-    ----------
-    survey : Survey
-        Of no rows yet.
-    everywhere : callable
-        From a survey of no rows to what it sees in all parts together.
-    """
-    while True:
-        done = survey.merge(everywhere(survey))
-        closer = done.closer()
-        if closer is None:
-            return done
-        survey = closer
+    """Survey all rows, from a survey of none and a function to what it sees in all parts."""
+    done = survey.merge(everywhere(survey))
+    done.settle()
+    return done
 
 
 class Ensemble(ABC):
@@ -313,9 +312,8 @@ class Ensemble(ABC):
         """
         if self.ranks_rows == "alone":
             return self.ranks(X if rows is None else X[rows], strictly=strictly)
-        part = self.notes(X) if self.takes_notes else X
-        done = surveyed(self.survey(), lambda survey: survey.seen(part))
-        ranks = done.ranks(part, strictly=strictly)
+        done = surveyed(self.survey(), lambda survey: survey.seen(X))
+        ranks = done.ranks(X, strictly=strictly)
         return ranks if rows is None else ranks.taken(rows)
 
     def for_pool(self, X: FloatArray) -> tuple[Ensemble, FloatArray]:
@@ -326,15 +324,6 @@ class Ensemble(ABC):
         fitted anew for a row. By default there is nothing to learn.
         """
         return self, X
-
-    @property
-    def takes_notes(self) -> bool:
-        """Whether a survey goes by notes of the rows, and not by the rows themselves."""
-        return False
-
-    def notes(self, X: FloatArray) -> FloatArray:
-        """Take notes of some rows, (numbers, rows): all that a survey needs of them."""
-        raise NotImplementedError(f"{type(self).__name__} takes no notes")
 
     def survey(self) -> Survey:
         """Begin a survey of new rows, where these are ranked by one."""

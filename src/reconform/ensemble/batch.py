@@ -17,7 +17,7 @@ that is proven of a split holds with all n rows (docs/guarantees).
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Self
@@ -200,8 +200,20 @@ class ContentSample:
     @property
     def rows(self) -> FloatArray:
         """The sample: rows by their hashes, equal ones as often as they occur, until it is full."""
+        contents, counts = self.contents
+        return np.repeat(contents, counts, axis=0)[: self._most]
+
+    @property
+    def contents(self) -> tuple[FloatArray, IntArray]:
+        """The different contents by their hashes, and how often each occurs."""
         assert self._rows is not None
-        return np.repeat(self._rows, self._counts, axis=0)[: self._most]
+        return self._rows, self._counts
+
+    @property
+    def nbytes(self) -> int:
+        """What it takes in memory."""
+        rows = 0 if self._rows is None else self._rows.nbytes
+        return int(rows + self._hashes.nbytes + self._counts.nbytes)
 
 
 def _equal_to_previous(words: UInt64Array, hashes: UInt64Array) -> Any:
@@ -214,6 +226,43 @@ def _collides(words: UInt64Array, hashes: UInt64Array) -> bool:
     """Whether two different contents have one hash, so that equal rows may not be neighbours."""
     same = hashes[1:] == hashes[:-1]
     return bool((same & (words[1:] != words[:-1]).any(axis=1)).any())
+
+
+def folds_of(X: FloatArray, stream: np.uint64, folds: int) -> IntArray:
+    """Say which fold rows are in; equal rows are in the same one."""
+    hashes = mix_array(digests_of(X)[1] ^ stream)
+    return np.asarray(hashes % np.uint64(folds), dtype=np.int64)
+
+
+@dataclass(frozen=True, eq=False)
+class CrossFitted:
+    """A classifier for every fold, which has not seen the rows of its fold.
+
+    Attributes
+    ----------
+    stream : int
+        Keys the folds.
+    models : list of estimators
+        None for a fold without one, whose rows score 0.
+    """
+
+    stream: np.uint64
+    models: list[Any]
+
+    def scores(
+        self, X: FloatArray, seen: Callable[[FloatArray], FloatArray] | None = None
+    ) -> FloatArray:
+        """Score rows, as the classifiers have `seen` rows; small = anomalous."""
+        scores = np.zeros(len(X))
+        for start in range(0, len(X), MOST_ROWS):
+            chunk = X[start : start + MOST_ROWS]
+            folds = folds_of(chunk, self.stream, len(self.models))
+            features = chunk if seen is None else seen(chunk)
+            for fold, model in enumerate(self.models):
+                mine = np.flatnonzero(folds == fold)
+                if model is not None and len(mine):
+                    scores[start + mine] = _how_normal(model, features[mine])
+        return scores
 
 
 @dataclass(eq=False)
@@ -291,11 +340,6 @@ class LearnedSurvey(Survey):
         """Draw from both."""
         return LearnedSurvey(self._learned, self._sample.merge(other._sample))
 
-    def folds_of(self, X: FloatArray) -> IntArray:
-        """Say which fold rows are in; equal rows are in the same one."""
-        hashes = mix_array(digests_of(X)[1] ^ self._fold_stream)
-        return np.asarray(hashes % np.uint64(self._learned.method.folds), dtype=np.int64)
-
     @cached_property
     def models(self) -> list[Any]:
         """For every fold the classifier that has not seen its rows; None where it has seen none.
@@ -303,7 +347,7 @@ class LearnedSurvey(Survey):
         With one fold there is one classifier, which has seen what it scores.
         """
         union = sorted_by_content(self._sample.rows)[0]
-        folds = self.folds_of(union)
+        folds = folds_of(union, self._fold_stream, len(self._models_seeds))
         known = sorted_by_content(self._learned.trained)[0]
         models: list[Any] = []
         for fold, seed in enumerate(self._models_seeds):
@@ -322,19 +366,7 @@ class LearnedSurvey(Survey):
 
     def scores(self, X: FloatArray) -> FloatArray:
         """Score rows, each by the classifier that has not seen its fold; small = anomalous."""
-        scores = np.zeros(len(X))
-        for start in range(0, len(X), MOST_ROWS):
-            part = slice(start, start + MOST_ROWS)
-            scores[part] = self._scored(X[part])
-        return scores
-
-    def _scored(self, X: FloatArray) -> FloatArray:
-        scores, folds = np.zeros(len(X)), self.folds_of(X)
-        for fold, model in enumerate(self.models):
-            mine = np.flatnonzero(folds == fold)
-            if model is not None and len(mine):
-                scores[mine] = _how_normal(model, X[mine])
-        return scores
+        return CrossFitted(self._fold_stream, self.models).scores(X)
 
     @cached_property
     def against(self) -> FloatArray:

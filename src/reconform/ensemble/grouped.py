@@ -31,7 +31,7 @@ from ..statistics.conditional_calibration import Exchanges, StepUp
 from ..statistics.joint import JointStepUp
 from ..statistics.ranks import Calibration, Choice, Ranks
 from . import AugmentedScores, Ensemble, Survey, worlds_by_scores
-from .choosing import ChoiceEnsemble, SplitChoice
+from .choosing import ChoiceEnsemble
 
 
 class GroupedEnsemble(Ensemble):
@@ -163,9 +163,7 @@ class OneForAll(GroupedEnsemble):
         ranks: Ranks,
     ) -> Iterator[tuple[int, Exchanges]]:
         """Count worlds by one model per row, on all rows and this one, which scores everything."""
-        members = self.members
-        if not isinstance(self.ensemble, SplitChoice):  # scores are of all reference rows
-            members = [self.calibration.rows[some] for some in members]
+        members = [self.calibration.rows[some] for some in self.members]
         for augmented in _augmented_scores(self.ensemble, X, rows, ranks.choice):
             columns = [augmented.columns(some) for some in members]
             for j, own, others in zip(
@@ -324,6 +322,7 @@ def _joined(parts: list[tuple[IndexArray, Ranks]], m: int) -> Ranks:
     same = names.pop() if len(names) == 1 else None
     chosen = np.zeros(m, dtype=np.intp)
     by_each = np.ones((len(same or ()), m), dtype=np.int64)
+    total: RankArray | None = None  # of the evidence, where detectors were chosen from the pool
     for rows, part in parts:
         at_most[rows], scores[rows] = part.at_most, part.scores
         if part.below is not None:
@@ -331,13 +330,18 @@ def _joined(parts: list[tuple[IndexArray, Ranks]], m: int) -> Ranks:
         if part.clustered is not None:
             clustered[rows] = part.clustered
         if same is not None and part.choice is not None:
-            chosen[rows], by_each[:, rows] = part.choice.chosen, part.choice.ranks
+            chosen[rows] = part.choice.chosen
+            if part.choice.evidence is not None:
+                by_each = by_each[:0]
+                total = part.choice.evidence + (0 if total is None else total)
+            else:
+                by_each[:, rows] = part.choice.ranks
     return Ranks(
         at_most,
         below if any(part.below is not None for _, part in parts) else None,
         scores,
         clustered=clustered if any(part.clustered is not None for _, part in parts) else None,
-        choice=None if same is None else Choice(same, chosen, by_each),
+        choice=None if same is None else Choice(same, chosen, by_each, total),
     )
 
 
@@ -376,6 +380,8 @@ class WithAnomalies(Ensemble):
         self, X: FloatArray, *, rows: IndexArray | None = None, strictly: bool = False
     ) -> Ranks:
         """Rank new rows; the anomalies are among the rows that these are compared with."""
+        if self.ranks_rows == "pool":
+            return super().batch_ranks(X, rows=rows, strictly=strictly)
         rows = np.arange(len(X)) if rows is None else rows
         return self.inner.batch_ranks(self._beside(X), rows=rows, strictly=strictly)
 
@@ -390,19 +396,9 @@ class WithAnomalies(Ensemble):
         """Go through all worlds of some new rows; the anomalies are in none of the lists."""
         return worlds_by_scores(self.augmented_scores(X, rows), step)
 
-    @property
-    def takes_notes(self) -> bool:
-        """As without anomalies."""
-        return self.inner.takes_notes
-
-    def notes(self, X: FloatArray) -> FloatArray:
-        """As without anomalies."""
-        return self.inner.notes(X)
-
     def survey(self) -> Survey:
         """Begin a survey in which the anomalies stand beside the new rows."""
-        part = self.inner.notes(self.anomalies) if self.takes_notes else self.anomalies
-        return self.inner.survey().beside(part)
+        return self.inner.survey().beside(self.anomalies)
 
     def _beside(self, X: FloatArray) -> FloatArray:
         both: FloatArray = stacked(X, self.anomalies)

@@ -28,6 +28,7 @@ from ..display import html_table, text_table
 from ..ensemble import Ensemble
 from ..ensemble.choosing import ChoiceEnsemble, FullChoice
 from ..ensemble.grouped import GroupedEnsemble
+from ..ensemble.split_choice import SplitChoice
 from ..errors import ReconformError
 from ..frames import columns_of, frame_as_it_is, mixed, package_of, read_column, stacked
 from ..intake import Frames
@@ -508,8 +509,10 @@ class Explainer:
             return None, name_of(detector), ""
         if ensemble.ranked_by is not None:
             return None, ensemble.ranked_by, ""
-        if isinstance(ensemble, ChoiceEnsemble):
+        if isinstance(ensemble, ChoiceEnsemble | SplitChoice):
             name = ensemble.names[k]
+            if k >= len(ensemble.fitted):  # a classifier that learned from the batch
+                return None, name, ""
             ensemble, detector = ensemble.fitted[k], self._candidates[k]
         else:
             name = name_of(detector)

@@ -204,7 +204,7 @@ class FileScan:
         seen = Observed(
             sample=self.sample.rows,
             together=self.scanned.together,
-            choice=self.scanned.counted.choice,
+            choice=self.scanned.choice,
             categories={
                 j: Category(
                     feature.labels, self.unseen.get(j, none).labels, self.unseen.get(j, none).rows
@@ -214,7 +214,7 @@ class FileScan:
             },
             sample_groups=None if groups is None else groups[:, 0].astype(np.intp),
         )
-        return self.cad.decide_counts(self.scanned.counted.ranks, rule, seen)
+        return self.cad.decide_counts(self.scanned.counts, rule, seen)
 
     def certify(
         self, rule: Rule, weights: Callable[[FloatArray], Weights] | None = None

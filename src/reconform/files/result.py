@@ -402,7 +402,7 @@ def _explainer(
     return explainer_for(
         cad,
         partial(cad.of_file, rows.X),
-        choose=partial(scanned.chosen, cad, rows.positions, rows.X),
+        choose=partial(scanned.chosen, rows.positions),
         positions=positions,
         features=second.batches.features,
         unlisted=labels_in(rows.table),

@@ -286,36 +286,29 @@ class CachedSource(Source):
 
 
 class Spill:
-    """Numbers of every part of the rows, in order: in memory while they are few, then on disk.
-
-    Ranks wait as ranks and scores; what else there is to know of them is counted before.
-    """
+    """Ranks and scores of every part of the rows, in order: in memory if few, otherwise on disk."""
 
     def __init__(self) -> None:
         self._file = tempfile.SpooledTemporaryFile(max_size=SPILL_BYTES)  # noqa: SIM115
-        self._shapes: list[tuple[int, int]] = []
-        self._ranks = False
+        self._sizes: list[int] = []
 
     def __del__(self) -> None:
         self._file.close()  # gives up the disk
 
-    def add(self, part: FloatArray | Ranks) -> None:
-        """Append the numbers of a part, (numbers, rows)."""
-        self._ranks = isinstance(part, Ranks)
-        numbers = np.array([part.at_most, part.scores]) if isinstance(part, Ranks) else part
-        self._shapes.append((numbers.shape[0], numbers.shape[1]))
+    def add(self, part: Ranks) -> None:
+        """Append the ranks and scores of a part."""
+        numbers = np.array([part.at_most, part.scores])
+        self._sizes.append(len(part.at_most))
         with blamed_on_temporary_files():
             self._file.write(np.ascontiguousarray(numbers, dtype=np.float64).tobytes())
         check_room(self._file.tell(), "what is kept of every row")
 
-    def __iter__(self) -> Iterator[Any]:
+    def __iter__(self) -> Iterator[Ranks]:
         self._file.seek(0)
-        for shape in self._shapes:
-            numbers = np.frombuffer(self._file.read(8 * shape[0] * shape[1])).reshape(shape)
-            if self._ranks:  # whole numbers far below 2**53
-                yield Ranks(numbers[0].astype(np.int64), None, numbers[1])
-            else:
-                yield numbers
+        for size in self._sizes:
+            numbers = np.frombuffer(self._file.read(16 * size)).reshape(2, size)
+            # whole numbers far below 2**53
+            yield Ranks(numbers[0].astype(np.int64), None, numbers[1])
 
     def ranks(self) -> Callable[[int], tuple[RankArray, FloatArray]]:
         """Return what gives the ranks and scores of the next rows, of so many or of those left."""

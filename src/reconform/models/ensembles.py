@@ -21,7 +21,7 @@ from ..detectors.prepared import label_counts
 from ..detectors.registry import DETECTORS
 from ..detectors.scaled import Group, ScaledEnsemble, ScaledFull, ScaledModel
 from ..ensemble import Ensemble, RepeatedSplit, ResampledEnsemble, reference_calibration
-from ..ensemble.choosing import ChoiceEnsemble, FullChoice, SplitChoice
+from ..ensemble.choosing import FullChoice
 from ..ensemble.grouped import (
     GroupedEnsemble,
     OneForAll,
@@ -30,9 +30,10 @@ from ..ensemble.grouped import (
     joined_calibration,
 )
 from ..ensemble.refitting import FullRefit, RefitEnsemble
+from ..ensemble.split_choice import CLASSIFIERS, SplitChoice, plan_of_one
 from ..errors import ReconformError
 from ..grouping import UNKNOWN, ReferenceGroups, check_groupable
-from ..methods import METHODS, VARIANTS, Complements, Jackknife, Plan
+from ..methods import METHODS, MOST_TRAINING, VARIANTS, Complements, Jackknife, Plan
 from ..records import (
     INT,
     JOBS,
@@ -365,15 +366,19 @@ def write_ensemble(ensemble: Ensemble, plan: Plan, out: Writer, at: str = "ensem
             "anomalies": ROWS.write(ensemble.anomalies, f"{at}/anomalies", out),
             "inner": write_ensemble(ensemble.inner, plan, out, f"{at}/inner"),
         }
-    if isinstance(ensemble, ChoiceEnsemble):
-        return {
-            "kind": type(ensemble).__name__,
-            "names": list(ensemble.names),
-            "fitted": [
-                write_ensemble(one, plan, out, f"{at}/fitted/{k}")
-                for k, one in enumerate(ensemble.fitted)
-            ],
+    if isinstance(ensemble, FullChoice):
+        return _write_choice(ensemble, plan, ensemble.fitted, out, at)
+    if isinstance(ensemble, SplitChoice):
+        json = {
+            key: spec.write(getattr(ensemble, key), f"{at}/{key}", out)
+            for key, spec in _SPLIT_ROWS.items()
         }
+        sizes = _trained_on(len(ensemble.trained), len(ensemble.selecting))
+        for key, size in sizes.items():
+            own = plan_of_one(size, len(ensemble.calibrating))
+            part = _write_choice(ensemble, own, getattr(ensemble, key), out, f"{at}/{key}")
+            json[key] = part["fitted"]
+        return {**json, "kind": part["kind"], "names": part["names"]}
     scores = ensemble.calibration.scores
     follows = calibration_of(plan, scores).fingerprint == ensemble.calibration.fingerprint
     require(follows, "the calibration does not follow from the plan")
@@ -382,6 +387,19 @@ def write_ensemble(ensemble: Ensemble, plan: Plan, out: Writer, at: str = "ensem
     else:
         models = known_ensembles().write(ensemble, at, out)
     return {"calibration": SCORES.write(scores, f"{at}/calibration", out), "models": models}
+
+
+def _write_choice(
+    choice: FullChoice | SplitChoice, plan: Plan, fitted: Sequence[Ensemble], out: Writer, at: str
+) -> dict[str, Json]:
+    models = [write_ensemble(one, plan, out, f"{at}/fitted/{k}") for k, one in enumerate(fitted)]
+    return {"kind": type(choice).__name__, "names": list(choice.names), "fitted": models}
+
+
+def _trained_on(trained: int, selecting: int) -> dict[str, int]:
+    """Which detectors a choice from the pool has, and on how many rows they are fitted."""
+    most = min(trained + selecting, MOST_TRAINING)
+    return {"fitted": most} if most == trained else {"fitted": most, "tried": trained}
 
 
 def read_ensemble(json: Json, plan: Plan, source: Reader) -> Ensemble:
@@ -465,9 +483,13 @@ def _read_scaled(
 
 
 # What a choice of detectors is called in files, and whether each new row has a model (`augments`).
-CHOICES: dict[str, tuple[type[ChoiceEnsemble], bool]] = {
-    "FullChoice": (FullChoice, True),
-    "SplitChoice": (SplitChoice, False),
+CHOICES = {"FullChoice": True, "SplitChoice": False}
+# What a choice from the pool needs of the reference.
+_SPLIT_ROWS: dict[str, Spec] = {
+    "trained": ROWS,
+    "selecting": ROWS,
+    "calibrating": ROWS,
+    "seed": Plain(),
 }
 
 
@@ -487,22 +509,42 @@ def _read_with_anomalies(json: Json, plan: Plan, source: Reader) -> WithAnomalie
     return WithAnomalies(ensemble, known)
 
 
-def _read_choice(json: Json, plan: Plan, source: Reader) -> ChoiceEnsemble:
-    """Read several detectors, of which one is chosen for every row."""
-    kind, augments = CHOICES[json["kind"]]
+def _read_choice(json: Json, plan: Plan, source: Reader) -> FullChoice | SplitChoice:
+    """Read several detectors, of which one is chosen for every row, or for all."""
+    augments = CHOICES[json["kind"]]
     suits = plan.row.takes_choice and plan.row.augments == augments
     require(suits, "the ensemble does not suit its plan")
     names, parts = json["names"], json["fitted"]
     words = isinstance(names, list) and all(isinstance(name, str) for name in names)
-    require(words and isinstance(parts, list) and len(names) == len(parts) > 0, "a name is missing")
-    nested = any(part.get("kind") in CHOICES for part in parts)
+    require(words and isinstance(parts, list) and len(parts) > 0, "a name is missing")
+    more = () if augments or len(names) == len(parts) else CLASSIFIERS
+    require(tuple(names[len(parts) :]) == more, "a name is missing")
+    listed = [*parts, *json.get("tried", ())]
+    nested = any(part.get("kind") in CHOICES for part in listed)
     require(not nested, "a choice of detectors contains another one")
-    fitted = [read_ensemble(part, plan, source) for part in parts]
-    sizes = {len(one.calibration) for one in fitted}
-    require(len(sizes) == 1, "the detectors calibrate on different numbers of rows")
-    if not augments:
-        require(all(isinstance(one, ResampledEnsemble) for one in fitted), "a model scores no rows")
-    return kind(fitted[0].calibration, tuple(names), fitted)
+    if augments:
+        every = [read_ensemble(part, plan, source) for part in parts]
+        sizes = {len(one.calibration) for one in every}
+        require(len(sizes) == 1, "the detectors calibrate on different numbers of rows")
+        return FullChoice(every[0].calibration, tuple(names), every)
+    rows = {key: spec.read(json[key], source) for key, spec in _SPLIT_ROWS.items()}
+    require(isinstance(rows["seed"], np.random.SeedSequence), "a seed is none")
+    for key in ("trained", "selecting", "calibrating"):
+        own = rows[key]
+        require(own.shape[1] == source.n_features and len(own) > 0, "a row is missing")
+        require(not np.isinf(own).any(), "a row is not finite")
+    (train,), (held,) = plan.train, plan.held_out
+    complete = len(rows["trained"]) + len(rows["selecting"]) == len(train)
+    require(complete and len(rows["calibrating"]) == len(held), "a row is missing")
+    models: dict[str, list[ResampledEnsemble]] = {}
+    for key, size in _trained_on(len(rows["trained"]), len(rows["selecting"])).items():
+        own = plan_of_one(size, len(held))
+        read = [read_ensemble(part, own, source) for part in json[key]]
+        models[key] = [one for one in read if isinstance(one, ResampledEnsemble)]
+        require(len(models[key]) == len(read) == len(parts), "a model scores no rows")
+    fitted = models["fitted"]
+    first, tried = replace(fitted[0].calibration, rows=held), models.get("tried", fitted)
+    return SplitChoice(first, tuple(names), fitted, tried, **rows)
 
 
 def write_groups(cad: ConformalDetector, out: Writer) -> dict[str, Json]:

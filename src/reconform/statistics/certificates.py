@@ -371,11 +371,9 @@ TABLE: tuple[Guarantee, ...] = (
     Guarantee(
         "split with the batch",
         "exact",
-        "exact: P(p <= α) <= α over the data and the seed, if the calibration rows and the row are "
-        "exchangeable *given the other new rows* (independent rows are)",
-        (ANY,),
-        certified=True,
-        each=GIVEN_OTHERS,
+        "exact: P(p <= α) <= α over the data and the seed, as for learned",
+        (POSITIVE, FIXED_LAMBDA, ANY, E_VALUES),
+        each=GIVEN_ANOMALIES,
         over=_SPLITS,
     ),
     Guarantee(

@@ -486,16 +486,33 @@ class Choice:
     chosen : int array of shape (m,)
         For every row the detector.
     ranks : int array of shape (detectors, m)
-        The ranks that each of them gives.
+        The ranks that each of them gives; of no detector where one was chosen for all rows.
+    evidence : int array of shape (detectors,) or None
+        Where it is the same for all rows.
     """
 
     names: tuple[str, ...]
     chosen: IndexArray
     ranks: RankArray
+    evidence: RankArray | None = None
 
     def taken(self, rows: IndexArray) -> Choice:
         """Return the choice for some of the rows."""
-        return Choice(self.names, self.chosen[rows], self.ranks[:, rows])
+        return Choice(self.names, self.chosen[rows], self.ranks[:, rows], self.evidence)
+
+
+@dataclass(frozen=True)
+class Chosen:
+    """The one of several detectors that ranks all rows, and the evidence for each of them."""
+
+    names: tuple[str, ...]
+    index: int
+    evidence: tuple[int, ...]
+
+    def for_rows(self, m: int) -> Choice:
+        """Write it down for every row."""
+        every, nobody = np.full(m, self.index, dtype=np.intp), np.empty((0, m), dtype=np.int64)
+        return Choice(self.names, every, nobody, np.array(self.evidence, dtype=np.int64))
 
 
 @dataclass(frozen=True)
@@ -509,77 +526,28 @@ class Candidate:
         New rows that it was chosen for.
     flagged : int
         Those of them that are flagged.
-    alone : int
-        Rows that it would have flagged at the same level, had nothing else been tried.
+    alone : int or None
+        Rows that it would have flagged at the same level, had nothing else been tried; None where
+        one detector was chosen for all rows.
+    evidence : int or None
+        There, how many anomalies it seems to tell from normal rows, by calibration and new rows
+        together.
     """
 
     name: str
     rows: int
     flagged: int
-    alone: int
+    alone: int | None = None
+    evidence: int | None = None
 
 
-class ChoiceCounts:
-    """Counts of the ranks of all detectors, of rows that come in parts.
-
-    Parameters
-    ----------
-    names : tuple of str
-    n_calibration : int
-        Ranks lie in 1 .. n_calibration + 1.
-    """
-
-    def __init__(self, names: tuple[str, ...], n_calibration: int) -> None:
-        self.names = names
-        shape = (len(names), n_calibration + 2)
-        self.by_rank = np.zeros(shape, dtype=np.int64)
-        self.chosen_by_rank = np.zeros(shape, dtype=np.int64)
-
-    def add(self, choice: Choice) -> ChoiceCounts:
-        """Count some rows; return itself."""
-        size = self.by_rank.shape[1]
-        for k, ranks in enumerate(choice.ranks):
-            self.by_rank[k] += np.bincount(ranks, minlength=size)
-            self.chosen_by_rank[k] += np.bincount(ranks[choice.chosen == k], minlength=size)
-        return self
-
-    def merge(self, other: ChoiceCounts) -> ChoiceCounts:
-        """Add up the counts of two parts of a batch."""
-        both = ChoiceCounts(self.names, self.by_rank.shape[1] - 2)
-        both.by_rank = self.by_rank + other.by_rank
-        both.chosen_by_rank = self.chosen_by_rank + other.chosen_by_rank
-        return both
-
-    def candidates(
-        self, flagged: BoolArray, alone: Callable[[RankArray], int]
-    ) -> tuple[Candidate, ...]:
-        """Say what became of every detector, those that were chosen most often first.
-
-        Parameters
-        ----------
-        flagged : bool array
-            Whether rows of rank 0 (none), 1, ... are flagged.
-        alone : callable
-            From the numbers of rows with rank 0, 1, ... to how many of them a list would have.
-        """
-        made = [
-            Candidate(
-                name,
-                rows=int(mine.sum()),
-                flagged=int(mine[flagged].sum()),
-                alone=alone(every),
-            )
-            for name, mine, every in zip(self.names, self.chosen_by_rank, self.by_rank, strict=True)
-        ]
-        return tuple(sorted(made, key=lambda one: -one.rows))
-
-
-def with_mask(
-    candidates: tuple[Candidate, ...], choice: Choice, mask: BoolArray
+def by_evidence(
+    names: tuple[str, ...], evidence: Sequence[int], rows: Sequence[int], flagged: Sequence[int]
 ) -> tuple[Candidate, ...]:
-    """Count the flagged rows of every detector by a mask, where no threshold says it."""
-    flagged = {name: int(mask[choice.chosen == k].sum()) for k, name in enumerate(choice.names)}
-    return tuple(Candidate(c.name, c.rows, flagged[c.name], c.alone) for c in candidates)
+    """Say what became of detectors that were chosen from the pool, the chosen ones first."""
+    pairs = zip(names, rows, flagged, evidence, strict=True)
+    made = [Candidate(name, r, f, evidence=e) for name, r, f, e in pairs]
+    return tuple(sorted(made, key=lambda one: (-one.rows, -(one.evidence or 0))))
 
 
 def choice_sentence(candidates: tuple[Candidate, ...]) -> str:

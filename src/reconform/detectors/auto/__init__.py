@@ -1,35 +1,42 @@
-"""Auto: several detectors are tried, and every new row is judged by one that is chosen for it."""
+"""Auto: several detectors are tried, and new rows are judged by those that are chosen for them."""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 from sklearn.base import clone
 
 from ...arrays import FloatArray
-from ...ensemble import Ensemble
-from ...ensemble.choosing import FullChoice, SplitChoice
+from ...ensemble import Ensemble, ResampledEnsemble
+from ...ensemble.choosing import FullChoice
+from ...ensemble.split_choice import (
+    CLASSIFIERS,
+    ENOUGH_TO_LEARN,
+    FEWEST_ROWS,
+    SplitChoice,
+    held_back,
+    plan_of_one,
+)
 from ...errors import ReconformError
-from ...methods import Plan
+from ...methods import MOST_TRAINING, Plan
 from ...parallel import track
 from ...records import Detector, DetectorRecord
 from ..base import NativeDetector
 from ..foreign import FittedDetector
-
-# By default, neighbours of a row are looked up among so many rows at least.
-FEWEST_ROWS = 6
 
 
 class Auto(NativeDetector):
     """Several detectors, of which one is chosen for every new row; with "full" and "split".
 
     No detector is good for all data, and keeping the longest of several lists breaks every
-    promise. Here every new row x_j is judged by the detector under which most *other* new rows
-    would be found if x_j were a reference row. That does not know whether x_j is new or a reference
-    row, and so p-values stay exact.
+    promise. With "full" every new row x_j is judged by the detector under which most *other* new
+    rows would be found if x_j were a reference row. That does not know whether x_j is new or a
+    reference row, and so p-values stay exact. With "split" one detector is chosen for all rows,
+    from calibration and new rows together: that does not know which of them are new.
 
     Parameters
     ----------
@@ -37,6 +44,9 @@ class Auto(NativeDetector):
         Names, detectors of ours or of other libraries, as `ConformalDetector` takes them; by
         default those that the registry offers, as they are and on rescaled columns. The first one
         judges rows alone.
+    classifier : bool, optional
+        Whether on a split two classifiers are candidates, too, which learn what tells new rows from
+        the reference; by default where `candidates` are not given.
     contamination : float, default=0.1
         Share of the training rows that `predict` of the detector itself calls outliers. Has no
         influence on conformal p-values.
@@ -60,9 +70,10 @@ class Auto(NativeDetector):
     is what was chosen (`Discoveries.choice`). `p_values`, `score_samples` and `predict` judge every
     row alone, by the first candidate (by default kNN).
 
-    P-values are exact, P(p <= α) <= α, if reference rows and the row are exchangeable *given the
-    other new rows* (independent rows are). The false discovery rate of a list is proven with
-    ``method="auto"``, and with ``validity="proven"``.
+    With "full" p-values are exact, P(p <= α) <= α, if reference rows and the row are exchangeable
+    *given the other new rows* (independent rows are). The false discovery rate of a list is proven
+    with ``method="auto"``, and with ``validity="proven"``. With "split" it is proven as it is, if
+    reference rows and normal new rows are exchangeable given the anomalies.
 
     Examples
     --------
@@ -88,10 +99,12 @@ class Auto(NativeDetector):
         candidates: Sequence[Any] | None = None,
         contamination: float = 0.1,
         *,
+        classifier: bool | None = None,
         random_state: Any = None,
         n_jobs: int | None = None,
     ) -> None:
         self.candidates = candidates
+        self.classifier = classifier
         self.contamination = contamination
         self.random_state = random_state
         self.n_jobs = n_jobs
@@ -151,21 +164,54 @@ class Auto(NativeDetector):
         self, X: FloatArray, plan: Plan, seeds: Sequence[np.random.SeedSequence], verbose: int
     ) -> Ensemble:
         """Fit every candidate."""
-        trained_on = plan.n if plan.row.augments else len(plan.train[0])
+        augments, trained_on = plan.row.augments, plan.n
+        if not augments:
+            if len(plan.train[0]) < 2:
+                raise ReconformError(
+                    "a detector is chosen by a part of the training rows that none is fitted on, "
+                    "and there is only 1 training row; give more reference rows."
+                )
+            (held,), (some, others) = plan.held_out, held_back(X, plan, seeds[-1])
+            trained, selecting, calibrating = X[some], X[others], X[held]
+            trained_on = len(trained)
         if self.candidates is None and trained_on < FEWEST_ROWS:
             raise ReconformError(
                 f"`detector='auto'` tries detectors that look at several neighbours, and needs at "
                 f"least {FEWEST_ROWS} rows to train them; got n_samples = {trained_on}. Give more "
                 "reference rows, or a list of detectors that are content with fewer."
             )
-        candidates = self.resolved(plan.row.augments, plan.n)
-        fitted: list[Ensemble] = []
-        total = len(candidates)
-        for one in track(candidates, total=total, label="fitting detectors", verbose=verbose):
-            fitted.append(one.fit_plan(X, plan, seeds, n_jobs=self.n_jobs))
-        kind = FullChoice if plan.row.augments else SplitChoice
+        candidates = self.resolved(augments, plan.n)
         names = names_of(candidates)
-        return kind(fitted[0].calibration, names, fitted, self.n_jobs, verbose)
+
+        def fit(X: FloatArray, plan: Plan) -> list[Ensemble]:
+            total, label = len(candidates), "fitting detectors"
+            several = track(candidates, total=total, label=label, verbose=verbose)
+            return [one.fit_plan(X, plan, seeds, n_jobs=self.n_jobs) for one in several]
+
+        if augments:
+            every = fit(X, plan)
+            return FullChoice(every[0].calibration, names, every, self.n_jobs, verbose)
+
+        def fit_on(rows: FloatArray) -> list[ResampledEnsemble]:
+            own = plan_of_one(len(rows), len(held))
+            made = fit(np.vstack([rows, calibrating]), own)
+            return [one for one in made if isinstance(one, ResampledEnsemble)]
+
+        tried = fit_on(trained)
+        most = np.vstack([trained, selecting])[:MOST_TRAINING]
+        fitted = tried if len(most) == len(trained) else fit_on(most)
+        learns = self.candidates is None if self.classifier is None else self.classifier
+        more = CLASSIFIERS if learns and len(selecting) >= ENOUGH_TO_LEARN else ()
+        return SplitChoice(
+            replace(fitted[0].calibration, rows=held),
+            names + more,
+            fitted,
+            tried,
+            trained,
+            selecting,
+            calibrating,
+            seeds[-1],
+        )
 
     def _fit_rows(self, X: FloatArray, seed: np.random.SeedSequence) -> None:
         first = self.resolved()[0]

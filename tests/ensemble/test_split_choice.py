@@ -1,0 +1,293 @@
+"""The choice from the pool on a split: symmetric, exact, the same however the rows come."""
+
+from __future__ import annotations
+
+import pickle
+from collections import Counter
+from functools import reduce
+from itertools import combinations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from sklearn.base import clone
+
+import reconform.ensemble.split_choice as module
+from oracle import binomial_upper
+from reconform import ConformalDetector, Split, Weights
+from reconform.detectors import KNN, Auto, Mahalanobis
+from reconform.ensemble import surveyed
+from reconform.ensemble.split_choice import (
+    CLASSIFIERS,
+    ChoiceSurvey,
+    evidence_of,
+)
+from reconform.models import load, save
+
+FEW = ["knn", "mahalanobis"]
+
+
+def rows_with_anomalies(n=1_200, m=500, seed=0):
+    """Anomalies in a column that the others drown, unless columns are rescaled."""
+    rng = np.random.default_rng(seed)
+    D, new = rng.normal(size=(n, 3)), rng.normal(size=(m, 3))
+    new[: m // 10, 0] += 6
+    return D * [1, 100, 100], new * [1, 100, 100]
+
+
+@pytest.fixture
+def learning(monkeypatch):
+    """Classifiers on few rows."""
+    monkeypatch.setattr(module, "ENOUGH_TO_LEARN", 4)
+    monkeypatch.setattr("reconform.detectors.auto.ENOUGH_TO_LEARN", 4)
+
+
+# --- evidence ------------------------------------------------------------------------------------
+
+
+def by_definition(held, pool, m, n):
+    """The evidence, written down row by row."""
+    held, total, found = sorted(held), len(pool), []
+    for level in (0.05, 0.1, 0.2):
+        best = 0.0
+        for k, score in enumerate(held, start=1):
+            expected = total * k / (len(held) + 1)
+            excess = sum(one < score for one in pool) - expected
+            excess -= (expected * (1 + total / len(held))) ** 0.5
+            false = expected * m / (n + m)  # of the new rows
+            if false <= level * (excess + false) * (1 + 1e-12):
+                best = max(best, excess)
+        found.append(best)
+    return sum(found) / 3
+
+
+@given(st.integers(0, 2**32 - 1), st.integers(1, 30), st.integers(1, 60), st.integers(1, 60))
+def test_evidence_is_the_definition(seed, s, n, m):
+    rng = np.random.default_rng(seed)
+    held, pool = rng.integers(0, 20, s) * 1.0, rng.integers(0, 20, n + m) * 1.0
+    pool[: rng.integers(0, m + 1)] -= 30
+    values, counts = np.unique(pool, return_counts=True)
+    got = evidence_of(held, values, counts, m / (n + m))
+    assert got == pytest.approx(by_definition(held, pool, m, n), abs=1e-9)
+
+
+# --- nothing asks who is new ---------------------------------------------------------------------
+
+
+def worlds_of(choice, X, m):
+    """All ways to say which m rows of the pool are new: their choice, scores and ranks."""
+    for new in combinations(range(len(X)), m):
+        old = [i for i in range(len(X)) if i not in new]
+        one = type(choice)(
+            choice.calibration, choice.names, choice.fitted, choice.tried, choice.trained,
+            choice.selecting, X[old], choice.seed,
+        )  # fmt: skip
+        for fitted in one.fitted:
+            scores = fitted.full_scores(X[old])
+            fitted.calibration = type(fitted.calibration)(
+                scores, np.arange(len(old)), np.arange(len(old) + 1), np.zeros(len(old), np.int32)
+            )
+        done = surveyed(one.survey(), lambda begun, new=new: begun.seen(X[list(new)]))
+        yield list(new), old, done, done.ranks(X[list(new)])
+
+
+@pytest.mark.parametrize("classifier", [False, True])
+@pytest.mark.parametrize("values", [3, 10**6], ids=["ties", "no ties"])
+def test_all_assignments_give_one_choice_and_one_score_per_row(classifier, values, learning):
+    """And BH at 1/2 has a false discovery rate of at most 1/2: all of it is enumerated."""
+    rng = np.random.default_rng(values)
+    D = rng.integers(0, values, size=(28, 2)) * 1.0
+    cad = ConformalDetector(Auto(FEW, classifier=classifier), "split", random_state=0).fit(D)
+    assert len(cad.ensemble_.names) == 2 + 2 * classifier
+    X = rng.integers(0, values, size=(9, 2)) * 1.0
+    seen, false, ranks_of_first, worlds = set(), 0.0, Counter(), 0
+    for new, old, done, ranks in worlds_of(cad.ensemble_, X, 4):
+        scores = np.empty(9)
+        scores[new], scores[old] = ranks.scores, done.against
+        seen.add((done.chosen, scores.tobytes()))
+        p = np.sort(ranks.at_most) / 6
+        false += float((p <= 0.5 * np.arange(1, 5) / 4).any())  # all are normal: any is false
+        ranks_of_first.update(ranks.at_most.tolist())
+        worlds += 1
+    assert len(seen) == 1
+    assert false <= 0.5 * worlds
+    for r in range(1, 7):
+        assert sum(ranks_of_first[k] for k in range(1, r + 1)) <= r / 6 * 4 * worlds
+
+
+def test_the_size_of_the_sample_does_not_matter_for_symmetry(learning, monkeypatch):
+    monkeypatch.setattr(module, "MOST_SAMPLED", 7)
+    monkeypatch.setattr(module, "MOST_LEARNED", 5)
+    monkeypatch.setattr(module, "MOST_CELLS", 14)
+    rng = np.random.default_rng(0)
+    D, X = rng.normal(size=(40, 2)), rng.normal(size=(8, 2))
+    cad = ConformalDetector(Auto(FEW, classifier=True), "split", random_state=0).fit(D)
+    seen = {
+        (done.chosen, tuple(done.pool[0].ravel()))
+        for _, _, done, _ in worlds_of(cad.ensemble_, X, 3)
+    }
+    assert len(seen) == 1
+    assert len(next(iter(seen))[1]) == 14
+
+
+# --- the same answer ------------------------------------------------------------------------------
+
+
+def test_order_parts_and_threads_do_not_matter():
+    D, new = rows_with_anomalies()
+    cad = ConformalDetector("auto", "split", random_state=0, n_jobs=1).fit(D)
+    found = cad.discover(new)
+    assert len(found.choice) == len(cad.ensemble_.names) == 12
+    rng = np.random.default_rng(0)
+    order, place = rng.permutation(len(D)), rng.permutation(len(new))
+    other = ConformalDetector("auto", "split", random_state=0, n_jobs=2).fit(D[order])
+    again = other.discover(new[place])
+    assert again.choice == found.choice
+    assert np.array_equal(again.p_values, found.p_values[place])
+    assert np.array_equal(again.scores, found.scores[place])
+    parts = np.array_split(np.arange(len(new)), [3, 3, 77, 300])
+    done = surveyed(
+        cad.ensemble_.survey(),
+        lambda begun: reduce(
+            ChoiceSurvey.merge,
+            [pickle.loads(pickle.dumps(begun.seen(new[part]))) for part in parts if len(part)],
+        ),
+    )
+    sent = pickle.loads(pickle.dumps(done))
+    for part in parts:
+        assert np.array_equal(sent.ranks(new[part]).scores, found.scores[part])
+
+
+def test_memory_files_models_and_dask_agree(tmp_path):
+    pd = pytest.importorskip("pandas")
+    dd = pytest.importorskip("dask.dataframe")
+    from reconform.distributed import discover
+    from reconform.files.judge import judge_file
+
+    D, new = rows_with_anomalies()
+    names = ["a", "b", "c"]
+    frame = pd.DataFrame(new, columns=names)
+    cad = ConformalDetector("auto", "split", random_state=0)
+    cad.fit(pd.DataFrame(D, columns=names))
+    found = cad.discover(frame)
+    assert found.count > 30
+    frame.to_parquet(tmp_path / "new.parquet")
+    in_file = judge_file(cad, tmp_path / "new.parquet")
+    on_dask = discover(cad, dd.from_pandas(frame, npartitions=4))
+    save(cad, tmp_path / "m.rcad")
+    assert np.array_equal(load(tmp_path / "m.rcad").discover(frame).p_values, found.p_values)
+    for other in (in_file, on_dask):
+        assert other.count == found.count
+        assert other.choice == found.choice
+        assert other.chosen == found.chosen
+        assert other.guarantee == found.guarantee
+        assert np.array_equal(other.rank_counts.counts, found.rank_counts.counts)
+    assert np.array_equal(on_dask.frame["score"].compute(), found.scores)
+
+
+# --- what it finds, and what is said of it --------------------------------------------------------
+
+
+def test_what_was_chosen_is_said_for_all_rows():
+    D, new = rows_with_anomalies()
+    cad = ConformalDetector(["knn", KNN(scale="robust")], "split", random_state=0).fit(D)
+    found = cad.discover(new)
+    first, other = found.choice
+    assert (first.name, first.rows, first.flagged) == ("scaled knn", len(new), found.count)
+    assert (other.name, other.rows, other.flagged) == ("knn", 0, 0)
+    assert first.evidence > 20 > other.evidence
+    assert first.alone is None
+    assert found.chosen.startswith("Chosen among 2 detectors: scaled knn for all rows")
+    assert found.guarantee.startswith("FDR proven for BH on split with the batch")
+    assert "exchangeable with the reference rows given the anomalies" in found.guarantee
+    assert found.mask[:50].mean() > 0.9
+
+
+def test_e_values_bounds_storey_and_false_alarms_are_proven():
+    D, new = rows_with_anomalies()
+    cad = ConformalDetector(["knn", KNN(scale="robust")], "split", random_state=0).fit(D)
+    plain = cad.discover(new)
+    for options in ({"procedure": "ebh"}, {"procedure": "storey"}, {"procedure": "by"}):
+        assert cad.discover(new, **options).guarantee.startswith("FDR proven")
+    assert np.array_equal(cad.discover(new, validity="proven").mask, plain.mask)
+    assert "at most 2, proven" in cad.discover(new, false_alarms=2).guarantee
+    assert 0 < plain.fdp_bound() < 0.5
+
+
+def test_weights_go_with_what_was_chosen():
+    D, new = rows_with_anomalies()
+    cad = ConformalDetector(["knn", KNN(scale="robust")], "split", random_state=0).fit(D)
+    heavy = np.where(D[:, 1] > 0, 2.0, 1.0), np.where(new[:, 1] > 0, 2.0, 1.0)
+    weights = Weights(*heavy, known=True)
+    for validity in ("nominal", "proven"):
+        found = cad.discover(new, weights=weights, validity=validity)
+        assert found.mask[:50].mean() > 0.5
+        assert np.array_equal(found.scores, cad.discover(new).scores)
+    assert "FDR proven (weighted conformal selection)" in found.guarantee
+
+
+def test_groups_share_one_choice():
+    D, new = rows_with_anomalies()
+    groups, theirs = np.arange(len(D)) % 2, np.arange(len(new)) % 2
+    cad = ConformalDetector(["knn", KNN(scale="robust")], "split", random_state=0)
+    found = cad.fit(D, groups=groups).discover(new, groups=theirs)
+    assert found.choice[0].name == "scaled knn"
+    assert found.choice[0].rows == len(new)
+    assert found.mask[:50].mean() > 0.9
+    apart = clone(cad).set_params(group_models=True).fit(D, groups=groups)
+    each = apart.discover(new, groups=theirs)
+    assert sum(one.rows for one in each.choice) == len(new)
+
+
+def test_known_anomalies_speak_for_the_detector_that_finds_them():
+    D, new = rows_with_anomalies(m=60)
+    new = new[6:]
+    known = rows_with_anomalies(seed=9)[1][:50]
+    candidates = ["knn", KNN(scale="robust")]
+    plain = ConformalDetector(candidates, "split", random_state=0).fit(D).discover(new)
+    told = ConformalDetector(candidates, "split", random_state=0)
+    told = told.fit(D, anomalies=known).discover(new)
+    assert plain.choice[0].name == "knn"
+    assert told.choice[0].name == "scaled knn"
+    assert told.tested == len(new)
+
+
+def test_classifiers_find_what_no_detector_does():
+    """Anomalies that lie close together where normal rows are common."""
+    rng = np.random.default_rng(0)
+    D, new = rng.normal(size=(6_000, 4)), rng.normal(size=(3_000, 4))
+    new[:150] = 0.6 + 0.05 * rng.normal(size=(150, 4))
+    cad = ConformalDetector("auto", Split(), random_state=0).fit(D)
+    found = cad.discover(new)
+    assert found.choice[0].name in CLASSIFIERS
+    assert found.mask[:150].mean() > 0.9
+    assert found.mask[150:].sum() < 0.25 * found.count
+    names = ConformalDetector(Auto(classifier=False), Split(), random_state=0).fit(D)
+    assert not set(CLASSIFIERS) & set(names.ensemble_.names)
+
+
+# --- levels ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("margin", [None, -1.0], ids=["margin", "by noise"])
+@pytest.mark.parametrize("classifier", [False, True])
+def test_levels_under_the_null(margin, classifier, learning, monkeypatch):
+    """400 batches of 30 normal rows: a correct program fails for a new seed 1 time in 100,000."""
+    if margin is not None:  # whatever has most evidence is chosen, and noise decides
+        monkeypatch.setattr(module, "MARGIN", margin)
+        monkeypatch.setattr(module, "evidence_of", lambda *args: float(np.mean(args[1])))
+    rng, lists, first = np.random.default_rng(8), 0, []
+    candidates = [KNN(n_neighbors=1), KNN(n_neighbors=5), Mahalanobis()]
+    for seed in range(400 if not classifier else 150):
+        X = rng.normal(size=(110, 2))
+        cad = ConformalDetector(
+            Auto(candidates, classifier=classifier), "split", random_state=seed
+        ).fit(X[:80])
+        found = cad.discover(X[80:], fdr=0.2)
+        lists += found.count > 0
+        first.append(found.p_values[0])
+    assert lists <= binomial_upper(len(first), 0.2, 1e-5)
+    for alpha in (0.05, 0.1, 0.5):
+        assert (np.array(first) <= alpha).sum() <= binomial_upper(len(first), alpha, 1e-5)
