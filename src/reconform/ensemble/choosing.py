@@ -30,6 +30,7 @@ from . import (
     AugmentedScores,
     Ensemble,
     WithinGroups,
+    blocks_of,
     worlds_by_scores,
 )
 from .refitting import FullRefit
