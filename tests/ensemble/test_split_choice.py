@@ -180,7 +180,7 @@ def test_memory_files_models_and_dask_agree(tmp_path):
     for other in (in_file, on_dask):
         assert other.count == found.count
         assert other.choice == found.choice
-        assert other.chosen == found.chosen
+        assert other.ranked_by == found.ranked_by
         assert other.guarantee == found.guarantee
         assert np.array_equal(other.rank_counts.counts, found.rank_counts.counts)
     assert np.array_equal(on_dask.frame["score"].compute(), found.scores)
@@ -198,7 +198,7 @@ def test_what_was_chosen_is_said_for_all_rows():
     assert (other.name, other.rows, other.flagged) == ("knn", 0, 0)
     assert first.evidence > 20 > other.evidence
     assert first.alone is None
-    assert found.chosen.startswith("Chosen among 2 detectors: scaled knn for all rows")
+    assert found.ranked_by == "Ranked by scaled knn, chosen among 2 detectors."
     assert found.guarantee.startswith("FDR proven for BH on split with the batch")
     assert "exchangeable with the reference rows given the anomalies" in found.guarantee
     assert found.mask[:50].mean() > 0.9
