@@ -264,6 +264,7 @@ def _facts(
             weighted=decider.weights is not None,
             weighable=weighable(cad, rule, m),
             looked_up=looked_up,
+            learned=seen.together is not None and seen.together.learned,
         ),
         "provenance": provenance_of(cad, None if seen.together is None else seen.together.against),
         "warning": decider.warning(m, groups),

@@ -194,9 +194,12 @@ DETECT = "reconform detect"
             f"{DETECT} small.csv flat.csv --detector knn --set n_neighbors=1 --method split",
             "be flagged at 10%",
         ),
-        (f"{DETECT} large.csv flat.csv", "The p-values are flat"),
+        (f"{DETECT} large.csv flat.csv --detector knn", "The p-values are flat"),
         (f"{DETECT} large.csv middle.csv --method learned", "another --method may"),
-        (f"{DETECT} large.csv flat.csv --false-alarms 0.01", "where 0.01 false alarms"),
+        (
+            f"{DETECT} large.csv flat.csv --detector knn --false-alarms 0.01",
+            "where 0.01 false alarms",
+        ),
         (f"{DETECT} dirty.csv hidden.csv --detector knn", "reconform clean dirty.csv hidden.csv"),
         (f"{DETECT} tiny.csv new.csv --validity proven --method split", "cannot be flagged"),
         # broken and doubtful verdicts

@@ -66,6 +66,8 @@ class Compared:
         Whether weights could be used as these rows are judged.
     looked_up : LookedUp, optional
         Which new rows can be looked up in all of the reference, where `reference` is a part of it.
+    learned : bool
+        As in `Ranks`: then no law is known for how many ranks are small.
     """
 
     reference: FloatArray | None = field(repr=False)
@@ -76,6 +78,7 @@ class Compared:
     weighted: bool = False
     weighable: bool = True
     looked_up: LookedUp | None = None
+    learned: bool = False
 
     def verdict(
         self, counts: RankCounts | None, flagged: int, tested: int, level: Level
@@ -200,7 +203,7 @@ def _columns(seen: CheckInput) -> list[Finding]:
 
 def _shift(seen: CheckInput) -> Iterator[Finding]:
     """Test the rows; where there are none, the ranks still show a shift."""
-    ranks = None if seen.ranks is None else seen.ranks.counts
+    ranks = None if seen.ranks is None or seen.given.learned else seen.ranks.counts
     if not seen.has_numbers and ranks is None:
         return
     reference, new = seen.numbers if seen.has_numbers else (None, None)
@@ -242,7 +245,8 @@ def _share(seen: CheckInput) -> Iterator[Finding]:
 def _contamination(seen: CheckInput) -> list[Finding]:
     near = seen.has_numbers and len(seen.used) <= MOST_COMBINED  # or distances cost too much
     rows = seen.numbers if near else None
-    return contamination_finding(rows, seen.ranks, seen.flagged, seen.level)
+    ranks = None if seen.given.learned else seen.ranks
+    return contamination_finding(rows, ranks, seen.flagged, seen.level)
 
 
 CHECKS = [

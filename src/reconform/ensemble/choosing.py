@@ -262,13 +262,14 @@ class FullChoice(ChoiceEnsemble):
         choice = self._choice(pooled, rows)
         at_most, below = np.empty((2, len(rows)), dtype=np.int64)
         scores, clustered = np.empty(len(rows)), np.zeros(len(rows), dtype=np.bool_)
+        learned = False
         for k, (ensemble, measured) in enumerate(pooled):
             mine = np.flatnonzero(choice.chosen == k)
             if not len(mine):
                 continue
             found = ensemble.batch_ranks(measured, rows=rows[mine], strictly=strictly)
             at_most[mine] = choice.ranks[k, mine] = found.at_most
-            scores[mine] = found.scores
+            scores[mine], learned = found.scores, learned or found.learned
             if found.below is not None:
                 below[mine] = found.below
             if found.clustered is not None:
@@ -277,7 +278,12 @@ class FullChoice(ChoiceEnsemble):
         if len(np.unique(choice.chosen)) > 1:
             scores = self.fitted[0].ranks(X[rows]).scores
         return Ranks(
-            at_most, below if strictly else None, scores, clustered=clustered, choice=choice
+            at_most,
+            below if strictly else None,
+            scores,
+            clustered=clustered,
+            choice=choice,
+            learned=learned,
         )
 
     def ranks_within(

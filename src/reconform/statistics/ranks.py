@@ -129,6 +129,8 @@ class Ranks:
         The calibration scores that these ranks are among, where they depend on the new rows.
     groups : int array or None
         Where rows are ranked within several groups: those of the rows. Ranks are joint ranks.
+    learned : bool
+        Whether what ranks rows was learned from all of them: then ranks are not independent.
     """
 
     at_most: RankArray
@@ -139,6 +141,7 @@ class Ranks:
     choice: Choice | None = None
     against: FloatArray | None = None
     groups: IndexArray | None = None
+    learned: bool = False
 
     def in_groups(self, groups: IndexArray, joint: JointRanks) -> Ranks:
         """Turn ranks within groups into joint ranks."""

@@ -174,7 +174,8 @@ class FullContrastForest(Ensemble):
             at_most[some] = (augmented.own <= mine).sum(axis=1)
             below[some] = 1 + (augmented.own < mine).sum(axis=1)
             scores[some], clustered[some] = mine[:, 0], augmented.clustered
-        return Ranks(at_most, below if strictly else None, scores, clustered=clustered)
+        below_them, learned = (below if strictly else None), not clustered.all()
+        return Ranks(at_most, below_them, scores, clustered=clustered, learned=bool(learned))
 
     def augmented_scores(self, X: FloatArray, rows: IndexArray) -> Iterator[AugmentedScores]:
         """Score all rows by the forest of each world, by contrast where there are clusters."""
