@@ -27,7 +27,9 @@ class JsonLinesSource:
         self.schema = self._table().schema
 
     def _table(self):
-        return pa.Table.from_pylist([json.loads(line) for line in self.path.open()])
+        return pa.Table.from_pylist(
+            [json.loads(line) for line in self.path.read_text().splitlines()]
+        )
 
     def tables(self, columns, rows):
         table = self._table().select(list(columns))
@@ -114,7 +116,7 @@ def test_the_command_line_takes_it(files, tmp_path):
     assert "parquet|arrow|jsonl" in shown.replace("| ", "|")
     out = tmp_path / "out.jsonl"
     run("detect", *files, "--detector", "knn", "--method", "split", "--output", out, "--quiet")
-    rows = [json.loads(line) for line in out.open()]
+    rows = [json.loads(line) for line in out.read_text().splitlines()]
     assert len(rows) == 20
     cad = ConformalDetector("knn", "split", random_state=0)
     cad.fit(read_lines(files[0]))
@@ -122,4 +124,4 @@ def test_the_command_line_takes_it(files, tmp_path):
 
 
 def read_lines(path):
-    return pa.Table.from_pylist([json.loads(line) for line in path.open()])
+    return pa.Table.from_pylist([json.loads(line) for line in path.read_text().splitlines()])

@@ -194,6 +194,21 @@ def test_a_few_flagged_rows_need_no_temporary_file(tmp_path, cad, new_table, mon
     assert judge_file(cad, path, tmp_path / "out.csv").count > 4
 
 
+def test_long_flagged_rows_wait_on_disk(tmp_path, cad, new_table, monkeypatch):
+    path, write = save(new_table, tmp_path / "new.csv"), WriteOptions(only_anomalies=True)
+    outs = tmp_path / "few.csv", tmp_path / "long.csv"
+    read = ReadOptions(batch_rows=20, wanted=[200, 7])
+    few = judge_file(cad, path, outs[0], read=read, write=write)
+    monkeypatch.setattr("reconform.files.result.SPILL_BYTES", 1)
+    monkeypatch.setattr("reconform.files.result.PIECE_BYTES", 500)
+    long = judge_file(cad, path, outs[1], read=read, write=write)
+    assert outs[0].read_bytes() == outs[1].read_bytes()
+    assert 0 < len(long.flagged) < len(few.flagged)
+    assert long.flagged.table.equals(few.flagged.table.slice(0, len(long.flagged)))
+    assert long.wanted.positions.tolist() == few.wanted.positions.tolist() == [200, 7]
+    assert long.wanted.table.equals(few.wanted.table)
+
+
 def test_the_verdict_is_worked_out_once(tmp_path, cad, new_table, monkeypatch):
     worked = []
     real = Compared.verdict

@@ -6,22 +6,26 @@ import os
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass, fields, replace
-from functools import partial
+from functools import cached_property, partial
+from mmap import ACCESS_READ, mmap
 from pathlib import Path
+from tempfile import SpooledTemporaryFile
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
 
 from ..arrays import BoolArray, FloatArray, IndexArray, RankArray
+from ..atomic import blamed_on_temporary_files
 from ..discoveries import USUAL_FIRST, BaseDiscoveries, CountedDiscoveries, Discoveries
 from ..errors import InputError, ReconformError
 from ..explain import Explainer, explainer_for
 from ..explain.explainer import Explanation, Judged
 from ..statistics.fdr import Decision
-from .cells import labels_in, to_python
+from .cells import PIECE_BYTES, labels_in, to_python
 from .formats import FORMATS, Layout
 from .reading import Batches, ReadOptions
+from .source import SPILL_BYTES, row_sizes
 from .writing import CERTIFIED_NAMES, RESULT_NAMES, WriteOptions, add_results, open_output
 
 if TYPE_CHECKING:
@@ -279,7 +283,9 @@ class SecondPass:
                 write = stack.enter_context(
                     open_output(output, schema, layout=layout, overwrite=overwrite, safe_cells=safe)
                 )
-            chosen, kept = _Chosen(schema, np.concatenate([order, self.first.wanted])), _Kept(self)
+            file = stack.enter_context(SpooledTemporaryFile(SPILL_BYTES))
+            chosen = _Chosen(file, schema, np.concatenate([order, self.first.wanted]))
+            kept = _Kept(self)
             for start, table, ranks, scores in self._joined():
                 stop = start + table.num_rows
                 complete = self._judged(table, start, ranks, scores, typed)
@@ -290,12 +296,14 @@ class SecondPass:
                 if self.progress is not None:
                     self.progress("writing", stop, self.marks.tested)
             if write is not None and only:
-                for start in range(0, written, self.batches.batch_rows):
-                    write(chosen.take(order[:written][start : start + self.batches.batch_rows]))
-        rows, wanted = (
-            Rows(which, table := chosen.take(which), self.batches.matrix(table)[0])
-            for which in (order[:listed], self.first.wanted)
-        )
+                for _, piece in chosen.pieces(order[:written]):
+                    write(piece)
+            rows, wanted = (  # fewer where their cells are long
+                Rows(some, table, self.batches.matrix(table)[0])
+                for some, table in (
+                    next(chosen.pieces(which)) for which in (order[:listed], self.first.wanted)
+                )
+            )
         return rows, wanted, kept.rows(), kept.index()
 
     def _first(self, most: int) -> IndexArray:
@@ -410,20 +418,53 @@ def _explainer(
 
 
 class _Chosen:
-    """Rows by their positions, to be taken in any order after the last was added."""
+    """Rows by their positions, to be taken in any order after the last was added.
 
-    def __init__(self, schema: Any, positions: IndexArray) -> None:
-        self._positions, self._tables = np.unique(positions), [schema.empty_table()]
+    They wait in a file, which is in memory while they are few.
+    """
+
+    def __init__(self, file: Any, schema: Any, positions: IndexArray) -> None:
+        self._file, self._positions = file, np.unique(positions)
+        self._writer = pa.ipc.new_stream(file, schema)
+        self._sizes = [np.empty(0, dtype=np.int64)]
 
     def add(self, table: Any, start: int) -> None:
         """Look at the rows of a batch, which so many come before."""
         low, high = np.searchsorted(self._positions, (start, start + table.num_rows))
         if low < high:
-            self._tables.append(table.take(self._positions[low:high] - start))
+            taken = table.take(self._positions[low:high] - start).combine_chunks()
+            self._sizes.append(row_sizes(taken))
+            with blamed_on_temporary_files():
+                self._writer.write_table(taken)
 
-    def take(self, positions: IndexArray) -> Any:
-        """Return rows, in this order."""
-        return pa.concat_tables(self._tables).take(np.searchsorted(self._positions, positions))
+    @cached_property
+    def _stored(self) -> Any:
+        """All rows, as they were added."""
+        with blamed_on_temporary_files():
+            self._writer.close()
+            large = self._file.tell() > SPILL_BYTES
+            self._file.seek(0)
+            content = (
+                mmap(self._file.fileno(), 0, access=ACCESS_READ) if large else self._file.read()
+            )
+        return pa.ipc.open_stream(pa.py_buffer(content)).read_all()
+
+    def pieces(self, positions: IndexArray) -> Iterator[tuple[IndexArray, Any]]:
+        """Yield rows and their positions, in this order, in tables of bounded size."""
+        rows = np.searchsorted(self._positions, positions)
+        full = np.cumsum(np.concatenate(self._sizes)[rows]) // PIECE_BYTES
+        for part in np.split(rows, np.flatnonzero(np.diff(full)) + 1):
+            yield self._positions[part], self._take(part)
+
+    def _take(self, rows: IndexArray) -> Any:
+        """Return rows by their places: batch by batch, for a table is copied before it is taken."""
+        batches, order = self._stored.to_batches(), np.argsort(rows)
+        edges = np.cumsum([0, *map(len, batches)])
+        cuts = np.split(rows[order], np.searchsorted(rows[order], edges[1:]))
+        parts = zip(batches, cuts, edges, strict=False)  # none behind the last
+        taken = [batch.take(pa.array(some - edge)) for batch, some, edge in parts if len(some)]
+        together = pa.Table.from_batches(taken, self._stored.schema)
+        return together if (np.diff(rows) >= 0).all() else together.take(np.argsort(order))
 
 
 class _Kept:

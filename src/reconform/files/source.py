@@ -25,11 +25,11 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ..arrays import FloatArray, RankArray
+from ..arrays import FloatArray, IntArray, RankArray
 from ..atomic import blamed_on_temporary_files, check_room, stops_by_exception
 from ..errors import InputError, listed
 from ..statistics.ranks import Ranks
-from .cells import is_text, words
+from .cells import is_text, varies, words
 from .columnar import ArrowSource, Source
 from .databases import run_query
 from .formats import FORMATS, Layout, Query, Stored, is_compressed, is_standard, query_of
@@ -240,6 +240,18 @@ def take_snapshot(query: Query, layout: Layout, stack: ExitStack) -> Snapshot:
 SPILL_BYTES = 1 << 24
 
 T = TypeVar("T")
+
+
+def row_sizes(table: Any) -> IntArray:
+    """Bytes of every row of a table: of its texts and bytes exactly, of other cells on average."""
+    sizes = np.full(table.num_rows, 8 * table.num_columns, dtype=np.int64)
+    for column in table.columns:
+        if varies(column.type):
+            sizes += pc.fill_null(pc.binary_length(column), 0).to_numpy()
+        elif pa.types.is_nested(column.type) and table.num_rows:
+            sizes += column.nbytes // table.num_rows
+    return sizes
+
 
 # A table that is not larger, on disk and as Arrow holds it, is read once and stays in memory.
 REMEMBERED_BYTES = SPILL_BYTES
