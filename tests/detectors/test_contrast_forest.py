@@ -11,7 +11,7 @@ from reconform import ConformalDetector
 from reconform.content import digests_of
 from reconform.detectors import Contrast, ContrastForest
 from reconform.detectors.contrast_forest import ensembles, kernels
-from reconform.detectors.contrast_forest.ensembles import LEAST, Forest
+from reconform.detectors.contrast_forest.ensembles import LEAST, ContrastTrees
 from reconform.models import load, save
 from reconform.randomness import GOLDEN, mix_array
 
@@ -84,7 +84,7 @@ def test_scores_are_those_of_forests_grown_anew_in_every_world(values, d):
     T[5], D[3] = T[4], T[0]
     seed = np.random.SeedSequence(values)
     for n_jobs in (1, 2):
-        scores = Forest.of(D, T, 30, seed, n_jobs).scores(np.arange(len(T)))
+        scores = ContrastTrees.of(D, T, 30, seed, n_jobs).scores(np.arange(len(T)))
         for j in range(len(T)):
             slow = Literal(np.vstack([D, T[j]]), np.delete(T, j, axis=0), 30, seed).scores
             mine = [scores[j, :20], scores[j, 20 + j], np.delete(scores[j, 20:], j)]
@@ -95,7 +95,7 @@ def test_some_labels_decide_a_split():
     """Otherwise nothing above would be grown anew."""
     rng = np.random.default_rng(0)
     D, T = rng.normal(size=(60, 9)), rng.normal(size=(30, 9))
-    forest = Forest.of(D, T, 50, np.random.SeedSequence(0), 1)
+    forest = ContrastTrees.of(D, T, 50, np.random.SeedSequence(0), 1)
     moved = forest.scores(np.arange(30)) != (
         forest._sums / (-kernels.VOTES * (~forest.hit).sum(axis=0))
     )

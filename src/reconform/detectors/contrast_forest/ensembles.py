@@ -34,7 +34,7 @@ FEWEST_REFERENCE, FEWEST_NEW = 40, 20
 
 
 @dataclass(frozen=True, eq=False)
-class Forest:
+class ContrastTrees:
     """A forest that tells D from T, from which the forest of every world follows.
 
     Attributes
@@ -62,7 +62,7 @@ class Forest:
         trees: int,
         seed: np.random.SeedSequence,
         jobs: int | None,
-    ) -> Forest:
+    ) -> ContrastTrees:
         """Draw the rows of every tree from the pool, by their contents."""
         X = np.ascontiguousarray(np.vstack([D, T]))
         seeds = seed.generate_state(trees, np.uint64).astype(np.uint64)
@@ -181,7 +181,7 @@ class FullContrastForest(Ensemble):
         reference = self.model
         forest = None
         if self._enough(X):
-            forest = Forest.of(reference.X, X, self.trees, self.seed, reference.n_jobs)
+            forest = ContrastTrees.of(reference.X, X, self.trees, self.seed, reference.n_jobs)
         for augmented in self.contrast.augmented_scores(X, rows):
             clustered = augmented.clustered
             assert clustered is not None
