@@ -29,7 +29,17 @@ from reconform import (
     Jackknife,
     Split,
 )
-from reconform.detectors import DETECTORS, INNE, KDE, KNN, LOF, Contrast, IForest, Mahalanobis
+from reconform.detectors import (
+    DETECTORS,
+    INNE,
+    KDE,
+    KNN,
+    LOF,
+    Contrast,
+    ContrastForest,
+    IForest,
+    Mahalanobis,
+)
 from reconform.ensemble.refitting import OneModel
 from reconform.files.judge import ReadOptions, judge_file
 from reconform.models import load, save
@@ -76,11 +86,13 @@ SCALED = {
     "inne, scaled": INNE(n_estimators=12, max_samples=4, scale="robust"),
 }
 ALL = TO_THE_BIT | FORMULAS | SCALED
+# These learn from the rows that are judged together: `full` is all that they have.
+BATCH = {"contrast": Contrast(), "contrast-forest": ContrastForest(n_estimators=20)}
 
 
 def test_every_detector_is_here():
     ours = {row.kind for name, row in DETECTORS.items() if name not in ("auto", "toy")}
-    assert ours == {type(detector) for detector in ALL.values()} | {Contrast}
+    assert ours == {type(detector) for detector in (ALL | BATCH).values()}
 
 
 # --- plans ---------------------------------------------------------------------------------------
@@ -249,14 +261,16 @@ def scores_by_row(cad, T, n):
 
 
 @pytest.mark.parametrize(
-    "detector", [*ALL.values(), Contrast(), Contrast(scale="robust"), OneClassSVM()], ids=str
+    "detector",
+    [*ALL.values(), *BATCH.values(), Contrast(scale="robust"), OneClassSVM()],
+    ids=str,
 )
 def test_augmented_scores_move_with_their_rows(detector, tmp_path):
     """Also after a model file: who scores what is needed where rows are not alike."""
     rng = np.random.default_rng(0)
     D, moved = rng.normal(size=(60, 3)), rng.permutation(60)
     D[7] = D[3]  # duplicates have equal scores
-    T = np.vstack([rng.normal(size=(8, 3)), D[:1]])
+    T = np.vstack([rng.normal(size=(24, 3)), D[:1]])
     here, there = (
         ConformalDetector(detector, "full", random_state=0).fit(X) for X in (D, D[moved])
     )
@@ -283,6 +297,7 @@ BLOCKS = {
     "reconform.ensemble.BLOCK_BYTES": 700,
     "reconform.detectors.knn.search.SMALL_WORK": 0,
     "reconform.detectors.knn.search.AT_ONCE": 1000,
+    "reconform.detectors.entering.LEAST_AT_ONCE": 2,
     "reconform.detectors.knn.ensembles.BLOCK_BYTES": 1000,
     "reconform.detectors.iforest.model.WALKS_WORTH_A_THREAD": 0,
     "reconform.detectors.iforest.model.DRAWN_AT_ONCE": 500,
@@ -292,7 +307,9 @@ BLOCKS = {
     "reconform.detectors.inne.ensembles.LEAST_WORK": 0,
     "reconform.detectors.inne.ensembles.STEP_ROWS": 20,
     "reconform.detectors.lof.ensembles.MODELS_AT_ONCE": 7,
-    "reconform.detectors.lof.ensembles.BLOCK_BYTES": 1000,
+    "reconform.detectors.lof.ensembles.BLOCK_BYTES": 200,
+    "reconform.detectors.kde.model.LEAST_PAIRS": 0,
+    "reconform.detectors.mahalanobis.ensembles.LEAST_PAIRS": 0,
 }
 METHODS = {
     "split": "split",
@@ -380,7 +397,7 @@ FROM = {
 SOURCED = {
     name: ALL[name]
     for name in ("iforest", "inne", "knn", "lof", "kde", "mahalanobis", "knn, scaled")
-} | {"contrast": Contrast()}
+} | BATCH
 
 
 def in_parts(cad, new, path):
@@ -392,7 +409,7 @@ def in_parts(cad, new, path):
 @pytest.mark.parametrize("method", ["split", "jackknife+", "cv+", "jab+", "full"])
 @pytest.mark.parametrize("name", SOURCED)
 def test_every_source_gives_the_same_list(name, method, source, tmp_path):
-    if name == "contrast" and method != "full":
+    if name in BATCH and method != "full":
         return
     rng = np.random.default_rng(5)
     X, new = rng.normal(size=(60, 3)).round(3), rng.normal(size=(31, 3)).round(3)

@@ -43,7 +43,9 @@ def small_case(seed, kind):
 
 @pytest.mark.parametrize("kind", ["continuous", "grid"])
 @pytest.mark.parametrize("seed", range(8))
-def test_knn_worlds_equal_enumeration(seed, kind):
+def test_knn_worlds_equal_enumeration(seed, kind, monkeypatch):
+    """Where one model per row counts all worlds; for lists of their own see `test_worlds`."""
+    monkeypatch.setattr("reconform.ensemble.MOST_REFITTED", 0)
     D, X, k = small_case(seed, kind)
     neighbours = worlds_in(KNN(n_neighbors=k), D)
     for level in LEVELS:
