@@ -20,16 +20,16 @@ LONG = 80
 
 # The most that there may be of each. A feature that needs more room makes it first.
 LIMITS: dict[str, int] = {
-    "modules": 153,
-    "lines of code": 32_600,
-    "functions over 80 lines": 1,
-    "lines of tests": 34_600,
-    "words in docs": 43_000,
-    "fit, discover, print: functions": 540,
-    "fit, discover, print: outside detectors/": 300,
-    "fit, discover, print: modules": 66,
-    "detect --report: functions": 930,
-    "detect --report: modules": 88,
+    "modules": 141,
+    "lines of code": 29_500,
+    "functions over 80 lines": 0,
+    "lines of tests": 34_300,
+    "words in docs": 43_200,
+    "fit, discover, print: functions": 525,
+    "fit, discover, print: outside detectors/": 295,
+    "fit, discover, print: modules": 67,
+    "detect --report: functions": 890,
+    "detect --report: modules": 90,
 }
 
 _DEFAULT = """
