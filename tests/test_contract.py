@@ -29,7 +29,17 @@ from reconform import (
     Jackknife,
     Split,
 )
-from reconform.detectors import DETECTORS, INNE, KDE, KNN, LOF, Contrast, IForest, Mahalanobis
+from reconform.detectors import (
+    DETECTORS,
+    INNE,
+    KDE,
+    KNN,
+    LOF,
+    Contrast,
+    ContrastForest,
+    IForest,
+    Mahalanobis,
+)
 from reconform.ensemble.refitting import OneModel
 from reconform.files.judge import ReadOptions, judge_file
 from reconform.models import load, save
@@ -80,7 +90,7 @@ ALL = TO_THE_BIT | FORMULAS | SCALED
 
 def test_every_detector_is_here():
     ours = {row.kind for name, row in DETECTORS.items() if name not in ("auto", "toy")}
-    assert ours == {type(detector) for detector in ALL.values()} | {Contrast}
+    assert ours == {type(detector) for detector in ALL.values()} | {Contrast, ContrastForest}
 
 
 # --- plans ---------------------------------------------------------------------------------------
@@ -249,7 +259,9 @@ def scores_by_row(cad, T, n):
 
 
 @pytest.mark.parametrize(
-    "detector", [*ALL.values(), Contrast(), Contrast(scale="robust"), OneClassSVM()], ids=str
+    "detector",
+    [*ALL.values(), Contrast(), Contrast(scale="robust"), ContrastForest(), OneClassSVM()],
+    ids=str,
 )
 def test_augmented_scores_move_with_their_rows(detector, tmp_path):
     """Also after a model file: who scores what is needed where rows are not alike."""
@@ -380,7 +392,7 @@ FROM = {
 SOURCED = {
     name: ALL[name]
     for name in ("iforest", "inne", "knn", "lof", "kde", "mahalanobis", "knn, scaled")
-} | {"contrast": Contrast()}
+} | {"contrast": Contrast(), "contrast-forest": ContrastForest()}
 
 
 def in_parts(cad, new, path):
@@ -392,7 +404,7 @@ def in_parts(cad, new, path):
 @pytest.mark.parametrize("method", ["split", "jackknife+", "cv+", "jab+", "full"])
 @pytest.mark.parametrize("name", SOURCED)
 def test_every_source_gives_the_same_list(name, method, source, tmp_path):
-    if name == "contrast" and method != "full":
+    if name.startswith("contrast") and method != "full":
         return
     rng = np.random.default_rng(5)
     X, new = rng.normal(size=(60, 3)).round(3), rng.normal(size=(31, 3)).round(3)
