@@ -8,8 +8,6 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from reconform.detectors.inne import ensembles as spheres
-from reconform.detectors.inne import kernels
 from reconform.detectors.prepare import Feature
 from reconform.explain import features
 from reconform.files import cells, open_batches, open_output, read_reference, text
@@ -110,22 +108,3 @@ def test_unusual_features_are_learned_together(wide, calls):
     describe = features.unusual_features(reference, reference)
     assert len(describe(range(ROWS))) == ROWS
     assert calls["robust_scales"] == 1
-
-
-def test_inne_measures_every_pair_once(monkeypatch):
-    X = np.random.default_rng(0).normal(size=(20, 50))
-    centres = [np.argsort(np.random.default_rng(j).random((30, 20)))[:, :6] for j in range(10)]
-    asked = []
-    real = kernels.build_spheres
-
-    def spying(rows, pairs, *arguments):
-        asked.append(pairs.shape)
-        return real(rows, pairs, *arguments)
-
-    monkeypatch.setattr(kernels, "build_spheres", spying)
-    quick = spheres.Spheres.around(X, centres)
-    monkeypatch.setattr(spheres, "MOST_PAIRS", 0)
-    slow = spheres.Spheres.around(X, centres)
-    assert list(dict.fromkeys(asked)) == [(20, 20), (0, 0)]  # a kernel is called in steps
-    for name in ("radius", "ratio", "centre"):
-        np.testing.assert_array_equal(getattr(quick, name), getattr(slow, name))
