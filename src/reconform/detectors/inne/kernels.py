@@ -77,8 +77,7 @@ def build_spheres(
 ) -> None:
     """Build sets `start` to `stop` around `rows` of X, and order each by decreasing radius.
 
-    `pairs` has what `measure_pairs` made, or nothing. Among equal radii the first drawn stands
-    last: PyOD takes the first of the smallest.
+    Among equal radii the first drawn stands last: PyOD takes the first of the smallest.
     """
     widest = 0
     for t in range(start, stop):
