@@ -11,7 +11,7 @@ from oracle_detectors import reference_sums
 from reconform import Full
 from reconform.content import Contents
 from reconform.detectors.inne import INNE
-from reconform.detectors.inne.ensembles import Draws, EnteredINNE
+from reconform.detectors.inne.ensembles import EnteredINNE, draw_centres
 from reconform.detectors.inne.kernels import UNIT
 from rows import few_valued
 
@@ -52,7 +52,7 @@ def test_equals_pyods_lines_in_integers(data):
     ranks = ensemble.ranks(new, strictly=True)
     for j, x in enumerate(new):
         together = np.vstack([X, x])
-        centres = Draws.of(Contents.of(together), min(8, n + 1), sets, seed).samples
+        centres = draw_centres(Contents.of(together), min(8, n + 1), sets, seed)
         sums = reference_sums(together, centres, together)
         assert ranks.at_most[j] == 1 + (sums[:-1] >= sums[-1]).sum()
         assert ranks.below[j] == 1 + (sums[:-1] > sums[-1]).sum()
@@ -63,16 +63,7 @@ def test_equals_pyods_lines_in_integers(data):
 def test_the_calibration_shows_the_sets_without_any_new_row(n):
     X, _ = rows("continuous", n, 2)
     ensemble = fitted(X, INNE(n_estimators=12))
-    centres = Draws.of(Contents.of(X), min(8, n), 12, SEED).samples
+    centres = draw_centres(Contents.of(X), min(8, n), 12, SEED)
     expected = 0.0 - reference_sums(X, centres, X) / (12 * UNIT)
     assert np.array_equal(ensemble.calibration.scores, expected)
     assert np.array_equal(ensemble.calibration.rows, np.arange(n))
-
-
-# --- all rows as each model sees them -------------------------------------------------------
-
-
-# --- what must not matter -------------------------------------------------------------------
-
-
-# --- the guarantee --------------------------------------------------------------------------
