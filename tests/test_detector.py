@@ -268,7 +268,7 @@ def test_verbose_shows_progress_on_standard_error(blobs, capsys):
     out, err = capsys.readouterr()
     assert out == ""
     assert "fitting nearest" in err
-    assert "10/10" in err
+    assert "100%" in err
     cad_of("cv+").fit(blobs[0])
     assert capsys.readouterr() == ("", "")
 

@@ -80,7 +80,7 @@ def test_every_method_and_every_detector_is_checked():
     }  # see above, test_auto
     folder = Path(__file__).parent / "detectors"
     for name, entry in DETECTORS.items():
-        page = (folder / f"test_{name}.py").read_text(encoding="utf-8")
+        page = (folder / f"test_{name.replace('-', '_')}.py").read_text(encoding="utf-8")
         assert re.search(rf"@parametrize_with_checks\(.*\b{entry.kind.__name__}\(", page), name
 
 
