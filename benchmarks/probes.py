@@ -292,7 +292,7 @@ FEATURES = [
         "alarm when the process moves, for a stream",
         "stream.ExchangeabilityMonitor(ConformalDetector('knn', 'split').fit(normal)).update(new); "
         "stream.ChangeMonitor; "
-        "'a martingale; CUSUM, Shiryaev-Roberts or restarts, and when it began'",
+        "'a martingale and Shiryaev-Roberts, and when it began'",
         "m = ExchangeabilityMonitor.from_split_detector(half().fit(normal), "
         "martingale=SimpleJumperMartingale(), seed=0); m.update(new[0]); "
         "'four martingales; CUSUM and Shiryaev-Roberts triggers'",

@@ -154,7 +154,7 @@ ENSEMBLES = {
     "EnteredForest": (NATIVE["iforest"], "full", {}),
     "EnteredINNE": (NATIVE["inne"], "full", {}),
     "FullContrast": (Contrast(n_neighbors=(1, 3)), "full", {}),
-    "FullContrastForest": (ContrastForest(n_estimators=9), "full", {}),
+    "FullContrastForest": (ContrastForest(n_estimators=9, scale="none"), "full", {}),
     "FullKDE": (NATIVE["kde"], "full", {}),
     "FullLOF": (NATIVE["lof"], "full", {}),
     "FullMahalanobis": (NATIVE["mahalanobis"], "full", {}),
