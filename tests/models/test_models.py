@@ -30,7 +30,7 @@ from sklearn.svm import OneClassSVM
 
 from forge import forge, members_of, put
 from reconform import Bootstrap, ConformalDetector, CrossValidation, Jackknife, Resampling, Split
-from reconform.detectors import INNE, KDE, KNN, LOF, Contrast, IForest, Mahalanobis
+from reconform.detectors import INNE, KDE, KNN, LOF, Contrast, ContrastForest, IForest, Mahalanobis
 from reconform.detectors.prepare import make_prepared
 from reconform.models import ModelFileError, archive, ensembles, inspect, load, save
 from reconform.models import archive as arrays
@@ -154,6 +154,7 @@ ENSEMBLES = {
     "EnteredForest": (NATIVE["iforest"], "full", {}),
     "EnteredINNE": (NATIVE["inne"], "full", {}),
     "FullContrast": (Contrast(n_neighbors=(1, 3)), "full", {}),
+    "FullContrastForest": (ContrastForest(n_estimators=9, scale="none"), "full", {}),
     "FullKDE": (NATIVE["kde"], "full", {}),
     "FullLOF": (NATIVE["lof"], "full", {}),
     "FullMahalanobis": (NATIVE["mahalanobis"], "full", {}),

@@ -430,6 +430,11 @@ class ScaledFull(Ensemble):
             plain, measured = self.for_pool(X)
             yield from plain.augmented_scores(measured, rows)
             return
+        detector, reference, X = units_of(self.detector).together(self.reference, X)
+        if detector is not self.detector:
+            finer = replace(self, detector=detector, reference=reference)
+            yield from finer.augmented_scores(X, rows)
+            return
         ways = units_of(self.detector)
         for units, some in groups(ways.with_each(self.reference, X[rows])):
             yield from self.fit_in(units).augmented_scores(ways.measure(X, units), rows[some])
