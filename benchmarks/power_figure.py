@@ -12,10 +12,11 @@ import altair as alt
 RESULTS = Path(__file__).parent.parent / "results"
 # What stands in the tables, what the figure calls it, and whether it is proven.
 PAPER = "the paper's best, knn jackknife-pooled"
+FORMER = "auto: power"
 LISTS = {
     PAPER: ("the paper's best, as nonconform computes it: kNN, jackknife", False),
     "FCND, its forest": ("fcnd: FCND with its forest", True),
-    "auto, full, BH *": ("reconform, the former default: BH", False),
+    FORMER: ("reconform, the former default: BH", False),
     "auto, full, certified": ("reconform, the default", True),
 }
 COLOURS = ("#999999", "#E69F00", "#56B4E9", "#0072B2")
@@ -36,7 +37,7 @@ def numbers() -> list[dict[str, object]]:
         name = row["data set"]
         for key, (said, proven) in LISTS.items():
             column = "mean power" if name == "mean" else name
-            power = row[PAPER] if key == PAPER else by_list[key.strip(" *")][column]
+            power = row[key] if key in (PAPER, FORMER) else by_list[key][column]
             claim = "proven" if proven else "not proven"
             found.append({"data": name, "list": said, "power": float(power), "claim": claim})
     return found

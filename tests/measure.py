@@ -25,10 +25,10 @@ LIMITS: dict[str, int] = {
     "functions over 80 lines": 0,
     "lines of tests": 34_300,
     "words in docs": 43_200,
-    "fit, discover, print: functions": 525,
+    "fit, discover, print: functions": 530,
     "fit, discover, print: outside detectors/": 295,
     "fit, discover, print: modules": 67,
-    "detect --report: functions": 890,
+    "detect --report: functions": 895,
     "detect --report: modules": 90,
 }
 

@@ -435,8 +435,8 @@ def worlds_by_scores(
             yield j, count_exchanges(own, np.delete(others, j), step)
 
 
-# A row is certified by lists of its own worlds if these have so many reference rows in all at most.
-MOST_REFITTED = 10_000
+# A row is certified by lists of its own worlds if their references have so many cells at most.
+MOST_REFITTED = 300_000
 
 
 def worlds_by_lists(
@@ -461,7 +461,7 @@ def worlds_by_lists(
             cap = StepUp(step.limits[: min(2 * longest + 8, m) + 1], step.rows)
             ranks = np.searchsorted(ordered, own, side="right")
             found = np.flatnonzero(ranks <= cap.highest)
-            if len(found) * n > MOST_REFITTED:
+            if len(found) * D.size > MOST_REFITTED:
                 yield j, by_one
                 continue
             if ranks[-1] > cap.highest:

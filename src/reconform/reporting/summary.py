@@ -186,9 +186,10 @@ def step_up_line(found: Discoveries) -> float | None:
 
     Examples
     --------
-    >>> from reconform.cli.detect import run_demo
-    >>> step_up_line(run_demo("knn", "jackknife+").found)
-    229.0
+    >>> from reconform import ConformalDetector
+    >>> X = np.random.default_rng(0).normal(size=(400, 2))
+    >>> step_up_line(ConformalDetector("knn", "split").fit(X[9:]).discover(X[:9]))
+    9.0
     """
     if found.certified or not PROCEDURES[found.procedure].steps_up:
         return None

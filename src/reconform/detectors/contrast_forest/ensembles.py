@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
+from typing import cast
 
 import numpy as np
 
@@ -28,6 +29,9 @@ MOST_DRAWN, LEAST = 2048, 3
 
 # Splits that are tried: as many as the root of the number of columns, up to this.
 MOST_TRIED = 16
+
+# The worlds of all new rows are kept if they have so many votes at most: they are asked for again.
+MOST_KEPT = 1 << 23
 
 # With fewer rows than these a tree draws too few of a kind to tell them apart.
 FEWEST_REFERENCE, FEWEST_NEW = 40, 20
@@ -112,6 +116,17 @@ class PoolForest:
 
         A row that every tree has drawn is as normal as can be.
         """
+        m = len(self.X) - self.n
+        votes = self._every[rows] if m * len(self.X) <= MOST_KEPT else self._votes(rows)
+        asked = np.maximum((~self.hit).sum(axis=0), 1)
+        return np.asarray(votes / (-VOTES * asked))  # a power of two: nothing more is rounded
+
+    @cached_property
+    def _every(self) -> IntArray:
+        return self._votes(np.arange(len(self.X) - self.n))
+
+    def _votes(self, rows: IndexArray) -> IntArray:
+        """Votes for the pool in the worlds of some new rows."""
         order, nodes, cuts, keys, votes = self._grown
         out = np.empty((len(rows), len(self.X)), dtype=np.int64)
         given = self.X, self._is_new, self.hit, order, self._sizes, LEAST, self._weights
@@ -121,8 +136,7 @@ class PoolForest:
             votes_in_worlds(*given, nodes, cuts, keys, votes, self._sums, places, start, stop, out)
 
         run_blocks(kernel, len(rows), n_jobs=self.n_jobs)
-        asked = np.maximum((~self.hit).sum(axis=0), 1)
-        return np.asarray(out / (-VOTES * asked))  # a power of two: nothing more is rounded
+        return out
 
 
 @dataclass(eq=False)
@@ -143,6 +157,7 @@ class FullContrastForest(Ensemble):
     trees: int
     seed: np.random.SeedSequence
     enough_new = 100
+    _last = cast("tuple[bytes, PoolForest] | None", None)
 
     @cached_property
     def contrast(self) -> FullContrast:
@@ -179,10 +194,7 @@ class FullContrastForest(Ensemble):
 
     def augmented_scores(self, X: FloatArray, rows: IndexArray) -> Iterator[AugmentedScores]:
         """Score all rows by the forest of each world, by contrast where there are clusters."""
-        reference = self.model
-        forest = None
-        if self._enough(X):
-            forest = PoolForest.of(reference.X, X, self.trees, self.seed, reference.n_jobs)
+        forest = self._forest(X) if self._enough(X) else None
         for augmented in self.contrast.augmented_scores(X, rows):
             clustered = augmented.clustered
             assert clustered is not None
@@ -192,6 +204,14 @@ class FullContrastForest(Ensemble):
                 augmented.own[use, :n], augmented.others[use] = scores[:, :n], scores[:, n:]
                 augmented.own[use, n] = scores[np.arange(len(use)), n + augmented.rows[use]]
             yield augmented
+
+    def _forest(self, X: FloatArray) -> PoolForest:
+        """The forest of a batch; that of the last one is kept, as a list asks for it thrice."""
+        key = digests_of(X)[1].tobytes()
+        if self._last is None or self._last[0] != key:
+            D, jobs = self.model.X, self.model.n_jobs
+            self._last = key, PoolForest.of(D, X, self.trees, self.seed, jobs)
+        return self._last[1]
 
     def _enough(self, X: FloatArray) -> bool:
         return len(self.model.X) >= FEWEST_REFERENCE and len(X) >= FEWEST_NEW
