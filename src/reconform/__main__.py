@@ -11,6 +11,7 @@ import time
 from contextlib import suppress
 
 INTERRUPTED = 130
+_noticed = threading.Event()
 
 # Seconds that a command has to end by itself after Ctrl-C, and to remove temporary files.
 PATIENCE, TO_TIDY_UP = 1.2, 0.5
@@ -30,7 +31,9 @@ def run() -> None:
     except KeyboardInterrupt:  # before a command has begun
         _leave()
     except SystemExit as end:
-        if end.code == INTERRUPTED:  # nothing is left to wait for, such as threads
+        signal.signal(signal.SIGINT, signal.SIG_IGN)  # all is done, and only has to end
+        # Nothing is left to wait for, such as threads; click calls an early Ctrl-C "aborted".
+        if end.code == INTERRUPTED or (end.code and _noticed.wait(0.05)):
             _leave()
         raise
 
@@ -50,6 +53,7 @@ def _end_soon_after_interrupt() -> None:
 def _watch(reading: int) -> None:
     while os.read(reading, 1)[0] != signal.SIGINT:
         pass
+    _noticed.set()
     time.sleep(PATIENCE)
     with suppress(OSError):
         os.write(2, b"Interrupted. No file is half written.\n")

@@ -134,6 +134,8 @@ def interrupted(folder, program, *arguments, after):
         said = process.stderr.read()
         process.wait(timeout=100)
         assert time.monotonic() - began < SOON
+    if process.returncode == 0 and (folder / "out.csv").exists():
+        pytest.skip("it had ended before the interrupt came")
     assert process.returncode == 130, said
     assert "Traceback" not in said
     assert {path.name: path.read_bytes() for path in folder.iterdir() if path.is_file()} == before

@@ -434,3 +434,4 @@ def test_killed_at_random_instants(cad, tmp_path):
     assert delivered == set(range(300))
     resumed = budget(cad, journal=tmp_path / "journal")
     assert (resumed.rows, resumed.discoveries) == (600, stream.discoveries)
+    resumed.close()
