@@ -126,7 +126,8 @@ def main() -> None:
         large(100_000, 2_000_000, 10)
         large(1_000_000, 1_000_000, 10)
     else:
-        for n, m, d in ((1500, 500, 20), (10_000, 1000, 20)):
+        wide = ((215, 71, 1000), (2000, 500, 128), (2000, 500, 768))
+        for n, m, d in ((1500, 500, 20), (10_000, 1000, 20), *wide):
             call = [sys.executable, __file__, "--batch", str(n), str(m), str(d)]
             subprocess.run(call, check=True)
         files()

@@ -51,13 +51,14 @@ def batches(
             yield cad, np.vstack([pool[some], outliers]), sizes.outliers
 
 
-def seen(cad: ConformalDetector, new: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Evidence by level and detector, and the ranks by detector."""
+def seen(cad: ConformalDetector, new: np.ndarray) -> tuple[np.ndarray, np.ndarray, int]:
+    """Evidence by level and detector, the ranks by detector, and which one stands first."""
     n, m, fitted = cad.n_calibration_, len(new), cad.ensemble_.fitted
     evidence = np.empty((len(LEVELS), len(fitted), m), dtype=np.int64)
     ranks = np.empty((len(fitted), m), dtype=np.int64)
-    for k, ensemble in enumerate(fitted):
-        for augmented in ensemble.augmented_scores(new, np.arange(m)):
+    pooled = [one.for_pool(new) for one in fitted]
+    for k, (ensemble, measured) in enumerate(pooled):
+        for augmented in ensemble.augmented_scores(measured, np.arange(m)):
             for level, q in enumerate(LEVELS):
                 limits = StepUp.at(q, n, m).limits[None]
                 found, own = np.empty((2, len(augmented.rows)), dtype=np.int64)
@@ -72,7 +73,7 @@ def seen(cad: ConformalDetector, new: np.ndarray) -> tuple[np.ndarray, np.ndarra
                     own,
                 )
                 evidence[level, k, augmented.rows], ranks[k, augmented.rows] = found, own
-    return evidence, ranks
+    return evidence, ranks, stands_first([one.enough_new for one, _ in pooled], m)
 
 
 def with_margin(factor: float, more: int) -> Choose:
@@ -94,10 +95,15 @@ def rules(names: tuple[str, ...]) -> dict[str, Choose]:
         f"{name} alone": lambda evidence, _, k=k: np.full(evidence.shape[2], k)
         for k, name in enumerate(names)
     }
+    usual_margin = with_margin(1.25, 16)
     margins = {f"margin {a}, {b}": with_margin(a, b) for a, b in MARGINS}
     longest = {"longest list at 0.1, no margin": lambda evidence, _: evidence[1].argmax(axis=0)}
     first = {"the one that stands first": lambda e, first: np.full(e.shape[2], first)}
-    return {**alone, **first, **longest, **margins}
+    others = {
+        f"margin 1.25, 16, {name} first": lambda e, _, k=names.index(name): usual_margin(e, k)
+        for name in ("knn", "contrast", "contrast-forest")
+    }
+    return {**alone, **first, **longest, **margins, **others}
 
 
 def main() -> None:
@@ -109,9 +115,8 @@ def main() -> None:
     names, table = arguments.names or SMALL, {}
     for name in names:
         for cad, new, anomalies in batches(name, arguments.draws, arguments.batches):
-            evidence, ranks = seen(cad, new)
+            evidence, ranks, first = seen(cad, new)
             ensemble, m, n = cad.ensemble_, len(new), cad.n_calibration_
-            first = stands_first([one.ranks_rows == "batch" for one in ensemble.fitted], m)
             for rule, choose in rules(ensemble.names).items():
                 mine = ranks[choose(evidence, first), np.arange(m)]
                 decision = Rule(fdr=0.1).decide_counts(RankCounts(n, "").add(mine), usual(n))

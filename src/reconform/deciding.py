@@ -18,7 +18,7 @@ import numpy as np
 from .arrays import BoolArray, FloatArray, IndexArray, RankArray
 from .assumption import Finding, unused_batch
 from .ensemble import Ensemble
-from .ensemble.choosing import ChoiceEnsemble
+from .ensemble.choosing import FullChoice
 from .ensemble.grouped import GroupedEnsemble
 from .errors import ReconformError
 from .grouping import POOLED, GroupFound, found_in_groups, out_of_reach
@@ -294,7 +294,7 @@ def _worlds(
         assert ranks.groups is not None
         within = replace(cad.joint.within(ranks)[0], choice=choice)
         every = fitted.worlds_in(X, ranks.groups, candidates, step, within)
-    elif choice is not None and isinstance(fitted, ChoiceEnsemble):
+    elif choice is not None and isinstance(fitted, FullChoice):
         every = fitted.worlds_of_choice(X, candidates, step, choice)
     else:
         every = fitted.worlds(X, candidates, step)
@@ -394,7 +394,7 @@ def _weighted_ranks(
         tuple[IndexArray, FloatArray, FloatArray, IndexArray | None]
     ]:
         rows = np.arange(m)
-        if isinstance(ensemble, ChoiceEnsemble):
+        if isinstance(ensemble, FullChoice):
             assert ranks.choice is not None
             every = ensemble.augmented_by_chosen(X, rows, ranks.choice.chosen)
         else:

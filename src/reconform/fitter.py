@@ -20,7 +20,7 @@ from .detectors.prepare import prepared_classifier
 from .detectors.prepared import Prepared
 from .ensemble import Ensemble, RepeatedSplit
 from .ensemble.batch import LearnedScores, Learning, Pooled
-from .ensemble.choosing import ChoiceEnsemble
+from .ensemble.choosing import FullChoice
 from .ensemble.grouped import (
     GroupedEnsemble,
     OneForAll,
@@ -89,7 +89,7 @@ def guarantee_for(plan: Plan, ensemble: Ensemble, *, alone: bool = False) -> Gua
     """
     given = ensemble.first() if isinstance(ensemble, GroupedEnsemble) else ensemble
     one = without_anomalies(given)
-    if alone and isinstance(one, ChoiceEnsemble | SplitChoice):
+    if alone and isinstance(one, FullChoice | SplitChoice):
         one = one.fitted[0]
     found = guarantee_of(
         plan,

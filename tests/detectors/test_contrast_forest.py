@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pickle
+
 import numpy as np
 import pytest
 from sklearn.utils.estimator_checks import parametrize_with_checks
@@ -165,6 +167,19 @@ def test_few_rows_and_clusters_are_ranked_by_contrast():
         ConformalDetector("contrast-forest", "full", random_state=0).fit(D).discover(T).p_values,
         ConformalDetector(Contrast(scale="robust"), "full").fit(D).discover(T).p_values,
     )
+
+
+def test_the_forest_of_a_batch_is_not_pickled_and_serves_no_other():
+    rng = np.random.default_rng(0)
+    D, T = rng.normal(size=(80, 3)), rng.normal(size=(2, 40, 3))
+    ensemble = ConformalDetector(ContrastForest(scale="none"), "full").fit(D).ensemble_
+    size = len(pickle.dumps(ensemble))
+    one = ensemble.batch_ranks(T[0]).at_most
+    other = ensemble.batch_ranks(T[1]).at_most
+    assert np.array_equal(ensemble.batch_ranks(T[0]).at_most, one)
+    assert not np.array_equal(one, other)
+    # What neighbours were looked up may stay; a forest alone would be some hundred kB.
+    assert len(pickle.dumps(ensemble)) < size + 50_000
 
 
 @pytest.mark.parametrize("scale", ["none", "robust"])

@@ -20,7 +20,7 @@ from ..errors import ReconformError
 from ..methods import Plan
 from ..parallel import run_blocks
 from ..statistics.aggregation import reduction
-from ..statistics.conditional_calibration import Exchanges, StepUp, count_exchanges
+from ..statistics.conditional_calibration import Exchanges, StepUp, count_exchanges, exchanges_at
 from ..statistics.ranks import (
     BLOCK_BYTES,
     Calibration,
@@ -456,13 +456,12 @@ def worlds_by_lists(
             augmented.rows.tolist(), augmented.own, augmented.others, strict=True
         ):
             n, ordered = len(D), np.sort(own)
-            by_one = count_exchanges(own, np.delete(others, j), step)
             longest = step.count(np.searchsorted(ordered, np.delete(others, j), side="right"))
             cap = StepUp(step.limits[: min(2 * longest + 8, m) + 1], step.rows)
             ranks = np.searchsorted(ordered, own, side="right")
             found = np.flatnonzero(ranks <= cap.highest)
             if len(found) * D.size > MOST_REFITTED:
-                yield j, by_one
+                yield j, exchanges_at(own, longest, step)
                 continue
             if ranks[-1] > cap.highest:
                 yield j, Exchanges(int(ranks[-1]), 0, (), step.rows)

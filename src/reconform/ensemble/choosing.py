@@ -12,7 +12,6 @@ do not depend on the level of the list, and q-values mean what they say.
 
 from __future__ import annotations
 
-from abc import abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
@@ -31,7 +30,6 @@ from . import (
     Ensemble,
     WithinGroups,
     blocks_of,
-    worlds_by_scores,
 )
 from .refitting import FullRefit
 
@@ -190,8 +188,10 @@ def rank_others(
 
 
 @dataclass(eq=False)
-class ChoiceEnsemble(Ensemble):
-    """Several detectors, fitted by one plan on the same rows.
+class FullChoice(Ensemble):
+    """Several detectors, each full-conformal; every row is ranked by the one chosen for it.
+
+    What detectors learn before they are fitted (units, bandwidths), they learn from the pool.
 
     Attributes
     ----------
@@ -222,36 +222,6 @@ class ChoiceEnsemble(Ensemble):
     def ranks(self, X: FloatArray, *, variant: str | None = None, strictly: bool = False) -> Ranks:
         """Rank new rows, each by itself, by the first detector."""
         return self.fitted[0].ranks(X, variant=variant, strictly=strictly)
-
-    @abstractmethod
-    def chosen_for(self, X: FloatArray, rows: IndexArray) -> IndexArray:
-        """Choose a detector for some new rows."""
-
-    @abstractmethod
-    def augmented_by_chosen(
-        self, X: FloatArray, rows: IndexArray, chosen: IndexArray
-    ) -> Iterator[AugmentedScores]:
-        """Score all rows by the detectors that were chosen for some new rows."""
-
-    def augmented_scores(self, X: FloatArray, rows: IndexArray) -> Iterator[AugmentedScores]:
-        """Score all rows by the detector that is chosen for each new row."""
-        return self.augmented_by_chosen(X, rows, self.chosen_for(X, rows))
-
-    def worlds_of_choice(
-        self, X: FloatArray, rows: IndexArray, step: StepUp, choice: Choice
-    ) -> Iterator[tuple[int, Exchanges]]:
-        """Go through all worlds of some rows, as `worlds`, for which the choice is known."""
-        return worlds_by_scores(self.augmented_by_chosen(X, rows, choice.chosen[rows]), step)
-
-
-# --- full-conformal ------------------------------------------------------------------------------
-
-
-class FullChoice(ChoiceEnsemble):
-    """Every detector full-conformal; each row is ranked by the one that is chosen for it.
-
-    What detectors learn before they are fitted (units, bandwidths), they learn from the pool.
-    """
 
     def batch_ranks(
         self, X: FloatArray, *, rows: IndexArray | None = None, strictly: bool = False
@@ -305,9 +275,9 @@ class FullChoice(ChoiceEnsemble):
         each = [one.ranks(strictly, clusters=True) for one in found]
         return chosen_ranks(self.names, chosen, each, strictly)
 
-    def chosen_for(self, X: FloatArray, rows: IndexArray) -> IndexArray:
-        """Ask all detectors."""
-        return self._choice(self._pooled(X), rows).chosen
+    def augmented_scores(self, X: FloatArray, rows: IndexArray) -> Iterator[AugmentedScores]:
+        """Score all rows by the detector that is chosen for each new row."""
+        return self.augmented_by_chosen(X, rows, self._choice(self._pooled(X), rows).chosen)
 
     def augmented_by_chosen(
         self, X: FloatArray, rows: IndexArray, chosen: IndexArray

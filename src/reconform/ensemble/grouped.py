@@ -31,7 +31,7 @@ from ..statistics.conditional_calibration import Exchanges, StepUp
 from ..statistics.joint import JointStepUp
 from ..statistics.ranks import Calibration, Choice, Ranks
 from . import AugmentedScores, Ensemble, Survey, worlds_by_scores
-from .choosing import ChoiceEnsemble
+from .choosing import FullChoice
 
 
 class GroupedEnsemble(Ensemble):
@@ -256,7 +256,7 @@ def _augmented_scores(
     ensemble: Ensemble, X: FloatArray, rows: RankArray, choice: Choice | None
 ) -> Iterable[AugmentedScores]:
     """All rows as the models on the reference and one new row see them."""
-    if choice is not None and isinstance(ensemble, ChoiceEnsemble):
+    if choice is not None and isinstance(ensemble, FullChoice):
         return ensemble.augmented_by_chosen(X, rows, choice.chosen[rows])
     return ensemble.augmented_scores(X, rows)
 

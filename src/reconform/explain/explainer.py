@@ -26,7 +26,7 @@ from ..detectors.prepare import Feature, Prepare
 from ..detectors.prepared import category_columns
 from ..display import html_table, text_table
 from ..ensemble import Ensemble
-from ..ensemble.choosing import ChoiceEnsemble, FullChoice
+from ..ensemble.choosing import FullChoice
 from ..ensemble.grouped import GroupedEnsemble
 from ..ensemble.split_choice import SplitChoice
 from ..errors import ReconformError
@@ -509,7 +509,7 @@ class Explainer:
             return None, name_of(detector), ""
         if ensemble.ranked_by is not None:
             return None, ensemble.ranked_by, ""
-        if isinstance(ensemble, ChoiceEnsemble | SplitChoice):
+        if isinstance(ensemble, FullChoice | SplitChoice):
             name = ensemble.names[k]
             if k >= len(ensemble.fitted):  # a classifier that learned from the batch
                 return None, name, ""

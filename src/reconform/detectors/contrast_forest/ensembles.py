@@ -207,11 +207,16 @@ class FullContrastForest(Ensemble):
 
     def _forest(self, X: FloatArray) -> PoolForest:
         """The forest of a batch; that of the last one is kept, as a list asks for it thrice."""
-        key = digests_of(X)[1].tobytes()
-        if self._last is None or self._last[0] != key:
+        key, last = digests_of(X)[1].tobytes(), self._last
+        if last is None or last[0] != key:
             D, jobs = self.model.X, self.model.n_jobs
-            self._last = key, PoolForest.of(D, X, self.trees, self.seed, jobs)
-        return self._last[1]
+            # Another thread may keep another batch meanwhile; this one has its own.
+            last = self._last = key, PoolForest.of(D, X, self.trees, self.seed, jobs)
+        return last[1]
+
+    def __getstate__(self) -> dict[str, object]:
+        """Leave out the forest of the last batch, which is large and can be grown again."""
+        return {name: value for name, value in vars(self).items() if name != "_last"}
 
     def _enough(self, X: FloatArray) -> bool:
         return len(self.model.X) >= FEWEST_REFERENCE and len(X) >= FEWEST_NEW
