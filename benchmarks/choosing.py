@@ -100,8 +100,9 @@ def rules(names: tuple[str, ...]) -> dict[str, Choose]:
     longest = {"longest list at 0.1, no margin": lambda evidence, _: evidence[1].argmax(axis=0)}
     first = {"the one that stands first": lambda e, first: np.full(e.shape[2], first)}
     others = {
-        f"margin 1.25, 16, {name} first": lambda e, _, k=names.index(name): usual_margin(e, k)
-        for name in ("knn", "contrast", "contrast-forest")
+        f"margin 1.25, 16, {name} first": lambda e, _, k=k: usual_margin(e, k)
+        for k, name in enumerate(names)
+        if name in ("knn", "contrast", "contrast-forest")
     }
     return {**alone, **first, **longest, **margins, **others}
 
