@@ -18,7 +18,7 @@ from ..detector import ConformalDetector
 from ..detectors.prepare import prepared
 from ..discoveries import Discoveries
 from ..display import percent
-from ..errors import InputError
+from ..errors import InputError, listed
 from ..files import (
     Layout,
     Table,
@@ -56,17 +56,38 @@ from .output import Voice
 
 
 def read_rows(
-    voice: Voice, path: str, layout: Layout, ids: tuple[str, ...], columns: Columns
+    voice: Voice,
+    path: str,
+    layout: Layout,
+    ids: tuple[str, ...],
+    columns: Columns,
+    beside: tuple[str, Layout] | None = None,
 ) -> Table:
-    """Read the reference."""
+    """Read the reference, and say what its columns are used as."""
     voice.step(f"Reading {label_of(path)}")
-    how = columns.reading(columns.unused(ids), layout)
+    how = columns.reading(columns.unused(ids), layout, finds_out=True)
     with voice.gathering_warnings():
         if columns.label is None:
-            return read_reference(path, **vars(how))
-        table, anomalous = read_labelled(path, columns.label, how)
-    voice.step(f"Leaving out {anomalous.sum():,} rows that are labelled as anomalies")
-    return normal_rows(table, anomalous)
+            table = read_reference(path, **vars(how), beside=beside)
+        else:
+            table, anomalous = read_labelled(path, columns.label, how, beside=beside)
+            voice.step(f"Leaving out {anomalous.sum():,} rows that are labelled as anomalies")
+            table = normal_rows(table, anomalous)
+    for said in said_of_columns(table):
+        voice.say(in_options(said))
+    return replace(table, prepared=table.prepared or columns.prepare)
+
+
+def said_of_columns(table: Table) -> list[str]:
+    """Say in a line per column what it is used as; columns that are numbers share one."""
+    plain = [use.name for use in table.uses if use.said == "number"]
+    if len(plain) == len(table.uses):
+        return []
+    every = [f"Column {use.name!r}: {use.said}." for use in table.uses if use.said != "number"]
+    if not plain:
+        return every
+    noun = "Column" if len(plain) == 1 else f"{len(plain):,} columns"
+    return [*every, f"{noun} {listed(plain)}: number{'s' * (len(plain) > 1)}."]
 
 
 def fit_detector(
@@ -75,7 +96,7 @@ def fit_detector(
     """Fit and calibrate the detector that was asked for."""
     detector = fitting.make_detector()
     cad = ConformalDetector(
-        prepared(detector, reference.features) if columns.prepare else detector,
+        prepared(detector, reference.features) if reference.prepared else detector,
         fitting.make_method(),
         random_state=fitting.seed,
         # A full-conformal detector fits while it judges, and that has a bar of its own.
@@ -134,6 +155,7 @@ def facts_of(reference: Table) -> dict[str, Any]:
         "path": reference.path,
         "rows": len(reference),
         "features": list(reference.names),
+        "columns": {use.name: in_options(use.said) for use in reference.uses},
         "sha256": reference.fingerprint,
         "missing": reference.missing,
     }
@@ -173,7 +195,9 @@ def detect(
         raise click.UsageError("REFERENCE and NEW cannot both be standard input.")
     writing.check(voice, REFERENCE=reference, NEW=new, **fitting.inputs)
     known, unknown = files.layouts(reference, new)
-    table = read_rows(voice, reference, known, files.id_columns, columns)
+    table = read_rows(voice, reference, known, files.id_columns, columns, (new, unknown))
+    if not files.id_columns:
+        files = replace(files, id_columns=table.name_columns)
     reference_rows = weighing(table, columns.shift)
     check_header(new, table.features, unknown, files, writing, columns=columns)
     cad = fit_detector(voice, table, fitting, columns)
