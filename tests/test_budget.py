@@ -93,23 +93,6 @@ def test_smoothed_and_foreign_p_values(data):
     assert np.array_equal(adjust([0.1, 0.5], procedure="false-alarms"), [0.2, 1.0])
 
 
-def test_files_and_clusters_decide_alike(cad, data, here):
-    rule = Rule(false_alarms=2)
-    found = cad.decide(data[1], rule)
-    judged = judge_file(cad, here / "new.csv", here / "out.csv", rule)
-    assert judged.count == found.count >= 7
-    assert judged.to_discoveries().headline == found.headline == judged.headline
-    assert np.array_equal(judged.to_discoveries().q_values, found.q_values)
-    assert judged.guarantee == found.guarantee
-    assert pd.read_csv("out.csv")["anomaly"].tolist() == found.mask.tolist()
-    dd = pytest.importorskip("dask.dataframe", reason="needs reconform[dask]")
-    from reconform import distributed
-
-    there = distributed.discover(cad, dd.from_pandas(data[1], npartitions=4), rule=rule)
-    assert there.frame.compute()["anomaly"].tolist() == found.mask.tolist()
-    assert (there.false_alarms, there.fdr, there.guarantee) == (2.0, None, found.guarantee)
-
-
 @pytest.mark.parametrize(
     ("method", "words"),
     [
@@ -240,23 +223,6 @@ def test_false_alarms_on_the_command_line(cad, data, here):
     said = run(*DETECT, "--false-alarms", 2).stdout
     assert f"{found.count} of 150 rows flagged\n{found.promise}\n" in said
     assert found.promise.startswith("On average at most 2 of them are false alarms (proven, if")
-
-
-@pytest.mark.parametrize(
-    ("given", "words"),
-    [
-        (["--false-alarms", "0"], "0.0 is not in the range x>0"),
-        (["--false-alarms", "nan"], "--false-alarms"),
-        (["--false-alarms", "inf"], "it must be a number; got inf"),
-        (["--false-alarms", "few"], "'few' is not a valid number"),
-        (["--false-alarms", "2", "--fdr", "0.1"], "leave out --fdr"),
-        (["--false-alarms", "2", "--procedure", "bh"], "leave out --procedure"),
-    ],
-    ids=str,
-)
-def test_bad_numbers_of_false_alarms(here, given, words):
-    assert words in run(*DETECT, *given, "--output", "out.csv", code=2).stderr
-    assert not (here / "out.csv").exists()
 
 
 def test_the_chart_of_false_alarms(cad, data):

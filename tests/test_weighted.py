@@ -203,31 +203,20 @@ def test_equal_weights_change_nothing(method, validity):
     assert plain.count
 
 
-@pytest.mark.parametrize("factor", [2.0, 1e-3, 7.7])
-def test_a_common_factor_changes_nothing(factor):
-    D, T, weights = tilted(2)
-    cad = ConformalDetector("knn", "full").fit(D)
-    other = Weights(factor * weights.reference, factor * weights.new)
-    for validity in ("nominal", "proven"):
-        one, two = (cad.discover(T, 0.2, validity=validity, weights=w) for w in (weights, other))
-        assert np.array_equal(one.mask, two.mask)
-        assert one.p_values == pytest.approx(two.p_values, rel=1e-8)
-    assert one.count
-
-
-def test_the_order_of_rows_changes_nothing():
+def test_neither_the_order_of_rows_nor_a_common_factor_changes_anything():
     D, T, weights = tilted(3)
     rng = np.random.default_rng(0)
     a, b = rng.permutation(300), rng.permutation(100)
-    moved = Weights(weights.reference[a], weights.new[b])
-    for detector in ("knn", "iforest"):
+    for detector, factor in (("knn", 1.0), ("iforest", 1.0), ("knn", 1e-3), ("knn", 7.7)):
+        moved = Weights(factor * weights.reference[a], factor * weights.new[b])
         here = ConformalDetector(detector, "full", random_state=0).fit(D)
         there = ConformalDetector(detector, "full", random_state=0).fit(D[a])
         for validity in ("nominal", "proven"):
             one = here.discover(T, 0.2, weights=weights, validity=validity)
             two = there.discover(T[b], 0.2, weights=moved, validity=validity)
             assert np.array_equal(one.mask[b], two.mask)
-            assert np.array_equal(one.p_values[b], two.p_values)
+            assert one.p_values[b] == pytest.approx(two.p_values, rel=1e-8 * (factor != 1), abs=0)
+        assert one.count or detector == "iforest"
 
 
 def test_what_is_said():

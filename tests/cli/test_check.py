@@ -215,11 +215,13 @@ def test_what_we_would_not_have_noted_is_refused(here, noted):
         assert said.stderr.startswith("Error: odd.rcad: it does not say what we say (")
 
 
-def test_a_decision_that_the_method_cannot_have_is_refused_by_fit(here):
+def test_the_decision_that_fit_notes(here):
     given = ["fit", "normal.csv", "--id", "machine", "--detector", "knn", "--model", "x.rcad"]
     said = run(*given, "--method", "jab+", "--validity", "proven", code=1).stderr
     assert "none is known for jab+" in said
     assert not Path("x.rcad").exists()
+    run(*given, "--method", "split", "--false-alarms", "3")
+    assert "--false-alarms 3\n" in run("inspect", "x.rcad").stdout.replace(" \n", "\n")
 
 
 def test_identifiers_that_the_model_remembers_and_the_file_lacks(here):
@@ -230,12 +232,6 @@ def test_identifiers_that_the_model_remembers_and_the_file_lacks(here):
     assert said.endswith("The model remembers --id machine; give another --id.\n")
     assert "remembers" not in run("score", *given, "--id", "pump", code=1).stderr
     assert not Path("x.csv").exists()
-
-
-def test_a_number_that_is_remembered_is_shown_as_it_was_typed(here):
-    run("fit", "normal.csv", "--id", "machine", "--detector", "knn", "--method", "split",
-        "--false-alarms", "3", "--model", "three.rcad")  # fmt: skip
-    assert "--false-alarms 3\n" in run("inspect", "three.rcad").stdout.replace(" \n", "\n")
 
 
 # --- the log -------------------------------------------------------------------------------------
@@ -287,10 +283,6 @@ def test_bad_options_of_check(here, given, code, words):
     assert words in said.stderr
     assert said.stdout == ""
     assert {path.name: path.read_bytes() for path in here.iterdir()} == before
-
-
-def test_standard_output_is_for_the_object(here):
-    assert "both write" in check("plant.rcad", "today.csv", "--output", "-", code=2).stderr
 
 
 def test_a_log_that_cannot_be_written_leaves_no_output(here):

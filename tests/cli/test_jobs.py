@@ -14,7 +14,7 @@ import pytest
 from sklearn.datasets import load_breast_cancer
 
 from commands import run, run_json
-from reconform import ConformalDetector, ReferenceWarning, review
+from reconform import ConformalDetector, review
 from reconform.study import PAPER_DATASETS, load
 
 pytestmark = [
@@ -176,35 +176,3 @@ def test_machine_types(here):
 
 
 # --- 14. misuse ----------------------------------------------------------------------------------
-
-
-def test_misuse(here, tumours):
-    """Each has its sentence, with the way out, and leaves no file."""
-    before = sorted(here.iterdir())
-    files = ["detect", "month.csv", "today.csv", "--id", "patient", "--output", "out.csv"]
-    for given, code, told in (
-        (["--detector", "kn"], 2, "Did you mean 'knn'"),
-        (["--fdr", "10"], 2, "0<x<1"),
-        (["--top", "0"], 2, "--top"),
-        (["--false-alarms", "0"], 2, "--false-alarms"),
-        (["--false-alarms", "2", "--fdr", "0.1"], 2, "leave out --fdr"),
-        (["--label", "mean_area"], 1, "labels must be 0 or false"),
-        (["--label", "meanarea"], 1, "Did you mean 'mean_area'"),
-        (["--drop", "maen_area"], 1, "Did you mean 'mean_area'"),
-        (["--output", "month.csv"], 2, "same file"),
-    ):
-        assert told in run(*files, *given, code=code).stderr, given
-    assert sorted(here.iterdir()) == before
-    month, today = (numbers(tumours[name]) for name in ("month", "today"))
-    with pytest.raises(ValueError, match="does not look at"):
-        ConformalDetector("knn", "cv+").fit(month, blocks=np.arange(len(month)))
-    with pytest.raises(ValueError, match="mean_area"):
-        ConformalDetector("knn", "split").fit(month).p_values(today.drop(columns="mean_area"))
-    dated = month.assign(when=pd.date_range("2026-10-01", periods=len(month)))
-    with pytest.raises(ValueError, match=r"dates or times \('when'\)"):
-        ConformalDetector("knn", "split").fit(dated)
-    with pytest.warns(ReferenceWarning, match="never change"):
-        ConformalDetector("knn", "split").fit(month.assign(site=1.0))
-    small = ConformalDetector("knn", "split").fit(month[:20])
-    with pytest.warns(ReferenceWarning, match="cannot be flagged"):
-        small.discover(today)

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from reconform import ConformalDetector, Full
+from reconform import Full
 from reconform.content import Contents, draw_rows
 from reconform.detectors.iforest import IForest
 from reconform.detectors.iforest.ensembles import EnteredForest, fit_full_forest
@@ -18,7 +18,6 @@ from reconform.detectors.iforest.model import (
     TreeDraws,
     fit_forest,
 )
-from reconform.randomness import root_seed
 
 SEED = np.random.SeedSequence(20240911)
 
@@ -149,26 +148,6 @@ def test_the_calibration_shows_the_forest_without_any_new_row(bootstrap):
     else:
         alone = fit_forest(reference, None, detector.recipe(301, 4), SEED)
         assert np.array_equal(full.calibration.scores, alone.scores(reference))
-
-
-def test_the_estimator_asks_for_it(breast):
-    normal, anomalous = breast
-    cad = ConformalDetector("iforest", "full", random_state=3).fit(normal[:300])
-    assert isinstance(cad.ensemble_, EnteredForest)
-    assert cad.guarantee_.name == "full"
-    (seed,) = root_seed(3).spawn(3)[1].spawn(1)
-    new = np.vstack([normal[300:305], anomalous[:5]])
-    expected, _, _ = forest_per_row(IForest(), normal[:300], new, seed)
-    assert cad.ranks(new).tolist() == expected
-    assert np.array_equal(cad.p_values(new), np.array(expected) / 301)
-
-
-def test_bad_parameters_are_named():
-    X = rows(20, "continuous")
-    with pytest.raises(ValueError, match="share must be 'auto', True or False"):
-        fit(IForest(share="no"), X)
-    with pytest.raises(ValueError, match="max_samples"):
-        fit(IForest(max_samples=0), X)
 
 
 @settings(max_examples=40, deadline=None)

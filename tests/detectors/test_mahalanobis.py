@@ -6,7 +6,6 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
-from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from oracle import all_augmented_scores, p_value, phi_of
 from reconform import ConformalDetector, Full, Jackknife
@@ -413,23 +412,6 @@ def test_all_rows_with_each_new_row_in_exact_arithmetic(n):
     assert ties > 20
 
 
-@pytest.mark.parametrize("size", [1e3, 1e6])
-def test_new_rows_that_share_a_direction_with_each_other_or_with_one_row(size):
-    """With one of them there, the others are not far away: large numbers must not be subtracted."""
-    rng = np.random.default_rng(3)
-    D = np.vstack([rng.normal(size=(20, 3)) * [1.0, 1.0, 0.0], [[0.0, 0.0, size]]])
-    new = np.vstack([D[:3], D[-1:], D[2:5] + np.array([0.0, 0.0, size]), [[size, size, 0.0]] * 2])
-    new[-1] += 1.0
-    for rest in (D, D[:-1]):
-        rows = np.arange(len(new))
-        got = all_augmented_scores(fit_full(rest), new, rows)
-        expected = all_augmented_scores(OneModel(Mahalanobis(), rest, SEED), new, rows)
-        for a, b in zip(got, expected, strict=True):
-            assert np.allclose(a, b, rtol=1e-5, atol=1e-9)
-    left = Whitened(D, 1.0)._left[-1]
-    assert (left < LEAST_LEFT) == (size > 1e5)  # this one is left out in more digits
-
-
 @pytest.mark.parametrize("ridge", [0, -1.0, np.nan, np.inf, True, "1", None])
 def test_a_ridge_that_is_none(ridge):
     X, _ = CASES["smooth"]
@@ -438,8 +420,3 @@ def test_a_ridge_that_is_none(ridge):
             ConformalDetector(Mahalanobis(ridge), method).fit(X)
     with pytest.raises(ReconformError, match="`ridge` must be a number between"):
         Mahalanobis(ridge).fit(X)
-
-
-@parametrize_with_checks([Mahalanobis(), Mahalanobis(scale="robust")])
-def test_scikit_learn_checks(estimator, check):
-    check(estimator)

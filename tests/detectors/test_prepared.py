@@ -178,13 +178,6 @@ def test_units_with_one_row_more_or_less_are_those_of_the_rows(which):
             assert np.array_equal(units.measure(new, found), by_hand(rest, new, draws=draws))
 
 
-def test_all_labels_are_equally_far_from_each_other():
-    units = PreparedUnits(Prepared(KNN(), (4,)))
-    train = np.array([[0.0], [1.0], [2.0], [3.0], [np.nan], [MAUVE]])
-    rows = units.measure(np.vstack([train, [[OCHRE]]]), units.of(train))
-    assert np.array_equal(squares(rows), 2.0 * (1 - np.eye(7)))
-
-
 def test_which_list_of_labels_there_was_does_not_matter():
     """The list comes from the reference; ranks do not know which of E's rows it was."""
     X, new = mixed()
@@ -222,17 +215,6 @@ def test_new_rows_with_different_unseen_labels_are_not_alike_to_contrast():
     some = ConformalDetector(Prepared(Contrast(n_neighbors=1), (0, 2)), "full").fit(X)
     chosen = some.ensemble_.batch_ranks(unseen, rows=np.array([3, 4]))
     assert np.array_equal(chosen.at_most, here.at_most[[3, 4]])
-
-
-def test_equal_columns_whether_or_not_anything_is_missing():
-    """Without missing values and categories it is the scaled detector."""
-    rng = np.random.default_rng(0)
-    X, new = rng.normal(size=(40, 3)), rng.normal(size=(9, 3))
-    for method in ("jackknife+", "full", "jab+", "split"):
-        here = ConformalDetector(Prepared(KNN(), (0, 0, 0)), method, random_state=0).fit(X)
-        there = ConformalDetector(KNN(scale="robust"), method, random_state=0).fit(X)
-        assert np.array_equal(here.rank(new).scores, there.rank(new).scores)
-        assert np.array_equal(here.ranks(new), there.ranks(new))
 
 
 def test_columns_that_are_missing_everywhere():

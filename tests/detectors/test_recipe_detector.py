@@ -21,7 +21,6 @@ from sklearn.utils.estimator_checks import check_estimator
 from reconform import Bootstrap, ConformalDetector, CrossValidation, Jackknife, Split
 from reconform.content import sorted_by_content
 from reconform.detectors import DETECTORS, NativeDetector, resolve_detector
-from reconform.detectors.base import NativeModel
 from reconform.detectors.prepare import make_prepared
 from reconform.detectors.registry import Entry, named
 from reconform.ensemble.refitting import FullRefit, RefitEnsemble
@@ -146,17 +145,6 @@ def test_the_default_full_conformal_ranks_are_those_of_one_fit_per_row():
         together = np.vstack([X, x])
         scores = Toy(random_state=seed).fit(sorted_by_content(together)[0]).score_samples(together)
         assert rank == 1 + (scores[:-1] <= scores[-1]).sum()
-
-
-def test_jobs_change_nothing():
-    X, new = data()
-    one, two = (
-        ConformalDetector("toy", CrossValidation(4), random_state=0, n_jobs=n_jobs)
-        .fit(X)
-        .p_values(new)
-        for n_jobs in (None, 2)
-    )
-    assert np.array_equal(one, two)
 
 
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.SkipTestWarning")
@@ -298,11 +286,3 @@ def test_documents_list_every_detector():
             assert f'| `"{name}"` | `{row.kind.__name__}` | {row.summary} | {matters} |' in methods
             assert f"`{name}`" in cli
             assert f'``"{name}"``' in ConformalDetector.__doc__
-
-
-def test_lean_models_are_optional():
-    X, _ = data()
-    model = Toy().fit_model(X, np.random.SeedSequence(0))
-    assert type(model) is NativeModel
-    assert not Toy.has_shortcut()
-    assert [name for name, row in DETECTORS.items() if not row.kind.has_shortcut()] == ["toy"]

@@ -127,6 +127,9 @@ def test_any_plan_gives_the_numbers_of_separate_fits(which, method, name):
     full = separate(detector, None if "inne" not in which else seeds[-1])(X)
     ranks = ensemble.ranks(new, strictly=True)
     assert np.array_equal(ranks.scores, full(new))
+    alone = clone(detector).set_params(**({"random_state": seeds[-1]} if "inne" in which else {}))
+    assert np.array_equal(alone.fit(X).score_samples(new), full(new))
+    assert alone.units_.tolist() == literal_exponents(X)
     # The oracle fits in the order of the plan, and A(D) last.
     phi = phi_of(plan.aggregate)
     for j, x in enumerate(new):
@@ -180,17 +183,6 @@ def test_these_data_have_several_groups():
     assert 1 < len(parts.groups) < 7
 
 
-@pytest.mark.parametrize("which", DETECTORS)
-def test_one_fit_by_itself(which):
-    detector, (X, new) = DETECTORS[which], data("smooth")
-    if "inne" in which:
-        detector = clone(detector).set_params(random_state=4)
-    model = clone(detector).fit(X)
-    assert model.units_.tolist() == literal_exponents(X)
-    expected = separate(detector, 4 if "inne" in which else None)(X)(new)
-    assert np.array_equal(model.score_samples(new), expected)
-
-
 @pytest.mark.parametrize("method", ["jackknife+", "jackknife", "full"])
 def test_units_of_columns_do_not_matter(method):
     X, new = data("smooth", n=40)
@@ -202,33 +194,6 @@ def test_units_of_columns_do_not_matter(method):
 
     assert np.array_equal(ranks("robust", 1.0), ranks("robust", powers))
     assert not np.array_equal(ranks("none", 1.0), ranks("none", powers))
-
-
-def test_the_parameter_is_checked():
-    X, _ = data("smooth")
-    for detector in (KNN(scale="standard"), INNE(scale="standard")):
-        with pytest.raises(ReconformError, match="scale must be one of 'none', 'robust'"):
-            ConformalDetector(detector, "split").fit(X)
-        with pytest.raises(ReconformError, match="scale must be one of 'none', 'robust'"):
-            detector.fit(X)
-
-
-def test_plain_detectors_are_as_they_were():
-    X, _ = data("smooth")
-    for method in (Jackknife(), Full(), CrossValidation(4), Bootstrap(draws=3)):
-        plan = method.plan(len(X), random_state=0)
-        ensemble = KNN(scale="none").fit_plan(X, plan, seeds_for(plan, X))
-        assert not isinstance(ensemble, ScaledEnsemble | ScaledFull)
-
-
-def test_a_split_is_one_model():
-    X, new = data("smooth")
-    cad = ConformalDetector(
-        KNN(n_neighbors=3, scale="robust"), Split(repeats=3), random_state=0
-    ).fit(X)
-    for part, plan in zip(cad.ensemble_.splits, cad.plan_.repeats, strict=True):
-        fit = separate(KNN(n_neighbors=3, scale="robust"))(X[plan.train[0]])
-        assert np.array_equal(part.ranks(new).scores, fit(new))
 
 
 # --- certified lists ---------------------------------------------------------------------------
@@ -321,3 +286,13 @@ def test_files_that_do_not_hold_together_are_refused(tmp_path):
     refused("full", text(unscaled), "does not scale")
     refused("full", array("reference", lambda rows: rows * np.nan), "not finite")
     refused("full", array("reference", lambda rows: rows[:, :2].copy()), "wrong shape")
+
+
+def test_a_split_is_one_model():
+    X, new = data("smooth")
+    cad = ConformalDetector(
+        KNN(n_neighbors=3, scale="robust"), Split(repeats=3), random_state=0
+    ).fit(X)
+    for part, plan in zip(cad.ensemble_.splits, cad.plan_.repeats, strict=True):
+        fit = separate(KNN(n_neighbors=3, scale="robust"))(X[plan.train[0]])
+        assert np.array_equal(part.ranks(new).scores, fit(new))

@@ -187,14 +187,10 @@ def test_arrays(chunks, threads):
     cad = ConformalDetector("knn", "split", random_state=0).fit(REFERENCE.to_numpy())
     array = da.from_array(NEW.to_numpy(), chunks=chunks)
     assert_same(discover(cad, array), expected(cad, NEW.to_numpy()))
-
-
-def test_arrays_whose_size_is_not_known(threads):
-    cad = ConformalDetector("knn", "split", random_state=0).fit(REFERENCE.to_numpy())
-    array = da.from_array(NEW.to_numpy(), chunks=(130, 3))
-    found = discover(cad, array[array[:, 0] > 0])
-    whole = expected(cad, NEW.to_numpy()[NEW["flow"] > 0])
-    assert_same(found, whole.set_axis(found.frame.index.compute()))
+    if chunks == (130, 3):  # of a size that is not known
+        found = discover(cad, array[array[:, 0] > 0])
+        whole = expected(cad, NEW.to_numpy()[NEW["flow"] > 0])
+        assert_same(found, whole.set_axis(found.frame.index.compute()))
 
 
 def test_it_says_what_it_found(threads):
@@ -273,13 +269,6 @@ def test_a_partition_that_lacks_a_column_is_named(threads):
             discover(detector(), ddf)
     with pytest.raises(ValueError, match=r"data lacks 'heat'; it has 'flow', 'speed'"):
         discover(detector(), ddf[["flow", "speed"]])
-
-
-def test_a_partition_that_cannot_be_judged_is_named(threads):
-    holes = NEW.copy()
-    holes.iloc[260, 1] = np.nan
-    with pytest.raises(ValueError, match=r"(?s)partition 2 of data cannot be judged: .*NaN"):
-        discover(detector(), dd.from_pandas(holes, npartitions=5))
 
 
 @pytest.mark.parametrize(
@@ -405,14 +394,6 @@ def test_the_method_depends_on_the_number_of_rows(algorithm, many, threads, monk
     pd.testing.assert_frame_equal(found.frame.compute(), whole.to_frame(order="input"))
     assert found.choice == whole.choice
     assert found.provenance.scheme == whole.provenance.scheme
-
-
-def test_the_defaults(threads):
-    cad = ConformalDetector(random_state=0).fit(REFERENCE[:200])
-    whole = cad.discover(NEW[:100])
-    found = discover(cad, dd.from_pandas(NEW[:100], npartitions=3))
-    assert_same_choice(found, whole)
-    assert len(found.choice) > 5
 
 
 def test_few_rows_that_cannot_be_judged_are_refused(threads):

@@ -23,7 +23,6 @@ from reconform.ensemble.split_choice import (
     ChoiceSurvey,
     evidence_of,
 )
-from reconform.models import load, save
 
 FEW = ["knn", "mahalanobis"]
 
@@ -157,33 +156,6 @@ def test_order_parts_and_threads_do_not_matter():
     sent = pickle.loads(pickle.dumps(done))
     for part in parts:
         assert np.array_equal(sent.ranks(new[part]).scores, found.scores[part])
-
-
-def test_memory_files_models_and_dask_agree(tmp_path):
-    pd = pytest.importorskip("pandas")
-    dd = pytest.importorskip("dask.dataframe")
-    from reconform.distributed import discover
-    from reconform.files.judge import judge_file
-
-    D, new = rows_with_anomalies()
-    names = ["a", "b", "c"]
-    frame = pd.DataFrame(new, columns=names)
-    cad = ConformalDetector("auto", "split", random_state=0)
-    cad.fit(pd.DataFrame(D, columns=names))
-    found = cad.discover(frame)
-    assert found.count > 30
-    frame.to_parquet(tmp_path / "new.parquet")
-    in_file = judge_file(cad, tmp_path / "new.parquet")
-    on_dask = discover(cad, dd.from_pandas(frame, npartitions=4))
-    save(cad, tmp_path / "m.rcad")
-    assert np.array_equal(load(tmp_path / "m.rcad").discover(frame).p_values, found.p_values)
-    for other in (in_file, on_dask):
-        assert other.count == found.count
-        assert other.choice == found.choice
-        assert other.ranked_by == found.ranked_by
-        assert other.guarantee == found.guarantee
-        assert np.array_equal(other.rank_counts.counts, found.rank_counts.counts)
-    assert np.array_equal(on_dask.frame["score"].compute(), found.scores)
 
 
 # --- what it finds, and what is said of it --------------------------------------------------------

@@ -13,7 +13,6 @@ import signal
 import subprocess
 import sys
 import threading
-from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
@@ -27,7 +26,6 @@ from reconform.detectors.prepare import Feature
 from reconform.files import (
     InputError,
     Layout,
-    add_results,
     check_output,
     open_batches,
     open_output,
@@ -118,11 +116,6 @@ def test_feather_and_streams_that_others_wrote(tmp_path, table):
         assert np.array_equal(read_new(tmp_path / name)[:, 0], table["a"].to_numpy())
 
 
-def test_columns_are_matched_by_name(tmp_path):
-    path = text_file(tmp_path, "note,b,extra,a\nx,1,9,2\ny,3,9,4\n")
-    assert read_new(path).tolist() == [[2, 1], [4, 3]]
-
-
 def test_columns_drop_and_id(tmp_path):
     path = text_file(tmp_path, "id,a,b,c\nx,1,2,3\ny,4,5,7\n")
     assert read_reference(path, columns=["c", "a"]).names == ("a", "c")
@@ -130,6 +123,14 @@ def test_columns_drop_and_id(tmp_path):
     assert read_reference(path, drop=["id"]).ids is None
     # The reference need not have the identifier of the new rows.
     assert read_reference(path, drop=["id"], id_columns=["serial"]).names == ("a", "b", "c")
+    path = text_file(tmp_path, 'note,b,extra,a\nx,1,9,2\ny,3,"two\nlines",4\n')
+    assert read_new(path).tolist() == [[2, 1], [4, 3]]  # by name
+    path = text_file(tmp_path, "a;b\n1\n2\n")
+    assert "`delimiter=" in str(refusal(read_reference, path))
+    assert read_reference(path, layout=Layout(delimiter=",")).names == ("a;b",)
+    for options in ({"format": "xlsx"}, {"delimiter": "||"}, {"decimal": "'"}):
+        with pytest.raises(ValueError, match=next(iter(options))):
+            Layout(**options)
 
 
 def test_numbers_in_all_their_spellings(tmp_path):
@@ -402,23 +403,6 @@ def test_names_that_do_not_tell_a_format(tmp_path):
     assert "folder" in str(refusal(read_reference, folder))
 
 
-def test_layouts_are_checked():
-    for options in ({"format": "xlsx"}, {"delimiter": "||"}, {"decimal": "'"}):
-        with pytest.raises(ValueError, match=next(iter(options))):
-            Layout(**options)
-
-
-def test_one_column_whose_name_contains_a_delimiter(tmp_path):
-    path = text_file(tmp_path, "a;b\n1\n2\n")
-    assert "`delimiter=" in str(refusal(read_reference, path))
-    assert read_reference(path, layout=Layout(delimiter=",")).names == ("a;b",)
-
-
-def test_a_quoted_break_in_the_last_row_is_no_open_quote(tmp_path):
-    path = text_file(tmp_path, 'a,b,note\n1,2,x\n3,4,"two\nlines"\n')
-    assert read_new(path).tolist() == [[1, 2], [3, 4]]
-
-
 def test_a_line_beyond_the_first_block_is_found(tmp_path, monkeypatch):
     monkeypatch.setattr("reconform.files.text.BLOCK_BYTES", 1 << 10)
     lines = ["a,b"] + [f"{i},{i}" for i in range(5000)]
@@ -542,32 +526,12 @@ def test_file_systems_without_hard_links(tmp_path, table, monkeypatch):
     assert [path.name for path in tmp_path.iterdir()] == ["out.csv"]
 
 
-def test_devices_are_written_to_and_not_replaced(table):
-    with open_output("/dev/null", table.schema, layout=Layout(format="csv")) as write:
-        write(table)
-    assert Path("/dev/null").is_char_device()
-
-
-def test_bad_places_and_clashes(tmp_path, table):
-    with pytest.raises(FileNotFoundError, match=r"there is no folder '.*no' to write to"):
-        check_output(tmp_path / "no" / "out.csv", table.schema)
-    (tmp_path / "dir.csv").mkdir()
-    with pytest.raises(IsADirectoryError, match="it is a folder"):
-        check_output(tmp_path / "dir.csv", table.schema)
+def test_columns_that_clash_with_results(tmp_path, table):
     clash = table.append_column("score", table["a"])
     error = refusal(check_output, tmp_path / "out.csv", clash.schema)
     assert error.column == "score"
     assert "`prefix`" in str(error)
     check_output(tmp_path / "out.csv", clash.schema, prefix="rc_")
-
-
-def test_results_are_added_at_the_end(table):
-    one = np.ones(50)
-    with_results = add_results(table, one, one, one, one > 0, prefix="rc_")
-    assert with_results.column_names == [
-        *table.column_names,
-        *("rc_score", "rc_p_value", "rc_q_value", "rc_anomaly"),
-    ]
 
 
 CHILD = """

@@ -542,28 +542,6 @@ def test_all_commands_take_queries(here):
     assert run_json("detect", "plant.sqlite#normal", long, *QUICK)["flagged"] == 6
 
 
-def test_detect_reads_new_rows_once(here, monkeypatch):
-    """The header is looked at before the fit, and the rows are judged that were there then."""
-    runs = []
-    by_sqlite = databases._by_sqlite
-    monkeypatch.setattr(
-        databases, "_by_sqlite", lambda query: runs.append(query.text) or by_sqlite(query)
-    )
-    run("detect", "plant.sqlite#normal", "plant.sqlite#new", *QUICK)
-    assert runs == ["normal", "new"]
-    lacking = run("detect", "plant.sqlite#normal", "plant.sqlite#select a from new", "--detector",
-                  "knn", "--drop", "id", code=1)  # fmt: skip
-    assert "it lacks the column 'b'" in lacking.stderr
-
-
-def test_rows_of_a_query_on_standard_output_are_csv(here):
-    done = run("detect", "plant.duckdb#normal", "plant.duckdb#new", *QUICK, "--output", "-",
-               "--only-anomalies")  # fmt: skip
-    header, *rows = done.stdout.splitlines()
-    assert header == "id,a,b,score,p_value,q_value,anomaly"
-    assert len(rows) == 6
-
-
 def test_clean_reviews_a_query_and_keeps_a_file(here):
     query = "plant.sqlite#select * from normal order by id"
     quick = ["--detector", "mahalanobis", "--id", "id"]

@@ -82,28 +82,6 @@ def test_fewer_normal_rows_have_lower_envelopes_that_hold(kind, n, m):
         above = envelope
 
 
-def test_limits_share_the_risk():
-    # A curve of another shape that is passed with probability 0.06 leaves 0.04 for the ratio
-    # (simulation: too much with probability 1e-4); one that is always passed leaves nothing.
-    n, nulls, risk = 60, 50, Fraction(1, 10)
-    ranks = fdp_bounds._grid(n, nulls)
-    assert ranks.tolist() == list(range(1, 31))
-
-    def line(height):
-        limits = np.floor(nulls * np.arange(n + 2) / (n + 1) + height).astype(int)
-        limits[0], limits[31:] = 0, nulls
-        return np.minimum(limits, nulls)
-
-    envelope = next(line(h) for h in range(nulls) if miss(line(h), n, nulls) <= 0.06)
-    assert miss(envelope, n, nulls) > 0.03
-    critical = fdp_bounds._critical_ratio(n, nulls, ranks, envelope[ranks], risk, 0)
-    for r in ranks:
-        ratios = fdp_bounds._likelihood_ratio(n, nulls, r, np.arange(nulls + 1))
-        envelope[r] = min(envelope[r], np.flatnonzero(ratios <= critical).max())
-    assert 0.075 < miss(envelope, n, nulls) <= 0.1
-    assert fdp_bounds._critical_ratio(n, nulls, ranks, np.zeros(30, int), risk, 0) == np.inf
-
-
 @pytest.mark.parametrize(("n", "nulls"), [(5, 7), (1000, 300), (300, 1000)])
 def test_dkw_is_the_formula_of_the_paper(n, nulls):
     tau = n * nulls / (n + nulls)

@@ -7,7 +7,6 @@ import math
 import numpy as np
 import pytest
 
-from reconform import ConformalDetector
 from reconform.stream import Change, ChangeMonitor
 from reconform.stream.monitor import OrderedScores, SimpleJumper
 from streams import calibrated
@@ -123,45 +122,6 @@ def test_alarms_come_again():
     assert report.alarm
     assert len(monitor.changes) > before
     assert abs(report.changes[0].began - 660) < 30
-
-
-@pytest.mark.parametrize(
-    ("arguments", "said"),
-    [
-        ({"run_length": 1}, "`run_length` must be a number of rows above 1; got 1"),
-        ({"run_length": math.inf}, "`run_length` must be a number of rows above 1"),
-        ({"run_length": "1000"}, "`run_length` must be a number"),
-    ],
-)
-def test_bad_arguments_get_a_sentence(arguments, said):
-    with pytest.raises(ValueError, match=said):
-        ChangeMonitor(calibrated(np.linspace(0, 1, 50)), **arguments)
-
-
-def test_other_methods_are_refused():
-    cad = ConformalDetector("knn", "full").fit(np.random.default_rng(0).normal(size=(50, 1)))
-    with pytest.raises(ValueError, match="cannot be monitored"):
-        ChangeMonitor(cad)
-
-
-def test_a_resumed_monitor_goes_on_as_if_nothing_had_happened(tmp_path):
-    rng, path = np.random.default_rng(5), tmp_path / "stream"
-    cad = calibrated(rng.normal(size=200))
-    parts = [rng.normal(-1, 1, size=(40, 1)) for _ in range(4)]
-    steady = ChangeMonitor(cad, 30, random_state=1)
-    expected = [steady.update(part) for part in parts]
-    monitor = ChangeMonitor(cad, 30, random_state=1, journal=path)
-    for part in parts[:3]:
-        monitor.update(part)
-    monitor.close()
-    again = ChangeMonitor(cad, 30, random_state=1, journal=path)
-    for number in (2, 3):
-        report = again.update(parts[number], batch=number)
-        assert report.changes == expected[number].changes
-        assert np.array_equal(report.log10_evidence, expected[number].log10_evidence)
-    assert again.changes == steady.changes
-    assert again.log10_evidence == steady.log10_evidence
-    again.close()
 
 
 def test_what_is_said():
