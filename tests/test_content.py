@@ -11,20 +11,8 @@ from sklearn.ensemble import IsolationForest
 from sklearn.neighbors import LocalOutlierFactor
 
 from enumeration import judged
-from reconform import (
-    ConformalDetector,
-    CrossValidation,
-    Jackknife,
-    Resampling,
-    content,
-)
-from reconform.content import (
-    Contents,
-    by_content,
-    canonical_order,
-    draw_rows,
-    sorted_by_content,
-)
+from reconform import ConformalDetector, CrossValidation, Jackknife, Resampling, content
+from reconform.content import Contents, by_content, canonical_order, draw_rows, sorted_by_content
 from reconform.detectors import IForest
 from reconform.detectors.foreign import adapt
 from reconform.detectors.iforest.ensembles import fit_full_forest, fit_leave_one_out

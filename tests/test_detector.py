@@ -14,13 +14,7 @@ from sklearn.model_selection import GridSearchCV, GroupKFold, RepeatedKFold, Shu
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
-from reconform import (
-    Bootstrap,
-    ConformalDetector,
-    CrossValidation,
-    RankCounts,
-    Resampling,
-)
+from reconform import Bootstrap, ConformalDetector, CrossValidation, RankCounts, Resampling
 
 NAMES = ["split", "jackknife", "jackknife+", "cv", "cv+", "jab", "jab+"]
 

@@ -33,14 +33,7 @@ from reconform import (
     save,
 )
 from reconform.detectors.prepare import Feature, prepared
-from reconform.frames import (
-    FrameRows,
-    label_code,
-    numbers_of,
-    read_column,
-    text_columns,
-    time_columns,
-)
+from reconform.frames import label_code, numbers_of, read_column
 
 pytestmark = pytest.mark.filterwarnings("ignore:With .* rows and:reconform.ReferenceWarning")
 
@@ -390,20 +383,6 @@ def test_lazy_frames_and_record_batches():
         cad.fit(pl.from_pandas(numbers).lazy())
     batch = pa.RecordBatch.from_pandas(numbers, preserve_index=False)
     assert np.array_equal(cad.fit(batch).p_values(batch), cad.fit(numbers).p_values(numbers))
-
-
-def test_types_of_columns():
-    frame = REFERENCE.assign(when=DAYS, object=np.array([1, 2.5, None] * 8, dtype=object))
-    assert text_columns(frame) == ["colour", "when"]
-    assert time_columns(frame) == ["when"]
-    numbers = numbers_of(frame, [None] * 6)
-    assert np.isnan(numbers[2, 5])
-    rows = FrameRows(frame, numbers)
-    assert [len(row) for row in rows][:2] == [1, 1]
-    assert rows[-1].frame["colour"].tolist() == [REFERENCE["colour"].iloc[-1]]
-    lists = pd.DataFrame({"a": [[1, 2], [1, 2], [3], None]})
-    codes = numbers_of(lists, [None])[:, 0]
-    assert codes[0] == codes[1] != codes[2]
 
 
 # --- what the reference cannot tell --------------------------------------------------------------

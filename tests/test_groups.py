@@ -18,12 +18,7 @@ from reconform.rule import Rule
 from reconform.statistics.exact import usual
 from reconform.statistics.fdr import RankCounts
 from reconform.statistics.joint import JointGrid, JointRanks, JointStepUp
-from reconform.stream import (
-    ChangeMonitor,
-    ExchangeabilityMonitor,
-    FalseAlarmBudget,
-    MicroBatches,
-)
+from reconform.stream import ChangeMonitor, ExchangeabilityMonitor, FalseAlarmBudget, MicroBatches
 
 SIZES = (19, 7, 12)
 

@@ -197,13 +197,7 @@ def test_cross_validation_hands_out_groups_to_splitter_and_detector(routing):
         return float(all(not set(inside[t]) & set(inside[h]) for t, h in pairs))
 
     asks = grouped().set_fit_request(blocks="groups", groups=False)  # as the splitter calls them
-    scores = cross_validate(
-        asks,
-        X,
-        params={"groups": GROUPS},
-        cv=GroupKFold(4),
-        scoring=all_kept,
-    )
+    scores = cross_validate(asks, X, params={"groups": GROUPS}, cv=GroupKFold(4), scoring=all_kept)
     assert scores["test_score"].tolist() == [1.0] * 4
 
 

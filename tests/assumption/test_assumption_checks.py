@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import json
 from fractions import Fraction
 
 import numpy as np
 import pytest
-from click.testing import CliRunner
 from scipy.stats import binom
 
 from reconform import ConformalDetector, assumption, load, save
@@ -22,11 +20,7 @@ from reconform.assumption import (
     reference_positions,
 )
 from reconform.assumption.closeness import cluster_finding, copy_findings
-from reconform.assumption.columns import (
-    codes_for_missing,
-    column_findings,
-    label_findings,
-)
+from reconform.assumption.columns import codes_for_missing, column_findings, label_findings
 from reconform.assumption.contamination import (
     HeldBack,
     contamination_finding,
@@ -38,7 +32,6 @@ from reconform.assumption.contamination import (
 )
 from reconform.assumption.shift import TOLERATED, normal_rows_at_least
 from reconform.assumption.verdict import LEVELS
-from reconform.cli import main
 from reconform.content import Contents
 from reconform.detectors import Contrast
 from reconform.detectors.prepare import Feature, prepared
@@ -546,31 +539,6 @@ def test_categories_are_found_in_the_detector(detector):
     assert not any("olumn" in sentence for sentence in others)
     few = cad.discover(new[65:75]).verdict  # too few rows for any test
     assert kinds(few.findings) == {("new labels", "note")}
-
-
-def test_the_command_line_names_labels_and_missing_values(tmp_path):
-    rng = RNG(0)
-
-    def write(name, m, new=0):
-        colours = [f"mauve{i % 5}" if i < new else "red" if i % 2 else "blue" for i in range(m)]
-        lines = [f"{'' if i < new else rng.normal()},{rng.normal()},{colours[i]}" for i in range(m)]
-        (tmp_path / name).write_text("x,y,colour\n" + "\n".join(lines) + "\n")
-        return str(tmp_path / name)
-
-    normal, same, other = write("n.csv", 200), write("s.csv", 60), write("o.csv", 60, new=40)
-    common = ["--prepare", "--detector", "knn", "--method", "full"]
-    run = CliRunner().invoke(main, ["detect", normal, same, *common, "--json"])
-    assert json.loads(run.stdout)["assumption"]["verdict"] == "holds"
-    run = CliRunner().invoke(main, ["detect", normal, other, *common, "--json"])
-    said = json.loads(run.stdout)["assumption"]
-    assert said["verdict"] == "broken"
-    sentences = {f["check"]: f["sentence"] for f in said["findings"]}
-    assert (
-        "'colour' has labels that the reference does not have, in 40 of 60 new rows"
-        in (sentences["new labels"])
-    )
-    assert "'mauve0' (8), 'mauve1' (8), 'mauve2' (8) and others." in sentences["new labels"]
-    assert "'x' is missing in 40 of 60 new rows, and in 0 of 200" in sentences["missing"]
 
 
 # --- the table -----------------------------------------------------------------------------------

@@ -151,23 +151,12 @@ def test_what_is_given_goes_before_what_is_remembered(here):
     [
         ({"false_alarms": 2}, {"fdr": 0.1}, {"fdr": 0.1}),
         ({"false_alarms": 2}, {"procedure": "by"}, {"procedure": "by"}),
-        (
-            {"procedure": "storey", "fdr": 0.2},
-            {"procedure": "bh"},
-            {"procedure": "bh", "fdr": 0.2},
-        ),
-        (
-            {"procedure": "storey"},
-            {"fdr": 0.1},
-            {"procedure": "storey", "fdr": 0.1},
-        ),
-        (
-            {"procedure": "storey", "fdr": 0.2, "validity": "proven"},
-            {"false_alarms": 1},
-            {"false_alarms": 1, "validity": "proven"},
-        ),
+        ({"procedure": "storey", "fdr": 0.2}, {"procedure": "bh"}, {"procedure": "bh", "fdr": 0.2}),
+        ({"procedure": "storey"}, {"fdr": 0.1}, {"procedure": "storey", "fdr": 0.1}),
+        ({"procedure": "storey", "fdr": 0.2, "validity": "proven"}, {"false_alarms": 1},
+         {"false_alarms": 1, "validity": "proven"}),
     ],
-)
+)  # fmt: skip
 def test_a_level_takes_the_place_of_the_other_way_to_say_it(known, given, made):
     decided = options.Deciding(**given).over(options.Deciding(**known))
     assert decided.parameters() == made
@@ -186,24 +175,14 @@ def test_a_model_that_lacks_what_fit_notes_is_refused(here):
 @pytest.mark.parametrize(
     "noted",
     [
-        {"id": "machine"},
-        {"id": [3]},
-        {"prefix": None},
-        {"prefix": 3},
-        {"decision": []},
-        {"decision": {"fdr": 2}},
-        {"decision": {"fdr": "0.1"}},
-        {"decision": {"fdr": 0.2, "false_alarms": 2}},
-        {"decision": {"procedure": "__class__"}},
-        {"decision": {"confidence": 0.5}},
-        {"decision": {"top": 3}},
-        {"decision": {"run": "rm"}},
-        {"prepare": "yes"},
-        {"detector": 3},
+        {"id": "machine"}, {"id": [3]}, {"prefix": None}, {"prefix": 3}, {"decision": []},
+        {"decision": {"fdr": 2}}, {"decision": {"fdr": "0.1"}}, {"prepare": "yes"}, {"detector": 3},
+        {"decision": {"fdr": 0.2, "false_alarms": 2}}, {"decision": {"procedure": "__class__"}},
+        {"decision": {"confidence": 0.5}}, {"decision": {"top": 3}}, {"decision": {"run": "rm"}},
         {"more": 1},
     ],
     ids=str,
-)
+)  # fmt: skip
 def test_what_we_would_not_have_noted_is_refused(here, noted):
     info = model_files.inspect("plant.rcad")
     extras = {OURS: {**info.extras[OURS], **noted}}

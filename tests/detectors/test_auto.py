@@ -29,18 +29,13 @@ from reconform.detectors.contrast.ensembles import FullContrast
 from reconform.detectors.scaled import algorithm_of
 from reconform.ensemble import AugmentedScores, ResampledEnsemble, reference_calibration
 from reconform.ensemble import choosing as ensembles
-from reconform.ensemble.choosing import (
-    FullChoice,
-    choose,
-    stands_first,
-)
+from reconform.ensemble.choosing import FullChoice, choose, stands_first
 from reconform.ensemble.refitting import OneModel
 from reconform.errors import ReconformError
 from reconform.methods import MOST_PAIRS, MOST_REFERENCE, BySize, Plan
 from reconform.models import load, save
 from reconform.statistics.conditional_calibration import certify
 from reconform.statistics.exact import usual
-from reconform.statistics.fdr import RankCounts
 from reconform.statistics.ranks import RankedBatch
 
 SEED = np.random.SeedSequence(20261116)
@@ -393,12 +388,6 @@ def counted(p, levels=(0.01, 0.05, 0.1)):
     return [(p <= alpha).sum() > binomial_upper(len(p), alpha, FAILURE) for alpha in levels]
 
 
-def longest_list(D, new):
-    """What must not be done: the length of the longest actual list at 0.1 of any candidate."""
-    ranks = [1 + (D[:, k] <= new[:, k, None]).sum(axis=1) for k in range(D.shape[1])]
-    return max(RankCounts(len(D), "").add(one).decide(fdr=0.1).count for one in ranks)
-
-
 @pytest.fixture(params=[None, 0], ids=["margin", "no margin"])
 def margin(request, monkeypatch):
     """The rule as it is, and one that goes by noise: p-values by both are exact."""
@@ -419,47 +408,6 @@ def test_levels_of_p_values_under_the_null(candidates, anomalies, margin):
         other += int(ranks.choice.chosen[0] > 0)
     assert not any(counted(np.array(p)))
     assert other > 1_000 or not (anomalies or margin == 0)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("candidates", [12, 50])
-def test_the_longest_list_exceeds_its_level_and_this_simulation_sees_it(candidates):
-    """600 batches of 10 normal rows at 0.1; the rate of the choice is measured, not proven."""
-    longest, chosen = 0, 0
-    for D, new in null_batches(1, 600, candidates, m=10):
-        longest += longest_list(D, new) > 0
-        ranks = columns(FullChoice, D).batch_ranks(new).at_most
-        chosen += RankCounts(99, "").add(ranks).decide(fdr=0.1).count > 0
-    assert longest > binomial_upper(600, 0.1, FAILURE)
-    assert longest > 600 * (0.5 if candidates == 12 else 0.9)
-    assert chosen <= binomial_upper(600, 0.1, FAILURE)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("level", [Fraction(1, 10), Fraction(1, 5)])
-def test_certified_lists_of_null_batches(level):
-    """1,500 batches, 12 candidates: one with any discovery has a false discovery rate of 1."""
-    any_found = sum(
-        bool(certified(D, new, level).mask.any()) for D, new in null_batches(3, 1_500, 12)
-    )
-    assert any_found <= binomial_upper(1_500, float(level), FAILURE)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    "candidates",
-    [["knn", "mahalanobis"], ["kde", "knn", "contrast", "lof", "mahalanobis"], None],
-    ids=["2", "5", "12"],
-)
-def test_levels_with_real_detectors(candidates):
-    """600 batches of 99 reference and 12 new rows, of which 3 are anomalies."""
-    rng, p = np.random.default_rng(5), []
-    for seed in range(600):
-        X = rng.normal(size=(111, 2))
-        X[-3:] += 4.0
-        cad = ConformalDetector(Auto(candidates), "full", random_state=seed).fit(X[:99])
-        p.append(cad.rank(X[99:], together=True).at_most[0] / 100)
-    assert not any(counted(np.array(p)))
 
 
 # --- the estimator -------------------------------------------------------------------------------

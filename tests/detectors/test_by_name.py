@@ -138,12 +138,3 @@ def test_bad_options_leave_no_file(options, told, files, tmp_path):
     assert done.exit_code == 2
     assert told in done.stderr.replace("\n", " ")
     assert not (tmp_path / "out.csv").exists()
-
-
-def test_a_study_of_other_detectors(tmp_path):
-    done = run("study", "--store", tmp_path / "store", "--dataset", "breast_cancer", "--draws", 2,
-               "--test-sets", 2, "--method", "split", "--detector", "sklearn:OneClassSVM",
-               "--detector", "knn", "--set", "n_neighbors=3", "--json")  # fmt: skip
-    assert done.exit_code == 0, done.output
-    cells = json.loads(done.stdout)["cells"]
-    assert {cell["detector"] for cell in cells} == {"sklearn:OneClassSVM", "knn"}

@@ -5,12 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pandas as pd
 import pytest
-from scipy.stats import binom
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
 from commands import run, run_json
-from oracle import binomial_upper
 from oracle_detectors import is_clustered, score
 from reconform import ConformalDetector, Split
 from reconform.detectors import KNN, Contrast
@@ -330,33 +328,3 @@ def test_prepared_rows_are_compared_with_each_other_too():
 
 
 # --- levels --------------------------------------------------------------------------------------
-
-REPETITIONS = 4000
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("options", [{"n_neighbors": 1}, {"n_neighbors": 5}, {"scale": "robust"}])
-@pytest.mark.parametrize("kind", ["smooth", "lattice"])
-def test_the_level_is_exact(kind, options):
-    """4,000 references of 99 rows and batches of 20, of which one normal row is looked at.
-
-    Four of each batch are anomalies that resemble each other, about a centre of their own. An
-    exact test of P(p <= α) <= α: for each of the levels a correct program fails with a
-    probability of at most 1e-4, so with 18 of them in one of 500 runs of other seeds.
-    """
-    rng = np.random.default_rng(12)
-
-    def draw(size):
-        if kind == "smooth":
-            return rng.normal(size=(size, 3)) * [1.0, 0.1, 30.0]
-        return rng.poisson([0.5, 1.0, 2.0], size=(size, 3)) * 1.0
-
-    p = np.empty(REPETITIONS)
-    for r in range(REPETITIONS):
-        D, new = draw(99), draw(16)
-        anomalies = draw(1) + 3.0 + 0.1 * rng.normal(size=(4, 3))
-        p[r] = fitted(D, **options).discover(np.vstack([new, anomalies])).p_values[0]
-    for alpha in (0.01, 0.05, 0.1):
-        assert (p <= alpha).sum() <= binomial_upper(REPETITIONS, alpha, 1e-4)
-    if kind == "smooth":  # and hardly below it
-        assert (p <= 0.1).sum() >= binom.ppf(1e-4, REPETITIONS, 0.1)

@@ -26,7 +26,7 @@ from reconform.detectors.iforest.model import (
     fit_forest,
     tree_keys,
 )
-from reconform.methods import Jackknife
+from reconform.methods import Full, Jackknife
 
 SEED = np.random.SeedSequence(20240607)
 
@@ -297,6 +297,17 @@ def test_depth_and_sizes_follow_the_recipe():
     assert IForest(max_samples=500, max_features=0.01).recipe(100, 5) == Recipe(100, 100, 1)
     shapes = {psi: Forest.empty(1, psi).lengths.shape[1] for psi in (1, 2, 3, 255, 256, 257)}
     assert shapes == {1: 2, 2: 2, 3: 4, 255: 256, 256: 256, 257: 512}
+
+
+@pytest.mark.parametrize("bootstrap", [False, True])
+def test_the_calibration_of_full_shows_the_forest_without_any_new_row(bootstrap):
+    reference, detector = sample(300, 4, decimals=0), IForest(bootstrap=bootstrap)
+    full = detector.fit_plan(reference, Full().plan(300), [SEED])
+    if bootstrap:  # sizes of trees are drawn for n + 1 rows
+        assert np.array_equal(full.calibration.scores, full.base.scores(reference))
+    else:
+        alone = fit_forest(reference, None, detector.recipe(301, 4), SEED)
+        assert np.array_equal(full.calibration.scores, alone.scores(reference))
 
 
 @pytest.mark.parametrize(

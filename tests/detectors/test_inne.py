@@ -14,7 +14,7 @@ from reconform.content import Contents
 from reconform.detectors.inne import INNE
 from reconform.detectors.inne.ensembles import LeaveOneOutINNE, SeparateINNE, Spheres, draw_centres
 from reconform.detectors.inne.kernels import UNIT
-from reconform.methods import CrossValidation, Jackknife
+from reconform.methods import CrossValidation, Full, Jackknife
 from rows import few_valued
 
 
@@ -151,6 +151,17 @@ def test_draws_are_uniform():
     counts = Counter(map(tuple, triples.tolist()))
     assert len(counts) == 60
     assert chisquare(list(counts.values())).pvalue > 1e-4
+
+
+@pytest.mark.parametrize("n", [5, 30])
+def test_the_calibration_of_full_shows_the_sets_without_any_new_row(n):
+    X = np.random.default_rng(n).normal(size=(n, 3))
+    seed = np.random.SeedSequence(7)
+    ensemble = INNE(n_estimators=12).fit_plan(X, Full().plan(n), [seed])
+    centres = draw_centres(Contents.of(X), min(8, n), 12, seed)
+    expected = 0.0 - reference_sums(X, centres, X) / (12 * UNIT)
+    assert np.array_equal(ensemble.calibration.scores, expected)
+    assert np.array_equal(ensemble.calibration.rows, np.arange(n))
 
 
 # --- kernels --------------------------------------------------------------------------------

@@ -23,13 +23,7 @@ from reconform.detectors.knn.ensembles import (
     OneTable,
     tabulate,
 )
-from reconform.detectors.knn.search import (
-    FORMULAS,
-    TreeSearch,
-    WideSearch,
-    _directions,
-    make_search,
-)
+from reconform.detectors.knn.search import FORMULAS, TreeSearch, WideSearch, make_search
 from reconform.randomness import Streams
 from refits import assert_same_ensemble, plans, refits
 from rows import DATA, grid, normal
@@ -468,100 +462,6 @@ def test_mean_and_squared_mean_distances_take_the_quick_way(columns):
 
 
 # --- full-conformal: the ranks of a literal loop --------------------------------------------------
-
-FULL = {
-    "minkowski": ({}, 2.0, 0.5),
-    "p=1": ({"p": 1}, 1.0, 1.0),
-    "p=3": ({"p": 3}, 3.0, 1 / 3),
-    "chebyshev": ({"metric": "chebyshev"}, np.inf, 1.0),
-    "cosine": ({"metric": "cosine"}, 2.0, 1.0),
-    "sqeuclidean": ({"metric": "sqeuclidean"}, 2.0, 1.0),
-}
-
-
-def reduced_distance(a, b, power):
-    """The direct formula, feature after feature."""
-    total = 0.0
-    for u, v in zip(a, b, strict=True):
-        gap = abs(u - v)
-        if power == np.inf:
-            total = max(total, gap)
-        elif power == 2.0:
-            total += gap * gap
-        else:
-            try:
-                total += gap**power
-            except OverflowError:  # Python's way to say infinity
-                total = np.inf
-    return total
-
-
-def score(near, k, method):
-    """Score from sorted distances, added up in order."""
-    if method == "largest":
-        return -near[k - 1]
-    if method == "mean":
-        total = 0.0
-        for distance in near[:k]:
-            total += distance
-        return -(total / k)
-    return -(near[k // 2] if k % 2 else (near[k // 2 - 1] + near[k // 2]) / 2)
-
-
-def all_distances(X, Z, formula):
-    """Reduced distances between all rows of X and Z, in this order."""
-    parameters, power, _ = formula
-    rows = np.vstack([X, Z])
-    rows = (_directions(rows) if parameters.get("metric") == "cosine" else rows).tolist()
-    return [[reduced_distance(a, b, power) for b in rows] for a in rows]
-
-
-def literal(distances, n, k, method, root=1.0):
-    """For every new row, and every one of the n + 1 rows: its k nearest others."""
-    ranks = []
-    for x in range(n, len(distances)):
-        together = [*range(n), x]
-        s = []
-        for i in together:
-            near = sorted(distances[i][j] for j in together if j != i)[:k]
-            near = [np.sqrt(d) if root == 0.5 else d**root for d in near]
-            s.append(score(near, k, method))
-        t = s.pop()
-        ranks.append((1 + sum(c <= t for c in s), 1 + sum(c < t for c in s), t))
-    return ranks
-
-
-def full_ranks(knn, X, Z):
-    ensemble = knn.fit_plan(X, Full().plan(len(X)), [])
-    assert isinstance(ensemble, FullNeighbours)
-    ranks = ensemble.ranks(Z, strictly=True)
-    return list(zip(ranks.at_most, ranks.below, ranks.scores, strict=True))
-
-
-@pytest.mark.parametrize("formula", FULL)
-@pytest.mark.parametrize("name", DATA)
-def test_full_is_literal(name, formula):
-    X, Z = DATA[name]
-    Z = np.vstack([Z[:12], X[:2], X[-1:]])  # rows that are in D already
-    parameters, _, root = FULL[formula]
-    distances = all_distances(X, Z, FULL[formula])
-    for k, method in [(1, "largest"), (2, "mean"), *((5, method) for method in METHODS)]:
-        knn = KNN(n_neighbors=k, method=method, **parameters)
-        assert full_ranks(knn, X, Z) == literal(distances, len(X), k, method, root)
-
-
-@given(st.data())
-def test_full_on_any_small_grid(data):
-    """With n = k every row needs the new one to have k neighbours."""
-    n, m, d = (data.draw(st.integers(1, most)) for most in (9, 3, 2))
-    k = data.draw(st.integers(1, n))
-    numbers = st.lists(st.integers(0, 3), min_size=(n + m) * d, max_size=(n + m) * d)
-    rows = np.array(data.draw(numbers), dtype=float).reshape(n + m, d)
-    method = data.draw(st.sampled_from(METHODS))
-    formula = FULL[data.draw(st.sampled_from(sorted(FULL)))]
-    knn = KNN(n_neighbors=k, method=method, leaf_size=1, **formula[0])
-    expected = literal(all_distances(rows[:n], rows[n:], formula), n, k, method, formula[2])
-    assert full_ranks(knn, rows[:n], rows[n:]) == expected
 
 
 @pytest.mark.parametrize("method", METHODS)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 
 import numpy as np
@@ -11,7 +10,6 @@ import pytest
 from sklearn.base import clone
 
 from enumeration import excess, judged, mean_e
-from forge import forge, members_of, put
 from oracle import p_value, phi_of
 from reconform import Bootstrap, ConformalDetector, CrossValidation, Full, Jackknife, Prepare
 from reconform.content import Contents, RowStreams
@@ -22,7 +20,7 @@ from reconform.detectors.knn import KNN
 from reconform.detectors.prepare import Feature, prepared
 from reconform.detectors.prepared import Prepared, PreparedUnits
 from reconform.detectors.scaled import ScaledEnsemble, ScaledFull
-from reconform.errors import ModelFileError, ReconformError
+from reconform.errors import ReconformError
 from reconform.frames import label_code
 from reconform.models import load, save
 from reconform.statistics.conditional_calibration import StepUp, count_exchanges
@@ -357,39 +355,3 @@ def test_a_fitted_one_is_saved(which, tmp_path):
     save(cad, tmp_path / "model.rcad")
     again = load(tmp_path / "model.rcad")
     assert np.array_equal(again.rank(X).scores, cad.rank(X).scores)
-
-
-def test_files_that_do_not_hold_together_are_refused(tmp_path):
-    X, _ = mixed()
-    path = tmp_path / "model.rcad"
-
-    def refused(method, change, what):
-        cad = ConformalDetector(DETECTORS["knn"], method, random_state=1).fit(X)
-        save(cad, path, overwrite=True)
-        members = members_of(path)
-        change(members)
-        with pytest.raises(ModelFileError, match=what):
-            load(forge(path, members))
-
-    def labels(value):
-        def edit(members):
-            model = json.loads(members["model.json"])
-            for estimator in model["estimators"]:
-                if "labels" in estimator:
-                    estimator["labels"] = value
-            members["model.json"] = json.dumps(model).encode()
-
-        return edit
-
-    refused("full", labels([0, 1 << 23, 0, 2]), "far more memory")
-    refused("full", labels([0, 1 << 25, 0, 2]), "not counted")
-    refused("full", labels([0, "3", 0, 2]), "not counted")
-    refused("full", labels([0, 3, 0]), "4 columns|no number of labels")
-    refused("jackknife+", labels([0, 9, 0, 2]), "wrong shape")
-    units = "ensemble/full/units.npy"
-    refused("jackknife+", lambda m: put(m, units, lambda units: units[:-1]), "a unit is missing")
-    refused(
-        "jackknife+",
-        lambda m: put(m, units, lambda units: units.astype("i8") + 600),
-        "a scale is not one",
-    )

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import json
 import math
 
 import numpy as np
 import pytest
 from sklearn.base import clone
 
-from forge import forge, members_of, put
 from oracle import p_value, phi_of
 from reconform import (
     Bootstrap,
@@ -27,7 +25,7 @@ from reconform.detectors.knn import KNN
 from reconform.detectors.knn.ensembles import FullNeighbours, LeaveOneOut
 from reconform.detectors.lof import LOF
 from reconform.detectors.scaled import ScaledEnsemble, ScaledFull
-from reconform.errors import ModelFileError, ReconformError
+from reconform.errors import ReconformError
 from reconform.models import load, save
 from reconform.statistics.conditional_calibration import StepUp, count_exchanges
 
@@ -233,59 +231,6 @@ def test_a_fitted_detector_is_saved_with_its_units(which, tmp_path):
     again = load(tmp_path / "model.rcad")
     assert np.array_equal(again.rank(X).scores, cad.rank(X).scores)
     assert np.array_equal(again.rank(X).scores, model.score_samples(X))
-
-
-def test_files_that_do_not_hold_together_are_refused(tmp_path):
-    X, _ = data("smooth")
-    path = tmp_path / "model.rcad"
-
-    def refused(method, change, what):
-        cad = ConformalDetector(DETECTORS["knn"], method, random_state=1).fit(X)
-        save(cad, path, overwrite=True)
-        members = members_of(path)
-        change(members)
-        with pytest.raises(ModelFileError, match=what):
-            load(forge(path, members))
-
-    def array(name, change):
-        return lambda members: put(members, f"ensemble/{name}.npy", change)
-
-    def text(change):
-        def edit(members):
-            model = json.loads(members["model.json"])
-            change(model)
-            members["model.json"] = json.dumps(model).encode()
-
-        return edit
-
-    def unscaled(model):
-        for estimator in model["estimators"]:
-            estimator["parameters"]["dict"].append(["scale", "none"])
-
-    for name in ("full/units", "groups/0/units"):
-        refused("jackknife+", array(name, lambda units: units[:2]), "a scale is not one")
-        refused("jackknife+", array(name, lambda units: units + 1000), "a scale is not one")
-    name = "groups/0/models"
-    refused("jackknife+", array(name, lambda models: models[::-1].copy()), "not in order")
-    refused("jackknife+", array(name, lambda models: models + np.uint8(99)), "does not exist")
-    refused("jackknife+", array(name, lambda models: models[:-1]), "number of scores")
-
-    def groups(model):
-        return model["ensemble"]["models"]["groups"]
-
-    refused("jackknife+", text(lambda model: groups(model).clear()), "in no group, or in two")
-    refused("jackknife+", text(lambda model: groups(model)[0].pop("units")), "incomplete")
-    refused("jackknife", text(lambda model: groups(model).append({})), "incomplete")
-
-    def greedy(model):
-        for estimator in model["estimators"]:
-            estimator["parameters"]["dict"].append(["n_neighbors", 4096])
-
-    refused("full", text(greedy), "needs at least 4096 training rows")
-    refused("jackknife+", text(unscaled), "does not scale")
-    refused("full", text(unscaled), "does not scale")
-    refused("full", array("reference", lambda rows: rows * np.nan), "not finite")
-    refused("full", array("reference", lambda rows: rows[:, :2].copy()), "wrong shape")
 
 
 def test_a_split_is_one_model():

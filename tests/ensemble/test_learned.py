@@ -5,6 +5,7 @@ from __future__ import annotations
 from itertools import combinations
 
 import numpy as np
+import pandas as pd
 import pytest
 from sklearn.ensemble import RandomForestClassifier
 from sklearn.linear_model import LogisticRegression
@@ -12,7 +13,8 @@ from sklearn.neighbors import KNeighborsClassifier
 from sklearn.svm import LinearSVC
 from sklearn.tree import DecisionTreeClassifier
 
-from reconform import ConformalDetector, Learned, RankCounts, ReconformError
+from commands import run, run_json
+from reconform import ConformalDetector, Learned, Prepare, RankCounts, ReconformError
 from reconform.ensemble.batch import ContentSample, LearnedScores, LearnedSurvey, Learning, folds_of
 from reconform.statistics.evalues import average_e_values, closed_e_bh, conformal_e_values
 from reconform.statistics.ranks import Calibration
@@ -139,9 +141,9 @@ def test_the_training_sample_is_drawn_from_the_union(survey, keeps, monkeypatch)
     rng, runs, false = np.random.default_rng(0), 20, 0
     method = Learned(RandomForestClassifier(20), folds=1, most_rows=60, calibration=300)
     monkeypatch.setattr(LearnedScores, "survey", lambda self: survey(self))
-    for run in range(runs):
+    for seed in range(runs):
         D, T = rng.normal(size=(360, 3)), rng.normal(size=(30, 3))
-        cad = ConformalDetector(method=method, random_state=run).fit(D)
+        cad = ConformalDetector(method=method, random_state=seed).fit(D)
         false += cad.discover(T, fdr=0.3).count > 0
     bound = 0.3 + 3.3 * (0.3 * 0.7 / runs) ** 0.5
     assert (false / runs <= bound) == keeps
@@ -215,14 +217,9 @@ def test_a_row_of_a_list_is_explained(repeats):
     assert "ranked by a classifier that learned from the batch" in str(told)
 
 
-def test_the_classifier_gets_prepared_rows(tmp_path):
+def test_the_classifier_gets_prepared_rows(tmp_path, monkeypatch):
     """Text and missing values: as for any other method, and without a word about detectors."""
-    import pandas as pd
-    from click.testing import CliRunner
-
-    from reconform import Prepare
-    from reconform.cli import main
-
+    monkeypatch.chdir(tmp_path)
     rng = np.random.default_rng(0)
     frame = pd.DataFrame({"x": rng.normal(size=900), "kind": rng.choice(["a", "b"], 900)})
     frame.loc[::9, "x"] = np.nan
@@ -232,18 +229,13 @@ def test_the_classifier_gets_prepared_rows(tmp_path):
     found = cad.discover(new, 0.2)
     assert found.mask[-20:].sum() >= 15
     assert found.count < 40
-    for name, rows in (("normal", normal), ("new", new)):
-        rows.to_csv(tmp_path / f"{name}.csv", index=False)
-    files = [str(tmp_path / f"{name}.csv") for name in ("normal", "new")]
-    asked = ["detect", *files, "--prepare", "--method", "learned", "--fdr", "0.2"]
-    said = CliRunner().invoke(main, asked)
-    assert said.exit_code == 0, said.stderr
-    assert f"{found.count} of 200 rows flagged" in said.stdout
-    for detector in ("knn", "sklearn:OneClassSVM"):
-        refused = CliRunner().invoke(main, [*asked, "--detector", detector])
-        assert refused.exit_code == 1
-        assert "takes no detector; leave --detector out (got " in refused.stderr
-        assert len(refused.stderr) < 300
+    normal.to_csv("normal.csv", index=False)
+    new.to_csv("new.csv", index=False)
+    asked = ["detect", "normal.csv", "new.csv", "--prepare", "--method", "learned", "--fdr", "0.2"]
+    assert run_json(*asked)["flagged"] == found.count
+    refused = run(*asked, "--detector", "sklearn:OneClassSVM", code=1).stderr
+    assert "takes no detector; leave --detector out (got " in refused
+    assert len(refused) < 300
 
 
 def test_what_cannot_learn_is_refused_with_a_sentence():

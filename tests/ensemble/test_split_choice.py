@@ -14,15 +14,10 @@ from hypothesis import strategies as st
 from sklearn.base import clone
 
 import reconform.ensemble.split_choice as module
-from oracle import binomial_upper
 from reconform import ConformalDetector, Split, Weights
-from reconform.detectors import KNN, Auto, Mahalanobis
+from reconform.detectors import KNN, Auto
 from reconform.ensemble import surveyed
-from reconform.ensemble.split_choice import (
-    CLASSIFIERS,
-    ChoiceSurvey,
-    evidence_of,
-)
+from reconform.ensemble.split_choice import CLASSIFIERS, ChoiceSurvey, evidence_of
 
 FEW = ["knn", "mahalanobis"]
 
@@ -240,26 +235,3 @@ def test_classifiers_find_what_no_detector_does():
 
 
 # --- levels ---------------------------------------------------------------------------------------
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("margin", [None, -1.0], ids=["margin", "by noise"])
-@pytest.mark.parametrize("classifier", [False, True])
-def test_levels_under_the_null(margin, classifier, learning, monkeypatch):
-    """400 batches of 30 normal rows: a correct program fails for a new seed 1 time in 100,000."""
-    if margin is not None:  # whatever has most evidence is chosen, and noise decides
-        monkeypatch.setattr(module, "MARGIN", margin)
-        monkeypatch.setattr(module, "evidence_of", lambda *args: float(np.mean(args[1])))
-    rng, lists, first = np.random.default_rng(8), 0, []
-    candidates = [KNN(n_neighbors=1), KNN(n_neighbors=5), Mahalanobis()]
-    for seed in range(400 if not classifier else 150):
-        X = rng.normal(size=(110, 2))
-        cad = ConformalDetector(
-            Auto(candidates, classifier=classifier), "split", random_state=seed
-        ).fit(X[:80])
-        found = cad.discover(X[80:], fdr=0.2)
-        lists += found.count > 0
-        first.append(found.p_values[0])
-    assert lists <= binomial_upper(len(first), 0.2, 1e-5)
-    for alpha in (0.05, 0.1, 0.5):
-        assert (np.array(first) <= alpha).sum() <= binomial_upper(len(first), alpha, 1e-5)

@@ -204,16 +204,6 @@ def test_nothing_flagged(tmp_path, cad, new_table):
         assert read(out).column_names == [*new_table.column_names, *RESULTS]
 
 
-def test_what_a_report_gets(tmp_path, cad, data, new_table, monkeypatch):
-    path = save(new_table, tmp_path / "new.csv")
-    whole = judge_file(cad, path, read=ReadOptions(batch_rows=40))
-    monkeypatch.setattr("reconform.files.result.MOST_DISCOVERIES", 229)
-    part = judge_file(cad, path, read=ReadOptions(batch_rows=40, id_columns=["id"]))
-    assert part.fingerprint == whole.fingerprint
-    with pytest.raises(ValueError, match="230 rows"):
-        part.to_discoveries()
-
-
 def test_the_fingerprint_is_that_of_the_reference(tmp_path, cad, new_table):
     path = save(new_table.select(["a", "b", "c"]), tmp_path / "new.csv")
     assert judge_file(cad, path).fingerprint == read_reference(path).fingerprint
@@ -234,18 +224,6 @@ def test_unseen_labels_and_missing_values_are_counted(tmp_path):
         assert judged.unseen == {"colour": 3}
         assert judged.missing == {"colour": 1, "x": 1}
     assert judged.tested == 5
-
-
-def test_standard_input_and_output(tmp_path, cad, new_table, monkeypatch):
-    path = save(new_table, tmp_path / "new.csv")
-    out = tmp_path / "out.csv"
-    judge_file(cad, path, out)
-    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(path.read_bytes())))
-    stdout = io.BytesIO()
-    monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(stdout))
-    judged = judge_file(cad, "-", "-", read=ReadOptions(batch_rows=33))
-    assert judged.path == "standard input"
-    assert stdout.getvalue() == out.read_bytes()
 
 
 def test_an_output_is_laid_out_like_the_input(tmp_path, cad, monkeypatch):

@@ -203,10 +203,7 @@ def mutate_json(rng: random.Random, value: Any) -> None:
         case 3 if isinstance(holder[key], int) and not isinstance(holder[key], bool):
             holder[key] = rng.choice([holder[key] + 1, holder[key] - 1, 2 * holder[key], 0])
         case 3 | 4:
-            holder[key], other[place] = (
-                copy.deepcopy(other[place]),
-                copy.deepcopy(holder[key]),
-            )
+            holder[key], other[place] = (copy.deepcopy(other[place]), copy.deepcopy(holder[key]))
         case 5 if isinstance(holder, dict):
             holder[rng.choice([*PARAMETERS, *holder])] = holder.pop(key)
         case 5 | 6:

@@ -161,7 +161,7 @@ def _spoil_number(dice: random.Random, table: Any) -> Any:
 
 
 COLUMN_MUTATIONS: list[Callable[[random.Random, Any], Any]] = [
-    *(_rename, _rename, _drop, _shuffle, _repeat_column, _constant, _rows, _spoil_number),
+    *(_rename, _rename, _drop, _shuffle, _repeat_column, _constant, _rows, _spoil_number)
 ]
 
 
@@ -288,7 +288,7 @@ def _double(dice: random.Random, content: bytes) -> bytes:
 
 
 BYTE_MUTATIONS: list[Callable[[random.Random, bytes], bytes]] = [
-    *(_flip, _flip, _flip_end, _cut, _insert, _remove, _double),
+    *(_flip, _flip, _flip_end, _cut, _insert, _remove, _double)
 ]
 
 
@@ -333,10 +333,7 @@ def _with_options(dice: random.Random, files: dict[str, bytes], names: list[str]
             judging += ["--prefix", dice.choice(ODD_NAMES)]
     if dice.random() < 0.3:
         judging += ["--report", "report.html"]
-    for option, values in (
-        ("--procedure", ("by", "storey")),
-        ("--validity", ("proven",)),
-    ):
+    for option, values in (("--procedure", ("by", "storey")), ("--validity", ("proven",))):
         if dice.random() < 0.05:
             judging += [option, dice.choice(values)]
     if dice.random() < 0.05:

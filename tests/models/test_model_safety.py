@@ -14,6 +14,7 @@ from sklearn.pipeline import make_pipeline
 from forge import as_npy, forge, members_of, put
 from reconform import ConformalDetector, CrossValidation, Resampling, records
 from reconform.detectors import INNE, KDE, KNN, LOF, Contrast, IForest, Mahalanobis
+from reconform.detectors.prepared import Prepared
 from reconform.models import ModelFileError, load, save
 
 RNG = np.random.default_rng(5)
@@ -140,6 +141,27 @@ def parameter(name, value):
     return edit
 
 
+def added(name, value):
+    """A parameter of all estimators, beside those that are there."""
+
+    def edit(model, members):
+        for entry in model["estimators"]:
+            entry["parameters"]["dict"].append([name, value])
+
+    return edit
+
+
+def labelled(value):
+    def edit(model, members):
+        for entry in model["estimators"]:
+            if "labels" in entry:
+                entry["labels"] = value
+
+    return edit
+
+
+UNITS = KNN(n_neighbors=3, scale="robust")
+LABELLED = Prepared(KNN(n_neighbors=3, scale="robust"), (0, 3, 0))
 TREES = IForest(2, max_samples=4), CrossValidation(folds=2)
 FOREST, SPHERES = IForest(9, max_samples=8), INNE(9, max_samples=4)
 SHARED_FOREST = IForest(9, max_samples=8, share=True)
@@ -295,6 +317,30 @@ FORGED = {
            ("occurrences", "twins", -1), ("occurrences", "twins", 10**6),
            ("occurrences", "contents", 0), ("occurrences", "contents", 2_001),
            ("occurrences", "repeated", 10**6))},
+    # Groups of models with equal units.
+    **{f"units of {name}, {k}": (UNITS, "jackknife+", array(f"ensemble/{name}", change))
+       for name in ("full/units", "groups/0/units")
+       for k, change in enumerate((lambda u: u[:2], lambda u: u + 1000))},
+    **{f"models of a group, {k}": (UNITS, "jackknife+", array("ensemble/groups/0/models", change))
+       for k, change in enumerate((lambda m: m[::-1].copy(), lambda m: m + np.uint8(99),
+                                   lambda m: m[:-1]))},
+    "a group too few": (
+        UNITS, "jackknife+", lambda m, _: m["ensemble"]["models"]["groups"].clear()),
+    "a group without units": (
+        UNITS, "jackknife+", lambda m, _: m["ensemble"]["models"]["groups"][0].pop("units")),
+    "a group too many": (
+        UNITS, "jackknife", lambda m, _: m["ensemble"]["models"]["groups"].append({})),
+    "neighbours beyond all rows": (UNITS, "full", added("n_neighbors", 4096)),
+    **{f"units of what has none, {m}": (UNITS, m, added("scale", "none"))
+       for m in ("full", "jackknife+")},
+    "a reference of NaN": (UNITS, "full", array("ensemble/reference", lambda rows: rows * np.nan)),
+    "a narrow reference": (
+        UNITS, "full", array("ensemble/reference", lambda rows: rows[:, :2].copy())),
+    **{f"labels {labels}, {method}": (LABELLED, method, labelled(labels)) for labels, method in (
+        ([0, 1 << 23, 0], "full"), ([0, 1 << 25, 0], "full"), ([0, "3", 0], "full"),
+        ([0, 3], "full"), ([0, 9, 0], "jackknife+"))},
+    **{f"units of labels, {k}": (LABELLED, "jackknife+", array("ensemble/full/units", change))
+       for k, change in enumerate((lambda u: u[:-1], lambda u: u.astype("i8") + 600))},
     "no sets": (SPHERES, "split", no_sets),
     "refits of no trees": (FOREST, "full", parameter("n_estimators", None)),
     "refits of true features": (FOREST, "full", parameter("max_features", True)),
@@ -307,6 +353,8 @@ def test_forged_models_are_refused(what, tmp_path):
     detector, method, edit = FORGED[what]
     options = {"larger_is": "anomalous"} if what.startswith("refits") else {}
     rows = RNG.normal(size=(2_500, 1)) if what.startswith("copies") else X
+    if detector is LABELLED:
+        rows = np.column_stack([X[:, 0], np.arange(len(X)) % 3, X[:, 2]])
     path = tmp_path / "m.rcad"
     saved(detector, method, path, X[:4] if what.startswith("basis") else rows, **options)
     refused(edited(path, edit))

@@ -21,10 +21,7 @@ import pytest
 from reconform import ConformalDetector, Discoveries, Prepare
 from reconform.discoveries import Provenance
 from reconform.errors import ReferenceWarning
-from reconform.explain.features import (
-    robust_scale,
-    robust_scales,
-)
+from reconform.explain.features import robust_scale, robust_scales
 from reconform.reporting import chart, report
 from reconform.reporting.page import carry, render
 from reconform.reporting.summary import LEVELS, p_value_nature, step_up_line, summarise

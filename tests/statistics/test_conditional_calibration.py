@@ -7,11 +7,7 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
-from oracle_worlds import (
-    nearest_neighbours,
-    one_model_rule,
-    oracle_e_value,
-)
+from oracle_worlds import nearest_neighbours, one_model_rule, oracle_e_value
 from reconform.detectors.knn import KNN
 from reconform.detectors.knn.ensembles import FullNeighbours
 from reconform.statistics.conditional_calibration import StepUp, count_exchanges

@@ -12,12 +12,7 @@ from hypothesis import strategies as st
 import oracle
 from reconform import ConformalDetector, Resampling
 from reconform.methods import resolve_method
-from reconform.statistics.ranks import (
-    Ranks,
-    ranks_among,
-    row_uniforms,
-    smoothed_p_values,
-)
+from reconform.statistics.ranks import Ranks, ranks_among, row_uniforms, smoothed_p_values
 
 
 def few_valued(X):

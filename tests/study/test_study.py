@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import multiprocessing
-import os
 import time
 from dataclasses import fields
 from fractions import Fraction
@@ -26,15 +25,9 @@ from reconform import (
     Resampling,
     Split,
 )
-from reconform.atomic import atomic_file
 from reconform.detectors import INNE, KNN, IForest
 from reconform.methods import resolve_method
-from reconform.study import (
-    Estimate,
-    Protocol,
-    Study,
-    make_dataset,
-)
+from reconform.study import Estimate, Protocol, Study, make_dataset
 from reconform.study.protocol import MODELS, bh_masks, conditional_fdr_and_power, name_key
 from reconform.study.ranked import lower_bound
 from reconform.study.schedule import Store
@@ -151,11 +144,7 @@ def test_draws_differ_and_do_not_depend_on_each_other():
     longer = Protocol(test_sets=9).draw(data, 0)
     assert np.array_equal(longer.test_sets[:4], first.test_sets)
     # Each of these equals the first with probability 1 / C(90, 45).
-    for other in (
-        protocol.draw(data, 1),
-        protocol.draw(same, 0),
-        Protocol(seed=1).draw(data, 0),
-    ):
+    for other in (protocol.draw(data, 1), protocol.draw(same, 0), Protocol(seed=1).draw(data, 0)):
         assert sorted(other.train) != sorted(first.train)
 
 
@@ -346,21 +335,6 @@ def test_killed_at_any_instant_it_resumes(finished, tmp_path):
         toy().run(target)
         assert results_bytes(target) == results_bytes(store)
     assert len(seen) > 1
-
-
-def test_leftovers_of_killed_runs_are_removed(finished):
-    store, _ = finished
-    left, foreign = store / "parts" / ".reconform-1.tmp", store / "a.tmp"
-    for path in (left, foreign):
-        path.touch()
-        os.utime(path, (0, 0))
-    with atomic_file(store / "other") as young:
-        Store(store).remove_leftovers()
-        assert young.exists()  # a run that is under way owns it
-    assert not left.exists()
-    assert foreign.exists()
-    foreign.unlink()
-    (store / "other").unlink()
 
 
 def test_a_store_of_another_study_is_refused(finished):
