@@ -485,7 +485,7 @@ def test_it_is_saved_and_loaded(detector, method, tmp_path):
         assert got.choice == expected.choice
     assert np.array_equal(again.p_values(new), cad.p_values(new))
     assert again.guarantee_ == cad.guarantee_
-    assert detector is SOME or method == "split" or len(got.choice) == 13
+    assert detector is SOME or method == "split" or len(got.choice) == 14
 
 
 class Frozen(KNN):

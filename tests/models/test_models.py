@@ -29,7 +29,17 @@ from sklearn.svm import OneClassSVM
 
 from forge import forge, members_of
 from reconform import Bootstrap, ConformalDetector, CrossValidation, Jackknife, Resampling, Split
-from reconform.detectors import INNE, KDE, KNN, LOF, Contrast, ContrastForest, IForest, Mahalanobis
+from reconform.detectors import (
+    INNE,
+    KDE,
+    KNN,
+    LOF,
+    Contrast,
+    ContrastForest,
+    IForest,
+    Mahalanobis,
+    Rarity,
+)
 from reconform.detectors.prepare import make_prepared
 from reconform.models import ModelFileError, archive, ensembles, inspect, load, save
 from reconform.records import OneOf, Record
@@ -107,7 +117,7 @@ def assert_same(cad, again, new=NEW):
     assert again.get_params(deep=False).keys() == cad.get_params(deep=False).keys()
     assert again.n_jobs is None  # whoever loads a model says how many
     assert repr(again) == repr(clone(cad).set_params(n_jobs=None))
-    for name in ("n_calibration_", "offset_", "_tie_key", "n_features_in_", "guarantee_"):
+    for name in ("n_calibration_", "offset_", "n_features_in_", "guarantee_"):
         assert getattr(again, name) == getattr(cad, name), name
     names = [getattr(c, "feature_names_in_", np.empty(0, object)) for c in (cad, again)]
     assert equal(*names)
@@ -157,6 +167,7 @@ ENSEMBLES = {
     "FullLOF": (NATIVE["lof"], "full", {}),
     "FullMahalanobis": (NATIVE["mahalanobis"], "full", {}),
     "FullNeighbours": (NATIVE["knn"], "full", {}),
+    "FullRarity": (Rarity(), "full", {}),
     "FullRefit": (NATIVE["iforest"], "full", {"larger_is": "anomalous"}),
     "LeaveOneOut": (NATIVE["knn"], "jackknife+", {}),
     "LeaveOneOutForests": (NATIVE["iforest-shared"], "jackknife+", {}),
