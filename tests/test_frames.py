@@ -359,7 +359,7 @@ def test_dates_get_our_sentence(frame, detector):
     ids=["array of objects", "lists", "timedeltas", "datetimes", "list of arrays"],
 )
 def test_dates_in_arrays_get_our_sentence(rows):
-    with pytest.raises(ReconformError, match=r"dates or times \(column [01]\)"):
+    with pytest.raises(ReconformError, match=r"dates or times \((column [01]|.*64.*)\)"):
         ConformalDetector("knn", "split", random_state=0).fit(rows)
 
 

@@ -320,7 +320,7 @@ FORGED = {
     # Groups of models with equal units.
     **{f"units of {name}, {k}": (UNITS, "jackknife+", array(f"ensemble/{name}", change))
        for name in ("full/units", "groups/0/units")
-       for k, change in enumerate((lambda u: u[:2], lambda u: u + 1000))},
+       for k, change in enumerate((lambda u: u[:2], lambda u: u.astype("i8") + 1000))},
     **{f"models of a group, {k}": (UNITS, "jackknife+", array("ensemble/groups/0/models", change))
        for k, change in enumerate((lambda m: m[::-1].copy(), lambda m: m + np.uint8(99),
                                    lambda m: m[:-1]))},
