@@ -136,7 +136,7 @@ def test_auto_never_refuses(batch, tmp_path, monkeypatch):
     assert many.provenance.scheme == "split"
     assert (many.certified, many.claim.status) == (False, "proven")
     # As of a model file that lacks what certifies.
-    monkeypatch.setattr("reconform.detector.can_certify", lambda ensemble: False)
+    monkeypatch.setattr(ConformalDetector, "can_certify", False)
     assert not ConformalDetector("knn", random_state=0).fit(D).discover(X).certified
 
 
