@@ -17,7 +17,15 @@ from sklearn.utils import estimator_html_repr
 from sklearn.utils.validation import _num_samples, check_is_fitted
 
 from .arrays import FloatArray, IndexArray, IntArray, RankArray
-from .assumption import LookedUp, reference_positions
+from .assumption import (
+    LookedUp,
+    Order,
+    in_runs,
+    order_of,
+    reference_positions,
+    season_of,
+    seconds_of,
+)
 from .assumption.columns import warn_of_columns, warn_of_scores
 from .content import Contents
 from .deciding import can_certify, check_weighted
@@ -141,6 +149,8 @@ class ConformalDetector(OutlierMixin, BaseEstimator):
     reference_sample_ : float array of shape (s, d) or None
         At most 2,000 reference rows, which new rows are compared with to check the assumption;
         None in models that were saved without.
+    order_ : Order
+        Whether reference rows that stand next to each other are alike, by a test of their order.
 
     See Also
     --------
@@ -189,6 +199,7 @@ class ConformalDetector(OutlierMixin, BaseEstimator):
     _sample_groups: IndexArray | None = None
     # Which new rows can be looked up among all reference rows, where there is only a sample.
     _looked_up: LookedUp | None = None
+    order_: Order = Order()
 
     def __init__(
         self,
@@ -257,6 +268,7 @@ class ConformalDetector(OutlierMixin, BaseEstimator):
         blocks: npt.ArrayLike | None = None,
         anomalies: npt.ArrayLike | None = None,
         left_out: int = 0,
+        times: npt.ArrayLike | None = None,
     ) -> ConformalDetector:
         """Fit and calibrate on normal rows.
 
@@ -280,6 +292,9 @@ class ConformalDetector(OutlierMixin, BaseEstimator):
         left_out : int, default=0
             How many rows of the reference were marked as anomalies and are not in `X`; see
             `reconform.review`. Lists say it, as less is proven then.
+        times : array-like of shape (n,), optional
+            When every row was taken: dates, times or numbers (docs/time). If neighbours in time
+            are alike, lists lose their promise. An index of times is taken without that.
 
         Returns
         -------
@@ -294,6 +309,7 @@ class ConformalDetector(OutlierMixin, BaseEstimator):
         self._check_settings(left_out)
         self._intake = intake
         labels = getattr(X, "index", None) if hasattr(X, "iloc") else None
+        when = _times(X, times)
         X = self._validate(X, reset=True)
         known = None if anomalies is None else self._given(anomalies, X)
         suited = method_for_rows(method, resolved, len(X))
@@ -325,6 +341,7 @@ class ConformalDetector(OutlierMixin, BaseEstimator):
         self.offset_ = float(np.nextafter(float(self.alpha), 2.0))
         self._tie_key = int(tie_seed.generate_state(1, np.uint64)[0])
         self._take_sample(X, contents)
+        self._look_at_order(X, when)
         self._known = Known.of_fit(X, labels, contents)
         self._warn_of_reference(X, detector.name, asked)
         return self
@@ -388,6 +405,20 @@ class ConformalDetector(OutlierMixin, BaseEstimator):
         self._sample_groups = None
         if self._reference_groups is not None:
             self._sample_groups = self._reference_groups[rows]
+
+    def _look_at_order(self, X: FloatArray, times: FloatArray | None) -> None:
+        """Test whether reference rows that stand next to each other are alike."""
+        seen, groups, scored = in_runs(len(X)), self._reference_groups, self.calibration_
+        if times is not None:  # which says what comes first
+            seen = np.argsort(times, kind="stable")[seen]
+        self.order_ = replace(
+            order_of(
+                np.asarray(X[seen]),
+                times=None if times is None else times[seen],
+                groups=None if groups is None else groups[seen],
+            ),
+            season="" if times is None else season_of(scored.scores, times[scored.rows]),
+        )
 
     def _adopt(
         self,
@@ -477,6 +508,7 @@ class ConformalDetector(OutlierMixin, BaseEstimator):
                 anomalies=getattr(known, "frame", known),
                 left_out=self.left_out_,
             )
+            self._large.order_ = self.order_
             self._large._intake = self._intake
             self._large._known = self._known
             if self._names():
@@ -773,6 +805,7 @@ class ConformalDetector(OutlierMixin, BaseEstimator):
         *,
         weights: Weights | None = None,
         groups: npt.ArrayLike | None = None,
+        times: npt.ArrayLike | None = None,
         **rule: Unpack[RuleOptions],
     ) -> Discoveries:
         """Find anomalies in a batch, aiming at a false discovery rate.
@@ -801,6 +834,8 @@ class ConformalDetector(OutlierMixin, BaseEstimator):
             The group of every row, where `fit` was given groups. Rows are ranked within their
             group, and one list is made of all groups: `Discoveries.groups` says what became of
             each.
+        times : array-like of shape (m,), optional
+            When every row was taken, as in `fit`.
         procedure : {"bh", "by", "storey", "ebh"}, default="bh"
             Benjamini-Hochberg, Benjamini-Yekutieli (any dependence), Benjamini-Hochberg with
             Storey's estimate of the share of normal rows, or e-BH on the e-values of a split,
@@ -835,7 +870,7 @@ class ConformalDetector(OutlierMixin, BaseEstimator):
         -------
         Discoveries
         """
-        return self.decide(X, Rule(fdr, **rule), weights, groups=groups)
+        return self.decide(X, Rule(fdr, **rule), weights, groups=groups, times=times)
 
     def decide(
         self,
@@ -844,6 +879,7 @@ class ConformalDetector(OutlierMixin, BaseEstimator):
         weights: Weights | None = None,
         *,
         groups: npt.ArrayLike | None = None,
+        times: npt.ArrayLike | None = None,
     ) -> Discoveries:
         """Find anomalies in a batch by a rule; `discover` makes one from its parameters.
 
@@ -853,7 +889,7 @@ class ConformalDetector(OutlierMixin, BaseEstimator):
             The batch.
         rule : Rule
         weights : Weights, optional
-        groups : array-like of shape (m,), optional
+        groups, times : array-like of shape (m,), optional
             As in `discover`.
 
         Returns
@@ -864,7 +900,8 @@ class ConformalDetector(OutlierMixin, BaseEstimator):
         X = frame_as_it_is(X)
         suited = self.for_rows(_num_samples(X))
         if suited is not self:
-            return suited.decide(X, rule, weights, groups=groups)
+            return suited.decide(X, rule, weights, groups=groups, times=times)
+        when = _times(X, times)
         if weights is not None:
             check_weighted(self, rule, weights, _num_samples(X))
         rule = rule.resolved(self, weights)
@@ -880,6 +917,7 @@ class ConformalDetector(OutlierMixin, BaseEstimator):
             package_of(X),
             self._intake.categories(self, X) or None,
             words_of(X),
+            when,
         )
         found = decided_in_memory(self, rule, grid, new, weights)
         if found.warning is not None and not found.count:
@@ -1069,3 +1107,11 @@ class ConformalDetector(OutlierMixin, BaseEstimator):
         """Where decisions of this detector come from: method, detector, sizes, seed, version."""
         check_is_fitted(self, "ensemble_")
         return provenance_of(self)
+
+
+def _times(X: Any, times: Any) -> FloatArray | None:
+    """When rows were taken: as it was said, or by an index of times; None if nobody knows."""
+    index = getattr(X, "index", None) if hasattr(X, "iloc") else None
+    if times is None and getattr(getattr(index, "dtype", None), "kind", "") == "M":
+        times = index
+    return None if times is None else seconds_of(times, _num_samples(X))

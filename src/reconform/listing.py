@@ -15,7 +15,9 @@ from .arrays import FloatArray, IndexArray
 from .assumption import (
     Category,
     Compared,
+    InOrder,
     alike_in_groups,
+    in_runs,
     new_rows,
 )
 from .detectors.prepared import category_columns
@@ -55,6 +57,8 @@ class NewRows:
         As in `Observed`.
     unlisted : callable, optional
         As in `reconform.explain.Explainer`.
+    times : float array of shape (m,), optional
+        Seconds, where the rows have a time.
     """
 
     read: Callable[[], FloatArray]
@@ -64,6 +68,17 @@ class NewRows:
     library: str | None = None
     categories: Mapping[int, Category] | None = None
     unlisted: Words | None = None
+    times: FloatArray | None = None
+
+    def in_order(self, X: FloatArray) -> InOrder:
+        """The rows that the order is tested by."""
+        seen, ranks = in_runs(len(X)), self.ranks
+        return InOrder(
+            np.asarray(X[seen]),
+            ranks.scores[seen],
+            None if self.times is None else self.times[seen],
+            None if ranks.groups is None else ranks.groups[seen],
+        )
 
 
 @dataclass(frozen=True, eq=False)
@@ -82,6 +97,8 @@ class Observed:
         By position, what a reader of files knows of the columns that hold labels.
     sample_groups : int array of shape (t,), optional
         The groups of the sample (`codes_of`), where rows are ranked within several.
+    in_order : InOrder, optional
+        Some of the rows in their order.
     """
 
     sample: FloatArray | None = None
@@ -89,6 +106,7 @@ class Observed:
     choice: Choice | Chosen | None = None
     categories: Mapping[int, Category] | None = None
     sample_groups: IndexArray | None = None
+    in_order: InOrder | None = None
 
 
 def decided_in_memory(
@@ -120,6 +138,7 @@ def decided_in_memory(
         None,
         new.categories,
         None if ranks.groups is None else ranks.groups[looked_at],
+        new.in_order(X),
     )
     groups = decider.groups(JudgedRows(ranks.groups, p_values, outcome.mask))
     facts = _facts(decider, len(p_values), seen, groups)
@@ -265,6 +284,8 @@ def _facts(
             weighable=weighable(cad, rule, m),
             looked_up=looked_up,
             learned=seen.together is not None and seen.together.learned,
+            order=cad.order_,
+            in_order=seen.in_order,
         ),
         "provenance": provenance_of(cad, None if seen.together is None else seen.together.against),
         "warning": decider.warning(m, groups),

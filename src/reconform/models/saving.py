@@ -12,7 +12,8 @@ import numpy
 import sklearn
 from sklearn.utils.validation import check_is_fitted
 
-from ..assumption import LookedUp, Occurrences
+from ..assumption import LookedUp, Occurrences, Order
+from ..assumption.order import CALENDAR
 from ..atomic import check_place
 from ..detector import TIES, ConformalDetector
 from ..detectors import resolve_detector
@@ -242,6 +243,27 @@ _LOOKED_UP = Maybe(
 )
 
 
+def _check_order(value: Order, n_features: int) -> None:
+    fits = -1 <= value.column < n_features and value.season in ("", *CALENDAR)
+    fits = fits and value.rows >= 0 and -1 <= value.correlation <= 1
+    require(fits, "the order of the reference is another one")
+
+
+_ORDER = Record(
+    "Order",
+    Order,
+    {
+        "rows": Scalar(int),
+        "alike": Scalar(bool),
+        "correlation": Scalar(float),
+        "column": Scalar(int),
+        "timed": Scalar(bool),
+        "season": Scalar(str),
+    },
+    _check_order,
+)
+
+
 def _write_model(cad: ConformalDetector, out: Writer) -> Json:
     plan = write_plan(cad.plan_, out)
     parameters = neutral(ConformalDetector, cad.get_params(deep=False))
@@ -267,6 +289,7 @@ def _write_model(cad: ConformalDetector, out: Writer) -> Json:
         "reference": _SAMPLE.write(cad._reference, "reference", out),
         "reference_sample": _SAMPLE.write(cad.reference_sample_, "reference_sample", out),
         "looked_up": _LOOKED_UP.write(cad._looked_up, "looked_up", out),
+        "order": _ORDER.write(cad.order_, "order_", out),
         **write_groups(cad, out),
         **_write_intake(cad._intake),
     }
@@ -348,6 +371,7 @@ def _read_model(archive: Archive, trusted: bool) -> ConformalDetector:
         known = looked_up.occurrences
         fits = sample is not None and known.contents <= len(sample) and known.rows <= plan.n
         require(fits, "the sample of the reference has other rows")
+    cad.order_ = _ORDER.read(json["order"], source)
     require(not source.unread, f"nothing needs {sorted(source.unread)[:3]}")
     same = cad.calibration_.fingerprint == archive.manifest["fingerprint"]
     require(same, "the calibration is not the one in the manifest")
