@@ -22,18 +22,12 @@ import weakref
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, suppress
 from contextvars import ContextVar
-from io import FileIO
 from itertools import combinations, product
 from pathlib import Path
 from types import FrameType
 from typing import BinaryIO, NoReturn
 
 from .errors import ReconformError
-
-try:
-    import fcntl
-except ImportError:  # Windows has none; there a short line is still written at once
-    fcntl = None  # type: ignore[assignment]
 
 # Of every temporary file that lies beside its target; see `sweep`.
 TEMPORARY = ".reconform-*.tmp"
@@ -119,31 +113,6 @@ def write_atomic(path: str | Path, content: bytes, *, overwrite: bool = False) -
         draft.write_bytes(content)
 
 
-def append_line(path: str | Path, text: str) -> None:
-    """Append a line to a file: all of it or nothing, also beside others who append to it.
-
-    In a block of `atomic_group` it comes after all files have appeared.
-
-    Parameters
-    ----------
-    path : str or Path
-    text : str
-        Without a line break.
-
-    Examples
-    --------
-    >>> folder = tempfile.TemporaryDirectory()
-    >>> log = Path(folder.name, "log")
-    >>> append_line(log, "one")
-    >>> append_line(log, "two")
-    >>> log.read_text().split()
-    ['one', 'two']
-    >>> folder.cleanup()
-    """
-    with atomic_group() as group:
-        group.outputs.append(_Line(path, f"{text}\n".encode()))
-
-
 # --- several at once -----------------------------------------------------------------------------
 
 
@@ -161,8 +130,7 @@ class AtomicGroup:
     def appear(self) -> None:
         """Give all files their final names, or none of them."""
         # What was written to a stream cannot be taken back. Streams come first: when one fails, no
-        # file has appeared that would have to be removed. Lines of a log come last: what they say
-        # has happened, and nothing can fail after them.
+        # file has appeared that would have to be removed.
         done: list[_Output] = []
         try:
             for output in sorted(self.outputs, key=lambda output: output.turn):
@@ -323,39 +291,6 @@ class _Stream(_Output):
         ):
             shutil.copyfileobj(file, sink, 1 << 20)
             sink.flush()
-
-
-class _Line(_Output):
-    """A line that is appended to a file."""
-
-    turn = 2
-
-    def __init__(self, path: str | Path, line: bytes) -> None:
-        self.path, self._line = path, line
-
-    def appear(self) -> None:
-        with blamed_on(self.path), open(self.path, "a+b", buffering=0) as file:
-            if fcntl is not None:
-                fcntl.flock(file, fcntl.LOCK_EX)  # until it is closed: one run at a time
-            before = os.fstat(file.fileno()).st_size
-            try:
-                self._write(file, before)
-                os.fsync(file.fileno())
-            except BaseException:
-                with suppress(OSError):
-                    os.ftruncate(file.fileno(), before)
-                raise
-
-    def _write(self, file: FileIO, before: int) -> None:
-        line = self._line
-        if before:  # whatever was cut short there does not spoil this line
-            file.seek(before - 1)
-            line = line if file.read(1) == b"\n" else b"\n" + line
-        while line:
-            line = line[file.write(line) :]
-
-    def discard(self) -> None:
-        """Leave the file, which is nothing temporary."""
 
 
 def _remove(temporary: Path, process: int | None = None) -> None:

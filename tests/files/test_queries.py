@@ -530,10 +530,10 @@ def test_all_commands_take_queries(here):
     done = CliRunner().invoke(
         main,
         ["check", "plant.rcad", query, "--only-anomalies", "--output",
-         "flagged_{date}.csv", "--log", "log"],
+         "flagged_{date}.csv"],
     )  # fmt: skip
     assert done.exit_code == 3, done.output
-    line = json.loads(Path("log").read_text())
+    line = json.loads(done.stdout)
     assert line["new"]["path"] == query
     assert len(Path(line["output"]).read_text().splitlines()) == 1 + 6
     told = run_json("detect", "plant.sqlite#normal", "lake/*.csv#files", *QUICK)

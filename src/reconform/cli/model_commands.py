@@ -1,20 +1,16 @@
 """`reconform fit`, `score`, `check` and `inspect`: a detector that is fitted once and used often.
 
 `fit` notes its options in the model file, for those who judge new rows with it. `check` is `score`
-for cron and other schedules; its log has one JSON object per line, one line per run.
+for cron and other schedules: one line of JSON per run, also of one that fails.
 """
 
 from __future__ import annotations
 
-import hashlib
-import json
-import os
 import sys
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime
-from importlib.metadata import version
 from typing import Any
 
 import click
@@ -23,7 +19,7 @@ from rich.filesize import decimal
 from rich.table import Table as RichTable
 
 from .. import models
-from ..atomic import append_line, check_place
+from ..atomic import check_place
 from ..detectors.prepare import Feature, describe, restore
 from ..display import percent
 from ..errors import InputError, ReconformError
@@ -138,7 +134,7 @@ def remembered(info: ModelInfo) -> Remembered | None:
     """
     if OURS not in info.extras:
         return None
-    with refusing(info.path, "it does not say what we say"):
+    with refusing(info.path, "its notes are not those of reconform fit"):
         return _read(info.extras[OURS])
 
 
@@ -323,32 +319,19 @@ def _voice(quiet: bool) -> Voice:
 @click.command(
     cls=Command,
     help=(
-        "Check NEW with a saved MODEL, for a schedule: one JSON object on standard output, and an "
+        "Check NEW with a saved MODEL, for a schedule: one line of JSON on standard output, and an "
         "exit code that says it all.\n\n"
         "Exit codes: 0 nothing is flagged, 3 anomalies, 4 the assumption looks broken (as "
         "--fail-on says), 1 the input is at fault, 2 usage. Identifiers, prefix and level are "
         "those that the model was fitted with, unless they are given."
     ),
     examples=[
-        "reconform check plant.rcad new.csv --output flagged.csv --only-anomalies "
-        "--log checks.jsonl"
+        "reconform check plant.rcad new.csv --output flagged.csv --only-anomalies >> checks.jsonl"
     ],
 )
 @click.argument("model", type=PATH)
 @click.argument("new", type=PATH)
 @checking_options
-@family(
-    "log",
-    "Results",
-    dict,
-    [
-        file(
-            "--log",
-            "Append one line of JSON about this run: what was found, and the fingerprints of "
-            "model and input.",
-        )
-    ],
-)
 @deciding_options
 @files_options
 @judging_options
@@ -362,87 +345,31 @@ def check(
     model: str,
     new: str,
     writing: Writing,
-    log: dict[str, str | None],
     deciding: Deciding,
     files: Files,
     loading: dict[str, Any],
     voice: Voice,
 ) -> None:
     """Check a file with a saved model, for a schedule."""
-    started, path = datetime.now(UTC), log["log"]
-    if path is not None and is_standard(path):
-        raise click.UsageError("--log must be the name of a file; got '-'.")
-    check_separate(
-        {"--log": path, "--output": writing.output, "--report": writing.report},
-        {"MODEL": model, "NEW": new},
-    )
-    if path is not None:
-        _check_log(path)
-
-    def note(code: int, facts: Mapping[str, Any]) -> None:
-        line = {
-            "time": started.strftime("%Y-%m-%dT%H:%M:%SZ"),
-            "seconds": round((datetime.now(UTC) - started).total_seconds(), 3),
-            "reconform": version("reconform"),
-            "command": "check",
-            "model": {"path": model},
-            "new": {"path": new},
-            "exit": code,
-            **facts,
-        }
-        if path is not None:
-            append_line(path, json.dumps(line, allow_nan=False))
-
+    time = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    about = {"command": "check", "time": time, "model": model}
     try:
         writing.check(voice, MODEL=model, NEW=new)
         info = models.inspect(model)
         with voice.last_words(), parallel(loading["jobs"]):
-            with open(model, "rb") as file:
-                seal = hashlib.file_digest(file, "sha256").hexdigest()
             facts = judge_with(
                 voice, info, new, files=files, deciding=deciding, writing=writing, loading=loading
             )
             code = exit_code(facts, writing.fail_on)
-            voice.finish({"command": "check", "model": model, **facts, "exit": code})
-            about = {"path": model, "sha256": seal, "calibration": info.fingerprint}
-            noted = {name: facts[name] for name in LOGGED}
-            verdict = facts["assumption"]["verdict"]
-            note(code, {"model": about, **noted, "verdict": verdict, "warnings": voice.warnings})
+            found = {**about, "calibration": info.fingerprint, **facts, "exit": code}
+            voice.finish(found, in_a_line=True)
     except (ReconformError, OSError) as error:
-        with suppress(OSError):  # it may be this very file that cannot be written
-            note(INPUT, {"error": sentence_of(error)})
+        failed = {**about, "new": {"path": new}, "exit": INPUT, "error": sentence_of(error)}
+        with suppress(OSError), voice.last_words():  # it may be this stream that is at fault
+            voice.finish(failed, in_a_line=True)
         raise
     if code:
         sys.exit(code)
-
-
-# What the log has of what was found.
-LOGGED = (
-    *("new", "flagged", "p_threshold", "decision", "guarantee", "why_nothing"),
-    *("output", "report"),
-)
-
-
-def _check_log(path: str) -> None:
-    """Refuse a file that cannot be a log, before any work is done."""
-    if os.path.exists(path) and not os.path.isfile(path):
-        raise ReconformError(f"{path}: a log must be a regular file.")
-    check_place(path, overwrite=True)
-    if not os.path.exists(path):
-        return
-    if not os.access(path, os.R_OK | os.W_OK):
-        raise PermissionError(f"{path}: it cannot be written to.")
-    with open(path, "rb") as file:
-        first = file.readline(1 << 20)
-    try:
-        said = json.loads(first or b"{}")
-    except ValueError:
-        said = None
-    if not isinstance(said, dict) or (first and not {"reconform", "exit"} <= set(said)):
-        raise ReconformError(
-            f"{path}: it holds something else than a log of reconform, and lines appended to it "
-            "would spoil it; give the name of a new file."
-        )
 
 
 def judge_with(

@@ -17,7 +17,7 @@ import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from importlib.metadata import version
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 from rich.console import Console, RenderableType
@@ -34,9 +34,6 @@ from ..atomic import AtomicGroup, atomic_group, blamed_on
 from ..display import printable as printable
 from ..errors import ReconformError
 from .declare import in_options
-
-if TYPE_CHECKING:
-    pass
 
 # So many columns are assumed where there is no terminal, so that no table is cut.
 PIPED_WIDTH = 2_000
@@ -188,11 +185,12 @@ class Voice:
         if self.shows_progress:
             _print(self._stderr, Text(printable(text), style="dim"))
 
-    def finish(self, facts: dict[str, Any]) -> None:
+    def finish(self, facts: dict[str, Any], *, in_a_line: bool = False) -> None:
         """Say everything as JSON, if that was asked for."""
         if self.json:
             said = {"reconform": version("reconform"), **facts, "warnings": self.warnings}
-            self._held.write(json.dumps(said, indent=2, allow_nan=False) + "\n")
+            indent = None if in_a_line else 2
+            self._held.write(json.dumps(said, indent=indent, allow_nan=False) + "\n")
 
     @contextmanager
     def last_words(self) -> Iterator[AtomicGroup]:
