@@ -293,8 +293,7 @@ class ConformalDetector(OutlierMixin, BaseEstimator):
             How many rows of the reference were marked as anomalies and are not in `X`; see
             `reconform.review`. Lists say it, as less is proven then.
         times : array-like of shape (n,), optional
-            When every row was taken: dates, times or numbers (docs/time). If neighbours in time
-            are alike, lists lose their promise. An index of times is taken without that.
+            When every row was taken (docs/time): dates, times or numbers, or an index of times.
 
         Returns
         -------
@@ -308,8 +307,7 @@ class ConformalDetector(OutlierMixin, BaseEstimator):
         detector = what_fits(method, self.detector, resolved)
         self._check_settings(left_out)
         self._intake = intake
-        labels = getattr(X, "index", None) if hasattr(X, "iloc") else None
-        when = _times(X, times)
+        labels, when = index_of(X), _times(X, times)
         X = self._validate(X, reset=True)
         known = None if anomalies is None else self._given(anomalies, X)
         suited = method_for_rows(method, resolved, len(X))
@@ -908,7 +906,7 @@ class ConformalDetector(OutlierMixin, BaseEstimator):
         grid = rule.grid(self, together=True)
         rule.whole_batch(self)  # refuses what has no theorem before any row is ranked
         ranks, p_values = self._judge(X, grid, groups, together=True)
-        index = getattr(X, "index", None) if hasattr(X, "iloc") else None
+        index = index_of(X)
         new = NewRows(
             partial(self._rows, X),
             ranks,
@@ -1006,7 +1004,7 @@ class ConformalDetector(OutlierMixin, BaseEstimator):
                 unlisted=words_of(X),
             )
         )
-        index = getattr(X, "index", None) if hasattr(X, "iloc") else None
+        index = index_of(X)
         label = "0" if index is None else str(index[0])
         return explainer.explain([0], [Judged(label, None, p_value)])[0]
 
@@ -1109,9 +1107,14 @@ class ConformalDetector(OutlierMixin, BaseEstimator):
         return provenance_of(self)
 
 
+def index_of(X: Any) -> Any:
+    """The labels of the rows of a pandas frame; None for anything else."""
+    return getattr(X, "index", None) if hasattr(X, "iloc") else None
+
+
 def _times(X: Any, times: Any) -> FloatArray | None:
     """When rows were taken: as it was said, or by an index of times; None if nobody knows."""
-    index = getattr(X, "index", None) if hasattr(X, "iloc") else None
+    index = index_of(X)
     if times is None and getattr(getattr(index, "dtype", None), "kind", "") == "M":
         times = index
     return None if times is None else seconds_of(times, _num_samples(X))

@@ -180,7 +180,9 @@ def test_a_model_that_lacks_what_fit_notes_is_refused(here):
     noted = {k: v for k, v in info.extras[OURS].items() if k not in ("id", "prefix", "decision")}
     cad = model_files.load("plant.rcad")
     model_files.save(cad, "old.rcad", extras={OURS: noted})
-    assert "its notes are not those of reconform fit" in check("old.rcad", "today.csv", code=1).stderr
+    assert (
+        "its notes are not those of reconform fit" in check("old.rcad", "today.csv", code=1).stderr
+    )
 
 
 @pytest.mark.parametrize(

@@ -18,7 +18,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from scipy.stats import rankdata
 
-from ..arrays import FloatArray, IndexArray
+from ..arrays import AnyArray, FloatArray, IndexArray
 from ..errors import ReconformError
 from .verdict import Finding
 
@@ -137,9 +137,9 @@ class Runs:
     def __init__(self) -> None:
         self.seen = 0
         self._places: list[IndexArray] = []
-        self._rows: list[FloatArray] = []
+        self._rows: list[AnyArray] = []
 
-    def add(self, X: FloatArray) -> None:
+    def add(self, X: AnyArray) -> None:
         """Show the next part."""
         places = np.arange(self.seen, self.seen + len(X))
         self.seen += len(X)
@@ -157,7 +157,7 @@ class Runs:
         return np.asarray(places[places // RUN % _step(self.seen) == 0])
 
     @property
-    def rows(self) -> FloatArray:
+    def rows(self) -> Any:
         """The rows."""
         places = np.concatenate([np.empty(0, dtype=np.intp), *self._places])
         return np.asarray(np.concatenate(self._rows)[places // RUN % _step(self.seen) == 0])
@@ -181,7 +181,10 @@ def seconds_of(times: Any, rows: int) -> FloatArray:
     >>> seconds_of(["1970-01-01 00:01", "1970-01-02"], 2).tolist()
     [60.0, 86400.0]
     """
-    cells = times if isinstance(times, pa.ChunkedArray) else pa.array(np.asarray(times))
+    if not isinstance(times, pa.ChunkedArray):
+        times = np.asarray(times)
+        times = times.astype("datetime64[us]") if times.dtype.kind == "M" else times
+    cells = times if isinstance(times, pa.ChunkedArray) else pa.array(times)
     if len(cells) != rows:
         raise ReconformError(
             f"`times` must have one time per row: {rows:,} rows, {len(cells):,} times."
@@ -377,13 +380,15 @@ def _ranked(X: FloatArray, codes: IndexArray) -> FloatArray:
     ranks = rankdata(np.where(np.isnan(X), -np.inf, X), axis=0)
     if codes.any():
         ranks = rankdata(ranks + (codes * (len(X) + 1.0))[:, None], axis=0)
-    sizes = np.bincount(codes)
-    means = (
-        np.stack([np.bincount(codes, r) for r in ranks.T], axis=1) / np.maximum(sizes, 1)[:, None]
-    )
-    centred = ranks - means[codes]
-    variances = np.stack([np.bincount(codes, c) for c in (centred**2).T], axis=1)
-    scale = np.sqrt(variances / np.maximum(sizes, 1)[:, None])[codes]
+    sizes = np.maximum(np.bincount(codes), 1)[:, None]
+
+    def mean(values: FloatArray) -> FloatArray:
+        sums = np.zeros((len(sizes), X.shape[1]))
+        np.add.at(sums, codes, values)
+        return np.asarray((sums / sizes)[codes])
+
+    centred = ranks - mean(ranks)
+    scale = np.sqrt(mean(centred**2))
     made: FloatArray = np.divide(centred, scale, out=np.zeros_like(centred), where=scale > 0)
     return made
 

@@ -371,7 +371,8 @@ def _read_model(archive: Archive, trusted: bool) -> ConformalDetector:
         known = looked_up.occurrences
         fits = sample is not None and known.contents <= len(sample) and known.rows <= plan.n
         require(fits, "the sample of the reference has other rows")
-    cad.order_ = _ORDER.read(json["order"], source)
+    if "order" in json:
+        cad.order_ = _ORDER.read(json["order"], source)
     require(not source.unread, f"nothing needs {sorted(source.unread)[:3]}")
     same = cad.calibration_.fingerprint == archive.manifest["fingerprint"]
     require(same, "the calibration is not the one in the manifest")
