@@ -20,16 +20,16 @@ LONG = 80
 
 # The most that there may be of each. A feature that needs more room makes it first.
 LIMITS: dict[str, int] = {
-    "modules": 141,
-    "lines of code": 29_500,
+    "modules": 143,
+    "lines of code": 30_500,
     "functions over 80 lines": 0,
-    "lines of tests": 34_300,
-    "words in docs": 43_200,
-    "fit, discover, print: functions": 530,
+    "lines of tests": 34_900,
+    "words in docs": 44_000,
+    "fit, discover, print: functions": 540,
     "fit, discover, print: outside detectors/": 295,
-    "fit, discover, print: modules": 67,
-    "detect --report: functions": 895,
-    "detect --report: modules": 90,
+    "fit, discover, print: modules": 68,
+    "detect --report: functions": 930,
+    "detect --report: modules": 92,
 }
 
 _DEFAULT = """

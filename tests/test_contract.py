@@ -39,6 +39,7 @@ from reconform.detectors import (
     ContrastForest,
     IForest,
     Mahalanobis,
+    Rarity,
 )
 from reconform.ensemble.refitting import OneModel
 from reconform.files.judge import ReadOptions, judge_file
@@ -74,6 +75,7 @@ TO_THE_BIT = {
     "knn, median": KNN(method="median"),
     "knn, median of 4": KNN(n_neighbors=4, method="median"),
     "lof": LOF(n_neighbors=4),
+    "rarity": Rarity(),
 }
 # Here leave-one-out and full are formulas, whose last digits are compared in their own files.
 FORMULAS = {"kde": KDE(1.0), "mahalanobis": Mahalanobis()}

@@ -87,7 +87,7 @@ class ConformalDetector(OutlierMixin, BaseEstimator):
     detector : str, estimator, callable, or a list of these, default="auto"
         ``"auto"``, which tries several and chooses one for every new row (see
         `reconform.detectors.Auto`), or a list to choose from; ``"knn"``, ``"iforest"``,
-        ``"inne"``, ``"lof"``, ``"mahalanobis"``, ``"kde"``, ``"contrast"`` or
+        ``"inne"``, ``"lof"``, ``"mahalanobis"``, ``"kde"``, ``"rarity"``, ``"contrast"`` or
         ``"contrast-forest"`` (with ``method="full"``; see `reconform.detectors.Contrast`); a
         scikit-learn outlier detector or a pipeline ending in one; a PyOD detector; an object with
         ``fit`` and ``score_samples``; or a function ``fit(X) -> score(X)``, optionally

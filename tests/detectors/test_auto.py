@@ -581,7 +581,7 @@ def test_the_default_is_saved_and_loaded(tmp_path):
     expected, got = cad.discover(new), again.discover(new)
     assert np.array_equal(got.p_values, expected.p_values)
     assert got.choice == expected.choice
-    assert len(got.choice) == 13
+    assert len(got.choice) == 14
 
 
 class Frozen(KNN):

@@ -9,13 +9,14 @@ import numpy as np
 import pandas as pd
 import pytest
 from sklearn.base import clone
+from sklearn.svm import OneClassSVM
 
 from enumeration import excess, judged, mean_e
 from forge import forge, members_of, put
 from oracle import p_value, phi_of
 from reconform import Bootstrap, ConformalDetector, CrossValidation, Full, Jackknife, Prepare
 from reconform.content import Contents, RowStreams
-from reconform.detectors import KDE, LOF, IForest, Mahalanobis
+from reconform.detectors import KDE, LOF, IForest, Mahalanobis, Rarity
 from reconform.detectors.contrast import Contrast
 from reconform.detectors.inne import INNE
 from reconform.detectors.knn import KNN
@@ -243,7 +244,7 @@ def test_columns_that_are_missing_everywhere():
         assert ((p > 0) & (p <= 1)).all()
 
 
-def test_prepared_chooses_it_for_detectors_of_ours_that_scale():
+def test_prepared_chooses_it_for_detectors_of_ours():
     features = (Feature("x"), Feature("colour", ("blue", "red")), Feature("empty", ()))
     for name, kind in {"knn": KNN, "inne": INNE}.items():
         detector = prepared(name, features)
@@ -251,8 +252,45 @@ def test_prepared_chooses_it_for_detectors_of_ours_that_scale():
         assert isinstance(detector.detector, kind)
         assert detector.detector.scale == "robust"
         assert detector.labels == (0, (label_code("blue"), label_code("red")), 1)
-    assert not isinstance(prepared("knn", features, distance_based=False), Prepared)
-    assert not isinstance(prepared("iforest", features), Prepared)
+    for plain in (prepared("knn", features, distance_based=False), prepared("iforest", features)):
+        assert isinstance(plain, Prepared)
+        assert not plain.scaled
+    assert not isinstance(prepared(OneClassSVM(), features), Prepared)
+
+
+def test_numbers_that_are_not_scaled_are_as_they_were():
+    """Only what is missing is filled in, by the median in quarters of the scale."""
+    X, _ = mixed()
+    units = PreparedUnits(Prepared(IForest(), LABELS, scaled=False))
+    measured, there = units.measure(X, units.of(X)), ~np.isnan(X[:, 0])
+    assert np.array_equal(measured[there, 0], X[there, 0])
+    close = np.abs(measured[~there, 0] - np.nanmedian(X[:, 0])) < np.nanstd(X[:, 0])
+    assert close.all()
+
+
+def test_of_very_many_labels_the_commonest_have_columns():
+    """By counting: 64 of them, whichever row more or less there is; all others are alike."""
+    rng = np.random.default_rng(0)
+    codes = rng.zipf(1.3, 400).clip(max=150).astype(float)
+    X, new = codes[:380, None], np.append(codes[380:], [7e9, np.nan])[:, None]
+    for detector in (KNN(), IForest()):
+        units = PreparedUnits(Prepared(detector, (tuple(np.arange(1.0, 151.0)),)))
+
+        def expected(train, rows):
+            counts = {c: int((train == c).sum()) for c in range(1, 151)}
+            common = sorted((c for c in counts if counts[c]), key=lambda c: (-counts[c], c))[:64]
+            columns = [rows[:, 0] == c for c in sorted(common)]
+            missing = np.isnan(rows[:, 0])
+            return np.column_stack([*columns, missing, ~np.any([*columns, missing], axis=0)])
+
+        for x, found in zip(new, units.with_each(X, new), strict=True):
+            rows = np.vstack([X, x])
+            assert np.array_equal(found, units.of(rows))
+            assert np.array_equal(units.measure(rows, found), expected(rows, rows))
+        for i, found in enumerate(units.without_each(X)[:40]):
+            rest = np.delete(X, i, axis=0)
+            assert np.array_equal(found, units.of(rest))
+            assert np.array_equal(units.measure(new, found), expected(rest, new))
 
 
 def test_what_does_not_fit_is_refused():
@@ -264,8 +302,6 @@ def test_what_does_not_fit_is_refused():
     for labels in ((0, -1, 0, 2), (0, "3", 0, 2)):
         with pytest.raises(ReconformError, match="labels must be the codes of the labels"):
             Prepared(KNN(), labels).fit(X)
-    with pytest.raises(ReconformError, match="a parameter scale"):
-        Prepared(IForest(), LABELS).fit(X)
 
 
 def test_worlds_know_labels_and_not_the_list_of_them():
@@ -309,6 +345,7 @@ ENUMERATED = {
     "lof": LOF(n_neighbors=3),
     "kde": KDE(),
     "mahalanobis": Mahalanobis(),
+    "rarity": Rarity(),
 }
 
 

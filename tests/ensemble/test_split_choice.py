@@ -138,7 +138,7 @@ def test_order_parts_and_threads_do_not_matter():
     D, new = rows_with_anomalies()
     cad = ConformalDetector("auto", "split", random_state=0, n_jobs=1).fit(D)
     found = cad.discover(new)
-    assert len(found.choice) == len(cad.ensemble_.names) == 12
+    assert len(found.choice) == len(cad.ensemble_.names) == 13
     rng = np.random.default_rng(0)
     order, place = rng.permutation(len(D)), rng.permutation(len(new))
     other = ConformalDetector("auto", "split", random_state=0, n_jobs=2).fit(D[order])

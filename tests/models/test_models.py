@@ -30,7 +30,17 @@ from sklearn.svm import OneClassSVM
 
 from forge import forge, members_of, put
 from reconform import Bootstrap, ConformalDetector, CrossValidation, Jackknife, Resampling, Split
-from reconform.detectors import INNE, KDE, KNN, LOF, Contrast, ContrastForest, IForest, Mahalanobis
+from reconform.detectors import (
+    INNE,
+    KDE,
+    KNN,
+    LOF,
+    Contrast,
+    ContrastForest,
+    IForest,
+    Mahalanobis,
+    Rarity,
+)
 from reconform.detectors.prepare import make_prepared
 from reconform.models import ModelFileError, archive, ensembles, inspect, load, save
 from reconform.models import archive as arrays
@@ -159,6 +169,7 @@ ENSEMBLES = {
     "FullLOF": (NATIVE["lof"], "full", {}),
     "FullMahalanobis": (NATIVE["mahalanobis"], "full", {}),
     "FullNeighbours": (NATIVE["knn"], "full", {}),
+    "FullRarity": (Rarity(), "full", {}),
     "FullRefit": (NATIVE["iforest"], "full", {"larger_is": "anomalous"}),
     "LeaveOneOut": (NATIVE["knn"], "jackknife+", {}),
     "LeaveOneOutForests": (NATIVE["iforest-shared"], "jackknife+", {}),

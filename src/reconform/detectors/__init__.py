@@ -16,6 +16,7 @@ from .kde import KDE
 from .knn import KNN
 from .lof import LOF
 from .mahalanobis import Mahalanobis
+from .rarity import Rarity
 from .registry import DETECTORS
 
 
@@ -76,6 +77,7 @@ __all__ = [
     "IForest",
     "Mahalanobis",
     "NativeDetector",
+    "Rarity",
     "adapt",
     "resolve_detector",
 ]

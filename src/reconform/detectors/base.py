@@ -230,6 +230,8 @@ class NativeDetector(OutlierMixin, BaseEstimator, ABC):
     chooses = False
     # Compiled code, for which threads are quicker than joblib's processes.
     in_threads = False
+    # Whether all rows are learned from at no cost, where others of a choice take a part of them.
+    counts_all = False
 
     @abstractmethod
     def _fit_rows(self, X: FloatArray, seed: np.random.SeedSequence) -> None:

@@ -30,7 +30,7 @@ from ..frames import (
     time_columns,
 )
 from . import Auto, NativeDetector, resolve_detector
-from .prepared import CATEGORIES, MOST_ENCODED, Prepared
+from .prepared import CATEGORIES, MOST_ENCODED, MOST_OWN, Labels, Prepared
 from .registry import entry_of
 
 if TYPE_CHECKING:
@@ -77,7 +77,7 @@ def too_many_labels(features: Sequence[Feature], rows: int) -> str | None:
     --------
     >>> too_many_labels([Feature("colour", ("blue", "red"))], 1000)
     """
-    columns = {f.name: len(f.labels) for f in features if f.labels is not None}
+    columns = {f.name: min(len(f.labels), MOST_OWN) for f in features if f.labels is not None}
     cells = rows * sum(columns.values())
     if cells <= MOST_ENCODED:
         return None
@@ -323,7 +323,9 @@ def _behind_preparation(
         parts.append(("numbers", Pipeline(numbers), numeric))
         parts.append(("missing", MissingIndicator(error_on_new=False), numeric))
     if len(categorical_columns):
-        encoder = OneHotEncoder(handle_unknown="ignore", sparse_output=False)
+        encoder = OneHotEncoder(
+            handle_unknown="infrequent_if_exist", max_categories=MOST_OWN + 1, sparse_output=False
+        )
         parts.append((CATEGORIES, encoder, list(categorical_columns)))
     prepare = ColumnTransformer(parts, sparse_threshold=0.0)
     return Pipeline([("prepare", prepare), (name, estimator)])
@@ -338,18 +340,31 @@ def prepared_classifier(classifier: Any, resolved: Any) -> Any:
     resolved : detector
         What `prepared` made of ``"auto"``; None is returned for anything else.
     """
-    candidates = resolved.candidates if isinstance(resolved, Auto) else None
-    first = candidates[0] if candidates else None
-    if not isinstance(first, Prepared):
+    labels = resolved.labels if isinstance(resolved, Auto) else None
+    if labels is None:
         return None
-    columns = range(len(first.labels))
-    return _behind_preparation(
-        "classifier",
-        classifier,
-        [j for j in columns if not first.labels[j]],
-        [j for j in columns if first.labels[j]],
-        scaled=True,
-    )
+    return _behind_preparation("classifier", classifier, *_positions(labels), scaled=True)
+
+
+def _positions(labels: Labels) -> tuple[list[int], list[int]]:
+    """Columns of numbers, and of labels."""
+    columns = range(len(labels))
+    return [j for j in columns if not labels[j]], [j for j in columns if labels[j]]
+
+
+def prepared_by(detector: Any, labels: Labels, *, distance_based: bool | None = None) -> Any:
+    """Prepare one detector for columns with these codes of labels; 0 stands for numbers.
+
+    One of ours learns what it needs so that its models are still fitted together (`Prepared`); any
+    other becomes a pipeline (`make_prepared`).
+    """
+    estimator = getattr(detector, "template", detector)
+    if isinstance(estimator, NativeDetector):
+        if estimator.accepts_nan:
+            return estimator
+        scaled = getattr(estimator, "scale", "none") == "robust"
+        return Prepared(estimator, tuple(labels), scaled=scaled)
+    return make_prepared(detector, *_positions(labels), distance_based=distance_based)
 
 
 def prepared(
@@ -357,9 +372,9 @@ def prepared(
 ) -> Pipeline | NativeDetector:
     """Prepare for the columns of a table.
 
-    A detector of ours that measures distances does it itself, and so that its models are still
-    fitted together (`Prepared`); any other one becomes a pipeline (`make_prepared`). Of several to
-    choose from, each is prepared; by default those that measure distances.
+    A detector of ours does it itself, and so that its models are still fitted together
+    (`Prepared`), on rescaled columns if the scale matters to it; any other one becomes a pipeline
+    (`make_prepared`). Of several to choose from, all are prepared.
 
     Parameters
     ----------
@@ -377,29 +392,24 @@ def prepared(
 
     Examples
     --------
+    >>> from sklearn.svm import OneClassSVM
     >>> features = [Feature("x"), Feature("colour", ("blue", "red"))]
-    >>> pipeline = prepared("iforest", features)
+    >>> pipeline = prepared(OneClassSVM(), features)
     >>> [name for name, _, columns in pipeline["prepare"].transformers]
     ['numbers', 'missing', 'categories']
     >>> prepared("knn", features).detector
     KNN(scale='robust')
     """
+    labels = tuple(_codes(feature) for feature in features)
     estimator = _estimator(detector)
     if isinstance(estimator, Auto):
-        scaled = [one for one in estimator.resolved() if getattr(one, "scale", None) == "robust"]
-        learns, given = estimator.classifier, estimator.candidates
-        return clone(estimator).set_params(
-            candidates=[prepared(one, features) for one in given or scaled],
-            classifier=given is None if learns is None else learns,
-        )
-    scales = isinstance(estimator, NativeDetector) and hasattr(estimator, "scale")
-    if scales and distance_based is not False:
-        scaled = clone(estimator).set_params(scale="robust")
-        return Prepared(scaled, tuple(_codes(feature) for feature in features))
-    return make_prepared(
-        detector,
-        [j for j, feature in enumerate(features) if not feature.is_category],
-        [j for j, feature in enumerate(features) if feature.is_category],
+        return clone(estimator).set_params(labels=labels)
+    if isinstance(estimator, NativeDetector) and hasattr(estimator, "scale"):
+        scale = "none" if distance_based is False else "robust"
+        estimator = clone(estimator).set_params(scale=scale)
+    return prepared_by(
+        estimator if isinstance(estimator, NativeDetector) else detector,
+        labels,
         distance_based=distance_based,
     )
 

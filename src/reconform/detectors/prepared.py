@@ -9,6 +9,7 @@ different labels at the same distance, whichever labels there are: so it does no
 list of labels was taken from the reference, nor which of the rows of D and x brought a label along.
 To a detector that draws by what the columns hold it would matter: its models have the columns of
 the labels that their own rows have, in the order of their codes, which are hashes of the labels.
+Of a category with very many labels, only the commonest among the rows of a model have columns.
 """
 
 from __future__ import annotations
@@ -50,6 +51,8 @@ def label_counts(labels: Labels) -> list[int]:
 MORE_COLUMNS = 2
 # Cells of the columns that labels become: half a gigabyte.
 MOST_ENCODED = 1 << 26
+# Labels of a category that have columns of their own.
+MOST_OWN = 64
 
 
 # What the part of a pipeline is called that encodes labels.
@@ -57,22 +60,24 @@ CATEGORIES = "categories"
 
 
 class Prepared(NativeDetector):
-    """A detector that measures distances, for numbers, missing numbers and categories.
+    """A detector that knows only numbers, for numbers, missing numbers and categories.
 
     Numbers are divided by a power of two near to their spread; a missing one becomes the median,
     in quarters of that scale, and columns with missing values among the rows of a model get a
     column that says where they were. A category becomes a column of zeros and ones per label; a
-    missing one is a label like others, and so is one that is not listed.
+    missing one is a label like others, and so is one that is not listed, or not among the 64
+    commonest.
 
     Parameters
     ----------
     detector : NativeDetector
-        One with a parameter `scale`.
     labels : sequence of int or tuple
         For every column the codes of its labels, or their number if the codes are 0, 1, ...; 0
         for a column of numbers. Other codes are labels that are not listed, NaN is missing.
     contamination : float, default=0.1
         Share of the training rows that `predict` calls outliers.
+    scaled : bool, default=True
+        Whether numbers are divided by their scales.
 
     Attributes
     ----------
@@ -97,10 +102,13 @@ class Prepared(NativeDetector):
         detector: NativeDetector,
         labels: Sequence[int | tuple[float, ...]],
         contamination: float = 0.1,
+        *,
+        scaled: bool = True,
     ) -> None:
         self.detector = detector
         self.labels = labels
         self.contamination = contamination
+        self.scaled = scaled
 
     @property
     def name(self) -> str:
@@ -141,7 +149,11 @@ class Prepared(NativeDetector):
         return PreparedUnits(self)
 
     def _among(self, n: int, m: int) -> Prepared:
-        return Prepared(self.detector._among(n, m), self.labels, self.contamination)
+        return self._with(self.detector._among(n, m), self.labels)
+
+    def _with(self, detector: NativeDetector, labels: Labels) -> Prepared:
+        """The same with another detector, or for other labels."""
+        return Prepared(detector, labels, self.contamination, scaled=self.scaled)
 
     def _fit_rows(self, X: FloatArray, seed: np.random.SeedSequence) -> None:
         self.fitted_ = self._units().plain(self.units_)
@@ -161,7 +173,7 @@ def category_columns(detector: object) -> tuple[int, ...]:
     Parameters
     ----------
     detector : object
-        As `ConformalDetector` takes it; of a `Prepared`, and of a pipeline that
+        As `ConformalDetector` takes it; of a `Prepared`, of an `Auto`, and of a pipeline that
         `reconform.detectors.prepare.make_prepared` made, it is known.
 
     Returns
@@ -174,8 +186,9 @@ def category_columns(detector: object) -> tuple[int, ...]:
     >>> category_columns(Prepared(KNN(), labels=(0, 3, 0, 2))), category_columns("knn")
     ((1, 3), ())
     """
-    if isinstance(detector, Prepared):
-        return tuple(j for j, count in enumerate(detector.labels) if count)
+    labels = getattr(detector, "labels", None)
+    if labels is not None:
+        return tuple(j for j, count in enumerate(labels) if count)
     return tuple(
         j
         for _, step in getattr(detector, "steps", ())
@@ -191,7 +204,8 @@ class PreparedUnits(Units):
 
     Units are blocks: three have an integer for every column of numbers, one has an integer for
     every category, the smallest code among the rows that is not listed, or 0. Of a detector that
-    draws, the last one has a bit for every listed label that the rows do not have.
+    draws, and of a category with very many labels, the last one has a bit for every listed label
+    that has no column.
     """
 
     detector: Prepared
@@ -211,16 +225,18 @@ class PreparedUnits(Units):
                 "labels must be the codes of the labels, or their number, for every column; got "
                 f"{detector.labels!r}."
             )
-        if not hasattr(detector.detector, "scale"):
-            raise ReconformError(
-                f"detector must be one that has a parameter scale; got {detector.detector!r}."
-            )
         self.codes = codes
         self.numbers: IndexArray = np.flatnonzero([not len(of) for of in codes])
         self.categories: IndexArray = np.flatnonzero([len(of) > 0 for of in codes])
         self.draws = hasattr(detector.detector, "random_state")
-        # Integers that the absent labels of each category take.
-        self.sizes = [-(-len(codes[j]) // 64) * self.draws for j in self.categories]
+        # Integers that the absent labels of each category take, where these are written down.
+        self.sizes = [
+            -(-len(codes[j]) // 64) * (self.draws or self._is_wide(int(j))) for j in self.categories
+        ]
+
+    def _is_wide(self, j: int) -> bool:
+        """Whether only the commonest labels of a column have columns of their own."""
+        return len(self.codes[j]) > MOST_OWN
 
     def of(self, X: FloatArray) -> IntArray:
         """Units of all rows together."""
@@ -242,6 +258,8 @@ class PreparedUnits(Units):
             return self._block((spread, median, missing | (len(values) < len(X))))
 
         def categories(j: int) -> IntArray:
+            if self._is_wide(j):
+                return self._wide(j, X[:, j], new[:, j], 1)
             own, x = self._labels_of(X, j), new[:, j]
             units, joins = np.repeat(own, len(new), axis=0), self._unlisted(x, j)
             # The only row with such a label has a column of its own in any case.
@@ -267,6 +285,8 @@ class PreparedUnits(Units):
             return self._block((spread, median, left > 0))
 
         def categories(j: int) -> IntArray:
+            if self._is_wide(j):
+                return self._wide(j, X[:, j], X[:, j], -1)
             units, codes = np.repeat(self._labels_of(X, j), len(X), axis=0), X[:, j]
             first, second = [*np.sort(codes[self._unlisted(codes, j)])[:2], 0, 0][:2]
             units[:, 0] = np.where(codes == first, second, first)
@@ -289,6 +309,8 @@ class PreparedUnits(Units):
         numbers = rescale(X[:, self.numbers], exponents.astype(np.int32))
         missing = np.isnan(numbers)
         numbers = np.where(missing, medians / STEPS, numbers)
+        if not self.detector.scaled:
+            numbers = rescale(numbers, -exponents.astype(np.int32))
         parts = [numbers, missing[:, has_missing > 0].astype(np.float64)]
         for j, codes in zip(self.categories, self._columns_of(units), strict=True):
             parts.append(_encoded(X[:, j], codes))
@@ -303,8 +325,8 @@ class PreparedUnits(Units):
 
     def plain(self, units: IntArray) -> NativeDetector:
         """Return the detector without scaling."""
-        plain: NativeDetector = clone(self.detector.detector).set_params(scale="none")
-        return plain
+        plain: NativeDetector = clone(self.detector.detector)
+        return plain.set_params(scale="none") if hasattr(plain, "scale") else plain
 
     def together(
         self, reference: FloatArray, X: FloatArray
@@ -317,8 +339,7 @@ class PreparedUnits(Units):
                 labels[j] = (*self.codes[j].tolist(), *unlisted.tolist())
         if labels == list(self.detector.labels):
             return self.detector, reference, X
-        inner = self.detector.detector
-        return Prepared(inner, tuple(labels), self.detector.contamination), reference, X
+        return self.detector._with(self.detector.detector, tuple(labels)), reference, X
 
     def check(self, units: IntArray, d: int) -> int:
         """Count the columns that these rows become."""
@@ -353,11 +374,27 @@ class PreparedUnits(Units):
     def _labels_of(self, X: FloatArray, j: int) -> IntArray:
         """Units of a category, all rows together: (1, 1 + integers for absent labels)."""
         codes = X[:, j]
+        if self._is_wide(j):
+            return self._wide(j, codes, codes[:1], 0)
         least = [min(codes[self._unlisted(codes, j)], default=0.0)]
         if not self.draws:
             return np.array([least]).astype(np.int64)
         absent = _bits(~np.isin(self.codes[j], codes)[None])
         return np.hstack([np.array([least]).astype(np.int64), absent])
+
+    def _wide(self, j: int, codes: FloatArray, new: FloatArray, more: int) -> IntArray:
+        """Units of a category with very many labels: for each new row, added or taken away."""
+        listed = self.codes[j]
+        counts = np.zeros(len(listed), dtype=np.int64)
+        there = codes[np.isin(codes, listed)]
+        np.add.at(counts, np.searchsorted(listed, there), 1)
+        units = np.zeros((len(new), 1 + -(-len(listed) // 64)), dtype=np.int64)
+        units[:, 1:] = _bits(_uncommon(counts)[None])
+        for label in np.unique(new[np.isin(new, listed)]) if more else ():
+            own = counts.copy()
+            own[np.searchsorted(listed, label)] += more
+            units[new == label, 1:] = _bits(_uncommon(own)[None])
+        return units
 
     def _columns_of(self, units: IntArray) -> list[FloatArray]:
         """Codes of the labels that have a column of their own, for every category."""
@@ -366,7 +403,7 @@ class PreparedUnits(Units):
         columns, done = [], 0
         for j, least, size in zip(self.categories, unlisted, self.sizes, strict=True):
             codes = self.codes[j]
-            if self.draws:
+            if size:
                 bits = np.unpackbits(masks[done : done + size].copy().view(np.uint8))
                 codes = codes[bits[: len(codes)] == 0]
                 done += size
@@ -429,6 +466,13 @@ def _median_without(values: FloatArray) -> FloatArray:
     if len(values) < 2:
         return np.zeros(len(values))
     return smallest_without(values)((len(values) - 2) // 2)
+
+
+def _uncommon(counts: IntArray) -> BoolArray:
+    """Mark labels that occur nowhere, or are not among the commonest."""
+    uncommon = np.ones(len(counts), dtype=np.bool_)
+    uncommon[np.argsort(-counts, kind="stable")[:MOST_OWN]] = False
+    return np.asarray(uncommon | (counts == 0))
 
 
 def _bits(marks: BoolArray) -> IntArray:

@@ -31,6 +31,7 @@ from .kde import KDE, KDE_RECORD
 from .knn import KNN, KNN_RECORD
 from .lof import LOF, LOF_RECORD
 from .mahalanobis import MAHALANOBIS_RECORD, Mahalanobis
+from .rarity import RARITY_RECORD, Rarity
 
 
 @dataclass(frozen=True)
@@ -131,6 +132,16 @@ DETECTORS = {
             scale_matters=True,
             record=KDE_RECORD,
             tried_with=(AS_IT_IS, SCALED),
+        ),
+        Entry(
+            "rarity",
+            Rarity,
+            "Rarest Value",
+            "how rare the rarest of a row's values is in its column",
+            scale_matters=False,
+            record=RARITY_RECORD,
+            tried_with=(AS_IT_IS,),
+            quick=True,
         ),
         Entry(
             "contrast",

@@ -380,7 +380,7 @@ class ScaledFull(Ensemble):
             return replace(self, detector=detector, reference=reference).for_pool(X)
         ways = units_of(self.detector)
         units = ways.of(stacked(self.reference, X))
-        return self.fit_in(units), ways.measure(X, units)
+        return self.fit_in(units).for_pool(ways.measure(X, units))
 
     def batch_ranks(
         self, X: FloatArray, *, rows: IndexArray | None = None, strictly: bool = False

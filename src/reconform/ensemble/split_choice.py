@@ -14,11 +14,11 @@ classifier that has not seen its fold, and folds go by content.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import cached_property
-from typing import Self
+from typing import Self, cast
 
 import numpy as np
 from threadpoolctl import threadpool_limits
@@ -67,6 +67,17 @@ def plan_of_one(trained: int, calibrating: int) -> Plan:
     """The plan of every detector: so many rows train it, and those after them calibrate."""
     n = trained + calibrating
     return Plan(n, (np.arange(trained),), (np.arange(trained, n),), scheme="split")
+
+
+def trained_on(trained: int, selecting: int, counts_all: bool) -> tuple[int, int]:
+    """How many of the training rows a detector is tried with, and how many it is fitted on.
+
+    One that only counts takes all of them, and a quarter of those held back to be tried with.
+    """
+    every = trained + selecting
+    if counts_all:
+        return trained + selecting // 4, every
+    return trained, max(trained, min(every, MOST_TRAINING))
 
 
 def evidence_of(held: FloatArray, scores: FloatArray, counts: IntArray, share: float) -> float:
@@ -155,6 +166,7 @@ class SplitChoice(Ensemble):
     selecting: FloatArray
     calibrating: FloatArray
     seed: np.random.SeedSequence
+    _scored = cast("tuple[tuple[FloatArray, FloatArray], ...]", ())
 
     @property
     def ranks_rows(self) -> str:
@@ -171,8 +183,31 @@ class SplitChoice(Ensemble):
         return self.fitted[0].ranks(X, variant=variant, strictly=strictly)
 
     def scores(self, X: FloatArray) -> FloatArray:
-        """Scores of rows by every detector that is tried: (detectors, m)."""
-        return np.array([_scores_by(one, X) for one in self.tried])
+        """Scores of rows by every detector that is tried: (detectors, m).
+
+        Classifiers ask again for the rows that were looked at last: those are remembered.
+        """
+        for rows, scores in self._scored:
+            same = rows.ctypes.data == X.ctypes.data and rows.strides == X.strides
+            if same and 0 < len(X) <= len(rows):
+                return scores[:, : len(X)]
+        scores = np.array([_scores_by(one, X) for one in self.tried])
+        self._scored = ((X, scores), *self._scored[:1])
+        return scores
+
+    def __getstate__(self) -> dict[str, object]:
+        """Leave out what is remembered."""
+        return {name: value for name, value in vars(self).items() if name != "_scored"}
+
+    @property
+    def seen(self) -> list[int]:
+        """How many of the rows held back each detector was tried with nevertheless."""
+        return [len(one.plan.train[0]) - len(self.trained) for one in self.tried]
+
+    def held_scores(self) -> Iterator[FloatArray]:
+        """Scores of the rows held back by every detector that has not seen them."""
+        for one, seen in zip(self.tried, self.seen, strict=True):
+            yield _scores_by(one, self.selecting[seen:])
 
     def survey(self) -> ChoiceSurvey:
         """Begin with the calibration rows."""
@@ -250,7 +285,8 @@ class ChoiceSurvey(Survey):
         seeds = Streams(choice.seed, 3)
         every = np.vstack([choice.trained, choice.selecting])
         plain = _Classifier.fit(every, rows, counts, seeds[1], None)
-        return [plain, _Classifier.fit(choice.selecting, rows, counts, seeds[2], choice)]
+        unseen = choice.selecting[max(choice.seen) :]
+        return [plain, _Classifier.fit(unseen, rows, counts, seeds[2], choice)]
 
     @property
     def _fitted_choice(self) -> SplitChoice:
@@ -272,7 +308,7 @@ class ChoiceSurvey(Survey):
         choice, (rows, counts) = self._fitted_choice, self.pool
         n = len(choice.calibrating)
         share = self.m / (n + self.m)
-        pairs = list(zip(choice.scores(choice.selecting), choice.scores(rows), strict=True))
+        pairs = list(zip(choice.held_scores(), choice.scores(rows), strict=True))
         pairs += [(one.scores(one.known), one.scores(rows)) for one in self._classifiers]
         found = [evidence_of(held, scores, counts, share) for held, scores in pairs]
         # Of all rows, and not of the sample only.

@@ -30,10 +30,10 @@ from ..ensemble.grouped import (
     joined_calibration,
 )
 from ..ensemble.refitting import FullRefit, RefitEnsemble
-from ..ensemble.split_choice import CLASSIFIERS, SplitChoice, plan_of_one
+from ..ensemble.split_choice import CLASSIFIERS, SplitChoice, plan_of_one, trained_on
 from ..errors import ReconformError
 from ..grouping import UNKNOWN, ReferenceGroups, check_groupable
-from ..methods import METHODS, MOST_TRAINING, VARIANTS, Complements, Jackknife, Plan
+from ..methods import METHODS, VARIANTS, Complements, Jackknife, Plan
 from ..records import (
     INT,
     JOBS,
@@ -367,18 +367,30 @@ def write_ensemble(ensemble: Ensemble, plan: Plan, out: Writer, at: str = "ensem
             "inner": write_ensemble(ensemble.inner, plan, out, f"{at}/inner"),
         }
     if isinstance(ensemble, FullChoice):
-        return _write_choice(ensemble, plan, ensemble.fitted, out, at)
+        models = [
+            write_ensemble(one, plan, out, f"{at}/fitted/{k}")
+            for k, one in enumerate(ensemble.fitted)
+        ]
+        return {
+            "kind": type(ensemble).__name__,
+            "names": list(ensemble.names),
+            "fitted": models,
+        }
     if isinstance(ensemble, SplitChoice):
         json = {
             key: spec.write(getattr(ensemble, key), f"{at}/{key}", out)
             for key, spec in _SPLIT_ROWS.items()
         }
-        sizes = _trained_on(len(ensemble.trained), len(ensemble.selecting))
-        for key, size in sizes.items():
-            own = plan_of_one(size, len(ensemble.calibrating))
-            part = _write_choice(ensemble, own, getattr(ensemble, key), out, f"{at}/{key}")
-            json[key] = part["fitted"]
-        return {**json, "kind": part["kind"], "names": part["names"]}
+        for key in ("fitted", "tried"):
+            json[key] = [
+                None
+                if key == "tried" and one is ensemble.fitted[k]
+                else write_ensemble(one, one.plan, out, f"{at}/{key}/{k}")
+                for k, one in enumerate(getattr(ensemble, key))
+            ]
+        most = max(trained_on(len(ensemble.trained), len(ensemble.selecting), counts_all=False))
+        json["counts_all"] = [len(one.plan.train[0]) > most for one in ensemble.fitted]
+        return {**json, "kind": type(ensemble).__name__, "names": list(ensemble.names)}
     scores = ensemble.calibration.scores
     follows = calibration_of(plan, scores).fingerprint == ensemble.calibration.fingerprint
     require(follows, "the calibration does not follow from the plan")
@@ -387,19 +399,6 @@ def write_ensemble(ensemble: Ensemble, plan: Plan, out: Writer, at: str = "ensem
     else:
         models = known_ensembles().write(ensemble, at, out)
     return {"calibration": SCORES.write(scores, f"{at}/calibration", out), "models": models}
-
-
-def _write_choice(
-    choice: FullChoice | SplitChoice, plan: Plan, fitted: Sequence[Ensemble], out: Writer, at: str
-) -> dict[str, Json]:
-    models = [write_ensemble(one, plan, out, f"{at}/fitted/{k}") for k, one in enumerate(fitted)]
-    return {"kind": type(choice).__name__, "names": list(choice.names), "fitted": models}
-
-
-def _trained_on(trained: int, selecting: int) -> dict[str, int]:
-    """Which detectors a choice from the pool has, and on how many rows they are fitted."""
-    most = min(trained + selecting, MOST_TRAINING)
-    return {"fitted": most} if most == trained else {"fitted": most, "tried": trained}
 
 
 def read_ensemble(json: Json, plan: Plan, source: Reader) -> Ensemble:
@@ -520,7 +519,7 @@ def _read_choice(json: Json, plan: Plan, source: Reader) -> FullChoice | SplitCh
     more = () if augments or len(names) == len(parts) else CLASSIFIERS
     require(tuple(names[len(parts) :]) == more, "a name is missing")
     listed = [*parts, *json.get("tried", ())]
-    nested = any(part.get("kind") in CHOICES for part in listed)
+    nested = any(part is not None and part.get("kind") in CHOICES for part in listed)
     require(not nested, "a choice of detectors contains another one")
     if augments:
         every = [read_ensemble(part, plan, source) for part in parts]
@@ -536,14 +535,21 @@ def _read_choice(json: Json, plan: Plan, source: Reader) -> FullChoice | SplitCh
     (train,), (held,) = plan.train, plan.held_out
     complete = len(rows["trained"]) + len(rows["selecting"]) == len(train)
     require(complete and len(rows["calibrating"]) == len(held), "a row is missing")
-    models: dict[str, list[ResampledEnsemble]] = {}
-    for key, size in _trained_on(len(rows["trained"]), len(rows["selecting"])).items():
-        own = plan_of_one(size, len(held))
-        read = [read_ensemble(part, own, source) for part in json[key]]
-        models[key] = [one for one in read if isinstance(one, ResampledEnsemble)]
-        require(len(models[key]) == len(read) == len(parts), "a model scores no rows")
-    fitted = models["fitted"]
-    first, tried = replace(fitted[0].calibration, rows=held), models.get("tried", fitted)
+    kinds = json["counts_all"]
+    known = isinstance(kinds, list) and all(type(kind) is bool for kind in kinds)
+    require(known and len(kinds) == len(parts) == len(json["tried"]), "a model is missing")
+    fitted: list[ResampledEnsemble] = []
+    tried: list[ResampledEnsemble] = []
+    for part, less, kind in zip(parts, json["tried"], kinds, strict=True):
+        few, many = trained_on(len(rows["trained"]), len(rows["selecting"]), kind)
+        require((less is None) == (few == many), "a model is missing")
+        for to, some, size in ((fitted, part, many), (tried, less or part, few)):
+            again = to is tried and less is None
+            one = fitted[-1] if again else read_ensemble(some, plan_of_one(size, len(held)), source)
+            require(isinstance(one, ResampledEnsemble), "a model scores no rows")
+            assert isinstance(one, ResampledEnsemble)
+            to.append(one)
+    first = replace(fitted[0].calibration, rows=held)
     return SplitChoice(first, tuple(names), fitted, tried, **rows)
 
 

@@ -137,13 +137,18 @@ class DetectorsOut:
         record = _record_of(detector)
         at = f"estimators/{len(self.entries)}"
         values = neutral(type(detector), detector.get_params(deep=False))
-        candidates = values.pop("candidates", None) if isinstance(detector, Auto) else None
+        candidates, labels = (
+            values.pop(name, None) if isinstance(detector, Auto) else None
+            for name in ("candidates", "labels")
+        )
         parameters = Plain().write(values, f"{at}/parameters", self.out)
         entry = {"native": record.name, "parameters": parameters}
         if candidates is not None:
             entry["candidates"] = [
                 one if isinstance(one, str) else self.write(one, fitted=False) for one in candidates
             ]
+        if labels is not None:
+            entry["labels"] = self._codes(labels)
         if fitted:
             columns = _columns_of(detector, detector.n_features_in_)
             out = replace(self.out, n_features=columns)
@@ -155,15 +160,19 @@ class DetectorsOut:
             }
         return entry
 
+    def _codes(self, labels: Labels) -> Json:
+        self.out.budget.spend(label_units(labels), "a detector")
+        return [
+            [int(code) for code in codes] if isinstance(codes, tuple) else int(codes)
+            for codes in labels
+        ]
+
     def _prepared(self, detector: Prepared, fitted: bool) -> Json:
         at = f"estimators/{len(self.entries)}"
-        self.out.budget.spend(label_units(detector.labels), "a detector")
         entry = {
             "prepared": self.write(detector.detector, fitted=False),
-            "labels": [
-                [int(code) for code in codes] if isinstance(codes, tuple) else int(codes)
-                for codes in detector.labels
-            ],
+            "labels": self._codes(detector.labels),
+            "scaled": bool(detector.scaled),
             "contamination": FLOAT.write(detector.contamination, f"{at}/contamination", self.out),
         }
         if fitted:
@@ -233,9 +242,9 @@ class DetectorsIn:
                     [(name, self._step(step, number)) for name, step in steps],
                     **neutral(Pipeline, Plain().read(parameters, self.source)),
                 )
-            case {"prepared": int(inner), "labels": list(labels), "contamination": share}:
+            case {"prepared": int(inner), "labels": list(labels), "scaled": bool(), **_rest}:
                 require(inner < number, "a detector contains itself")
-                return self._make_prepared(inner, labels, share, entry.get("fit"))
+                return self._make_prepared(inner, labels, entry, entry.get("fit"))
             case {"prepare": inner, "categories": list(names), "distance_based": scales}:
                 known = all(type(name) in (str, int) for name in names)
                 require(known and scales in (None, True, False), "a column is not named")
@@ -248,6 +257,9 @@ class DetectorsIn:
             case {"native": kind, "parameters": parameters}:
                 native = _kind_named(kind)
                 detector = native(**neutral(native, Plain().read(parameters, self.source)))
+                if "labels" in entry:
+                    require(isinstance(detector, Auto), "a detector takes no labels")
+                    detector.labels = self._labels(entry["labels"])
                 if "candidates" in entry:
                     self._restore_candidates(detector, entry["candidates"], number)
                 if "fitted" in entry:
@@ -255,7 +267,8 @@ class DetectorsIn:
                 return detector
         raise ReconformError("a detector is of no known kind")
 
-    def _make_prepared(self, inner: int, labels: list[Json], share: Json, fit: Json) -> Prepared:
+    def _labels(self, labels: list[Json]) -> Labels:
+        require(isinstance(labels, list), "the labels of a column are not counted")
         codes = [
             tuple(float(code) for code in of if type(code) is int and abs(code) <= MOST)
             if type(of) is list
@@ -270,11 +283,16 @@ class DetectorsIn:
             "the labels of a column are not counted",
         )
         self.source.budget.spend(label_units(codes), "a detector")
-        detector = Prepared(self.read(inner), tuple(codes), FLOAT.read(share, self.source))
-        scales = isinstance(detector.detector, NativeDetector) and hasattr(
-            detector.detector, "scale"
+        return tuple(codes)
+
+    def _make_prepared(self, inner: int, labels: list[Json], entry: Json, fit: Json) -> Prepared:
+        detector = Prepared(
+            self.read(inner),
+            self._labels(labels),
+            FLOAT.read(entry["contamination"], self.source),
+            scaled=entry["scaled"],
         )
-        require(scales, "a detector does not scale")
+        require(isinstance(detector.detector, NativeDetector), "a detector is none of ours")
         if fit is not None:
             restore_columns(detector, fit["n_features"], fit["feature_names"])
             detector.units_ = UNITS.read(fit["units"], self.source)

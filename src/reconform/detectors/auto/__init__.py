@@ -20,13 +20,15 @@ from ...ensemble.split_choice import (
     SplitChoice,
     held_back,
     plan_of_one,
+    trained_on,
 )
 from ...errors import ReconformError
-from ...methods import MOST_TRAINING, Plan
+from ...methods import Plan
 from ...parallel import track
 from ...records import Detector, DetectorRecord
 from ..base import NativeDetector
 from ..foreign import FittedDetector
+from ..prepared import Labels, Prepared
 
 
 class Auto(NativeDetector):
@@ -47,6 +49,9 @@ class Auto(NativeDetector):
     classifier : bool, optional
         Whether on a split two classifiers are candidates, too, which learn what tells new rows from
         the reference; by default where `candidates` are not given.
+    labels : sequence of int or tuple, optional
+        For every column the codes of its labels, 0 for numbers, as `Prepared` takes them: every
+        candidate is then prepared for missing values and categories.
     contamination : float, default=0.1
         Share of the training rows that `predict` of the detector itself calls outliers. Has no
         influence on conformal p-values.
@@ -100,19 +105,25 @@ class Auto(NativeDetector):
         contamination: float = 0.1,
         *,
         classifier: bool | None = None,
+        labels: Labels | None = None,
         random_state: Any = None,
         n_jobs: int | None = None,
     ) -> None:
         self.candidates = candidates
         self.classifier = classifier
+        self.labels = labels
         self.contamination = contamination
         self.random_state = random_state
         self.n_jobs = n_jobs
 
+    def __repr__(self, N_CHAR_MAX: int = 700) -> str:
+        """Leave the codes of labels out: nobody wrote them, and they may be thousands."""
+        if self.labels is not None:
+            return repr(clone(self).set_params(labels=None))
+        return str(super().__repr__(N_CHAR_MAX))
+
     def resolved(self, augments: bool = True, n: int = 0) -> list[Any]:
         """Return the candidates as what fits plans; refuse what are none.
-
-        Prepared ones that compare new rows with each other are left out where the plan is not full.
 
         Parameters
         ----------
@@ -122,11 +133,16 @@ class Auto(NativeDetector):
             Reference rows.
         """
         from .. import resolve_detector  # which imports this module
-        from ..prepared import Prepared
+        from ..prepare import prepared_by
         from ..registry import offered
 
         if self.candidates is None:
-            return offered(augments, n)
+            own: list[Any] = list(offered(augments, n))
+            if self.labels is None:
+                return own
+            # Units differ from column to column: what rescales them judges rows alone.
+            own.sort(key=lambda one: name_of(one) != "scaled knn")
+            return [prepared_by(one, self.labels) for one in own]
         if isinstance(self.candidates, str) or not isinstance(self.candidates, Sequence):
             raise ReconformError(
                 "`candidates` must be a list of detectors, such as ['knn', 'lof']; got "
@@ -135,6 +151,8 @@ class Auto(NativeDetector):
         if not self.candidates:
             raise ReconformError("`candidates` must be a list of detectors; got an empty one.")
         made = [resolve_detector(one) for one in self.candidates]
+        if self.labels is not None:
+            made = [resolve_detector(prepared_by(one, self.labels)) for one in made]
         for one in made:
             if isinstance(one, Auto):
                 raise ReconformError("`candidates` of Auto must be other detectors than Auto.")
@@ -146,10 +164,6 @@ class Auto(NativeDetector):
         batchwise = [one for one in made if getattr(one, "uses_batch", False)]
         if augments or not batchwise:
             return made
-        others = [one for one in made if one not in batchwise]
-        # What `prepare` makes of our own candidates has to do for full and for split, by size.
-        if others and all(isinstance(one, Prepared) for one in batchwise):
-            return others
         raise ReconformError(
             f"candidate {batchwise[0].name} compares new rows with each other, which only "
             "`method='full'` can do."
@@ -158,13 +172,15 @@ class Auto(NativeDetector):
     @property
     def accepts_nan(self) -> bool:  # type: ignore[override]
         """Whether all candidates do."""
+        if self.labels is not None:
+            return True
         return self.candidates is not None and all(one.accepts_nan for one in self.resolved())
 
     def _fit_together(
         self, X: FloatArray, plan: Plan, seeds: Sequence[np.random.SeedSequence], verbose: int
     ) -> Ensemble:
         """Fit every candidate."""
-        augments, trained_on = plan.row.augments, plan.n
+        augments, fewest = plan.row.augments, plan.n
         if not augments:
             if len(plan.train[0]) < 2:
                 raise ReconformError(
@@ -173,33 +189,35 @@ class Auto(NativeDetector):
                 )
             (held,), (some, others) = plan.held_out, held_back(X, plan, seeds[-1])
             trained, selecting, calibrating = X[some], X[others], X[held]
-            trained_on = len(trained)
-        if self.candidates is None and trained_on < FEWEST_ROWS:
+            fewest = len(trained)
+        if self.candidates is None and fewest < FEWEST_ROWS:
             raise ReconformError(
                 f"`detector='auto'` tries detectors that look at several neighbours, and needs at "
-                f"least {FEWEST_ROWS} rows to train them; got n_samples = {trained_on}. Give more "
+                f"least {FEWEST_ROWS} rows to train them; got n_samples = {fewest}. Give more "
                 "reference rows, or a list of detectors that are content with fewer."
             )
         candidates = self.resolved(augments, plan.n)
         names = names_of(candidates)
 
-        def fit(X: FloatArray, plan: Plan) -> list[Ensemble]:
-            total, label = len(candidates), "fitting detectors"
-            several = track(candidates, total=total, label=label, verbose=verbose)
-            return [one.fit_plan(X, plan, seeds, n_jobs=self.n_jobs) for one in several]
-
+        total, label = len(candidates), "fitting detectors"
         if augments:
-            every = fit(X, plan)
+            several = track(candidates, total=total, label=label, verbose=verbose)
+            every = [one.fit_plan(X, plan, seeds, n_jobs=self.n_jobs) for one in several]
             return FullChoice(every[0].calibration, names, every, self.n_jobs, verbose)
+        every_row = np.vstack([trained, selecting])
 
-        def fit_on(rows: FloatArray) -> list[ResampledEnsemble]:
-            own = plan_of_one(len(rows), len(held))
-            made = fit(np.vstack([rows, calibrating]), own)
-            return [one for one in made if isinstance(one, ResampledEnsemble)]
+        def fit_on(one: Any, size: int) -> ResampledEnsemble:
+            rows, own = np.vstack([every_row[:size], calibrating]), plan_of_one(size, len(held))
+            made = one.fit_plan(rows, own, seeds, n_jobs=self.n_jobs)
+            assert isinstance(made, ResampledEnsemble)
+            return made
 
-        tried = fit_on(trained)
-        most = np.vstack([trained, selecting])[:MOST_TRAINING]
-        fitted = tried if len(most) == len(trained) else fit_on(most)
+        tried, fitted = [], []
+        for one in track(candidates, total=total, label=label, verbose=verbose):
+            counts_all = getattr(one, "counts_all", False)
+            few, many = trained_on(len(trained), len(selecting), counts_all)
+            tried.append(fit_on(one, few))
+            fitted.append(tried[-1] if few == many else fit_on(one, many))
         learns = self.candidates is None if self.classifier is None else self.classifier
         more = CLASSIFIERS if learns and len(selecting) >= ENOUGH_TO_LEARN else ()
         return SplitChoice(
@@ -240,7 +258,6 @@ def name_of(detector: Any) -> str:
     >>> name_of(KNN()), name_of(KNN(scale="robust"))
     ('knn', 'scaled knn')
     """
-    from ..prepared import Prepared
     from ..registry import entry_of
 
     if isinstance(detector, Prepared):
