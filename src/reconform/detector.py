@@ -286,12 +286,10 @@ class ConformalDetector(OutlierMixin, BaseEstimator):
             Labels of rows that belong together, for `Resampling` with a splitter that keeps them
             together, such as scikit-learn's GroupKFold.
         anomalies : array-like or frame of shape (a, d), optional
-            Anomalies that are known from elsewhere. They shape the scores of ``"contrast"`` and
-            ``"learned"`` and the choice of ``"auto"``, and never calibrate. Rows of the reference
-            are refused.
+            Anomalies that are known from elsewhere, no rows of the reference. They shape the scores
+            of ``"contrast"`` and ``"learned"`` and the choice of ``"auto"``, and never calibrate.
         left_out : int, default=0
-            How many rows of the reference were marked as anomalies and are not in `X`; see
-            `reconform.review`. Lists say it, as less is proven then.
+            How many rows were marked as anomalies and left out (`reconform.review`): lists say it.
         times : array-like of shape (n,), optional
             When every row was taken (docs/time): dates, times or numbers, or an index of times.
 
@@ -315,9 +313,9 @@ class ConformalDetector(OutlierMixin, BaseEstimator):
         self._reference = X if suited is not method and isinstance(suited, Full) else None
         asked = self._groups_of_reference(groups, blocks, method, len(X))
 
-        plan_seed, model_seed, tie_seed = root_seed(self.random_state).spawn(3)
+        *seeds, tie_seed = root_seed(self.random_state).spawn(3)
         contents = Contents.of(X, n_jobs=self.n_jobs)
-        plan = plan_for(suited, contents, blocks if asked is None else asked.codes, plan_seed)
+        plan = plan_for(suited, contents, blocks if asked is None else asked.codes, seeds[0])
         if detector.frozen and not plan.row.frozen:
             raise ReconformError(
                 f"method={self.method!r} would fit the detector again, and {detector.name} is "
@@ -326,10 +324,9 @@ class ConformalDetector(OutlierMixin, BaseEstimator):
         fitter = Fitter(detector, self.n_jobs, self.verbose)
         with intake.explained(detector, X):
             if asked is None or asked.single:
-                ensemble = fitter.fit(X, plan, contents, model_seed)
+                ensemble = fitter.fit(X, plan, contents, seeds[1])
             else:
                 check_groupable(plan, self.method, anomalies is not None)
-                seeds = plan_seed, model_seed
                 ensemble = fitter.fit_in_groups(X, suited, plan, contents, seeds, asked)
         if known is not None:
             ensemble = with_anomalies(ensemble, known, f"{detector.name} with {self.method!r}")
@@ -338,8 +335,7 @@ class ConformalDetector(OutlierMixin, BaseEstimator):
         # p = alpha is an outlier, and scikit-learn calls a row normal where p - offset_ >= 0.
         self.offset_ = float(np.nextafter(float(self.alpha), 2.0))
         self._tie_key = int(tie_seed.generate_state(1, np.uint64)[0])
-        self._take_sample(X, contents)
-        self._look_at_order(X, when)
+        self._take_sample(X, contents, when)
         self._known = Known.of_fit(X, labels, contents)
         self._warn_of_reference(X, detector.name, asked)
         return self
@@ -395,8 +391,11 @@ class ConformalDetector(OutlierMixin, BaseEstimator):
             groups, n, models=bool(self.group_models), unknown=self.unknown_groups
         )
 
-    def _take_sample(self, X: FloatArray, contents: Contents) -> None:
-        """Keep some reference rows, to check the assumption by."""
+    def _take_sample(
+        self, X: FloatArray, contents: Contents, times: FloatArray | None = None
+    ) -> None:
+        """Keep some reference rows, to check the assumption by, and what their order shows."""
+        self._look_at_order(X, times)
         rows = reference_positions(contents)
         self.reference_sample_ = np.array(X[rows])
         self._looked_up = LookedUp.of(contents, rows)
