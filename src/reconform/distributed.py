@@ -34,12 +34,12 @@ from sklearn.utils.validation import check_is_fitted
 
 from .assumption import InOrder
 from .assumption.order import MOST_RUNS, RUN
+from .deciding import Observed
 from .detector import ConformalDetector
 from .discoveries import BaseDiscoveries, CountedDiscoveries
 from .ensemble.split_choice import ChoiceSurvey
 from .errors import ReconformError, listed
 from .files.judge import check_grouped
-from .listing import Observed
 from .parallel import share_of
 from .rule import Rule, RuleOptions
 from .scan import Parts, RowsPart, scan

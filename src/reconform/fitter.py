@@ -157,6 +157,11 @@ class Fitter:
         With `grouped`, for ranks within groups: certificates then look at all rows by models on
         the reference and one new row, whatever else the ensemble knows.
         """
+        if self.detector.frozen and not plan.row.frozen:
+            raise ReconformError(
+                f"`method={plan.scheme!r}` would fit the detector again, and {self.detector.name} "
+                "is frozen; use `method='prefit'` to calibrate a model as it is."
+            )
         # Nothing is drawn by the place of a row: the order of the reference does not matter.
         seeds: Sequence[np.random.SeedSequence]
         if plan.leaves_one_out:

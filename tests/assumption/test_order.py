@@ -199,7 +199,7 @@ def test_a_question_without_a_time_and_no_promise_with_one(tmp_path):
             assert FalseAlarmBudget(model, 1, 10).guarantee.startswith("No promise")
     index = pd.date_range("2024-01-01", periods=600, freq="h")
     frame = pd.DataFrame(X, columns=["a", "b", "c"], index=index)
-    assert ConformalDetector("knn", "split", random_state=0).fit(frame).order_.timed
+    assert ConformalDetector("knn", "split", random_state=0).fit(frame).state_.order.timed
 
 
 def _saved(cad, folder):

@@ -23,7 +23,6 @@ from reconform.cli import main
 from reconform.detectors import KDE, KNN, LOF, Contrast, Mahalanobis
 from reconform.detectors.base import by_replacing
 from reconform.display import prose
-from reconform.explain import explainer as known
 from reconform.files.judge import ReadOptions, judge_file
 from reconform.frames import FrameRows, label_code, mixed, numbers_of
 
@@ -263,7 +262,7 @@ def test_rows_are_found_by_label_or_position_as_the_list_shows_them():
 
 
 def test_a_large_reference_is_explained_by_a_sample_that_says_so(monkeypatch):
-    monkeypatch.setattr(known, "MOST_CELLS", 1_000)
+    monkeypatch.setattr("reconform.detector.MOST_CELLS", 1_000)
     X = normal_rows(2_500, 4)
     X[:, 0] = np.arange(2_500)
     cad = ConformalDetector("knn", "split", random_state=0).fit(X)

@@ -119,7 +119,7 @@ def assert_same(cad, again, new=NEW):
     assert again.get_params(deep=False).keys() == cad.get_params(deep=False).keys()
     assert again.n_jobs is None  # whoever loads a model says how many
     assert repr(again) == repr(clone(cad).set_params(n_jobs=None))
-    for name in ("n_calibration_", "offset_", "_tie_key", "n_features_in_", "guarantee_"):
+    for name in ("n_calibration_", "offset_", "n_features_in_", "guarantee_"):
         assert getattr(again, name) == getattr(cad, name), name
     names = [getattr(c, "feature_names_in_", np.empty(0, object)) for c in (cad, again)]
     assert equal(*names)

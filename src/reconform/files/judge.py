@@ -25,11 +25,11 @@ from sklearn.utils.validation import check_is_fitted
 from ..arrays import FloatArray, IndexArray, RankArray
 from ..assumption import Category, InOrder, Reservoir, Runs, seconds_of
 from ..atomic import stops_by_exception
+from ..deciding import Observed
 from ..detector import ConformalDetector
 from ..detectors.prepare import Feature
 from ..discoveries import CountedDiscoveries, Discoveries
 from ..errors import InputError, ReconformError
-from ..listing import Observed
 from ..rule import Rule
 from ..scan import RowsPart, Scanned, scan
 from ..statistics.ranks import Ranks
