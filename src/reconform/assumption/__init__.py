@@ -19,6 +19,7 @@ from ..statistics.fdr import RankCounts
 from .closeness import cluster_finding, copy_findings, in_units, unused_batch
 from .columns import Category, column_findings, label_findings
 from .contamination import Level, contamination_finding
+from .order import InOrder, Order, Runs, in_runs, order_findings, order_of, season_of, seconds_of
 from .sample import (
     MOST_REFERENCE,
     LookedUp,
@@ -69,6 +70,10 @@ class Compared:
         Which new rows can be looked up in all of the reference, where `reference` is a part of it.
     learned : bool
         As in `Ranks`: then no law is known for how many ranks are small.
+    order : Order
+        What the order of the reference shows.
+    in_order : InOrder, optional
+        New rows in their order.
     """
 
     reference: FloatArray | None = field(repr=False)
@@ -80,6 +85,8 @@ class Compared:
     weighable: bool = True
     looked_up: LookedUp | None = None
     learned: bool = False
+    order: Order = field(default_factory=Order)
+    in_order: InOrder | None = field(default=None, repr=False)
 
     def verdict(
         self, counts: RankCounts | None, flagged: int, tested: int, level: Level
@@ -239,6 +246,13 @@ def _contamination(seen: CheckInput) -> list[Finding]:
     return contamination_finding(rows, ranks, seen.flagged, seen.level)
 
 
+def _order(seen: CheckInput) -> list[Finding]:
+    """Both are tested apart: rows that are alike next to each other are no rows in any order."""
+    new = seen.given.in_order
+    orders = {"reference": seen.given.order, **({} if new is None else {"new": new.order})}
+    return order_findings(orders, seen.given.names)
+
+
 CHECKS = [
     Check("labels", _labels, ("has_sample",), "broken"),
     Check("columns", _columns, ("has_numbers",), "broken"),
@@ -248,6 +262,7 @@ CHECKS = [
     Check("share flagged", _share, (), "doubtful"),
     # Rows that moved look like anomalies among the reference, too.
     Check("contamination", _contamination, ("unweighted", "unbroken")),
+    Check("order", _order, (), "broken"),
 ]
 
 
@@ -264,15 +279,22 @@ __all__ = [
     "CheckInput",
     "Compared",
     "Finding",
+    "InOrder",
     "LookedUp",
     "Occurrences",
+    "Order",
     "Reservoir",
+    "Runs",
     "Verdict",
     "alike_in_groups",
+    "in_runs",
     "new_rows",
     "new_sample",
+    "order_of",
     "reference_positions",
     "reference_sample",
+    "season_of",
+    "seconds_of",
     "unused_batch",
     "why_nothing",
 ]
