@@ -129,6 +129,8 @@ def test_auto_never_refuses(batch, tmp_path, monkeypatch):
         many = ConformalDetector("knn", random_state=0).fit(D).discover(X)
     assert many.provenance.scheme == "split"
     assert (many.certified, many.claim.status) == (False, "proven")
+    monkeypatch.setattr(ConformalDetector, "can_certify", False)  # as of some model files
+    assert not ConformalDetector("knn", random_state=0).fit(D).discover(X).certified
 
 
 def test_what_everybody_reads(batch):

@@ -298,7 +298,7 @@ def test_contents_of_rows_that_are_all_different_are_found_without_counting(valu
     seen, keys = {}, []
     for row, digest in zip(X.tolist(), contents.digests, strict=True):
         seen[tuple(row)] = occurrence = seen.get(tuple(row), -1) + 1
-        keys.append(content._keys(digest[None], np.array([occurrence]))[0])
+        keys.append(content.key_of(digest, occurrence))
     assert contents.count == len(seen)
     assert (contents.count == 300) == (values > 3)
     np.testing.assert_array_equal(contents.keys(), keys)

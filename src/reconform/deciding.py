@@ -18,7 +18,16 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from .arrays import BoolArray, FloatArray, IndexArray, RankArray
-from .assumption import Category, Compared, Finding, alike_in_groups, new_rows, unused_batch
+from .assumption import (
+    Category,
+    Compared,
+    Finding,
+    InOrder,
+    alike_in_groups,
+    in_runs,
+    new_rows,
+    unused_batch,
+)
 from .detectors.prepared import category_columns
 from .discoveries import CountedDiscoveries, Discoveries, Provenance
 from .ensemble.choosing import FullChoice
@@ -72,6 +81,8 @@ class NewRows:
         As in `Observed`.
     unlisted : callable, optional
         As in `reconform.explain.Explainer`.
+    times : float array of shape (m,), optional
+        Seconds, where the rows have a time.
     """
 
     X: FloatArray
@@ -82,6 +93,17 @@ class NewRows:
     library: str | None = None
     categories: Mapping[int, Category] | None = None
     unlisted: Words | None = None
+    times: FloatArray | None = None
+
+    def in_order(self) -> InOrder:
+        """The rows that the order is tested by."""
+        seen, ranks = in_runs(len(self.X)), self.ranks
+        return InOrder(
+            np.asarray(self.X[seen]),
+            ranks.scores[seen],
+            None if self.times is None else self.times[seen],
+            None if ranks.groups is None else ranks.groups[seen],
+        )
 
 
 @dataclass(frozen=True, eq=False)
@@ -100,6 +122,8 @@ class Observed:
         What columns of labels hold, by their positions, as a reader of files found it.
     sample_groups : int array of shape (t,), optional
         The groups of the sample.
+    in_order : InOrder, optional
+        Some of the rows in their order.
     """
 
     sample: FloatArray | None = None
@@ -107,6 +131,7 @@ class Observed:
     choice: Choice | Chosen | None = None
     categories: Mapping[int, Category] | None = None
     sample_groups: IndexArray | None = None
+    in_order: InOrder | None = None
 
 
 def decided_in_memory(
@@ -131,6 +156,8 @@ def decided_in_memory(
     if weights is not None and not weights.constant:
         decider = ByWeights(cad, rule, weights)
     p_values, outcome = decider.decide(X, ranks, new.p_values)
+    # Weighted and smoothed p-values do not follow from ranks.
+    on_grid = isinstance(decider, ByGrid) and cad.ties != "randomized"
     looked_at = new_rows(X)
     seen = Observed(
         np.array(X[looked_at]),
@@ -138,6 +165,7 @@ def decided_in_memory(
         None,
         new.categories,
         None if ranks.groups is None else ranks.groups[looked_at],
+        new.in_order(),
     )
     groups = decider.groups(JudgedRows(ranks.groups, p_values, outcome.mask))
     facts = _facts(decider, len(p_values), seen, groups)
@@ -153,8 +181,8 @@ def decided_in_memory(
         p_values=p_values,
         q_values=outcome.q_values,
         scores=ranks.scores,
-        # Weighted and smoothed p-values do not follow from ranks.
-        ranks=None if facts["weights"] or cad.ties == "randomized" else ranks.at_most,
+        ranks=ranks.at_most if on_grid else None,
+        rank_counts=cad.no_counts().add(ranks.at_most) if on_grid else None,
         index=new.index,
         library=new.library,
         decision=outcome.decision,
@@ -259,6 +287,8 @@ def _facts(
             weighable=why_not_weighed(cad, rule, m) is None,
             looked_up=cad.state_.looked_up if cad.joint is None else None,
             learned=seen.together is not None and seen.together.learned,
+            order=cad.state_.order,
+            in_order=seen.in_order,
         ),
         "provenance": provenance_of(cad, None if seen.together is None else seen.together.against),
         "warning": decider.warning(m, groups),
@@ -312,7 +342,7 @@ class ByGrid:
             p_values,
             self.grid,
             cad.calibration_,
-            cad.highest_rank - 1,
+            cad.no_counts().n_calibration,
             cad.ties == "randomized",
             partial(_worlds, cad, X, ranks),
             cad.joint,

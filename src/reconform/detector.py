@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import numbers
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from functools import partial
 from typing import Any, Self, Unpack
@@ -17,7 +17,15 @@ from sklearn.utils import estimator_html_repr
 from sklearn.utils.validation import _num_samples, check_is_fitted
 
 from .arrays import FloatArray, IndexArray, IntArray, RankArray
-from .assumption import LookedUp, reference_positions
+from .assumption import (
+    LookedUp,
+    Order,
+    in_runs,
+    order_of,
+    reference_positions,
+    season_of,
+    seconds_of,
+)
 from .assumption.columns import warn_of_columns, warn_of_scores
 from .content import Contents
 from .deciding import NewRows, Observed, decided_by_counts, decided_in_memory, provenance_of
@@ -90,6 +98,8 @@ class FittedState:
         Which new rows can be looked up among all reference rows, where there is only a sample.
     known : Known, optional
         The reference rows that rows are explained by, as `fit` saw them.
+    order : Order
+        Whether reference rows that stand next to each other are alike, by a test of their order.
     """
 
     intake: Intake
@@ -100,6 +110,7 @@ class FittedState:
     sample_groups: IndexArray | None = None
     looked_up: LookedUp | None = None
     known: Known | None = None
+    order: Order = field(default_factory=Order)
 
 
 class ConformalDetector(OutlierMixin, BaseEstimator):
@@ -262,20 +273,16 @@ class ConformalDetector(OutlierMixin, BaseEstimator):
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
-        tags.input_tags.allow_nan = self._accepts_nan()
-        return tags
-
-    def _accepts_nan(self) -> bool:
-        if hasattr(self, "state_"):
-            return self.state_.accepts_nan
-        if isinstance(self.detector, Prepare):
-            return True
+        if hasattr(self, "state_") or isinstance(self.detector, Prepare):
+            tags.input_tags.allow_nan = not hasattr(self, "state_") or self.state_.accepts_nan
+            return tags
         try:
             resolved = resolve_detector(self.detector, self.larger_is)
             fits = what_fits(resolve_method(self.method), self.detector, resolved)
-            return bool(fits.accepts_nan)
+            tags.input_tags.allow_nan = fits.accepts_nan
         except (ImportError, ValueError):  # fit will say what is wrong
-            return False
+            tags.input_tags.allow_nan = False
+        return tags
 
     def fit(
         self,
@@ -286,6 +293,7 @@ class ConformalDetector(OutlierMixin, BaseEstimator):
         blocks: npt.ArrayLike | None = None,
         anomalies: npt.ArrayLike | None = None,
         left_out: int = 0,
+        times: npt.ArrayLike | None = None,
     ) -> ConformalDetector:
         """Fit and calibrate on normal rows.
 
@@ -309,6 +317,8 @@ class ConformalDetector(OutlierMixin, BaseEstimator):
         left_out : int, default=0
             How many rows of the reference were marked as anomalies and are not in `X`; see
             `reconform.review`. Lists say it, as less is proven then.
+        times : array-like of shape (n,), optional
+            When every row was taken (docs/time): dates, times or numbers, or an index of times.
 
         Returns
         -------
@@ -328,7 +338,7 @@ class ConformalDetector(OutlierMixin, BaseEstimator):
         plan_seed, model_seed, tie_seed = root_seed(self.random_state).spawn(3)
         tie_key = int(tie_seed.generate_state(1, np.uint64)[0])
         self.state_ = FittedState(intake, tie_key, accepts_nan)
-        labels = getattr(X, "index", None) if hasattr(X, "iloc") else None
+        labels, when = index_of(X), _times(X, times)
         X = self._validate(X, reset=True)
         known = None if anomalies is None else self._given(anomalies, X)
         suited = method_for_rows(method, resolved, len(X))
@@ -351,12 +361,17 @@ class ConformalDetector(OutlierMixin, BaseEstimator):
 
         self.adopt(plan, ensemble, asked, int(left_out))
         self._keep_sample(X, contents, labels)
+        self._look_at_order(X, when)
+        self._warn_of_reference(X, detector.name)
+        return self
+
+    def _warn_of_reference(self, X: FloatArray, detector: str) -> None:
+        ensemble = self.ensemble_
         warn_of_columns(np.asarray(X), self.names, ensemble)
-        if not plan.row.learns:  # which has no scores before there is a batch
-            warn_of_scores(ensemble.calibration.scores, detector.name, ensemble)
+        if not self.plan_.row.learns:  # which has no scores before there is a batch
+            warn_of_scores(ensemble.calibration.scores, detector, ensemble)
         if self.joint is not None and self.grouping_ is not None:
             warn_of_small_groups(self.grouping_, ensemble)
-        return self
 
     def _keep_sample(self, X: FloatArray, contents: Contents, labels: Any) -> None:
         """Keep some reference rows, to check the assumption by and to explain rows by."""
@@ -404,6 +419,20 @@ class ConformalDetector(OutlierMixin, BaseEstimator):
             groups, n, models=bool(self.group_models), unknown=self.unknown_groups
         )
 
+    def _look_at_order(self, X: FloatArray, times: FloatArray | None) -> None:
+        """Test whether reference rows that stand next to each other are alike."""
+        seen, groups, scored = in_runs(len(X)), self.state_.groups, self.calibration_
+        if times is not None:  # which says what comes first
+            seen = np.argsort(times, kind="stable")[seen]
+        self.state_.order = replace(
+            order_of(
+                np.asarray(X[seen]),
+                times=None if times is None else times[seen],
+                groups=None if groups is None else groups[seen],
+            ),
+            season="" if times is None else season_of(scored.scores, times[scored.rows]),
+        )
+
     def adopt(
         self,
         plan: Plan,
@@ -439,14 +468,13 @@ class ConformalDetector(OutlierMixin, BaseEstimator):
         grouping = self.grouping_
         return None if grouping is None or grouping.single else grouping.joint
 
-    @property
-    def highest_rank(self) -> int:
-        """Ranks lie in 1 .. this: n_calibration_ + 1, or one more for every further group."""
-        return self.n_calibration_ + 1 if self.joint is None else self.joint.highest
-
     def no_counts(self) -> RankCounts:
-        """Counts of no ranks yet, to add ranks of this detector to."""
-        return RankCounts(self.highest_rank - 1, self.calibration_.fingerprint)
+        """Counts of no ranks yet, to add ranks of this detector to.
+
+        Ranks lie in 1 .. n_calibration_ + 1; with one more for every further group.
+        """
+        highest = self.n_calibration_ + 1 if self.joint is None else self.joint.highest
+        return RankCounts(highest - 1, self.calibration_.fingerprint)
 
     def for_rows(self, m: int) -> Self:
         """Return the detector that judges a batch of m rows: this one, or one fitted on a split.
@@ -486,6 +514,7 @@ class ConformalDetector(OutlierMixin, BaseEstimator):
                 anomalies=getattr(known, "frame", known),
                 left_out=self.left_out_,
             )
+            self._large.state_.order = self.state_.order
             self._large.state_.intake = self.state_.intake
             self._large.state_.known = self.state_.known
             if self.names:
@@ -780,6 +809,7 @@ class ConformalDetector(OutlierMixin, BaseEstimator):
         *,
         weights: Weights | None = None,
         groups: npt.ArrayLike | None = None,
+        times: npt.ArrayLike | None = None,
         **rule: Unpack[RuleOptions],
     ) -> Discoveries:
         """Find anomalies in a batch, aiming at a false discovery rate.
@@ -808,6 +838,8 @@ class ConformalDetector(OutlierMixin, BaseEstimator):
             The group of every row, where `fit` was given groups. Rows are ranked within their
             group, and one list is made of all groups: `Discoveries.groups` says what became of
             each.
+        times : array-like of shape (m,), optional
+            When every row was taken, as in `fit`.
         procedure : {"bh", "by", "storey", "ebh"}, default="bh"
             Benjamini-Hochberg, Benjamini-Yekutieli (any dependence), Benjamini-Hochberg with
             Storey's estimate of the share of normal rows, or e-BH on the e-values of a split,
@@ -842,7 +874,7 @@ class ConformalDetector(OutlierMixin, BaseEstimator):
         -------
         Discoveries
         """
-        return self.decide(X, Rule(fdr, **rule), weights, groups=groups)
+        return self.decide(X, Rule(fdr, **rule), weights, groups=groups, times=times)
 
     def decide(
         self,
@@ -851,6 +883,7 @@ class ConformalDetector(OutlierMixin, BaseEstimator):
         weights: Weights | None = None,
         *,
         groups: npt.ArrayLike | None = None,
+        times: npt.ArrayLike | None = None,
     ) -> Discoveries:
         """Find anomalies in a batch by a rule; `discover` makes one from its parameters.
 
@@ -871,7 +904,8 @@ class ConformalDetector(OutlierMixin, BaseEstimator):
         X = frame_as_it_is(X)
         suited = self.for_rows(_num_samples(X))
         if suited is not self:
-            return suited.decide(X, rule, weights, groups=groups)
+            return suited.decide(X, rule, weights, groups=groups, times=times)
+        when = _times(X, times)
         if weights is not None:
             check_weighted(self, rule, weights, _num_samples(X))
         rule = rule.resolved(self, weights)
@@ -884,10 +918,11 @@ class ConformalDetector(OutlierMixin, BaseEstimator):
             partial(self._rows, X),
             ranks,
             p_values,
-            getattr(X, "index", None) if hasattr(X, "iloc") else None,
+            index_of(X),
             package_of(X),
             self.state_.intake.categories(self, X) or None,
             partial(label_in, X),
+            when,
         )
         found = decided_in_memory(self, rule, grid, new, weights)
         if found.warning is not None and not found.count:
@@ -977,7 +1012,7 @@ class ConformalDetector(OutlierMixin, BaseEstimator):
         )
         if explainer is None:
             raise ReconformError(NO_REFERENCE)
-        index = getattr(X, "index", None) if hasattr(X, "iloc") else None
+        index = index_of(X)
         label = "0" if index is None else str(index[0])
         return explainer.explain([0], [Judged(label, None, p_value)])[0]
 
@@ -1089,3 +1124,16 @@ class ConformalDetector(OutlierMixin, BaseEstimator):
         """Where decisions of this detector come from: method, detector, sizes, seed, version."""
         check_is_fitted(self, "ensemble_")
         return provenance_of(self)
+
+
+def index_of(X: Any) -> Any:
+    """The labels of the rows of a pandas frame; None for anything else."""
+    return getattr(X, "index", None) if hasattr(X, "iloc") else None
+
+
+def _times(X: Any, times: Any) -> FloatArray | None:
+    """When rows were taken: as it was said, or by an index of times; None if nobody knows."""
+    index = index_of(X)
+    if times is None and getattr(getattr(index, "dtype", None), "kind", "") == "M":
+        times = index
+    return None if times is None else seconds_of(times, _num_samples(X))

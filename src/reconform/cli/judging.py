@@ -190,6 +190,7 @@ def check_header(
         path, features, id_columns=files.id_columns, layout=layout, group_column=group
     )
     with opened as batches:
+        batches.timed_by(None if columns is None else columns.time)
         if writing is not None and writing.output is not None and not is_standard(writing.output):
             check_output(
                 writing.output,

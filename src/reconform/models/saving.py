@@ -13,7 +13,8 @@ import sklearn
 from sklearn.utils import get_tags
 from sklearn.utils.validation import check_is_fitted
 
-from ..assumption import LookedUp, Occurrences
+from ..assumption import LookedUp, Occurrences, Order
+from ..assumption.order import CALENDAR
 from ..atomic import check_place
 from ..detector import TIES, ConformalDetector, FittedState
 from ..detectors import resolve_detector
@@ -243,6 +244,27 @@ _LOOKED_UP = Maybe(
 )
 
 
+def _check_order(value: Order, n_features: int) -> None:
+    fits = -1 <= value.column < n_features and value.season in ("", *CALENDAR)
+    fits = fits and value.rows >= 0 and -1 <= value.correlation <= 1
+    require(fits, "the order of the reference is another one")
+
+
+_ORDER = Record(
+    "Order",
+    Order,
+    {
+        "rows": Scalar(int),
+        "alike": Scalar(bool),
+        "correlation": Scalar(float),
+        "column": Scalar(int),
+        "timed": Scalar(bool),
+        "season": Scalar(str),
+    },
+    _check_order,
+)
+
+
 def _write_model(cad: ConformalDetector, out: Writer) -> Json:
     plan = write_plan(cad.plan_, out)
     parameters = neutral(ConformalDetector, cad.get_params(deep=False))
@@ -269,6 +291,7 @@ def _write_model(cad: ConformalDetector, out: Writer) -> Json:
         "reference": _SAMPLE.write(kept.reference, "reference", out),
         "reference_sample": _SAMPLE.write(cad.reference_sample_, "reference_sample", out),
         "looked_up": _LOOKED_UP.write(kept.looked_up, "looked_up", out),
+        "order": _ORDER.write(kept.order, "order", out),
         **write_groups(cad, out),
         **_write_intake(kept.intake),
     }
@@ -354,6 +377,7 @@ def _read_sample(cad: ConformalDetector, json: Json, source: Reader) -> None:
     require(fits, "the sample of the reference has other columns")
     fits = (sample is None or kept.groups is None) == (codes is None)
     fits = fits and (sample is None or codes is None or len(sample) == len(codes))
+    kept.order = _ORDER.read(json["order"], source) if "order" in json else Order()
     kept.looked_up = _LOOKED_UP.read(json["looked_up"], source)
     if kept.looked_up is not None:
         known = kept.looked_up.occurrences
