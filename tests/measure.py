@@ -23,12 +23,12 @@ LIMITS: dict[str, int] = {
     "modules": 143,
     "lines of code": 30_500,
     "functions over 80 lines": 0,
-    "lines of tests": 34_900,
+    "lines of tests": 29_900,
     "words in docs": 44_000,
-    "fit, discover, print: functions": 540,
-    "fit, discover, print: outside detectors/": 295,
-    "fit, discover, print: modules": 68,
-    "detect --report: functions": 930,
+    "fit, discover, print: functions": 556,
+    "fit, discover, print: outside detectors/": 311,
+    "fit, discover, print: modules": 69,
+    "detect --report: functions": 940,
     "detect --report: modules": 92,
 }
 

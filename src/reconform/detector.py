@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import numbers
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from functools import partial
 from typing import Any, Self, Unpack
@@ -17,10 +17,18 @@ from sklearn.utils import estimator_html_repr
 from sklearn.utils.validation import _num_samples, check_is_fitted
 
 from .arrays import FloatArray, IndexArray, IntArray, RankArray
-from .assumption import LookedUp, reference_positions
+from .assumption import (
+    LookedUp,
+    Order,
+    in_runs,
+    order_of,
+    reference_positions,
+    season_of,
+    seconds_of,
+)
 from .assumption.columns import warn_of_columns, warn_of_scores
 from .content import Contents
-from .deciding import can_certify, check_weighted
+from .deciding import NewRows, Observed, decided_by_counts, decided_in_memory, provenance_of
 from .detectors import NativeDetector, resolve_detector
 from .detectors.prepare import Feature, Prepare
 from .discoveries import CountedDiscoveries, Discoveries, Provenance
@@ -35,8 +43,8 @@ from .errors import (
     unknown_choice,
     warn_once,
 )
-from .explain import Known, explainer_for, known_rows, refuse_without_reference, words_of
-from .explain.explainer import Explanation, Judged
+from .explain import NO_REFERENCE, Known, explainer_for, label_in
+from .explain.explainer import MOST_CELLS, Explanation, Judged
 from .fitter import (
     Fitter,
     guarantee_for,
@@ -47,8 +55,7 @@ from .fitter import (
 )
 from .frames import frame_as_it_is, package_of
 from .grouping import Grouping, ReferenceGroups, check_groupable, labels_of, warn_of_small_groups
-from .intake import Intake, Numbers, taken_in
-from .listing import NewRows, Observed, decided_by_counts, decided_in_memory, provenance_of
+from .intake import Frames, Intake, taken_in
 from .methods import BySize, Full, Method, Plan, Prefit, resolve_method
 from .metrics import Stability
 from .randomness import root_seed
@@ -61,11 +68,49 @@ from .statistics.joint import JointRanks
 from .statistics.ranks import Calibration, Ranks, smoothed_p_values
 from .statistics.scores import row_labels, tie_uniforms, warn_if_unlabelled
 from .statistics.thresholds import ScoreThreshold, score_threshold
+from .weighing import check_weighted
 from .weights import Weights
 
 _LOG = logging.getLogger(__name__)
 
 TIES = ("conservative", "randomized")
+
+
+@dataclass(eq=False)
+class FittedState:
+    """What a fit keeps beside its models; a model file has all of it but `known`.
+
+    Attributes
+    ----------
+    intake : Intake
+        How rows are read.
+    tie_key : int
+        What the uniform numbers of smoothed p-values are drawn by.
+    accepts_nan : bool
+        Whether rows may have missing numbers.
+    reference : float array of shape (n, d), optional
+        All rows, where another method may have to be fitted on them; see `for_rows`.
+    groups : int array of shape (n,), optional
+        The groups of the reference rows.
+    sample_groups : int array of shape (s,), optional
+        Those of `reference_sample_`.
+    looked_up : LookedUp, optional
+        Which new rows can be looked up among all reference rows, where there is only a sample.
+    known : Known, optional
+        The reference rows that rows are explained by, as `fit` saw them.
+    order : Order
+        Whether reference rows that stand next to each other are alike, by a test of their order.
+    """
+
+    intake: Intake
+    tie_key: int
+    accepts_nan: bool
+    reference: FloatArray | None = None
+    groups: IndexArray | None = None
+    sample_groups: IndexArray | None = None
+    looked_up: LookedUp | None = None
+    known: Known | None = None
+    order: Order = field(default_factory=Order)
 
 
 class ConformalDetector(OutlierMixin, BaseEstimator):
@@ -176,19 +221,10 @@ class ConformalDetector(OutlierMixin, BaseEstimator):
     left_out_: int
     reference_sample_: FloatArray | None
     feature_names_in_: Any
-    _tie_key: int
-    # The reference rows of a fit that another method may have to be fitted on; see `for_rows`.
-    _reference: FloatArray | None = None
-    _large: Self | None = None
-    # The reference rows that rows are explained by, as `fit` saw them.
-    _known: Any = None
-    _intake: Intake = Numbers()
-    # The groups that rows are ranked within, those of the reference rows, and of the sample.
     grouping_: Grouping | None = None
-    _reference_groups: IndexArray | None = None
-    _sample_groups: IndexArray | None = None
-    # Which new rows can be looked up among all reference rows, where there is only a sample.
-    _looked_up: LookedUp | None = None
+    state_: FittedState
+    # Fitted on a split, for batches of very many rows; see `for_rows`.
+    _large: Self | None = None
 
     def __init__(
         self,
@@ -237,8 +273,8 @@ class ConformalDetector(OutlierMixin, BaseEstimator):
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
-        if isinstance(self.detector, Prepare):
-            tags.input_tags.allow_nan = True
+        if hasattr(self, "state_") or isinstance(self.detector, Prepare):
+            tags.input_tags.allow_nan = not hasattr(self, "state_") or self.state_.accepts_nan
             return tags
         try:
             resolved = resolve_detector(self.detector, self.larger_is)
@@ -257,6 +293,7 @@ class ConformalDetector(OutlierMixin, BaseEstimator):
         blocks: npt.ArrayLike | None = None,
         anomalies: npt.ArrayLike | None = None,
         left_out: int = 0,
+        times: npt.ArrayLike | None = None,
     ) -> ConformalDetector:
         """Fit and calibrate on normal rows.
 
@@ -280,35 +317,37 @@ class ConformalDetector(OutlierMixin, BaseEstimator):
         left_out : int, default=0
             How many rows of the reference were marked as anomalies and are not in `X`; see
             `reconform.review`. Lists say it, as less is proven then.
+        times : array-like of shape (n,), optional
+            When every row was taken (docs/time): dates, times or numbers, or an index of times.
 
         Returns
         -------
         ConformalDetector
             Itself.
         """
+        check_probability("alpha", self.alpha)
+        check_count("left_out", left_out, least=0)
+        if self.ties not in TIES:
+            raise unknown_choice("ties", self.ties, TIES)
         X = frame_as_it_is(X)
         method = resolve_method(self.method)
         refit = not isinstance(method, Prefit)
         resolved, intake = taken_in(self.detector, X, self.larger_is, refit=refit)
         detector = what_fits(method, self.detector, resolved)
-        self._check_settings(left_out)
-        self._intake = intake
-        labels = getattr(X, "index", None) if hasattr(X, "iloc") else None
+        accepts_nan = isinstance(self.detector, Prepare) or detector.accepts_nan
+        plan_seed, model_seed, tie_seed = root_seed(self.random_state).spawn(3)
+        tie_key = int(tie_seed.generate_state(1, np.uint64)[0])
+        self.state_ = FittedState(intake, tie_key, accepts_nan)
+        labels, when = index_of(X), _times(X, times)
         X = self._validate(X, reset=True)
         known = None if anomalies is None else self._given(anomalies, X)
         suited = method_for_rows(method, resolved, len(X))
-        # A batch of very many rows wants a split of these.
-        self._reference = X if suited is not method and isinstance(suited, Full) else None
+        if suited is not method and isinstance(suited, Full):
+            self.state_.reference = X  # a batch of very many rows wants a split of these
         asked = self._groups_of_reference(groups, blocks, method, len(X))
 
-        plan_seed, model_seed, tie_seed = root_seed(self.random_state).spawn(3)
         contents = Contents.of(X, n_jobs=self.n_jobs)
         plan = plan_for(suited, contents, blocks if asked is None else asked.codes, plan_seed)
-        if detector.frozen and not plan.row.frozen:
-            raise ReconformError(
-                f"method={self.method!r} would fit the detector again, and {detector.name} is "
-                "frozen; use method='prefit' to calibrate a model as it is."
-            )
         fitter = Fitter(detector, self.n_jobs, self.verbose)
         with intake.explained(detector, X):
             if asked is None or asked.single:
@@ -320,30 +359,30 @@ class ConformalDetector(OutlierMixin, BaseEstimator):
         if known is not None:
             ensemble = with_anomalies(ensemble, known, f"{detector.name} with {self.method!r}")
 
-        self._adopt(plan, ensemble, asked, int(left_out))
-        # p = alpha is an outlier, and scikit-learn calls a row normal where p - offset_ >= 0.
-        self.offset_ = float(np.nextafter(float(self.alpha), 2.0))
-        self._tie_key = int(tie_seed.generate_state(1, np.uint64)[0])
-        self._take_sample(X, contents)
-        self._known = Known.of_fit(X, labels, contents)
-        self._warn_of_reference(X, detector.name, asked)
+        self.adopt(plan, ensemble, asked, int(left_out))
+        self._keep_sample(X, contents, labels)
+        self._look_at_order(X, when)
+        self._warn_of_reference(X, detector.name)
         return self
 
-    def _warn_of_reference(
-        self, X: FloatArray, detector: str, groups: ReferenceGroups | None
-    ) -> None:
+    def _warn_of_reference(self, X: FloatArray, detector: str) -> None:
         ensemble = self.ensemble_
-        warn_of_columns(np.asarray(X), self._names(), ensemble)
+        warn_of_columns(np.asarray(X), self.names, ensemble)
         if not self.plan_.row.learns:  # which has no scores before there is a batch
             warn_of_scores(ensemble.calibration.scores, detector, ensemble)
-        if self.joint is not None and groups is not None:
-            warn_of_small_groups(groups.calibrated(ensemble.calibration.rows), ensemble)
+        if self.joint is not None and self.grouping_ is not None:
+            warn_of_small_groups(self.grouping_, ensemble)
 
-    def _check_settings(self, left_out: int) -> None:
-        check_probability("alpha", self.alpha)
-        check_count("left_out", left_out, least=0)
-        if self.ties not in TIES:
-            raise unknown_choice("ties", self.ties, TIES)
+    def _keep_sample(self, X: FloatArray, contents: Contents, labels: Any) -> None:
+        """Keep some reference rows, to check the assumption by and to explain rows by."""
+        rows, kept = reference_positions(contents), self.state_
+        self.reference_sample_ = np.array(X[rows])
+        kept.looked_up = LookedUp.of(contents, rows)
+        if kept.groups is not None:
+            kept.sample_groups = kept.groups[rows]
+        kept.known = Known(X, len(X), np.arange(len(X)), labels)
+        if X.shape[0] * X.shape[1] > MOST_CELLS:
+            kept.known = Known(X[rows], len(X), rows, labels)
 
     def _given(self, anomalies: npt.ArrayLike, reference: FloatArray) -> FloatArray:
         """Known anomalies as the detector sees them; refuse those of the reference itself."""
@@ -380,37 +419,33 @@ class ConformalDetector(OutlierMixin, BaseEstimator):
             groups, n, models=bool(self.group_models), unknown=self.unknown_groups
         )
 
-    def _take_sample(self, X: FloatArray, contents: Contents) -> None:
-        """Keep some reference rows, to check the assumption by."""
-        rows = reference_positions(contents)
-        self.reference_sample_ = np.array(X[rows])
-        self._looked_up = LookedUp.of(contents, rows)
-        self._sample_groups = None
-        if self._reference_groups is not None:
-            self._sample_groups = self._reference_groups[rows]
+    def _look_at_order(self, X: FloatArray, times: FloatArray | None) -> None:
+        """Test whether reference rows that stand next to each other are alike."""
+        seen, groups, scored = in_runs(len(X)), self.state_.groups, self.calibration_
+        if times is not None:  # which says what comes first
+            seen = np.argsort(times, kind="stable")[seen]
+        self.state_.order = replace(
+            order_of(
+                np.asarray(X[seen]),
+                times=None if times is None else times[seen],
+                groups=None if groups is None else groups[seen],
+            ),
+            season="" if times is None else season_of(scored.scores, times[scored.rows]),
+        )
 
-    def _adopt(
+    def adopt(
         self,
         plan: Plan,
         ensemble: Ensemble,
         groups: ReferenceGroups | None = None,
         left_out: int = 0,
     ) -> None:
-        """Set what follows from fitted models: `fit` makes them, `load` reads them.
-
-        Parameters
-        ----------
-        plan : Plan
-        ensemble : Ensemble
-        groups : ReferenceGroups, optional
-        left_out : int
-            As in `fit`.
-        """
+        """Set what follows from fitted models: `fit` makes them, `reconform.load` reads them."""
         self.left_out_ = left_out
-        self.grouping_ = self._reference_groups = None
+        self.grouping_ = self.state_.groups = None
         if groups is not None:
             self.grouping_ = groups.calibrated(ensemble.calibration.rows)
-            self._reference_groups = groups.codes
+            self.state_.groups = groups.codes
         self.plan_ = plan
         self.ensemble_ = ensemble
         self._large = None
@@ -418,6 +453,8 @@ class ConformalDetector(OutlierMixin, BaseEstimator):
         # a repeated split has a calibration set per split, and ranks within one
         self.n_calibration_ = len(ensemble.calibration) // len(plan.repeats)
         self.guarantee_ = after_marks(guarantee_for(plan, ensemble), left_out, plan.n)
+        # p = alpha is an outlier, and scikit-learn calls a row normal where p - offset_ >= 0.
+        self.offset_ = float(np.nextafter(float(self.alpha), 2.0))
 
     @property
     def guarantee_alone(self) -> Guarantee:
@@ -431,14 +468,13 @@ class ConformalDetector(OutlierMixin, BaseEstimator):
         grouping = self.grouping_
         return None if grouping is None or grouping.single else grouping.joint
 
-    @property
-    def highest_rank(self) -> int:
-        """Ranks lie in 1 .. this: n_calibration_ + 1, or one more for every further group."""
-        return self.n_calibration_ + 1 if self.joint is None else self.joint.highest
-
     def no_counts(self) -> RankCounts:
-        """Counts of no ranks yet, to add ranks of this detector to."""
-        return RankCounts(self.highest_rank - 1, self.calibration_.fingerprint)
+        """Counts of no ranks yet, to add ranks of this detector to.
+
+        Ranks lie in 1 .. n_calibration_ + 1; with one more for every further group.
+        """
+        highest = self.n_calibration_ + 1 if self.joint is None else self.joint.highest
+        return RankCounts(highest - 1, self.calibration_.fingerprint)
 
     def for_rows(self, m: int) -> Self:
         """Return the detector that judges a batch of m rows: this one, or one fitted on a split.
@@ -455,7 +491,8 @@ class ConformalDetector(OutlierMixin, BaseEstimator):
         ConformalDetector
         """
         check_is_fitted(self, "ensemble_")
-        if self._reference is None or m <= BySize().most_rows(len(self._reference)):
+        most = self.most_rows
+        if most is None or m <= most:
             return self
         if self._large is None:
             chooses = bool(without_anomalies(self.ensemble_).candidates)
@@ -464,40 +501,43 @@ class ConformalDetector(OutlierMixin, BaseEstimator):
             _LOG.info("%d new rows are too many for full: fitting %r instead", m, split.method)
             if not isinstance(self.random_state, numbers.Integral):
                 # A fit has one seed, whoever asks and however often, from a model file too.
-                split.set_params(random_state=self._tie_key)
+                split.set_params(random_state=self.state_.tie_key)
             if isinstance(self.detector, Prepare):  # the rows are coded already
                 split.set_params(detector=self.detector.for_features(self.features))
             known = getattr(self.ensemble_, "anomalies", None)
             groups = None
             if self.grouping_ is not None:
-                groups = np.array(self.grouping_.names)[self._reference_groups]
+                groups = np.array(self.grouping_.names)[self.state_.groups]
             self._large = split.fit(
-                getattr(self._reference, "frame", self._reference),
+                getattr(self.state_.reference, "frame", self.state_.reference),
                 groups=groups,
                 anomalies=getattr(known, "frame", known),
                 left_out=self.left_out_,
             )
-            self._large._intake = self._intake
-            self._large._known = self._known
-            if self._names():
+            self._large.state_.order = self.state_.order
+            self._large.state_.intake = self.state_.intake
+            self._large.state_.known = self.state_.known
+            if self.names:
                 self._large.feature_names_in_ = self.feature_names_in_
         return self._large
 
     @property
     def can_certify(self) -> bool:
-        """Whether certificates can be had for every row.
-
-        Not from a model file without what they take, nor for rows of unknown groups.
-        """
-        pooled = self.grouping_ is not None and self.grouping_.pooled
-        return can_certify(self.ensemble_) and not pooled
+        """Whether certificates can be had for every row; model files may lack what they take."""
+        if self.grouping_ is not None and self.grouping_.pooled:
+            return False
+        one = self.ensemble_
+        if isinstance(one, GroupedEnsemble):
+            one = one.first()
+        own = type(one).worlds is not Ensemble.worlds
+        own = own or type(one).augmented_scores is not Ensemble.augmented_scores
+        return own or one.by_refitting is not None
 
     @property
     def most_rows(self) -> int | None:
         """The largest batch that this object itself judges, see `for_rows`; None for any."""
-        if self._reference is None:
-            return None
-        return BySize().most_rows(len(self._reference))
+        kept = self.state_.reference
+        return None if kept is None else BySize().most_rows(len(kept))
 
     @property
     def ranks_rows(self) -> str:
@@ -640,12 +680,12 @@ class ConformalDetector(OutlierMixin, BaseEstimator):
         With `Prepare` they have the categories of the reference.
         """
         check_is_fitted(self, "ensemble_")
-        return self._intake.features(self._names())
+        return self.state_.intake.features(self.names)
 
     def _validate(self, X: npt.ArrayLike, *, reset: bool) -> FloatArray:
         """RowsPart as the detector sees them: an array, or `FrameRows`, which stand in for one."""
-        finite = "allow-nan" if self.__sklearn_tags__().input_tags.allow_nan else True
-        rows: FloatArray = self._intake.read(
+        finite = "allow-nan" if self.state_.accepts_nan else True
+        rows: FloatArray = self.state_.intake.read(
             self, X, reset=reset, least=2 if reset else 1, finite=finite
         )
         return rows
@@ -658,7 +698,7 @@ class ConformalDetector(OutlierMixin, BaseEstimator):
 
     def of_file(self, X: FloatArray) -> FloatArray:
         """Numbers that a reader of files made, as the detector sees them."""
-        rows: FloatArray = self._intake.of_file(X, self._names())
+        rows: FloatArray = self.state_.intake.of_file(X, self.names)
         return rows
 
     def of_records(self, records: Any) -> Any:
@@ -685,30 +725,25 @@ class ConformalDetector(OutlierMixin, BaseEstimator):
         {'flow': [9.5], 'level': [2.0]}
         """
         check_is_fitted(self, "ensemble_")
-        return self._intake.of_records(records, self._names())
+        return self.state_.intake.of_records(records, self.names)
 
     def _judge(
-        self,
-        X: npt.ArrayLike,
-        grid: Grid,
-        groups: npt.ArrayLike | None = None,
-        *,
-        together: bool = False,
+        self, X: npt.ArrayLike, rows: RowsPart, grid: Grid, *, together: bool = False
     ) -> tuple[Ranks, FloatArray]:
-        """Ranks and p-values."""
+        """Ranks and p-values of rows, which were given as `X`."""
+        ranks = self.rank_rows(rows, together=together)
         if self.ties != "randomized":
-            ranks = self.rank(X, groups=groups, together=together)
             return ranks, grid.values(ranks.at_most)
-        rows, codes = self.part_of(X, groups)
-        ranks = self.rank_rows(RowsPart(rows, codes), together=together)
         labels = row_labels(X)
-        warn_if_unlabelled(labels, len(rows), self)
-        uniforms = tie_uniforms(self._tie_key, rows, labels)
+        warn_if_unlabelled(labels, len(rows.X), self)
+        uniforms = tie_uniforms(self.state_.tie_key, rows.X, labels)
         if self.joint is None:
             return ranks, smoothed_p_values(ranks, self.n_calibration_, uniforms)
         return ranks, smoothed_p_values(*self.joint.within(ranks), uniforms)
 
-    def _names(self) -> tuple[str, ...]:
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The names of the columns; none if the reference had none."""
         return tuple(map(str, getattr(self, "feature_names_in_", ())))
 
     def p_values(
@@ -746,7 +781,8 @@ class ConformalDetector(OutlierMixin, BaseEstimator):
         """
         check_is_fitted(self, "ensemble_")
         rule = Rule(validity=validity, conditional=conditional, confidence=confidence)
-        return self._judge(X, rule.grid(self), groups)[1]
+        grid = rule.grid(self)
+        return self._judge(X, self.part_of(X, groups), grid)[1]
 
     def score_samples(self, X: npt.ArrayLike, *, groups: npt.ArrayLike | None = None) -> FloatArray:
         """Return `p_values`, under scikit-learn's name: small = anomalous."""
@@ -773,6 +809,7 @@ class ConformalDetector(OutlierMixin, BaseEstimator):
         *,
         weights: Weights | None = None,
         groups: npt.ArrayLike | None = None,
+        times: npt.ArrayLike | None = None,
         **rule: Unpack[RuleOptions],
     ) -> Discoveries:
         """Find anomalies in a batch, aiming at a false discovery rate.
@@ -801,6 +838,8 @@ class ConformalDetector(OutlierMixin, BaseEstimator):
             The group of every row, where `fit` was given groups. Rows are ranked within their
             group, and one list is made of all groups: `Discoveries.groups` says what became of
             each.
+        times : array-like of shape (m,), optional
+            When every row was taken, as in `fit`.
         procedure : {"bh", "by", "storey", "ebh"}, default="bh"
             Benjamini-Hochberg, Benjamini-Yekutieli (any dependence), Benjamini-Hochberg with
             Storey's estimate of the share of normal rows, or e-BH on the e-values of a split,
@@ -835,7 +874,7 @@ class ConformalDetector(OutlierMixin, BaseEstimator):
         -------
         Discoveries
         """
-        return self.decide(X, Rule(fdr, **rule), weights, groups=groups)
+        return self.decide(X, Rule(fdr, **rule), weights, groups=groups, times=times)
 
     def decide(
         self,
@@ -844,6 +883,7 @@ class ConformalDetector(OutlierMixin, BaseEstimator):
         weights: Weights | None = None,
         *,
         groups: npt.ArrayLike | None = None,
+        times: npt.ArrayLike | None = None,
     ) -> Discoveries:
         """Find anomalies in a batch by a rule; `discover` makes one from its parameters.
 
@@ -864,22 +904,25 @@ class ConformalDetector(OutlierMixin, BaseEstimator):
         X = frame_as_it_is(X)
         suited = self.for_rows(_num_samples(X))
         if suited is not self:
-            return suited.decide(X, rule, weights, groups=groups)
+            return suited.decide(X, rule, weights, groups=groups, times=times)
+        when = _times(X, times)
         if weights is not None:
             check_weighted(self, rule, weights, _num_samples(X))
         rule = rule.resolved(self, weights)
         grid = rule.grid(self, together=True)
         rule.whole_batch(self)  # refuses what has no theorem before any row is ranked
-        ranks, p_values = self._judge(X, grid, groups, together=True)
-        index = getattr(X, "index", None) if hasattr(X, "iloc") else None
+        rows = self.part_of(X, groups)
+        ranks, p_values = self._judge(X, rows, grid, together=True)
         new = NewRows(
+            rows.X,
             partial(self._rows, X),
             ranks,
             p_values,
-            index,
+            index_of(X),
             package_of(X),
-            self._intake.categories(self, X) or None,
-            words_of(X),
+            self.state_.intake.categories(self, X) or None,
+            partial(label_in, X),
+            when,
         )
         found = decided_in_memory(self, rule, grid, new, weights)
         if found.warning is not None and not found.count:
@@ -908,7 +951,8 @@ class ConformalDetector(OutlierMixin, BaseEstimator):
         grid = rule.grid(self, together=True)
         if self.joint is not None and ranks.groups is None:
             ranks = replace(ranks, groups=self.joint.apart(ranks.at_most)[0])
-        new = NewRows(partial(self.of_file, X), ranks, grid.values(ranks.at_most))
+        read = partial(self.of_file, X)
+        new = NewRows(read(), read, ranks, grid.values(ranks.at_most))
         return decided_in_memory(self, rule, grid, new, weights)
 
     def decide_counts(
@@ -960,15 +1004,15 @@ class ConformalDetector(OutlierMixin, BaseEstimator):
                 "them: discover(X).explain(row)."
             )
         p_value = float(self.p_values(X)[0])
-        explainer = refuse_without_reference(
-            explainer_for(
-                self,
-                partial(self._rows, X),
-                choose=lambda: np.zeros(1, dtype=np.intp),
-                unlisted=words_of(X),
-            )
+        explainer = explainer_for(
+            self,
+            partial(self._rows, X),
+            choose=lambda: np.zeros(1, dtype=np.intp),
+            unlisted=partial(label_in, X),
         )
-        index = getattr(X, "index", None) if hasattr(X, "iloc") else None
+        if explainer is None:
+            raise ReconformError(NO_REFERENCE)
+        index = index_of(X)
         label = "0" if index is None else str(index[0])
         return explainer.explain([0], [Judged(label, None, p_value)])[0]
 
@@ -986,10 +1030,21 @@ class ConformalDetector(OutlierMixin, BaseEstimator):
             Itself.
         """
         check_is_fitted(self, "ensemble_")
-        known = known_rows(self)
-        if known is not None:
-            self._known = known.named(labels)
+        if self.known_rows is not None:
+            self.state_.known = self.known_rows.named(labels)
         return self
+
+    @property
+    def known_rows(self) -> Known | None:
+        """The reference rows that are kept: those of the fit, or what a model file has."""
+        kept, n, sample = self.state_, self.plan_.n, self.reference_sample_
+        if kept.known is not None or (kept.reference is None and sample is None):
+            return kept.known
+        if kept.reference is not None:
+            return Known(kept.reference, n, np.arange(n))
+        assert sample is not None
+        frames = isinstance(kept.intake, Frames) and not kept.intake.text
+        return Known(self.of_file(sample) if frames else sample, n)
 
     def threshold(
         self, false_alarm_rate: float = 0.01, *, confidence: float = 0.95
@@ -1069,3 +1124,16 @@ class ConformalDetector(OutlierMixin, BaseEstimator):
         """Where decisions of this detector come from: method, detector, sizes, seed, version."""
         check_is_fitted(self, "ensemble_")
         return provenance_of(self)
+
+
+def index_of(X: Any) -> Any:
+    """The labels of the rows of a pandas frame; None for anything else."""
+    return getattr(X, "index", None) if hasattr(X, "iloc") else None
+
+
+def _times(X: Any, times: Any) -> FloatArray | None:
+    """When rows were taken: as it was said, or by an index of times; None if nobody knows."""
+    index = index_of(X)
+    if times is None and getattr(getattr(index, "dtype", None), "kind", "") == "M":
+        times = index
+    return None if times is None else seconds_of(times, _num_samples(X))

@@ -32,12 +32,14 @@ from dask.sizeof import sizeof
 from joblib import cpu_count
 from sklearn.utils.validation import check_is_fitted
 
+from .assumption import InOrder
+from .assumption.order import MOST_RUNS, RUN
+from .deciding import Observed
 from .detector import ConformalDetector
 from .discoveries import BaseDiscoveries, CountedDiscoveries
 from .ensemble.split_choice import ChoiceSurvey
 from .errors import ReconformError, listed
 from .files.judge import check_grouped
-from .listing import Observed
 from .parallel import share_of
 from .rule import Rule, RuleOptions
 from .scan import Parts, RowsPart, scan
@@ -244,8 +246,8 @@ def discover(
         except KeyError as error:
             raise ReconformError(f"a partition of data lacks a column: {error}.") from error
     assert isinstance(scanned.ranked, Delayed)
-    observed = Observed(together=scanned.together, choice=scanned.choice)
-    found = cad.decide_counts(scanned.counts, rule, observed)
+    seen = Observed(together=scanned.together, choice=scanned.choice, in_order=source.in_order())
+    found = cad.decide_counts(scanned.counts, rule, seen)
     marked = dd.from_delayed(
         scanned.ranked.later_with_ids(partial(_marked, found.decision)),
         meta=_empty(RESULTS, columns.ids, frame),
@@ -420,6 +422,20 @@ class _Partitions:
         if not len(whole):
             raise ReconformError(NO_ROWS)
         return whole
+
+    def in_order(self) -> InOrder | None:
+        """The first rows of a few partitions, in their order.
+
+        They are read once more; without ranks, the more normal half is that of the middle.
+        """
+        count = self.frame.npartitions
+        few = sorted(set(np.linspace(0, count - 1, MOST_RUNS).astype(int).tolist()))
+        heads = compute(*(self.frame.partitions[k].head(RUN, compute=False) for k in few))
+        head = pd.concat(heads)
+        if not len(head):
+            return None
+        part = self.cad.part_of(self.columns.rows(head), self.columns.groups(head))
+        return InOrder(np.asarray(part.X), groups=part.groups)
 
     def cut(self, ranks: Ranks) -> Delayed[Ranks]:
         """The ranks of all rows, by partition."""

@@ -23,9 +23,7 @@ from reconform.cli import main
 from reconform.detectors import KDE, KNN, LOF, Contrast, Mahalanobis
 from reconform.detectors.base import by_replacing
 from reconform.display import prose
-from reconform.explain import explainer as known
 from reconform.files.judge import ReadOptions, judge_file
-from reconform.frames import FrameRows, label_code, mixed, numbers_of
 
 HOSTILE = "<img src=x onerror=alert(1)>\x1b[2J"
 FAR = 2  # the column in which the odd row is odd
@@ -197,16 +195,6 @@ def test_frames_that_a_pipeline_reads_as_they_are(library):
     assert told.features[0].share > 0.5
 
 
-def test_cells_are_mixed_in_every_kind_of_rows():
-    frame = pd.DataFrame({"x": [1.0, 2.0, 3.0], "k": ["p", "q", "r"]}, index=[9, 9, 7])
-    picks = np.array([[2, 0], [0, 1]])
-    for made in (frame, pl.from_pandas(frame), pa.Table.from_pandas(frame, preserve_index=False)):
-        got = mixed(FrameRows(made, numbers_of(made, [None, ["p", "q", "r"]])), picks)
-        assert np.asarray(got).tolist() == [[3.0, label_code("p")], [1.0, label_code("q")]]
-        cells = got.frame if made is frame else got.frame.to_pandas()
-        assert cells.to_numpy().tolist() == [[3.0, "p"], [1.0, "q"]]
-
-
 def test_with_auto_a_row_is_explained_by_the_detector_that_was_chosen_for_it():
     X, new = normal_rows(150), new_rows(60)
     for method in ("full", "split"):
@@ -263,7 +251,7 @@ def test_rows_are_found_by_label_or_position_as_the_list_shows_them():
 
 
 def test_a_large_reference_is_explained_by_a_sample_that_says_so(monkeypatch):
-    monkeypatch.setattr(known, "MOST_CELLS", 1_000)
+    monkeypatch.setattr("reconform.detector.MOST_CELLS", 1_000)
     X = normal_rows(2_500, 4)
     X[:, 0] = np.arange(2_500)
     cad = ConformalDetector("knn", "split", random_state=0).fit(X)

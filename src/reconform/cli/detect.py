@@ -30,7 +30,7 @@ from ..files import (
 from ..files.cells import to_python
 from ..files.formats import is_standard, label_of, titles_in_words
 from ..files.judge import ReadOptions
-from ..files.reading import group_labels
+from ..files.reading import group_labels, plain_time, times_of
 from ..files.review import left_out_of
 from ..metrics import false_discovery_proportion, power
 from ..reporting.page import render, write_page
@@ -114,6 +114,7 @@ def fit_detector(
             groups=_groups(reference, columns.group),
             anomalies=known,
             left_out=left_out_of(reference.path),
+            times=times_of(reference, columns.time),
         )
     cad.name_reference(_names(reference, columns.group))
     cad.set_params(verbose=0)
@@ -199,9 +200,16 @@ def detect(
     if not files.id_columns:
         files = replace(files, id_columns=table.name_columns)
     reference_rows = weighing(table, columns.shift)
+    columns = replace(columns, time=columns.time or plain_time(table))
     check_header(new, table.features, unknown, files, writing, columns=columns)
     cad = fit_detector(voice, table, fitting, columns)
-    read = ReadOptions(table.features, files.id_columns, unknown, group_column=columns.group)
+    read = ReadOptions(
+        table.features,
+        files.id_columns,
+        unknown,
+        group_column=columns.group,
+        time_column=columns.time,
+    )
     with voice.last_words(), parallel(fitting.jobs):
         facts = judge(
             voice,

@@ -20,7 +20,7 @@ from ..detector import ConformalDetector
 from ..detectors.prepare import Feature
 from ..display import NOMINAL, bound_in_words
 from ..errors import InputError, ReconformError, nearest
-from ..explain import NO_REFERENCE, known_rows
+from ..explain import NO_REFERENCE
 from ..explain.explainer import IN_BRACKETS, Explanation
 from ..explain.features import Unusual, labelled, unusual_features
 from ..files import Layout, Table, check_output, open_batches, result
@@ -190,6 +190,7 @@ def check_header(
         path, features, id_columns=files.id_columns, layout=layout, group_column=group
     )
     with opened as batches:
+        batches.timed_by(None if columns is None else columns.time)
         if writing is not None and writing.output is not None and not is_standard(writing.output):
             check_output(
                 writing.output,
@@ -245,10 +246,10 @@ def judge(
     """
     reference = None if known is None else known.table
     read = replace(read, wanted=writing.wanted(files))
-    if writing.explain and known_rows(cad) is None:
+    if writing.explain and cad.known_rows is None:
         raise ReconformError(NO_REFERENCE)
     if writing.report is not None:
-        read = replace(read, most_cells=0 if known_rows(cad) is None else MOST_CELLS)
+        read = replace(read, most_cells=0 if cad.known_rows is None else MOST_CELLS)
     with voice.gathering_warnings(), voice.passes() as progress:
         judgement = judge_file(
             cad,

@@ -26,6 +26,7 @@ from ..errors import InputError, ReconformError
 from ..extras import extra
 from ..files.formats import is_standard
 from ..files.judge import ReadOptions
+from ..files.reading import plain_time
 from ..models import ModelInfo
 from ..models.archive import refusing
 from ..models.saving import check_can_be_saved
@@ -80,6 +81,8 @@ class Remembered:
         Level and procedure.
     group : str or None
         The column of groups.
+    time : str or None
+        The column of times.
     """
 
     detector: str
@@ -90,6 +93,7 @@ class Remembered:
     prefix: str = ""
     deciding: Deciding = field(default_factory=Deciding)
     group: str | None = None
+    time: str | None = None
 
     def extras(self) -> dict[str, Any]:
         """Write it as plain data, for the extras of a model file."""
@@ -102,7 +106,11 @@ class Remembered:
                 "id": list(self.id_columns),
                 "prefix": self.prefix,
                 "decision": self.deciding.parameters(),
-                **({} if self.group is None else {"group": self.group}),
+                **{
+                    name: column
+                    for name, column in (("group", self.group), ("time", self.time))
+                    if column is not None
+                },
             }
         }
 
@@ -116,7 +124,8 @@ class Remembered:
         typed |= {"method": method} if method in ("full", "split") else {}
         typed |= {"prepare": True} if self.prepare else {}
         typed |= {"id_columns": [names_typed(self.id_columns)]} if self.id_columns else {}
-        return typed | ({"group": self.group} if self.group is not None else {})
+        aside = {"group": self.group, "time": self.time}
+        return typed | {name: one for name, one in aside.items() if one is not None}
 
     def files(self, given: Files) -> Files:
         """The identifiers that were given, or those of the model."""
@@ -139,7 +148,8 @@ def remembered(info: ModelInfo) -> Remembered | None:
 
 
 def _read(noted: Mapping[str, Any]) -> Remembered:
-    known = {"detector", "prepare", "features", "reference", "id", "prefix", "decision", "group"}
+    known = {"detector", "prepare", "features", "reference", "id", "prefix", "decision"}
+    known |= {"group", "time"}
     require(not set(noted) - known, f"it notes {sorted(set(noted) - known)!r}")
     ids, decision = noted["id"], noted["decision"]
     for name, kind in (
@@ -147,7 +157,8 @@ def _read(noted: Mapping[str, Any]) -> Remembered:
         ("decision", dict),
     ):  # fmt: skip
         require(type(noted[name]) is kind, f"{name} is {noted[name]!r}")
-    require(type(noted.get("group", "")) is str, f"group is {noted.get('group')!r}")
+    for name in ("group", "time"):
+        require(type(noted.get(name, "")) is str, f"{name} is {noted.get(name)!r}")
     require(all(type(name) is str for name in ids), f"id is {ids!r}")
     require("top" not in decision and "alpha_bh" not in decision, f"decision is {decision!r}")
     Rule(**decision)  # checks every value
@@ -160,6 +171,7 @@ def _read(noted: Mapping[str, Any]) -> Remembered:
         noted["prefix"],
         Deciding(**decision),
         noted.get("group"),
+        noted.get("time"),
     )
 
 
@@ -204,9 +216,16 @@ _GROUP = option(
     help="Take the groups of the new rows from this column, for a model that was fitted with "
     "groups.",
 )
+_TIME = option(
+    "--time",
+    library="times",
+    metavar="COL",
+    show_default="as fitted",
+    help="Take this column for the time of a row; 'rows' if rows stand in the order of time.",
+)
 # A stream has no groups.
 loading_options = family("loading", "Model", dict, [_TRUST, JOBS])
-judging_options = family("loading", "Model", dict, [_TRUST, _GROUP, JOBS])
+judging_options = family("loading", "Model", dict, [_TRUST, _GROUP, _TIME, JOBS])
 
 
 @click.command(
@@ -242,6 +261,7 @@ def fit(
         extra("skops", "skops", f"saving a model of {fitting.detector}")
     (layout,) = files.layouts(reference)
     table = read_rows(voice, reference, layout, files.id_columns, columns)
+    columns = replace(columns, time=columns.time or plain_time(table))
     cad = fit_detector(voice, table, fitting, columns)
     deciding.rule.grid(cad)  # refuses what this method cannot have
     deciding.rule.whole_batch(cad)
@@ -255,6 +275,7 @@ def fit(
         saving.prefix,
         deciding,
         columns.group,
+        columns.time,
     )
     with voice.last_words() as written:
         models.save(cad, model, overwrite=saving.overwrite, extras=known.extras())
@@ -393,7 +414,8 @@ def judge_with(
         click.get_current_context().meta[MODEL] = known.typed(method)
     (layout,) = files.layouts(new)
     features = None if known is None else known.features
-    read = ReadOptions(features, files.id_columns, layout, group_column=group)
+    time = loading["time"] or (None if known is None else known.time)
+    read = ReadOptions(features, files.id_columns, layout, group_column=group, time_column=time)
     cad.name_reference(range(1, cad.plan_.n + 1))
     try:
         return judge(voice, cad, new, read, files=files, deciding=deciding, writing=writing)
@@ -454,6 +476,7 @@ def _said(known: Remembered) -> str:
     options = [f"--id {','.join(known.id_columns)}"] if known.id_columns else []
     options += [f"--prefix {known.prefix}"] if known.prefix else []
     options += [f"--group {known.group}"] if known.group is not None else []
+    options += [f"--time {known.time}"] if known.time is not None else []
     decision = known.deciding.parameters().items()
     return " ".join(
         [*options, *(f"--{name.replace('_', '-')} {_typed(value)}" for name, value in decision)]

@@ -372,6 +372,7 @@ class Columns:
     shift: tuple[str, ...] = ()
     group: str | None = None
     group_models: bool = False
+    time: str | None = None
 
     def __post_init__(self) -> None:
         if self.group is None and self.group_models:
@@ -383,8 +384,9 @@ class Columns:
             )
 
     def unused(self, ids: tuple[str, ...]) -> tuple[str, ...]:
-        """The identifiers and the groups: what is read, and is no feature."""
-        return ids if self.group is None or self.group in ids else (*ids, self.group)
+        """The identifiers, the groups and the times: what is read, and is no feature."""
+        aside = (name for name in (self.group, self.time) if name is not None)
+        return tuple(dict.fromkeys((*ids, *aside)))
 
     def reading(
         self, ids: tuple[str, ...], layout: Layout | None, *, finds_out: bool = False
@@ -420,6 +422,13 @@ _LABEL = option(
     help="Take only the normal rows of REFERENCE, by this column of labels "
     f"({LABEL_HELP}), which is not used otherwise.",
 )
+_TIME = option(
+    "--time",
+    library="times",
+    metavar="COL",
+    help="Take this column of both files for the time of a row, never for a feature; 'rows' if "
+    "rows stand in the order of time. If neighbours in time are alike, no promise is made.",
+)
 _GROUPS = [
     option(
         "--group",
@@ -431,6 +440,7 @@ _GROUPS = [
     flag(
         "--group-models", "Fit a detector for every group instead of one on all rows, for --group."
     ),
+    _TIME,
 ]
 _SHIFT = _columns_option(
     "--shift",

@@ -16,9 +16,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from ..arrays import FloatArray, IndexArray
-from ..assumption import reference_positions
 from ..assumption.closeness import in_units
-from ..content import Contents
 from ..detectors import Auto, NativeDetector, resolve_detector
 from ..detectors.auto import name_of
 from ..detectors.base import Attribution, by_replacing
@@ -31,7 +29,6 @@ from ..ensemble.grouped import GroupedEnsemble
 from ..ensemble.split_choice import SplitChoice
 from ..errors import ReconformError
 from ..frames import columns_of, frame_as_it_is, mixed, package_of, read_column, stacked
-from ..intake import Frames
 from .features import (
     FeatureColumn,
     FeatureTable,
@@ -254,15 +251,6 @@ class Known:
     of: int
     positions: IndexArray | None = None
     labels: Sequence[Any] | None = None
-
-    @classmethod
-    def of_fit(cls, X: Any, labels: Any, contents: Contents) -> Known:
-        """Keep the rows of a fit, or a sample where they are very many."""
-        n, d = X.shape
-        if n * d <= MOST_CELLS:
-            return cls(X, n, np.arange(n), labels)
-        positions = reference_positions(contents)
-        return cls(X[positions], n, positions, labels)
 
     def named(self, labels: Sequence[Any]) -> Known:
         """Return the same rows under other names: one for every row of the reference."""
@@ -726,68 +714,33 @@ def explainer_for(
     Explainer or None
         None where no reference rows are kept.
     """
-    known = known_rows(cad)
+    known = cad.known_rows
     if known is None:
         return None
-    columns = tuple(features or _features(cad))
+    detector = cad.detector
+    if isinstance(detector, Prepare):
+        detector = detector.for_features(cad.features)
+    resolved = resolve_detector(detector, cad.larger_is, refit=not cad.plan_.row.frozen)
+    columns: tuple[Feature, ...] = tuple(features or ())
+    columns = columns or getattr(cad.state_.intake, "columns", ())
+    if not columns:
+        names = cad.names or [f"feature {j}" for j in range(cad.n_features_in_)]
+        labels = set(category_columns(cad.detector))
+        columns = tuple(Feature(name, () if j in labels else None) for j, name in enumerate(names))
     chosen = choose if cad.ensemble_.candidates else None
-    return Explainer(
-        known, cad.ensemble_, _resolved(cad), columns, read, chosen, positions, unlisted
-    )
+    return Explainer(known, cad.ensemble_, resolved, columns, read, chosen, positions, unlisted)
 
 
-def known_rows(cad: ConformalDetector) -> Known | None:
-    """Return the reference rows that are kept: those of the fit, or what a model file has."""
-    known: Known | None = cad._known
-    if known is not None:
-        return known
-    if cad._reference is not None:
-        return Known(cad._reference, cad.plan_.n, np.arange(cad.plan_.n))
-    sample = cad.reference_sample_
-    if sample is None:
-        return None
-    frames = isinstance(cad._intake, Frames) and not cad._intake.text
-    return Known(cad.of_file(sample) if frames else sample, cad.plan_.n)
-
-
-def words_of(X: Any) -> Words | None:
-    """Look up labels in a frame; None for an array, which has none."""
+def label_in(X: Any, i: int, name: str) -> str | None:
+    """Look up the label of a row in a frame; None for an array, which has none."""
     frame = frame_as_it_is(X)
     if package_of(frame) is None:
         return None
-
-    def look_up(i: int, name: str) -> str | None:
-        cells = {str(column): cells for column, cells in columns_of(frame).items()}[name]
-        return next(iter(read_column(cells[i : i + 1]).words), None)
-
-    return look_up
+    cells = {str(column): cells for column, cells in columns_of(frame).items()}[name]
+    return next(iter(read_column(cells[i : i + 1]).words), None)
 
 
 NO_REFERENCE = (
     "a row is explained by the reference rows, and this model was saved without them; save it with "
     "them, or explain with the detector as it was fitted."
 )
-
-
-def refuse_without_reference(explainer: Explainer | None) -> Explainer:
-    """Return what explains rows; refuse to do so without reference rows."""
-    if explainer is None:
-        raise ReconformError(NO_REFERENCE)
-    return explainer
-
-
-def _features(cad: ConformalDetector) -> tuple[Feature, ...]:
-    columns: tuple[Feature, ...] = getattr(cad._intake, "columns", ())
-    if columns:
-        return columns
-    names = cad._names() or [f"feature {j}" for j in range(cad.n_features_in_)]
-    labels = set(category_columns(cad.detector))
-    return tuple(Feature(name, () if j in labels else None) for j, name in enumerate(names))
-
-
-def _resolved(cad: ConformalDetector) -> Any:
-    """The detector as what was fitted."""
-    detector = cad.detector
-    if isinstance(detector, Prepare):
-        detector = detector.for_features(cad.features)
-    return resolve_detector(detector, cad.larger_is, refit=not cad.plan_.row.frozen)

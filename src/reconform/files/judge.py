@@ -23,13 +23,13 @@ from sklearn.utils import get_tags
 from sklearn.utils.validation import check_is_fitted
 
 from ..arrays import FloatArray, IndexArray, RankArray
-from ..assumption import Category, Reservoir
+from ..assumption import Category, InOrder, Reservoir, Runs, seconds_of
 from ..atomic import stops_by_exception
+from ..deciding import Observed
 from ..detector import ConformalDetector
 from ..detectors.prepare import Feature
 from ..discoveries import CountedDiscoveries, Discoveries
 from ..errors import InputError, ReconformError
-from ..listing import Observed
 from ..rule import Rule
 from ..scan import RowsPart, Scanned, scan
 from ..statistics.ranks import Ranks
@@ -37,7 +37,7 @@ from ..weights import Weights
 from . import result
 from .cells import Fingerprint, to_python
 from .formats import layout_like, noted
-from .reading import Batches, ReadOptions, missing_counts, open_batches
+from .reading import Batches, ReadOptions, blaming, missing_counts, open_batches
 from .result import FileDiscoveries, SecondPass, by_rank, by_row, result_of
 from .source import Spill
 from .writing import (
@@ -191,6 +191,8 @@ class FileScan:
         self.kept: list[FloatArray] | None = []
         self.codes: list[IndexArray] = []
         self.sample, self.of_sample = Reservoir(), Reservoir()  # which take the same rows
+        # Rows in their order; and beside them their times, as they are in the file, and groups.
+        self.in_order, self.times, self.of_order = Runs(), Runs(), Runs()
         self.sizes: list[int] = []
         self._wanted = Wanted(read.wanted, read.id_columns)
         self.scanned = scan(cad, self)
@@ -215,8 +217,26 @@ class FileScan:
                 if feature.labels is not None
             },
             sample_groups=None if groups is None else groups[:, 0].astype(np.intp),
+            in_order=self._in_order(),
         )
         return self.cad.decide_counts(self.scanned.counts, rule, seen)
+
+    def _in_order(self) -> InOrder:
+        """Some of the rows in their order, with their scores and times."""
+        seen, place, scores = self.in_order.positions, 0, []
+        for part in self.ranked:
+            mine = seen[(seen >= place) & (seen < place + len(part.at_most))] - place
+            scores.append(part.scores[mine])
+            place += len(part.at_most)
+        times = None
+        if self.batches.time_column is not None:
+            cells = self.times.rows.tolist()
+            with blaming(self.batches.source.label, str(self.batches.time_column)):
+                times = seconds_of(cells, len(cells))
+        elif self.read.time_column is not None:
+            times = seen.astype(np.float64)
+        groups = self.of_order.rows if self.of_order.seen else None
+        return InOrder(self.in_order.rows, np.concatenate(scores), times, groups)
 
     def certify(
         self, rule: Rule, weights: Callable[[FloatArray], Weights] | None = None
@@ -263,7 +283,12 @@ class FileScan:
         self._wanted.add(table, before)
         self.sizes.append(len(X))
         self.sample.add(X)
+        self.in_order.add(X)
+        if self.batches.time_column is not None:
+            cells = to_python(table.column(self.batches.time_column))
+            self.times.add(np.array(cells, dtype=object))
         if codes is not None:
+            self.of_order.add(codes)
             self.of_sample.add(codes[:, None].astype(np.float64))
         self.digest.add(X)
         self.missing.update(missing_counts(X, self.batches.features))
@@ -378,6 +403,7 @@ def judge_file(
         group_column=read.group_column,
     )
     with stops_by_exception(), opened as batches:
+        batches.timed_by(read.time_column)
         write = _checked_output(path, output, batches.source.schema, read, write)
         before = os.stat(batches.source.path)
         cad = _suited(cad, batches)

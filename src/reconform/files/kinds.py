@@ -164,9 +164,9 @@ def _use(column: _Both, is_label: bool, elapsed: bool, named: bool) -> Use:
     dates = _date(column, elapsed)
     if dates is not None:
         return dates
-    if natures <= {"text", "number", "stray"} and "text" in natures:
+    if column.surveys[0].nature == "text":
         return _category(column, named=named)
-    if "other" in natures:
+    if column.surveys[0].nature == "other":
         return Use(name, "neither numbers nor text: left out")
     return Use(name, "number", (Feature(name),))  # with cells that are refused
 

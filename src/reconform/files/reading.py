@@ -15,6 +15,7 @@ import numpy as np
 import pyarrow as pa
 
 from ..arrays import BoolArray, FloatArray, ObjectArray
+from ..assumption import seconds_of
 from ..detectors.prepare import Feature, too_many_labels
 from ..errors import InputError, ReconformError, check_count, listed, nearest, warn_once
 from ..frames import label_code, rounded_sentence
@@ -30,6 +31,9 @@ from .survey import ColumnSurvey, labels_of, refuse_new, refuse_reference, surve
 BATCH_ROWS = 1 << 16
 BATCH_CELLS = 1 << 21
 BATCH_BYTES = 1 << 26
+
+# In the place of a column of times: rows stand in their order.
+IN_ROWS = "rows"
 
 
 @dataclass(frozen=True)
@@ -56,6 +60,9 @@ class ReadOptions:
         written, if the file does not have them.
     group_column : str, optional
         The column with the group of every row, where the detector was fitted with groups.
+    time_column : str, optional
+        The column with the time of every row, to test their order by; ``"rows"``, where no column
+        has this name, if rows stand in the order of time.
     """
 
     features: Sequence[Feature] | None = None
@@ -65,6 +72,7 @@ class ReadOptions:
     most_cells: int = 0
     wanted: Sequence[int | str] = ()
     group_column: str | None = None
+    time_column: str | None = None
 
 
 # Identifiers that name a row.
@@ -384,6 +392,29 @@ def group_labels(
     return np.array(labels, dtype=object)
 
 
+def times_of(table: Table, column: str | None) -> FloatArray | None:
+    """Read when the rows of a reference were taken, by a column that is no feature."""
+    if column is None:
+        return None
+    if in_row_order(column, () if table.ids is None else table.ids.column_names):
+        return np.arange(float(len(table)))
+    if table.ids is None or column not in table.ids.column_names:
+        raise InputError(table.path, f"it has no column {column!r} of times.", column=column)
+    with blaming(table.path, column):
+        return seconds_of(table.ids.column(column), len(table))
+
+
+def plain_time(table: Table) -> str | None:
+    """Find an identifier that is plainly a time: dates or times in every row, and no numbers."""
+    for name in [] if table.ids is None else table.ids.column_names:
+        kind = table.ids.column(name).type
+        if kind_of(kind) != "number" and table.ids.column(name).null_count == 0:
+            with suppress(InputError):
+                times_of(table, name)
+                return str(name)
+    return None
+
+
 def missing_counts(X: FloatArray, features: Sequence[Feature]) -> dict[str, int]:
     """Count missing values by column, where there are any."""
     counts = np.isnan(X).sum(axis=0)
@@ -401,7 +432,7 @@ class Batches:
     source : Source
     features : tuple of Feature
     batch_rows : int
-    group_column : str or None
+    group_column, time_column : str or None
     """
 
     def __init__(
@@ -419,6 +450,7 @@ class Batches:
         self.allow_missing = allow_missing
         self.batch_rows = batch_rows
         self.group_column = group_column
+        self.time_column: str | None = None
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -432,7 +464,8 @@ class Batches:
     def read(self, more: Sequence[str] = ()) -> Iterator[tuple[Any, FloatArray]]:
         """Yield the columns of the features as they are in the file, and their matrix."""
         used = list(dict.fromkeys(feature.column for feature in self.features))
-        read = used if self.group_column in (None, *used) else [*used, str(self.group_column)]
+        also = (self.group_column, self.time_column)
+        read = [*used, *(name for name in also if name is not None and name not in used)]
         plain = [j for j, feature in enumerate(self.features) if not feature.is_category]
         empty = exact = True
         for table in self.tables([*read, *(name for name in more if name not in read)]):
@@ -451,6 +484,12 @@ class Batches:
             yield table, X
         if empty:
             raise InputError(self.source.label, "it has no rows.")
+
+    def timed_by(self, column: str | None) -> None:
+        """Read the time of every row along, where a column has it."""
+        if column is not None and not in_row_order(column, self.names):
+            _check_known(self.source, "times", [column], self.names)
+            self.time_column = column
 
     def matrix(self, table: Any) -> tuple[FloatArray, bool]:
         """Read the features of a table; and whether some cell is neither a number nor missing."""
@@ -588,6 +627,22 @@ def open_batches(
         batch_rows = check_count("batch_rows", batch_rows, least=1)
         kept = CachedSource(source, names) if remember else source
         yield Batches(kept, features, layout, allow_missing, batch_rows, group_column)
+
+
+@contextmanager
+def blaming(label: str, column: str) -> Iterator[None]:
+    """Say which column of which file an error is about."""
+    try:
+        yield
+    except InputError:
+        raise
+    except ReconformError as error:
+        raise InputError(label, f"column {column!r}: {error}", column=column) from error
+
+
+def in_row_order(time: str, names: Sequence[str]) -> bool:
+    """Whether no column has the times, because rows stand in the order of time."""
+    return time == IN_ROWS and IN_ROWS not in names
 
 
 def default_batch_rows(columns: int) -> int:

@@ -557,7 +557,7 @@ def write_groups(cad: ConformalDetector, out: Writer) -> dict[str, Json]:
     """Write which groups there are, and those of the reference rows; nothing without groups."""
     if cad.grouping_ is None:
         return {}
-    codes, sample = cad._reference_groups, cad._sample_groups
+    codes, sample = cad.state_.groups, cad.state_.sample_groups
     assert codes is not None
     return {
         "groups": {

@@ -10,11 +10,13 @@ from typing import Any
 
 import numpy
 import sklearn
+from sklearn.utils import get_tags
 from sklearn.utils.validation import check_is_fitted
 
-from ..assumption import LookedUp, Occurrences
+from ..assumption import LookedUp, Occurrences, Order
+from ..assumption.order import CALENDAR
 from ..atomic import check_place
-from ..detector import TIES, ConformalDetector
+from ..detector import TIES, ConformalDetector, FittedState
 from ..detectors import resolve_detector
 from ..detectors.foreign import LARGER_IS
 from ..detectors.prepare import Prepare, describe, restore
@@ -242,6 +244,27 @@ _LOOKED_UP = Maybe(
 )
 
 
+def _check_order(value: Order, n_features: int) -> None:
+    fits = -1 <= value.column < n_features and value.season in ("", *CALENDAR)
+    fits = fits and value.rows >= 0 and -1 <= value.correlation <= 1
+    require(fits, "the order of the reference is another one")
+
+
+_ORDER = Record(
+    "Order",
+    Order,
+    {
+        "rows": Scalar(int),
+        "alike": Scalar(bool),
+        "correlation": Scalar(float),
+        "column": Scalar(int),
+        "timed": Scalar(bool),
+        "season": Scalar(str),
+    },
+    _check_order,
+)
+
+
 def _write_model(cad: ConformalDetector, out: Writer) -> Json:
     plan = write_plan(cad.plan_, out)
     parameters = neutral(ConformalDetector, cad.get_params(deep=False))
@@ -251,8 +274,9 @@ def _write_model(cad: ConformalDetector, out: Writer) -> Json:
     if not isinstance(detector, str):
         fitted = cad.plan_.row.frozen
         detector = {"estimator": out.estimators.write(detector, fitted=fitted)}
-    if cad._reference is not None:
-        out.budget.spend(refit_units(cad.detector, *cad._reference.shape), "a fit")
+    kept = cad.state_
+    if kept.reference is not None:
+        out.budget.spend(refit_units(cad.detector, *kept.reference.shape), "a fit")
     return {
         "detector": detector,
         "method": _write_method(method, out),
@@ -260,15 +284,16 @@ def _write_model(cad: ConformalDetector, out: Writer) -> Json:
         "n_features": cad.n_features_in_,
         "feature_names": names_in(cad),
         "offset": Scalar(float).write(cad.offset_, "offset_", out),
-        "tie_key": cad._tie_key,
+        "tie_key": kept.tie_key,
         "left_out": cad.left_out_,
         "plan": plan,
         "ensemble": write_fitted(cad, out),
-        "reference": _SAMPLE.write(cad._reference, "reference", out),
+        "reference": _SAMPLE.write(kept.reference, "reference", out),
         "reference_sample": _SAMPLE.write(cad.reference_sample_, "reference_sample", out),
-        "looked_up": _LOOKED_UP.write(cad._looked_up, "looked_up", out),
+        "looked_up": _LOOKED_UP.write(kept.looked_up, "looked_up", out),
+        "order": _ORDER.write(kept.order, "order", out),
         **write_groups(cad, out),
-        **_write_intake(cad._intake),
+        **_write_intake(kept.intake),
     }
 
 
@@ -323,35 +348,42 @@ def _read_model(archive: Archive, trusted: bool) -> ConformalDetector:
     cad = ConformalDetector(detector, _read_method(json["method"], source), **parameters)
     _check_parameters(cad)
     restore_columns(cad, json["n_features"], json["feature_names"])
-    groups, of_sample = read_groups(json, cad, plan, source)
+    tie_key = Scalar(int).read(json["tie_key"], source)
+    require(0 <= tie_key < 1 << 64, "the key of ties is not one")
+    accepts_nan = bool(get_tags(cad).input_tags.allow_nan)
+    cad.state_ = kept = FittedState(_read_intake(json, cad), tie_key, accepts_nan)
+    groups, kept.sample_groups = read_groups(json, cad, plan, source)
     left_out = Scalar(int).read(json["left_out"], source)
     require(left_out >= 0, "the number of rows that were left out is below 0")
-    cad._adopt(plan, read_fitted(json["ensemble"], plan, groups, source), groups, left_out)
+    cad.adopt(plan, read_fitted(json["ensemble"], plan, groups, source), groups, left_out)
     cad.offset_ = Scalar(float).read(json["offset"], source)
-    cad._tie_key = Scalar(int).read(json["tie_key"], source)
-    require(0 <= cad._tie_key < 1 << 64, "the key of ties is not one")
-    cad._reference = rows = _SAMPLE.read(json["reference"], source)
+    kept.reference = rows = _SAMPLE.read(json["reference"], source)
     fits = rows is None or rows.shape == (plan.n, cad.n_features_in_)
     require(fits and (rows is None or len(rows) <= MOST_REFERENCE), "the reference is another one")
     if rows is not None:  # a batch of very many rows fits again
         source.budget.spend(refit_units(cad.detector, *rows.shape), "a fit")
-    cad._intake = _read_intake(json, cad)
-    cad.reference_sample_ = sample = _SAMPLE.read(json["reference_sample"], source)
-    fits = sample is None or sample.shape[1] == cad.n_features_in_
-    require(fits, "the sample of the reference has other columns")
-    fits = (sample is None or groups is None) == (of_sample is None)
-    fits = fits and (sample is None or of_sample is None or len(sample) == len(of_sample))
-    require(fits, "the sample of the reference has other rows")
-    cad._sample_groups = of_sample
-    cad._looked_up = looked_up = _LOOKED_UP.read(json["looked_up"], source)
-    if looked_up is not None:
-        known = looked_up.occurrences
-        fits = sample is not None and known.contents <= len(sample) and known.rows <= plan.n
-        require(fits, "the sample of the reference has other rows")
+    _read_sample(cad, json, source)
     require(not source.unread, f"nothing needs {sorted(source.unread)[:3]}")
     same = cad.calibration_.fingerprint == archive.manifest["fingerprint"]
     require(same, "the calibration is not the one in the manifest")
     return cad
+
+
+def _read_sample(cad: ConformalDetector, json: Json, source: Reader) -> None:
+    """Read the reference rows that new rows are compared with."""
+    kept, codes = cad.state_, cad.state_.sample_groups
+    cad.reference_sample_ = sample = _SAMPLE.read(json["reference_sample"], source)
+    fits = sample is None or sample.shape[1] == cad.n_features_in_
+    require(fits, "the sample of the reference has other columns")
+    fits = (sample is None or kept.groups is None) == (codes is None)
+    fits = fits and (sample is None or codes is None or len(sample) == len(codes))
+    kept.order = _ORDER.read(json["order"], source) if "order" in json else Order()
+    kept.looked_up = _LOOKED_UP.read(json["looked_up"], source)
+    if kept.looked_up is not None:
+        known = kept.looked_up.occurrences
+        fits = fits and sample is not None and known.contents <= len(sample)
+        fits = fits and known.rows <= cad.plan_.n
+    require(fits, "the sample of the reference has other rows")
 
 
 def _check_parameters(cad: ConformalDetector) -> None:

@@ -26,9 +26,11 @@ from typing import IO, Any, ClassVar, NamedTuple
 from sklearn.utils.validation import check_is_fitted
 
 from ..arrays import BoolArray, FloatArray
+from ..assumption import Verdict
+from ..assumption.order import order_findings
 from ..atomic import write_atomic
 from ..detector import ConformalDetector
-from ..errors import ReconformError, check_count
+from ..errors import ReconformError, ReferenceWarning, check_count, warn_once
 from ..frames import are_records
 from ..statistics.ranks import Ranks
 
@@ -200,6 +202,13 @@ class ResumableStream(ABC):
         if journal is not None:
             self._journal = self._replayed(journal)
         self._warn()
+        order = Verdict.of(order_findings({"reference": self.cad.state_.order}, self.cad.names))
+        self._heed(order)
+        for finding in order.findings:
+            warn_once(self.cad.ensemble_, "order", finding.sentence, ReferenceWarning)
+
+    def _heed(self, order: Verdict) -> None:  # noqa: B027 - a monitor promises nothing of rows
+        """Take a promise back where the order of the reference rows speaks against it."""
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} after {self.rows:,} rows in {self.batches:,} batches>"
@@ -363,6 +372,9 @@ class DecisionStream(ResumableStream):
     discoveries: int
     guarantee: str
     waiting = 0
+
+    def _heed(self, order: Verdict) -> None:
+        self.guarantee = order.promise(self.guarantee)
 
     @property
     @abstractmethod
