@@ -25,12 +25,11 @@ from ..files import (
     normal_rows,
     open_batches,
     read_labelled,
-    read_reference,
 )
 from ..files.cells import to_python
 from ..files.formats import is_standard, label_of, titles_in_words
 from ..files.judge import ReadOptions
-from ..files.reading import group_labels, plain_time, times_of
+from ..files.reading import group_labels, plain_time, read_table, times_of
 from ..files.review import left_out_of
 from ..metrics import false_discovery_proportion, power
 from ..reporting.page import render, write_page
@@ -68,7 +67,7 @@ def read_rows(
     how = columns.reading(columns.unused(ids), layout, finds_out=True)
     with voice.gathering_warnings():
         if columns.label is None:
-            table = read_reference(path, **vars(how), beside=beside)
+            table = read_table(path, how, beside=beside)
         else:
             table, anomalous = read_labelled(path, columns.label, how, beside=beside)
             voice.step(f"Leaving out {anomalous.sum():,} rows that are labelled as anomalies")

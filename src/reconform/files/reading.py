@@ -176,8 +176,6 @@ def read_reference(
     categories: Sequence[str] = (),
     allow_missing: bool | None = None,
     layout: Layout | None = None,
-    elapsed: Sequence[str] = (),
-    beside: tuple[str | Path, Layout] | None = None,
 ) -> Table:
     r"""Read a file of normal rows; refuse what no detector could use.
 
@@ -201,10 +199,6 @@ def read_reference(
     allow_missing : bool, optional
         Whether missing values may pass; by default with `prepare` only.
     layout : Layout, optional
-    elapsed : sequence of str
-        Dates of which the time that has passed is a feature; with ``prepare=None``.
-    beside : pair of path and Layout, optional
-        The new rows: what columns are is then decided from both files.
 
     Returns
     -------
@@ -230,19 +224,20 @@ def read_reference(
            [3.75, 0.  ]])
     >>> folder.cleanup()
     """
-    how = TableOptions(columns, drop, id_columns, prepare, categories, layout, elapsed)
-    may_miss = prepare is not False if allow_missing is None else allow_missing
-    return _read(path, how, may_miss, beside)
+    how = TableOptions(columns, drop, id_columns, prepare, categories, layout)
+    return read_table(path, how, allow_missing)
 
 
-def _read(
+def read_table(
     path: str | Path,
     how: TableOptions,
-    allow_missing: bool,
+    allow_missing: bool | None = None,
     beside: tuple[str | Path, Layout] | None = None,
 ) -> Table:
-    """Read a reference."""
+    """Read a reference; beside new rows, what columns are is decided from both files."""
     layout = how.layout or Layout()
+    if allow_missing is None:
+        allow_missing = how.prepare is not False
     with open_source(path, layout) as file, ExitStack() as stack:
         other = None
         if how.prepare is None and beside is not None and Path(beside[0]).is_file():
@@ -772,8 +767,7 @@ def read_labelled(
                 )
         drop = [name for name in options.drop if name != label]
         how = replace(options, drop=drop, id_columns=[*options.id_columns, label])
-        may_miss = options.prepare is not False if allow_missing is None else allow_missing
-        table = _read(path, how, may_miss, beside)
+        table = read_table(path, how, allow_missing, beside)
     return table, _anomalous(table, label, layout, FORMATS[layout.format_of(path)].is_text)
 
 
