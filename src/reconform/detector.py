@@ -68,6 +68,7 @@ from .statistics.joint import JointRanks
 from .statistics.ranks import Calibration, Ranks, smoothed_p_values
 from .statistics.scores import row_labels, tie_uniforms, warn_if_unlabelled
 from .statistics.thresholds import ScoreThreshold, score_threshold
+from .units import UnitRows, Units, unit_rows
 from .weighing import check_weighted
 from .weights import Weights
 
@@ -100,6 +101,8 @@ class FittedState:
         The reference rows that rows are explained by, as `fit` saw them.
     order : Order
         Whether reference rows that stand next to each other are alike, by a test of their order.
+    units : Units, optional
+        How rows become features of their units, where units are judged.
     """
 
     intake: Intake
@@ -111,6 +114,7 @@ class FittedState:
     looked_up: LookedUp | None = None
     known: Known | None = None
     order: Order = field(default_factory=Order)
+    units: Units | None = None
 
 
 class ConformalDetector(OutlierMixin, BaseEstimator):
@@ -298,6 +302,7 @@ class ConformalDetector(OutlierMixin, BaseEstimator):
         anomalies: npt.ArrayLike | None = None,
         left_out: int = 0,
         times: npt.ArrayLike | None = None,
+        units: str | npt.ArrayLike | None = None,
     ) -> ConformalDetector:
         """Fit and calibrate on normal rows.
 
@@ -323,12 +328,16 @@ class ConformalDetector(OutlierMixin, BaseEstimator):
             `reconform.review`. Lists say it, as less is proven then.
         times : array-like of shape (n,), optional
             When every row was taken (docs/time): dates, times or numbers, or an index of times.
+        units : str or array-like of shape (n,), optional
+            What every row is a part of, such as a run or a day: the name of a column, or names. A
+            unit is then judged as one row of features, and so are those given to `discover`.
 
         Returns
         -------
         ConformalDetector
-            Itself.
         """
+        if units is not None:
+            return self._fit_units(X, units, groups, times, left_out, anomalies)
         check_probability("alpha", self.alpha)
         check_count("left_out", left_out, least=0)
         if self.ties not in TIES:
@@ -368,6 +377,50 @@ class ConformalDetector(OutlierMixin, BaseEstimator):
         self._look_at_order(X, when)
         self._warn_of_reference(X, detector.name)
         return self
+
+    def _fit_units(
+        self, X: Any, units: Any, groups: Any, times: Any, left_out: int, anomalies: Any
+    ) -> ConformalDetector:
+        """Fit on one row of features per unit."""
+        if anomalies is not None:
+            raise ReconformError(
+                "`anomalies` are rows, and here units are judged; leave `anomalies` or `units` out."
+            )
+        rows = unit_rows(X, units)
+        if len(rows.names) < 2:
+            raise ReconformError("a reference needs at least 2 units; got 1.")
+        self.fit(
+            rows.frame,
+            groups=rows.one_each(groups, "groups"),
+            times=rows.begins(_times(X, times)),
+            left_out=left_out,
+        )
+        self.state_.units = rows.units
+        return self.name_reference(rows.names.tolist())
+
+    def units_in(self, X: Any, units: str | npt.ArrayLike) -> UnitRows:
+        """Read new rows and their units: `frame` has one row of features per unit.
+
+        Parameters
+        ----------
+        X : array-like or frame of shape (m, d)
+        units : str or array-like of shape (m,)
+            As in `fit`. A unit of the reference is refused.
+
+        Returns
+        -------
+        UnitRows
+        """
+        check_is_fitted(self, "ensemble_")
+        known = self.state_.units
+        if known is None:
+            raise ReconformError(
+                "this detector was fitted on rows and not on units; leave `units` out, or give "
+                "those of the reference rows: fit(X, units=...)."
+            )
+        rows = unit_rows(X, units, known)
+        known.refuse_known(rows.names.tolist())
+        return rows
 
     def _warn_of_reference(self, X: FloatArray, detector: str) -> None:
         ensemble = self.ensemble_
@@ -815,6 +868,7 @@ class ConformalDetector(OutlierMixin, BaseEstimator):
         weights: Weights | None = None,
         groups: npt.ArrayLike | None = None,
         times: npt.ArrayLike | None = None,
+        units: str | npt.ArrayLike | None = None,
         **rule: Unpack[RuleOptions],
     ) -> Discoveries:
         """Find anomalies in a batch, aiming at a false discovery rate.
@@ -845,6 +899,9 @@ class ConformalDetector(OutlierMixin, BaseEstimator):
             each.
         times : array-like of shape (m,), optional
             When every row was taken, as in `fit`.
+        units : str or array-like of shape (m,), optional
+            What every row is a part of, where `fit` was given units. The list is then one of
+            units, named by its index; `Discoveries.units` says which rows of one stand out.
         procedure : {"bh", "by", "storey", "ebh"}, default="bh"
             Benjamini-Hochberg, Benjamini-Yekutieli (any dependence), Benjamini-Hochberg with
             Storey's estimate of the share of normal rows, or e-BH on the e-values of a split,
@@ -879,7 +936,18 @@ class ConformalDetector(OutlierMixin, BaseEstimator):
         -------
         Discoveries
         """
-        return self.decide(X, Rule(fdr, **rule), weights, groups=groups, times=times)
+        if units is None:
+            return self.decide(X, Rule(fdr, **rule), weights, groups=groups, times=times)
+        rows = self.units_in(X, units)
+        found = self.decide(
+            rows.frame,
+            Rule(fdr, **rule),
+            weights,
+            groups=rows.one_each(groups, "groups"),
+            times=rows.begins(_times(X, times)),
+        )
+        library = package_of(frame_as_it_is(X))
+        return replace(found, index=rows.names.tolist(), library=library, units=rows)
 
     def decide(
         self,
