@@ -82,8 +82,3 @@ def test_long_results_are_cut():
     found = Discoveries(np.zeros(m, bool), np.ones(m), np.ones(m), np.zeros(m),
                         p_threshold=0.0, procedure="by", fdr=0.1)  # fmt: skip
     assert "90 more rows" in found._repr_html_()
-
-
-def test_results_are_frozen(found):
-    with pytest.raises(AttributeError):
-        found.fdr = 0.5

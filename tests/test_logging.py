@@ -57,10 +57,7 @@ def test_a_batch_that_is_too_large_for_full(said, monkeypatch):
 def test_refits(said):
     svm = OneClassSVM(gamma="scale")
     ConformalDetector(svm, "cv+", random_state=0).fit(X)
-    assert said() == [
-        "40 reference rows, method CrossValidation()",
-        "fitting OneClassSVM 11 times",
-    ]
+    assert said() == ["40 reference rows, method CrossValidation()", "fitting OneClassSVM 11 times"]
     ConformalDetector(svm, "full", random_state=0).fit(X).p_values(NEW)
     assert said()[-1] == "fitting OneClassSVM once per new row: 12 times"
 

@@ -371,21 +371,16 @@ class Contents:
         """Words and keys of rows that join these rows, each by itself."""
         words, digests = digests_of(X)
         occurrence = np.empty(len(X), dtype=np.int64)
-        known = (self.words, self._sorted_digests, self.order)
-        count_equal(words, digests, *known, occurrence)
-        return words, _keys(digests, occurrence)
+        count_equal(words, digests, self.words, *self._by_digest, occurrence)
+        # As `key_of`.
+        return words, mix_array(digests ^ (occurrence.astype(np.uint64) * GOLDEN))
 
     @cached_property
     def _keys(self) -> UInt64Array:
         """Keys of all rows."""
         if self.count == len(self):
-            return first_keys(self.digests)  # every row is the first of its kind
+            return mix_array(self.digests)  # every row is the first of its kind
         return self.keys(np.arange(len(self), dtype=np.int32))
-
-    @cached_property
-    def order(self) -> IndexArray:
-        """Sorts the digests."""
-        return np.argsort(self.digests)
 
     @cached_property
     def first(self) -> Int32Array:
@@ -409,8 +404,9 @@ class Contents:
         return last[self.group]
 
     @cached_property
-    def _sorted_digests(self) -> UInt64Array:
-        return self.digests[self.order]
+    def _by_digest(self) -> tuple[UInt64Array, IndexArray]:
+        order = np.argsort(self.digests)
+        return self.digests[order], order
 
 
 _KNOWN: ContextVar[tuple[Any, Contents] | None] = ContextVar("known contents", default=None)
@@ -448,19 +444,9 @@ def digests_of(X: FloatArray, *, n_jobs: int | None = 1) -> tuple[UInt64Array, U
     return words, digests
 
 
-def first_keys(digests: UInt64Array) -> UInt64Array:
-    """Keys of rows that are the first of their content."""
-    return mix_array(digests)
-
-
 def hashes_of(keys: UInt64Array, seed: np.random.SeedSequence) -> UInt64Array:
     """Hashes of rows, from their keys: what `canonical_order` and `first_rows` go by."""
     return mix_array(keys ^ seed.generate_state(1, np.uint64)[0])
-
-
-def _keys(digests: UInt64Array, occurrence: IntArray) -> UInt64Array:
-    """Keys from digests and occurrence numbers, as `key_of`."""
-    return mix_array(digests ^ (occurrence.astype(np.uint64) * GOLDEN))
 
 
 @dataclass(frozen=True, eq=False)

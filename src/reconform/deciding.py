@@ -156,6 +156,8 @@ def decided_in_memory(
     if weights is not None and not weights.constant:
         decider = ByWeights(cad, rule, weights)
     p_values, outcome = decider.decide(X, ranks, new.p_values)
+    # Weighted and smoothed p-values do not follow from ranks.
+    on_grid = isinstance(decider, ByGrid) and cad.ties != "randomized"
     looked_at = new_rows(X)
     seen = Observed(
         np.array(X[looked_at]),
@@ -179,8 +181,8 @@ def decided_in_memory(
         p_values=p_values,
         q_values=outcome.q_values,
         scores=ranks.scores,
-        # Weighted and smoothed p-values do not follow from ranks.
-        ranks=None if facts["weights"] or cad.ties == "randomized" else ranks.at_most,
+        ranks=ranks.at_most if on_grid else None,
+        rank_counts=cad.no_counts().add(ranks.at_most) if on_grid else None,
         index=new.index,
         library=new.library,
         decision=outcome.decision,
@@ -340,7 +342,7 @@ class ByGrid:
             p_values,
             self.grid,
             cad.calibration_,
-            cad.highest_rank - 1,
+            cad.no_counts().n_calibration,
             cad.ties == "randomized",
             partial(_worlds, cad, X, ranks),
             cad.joint,

@@ -277,20 +277,16 @@ class ConformalDetector(OutlierMixin, BaseEstimator):
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
-        tags.input_tags.allow_nan = self._accepts_nan()
-        return tags
-
-    def _accepts_nan(self) -> bool:
-        if hasattr(self, "state_"):
-            return self.state_.accepts_nan
-        if isinstance(self.detector, Prepare):
-            return True
+        if hasattr(self, "state_") or isinstance(self.detector, Prepare):
+            tags.input_tags.allow_nan = not hasattr(self, "state_") or self.state_.accepts_nan
+            return tags
         try:
             resolved = resolve_detector(self.detector, self.larger_is)
             fits = what_fits(resolve_method(self.method), self.detector, resolved)
-            return bool(fits.accepts_nan)
+            tags.input_tags.allow_nan = fits.accepts_nan
         except (ImportError, ValueError):  # fit will say what is wrong
-            return False
+            tags.input_tags.allow_nan = False
+        return tags
 
     def fit(
         self,
@@ -525,14 +521,13 @@ class ConformalDetector(OutlierMixin, BaseEstimator):
         grouping = self.grouping_
         return None if grouping is None or grouping.single else grouping.joint
 
-    @property
-    def highest_rank(self) -> int:
-        """Ranks lie in 1 .. this: n_calibration_ + 1, or one more for every further group."""
-        return self.n_calibration_ + 1 if self.joint is None else self.joint.highest
-
     def no_counts(self) -> RankCounts:
-        """Counts of no ranks yet, to add ranks of this detector to."""
-        return RankCounts(self.highest_rank - 1, self.calibration_.fingerprint)
+        """Counts of no ranks yet, to add ranks of this detector to.
+
+        Ranks lie in 1 .. n_calibration_ + 1; with one more for every further group.
+        """
+        highest = self.n_calibration_ + 1 if self.joint is None else self.joint.highest
+        return RankCounts(highest - 1, self.calibration_.fingerprint)
 
     def for_rows(self, m: int) -> Self:
         """Return the detector that judges a batch of m rows: this one, or one fitted on a split.

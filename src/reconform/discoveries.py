@@ -104,11 +104,6 @@ class Provenance:
     one_split: bool = False
     left_out: int = 0
 
-    def no_counts(self) -> RankCounts:
-        """Counts of no ranks yet."""
-        highest = self.n_calibration + 1 if self.joint is None else self.joint.highest
-        return RankCounts(highest - 1, self.calibration_fingerprint)
-
 
 @dataclass(frozen=True, eq=False, kw_only=True, repr=False)
 class BaseDiscoveries(ABC):
@@ -141,6 +136,8 @@ class BaseDiscoveries(ABC):
     groups : tuple of GroupFound
         Where rows were ranked within groups: what became of each. A warning names those that are
         too small for their rows to be flagged in this list.
+    rank_counts : RankCounts or None
+        How many rows got each rank; None for smoothed and weighted p-values.
     """
 
     procedure: str
@@ -155,6 +152,7 @@ class BaseDiscoveries(ABC):
     choice: tuple[Candidate, ...] = ()
     weights: Weights | None = None
     groups: tuple[GroupFound, ...] = ()
+    rank_counts: RankCounts | None = None
 
     @property
     @abstractmethod
@@ -232,13 +230,9 @@ class BaseDiscoveries(ABC):
         broken, alarms = self.verdict.word == "broken", self.fdr is None
         return headline(self.count, self.tested, float(self.level), alarms=alarms, broken=broken)
 
-    @abstractmethod
-    def _counts(self) -> RankCounts | None:
-        """The counts of the ranks, where the rows have ranks."""
-
     def _checked(self) -> RankCounts | None:
         """The counts that the checks look at."""
-        counts, source = self._counts(), self.provenance
+        counts, source = self.rank_counts, self.provenance
         if counts is None or source is None or source.joint is None:
             return counts
         return source.joint.on_one_grid(counts.counts)
@@ -268,7 +262,7 @@ class BaseDiscoveries(ABC):
         --------
         reconform.statistics.bounds : Construction and reference.
         """
-        source, counts = self.provenance, self._counts()
+        source, counts = self.provenance, self.rank_counts
         if source is not None and source.joint is not None:
             raise ReconformError(
                 "fdp_bound needs ranks in one calibration set, and rows were ranked within groups; "
@@ -330,7 +324,7 @@ class BaseDiscoveries(ABC):
         positions: IndexArray | None = None,
     ) -> FirstRows:
         """Describe first rows; `ranks` are the largest of them, and how many are smaller."""
-        source, counts = self.provenance, self._counts()
+        source, counts = self.provenance, self.rank_counts
         one_split = source is not None and source.one_split and counts is not None
         broken = self.verdict.word == "broken"
         bound = None
@@ -479,9 +473,6 @@ class CountedDiscoveries(BaseDiscoveries):
         """Number of rows."""
         return self.decision.tested
 
-    def _counts(self) -> RankCounts:
-        return self.rank_counts
-
     def _largest_rank(self) -> int:
         if self.certified is not None:
             return self.certified._largest_rank()
@@ -578,16 +569,6 @@ class Discoveries(BaseDiscoveries):
     def tested(self) -> int:
         """Number of rows."""
         return len(self.mask)
-
-    @cached_property
-    def rank_counts(self) -> RankCounts | None:
-        """How many rows got each rank; None for smoothed p-values."""
-        if self.ranks is None or self.provenance is None:
-            return None
-        return self.provenance.no_counts().add(self.ranks)
-
-    def _counts(self) -> RankCounts | None:
-        return self.rank_counts
 
     def _checked(self) -> RankCounts | None:
         if self.ranks is not None or self.provenance is None:

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -169,7 +168,13 @@ class Fitter:
         else:
             seeds = Streams(seed, plan.n_models + 1)
         with remembering(X, contents):
-            ensemble = self._fit(X, plan, seeds)
+            ensemble = (
+                self._fit_splits(X, plan, seeds)
+                if len(plan.repeats) > 1
+                else (
+                    self.detector.fit_plan(X, plan, seeds, n_jobs=self.n_jobs, verbose=self.verbose)
+                )
+            )
         no_way_of_its_own = (grouped or type(ensemble).worlds is Ensemble.worlds) and type(
             ensemble
         ).augmented_scores is Ensemble.augmented_scores
@@ -209,10 +214,10 @@ class Fitter:
             ensembles.append(self.fit(X, plan, contents, seeds[1], grouped=True))
         return OnePerGroup(calibration, plans, ensembles, groups.pooled)
 
-    def _fit(self, X: FloatArray, plan: Plan, seeds: Sequence[np.random.SeedSequence]) -> Ensemble:
-        fit_plan: Callable[..., Ensemble] = partial(self.detector.fit_plan, n_jobs=self.n_jobs)
-        if len(plan.repeats) == 1:
-            return fit_plan(X, plan, seeds, verbose=self.verbose)
+    def _fit_splits(
+        self, X: FloatArray, plan: Plan, seeds: Sequence[np.random.SeedSequence]
+    ) -> Ensemble:
+        """Fit the splits of a repeated split, one after the other."""
         if isinstance(self.detector, Auto):
             raise ReconformError(
                 f"a detector is chosen on one split, and these are {len(plan.repeats)}; use "
@@ -221,7 +226,7 @@ class Fitter:
         splits = track(plan.repeats, total=len(plan.repeats), label="splits", verbose=self.verbose)
         return RepeatedSplit(
             [
-                fit_plan(X, split, [seed, seeds[-1]])
+                self.detector.fit_plan(X, split, [seed, seeds[-1]], n_jobs=self.n_jobs)
                 for split, seed in zip(splits, seeds[:-1], strict=True)
             ]
         )

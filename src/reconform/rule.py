@@ -7,7 +7,7 @@ on. It checks itself when it is made, so that nothing is read before a mistake i
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import Any, Protocol, TypedDict
 
@@ -149,7 +149,13 @@ class Rule:
     top: int | None = None
 
     def __post_init__(self) -> None:
-        self._choose_procedure()
+        if self.false_alarms is not None:
+            exact_number("false_alarms", self.false_alarms)
+            self._decide_by_alarms()
+        elif self.procedure == WITHIN_ALARMS:
+            raise ReconformError(
+                f"procedure={WITHIN_ALARMS!r} needs their number; give `false_alarms`."
+            )
         for name in NUMBERS:
             exact_fraction(name, getattr(self, name))
         if self.alpha_bh is not None:
@@ -163,15 +169,8 @@ class Rule:
         if self.conditional is not None and self.conditional not in BANDS:
             raise unknown_choice("conditional", self.conditional, BANDS)
 
-    def _choose_procedure(self) -> None:
+    def _decide_by_alarms(self) -> None:
         """A number of false alarms is a decision of its own, and needs no other choice."""
-        if self.false_alarms is None:
-            if self.procedure == WITHIN_ALARMS:
-                raise ReconformError(
-                    f"procedure={WITHIN_ALARMS!r} needs their number; give `false_alarms`."
-                )
-            return
-        exact_number("false_alarms", self.false_alarms)
         if self.fdr != type(self).fdr:
             raise ReconformError(
                 "`false_alarms` and `fdr` are two ways to say how long a list may be; give one."
@@ -196,8 +195,8 @@ class Rule:
 
     @property
     def options(self) -> dict[str, Any]:
-        """All fields by name; a procedure takes those that belong to it."""
-        return {field.name: getattr(self, field.name) for field in fields(self)}
+        """The fields that belong to its procedure, by name."""
+        return {name: getattr(self, name) for name in self.row.options}
 
     # --- what it can be used with ---
 
@@ -347,8 +346,7 @@ class Rule:
         if certify is not None:
             return certify(batch, self.level)
         if self.row.on_batch is not None:
-            own = {name: self.options[name] for name in self.row.options}
-            return self.row.on_batch(batch, self.level, **own)
+            return self.row.on_batch(batch, self.level, **self.options)
         if batch.smoothed:
             return self.decide_p_values(batch.p_values)
         counts = RankCounts(batch.n_calibration, batch.calibration.fingerprint)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 
 import numpy as np
@@ -12,7 +11,6 @@ from sklearn.base import clone
 from sklearn.svm import OneClassSVM
 
 from enumeration import excess, judged, mean_e
-from forge import forge, members_of, put
 from oracle import p_value, phi_of
 from reconform import Bootstrap, ConformalDetector, CrossValidation, Full, Jackknife, Prepare
 from reconform.content import Contents, RowStreams
@@ -23,7 +21,7 @@ from reconform.detectors.knn import KNN
 from reconform.detectors.prepare import Feature, prepared
 from reconform.detectors.prepared import Prepared, PreparedUnits
 from reconform.detectors.scaled import ScaledEnsemble, ScaledFull
-from reconform.errors import ModelFileError, ReconformError
+from reconform.errors import ReconformError
 from reconform.frames import label_code
 from reconform.models import load, save
 from reconform.statistics.conditional_calibration import StepUp, count_exchanges
@@ -179,13 +177,6 @@ def test_units_with_one_row_more_or_less_are_those_of_the_rows(which):
             assert np.array_equal(units.measure(new, found), by_hand(rest, new, draws=draws))
 
 
-def test_all_labels_are_equally_far_from_each_other():
-    units = PreparedUnits(Prepared(KNN(), (4,)))
-    train = np.array([[0.0], [1.0], [2.0], [3.0], [np.nan], [MAUVE]])
-    rows = units.measure(np.vstack([train, [[OCHRE]]]), units.of(train))
-    assert np.array_equal(squares(rows), 2.0 * (1 - np.eye(7)))
-
-
 def test_which_list_of_labels_there_was_does_not_matter():
     """The list comes from the reference; ranks do not know which of E's rows it was."""
     X, new = mixed()
@@ -223,17 +214,6 @@ def test_new_rows_with_different_unseen_labels_are_not_alike_to_contrast():
     some = ConformalDetector(Prepared(Contrast(n_neighbors=1), (0, 2)), "full").fit(X)
     chosen = some.ensemble_.batch_ranks(unseen, rows=np.array([3, 4]))
     assert np.array_equal(chosen.at_most, here.at_most[[3, 4]])
-
-
-def test_equal_columns_whether_or_not_anything_is_missing():
-    """Without missing values and categories it is the scaled detector."""
-    rng = np.random.default_rng(0)
-    X, new = rng.normal(size=(40, 3)), rng.normal(size=(9, 3))
-    for method in ("jackknife+", "full", "jab+", "split"):
-        here = ConformalDetector(Prepared(KNN(), (0, 0, 0)), method, random_state=0).fit(X)
-        there = ConformalDetector(KNN(scale="robust"), method, random_state=0).fit(X)
-        assert np.array_equal(here.rank(new).scores, there.rank(new).scores)
-        assert np.array_equal(here.ranks(new), there.ranks(new))
 
 
 def test_columns_that_are_missing_everywhere():
@@ -412,39 +392,3 @@ def test_a_fitted_one_is_saved(which, tmp_path):
     save(cad, tmp_path / "model.rcad")
     again = load(tmp_path / "model.rcad")
     assert np.array_equal(again.rank(X).scores, cad.rank(X).scores)
-
-
-def test_files_that_do_not_hold_together_are_refused(tmp_path):
-    X, _ = mixed()
-    path = tmp_path / "model.rcad"
-
-    def refused(method, change, what):
-        cad = ConformalDetector(DETECTORS["knn"], method, random_state=1).fit(X)
-        save(cad, path, overwrite=True)
-        members = members_of(path)
-        change(members)
-        with pytest.raises(ModelFileError, match=what):
-            load(forge(path, members))
-
-    def labels(value):
-        def edit(members):
-            model = json.loads(members["model.json"])
-            for estimator in model["estimators"]:
-                if "labels" in estimator:
-                    estimator["labels"] = value
-            members["model.json"] = json.dumps(model).encode()
-
-        return edit
-
-    refused("full", labels([0, 1 << 23, 0, 2]), "far more memory")
-    refused("full", labels([0, 1 << 25, 0, 2]), "not counted")
-    refused("full", labels([0, "3", 0, 2]), "not counted")
-    refused("full", labels([0, 3, 0]), "4 columns|no number of labels")
-    refused("jackknife+", labels([0, 9, 0, 2]), "wrong shape")
-    units = "ensemble/full/units.npy"
-    refused("jackknife+", lambda m: put(m, units, lambda units: units[:-1]), "a unit is missing")
-    refused(
-        "jackknife+",
-        lambda m: put(m, units, lambda units: units.astype("i8") + 600),
-        "a scale is not one",
-    )

@@ -14,16 +14,10 @@ from hypothesis import strategies as st
 from sklearn.base import clone
 
 import reconform.ensemble.split_choice as module
-from oracle import binomial_upper
 from reconform import ConformalDetector, Split, Weights
-from reconform.detectors import KNN, Auto, Mahalanobis
+from reconform.detectors import KNN, Auto
 from reconform.ensemble import surveyed
-from reconform.ensemble.split_choice import (
-    CLASSIFIERS,
-    ChoiceSurvey,
-    evidence_of,
-)
-from reconform.models import load, save
+from reconform.ensemble.split_choice import CLASSIFIERS, ChoiceSurvey, evidence_of
 
 FEW = ["knn", "mahalanobis"]
 
@@ -159,33 +153,6 @@ def test_order_parts_and_threads_do_not_matter():
         assert np.array_equal(sent.ranks(new[part]).scores, found.scores[part])
 
 
-def test_memory_files_models_and_dask_agree(tmp_path):
-    pd = pytest.importorskip("pandas")
-    dd = pytest.importorskip("dask.dataframe")
-    from reconform.distributed import discover
-    from reconform.files.judge import judge_file
-
-    D, new = rows_with_anomalies()
-    names = ["a", "b", "c"]
-    frame = pd.DataFrame(new, columns=names)
-    cad = ConformalDetector("auto", "split", random_state=0)
-    cad.fit(pd.DataFrame(D, columns=names))
-    found = cad.discover(frame)
-    assert found.count > 30
-    frame.to_parquet(tmp_path / "new.parquet")
-    in_file = judge_file(cad, tmp_path / "new.parquet")
-    on_dask = discover(cad, dd.from_pandas(frame, npartitions=4))
-    save(cad, tmp_path / "m.rcad")
-    assert np.array_equal(load(tmp_path / "m.rcad").discover(frame).p_values, found.p_values)
-    for other in (in_file, on_dask):
-        assert other.count == found.count
-        assert other.choice == found.choice
-        assert other.ranked_by == found.ranked_by
-        assert other.guarantee == found.guarantee
-        assert np.array_equal(other.rank_counts.counts, found.rank_counts.counts)
-    assert np.array_equal(on_dask.frame["score"].compute(), found.scores)
-
-
 # --- what it finds, and what is said of it --------------------------------------------------------
 
 
@@ -268,26 +235,3 @@ def test_classifiers_find_what_no_detector_does():
 
 
 # --- levels ---------------------------------------------------------------------------------------
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("margin", [None, -1.0], ids=["margin", "by noise"])
-@pytest.mark.parametrize("classifier", [False, True])
-def test_levels_under_the_null(margin, classifier, learning, monkeypatch):
-    """400 batches of 30 normal rows: a correct program fails for a new seed 1 time in 100,000."""
-    if margin is not None:  # whatever has most evidence is chosen, and noise decides
-        monkeypatch.setattr(module, "MARGIN", margin)
-        monkeypatch.setattr(module, "evidence_of", lambda *args: float(np.mean(args[1])))
-    rng, lists, first = np.random.default_rng(8), 0, []
-    candidates = [KNN(n_neighbors=1), KNN(n_neighbors=5), Mahalanobis()]
-    for seed in range(400 if not classifier else 150):
-        X = rng.normal(size=(110, 2))
-        cad = ConformalDetector(
-            Auto(candidates, classifier=classifier), "split", random_state=seed
-        ).fit(X[:80])
-        found = cad.discover(X[80:], fdr=0.2)
-        lists += found.count > 0
-        first.append(found.p_values[0])
-    assert lists <= binomial_upper(len(first), 0.2, 1e-5)
-    for alpha in (0.05, 0.1, 0.5):
-        assert (np.array(first) <= alpha).sum() <= binomial_upper(len(first), alpha, 1e-5)

@@ -9,7 +9,6 @@ import pytest
 
 from enumeration import judged, mean_e
 from reconform import ConformalDetector, Full
-from reconform import ensemble as ensembles
 from reconform.detectors import KNN
 from reconform.statistics.conditional_calibration import StepUp, count_exchanges
 
@@ -78,15 +77,3 @@ def test_e_values_are_one_on_average(detector):
             return found.e_values[-1]
 
         assert mean_e(judged(judge, len(E))) <= 1 + 1e-12
-
-
-def test_many_worlds_are_counted_by_one_model(monkeypatch):
-    rng = np.random.default_rng(0)
-    D, X = rng.normal(size=(40, 2)), rng.normal(size=(12, 2))
-    X[:4] += 4
-    ensemble, step = full(KNN(n_neighbors=2), D), StepUp.at(0.3, 40, 12)
-    rows = np.arange(12)
-    by_one = dict(ensembles.worlds_by_scores(ensemble.augmented_scores(X, rows), step))
-    assert dict(ensemble.worlds(X, rows, step)) != by_one
-    monkeypatch.setattr(ensembles, "MOST_REFITTED", 0)
-    assert dict(ensemble.worlds(X, rows, step)) == by_one

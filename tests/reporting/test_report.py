@@ -19,17 +19,12 @@ import pyarrow as pa
 import pytest
 
 from reconform import ConformalDetector, Discoveries, Prepare
-from reconform.detectors import KNN
 from reconform.discoveries import Provenance
 from reconform.errors import ReferenceWarning
-from reconform.explain.features import (
-    robust_scale,
-    robust_scales,
-)
+from reconform.explain.features import robust_scale, robust_scales
 from reconform.reporting import chart, report
 from reconform.reporting.page import carry, render
 from reconform.reporting.summary import LEVELS, p_value_nature, step_up_line, summarise
-from reconform.reporting.words import script_json
 from reconform.rule import Rule, shortest_list
 from reconform.statistics.certificates import Claim
 from reconform.statistics.exact import harmonic_number
@@ -182,30 +177,6 @@ def kinds(found):
     return [f.check for f in found.verdict.findings]
 
 
-def test_drift_is_seen_with_anomalies_and_without():
-    rng = np.random.default_rng(1)
-    for anomalous in (0, 60):
-        scores = np.r_[rng.normal(-0.7, 1, 600 - anomalous), rng.normal(-6, 1, anomalous)]
-        assert kinds(judged(scores, rng.normal(size=600)))[0] == "shift"
-
-
-def test_copies_of_training_rows_are_named():
-    rng = np.random.default_rng(0)
-    reference, new = rng.normal(size=(240, 3)), rng.normal(size=(200, 3))
-    cad = ConformalDetector(KNN(n_neighbors=1), "jackknife").fit(reference)
-    assert kinds(cad.discover(new)) == []
-    found = cad.discover(np.vstack([new, reference[:60]]))
-    assert kinds(found) == ["copies"]
-    assert "60 of 260 new rows" in str(found.verdict)
-
-
-def test_tied_scores_are_not_taken_for_copies():
-    rng = np.random.default_rng(3)
-    scores, c = (np.minimum(rng.normal(size=400), 0.3) for _ in range(2))
-    assert (judged(scores, c).p_values == 1).mean() > 0.3
-    assert kinds(judged(scores, c)) == []
-
-
 def test_a_reference_that_is_too_small():
     warning = Rule(0.1).warning(100, 5000)
     scores = np.r_[np.linspace(0, 100, 4700), np.full(300, -9.0)]
@@ -223,10 +194,6 @@ def test_a_reference_that_is_too_small():
     for n, flagged in ((49_999, 1), (49_998, 0)):
         ranks = np.r_[1, np.linspace(n // 2, n + 1, 4_999).astype(int)]
         assert RankCounts(n, "f").add(ranks).decide(0.1).count == flagged
-
-
-def test_a_large_reference_and_one_unusual_row_by_chance_is_healthy():
-    assert kinds(judged(np.arange(2000.0), np.arange(1999) + 0.5)) == []
 
 
 def test_smoothed_p_values_are_checked_like_ranks():
@@ -366,13 +333,6 @@ def test_nothing_is_loaded_and_only_our_script_may_run(hostile_page):
     assert "unsafe" not in policy
 
 
-def test_json_inside_a_script_cannot_end_it():
-    value = {"a": "</script><!--\u2028&", "b": [1.5, None]}
-    text = script_json(value)
-    assert not set("<>&\u2028") & set(text)
-    assert json.loads(text) == value
-
-
 def test_a_hundred_thousand_rows_fit_in_five_megabytes_with_exact_counts():
     m = 100_000
     found = batch(m=m, n=5_000, anomalous=60_000, scheme="jackknife")
@@ -412,21 +372,18 @@ def test_rows_come_most_unusual_first_and_the_sample_is_spread_over_the_rest():
     ]
 
 
-def test_a_small_batch_is_carried_whole():
-    found = batch(m=60, n=60, anomalous=12)
-    data = embedded(render(found))
-    assert sorted(int(line[1]) for line in data["lines"]) == list(range(60))
-    assert data["names"] == []
-    assert "All 60 rows are on this page." in render(found)
-
-
 @pytest.mark.parametrize("m", [10, 1_121, 1_300, 5_000])
 def test_the_rows_that_come_first_are_all_there(m):
     """With nothing flagged the page speaks of the ten that come first."""
     found = batch(m=m, n=60, anomalous=0)
     assert found.count == 0
-    places = [line[0] for line in embedded(render(found))["lines"]]
-    assert places[:10] == list(range(1, 11))
+    page = render(found)
+    lines = embedded(page)["lines"]
+    assert [line[0] for line in lines][:10] == list(range(1, 11))
+    assert embedded(page)["names"] == []
+    if m == 10:
+        assert sorted(int(line[1]) for line in lines) == list(range(m))
+        assert f"All {m} rows are on this page." in page
 
 
 def test_labels_come_from_ids_or_the_index():

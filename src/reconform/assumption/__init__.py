@@ -10,7 +10,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from functools import cached_property
+
+import numpy as np
 
 from ..arrays import FloatArray
 from ..content import digests_of
@@ -110,57 +111,46 @@ class Compared:
 
 @dataclass(eq=False)
 class CheckInput:
-    """What checks look at; the properties ``has_...`` are the words for what a check needs."""
+    """What checks look at, and words for what a check needs.
+
+    Attributes
+    ----------
+    has_sample, has_rows, has_numbers : bool
+        Whether rows of both files were kept; enough of both to test anything; with columns of
+        numbers.
+    unweighted : bool
+        Whether no weights make up for a shift.
+    sample, numbers : tuple of two float arrays
+        The rows that were kept of reference and batch, and their columns of numbers.
+    used : list of int
+        Which columns these are.
+    findings : list of Finding
+        So far.
+    """
 
     given: Compared
     ranks: RankCounts | None
     flagged: int
     tested: int
     level: Level
-    findings: list[Finding]  # so far
+    findings: list[Finding]
 
-    @property
-    def has_sample(self) -> bool:
-        """Whether rows of both files were kept."""
-        return self.given.reference is not None and self.given.new is not None
-
-    @property
-    def has_rows(self) -> bool:
-        """Whether there are enough of both to test anything."""
-        return self.has_sample and min(map(len, self.sample)) >= LEAST_ROWS
-
-    @property
-    def has_numbers(self) -> bool:
-        """Whether these rows have columns of numbers."""
-        return self.has_rows and bool(self.used)
-
-    @property
-    def unweighted(self) -> bool:
-        """Whether no weights make up for a shift."""
-        return not self.given.weighted
+    def __post_init__(self) -> None:
+        reference, new = self.given.reference, self.given.new
+        self.has_sample = reference is not None and new is not None
+        self.unweighted = not self.given.weighted
+        if reference is None or new is None:
+            reference = new = np.empty((0, 0))
+        self.sample = reference, new
+        self.used = [j for j in range(reference.shape[1]) if j not in self.given.categories]
+        self.numbers = reference[:, self.used], new[:, self.used]
+        self.has_rows = min(len(reference), len(new)) >= LEAST_ROWS
+        self.has_numbers = self.has_rows and bool(self.used)
 
     @property
     def unbroken(self) -> bool:
         """Whether nothing so far breaks the assumption."""
         return all(finding.level != "broken" for finding in self.findings)
-
-    @cached_property
-    def sample(self) -> tuple[FloatArray, FloatArray]:
-        """The rows that were kept of reference and batch."""
-        assert self.given.reference is not None
-        assert self.given.new is not None
-        return self.given.reference, self.given.new
-
-    @cached_property
-    def used(self) -> list[int]:
-        """The columns of numbers."""
-        return [j for j in range(self.sample[0].shape[1]) if j not in self.given.categories]
-
-    @cached_property
-    def numbers(self) -> tuple[FloatArray, FloatArray]:
-        """These columns of both samples."""
-        reference, new = self.sample
-        return reference[:, self.used], new[:, self.used]
 
     def names(self, columns: Iterable[int]) -> list[str]:
         """What columns are called."""

@@ -9,7 +9,8 @@ from typing import Self
 import numpy as np
 
 from ..arrays import FloatArray, IndexArray, UInt64Array
-from ..content import Contents, first_keys, first_rows, hashes_of
+from ..content import Contents, first_rows, hashes_of
+from ..randomness import mix_array
 
 MOST_REFERENCE = 2_000
 MOST_NEW = 3_000
@@ -127,7 +128,7 @@ class LookedUp:
 
 def _first_hashes(digests: UInt64Array) -> UInt64Array:
     """Hashes of rows that are the first of their content."""
-    return hashes_of(first_keys(digests), _REFERENCE)
+    return hashes_of(mix_array(digests), _REFERENCE)
 
 
 def new_rows(X: FloatArray) -> IndexArray:

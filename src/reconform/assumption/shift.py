@@ -395,7 +395,9 @@ def shift_tests(
     found: list[Shortfall] = []
     families = 0 if counts is None else 1
     if reference is not None and new is not None:
-        used = families_for(reference.shape[1])
+        # One column is not combined with others, nor are very many.
+        single = reference.shape[1] == 1 or reference.shape[1] > MOST_COMBINED
+        used = FAMILIES[:1] if single else FAMILIES
         families += len(used)
         for family, what, ours, theirs, sides in _statistics(reference, new, names, used):
             p, expected, seen = shortfalls(ours, theirs, of, normal)
@@ -417,11 +419,6 @@ def shift_tests(
             _shortfall("detector", "score", "high", *rank_shortfall(counts, normal), tests)
         )
     return sorted(found, key=lambda test: test.corrected)
-
-
-def families_for(d: int) -> tuple[str, ...]:
-    """Which tests of columns there are: one column is not combined with others, nor very many."""
-    return FAMILIES[:1] if d == 1 or d > MOST_COMBINED else FAMILIES
 
 
 def _shortfall(

@@ -536,10 +536,10 @@ def guarantee(name: str) -> Guarantee:
     >>> guarantee("split").kind, guarantee("jab+").kind
     ('exact', 'measured')
     """
-    for row in TABLE:
-        if row.name == name:
-            return row
-    raise unknown_choice("method", name, [row.name for row in TABLE])
+    found = {row.name: row for row in TABLE}
+    if name not in found:
+        raise unknown_choice("method", name, found)
+    return found[name]
 
 
 def guarantee_of(

@@ -177,7 +177,7 @@ def closed_e_bh(
     """
     level = exact_fraction("fdr", fdr)
     runs, which = _runs(e_values)
-    for groups in range(runs.positive, 0, -1):
+    for groups in range(sum(value > 0 for value in runs.values), 0, -1):
         if runs.least_level(groups, level) is not None:
             return np.asarray(which < groups)
     return np.zeros(len(which), dtype=np.bool_)
@@ -194,7 +194,7 @@ def closed_q_values(e_values: EValues | Sequence[Fraction] | npt.ArrayLike) -> F
     runs, which = _runs(e_values)
     q = np.ones(len(runs.values))
     least = Fraction(1)
-    for groups in range(runs.positive, 0, -1):
+    for groups in range(sum(value > 0 for value in runs.values), 0, -1):
         least = min(least, runs.least_level(groups) or least)
         q[groups - 1] = float(least)
     return np.asarray(q[which])
@@ -207,10 +207,6 @@ class _Runs:
     values: list[int]
     unit: int
     sizes: list[int]
-
-    @property
-    def positive(self) -> int:
-        return sum(value > 0 for value in self.values)
 
     def least_level(self, groups: int, most: Fraction | None = None) -> Fraction | None:
         """The smallest level at which the first `groups` runs are admissible; None above `most`."""

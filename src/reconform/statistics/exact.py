@@ -12,6 +12,7 @@ whatever counts ranks keeps working.
 from __future__ import annotations
 
 import numbers
+from collections.abc import Callable
 from dataclasses import dataclass
 from decimal import Decimal, localcontext
 from fractions import Fraction
@@ -141,9 +142,9 @@ class Grid:
         """Put counts of ranks into the order of p-values."""
         return counts
 
-    def decided(self, decision: Decision) -> Decision:
-        """Turn a decision in the order of p-values into one on ranks."""
-        return decision
+    def decide(self, counts: RankCounts, how: Callable[[RankCounts, Grid], Decision]) -> Decision:
+        """Decide on counts of ranks, in the order of p-values."""
+        return how(counts, self)
 
 
 def usual(n_calibration: int) -> Grid:

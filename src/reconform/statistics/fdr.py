@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from fractions import Fraction
+from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
@@ -325,12 +326,9 @@ class Procedure:
     ) -> Decision:
         """Decide on counts, exactly."""
         own = {name: options[name] for name in self.options}
-        counts, in_order = grid.ordered(counts), grid.in_order
         if self.on_counts is not None:
-            return grid.decided(self.on_counts(counts, in_order, level, **own))
-        assert self.factor is not None
-        factor = self.factor(_OnGrid(counts, in_order), **own)
-        return grid.decided(_step_up(counts, in_order, level, factor, self))
+            return grid.decide(counts, partial(self.on_counts, level=level, **own))
+        return grid.decide(counts, partial(_step_up, level=level, row=self, own=own))
 
     def adjust(self, p_values: FloatArray, options: Mapping[str, Any]) -> FloatArray:
         """Adjust plain p-values, in floating point."""
@@ -357,9 +355,10 @@ def counted_names() -> list[str]:
 
 def counting_procedure(name: str) -> Procedure:
     """Look up a procedure that decides on counts; others are refused."""
-    if name not in PROCEDURES or not PROCEDURES[name].counts:
+    row = PROCEDURES.get(name)
+    if row is None or (row.factor is None and row.on_counts is None):
         raise unknown_choice("procedure", name, counted_names())
-    return PROCEDURES[name]
+    return row
 
 
 # --- step-up procedures: on counts, and on plain p-values ----------------------------------------
@@ -403,9 +402,10 @@ class _Plain:
 
 
 def _step_up(
-    counts: RankCounts, grid: Grid, level: Fraction, factor: Bounds, row: Procedure
+    counts: RankCounts, grid: Grid, level: Fraction, row: Procedure, own: Mapping[str, Any]
 ) -> Decision:
-    low, high = factor
+    assert row.factor is not None
+    low, high = row.factor(_OnGrid(counts, grid), **own)
     m = counts.rows
     ranks = np.flatnonzero(counts.counts)
     upto = np.cumsum(counts.counts[ranks])
@@ -507,10 +507,6 @@ ANY = "any dependence"
 E_VALUES = "the e-values of normal rows add up to at most their number in expectation"
 
 
-def _one(tally: Totals) -> Bounds:
-    return Fraction(1), Fraction(1)
-
-
 def _harmonic(tally: Totals) -> Bounds:
     return harmonic_number(tally.rows)
 
@@ -594,7 +590,7 @@ _ROWS = (
         "Benjamini-Hochberg",
         "the usual choice",
         POSITIVE,
-        factor=_one,
+        factor=lambda tally: (Fraction(1), Fraction(1)),
         least_factor=lambda m: Fraction(1),
     ),
     Procedure(

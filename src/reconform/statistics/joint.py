@@ -9,7 +9,7 @@ what became of its rows. What is different is the order: p-values do not grow wi
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property
@@ -163,8 +163,11 @@ class JointGrid(Grid):
         made.counts[self.place] = counts.counts
         return made
 
-    def decided(self, decision: Decision) -> JointDecision:
-        """Turn a decision in the order of p-values into one on joint ranks."""
+    def decide(
+        self, counts: RankCounts, how: Callable[[RankCounts, Grid], Decision]
+    ) -> JointDecision:
+        """Decide in the order of p-values, and turn it into a decision on joint ranks."""
+        decision = how(self.ordered(counts), self.in_order)
         facts = {name: getattr(decision, name) for name in ("count", "tested", "fdr", "procedure")}
         return JointDecision(
             decision.rank_threshold, **facts, grid=self, q_table=decision.q_table[self.place]
