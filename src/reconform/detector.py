@@ -68,7 +68,7 @@ from .statistics.joint import JointRanks
 from .statistics.ranks import Calibration, Ranks, smoothed_p_values
 from .statistics.scores import row_labels, tie_uniforms, warn_if_unlabelled
 from .statistics.thresholds import ScoreThreshold, score_threshold
-from .units import UnitRows, Units, unit_rows
+from .units import UnitFeatures, UnitRows, unit_rows
 from .weighing import check_weighted
 from .weights import Weights
 
@@ -101,7 +101,7 @@ class FittedState:
         The reference rows that rows are explained by, as `fit` saw them.
     order : Order
         Whether reference rows that stand next to each other are alike, by a test of their order.
-    units : Units, optional
+    units : UnitFeatures, optional
         How rows become features of their units, where units are judged.
     """
 
@@ -114,7 +114,7 @@ class FittedState:
     looked_up: LookedUp | None = None
     known: Known | None = None
     order: Order = field(default_factory=Order)
-    units: Units | None = None
+    units: UnitFeatures | None = None
 
 
 class ConformalDetector(OutlierMixin, BaseEstimator):
@@ -316,17 +316,15 @@ class ConformalDetector(OutlierMixin, BaseEstimator):
             Labels of rows that belong together, for `Resampling` with a splitter that keeps them
             together, such as scikit-learn's GroupKFold.
         anomalies : array-like or frame of shape (a, d), optional
-            Anomalies that are known from elsewhere. They shape the scores of ``"contrast"`` and
-            ``"learned"`` and the choice of ``"auto"``, and never calibrate. Rows of the reference
-            are refused.
+            Anomalies from elsewhere, no rows of the reference. They shape the scores of
+            ``"contrast"`` and ``"learned"`` and the choice of ``"auto"``, and never calibrate.
         left_out : int, default=0
             How many rows of the reference were marked as anomalies and are not in `X`; see
-            `reconform.review`. Lists say it, as less is proven then.
+            `reconform.review`. Lists say it.
         times : array-like of shape (n,), optional
             When every row was taken (docs/time): dates, times or numbers, or an index of times.
         units : str or array-like of shape (n,), optional
-            What every row is a part of, such as a run or a day: the name of a column, or names. A
-            unit is then judged as one row of features, and so are those given to `discover`.
+            What every row is a part of, such as a run: a column of X, or names (docs/time).
 
         Returns
         -------
@@ -334,10 +332,7 @@ class ConformalDetector(OutlierMixin, BaseEstimator):
         """
         if units is not None:
             return self._fit_units(X, units, groups, times, left_out, anomalies)
-        check_probability("alpha", self.alpha)
-        check_count("left_out", left_out, least=0)
-        if self.ties not in TIES:
-            raise unknown_choice("ties", self.ties, TIES)
+        self._check_settings(left_out)
         X = frame_as_it_is(X)
         method = resolve_method(self.method)
         refit = not isinstance(method, Prefit)
@@ -373,6 +368,12 @@ class ConformalDetector(OutlierMixin, BaseEstimator):
         self._look_at_order(X, when)
         self._warn_of_reference(X, detector.name)
         return self
+
+    def _check_settings(self, left_out: int) -> None:
+        check_probability("alpha", self.alpha)
+        check_count("left_out", left_out, least=0)
+        if self.ties not in TIES:
+            raise unknown_choice("ties", self.ties, TIES)
 
     def _fit_units(
         self, X: Any, units: Any, groups: Any, times: Any, left_out: int, anomalies: Any
@@ -892,11 +893,8 @@ class ConformalDetector(OutlierMixin, BaseEstimator):
             The group of every row, where `fit` was given groups. Rows are ranked within their
             group, and one list is made of all groups: `Discoveries.groups` says what became of
             each.
-        times : array-like of shape (m,), optional
-            When every row was taken, as in `fit`.
-        units : str or array-like of shape (m,), optional
-            What every row is a part of, where `fit` was given units. The list is then one of
-            units, named by its index; `Discoveries.units` says which rows of one stand out.
+        times, units : array-like of shape (m,), optional
+            As in `fit`; with units, the list is one of units.
         procedure : {"bh", "by", "storey", "ebh"}, default="bh"
             Benjamini-Hochberg, Benjamini-Yekutieli (any dependence), Benjamini-Hochberg with
             Storey's estimate of the share of normal rows, or e-BH on the e-values of a split,
@@ -934,13 +932,8 @@ class ConformalDetector(OutlierMixin, BaseEstimator):
         if units is None:
             return self.decide(X, Rule(fdr, **rule), weights, groups=groups, times=times)
         rows = self.units_in(X, units)
-        found = self.decide(
-            rows.frame,
-            Rule(fdr, **rule),
-            weights,
-            groups=rows.one_each(groups, "groups"),
-            times=rows.begins(_times(X, times)),
-        )
+        groups, times = rows.one_each(groups, "groups"), rows.begins(_times(X, times))
+        found = self.decide(rows.frame, Rule(fdr, **rule), weights, groups=groups, times=times)
         library = package_of(frame_as_it_is(X))
         return replace(found, index=rows.names.tolist(), library=library, units=rows)
 

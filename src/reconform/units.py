@@ -36,7 +36,7 @@ BY_TIME = re.compile(rf"(.+):({'|'.join(PERIODS)})")
 
 
 @dataclass(frozen=True, eq=False)
-class Units:
+class UnitFeatures:
     """How rows become features of their units, as the reference has it.
 
     Attributes
@@ -58,7 +58,7 @@ class Units:
     keys: UInt64Array = field(repr=False)
 
     @classmethod
-    def of(cls, columns: Sequence[Feature], X: FloatArray, names: Sequence[str]) -> Units:
+    def of(cls, columns: Sequence[Feature], X: FloatArray, names: Sequence[str]) -> UnitFeatures:
         """Look at the rows of a reference, and at the names of its units."""
         kept = []
         for j, feature in enumerate(columns):
@@ -145,13 +145,13 @@ class UnitRows:
         The unit of every row.
     names : object array of shape (u,)
         Of the units, in the order in which they come first.
-    units : Units
+    units : UnitFeatures
     """
 
     X: FloatArray = field(repr=False)
     codes: IndexArray = field(repr=False)
     names: ObjectArray = field(repr=False)
-    units: Units
+    units: UnitFeatures
 
     @cached_property
     def features(self) -> FloatArray:
@@ -228,7 +228,7 @@ class UnitRows:
         ]
 
 
-def unit_rows(X: Any, units: Any, known: Units | None = None) -> UnitRows:
+def unit_rows(X: Any, units: Any, known: UnitFeatures | None = None) -> UnitRows:
     """Read rows and the unit of each.
 
     Parameters
@@ -236,7 +236,7 @@ def unit_rows(X: Any, units: Any, known: Units | None = None) -> UnitRows:
     X : array-like or frame of shape (n, d)
     units : str or array-like of shape (n,)
         The column of a frame that names the unit, which is then no feature, or the names.
-    known : Units, optional
+    known : UnitFeatures, optional
         Of the reference; without, these are its rows.
     """
     X = frame_as_it_is(X)
@@ -251,7 +251,7 @@ def unit_rows(X: Any, units: Any, known: Units | None = None) -> UnitRows:
     codes, names = codes_of_units(units, _num_samples(X))
     columns = Prepare("knn").features_of(X) if known is None else known.columns
     rows = _numbers(X, columns)
-    made = Units.of(columns, rows, names.tolist()) if known is None else known
+    made = UnitFeatures.of(columns, rows, names.tolist()) if known is None else known
     return UnitRows(rows, codes, names, made)
 
 

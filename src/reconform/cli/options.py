@@ -433,9 +433,9 @@ _UNIT = option(
     "--unit",
     library=("units", "unit_column"),
     metavar="COL",
-    help="Judge whole units in place of rows, by this column of both files that names the unit of "
-    "a row: a run, a charge, a patient. A column of times and a period, such as when:day, works "
-    "too. A unit becomes one row of features, and must not be in both files.",
+    help="Take rows for parts of units, which are judged as a whole, by this column of both files: "
+    "a run, a charge, a patient; or by a column of times and a period, such as when:day. A unit "
+    "becomes one row of features, and must not be in both files.",
 )
 _GROUPS = [
     option(

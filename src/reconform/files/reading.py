@@ -20,7 +20,7 @@ from ..detectors.prepare import Feature, too_many_labels
 from ..errors import InputError, ReconformError, check_count, listed, nearest, warn_once
 from ..frames import label_code, rounded_sentence
 from ..grouping import label_of
-from ..units import UnitRows, Units, by_time, codes_of_units, periods
+from ..units import UnitFeatures, UnitRows, by_time, codes_of_units, periods
 from .cells import Fingerprint, all_numbers, kind_of, matrix, numbers, rounded, texts, to_python
 from .columnar import Source
 from .formats import FORMATS, Layout, noted
@@ -96,7 +96,7 @@ class Table:
         Number of missing values by column, where there are any.
     fingerprint : str
         SHA-256 of what the detector sees: names, kinds and values.
-    units : Units or None
+    units : UnitFeatures or None
         How rows became features of units, where the rows of X are units.
     """
 
@@ -106,7 +106,7 @@ class Table:
     ids: Any = field(repr=False)
     missing: dict[str, int]
     fingerprint: str
-    units: Units | None = None
+    units: UnitFeatures | None = None
 
     def __len__(self) -> int:
         return len(self.X)
@@ -343,7 +343,7 @@ def in_units(table: Table, unit: str, *, group: str | None, prepare: bool) -> Ta
     with blaming(table.path, unit):
         cells = _unit_cells(table.ids, unit, len(table))
         codes, names = codes_of_units(cells, len(table))
-        units = Units.of(table.features, table.X, names.tolist())
+        units = UnitFeatures.of(table.features, table.X, names.tolist())
         rows = UnitRows(table.X, codes, names, units)
         if len(names) < 2:
             raise ReconformError(f"it has {len(names)} unit; a reference needs at least two.")
@@ -410,7 +410,7 @@ class _UnitSource(Source):
 
 @contextmanager
 def open_units(
-    path: str | Path, known: Units, read: ReadOptions, *, allow_missing: bool
+    path: str | Path, known: UnitFeatures, read: ReadOptions, *, allow_missing: bool
 ) -> Iterator[Batches]:
     """Open a file of new rows as units: all its rows are read, and one row made of each unit."""
     unit, layout = str(read.unit_column), read.layout or Layout()

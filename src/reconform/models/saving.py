@@ -26,7 +26,7 @@ from ..frames import PACKAGES, FrameRows
 from ..intake import Coded, Frames, Intake, Numbers
 from ..methods import METHODS, MOST_REFERENCE, recorded_methods, resolve_method
 from ..records import Array, Budget, Json, Maybe, Plain, Reader, Record, Scalar, Writer, require
-from ..units import Units
+from ..units import UnitFeatures
 from .archive import (
     FORMAT,
     FORMAT_VERSION,
@@ -266,14 +266,14 @@ _ORDER = Record(
 )
 
 
-def _check_units(value: Units, n_features: int) -> None:
+def _check_units(value: UnitFeatures, n_features: int) -> None:
     same = len(value.columns) == len(value.centres) == len(value.scales)
     require(same and len(value.names) == n_features, "the units have other columns")
     require(set(value.missing) <= {one.name for one in value.columns}, "the units miss a column")
     require(bool((value.scales > 0).all()), "a spread is not above 0")
 
 
-class _Columns:
+class _RowColumns:
     """Columns of rows, with their labels."""
 
     def write(self, value: Any, at: str, out: Writer) -> Json:
@@ -288,9 +288,9 @@ class _Columns:
 _UNITS = Maybe(
     Record(
         "Units",
-        Units,
+        UnitFeatures,
         {
-            "columns": _Columns(),
+            "columns": _RowColumns(),
             "missing": Plain(),
             "centres": Array("f8", ndim=1),
             "scales": Array("f8", ndim=1),
