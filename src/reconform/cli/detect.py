@@ -30,7 +30,7 @@ from ..files import (
 from ..files.cells import to_python
 from ..files.formats import is_standard, label_of, titles_in_words
 from ..files.judge import ReadOptions
-from ..files.reading import group_labels, plain_time, times_of
+from ..files.reading import group_labels, in_units, plain_time, times_of, whole_units
 from ..files.review import left_out_of
 from ..metrics import false_discovery_proportion, power
 from ..reporting.page import render, write_page
@@ -60,13 +60,21 @@ def read_rows(
 ) -> Table:
     """Read the reference."""
     voice.step(f"Reading {label_of(path)}")
-    how = columns.reading(columns.unused(ids), layout)
+    unit = columns.unit
+    # Units have features of their own, whatever their rows hold.
+    how = replace(columns, prepare=columns.prepare or unit is not None)
+    read = how.reading(columns.unused(ids), layout)
     with voice.gathering_warnings():
         if columns.label is None:
-            return read_reference(path, **vars(how))
-        table, anomalous = read_labelled(path, columns.label, how)
-    voice.step(f"Leaving out {anomalous.sum():,} rows that are labelled as anomalies")
-    return normal_rows(table, anomalous)
+            table = read_reference(path, **vars(read))
+        else:
+            table, anomalous = read_labelled(path, columns.label, read)
+            anomalous = anomalous if unit is None else whole_units(table, unit, anomalous)
+            voice.step(f"Leaving out {anomalous.sum():,} rows that are labelled as anomalies")
+            table = normal_rows(table, anomalous)
+    if unit is None:
+        return table
+    return in_units(table, unit, group=columns.group, prepare=columns.prepare)
 
 
 def fit_detector(
@@ -95,6 +103,7 @@ def fit_detector(
             left_out=left_out_of(reference.path),
             times=times_of(reference, columns.time),
         )
+    cad.state_.units = reference.units
     cad.name_reference(_names(reference, columns.group))
     cad.set_params(verbose=0)
     if fitting.method == "auto":
@@ -176,8 +185,8 @@ def detect(
     known, unknown = files.layouts(reference, new)
     table = read_rows(voice, reference, known, files.id_columns, columns)
     reference_rows = weighing(table, columns.shift)
-    columns = replace(columns, time=columns.time or plain_time(table))
-    check_header(new, table.features, unknown, files, writing, columns=columns)
+    columns = replace(columns, time=columns.time or plain_time(table, columns.unit))
+    check_header(new, table, unknown, files, writing, columns=columns)
     cad = fit_detector(voice, table, fitting, columns)
     read = ReadOptions(
         table.features,
@@ -185,7 +194,10 @@ def detect(
         unknown,
         group_column=columns.group,
         time_column=columns.time,
+        unit_column=columns.unit,
     )
+    files = files.with_unit(columns.unit)
+    read = replace(read, id_columns=files.id_columns)
     with voice.last_words(), parallel(fitting.jobs):
         facts = judge(
             voice,
