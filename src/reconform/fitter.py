@@ -57,8 +57,8 @@ def plan_for(
     seed: np.random.SeedSequence,
 ) -> Plan:
     """Plan for rows of these contents: what is drawn does not depend on their order."""
-    draws: dict[str, Any] = {"shuffle": by_content(contents)} if method.shuffles else {}
-    plan = method.plan(len(contents), groups=groups, random_state=seed, **draws)
+    shuffle = by_content(contents)
+    plan = method.plan(len(contents), groups=groups, random_state=seed, shuffle=shuffle)
     _LOG.info("%d reference rows, method %r", plan.n, method)
     _LOG.debug(
         "plan: scheme %s, variant %s, %d resampled models", plan.scheme, plan.variant, plan.n_models
