@@ -20,11 +20,11 @@ LONG = 80
 
 # The most that there may be of each. A feature that needs more room makes it first.
 LIMITS: dict[str, int] = {
-    "modules": 143,
-    "lines of code": 30_500,
+    "modules": 146,
+    "lines of code": 31_000,
     "functions over 80 lines": 0,
-    "lines of tests": 29_900,
-    "words in docs": 44_000,
+    "lines of tests": 30_300,
+    "words in docs": 45_200,
     "fit, discover, print: functions": 556,
     "fit, discover, print: outside detectors/": 311,
     "fit, discover, print: modules": 69,

@@ -49,6 +49,7 @@ from .statistics.exact import exact_number, usual
 from .statistics.fdr import PROCEDURES, Decision, RankCounts
 from .statistics.joint import JointRanks
 from .statistics.ranks import Candidate, choice_sentence
+from .units import UnitRows
 from .weights import Weights
 
 # Rows that are described, and shown, where nobody says how many.
@@ -528,6 +529,8 @@ class Discoveries(BaseDiscoveries):
         What `explain` asks; it holds on to the rows and the detector, and is not pickled.
     row_groups : array of str, or None
         The group of every row, where the detector was fitted with groups; `groups` sums them up.
+    units : UnitRows or None
+        Where units were judged, their rows: ``units.within(name)`` are those that stand out.
     """
 
     mask: BoolArray
@@ -542,6 +545,7 @@ class Discoveries(BaseDiscoveries):
     plain_mask: BoolArray | None = field(default=None, kw_only=True)
     explainer: Explainer | None = field(default=None, kw_only=True)
     row_groups: ObjectArray | None = field(default=None, kw_only=True)
+    units: UnitRows | None = field(default=None, kw_only=True)
 
     def __getstate__(self) -> dict[str, Any]:
         return {**vars(self), "explainer": None}
