@@ -197,7 +197,7 @@ class Fitter:
         if not groups.models:
             ensemble = self.fit(X, plan, contents, seeds[1], grouped=True)
             codes = groups.codes[ensemble.calibration.rows]
-            return OneForAll(ensemble.calibration, ensemble, codes, groups.pooled)
+            return OneForAll(ensemble.calibration, ensemble, codes)
         plans, ensembles, places = [], [], []
         for g, name in enumerate(groups.names):
             rows = np.flatnonzero(groups.codes == g)
@@ -209,10 +209,7 @@ class Fitter:
                 ensembles.append(self.fit(X[rows], plans[-1], theirs, seeds[1], grouped=True))
             places.append(rows)
         calibration = joined_calibration([one.calibration for one in ensembles], places)
-        if groups.pooled:
-            plans.append(plan)
-            ensembles.append(self.fit(X, plan, contents, seeds[1], grouped=True))
-        return OnePerGroup(calibration, plans, ensembles, groups.pooled)
+        return OnePerGroup(calibration, plans, ensembles)
 
     def _fit_splits(
         self, X: FloatArray, plan: Plan, seeds: Sequence[np.random.SeedSequence]

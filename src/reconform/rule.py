@@ -21,7 +21,6 @@ from .statistics.certificates import (
     VALIDITY,
     BatchRule,
     Claim,
-    pooled_rows,
 )
 from .statistics.exact import Grid, exact_fraction, exact_number, from_floats, usual
 from .statistics.fdr import (
@@ -374,26 +373,15 @@ class Rule:
 
     # --- what is said about it ---
 
-    def claim(self, cad: ConformalDetector, *, doubtful: int = 0) -> Claim:
-        """Say what holds for the false discovery rate, or the false alarms, of its lists.
-
-        Parameters
-        ----------
-        cad : ConformalDetector
-        doubtful : int
-            Rows of unknown groups among the new rows, which were ranked against all reference rows.
-        """
-        known, more = cad.guarantee_, ""
-        if doubtful:
-            known, more = pooled_rows(known, doubtful, certified=self.whole_batch(cad) is not None)
-        said = known.claim(
+    def claim(self, cad: ConformalDetector) -> Claim:
+        """Say what holds for the false discovery rate, or the false alarms, of its lists."""
+        return cad.guarantee_.claim(
             self.procedure,
             validity=self.validity,
             conditional=self.conditional,
             smoothed=cad.ties == "randomized",
             level=self.level,
         )
-        return replace(said, full=said.full + more)
 
     def smallest_list(
         self, n_calibration: int, m: int, *, smallest_p: Fraction | None = None
