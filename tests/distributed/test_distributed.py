@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
-from joblib import Parallel, delayed, effective_n_jobs, parallel_config
+from joblib import effective_n_jobs, parallel_config
 from sklearn.base import BaseEstimator
 from sklearn.ensemble import IsolationForest
 
@@ -451,27 +451,6 @@ def test_fits_go_through_the_cluster_and_the_data_once(client, monkeypatch):
     assert max(sent) < rows.nbytes / 10
 
 
-class Nesting(BaseEstimator):
-    """A detector with an inner joblib loop, which by itself would go to the cluster as well."""
-
-    def fit(self, X, y=None):
-        self.places_ = {os.getpid(), *Parallel(n_jobs=2)(delayed(os.getpid)() for _ in range(4))}
-        return self
-
-    def score_samples(self, X):
-        return X[:, 0]
-
-
-def test_inner_loops_of_a_fit_stay_where_they_are(client):
-    rows = np.random.default_rng(0).normal(size=(40, 2))
-    cad = ConformalDetector(Nesting(), CrossValidation(folds=6))
-    with parallel_config("dask"):
-        models = cad.fit(rows).ensemble_.models
-    places = [model.model.places_ for model in models]
-    assert all(len(place) == 1 for place in places)
-    assert set().union(*places) <= set(client.run(os.getpid).values())
-
-
 # --- workers that die ----------------------------------------------------------------------------
 
 
@@ -521,11 +500,11 @@ def assert_same_groups(found, whole):
 @pytest.mark.parametrize("partitions", [1, 3, 20])
 @pytest.mark.parametrize("models", [False, True])
 def test_groups_in_any_partitions_are_those_of_the_whole(models, partitions, threads):
-    cad = in_groups(group_models=models, unknown_groups="pooled")
-    rows = dd.from_pandas(NEW.assign(kind=UNHEARD), npartitions=partitions)
+    cad = in_groups(group_models=models)
+    rows = dd.from_pandas(MACHINES, npartitions=partitions)
     found = discover(cad, rows, 0.1, groups="kind")
-    assert_same_groups(found, cad.discover(NEW, 0.1, groups=UNHEARD))
-    assert [one.rows for one in found.groups] == [216, 283, 1]
+    assert_same_groups(found, cad.discover(NEW, 0.1, groups=TYPES))
+    assert sum(one.rows for one in found.groups) == len(NEW)
 
 
 def test_groups_of_arrays_and_identifiers_and_empty_partitions(threads):
@@ -561,7 +540,7 @@ def test_few_rows_with_groups_and_a_choice(many, threads, monkeypatch):
 
 def test_groups_that_are_not_there_are_named(threads):
     cad, rows = in_groups(), dd.from_pandas(NEW.assign(kind=UNHEARD), npartitions=5)
-    unknown = r"no rows of group 'unheard of'.*unknown_groups='pooled'"
+    unknown = r"no rows of group 'unheard of'.* Leave them out"
     with pytest.raises(ReconformError, match=f"partition 2 of data cannot be judged: .*{unknown}"):
         discover(cad, rows, groups="kind")
     with pytest.raises(ReconformError, match="name the column of groups by `groups`"):
