@@ -672,6 +672,7 @@ def test_bad_tables(tmp_path, monkeypatch, kind, command):
         ("--set folds=5", 2, ""),
         ("--method cv --set draws=5", 2, ""),
         ("--only-anomalies", 2, ""),
+        ("--output x.csv --top 5 --only-anomalies", 2, "--top and --only-anomalies each say"),
         ("--prefix x", 2, ""),
         ("--output - --json", 2, ""),
         ("--output x.csv --report x.csv", 2, ""),
