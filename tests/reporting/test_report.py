@@ -38,8 +38,7 @@ def judged(scores, calibration_scores, *, fdr=0.1, procedure="bh", scheme="split
     c, t = np.asarray(calibration_scores, float), np.asarray(scores, float)
     n = len(c)
     ranks = 1 + np.searchsorted(np.sort(c), t, side="right")
-    counts = RankCounts(n, "f").add(ranks)
-    decision = counts.decide(fdr, procedure=procedure)
+    decision = RankCounts(n, "f").add(ranks).decide(fdr, procedure=procedure)
     provenance = Provenance(
         detector="'max'",
         method="'split'",
@@ -65,7 +64,6 @@ def judged(scores, calibration_scores, *, fdr=0.1, procedure="bh", scheme="split
         "fdr": fdr,
         "claim": Claim("It holds."),
         "ranks": ranks,
-        "rank_counts": counts,
         "provenance": provenance,
     }
     return Discoveries(**{**fields, **more})
@@ -464,7 +462,7 @@ def test_a_bound_for_this_very_list_is_said_where_there_is_one():
     assert f"with 95% confidence, at most {bound} of {found.count} are false" in render(found)
     # Anomalies in plenty are flagged at 50%, and so are normal ones; a bound is still a bound.
     assert (summary.false_bounds <= summary.counts).all()
-    for silent in (batch(scheme="jackknife"), replace(found, ranks=None, rank_counts=None)):
+    for silent in (batch(scheme="jackknife"), replace(found, ranks=None)):
         assert "confidence" not in json.dumps(embedded(render(silent))["words"])
 
 
