@@ -20,15 +20,15 @@ LONG = 80
 
 # The most that there may be of each. A feature that needs more room makes it first.
 LIMITS: dict[str, int] = {
-    "modules": 143,
+    "modules": 145,
     "lines of code": 30_500,
     "functions over 80 lines": 0,
-    "lines of tests": 34_900,
-    "words in docs": 44_000,
-    "fit, discover, print: functions": 556,
-    "fit, discover, print: outside detectors/": 311,
+    "lines of tests": 29_000,
+    "words in docs": 45_200,
+    "fit, discover, print: functions": 530,
+    "fit, discover, print: outside detectors/": 285,
     "fit, discover, print: modules": 69,
-    "detect --report: functions": 940,
+    "detect --report: functions": 905,
     "detect --report: modules": 92,
 }
 

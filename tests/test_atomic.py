@@ -72,8 +72,7 @@ def test_names_may_be_as_long_as_the_system_allows(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("function", "number"),
-    [("open", errno.EROFS), ("fsync", errno.ENOSPC), ("link", errno.EDQUOT)],
+    ("function", "number"), [("open", errno.EROFS), ("fsync", errno.ENOSPC), ("link", errno.EDQUOT)]
 )
 def test_errors_name_the_target_and_leave_nothing(tmp_path, monkeypatch, function, number):
     real = os.replace

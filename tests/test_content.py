@@ -6,40 +6,18 @@ from functools import partial
 
 import numpy as np
 import pytest
-from scipy.stats import binom, chi2
 from sklearn.ensemble import IsolationForest
 from sklearn.neighbors import LocalOutlierFactor
 
 from enumeration import judged
-from reconform import (
-    Bootstrap,
-    ConformalDetector,
-    CrossValidation,
-    Jackknife,
-    Resampling,
-    Split,
-    content,
-)
-from reconform.content import (
-    Contents,
-    RowStreams,
-    by_content,
-    canonical_order,
-    draw_rows,
-    sorted_by_content,
-)
+from reconform import ConformalDetector, CrossValidation, Jackknife, Resampling, content
+from reconform.content import Contents, by_content, canonical_order, draw_rows, sorted_by_content
 from reconform.detectors import IForest
-from reconform.detectors.foreign import adapt
 from reconform.detectors.iforest.ensembles import fit_full_forest, fit_leave_one_out
 from reconform.detectors.iforest.model import Recipe, TreeDraws, fit_forest
-from reconform.detectors.inne.ensembles import EnteredINNE, LeaveOneOutINNE, Spheres, draw_centres
-from reconform.ensemble.refitting import fit_full
+from reconform.detectors.inne.ensembles import EnteredINNE, LeaveOneOutINNE
 
 SEED = np.random.SeedSequence(3)
-
-
-def fit_spheres(X, psi, sets, seed):
-    return Spheres.around(X, [draw_centres(Contents.of(X), psi, sets, seed)])
 
 
 GOLDEN_DIGESTS = [
@@ -134,40 +112,19 @@ def test_bootstrap_sizes_have_the_law_of_draws_with_replacement():
     assert abs(sizes.var() / wanted.var() - 1) < 0.1
 
 
-# --- INNE --------------------------------------------------------------------------------------
-
-
 # --- plans --------------------------------------------------------------------------------------
-
-METHODS = {
-    "split": Split(0.4, repeats=3),
-    "folds": CrossValidation(7),
-    "bootstrap": Bootstrap(5),
-}
-
-
-def planned(name, X):
-    return METHODS[name].plan(len(X), random_state=1, shuffle=by_content(Contents.of(X)))
-
-
-@pytest.mark.parametrize("name", METHODS)
-@pytest.mark.parametrize("kind", KINDS)
-def test_plans_follow_the_rows(name, kind):
-    X = rows(50, kind=kind)
-    order = np.random.default_rng(5).permutation(50)
-    here, there = planned(name, X), planned(name, X[order])
-    for sets in ("train", "held_out"):
-        for a, b in zip(getattr(here, sets), getattr(there, sets), strict=True):
-            assert sorted(map(tuple, X[a] + 0.0)) == sorted(map(tuple, X[order][b] + 0.0))
 
 
 def test_exchanging_a_row_moves_one_row_across_a_cut():
+    def folds(X):
+        shuffle = by_content(Contents.of(X))
+        return CrossValidation(7).plan(len(X), random_state=1, shuffle=shuffle).held_out
+
     X = rows(50)
     for w in range(50):
         other = X.copy()
         other[w] = [9.0, 9.0, w]
-        here, there = planned("folds", X).held_out, planned("folds", other).held_out
-        for a, b in zip(here, there, strict=True):
+        for a, b in zip(folds(X), folds(other), strict=True):
             assert len(set(a) - set(b)) <= 1 >= len(set(b) - set(a))
 
 
@@ -177,15 +134,6 @@ def test_what_a_user_wrote_down_is_taken_literally():
     for D in (X, X[::-1]):
         cad = ConformalDetector("knn", Resampling(sets), random_state=0).fit(D)
         assert all((a == b).all() for a, b in zip(cad.plan_.train, sets, strict=True))
-
-
-def test_streams_belong_to_contents():
-    X = rows(20, kind="mixed")
-    order = np.random.default_rng(0).permutation(20)
-    here, there = (RowStreams(SEED, Contents.of(D)) for D in (X, X[order]))
-    assert [here[i].spawn_key for i in order] == [seed.spawn_key for seed in there[:-1]]
-    assert here[-1].spawn_key == there[-1].spawn_key
-    assert len({seed.spawn_key for seed in here}) == Contents.of(X).count + 1
 
 
 def test_splits_are_uniform_over_the_seed():
@@ -201,26 +149,6 @@ def test_splits_are_uniform_over_the_seed():
         counts[held] = counts.get(held, 0) + 1
     assert len(counts) == 10
     assert sum((c - 2000) ** 2 / 2000 for c in counts.values()) < 35
-
-
-def test_any_detector_becomes_symmetric():
-    """A detector for which the first row is special; wrapped, permuting changes nothing."""
-
-    def fit(X):
-        weights = np.linspace(2, 1, len(X))
-        centre = (weights[:, None] * X).sum(0) / weights.sum()
-        return lambda Z: np.abs(Z - centre).sum(1)
-
-    algorithm = adapt(fit, larger_is="anomalous")
-    for kind in KINDS:
-        X, new = rows(40, kind=kind), rows(6, kind=kind, seed=1)
-        order = np.random.default_rng(0).permutation(40)
-        models = [algorithm.fit_model(D, SEED) for D in (X, X[order])]
-        assert (models[0].score_samples(new) == models[1].score_samples(new)).all()
-        a, b = (algorithm.training_scores(m, D) for m, D in zip(models, (X, X[order]), strict=True))
-        assert (a[order] == b).all()
-        here, there = (fit_full(algorithm, D, SEED).ranks(new).at_most for D in (X, X[order]))
-        assert (here == there).all()
 
 
 # --- the theorems, given the seed, without simulation -------------------------------------------
@@ -257,49 +185,6 @@ def test_bounds_hold_given_the_seed_in_every_world(detector, kind):
         assert all((ranks <= r).sum() <= r for r in range(1, 13))
         ranks = world_ranks(partial(jackknife, s=seed), E)
         assert all((ranks <= r).sum() <= 2 * r - 1 for r in range(1, 13))
-
-
-def test_draws_by_position_fail_this():
-    """The count is not blind: draws by position are exact over the seed, not given it."""
-    worst = 0
-    for k in range(12):
-        E = rows(12, 2, seed=k)
-        samples = [np.random.default_rng(k).permutation(12)[:4] for _ in range(3)]
-        ranks = []
-        for w in range(12):
-            both = np.vstack([np.delete(E, w, axis=0), E[w]])
-            sums = Spheres.around(both, [np.array(samples)]).sums(both)[0]
-            ranks.append(1 + (sums[:-1] >= sums[-1]).sum())
-        worst = max(worst, *((np.array(ranks) <= r).sum() - r for r in range(1, 13)))
-    assert worst > 0
-
-
-def null_counts(fit, seeds, batches, n, at_most):
-    """Of so many batches of n + 1 rows of one law: how often the last has a rank of at most r."""
-    counts = np.zeros(len(seeds), dtype=int)
-    for k, seed in enumerate(seeds):
-        rng = np.random.default_rng([k, 7])
-        for _ in range(batches):
-            E = rng.normal(size=(n + 1, 2))
-            ensemble = fit(E[:-1], np.random.SeedSequence(seed))
-            counts[k] += ensemble.ranks(E[-1:]).at_most[0] <= at_most
-    return counts
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("detector", WORLDS)
-def test_the_level_of_full_is_the_same_for_every_seed(detector):
-    """P(p <= 0.2 | seed) at n = 9 for 25 seeds, 600 batches each, by a chi-square of 24 degrees.
-
-    A correct program fails one run in 10,000; the seeds of the batches are fixed.
-    """
-    seeds, batches = range(25), 600
-    counts = null_counts(WORLDS[detector][0], seeds, batches, 9, 2)
-    share = counts.mean() / batches
-    statistic = ((counts - batches * share) ** 2).sum() / (batches * share * (1 - share))
-    assert chi2.sf(statistic, len(seeds) - 1) > 1e-4
-    # No seed is above the level; binomial, corrected for the number of seeds.
-    assert binom.sf(counts.max() - 1, batches, 0.2) * len(seeds) > 1e-4
 
 
 # --- the order of the reference -------------------------------------------------------------------

@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import pickle
-import warnings
 
 import joblib
 import numpy as np
@@ -15,16 +14,7 @@ from sklearn.model_selection import GridSearchCV, GroupKFold, RepeatedKFold, Shu
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
-from reconform import (
-    Bootstrap,
-    ConformalDetector,
-    CrossValidation,
-    Jackknife,
-    RankCounts,
-    ReconformError,
-    Resampling,
-    Split,
-)
+from reconform import Bootstrap, ConformalDetector, CrossValidation, RankCounts, Resampling
 
 NAMES = ["split", "jackknife", "jackknife+", "cv", "cv+", "jab", "jab+"]
 
@@ -77,16 +67,6 @@ def test_groups_reach_the_splitter(blobs):
         cad.fit(blobs[0], blocks=[1, 2, 3])
 
 
-def test_fitted_attributes(blobs):
-    cad = cad_of(Bootstrap(draws=4)).fit(blobs[0])
-    assert len(cad.plan_.train) == 4
-    assert cad.calibration_.scores.shape == (cad.n_calibration_,)
-    assert cad.n_features_in_ == 3
-    assert not hasattr(cad, "feature_names_in_")
-    assert cad.guarantee_.kind == "measured"
-    assert cad_of("split").fit(blobs[0]).guarantee_.kind == "exact"
-
-
 def test_predict_calls_p_equal_alpha_an_outlier():
     reference = np.arange(9.0)[:, None]
     cad = ConformalDetector(
@@ -97,11 +77,6 @@ def test_predict_calls_p_equal_alpha_an_outlier():
     assert cad.predict(new).tolist() == [-1, 1]
     assert (cad.decision_function(new) < 0).tolist() == [True, False]
     assert np.array_equal(cad.score_samples(new), cad.p_values(new))
-
-
-def test_basic_keeps_one_model_and_plus_all(blobs):
-    assert cad_of("cv").fit(blobs[0]).ensemble_.models == []
-    assert len(cad_of("cv+").fit(blobs[0]).ensemble_.models) == 10
 
 
 def test_rank_counts_decide_like_discover(blobs):
@@ -154,20 +129,15 @@ def test_jobs_backend_and_row_order_change_nothing(method, blobs, monkeypatch):
         assert np.array_equal(two.p_values(new), expected)
 
 
-def test_another_seed_gives_other_models(blobs):
-    reference, _ = blobs
-    one = cad_of("cv+", forest(), random_state=1).fit(reference).calibration_.scores
-    two = cad_of("cv+", forest(), random_state=2).fit(reference).calibration_.scores
-    assert not np.array_equal(one, two)
-
-
 @pytest.mark.parametrize(
-    "make", [lambda: np.random.RandomState(3), lambda: np.random.default_rng(3)]
+    "make", [lambda: np.random.RandomState(3), lambda: np.random.default_rng(3), lambda: 3]
 )
-def test_generators_seed_too(make, blobs):
-    one = cad_of("jab+", random_state=make()).fit(blobs[0]).calibration_.fingerprint
-    two = cad_of("jab+", random_state=make()).fit(blobs[0]).calibration_.fingerprint
-    assert one == two
+def test_any_kind_of_seed_repeats_and_another_does_not(make, blobs):
+    one, two, other = (
+        cad_of("cv+", forest(), random_state=seed).fit(blobs[0]).calibration_.fingerprint
+        for seed in (make(), make(), 4)
+    )
+    assert one == two != other
 
 
 def test_smoothed_p_values_are_keyed_by_seed_and_content(blobs):
@@ -198,24 +168,6 @@ def test_works_in_clone_pipeline_grid_search_and_pickle(blobs):
     fitted = ConformalDetector(forest(), "cv+", random_state=0).fit(reference)
     again = pickle.loads(pickle.dumps(fitted))
     assert np.array_equal(again.p_values(new), fitted.p_values(new))
-
-
-def test_frames_keep_their_names_and_labels(blobs):
-    reference, new = blobs
-    columns = ["a", "b", "c"]
-    labels = [f"row {i}" for i in range(len(new))]
-    frame = pd.DataFrame(new, columns=columns, index=labels)
-    cad = cad_of().fit(pd.DataFrame(reference, columns=columns))
-    assert cad.feature_names_in_.tolist() == columns
-    found = cad.discover(frame, fdr=0.2)
-    table = found.to_frame()
-    assert set(table.index) == set(labels)
-    assert table.loc[labels, "p_value"].tolist() == found.p_values.tolist()
-    assert table.columns.tolist() == ["score", "p_value", "q_value", "anomaly"]
-    assert found.to_frame(order="input").index.tolist() == labels
-    assert np.array_equal(cad.p_values(frame[["b", "a", "c"]]), found.p_values)
-    with pytest.raises(ReconformError, match=r"lacks the column 'a' .* It has 'z', 'b', 'c'"):
-        cad.p_values(frame.rename(columns={"a": "z"}))
 
 
 # --- stability ----------------------------------------------------------------------------------
@@ -251,13 +203,9 @@ def test_an_unstable_detector_is_called_unstable(blobs):
     report = cad.fit(blobs[0]).stability(blobs[1])
     assert report.verdict == "stable"
     assert "as good as all of them" in repr(report)
-
-
-def test_stability_says_what_it_needs(blobs):
-    with pytest.raises(ValueError, match="has none"):
-        cad_of("split").fit(blobs[0]).stability(blobs[1])
-    with pytest.raises(ValueError, match="fit with variant='plus'"):
-        cad_of("cv").fit(blobs[0]).stability(blobs[1])
+    for method, said in (("split", "has none"), ("cv", "fit with variant='plus'")):
+        with pytest.raises(ValueError, match=said):
+            cad_of(method).fit(blobs[0]).stability(blobs[1])
 
 
 # --- progress -----------------------------------------------------------------------------------
@@ -277,9 +225,13 @@ def test_verbose_shows_progress_on_standard_error(blobs, capsys):
 
 
 @pytest.mark.parametrize("value", [np.nan, np.inf])
-def test_nan_and_inf_are_refused(value, blobs):
+def test_rows_that_do_not_fit_are_refused(value, blobs):
     reference, new = blobs[0].copy(), blobs[1].copy()
     cad = cad_of().fit(reference)
+    with pytest.raises(ValueError, match="expecting 3 features"):
+        cad.p_values(new[:, :2])
+    with pytest.raises(ValueError, match="no rows"):
+        cad.discover(np.empty((0, 3)))
     new[3, 1] = reference[3, 1] = value
     word = "NaN" if np.isnan(value) else "infinity"
     with pytest.raises(ValueError, match=word):
@@ -316,19 +268,6 @@ def test_what_is_no_reference_is_refused(X, words):
         cad_of().fit(X)
 
 
-def test_new_rows_must_fit_the_reference(blobs):
-    cad = cad_of().fit(blobs[0])
-    with pytest.raises(ValueError, match="expecting 3 features"):
-        cad.p_values(blobs[1][:, :2])
-    with pytest.raises(ValueError, match="no rows"):
-        cad.discover(np.empty((0, 3)))
-
-
-def test_fewer_rows_than_folds():
-    with pytest.raises(ValueError, match="folds=10` needs at least 10 rows; got 5"):
-        cad_of("cv+").fit(np.ones((5, 2)))
-
-
 @pytest.mark.parametrize(
     ("parameters", "words"),
     [
@@ -347,33 +286,7 @@ def test_wrong_parameters_are_refused_in_words(parameters, words, blobs):
         ConformalDetector(**{"detector": IsolationForest(), **parameters}).fit(blobs[0])
 
 
-@pytest.mark.parametrize("fdr", [0, 1, 2, -1, "a"])
-def test_wrong_levels_are_refused(fdr, blobs):
-    with pytest.raises(ValueError, match="fdr must be"):
-        cad_of().fit(blobs[0]).discover(blobs[1], fdr=fdr)
-
-
-def test_wrong_procedures_are_refused(blobs):
-    with pytest.raises(ValueError, match="Did you mean 'by'"):
-        cad_of().fit(blobs[0]).discover(blobs[1], procedure="yb")
-
-
 @pytest.mark.parametrize("call", ["ranks", "p_values", "predict", "discover", "stability"])
 def test_nothing_works_before_fit(call, blobs):
     with pytest.raises(NotFittedError):
         getattr(cad_of(), call)(blobs[1])
-
-
-def test_equal_calibration_scores_are_warned_about(blobs):
-    with pytest.warns(UserWarning, match="all 60 calibration scores are equal"):
-        cad_of("jackknife+").fit(np.ones((60, 3)))
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        cad_of("jackknife+").fit(blobs[0])
-
-
-def test_methods_as_objects_and_by_name_agree(blobs):
-    pairs = [("split", Split()), ("jackknife+", Jackknife()), ("jab", Bootstrap(variant="basic"))]
-    for name, method in pairs:
-        one, two = cad_of(name).fit(blobs[0]), cad_of(method).fit(blobs[0])
-        assert np.array_equal(one.ranks(blobs[1]), two.ranks(blobs[1]))

@@ -6,7 +6,6 @@ from fractions import Fraction
 from pathlib import Path
 
 import numpy as np
-import pandas as pd
 import pytest
 from click.testing import CliRunner
 
@@ -15,19 +14,16 @@ from reconform.cli import main
 from reconform.detectors import KNN
 from reconform.ensemble.grouped import worlds_within
 from reconform.errors import ReconformError, ReferenceWarning
-from reconform.files.judge import ReadOptions, judge_file
 from reconform.rule import Rule
 from reconform.statistics.exact import usual
 from reconform.statistics.fdr import RankCounts
 from reconform.statistics.joint import JointGrid, JointRanks, JointStepUp
-from reconform.stream import (
-    ChangeMonitor,
-    ExchangeabilityMonitor,
-    FalseAlarmBudget,
-    MicroBatches,
-)
+from reconform.stream import ChangeMonitor, ExchangeabilityMonitor, FalseAlarmBudget, MicroBatches
 
 SIZES = (19, 7, 12)
+
+
+CANDIDATES = ["knn", "mahalanobis"]
 
 
 def two_types(seed=0, n=(60, 40), m=(40, 25), anomalies=(5, 4)):
@@ -43,13 +39,6 @@ def two_types(seed=0, n=(60, 40), m=(40, 25), anomalies=(5, 4)):
     ]
     X, new = (np.vstack([part[i] for part in parts]) for i in (0, 1))
     return X, np.repeat(["a", "b"], n), new, np.repeat(["a", "b"], m)
-
-
-def joint_ranks(rng, rows):
-    joint = JointRanks(np.array(SIZES))
-    codes = rng.integers(0, len(SIZES), rows)
-    ranks = np.array([rng.integers(1, SIZES[g] + 2) ** 2 // (SIZES[g] + 1) or 1 for g in codes])
-    return joint, codes, ranks
 
 
 # --- decisions -----------------------------------------------------------------------------------
@@ -109,14 +98,6 @@ def test_denominators_that_no_machine_number_holds():
     assert counts.decide(0.1, grid=grid).mask(flat).tolist() == [True] * 3 + [False] * 2
 
 
-def test_joint_ranks_and_back():
-    rng = np.random.default_rng(1)
-    joint, codes, ranks = joint_ranks(rng, 200)
-    groups, within = joint.apart(joint.joined(codes, ranks))
-    assert (groups == codes).all()
-    assert (within == ranks).all()
-
-
 # --- ranks ---------------------------------------------------------------------------------------
 
 
@@ -145,108 +126,49 @@ def test_a_split_calibrates_the_same_share_of_every_group():
     assert own.fit(X, groups=groups).grouping_.calibration.tolist() == [30, 20]
 
 
-@pytest.mark.parametrize("method", ["split", "full", "jackknife+"])
-def test_models_of_their_own_rank_like_separate_detectors(method):
-    X, groups, new, theirs = two_types()
-    own = ConformalDetector("knn", method, random_state=0, group_models=True)
-    p = own.fit(X, groups=groups).p_values(new, groups=theirs)
-    for group in ("a", "b"):
-        alone = ConformalDetector("knn", method, random_state=0).fit(X[groups == group])
-        assert (p[theirs == group] == alone.p_values(new[theirs == group])).all()
-
-
 @pytest.mark.parametrize("models", [False, True])
-@pytest.mark.parametrize("validity", ["nominal", "proven"])
-@pytest.mark.parametrize("method", ["split", "full"])
-def test_one_group_gives_the_same_numbers_as_none(method, validity, models):
-    X, _, new, _ = two_types()
-    plain = ConformalDetector("knn", method, random_state=0).fit(X)
-    cad = ConformalDetector("knn", method, random_state=0, group_models=models)
+@pytest.mark.parametrize(
+    "rule", [{}, {"validity": "proven"}, {"procedure": "storey", "validity": "nominal"}], ids=str
+)
+@pytest.mark.parametrize("method", ["split", "full", "choice split", "choice full", "choice auto"])
+def test_one_group_gives_the_same_numbers_as_none(method, rule, models):
+    X, _, new, _ = two_types(n=(300, 200) if "choice" in method else (60, 40))
+    chosen = (CANDIDATES if "choice" in method else "knn", method.split()[-1])
+    plain = ConformalDetector(*chosen, random_state=0).fit(X)
+    cad = ConformalDetector(*chosen, random_state=0, group_models=models)
     cad.fit(X, groups=np.full(len(X), 7))
     ones = ["7"] * len(new)
-    wanted, found = (
-        plain.discover(new, 0.2, validity=validity),
-        cad.discover(new, 0.2, validity=validity, groups=ones),
-    )
+    wanted, found = plain.discover(new, 0.3, **rule), cad.discover(new, 0.3, **rule, groups=ones)
     for name in ("mask", "p_values", "q_values", "scores", "ranks"):
         assert np.array_equal(getattr(found, name), getattr(wanted, name), equal_nan=True)
     assert found.guarantee == wanted.guarantee
+    assert found.choice == wanted.choice
     assert (found.e_values is None) == (wanted.e_values is None)
     assert found.groups[0].flagged == found.count
-    by_counts = cad.decide_counts(cad.rank_counts(new, groups=ones), Rule(0.2))
-    assert by_counts.count == plain.decide_counts(plain.rank_counts(new), Rule(0.2)).count
-
-
-def test_storey_on_one_group_rounds_its_lambda_as_ever():
-    X, _, new, _ = two_types()
-    plain = ConformalDetector("knn", "full").fit(X)
-    cad = ConformalDetector("knn", "full").fit(X, groups=["x"] * len(X))
-    wanted = plain.discover(new, 0.2, procedure="storey")
-    found = cad.discover(new, 0.2, procedure="storey", groups=["x"] * len(new))
-    assert (found.mask == wanted.mask).all()
+    if "choice" in method:
+        assert wanted.count > 0
+    else:
+        by_counts = cad.decide_counts(cad.rank_counts(new, groups=ones), Rule(0.2))
+        assert by_counts.count == plain.decide_counts(plain.rank_counts(new), Rule(0.2)).count
 
 
 # --- a detector is chosen for every row ----------------------------------------------------------
 
-CANDIDATES = ["knn", "mahalanobis"]
 
-
-@pytest.mark.parametrize("models", [False, True])
-@pytest.mark.parametrize("validity", ["nominal", "proven"])
-@pytest.mark.parametrize("method", ["split", "full", "auto"])
-def test_a_choice_in_one_group_is_the_choice_without(method, validity, models):
-    X, _, new, _ = two_types(n=(300, 200))
-    plain = ConformalDetector(CANDIDATES, method, random_state=0).fit(X)
-    cad = ConformalDetector(CANDIDATES, method, random_state=0, group_models=models)
-    cad.fit(X, groups=["x"] * len(X))
-    wanted = plain.discover(new, 0.3, validity=validity)
-    found = cad.discover(new, 0.3, validity=validity, groups=["x"] * len(new))
-    assert wanted.count > 0
-    for name in ("mask", "p_values", "q_values", "scores", "ranks"):
-        assert np.array_equal(getattr(found, name), getattr(wanted, name), equal_nan=True)
-    assert found.choice == wanted.choice
-    assert found.guarantee == wanted.guarantee
-
-
-def test_the_default_detector_in_one_group_is_the_default_without():
-    X, _, new, _ = two_types(n=(60, 40), m=(12, 8), anomalies=(2, 2))
-    wanted = ConformalDetector(random_state=0).fit(X).discover(new, 0.3)
-    cad = ConformalDetector(random_state=0).fit(X, groups=["x"] * len(X))
-    found = cad.discover(new, 0.3, groups=["x"] * len(new))
-    assert (found.p_values == wanted.p_values).all()
-    assert found.choice == wanted.choice
-    assert len(found.choice) > 5
-
-
-@pytest.mark.parametrize("method", ["split", "full"])
-def test_choices_of_their_own_are_those_of_separate_batches(method):
+@pytest.mark.parametrize("method", ["split", "full", "jackknife+"])
+@pytest.mark.parametrize("detector", ["knn", CANDIDATES], ids=["one", "choice"])
+def test_models_of_their_own_rank_like_separate_detectors(detector, method):
+    if (detector, method) == (CANDIDATES, "jackknife+"):
+        return
     X, groups, new, theirs = two_types()
-    own = ConformalDetector(CANDIDATES, method, random_state=0, group_models=True)
-    found = own.fit(X, groups=groups).discover(new, 0.2, groups=theirs)
+    own = ConformalDetector(detector, method, random_state=0, group_models=True)
+    own.fit(X, groups=groups)
+    p, found = own.p_values(new, groups=theirs), own.discover(new, 0.2, groups=theirs)
     for group in ("a", "b"):
-        alone = ConformalDetector(CANDIDATES, method, random_state=0).fit(X[groups == group])
-        wanted = alone.discover(new[theirs == group], 0.2)
-        assert (found.p_values[theirs == group] == wanted.p_values).all()
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("models", [False, True])
-@pytest.mark.parametrize("method", ["split", "full"])
-def test_a_choice_without_anomalies_keeps_its_level(method, models):
-    # 300 batches of 7 rows, in which one row alone can be flagged at either level. The list is
-    # certified, and false if it is not empty: a share of at most the level. A correct program fails
-    # at 3 standard errors, about once in 700 times for each of the eight.
-    flagged = {0.1: [], 0.2: []}
-    for seed in range(300):
-        X, groups, new, theirs = two_types(seed, n=(240, 160), m=(4, 3), anomalies=(0, 0))
-        cad = ConformalDetector(CANDIDATES, method, random_state=seed, group_models=models)
-        cad.fit(X, groups=groups)
-        for level, lists in flagged.items():
-            found = cad.discover(new, level, groups=theirs, validity="proven")
-            assert all(one.shortest == 1 for one in found.groups)
-            lists.append(found.count > 0)
-    for level, lists in flagged.items():
-        assert 0 < np.mean(lists) <= level + 3 * np.sqrt(level * (1 - level) / len(lists))
+        mine = theirs == group
+        alone = ConformalDetector(detector, method, random_state=0).fit(X[groups == group])
+        assert (p[mine] == alone.p_values(new[mine])).all()
+        assert (found.p_values[mine] == alone.discover(new[mine], 0.2).p_values).all()
 
 
 # --- certificates --------------------------------------------------------------------------------
@@ -334,28 +256,12 @@ def test_small_groups_are_named():
     assert "cannot be flagged at all" in found.warning
 
 
-def test_unknown_groups_are_refused_or_pooled():
+def test_unknown_groups_are_refused():
     X, groups, new, theirs = two_types()
     other = theirs.copy()
     other[:2] = "c"
-    with pytest.raises(ReconformError, match=r"no rows of group 'c'.*unknown_groups='pooled'"):
+    with pytest.raises(ReconformError, match=r"no rows of group 'c': 2 new rows .* Leave them out"):
         ConformalDetector("knn", "full").fit(X, groups=groups).p_values(new, groups=other)
-    for models in (False, True):
-        cad = ConformalDetector("knn", "full", group_models=models, unknown_groups="pooled").fit(
-            X, groups=groups
-        )
-        p = cad.p_values(new, groups=other)
-        plain = ConformalDetector("knn", "full").fit(X).p_values(new)
-        assert (p[:2] == plain[:2]).all()
-        known = ConformalDetector("knn", "full", group_models=models).fit(X, groups=groups)
-        assert (p[2:] == known.p_values(new, groups=theirs)[2:]).all()
-        found = cad.discover(new, 0.2, groups=other, validity="proven")
-        assert not found.mask[:2].any()
-        assert "2 rows of unknown groups" in found.claim.full
-    split = ConformalDetector("knn", "split", unknown_groups="pooled", random_state=0)
-    split.fit(X, groups=groups)
-    assert "FDR proven for BH" in split.discover(new, 0.2, groups=theirs).claim.full
-    assert "FDR measured, not proven, for BH" in split.discover(new, 0.2, groups=other).claim.full
 
 
 def test_storeys_lambda_lies_on_every_grid():
@@ -372,18 +278,12 @@ def test_storeys_lambda_lies_on_every_grid():
     assert cad.discover(new, 0.2, procedure="storey", storey_lambda=named, groups=theirs).count >= 0
 
 
-@pytest.mark.parametrize(
-    ("method", "asked", "match"),
-    [
-        ("split", {"conditional": "simes"}, "`conditional` cannot be used with `groups`"),
-        ("split", {"procedure": "ebh"}, "ebh'` cannot be used with `groups`"),
-    ],
-)
-def test_rules_that_groups_cannot_have(method, asked, match):
+def test_rules_that_groups_cannot_have():
     X, groups, new, theirs = two_types()
-    cad = ConformalDetector("knn", method, random_state=0).fit(X, groups=groups)
-    with pytest.raises(ReconformError, match=match):
-        cad.discover(new, groups=theirs, **asked)
+    cad = ConformalDetector("knn", "split", random_state=0).fit(X, groups=groups)
+    for asked in ({"conditional": "simes"}, {"procedure": "ebh"}):
+        with pytest.raises(ReconformError, match=r"`.*` cannot be used with `groups`"):
+            cad.discover(new, groups=theirs, **asked)
 
 
 def test_a_model_per_group_calibrates_on_rows_of_this_group(monkeypatch, tmp_path):
@@ -472,59 +372,6 @@ def test_streams_refuse_groups_before_a_row_comes(begin, single):
 # --- files, models -------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("models", [False, True])
-@pytest.mark.parametrize("validity", ["nominal", "proven"])
-@pytest.mark.parametrize("detector", ["lof", "iforest"])
-def test_files_and_saved_models_decide_like_memory(tmp_path, detector, validity, models):
-    X, groups, new, theirs = two_types()
-    theirs[3] = "unheard of"
-    frame, rows = (pd.DataFrame(some, columns=["x", "y"]) for some in (X, new))
-    cad = ConformalDetector(
-        detector, "full", random_state=0, group_models=models, unknown_groups="pooled"
-    ).fit(frame, groups=groups)
-    wanted = cad.discover(rows, 0.2, groups=theirs, validity=validity)
-    save(cad, tmp_path / "m.rcad")
-    again = load(tmp_path / "m.rcad")
-    found = again.discover(rows, 0.2, groups=theirs, validity=validity)
-    for name in ("mask", "p_values", "q_values", "ranks"):
-        assert np.array_equal(getattr(found, name), getattr(wanted, name), equal_nan=True)
-    assert found.groups == wanted.groups
-    assert found.guarantee == wanted.guarantee
-    rows.assign(type=theirs).to_csv(tmp_path / "new.csv", index=False)
-    read = ReadOptions(group_column="type", batch_rows=13)
-    judged = judge_file(again, tmp_path / "new.csv", rule=Rule(0.2, validity=validity), read=read)
-    assert (judged.to_discoveries().mask == wanted.mask).all()
-    assert judged.to_discoveries().row_groups.tolist() == wanted.row_groups.tolist()
-    assert judged.groups == wanted.groups
-    with pytest.raises(ReconformError, match="name the column of groups by `group_column`"):
-        judge_file(again, tmp_path / "new.csv")
-
-
-@pytest.mark.parametrize("models", [False, True])
-@pytest.mark.parametrize("method", ["jackknife+", "cv+"])
-def test_loaded_models_of_neighbours_certify_within_groups(tmp_path, method, models):
-    X, groups, new, theirs = two_types(n=(150, 100), anomalies=(8, 6))
-    cad = ConformalDetector("knn", method, random_state=0, group_models=models)
-    cad.fit(X, groups=groups)
-    wanted = cad.discover(new, 0.2, validity="proven", groups=theirs)
-    assert wanted.count > 0
-    save(cad, tmp_path / "m.rcad")
-    found = load(tmp_path / "m.rcad").discover(new, 0.2, validity="proven", groups=theirs)
-    assert (found.mask == wanted.mask).all()
-    assert (found.e_values == wanted.e_values).all()
-    # by one fit per row
-    for ensemble in cad.ensemble_.ensembles if models else [cad.ensemble_.ensemble]:
-        rows = np.arange(5)
-        D = X[groups == "a"] if models else X
-        (augmented,) = ensemble.augmented_scores(new[:12], rows)
-        for j, own, others in zip(rows, augmented.own, augmented.others, strict=True):
-            knn = KNN().fit(np.vstack([D, new[j : j + 1]]))
-            assert np.allclose(own, knn._training_scores(np.vstack([D, new[j : j + 1]])))
-            elsewhere = np.delete(np.arange(12), j)
-            assert np.allclose(others[elsewhere], knn.score_samples(new[elsewhere]))
-        break  # the second group is like the first
-
-
 @pytest.mark.parametrize("method", ["jackknife+", "cv+"])
 def test_model_files_without_the_reference_certify_nothing_and_say_so(tmp_path, method):
     X, groups, new, theirs = two_types()
@@ -538,20 +385,6 @@ def test_model_files_without_the_reference_certify_nothing_and_say_so(tmp_path, 
 
 
 # --- levels --------------------------------------------------------------------------------------
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("level", [0.1, 0.2])
-@pytest.mark.parametrize(("method", "validity"), [("split", "nominal"), ("full", "proven")])
-def test_without_anomalies_few_lists_flag_anything(method, validity, level):
-    # 300 batches; the standard error is at most 0.024. A correct program fails at 3 of them, about
-    # once in 700 times for each of the four.
-    flagged = []
-    for seed in range(300):
-        X, groups, new, theirs = two_types(seed, n=(60, 39), m=(20, 10), anomalies=(0, 0))
-        cad = ConformalDetector("knn", method, random_state=seed).fit(X, groups=groups)
-        flagged.append(cad.discover(new, level, groups=theirs, validity=validity).count > 0)
-    assert np.mean(flagged) <= level + 3 * np.sqrt(level * (1 - level) / len(flagged))
 
 
 def test_a_column_that_is_no_group_is_said_in_a_few_words():

@@ -4,13 +4,10 @@ from __future__ import annotations
 
 import threading
 
-import numpy as np
 import pytest
 from joblib import Parallel, cpu_count, delayed, effective_n_jobs, parallel_config
-from sklearn.ensemble import IsolationForest
 from threadpoolctl import threadpool_info
 
-from reconform import Bootstrap, ConformalDetector
 from reconform.parallel import run_jobs, share_of
 
 
@@ -76,15 +73,3 @@ def test_limits_come_back_however_threads_overlap():
         thread.join(20)
     assert first_is_out.is_set()
     assert pools() == before
-
-
-@pytest.mark.parametrize("backend", ["threading", "loky", "multiprocessing"])
-def test_backends_give_the_same_numbers(backend):
-    X = np.random.default_rng(0).normal(size=(60, 3))
-    forest = IsolationForest(n_estimators=5, n_jobs=2)
-    usual = ConformalDetector(forest, Bootstrap(draws=6), random_state=0).fit(X)
-    with parallel_config(backend, n_jobs=2):
-        other = ConformalDetector(forest, Bootstrap(draws=6), random_state=0).fit(X)
-        ranks = other.ranks(X)
-    assert np.array_equal(usual.calibration_.scores, other.calibration_.scores)
-    assert np.array_equal(usual.ranks(X), ranks)

@@ -104,14 +104,6 @@ def test_order_and_batch_do_not_matter(rows, data):
     assert sorted(zip(map(tuple, X[order].tolist()), turned.tolist(), strict=True)) == pairs
 
 
-def test_distinct_rows_without_labels_need_none():
-    X = np.random.default_rng(0).normal(size=(50, 3))
-    u = tie_uniforms(5, X)
-    assert np.array_equal(tie_uniforms(5, X[::-1])[::-1], u)
-    assert np.array_equal(tie_uniforms(5, X[17:18]), u[17:18])
-    assert np.array_equal(tie_uniforms(5, X[:, ::-1].copy()[:, ::-1]), u)  # memory layout
-
-
 def test_the_default_index_of_a_frame_is_no_label(new):
     cad, bare = fitted(), new.reset_index(drop=True)
     p = cad.p_values(bare)
@@ -149,16 +141,6 @@ def test_jobs_parts_and_saved_models_change_nothing(new, tmp_path):
     assert np.array_equal(cad.discover(new[::-1]).p_values[::-1], expected)
     reconform.save(cad, tmp_path / "model.reconform")
     assert np.array_equal(reconform.load(tmp_path / "model.reconform").p_values(new), expected)
-
-
-def test_partitions_of_a_cluster_give_the_same_numbers(new):
-    dd = pytest.importorskip("dask.dataframe", reason="needs reconform[dask]")
-    cad = fitted()
-    parts = dd.from_pandas(new, npartitions=7, sort=False)
-    p = parts.map_partitions(
-        lambda part: pd.Series(cad.p_values(part), part.index), meta=(None, float)
-    )
-    assert np.array_equal(p.compute(scheduler="sync")[new.index], cad.p_values(new))
 
 
 # --- nothing to tell a row by --------------------------------------------------------------------

@@ -11,14 +11,10 @@ import pytest
 from click.testing import CliRunner
 from sklearn.neighbors import LocalOutlierFactor
 
-from reconform import ConformalDetector, ReconformError, Rule, Weights, methods
+from reconform import ConformalDetector, ReconformError, Rule, Weights
 from reconform.cli import main
 from reconform.ensemble import AugmentedScores
-from reconform.statistics.weighted import (
-    ranks_by_sight,
-    ranks_of_one_model,
-    whole_weights,
-)
+from reconform.statistics.weighted import ranks_by_sight, ranks_of_one_model, whole_weights
 
 
 def in_units(reference, own):
@@ -203,31 +199,20 @@ def test_equal_weights_change_nothing(method, validity):
     assert plain.count
 
 
-@pytest.mark.parametrize("factor", [2.0, 1e-3, 7.7])
-def test_a_common_factor_changes_nothing(factor):
+def test_neither_the_order_of_rows_nor_a_common_factor_changes_anything():
     D, T, weights = tilted(2)
-    cad = ConformalDetector("knn", "full").fit(D)
-    other = Weights(factor * weights.reference, factor * weights.new)
-    for validity in ("nominal", "proven"):
-        one, two = (cad.discover(T, 0.2, validity=validity, weights=w) for w in (weights, other))
-        assert np.array_equal(one.mask, two.mask)
-        assert one.p_values == pytest.approx(two.p_values, rel=1e-8)
-    assert one.count
-
-
-def test_the_order_of_rows_changes_nothing():
-    D, T, weights = tilted(3)
     rng = np.random.default_rng(0)
     a, b = rng.permutation(300), rng.permutation(100)
-    moved = Weights(weights.reference[a], weights.new[b])
-    for detector in ("knn", "iforest"):
+    for detector, factor in (("knn", 1.0), ("iforest", 1.0), ("knn", 1e-3), ("knn", 7.7)):
+        moved = Weights(factor * weights.reference[a], factor * weights.new[b])
         here = ConformalDetector(detector, "full", random_state=0).fit(D)
         there = ConformalDetector(detector, "full", random_state=0).fit(D[a])
         for validity in ("nominal", "proven"):
             one = here.discover(T, 0.2, weights=weights, validity=validity)
             two = there.discover(T[b], 0.2, weights=moved, validity=validity)
             assert np.array_equal(one.mask[b], two.mask)
-            assert np.array_equal(one.p_values[b], two.p_values)
+            assert one.p_values[b] == pytest.approx(two.p_values, rel=1e-8 * (factor != 1), abs=0)
+        assert one.count or detector == "iforest"
 
 
 def test_what_is_said():
@@ -363,41 +348,13 @@ def test_the_command(tmp_path):
     assert "Did you mean 'load'?" in " ".join(wrong.stderr.split())
 
 
-@pytest.mark.parametrize(("method", "shift"), [("auto", "all"), ("split", "load")])
-def test_a_choice_of_detectors_on_a_split_takes_weights(tmp_path, monkeypatch, method, shift):
-    """More rows than "full" is for: each row keeps the detector that was chosen for it."""
-    monkeypatch.setattr(methods, "MOST_PAIRS", 1_000_000)
-    D, T, _ = tilted(9, 1_500, 2_500, 0.5, anomalies=100)
-    for name, X in (("normal.csv", D), ("new.csv", T)):
-        np.savetxt(tmp_path / name, X, delimiter=",", header="load,heat", comments="")
-    monkeypatch.chdir(tmp_path)
-    asked = ["detect", "normal.csv", "new.csv", "--shift", shift, "--method", method]
-    said = CliRunner().invoke(main, [*asked, "--json"])
-    assert said.exit_code == 0, said.stderr
-    facts = json.loads(said.stdout)
-    assert facts["scheme"] == "split"
-    cad = ConformalDetector("auto", "split", random_state=0).fit(D)
-    used = 2 if shift == "all" else 1
-    found = cad.discover(T, weights=Weights.estimate(D[:, :used], T[:, :used]))
-    assert facts["flagged"] == found.count
-    assert found.count > 50 or shift == "all"  # which takes anomalies for a shift, too
-    said = CliRunner().invoke(main, [*asked, "--top", "5"]).stdout
-    assert "for split with weights" in said
-    assert "q-value" in said  # an estimate is not certified: there are no e-values
-
-
 @pytest.fixture
 def files(tmp_path, monkeypatch):
-    """Two files with a column of true weights, and the truth."""
-    D, T, weights = tilted(9, 400, 120, 1.0, anomalies=6)
-    for name, X, w in (("normal", D, weights.reference), ("new", T, weights.new)):
-        frame = pd.DataFrame({"id": [f"{name} {i}" for i in range(len(X))], "ratio": w})
-        frame = frame.assign(load=X[:, 0], heat=X[:, 1])
-        frame.to_csv(tmp_path / f"{name}.csv", index=False)
-        frame.to_parquet(tmp_path / f"{name}.parquet")
-        frame.to_csv(tmp_path / f"{name}.tsv", index=False, sep="\t", decimal=",")
+    D, T, _ = tilted(9, 400, 120, 1.0, anomalies=6)
+    for name, X in (("normal", D), ("new", T)):
+        frame = pd.DataFrame({"id": [f"{name} {i}" for i in range(len(X))]})
+        frame.assign(load=X[:, 0], heat=X[:, 1]).to_csv(tmp_path / f"{name}.csv", index=False)
     monkeypatch.chdir(tmp_path)
-    return D, T, weights
 
 
 KNN = ("--detector", "knn", "--method", "full")
@@ -423,44 +380,3 @@ def test_what_takes_no_weights_is_refused(files, asked, sentence):
     assert said.exit_code in (1, 2), said.stderr
     assert sentence in " ".join(said.stderr.replace("│", " ").split())
     assert not Path("out.csv").exists()
-
-
-def test_conditional_p_values_take_no_weights(files):
-    D, T, weights = files
-    cad = ConformalDetector("knn", "split", random_state=0).fit(D)
-    with pytest.raises(ReconformError, match="`conditional` cannot be combined with `weights`"):
-        cad.discover(T, weights=weights, conditional="simes")
-
-
-# --- levels ---------------------------------------------------------------------------------------
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("method", ["full", "split"])
-def test_a_tilt_keeps_its_level_with_weights_and_not_without(method):
-    """All rows normal, tilted by 1: a list is false if it is not empty.
-
-    400 batches; with true weights the share of batches with a discovery is at most 0.2 for the
-    list with a theorem, and 0.26 is three standard errors more: a correct program fails in less
-    than 1 of 500 runs. Without weights the share is far above.
-    """
-    false = {"weighted": 0, "plain": 0}
-    for seed in range(400):
-        D, T, weights = tilted(1000 + seed, 150, 40, 1.0, anomalies=0)
-        cad = ConformalDetector("knn", method, random_state=seed).fit(D)
-        false["weighted"] += cad.discover(T, 0.2, weights=weights, validity="proven").count > 0
-        false["plain"] += cad.discover(T, 0.2).count > 0
-    assert false["weighted"] <= 0.26 * 400
-    assert false["plain"] >= 0.28 * 400
-
-
-@pytest.mark.slow
-def test_one_weighted_p_value_is_exact():
-    """P(p <= α) <= α for true weights: 4,000 rows, one per batch; four standard errors above."""
-    p = []
-    for seed in range(4000):
-        D, T, weights = tilted(seed, 40, 1, 1.0, anomalies=0)
-        p.append(ConformalDetector("knn", "full").fit(D).discover(T, weights=weights).p_values[0])
-    for level in (0.02, 0.05, 0.1, 0.2):
-        share = np.mean(np.array(p) <= level)
-        assert share <= level + 4 * np.sqrt(level * (1 - level) / 4000)

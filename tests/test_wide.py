@@ -11,7 +11,6 @@ import pytest
 from reconform.detectors.prepare import Feature
 from reconform.explain import features
 from reconform.files import cells, open_batches, open_output, read_reference, text
-from reconform.frames import label_code
 
 COLUMNS = 2_000
 ROWS = 10
@@ -89,22 +88,3 @@ def test_columns_of_other_types_stay_where_they_are(tmp_path):
         with open_batches(tmp_path / name, [Feature(n) for n in numbers]) as batches:
             assert batches.typed(next(batches.tables())).equals(table)
         assert read_reference(tmp_path / name, columns=numbers).names == tuple(numbers)
-
-
-def test_no_column_of_numbers_at_all(tmp_path):
-    path = tmp_path / "labels.csv"
-    path.write_text("a,b\nred,1\nblue,2\nred,1\n")
-    read = read_reference(path, prepare=True, categories=["b"])
-    red, blue, one, two = map(label_code, ("red", "blue", "1", "2"))
-    np.testing.assert_array_equal(read.X, [[red, one], [blue, two], [red, one]])
-    with open_batches(path, read.features) as batches:
-        np.testing.assert_array_equal(np.vstack(list(batches)), read.X)
-        assert batches.typed(next(batches.tables())).num_rows == 3
-
-
-def test_unusual_features_are_learned_together(wide, calls):
-    names = [Feature(f"x{j}") for j in range(wide.shape[1])]
-    reference = features.labelled(np.asarray(wide, dtype=float), names)
-    describe = features.unusual_features(reference, reference)
-    assert len(describe(range(ROWS))) == ROWS
-    assert calls["robust_scales"] == 1

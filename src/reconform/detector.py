@@ -68,6 +68,7 @@ from .statistics.joint import JointRanks
 from .statistics.ranks import Calibration, Ranks, smoothed_p_values
 from .statistics.scores import row_labels, tie_uniforms, warn_if_unlabelled
 from .statistics.thresholds import ScoreThreshold, score_threshold
+from .units import UnitFeatures, UnitRows, unit_rows
 from .weighing import check_weighted
 from .weights import Weights
 
@@ -100,6 +101,8 @@ class FittedState:
         The reference rows that rows are explained by, as `fit` saw them.
     order : Order
         Whether reference rows that stand next to each other are alike, by a test of their order.
+    units : UnitFeatures, optional
+        How rows become features of their units, where units are judged.
     """
 
     intake: Intake
@@ -111,6 +114,7 @@ class FittedState:
     looked_up: LookedUp | None = None
     known: Known | None = None
     order: Order = field(default_factory=Order)
+    units: UnitFeatures | None = None
 
 
 class ConformalDetector(OutlierMixin, BaseEstimator):
@@ -157,10 +161,6 @@ class ConformalDetector(OutlierMixin, BaseEstimator):
     group_models : bool, default=False
         Where `fit` is given groups: fit a detector for every group, on its rows alone, instead of
         one on all rows. Rows are ranked within their group either way.
-    unknown_groups : {"refuse", "pooled"}, default="refuse"
-        What happens to new rows of a group that the reference does not have. With ``"pooled"``
-        they are ranked against all reference rows: exact for a row that is exchangeable with the
-        whole reference, such as one whose label was lost, and not for one of a new kind.
 
     Attributes
     ----------
@@ -238,7 +238,6 @@ class ConformalDetector(OutlierMixin, BaseEstimator):
         n_jobs: int | None = None,
         verbose: int = 0,
         group_models: bool = False,
-        unknown_groups: str = "refuse",
     ) -> None:
         self.detector = detector
         self.method = method
@@ -249,7 +248,6 @@ class ConformalDetector(OutlierMixin, BaseEstimator):
         self.n_jobs = n_jobs
         self.verbose = verbose
         self.group_models = group_models
-        self.unknown_groups = unknown_groups
 
     def _html_repr(self) -> str:
         """Scikit-learn's diagram, and below it what was fitted and what is known of its lists."""
@@ -294,6 +292,7 @@ class ConformalDetector(OutlierMixin, BaseEstimator):
         anomalies: npt.ArrayLike | None = None,
         left_out: int = 0,
         times: npt.ArrayLike | None = None,
+        units: str | npt.ArrayLike | None = None,
     ) -> ConformalDetector:
         """Fit and calibrate on normal rows.
 
@@ -311,24 +310,23 @@ class ConformalDetector(OutlierMixin, BaseEstimator):
             Labels of rows that belong together, for `Resampling` with a splitter that keeps them
             together, such as scikit-learn's GroupKFold.
         anomalies : array-like or frame of shape (a, d), optional
-            Anomalies that are known from elsewhere. They shape the scores of ``"contrast"`` and
-            ``"learned"`` and the choice of ``"auto"``, and never calibrate. Rows of the reference
-            are refused.
+            Anomalies from elsewhere, no rows of the reference. They shape the scores of
+            ``"contrast"`` and ``"learned"`` and the choice of ``"auto"``, and never calibrate.
         left_out : int, default=0
             How many rows of the reference were marked as anomalies and are not in `X`; see
-            `reconform.review`. Lists say it, as less is proven then.
+            `reconform.review`. Lists say it.
         times : array-like of shape (n,), optional
             When every row was taken (docs/time): dates, times or numbers, or an index of times.
+        units : str or array-like of shape (n,), optional
+            What every row is a part of, such as a run: a column of X, or names (docs/time).
 
         Returns
         -------
         ConformalDetector
-            Itself.
         """
-        check_probability("alpha", self.alpha)
-        check_count("left_out", left_out, least=0)
-        if self.ties not in TIES:
-            raise unknown_choice("ties", self.ties, TIES)
+        if units is not None:
+            return self._fit_units(X, units, groups, times, left_out, anomalies)
+        self._check_settings(left_out)
         X = frame_as_it_is(X)
         method = resolve_method(self.method)
         refit = not isinstance(method, Prefit)
@@ -364,6 +362,56 @@ class ConformalDetector(OutlierMixin, BaseEstimator):
         self._look_at_order(X, when)
         self._warn_of_reference(X, detector.name)
         return self
+
+    def _check_settings(self, left_out: int) -> None:
+        check_probability("alpha", self.alpha)
+        check_count("left_out", left_out, least=0)
+        if self.ties not in TIES:
+            raise unknown_choice("ties", self.ties, TIES)
+
+    def _fit_units(
+        self, X: Any, units: Any, groups: Any, times: Any, left_out: int, anomalies: Any
+    ) -> ConformalDetector:
+        """Fit on one row of features per unit."""
+        if anomalies is not None:
+            raise ReconformError(
+                "`anomalies` are rows, and here units are judged; leave `anomalies` or `units` out."
+            )
+        rows = unit_rows(X, units)
+        if len(rows.names) < 2:
+            raise ReconformError("a reference needs at least 2 units; got 1.")
+        self.fit(
+            rows.frame,
+            groups=rows.one_each(groups, "groups"),
+            times=rows.begins(_times(X, times)),
+            left_out=left_out,
+        )
+        self.state_.units = rows.units
+        return self.name_reference(rows.names.tolist())
+
+    def units_in(self, X: Any, units: str | npt.ArrayLike) -> UnitRows:
+        """Read new rows and their units: `frame` has one row of features per unit.
+
+        Parameters
+        ----------
+        X : array-like or frame of shape (m, d)
+        units : str or array-like of shape (m,)
+            As in `fit`. A unit of the reference is refused.
+
+        Returns
+        -------
+        UnitRows
+        """
+        check_is_fitted(self, "ensemble_")
+        known = self.state_.units
+        if known is None:
+            raise ReconformError(
+                "this detector was fitted on rows and not on units; leave `units` out, or give "
+                "those of the reference rows: fit(X, units=...)."
+            )
+        rows = unit_rows(X, units, known)
+        known.refuse_known(rows.names.tolist())
+        return rows
 
     def _warn_of_reference(self, X: FloatArray, detector: str) -> None:
         ensemble = self.ensemble_
@@ -415,9 +463,7 @@ class ConformalDetector(OutlierMixin, BaseEstimator):
                     "row, or leave it out."
                 )
             return None
-        return ReferenceGroups.of(
-            groups, n, models=bool(self.group_models), unknown=self.unknown_groups
-        )
+        return ReferenceGroups.of(groups, n, models=bool(self.group_models))
 
     def _look_at_order(self, X: FloatArray, times: FloatArray | None) -> None:
         """Test whether reference rows that stand next to each other are alike."""
@@ -524,8 +570,6 @@ class ConformalDetector(OutlierMixin, BaseEstimator):
     @property
     def can_certify(self) -> bool:
         """Whether certificates can be had for every row; model files may lack what they take."""
-        if self.grouping_ is not None and self.grouping_.pooled:
-            return False
         one = self.ensemble_
         if isinstance(one, GroupedEnsemble):
             one = one.first()
@@ -810,6 +854,7 @@ class ConformalDetector(OutlierMixin, BaseEstimator):
         weights: Weights | None = None,
         groups: npt.ArrayLike | None = None,
         times: npt.ArrayLike | None = None,
+        units: str | npt.ArrayLike | None = None,
         **rule: Unpack[RuleOptions],
     ) -> Discoveries:
         """Find anomalies in a batch, aiming at a false discovery rate.
@@ -838,8 +883,8 @@ class ConformalDetector(OutlierMixin, BaseEstimator):
             The group of every row, where `fit` was given groups. Rows are ranked within their
             group, and one list is made of all groups: `Discoveries.groups` says what became of
             each.
-        times : array-like of shape (m,), optional
-            When every row was taken, as in `fit`.
+        times, units : array-like of shape (m,), optional
+            As in `fit`; with units, the list is one of units.
         procedure : {"bh", "by", "storey", "ebh"}, default="bh"
             Benjamini-Hochberg, Benjamini-Yekutieli (any dependence), Benjamini-Hochberg with
             Storey's estimate of the share of normal rows, or e-BH on the e-values of a split,
@@ -874,7 +919,13 @@ class ConformalDetector(OutlierMixin, BaseEstimator):
         -------
         Discoveries
         """
-        return self.decide(X, Rule(fdr, **rule), weights, groups=groups, times=times)
+        if units is None:
+            return self.decide(X, Rule(fdr, **rule), weights, groups=groups, times=times)
+        rows = self.units_in(X, units)
+        groups, times = rows.one_each(groups, "groups"), rows.begins(_times(X, times))
+        found = self.decide(rows.frame, Rule(fdr, **rule), weights, groups=groups, times=times)
+        library = package_of(frame_as_it_is(X))
+        return replace(found, index=rows.names.tolist(), library=library, units=rows)
 
     def decide(
         self,

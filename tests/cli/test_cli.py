@@ -12,7 +12,6 @@ import subprocess
 import sys
 import time
 import warnings
-from collections import Counter
 from pathlib import Path
 
 import click
@@ -26,6 +25,7 @@ import pytest
 from click.testing import CliRunner
 from sklearn.svm import OneClassSVM
 
+import reconform
 from commands import PROGRAM, run, run_json, shell
 from reconform import ConformalDetector, cli, methods
 from reconform import models as model_files
@@ -33,9 +33,6 @@ from reconform.cli import judging, main, options
 from reconform.cli.declare import in_options
 from reconform.extras import extra
 from reconform.files import open_output
-from reconform.files import source as sources
-from reconform.files.columnar import ArrowSource, ParquetSource
-from reconform.files.text import TextSource
 
 NAMES = ["temperature", "flow", "pressure"]
 RESULTS = ["score", "p_value", "q_value", "anomaly"]
@@ -185,57 +182,30 @@ def test_infinite_scores_are_null_in_json(tmp_path):
     assert [(row["row"], row["score"]) for row in facts["anomalies"]] == [(2, None)]
 
 
-def test_only_anomalies_come_most_unusual_first(here, tables):
-    run(
-        "detect", "normal.csv", "new.csv", "--id", "machine", *QUICK, "--only-anomalies",
-        "--output", "out.csv", "--prefix", "r_",
-    )  # fmt: skip
-    found = expected(tables)
-    written = read(here / "out.csv")
-    assert written.column_names[-4:] == [f"r_{name}" for name in RESULTS]
-    assert written["machine"].to_pylist() == [f"N{i:03d}" for i in found.order[: found.count]]
-
-
 @pytest.mark.parametrize(
-    ("given", "python"),
+    ("given", "method", "decision"),
     [
-        (["--method", "split", "--set", "calibration=0.25"], methods.Split(0.25)),
-        (["--method", "split", "--set", "calibration=40"], methods.Split(40)),
-        (["--method", "split", "--set", "repeats=3"], methods.Split(repeats=3)),
-        (["--method", "cv+", "--set", "folds=4"], methods.CrossValidation(4)),
-        (["--method", "jab", "--set", "draws=7"], methods.Bootstrap(7, variant="basic")),
-        (["--method", "full"], "full"),
-        (["--method", "jackknife", "--jobs", "2"], "jackknife"),
+        ("--method split --set calibration=0.25", methods.Split(0.25), {}),
+        ("--method split --set calibration=40", methods.Split(40), {}),
+        ("--method split --set repeats=3", methods.Split(repeats=3), {}),
+        ("--method cv+ --set folds=4", methods.CrossValidation(4), {}),
+        ("--method jab --set draws=7", methods.Bootstrap(7, variant="basic"), {}),
+        ("--method full", "full", {}),
+        ("--method jackknife --jobs 2", "jackknife", {}),
+        ("--method split --procedure by", "split", {"procedure": "by"}),
+        ("--method split --procedure storey", "split", {"procedure": "storey"}),
+        ("--method split --validity proven", "split", {"validity": "proven"}),
     ],
 )
-def test_methods(here, tables, given, python):
-    facts = run_json(
-        "detect", "normal.csv", "new.csv", "--drop", "machine", "--detector", "knn", *given,
-        "--seed", "5", "--fdr", "0.3",
-    )  # fmt: skip
-    found = expected(tables, python, seed=5, fdr=0.3)
+def test_methods_and_decisions(here, tables, given, method, decision):
+    common = ["detect", "normal.csv", "new.csv", "--drop", "machine", "--detector", "knn"]
+    facts = run_json(*common, *given.split(), "--seed", "5", "--fdr", "0.4")
+    found = expected(tables, method, seed=5, fdr=0.4, **decision)
     assert facts["flagged"] == found.count
     assert facts["p_threshold"] == found.p_threshold
-    assert facts["method"] == (python if isinstance(python, str) else repr(python))
-
-
-@pytest.mark.parametrize(
-    ("given", "python"),
-    [
-        (["--procedure", "by"], {"procedure": "by"}),
-        (["--procedure", "storey"], {"procedure": "storey"}),
-        (["--validity", "proven"], {"validity": "proven"}),
-    ],
-)
-def test_decisions(here, tables, given, python):
-    facts = run_json(
-        "detect", "normal.csv", "new.csv", "--drop", "machine", "--detector", "knn",
-        "--method", "split", "--fdr", "0.4", *given,
-    )  # fmt: skip
-    found = expected(tables, "split", fdr=0.4, **python)
-    assert facts["flagged"] == found.count
+    assert facts["method"] == (method if isinstance(method, str) else repr(method))
     assert facts["guarantee"] == in_options(found.guarantee)
-    assert facts["decision"] == {"fdr": 0.4, "procedure": "bh", "validity": "auto", **python}
+    assert facts["decision"] == {"fdr": 0.4, "procedure": "bh", "validity": "auto", **decision}
 
 
 def test_the_list_at_hand_is_bounded_for_a_split(here, tables):
@@ -250,16 +220,13 @@ def test_the_list_at_hand_is_bounded_for_a_split(here, tables):
 
 def test_columns_are_chosen(here):
     common = ["detect", "normal.csv", "new.csv", "--detector", "knn"]
-    used = run_json(*common, "--columns", "flow,pressure")["reference"]["features"]
-    assert used == ["flow", "pressure"]
-    same = run_json(*common, "--drop", "machine", "--drop", "temperature")["reference"]["features"]
-    assert same == used
-
-
-def test_column_names_with_commas(here):
-    save(pa.table({"a,b": np.arange(9.0), "c": np.arange(9) ** 2}), here / "odd.csv")
-    facts = run_json("detect", "odd.csv", "odd.csv", "--columns", '"a,b"', "--id", "c", *QUICK)
+    for given in (["--columns", "flow,pressure"], ["--drop", "machine", "--drop", "temperature"]):
+        assert run_json(*common, *given)["reference"]["features"] == ["flow", "pressure"]
+    save(pa.table({"a,b": np.arange(9.0), "c": np.arange(9) % 3}), here / "odd.csv")
+    odd = ["detect", "odd.csv", "odd.csv", *QUICK]
+    facts = run_json(*odd, "--columns", '"a,b"', "--id", "c")
     assert facts["reference"]["features"] == ["a,b"]
+    run(*odd, "--category", "c", "--prepare")
 
 
 def test_prepare(here):
@@ -278,15 +245,7 @@ def test_prepare(here):
     assert "state mauve (never in the reference)" in said
 
 
-def test_categories_of_numbers(here):
-    rng = np.random.default_rng(0)
-    table = pa.table({"x": rng.normal(size=60), "code": rng.integers(0, 3, 60)})
-    save(table, here / "codes.csv")
-    run("detect", "codes.csv", "codes.csv", "--category", "code", code=2)
-    run("detect", "codes.csv", "codes.csv", "--category", "code", "--prepare", *QUICK)
-
-
-def test_a_small_reference_is_warned_of_once(here):
+def test_why_nothing_is_flagged_is_said_once(here):
     common = ["detect", "normal.csv", "new.csv", "--drop", "machine", *QUICK, "--fdr", "0.001"]
     said = run(*common)
     assert said.stderr == ""
@@ -296,7 +255,13 @@ def test_a_small_reference_is_warned_of_once(here):
     facts = run_json(*common)
     assert facts["why_nothing"].startswith("With 200 reference rows and 300 new ones")
     assert facts["warnings"] == []
-    assert run(*common, "--json").stderr == ""
+    rows = pd.read_csv("normal.csv")
+    rows.loc[7, ["temperature", "pressure"]] *= 100
+    rows.to_csv("dirt.csv", index=False)
+    given = ["detect", "dirt.csv", "new.csv", "--id", "machine", *QUICK]
+    why = run_json(*given)["why_nothing"]
+    assert why.startswith("Without the most unusual reference row")
+    assert run(*given).stdout.count(why) == 1
 
 
 def test_warnings_of_the_library_are_said_plainly(here):
@@ -308,18 +273,24 @@ def test_warnings_of_the_library_are_said_plainly(here):
     assert "UserWarning" not in said
 
 
-def test_a_report_of_a_file(here):
-    run(
-        "detect", "messy.csv", "messy_new.csv", "--id", "time", "--prepare", "--detector", "knn",
-        "--method", "split", "--report", "report.html",
-    )  # fmt: skip
-    page = (here / "report.html").read_text()
+def test_reports(here):
+    prepared = ["--prepare", "--detector", "knn", "--method", "split", "--report"]
+    run("detect", "messy.csv", "messy_new.csv", "--id", "time", *prepared, "file.html")
+    with open("messy_new.csv", "rb") as new:
+        run("detect", "messy.csv", "-", "--drop", "time", *prepared, "pipe.html", input=new)
+    page = (here / "file.html").read_text()
     assert "Anomalies in messy_new.csv" in page
     assert "2024-01-01 00:00:09" in page  # an identifier
-    assert "mauve" in page  # an unusual value, as it is in the file
-    assert "never in the reference" in page
-    run("detect", "normal.csv", "new.csv", "--drop", "machine", "--report", "report.html", code=1)
-    run("score", "x.rcad", "new.csv", "--report", "-", code=2)
+    for text in (page, (here / "pipe.html").read_text()):
+        assert "mauve" in text  # an unusual value, as it is in the file
+        assert "never in the reference" in text
+    common = ["detect", "normal.csv", "new.csv", "--id", "machine", *QUICK, "--report"]
+    run(*common, "report.html")
+    page = (here / "report.html").read_text()
+    assert "--validity proven gives a proven list" in page
+    assert "validity=" not in page
+    run(*common, "strict.html", "--fdr", 0.001)
+    assert "or a higher --fdr." in (here / "strict.html").read_text()
 
 
 def test_json_names_options(here):
@@ -333,56 +304,6 @@ def test_json_names_options(here):
     assert "`" not in said
 
 
-@pytest.mark.parametrize(
-    ("given", "words"),
-    [
-        (["--top", "2.5"], "'2.5' is not a valid whole number."),
-        (["--false-alarms", "two"], "'two' is not a valid number."),
-        (["--fdr", "low"], "'low' is not a valid number."),
-    ],
-)
-def test_what_is_no_number_is_called_so(here, given, words):
-    said = run("detect", "normal.csv", "new.csv", *QUICK, *given, "--output", "x.csv", code=2)
-    assert words in said.stderr
-    assert not (here / "x.csv").exists()
-
-
-def test_why_nothing_is_flagged_is_said_once(here):
-    rows = pd.read_csv("normal.csv")
-    rows.loc[7, ["temperature", "pressure"]] *= 100
-    rows.to_csv("dirt.csv", index=False)
-    given = ["detect", "dirt.csv", "new.csv", "--id", "machine", *QUICK]
-    why = run_json(*given)["why_nothing"]
-    assert why.startswith("Without the most unusual reference row")
-    assert run(*given).stdout.count(why) == 1
-
-
-def test_a_report_of_a_command_names_options(here):
-    common = ["detect", "normal.csv", "new.csv", "--id", "machine", *QUICK, "--report"]
-    run(*common, "report.html")
-    page = (here / "report.html").read_text()
-    assert "--validity proven gives a proven list" in page
-    assert "validity=" not in page
-    run(*common, "strict.html", "--fdr", 0.001)
-    assert "or a higher --fdr." in (here / "strict.html").read_text()
-    run("demo", "--report", "demo.html")
-    assert (
-        "On average at most 10% of them are false alarms (proven"
-        in (here / "demo.html").read_text()
-    )
-
-
-def test_a_report_of_a_pipe_names_unusual_features(here):
-    with open("messy_new.csv", "rb") as new:
-        run(
-            "detect", "messy.csv", "-", "--drop", "time", "--prepare", "--detector", "knn",
-            "--method", "split", "--report", "report.html", input=new,
-        )  # fmt: skip
-    page = (here / "report.html").read_text()
-    assert "mauve" in page
-    assert "never in the reference" in page
-
-
 def test_a_report_looks_at_so_many_cells(here, monkeypatch):
     common = ["detect", "normal.csv", "new.csv", "--drop", "machine", *QUICK, "--report"]
     for limit, warned in ((900, False), (899, True)):
@@ -394,41 +315,33 @@ def test_a_report_looks_at_so_many_cells(here, monkeypatch):
         assert (f"{warning}.csv has more than 899 cells" in said) == warned
 
 
-@pytest.mark.parametrize("suffix", [".csv", ".parquet", ".arrow"])
-def test_files_are_read_as_often_as_memory_demands(here, monkeypatch, suffix):
-    """Passes over the rows; the first line of a file may be looked at more often."""
-    passes = Counter()
-    for kind in (TextSource, ParquetSource, ArrowSource):
-
-        def tables(self, columns, rows, read=kind.tables):
-            passes[self.label] += 1
-            return read(self, columns, rows)
-
-        monkeypatch.setattr(kind, "tables", tables)
-    normal, new = f"normal{suffix}", f"new{suffix}"
-    written = []
-    for limit, count in ((sources.REMEMBERED_BYTES, 1), (0, 2)):
-        monkeypatch.setattr(sources, "REMEMBERED_BYTES", limit)
-        passes.clear()
-        run(
-            "detect", normal, new, "--id", "machine", *QUICK,
-            "--output", "out.csv", "--report", "report.html", "--overwrite",
-        )  # fmt: skip
-        assert passes == {normal: count, new: count}
-        written.append((here / "out.csv").read_bytes())
-    assert written[0] == written[1]
+FULL = "--detector knn --method full"
 
 
-def test_a_report_covers_so_many_rows(here, monkeypatch):
+@pytest.mark.parametrize(
+    ("suffix", "given", "refused"),
+    [
+        (".csv", "--detector contrast --method full", True),
+        (".parquet", "--detector contrast", True),
+        (".csv", "--method full", True),  # a choice
+        (".csv", f"{FULL} --validity proven", True),
+        (".csv", "--detector iforest --method cv+ --validity proven", True),
+        (".csv", f"{FULL} --report report.html", True),
+        (".parquet", f"{FULL} --report report.html", True),
+        (".csv", FULL, False),
+        (".csv", f"{FULL} --validity proven --procedure by", False),  # from counts
+    ],
+)
+def test_as_many_rows_as_can_be_judged_together(here, monkeypatch, suffix, given, refused):
+    files = ["detect", f"normal{suffix}", f"new{suffix}", "--drop", "machine"]
     monkeypatch.setattr("reconform.files.result.MOST_DISCOVERIES", 299)
-    for suffix in (".csv", ".parquet"):
-        said = run(
-            "detect", f"normal{suffix}", f"new{suffix}", "--drop", "machine", *QUICK,
-            "--report", "report.html", "--output", "out.csv", code=1,
-        )  # fmt: skip
-        assert "more than 299 rows, the most that a report covers" in said.stderr
-    assert not list(here.glob("out*"))
-    assert not list(here.glob("report*"))
+    said = run(*files, *given.split(), "--output", "out.csv", code=int(refused)).stderr
+    assert ("more than 299 rows" in said) == refused
+    assert (here / "out.csv").exists() != refused
+    assert not (here / "report.html").exists()
+    if "--report" in given:
+        monkeypatch.setattr("reconform.files.result.MOST_DISCOVERIES", 300)
+        run(*files, *given.split())
 
 
 # --- models --------------------------------------------------------------------------------------
@@ -474,54 +387,20 @@ def test_inspect(here):
         assert words in said
     facts = run_json("inspect", "plant.rcad")
     assert facts["n_calibration"] == 200
-    assert {part["name"] for part in facts["parts"]} >= {"manifest", "ensemble/calibration"}
 
 
-def test_a_model_saved_in_python(here, tables):
-    cad = ConformalDetector("knn", "split", random_state=0).fit(tables["normal"].select(NAMES))
-    model_files.save(cad, here / "mine.rcad")
-    facts = run_json("score", "mine.rcad", "new.csv", "--fdr", "0.3")
-    assert facts["flagged"] == expected(tables, "split", fdr=0.3).count
-
-
-def test_foreign_types_must_be_trusted(here, tables):
+def test_foreign_types_must_be_trusted(here):
     pytest.importorskip("skops", reason="foreign models are saved through skops")
     pytest.importorskip("pyod", reason="needs a type that skops does not trust")
-    from pyod.models.hbos import HBOS
-
-    cad = ConformalDetector(HBOS(), "split", random_state=0).fit(tables["normal"].select(NAMES))
-    model_files.save(cad, here / "foreign.rcad")
-    types = model_files.inspect(here / "foreign.rcad").foreign_types
-    assert "pyod.models.hbos.HBOS" in types
+    given = ["--drop", "machine", "--detector", "pyod:HBOS", "--method", "split"]
+    said = run("fit", "normal.csv", *given, "--model", "foreign.rcad").stdout
+    assert "score, check and stream take it with --trust-objects" in said
     refused = run("score", "foreign.rcad", "new.csv", code=1).stderr
     assert "pyod.models.hbos.HBOS" in refused
     assert refused.rstrip().endswith("give --trust-objects.")
     run("score", "foreign.rcad", "new.csv", "--trust-objects")
     run("check", "foreign.rcad", "new.csv", "--trust-objects", "--fail-on", "")
     assert "pyod.models.hbos.HBOS" in run("inspect", "foreign.rcad").stdout
-
-
-def test_a_model_that_describes_its_columns_otherwise(here, tables):
-    cad = ConformalDetector("knn", "split", random_state=0).fit(tables["normal"].select(NAMES))
-    model_files.save(cad, here / "mine.rcad", extras={"command line": "mine", "features": 3})
-    for command in (["inspect", "mine.rcad"], ["score", "mine.rcad", "new.csv"]):
-        assert run(*command, code=1).stderr.startswith("Error: mine.rcad: it does not ")
-    model_files.save(cad, here / "other.rcad", extras={"features": 3, "reference": None})
-    run("inspect", "other.rcad")
-    run("score", "other.rcad", "new.csv")
-
-
-@pytest.mark.parametrize(
-    ("content", "words"),
-    [(None, "no such file"), (b"", "not a zip"), (b"PK\x03\x04 and so on", "ends too soon")],
-)
-def test_files_that_are_no_models(here, content, words):
-    if content is not None:
-        (here / "bad.rcad").write_bytes(content)
-    for command in (["inspect", "bad.rcad"], ["score", "bad.rcad", "new.csv"]):
-        said = run(*command, code=1).stderr
-        assert said.startswith("Error: bad.rcad: ")
-        assert words in said
 
 
 # --- demo and study ------------------------------------------------------------------------------
@@ -534,13 +413,16 @@ def test_demo(here):
     )
     assert "(proven, if normal new rows come from the same process as the reference).\n" in said
     assert re.search(r"^Ranked by .*, chosen among \d+ detectors\.$", said, re.M)
-    assert "178 benign rows as reference" in said
+    assert "benign rows as reference, 229 new rows" in said
     facts = run_json("demo", "--report", "demo.html")
     assert facts["tested"] == 229
     assert 0 <= facts["false_share"] <= 1
-    assert "Tumours" in (here / "demo.html").read_text()
+    page = (here / "demo.html").read_text()
+    assert "Tumours" in page
+    assert "On average at most 10% of them are false alarms (proven" in page
     run("demo", "--report", "demo.html", code=1)
     run("demo", "--report", "demo.html", "--overwrite", "--quiet")
+    assert reconform.__version__ in run("--version").stdout
 
 
 STUDY = [
@@ -553,26 +435,6 @@ def test_study(here):
     assert "| 1 | knn |" in run(*STUDY).stdout
     again = run_json(*STUDY, "--draws", "3")  # more of the same, from the same store
     assert [cell["draws"] for cell in again["cells"]] == [3, 3]
-
-
-def test_study_of_the_paper(here, data_folder, monkeypatch):
-    monkeypatch.setenv("RECONFORM_DATA", str(data_folder))
-    said = run(
-        "study", "--store", "store", "--dataset", "wbc", "--detector", "knn", "--draws", "2",
-        "--test-sets", "5",
-    ).stdout  # fmt: skip
-    assert "| knn | jackknife-pooled |" in said
-
-
-def test_study_of_a_file_of_ones_own(here, tables):
-    anomalous = np.arange(300) % 10 == 0
-    columns = tables["new"].drop_columns("machine").append_column("broken", pa.array(anomalous))
-    pq.write_table(columns, here / "pumps.parquet")
-    own = ["--store", "s", "--dataset", "pumps.parquet", "--detector", "knn", "--method", "split"]
-    small = ["--draws", "2", "--test-sets", "3"]
-    facts = run_json("study", *own, *small, "--label", "broken")
-    assert [cell["dataset"] for cell in facts["cells"]] == ["pumps"]
-    assert "label" in run("study", *own, *small, code=1).stderr
 
 
 def test_the_limit_of_leave_one_out(monkeypatch):
@@ -590,22 +452,25 @@ def test_the_limit_of_leave_one_out(monkeypatch):
 
 
 def test_a_pipe(here, tables):
-    new = Path("new.csv").read_bytes()
     run("fit", "normal.csv", "--id", "machine", *QUICK, "--model", "plant.rcad")
     piped = shell(
         "score", "plant.rcad", "-", "--id", "machine", "--output", "-", "--only-anomalies",
-        input=new,
+        "--prefix", "r_", input=Path("new.csv").read_bytes(),
     )  # fmt: skip
     assert piped.returncode == 0
     lines = piped.stdout.decode().splitlines()
     found = expected(tables)
-    assert lines[0] == ",".join(["machine", *NAMES, *RESULTS])
+    assert lines[0] == ",".join(["machine", *NAMES, *(f"r_{name}" for name in RESULTS)])
     assert [line.split(",")[0] for line in lines[1:]] == [
         f"N{i:03d}" for i in found.order[: found.count]
     ]
     said = piped.stderr.decode()
     assert f"{found.count} of 300 rows flagged" in said
     assert "\x1b" not in said  # neither colours nor bars
+    normal = Path("normal.csv").read_bytes()
+    facts = run_json("detect", "-", "new.csv", "--id", "machine", *QUICK, input=normal)
+    assert facts["reference"]["path"] == "standard input"
+    assert facts["new"]["rows"] == 300
 
 
 def test_binary_formats_in_a_pipe(here, tables):
@@ -615,13 +480,6 @@ def test_binary_formats_in_a_pipe(here, tables):
     assert piped.returncode == 0
     written = pq.read_table(pa.BufferReader(piped.stdout))
     assert np.array_equal(written["q_value"].to_numpy(), expected(tables).q_values)
-
-
-def test_the_reference_from_a_pipe(here):
-    normal = Path("normal.csv").read_bytes()
-    facts = run_json("detect", "-", "new.csv", "--id", "machine", *QUICK, input=normal)
-    assert facts["reference"]["path"] == "standard input"
-    assert facts["new"]["rows"] == 300
 
 
 def test_what_format_is_about():
@@ -700,16 +558,6 @@ def test_the_shape_of_json(here, tables):
     assert len(facts["anomalies"]) == found.count
 
 
-def test_identifiers_of_any_type_become_json(here, tables):
-    times = pa.array(np.arange(300), pa.timestamp("s"))
-    ids = pa.array([float("nan"), *range(299)])
-    save(tables["new"].append_column("t", times).append_column("n", ids), here / "typed.parquet")
-    facts = run_json("detect", "normal.csv", "typed.parquet", "--id", "machine,t,n", *QUICK)
-    row = facts["anomalies"][0]["row"] - 1
-    assert facts["anomalies"][0]["id"]["t"].startswith("1970-01-01 00:0")
-    assert facts["anomalies"][0]["id"]["n"] == (row - 1 if row else None)
-
-
 def test_cells_cannot_command_the_terminal(here, tables):
     evil = pa.array([f"\x1b[2J\u202e{i}" for i in range(300)])
     save(tables["new"].append_column("evil", evil), here / "evil.csv")
@@ -752,149 +600,116 @@ def test_a_terminal_gets_colours_and_narrow_lines(here):
 # --- exit codes ----------------------------------------------------------------------------------
 
 GOOD = "a,b\n" + "".join(f"{i},{i * i % 7}\n" for i in range(12))
-BAD_REFERENCES = {
-    "no file": (None, "there is no such file"),
-    "empty": (b"", "the file is empty"),
-    "header only": (b"a,b\n", "a header and no rows"),
-    "text": (b"a,b\nx,2\ny,3\n", "text in 1 column: 'a' (2 of 2 rows, such as 'x' on line 2)"),
-    "missing": (b"a,b\n1,2\n,3\n4,9\n", "missing values in 1 column: 'a' (1 of 3 rows"),
-    "names twice": (b"a,b,a\n1,2,3\n4,5,7\n", "occur more than once: 'a'"),
-    "delimiter": (b"a;b\n1;2\n2;3\n", "--delimiter ';'"),
-    "bytes": (b"a,b\n1,2\n\xff,3\n", "line 3: this is not UTF-8 text"),
-    "ragged": (b"a,b\n1,2\n2,3,4\n5,6\n", "line 3: the line has 3 fields, and the header has 2"),
-    "decimal commas": (b'a,b\n"1,5",2\n"2,5",3\n', "--decimal ','"),
-    "infinite": (b"a,b\n1,2\ninf,3\n", "infinite values"),
-    "time": (b"a,b\n2024-01-01,2\n2024-01-02,3\n", "dates or times"),
-    "index": (b",a\n0,2\n1,3\n", "seems to be a row index"),
-    "Parquet as CSV": (b"PAR1 and so on", "--format parquet"),
-}
+# A table, and what is said of it as a reference, and as new rows; all sentences: test_files.py.
+BAD = {
+    "no file": (None, "there is no such file", "there is no such file"),
+    "missing": (b"a,b\n1,2\n,3\n4,9\n", "missing values in 1 column: 'a' (1 of 3 rows",
+                "missing values in 1 column: 'a'"),
+    "delimiter": (b"a;b\n1;2\n2;3\n", "--delimiter ';'", None),
+    "bytes": (b"a,b\n1,2\n\xff,3\n", "line 3: this is not UTF-8 text", "line 3: this is not UTF-8"),
+    "decimal commas": (b'a,b\n"1,5",2\n"2,5",3\n', "--decimal ','", "--decimal ','"),
+    "index": (b",a\n0,2\n1,3\n", "seems to be a row index", None),
+    "Parquet as CSV": (b"PAR1 and so on", "--format parquet", None),
+    "column missing": (b"a,c\n1,2\n", None, "it lacks the column 'b' of the reference"),
+    "result names": (b"a,b,score\n1,2,3\n", None, "--prefix"),
+}  # fmt: skip
 
 
-@pytest.mark.parametrize("options", [(), ("--prepare",)], ids=["", "prepare"])
-def test_columns_that_never_change_are_ignored_with_a_word(tmp_path, monkeypatch, options):
-    """As in Python: the same list as without them."""
+@pytest.mark.parametrize("kind", BAD)
+@pytest.mark.parametrize("command", ["detect", "fit", "detect new", "score"])
+def test_bad_tables(tmp_path, monkeypatch, kind, command):
     monkeypatch.chdir(tmp_path)
-    rng = np.random.default_rng(0)
-    plain, new = rng.normal(size=(60, 2)), np.vstack([rng.normal(size=(20, 2)), [[9, 9], [8, 8]]])
-    for name, rows in (("normal", plain), ("new", new)):
-        lines = [",".join(map(repr, row)) for row in rows.tolist()]
-        Path(f"{name}.csv").write_text("a,b\n" + "".join(f"{line}\n" for line in lines))
-        more = "a,b,site,kind\n" + "".join(f"{line},7,x\n" for line in lines)
-        Path(f"{name}-more.csv").write_text(more if options else more.replace(",x", ",1"))
-    chosen = ["--detector", "knn", "--method", "jackknife+", "--fdr", "0.2", *options]
-    without = run("detect", "normal.csv", "new.csv", *chosen, "--output", "out.csv")
-    with_them = run("detect", "normal-more.csv", "new-more.csv", *chosen, "--output", "more.csv")
-    word = (
-        "the columns 'site', 'kind' never change in the reference: they tell no normal rows apart"
-    )
-    assert " ".join(with_them.stderr.split()).count(word) == 1
-    assert "never change" not in without.stderr
-    assert read(Path("out.csv"))["p_value"].equals(read(Path("more.csv"))["p_value"])
-
-
-@pytest.mark.parametrize("kind", BAD_REFERENCES)
-@pytest.mark.parametrize("command", ["detect", "fit"])
-def test_bad_references(tmp_path, monkeypatch, kind, command):
-    monkeypatch.chdir(tmp_path)
-    content, words = BAD_REFERENCES[kind]
+    content, as_reference, as_new = BAD[kind]
+    words = as_reference if command in ("detect", "fit") else as_new
+    if words is None:
+        return
     if content is not None:
         Path("bad.csv").write_bytes(content)
     Path("good.csv").write_text(GOOD)
+    if command == "score":
+        run("fit", "good.csv", *QUICK, "--model", "good.rcad")
     arguments = {
-        "detect": ["bad.csv", "good.csv", "--output", "out.csv", "--report", "out.html"],
-        "fit": ["bad.csv", "--model", "out.rcad"],
+        "detect": ["detect", "bad.csv", "good.csv", "--output", "out.csv", "--report", "out.html"],
+        "fit": ["fit", "bad.csv", "--model", "out.rcad"],
+        "detect new": ["detect", "good.csv", "bad.csv", *QUICK, "--output", "out.csv"],
+        "score": ["score", "good.rcad", "bad.csv", "--output", "out.csv"],
     }
-    said = run(command, *arguments[command], code=1).stderr
-    assert said.startswith("Error: bad.csv")
+    said = run(*arguments[command], code=1).stderr
+    assert said.startswith("Error: ")
+    assert command in ("detect new", "score") or said.startswith("Error: bad.csv")
     assert words in said
     assert "Traceback" not in said
     assert len(said.splitlines()) == 1
     assert not list(tmp_path.glob("out*"))
 
 
-BAD_NEW = {
-    "no file": (None, "there is no such file"),
-    "empty": (b"", "the file is empty"),
-    "column missing": (b"a,c\n1,2\n", "it lacks the column 'b' of the reference"),
-    "text": (b"a,b\n1,2\n1,x\n", "text where the reference has numbers"),
-    "missing": (b"a,b\n1,2\n1,\n", "missing values in 1 column: 'b'"),
-    "ragged": (b"a,b\n1,2\n2\n", "line 3: the line has 1 field"),
-    "bytes": (b"a,b\n1,2\n1,\xe9\n", "line 3: this is not UTF-8 text"),
-    "decimal commas": (b'a,b\n1,"2,5"\n1,"3,5"\n', "--decimal ','"),
-    "result names": (b"a,b,score\n1,2,3\n", "--prefix"),
-}
-
-
-@pytest.mark.parametrize("kind", BAD_NEW)
-@pytest.mark.parametrize("command", ["detect", "score"])
-def test_bad_new_rows(tmp_path, monkeypatch, kind, command):
-    monkeypatch.chdir(tmp_path)
-    content, words = BAD_NEW[kind]
-    if content is not None:
-        Path("bad.csv").write_bytes(content)
-    Path("good.csv").write_text(GOOD)
-    known = ["good.csv", *QUICK]
-    if command == "score":
-        run("fit", *known, "--model", "good.rcad")
-        known = ["good.rcad"]
-    said = run(command, *known, "bad.csv", "--output", "out.csv", code=1).stderr
-    assert said.startswith("Error: ")
-    assert words in said
-    assert len(said.splitlines()) == 1
-    assert not list(tmp_path.glob("out*"))
-
-
 @pytest.mark.parametrize(
-    ("given", "words"),
+    ("given", "code", "words"),
     [
-        (["--drop", "machine", "--id", "machin"], "Did you mean 'machine'?"),
-        (["--drop", "machine", "--validity", "proven", "--method", "jab+"], "--validity nominal"),
-        (["--drop", "machine", "--set", "folds=500", "--method", "cv+"], "--set folds=500"),
-        (["--drop", "machine", "--set", "calibration=200", "--method", "split"], "calibration=200"),
-        (["--drop", "machine", "--output", "no/such/out.csv"], "there is no folder"),
-        (["--drop", "machine", "--report", "no/such/out.html"], "there is no folder"),
-        (["--drop", "machine", "--output", "out.xls"], "or give --format, one of"),
-        (["--columns", "machine", "--drop", "machine"], "--columns names 'machine', and so does"),
+        ("detect", 2, ""),
+        ("detect normal.csv", 2, ""),
+        ("no-such-command", 2, ""),
+        ("detect - -", 2, ""),
+        ("fit normal.csv", 2, ""),
+        ("fit normal.csv --model -", 2, ""),
+        ("score plant.rcad", 2, ""),
+        ("score x.rcad new.csv --report -", 2, ""),
+        ("study", 2, ""),
+        ("--no-such-option", 2, ""),
+        ("--fdr 1.5", 2, "0<x<1"),
+        ("--fdr low", 2, "'low' is not a valid number."),
+        ("--top 2.5", 2, "'2.5' is not a valid whole number."),
+        ("--top 0", 2, "--top"),
+        ("--false-alarms two", 2, "'two' is not a valid number."),
+        ("--false-alarms 0", 2, "0.0 is not in the range x>0"),
+        ("--false-alarms 2 --fdr 0.1", 2, "leave out --fdr"),
+        ("--false-alarms 2 --procedure bh", 2, "leave out --procedure"),
+        ("--false-alarms nan", 2, "--false-alarms"),
+        ("--false-alarms inf", 2, "it must be a number; got inf"),
+        ("--detector knnn", 2, "Did you mean 'knn'"),
+        ("--method prefit", 2, ""),
+        ("--category flow", 2, ""),
+        ("--set folds=5", 2, ""),
+        ("--method cv --set draws=5", 2, ""),
+        ("--only-anomalies", 2, ""),
+        ("--output x.csv --top 5 --only-anomalies", 2, "--top and --only-anomalies each say"),
+        ("--prefix x", 2, ""),
+        ("--output - --json", 2, ""),
+        ("--output x.csv --report x.csv", 2, ""),
+        ("--output normal.csv", 2, "same file"),
+        ("--delimiter ab", 2, ""),
+        ("--columns 'a\"b,\"c'", 2, ""),
+        ("--jobs 0", 2, ""),
+        ("--id machin", 1, "Did you mean 'machine'?"),
+        ("--label flow", 1, "labels must be 0 or false"),
+        ("--label flw", 1, "Did you mean 'flow'"),
+        ("--drop flw", 1, "Did you mean 'flow'"),
+        ("--validity proven --method jab+", 1, "--validity nominal"),
+        ("--set folds=500 --method cv+", 1, "--set folds=500"),
+        ("--set calibration=200 --method split", 1, "calibration=200"),
+        ("--output no/such/out.csv", 1, "there is no folder"),
+        ("--report no/such/out.html", 1, "there is no folder"),
+        ("--output out.xls", 1, "or give --format, one of"),
+        ("--columns machine", 1, "--columns names 'machine', and so does"),
+        # A place is looked at before anything is read.
+        ("detect gone.csv new.csv --output old.csv", 1, "old.csv: it exists already"),
+        ("study --store s --dataset normal.parquet --detector knn", 1, "label"),
+        ("inspect gone.rcad", 1, "Error: gone.rcad: no such file"),
+        ("inspect empty.rcad", 1, "it is not a zip"),
+        ("score cut.rcad new.csv", 1, "ends too soon"),
     ],
 )
-def test_what_does_not_fit_the_data(here, given, words):
-    said = run("detect", "normal.csv", "new.csv", "--detector", "knn", *given, code=1).stderr
+def test_refusals(here, given, code, words):
+    (here / "old.csv").write_text("precious")
+    (here / "empty.rcad").write_bytes(b"")
+    (here / "cut.rcad").write_bytes(b"PK\x03\x04 and so on")
+    before = set(os.listdir(here))
+    if given.startswith("--"):
+        given = f"detect normal.csv new.csv --drop machine --detector knn {given}"
+    said = run(*shlex.split(given), code=code).stderr
     assert words in said
-    assert len(said.splitlines()) == 1
-
-
-@pytest.mark.parametrize(
-    "arguments",
-    [
-        ["detect"],
-        ["detect", "normal.csv"],
-        ["no-such-command"],
-        ["detect", "-", "-"],
-        ["detect", "normal.csv", "new.csv", "--no-such-option"],
-        ["detect", "normal.csv", "new.csv", "--fdr", "1.5"],
-        ["detect", "normal.csv", "new.csv", "--fdr", "much"],
-        ["detect", "normal.csv", "new.csv", "--detector", "knnn"],
-        ["detect", "normal.csv", "new.csv", "--method", "prefit"],
-        ["detect", "normal.csv", "new.csv", "--set", "folds=5"],
-        ["detect", "normal.csv", "new.csv", "--method", "cv", "--set", "draws=5"],
-        ["detect", "normal.csv", "new.csv", "--only-anomalies"],
-        ["detect", "normal.csv", "new.csv", "--prefix", "x"],
-        ["detect", "normal.csv", "new.csv", "--output", "-", "--json"],
-        ["detect", "normal.csv", "new.csv", "--output", "x.csv", "--report", "x.csv"],
-        ["detect", "normal.csv", "new.csv", "--delimiter", "ab"],
-        ["detect", "normal.csv", "new.csv", "--columns", 'a"b,"c'],
-        ["detect", "normal.csv", "new.csv", "--jobs", "0"],
-        ["fit", "normal.csv"],
-        ["fit", "normal.csv", "--model", "-"],
-        ["score", "plant.rcad"],
-        ["study"],
-    ],
-    ids=" ".join,
-)
-def test_usage(here, arguments):
-    said = run(*arguments, code=2).stderr
-    assert "Usage: " in said
-    assert not list(here.glob("x.*"))
+    assert "Usage: " in said if code == 2 else len(said.splitlines()) == 1
+    assert set(os.listdir(here)) == before
 
 
 def test_nothing_is_overwritten_unasked(here):
@@ -911,12 +726,6 @@ def test_nothing_is_overwritten_unasked(here):
     run(*fit, "--overwrite")
     assert read(here / "out.csv").num_rows == 300
     assert model_files.inspect(here / "plant.rcad").n_reference == 200
-
-
-def test_a_place_is_checked_before_anything_is_read(here):
-    (here / "out.csv").write_text("precious")
-    said = run("detect", "gone.csv", "new.csv", "--output", "out.csv", code=1).stderr
-    assert "out.csv: it exists already" in said
 
 
 def test_a_bug_shows_its_traceback(here, monkeypatch):
@@ -986,16 +795,6 @@ def test_a_stopped_run_leaves_nothing(here, number, code):
     assert set(os.listdir(here)) == before
     assert (here / "out.csv").read_text() == "precious"
     assert os.listdir(spool) == []
-
-
-def test_a_closed_pipe_is_no_error_of_ours(here):
-    arguments = ["detect", "normal.csv", "new.csv", "--id", "machine", *QUICK, "--output", "-"]
-    with subprocess.Popen(
-        [*PROGRAM, *arguments], stdout=subprocess.PIPE, stderr=subprocess.PIPE
-    ) as process:
-        process.stdout.close()
-        said = process.stderr.read().decode()
-    assert "Traceback" not in said
 
 
 # --- documents -----------------------------------------------------------------------------------
@@ -1083,12 +882,6 @@ def test_names_that_are_offered_are_known():
     assert {*options.METHODS, "prefit"} == set(methods.method_names())
 
 
-def test_the_version():
-    import reconform
-
-    assert reconform.__version__ in run("--version").stdout
-
-
 def test_completion(here):
     result = shell(env={**os.environ, "_RECONFORM_COMPLETE": "bash_source"})
     assert b"_RECONFORM_COMPLETE=bash_complete" in result.stdout
@@ -1138,17 +931,15 @@ def test_warnings_are_said_whatever_the_environment_says_of_them(tables, tmp_pat
 
 def test_whole_numbers_beyond_two_to_the_53_are_said_to_be_rounded(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    start = 2**60
-    lines = [f"{start + i},{i % 7},{i * 0.5}" for i in range(40)]
-    Path("normal.csv").write_text("\n".join(["id,a,b", *lines, ""]))
-    quick = ["--detector", "knn", "--method", "split"]
-    told = run("detect", "normal.csv", "normal.csv", *quick).stderr
+    numbers = [2**60 + i for i in range(40)]
+    frame = pd.DataFrame({"id": numbers, "a": np.arange(40) % 7, "b": np.arange(40) * 0.5})
+    frame.to_csv("normal.csv", index=False)
+    quick = ["detect", "normal.csv", "normal.csv", "--detector", "knn", "--method", "split"]
+    told = run(*quick).stderr
     assert "whole numbers beyond 2^53 in the column 'id' are rounded" in told
     assert "--id" in told
-    kept = run("detect", "normal.csv", "normal.csv", *quick, "--id", "id", "--output", "o.parquet")
+    kept = run(*quick, "--id", "id", "--output", "o.parquet")
     assert "2^53" not in kept.stderr
-    ids = pq.read_table("o.parquet")["id"].to_pylist()
-    assert ids == [str(start + i) for i in range(40)]
-    few = [f"{2**54 + 4 * i},{i % 7},1e300" for i in range(40)]  # all of them are float64
-    Path("exact.csv").write_text("\n".join(["id,a,b", *few, ""]))
-    assert "2^53" not in run("detect", "exact.csv", "exact.csv", *quick).stderr
+    assert pq.read_table("o.parquet")["id"].to_pylist() == list(map(str, numbers))
+    frame.assign(id=[2**54 + 4 * i for i in range(40)]).to_csv("normal.csv", index=False)
+    assert "2^53" not in run(*quick).stderr  # all of them are float64

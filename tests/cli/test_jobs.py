@@ -5,7 +5,6 @@ Those that are one command have their tests with it: explanations, checks, strea
 
 from __future__ import annotations
 
-import shlex
 from pathlib import Path
 
 import numpy as np
@@ -14,7 +13,7 @@ import pytest
 from sklearn.datasets import load_breast_cancer
 
 from commands import run, run_json
-from reconform import ConformalDetector, ReferenceWarning, review
+from reconform import ConformalDetector
 from reconform.study import PAPER_DATASETS, load
 
 pytestmark = [
@@ -80,131 +79,3 @@ def test_the_papers_data(name, data_folder):
     else:
         assert found.why_nothing
     assert len(found.first(20).positions) == 20
-
-
-# --- 2. is my reference clean? -------------------------------------------------------------------
-
-
-def test_is_my_reference_clean(here, tumours):
-    bad = numbers(tumours["today"][tumours["today"]["patient"].isin(tumours["malignant"])])[:4]
-    dirty = pd.concat([numbers(tumours["month"]), bad])
-    dirty.insert(0, "patient", [f"D{i:03d}" for i in range(len(dirty))])
-    dirty.to_csv("dirty.csv", index=False)
-    facts = run_json("clean", "dirty.csv", "--id", "patient", "--detector", "knn", "--show", "8",
-                     "--output", "review.csv")  # fmt: skip
-    assert len(facts["unusual"]) == 8
-    review_file = pd.read_csv("review.csv")
-    planted = review_file["patient"].isin([f"D{i:03d}" for i in range(250, 254)])
-    assert planted.sum() >= 3
-    review_file["anomaly"] = np.where(planted, "yes", "no")
-    review_file.to_csv("review.csv", index=False)
-    run("clean", "dirty.csv", "--marks", "review.csv", "--keep", "cleaned.csv", "--id", "patient")
-    assert len(pd.read_csv("cleaned.csv")) == len(dirty) - planted.sum()
-    cad = ConformalDetector("knn", "jackknife+").fit(dirty.drop(columns="patient"))
-    assert set(review(cad).order[:8]) & set(range(250, 254))
-
-
-# --- 9. two million rows -------------------------------------------------------------------------
-
-
-def test_two_million_rows(here, monkeypatch):
-    """Scaled down by a hundred, with batches and limits scaled alike: what is in memory at a time
-    is a batch, and the report carries the flagged rows and a sample of the others."""
-    rng = np.random.default_rng(0)
-    names = ["a", "b", "c"]
-    pd.DataFrame(rng.normal(size=(5_000, 3)), columns=names).to_csv("normal.csv", index=False)
-    rows = rng.normal(size=(20_000, 3))
-    rows[:200] += 20
-    pd.DataFrame(rng.permutation(rows), columns=names).to_csv("large.csv", index=False)
-    seen = []
-    of_detector = ConformalDetector.rank_rows
-
-    def watched(self, rows, **given):
-        seen.append(len(rows.X))
-        return of_detector(self, rows, **given)
-
-    monkeypatch.setattr(ConformalDetector, "rank_rows", watched)
-    monkeypatch.setattr("reconform.files.reading.BATCH_ROWS", 2_000)
-    facts = run_json(
-        *("detect", "normal.csv", "large.csv", "--detector", "knn", "--method", "split"),
-        *("--output", "found.csv", "--only-anomalies", "--report", "page.html"),
-    )
-    assert max(seen) <= 2_000 < facts["new"]["rows"] == 20_000
-    assert facts["flagged"] >= 200
-    assert len(pd.read_csv("found.csv")) == facts["flagged"]
-    assert Path("page.html").stat().st_size < 20_000_000
-
-
-# --- 11. compare on labels -----------------------------------------------------------------------
-
-
-def test_compare_on_labels(here, tumours):
-    labelled = pd.concat([tumours["month"], tumours["today"]])
-    labelled["malignant"] = labelled["patient"].isin(tumours["malignant"]).astype(int)
-    labelled.to_csv("labelled.csv", index=False)
-    facts = run_json("study", "--dataset", "labelled.csv", "--label", "malignant", "--id",
-                     "patient", "--detector", "knn", "--detector", "mahalanobis", "--method",
-                     "auto", "--draws", "4", "--test-sets", "4")  # fmt: skip
-    assert len(facts["ranking"]) == 2
-    assert facts["ranking"][0]["power"]["mean"] >= facts["ranking"][1]["power"]["mean"]
-    command = shlex.split(facts["recommendation"]["command"])
-    command[command.index("new.csv")] = "today.csv"
-    assert run_json(*command[1:])["new"]["rows"] == len(tumours["today"])
-
-
-# --- 12. machine types ---------------------------------------------------------------------------
-
-
-def test_machine_types(here):
-    """What is normal for one type is an anomaly for the other."""
-    rng = np.random.default_rng(0)
-
-    def rows(n, far=()):
-        kind = np.resize(["pump", "fan"], n)
-        level = np.where((kind == "pump") ^ np.isin(np.arange(n), far), 0.0, 20.0)
-        return pd.DataFrame({"type": kind, "heat": rng.normal(level), "flow": rng.normal(size=n)})
-
-    rows(600).to_csv("machines.csv", index=False)
-    rows(100, far=range(6)).to_csv("now.csv", index=False)
-    files = ["detect", "machines.csv", "now.csv", "--detector", "knn", "--method", "split"]
-    assert run_json(*files, "--drop", "type")["flagged"] == 0
-    found = run_json(*files, "--group", "type", "--group-models", "--fdr", "0.2")
-    assert {row["row"] for row in found["anomalies"]} >= set(range(1, 7))
-    assert found["flagged"] <= 10
-    assert [group["group"] for group in found["groups"]] == ["fan", "pump"]
-    assert sum(group["flagged"] for group in found["groups"]) == found["flagged"]
-
-
-# --- 14. misuse ----------------------------------------------------------------------------------
-
-
-def test_misuse(here, tumours):
-    """Each has its sentence, with the way out, and leaves no file."""
-    before = sorted(here.iterdir())
-    files = ["detect", "month.csv", "today.csv", "--id", "patient", "--output", "out.csv"]
-    for given, code, told in (
-        (["--detector", "kn"], 2, "Did you mean 'knn'"),
-        (["--fdr", "10"], 2, "0<x<1"),
-        (["--top", "0"], 2, "--top"),
-        (["--false-alarms", "0"], 2, "--false-alarms"),
-        (["--false-alarms", "2", "--fdr", "0.1"], 2, "leave out --fdr"),
-        (["--label", "mean_area"], 1, "labels must be 0 or false"),
-        (["--label", "meanarea"], 1, "Did you mean 'mean_area'"),
-        (["--drop", "maen_area"], 1, "Did you mean 'mean_area'"),
-        (["--output", "month.csv"], 2, "same file"),
-    ):
-        assert told in run(*files, *given, code=code).stderr, given
-    assert sorted(here.iterdir()) == before
-    month, today = (numbers(tumours[name]) for name in ("month", "today"))
-    with pytest.raises(ValueError, match="does not look at"):
-        ConformalDetector("knn", "cv+").fit(month, blocks=np.arange(len(month)))
-    with pytest.raises(ValueError, match="mean_area"):
-        ConformalDetector("knn", "split").fit(month).p_values(today.drop(columns="mean_area"))
-    dated = month.assign(when=pd.date_range("2026-10-01", periods=len(month)))
-    with pytest.raises(ValueError, match=r"dates or times \('when'\)"):
-        ConformalDetector("knn", "split").fit(dated)
-    with pytest.warns(ReferenceWarning, match="never change"):
-        ConformalDetector("knn", "split").fit(month.assign(site=1.0))
-    small = ConformalDetector("knn", "split").fit(month[:20])
-    with pytest.warns(ReferenceWarning, match="cannot be flagged"):
-        small.discover(today)

@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-import json
-
 import numpy as np
 import pandas as pd
 import pytest
-from scipy.stats import binom
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
-from sklearn.utils.estimator_checks import parametrize_with_checks
 
-from oracle import binomial_upper
-from oracle_detectors import OWN_NEIGHBOUR, is_clustered, score, squared
+from commands import run, run_json
+from oracle_detectors import is_clustered, score
 from reconform import ConformalDetector, Split
 from reconform.detectors import KNN, Contrast
 from reconform.detectors.contrast.ensembles import FullContrast
@@ -22,7 +18,6 @@ from reconform.detectors.scaled import ScaledFull
 from reconform.detectors.scaling import rescale, scale_exponents, spreads
 from reconform.errors import ReconformError
 from reconform.frames import label_code
-from reconform.models import load, save
 
 
 def by_definition(D, new, ks, *, guard=True, scale=False):
@@ -84,17 +79,6 @@ def test_ranks_are_those_of_the_definition(name, ks):
     assert any(clustered) == (name in ("pairs", "copies"))
 
 
-@pytest.mark.parametrize("ks", KS)
-@pytest.mark.parametrize("name", [name for name in CASES if len(CASES[name][1]) > 3])
-def test_ranks_without_the_guard_and_of_some_rows(name, ks):
-    D, new = CASES[name]
-    some = np.array([3, 0, len(new) - 1])
-    ranks = ensemble_of(D, ks).rank_batch(new, some, np.empty((0, 0)), True)
-    at_most, below, _ = by_definition(D, new, ks, guard=False)
-    assert ranks.at_most.tolist() == [at_most[j] for j in some]
-    assert ranks.below.tolist() == [below[j] for j in some]
-
-
 @pytest.mark.parametrize("ks", [(1,), (1, 3)])
 @pytest.mark.parametrize("name", [name for name in CASES if name != "small reference"])
 def test_scaled_ranks_are_those_of_the_definition(name, ks):
@@ -113,17 +97,6 @@ def test_scaled_ranks_are_those_of_the_definition(name, ks):
     )
     alone = [by_definition(D, x[None], ks, scale=True)[0][0] for x in new]
     assert cad.ranks(new).tolist() == alone
-
-
-@pytest.mark.parametrize("name", CASES)
-def test_order_and_threads_change_nothing(name):
-    D, new = CASES[name]
-    expected = ensemble_of(D, (3,)).batch_ranks(new, strictly=True)
-    rng = np.random.default_rng(1)
-    rows, batch = rng.permutation(len(D)), rng.permutation(len(new))
-    got = ensemble_of(D[rows], (3,), n_jobs=2).batch_ranks(new[batch], strictly=True)
-    for field in ("at_most", "below", "scores"):
-        assert np.array_equal(getattr(expected, field)[batch], getattr(got, field))
 
 
 # --- a row alone ---------------------------------------------------------------------------------
@@ -152,14 +125,6 @@ def test_a_tiny_batch_is_judged_row_by_row():
     assert not np.array_equal(cad.discover(new).p_values, cad.p_values(new))
 
 
-def test_several_neighbours_alone():
-    D, new = CASES["smooth"]
-    cad = fitted(D, n_neighbors=[3, 1])
-    assert cad.ranks(new).tolist() == [by_definition(D, x[None], (1, 3))[0][0] for x in new]
-    distances = np.sort([[np.sqrt(squared(x, e)) for e in D] for x in new], axis=1)
-    assert np.allclose(cad.rank(new).scores, -np.sqrt(distances[:, 0] * distances[:, 2]))
-
-
 # --- lists ---------------------------------------------------------------------------------------
 
 
@@ -182,15 +147,6 @@ def test_discover_uses_the_batch_and_says_so():
     assert cad.guarantee_.kind == "exact"
     assert "*given the other new rows*" in str(cad.guarantee_)
     assert "repeated measurements" in str(cad.guarantee_)
-
-
-def test_smoothed_p_values():
-    D, new = batch(np.random.default_rng(4))
-    cad = ConformalDetector("contrast", "full", ties="randomized", random_state=0).fit(D)
-    p = cad.discover(new).p_values
-    plain = fitted(D).discover(new).p_values
-    assert (p <= plain).all()
-    assert (p > plain - 1 / 301 - 1e-12).all()  # no ties
 
 
 def test_what_is_proven():
@@ -332,68 +288,24 @@ def test_what_judges_in_parts_refuses_it():
 # --- files and the command line ------------------------------------------------------------------
 
 
-def written(path, rows):
-    np.savetxt(path, rows, delimiter=",", header="a,b,c", comments="", fmt="%.17g")
-    return path
-
-
-def test_a_file_is_one_batch(tmp_path, monkeypatch):
-    from reconform.files import read_reference
-    from reconform.files import result as results
-    from reconform.files.judge import ReadOptions, judge_file
-
-    D, new = batch(np.random.default_rng(7))
-    frame = read_reference(written(tmp_path / "normal.csv", D)).frame
-    cad = fitted(frame)
-    path = written(tmp_path / "new.csv", new)
-    expected = cad.discover(pd.DataFrame(new, columns=list("abc")))
-    found = judge_file(cad, path, tmp_path / "out.csv", read=ReadOptions(batch_rows=7))
-    assert found.count == expected.count == 9
-    for name in ("mask", "p_values", "q_values", "scores", "warning", "claim"):
-        assert np.array_equal(getattr(found.to_discoveries(), name), getattr(expected, name))
-    flags = [line.endswith("true") for line in (tmp_path / "out.csv").read_text().split()[1:]]
-    assert flags == expected.mask.tolist()
-    for most in (30, 59):
-        monkeypatch.setattr(results, "MOST_DISCOVERIES", most)
-        with pytest.raises(ReconformError, match="that a detector can compare with each other"):
-            judge_file(cad, path, read=ReadOptions(batch_rows=7))
-
-
-def test_the_command_line(tmp_path):
-    from click.testing import CliRunner
-
-    from reconform.cli import main
-
+def test_the_command_line(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
     D, new = batch(np.random.default_rng(8))
-    clustered = np.repeat(new[9:39], 2, axis=0)
-    files = [
-        str(written(tmp_path / name, rows))
-        for name, rows in (("normal.csv", D), ("new.csv", new), ("twice.csv", clustered))
-    ]
-
-    def run(*arguments):
-        said = CliRunner().invoke(main, [*arguments, "--json"])
-        assert said.exit_code == 0, said.output
-        return json.loads(said.stdout)
-
+    for name, rows in (("normal", D), ("new", new), ("twice", np.repeat(new[9:39], 2, axis=0))):
+        pd.DataFrame(rows, columns=list("abc")).to_csv(f"{name}.csv", index=False)
     options = ("--detector", "contrast", "--method", "full")
-    facts = run("detect", files[0], files[1], *options, "--report", str(tmp_path / "r.html"))
     expected = fitted(D).discover(new)
-    assert facts["flagged"] == expected.count >= 9
+    facts = run_json("detect", "normal.csv", "new.csv", *options)
     assert facts["warnings"] == [expected.warning.replace("`fdr`", "--fdr")]
-    facts = run("detect", files[0], files[2], *options)
-    (said,) = [f["sentence"] for f in facts["assumption"]["findings"] if f["check"] == "batch"]
+    twice = run_json("detect", "normal.csv", "twice.csv", *options)["assumption"]["findings"]
+    (said,) = [f["sentence"] for f in twice if f["check"] == "batch"]
     assert "not compared with each other for any of the 60 rows" in said
-    told = CliRunner().invoke(main, ["detect", files[0], files[2], *options])
-    assert "not compared with each other for any of the 60 rows" in told.output
-    model = str(tmp_path / "m.rcad")
-    assert (
-        "given the other new rows" in run("fit", files[0], *options, "--model", model)["guarantee"]
-    )
-    assert run("score", model, files[1])["flagged"] == expected.count
-    said = CliRunner().invoke(main, ["detect", *files[:2], *options[:2], "--method", "cv+"])
-    assert said.exit_code == 1
-    assert "--method full" in said.output
+    assert said in run("detect", "normal.csv", "twice.csv", *options).stdout
+    facts = run_json("fit", "normal.csv", *options, "--model", "m.rcad")
+    assert "given the other new rows" in facts["guarantee"]
+    assert run_json("score", "m.rcad", "new.csv")["flagged"] == expected.count
+    refused = run("detect", "normal.csv", "new.csv", *options[:2], "--method", "cv+", code=1)
+    assert "--method full" in refused.stderr
 
 
 def test_prepared_rows_are_compared_with_each_other_too():
@@ -410,84 +322,3 @@ def test_prepared_rows_are_compared_with_each_other_too():
     assert not np.array_equal(found.p_values, cad.p_values(new))
     with pytest.raises(ReconformError, match="only `method='full'` can do"):
         ConformalDetector(prepared("contrast", features), "split").fit(D)
-
-
-def test_a_study_ranks_every_test_set_as_a_batch(tmp_path):
-    pytest.importorskip("pyarrow", reason="needs pyarrow")
-    from reconform.study import Protocol, Study
-    from reconform.study.datasets import Dataset
-
-    rng = np.random.default_rng(9)
-    X = np.vstack([rng.normal(size=(600, 3)), [1.5, -1.5, 1.5] + 0.1 * rng.normal(size=(40, 3))])
-    y = np.repeat([False, True], [600, 40])
-    protocol = Protocol(draws=1, test_sets=4, fdr=0.2)
-    study = Study([("mine", X, y)], ["contrast"], ["full"], protocol).run(tmp_path)
-    (result,) = study.results_.to_pylist()
-    draw = protocol.draw(Dataset("mine", X, y), 0)
-    cad = fitted(X[draw.train])
-    fdps, powers = [], []
-    for rows in draw.pool[draw.test_sets]:
-        found, truth = cad.discover(X[rows], fdr=0.2).mask, y[rows]
-        fdps.append((found & ~truth).sum() / max(found.sum(), 1))
-        powers.append((found & truth).sum() / truth.sum())
-    assert (result["cfdr"], result["cpower"]) == (np.mean(fdps), np.mean(powers))
-    assert result["cpower"] > 0
-
-
-# --- saved models --------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("options", [{}, {"n_neighbors": (1, 3)}, {"scale": "robust"}])
-def test_saved_models_give_the_same_lists(options, tmp_path):
-    D, new = batch(np.random.default_rng(10))
-    cad = fitted(D, **options)
-    save(cad, tmp_path / "m.rcad")
-    again = load(tmp_path / "m.rcad")
-    assert np.array_equal(again.discover(new).p_values, cad.discover(new).p_values)
-    assert np.array_equal(again.p_values(new), cad.p_values(new))
-    assert again.guarantee_ == cad.guarantee_
-    assert again.detector.n_neighbors == cad.detector.n_neighbors
-
-
-def expected_failures(estimator):
-    checks = ("check_outliers_train", "check_outliers_fit_predict")
-    return dict.fromkeys(checks, OWN_NEIGHBOUR)
-
-
-@pytest.mark.filterwarnings("ignore")
-@parametrize_with_checks([Contrast()], expected_failed_checks=expected_failures)
-def test_scikit_learn_checks(estimator, check):
-    check(estimator)
-
-
-# --- levels --------------------------------------------------------------------------------------
-
-REPETITIONS = 4000
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("options", [{"n_neighbors": 1}, {"n_neighbors": 5}, {"scale": "robust"}])
-@pytest.mark.parametrize("kind", ["smooth", "lattice"])
-def test_the_level_is_exact(kind, options):
-    """4,000 references of 99 rows and batches of 20, of which one normal row is looked at.
-
-    Four of each batch are anomalies that resemble each other, about a centre of their own. An
-    exact test of P(p <= α) <= α: for each of the levels a correct program fails with a
-    probability of at most 1e-4, so with 18 of them in one of 500 runs of other seeds.
-    """
-    rng = np.random.default_rng(12)
-
-    def draw(size):
-        if kind == "smooth":
-            return rng.normal(size=(size, 3)) * [1.0, 0.1, 30.0]
-        return rng.poisson([0.5, 1.0, 2.0], size=(size, 3)) * 1.0
-
-    p = np.empty(REPETITIONS)
-    for r in range(REPETITIONS):
-        D, new = draw(99), draw(16)
-        anomalies = draw(1) + 3.0 + 0.1 * rng.normal(size=(4, 3))
-        p[r] = fitted(D, **options).discover(np.vstack([new, anomalies])).p_values[0]
-    for alpha in (0.01, 0.05, 0.1):
-        assert (p <= alpha).sum() <= binomial_upper(REPETITIONS, alpha, 1e-4)
-    if kind == "smooth":  # and hardly below it
-        assert (p <= 0.1).sum() >= binom.ppf(1e-4, REPETITIONS, 0.1)

@@ -6,7 +6,6 @@ import pickle
 
 import numpy as np
 import pytest
-from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from enumeration import excess, judged, mean_e
 from reconform import ConformalDetector
@@ -14,7 +13,6 @@ from reconform.content import digests_of
 from reconform.detectors import Contrast, ContrastForest
 from reconform.detectors.contrast_forest import ensembles, kernels
 from reconform.detectors.contrast_forest.ensembles import LEAST, PoolForest
-from reconform.models import load, save
 from reconform.randomness import GOLDEN, mix_array
 
 
@@ -93,17 +91,6 @@ def test_scores_are_those_of_forests_grown_anew_in_every_world(values, d):
             assert np.array_equal(np.hstack(mine), slow)
 
 
-def test_some_labels_decide_a_split():
-    """Otherwise nothing above would be grown anew."""
-    rng = np.random.default_rng(0)
-    D, T = rng.normal(size=(60, 9)), rng.normal(size=(30, 9))
-    forest = PoolForest.of(D, T, 50, np.random.SeedSequence(0), 1)
-    moved = forest.scores(np.arange(30)) != (
-        forest._sums / (-kernels.VOTES * (~forest.hit).sum(axis=0))
-    )
-    assert moved.sum(axis=1).max() > 60  # a leaf alone has few rows
-
-
 @pytest.fixture
 def small(monkeypatch):
     monkeypatch.setattr(ensembles, "FEWEST_REFERENCE", 2)
@@ -137,21 +124,6 @@ def test_p_values_and_certificates_in_all_worlds(small, values, scale):
         assert mean_e(e) <= 1 + 1e-12
 
 
-def test_order_and_threads_change_nothing():
-    rng = np.random.default_rng(3)
-    D, T = rng.normal(size=(80, 5)), rng.normal(size=(40, 5))
-    T[:8, 0] += 2
-    order, place = rng.permutation(len(T)), rng.permutation(len(D))
-
-    def p_values(D, T, n_jobs):
-        cad = ConformalDetector(ContrastForest(n_estimators=50), "full", random_state=0)
-        return cad.set_params(n_jobs=n_jobs).fit(D).discover(T).p_values
-
-    expected = p_values(D, T, 1)
-    assert np.array_equal(p_values(D[place], T[order], 2), expected[order])
-    assert len(np.unique(expected)) > 20
-
-
 def test_few_rows_and_clusters_are_ranked_by_contrast():
     rng = np.random.default_rng(0)
     D, T = rng.normal(size=(200, 2)), rng.normal(size=(60, 2))
@@ -182,19 +154,6 @@ def test_the_forest_of_a_batch_is_not_pickled_and_serves_no_other():
     assert len(pickle.dumps(ensemble)) < size + 50_000
 
 
-@pytest.mark.parametrize("scale", ["none", "robust"])
-def test_a_model_file_finds_the_same(tmp_path, scale):
-    rng = np.random.default_rng(0)
-    D, T = rng.normal(size=(80, 3)), rng.normal(size=(40, 3))
-    T[:6, 0] += 3
-    cad = ConformalDetector(ContrastForest(scale=scale), "full", random_state=0).fit(D)
-    save(cad, tmp_path / "model.rcad")
-    for method in ("discover", "p_values"):
-        one, other = (getattr(c, method)(T) for c in (cad, load(tmp_path / "model.rcad")))
-        one, other = (getattr(found, "p_values", found) for found in (one, other))
-        assert np.array_equal(one, other)
-
-
 def test_known_anomalies_have_the_label_of_new_rows():
     """What is known of a kind of anomaly makes a few more of it stand out."""
     rng = np.random.default_rng(0)
@@ -217,32 +176,3 @@ def test_anomalies_that_only_a_few_columns_show():
         found[name] = int(cad.discover(T, fdr=0.2).mask[:20].sum())
     assert found["contrast-forest"] >= 15
     assert max(found["knn"], found["contrast"]) <= 5
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("n", [45, 200])
-@pytest.mark.parametrize("kind", ["smooth", "lattice"])
-def test_levels(n, kind):
-    """P(p <= α) <= α; a correct program exceeds five standard errors once in 10^6 runs."""
-    rng = np.random.default_rng(7)
-    hits, runs = np.zeros(3), 600
-    for run in range(runs):
-        X = rng.normal(size=(n + 30, 3))
-        X = np.round(2 * X) if kind == "lattice" else X
-        X[n + 20 :] += 3
-        cad = ConformalDetector(ContrastForest(n_estimators=40), "full", random_state=run)
-        p = cad.fit(X[:n]).discover(X[n:]).p_values[0]
-        hits += p <= np.array([0.05, 0.1, 0.2])
-    level = np.array([0.05, 0.1, 0.2])
-    assert (hits / runs <= level + 5 * np.sqrt(level * (1 - level) / runs)).all()
-
-
-def expected_failures(estimator):
-    checks = ("check_outliers_train", "check_outliers_fit_predict")
-    return dict.fromkeys(checks, "a training row is its own nearest neighbour")
-
-
-@pytest.mark.filterwarnings("ignore")
-@parametrize_with_checks([ContrastForest(n_estimators=5)], expected_failed_checks=expected_failures)
-def test_scikit_learn_checks(estimator, check):
-    check(estimator)

@@ -9,9 +9,8 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from scipy.stats import ks_2samp, spearmanr
+from scipy.stats import ks_2samp
 from sklearn.ensemble import IsolationForest
-from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from reconform.content import Contents, draw_rows
 from reconform.detectors.iforest import IForest
@@ -27,8 +26,7 @@ from reconform.detectors.iforest.model import (
     fit_forest,
     tree_keys,
 )
-from reconform.ensemble.refitting import RefitEnsemble
-from reconform.methods import CrossValidation, Jackknife
+from reconform.methods import Full, Jackknife
 
 SEED = np.random.SeedSequence(20240607)
 
@@ -126,15 +124,6 @@ def test_trees_equal_a_plain_recursion(seed, n, d, decimals, replace, data):
     assert np.array_equal(forest.path_sums(X), lengths.sum(axis=0))
 
 
-@pytest.mark.parametrize(("size", "count"), [(1, 1), (7, 7), (7, 3), (300, 256)])
-def test_features_of_a_tree_are_distinct(size, count):
-    out = np.empty((200, count), dtype=np.int32)
-    draw_features(tree_keys(SEED, 200), size, out)
-    assert out.min() >= 0
-    assert out.max() < size
-    assert all(len(set(row)) == count for row in out.tolist())
-
-
 def test_every_subset_is_drawn_equally_often():
     out = np.empty((60_000, 2), dtype=np.int32)
     draw_features(tree_keys(SEED, len(out)), 4, out)
@@ -142,6 +131,11 @@ def test_every_subset_is_drawn_equally_often():
     # Six subsets; Pearson's statistic exceeds the 1e-5 quantile 30.86 of chi2(5) by chance 1e-5.
     assert len(counts) == 6
     assert ((counts - 10_000) ** 2 / 10_000).sum() < 30.86
+    for size, count in ((1, 1), (7, 7), (7, 3), (300, 256)):
+        out = np.empty((200, count), dtype=np.int32)
+        draw_features(tree_keys(SEED, 200), size, out)
+        assert 0 <= out.min() <= out.max() < size
+        assert all(len(set(row)) == count for row in out.tolist())
 
 
 def test_scores_keep_the_order_of_sums():
@@ -184,36 +178,7 @@ def test_path_lengths_have_scikit_learns_law(parameters):
         assert ks_2samp(ours[:, r].round(6), theirs[:, r].round(6)).pvalue > 1e-6
 
 
-@pytest.mark.slow
-def test_ranking_agrees_with_scikit_learns():
-    X = sample(400, 5, seed=3)
-    ours = IForest(n_estimators=2000, random_state=0).fit(X).score_samples(X)
-    theirs = IsolationForest(n_estimators=2000, random_state=0).fit(X).score_samples(X)
-    # The scores differ by about 0.003 (one standard deviation at most, over seeds), and spread over
-    # the rows by 0.06: their correlation is near 0.999. Six standard deviations for the largest.
-    assert spearmanr(ours, theirs).statistic > 0.99
-    assert np.abs(ours - theirs).max() < 0.02
-
-
-# --- every plan against separate refits -------------------------------------------------------
-
-
 # --- shared trees -----------------------------------------------------------------------------
-
-
-def shared(X, variant="plus", seed=SEED, **parameters):
-    detector = IForest(**{"n_estimators": 10, "max_samples": 12, "share": True, **parameters})
-    ensemble = detector.fit_plan(X, Jackknife(variant=variant).plan(len(X)), [seed])
-    assert isinstance(ensemble, LeaveOneOutForests)
-    return ensemble
-
-
-def test_a_basic_fit_on_shared_trees_keeps_none_of_the_regrown():
-    X = sample(80, 3)
-    basic, plus = shared(X, variant="basic"), shared(X)
-    assert basic.regrown is None
-    assert np.array_equal(basic.path_sums, plus.path_sums)
-    assert np.array_equal(basic.ranks(X).at_most, plus.ranks(X, variant="basic").at_most)
 
 
 @pytest.mark.slow
@@ -245,21 +210,6 @@ def test_shared_models_have_the_law_of_separate_ones(bootstrap):
         assert ks_2samp(full[w], apart[0]).pvalue < 1e-9
 
 
-@pytest.mark.parametrize("n", [255, 256, 257])
-def test_trees_are_shared_where_n_rows_and_one_less_give_different_sizes(n):
-    X = sample(n, 2)
-    detector = IForest(n_estimators=3, share=True)
-    ensemble = detector.fit_plan(X, Jackknife().plan(n), [SEED])
-    assert ensemble.full.psi == min(n, 256)
-    assert ensemble.base.psi == min(n - 1, 256)
-    i = n // 2
-    alone = IForest(n_estimators=3, random_state=SEED).fit(np.delete(X, i, axis=0))
-    assert ensemble.calibration.scores[i] == alone.score_samples(X[[i]])[0]
-    assert np.array_equal(ensemble.scores(X[:9])[i], alone.score_samples(X[:9]))
-    whole = IForest(n_estimators=3, random_state=SEED).fit(X)
-    assert np.array_equal(ensemble.ranks(X[:9]).scores, whole.score_samples(X[:9]))
-
-
 @pytest.mark.parametrize(
     ("n", "parameters", "shares"),
     [
@@ -276,41 +226,7 @@ def test_sharing_is_chosen_by_the_number_of_rows(n, parameters, shares):
     assert isinstance(ensemble, LeaveOneOutForests) == shares
 
 
-def test_only_leave_one_out_shares():
-    plan = CrossValidation(folds=3).plan(60)
-    detector = IForest(n_estimators=1, max_samples=5, share=True)
-    assert isinstance(detector.fit_plan(sample(60, 2), plan, SEED.spawn(4)), RefitEnsemble)
-
-
-# --- threads and chunks -----------------------------------------------------------------------
-
-
-def test_blocks_of_rows_in_the_kernel_change_nothing():
-    X = sample(1500, 3)
-    forest = IForest(n_estimators=5, random_state=0).fit(X).forest_
-    lengths = forest.lengths_at(forest.leaves(X))
-    trees, rows = np.divmod(np.arange(lengths.size), len(X))
-    assert np.array_equal(forest.paired_lengths(trees, X, rows).reshape(lengths.shape), lengths)
-    order = np.random.default_rng(0).permutation(1500)
-    assert np.array_equal(forest.path_sums(X[order]), lengths.sum(axis=0)[order])
-
-
 # --- the detector alone -----------------------------------------------------------------------
-
-
-@parametrize_with_checks([IForest(n_estimators=10)])
-def test_scikit_learns_contract(estimator, check):
-    check(estimator)
-
-
-def test_same_seed_same_forest():
-    X = sample(300, 4)
-    first, again, other = (
-        IForest(random_state=seed, n_jobs=jobs).fit(X).score_samples(X)
-        for seed, jobs in ((3, 1), (3, 2), (4, 1))
-    )
-    assert np.array_equal(first, again)
-    assert not np.array_equal(first, other)
 
 
 def test_constant_data_tells_nothing_apart():
@@ -319,29 +235,6 @@ def test_constant_data_tells_nothing_apart():
         IForest(n_estimators=5, random_state=0).fit(X).score_samples(np.arange(6).reshape(2, 3))
     )
     assert np.array_equal(scores, [-0.5, -0.5])  # a mean path of c(psi)
-
-
-def test_constant_columns_are_never_split():
-    X = np.zeros((100, 6))
-    X[:, 4] = np.arange(100)
-    forest = IForest(n_estimators=20, random_state=0).fit(X).forest_
-    assert set(forest.features[np.isfinite(forest.thresholds)]) == {4}
-
-
-def test_duplicated_rows_stay_together():
-    X = np.repeat([[0.0, 0.0], [1.0, 5.0]], 20, axis=0)
-    forest = IForest(n_estimators=7, random_state=0).fit(X).forest_
-    # One split parts the two kinds of rows; each leaf holds 20 of them.
-    assert np.isfinite(forest.thresholds).sum() == 7
-    expected = UNITS + round(float(average_path_length(20)) * UNITS)
-    assert (forest.lengths_at(forest.leaves(X)) == expected).all()
-
-
-@pytest.mark.parametrize("d", [1, 200])
-def test_an_outlier_scores_lowest_in_one_feature_and_in_many(d):
-    X = sample(300, d) if d > 1 else np.random.default_rng(0).normal(size=(300, 1))
-    X[17] += 8
-    assert IForest(random_state=0).fit(X).score_samples(X).argmin() == 17
 
 
 def test_features_are_split_equally_often():
@@ -375,6 +268,17 @@ def test_depth_and_sizes_follow_the_recipe():
     assert IForest(max_samples=500, max_features=0.01).recipe(100, 5) == Recipe(100, 100, 1)
     shapes = {psi: Forest.empty(1, psi).lengths.shape[1] for psi in (1, 2, 3, 255, 256, 257)}
     assert shapes == {1: 2, 2: 2, 3: 4, 255: 256, 256: 256, 257: 512}
+
+
+@pytest.mark.parametrize("bootstrap", [False, True])
+def test_the_calibration_of_full_shows_the_forest_without_any_new_row(bootstrap):
+    reference, detector = sample(300, 4, decimals=0), IForest(bootstrap=bootstrap)
+    full = detector.fit_plan(reference, Full().plan(300), [SEED])
+    if bootstrap:  # sizes of trees are drawn for n + 1 rows
+        assert np.array_equal(full.calibration.scores, full.base.scores(reference))
+    else:
+        alone = fit_forest(reference, None, detector.recipe(301, 4), SEED)
+        assert np.array_equal(full.calibration.scores, alone.scores(reference))
 
 
 @pytest.mark.parametrize(
@@ -416,3 +320,13 @@ def test_where_all_rows_are_drawn_their_order_does_not_matter(values, bootstrap,
     found = fit_forest(X, train, recipe, seed)
     for name in ("thresholds", "features", "lengths"):
         np.testing.assert_array_equal(getattr(found, name), getattr(expected, name))
+
+
+def test_blocks_of_rows_in_the_kernel_change_nothing():
+    X = sample(1500, 3)
+    forest = IForest(n_estimators=5, random_state=0).fit(X).forest_
+    lengths = forest.lengths_at(forest.leaves(X))
+    trees, rows = np.divmod(np.arange(lengths.size), len(X))
+    assert np.array_equal(forest.paired_lengths(trees, X, rows).reshape(lengths.shape), lengths)
+    order = np.random.default_rng(0).permutation(1500)
+    assert np.array_equal(forest.path_sums(X[order]), lengths.sum(axis=0)[order])

@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 import numpy as np
-import pandas as pd
 import pytest
-from click.testing import CliRunner
 from sklearn.linear_model import LogisticRegression
 
-from reconform import ConformalDetector, Learned, Prepare, ReconformError, load, save
-from reconform.cli import main
+from reconform import ConformalDetector, Learned, ReconformError
 from reconform.detectors import Contrast
 from reconform.methods import BySize
 
@@ -105,29 +102,6 @@ def test_known_anomalies_speak_for_the_detector_that_finds_them():
         assert chosen == [{0}, {1}], method
 
 
-def test_the_same_answer_from_model_files_and_from_data_files(tmp_path):
-    D, T, A = data()
-    paths = {name: tmp_path / f"{name}.csv" for name in ("normal", "new", "known")}
-    for name, rows in zip(paths, (D, T, A), strict=True):
-        pd.DataFrame(rows, columns=list("abc")).to_csv(paths[name], index=False)
-    normal, new, known = (pd.read_csv(path) for path in paths.values())
-    cad = ConformalDetector("contrast", method="full", random_state=0).fit(normal, anomalies=known)
-    here = cad.discover(new, fdr=0.3)
-    assert here.count >= 3
-    save(cad, tmp_path / "model.rcad")
-    again = load(tmp_path / "model.rcad")
-    assert again.discover(new, fdr=0.3).p_values.tolist() == here.p_values.tolist()
-    given = ["--detector", "contrast", "--method", "full", "--anomalies", paths["known"]]
-    out = tmp_path / "out.csv"
-    said = ["detect", paths["normal"], paths["new"], *given, "--fdr", 0.3, "--output", out]
-    result = CliRunner().invoke(main, list(map(str, said)))
-    assert result.exit_code in (0, 3), result.output
-    assert pd.read_csv(out)["p_value"].tolist() == pytest.approx(here.p_values.tolist())
-    fitted = ["fit", paths["normal"], *given, "--model", tmp_path / "other.rcad"]
-    assert CliRunner().invoke(main, list(map(str, fitted))).exit_code == 0
-    assert load(tmp_path / "other.rcad").ensemble_.anomalies.tolist() == A.tolist()
-
-
 def test_anomalies_of_the_reference_are_refused():
     D, _, A = data()
     for cad in (
@@ -138,35 +112,20 @@ def test_anomalies_of_the_reference_are_refused():
             cad.fit(D, anomalies=np.vstack([A, D[5:6]]))
 
 
-@pytest.mark.parametrize("who", ["contrast", "auto", "learned"])
-def test_a_known_anomaly_may_come_again(tmp_path, who):
+@pytest.mark.parametrize("detector", ["contrast", ["knn", "lof"], "learned"], ids=str)
+def test_a_known_anomaly_may_come_again(detector):
     """A schedule does not end because a fault has the values of one that is known."""
     D, T, A = data()
     T[7] = A[0]
-    method = "learned" if who == "learned" else "auto"
-    detector = [] if who == "learned" else ["--detector", who]
-    paths = {name: str(tmp_path / f"{name}.csv") for name in ("normal", "new", "known")}
-    for name, X in zip(paths, (D, T, A), strict=True):
-        pd.DataFrame(X, columns=list("xyz")[: X.shape[1]]).to_csv(paths[name], index=False)
-    model = str(tmp_path / "m.rcad")
-    given = [*detector, "--method", method, "--anomalies", paths["known"]]
-    if who != "learned":  # which keeps no model
-        fitted = CliRunner().invoke(main, ["fit", paths["normal"], *given, "--model", model])
-        assert fitted.exit_code == 0, fitted.output
-        checked = CliRunner().invoke(main, ["check", model, paths["new"]])
-        assert checked.exit_code in (0, 3, 4), checked.output
-    found = CliRunner().invoke(main, ["detect", paths["normal"], paths["new"], *given])
-    assert found.exit_code == 0, found.output
-    pd.DataFrame(D[:1], columns=list("xyz")[: D.shape[1]]).to_csv(paths["known"], index=False)
-    refused = CliRunner().invoke(main, ["detect", paths["normal"], paths["new"], *given])
-    assert refused.exit_code == 1
-    assert "in the reference, row 1 of it (counted from 1)" in " ".join(refused.stderr.split())
+    method = "learned" if detector == "learned" else "auto"
+    cad = ConformalDetector("auto" if method == "learned" else detector, method, random_state=0)
+    assert len(cad.fit(D, anomalies=A).discover(T)) == len(T)
 
 
 def test_what_looks_at_no_anomalies_refuses_them():
     D, _, A = data()
     for detector, method in (("knn", "full"), ("iforest", "jab+"), ("knn", "batch")):
-        with pytest.raises(ReconformError, match="looks at them nowhere"):
+        with pytest.raises(ReconformError, match="does not use them"):
             ConformalDetector(detector, method=method).fit(D, anomalies=A)
     with pytest.raises(ReconformError, match="features"):
         ConformalDetector("contrast", method="full").fit(D, anomalies=A[:, :2])
@@ -180,31 +139,3 @@ def test_a_very_large_batch_keeps_them(monkeypatch):
     suited = cad.for_rows(len(T))
     assert suited.plan_.scheme == "split"
     assert suited.ensemble_.anomalies.tolist() == A.tolist()
-
-
-def test_frames_with_labels():
-    D, T, A = (
-        pd.DataFrame({"x": rows[:, 0], "kind": np.where(rows[:, 1] > 0, "a", "b")})
-        for rows in data()
-    )
-    cad = ConformalDetector(Prepare("contrast"), method="full").fit(D, anomalies=A)
-    assert len(cad.discover(T)) == len(T)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("q", [0.1, 0.2])
-@pytest.mark.parametrize("who", ["contrast", "auto", "learned"])
-def test_anomalies_that_are_none_leave_the_level_intact(who, q):
-    """ "Anomalies" from the normal law, 200 batches of normal rows: the FDR is at most q plus 3.3
-    standard errors. A correct program fails once in about 2,000 runs of one case.
-    """
-    rng, runs, false = np.random.default_rng(3), 200, 0
-    for run in range(runs):
-        D, T, A = (rng.normal(size=(size, 2)) for size in (149, 15, 10))
-        if who == "learned":
-            cad = ConformalDetector(method=Learned(LogisticRegression()), random_state=run)
-        else:
-            detector = ["knn", "mahalanobis", "contrast"] if who == "auto" else who
-            cad = ConformalDetector(detector, method="full", random_state=run)
-        false += cad.fit(D, anomalies=A).discover(T, fdr=q).count > 0
-    assert false / runs <= q + 3.3 * (q * (1 - q) / runs) ** 0.5

@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
-from joblib import Parallel, delayed, effective_n_jobs, parallel_config
+from joblib import effective_n_jobs, parallel_config
 from sklearn.base import BaseEstimator
 from sklearn.ensemble import IsolationForest
 
@@ -99,25 +99,6 @@ def test_methods_and_detectors(method, algorithm, threads):
     assert_same(discover(cad, dd.from_pandas(NEW, npartitions=4)), expected(cad))
 
 
-@pytest.mark.parametrize(
-    "options",
-    [
-        {"fdr": 0.2},
-        {"procedure": "by", "fdr": 0.3},
-        {"procedure": "storey", "storey_lambda": 0.3},
-        {"conditional": "simes", "confidence": 0.8, "fdr": 0.5},
-    ],
-    ids=str,
-)
-def test_options_are_those_of_the_detector(options, threads):
-    cad = detector()
-    found = discover(cad, dd.from_pandas(NEW, npartitions=4), **options)
-    assert_same(found, expected(cad, **options))
-    whole = cad.discover(NEW, **options)
-    assert found.guarantee == whole.guarantee
-    assert found.provenance.calibration_fingerprint == cad.calibration_.fingerprint
-
-
 def test_proven_p_values(threads):
     cad = detector("jackknife+")
     rows = dd.from_pandas(NEW, npartitions=4)
@@ -187,14 +168,10 @@ def test_arrays(chunks, threads):
     cad = ConformalDetector("knn", "split", random_state=0).fit(REFERENCE.to_numpy())
     array = da.from_array(NEW.to_numpy(), chunks=chunks)
     assert_same(discover(cad, array), expected(cad, NEW.to_numpy()))
-
-
-def test_arrays_whose_size_is_not_known(threads):
-    cad = ConformalDetector("knn", "split", random_state=0).fit(REFERENCE.to_numpy())
-    array = da.from_array(NEW.to_numpy(), chunks=(130, 3))
-    found = discover(cad, array[array[:, 0] > 0])
-    whole = expected(cad, NEW.to_numpy()[NEW["flow"] > 0])
-    assert_same(found, whole.set_axis(found.frame.index.compute()))
+    if chunks == (130, 3):  # of a size that is not known
+        found = discover(cad, array[array[:, 0] > 0])
+        whole = expected(cad, NEW.to_numpy()[NEW["flow"] > 0])
+        assert_same(found, whole.set_axis(found.frame.index.compute()))
 
 
 def test_it_says_what_it_found(threads):
@@ -273,13 +250,6 @@ def test_a_partition_that_lacks_a_column_is_named(threads):
             discover(detector(), ddf)
     with pytest.raises(ValueError, match=r"data lacks 'heat'; it has 'flow', 'speed'"):
         discover(detector(), ddf[["flow", "speed"]])
-
-
-def test_a_partition_that_cannot_be_judged_is_named(threads):
-    holes = NEW.copy()
-    holes.iloc[260, 1] = np.nan
-    with pytest.raises(ValueError, match=r"(?s)partition 2 of data cannot be judged: .*NaN"):
-        discover(detector(), dd.from_pandas(holes, npartitions=5))
 
 
 @pytest.mark.parametrize(
@@ -365,13 +335,6 @@ def test_a_choice_is_that_of_all_rows(partitions, threads):
     assert found.frame.npartitions == partitions
 
 
-@pytest.mark.parametrize("options", [{"fdr": 0.2}, {"procedure": "storey"}, {"false_alarms": 2}])
-def test_a_choice_with_other_rules(options, threads):
-    cad = choosing()
-    found = discover(cad, dd.from_pandas(NEW_STRETCHED, npartitions=4), **options)
-    assert_same_choice(found, cad.discover(NEW_STRETCHED, **options))
-
-
 def test_a_choice_for_arrays_and_identifiers_and_empty_partitions(threads):
     cad = choosing(named=False)
     array = da.from_array(NEW_STRETCHED.to_numpy(), chunks=(99, 2))
@@ -405,14 +368,6 @@ def test_the_method_depends_on_the_number_of_rows(algorithm, many, threads, monk
     pd.testing.assert_frame_equal(found.frame.compute(), whole.to_frame(order="input"))
     assert found.choice == whole.choice
     assert found.provenance.scheme == whole.provenance.scheme
-
-
-def test_the_defaults(threads):
-    cad = ConformalDetector(random_state=0).fit(REFERENCE[:200])
-    whole = cad.discover(NEW[:100])
-    found = discover(cad, dd.from_pandas(NEW[:100], npartitions=3))
-    assert_same_choice(found, whole)
-    assert len(found.choice) > 5
 
 
 def test_few_rows_that_cannot_be_judged_are_refused(threads):
@@ -496,27 +451,6 @@ def test_fits_go_through_the_cluster_and_the_data_once(client, monkeypatch):
     assert max(sent) < rows.nbytes / 10
 
 
-class Nesting(BaseEstimator):
-    """A detector with an inner joblib loop, which by itself would go to the cluster as well."""
-
-    def fit(self, X, y=None):
-        self.places_ = {os.getpid(), *Parallel(n_jobs=2)(delayed(os.getpid)() for _ in range(4))}
-        return self
-
-    def score_samples(self, X):
-        return X[:, 0]
-
-
-def test_inner_loops_of_a_fit_stay_where_they_are(client):
-    rows = np.random.default_rng(0).normal(size=(40, 2))
-    cad = ConformalDetector(Nesting(), CrossValidation(folds=6))
-    with parallel_config("dask"):
-        models = cad.fit(rows).ensemble_.models
-    places = [model.model.places_ for model in models]
-    assert all(len(place) == 1 for place in places)
-    assert set().union(*places) <= set(client.run(os.getpid).values())
-
-
 # --- workers that die ----------------------------------------------------------------------------
 
 
@@ -566,33 +500,11 @@ def assert_same_groups(found, whole):
 @pytest.mark.parametrize("partitions", [1, 3, 20])
 @pytest.mark.parametrize("models", [False, True])
 def test_groups_in_any_partitions_are_those_of_the_whole(models, partitions, threads):
-    cad = in_groups(group_models=models, unknown_groups="pooled")
-    rows = dd.from_pandas(NEW.assign(kind=UNHEARD), npartitions=partitions)
+    cad = in_groups(group_models=models)
+    rows = dd.from_pandas(MACHINES, npartitions=partitions)
     found = discover(cad, rows, 0.1, groups="kind")
-    assert_same_groups(found, cad.discover(NEW, 0.1, groups=UNHEARD))
-    assert [one.rows for one in found.groups] == [216, 283, 1]
-
-
-@pytest.mark.parametrize("options", [{"procedure": "by", "fdr": 0.3}, {"false_alarms": 3}])
-def test_groups_with_other_methods_and_rules(options, threads):
-    for method, models in (("cv+", False), ("jackknife+", True), ("full", False)):
-        cad = in_groups(method, group_models=models)
-        found = discover(cad, dd.from_pandas(MACHINES, npartitions=4), **options, groups="kind")
-        assert_same_groups(found, cad.discover(NEW, groups=TYPES, **options))
-
-
-@pytest.mark.parametrize("algorithm", ["knn", CANDIDATES], ids=str)
-def test_one_group_gives_the_numbers_that_there_were_without(algorithm, threads):
-    plain = ConformalDetector(algorithm, "split", random_state=0).fit(REFERENCE)
-    cad = ConformalDetector(algorithm, "split", random_state=0).fit(REFERENCE, groups=[7] * 1000)
-    rows = dd.from_pandas(NEW.assign(kind=7.0), npartitions=3)
-    found = discover(cad, rows, groups="kind")
-    wanted = discover(plain, dd.from_pandas(NEW, npartitions=3))
-    pd.testing.assert_frame_equal(found.frame.compute(), wanted.frame.compute(), check_exact=True)
-    assert (found.count, found.guarantee) == (wanted.count, wanted.guarantee)
-    assert [one.flagged for one in found.groups] == [found.count]
-    with pytest.raises(ValueError, match=r"partition . of data cannot .* no rows of group '8'"):
-        discover(cad, dd.from_pandas(NEW.assign(kind=8), npartitions=3), groups="kind")
+    assert_same_groups(found, cad.discover(NEW, 0.1, groups=TYPES))
+    assert sum(one.rows for one in found.groups) == len(NEW)
 
 
 def test_groups_of_arrays_and_identifiers_and_empty_partitions(threads):
@@ -628,7 +540,7 @@ def test_few_rows_with_groups_and_a_choice(many, threads, monkeypatch):
 
 def test_groups_that_are_not_there_are_named(threads):
     cad, rows = in_groups(), dd.from_pandas(NEW.assign(kind=UNHEARD), npartitions=5)
-    unknown = r"no rows of group 'unheard of'.*unknown_groups='pooled'"
+    unknown = r"no rows of group 'unheard of'.* Leave them out"
     with pytest.raises(ReconformError, match=f"partition 2 of data cannot be judged: .*{unknown}"):
         discover(cad, rows, groups="kind")
     with pytest.raises(ReconformError, match="name the column of groups by `groups`"):

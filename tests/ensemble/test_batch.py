@@ -12,12 +12,11 @@ from itertools import combinations
 
 import numpy as np
 import pytest
+from sklearn.linear_model import LogisticRegression
 
-from reconform import Batch, ConformalDetector, ReconformError, Rule, save
+from reconform import Batch, ConformalDetector, Learned, ReconformError, Rule, save
 from reconform.detectors import KNN
 from reconform.detectors.knn.search import neighbours_among
-from reconform.files import read_reference
-from reconform.files.judge import judge_file
 from reconform.stream import FalseAlarmBudget
 
 NATIVE = ("knn", "lof", "mahalanobis", "kde", "iforest", "inne")
@@ -160,6 +159,7 @@ def test_anomalies_that_resemble_each_other_are_looked_beyond_and_warned_of():
     assert "anomalies that resemble each other" in hidden.warning
 
 
+@pytest.mark.parametrize("method", ["batch", Learned(LogisticRegression())], ids=str)
 @pytest.mark.parametrize(
     ("ask", "said"),
     [
@@ -172,9 +172,9 @@ def test_anomalies_that_resemble_each_other_are_looked_beyond_and_warned_of():
         (lambda cad, X: save(cad, "never-written.rcad"), "no model exists that could be saved"),
     ],
 )
-def test_what_has_no_meaning_is_refused_with_a_sentence(ask, said):
+def test_what_has_no_meaning_is_refused_with_a_sentence(method, ask, said):
     D, T = data()
-    cad = ConformalDetector("knn", method="batch").fit(D)
+    cad = ConformalDetector("knn" if method == "batch" else "auto", method=method).fit(D)
     with pytest.raises(ReconformError, match=said):
         ask(cad, T)
 
@@ -187,31 +187,6 @@ def test_streams_clusters_and_choices_are_refused():
     for detector in ("auto", "contrast"):
         with pytest.raises(ReconformError, match="`method='full'` can do"):
             ConformalDetector(detector, method="batch").fit(D)
-
-
-def test_files_and_the_command_line_say_the_same(tmp_path):
-    import pandas as pd
-    from click.testing import CliRunner
-
-    from reconform.cli import main
-
-    D, T = data()
-    normal, new, out = (tmp_path / name for name in ("normal.csv", "new.csv", "out.csv"))
-    pd.DataFrame(D, columns=["a", "b"]).to_csv(normal, index=False)
-    pd.DataFrame(T, columns=["a", "b"]).to_csv(new, index=False)
-    table = read_reference(normal)
-    cad = ConformalDetector("knn", method="batch", random_state=0).fit(table.frame)
-    found = judge_file(cad, new, rule=Rule(fdr=0.2))
-    here = cad.discover(pd.read_csv(new), fdr=0.2)
-    assert found.to_discoveries().p_values.tolist() == here.p_values.tolist()
-    said = [normal, new, "--method", "batch", "--detector", "knn", "--fdr", "0.2", "--output", out]
-    result = CliRunner().invoke(main, ["detect", *map(str, said)])
-    assert result.exit_code in (0, 3), result.output
-    assert pd.read_csv(out)["p_value"].tolist() == pytest.approx(here.p_values.tolist())
-    fit = ["fit", str(normal), "--method", "batch", "--model", str(tmp_path / "m.rcad")]
-    refused = CliRunner().invoke(main, fit)
-    assert refused.exit_code == 1
-    assert "no model exists" in refused.output.replace("\n", " ")
 
 
 def test_prepared_rows_with_labels_that_only_new_rows_have():
@@ -237,20 +212,3 @@ def test_prepared_rows_with_labels_that_only_new_rows_have():
         placed[order] = np.concatenate([ranks.against, ranks.scores])
         scores.append(placed)
     assert scores[0].tolist() == scores[1].tolist()
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("q", [0.1, 0.2])
-@pytest.mark.parametrize("detector", ["knn", "iforest", "mahalanobis"])
-def test_level_without_anomalies(detector, q):
-    """All rows normal, 400 batches: the FDR is q, as that lies on the grid, within 3.3 errors.
-
-    Scores have no ties. A correct program fails once in about 1,000 runs of one case.
-    """
-    rng, runs = np.random.default_rng(7), 400
-    false = 0
-    for run in range(runs):
-        D, T = rng.normal(size=(149, 3)), rng.normal(size=(15, 3))
-        cad = ConformalDetector(detector, method="batch", random_state=run).fit(D)
-        false += cad.discover(T, fdr=q).count > 0
-    assert abs(false / runs - q) <= 3.3 * (q * (1 - q) / runs) ** 0.5

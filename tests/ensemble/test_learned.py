@@ -5,19 +5,17 @@ from __future__ import annotations
 from itertools import combinations
 
 import numpy as np
+import pandas as pd
 import pytest
-from pyarrow import csv
 from sklearn.ensemble import RandomForestClassifier
 from sklearn.linear_model import LogisticRegression
 from sklearn.neighbors import KNeighborsClassifier
 from sklearn.svm import LinearSVC
 from sklearn.tree import DecisionTreeClassifier
 
-from reconform import ConformalDetector, Learned, RankCounts, ReconformError, Rule, save
+from commands import run, run_json
+from reconform import ConformalDetector, Learned, Prepare, RankCounts, ReconformError
 from reconform.ensemble.batch import ContentSample, LearnedScores, LearnedSurvey, Learning, folds_of
-from reconform.files import read_reference
-from reconform.files import result as results
-from reconform.files.judge import ReadOptions, judge_file
 from reconform.statistics.evalues import average_e_values, closed_e_bh, conformal_e_values
 from reconform.statistics.ranks import Calibration
 
@@ -143,9 +141,9 @@ def test_the_training_sample_is_drawn_from_the_union(survey, keeps, monkeypatch)
     rng, runs, false = np.random.default_rng(0), 20, 0
     method = Learned(RandomForestClassifier(20), folds=1, most_rows=60, calibration=300)
     monkeypatch.setattr(LearnedScores, "survey", lambda self: survey(self))
-    for run in range(runs):
+    for seed in range(runs):
         D, T = rng.normal(size=(360, 3)), rng.normal(size=(30, 3))
-        cad = ConformalDetector(method=method, random_state=run).fit(D)
+        cad = ConformalDetector(method=method, random_state=seed).fit(D)
         false += cad.discover(T, fdr=0.3).count > 0
     bound = 0.3 + 3.3 * (0.3 * 0.7 / runs) ** 0.5
     assert (false / runs <= bound) == keeps
@@ -210,56 +208,6 @@ def test_repeats_average_e_values():
         cad.discover(T).fdp_bound()
 
 
-def test_files_take_two_passes_and_say_the_same(tmp_path, monkeypatch):
-    import pandas as pd
-    from click.testing import CliRunner
-
-    from reconform.cli import main
-
-    D, T = data(n=300, m=90, anomalies=15)
-    normal, new, out = (tmp_path / name for name in ("normal.csv", "new.csv", "out.csv"))
-    pd.DataFrame(D, columns=["a", "b"]).to_csv(normal, index=False)
-    pd.DataFrame(T, columns=["a", "b"]).to_csv(new, index=False)
-    table = read_reference(normal)
-    for repeats in (1, 3):
-        method = Learned(DecisionTreeClassifier(max_depth=3), repeats=repeats, most_rows=70)
-        cad = ConformalDetector(method=method, random_state=0).fit(table.frame)
-        here = cad.discover(csv.read_csv(new).to_pandas())
-        found = judge_file(cad, new, read=ReadOptions(batch_rows=13))
-        assert found.to_discoveries().p_values.tolist() == here.p_values.tolist()
-        assert found.count == here.count
-        assert found.guarantee == here.guarantee
-        with monkeypatch.context() as small:
-            small.setattr(results, "MOST_DISCOVERIES", 20)  # files of any size are not kept
-            again = judge_file(cad, new, read=ReadOptions(batch_rows=13))
-        assert (again.count, again.tested) == (here.count, len(T))
-    quick = LogisticRegression()
-    monkeypatch.setattr("reconform.ensemble.batch.default_classifier", lambda n_jobs=None: quick)
-    said = [normal, new, "--method", "learned", "--set", "calibration=0.4", "--output", out]
-    result = CliRunner().invoke(main, ["detect", *map(str, said)])
-    assert result.exit_code in (0, 3), result.output
-    cad = ConformalDetector(method=Learned(calibration=0.4), random_state=0).fit(table.frame)
-    expected = cad.discover(csv.read_csv(new).to_pandas()).p_values
-    assert pd.read_csv(out)["p_value"].tolist() == pytest.approx(expected.tolist())
-
-
-@pytest.mark.parametrize(
-    ("ask", "said"),
-    [
-        (lambda cad, X: cad.p_values(X), "a row by itself has no p-value"),
-        (lambda cad, X: cad.rank_counts(X), "the counts of batches are merged"),
-        (lambda cad, X: cad.threshold(), "threshold needs one model"),
-        (lambda cad, X: cad.discover(X, conditional="dkw"), "known before new rows are"),
-        (lambda cad, X: save(cad, "never-written.rcad"), "no model exists that could be saved"),
-    ],
-)
-def test_what_has_no_meaning_is_refused_with_a_sentence(ask, said):
-    D, T = data()
-    cad = ConformalDetector(method=Learned(LogisticRegression())).fit(D)
-    with pytest.raises(ReconformError, match=said):
-        ask(cad, T)
-
-
 @pytest.mark.parametrize("repeats", [1, 2])
 def test_a_row_of_a_list_is_explained(repeats):
     D, T = data()
@@ -269,14 +217,9 @@ def test_a_row_of_a_list_is_explained(repeats):
     assert "ranked by a classifier that learned from the batch" in str(told)
 
 
-def test_the_classifier_gets_prepared_rows(tmp_path):
+def test_the_classifier_gets_prepared_rows(tmp_path, monkeypatch):
     """Text and missing values: as for any other method, and without a word about detectors."""
-    import pandas as pd
-    from click.testing import CliRunner
-
-    from reconform import Prepare
-    from reconform.cli import main
-
+    monkeypatch.chdir(tmp_path)
     rng = np.random.default_rng(0)
     frame = pd.DataFrame({"x": rng.normal(size=900), "kind": rng.choice(["a", "b"], 900)})
     frame.loc[::9, "x"] = np.nan
@@ -286,18 +229,13 @@ def test_the_classifier_gets_prepared_rows(tmp_path):
     found = cad.discover(new, 0.2)
     assert found.mask[-20:].sum() >= 15
     assert found.count < 40
-    for name, rows in (("normal", normal), ("new", new)):
-        rows.to_csv(tmp_path / f"{name}.csv", index=False)
-    files = [str(tmp_path / f"{name}.csv") for name in ("normal", "new")]
-    asked = ["detect", *files, "--prepare", "--method", "learned", "--fdr", "0.2"]
-    said = CliRunner().invoke(main, asked)
-    assert said.exit_code == 0, said.stderr
-    assert f"{found.count} of 200 rows flagged" in said.stdout
-    for detector in ("knn", "sklearn:OneClassSVM"):
-        refused = CliRunner().invoke(main, [*asked, "--detector", detector])
-        assert refused.exit_code == 1
-        assert "takes no detector; leave --detector out (got " in refused.stderr
-        assert len(refused.stderr) < 300
+    normal.to_csv("normal.csv", index=False)
+    new.to_csv("new.csv", index=False)
+    asked = ["detect", "normal.csv", "new.csv", "--prepare", "--method", "learned", "--fdr", "0.2"]
+    assert run_json(*asked)["flagged"] == found.count
+    refused = run(*asked, "--detector", "sklearn:OneClassSVM", code=1).stderr
+    assert "takes no detector; leave --detector out (got " in refused
+    assert len(refused) < 300
 
 
 def test_what_cannot_learn_is_refused_with_a_sentence():
@@ -309,20 +247,3 @@ def test_what_cannot_learn_is_refused_with_a_sentence():
             ConformalDetector(method=Learned(wrong)).fit(D)
     with pytest.raises(ReconformError, match="folds"):
         ConformalDetector(method=Learned(folds=0)).fit(D)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("q", [0.1, 0.2])
-@pytest.mark.parametrize("folds", [1, 5])
-def test_level_without_anomalies(folds, q):
-    """All rows normal, 300 batches: the FDR is at most q plus 3.3 standard errors.
-
-    A correct program fails once in about 2,000 runs of one case.
-    """
-    rng, runs, false = np.random.default_rng(7), 300, 0
-    method = Learned(LogisticRegression(), calibration=149, folds=folds)
-    for run in range(runs):
-        D, T = rng.normal(size=(249, 3)), rng.normal(size=(15, 3))
-        cad = ConformalDetector(method=method, random_state=run).fit(D)
-        false += cad.decide(T, Rule(fdr=q)).count > 0
-    assert false / runs <= q + 3.3 * (q * (1 - q) / runs) ** 0.5

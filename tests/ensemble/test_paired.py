@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from reconform.methods import Bootstrap, CrossValidation, Jackknife, Plan, Resampling
 from reconform.statistics import ranks as pvalues
 from reconform.statistics.aggregation import reduction
-from reconform.statistics.kernels import order_statistics, pack_members
 from reconform.statistics.ranks import Calibration, calibrate, ranks_paired
 
 # np.median and np.quantile warn where they make NaN of infinities; the kernels need not.
@@ -229,40 +228,6 @@ def test_infinities_and_overflow_are_those_of_np_median(pair, c, rank):
         assert 1 + (c <= np.median(pair)) == rank
     calibration = calibration_of([c, np.nan], [[0, 1], [0, 1]])
     assert ranks_paired(calibration, np.array(pair)[:, None], "median") == rank
-
-
-@pytest.mark.parametrize("level", [0.0, 0.1, 0.25, 0.3, 1 / 3, 0.5, 0.77, 1.0])
-def test_order_statistics_are_those_of_np_quantile(level):
-    sizes = np.arange(1, 200)
-    lower, upper, _ = order_statistics(sizes, level)
-    for size, low, high in zip(sizes, lower, upper, strict=True):
-        # Scores that are their own ranks, once with every gap but the one in question closed.
-        assert low <= np.quantile(np.arange(size), level) <= high
-        stepped = np.where(np.arange(size) <= low, 0.0, 1.0)
-        assert (np.quantile(stepped, level) > 0) == (high > low)
-
-
-@given(
-    st.lists(st.sets(st.integers(0, 300), min_size=1, max_size=150).map(sorted), max_size=8),
-    st.randoms(use_true_random=False),
-)
-@example([[0], [63], [64], [0, 63, 64, 127, 128]], None)
-def test_masks_hold_the_models_and_no_empty_word(K, random):
-    order = np.arange(len(K))
-    if random is not None:
-        random.shuffle(order)
-    calibration = calibration_of(np.zeros(len(K)), K)
-    indptr, index, bits = pack_members(calibration.indptr, calibration.models, order)
-    assert (bits != 0).all()
-    for j, i in enumerate(order):
-        words = slice(int(indptr[j]), int(indptr[j + 1]))
-        unpacked = [
-            64 * int(word) + bit
-            for word, mask in zip(index[words], bits[words], strict=True)
-            for bit in range(64)
-            if int(mask) >> bit & 1
-        ]
-        assert unpacked == list(K[i])
 
 
 @pytest.mark.parametrize("aggregate", AGGREGATES)

@@ -14,16 +14,10 @@ from hypothesis import strategies as st
 from sklearn.base import clone
 
 import reconform.ensemble.split_choice as module
-from oracle import binomial_upper
 from reconform import ConformalDetector, Split, Weights
-from reconform.detectors import KNN, Auto, Mahalanobis
+from reconform.detectors import KNN, Auto
 from reconform.ensemble import surveyed
-from reconform.ensemble.split_choice import (
-    CLASSIFIERS,
-    ChoiceSurvey,
-    evidence_of,
-)
-from reconform.models import load, save
+from reconform.ensemble.split_choice import CLASSIFIERS, ChoiceSurvey, evidence_of
 
 FEW = ["knn", "mahalanobis"]
 
@@ -100,32 +94,31 @@ def test_all_assignments_give_one_choice_and_one_score_per_row(classifier, value
     D = rng.integers(0, values, size=(28, 2)) * 1.0
     cad = ConformalDetector(Auto(FEW, classifier=classifier), "split", random_state=0).fit(D)
     assert len(cad.ensemble_.names) == 2 + 2 * classifier
-    X = rng.integers(0, values, size=(9, 2)) * 1.0
+    X = rng.integers(0, values, size=(8, 2)) * 1.0
     seen, false, ranks_of_first, worlds = set(), 0.0, Counter(), 0
-    for new, old, done, ranks in worlds_of(cad.ensemble_, X, 4):
-        scores = np.empty(9)
+    for new, old, done, ranks in worlds_of(cad.ensemble_, X, 3):
+        scores = np.empty(8)
         scores[new], scores[old] = ranks.scores, done.against
         seen.add((done.chosen, scores.tobytes()))
         p = np.sort(ranks.at_most) / 6
-        false += float((p <= 0.5 * np.arange(1, 5) / 4).any())  # all are normal: any is false
+        false += float((p <= 0.5 * np.arange(1, 4) / 3).any())  # all are normal: any is false
         ranks_of_first.update(ranks.at_most.tolist())
         worlds += 1
     assert len(seen) == 1
     assert false <= 0.5 * worlds
     for r in range(1, 7):
-        assert sum(ranks_of_first[k] for k in range(1, r + 1)) <= r / 6 * 4 * worlds
+        assert sum(ranks_of_first[k] for k in range(1, r + 1)) <= r / 6 * 3 * worlds
 
 
 def test_the_size_of_the_sample_does_not_matter_for_symmetry(learning, monkeypatch):
-    monkeypatch.setattr(module, "MOST_SAMPLED", 7)
-    monkeypatch.setattr(module, "MOST_LEARNED", 5)
-    monkeypatch.setattr(module, "MOST_CELLS", 14)
+    for name, most in (("MOST_SAMPLED", 7), ("MOST_LEARNED", 5), ("MOST_CELLS", 14)):
+        monkeypatch.setattr(module, name, most)
     rng = np.random.default_rng(0)
     D, X = rng.normal(size=(40, 2)), rng.normal(size=(8, 2))
     cad = ConformalDetector(Auto(FEW, classifier=True), "split", random_state=0).fit(D)
     seen = {
         (done.chosen, tuple(done.pool[0].ravel()))
-        for _, _, done, _ in worlds_of(cad.ensemble_, X, 3)
+        for _, _, done, _ in worlds_of(cad.ensemble_, X, 2)
     }
     assert len(seen) == 1
     assert len(next(iter(seen))[1]) == 14
@@ -157,33 +150,6 @@ def test_order_parts_and_threads_do_not_matter():
     sent = pickle.loads(pickle.dumps(done))
     for part in parts:
         assert np.array_equal(sent.ranks(new[part]).scores, found.scores[part])
-
-
-def test_memory_files_models_and_dask_agree(tmp_path):
-    pd = pytest.importorskip("pandas")
-    dd = pytest.importorskip("dask.dataframe")
-    from reconform.distributed import discover
-    from reconform.files.judge import judge_file
-
-    D, new = rows_with_anomalies()
-    names = ["a", "b", "c"]
-    frame = pd.DataFrame(new, columns=names)
-    cad = ConformalDetector("auto", "split", random_state=0)
-    cad.fit(pd.DataFrame(D, columns=names))
-    found = cad.discover(frame)
-    assert found.count > 30
-    frame.to_parquet(tmp_path / "new.parquet")
-    in_file = judge_file(cad, tmp_path / "new.parquet")
-    on_dask = discover(cad, dd.from_pandas(frame, npartitions=4))
-    save(cad, tmp_path / "m.rcad")
-    assert np.array_equal(load(tmp_path / "m.rcad").discover(frame).p_values, found.p_values)
-    for other in (in_file, on_dask):
-        assert other.count == found.count
-        assert other.choice == found.choice
-        assert other.ranked_by == found.ranked_by
-        assert other.guarantee == found.guarantee
-        assert np.array_equal(other.rank_counts.counts, found.rank_counts.counts)
-    assert np.array_equal(on_dask.frame["score"].compute(), found.scores)
 
 
 # --- what it finds, and what is said of it --------------------------------------------------------
@@ -240,19 +206,6 @@ def test_groups_share_one_choice():
     assert sum(one.rows for one in each.choice) == len(new)
 
 
-def test_known_anomalies_speak_for_the_detector_that_finds_them():
-    D, new = rows_with_anomalies(m=60)
-    new = new[6:]
-    known = rows_with_anomalies(seed=9)[1][:50]
-    candidates = ["knn", KNN(scale="robust")]
-    plain = ConformalDetector(candidates, "split", random_state=0).fit(D).discover(new)
-    told = ConformalDetector(candidates, "split", random_state=0)
-    told = told.fit(D, anomalies=known).discover(new)
-    assert plain.choice[0].name == "knn"
-    assert told.choice[0].name == "scaled knn"
-    assert told.tested == len(new)
-
-
 def test_classifiers_find_what_no_detector_does():
     """Anomalies that lie close together where normal rows are common."""
     rng = np.random.default_rng(0)
@@ -265,29 +218,3 @@ def test_classifiers_find_what_no_detector_does():
     assert found.mask[150:].sum() < 0.25 * found.count
     names = ConformalDetector(Auto(classifier=False), Split(), random_state=0).fit(D)
     assert not set(CLASSIFIERS) & set(names.ensemble_.names)
-
-
-# --- levels ---------------------------------------------------------------------------------------
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("margin", [None, -1.0], ids=["margin", "by noise"])
-@pytest.mark.parametrize("classifier", [False, True])
-def test_levels_under_the_null(margin, classifier, learning, monkeypatch):
-    """400 batches of 30 normal rows: a correct program fails for a new seed 1 time in 100,000."""
-    if margin is not None:  # whatever has most evidence is chosen, and noise decides
-        monkeypatch.setattr(module, "MARGIN", margin)
-        monkeypatch.setattr(module, "evidence_of", lambda *args: float(np.mean(args[1])))
-    rng, lists, first = np.random.default_rng(8), 0, []
-    candidates = [KNN(n_neighbors=1), KNN(n_neighbors=5), Mahalanobis()]
-    for seed in range(400 if not classifier else 150):
-        X = rng.normal(size=(110, 2))
-        cad = ConformalDetector(
-            Auto(candidates, classifier=classifier), "split", random_state=seed
-        ).fit(X[:80])
-        found = cad.discover(X[80:], fdr=0.2)
-        lists += found.count > 0
-        first.append(found.p_values[0])
-    assert lists <= binomial_upper(len(first), 0.2, 1e-5)
-    for alpha in (0.05, 0.1, 0.5):
-        assert (np.array(first) <= alpha).sum() <= binomial_upper(len(first), alpha, 1e-5)

@@ -24,7 +24,6 @@ from reconform.detectors import KDE, KNN, LOF, Contrast, Mahalanobis
 from reconform.detectors.base import by_replacing
 from reconform.display import prose
 from reconform.files.judge import ReadOptions, judge_file
-from reconform.frames import FrameRows, label_code, mixed, numbers_of
 
 HOSTILE = "<img src=x onerror=alert(1)>\x1b[2J"
 FAR = 2  # the column in which the odd row is odd
@@ -194,16 +193,6 @@ def test_frames_that_a_pipeline_reads_as_they_are(library):
     told = cad.fit(made(normal_rows(), 0)).discover(made(new_rows(), 1)).explain(5)
     assert told.features[0].name == "c"
     assert told.features[0].share > 0.5
-
-
-def test_cells_are_mixed_in_every_kind_of_rows():
-    frame = pd.DataFrame({"x": [1.0, 2.0, 3.0], "k": ["p", "q", "r"]}, index=[9, 9, 7])
-    picks = np.array([[2, 0], [0, 1]])
-    for made in (frame, pl.from_pandas(frame), pa.Table.from_pandas(frame, preserve_index=False)):
-        got = mixed(FrameRows(made, numbers_of(made, [None, ["p", "q", "r"]])), picks)
-        assert np.asarray(got).tolist() == [[3.0, label_code("p")], [1.0, label_code("q")]]
-        cells = got.frame if made is frame else got.frame.to_pandas()
-        assert cells.to_numpy().tolist() == [[3.0, "p"], [1.0, "q"]]
 
 
 def test_with_auto_a_row_is_explained_by_the_detector_that_was_chosen_for_it():

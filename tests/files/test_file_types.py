@@ -14,7 +14,7 @@ from click.testing import CliRunner
 from arrow_types import ROWS, ZOO
 from reconform.cli import main
 from reconform.detectors.prepare import Feature
-from reconform.files import open_batches, open_output, read_reference
+from reconform.files import open_batches, open_output
 from reconform.files.cells import plain_schema, plain_table, to_python, words
 
 
@@ -127,29 +127,18 @@ def test_any_type_as_a_feature_is_read_or_refused_in_a_sentence(tmp_path, name, 
 
 def test_text_that_polars_wrote(tmp_path):
     rng = np.random.default_rng(0)
-    for name, rows in (("normal", 60), ("new", 5)):
-        frame = polars.DataFrame(
-            {"x": rng.normal(size=rows), "who": [f"row {i}" for i in range(rows)]},
+    paths = tmp_path / "normal.arrow", tmp_path / "new.arrow"
+    for path, rows in zip(paths, (60, 5), strict=True):
+        columns = {"x": rng.normal(size=rows), "who": [f"row {i}" for i in range(rows)]}
+        frame = polars.DataFrame(columns).with_columns(
+            kind=polars.lit("a").cast(polars.Categorical)
         )
-        frame = frame.with_columns(kind=polars.lit("a").cast(polars.Categorical))
         # As Polars does by default with its newest layout.
-        frame.write_ipc(tmp_path / f"{name}.arrow", compat_level=polars.CompatLevel.newest())
-    assert read_reference(tmp_path / "normal.arrow", columns=["x"]).X.shape == (60, 1)
-    done = run(
-        "detect",
-        tmp_path / "normal.arrow",
-        tmp_path / "new.arrow",
-        "--id",
-        "who",
-        "--drop",
-        "kind",
-        "--output",
-        tmp_path / "out.parquet",
-    )
+        frame.write_ipc(path, compat_level=polars.CompatLevel.newest())
+    out = tmp_path / "out.parquet"
+    done = run("detect", *paths, "--id", "who", "--drop", "kind", "--output", out)
     assert done.exit_code == 0, done.output
-    assert pq.read_table(tmp_path / "out.parquet")["who"].to_pylist() == [
-        f"row {i}" for i in range(5)
-    ]
+    assert pq.read_table(out)["who"].to_pylist() == [f"row {i}" for i in range(5)]
 
 
 def test_a_damaged_array_is_refused(tmp_path):

@@ -12,6 +12,7 @@ import pytest
 sys.path.insert(0, str(Path(__file__).parents[1] / "fuzz"))
 
 import tables
+from worker import Worker
 
 SCRIPT = Path(tables.__file__)
 
@@ -86,7 +87,7 @@ def test_what_must_not_happen_is_found(monkeypatch, command, what):
     ],
 )
 def test_dead_and_hanging_workers_are_found(program, what):
-    worker = tables.Worker([sys.executable, "-c", program])
+    worker = Worker([sys.executable, "-c", program])
     try:
         for number in (0, 1):  # it is started again
             assert worker.ask(0, number, 30 if "died" in what else 0.5)[1] == what

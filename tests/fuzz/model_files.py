@@ -1,23 +1,16 @@
 """Throw mutated and resealed model files at `load`, and look for what must never happen.
 
-Run ``python tests/fuzz/model_files.py --seconds 60 --seed 0``, or ``make fuzz``. A mutant is a
-model file of our own detectors with changed JSON or arrays, whose sums are all right again, as if
-an attacker had written it; what is of others is not made without trust, and not tried here. It is
-made from the seed and its number alone, loaded, and asked to score, inside a worker process that
-lives on until something kills it. It must be refused with `ModelFileError`, or score. A finding is
-
-- any other exception while it is loaded, and any while it scores;
-- a worker that dies (a crash in compiled code);
-- a mutant that takes more than 60 seconds;
-- memory that grows by more than 1 GB, or an attempt at it;
-- anything written or executed: the mutants name a folder, and carry pickles that write to it.
-
-``--first N --count 1`` repeats number N of a seed; ``--keep FOLDER`` keeps its file.
+Run ``python tests/fuzz/model_files.py --seconds 60 --seed 0``, or ``make fuzz``; see `worker`. A
+mutant is a model file of our own detectors with changed JSON or arrays, whose sums are all right
+again, as if an attacker had written it; what is of others is not made without trust, and not tried
+here. It is loaded and asked to score; it must be refused with `ModelFileError`, or score. A finding
+is any other exception while it is loaded, and any while it scores; a worker that dies (a crash in
+compiled code); more than 60 seconds; memory that grows by more than 1 GB, or an attempt at it;
+anything written or executed: the mutants name a folder, and carry pickles that write to it.
 """
 
 from __future__ import annotations
 
-import argparse
 import copy
 import io
 import json
@@ -28,11 +21,9 @@ import resource
 import shutil
 import sys
 import tempfile
-import time
 import traceback
 import warnings
 import zipfile
-from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -43,14 +34,12 @@ import numpy as np
 
 sys.path.insert(0, str(Path(__file__).parent.parent))
 
-from worker import Worker
+from worker import MOST_MEGABYTES, forget_the_peak, fuzz, megabytes, serve
 
 from forge import forge, members_of
 
 HERE = Path(__file__).parent
 
-LONGEST_SECONDS = 60
-MOST_MEGABYTES = 1_000
 BACKSTOP_BYTES = 6 << 30  # of addresses, to spare the machine
 
 FINGERPRINT = "resealed"  # what every calibration has in the worker: an attacker can compute it
@@ -115,8 +104,8 @@ def fitted(X: np.ndarray):
     yield "auto-anomalies", model([*some, Contrast((1, 3))], "full", anomalies=far)
     yield "contrast-anomalies", model(Contrast((1, 3)), "full", anomalies=far)
     yield "groups", model(some[0], "split", groups=groups)
-    yield "groups-full", model(some[2], "full", groups=groups, unknown_groups="pooled")
-    own = {"groups": groups, "group_models": True, "unknown_groups": "pooled"}
+    yield "groups-full", model(some[2], "full", groups=groups)
+    own = {"groups": groups, "group_models": True}
     yield "group-models", model(some[1], "full", **own)
     yield "group-models-auto", model(some, "full", **own)
     yield "jab", model(KNN(n_neighbors=3), "jab+")
@@ -214,10 +203,7 @@ def mutate_json(rng: random.Random, value: Any) -> None:
         case 3 if isinstance(holder[key], int) and not isinstance(holder[key], bool):
             holder[key] = rng.choice([holder[key] + 1, holder[key] - 1, 2 * holder[key], 0])
         case 3 | 4:
-            holder[key], other[place] = (
-                copy.deepcopy(other[place]),
-                copy.deepcopy(holder[key]),
-            )
+            holder[key], other[place] = (copy.deepcopy(other[place]), copy.deepcopy(holder[key]))
         case 5 if isinstance(holder, dict):
             holder[rng.choice([*PARAMETERS, *holder])] = holder.pop(key)
         case 5 | 6:
@@ -353,16 +339,6 @@ def make(seed: int, number: int, pool: list[Original], path: Path) -> Original:
 # --- the worker ----------------------------------------------------------------------------------
 
 
-def megabytes(line: str = "VmHWM") -> float:
-    with open("/proc/self/status") as status:
-        return next(int(row.split()[1]) / 1024 for row in status if row.startswith(line))
-
-
-def forget_the_peak() -> None:
-    with open("/proc/self/clear_refs", "w") as file:
-        file.write("5")
-
-
 def try_one(path: Path) -> dict[str, Any]:
     """Load a mutant and let it score; say how it ended."""
     from reconform.models import ModelFileError, load
@@ -392,84 +368,41 @@ def try_one(path: Path) -> dict[str, Any]:
 
 
 def work() -> None:
-    """Answer the numbers that come in, one line each."""
-    answers = os.fdopen(os.dup(1), "w")
-    os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # what models print is not an answer
     warnings.simplefilter("ignore")
     from reconform.statistics.ranks import Calibration
 
     pool = originals()
     Calibration.fingerprint = property(lambda self: FINGERPRINT)  # type: ignore[assignment]
     resource.setrlimit(resource.RLIMIT_AS, (BACKSTOP_BYTES,) * 2)
+    path = Path("mutant.rcad")
+
+    def answer(seed: int, number: int) -> dict[str, Any]:
+        original = make(seed, number, pool, path)
+        before = forget_the_peak()
+        said = {**try_one(path), "original": original.name}
+        grown = megabytes() - before
+        if grown > MOST_MEGABYTES:
+            said["finding"] = f"memory grew by {grown:,.0f} MB"
+        if os.listdir() != [path.name]:
+            said["finding"] = f"something was written: {sorted(os.listdir())}"
+            shutil.rmtree(folder)
+            os.mkdir(folder)
+            os.chdir(folder)
+        return said
+
     with tempfile.TemporaryDirectory() as folder:
         os.chdir(folder)
-        path = Path("mutant.rcad")
-        for line in sys.stdin:
-            seed, number = map(int, line.split())
-            original = make(seed, number, pool, path)
-            forget_the_peak()
-            before = megabytes("VmRSS")
-            said = try_one(path)
-            said["original"] = original.name
-            grown = megabytes() - before
-            if grown > MOST_MEGABYTES:
-                said["finding"] = f"memory grew by {grown:,.0f} MB"
-            if os.listdir() != [path.name]:
-                said["finding"] = f"something was written: {sorted(os.listdir())}"
-                shutil.rmtree(folder)
-                os.mkdir(folder)
-                os.chdir(folder)
-            print(json.dumps(said), file=answers, flush=True)
+        serve(answer)
 
 
-def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--first", type=int, default=0, help="number of the first mutant")
-    parser.add_argument("--count", type=int, help="how many; by default as many as time allows")
-    parser.add_argument("--seconds", type=float, default=None if "--count" in sys.argv else 60)
-    parser.add_argument("--keep", type=Path, help="write the mutants that were found here")
-    parser.add_argument("--worker", action="store_true", help=argparse.SUPPRESS)
-    options = parser.parse_args()
-    if options.worker:
-        work()
-        return 0
-    worker = Worker([sys.executable, __file__, "--worker"])
-    worker.ask(options.seed, 0, 600)  # the first makes the originals, and compiles
-    start = time.monotonic()
-    ends: Counter[str] = Counter()
-    found = 0
-    try:
-        for number in range(options.first, options.first + (options.count or sys.maxsize)):
-            if options.seconds is not None and time.monotonic() - start > options.seconds:
-                break
-            said, trouble = worker.ask(options.seed, number, LONGEST_SECONDS)
-            if trouble is not None:
-                said = {"end": trouble, "finding": f"{trouble}\n{said}"}
-                worker.ask(options.seed, 0, 600)
-            ends[said["end"]] += 1
-            if said.get("finding"):
-                found += 1
-                _tell(options, number, said)
-    finally:
-        worker.close()
-    counts = ", ".join(f"{count:,} {end}" for end, count in ends.most_common())
-    print(
-        f"{sum(ends.values()):,} mutated model files in {time.monotonic() - start:.0f} s "
-        f"(seed {options.seed}): {found} findings. {counts}."
-    )
-    return 1 if found else 0
+def judged(said: dict[str, Any]) -> tuple[str, list[str]]:
+    finding = said.get("finding")
+    return said["end"], [said["original"], finding] if finding else []
 
 
-def _tell(options: Any, number: int, said: dict[str, Any]) -> None:
-    print(f"Finding in mutant {number} of seed {options.seed} ({said.get('original', 'unknown')}):")
-    print("  " + said["finding"].strip().replace("\n", "\n  "))
-    again = f"--seed {options.seed} --first {number} --count 1"
-    print(f"  again: python tests/fuzz/model_files.py {again}", flush=True)
-    if options.keep is not None:
-        options.keep.mkdir(parents=True, exist_ok=True)
-        make(options.seed, number, originals(), options.keep / f"{options.seed}-{number}.rcad")
+def keep(seed: int, number: int, folder: Path) -> None:
+    make(seed, number, originals(), folder / f"{seed}-{number}.rcad")
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(fuzz(__file__, "mutated model files", work, judged, keep))

@@ -1,33 +1,23 @@
 """Throw damaged and odd tables at the command line, and look for what must never happen.
 
-Run ``python tests/fuzz/tables.py --seconds 60 --seed 0``, or ``make fuzz``. Every mutant is a
-reference, new rows and options, made from the seed and its number alone; the command runs inside a
-worker process that lives on until something kills it. A finding is
-
-- exit code 70, or an exception that got out;
-- a worker that dies (a crash in compiled code);
-- a command that takes more than 60 seconds of the processor;
-- a file that is left behind although the exit code says failure, or a file that was changed;
-- memory that grows by more than 1 GB.
-
-``--first N --count 1`` repeats number N of a seed; ``--keep FOLDER`` keeps its files.
+Run ``python tests/fuzz/tables.py --seconds 60 --seed 0``, or ``make fuzz``; see `worker`. Every
+mutant is a reference, new rows and options. A finding is exit code 70, or an exception that got
+out; a worker that dies (a crash in compiled code); a command that takes more than 60 seconds of the
+processor; a file that is left behind although the exit code says failure, or a file that was
+changed; memory that grows by more than 1 GB.
 """
 
 from __future__ import annotations
 
-import argparse
 import gzip
 import io
-import json
 import os
 import random
-import shutil
 import sys
 import tempfile
-import time
-from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -37,73 +27,26 @@ import pyarrow.parquet as pq
 
 sys.path.insert(0, str(Path(__file__).parent.parent))
 
-from worker import Worker
+from worker import MOST_MEGABYTES, forget_the_peak, fuzz, megabytes, serve
 
 from arrow_types import ZOO
 
-LONGEST_SECONDS = 60
-MOST_MEGABYTES = 1_000
 PRECIOUS = b"precious"
 
 SUFFIXES = (".csv", ".csv", ".tsv", ".csv.gz", ".parquet", ".parquet", ".arrow", ".feather")
 TEXT = (".csv", ".tsv", ".csv.gz")
 ODD_CELLS = (
-    *(
-        "",
-        " ",
-        "NaN",
-        "nan",
-        "NULL",
-        "inf",
-        "-Infinity",
-        "1e400",
-        "1e-400",
-        "-0.0",
-        "0x1F",
-        "1_000",
-    ),
-    *("1,5", "1.000,5", "1e308", "true", "FALSE", "2024-01-31", "31/12/99", "12:30", "red", "rot"),
-    *('"', '""', 'a"b', "a\nb", "a\r\nb", "a,b", "a;b", "a\tb", "\0", "\ufeff", "é", "日本", "😀"),
-    *(
-        "\x1b[2J",
-        "=1+1",
-        "-",
-        "+",
-        ".",
-        "e",
-        "1e",
-        "٣",
-        "１",
-        "9" * 400,
-        "x" * 200_000,
-        "<b>&",
-        "%s",
-    ),
-)
+    "", " ", "NaN", "nan", "NULL", "inf", "-Infinity", "1e400", "1e-400", "-0.0", "0x1F", "1_000",
+    "1,5", "1.000,5", "1e308", "true", "FALSE", "2024-01-31", "31/12/99", "12:30", "red", "rot",
+    '"', '""', 'a"b', "a\nb", "a\r\nb", "a,b", "a;b", "a\tb", "\0", "\ufeff", "é", "日本", "😀",
+    "\x1b[2J", "=1+1", "-", "+", ".", "e", "1e", "٣", "１", "9" * 400, "x" * 200_000, "<b>&", "%s",
+)  # fmt: skip
 ODD_NAMES = (
     *("", " ", "a", "a.b", "score", "p_value", "anomaly", "x" * 5_000, "a,b", 'q"q', "n\nn", "1.5"),
     *("__index_level_0__", "é", "\ufeff", "\x1b[31m", "None", "-", "--fdr", "{x}", "a\tb", "index"),
 )
 ENCODINGS = ("latin-1", "utf-16", "utf-16-le", "utf-32", "utf-8-sig", "cp1252", "utf-7", "cp037")
-DELIMITERS = (
-    ";",
-    "\t",
-    "|",
-    " ",
-    ":",
-    "tab",
-    ".",
-    "-",
-    "e",
-    "0",
-    "#",
-    "é",
-    '"',
-    "\\",
-    "^",
-    "]",
-    "a",
-)
+DELIMITERS = (*';\t| :.-e0#é"\\^]a', "tab")
 
 
 @dataclass
@@ -218,7 +161,7 @@ def _spoil_number(dice: random.Random, table: Any) -> Any:
 
 
 COLUMN_MUTATIONS: list[Callable[[random.Random, Any], Any]] = [
-    *(_rename, _rename, _drop, _shuffle, _repeat_column, _constant, _rows, _spoil_number),
+    *(_rename, _rename, _drop, _shuffle, _repeat_column, _constant, _rows, _spoil_number)
 ]
 
 
@@ -345,18 +288,14 @@ def _double(dice: random.Random, content: bytes) -> bytes:
 
 
 BYTE_MUTATIONS: list[Callable[[random.Random, bytes], bytes]] = [
-    *(_flip, _flip, _flip_end, _cut, _insert, _remove, _double),
+    *(_flip, _flip, _flip_end, _cut, _insert, _remove, _double)
 ]
 
 
 def _with_options(dice: random.Random, files: dict[str, bytes], names: list[str]) -> Mutant:
     reference, new = files
-    fitting = [
-        "--detector",
-        "knn",
-        "--method",
-        dice.choice(("split", "split", "cv+", "jackknife+")),
-    ]
+    fitting = ["--detector", "knn", "--method"]
+    fitting.append(dice.choice(("split", "split", "cv+", "jackknife+")))
     if dice.random() < 0.1:
         fitting = ["--detector", dice.choice(("iforest", "inne")), "--method", "split"]
     elif dice.random() < 0.05:
@@ -394,10 +333,7 @@ def _with_options(dice: random.Random, files: dict[str, bytes], names: list[str]
             judging += ["--prefix", dice.choice(ODD_NAMES)]
     if dice.random() < 0.3:
         judging += ["--report", "report.html"]
-    for option, values in (
-        ("--procedure", ("by", "storey")),
-        ("--validity", ("proven",)),
-    ):
+    for option, values in (("--procedure", ("by", "storey")), ("--validity", ("proven",))):
         if dice.random() < 0.05:
             judging += [option, dice.choice(values)]
     if dice.random() < 0.05:
@@ -434,7 +370,7 @@ def run(mutant: Mutant) -> list[dict[str, Any]]:
         try:
             for command in mutant.commands:
                 before = _contents(folder)
-                memory = _reset_peak()
+                memory = forget_the_peak()
                 done = CliRunner().invoke(main, command, input=mutant.stdin)
                 after = _contents(folder)
                 escaped = done.exception is not None and not isinstance(done.exception, SystemExit)
@@ -445,7 +381,7 @@ def run(mutant: Mutant) -> list[dict[str, Any]]:
                         "output": done.output[-3_000:],
                         "changed": sorted(n for n in before if after.get(n) != before[n]),
                         "left": sorted(after.keys() - before.keys()),
-                        "megabytes": _peak() - memory,
+                        "megabytes": megabytes() - memory,
                     }
                 )
                 if done.exit_code:
@@ -456,16 +392,7 @@ def run(mutant: Mutant) -> list[dict[str, Any]]:
 
 
 def findings(results: list[dict[str, Any]]) -> list[str]:
-    """Say what must not have happened.
-
-    Examples
-    --------
-    >>> good = {"exit": 1, "escaped": "", "output": "Error: no.", "changed": [], "left": []}
-    >>> findings([{**good, "megabytes": 3}])
-    []
-    >>> findings([{**good, "megabytes": 3, "left": ["out.csv"]}])
-    ["exit code 1, and ['out.csv'] left behind"]
-    """
+    """Say what must not have happened."""
     found = []
     for result in results:
         if result["exit"] not in (0, 1, 2):
@@ -487,94 +414,17 @@ def _contents(folder: str) -> dict[str, bytes]:
     return {p.name: p.read_bytes() for p in Path(folder).iterdir() if p.is_file()}
 
 
-def _status(field: str) -> float:
-    try:
-        lines = Path("/proc/self/status").read_text().splitlines()
-    except OSError:
-        return 0.0
-    return next((int(x.split()[1]) / 1e3 for x in lines if x.startswith(field)), 0.0)
+def judged(results: list[dict[str, Any]]) -> tuple[str, list[str]]:
+    said = findings(results)
+    return f"with {results[-1]['exit']}", [*said, results[-1]["output"]] if said else []
 
 
-def _reset_peak() -> float:
-    """Forget the largest size so far, where Linux lets us; return the size now, in MB."""
-    try:
-        Path("/proc/self/clear_refs").write_text("5")
-    except OSError:
-        return _status("VmHWM")
-    return _status("VmRSS")
-
-
-def _peak() -> float:
-    return _status("VmHWM")
-
-
-def work() -> None:
-    """Serve: a line of two numbers in, a line of JSON out."""
-    replies = os.fdopen(os.dup(1), "w")
-    os.dup2(2, 1)  # whatever else is printed is no reply
-    for line in sys.stdin:
-        seed, number = map(int, line.split())
-        print(json.dumps(run(make(seed, number))), file=replies, flush=True)
-
-
-# --- the keeper ----------------------------------------------------------------------------------
-
-
-def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--first", type=int, default=0, help="number of the first mutant")
-    parser.add_argument("--count", type=int, help="how many; by default as many as time allows")
-    parser.add_argument("--seconds", type=float, default=None if "--count" in sys.argv else 60)
-    parser.add_argument("--keep", type=Path, help="write the files of the mutants that were found")
-    parser.add_argument("--worker", action="store_true", help=argparse.SUPPRESS)
-    options = parser.parse_args()
-    if options.worker:
-        work()
-        return 0
-    worker = Worker([sys.executable, __file__, "--worker"])
-    worker.ask(options.seed, 0, 600)  # the first compiles, or loads what is compiled
-    start = time.monotonic()
-    ends: Counter[str] = Counter()
-    found = number = 0
-    try:
-        for number in range(options.first, options.first + (options.count or sys.maxsize)):
-            if options.seconds is not None and time.monotonic() - start > options.seconds:
-                break
-            results, trouble = worker.ask(options.seed, number, LONGEST_SECONDS)
-            if trouble is not None:
-                results = [{"output": results}]
-            said = findings(results) if trouble is None else [trouble]
-            ends[str(results[-1].get("exit", "none"))] += 1
-            if said:
-                found += 1
-                _tell(options, number, said, results)
-    finally:
-        worker.close()
-    spent = time.monotonic() - start
-    codes = ", ".join(f"{count:,} with {code}" for code, count in sorted(ends.items()))
-    print(
-        f"{sum(ends.values()):,} mutated tables in {spent:.0f} s (seed {options.seed}): "
-        f"{found} findings. Exit codes: {codes}."
-    )
-    return 1 if found else 0
-
-
-def _tell(options: Any, number: int, said: list[str], results: list[dict[str, Any]]) -> None:
-    mutant = make(options.seed, number)
-    print(f"Finding: {'; '.join(said)}")
-    for command in mutant.commands:
-        print(f"  reconform {' '.join(text[:80] for text in command)!r}")
-    print("  " + "\n  ".join(results[-1]["output"].splitlines()[-12:]))
-    print(f"  again: python tests/fuzz/tables.py --seed {options.seed} --first {number} --count 1")
-    sys.stdout.flush()
-    if options.keep is not None:
-        folder = options.keep / f"{options.seed}-{number}"
-        shutil.rmtree(folder, ignore_errors=True)
-        folder.mkdir(parents=True)
-        for name, content in mutant.files.items():
-            (folder / name).write_bytes(content)
+def keep(seed: int, number: int, folder: Path) -> None:
+    mutant = make(seed, number)
+    for name, content in {**mutant.files, "commands": repr(mutant.commands).encode()}.items():
+        (folder / f"{seed}-{number}-{name}").write_bytes(content)
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    work = partial(serve, lambda seed, number: run(make(seed, number)))
+    sys.exit(fuzz(__file__, "mutated tables", work, judged, keep))

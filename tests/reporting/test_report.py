@@ -19,17 +19,12 @@ import pyarrow as pa
 import pytest
 
 from reconform import ConformalDetector, Discoveries, Prepare
-from reconform.detectors import KNN
 from reconform.discoveries import Provenance
 from reconform.errors import ReferenceWarning
-from reconform.explain.features import (
-    robust_scale,
-    robust_scales,
-)
+from reconform.explain.features import robust_scale, robust_scales
 from reconform.reporting import chart, report
 from reconform.reporting.page import carry, render
 from reconform.reporting.summary import LEVELS, p_value_nature, step_up_line, summarise
-from reconform.reporting.words import script_json
 from reconform.rule import Rule, shortest_list
 from reconform.statistics.certificates import Claim
 from reconform.statistics.exact import harmonic_number
@@ -161,49 +156,11 @@ def test_scores_far_out_and_infinite_ones_are_counted():
     render(found)
 
 
-def test_the_nature_of_p_values(blobs):
-    reference, new = blobs
-    split = ConformalDetector("knn", "split", random_state=0).fit(reference)
-    assert p_value_nature(split.discover(new)) == "conservative"
-    smooth = ConformalDetector("knn", "split", ties="randomized", random_state=0).fit(reference)
-    assert p_value_nature(smooth.discover(new)) == "smoothed"
-    conditional = split.discover(new, conditional="simes")
-    assert p_value_nature(conditional) == "corrected"
-    proven = ConformalDetector("knn", "jackknife+", random_state=0).fit(reference)
-    assert p_value_nature(proven.discover(new)) == "conservative"
-    assert p_value_nature(proven.discover(new, validity="proven")) == "corrected"
-    assert p_value_nature(replace(batch(), provenance=None)) == "unknown"
-
-
 # --- the reading ---------------------------------------------------------------------------------
 
 
 def kinds(found):
     return [f.check for f in found.verdict.findings]
-
-
-def test_drift_is_seen_with_anomalies_and_without():
-    rng = np.random.default_rng(1)
-    for anomalous in (0, 60):
-        scores = np.r_[rng.normal(-0.7, 1, 600 - anomalous), rng.normal(-6, 1, anomalous)]
-        assert kinds(judged(scores, rng.normal(size=600)))[0] == "shift"
-
-
-def test_copies_of_training_rows_are_named():
-    rng = np.random.default_rng(0)
-    reference, new = rng.normal(size=(240, 3)), rng.normal(size=(200, 3))
-    cad = ConformalDetector(KNN(n_neighbors=1), "jackknife").fit(reference)
-    assert kinds(cad.discover(new)) == []
-    found = cad.discover(np.vstack([new, reference[:60]]))
-    assert kinds(found) == ["copies"]
-    assert "60 of 260 new rows" in str(found.verdict)
-
-
-def test_tied_scores_are_not_taken_for_copies():
-    rng = np.random.default_rng(3)
-    scores, c = (np.minimum(rng.normal(size=400), 0.3) for _ in range(2))
-    assert (judged(scores, c).p_values == 1).mean() > 0.3
-    assert kinds(judged(scores, c)) == []
 
 
 def test_a_reference_that_is_too_small():
@@ -223,10 +180,6 @@ def test_a_reference_that_is_too_small():
     for n, flagged in ((49_999, 1), (49_998, 0)):
         ranks = np.r_[1, np.linspace(n // 2, n + 1, 4_999).astype(int)]
         assert RankCounts(n, "f").add(ranks).decide(0.1).count == flagged
-
-
-def test_a_large_reference_and_one_unusual_row_by_chance_is_healthy():
-    assert kinds(judged(np.arange(2000.0), np.arange(1999) + 0.5)) == []
 
 
 def test_smoothed_p_values_are_checked_like_ranks():
@@ -366,13 +319,6 @@ def test_nothing_is_loaded_and_only_our_script_may_run(hostile_page):
     assert "unsafe" not in policy
 
 
-def test_json_inside_a_script_cannot_end_it():
-    value = {"a": "</script><!--\u2028&", "b": [1.5, None]}
-    text = script_json(value)
-    assert not set("<>&\u2028") & set(text)
-    assert json.loads(text) == value
-
-
 def test_a_hundred_thousand_rows_fit_in_five_megabytes_with_exact_counts():
     m = 100_000
     found = batch(m=m, n=5_000, anomalous=60_000, scheme="jackknife")
@@ -412,21 +358,18 @@ def test_rows_come_most_unusual_first_and_the_sample_is_spread_over_the_rest():
     ]
 
 
-def test_a_small_batch_is_carried_whole():
-    found = batch(m=60, n=60, anomalous=12)
-    data = embedded(render(found))
-    assert sorted(int(line[1]) for line in data["lines"]) == list(range(60))
-    assert data["names"] == []
-    assert "All 60 rows are on this page." in render(found)
-
-
 @pytest.mark.parametrize("m", [10, 1_121, 1_300, 5_000])
 def test_the_rows_that_come_first_are_all_there(m):
     """With nothing flagged the page speaks of the ten that come first."""
     found = batch(m=m, n=60, anomalous=0)
     assert found.count == 0
-    places = [line[0] for line in embedded(render(found))["lines"]]
-    assert places[:10] == list(range(1, 11))
+    page = render(found)
+    lines = embedded(page)["lines"]
+    assert [line[0] for line in lines][:10] == list(range(1, 11))
+    assert embedded(page)["names"] == []
+    if m == 10:
+        assert sorted(int(line[1]) for line in lines) == list(range(m))
+        assert f"All {m} rows are on this page." in page
 
 
 def test_labels_come_from_ids_or_the_index():
@@ -468,9 +411,9 @@ def test_groups_have_a_line_each():
     hostile = "<b>press</b>" + "x" * 100
     X, new = rng.normal(size=(1212, 2)), rng.normal(size=(120, 2))
     groups = np.repeat(["fan", "pump", hostile], [400, 800, 12])
-    theirs = np.repeat(["fan", "pump", hostile, "unheard of"], [40, 70, 9, 1])
+    theirs = np.repeat(["fan", "pump", hostile], [40, 71, 9])
     new[[0, 40, 41, 42]] += 12
-    cad = ConformalDetector("knn", "split", random_state=0, unknown_groups="pooled")
+    cad = ConformalDetector("knn", "split", random_state=0)
     with pytest.warns(ReferenceWarning, match="press"):
         cad.fit(X, groups=groups)
     found = cad.discover(new, 0.2, groups=theirs)
@@ -478,10 +421,8 @@ def test_groups_have_a_line_each():
     lines = {line[0]: line[1:] for line in lines_of_groups(page)}
     assert next(iter(lines)) == "pump"  # most flagged
     two = "only in a list of 2 or more"
-    assert lines["pump"] == ["800 (400 calibrate)", "70", "3", "0.002494 (1/401)", two]
+    assert lines["pump"] == ["800 (400 calibrate)", "71", "3", "0.002494 (1/401)", two]
     assert lines["fan"][:3] == ["400 (200 calibrate)", "40", "1"]
-    assert lines["(unknown)"][:3] == ["1,212 (606 calibrate)", "1", "0"]
-    assert lines["(unknown)"][-1] == "also alone"
     (press,) = (name for name in lines if name.startswith("<b>press</b>xx"))
     assert len(press) < 70
     assert lines[press] == [
@@ -525,17 +466,6 @@ def test_a_bound_for_this_very_list_is_said_where_there_is_one():
         assert "confidence" not in json.dumps(embedded(render(silent))["words"])
 
 
-def test_the_bound_is_about_the_list_where_p_values_were_corrected(blobs):
-    reference, new = blobs
-    cad = ConformalDetector("knn", "split", random_state=0).fit(np.vstack([reference] * 4))
-    found = cad.discover(new, fdr=0.3, conditional="simes")
-    summary = summarise(found)
-    assert found.count > 0
-    last = found.ranks[found.mask].max()
-    share = found.fdp_bound(last / (cad.n_calibration_ + 1))
-    assert summary.false_bounds[summary.chosen] == round(share * found.count)
-
-
 def test_doubts_are_said_beside_the_headline():
     rng = np.random.default_rng(1)
     drifted = render(judged(rng.normal(-0.7, 1, 300), rng.normal(size=300), scheme="jackknife"))
@@ -565,9 +495,6 @@ def test_smoothed_p_values_and_other_methods_make_a_page(blobs):
         data = embedded(render(found))
         assert data["counts"] == [int((q <= level).sum()) for level in data["levels"]]
         assert data["names"]
-
-
-# --- the file ------------------------------------------------------------------------------------
 
 
 # --- the charts ----------------------------------------------------------------------------------
@@ -603,10 +530,24 @@ def test_without_altair_the_page_works_and_the_chart_says_what_to_install():
         "from reconform.cli.detect import run_demo\n"
         "from reconform.reporting import chart\n"
         "from reconform.reporting.page import render\n"
-        "found = run_demo().found\n"
+        "found, _ = run_demo()\n"
         "assert 'rows flagged' in render(found)\n"
         "try: chart(found)\n"
         "except ImportError as error: print(error)\n"
     )
     run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert run.stdout.strip() == "chart() needs Altair: pip install 'reconform[report]'."
+
+
+def test_the_nature_of_p_values(blobs):
+    reference, new = blobs
+    split = ConformalDetector("knn", "split", random_state=0).fit(reference)
+    assert p_value_nature(split.discover(new)) == "conservative"
+    smooth = ConformalDetector("knn", "split", ties="randomized", random_state=0).fit(reference)
+    assert p_value_nature(smooth.discover(new)) == "smoothed"
+    conditional = split.discover(new, conditional="simes")
+    assert p_value_nature(conditional) == "corrected"
+    proven = ConformalDetector("knn", "jackknife+", random_state=0).fit(reference)
+    assert p_value_nature(proven.discover(new)) == "conservative"
+    assert p_value_nature(proven.discover(new, validity="proven")) == "corrected"
+    assert p_value_nature(replace(batch(), provenance=None)) == "unknown"

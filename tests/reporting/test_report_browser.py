@@ -222,18 +222,6 @@ def test_light_and_dark(page):
     assert page.execute_script(colours) == dark
 
 
-def test_a_phone_needs_no_sideways_scrolling(page):
-    metrics = {"width": 360, "height": 740, "deviceScaleFactor": 2, "mobile": True}
-    page.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", metrics)
-    try:
-        page.refresh()
-        width = page.execute_script("return document.documentElement.scrollWidth")
-        assert width <= 360
-        assert cells(page, 1)
-    finally:
-        page.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})
-
-
 def test_every_control_is_reached_by_the_tab_key_and_named(page):
     reached = []
     for _ in range(40):

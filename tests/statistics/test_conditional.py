@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from scipy import fft, special, stats
 
-from reconform.statistics.thresholds import conditional_table, rank_grid
+from reconform.statistics.thresholds import conditional_table
 
 KINDS = ["simes", "dkw", "montecarlo", "asymptotic"]
 PROVEN = ["simes", "dkw", "montecarlo"]
@@ -82,21 +82,6 @@ def test_montecarlo_covers_and_is_sharp(n, confidence):
     delta = 1 - confidence
     miss = 1 - coverage(conditional_table(n, "montecarlo", confidence)[1:-1])
     assert 0.75 * delta < miss <= delta
-
-
-def test_the_grid_of_ranks_costs_little():
-    # Between the ranks of the grid the bound of the next one is used. Against comparing all
-    # ranks (c by the exact coverage, about 3.30 at n = 3000), bounds grow by 4 % of their excess.
-    n = 3000
-    table, ranks = conditional_table(n, "montecarlo", 0.9), np.arange(1, n // 2 + 1)
-    low, high = (ranks - 0.5) / n, np.ones(n // 2)
-    for _ in range(50):
-        middle, share = (low + high) / 2, (ranks - 0.5) / n
-        far = n * special.rel_entr(share, middle) + n * special.rel_entr(1 - share, 1 - middle)
-        low, high = np.where(far > 3.3, low, middle), np.where(far > 3.3, middle, high)
-    excess = (table[ranks] - ranks / n) / (high - ranks / n)
-    assert len(rank_grid(n)) < n / 6
-    assert excess.mean() < 1.06
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from scipy.integrate import quad
 from scipy.stats import binom, kstest
 
-from reconform import ConformalDetector, Split
+from reconform import ConformalDetector
 from reconform.statistics.ranks import row_uniforms
 from reconform.stream import ExchangeabilityMonitor
 from reconform.stream.monitor import OrderedScores, SimpleJumper
@@ -157,20 +157,6 @@ def test_false_alarms_are_as_rare_as_ville_says():
     assert alarms > 0.1 * alpha * streams  # the bound is not idle
 
 
-def test_a_fixed_calibration_set_would_inflate_the_rate():
-    """Why p-values of the detector are not taken: they are uniform each, and not independent.
-
-    A rate of 0.05 is asked for, and 0.24 is what such streams have (8,000 of them were tried).
-    """
-    alpha, streams, alarms = 0.05, 600, 0
-    rng = np.random.default_rng(5)
-    for _ in range(streams):
-        c, x, u = np.sort(rng.normal(size=100)), rng.normal(size=2_000), 1 - rng.random(2_000)
-        p = (np.searchsorted(c, x) + u) / 101
-        alarms += SimpleJumper().advance(p).max() >= -math.log(alpha)
-    assert alarms > 3 * alpha * streams
-
-
 def test_a_shift_is_noticed_soon():
     rng = np.random.default_rng(6)
     cad = ConformalDetector("knn", "split", random_state=0).fit(rng.normal(size=(1_000, 2)))
@@ -192,16 +178,6 @@ def test_rows_that_are_less_unusual_are_noticed_too():
     assert ExchangeabilityMonitor(cad, 0.01, random_state=0).update(X).alarm
 
 
-@pytest.mark.parametrize(
-    "method", ["jackknife+", "cv+", "cv", "jab+", "full", Split(repeats=3)], ids=str
-)
-def test_methods_without_one_fixed_model_are_refused(method):
-    X = np.random.default_rng(0).normal(size=(40, 2))
-    cad = ConformalDetector("knn", method, random_state=0).fit(X)
-    with pytest.raises(ValueError, match=r"cannot be monitored.*'split'.*'prefit'.*several-fold"):
-        ExchangeabilityMonitor(cad)
-
-
 def test_a_choice_of_detectors_is_monitored_by_the_first():
     rng = np.random.default_rng(0)
     X, new = rng.normal(size=(300, 2)), rng.normal(size=(50, 2))
@@ -215,43 +191,3 @@ def test_a_choice_of_detectors_is_monitored_by_the_first():
     few = ConformalDetector(random_state=0).fit(X[:50])  # method="auto" is full
     with pytest.raises(ValueError, match=r"method='auto' cannot be monitored.*'split'"):
         ExchangeabilityMonitor(few)
-
-
-def test_bad_arguments_get_a_sentence():
-    cad = calibrated(np.arange(9.0))
-    with pytest.raises(ValueError, match="alpha must be a number strictly between 0 and 1"):
-        ExchangeabilityMonitor(cad, alpha=1.0)
-    with pytest.raises(ValueError, match="no rows"):
-        ExchangeabilityMonitor(cad).update(np.empty((0, 1)))
-    with pytest.raises(ValueError, match="random_state"):
-        ExchangeabilityMonitor(cad, random_state="x")
-
-
-# --- what survives a crash -----------------------------------------------------------------------
-
-
-def test_resuming_anywhere_gives_the_same_evidence(tmp_path):
-    rng = np.random.default_rng(8)
-    cad = calibrated(rng.normal(size=60))
-    parts = np.split(rng.normal(-0.3, size=(200, 1)).round(1), [3, 4, 90, 150])
-    plain = ExchangeabilityMonitor(cad, 0.1)
-    whole = [plain.update(part) for part in parts]
-    journal = tmp_path / "journal"
-    for number, part in enumerate(parts):
-        monitor = ExchangeabilityMonitor(cad, 0.1, journal=journal)
-        for place in (number, number, 0):
-            got = monitor.update(parts[place], batch=place)
-            assert np.array_equal(got.p_values, whole[place].p_values)
-            assert np.array_equal(got.log10_evidence, whole[place].log10_evidence)
-            assert got.alarm_row == whole[place].alarm_row
-            assert (got.batch, got.row, got.alpha) == (place, whole[place].row, 0.1)
-        with pytest.raises(ValueError, match="with other rows"):
-            monitor.update(part + 1, batch=number)
-        monitor.close()
-    assert monitor.alarm_row == plain.alarm_row
-    assert monitor.log10_evidence == plain.log10_evidence
-    other = calibrated(rng.normal(size=60))
-    with pytest.raises(ValueError, match="another calibration"):
-        ExchangeabilityMonitor(other, 0.1, journal=journal)
-    with pytest.raises(ValueError, match="other options"):
-        ExchangeabilityMonitor(cad, 0.1, random_state=1, journal=journal)

@@ -7,21 +7,14 @@ import hashlib
 import json
 import math
 import os
-import subprocess
 import sys
-from pathlib import Path
 
 import numpy as np
 import pytest
 
-from reconform import ConformalDetector
+from reconform import ConformalDetector, Split
 from reconform.errors import ReconformError
-from reconform.stream import (
-    ChangeMonitor,
-    ExchangeabilityMonitor,
-    FalseAlarmBudget,
-    MicroBatches,
-)
+from reconform.stream import ChangeMonitor, ExchangeabilityMonitor, FalseAlarmBudget, MicroBatches
 from streams import batches_of, budget, calibrated
 
 
@@ -34,6 +27,128 @@ def assert_same(one, other):
     assert (one.batch, one.row) == (other.batch, other.row)
     for name in ("mask", "p_values", "level"):
         assert np.array_equal(getattr(one, name), getattr(other, name)), name
+
+
+# One of every kind of stream.
+KINDS = {
+    "budget": FalseAlarmBudget,
+    "windows": MicroBatches,
+    "exchangeability": ExchangeabilityMonitor,
+    "changes": ChangeMonitor,
+}
+SMALL = {
+    "budget": {"false_alarms": 100, "per": 1_000},
+    "windows": {"rows": 4},
+    "exchangeability": {"random_state": 0},
+    "changes": {"run_length": 2, "random_state": 0},
+}
+
+
+def same(one, other):
+    if isinstance(one, list):
+        return len(one) == len(other) and all(map(same, one, other))
+    return all(np.array_equal(vars(one)[name], vars(other)[name]) for name in vars(one))
+
+
+@pytest.mark.parametrize(
+    ("kind", "options"),
+    [
+        *SMALL.items(),
+        ("budget", {"false_alarms": 100, "per": 1_000, "confidence": 0.9}),
+        ("windows", {"rows": 7, "conditional": "simes"}),
+        ("windows", {"rows": 7, "procedure": "storey", "storey_lambda": 0.3, "fdr": 0.15}),
+        ("windows", {"rows": 4, "false_alarms": 0.5}),
+        ("exchangeability", {"alpha": 0.1}),
+        ("changes", {"run_length": 30, "random_state": 1}),
+    ],
+    ids=str,
+)
+@pytest.mark.filterwarnings("ignore:in a window")
+def test_resuming_anywhere_gives_the_same_decisions(cad, kind, options, tmp_path):
+    make, parts, path = KINDS[kind], batches_of(9), tmp_path / "journal"
+    plain = make(cad, **options)
+    whole = [plain.update(part) for part in parts]
+    for number, (part, expected) in enumerate(zip(parts, whole, strict=True)):
+        stream = make(cad, **options, journal=path)
+        assert same(stream.update(part), expected)
+        for place in (number, 0):  # whose results may have got lost
+            assert same(stream.update(parts[place], batch=place), whole[place])
+        with pytest.raises(ValueError, match="with other rows"):
+            stream.update(part + 1, batch=number)
+        if sys.platform != "win32" and number == 0:
+            with pytest.raises(ReconformError, match="is in use"):
+                make(cad, **options, journal=path)
+        stream.close()
+    with pytest.raises(RuntimeError, match=r"was closed; make the stream again"):
+        stream.update(parts[4])
+    resumed = make(cad, **options, journal=path)
+    assert (resumed.rows, resumed.batches) == (71, 6)
+    names = {"discoveries", "guarantee", "settings", "windows", "waiting", "changes", "alarm_row"}
+    for name in names & set(dir(plain)):
+        assert getattr(resumed, name) == getattr(plain, name), name
+    assert np.array_equal(
+        getattr(resumed, "log10_evidence", 0.0), getattr(plain, "log10_evidence", 0.0)
+    )
+    if kind == "windows":
+        assert same(resumed.flush(), plain.flush())
+    resumed.close()
+    assert [one.name for one in tmp_path.iterdir()] == ["journal"]
+    other = calibrated(np.random.default_rng(1).uniform(size=30_000))
+    with pytest.raises(ValueError, match="another calibration"):
+        make(other, **options, journal=path)
+    for name in set(KINDS) - {kind}:
+        with pytest.raises(ValueError, match=f"must be a journal of {KINDS[name].__name__}"):
+            KINDS[name](cad, **SMALL[name], journal=path)
+    changed = {"alpha": 0.3} if kind == "exchangeability" else {next(iter(options)): 17}
+    with pytest.raises(ValueError, match="other options"):
+        make(cad, **{**options, **changed}, journal=path)
+    path.write_text('{"hello": "world"}\n')
+    with pytest.raises(ValueError, match=r"line 1: .*damaged, or not one"):
+        make(cad, **options, journal=path)
+
+
+@pytest.mark.parametrize(
+    ("kind", "arguments", "said"),
+    [
+        ("budget", {"false_alarms": 0}, "false_alarms must be a positive number; got 0"),
+        ("budget", {"false_alarms": math.inf}, "false_alarms must be a positive number"),
+        ("budget", {"per": 0}, "per must be an integer of at least 1; got 0"),
+        ("budget", {"per": 2.5}, "per must be an integer"),
+        ("budget", {"per": "day"}, "per must be an integer"),
+        ("budget", {"false_alarms": 1_000}, "would let every row be flagged"),
+        ("budget", {"confidence": "often"}, "confidence must be one of 'auto'"),
+        ("budget", {"confidence": 1.0}, "confidence must be a number strictly between 0 and 1"),
+        ("budget", {"confidence": 0.9, "validity": "proven"}, "leave out `validity`"),
+        ("budget", {"validity": "sure"}, "validity must be one of"),
+        ("windows", {"rows": 0}, "rows must be an integer of at least 1; got 0"),
+        ("windows", {"fdr": 2}, "fdr must be a number strictly between 0 and 1"),
+        ("windows", {"procedure": "bhh"}, "procedure must be one of"),
+        ("windows", {"procedure": "ebh"}, "ebh"),
+        ("windows", {"fdr": 0.2, "false_alarms": 1}, "give one"),
+        ("windows", {"top": 5}, "`top` is not for windows"),
+        ("exchangeability", {"alpha": 1.0}, "alpha must be a number strictly between 0 and 1"),
+        ("exchangeability", {"random_state": "x"}, "random_state"),
+        ("changes", {"run_length": 1}, "`run_length` must be a number of rows above 1; got 1"),
+        ("changes", {"run_length": math.inf}, "`run_length` must be a number of rows above 1"),
+        ("changes", {"run_length": "1000"}, "`run_length` must be a number"),
+    ],
+)
+def test_bad_arguments_get_a_sentence(cad, kind, arguments, said):
+    with pytest.raises(ValueError, match=said):
+        KINDS[kind](cad, **arguments)
+    with pytest.raises(ValueError, match="no rows"):
+        KINDS[kind](cad, **SMALL[kind]).update(np.empty((0, 1)))
+
+
+@pytest.mark.parametrize(
+    "method", ["jackknife+", "cv+", "cv", "jab+", "full", Split(repeats=3)], ids=str
+)
+def test_methods_without_one_fixed_model_are_not_monitored(method):
+    X = np.random.default_rng(0).normal(size=(40, 2))
+    cad = ConformalDetector("knn", method, random_state=0).fit(X)
+    for kind in ("exchangeability", "changes"):
+        with pytest.raises(ValueError, match=r"cannot be monitored.*'split'.*'prefit'.*several-"):
+            KINDS[kind](cad)
 
 
 # --- decisions -----------------------------------------------------------------------------------
@@ -72,45 +187,18 @@ def test_a_choice_of_detectors_judges_rows_by_the_first(method, said, tmp_path):
     again.close()
 
 
-def test_the_default_detector_judges_row_by_row():
-    rng = np.random.default_rng(0)
-    cad = ConformalDetector(random_state=0).fit(rng.normal(size=(120, 2)))
-    new = rng.normal(size=(6, 2))
-    whole, single = budget(cad), budget(cad)
-    p_values = np.concatenate([single.update(row[None]).p_values for row in new])
-    assert np.array_equal(whole.update(new).p_values, p_values)
-    assert np.array_equal(cad.p_values(new), p_values)
-
-
-def test_bad_rows_and_detectors_get_a_sentence(cad):
-    with pytest.raises(ValueError, match="no rows"):
-        budget(cad).update(np.empty((0, 1)))
+def test_bad_rows_and_detectors_get_a_sentence():
     X = np.random.default_rng(0).normal(size=(40, 1))
     smoothed = ConformalDetector("knn", "split", ties="randomized", random_state=0).fit(X)
     with pytest.raises(ValueError, match="ties='conservative'"):
         budget(smoothed)
+    nameless = budget(ConformalDetector("knn", "split", random_state=0).fit(X))
+    with pytest.raises(ValueError, match="the reference had no names"):
+        nameless.update([{"x": 1.0}])
+    assert nameless.rows == 0
 
 
 # --- a crash loses nothing and spends nothing twice ----------------------------------------------
-
-
-@pytest.mark.parametrize("confidence", [None, 0.9])
-def test_resuming_anywhere_gives_the_same_decisions(cad, confidence, tmp_path):
-    parts, path = batches_of(9), tmp_path / "journal"
-    plain = budget(cad, confidence=confidence)
-    whole = [plain.update(part) for part in parts]
-    for part, expected in zip(parts, whole, strict=True):
-        stream = budget(cad, confidence=confidence, journal=path)
-        assert_same(stream.update(part), expected)
-        stream.close()
-    with pytest.raises(RuntimeError, match=r"was closed; make the stream again"):
-        stream.update(parts[4])
-    resumed = budget(cad, confidence=confidence, journal=path)
-    assert (resumed.rows, resumed.batches, resumed.discoveries) == (71, 6, plain.discoveries)
-    assert resumed.guarantee == plain.guarantee
-    assert_same(resumed.update(parts[-1], batch=5), whole[-1])  # its result may have got lost
-    resumed.close()
-    assert [one.name for one in tmp_path.iterdir()] == ["journal"]
 
 
 def test_a_journal_cut_off_at_any_byte_can_be_resumed(cad, tmp_path):
@@ -161,29 +249,6 @@ def test_batches_are_decided_once(cad, tmp_path):
     stream.close()
 
 
-def test_one_journal_one_stream(cad, tmp_path):
-    path = tmp_path / "journal"
-    stream = budget(cad, journal=path)
-    if sys.platform != "win32":
-        with pytest.raises(ReconformError, match="is in use"):
-            budget(cad, journal=path)
-    stream.close()
-    budget(cad, journal=path).close()
-
-
-def test_journals_of_other_things_are_refused(cad, tmp_path):
-    path = tmp_path / "journal"
-    budget(cad, journal=path).close()
-    other = calibrated(np.random.default_rng(1).uniform(size=30_000))
-    with pytest.raises(ValueError, match="belongs to another calibration"):
-        budget(other, journal=path)
-    with pytest.raises(ValueError, match="must be a journal of ExchangeabilityMonitor"):
-        ExchangeabilityMonitor(cad, journal=path)
-    path.write_text('{"hello": "world"}\n')
-    with pytest.raises(ValueError, match=r"line 1: .*damaged, or not one"):
-        budget(cad, journal=path)
-
-
 def test_damage_is_noticed(cad, tmp_path):
     parts = batches_of(13)
     path = tmp_path / "journal"
@@ -230,45 +295,9 @@ def put(*places, value):
     return change
 
 
-@pytest.mark.parametrize(
-    "change",
-    [
-        put(0, "settings", "false_alarms", value="1e50000000"),  # hung
-        put(0, "settings", "false_alarms", value="1/0"),
-        put(0, "settings", "other", value=1),
-        put(0, "settings", value=None),
-        put(0, "calibration", value=5),
-        put(0, value=[1, 2]),
-        put(1, value=[1, 2]),
-        put(1, "row", value=-1),
-        put(1, "given", value=None),
-        put(1, "given", 0, value="first"),
-        put(1, "given", 0, value=10**30),
-        put(1, "found", value=None),
-    ],
-)
-def test_journals_with_right_seals_and_wrong_contents(cad, change, tmp_path):
-    path = tmp_path / "journal"
-    stream = budget(cad, journal=path)
-    stream.update(batches_of(13)[2])
-    stream.close()
-    resealed(path, lambda contents: None)
-    budget(cad, journal=path).close()
-    resealed(path, change)
-    with pytest.raises(ReconformError, match="journal"):
-        budget(cad, journal=path)
-
-
-# One of every kind of stream.
-KINDS = {
-    "budget": lambda cad, **more: FalseAlarmBudget(cad, 100, 1_000, **more),
-    "windows": lambda cad, **more: MicroBatches(cad, 4, **more),
-    "exchangeability": lambda cad, **more: ExchangeabilityMonitor(cad, random_state=0, **more),
-    "changes": lambda cad, **more: ChangeMonitor(cad, 2, random_state=0, **more),
-}
 WRONG = [
-    None, True, -1, 0, 1, 10**30, 0.5, -0.5, math.nan, math.inf, 1e308, "", "x", "1/3",
-    [], [1], [[1, 2]], {}, {"a": 1},
+    None, True, -1, 0, 1, 10**30, 0.5, -0.5, math.nan, math.inf, 1e308, "", "x", "1/3", "1/0",
+    "1e50000000", [], [1], [[1, 2]], {}, {"a": 1},
 ]  # fmt: skip
 
 
@@ -303,7 +332,7 @@ def test_whatever_a_journal_claims_is_refused_or_works(kind, tmp_path):
     rng = np.random.default_rng(0)
     cad, path = calibrated(rng.uniform(size=300)), tmp_path / "journal"
     first, second, later = (rng.uniform(size=(m, 1)) for m in (7, 3, 5))
-    stream = KINDS[kind](cad, journal=path)
+    stream = KINDS[kind](cad, **SMALL[kind], journal=path)
     stream.update(first)
     stream.update(second)
     stream.close()
@@ -312,7 +341,7 @@ def test_whatever_a_journal_claims_is_refused_or_works(kind, tmp_path):
     for what, wrong in wrong_contents(contents):
         resealed(path, lambda contents, wrong=wrong: contents.__setitem__(slice(None), wrong))
         try:
-            resumed = KINDS[kind](cad, journal=path)
+            resumed = KINDS[kind](cad, **SMALL[kind], journal=path)
         except ReconformError:
             refused += 1
             continue
@@ -371,67 +400,3 @@ def test_a_failing_disk_stops_the_stream(cad, where, tmp_path, monkeypatch):
     for number, part in enumerate(parts):
         assert_same(stream.update(part, batch=number), whole[number])
     stream.close()
-
-
-KILLED = """
-import json, os, random, signal, sys, time
-from pathlib import Path
-sys.path.insert(0, {tests!r})
-import numpy as np
-from streams import batches_of, budget, calibrated
-
-cad = calibrated(np.random.default_rng(0).uniform(size=30_000))
-parts = batches_of(16, sizes=(2,) * 300)
-journal, outbox = Path("journal"), Path("outbox")
-
-def work():
-    stream = budget(cad, journal=journal)
-    # The receiver may have missed the batch before; whoever lost track sends some again.
-    for number in range(max(0, stream.batches - 2), len(parts)):
-        decided = stream.update(parts[number], batch=number)
-        with outbox.open("a") as file:
-            line = [number, decided.row, decided.mask.tolist()]
-            file.write(json.dumps(line) + chr(10))
-
-chance, kills = random.Random(0), 0
-while True:
-    child = os.fork()
-    if not child:
-        work()
-        os._exit(0)
-    time.sleep(chance.uniform(0, 0.03 * 1.05**kills))  # it gets done on a slow machine too
-    try:
-        os.kill(child, signal.SIGKILL)
-    finally:
-        status = os.waitpid(child, 0)[1]
-    if os.WIFEXITED(status):
-        print(kills)
-        sys.exit(os.WEXITSTATUS(status))
-    kills += 1
-"""
-
-
-@pytest.mark.slow
-@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs os.fork to be killed often")
-def test_killed_at_random_instants(cad, tmp_path):
-    code = KILLED.format(tests=str(Path(__file__).parents[1]))
-    done = subprocess.run(
-        [sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, timeout=120
-    )
-    assert done.returncode == 0, done.stderr
-    assert int(done.stdout) >= 5
-    stream = budget(cad)
-    expected = [stream.update(part) for part in batches_of(16, sizes=(2,) * 300)]
-    delivered = set()
-    for line in (tmp_path / "outbox").read_text().splitlines():
-        try:
-            number, row, mask = json.loads(line)
-        except ValueError:  # the outbox itself was cut off
-            continue
-        one = expected[number]
-        assert (row, mask) == (one.row, one.mask.tolist())
-        delivered.add(number)
-    assert delivered == set(range(300))
-    resumed = budget(cad, journal=tmp_path / "journal")
-    assert (resumed.rows, resumed.discoveries) == (600, stream.discoveries)
-    resumed.close()

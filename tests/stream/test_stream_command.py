@@ -25,14 +25,7 @@ from sklearn.preprocessing import OneHotEncoder
 from reconform import ConformalDetector, Prepare
 from reconform.cli import main
 from reconform.files.lines import blocks_of_lines
-from reconform.stream import (
-    ChangeMonitor,
-    ExchangeabilityMonitor,
-    FalseAlarmBudget,
-    MicroBatches,
-)
-from reconform.stream.state import Delivery
-from streams import calibrated
+from reconform.stream import ChangeMonitor, ExchangeabilityMonitor, FalseAlarmBudget, MicroBatches
 
 NAMES = ["flow", "level", "valve"]
 
@@ -307,10 +300,7 @@ def test_very_many_bad_lines_are_only_counted(folder):
     [
         ("A,1,2", "it has 3 fields, and the header has 4"),
         ("A,high,2,3", "'flow' is the text 'high', where the reference has numbers"),
-        (
-            "A,,2,3",
-            "'flow' is missing; a model that was fitted with reconform fit --prepare",
-        ),
+        ("A,,2,3", "'flow' is missing; a model that was fitted with reconform fit --prepare"),
         ('"A,1,2,3', "a cell of a stream ends on its line"),
     ],
 )
@@ -395,46 +385,6 @@ def test_what_does_not_fit_a_journal_is_refused(folder, tmp_path):
     assert (tmp_path / "journal").read_bytes() == before
 
 
-def test_delivery_in_any_blocks(tmp_path):
-    """What is told is the same, whatever the blocks, before and after a crash."""
-    rng = np.random.default_rng(0)
-    cad = calibrated(rng.uniform(size=2_000))
-    X = np.where(rng.random((200, 1)) < 0.2, -1.0, rng.uniform(size=(200, 1)))
-    steady = Delivery(MicroBatches(cad, 30))
-    expected = [*steady.add(X), *steady.finish()]
-    path = tmp_path / "journal"
-    for attempt in range(6):
-        stream = MicroBatches(cad, 30, journal=path)
-        delivery, told, place = Delivery(stream), [], 0
-        end = 200 if attempt == 5 else stream.rows + 31
-        while place < end:
-            step = int(rng.integers(1, 20))
-            told += delivery.add(X[place : min(place + step, end)])
-            place = min(place + step, end)
-        told += delivery.finish() if attempt == 5 else []
-        assert told == expected[: len(told)]
-        stream.close()
-    assert told == expected
-    resumed = MicroBatches(cad, 30, journal=path)
-    late = Delivery(resumed, start=150)
-    assert [one["row"] for one in late.add(X[150:])] == list(range(150, 200))
-    steady = Delivery(steady.stream, start=10)  # without a journal
-    with pytest.raises(ValueError, match="row 10 was decided before, and there is no journal"):
-        steady.add(X[10:12])
-    resumed.close()
-
-
-def test_blocks_are_what_is_there():
-    class Slow(io.BytesIO):
-        def read1(self, size=-1):
-            return super().read1(3)
-
-    text = b'{"a": 1}\n\n{"b": 2}\r\n{"c": 3}'
-    assert list(blocks_of_lines(Slow(text))) != [[]]
-    lines = [line for block in blocks_of_lines(Slow(text)) for line in block]
-    assert lines == [(1, b'{"a": 1}'), (3, b'{"b": 2}\r'), (4, b'{"c": 3}')]
-
-
 # --- processes -----------------------------------------------------------------------------------
 
 PROGRAM = [sys.executable, "-m", "reconform", "stream"]
@@ -504,8 +454,7 @@ for kills in range(21):
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs os.fork to be killed often")
 @pytest.mark.parametrize(
-    "options",
-    [[], pytest.param(["--by", "windows", "--window", "50"], marks=pytest.mark.slow)],
+    "options", [[], pytest.param(["--by", "windows", "--window", "50"], marks=pytest.mark.slow)]
 )
 def test_killed_20_times_decisions_are_byte_identical(folder, tmp_path, options):
     rows = rows_of(15, 900)
@@ -555,3 +504,14 @@ def test_a_second_process_on_one_journal_gets_a_sentence(folder, tmp_path):
         said = stream(folder, "--journal", str(journal), input="", code=1).stderr
     assert "is in use: another process" in said
     assert "Traceback" not in said
+
+
+def test_blocks_are_what_is_there():
+    class Slow(io.BytesIO):
+        def read1(self, size=-1):
+            return super().read1(3)
+
+    text = b'{"a": 1}\n\n{"b": 2}\r\n{"c": 3}'
+    assert list(blocks_of_lines(Slow(text))) != [[]]
+    lines = [line for block in blocks_of_lines(Slow(text)) for line in block]
+    assert lines == [(1, b'{"a": 1}'), (3, b'{"b": 2}\r'), (4, b'{"c": 3}')]

@@ -69,18 +69,6 @@ def test_a_window_is_decided_as_discover_decides_it(cad, rule):
         assert window.count > 3
 
 
-def test_row_by_row_is_the_same_list(cad):
-    dicts = MicroBatches(
-        ConformalDetector("knn", "split", random_state=0).fit(
-            np.random.default_rng(0).normal(size=(400, 1))
-        ),
-        3,
-    )
-    with pytest.raises(ValueError, match="the reference had no names"):
-        dicts.update([{"x": 1.0}])
-    assert dicts.rows == 0
-
-
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:(in a window|With)")
 def test_windows_find_half_of_what_the_offline_list_finds(data_folder):
@@ -138,55 +126,3 @@ def test_what_a_window_can_find_is_said_beforehand():
         windows.update(np.linspace(0, 1, 450).reshape(-1, 1))  # said once
     with pytest.warns(UserWarning, match="in a window of 200 rows nothing can be found"):
         assert "nothing can be found" in MicroBatches(cad, 200, false_alarms=0.1).outlook
-
-
-@pytest.mark.parametrize(
-    ("arguments", "said"),
-    [
-        ({"rows": 0}, "rows must be an integer of at least 1; got 0"),
-        ({"fdr": 2}, "fdr must be a number strictly between 0 and 1"),
-        ({"procedure": "bhh"}, "procedure must be one of"),
-        ({"procedure": "ebh"}, "ebh"),
-        ({"fdr": 0.2, "false_alarms": 1}, "give one"),
-        ({"top": 5}, "`top` is not for windows"),
-    ],
-)
-def test_bad_arguments_get_a_sentence(cad, arguments, said):
-    with pytest.raises(ValueError, match=said):
-        MicroBatches(cad, **arguments)
-
-
-# --- crashes -------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    "options",
-    [
-        {"rows": 7},
-        {"rows": 7, "conditional": "simes"},
-        {"rows": 7, "procedure": "storey", "storey_lambda": 0.3, "fdr": 0.15},
-        {"rows": 4, "false_alarms": 0.5},
-    ],
-)
-@pytest.mark.filterwarnings("ignore:in a window")
-def test_a_resumed_stream_goes_on_as_if_nothing_had_happened(cad, tmp_path, options):
-    X, cuts, path = stream_of(4, rows=60), (0, 5, 12, 40, 60), tmp_path / "stream"
-    parts = [X[a:b] for a, b in zip(cuts, cuts[1:], strict=False)]
-    steady = MicroBatches(cad, **options)
-    expected = [steady.update(part) for part in parts]
-    stream = MicroBatches(cad, **options, journal=path)
-    for part in parts[:3]:
-        stream.update(part)
-    stream.close()
-    again = MicroBatches(cad, **options, journal=path)
-    assert (again.guarantee, again.settings) == (steady.guarantee, steady.settings)
-    for number in (2, 3):  # one comes again
-        got = again.update(parts[number], batch=number)
-        assert [w.row for w in got] == [w.row for w in expected[number]]
-        assert all(
-            np.array_equal(a.mask, b.mask) for a, b in zip(got, expected[number], strict=True)
-        )
-    assert (again.windows, again.waiting) == (steady.windows, steady.waiting)
-    assert again.discoveries == steady.discoveries > 0
-    assert np.array_equal(joined([*again.flush(), *got]), joined([*steady.flush(), *expected[3]]))
-    again.close()

@@ -183,7 +183,7 @@ def clean(
     cleaning.check(voice, files, known, **inputs)
     table = read_rows(voice, reference, known, files.id_columns, columns)
     if new is not None:
-        check_header(new, table.features, unknown[0], files)
+        check_header(new, table, unknown[0], files)
     cad = fit_detector(voice, table, fitting, columns)
     with voice.last_words(), parallel(fitting.jobs):
         seen = review(cad)

@@ -17,7 +17,6 @@ from rich.text import Text
 from ..arrays import BoolArray, FloatArray
 from ..assumption import Verdict
 from ..detector import ConformalDetector
-from ..detectors.prepare import Feature
 from ..display import NOMINAL, bound_in_words
 from ..errors import InputError, ReconformError, nearest
 from ..explain import NO_REFERENCE
@@ -138,8 +137,8 @@ def words_about(X: FloatArray, reference: Table, cells: Any = None) -> list[str]
     """Say for rows which of their features are most unusual against the reference."""
     features, names = reference.features, reference.names
     rows = labelled(X, features, None if cells is None else labels_in(cells))
-    describe = unusual_features(rows, labelled(reference.X, features))
-    return [", ".join(_said(u, names) for u in row) for row in describe(range(rows.rows))]
+    found = unusual_features(rows, labelled(reference.X, features))
+    return [", ".join(_said(u, names) for u in row) for row in found]
 
 
 def _said(unusual: Unusual, names: Sequence[str]) -> str:
@@ -168,12 +167,13 @@ MOST_CELLS = 10_000_000
 CONFIDENCE = 0.95
 
 MOST_SHOWN = 20
+MOST_UNITS = 5
 MOST_LISTED = 1_000
 
 
 def check_header(
     path: str,
-    features: Sequence[Feature],
+    reference: Table,
     layout: Layout,
     files: Files,
     writing: Writing | None = None,
@@ -186,11 +186,14 @@ def check_header(
         writing.wanted(files)
     if query_of(path) is None and not Path(path).is_file():  # a pipe can be read only once
         return
+    features = reference.features if reference.units is None else reference.units.columns
     opened = open_batches(
         path, features, id_columns=files.id_columns, layout=layout, group_column=group
     )
     with opened as batches:
         batches.timed_by(None if columns is None else columns.time)
+        if reference.units is not None:  # whose columns are others
+            return
         if writing is not None and writing.output is not None and not is_standard(writing.output):
             check_output(
                 writing.output,
@@ -280,12 +283,23 @@ def judge(
     facts = {
         **_facts(judgement, deciding),
         "false_bound": bound,
-        "anomalies": listed.records(),
+        "anomalies": listed.records(**_rows_within(judgement, listed, files.id_columns)),
         "top": _first(judgement, files.id_columns),
     }
     if explained:
         facts["explanations"] = [explanation.to_dict() for explanation in explained]
     return {**facts, "output": judgement.output, "report": writing.report}
+
+
+def _rows_within(
+    judgement: FileDiscoveries, listed: Flagged, ids: Sequence[str]
+) -> dict[str, list[Any]]:
+    """The rows of every unit that stand out, by their numbers in the file; nothing for rows."""
+    units = judgement.units
+    if units is None:
+        return {}
+    found = (units.within(name) for name in listed.ids[ids[0]])
+    return {"rows": [[{**one, "row": one["row"] + 1} for one in rows] for rows in found]}
 
 
 def _explained(judgement: FileDiscoveries, names: Sequence[str]) -> list[Explanation]:
@@ -414,14 +428,24 @@ def _tell_rows(
     most = min(judgement.first().rows, MOST_LISTED) if first else MOST_SHOWN
     rows = (take_first if first else take_flagged)(judgement, ids, most)
     unusual = unusual_words(judgement, reference, len(rows)) if reference is not None else []
+    units = judgement.units
     voice.say()
     voice.show(rows.table(unusual))
     voice.say()
     if unusual:
         voice.say(CAPTION, style="dim")
+    if units is not None:
+        for name in rows.ids[ids[0]][:MOST_UNITS]:
+            voice.say(f"Within {printable(name)}: {'; '.join(map(_row_said, units.within(name)))}.")
     left = judgement.count - len(rows)
     if left > 0 and not first:
         voice.say(f"... and {left:,} more; --output FILE --only-anomalies writes them all.")
+
+
+def _row_said(row: Mapping[str, Any]) -> str:
+    """A row of a unit, by its number in the file."""
+    column = shorten(printable(row["column"]), LONGEST_CELL)
+    return f"row {row['row'] + 1:,}, {column} {row['value']:.4g} ({row['strength']:+.1f})"
 
 
 def _first(judgement: FileDiscoveries, ids: Sequence[str]) -> dict[str, Any] | None:

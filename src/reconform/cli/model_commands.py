@@ -14,7 +14,6 @@ from datetime import UTC, datetime
 from typing import Any
 
 import click
-from rich.box import SIMPLE_HEAD
 from rich.filesize import decimal
 from rich.table import Table as RichTable
 
@@ -83,6 +82,8 @@ class Remembered:
         The column of groups.
     time : str or None
         The column of times.
+    unit : str or None
+        The column of units.
     """
 
     detector: str
@@ -94,6 +95,7 @@ class Remembered:
     deciding: Deciding = field(default_factory=Deciding)
     group: str | None = None
     time: str | None = None
+    unit: str | None = None
 
     def extras(self) -> dict[str, Any]:
         """Write it as plain data, for the extras of a model file."""
@@ -106,11 +108,7 @@ class Remembered:
                 "id": list(self.id_columns),
                 "prefix": self.prefix,
                 "decision": self.deciding.parameters(),
-                **{
-                    name: column
-                    for name, column in (("group", self.group), ("time", self.time))
-                    if column is not None
-                },
+                **{name: column for name, column in self._aside().items() if column is not None},
             }
         }
 
@@ -124,8 +122,11 @@ class Remembered:
         typed |= {"method": method} if method in ("full", "split") else {}
         typed |= {"prepare": True} if self.prepare else {}
         typed |= {"id_columns": [names_typed(self.id_columns)]} if self.id_columns else {}
-        aside = {"group": self.group, "time": self.time}
-        return typed | {name: one for name, one in aside.items() if one is not None}
+        return typed | {name: one for name, one in self._aside().items() if one is not None}
+
+    def _aside(self) -> dict[str, str | None]:
+        """Columns that are no features."""
+        return {"group": self.group, "time": self.time, "unit": self.unit}
 
     def files(self, given: Files) -> Files:
         """The identifiers that were given, or those of the model."""
@@ -149,7 +150,7 @@ def remembered(info: ModelInfo) -> Remembered | None:
 
 def _read(noted: Mapping[str, Any]) -> Remembered:
     known = {"detector", "prepare", "features", "reference", "id", "prefix", "decision"}
-    known |= {"group", "time"}
+    known |= {"group", "time", "unit"}
     require(not set(noted) - known, f"it notes {sorted(set(noted) - known)!r}")
     ids, decision = noted["id"], noted["decision"]
     for name, kind in (
@@ -157,7 +158,7 @@ def _read(noted: Mapping[str, Any]) -> Remembered:
         ("decision", dict),
     ):  # fmt: skip
         require(type(noted[name]) is kind, f"{name} is {noted[name]!r}")
-    for name in ("group", "time"):
+    for name in ("group", "time", "unit"):
         require(type(noted.get(name, "")) is str, f"{name} is {noted.get(name)!r}")
     require(all(type(name) is str for name in ids), f"id is {ids!r}")
     require("top" not in decision and "alpha_bh" not in decision, f"decision is {decision!r}")
@@ -172,6 +173,7 @@ def _read(noted: Mapping[str, Any]) -> Remembered:
         Deciding(**decision),
         noted.get("group"),
         noted.get("time"),
+        noted.get("unit"),
     )
 
 
@@ -223,9 +225,16 @@ _TIME = option(
     show_default="as fitted",
     help="Take this column for the time of a row; 'rows' if rows stand in the order of time.",
 )
+_UNIT = option(
+    "--unit",
+    library=("units", "unit_column"),
+    metavar="COL",
+    show_default="as fitted",
+    help="Take the units of the new rows from this column, for a model that was fitted on units.",
+)
 # A stream has no groups.
 loading_options = family("loading", "Model", dict, [_TRUST, JOBS])
-judging_options = family("loading", "Model", dict, [_TRUST, _GROUP, _TIME, JOBS])
+judging_options = family("loading", "Model", dict, [_TRUST, _GROUP, _TIME, _UNIT, JOBS])
 
 
 @click.command(
@@ -263,7 +272,7 @@ def fit(
         extra("skops", "skops", f"saving a model {what}")
     (layout,) = files.layouts(reference)
     table = read_rows(voice, reference, layout, files.id_columns, columns)
-    columns = replace(columns, time=columns.time or plain_time(table))
+    columns = replace(columns, time=columns.time or plain_time(table, columns.unit))
     cad = fit_detector(voice, table, fitting, columns)
     deciding.rule.grid(cad)  # refuses what this method cannot have
     deciding.rule.whole_batch(cad)
@@ -278,6 +287,7 @@ def fit(
         deciding,
         columns.group,
         columns.time,
+        columns.unit,
     )
     with voice.last_words() as written:
         models.save(cad, model, overwrite=saving.overwrite, extras=known.extras())
@@ -417,7 +427,16 @@ def judge_with(
     (layout,) = files.layouts(new)
     features = None if known is None else known.features
     time = loading["time"] or (None if known is None else known.time)
-    read = ReadOptions(features, files.id_columns, layout, group_column=group, time_column=time)
+    unit = loading["unit"] or (None if known is None else known.unit)
+    files = files.with_unit(unit)
+    read = ReadOptions(
+        features,
+        files.id_columns,
+        layout,
+        group_column=group,
+        time_column=time,
+        unit_column=unit,
+    )
     cad.name_reference(range(1, cad.plan_.n + 1))
     try:
         return judge(voice, cad, new, read, files=files, deciding=deciding, writing=writing)
@@ -431,13 +450,11 @@ def judge_with(
 @click.argument("model", type=PATH)
 @voice_options
 def inspect(model: str, voice: Voice) -> None:
-    """Say what is in a saved MODEL, and how large each part is. Nothing in it is run."""
+    """Say what is in a saved MODEL. Nothing in it is run."""
     info = models.inspect(model)
     with voice.last_words():
         if voice.talks:
             voice.show(_facts_table(info))
-            voice.say()
-            voice.show(_parts_table(info))
         voice.finish({"command": "inspect", **_facts(info)})
 
 
@@ -479,6 +496,7 @@ def _said(known: Remembered) -> str:
     options += [f"--prefix {known.prefix}"] if known.prefix else []
     options += [f"--group {known.group}"] if known.group is not None else []
     options += [f"--time {known.time}"] if known.time is not None else []
+    options += [f"--unit {known.unit}"] if known.unit is not None else []
     decision = known.deciding.parameters().items()
     return " ".join(
         [*options, *(f"--{name.replace('_', '-')} {_typed(value)}" for name, value in decision)]
@@ -498,13 +516,3 @@ def _columns(info: ModelInfo, known: Remembered | None) -> str:
     ]
     more = [f"{len(names) - MOST_NAMES:,} more"] if len(names) > MOST_NAMES else []
     return ": ".join([f"{info.n_features:,}", ", ".join(names[:MOST_NAMES] + more)]).rstrip(": ")
-
-
-def _parts_table(info: ModelInfo) -> RichTable:
-    table = RichTable(box=SIMPLE_HEAD, pad_edge=False, show_edge=False)
-    table.add_column("part")
-    table.add_column("in the file", justify="right")
-    table.add_column("in memory", justify="right")
-    for part in info.parts:
-        table.add_row(printable(part.name), decimal(part.stored), decimal(part.bytes))
-    return table

@@ -6,7 +6,7 @@ import csv
 import math
 from collections.abc import Callable
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from typing import Any
 
 import click
@@ -32,6 +32,7 @@ from ..parallel import compiled_code_on
 from ..rule import Rule
 from ..statistics.certificates import VALIDITY
 from ..statistics.fdr import PROCEDURES, counted_names
+from ..units import BY_TIME
 from .declare import (
     Function,
     Given,
@@ -372,6 +373,7 @@ class Columns:
     group: str | None = None
     group_models: bool = False
     time: str | None = None
+    unit: str | None = None
 
     def __post_init__(self) -> None:
         if self.category and not self.prepare:
@@ -386,7 +388,9 @@ class Columns:
 
     def unused(self, ids: tuple[str, ...]) -> tuple[str, ...]:
         """The identifiers, the groups and the times: what is read, and is no feature."""
-        aside = (name for name in (self.group, self.time) if name is not None)
+        period = None if self.unit is None else BY_TIME.fullmatch(self.unit)
+        unit = (self.unit, None if period is None else period[1])
+        aside = (name for name in (self.group, self.time, *unit) if name is not None)
         return tuple(dict.fromkeys((*ids, *aside)))
 
     def reading(self, ids: tuple[str, ...], layout: Layout | None) -> TableOptions:
@@ -425,6 +429,14 @@ _TIME = option(
     help="Take this column of both files for the time of a row, never for a feature; 'rows' if "
     "rows stand in the order of time. If neighbours in time are alike, no promise is made.",
 )
+_UNIT = option(
+    "--unit",
+    library=("units", "unit_column"),
+    metavar="COL",
+    help="Take rows for parts of units, which are judged as a whole, by this column of both files: "
+    "a run, a charge, a patient; or by a column of times and a period, such as when:day. A unit "
+    "becomes one row of features, and must not be in both files.",
+)
 _GROUPS = [
     option(
         "--group",
@@ -437,6 +449,7 @@ _GROUPS = [
         "--group-models", "Fit a detector for every group instead of one on all rows, for --group."
     ),
     _TIME,
+    _UNIT,
 ]
 _SHIFT = _columns_option(
     "--shift",
@@ -458,6 +471,12 @@ class Files:
     delimiter: str | None
     decimal: str
     missing: tuple[str, ...]
+
+    def with_unit(self, unit: str | None) -> Files:
+        """Units are named by themselves."""
+        if unit is None or unit in self.id_columns:
+            return self
+        return replace(self, id_columns=(unit, *self.id_columns))
 
     def layouts(self, *paths: str) -> list[Layout]:
         """One layout per input.

@@ -13,6 +13,7 @@ from __future__ import annotations
 import os
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
 from functools import reduce
 from pathlib import Path
@@ -37,7 +38,7 @@ from ..weights import Weights
 from . import result
 from .cells import Fingerprint, to_python
 from .formats import layout_like, noted
-from .reading import Batches, ReadOptions, blaming, missing_counts, open_batches
+from .reading import Batches, ReadOptions, blaming, missing_counts, open_batches, open_units
 from .result import FileDiscoveries, SecondPass, by_rank, by_row, result_of
 from .source import Spill
 from .writing import (
@@ -390,16 +391,7 @@ def judge_file(
     """
     _check_rule(cad, rule, write)
     check_grouped(cad, read.group_column)
-    opened = open_batches(
-        path,
-        features_of(cad, read.features),
-        id_columns=read.id_columns,
-        allow_missing=bool(get_tags(cad).input_tags.allow_nan),
-        batch_rows=read.batch_rows,
-        layout=read.layout,
-        remember=True,
-        group_column=read.group_column,
-    )
+    opened = _opened(cad, path, read)
     with stops_by_exception(), opened as batches:
         batches.timed_by(read.time_column)
         write = _checked_output(path, output, batches.source.schema, read, write)
@@ -411,7 +403,35 @@ def judge_file(
         found = first.decide(replace(rule, validity="nominal") if certifies else rule)
         marks = by_rank(found.decision) if certified is None else by_row(certified)
         second = SecondPass(batches, marks, first, read, write, before, progress, rule.top)
-        return result_of(found, certified, second, noted(path, batches.source.label), output)
+        made = result_of(found, certified, second, noted(path, batches.source.label), output)
+        return replace(made, units=batches.units)
+
+
+def _opened(
+    cad: ConformalDetector, path: str | Path, read: ReadOptions
+) -> AbstractContextManager[Batches]:
+    """Open the new rows, or the units that they make up."""
+    units, allows = cad.state_.units, bool(get_tags(cad).input_tags.allow_nan)
+    if units is None and read.unit_column is not None:
+        raise ReconformError(
+            "this detector was fitted on rows; leave `units` out, or fit it with `units`."
+        )
+    if units is not None and read.unit_column is None:
+        raise ReconformError(
+            "this detector was fitted on units; name the column of units by `units`."
+        )
+    if units is not None:
+        return open_units(path, units, read, allow_missing=allows)
+    return open_batches(
+        path,
+        features_of(cad, read.features),
+        id_columns=read.id_columns,
+        allow_missing=allows,
+        batch_rows=read.batch_rows,
+        layout=read.layout,
+        remember=True,
+        group_column=read.group_column,
+    )
 
 
 def _suited(cad: ConformalDetector, batches: Batches) -> ConformalDetector:

@@ -20,7 +20,8 @@ from ..detectors.prepare import Feature, too_many_labels
 from ..errors import InputError, ReconformError, check_count, listed, nearest, warn_once
 from ..frames import label_code, rounded_sentence
 from ..grouping import label_of
-from .cells import Fingerprint, all_numbers, kind_of, matrix, numbers, rounded, texts
+from ..units import UnitFeatures, UnitRows, by_time, codes_of_units, periods
+from .cells import Fingerprint, all_numbers, kind_of, matrix, numbers, rounded, texts, to_python
 from .columnar import Source
 from .formats import FORMATS, Layout, noted
 from .source import CachedSource, open_source, opened_once
@@ -62,6 +63,9 @@ class ReadOptions:
     time_column : str, optional
         The column with the time of every row, to test their order by; ``"rows"``, where no column
         has this name, if rows stand in the order of time.
+    unit_column : str, optional
+        The column that names the unit of every row, where the detector was fitted on units; or a
+        column of times and a period, ``"when:day"``.
     """
 
     features: Sequence[Feature] | None = None
@@ -72,6 +76,7 @@ class ReadOptions:
     wanted: Sequence[int | str] = ()
     group_column: str | None = None
     time_column: str | None = None
+    unit_column: str | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -91,6 +96,8 @@ class Table:
         Number of missing values by column, where there are any.
     fingerprint : str
         SHA-256 of what the detector sees: names, kinds and values.
+    units : UnitFeatures or None
+        How rows became features of units, where the rows of X are units.
     """
 
     path: str
@@ -99,6 +106,7 @@ class Table:
     ids: Any = field(repr=False)
     missing: dict[str, int]
     fingerprint: str
+    units: UnitFeatures | None = None
 
     def __len__(self) -> int:
         return len(self.X)
@@ -317,15 +325,132 @@ def times_of(table: Table, column: str | None) -> FloatArray | None:
         return seconds_of(table.ids.column(column), len(table))
 
 
-def plain_time(table: Table) -> str | None:
+def plain_time(table: Table, unit: str | None = None) -> str | None:
     """Find an identifier that is plainly a time: dates or times in every row, and no numbers."""
     for name in [] if table.ids is None else table.ids.column_names:
+        if name == unit:
+            continue
         kind = table.ids.column(name).type
         if kind_of(kind) != "number" and table.ids.column(name).null_count == 0:
             with suppress(InputError):
                 times_of(table, name)
                 return str(name)
     return None
+
+
+def in_units(table: Table, unit: str, *, group: str | None, prepare: bool) -> Table:
+    """Make one row of features of every unit of a reference."""
+    with blaming(table.path, unit):
+        cells = _unit_cells(table.ids, unit, len(table))
+        codes, names = codes_of_units(cells, len(table))
+        units = UnitFeatures.of(table.features, table.X, names.tolist())
+        rows = UnitRows(table.X, codes, names, units)
+        if len(names) < 2:
+            raise ReconformError(f"it has {len(names)} unit; a reference needs at least two.")
+        ids = _of_units(rows, table.ids, unit, group)
+    features = tuple(Feature(name) for name in units.names)
+    missing = missing_counts(rows.features, features)
+    if missing and not prepare:
+        raise InputError(
+            table.path,
+            f"some units have no value in {listed([*missing])}; impute them with `prepare=True`, "
+            "or leave the columns out with `drop`.",
+        )
+    return replace(
+        table,
+        X=rows.features,
+        features=features,
+        ids=ids,
+        missing=missing,
+        fingerprint=Fingerprint(features).add(rows.features).hexdigest(),
+        units=units,
+    )
+
+
+def whole_units(table: Table, unit: str, anomalous: BoolArray) -> BoolArray:
+    """Mark all rows of units that have a marked row."""
+    with blaming(table.path, unit):
+        codes, names = codes_of_units(_unit_cells(table.ids, unit, len(table)), len(table))
+    marked: BoolArray = np.bincount(codes, anomalous, minlength=len(names)) > 0
+    return np.asarray(marked[codes])
+
+
+def _unit_cells(table: Any, unit: str, rows: int) -> Any:
+    """The name of the unit of every row: a column, or periods of one of times."""
+    names = [] if table is None else table.column_names
+    timed = by_time(unit, names)
+    if timed is not None:
+        return periods(table.column(timed[0]), rows, timed[1])
+    if unit not in names:
+        raise ReconformError(f"there is no such column to name units by.{nearest(unit, names)}")
+    return table.column(unit)
+
+
+def _of_units(rows: UnitRows, table: Any, unit: str, group: str | None) -> Any:
+    """What is carried through of units: their names, and the cells of their first rows."""
+    if group is not None and group in table.column_names:
+        rows.one_each(to_python(table.column(group)), "groups")
+    first = pa.array(rows.firsts)
+    rest = {name: table.column(name).take(first) for name in table.column_names if name != unit}
+    return pa.table({unit: pa.array(rows.names.tolist(), pa.string()), **rest})
+
+
+class _UnitSource(Source):
+    """Units of a file as a table in memory."""
+
+    def __init__(self, source: Source, table: Any) -> None:
+        self.path, self.label = source.path, source.label
+        self.schema, self.rows, self._table = table.schema, table.num_rows, table
+
+    def tables(self, columns: Sequence[str], rows: int) -> Iterator[Any]:
+        """Yield parts of the table."""
+        for start in range(0, self.rows or 0, rows):
+            yield self._table.slice(start, rows).select(list(columns))
+
+
+@contextmanager
+def open_units(
+    path: str | Path, known: UnitFeatures, read: ReadOptions, *, allow_missing: bool
+) -> Iterator[Batches]:
+    """Open a file of new rows as units: all its rows are read, and one row made of each unit."""
+    unit, layout = str(read.unit_column), read.layout or Layout()
+    ids = [name for name in read.id_columns if name != unit]
+    group = read.group_column
+    opened = open_batches(
+        path,
+        known.columns,
+        id_columns=ids,
+        allow_missing=True,
+        layout=layout,
+        group_column=group,
+    )
+    with opened as raw:
+        column = (by_time(unit, raw.names) or (unit,))[0]
+        _check_known(raw.source, "units", [column], raw.names)
+        raw.timed_by(read.time_column)
+        aside = [column, *ids, *(name for name in (group, raw.time_column) if name)]
+        most = _most_rows(raw.source, len(known.columns))
+        tables, parts, seen = [], [], 0
+        for table, X in raw.read(aside):
+            tables.append(table.select(list(dict.fromkeys(aside))))
+            parts.append(X)
+            seen += len(X)
+            if seen > most:
+                raise too_many_rows(raw.source, most)
+        carried = pa.concat_tables(tables)
+        with blaming(raw.source.label, unit):
+            codes, names = codes_of_units(_unit_cells(carried, unit, seen), seen)
+            known.refuse_known(names.tolist())
+            rows = UnitRows(np.concatenate(parts), codes, names, known)
+            made = _of_units(rows, carried, unit, group)
+        for name, values in zip(known.names, rows.features.T, strict=True):
+            made = made.append_column(name, pa.array(values))
+        features = [Feature(name) for name in known.names]
+        batch_rows = read.batch_rows or default_batch_rows(len(made.column_names))
+        source = _UnitSource(raw.source, made)
+        batches = Batches(source, features, layout, allow_missing, batch_rows, group)
+        batches.units = rows
+        yield batches
 
 
 def missing_counts(X: FloatArray, features: Sequence[Feature]) -> dict[str, int]:
@@ -346,7 +471,11 @@ class Batches:
     features : tuple of Feature
     batch_rows : int
     group_column, time_column : str or None
+    units : UnitRows or None
+        What the rows are made of, where they are units.
     """
+
+    units: UnitRows | None = None
 
     def __init__(
         self,

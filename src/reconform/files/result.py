@@ -22,6 +22,7 @@ from ..errors import InputError, ReconformError
 from ..explain import Explainer, explainer_for
 from ..explain.explainer import Explanation, Judged
 from ..statistics.fdr import Decision
+from ..units import UnitRows
 from .cells import PIECE_BYTES, labels_in, to_python
 from .formats import FORMATS, Layout
 from .reading import Batches, ReadOptions
@@ -85,6 +86,8 @@ class FileDiscoveries(CountedDiscoveries):
         does not have.
     fingerprint : str
         Of the new rows, as `Table.fingerprint` of the reference.
+    units : UnitRows or None
+        What the rows are made of, where they are units.
     decision, rank_counts, certified, guarantee, provenance, warning, ...
         As in every list of discoveries that was decided by counts.
     """
@@ -100,6 +103,7 @@ class FileDiscoveries(CountedDiscoveries):
     _numbers: tuple[RankArray, FloatArray] | None
     _index: list[Any] | None
     _explainer: Explainer | None = None
+    units: UnitRows | None = None
 
     def __getstate__(self) -> dict[str, Any]:
         return {**vars(self), "_explainer": None}

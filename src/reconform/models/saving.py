@@ -26,6 +26,7 @@ from ..frames import PACKAGES, FrameRows
 from ..intake import Coded, Frames, Intake, Numbers
 from ..methods import METHODS, MOST_REFERENCE, recorded_methods, resolve_method
 from ..records import Array, Budget, Json, Maybe, Plain, Reader, Record, Scalar, Writer, require
+from ..units import UnitFeatures
 from .archive import (
     FORMAT,
     FORMAT_VERSION,
@@ -265,6 +266,41 @@ _ORDER = Record(
 )
 
 
+def _check_units(value: UnitFeatures, n_features: int) -> None:
+    same = len(value.columns) == len(value.centres) == len(value.scales)
+    require(same and len(value.names) == n_features, "the units have other columns")
+    require(set(value.missing) <= {one.name for one in value.columns}, "the units miss a column")
+    require(bool((value.scales > 0).all()), "a spread is not above 0")
+
+
+class _RowColumns:
+    """Columns of rows, with their labels."""
+
+    def write(self, value: Any, at: str, out: Writer) -> Json:
+        """Write them as plain data."""
+        return describe(value)
+
+    def read(self, json: Json, source: Reader) -> Any:
+        """Read and check them."""
+        return restore(json)
+
+
+_UNITS = Maybe(
+    Record(
+        "Units",
+        UnitFeatures,
+        {
+            "columns": _RowColumns(),
+            "missing": Plain(),
+            "centres": Array("f8", ndim=1),
+            "scales": Array("f8", ndim=1),
+            "keys": Array("u8", ndim=1),
+        },
+        _check_units,
+    )
+)
+
+
 def _write_model(cad: ConformalDetector, out: Writer) -> Json:
     plan = write_plan(cad.plan_, out)
     parameters = neutral(ConformalDetector, cad.get_params(deep=False))
@@ -292,6 +328,7 @@ def _write_model(cad: ConformalDetector, out: Writer) -> Json:
         "reference_sample": _SAMPLE.write(cad.reference_sample_, "reference_sample", out),
         "looked_up": _LOOKED_UP.write(kept.looked_up, "looked_up", out),
         "order": _ORDER.write(kept.order, "order", out),
+        "units": _UNITS.write(kept.units, "units", out),
         **write_groups(cad, out),
         **_write_intake(kept.intake),
     }
@@ -349,7 +386,7 @@ def _read_model(archive: Archive, trusted: bool) -> ConformalDetector:
     _check_parameters(cad)
     restore_columns(cad, json["n_features"], json["feature_names"])
     tie_key = Scalar(int).read(json["tie_key"], source)
-    require(0 <= tie_key < 1 << 64, "the key of ties is not one")
+    require(0 <= tie_key < 1 << 64, "the key of ties is out of range")
     accepts_nan = bool(get_tags(cad).input_tags.allow_nan)
     cad.state_ = kept = FittedState(_read_intake(json, cad), tie_key, accepts_nan)
     groups, kept.sample_groups = read_groups(json, cad, plan, source)
@@ -377,7 +414,9 @@ def _read_sample(cad: ConformalDetector, json: Json, source: Reader) -> None:
     require(fits, "the sample of the reference has other columns")
     fits = (sample is None or kept.groups is None) == (codes is None)
     fits = fits and (sample is None or codes is None or len(sample) == len(codes))
-    kept.order = _ORDER.read(json["order"], source) if "order" in json else Order()
+    if "order" in json:
+        kept.order = _ORDER.read(json["order"], source)
+        kept.units = _UNITS.read(json["units"], source)
     kept.looked_up = _LOOKED_UP.read(json["looked_up"], source)
     if kept.looked_up is not None:
         known = kept.looked_up.occurrences
