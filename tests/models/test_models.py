@@ -464,10 +464,6 @@ def test_the_facts(tmp_path):
     assert info.guarantee == str(cad.guarantee_)
     assert info.format_version == archive.FORMAT_VERSION
     assert info.file_bytes == path.stat().st_size
-    parts = {part.name: part for part in info.parts}
-    assert set(parts) >= {"ensemble/models", "ensemble/full", "ensemble/calibration", "plan"}
-    assert parts["ensemble/models"].bytes > 6 * parts["ensemble/full"].bytes
-    assert sum(part.stored for part in info.parts) < info.file_bytes
     assert str(path) in str(info)
     assert "41 reference rows, 3 features" in str(info)
 

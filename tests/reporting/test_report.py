@@ -560,7 +560,7 @@ def test_without_altair_the_page_works_and_the_chart_says_what_to_install():
         "from reconform.cli.detect import run_demo\n"
         "from reconform.reporting import chart\n"
         "from reconform.reporting.page import render\n"
-        "found = run_demo().found\n"
+        "found, _ = run_demo()\n"
         "assert 'rows flagged' in render(found)\n"
         "try: chart(found)\n"
         "except ImportError as error: print(error)\n"

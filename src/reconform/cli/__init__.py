@@ -184,7 +184,7 @@ HOMES = {
     "score": ("model_commands", "Find the anomalies in NEW with a saved MODEL."),
     "check": ("model_commands", "Check NEW with a saved MODEL, for a schedule."),
     "stream": ("stream_command", "Decide about rows as they arrive on standard input."),
-    "inspect": ("model_commands", "Say what is in a saved MODEL, and how large each part is."),
+    "inspect": ("model_commands", "Say what is in a saved MODEL."),
     "demo": ("detect", "Find malignant tumours among benign ones: no files are needed."),
     "study": ("study_command", "Compare detectors and methods on rows with labels."),
 }

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -35,7 +35,7 @@ from ..files.review import left_out_of
 from ..metrics import false_discovery_proportion, power
 from ..reporting.page import render, write_page
 from .declare import PATH, Command, family, in_options
-from .judging import Flagged, check_header, judge, weighing
+from .judging import check_header, judge, weighing
 from .options import (
     OVERWRITE,
     REPORT,
@@ -212,126 +212,50 @@ def detect(
         voice.finish({"command": "detect", "reference": facts_of(table), **facts})
 
 
-MOST_SHOWN = 5
-
-
-demo_options = family(
-    "asked",
-    "Options",
-    dict,
-    [
-        REPORT,
-        OVERWRITE,
-    ],
-)
-
-
 @click.command(cls=Command, examples=["reconform demo --report demo.html"])
-@demo_options
+@family("asked", "Options", dict, [REPORT, OVERWRITE])
 @voice_options
 def demo(asked: dict[str, Any], voice: Voice) -> None:
-    """Find malignant tumours among benign ones: no files are needed.
-
-    The data ship with scikit-learn.
-    """
+    """Find malignant tumours among benign ones: no files are needed."""
     report, overwrite = asked["report"], asked["overwrite"]
     if report is not None:
         if is_standard(report):
             raise click.UsageError("--report writes a page: give the name of a file.")
         check_place(report, overwrite=overwrite)
     with voice.gathering_warnings():
-        done = run_demo()
+        found, truth = run_demo()
+    facts = {
+        "tested": len(found),
+        "malignant": int(truth.sum()),
+        "flagged": found.count,
+        "power": power(found, truth),
+        "false_share": false_discovery_proportion(found, truth),
+    }
     with voice.last_words():
         if report is not None:
-            page = partial(render, done.found, title="Tumours", spell=in_options)
+            page = partial(render, found, title="Tumours", spell=in_options)
             write_page(Path(report), page, overwrite=overwrite)
-        _tell(voice, done)
+        voice.say(
+            f"Breast cancer data: benign rows as reference, {len(found)} new rows, of which "
+            f"{truth.sum()} are malignant."
+        )
+        voice.say()
+        voice.say(found.headline, style="bold")
+        for said in filter(None, (found.promise, found.verdict.sentence, found.ranked_by)):
+            voice.say(said)
+        voice.say(
+            f"The truth, which the detector never saw: {facts['power']:.0%} of the malignant rows "
+            f"are flagged, and {facts['false_share']:.0%} of the flagged rows are benign (aimed "
+            f"at: at most {percent(found.level)} on average)."
+        )
         if report is not None:
             voice.say(f"Report: {report}")
-        voice.finish(
-            {
-                "command": "demo",
-                "n_reference": done.n_reference,
-                "tested": len(done.found),
-                "malignant": int(done.truth.sum()),
-                "flagged": done.found.count,
-                "power": done.power,
-                "false_share": done.false_share,
-                "p_threshold": done.found.p_threshold,
-                "guarantee": in_options(done.found.guarantee),
-                "report": report,
-            }
-        )
+        guarantee = in_options(found.guarantee)
+        voice.finish({"command": "demo", **facts, "guarantee": guarantee, "report": report})
 
 
-def _tell(voice: Voice, done: Demo) -> None:
-    found = done.found
-    voice.say(
-        f"Breast cancer data: {done.n_reference} benign rows as reference, {len(found)} new rows, "
-        f"of which {done.truth.sum()} are malignant."
-    )
-    voice.say()
-    voice.say(found.headline, style="bold")
-    for said in filter(None, (found.promise, found.verdict.sentence, found.ranked_by)):
-        voice.say(said)
-    top = found.order[: min(found.count, MOST_SHOWN)]
-    if len(top):
-        flagged = Flagged(
-            rows=(top + 1).tolist(),
-            ids={},
-            numbers={
-                "score": found.scores[top],
-                "p-value": found.p_values[top],
-                f"{found.q_name}-value": found.q_values[top],
-            },
-        )
-        voice.say()
-        voice.show(flagged.table())
-        voice.say()
-    voice.say(
-        f"The truth, which the detector never saw: {done.power:.0%} of the malignant rows are "
-        f"flagged, and {done.false_share:.0%} of the flagged rows are benign (aimed at: at most "
-        f"{percent(found.level)} on average)."
-    )
-
-
-@dataclass(frozen=True)
-class Demo:
-    """What the demo did.
-
-    Attributes
-    ----------
-    found : Discoveries
-    truth : bool array
-        Which new rows are malignant.
-    n_reference : int
-        Number of benign reference rows.
-    """
-
-    found: Discoveries
-    truth: BoolArray
-    n_reference: int
-
-    @property
-    def false_share(self) -> float:
-        """Share of the flagged rows that are benign."""
-        return false_discovery_proportion(self.found, self.truth)
-
-    @property
-    def power(self) -> float:
-        """Share of the malignant rows that are flagged."""
-        return power(self.found, self.truth)
-
-
-def run_demo() -> Demo:
-    """Fit on half of the benign rows, and judge the rest mixed with malignant ones.
-
-    Examples
-    --------
-    >>> demo = run_demo()
-    >>> demo.n_reference, len(demo.found)
-    (178, 229)
-    """
+def run_demo() -> tuple[Discoveries, BoolArray]:
+    """Fit on half of the benign rows, and judge the rest mixed with malignant ones."""
     from sklearn.datasets import load_breast_cancer
 
     X, y = load_breast_cancer(return_X_y=True)
@@ -342,5 +266,4 @@ def run_demo() -> Demo:
     new = np.vstack([rest, malignant])
     order = rng.permutation(len(new))
     truth = np.r_[np.zeros(len(rest), bool), np.ones(len(malignant), bool)][order]
-    found = ConformalDetector(random_state=0).fit(reference).discover(new[order])
-    return Demo(found, truth, len(reference))
+    return ConformalDetector(random_state=0).fit(reference).discover(new[order]), truth

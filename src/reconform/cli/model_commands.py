@@ -16,7 +16,6 @@ from datetime import UTC, datetime
 from typing import Any
 
 import click
-from rich.box import SIMPLE_HEAD
 from rich.filesize import decimal
 from rich.table import Table as RichTable
 
@@ -499,13 +498,11 @@ def judge_with(
 @click.argument("model", type=PATH)
 @voice_options
 def inspect(model: str, voice: Voice) -> None:
-    """Say what is in a saved MODEL, and how large each part is. Nothing in it is run."""
+    """Say what is in a saved MODEL. Nothing in it is run."""
     info = models.inspect(model)
     with voice.last_words():
         if voice.talks:
             voice.show(_facts_table(info))
-            voice.say()
-            voice.show(_parts_table(info))
         voice.finish({"command": "inspect", **_facts(info)})
 
 
@@ -567,13 +564,3 @@ def _columns(info: ModelInfo, known: Remembered | None) -> str:
     ]
     more = [f"{len(names) - MOST_NAMES:,} more"] if len(names) > MOST_NAMES else []
     return ": ".join([f"{info.n_features:,}", ", ".join(names[:MOST_NAMES] + more)]).rstrip(": ")
-
-
-def _parts_table(info: ModelInfo) -> RichTable:
-    table = RichTable(box=SIMPLE_HEAD, pad_edge=False, show_edge=False)
-    table.add_column("part")
-    table.add_column("in the file", justify="right")
-    table.add_column("in memory", justify="right")
-    for part in info.parts:
-        table.add_row(printable(part.name), decimal(part.stored), decimal(part.bytes))
-    return table

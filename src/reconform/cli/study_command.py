@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import shlex
+from dataclasses import asdict
 from typing import Any
 
 import click
@@ -17,7 +18,6 @@ from ..study import (
     PAPER_DATASETS,
     PAPER_DETECTORS,
     Cell,
-    Estimate,
     Protocol,
     Ranked,
     Recommendation,
@@ -180,8 +180,8 @@ def study(
             {
                 "command": "study",
                 "store": run["store"],
-                "cells": [_cell_facts(cell) for cell in planned.cells()],
-                "ranking": [_ranked_facts(row) for row in planned.ranking()],
+                "cells": [_facts(cell) for cell in planned.cells()],
+                "ranking": [_facts(row) for row in planned.ranking()],
                 "recommendation": _advice_facts(advice, planned),
                 "left_out": [
                     {"dataset": dataset, "detector": detector, "method": method, "reason": reason}
@@ -225,29 +225,14 @@ def _planned(
     return Study(**given, protocol=Protocol(**protocol))
 
 
-def _cell_facts(cell: Cell) -> dict[str, Any]:
-    return {
-        "dataset": cell.dataset,
-        "detector": cell.detector,
-        "method": cell.method,
-        "draws": cell.fdr.draws,
-        "fdr": _estimate_facts(cell.fdr),
-        "power": _estimate_facts(cell.power),
-        "violation": cell.violation,
-    }
-
-
-def _ranked_facts(row: Ranked) -> dict[str, Any]:
-    return {
-        "detector": row.detector,
-        "method": row.method,
-        "power": _estimate_facts(row.power),
-        "fdr": _estimate_facts(row.fdr),
-        "behind": _estimate_facts(row.behind),
-        "worse": row.worse,
-        "violation": row.violation,
-        "seconds": row.seconds,
-    }
+def _facts(row: Cell | Ranked) -> dict[str, Any]:
+    """A line of a table as plain data; of one draw there is no standard deviation."""
+    facts = asdict(row)
+    for name in ("fdr", "power", "behind"):
+        if name in facts:
+            mean, sd = facts[name]["mean"], facts[name]["sd"]
+            facts[name] = {"mean": mean, "sd": None if math.isnan(sd) else sd}
+    return {**facts, "draws": row.fdr.draws, "violation": row.violation}
 
 
 def _advice_facts(advice: Recommendation, planned: Study) -> dict[str, Any]:
@@ -259,10 +244,6 @@ def _advice_facts(advice: Recommendation, planned: Study) -> dict[str, Any]:
         "command": command_of(advice, planned),
         "python": advice.python,
     }
-
-
-def _estimate_facts(estimate: Estimate) -> dict[str, float | None]:
-    return {"mean": estimate.mean, "sd": None if math.isnan(estimate.sd) else estimate.sd}
 
 
 # Files whose names the reader has to put in.

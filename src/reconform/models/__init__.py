@@ -8,7 +8,7 @@ the folders of the detectors; `saving` is where it comes together.
 from __future__ import annotations
 
 from ..errors import ModelFileError
-from .archive import ModelInfo, Part, inspect
+from .archive import ModelInfo, inspect
 from .saving import load, save
 
-__all__ = ["ModelFileError", "ModelInfo", "Part", "inspect", "load", "save"]
+__all__ = ["ModelFileError", "ModelInfo", "inspect", "load", "save"]

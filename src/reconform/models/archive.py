@@ -117,29 +117,23 @@ def grows_too_much(sizes: Sequence[int], file_size: int) -> bool:
 
 def check_directory(members: Sequence[ZipInfo], file_size: int) -> None:
     """Refuse what a zip may say of its members and ours never does, before any is read."""
-    if len(members) > MOST_MEMBERS:
-        raise ReconformError(
-            f"it has {len(members):,} members, and at most {MOST_MEMBERS:,} may be"
-        )
+    few = len(members) <= MOST_MEMBERS
+    require(few, f"it has {len(members):,} members, and at most {MOST_MEMBERS:,} may be")
     names = [member.orig_filename for member in members]
-    if len(set(names)) < len(names):
-        raise ReconformError("two members have the same name")
+    require(len(set(names)) == len(names), "two members have the same name")
     for name, member in zip(names, members, strict=True):
-        if not _NAME.fullmatch(name) or name != member.filename:
-            raise ReconformError(f"a member is called {name[:80]!r}")
-        kind = stat.S_IFMT(member.external_attr >> 16)
-        if kind not in (0, stat.S_IFREG):
-            raise ReconformError(f"member {name} is a link or something else that is no file")
-        if member.flag_bits & 0x1 or member.compress_type not in (ZIP_STORED, ZIP_DEFLATED):
-            raise ReconformError(f"member {name} is encrypted, or compressed in a way we never use")
-        if name.endswith(".json") and member.file_size > MOST_TEXT_BYTES:
-            raise ReconformError(f"{name} is larger than {MOST_TEXT_BYTES:,} bytes")
-    if sum(member.compress_size for member in members) > file_size:
-        raise ReconformError("members overlap")
-    if grows_too_much([member.file_size for member in members], file_size):
-        raise ReconformError(
-            f"{file_size:,} bytes would become more than {MOST_GROWTH} times as many"
-        )
+        ours = _NAME.fullmatch(name) and name == member.filename
+        require(ours, f"a member is called {name[:80]!r}")
+        plain = stat.S_IFMT(member.external_attr >> 16) in (0, stat.S_IFREG)
+        require(plain, f"member {name} is a link or something else that is no file")
+        usual = member.compress_type in (ZIP_STORED, ZIP_DEFLATED) and not member.flag_bits & 0x1
+        require(usual, f"member {name} is encrypted, or compressed in a way we never use")
+        small = not name.endswith(".json") or member.file_size <= MOST_TEXT_BYTES
+        require(small, f"{name} is larger than {MOST_TEXT_BYTES:,} bytes")
+    apart = sum(member.compress_size for member in members) <= file_size
+    require(apart, "members overlap")
+    grows = grows_too_much([member.file_size for member in members], file_size)
+    require(not grows, f"{file_size:,} bytes would become more than {MOST_GROWTH} times as many")
 
 
 # --- reading -------------------------------------------------------------------------------------
@@ -164,7 +158,6 @@ class Archive:
             self._zip = _open_zip(file)
             self._members = {member.orig_filename: member for member in self._zip.infolist()}
             check_directory(self._zip.infolist(), size)
-            self.sizes = {n: (m.file_size, m.compress_size) for n, m in self._members.items()}
             self.manifest = self._read_manifest()
 
     def read(self, name: str) -> ByteArray:
@@ -172,8 +165,8 @@ class Archive:
         with refusing(self.path, "the file is damaged or was altered"):
             listed = self.manifest["members"][name]
             buffer = self._read(name)
-            if hashlib.sha256(buffer.data).hexdigest() != listed["sha256"]:
-                raise ReconformError(f"the SHA-256 of {name} is not the one in the manifest")
+            same = hashlib.sha256(buffer.data).hexdigest() == listed["sha256"]
+            require(same, f"the SHA-256 of {name} is not the one in the manifest")
             return buffer
 
     def _read(self, name: str) -> ByteArray:
@@ -183,36 +176,33 @@ class Archive:
         with self._zip.open(self._members[name]) as stream:
             while filled < len(buffer):
                 piece = stream.read(min(_CHUNK, len(buffer) - filled))
-                if not piece:
-                    raise ReconformError(f"{name} is shorter than it says")
+                require(piece, f"{name} is shorter than it says")
                 view[filled : filled + len(piece)] = piece
                 filled += len(piece)
-            if stream.read(1):
-                raise ReconformError(f"{name} is longer than it says")
+            require(not stream.read(1), f"{name} is longer than it says")
         return buffer
 
     def _read_manifest(self) -> dict[str, Any]:
-        if MANIFEST not in self._members:
-            raise ReconformError(f"it has no {MANIFEST}")
+        require(MANIFEST in self._members, f"it has no {MANIFEST}")
         text = self._read(MANIFEST).tobytes()
         manifest = parse_json(text)
-        if not isinstance(manifest, dict) or manifest.get("format") != FORMAT:
-            raise ReconformError(f"its {MANIFEST} is not one of ours")
+        ours = isinstance(manifest, dict) and manifest.get("format") == FORMAT
+        require(ours, f"its {MANIFEST} is not one of ours")
         self._check_version(manifest)
-        if self._zip.comment != (SEAL + hashlib.sha256(text).hexdigest()).encode():
-            raise ReconformError(f"its {MANIFEST} was altered")
+        sealed = self._zip.comment == (SEAL + hashlib.sha256(text).hexdigest()).encode()
+        require(sealed, f"its {MANIFEST} was altered")
         listed = manifest["members"]
-        if set(listed) != set(self._members) - {MANIFEST}:
-            raise ReconformError("its members are not those that the manifest lists")
+        whole = set(listed) == set(self._members) - {MANIFEST}
+        require(whole, "its members are not those that the manifest lists")
         for name, entry in listed.items():
-            if entry["bytes"] != self.sizes[name][0]:
-                raise ReconformError(f"the size of {name} is not the one in the manifest")
-        return manifest
+            same = entry["bytes"] == self._members[name].file_size
+            require(same, f"the size of {name} is not the one in the manifest")
+        return dict(manifest)
 
     def _check_version(self, manifest: dict[str, Any]) -> None:
-        version = manifest.get("format_version")
-        if type(version) is not int or version < 1:
-            raise ReconformError(f"its format version is {version!r}")
+        version: Any = manifest.get("format_version")
+        known = type(version) is int and version >= 1
+        require(known, f"its format version is {version!r}")
         if version > FORMAT_VERSION:
             raise ModelFileError(
                 f"{self.path}: this model has format version {version}, written by reconform "
@@ -224,11 +214,10 @@ class Archive:
 def _open_zip(file: BinaryIO) -> ZipFile:
     file.seek(0)
     start = file.read(4)
-    if is_zipfile(file):
-        return ZipFile(file)
-    if start == b"PK\x03\x04":
-        raise ReconformError("it begins like one and ends too soon")
-    raise ReconformError("it is not a zip archive")
+    cut_short = start == b"PK\x03\x04"
+    why = "it begins like one and ends too soon" if cut_short else "it is not a zip archive"
+    require(is_zipfile(file), why)
+    return ZipFile(file)
 
 
 @contextmanager
@@ -346,41 +335,23 @@ def read_npy(buffer: ByteArray) -> AnyArray:
            [3, 4, 5]])
     """
     start = buffer[: len(_MAGIC) + 2].tobytes()
-    if len(start) < len(_MAGIC) + 2 or not start.startswith(_MAGIC):
-        raise ReconformError("an array does not begin like one")
+    begins = len(start) == len(_MAGIC) + 2 and start.startswith(_MAGIC)
+    require(begins, "an array does not begin like one")
     end = len(start) + int.from_bytes(start[-2:], "little")
     match = _HEADER.fullmatch(buffer[len(start) : end].tobytes())
     if match is None or end % _ALIGNMENT:
         raise ReconformError("an array has a header that we never write")
     dtype = np.dtype(match[1].decode())
     shape = tuple(int(part) for part in (match[2] or b"").decode().rstrip(",").split(", ") if part)
-    if math.prod(shape) * dtype.itemsize != len(buffer) - end:
-        raise ReconformError(f"an array of shape {shape} does not match its stored size")
-    if math.prod(max(size, 1) for size in shape) > max(MOST_EMPTY, math.prod(shape)):
-        raise ReconformError(f"an array has the shape {shape}")
+    fits = math.prod(shape) * dtype.itemsize == len(buffer) - end
+    require(fits, f"an array of shape {shape} does not match its stored size")
+    usual = math.prod(max(size, 1) for size in shape) <= max(MOST_EMPTY, math.prod(shape))
+    require(usual, f"an array has the shape {shape}")
     array: AnyArray = buffer[end:].view(dtype)
     return array.astype(dtype.newbyteorder("="), copy=False).reshape(shape)
 
 
 # --- what a file says about itself ----------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class Part:
-    """A part of a model file.
-
-    Attributes
-    ----------
-    name : str
-    bytes : int
-        In memory.
-    stored : int
-        In the file.
-    """
-
-    name: str
-    bytes: int
-    stored: int
 
 
 @dataclass(frozen=True)
@@ -420,8 +391,6 @@ class ModelInfo:
         trusts the file.
     extras : dict
         What `save` was given to carry along.
-    parts : tuple of Part
-        The largest first.
     """
 
     path: str
@@ -445,7 +414,6 @@ class ModelInfo:
     versions: Mapping[str, str]
     foreign_types: tuple[str, ...]
     extras: Mapping[str, Any] = field(repr=False)
-    parts: tuple[Part, ...] = field(repr=False)
 
     def __str__(self) -> str:
         lines = [
@@ -458,7 +426,6 @@ class ModelInfo:
         ]
         if self.foreign_types:
             lines.append(f"  contains objects of others: {', '.join(self.foreign_types)}")
-        lines += [f"  {part.stored:>12,} bytes  {part.name}" for part in self.parts]
         # A file may say anything of itself: a terminal shows it, and obeys none of it.
         return "\n".join(printable(line.replace("\n", " ")) for line in lines)
 
@@ -497,8 +464,6 @@ def inspect(path: str | Path) -> ModelInfo:
     ...     info = inspect(path)
     >>> info.detector, info.method, info.n_calibration
     ('knn', 'jackknife+', 50)
-    >>> sorted(part.name for part in info.parts)
-    ['ensemble/calibration', 'ensemble/full', 'manifest', 'model', 'reference_sample']
     """
     with open_archive(path) as archive, refusing(path, "the manifest is not one of ours"):
         return _info(archive)
@@ -519,19 +484,5 @@ def _info(archive: Archive) -> ModelInfo:
         file_bytes=archive.file_bytes,
         feature_names=None if columns is None else tuple(columns),
         foreign_types=tuple(types),
-        parts=_parts(archive.sizes),
         **{name: said[name] for name in taken},
     )
-
-
-def _parts(sizes: Mapping[str, tuple[int, int]]) -> tuple[Part, ...]:
-    """Add members up to parts: by folder, and those of the ensemble by what it consists of."""
-    totals: dict[str, list[int]] = {}
-    for name, size in sizes.items():
-        folder, *rest = name.rsplit(".", 1)[0].split("/")
-        part = f"{folder}/{rest[0]}" if folder == "ensemble" else folder
-        total = totals.setdefault(part, [0, 0])
-        total[0] += size[0]
-        total[1] += size[1]
-    parts = [Part(name, *total) for name, total in totals.items()]
-    return tuple(sorted(parts, key=lambda part: (-part.stored, part.name)))
