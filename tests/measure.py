@@ -29,7 +29,7 @@ LIMITS: dict[str, int] = {
     "fit, discover, print: outside detectors/": 311,
     "fit, discover, print: modules": 69,
     "detect --report: functions": 940,
-    "detect --report: modules": 92,
+    "detect --report: modules": 93,
 }
 
 _DEFAULT = """

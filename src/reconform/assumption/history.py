@@ -62,7 +62,7 @@ def seen_in(new: FloatArray | None, names: Sequence[str], rows: int) -> dict[str
 
 
 @dataclass(frozen=True)
-class Change:
+class SinceBefore:
     """How a run differs from those before it.
 
     Attributes
@@ -83,7 +83,9 @@ class Change:
         return {"runs": self.runs, "as_before": self.as_before, "sentence": self.sentence}
 
 
-def change_since(seen: Seen, broken: Sequence[str], earlier: Sequence[Mapping[str, Any]]) -> Change:
+def change_since(
+    seen: Seen, broken: Sequence[str], earlier: Sequence[Mapping[str, Any]]
+) -> SinceBefore:
     """Compare a run with earlier ones of the same model.
 
     Parameters
@@ -106,7 +108,7 @@ def change_since(seen: Seen, broken: Sequence[str], earlier: Sequence[Mapping[st
     """
     known = list(earlier)[-RUNS:]
     if not known:
-        return Change(0, False, "There is no earlier run to compare with.")
+        return SinceBefore(0, False, "There is no earlier run to compare with.")
     news = [name for name in broken if name not in SHOWN]
     news = [name for name in news if all(name not in run["broken"] for run in known)]
     pairs = zip(known[:-1], known[1:], strict=True)
@@ -124,10 +126,10 @@ def change_since(seen: Seen, broken: Sequence[str], earlier: Sequence[Mapping[st
     elif not any(run["broken"] for run in known):
         said = f"The assumption looked unbroken in the last {_runs(len(known))}."
     else:
-        return Change(
+        return SinceBefore(
             len(known), True, f"It is as it was in the last {_runs(len(known))}: nothing moved."
         )
-    return Change(len(known), False, said)
+    return SinceBefore(len(known), False, said)
 
 
 def earlier_run(line: Any, calibration: str) -> dict[str, Any] | None:
