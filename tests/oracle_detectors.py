@@ -9,12 +9,6 @@ from reconform.statistics.chances import guard_limits
 
 METHODS = ("largest", "mean", "median")
 
-OWN_NEIGHBOUR = (
-    "as in PyOD, the offset comes from training rows that are not their own neighbours, while "
-    "predict finds each of them at distance 0 from itself; so fewer training rows are predicted "
-    "outliers than the contamination says"
-)
-
 
 def squared_distances(A, B):
     """Sum of squared differences, feature after feature."""

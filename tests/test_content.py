@@ -6,7 +6,6 @@ from functools import partial
 
 import numpy as np
 import pytest
-from scipy.stats import binom, chi2
 from sklearn.ensemble import IsolationForest
 from sklearn.neighbors import LocalOutlierFactor
 
@@ -14,17 +13,11 @@ from enumeration import judged
 from reconform import ConformalDetector, CrossValidation, Jackknife, Resampling, content
 from reconform.content import Contents, by_content, canonical_order, draw_rows, sorted_by_content
 from reconform.detectors import IForest
-from reconform.detectors.foreign import adapt
 from reconform.detectors.iforest.ensembles import fit_full_forest, fit_leave_one_out
 from reconform.detectors.iforest.model import Recipe, TreeDraws, fit_forest
-from reconform.detectors.inne.ensembles import EnteredINNE, LeaveOneOutINNE, Spheres, draw_centres
-from reconform.ensemble.refitting import fit_full
+from reconform.detectors.inne.ensembles import EnteredINNE, LeaveOneOutINNE
 
 SEED = np.random.SeedSequence(3)
-
-
-def fit_spheres(X, psi, sets, seed):
-    return Spheres.around(X, [draw_centres(Contents.of(X), psi, sets, seed)])
 
 
 GOLDEN_DIGESTS = [
@@ -119,9 +112,6 @@ def test_bootstrap_sizes_have_the_law_of_draws_with_replacement():
     assert abs(sizes.var() / wanted.var() - 1) < 0.1
 
 
-# --- INNE --------------------------------------------------------------------------------------
-
-
 # --- plans --------------------------------------------------------------------------------------
 
 
@@ -161,26 +151,6 @@ def test_splits_are_uniform_over_the_seed():
     assert sum((c - 2000) ** 2 / 2000 for c in counts.values()) < 35
 
 
-def test_any_detector_becomes_symmetric():
-    """A detector for which the first row is special; wrapped, permuting changes nothing."""
-
-    def fit(X):
-        weights = np.linspace(2, 1, len(X))
-        centre = (weights[:, None] * X).sum(0) / weights.sum()
-        return lambda Z: np.abs(Z - centre).sum(1)
-
-    algorithm = adapt(fit, larger_is="anomalous")
-    for kind in KINDS:
-        X, new = rows(40, kind=kind), rows(6, kind=kind, seed=1)
-        order = np.random.default_rng(0).permutation(40)
-        models = [algorithm.fit_model(D, SEED) for D in (X, X[order])]
-        assert (models[0].score_samples(new) == models[1].score_samples(new)).all()
-        a, b = (algorithm.training_scores(m, D) for m, D in zip(models, (X, X[order]), strict=True))
-        assert (a[order] == b).all()
-        here, there = (fit_full(algorithm, D, SEED).ranks(new).at_most for D in (X, X[order]))
-        assert (here == there).all()
-
-
 # --- the theorems, given the seed, without simulation -------------------------------------------
 #
 # Given the multiset of n + 1 rows, the new one is equally likely to be any of them. So a theorem
@@ -215,34 +185,6 @@ def test_bounds_hold_given_the_seed_in_every_world(detector, kind):
         assert all((ranks <= r).sum() <= r for r in range(1, 13))
         ranks = world_ranks(partial(jackknife, s=seed), E)
         assert all((ranks <= r).sum() <= 2 * r - 1 for r in range(1, 13))
-
-
-def null_counts(fit, seeds, batches, n, at_most):
-    """Of so many batches of n + 1 rows of one law: how often the last has a rank of at most r."""
-    counts = np.zeros(len(seeds), dtype=int)
-    for k, seed in enumerate(seeds):
-        rng = np.random.default_rng([k, 7])
-        for _ in range(batches):
-            E = rng.normal(size=(n + 1, 2))
-            ensemble = fit(E[:-1], np.random.SeedSequence(seed))
-            counts[k] += ensemble.ranks(E[-1:]).at_most[0] <= at_most
-    return counts
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("detector", WORLDS)
-def test_the_level_of_full_is_the_same_for_every_seed(detector):
-    """P(p <= 0.2 | seed) at n = 9 for 25 seeds, 600 batches each, by a chi-square of 24 degrees.
-
-    A correct program fails one run in 10,000; the seeds of the batches are fixed.
-    """
-    seeds, batches = range(25), 600
-    counts = null_counts(WORLDS[detector][0], seeds, batches, 9, 2)
-    share = counts.mean() / batches
-    statistic = ((counts - batches * share) ** 2).sum() / (batches * share * (1 - share))
-    assert chi2.sf(statistic, len(seeds) - 1) > 1e-4
-    # No seed is above the level; binomial, corrected for the number of seeds.
-    assert binom.sf(counts.max() - 1, batches, 0.2) * len(seeds) > 1e-4
 
 
 # --- the order of the reference -------------------------------------------------------------------

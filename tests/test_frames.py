@@ -521,18 +521,6 @@ def test_prepare_takes_text_and_missing_values(kind, detector, method):
     assert np.array_equal(again.p_values(as_kind(NEW)), p)
 
 
-@pytest.mark.parametrize("detector", ["knn", "iforest", OneClassSVM()], ids=str)
-@pytest.mark.parametrize("method", ["split", "cv+", "full"])
-def test_prepared_models_are_saved(tmp_path, detector, method):
-    prepare = Prepare(detector, categories=["count"])
-    cad = ConformalDetector(prepare, method, random_state=0).fit(HOLES)
-    save(cad, tmp_path / "m.rcad")
-    again = load(tmp_path / "m.rcad", trusted=True)
-    assert again.features == cad.features
-    assert np.array_equal(again.p_values(NEW), cad.p_values(NEW))
-    assert repr(again.detector) == repr(Prepare(detector, categories=("count",)))
-
-
 def test_prepared_models_judge_files(tmp_path):
     from reconform.files.judge import judge_file
 

@@ -162,25 +162,6 @@ def test_scores_that_are_none_are_refused(calibration, new, larger_is, message):
         p_values_of(calibration, new, larger_is=larger_is)
 
 
-def test_statistics_know_no_learners():
-    code = (
-        "import sys, types, pathlib, importlib\n"
-        "import reconform\n"
-        "root = pathlib.Path(reconform.__file__).parent\n"
-        "for name in [n for n in sys.modules if n.startswith('reconform')]: del sys.modules[name]\n"
-        "package = types.ModuleType('reconform'); package.__path__ = [str(root)]\n"
-        "sys.modules['reconform'] = package\n"
-        "for path in sorted((root / 'statistics').glob('[!_]*.py')):\n"
-        "    importlib.import_module(f'reconform.statistics.{path.stem}')\n"
-        "print(sorted(n.split('.')[1] for n in sys.modules if n.count('.') == 1\n"
-        "             and n.startswith('reconform.')))\n"
-    )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    loaded = set(re.findall(r"'(\w+)'", done.stdout))
-    assert "statistics" in loaded
-    assert not loaded & {"detector", "detectors", "ensemble", "transductive", "methods", "files"}
-
-
 # --- the recipe: add a procedure -----------------------------------------------------------------
 
 # Benjamini-Hochberg at half the level, as the one row that the recipe asks for.

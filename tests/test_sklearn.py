@@ -191,20 +191,6 @@ def test_the_api_page_names_the_requests_that_there_are():
     assert set(re.findall(r"`(set_\w+_request)`", page)) == there
 
 
-def test_cross_validation_hands_out_groups_to_splitter_and_detector(routing):
-    """The outer folds keep groups together, and so do the models inside."""
-
-    def all_kept(cad, held_out, y=None):
-        plan = cad.plan_
-        inside = GROUPS[np.isin(X, held_out).all(axis=1) == 0]
-        pairs = zip(plan.train, plan.held_out, strict=True)
-        return float(all(not set(inside[t]) & set(inside[h]) for t, h in pairs))
-
-    asks = grouped().set_fit_request(blocks="groups", groups=False)  # as the splitter calls them
-    scores = cross_validate(asks, X, params={"groups": GROUPS}, cv=GroupKFold(4), scoring=all_kept)
-    assert scores["test_score"].tolist() == [1.0] * 4
-
-
 def test_known_anomalies_go_through_a_pipeline_as_they_are(routing):
     """They are rows of another number: no fold takes a part of them."""
     asks = ConformalDetector("contrast", "full", random_state=0).set_fit_request(anomalies=True)
@@ -222,10 +208,3 @@ def test_known_anomalies_go_through_a_pipeline_as_they_are(routing):
     asks = Seen("contrast", "full", random_state=0).set_fit_request(anomalies=True)
     cross_validate(asks, X, params={"anomalies": ANOMALIES}, cv=3, scoring=lambda cad, rows: 0.0)
     assert seen == [9, 9, 9]
-
-
-def test_weights_belong_to_a_batch_and_not_to_a_fit():
-    """`Weights` are about reference and new rows: `discover` takes them, and nothing routes it."""
-    routed = ConformalDetector().get_metadata_routing()
-    assert "weights" not in routed.fit.requests
-    assert not hasattr(routed, "discover")

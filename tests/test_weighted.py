@@ -200,7 +200,7 @@ def test_equal_weights_change_nothing(method, validity):
 
 
 def test_neither_the_order_of_rows_nor_a_common_factor_changes_anything():
-    D, T, weights = tilted(3)
+    D, T, weights = tilted(2)
     rng = np.random.default_rng(0)
     a, b = rng.permutation(300), rng.permutation(100)
     for detector, factor in (("knn", 1.0), ("iforest", 1.0), ("knn", 1e-3), ("knn", 7.7)):
@@ -380,6 +380,3 @@ def test_what_takes_no_weights_is_refused(files, asked, sentence):
     assert said.exit_code in (1, 2), said.stderr
     assert sentence in " ".join(said.stderr.replace("│", " ").split())
     assert not Path("out.csv").exists()
-
-
-# --- levels ---------------------------------------------------------------------------------------

@@ -435,7 +435,8 @@ NATIVE = {
         "too many parts"),
     "prepared_that_share_what_they_prepare": (
         "knn", "split",
-        detector_of(45, lambda k: {"prepared": k - 1, "labels": [0, 0, 0], "contamination": 0.1,
+        detector_of(45, lambda k: {"prepared": k - 1, "labels": [0, 0, 0], "scaled": True,
+                                   "contamination": 0.1,
                                    "fit": {**FIT, "detector": k - 1}}),
         "no array 'none'|too many parts"),
     "frozen_in_frozen": ("knn", "split", detector_of(20_000, lambda k: {"frozen": k - 1}), LOST),

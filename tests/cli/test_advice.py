@@ -26,25 +26,11 @@ FINE = (0, 3, 4)
 
 # Values for options that advice names without one.
 VALUES = {
-    "--detector": "knn",
-    "--method": "full",
-    "--fdr": "0.3",
-    "--false-alarms": "50",
-    "--drop": "a",
-    "--id": "a",
-    "--missing": "unknown",
-    "--category": "c",
-    "--output": "out.csv --overwrite",
-}
-FLAGS = (
-    "--prepare",
-    "--trust-objects",
-    "--overwrite",
-    "--only-anomalies",
-    "--group-models",
-    "--json",
-    "--quiet",
-)
+    "--detector": "knn", "--method": "full", "--fdr": "0.3", "--false-alarms": "50", "--drop": "a",
+    "--id": "a", "--missing": "unknown", "--category": "c", "--output": "out.csv --overwrite",
+}  # fmt: skip
+FLAGS = ("--prepare", "--trust-objects", "--overwrite", "--only-anomalies", "--group-models",
+         "--json", "--quiet")  # fmt: skip
 # Of a method, and gone with it.
 OF_METHODS = ("repeats=", "calibration=", "folds=", "draws=")
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
 import re
@@ -76,10 +75,6 @@ def log_lines(path="checks.jsonl"):
     text = Path(path).read_text()
     assert text.endswith("\n")
     return [json.loads(line) for line in text.splitlines()]
-
-
-def sha256(path):
-    return hashlib.sha256(Path(path).read_bytes()).hexdigest()
 
 
 # --- the command ---------------------------------------------------------------------------------

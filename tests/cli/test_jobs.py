@@ -5,7 +5,6 @@ Those that are one command have their tests with it: explanations, checks, strea
 
 from __future__ import annotations
 
-import shlex
 from pathlib import Path
 
 import numpy as np
@@ -80,60 +79,3 @@ def test_the_papers_data(name, data_folder):
     else:
         assert found.why_nothing
     assert len(found.first(20).positions) == 20
-
-
-# --- 2. is my reference clean? -------------------------------------------------------------------
-
-
-# --- 9. two million rows -------------------------------------------------------------------------
-
-
-def test_two_million_rows(here, monkeypatch):
-    """Scaled down by a hundred, with batches and limits scaled alike: what is in memory at a time
-    is a batch, and the report carries the flagged rows and a sample of the others."""
-    rng = np.random.default_rng(0)
-    names = ["a", "b", "c"]
-    pd.DataFrame(rng.normal(size=(5_000, 3)), columns=names).to_csv("normal.csv", index=False)
-    rows = rng.normal(size=(20_000, 3))
-    rows[:200] += 20
-    pd.DataFrame(rng.permutation(rows), columns=names).to_csv("large.csv", index=False)
-    seen = []
-    of_detector = ConformalDetector.rank_rows
-
-    def watched(self, rows, **given):
-        seen.append(len(rows.X))
-        return of_detector(self, rows, **given)
-
-    monkeypatch.setattr(ConformalDetector, "rank_rows", watched)
-    monkeypatch.setattr("reconform.files.reading.BATCH_ROWS", 2_000)
-    facts = run_json(
-        *("detect", "normal.csv", "large.csv", "--detector", "knn", "--method", "split"),
-        *("--output", "found.csv", "--only-anomalies", "--report", "page.html"),
-    )
-    assert max(seen) <= 2_000 < facts["new"]["rows"] == 20_000
-    assert facts["flagged"] >= 200
-    assert len(pd.read_csv("found.csv")) == facts["flagged"]
-    assert Path("page.html").stat().st_size < 20_000_000
-
-
-# --- 11. compare on labels -----------------------------------------------------------------------
-
-
-def test_compare_on_labels(here, tumours):
-    labelled = pd.concat([tumours["month"], tumours["today"]])
-    labelled["malignant"] = labelled["patient"].isin(tumours["malignant"]).astype(int)
-    labelled.to_csv("labelled.csv", index=False)
-    facts = run_json("study", "--dataset", "labelled.csv", "--label", "malignant", "--id",
-                     "patient", "--detector", "knn", "--detector", "mahalanobis", "--method",
-                     "auto", "--draws", "4", "--test-sets", "4")  # fmt: skip
-    assert len(facts["ranking"]) == 2
-    assert facts["ranking"][0]["power"]["mean"] >= facts["ranking"][1]["power"]["mean"]
-    command = shlex.split(facts["recommendation"]["command"])
-    command[command.index("new.csv")] = "today.csv"
-    assert run_json(*command[1:])["new"]["rows"] == len(tumours["today"])
-
-
-# --- 12. machine types ---------------------------------------------------------------------------
-
-
-# --- 14. misuse ----------------------------------------------------------------------------------

@@ -7,7 +7,6 @@ new row is its rank among E over n + 1, and that of x_j is 0, added up over four
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from fractions import Fraction
 
 import numpy as np
@@ -18,7 +17,7 @@ from sklearn.ensemble import IsolationForest
 from sklearn.svm import OneClassSVM
 
 import oracle
-from oracle import all_augmented_scores, binomial_upper
+from oracle import all_augmented_scores
 from oracle_detectors import is_clustered, score
 from reconform import ConformalDetector, CrossValidation, Full, Split
 from reconform.detectors import INNE, KDE, KNN, LOF, Auto, Contrast, IForest, Mahalanobis
@@ -27,20 +26,15 @@ from reconform.detectors.base import NativeDetector
 from reconform.detectors.comparing import on_grid
 from reconform.detectors.contrast.ensembles import FullContrast
 from reconform.detectors.scaled import algorithm_of
-from reconform.ensemble import AugmentedScores, ResampledEnsemble, reference_calibration
 from reconform.ensemble import choosing as ensembles
 from reconform.ensemble.choosing import FullChoice, choose, stands_first
 from reconform.ensemble.refitting import OneModel
 from reconform.errors import ReconformError
-from reconform.methods import MOST_PAIRS, MOST_REFERENCE, BySize, Plan
+from reconform.methods import MOST_PAIRS, MOST_REFERENCE, BySize
 from reconform.models import load, save
-from reconform.statistics.conditional_calibration import certify
-from reconform.statistics.exact import usual
-from reconform.statistics.ranks import RankedBatch
 
 SEED = np.random.SeedSequence(20261116)
 LEVELS = [Fraction(level, 100) for level in (5, 10, 15, 20)]
-FAILURE = 1e-5
 
 
 # --- the definition ------------------------------------------------------------------------------
@@ -243,9 +237,12 @@ WORLDS = {
 }
 
 
+@pytest.mark.parametrize("margin", [None, 0], ids=["margin", "by noise"])
 @pytest.mark.parametrize("name", WORLDS)
-def test_nothing_tells_which_row_is_new(name):
+def test_nothing_tells_which_row_is_new(name, margin, monkeypatch):
     """In all worlds of a row: the same choice and scores; so ranks are exact, by counting."""
+    if margin is not None:
+        monkeypatch.setattr(ensembles, "MARGIN", margin)
     D, new = WORLDS[name]
     for j in range(len(new)):
         row, others = np.array([j]), np.arange(len(new)) != j
@@ -262,24 +259,6 @@ def test_nothing_tells_which_row_is_new(name):
             ranks.append(int(found.at_most[0]))
         for r in range(1, len(D) + 2):
             assert sum(rank <= r for rank in ranks) <= r
-
-
-@pytest.mark.parametrize("name", WORLDS)
-def test_e_values_of_all_worlds_have_a_mean_of_at_most_one(name):
-    D, new = WORLDS[name]
-    some = [KNN(n_neighbors=2), Mahalanobis(), Contrast(n_neighbors=2)]
-    largest = 0.0
-    for j in range(len(new)):
-        e_values = [
-            ConformalDetector(some, "full")
-            .fit(reference)
-            .discover(batch, fdr=0.6, validity="proven")
-            .e_values[j]
-            for reference, batch in worlds(D, new, j)
-        ]
-        assert np.mean(e_values) <= 1 + 1e-12
-        largest = max(largest, *e_values)
-    assert largest > 0 or name != "smooth"
 
 
 class WholeBatch:
@@ -307,107 +286,10 @@ def test_a_detector_that_scores_batches_does_not_see_the_new_row_among_the_other
         assert all(map(np.array_equal, got, expected))
 
 
-# --- scores that never change --------------------------------------------------------------------
-
-
-@dataclass(eq=False)
-class Column(ResampledEnsemble):
-    """A detector whose score is a column, and which learns nothing: full and split are the same."""
-
-    column: int
-    rows: np.ndarray
-
-    def __post_init__(self):
-        self.plan = Plan(len(self.rows), (), (), scheme="split")
-        self.calibration = reference_calibration(self.rows[:, self.column])
-
-    def scores(self, X):
-        return X[None, :, self.column]
-
-    def full_scores(self, X):
-        return X[:, self.column]
-
-    def augmented_scores(self, X, rows):
-        own = np.tile(self.calibration.scores, (len(rows), 1))
-        mine = X[rows, self.column]
-        yield AugmentedScores(
-            rows, np.column_stack([own, mine]), np.tile(X[:, self.column], (len(rows), 1))
-        )
-
-
-def columns(kind, rows):
-    fitted = [Column(k, rows) for k in range(rows.shape[1])]
-    names = tuple(f"column {k}" for k in range(rows.shape[1]))
-    return kind(fitted[0].calibration, names, fitted)
-
-
-@given(st.integers(0, 2**32 - 1), st.integers(2, 9), st.integers(2, 8), st.integers(2, 4))
-def test_all_worlds_of_fixed_scores(seed, n, m, values):
-    """A calibration row and x_j exchanged: one choice, exact ranks, e-values of mean 1 at most."""
-    X = np.random.default_rng(seed).integers(0, values**2, size=(n + m, 3)) * 1.0
-    D, new = X[:n], X[n:]
-    ranks, chosen, e_values = [], set(), []
-    for reference, batch in worlds(D, new, 0):
-        found = columns(FullChoice, reference).batch_ranks(batch)
-        ranks.append(int(found.at_most[0]))
-        chosen.add(int(found.choice.chosen[0]))
-        e_values.append(certified(reference, batch, Fraction(1, 2)).e_values[0])
-    assert len(chosen) == 1
-    assert all(sum(rank <= r for rank in ranks) <= r for r in range(n + 2))
-    assert np.mean(e_values) <= 1 + 1e-12
-
-
-def certified(D, new, level):
-    choice = columns(FullChoice, D)
-    ranks, n = choice.batch_ranks(new), len(D)
-    p_values = usual(n).values(ranks.at_most)
-
-    def every(rows, step):
-        return choice.worlds(new, rows, step)
-
-    batch = RankedBatch(ranks, p_values, usual(n), choice.calibration, n, False, every)
-    return certify(batch, level)
-
-
 # --- levels --------------------------------------------------------------------------------------
 # A batch has 20 rows, 99 reference rows, and scores that are independent of each other: nothing but
 # noise speaks for a candidate. One row of every batch is counted, so counts are binomial; a correct
 # program exceeds one of the bounds for a seed not yet tried with a probability of 1e-5 each.
-
-
-def null_batches(seed, repetitions, candidates, anomalies=0, n=99, m=20):
-    rng = np.random.default_rng(seed)
-    for _ in range(repetitions):
-        X = rng.normal(size=(n + m, candidates))
-        X[len(X) - anomalies :, candidates // 2 :] -= 6.0  # not to the one that stands first
-        yield X[:n], X[n:]
-
-
-def counted(p, levels=(0.01, 0.05, 0.1)):
-    """Whether p-values are small too often, at any level."""
-    return [(p <= alpha).sum() > binomial_upper(len(p), alpha, FAILURE) for alpha in levels]
-
-
-@pytest.fixture(params=[None, 0], ids=["margin", "no margin"])
-def margin(request, monkeypatch):
-    """The rule as it is, and one that goes by noise: p-values by both are exact."""
-    if request.param is not None:
-        monkeypatch.setattr("reconform.ensemble.choosing.MARGIN", request.param)
-    return request.param
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("anomalies", [0, 7])
-@pytest.mark.parametrize("candidates", [2, 5, 12, 50])
-def test_levels_of_p_values_under_the_null(candidates, anomalies, margin):
-    """4,000 batches."""
-    p, other = [], 0
-    for D, new in null_batches(candidates, 4_000, candidates, anomalies):
-        ranks = columns(FullChoice, D).batch_ranks(new)
-        p.append(ranks.at_most[0] / 100)
-        other += int(ranks.choice.chosen[0] > 0)
-    assert not any(counted(np.array(p)))
-    assert other > 1_000 or not (anomalies or margin == 0)
 
 
 # --- the estimator -------------------------------------------------------------------------------

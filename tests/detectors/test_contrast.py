@@ -322,9 +322,3 @@ def test_prepared_rows_are_compared_with_each_other_too():
     assert not np.array_equal(found.p_values, cad.p_values(new))
     with pytest.raises(ReconformError, match="only `method='full'` can do"):
         ConformalDetector(prepared("contrast", features), "split").fit(D)
-
-
-# --- saved models --------------------------------------------------------------------------------
-
-
-# --- levels --------------------------------------------------------------------------------------

@@ -178,9 +178,6 @@ def test_path_lengths_have_scikit_learns_law(parameters):
         assert ks_2samp(ours[:, r].round(6), theirs[:, r].round(6)).pvalue > 1e-6
 
 
-# --- every plan against separate refits -------------------------------------------------------
-
-
 # --- shared trees -----------------------------------------------------------------------------
 
 
@@ -229,9 +226,6 @@ def test_sharing_is_chosen_by_the_number_of_rows(n, parameters, shares):
     assert isinstance(ensemble, LeaveOneOutForests) == shares
 
 
-# --- threads and chunks -----------------------------------------------------------------------
-
-
 # --- the detector alone -----------------------------------------------------------------------
 
 
@@ -241,29 +235,6 @@ def test_constant_data_tells_nothing_apart():
         IForest(n_estimators=5, random_state=0).fit(X).score_samples(np.arange(6).reshape(2, 3))
     )
     assert np.array_equal(scores, [-0.5, -0.5])  # a mean path of c(psi)
-
-
-def test_constant_columns_are_never_split():
-    X = np.zeros((100, 6))
-    X[:, 4] = np.arange(100)
-    forest = IForest(n_estimators=20, random_state=0).fit(X).forest_
-    assert set(forest.features[np.isfinite(forest.thresholds)]) == {4}
-
-
-def test_duplicated_rows_stay_together():
-    X = np.repeat([[0.0, 0.0], [1.0, 5.0]], 20, axis=0)
-    forest = IForest(n_estimators=7, random_state=0).fit(X).forest_
-    # One split parts the two kinds of rows; each leaf holds 20 of them.
-    assert np.isfinite(forest.thresholds).sum() == 7
-    expected = UNITS + round(float(average_path_length(20)) * UNITS)
-    assert (forest.lengths_at(forest.leaves(X)) == expected).all()
-
-
-@pytest.mark.parametrize("d", [1, 200])
-def test_an_outlier_scores_lowest_in_one_feature_and_in_many(d):
-    X = sample(300, d) if d > 1 else np.random.default_rng(0).normal(size=(300, 1))
-    X[17] += 8
-    assert IForest(random_state=0).fit(X).score_samples(X).argmin() == 17
 
 
 def test_features_are_split_equally_often():

@@ -136,14 +136,6 @@ def numbered(n):
     return Contents.of(np.arange(float(n))[:, None])
 
 
-@pytest.mark.parametrize(("size", "psi"), [(1, 1), (2, 2), (9, 8), (1000, 8), (50, 50)])
-def test_a_set_has_no_row_twice(size, psi):
-    samples = draw_centres(numbered(size), psi, 300, np.random.SeedSequence(1))
-    assert samples.min() >= 0
-    assert samples.max() < size
-    assert all(len(set(rows)) == psi for rows in samples.tolist())
-
-
 def test_draws_are_uniform():
     # All 60 ordered triples out of 5 are equally likely. A correct program fails with
     # probability 1e-4.
@@ -194,9 +186,6 @@ def test_kernels_equal_numpy(data):
     assert np.array_equal(flat, expected.T[chosen])
 
 
-# --- all models of a plan, against separate refits ------------------------------------------
-
-
 # --- leave-one-out with shared sets ---------------------------------------------------------
 
 
@@ -237,20 +226,7 @@ def test_a_shared_model_has_the_law_of_a_separate_fit():
         assert ks_2samp(shared[:, column], separate[:, column]).pvalue > 5e-5
 
 
-# --- what must not matter -------------------------------------------------------------------
-
-
 # --- difficult data -------------------------------------------------------------------------
-
-
-def test_equal_rows_cover_themselves_only():
-    model = INNE(random_state=0).fit(np.ones((20, 2)))
-    assert np.array_equal(model.score_samples([[1.0, 1.0], [1.0, 1.0 + 1e-12]]), [0.0, -1.0])
-
-
-def test_a_lone_centre_isolates_everything():
-    X = np.random.default_rng(0).normal(size=(10, 2))
-    assert np.array_equal(INNE(max_samples=1, random_state=0).fit(X).score_samples(X), [-1.0] * 10)
 
 
 def test_distances_do_not_depend_on_the_road():

@@ -201,9 +201,6 @@ def test_by_rule_every_model_is_a_refit_with_its_own_bandwidth(scale):
     assert np.array_equal(plus, expected)
 
 
-# --- ties, order, extremes -----------------------------------------------------------------------
-
-
 # --- what is promised ----------------------------------------------------------------------------
 
 

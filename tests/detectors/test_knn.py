@@ -14,7 +14,6 @@ from reconform import Bootstrap, ConformalDetector, CrossValidation, Full, Jackk
 from reconform.detectors import ForeignDetector, resolve_detector
 from reconform.detectors.foreign import adapt
 from reconform.detectors.knn import KNN
-from reconform.detectors.knn import ensembles as knn_ensembles
 from reconform.detectors.knn import search as neighbours
 from reconform.detectors.knn.ensembles import (
     FullNeighbours,
@@ -190,24 +189,6 @@ class TestContract:
             assert_same_ensemble(fast, refits(KNN(), X, plan, NONE), X)
 
 
-coordinates = st.integers(0, 3)
-
-
-@st.composite
-def problems(draw):
-    n, d = draw(st.integers(3, 14)), draw(st.integers(1, 3))
-    rows = st.lists(st.lists(coordinates, min_size=d, max_size=d), min_size=n, max_size=n)
-    X = np.array(draw(rows), dtype=float)
-    Z = np.array(draw(st.lists(st.lists(coordinates, min_size=d, max_size=d), min_size=1)), float)
-    k = draw(st.integers(1, 4))
-    sets = draw(
-        st.lists(
-            st.lists(st.integers(0, n - 1), min_size=k, max_size=2 * n), min_size=1, max_size=5
-        )
-    )
-    return X, Z, k, sets
-
-
 def plain_scores(X, Z, k, method, metric, skip=None):
     """NumPy, one row at a time. Distances of small integers are exact but for the root."""
     scores = []
@@ -226,54 +207,22 @@ def plain_scores(X, Z, k, method, metric, skip=None):
     return np.array(scores)
 
 
-class TestPlainReference:
-    @given(
-        problems(),
-        st.sampled_from(METHODS),
-        st.sampled_from(["euclidean", "manhattan", "chebyshev"]),
-    )
-    def test_any_multisets(self, problem, method, metric):
-        X, Z, k, sets = problem
-        knn = KNN(n_neighbors=k, method=method, metric=metric, leaf_size=1)
-        try:
-            plan = Resampling(sets).plan(len(X))
-        except ValueError:  # nothing held out
-            return
-        full = KNNModel(
-            make_search(X, metric=metric), *knn_ensembles.neighbours_averaged(method, k), 1
-        )
-        if len(X) <= k:
-            return
-        expected = np.array([plain_scores(X[s], Z, k, method, metric) for s in sets])
-        for ensemble in (
-            knn.fit_plan(X, plan, NONE),
-            OneTable.fit(full, X, plan, *tabulate(plan, full.high)),
-        ):
-            np.testing.assert_array_equal(ensemble.scores(Z), expected)
-            np.testing.assert_array_equal(
-                ensemble.full_scores(Z), plain_scores(X, Z, k, method, metric)
-            )
-            for i, c in zip(ensemble.calibration.rows, ensemble.calibration.scores, strict=True):
-                by = [plain_scores(X[s], X[[i]], k, method, metric)[0] for s in sets if i not in s]
-                assert c == np.median(by)
-
-    @given(problems(), st.sampled_from(METHODS))
-    def test_leave_one_out(self, problem, method):
-        X, Z, k, _ = problem
-        if len(X) <= k:
-            return
-        ensemble = KNN(n_neighbors=k, method=method).fit_plan(X, Jackknife().plan(len(X)), NONE)
-        every = range(len(X))
-        c = plain_scores(X, X, k, method, "euclidean", skip=every)
-        t = np.array([plain_scores(np.delete(X, i, 0), Z, k, method, "euclidean") for i in every])
-        ranks = ensemble.ranks(Z, strictly=True)
-        np.testing.assert_array_equal(ensemble.calibration.scores, c)
-        np.testing.assert_array_equal(ranks.at_most, 1 + (c[:, None] <= t).sum(axis=0))
-        np.testing.assert_array_equal(ranks.below, 1 + (c[:, None] < t).sum(axis=0))
-        pooled = np.median(t, axis=0)
-        ranks = ensemble.ranks(Z, variant="pooled", strictly=True)
-        np.testing.assert_array_equal(ranks.at_most, 1 + (c[:, None] <= pooled).sum(axis=0))
-        np.testing.assert_array_equal(ranks.below, 1 + (c[:, None] < pooled).sum(axis=0))
+@given(st.data())
+def test_one_model_is_plain(data):
+    """Scores, and those of training rows, which leave each row out, as the offset shows them."""
+    n, d, k = (data.draw(st.integers(low, most)) for low, most in ((3, 14), (1, 3), (1, 4)))
+    rng = np.random.default_rng(data.draw(st.integers(0, 2**32 - 1)))
+    X, Z = rng.integers(0, 4, size=(n, d)) * 1.0, rng.integers(0, 4, size=(5, d)) * 1.0
+    method = data.draw(st.sampled_from(METHODS))
+    metric = data.draw(st.sampled_from(["euclidean", "manhattan", "chebyshev"]))
+    if n <= k:
+        return
+    knn = KNN(n_neighbors=k, method=method, metric=metric, leaf_size=1, contamination=0.25).fit(X)
+    np.testing.assert_array_equal(knn.score_samples(Z), plain_scores(X, Z, k, method, metric))
+    own = plain_scores(X, X, k, method, metric, skip=range(n))
+    assert knn.offset_ == np.quantile(own, 0.25)
+    ensemble = knn.fit_plan(X, Jackknife().plan(n), NONE)
+    np.testing.assert_array_equal(ensemble.calibration.scores, own)
 
 
 def brute(X, Z, power):

@@ -157,6 +157,3 @@ def test_too_few_rows_get_a_sentence():
     with pytest.raises(ReconformError, match="n_neighbors"):
         LOF(n_neighbors=0).fit(X)
     assert ConformalDetector("lof", "full").fit(X).ranks([[9.0]]).tolist() == [3]
-
-
-# --- levels --------------------------------------------------------------------------------------

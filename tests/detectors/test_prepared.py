@@ -383,12 +383,3 @@ def test_what_is_saved_gives_the_same_ranks(which, method, tmp_path):
     here, there = cad.rank(new), again.rank(new)
     assert np.array_equal(here.at_most, there.at_most)
     assert np.array_equal(here.scores, there.scores)
-
-
-@pytest.mark.parametrize("which", ["knn", "inne"])
-def test_a_fitted_one_is_saved(which, tmp_path):
-    X, new = mixed()
-    cad = ConformalDetector(clone(DETECTORS[which]).fit(X), "prefit").fit(new)
-    save(cad, tmp_path / "model.rcad")
-    again = load(tmp_path / "model.rcad")
-    assert np.array_equal(again.rank(X).scores, cad.rank(X).scores)

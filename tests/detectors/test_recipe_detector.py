@@ -124,15 +124,11 @@ def test_the_default_ensemble_is_algorithm_1(method):
 def oracle_ranks(plan, score, X, new):
     """Lines 9 to 20 of Algorithm 1 for the median, one row at a time."""
     held = [[k for k, rows in enumerate(plan.held_out) if i in rows] for i in range(len(X))]
-    ranks = []
-    for x in new:
-        pairs = [
-            ([score[k](row[None])[0] for k in K] for row in (X[i], x))
-            for i, K in enumerate(held)
-            if K
-        ]
-        ranks.append(1 + sum(np.median(c) <= np.median(t) for c, t in pairs))
-    return ranks
+
+    def phi(models, row):
+        return np.median([score[k](row[None])[0] for k in models])
+
+    return [1 + sum(phi(K, X[i]) <= phi(K, x) for i, K in enumerate(held) if K) for x in new]
 
 
 def test_the_default_full_conformal_ranks_are_those_of_one_fit_per_row():

@@ -20,13 +20,10 @@ from reconform import (
 )
 from reconform.content import Contents, RowStreams
 from reconform.detectors.inne import INNE
-from reconform.detectors.inne.ensembles import LeaveOneOutINNE
 from reconform.detectors.knn import KNN
-from reconform.detectors.knn.ensembles import FullNeighbours, LeaveOneOut
 from reconform.detectors.lof import LOF
 from reconform.detectors.scaled import ScaledEnsemble, ScaledFull
 from reconform.errors import ReconformError
-from reconform.models import load, save
 from reconform.statistics.conditional_calibration import StepUp, count_exchanges
 
 
@@ -161,26 +158,6 @@ def test_full_gives_the_ranks_of_one_fit_per_new_row(which, name):
         assert ranks.scores[j] == s[-1]
 
 
-def test_these_data_have_several_groups():
-    """The tests above would say little if one scale did for all models."""
-    for name in DATA:
-        X, new = data(name)
-        ensemble = DETECTORS["knn"].fit_plan(X, Jackknife().plan(len(X)), [None] * (len(X) + 1))
-        assert len(ensemble.groups) > 1
-        assert all(isinstance(group.ensemble, LeaveOneOut) for group in ensemble.groups)
-        ensemble = DETECTORS["inne, shared"].fit_plan(
-            X, Jackknife().plan(len(X)), [np.random.SeedSequence(0)] * (len(X) + 1)
-        )
-        assert all(isinstance(group.ensemble, LeaveOneOutINNE) for group in ensemble.groups)
-        full = DETECTORS["knn"].fit_plan(X, Full().plan(len(X)), [None])
-        full.ranks(new)
-        assert len(full._fits) > 1
-        assert all(isinstance(fit, FullNeighbours) for fit in full._fits.values())
-    X, _ = data("smooth")
-    parts = DETECTORS["knn"].fit_plan(X, Bootstrap(draws=7).plan(24, random_state=2), [None] * 8)
-    assert 1 < len(parts.groups) < 7
-
-
 @pytest.mark.parametrize("method", ["jackknife+", "jackknife", "full"])
 def test_units_of_columns_do_not_matter(method):
     X, new = data("smooth", n=40)
@@ -220,17 +197,6 @@ def test_worlds_are_those_of_one_model_per_row(which, method):
 
 
 # --- model files ---------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("which", ["knn", "inne"])
-def test_a_fitted_detector_is_saved_with_its_units(which, tmp_path):
-    X, new = data("smooth")
-    model = clone(DETECTORS[which]).fit(X)
-    cad = ConformalDetector(model, "prefit").fit(new)
-    save(cad, tmp_path / "model.rcad")
-    again = load(tmp_path / "model.rcad")
-    assert np.array_equal(again.rank(X).scores, cad.rank(X).scores)
-    assert np.array_equal(again.rank(X).scores, model.score_samples(X))
 
 
 def test_a_split_is_one_model():

@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
-from joblib import Parallel, delayed, effective_n_jobs, parallel_config
+from joblib import effective_n_jobs, parallel_config
 from sklearn.base import BaseEstimator
 from sklearn.ensemble import IsolationForest
 
@@ -449,27 +449,6 @@ def test_fits_go_through_the_cluster_and_the_data_once(client, monkeypatch):
     assert shapes.count(rows.shape) == 1
     assert set(shapes) <= {rows.shape, (500,)}  # and indices of held-out rows
     assert max(sent) < rows.nbytes / 10
-
-
-class Nesting(BaseEstimator):
-    """A detector with an inner joblib loop, which by itself would go to the cluster as well."""
-
-    def fit(self, X, y=None):
-        self.places_ = {os.getpid(), *Parallel(n_jobs=2)(delayed(os.getpid)() for _ in range(4))}
-        return self
-
-    def score_samples(self, X):
-        return X[:, 0]
-
-
-def test_inner_loops_of_a_fit_stay_where_they_are(client):
-    rows = np.random.default_rng(0).normal(size=(40, 2))
-    cad = ConformalDetector(Nesting(), CrossValidation(folds=6))
-    with parallel_config("dask"):
-        models = cad.fit(rows).ensemble_.models
-    places = [model.model.places_ for model in models]
-    assert all(len(place) == 1 for place in places)
-    assert set().union(*places) <= set(client.run(os.getpid).values())
 
 
 # --- workers that die ----------------------------------------------------------------------------

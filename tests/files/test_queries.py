@@ -30,7 +30,6 @@ from reconform.study import datasets
 
 duckdb = pytest.importorskip("duckdb", reason="needs reconform[sql]")
 
-NAMES = ["a", "b"]
 QUICK = ["--detector", "knn", "--method", "split", "--id", "id"]
 BOTH = ("plant.duckdb", "plant.sqlite")
 

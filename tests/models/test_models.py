@@ -28,7 +28,15 @@ from sklearn.preprocessing import FunctionTransformer, StandardScaler
 from sklearn.svm import OneClassSVM
 
 from forge import forge, members_of
-from reconform import Bootstrap, ConformalDetector, CrossValidation, Jackknife, Resampling, Split
+from reconform import (
+    Bootstrap,
+    ConformalDetector,
+    CrossValidation,
+    Jackknife,
+    RankCounts,
+    Resampling,
+    Split,
+)
 from reconform.detectors import (
     INNE,
     KDE,
@@ -93,6 +101,8 @@ def equal(a, b):
         # What explains rows holds on to the detector; two of them are never equal.
         names = [f.name for f in dataclasses.fields(a) if f.name != "explainer"]
         return type(a) is type(b) and all(equal(getattr(a, n), getattr(b, n)) for n in names)
+    if isinstance(a, RankCounts):
+        return equal(vars(a), vars(b))
     if hasattr(a, "equals"):  # the index of a frame
         return a.equals(b)
     if isinstance(a, dict):

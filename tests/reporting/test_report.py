@@ -24,7 +24,7 @@ from reconform.errors import ReferenceWarning
 from reconform.explain.features import robust_scale, robust_scales
 from reconform.reporting import chart, report
 from reconform.reporting.page import carry, render
-from reconform.reporting.summary import LEVELS, p_value_nature, step_up_line, summarise
+from reconform.reporting.summary import LEVELS, step_up_line, summarise
 from reconform.rule import Rule, shortest_list
 from reconform.statistics.certificates import Claim
 from reconform.statistics.exact import harmonic_number
@@ -154,20 +154,6 @@ def test_scores_far_out_and_infinite_ones_are_counted():
     same = summarise(judged([1.0, 1.0], [1.0, 1.0])).score_histogram
     assert same.counts.sum() == 2
     render(found)
-
-
-def test_the_nature_of_p_values(blobs):
-    reference, new = blobs
-    split = ConformalDetector("knn", "split", random_state=0).fit(reference)
-    assert p_value_nature(split.discover(new)) == "conservative"
-    smooth = ConformalDetector("knn", "split", ties="randomized", random_state=0).fit(reference)
-    assert p_value_nature(smooth.discover(new)) == "smoothed"
-    conditional = split.discover(new, conditional="simes")
-    assert p_value_nature(conditional) == "corrected"
-    proven = ConformalDetector("knn", "jackknife+", random_state=0).fit(reference)
-    assert p_value_nature(proven.discover(new)) == "conservative"
-    assert p_value_nature(proven.discover(new, validity="proven")) == "corrected"
-    assert p_value_nature(replace(batch(), provenance=None)) == "unknown"
 
 
 # --- the reading ---------------------------------------------------------------------------------
@@ -482,17 +468,6 @@ def test_a_bound_for_this_very_list_is_said_where_there_is_one():
         assert "confidence" not in json.dumps(embedded(render(silent))["words"])
 
 
-def test_the_bound_is_about_the_list_where_p_values_were_corrected(blobs):
-    reference, new = blobs
-    cad = ConformalDetector("knn", "split", random_state=0).fit(np.vstack([reference] * 4))
-    found = cad.discover(new, fdr=0.3, conditional="simes")
-    summary = summarise(found)
-    assert found.count > 0
-    last = found.ranks[found.mask].max()
-    share = found.fdp_bound(last / (cad.n_calibration_ + 1))
-    assert summary.false_bounds[summary.chosen] == round(share * found.count)
-
-
 def test_doubts_are_said_beside_the_headline():
     rng = np.random.default_rng(1)
     drifted = render(judged(rng.normal(-0.7, 1, 300), rng.normal(size=300), scheme="jackknife"))
@@ -522,9 +497,6 @@ def test_smoothed_p_values_and_other_methods_make_a_page(blobs):
         data = embedded(render(found))
         assert data["counts"] == [int((q <= level).sum()) for level in data["levels"]]
         assert data["names"]
-
-
-# --- the file ------------------------------------------------------------------------------------
 
 
 # --- the charts ----------------------------------------------------------------------------------

@@ -191,6 +191,3 @@ def test_a_choice_of_detectors_is_monitored_by_the_first():
     few = ConformalDetector(random_state=0).fit(X[:50])  # method="auto" is full
     with pytest.raises(ValueError, match=r"method='auto' cannot be monitored.*'split'"):
         ExchangeabilityMonitor(few)
-
-
-# --- what survives a crash -----------------------------------------------------------------------

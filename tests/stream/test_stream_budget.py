@@ -12,9 +12,6 @@ from reconform import ConformalDetector, Split
 from reconform.stream import FalseAlarmBudget, OutlookWarning
 from streams import calibrated
 
-# A correct program fails each statistical test below with at most this probability.
-FAILURE = 1e-4
-
 
 @pytest.fixture(scope="module")
 def cad():

@@ -126,6 +126,3 @@ def test_what_a_window_can_find_is_said_beforehand():
         windows.update(np.linspace(0, 1, 450).reshape(-1, 1))  # said once
     with pytest.warns(UserWarning, match="in a window of 200 rows nothing can be found"):
         assert "nothing can be found" in MicroBatches(cad, 200, false_alarms=0.1).outlook
-
-
-# --- crashes -------------------------------------------------------------------------------------

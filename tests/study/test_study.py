@@ -462,6 +462,3 @@ def test_bad_parameters_are_told_before_anything_is_run(change, told, tmp_path):
 def test_results_before_a_run():
     with pytest.raises(ValueError, match=r"no results yet; call run\(store\)"):
         toy().cells()
-
-
-# --- names in a store ----------------------------------------------------------------------------
