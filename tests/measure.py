@@ -23,7 +23,7 @@ LIMITS: dict[str, int] = {
     "modules": 146,
     "lines of code": 31_000,
     "functions over 80 lines": 0,
-    "lines of tests": 29_500,
+    "lines of tests": 29_700,
     "words in docs": 45_200,
     "fit, discover, print: functions": 556,
     "fit, discover, print: outside detectors/": 311,
