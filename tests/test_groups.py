@@ -256,28 +256,12 @@ def test_small_groups_are_named():
     assert "cannot be flagged at all" in found.warning
 
 
-def test_unknown_groups_are_refused_or_pooled():
+def test_unknown_groups_are_refused():
     X, groups, new, theirs = two_types()
     other = theirs.copy()
     other[:2] = "c"
-    with pytest.raises(ReconformError, match=r"no rows of group 'c'.*unknown_groups='pooled'"):
+    with pytest.raises(ReconformError, match=r"no rows of group 'c': 2 new rows .* Leave them out"):
         ConformalDetector("knn", "full").fit(X, groups=groups).p_values(new, groups=other)
-    for models in (False, True):
-        cad = ConformalDetector("knn", "full", group_models=models, unknown_groups="pooled").fit(
-            X, groups=groups
-        )
-        p = cad.p_values(new, groups=other)
-        plain = ConformalDetector("knn", "full").fit(X).p_values(new)
-        assert (p[:2] == plain[:2]).all()
-        known = ConformalDetector("knn", "full", group_models=models).fit(X, groups=groups)
-        assert (p[2:] == known.p_values(new, groups=theirs)[2:]).all()
-        found = cad.discover(new, 0.2, groups=other, validity="proven")
-        assert not found.mask[:2].any()
-        assert "2 rows of unknown groups" in found.claim.full
-    split = ConformalDetector("knn", "split", unknown_groups="pooled", random_state=0)
-    split.fit(X, groups=groups)
-    assert "FDR proven for BH" in split.discover(new, 0.2, groups=theirs).claim.full
-    assert "FDR measured, not proven, for BH" in split.discover(new, 0.2, groups=other).claim.full
 
 
 def test_storeys_lambda_lies_on_every_grid():

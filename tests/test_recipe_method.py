@@ -28,7 +28,7 @@ class Halves(Method):
     def __init__(self, variant="plus"):
         self.variant = variant
 
-    def plan(self, n, *, groups=None, random_state=None):
+    def _plan(self, n, groups, seed, shuffle):
         first, others = np.array_split(np.arange(n), 2)
         return Plan(n, (first, others), (others, first), scheme="halves", variant=self.variant)
 

@@ -53,8 +53,7 @@ def test_signature_of_the_estimator():
         '(detector: "Any" = "auto", method: "str | Method" = "auto", *, '
         'alpha: "float" = 0.1, ties: "str" = "conservative", larger_is: "str | None" = None, '
         'random_state: "Any" = None, n_jobs: "int | None" = None, verbose: "int" = 0, '
-        'group_models: "bool" = False, '
-        'unknown_groups: "str" = "refuse")'
+        'group_models: "bool" = False)'
     )
     public = {name for name in dir(reconform.ConformalDetector) if not name.startswith("_")}
     assert {"fit", "ranks", "p_values", "discover", "rank_counts", "stability"} <= public

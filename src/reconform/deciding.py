@@ -34,7 +34,7 @@ from .ensemble.choosing import FullChoice
 from .ensemble.grouped import GroupedEnsemble
 from .explain import explainer_for
 from .explain.features import Words
-from .grouping import POOLED, GroupFound, found_in_groups, out_of_reach
+from .grouping import GroupFound, found_in_groups, out_of_reach
 from .methods import MOST_REFERENCE, BySize, CrossValidation
 from .parallel import track
 from .rule import Rule
@@ -182,7 +182,6 @@ def decided_in_memory(
         q_values=outcome.q_values,
         scores=ranks.scores,
         ranks=ranks.at_most if on_grid else None,
-        rank_counts=cad.no_counts().add(ranks.at_most) if on_grid else None,
         index=new.index,
         library=new.library,
         decision=outcome.decision,
@@ -346,7 +345,6 @@ class ByGrid:
             cad.ties == "randomized",
             partial(_worlds, cad, X, ranks),
             cad.joint,
-            None if cad.joint is None or cad.grouping_ is None else len(cad.grouping_.names),
         )
         return p_values, self.rule.decide_batch(batch, cad)
 
@@ -367,9 +365,7 @@ class ByGrid:
         )
         m = sum(one.rows for one in found)
         return tuple(
-            one  # which no certificate covers
-            if certified and one.name == POOLED
-            else replace(
+            replace(
                 one, shortest=self.rule.smallest_list(one.calibration, m, smallest_p=one.least_p)
             )
             for one in found
@@ -396,8 +392,7 @@ class ByGrid:
 
     def claim(self, groups: tuple[GroupFound, ...]) -> Claim:
         """Say what holds for the list."""
-        unknown = sum(group.rows for group in groups if group.name == POOLED)
-        said = self.rule.claim(self.cad, doubtful=unknown)
+        said = self.rule.claim(self.cad)
         # A model file may lack what certifies a list.
         gone = "" if self.cad.can_certify else CERTIFIABLE
         return replace(said, full=said.full.replace(gone, "")) if gone else said

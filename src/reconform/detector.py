@@ -161,10 +161,6 @@ class ConformalDetector(OutlierMixin, BaseEstimator):
     group_models : bool, default=False
         Where `fit` is given groups: fit a detector for every group, on its rows alone, instead of
         one on all rows. Rows are ranked within their group either way.
-    unknown_groups : {"refuse", "pooled"}, default="refuse"
-        What happens to new rows of a group that the reference does not have. With ``"pooled"``
-        they are ranked against all reference rows: exact for a row that is exchangeable with the
-        whole reference, such as one whose label was lost, and not for one of a new kind.
 
     Attributes
     ----------
@@ -242,7 +238,6 @@ class ConformalDetector(OutlierMixin, BaseEstimator):
         n_jobs: int | None = None,
         verbose: int = 0,
         group_models: bool = False,
-        unknown_groups: str = "refuse",
     ) -> None:
         self.detector = detector
         self.method = method
@@ -253,7 +248,6 @@ class ConformalDetector(OutlierMixin, BaseEstimator):
         self.n_jobs = n_jobs
         self.verbose = verbose
         self.group_models = group_models
-        self.unknown_groups = unknown_groups
 
     def _html_repr(self) -> str:
         """Scikit-learn's diagram, and below it what was fitted and what is known of its lists."""
@@ -469,9 +463,7 @@ class ConformalDetector(OutlierMixin, BaseEstimator):
                     "row, or leave it out."
                 )
             return None
-        return ReferenceGroups.of(
-            groups, n, models=bool(self.group_models), unknown=self.unknown_groups
-        )
+        return ReferenceGroups.of(groups, n, models=bool(self.group_models))
 
     def _look_at_order(self, X: FloatArray, times: FloatArray | None) -> None:
         """Test whether reference rows that stand next to each other are alike."""
@@ -578,8 +570,6 @@ class ConformalDetector(OutlierMixin, BaseEstimator):
     @property
     def can_certify(self) -> bool:
         """Whether certificates can be had for every row; model files may lack what they take."""
-        if self.grouping_ is not None and self.grouping_.pooled:
-            return False
         one = self.ensemble_
         if isinstance(one, GroupedEnsemble):
             one = one.first()

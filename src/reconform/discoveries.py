@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from html import escape
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -136,8 +136,6 @@ class BaseDiscoveries(ABC):
     groups : tuple of GroupFound
         Where rows were ranked within groups: what became of each. A warning names those that are
         too small for their rows to be flagged in this list.
-    rank_counts : RankCounts or None
-        How many rows got each rank; None for smoothed and weighted p-values.
     """
 
     procedure: str
@@ -152,7 +150,12 @@ class BaseDiscoveries(ABC):
     choice: tuple[Candidate, ...] = ()
     weights: Weights | None = None
     groups: tuple[GroupFound, ...] = ()
-    rank_counts: RankCounts | None = None
+
+    if TYPE_CHECKING:  # a field where only counts were kept
+
+        @property
+        def rank_counts(self) -> RankCounts | None:
+            """How many rows got each rank, where they have ranks."""
 
     @property
     @abstractmethod
@@ -569,6 +572,15 @@ class Discoveries(BaseDiscoveries):
     def tested(self) -> int:
         """Number of rows."""
         return len(self.mask)
+
+    @cached_property
+    def rank_counts(self) -> RankCounts | None:
+        """How many rows got each rank; None for smoothed and weighted p-values."""
+        source = self.provenance
+        if self.ranks is None or source is None:
+            return None
+        highest = source.n_calibration + 1 if source.joint is None else source.joint.highest
+        return RankCounts(highest - 1, source.calibration_fingerprint).add(self.ranks)
 
     def _checked(self) -> RankCounts | None:
         if self.ranks is not None or self.provenance is None:

@@ -57,8 +57,8 @@ def plan_for(
     seed: np.random.SeedSequence,
 ) -> Plan:
     """Plan for rows of these contents: what is drawn does not depend on their order."""
-    draws: dict[str, Any] = {"shuffle": by_content(contents)} if method.shuffles else {}
-    plan = method.plan(len(contents), groups=groups, random_state=seed, **draws)
+    shuffle = by_content(contents)
+    plan = method.plan(len(contents), groups=groups, random_state=seed, shuffle=shuffle)
     _LOG.info("%d reference rows, method %r", plan.n, method)
     _LOG.debug(
         "plan: scheme %s, variant %s, %d resampled models", plan.scheme, plan.variant, plan.n_models
@@ -197,7 +197,7 @@ class Fitter:
         if not groups.models:
             ensemble = self.fit(X, plan, contents, seeds[1], grouped=True)
             codes = groups.codes[ensemble.calibration.rows]
-            return OneForAll(ensemble.calibration, ensemble, codes, groups.pooled)
+            return OneForAll(ensemble.calibration, ensemble, codes)
         plans, ensembles, places = [], [], []
         for g, name in enumerate(groups.names):
             rows = np.flatnonzero(groups.codes == g)
@@ -209,10 +209,7 @@ class Fitter:
                 ensembles.append(self.fit(X[rows], plans[-1], theirs, seeds[1], grouped=True))
             places.append(rows)
         calibration = joined_calibration([one.calibration for one in ensembles], places)
-        if groups.pooled:
-            plans.append(plan)
-            ensembles.append(self.fit(X, plan, contents, seeds[1], grouped=True))
-        return OnePerGroup(calibration, plans, ensembles, groups.pooled)
+        return OnePerGroup(calibration, plans, ensembles)
 
     def _fit_splits(
         self, X: FloatArray, plan: Plan, seeds: Sequence[np.random.SeedSequence]

@@ -16,15 +16,9 @@ from typing import Any
 import numpy as np
 
 from .arrays import BoolArray, FloatArray, IndexArray, IntArray, ObjectArray
-from .errors import ReconformError, ReferenceWarning, listed, unknown_choice, warn_once
+from .errors import ReconformError, ReferenceWarning, listed, warn_once
 from .methods import Plan
 from .statistics.joint import JointRanks
-
-# What may happen to new rows of a group that the reference does not have.
-UNKNOWN = ("refuse", "pooled")
-
-# The name, in results, of rows of unknown groups that were ranked against all reference rows.
-POOLED = "(unknown)"
 
 # Groups with fewer calibration rows are named when they are fitted.
 FEW = 20
@@ -106,27 +100,22 @@ class ReferenceGroups:
         The group of every reference row, as a position in `names`.
     models : bool
         Whether every group has a detector of its own.
-    pooled : bool
-        Whether new rows of other groups are ranked against all reference rows.
     """
 
     names: tuple[str, ...]
     codes: IndexArray
     models: bool = False
-    pooled: bool = False
 
     @classmethod
-    def of(cls, groups: Any, rows: int, *, models: bool, unknown: str) -> ReferenceGroups:
+    def of(cls, groups: Any, rows: int, *, models: bool) -> ReferenceGroups:
         """Read the labels that a user gave."""
-        if unknown not in UNKNOWN:
-            raise unknown_choice("unknown_groups", unknown, UNKNOWN)
         names, codes = np.unique(labels_of(groups, rows).astype(str), return_inverse=True)
-        return cls(tuple(names.tolist()), codes, models, unknown == "pooled")
+        return cls(tuple(names.tolist()), codes, models)
 
     @property
     def single(self) -> bool:
         """Whether there is one group only: everything is then as without groups."""
-        return len(self.names) == 1 and not self.pooled
+        return len(self.names) == 1
 
     def calibrated(self, rows: IndexArray) -> Grouping:
         """What new rows are told of, where these reference rows calibrate."""
@@ -135,7 +124,6 @@ class ReferenceGroups:
             self.names,
             np.bincount(self.codes, minlength=groups),
             np.bincount(self.codes[rows], minlength=groups),
-            self.pooled,
             self.models,
         )
 
@@ -152,9 +140,6 @@ class Grouping:
         Reference rows of each group.
     calibration : int array of shape (groups,)
         Those of them that calibrate.
-    pooled : bool
-        Whether new rows of other groups are ranked against all calibration rows; they are then a
-        group of their own, the last.
     models : bool
         Whether every group has a detector of its own.
     """
@@ -162,22 +147,20 @@ class Grouping:
     names: tuple[str, ...]
     reference: IntArray
     calibration: IntArray
-    pooled: bool = False
     models: bool = False
 
     @property
     def joint(self) -> JointRanks:
         """The joint ranks of all groups."""
-        more = [self.calibration.sum()] if self.pooled else []
-        return JointRanks(np.append(self.calibration, more).astype(np.int64))
+        return JointRanks(self.calibration.astype(np.int64))
 
     @property
     def single(self) -> bool:
         """Whether there is one group only: everything is then as without groups."""
-        return len(self.names) == 1 and not self.pooled
+        return len(self.names) == 1
 
     def codes(self, labels: ObjectArray) -> IndexArray:
-        """Numbers of the groups of new rows; refuse unknown ones, unless they are `pooled`.
+        """Numbers of the groups of new rows; refuse unknown ones.
 
         Parameters
         ----------
@@ -185,22 +168,20 @@ class Grouping:
             From `labels_of`.
         """
         number = {name: g for g, name in enumerate(self.names)}
-        other = len(self.names) if self.pooled else -1
-        codes = np.array([number.get(label, other) for label in labels], dtype=np.intp)
+        codes = np.array([number.get(label, -1) for label in labels], dtype=np.intp)
         if (codes < 0).any():
             unknown = sorted({str(label) for label in labels[codes < 0]})
             raise ReconformError(
                 f"the reference has no rows of group {listed(unknown[:5])}"
                 f"{' and others' if len(unknown) > 5 else ''}: {int((codes < 0).sum()):,} new rows "
-                "have nothing to be compared with. Leave them out, add reference rows of these "
-                "groups, or use `unknown_groups='pooled'`, which ranks them against all reference "
-                "rows."
+                "have nothing to be compared with. Leave them out, or add reference rows of these "
+                "groups."
             )
         return codes
 
     def labels(self, codes: IndexArray | None, rows: int) -> ObjectArray:
-        """The names of the groups of rows; unknown ones have the same."""
-        names = np.array([*self.names, POOLED], dtype=object)
+        """The names of the groups of rows."""
+        names = np.array(self.names, dtype=object)
         return names[np.zeros(rows, dtype=np.intp) if codes is None else codes]
 
     def small(self) -> list[str]:
@@ -330,21 +311,14 @@ def found_in_groups(
     counts : int array, optional
     """
     counts = np.ones(len(codes), dtype=np.int64) if counts is None else counts
-    names, reference = list(grouping.names), grouping.reference.tolist()
-    calibration = grouping.calibration.tolist()
-    if grouping.pooled:
-        names, reference = [*names, POOLED], [*reference, sum(reference)]
-        calibration = [*calibration, sum(calibration)]
     found = []
-    for g, name in enumerate(names):
+    for g, name in enumerate(grouping.names):
         mine = (codes == g) & (counts > 0)
-        if name == POOLED and g == len(grouping.names) and not mine.any():
-            continue
         found.append(
             GroupFound(
                 name,
-                reference[g],
-                calibration[g],
+                int(grouping.reference[g]),
+                int(grouping.calibration[g]),
                 int(counts[mine].sum()),
                 int(counts[mine & mask].sum()),
                 float(p_values[mine].min()) if mine.any() else math.nan,

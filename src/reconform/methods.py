@@ -182,25 +182,20 @@ def _check_variant(variant: str) -> None:
 
 
 class Method(BaseEstimator, ABC):
-    """What every method has in common: `plan`.
-
-    Attributes
-    ----------
-    shuffles : bool
-        Whether `plan` draws rows, and takes the argument `shuffle`. What draws nothing, or what a
-        user wrote down, is taken literally.
-    """
-
-    shuffles = False
+    """What every method has in common: `plan`."""
 
     @property
     def uses_groups(self) -> bool:
         """Whether `plan` keeps blocks of rows together; `fit` refuses `blocks` otherwise."""
         return False
 
-    @abstractmethod
     def plan(
-        self, n: int, *, groups: npt.ArrayLike | None = None, random_state: object = None
+        self,
+        n: int,
+        *,
+        groups: npt.ArrayLike | None = None,
+        random_state: object = None,
+        shuffle: Shuffle | None = None,
     ) -> Plan:
         """Plan the models for `n` rows.
 
@@ -213,14 +208,20 @@ class Method(BaseEstimator, ABC):
             that keeps rows together is handed them.
         random_state : int, SeedSequence or None
             Source of the plan's own draws.
-
-        A method that draws rows (`shuffles`) also takes ``shuffle``, a function from a seed to an
-        order of the rows; by default positions are shuffled.
+        shuffle : callable, optional
+            From a seed to an order of the rows, for methods that draw rows; by default positions
+            are shuffled. What a user wrote down is taken literally.
 
         Returns
         -------
         Plan
         """
+        shuffle = by_position(n) if shuffle is None else shuffle
+        return self._plan(n, groups, root_seed(random_state), shuffle)
+
+    @abstractmethod
+    def _plan(self, n: int, groups: Any, seed: np.random.SeedSequence, shuffle: Shuffle) -> Plan:
+        """`plan`, with a seed of its own."""
 
 
 class Split(Method):
@@ -250,8 +251,6 @@ class Split(Method):
     20
     """
 
-    shuffles = True
-
     def __init__(
         self, calibration: float | int | None = 0.5, repeats: int = 1, training: int = 2_000
     ) -> None:
@@ -259,14 +258,7 @@ class Split(Method):
         self.repeats = repeats
         self.training = training
 
-    def plan(
-        self,
-        n: int,
-        *,
-        groups: npt.ArrayLike | None = None,
-        random_state: object = None,
-        shuffle: Shuffle | None = None,
-    ) -> Plan:
+    def _plan(self, n: int, groups: Any, seed: np.random.SeedSequence, shuffle: Shuffle) -> Plan:
         """Draw the calibration rows without replacement, anew for every repeat.
 
         With `groups`, the same share of every group calibrates, rounded up.
@@ -283,8 +275,7 @@ class Split(Method):
                 f"`calibration={self.calibration!r}` takes {held} of {n} rows and leaves none for "
                 "training; ask for fewer calibration rows or give more data."
             )
-        shuffle = by_position(n) if shuffle is None else shuffle
-        shuffled = [shuffle(seed) for seed in root_seed(random_state).spawn(repeats)]
+        shuffled = [shuffle(one) for one in seed.spawn(repeats)]
         if groups is not None:
             cuts = [_cut_by_group(rows, np.asarray(groups), held) for rows in shuffled]
         else:
@@ -370,18 +361,11 @@ class Learned(Split):
         self.folds = folds
         self.most_rows = most_rows
 
-    def plan(
-        self,
-        n: int,
-        *,
-        groups: npt.ArrayLike | None = None,
-        random_state: object = None,
-        shuffle: Shuffle | None = None,
-    ) -> Plan:
+    def _plan(self, n: int, groups: Any, seed: np.random.SeedSequence, shuffle: Shuffle) -> Plan:
         """Draw the calibration rows as `Split` does; the others have label 0."""
         check_count("folds", self.folds, least=1)
         check_count("most_rows", self.most_rows, least=2)
-        split = super().plan(n, groups=groups, random_state=random_state, shuffle=shuffle)
+        split = super()._plan(n, groups, seed, shuffle)
         return replace(split, scheme="learned")
 
 
@@ -397,9 +381,7 @@ class Prefit(Method):
     (array([], dtype=int64), array([0, 1, 2]))
     """
 
-    def plan(
-        self, n: int, *, groups: npt.ArrayLike | None = None, random_state: object = None
-    ) -> Plan:
+    def _plan(self, n: int, groups: Any, seed: np.random.SeedSequence, shuffle: Shuffle) -> Plan:
         """Hold out every row from the one model there is."""
         nothing = np.empty(0, dtype=np.intp)
         return Plan(n, (nothing,), (np.arange(n),), scheme="prefit")
@@ -418,9 +400,7 @@ class Full(Method):
     0
     """
 
-    def plan(
-        self, n: int, *, groups: npt.ArrayLike | None = None, random_state: object = None
-    ) -> Plan:
+    def _plan(self, n: int, groups: Any, seed: np.random.SeedSequence, shuffle: Shuffle) -> Plan:
         """Plan no models: there is one per new row."""
         return Plan(n, (), (), scheme="full")
 
@@ -439,9 +419,7 @@ class Batch(Method):
     0
     """
 
-    def plan(
-        self, n: int, *, groups: npt.ArrayLike | None = None, random_state: object = None
-    ) -> Plan:
+    def _plan(self, n: int, groups: Any, seed: np.random.SeedSequence, shuffle: Shuffle) -> Plan:
         """Plan no models: there is one per batch."""
         return Plan(n, (), (), scheme="batch")
 
@@ -465,9 +443,7 @@ class Jackknife(Method):
     def __init__(self, variant: str = "plus") -> None:
         self.variant = variant
 
-    def plan(
-        self, n: int, *, groups: npt.ArrayLike | None = None, random_state: object = None
-    ) -> Plan:
+    def _plan(self, n: int, groups: Any, seed: np.random.SeedSequence, shuffle: Shuffle) -> Plan:
         """Leave every row out once; nothing is drawn."""
         _check_variant(self.variant)
         held_out = Singletons(n)
@@ -491,20 +467,11 @@ class CrossValidation(Method):
     [3, 3, 2]
     """
 
-    shuffles = True
-
     def __init__(self, folds: int = 10, variant: str = "plus") -> None:
         self.folds = folds
         self.variant = variant
 
-    def plan(
-        self,
-        n: int,
-        *,
-        groups: npt.ArrayLike | None = None,
-        random_state: object = None,
-        shuffle: Shuffle | None = None,
-    ) -> Plan:
+    def _plan(self, n: int, groups: Any, seed: np.random.SeedSequence, shuffle: Shuffle) -> Plan:
         """Shuffle the rows and cut them into folds."""
         _check_variant(self.variant)
         folds = check_count("folds", self.folds, least=2)
@@ -513,8 +480,7 @@ class CrossValidation(Method):
                 f"`folds={folds}` needs at least {folds} rows; got {n}. "
                 "Use fewer folds, or `method='jackknife+'`."
             )
-        shuffle = by_position(n) if shuffle is None else shuffle
-        order = shuffle(root_seed(random_state))
+        order = shuffle(seed)
         held_out = tuple(np.sort(fold) for fold in np.array_split(order, folds))
         return Plan(n, Complements(n, held_out), held_out, scheme="cv", variant=self.variant)
 
@@ -540,8 +506,6 @@ class Bootstrap(Method):
     [8, 8, 8, 8, 8]
     """
 
-    shuffles = True
-
     def __init__(
         self, draws: int = 100, aggregate: Aggregate = "median", variant: str = "plus"
     ) -> None:
@@ -549,20 +513,12 @@ class Bootstrap(Method):
         self.aggregate = aggregate
         self.variant = variant
 
-    def plan(
-        self,
-        n: int,
-        *,
-        groups: npt.ArrayLike | None = None,
-        random_state: object = None,
-        shuffle: Shuffle | None = None,
-    ) -> Plan:
+    def _plan(self, n: int, groups: Any, seed: np.random.SeedSequence, shuffle: Shuffle) -> Plan:
         """Draw every T_k with replacement."""
         _check_variant(self.variant)
         check_aggregate(self.aggregate)
         draws = check_count("draws", self.draws, least=1)
-        shuffle = by_position(n) if shuffle is None else shuffle
-        shuffle_seed, draw_seed = root_seed(random_state).spawn(2)
+        shuffle_seed, draw_seed = seed.spawn(2)
         order, rng = shuffle(shuffle_seed), np.random.default_rng(draw_seed)
         train = tuple(
             np.sort(order[rng.integers(0, n, size=n)]).astype(np.intp) for _ in range(draws)
@@ -606,14 +562,12 @@ class Resampling(Method):
         self.aggregate = aggregate
         self.variant = variant
 
-    def plan(
-        self, n: int, *, groups: npt.ArrayLike | None = None, random_state: object = None
-    ) -> Plan:
+    def _plan(self, n: int, groups: Any, seed: np.random.SeedSequence, shuffle: Shuffle) -> Plan:
         """Take the training sets from the splitter, or as they are given."""
         _check_variant(self.variant)
         check_aggregate(self.aggregate)
         if hasattr(self.splitter, "split"):
-            sets = self._from_splitter(n, groups, root_seed(random_state))
+            sets = self._from_splitter(n, groups, seed)
         else:
             sets = self.splitter
         train = tuple(self._check_set(k, rows, n) for k, rows in enumerate(sets))
@@ -694,8 +648,6 @@ class BySize(Method):
     CrossValidation()
     """
 
-    shuffles = True
-
     def method_for(
         self, n: int, m: int | None = None, *, refits: bool = False, uses_batch: bool = False
     ) -> Method:
@@ -722,18 +674,9 @@ class BySize(Method):
         """The largest batch for full with n reference rows: m (n + m) pairs are not too many."""
         return int((math.isqrt(n * n + 4 * MOST_PAIRS) - n) // 2)
 
-    def plan(
-        self,
-        n: int,
-        *,
-        groups: npt.ArrayLike | None = None,
-        random_state: object = None,
-        shuffle: Shuffle | None = None,
-    ) -> Plan:
+    def _plan(self, n: int, groups: Any, seed: np.random.SeedSequence, shuffle: Shuffle) -> Plan:
         """Plan for n rows, before any new row is known."""
-        chosen = self.method_for(n)
-        draws: dict[str, Any] = {"shuffle": shuffle} if chosen.shuffles else {}
-        return chosen.plan(n, groups=groups, random_state=random_state, **draws)
+        return self.method_for(n)._plan(n, groups, seed, shuffle)
 
 
 @dataclass(frozen=True)

@@ -9,20 +9,18 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, replace
 from fractions import Fraction
-from typing import Any, Protocol, TypedDict
+from typing import TYPE_CHECKING, Any, TypedDict
 
 import numpy as np
 import numpy.typing as npt
 
 from .errors import ReconformError, check_count, unknown_choice
-from .methods import BySize, Plan, resolve_method
+from .methods import BySize, resolve_method
 from .statistics.certificates import (
     CERTIFIED,
     VALIDITY,
     BatchRule,
     Claim,
-    Guarantee,
-    pooled_rows,
 )
 from .statistics.exact import Grid, exact_fraction, exact_number, from_floats, usual
 from .statistics.fdr import (
@@ -40,34 +38,12 @@ from .statistics.ranks import RankedBatch
 from .statistics.thresholds import BANDS, conditional_table
 from .weights import Weights
 
+if TYPE_CHECKING:
+    from .detector import ConformalDetector
+
 NUMBERS = ("fdr", "storey_lambda", "confidence")
 USUAL = "bh"
 WITHIN_ALARMS = "false-alarms"
-
-
-class Fitted(Protocol):
-    """What a rule asks of a fitted detector."""
-
-    method: Any
-    ties: str
-    plan_: Plan
-    guarantee_: Guarantee
-    n_calibration_: int
-
-    @property
-    def joint(self) -> JointRanks | None:
-        """The joint ranks of several groups, where rows are ranked within them."""
-        ...
-
-    @property
-    def ranks_rows(self) -> str:
-        """How the ranks of a list depend on the other new rows; see `Ensemble`."""
-        ...
-
-    @property
-    def can_certify(self) -> bool:
-        """Whether certificates can be had for every row; model files may lack what they take."""
-        ...
 
 
 class RuleOptions(TypedDict, total=False):
@@ -200,7 +176,7 @@ class Rule:
 
     # --- what it can be used with ---
 
-    def resolved(self, cad: Fitted, weights: Weights | None = None) -> Rule:
+    def resolved(self, cad: ConformalDetector, weights: Weights | None = None) -> Rule:
         """Settle what "auto" stands for: proven where that is at hand, and nominal elsewhere.
 
         With ``method="auto"`` on full, or with known weights, the list of Benjamini-Hochberg is
@@ -223,7 +199,7 @@ class Rule:
             proven &= self.conditional is None and cad.ties != "randomized" and cad.can_certify
         return replace(self, validity="proven" if proven else "nominal")
 
-    def grid(self, cad: Fitted, *, together: bool = False) -> Grid:
+    def grid(self, cad: ConformalDetector, *, together: bool = False) -> Grid:
         """Tabulate what each rank of a fitted detector is worth; refuse what cannot be had.
 
         Parameters
@@ -281,7 +257,7 @@ class Rule:
             )
         return from_floats(conditional_table(cad.n_calibration_, self.conditional, self.confidence))
 
-    def _joint_grid(self, cad: Fitted, joint: JointRanks) -> JointGrid:
+    def _joint_grid(self, cad: ConformalDetector, joint: JointRanks) -> JointGrid:
         """Tabulate what each rank within several groups is worth."""
         worth = VALIDITY[self.validity].grid
         by_size = {n: worth(cad.plan_, cad.guarantee_, n) for n in set(joint.sizes.tolist())}
@@ -290,7 +266,7 @@ class Rule:
             check_lambda(grids, self.storey_lambda)
         return JointGrid.of(grids)
 
-    def counting_grid(self, cad: Fitted, where: str, rows: str = "parts") -> Grid:
+    def counting_grid(self, cad: ConformalDetector, where: str, rows: str = "parts") -> Grid:
         """Return the `grid`; refuse what counts of ranks cannot decide, before any row is read.
 
         Parameters
@@ -333,7 +309,7 @@ class Rule:
         row = counting_procedure(self.procedure)
         return row.decide(counts, grid, self.level, self.options)
 
-    def decide_batch(self, batch: RankedBatch, cad: Fitted) -> Outcome:
+    def decide_batch(self, batch: RankedBatch, cad: ConformalDetector) -> Outcome:
         """Decide for a batch in memory.
 
         Parameters
@@ -388,7 +364,7 @@ class Rule:
         decision = self.decide_counts(counts, usual(n_calibration))
         return Outcome.of(decision, ranks)
 
-    def whole_batch(self, cad: Fitted) -> BatchRule | None:
+    def whole_batch(self, cad: ConformalDetector) -> BatchRule | None:
         """What decides a whole batch instead of the grid, under this validity; None if nothing."""
         if self.conditional is not None:
             return None
@@ -397,26 +373,15 @@ class Rule:
 
     # --- what is said about it ---
 
-    def claim(self, cad: Fitted, *, doubtful: int = 0) -> Claim:
-        """Say what holds for the false discovery rate, or the false alarms, of its lists.
-
-        Parameters
-        ----------
-        cad : ConformalDetector
-        doubtful : int
-            Rows of unknown groups among the new rows, which were ranked against all reference rows.
-        """
-        known, more = cad.guarantee_, ""
-        if doubtful:
-            known, more = pooled_rows(known, doubtful, certified=self.whole_batch(cad) is not None)
-        said = known.claim(
+    def claim(self, cad: ConformalDetector) -> Claim:
+        """Say what holds for the false discovery rate, or the false alarms, of its lists."""
+        return cad.guarantee_.claim(
             self.procedure,
             validity=self.validity,
             conditional=self.conditional,
             smoothed=cad.ties == "randomized",
             level=self.level,
         )
-        return replace(said, full=said.full + more)
 
     def smallest_list(
         self, n_calibration: int, m: int, *, smallest_p: Fraction | None = None

@@ -135,9 +135,10 @@ def linked(target: str, name: str = "new.csv") -> Aimed:
 
 
 def many_labels(folder: Path) -> list[str]:
-    """A column of text with 20,000 labels in 60,000 rows: a dense table of 9 GB."""
-    lines = (f"{i % 7},{i % 11},L{i % 20_000}" for i in range(60_000))
-    (folder / "old.csv").write_text("\n".join(["a,b,label", *lines, ""]))
+    """18 columns of text with 20,000 labels each: by the commonest alone, more than is used."""
+    lines = (f"{i % 7}" + f",L{i % 20_000}" * 18 for i in range(60_000))
+    names = ",".join(["a", *(f"label {j}" for j in range(18))])
+    (folder / "old.csv").write_text("\n".join([names, *lines, ""]))
     return ["detect", "old.csv", "old.csv", "--prepare"]
 
 

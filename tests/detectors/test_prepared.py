@@ -12,7 +12,16 @@ from sklearn.svm import OneClassSVM
 
 from enumeration import excess, judged, mean_e
 from oracle import p_value, phi_of
-from reconform import Bootstrap, ConformalDetector, CrossValidation, Full, Jackknife, Prepare
+from reconform import (
+    Bootstrap,
+    ConformalDetector,
+    CrossValidation,
+    Full,
+    Jackknife,
+    Prepare,
+    Resampling,
+    Split,
+)
 from reconform.content import Contents, RowStreams
 from reconform.detectors import KDE, LOF, IForest, Mahalanobis, Rarity
 from reconform.detectors.contrast import Contrast
@@ -94,23 +103,67 @@ DETECTORS = {
     "inne": Prepared(INNE(n_estimators=10, max_samples=4, share=False), LABELS),
     "inne, shared": Prepared(INNE(n_estimators=10, max_samples=4, share=True), LABELS),
 }
+SCALED = {
+    "scaled knn": KNN(n_neighbors=3, scale="robust"),
+    "scaled mean": KNN(n_neighbors=3, method="mean", metric="sqeuclidean", scale="robust"),
+    "manhattan": KNN(n_neighbors=2, method="median", metric="manhattan", scale="robust"),
+    "scaled lof": LOF(n_neighbors=3, scale="robust"),
+    "scaled inne": INNE(n_estimators=12, max_samples=4, share=False, scale="robust"),
+    "scaled inne, shared": INNE(n_estimators=12, max_samples=4, share=True, scale="robust"),
+}
+PLANNED = [(which, "mixed") for which in DETECTORS]
+PLANNED += [(which, name) for which in SCALED for name in ("smooth", "lattice", "copies")]
+
+
+def data(name, n=24, m=9, seed=26):
+    if name == "mixed":
+        return mixed()
+    rng = np.random.default_rng(seed)
+    rows = rng.standard_t(3, size=(n + m, 3)) * [1.0, 1e-3, 1e4]
+    if name == "lattice":  # many ties, and a column where most values are equal
+        rows = np.column_stack([rng.poisson([0.2, 2.0, 9.0], size=(n + m, 3)), np.full(n + m, 3.7)])
+    if name == "copies":
+        rows[n // 2 : n] = rows[: n - n // 2]
+        rows[n + 1] = rows[0]
+    rows[-1] *= 30.0
+    return rows[:n].astype(float), rows[n:].astype(float)
+
+
+def measured(detector, train, rows):
+    """Rows as a plain detector sees them; without labels, units are all there is."""
+    if isinstance(detector, Prepared):
+        return by_hand(train, rows, draws=isinstance(detector.detector, INNE))
+    return by_hand(train, rows, (0,) * rows.shape[1])
+
+
 METHODS = {
     "jackknife+": Jackknife(),
     "jackknife": Jackknife("basic"),
+    "pooled": Jackknife("pooled"),
     "cv+": CrossValidation(folds=4),
-    "jab+": Bootstrap(draws=5),
+    "cv": CrossValidation(folds=4, variant="basic"),
+    "jab+": Bootstrap(draws=7),
+    "jab": Bootstrap(draws=7, variant="basic"),
+    "pooled jab": Bootstrap(draws=6, aggregate="mean", variant="pooled"),
+    "sets": Resampling([np.arange(9), np.arange(5, 24), np.repeat([1, 4, 7, 9, 20], 2)]),
 }
 
 
 def plain(detector, seed):
-    model = clone(detector.detector).set_params(scale="none")
+    model = clone(getattr(detector, "detector", detector)).set_params(scale="none")
     return model.set_params(random_state=seed) if isinstance(model, INNE) else model
 
 
+def separate(detector, train, seed=None):
+    """A, as the oracle wants it: units written out, and one plain fit on its own."""
+    model = plain(detector, seed).fit(measured(detector, train, train))
+    return lambda rows: model.score_samples(measured(detector, train, rows))
+
+
 @pytest.mark.parametrize("method", METHODS)
-@pytest.mark.parametrize("which", DETECTORS)
-def test_any_plan_gives_the_numbers_of_separate_fits(which, method):
-    detector, (X, new) = DETECTORS[which], mixed()
+@pytest.mark.parametrize(("which", "name"), PLANNED)
+def test_any_plan_gives_the_numbers_of_separate_fits(which, name, method):
+    detector, (X, new) = (DETECTORS | SCALED)[which], data(name)
     plan = METHODS[method].plan(len(X), random_state=2)
     seed = np.random.SeedSequence(3)
     seeds = (
@@ -118,39 +171,86 @@ def test_any_plan_gives_the_numbers_of_separate_fits(which, method):
     )
     ensemble = detector.fit_plan(X, plan, seeds)
     assert isinstance(ensemble, ScaledEnsemble)
-
-    def fit(train, seed):
-        draws = which.startswith("inne")
-        model = plain(detector, seed).fit(by_hand(train, train, draws=draws))
-        return lambda rows: model.score_samples(by_hand(train, rows, draws=draws))
-
-    shared = which == "inne, shared" and plan.leaves_one_out
-    models = [fit(X[train], seeds[-1 if shared else k]) for k, train in enumerate(plan.train)]
-    full = fit(X, seeds[-1])
-    ranks = ensemble.ranks(new)
+    shared = which.endswith("shared") and plan.leaves_one_out
+    models = [
+        separate(detector, X[train], seeds[-1 if shared else k])
+        for k, train in enumerate(plan.train)
+    ]
+    full = separate(detector, X, seeds[-1])
+    ranks = ensemble.ranks(new, strictly=True)
     assert np.array_equal(ranks.scores, full(new))
+    if which in SCALED:
+        given = {"random_state": seeds[-1]} if "inne" in which else {}
+        alone = clone(detector).set_params(**given).fit(X)
+        assert np.array_equal(alone.score_samples(new), full(new))
+    # The oracle fits in the order of the plan, and A(D) last.
+    phi = phi_of(plan.aggregate)
     for j, x in enumerate(new):
         fits = iter([*models, full])
-        expected = p_value(
-            X, lambda rows, f=fits: next(f), x, plan.train, phi_of("median"), plan.variant
-        )
+        expected = p_value(X, lambda rows, f=fits: next(f), x, plan.train, phi, plan.variant)
         assert ranks.at_most[j] == expected * (len(ensemble.calibration) + 1)
+    if plan.variant != "basic":
+        assert np.array_equal(ensemble.scores(new), [model(new) for model in models])
+    else:
+        with pytest.raises(ReconformError, match="keeps only"):
+            ensemble.ranks(new, variant="plus")
 
 
-@pytest.mark.parametrize("which", DETECTORS)
-def test_full_gives_the_ranks_of_one_fit_per_new_row(which):
-    detector, (X, new) = DETECTORS[which], mixed()
+@pytest.mark.parametrize(("which", "name"), PLANNED)
+def test_full_gives_the_ranks_of_one_fit_per_new_row(which, name):
+    detector, (X, new) = (DETECTORS | SCALED)[which], data(name)
     seed = np.random.SeedSequence(3)
     ensemble = detector.fit_plan(X, Full().plan(len(X)), [seed])
     assert isinstance(ensemble, ScaledFull)
     ranks = ensemble.ranks(new, strictly=True)
     for j, x in enumerate(new):
         rows = np.vstack([X, x])
-        measured = by_hand(rows, rows, draws=which.startswith("inne"))
-        s = plain(detector, seed).fit(measured)._training_scores(measured)
+        seen = measured(detector, rows, rows)
+        s = plain(detector, seed).fit(seen)._training_scores(seen)
         assert ranks.at_most[j] == 1 + (s[:-1] <= s[-1]).sum()
         assert ranks.below[j] == 1 + (s[:-1] < s[-1]).sum()
         assert ranks.scores[j] == s[-1]
+
+
+@pytest.mark.parametrize("method", ["jackknife+", "jackknife", "full"])
+def test_units_of_columns_do_not_matter(method):
+    X, new = data("smooth", n=40)
+    powers = 2.0 ** np.array([90, -30, 7])
+
+    def ranks(scale, unit):
+        cad = ConformalDetector(KNN(n_neighbors=3, scale=scale), method, random_state=0)
+        return cad.fit(X * unit).ranks(new * unit)
+
+    assert np.array_equal(ranks("robust", 1.0), ranks("robust", powers))
+    assert not np.array_equal(ranks("none", 1.0), ranks("none", powers))
+
+
+@pytest.mark.parametrize("method", ["full", "jackknife+", "cv+"])
+@pytest.mark.parametrize("which", ["scaled knn", "scaled inne"])
+def test_worlds_are_those_of_one_model_per_row(which, method):
+    """The model is fitted on D and x_j, in their units, and scores everything."""
+    X, new = data("copies", n=30, m=12)
+    new[:3] += np.array([30.0, 0.03, 3e5])
+    detector = SCALED[which]
+    cad = ConformalDetector(detector, method, random_state=0).fit(X)
+    step = StepUp.at(0.3, len(X), len(new))
+    rows = np.flatnonzero(cad.ranks(new) <= step.highest)
+    assert len(rows) >= 3
+    refit = cad.ensemble_ if method == "full" else cad.ensemble_.by_refitting
+    for j, worlds in cad.ensemble_.worlds(new, rows, step):
+        together, others = np.vstack([X, new[j]]), np.delete(new, j, axis=0)
+        seen = measured(detector, together, together)
+        model = plain(detector, getattr(refit, "seed", None)).fit(seen)
+        outside = model.score_samples(measured(detector, together, others))
+        assert worlds == count_exchanges(model._training_scores(seen), outside, step)
+
+
+def test_a_split_is_one_model():
+    X, new = data("smooth")
+    cad = ConformalDetector(SCALED["scaled knn"], Split(repeats=3), random_state=0).fit(X)
+    for part, plan in zip(cad.ensemble_.splits, cad.plan_.repeats, strict=True):
+        fit = separate(SCALED["scaled knn"], X[plan.train[0]])
+        assert np.array_equal(part.ranks(new).scores, fit(new))
 
 
 def squares(rows):

@@ -104,8 +104,8 @@ def fitted(X: np.ndarray):
     yield "auto-anomalies", model([*some, Contrast((1, 3))], "full", anomalies=far)
     yield "contrast-anomalies", model(Contrast((1, 3)), "full", anomalies=far)
     yield "groups", model(some[0], "split", groups=groups)
-    yield "groups-full", model(some[2], "full", groups=groups, unknown_groups="pooled")
-    own = {"groups": groups, "group_models": True, "unknown_groups": "pooled"}
+    yield "groups-full", model(some[2], "full", groups=groups)
+    own = {"groups": groups, "group_models": True}
     yield "group-models", model(some[1], "full", **own)
     yield "group-models-auto", model(some, "full", **own)
     yield "jab", model(KNN(n_neighbors=3), "jab+")

@@ -122,21 +122,16 @@ class OneForAll(GroupedEnsemble):
         Fitted on all rows.
     codes : int array of shape (n_calibration,)
         The group of every calibration row.
-    pooled : bool
-        Whether rows of unknown groups are ranked among all.
     """
 
     calibration: Calibration
     ensemble: Ensemble
     codes: IndexArray
-    pooled: bool = False
 
     @cached_property
     def members(self) -> list[IndexArray]:
         """Positions of the calibration rows of every group."""
-        groups = int(self.codes.max()) + 1
-        found = [np.flatnonzero(self.codes == g) for g in range(groups)]
-        return [*found, np.arange(len(self.codes))] if self.pooled else found
+        return [np.flatnonzero(self.codes == g) for g in range(int(self.codes.max()) + 1)]
 
     def first(self) -> Ensemble:
         """The detector."""
@@ -174,9 +169,6 @@ class OneForAll(GroupedEnsemble):
                     theirs = np.flatnonzero(codes == g)
                     if not len(theirs):
                         continue
-                    if self.pooled and g == len(columns) - 1:
-                        needed[theirs] = step.m + 1  # no certificate covers them: never found
-                        continue
                     low = np.sort(own[some])
                     at_most = 1 + np.searchsorted(low, others[theirs], side="right")
                     needed[theirs] = step.needed(codes[theirs], at_most)
@@ -199,14 +191,12 @@ class OnePerGroup(GroupedEnsemble):
     plans : list of Plan
         How the rows of each group train and calibrate.
     ensembles : list of Ensemble
-        By group; a last one on all rows, where rows of unknown groups are ranked among all.
-    pooled : bool
+        By group.
     """
 
     calibration: Calibration
     plans: list[Plan]
     ensembles: list[Ensemble]
-    pooled: bool = False
 
     def first(self) -> Ensemble:
         """The detector of the first group."""
@@ -234,8 +224,6 @@ class OnePerGroup(GroupedEnsemble):
     ) -> Iterator[tuple[int, Exchanges]]:
         """Count worlds within each group; in them, the ranks in other groups are as they are."""
         actual = step.needed(codes, ranks.at_most)
-        if self.pooled:
-            actual[codes == len(self.ensembles) - 1] = step.m + 1
         for g, ensemble in enumerate(self.ensembles):
             here = np.flatnonzero(codes == g)
             wanted = np.searchsorted(here, rows[codes[rows] == g])

@@ -32,7 +32,7 @@ from ..ensemble.grouped import (
 from ..ensemble.refitting import FullRefit, RefitEnsemble
 from ..ensemble.split_choice import CLASSIFIERS, SplitChoice, plan_of_one, trained_on
 from ..errors import ReconformError
-from ..grouping import UNKNOWN, ReferenceGroups, check_groupable
+from ..grouping import ReferenceGroups, check_groupable
 from ..methods import METHODS, VARIANTS, Complements, Jackknife, Plan
 from ..records import (
     INT,
@@ -571,7 +571,6 @@ def write_groups(cad: ConformalDetector, out: Writer) -> dict[str, Json]:
 def read_groups(json: Json, cad: ConformalDetector, plan: Plan, source: Reader) -> Any:
     """Read the groups of the reference rows, and of the sample; two times None without groups."""
     require(type(cad.group_models) is bool, "group_models is true or false")
-    require(cad.unknown_groups in UNKNOWN, f"unknown_groups is {cad.unknown_groups!r}")
     if "groups" not in json:
         require(not cad.group_models, "the groups are missing")
         return None, None
@@ -583,8 +582,7 @@ def read_groups(json: Json, cad: ConformalDetector, plan: Plan, source: Reader) 
     require(fits and len(np.unique(codes)) == len(names), "a row has no group")
     sample = Maybe(INDEX).read(told["sample"], source)
     require(sample is None or within(sample, 0, len(names)), "a row has no group")
-    pooled = cad.unknown_groups == "pooled"
-    groups = ReferenceGroups(tuple(names), codes, bool(cad.group_models), pooled)
+    groups = ReferenceGroups(tuple(names), codes, bool(cad.group_models))
     if not groups.single:
         check_groupable(plan, cad.method)
     return groups, sample
@@ -617,10 +615,10 @@ def read_fitted(
         ensemble = read_ensemble(json, plan, source)
         codes = groups.codes[ensemble.calibration.rows]
         require(len(np.unique(codes)) == len(groups.names), "a group has no calibration rows")
-        return OneForAll(ensemble.calibration, ensemble, codes, groups.pooled)
+        return OneForAll(ensemble.calibration, ensemble, codes)
     require(json.get("kind") == "OnePerGroup", "the models of the groups are missing")
     plans = [read_plan(one, source) for one in json["plans"]]
-    sizes = np.bincount(groups.codes).tolist() + [plan.n] * groups.pooled
+    sizes = np.bincount(groups.codes).tolist()
     require([one.n for one in plans] == sizes, "a group has another number of rows")
     alike = all((p.scheme, p.variant) == (plan.scheme, plan.variant) for p in plans)
     require(alike and len(json["fitted"]) == len(plans), "the groups have different methods")
@@ -628,5 +626,5 @@ def read_fitted(
     kinds = {one.ranks_rows == "batch" for one in fitted}
     require(len(kinds) == 1, "the groups have different detectors")
     places = [np.flatnonzero(groups.codes == g) for g in range(len(groups.names))]
-    parts = [one.calibration for one in fitted[: len(places)]]
-    return OnePerGroup(joined_calibration(parts, places), plans, fitted, groups.pooled)
+    parts = [one.calibration for one in fitted]
+    return OnePerGroup(joined_calibration(parts, places), plans, fitted)

@@ -505,24 +505,6 @@ def within_groups(row: Guarantee) -> Guarantee:
     )
 
 
-def pooled_rows(row: Guarantee, rows: int, *, certified: bool) -> tuple[Guarantee, str]:
-    """What is left where rows of unknown groups were ranked against all reference rows.
-
-    Returns
-    -------
-    Guarantee, str
-        Without proofs that need more than one exact p-value at a time; and a sentence.
-    """
-    if certified:
-        return row, f" No certificate covers the {rows:,} rows of unknown groups: none is flagged."
-    kept = tuple(reason for reason in row.supports if reason == ANY)
-    said = (
-        f" {rows:,} rows of unknown groups were ranked against all reference rows: exact only for "
-        "rows that are exchangeable with all of these, and not for rows of a new kind."
-    )
-    return replace(row, supports=kept), said
-
-
 TABLE += tuple(
     within_groups(row) for row in TABLE if row.name in ("split", "full", "jackknife+", "cv+")
 )

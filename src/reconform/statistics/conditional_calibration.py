@@ -252,9 +252,7 @@ def certify(batch: RankedBatch, level: Fraction) -> Outcome:
         grid = JointGrid.of([usual(size) for size in batch.joint.sizes.tolist()])
         step = JointStepUp(inner, batch.joint.sizes, len(ranks))
         groups, within = batch.joint.apart(ranks)
-        covered = len(batch.joint.sizes) if batch.certifiable is None else batch.certifiable
-        reached = step.needed(groups, within) <= len(ranks)
-        candidates = np.flatnonzero(reached & (groups < covered))
+        candidates = np.flatnonzero(step.needed(groups, within) <= len(ranks))
     e_values = [Fraction(0)] * len(ranks)
     for row, worlds in batch.worlds(candidates, step):
         e_values[row] = worlds.e_value

@@ -115,15 +115,6 @@ class RankCounts:
         self.fingerprint = fingerprint
         self.counts = np.zeros(n_calibration + 2, dtype=np.int64)
 
-    def __eq__(self, other: object) -> bool:
-        return (
-            isinstance(other, RankCounts)
-            and self.fingerprint == other.fingerprint
-            and np.array_equal(self.counts, other.counts)
-        )
-
-    __hash__ = None  # type: ignore[assignment]  # it is added to
-
     def __repr__(self) -> str:
         return f"RankCounts(rows={self.rows}, n_calibration={self.n_calibration})"
 

@@ -188,9 +188,6 @@ class RankedBatch:
         `Ensemble.worlds` of these rows, for a certificate.
     joint : JointRanks, optional
         Where ranks are joint ranks of several groups.
-    certifiable : int, optional
-        So many of these groups, the first ones, have rows that a certificate covers; by default
-        all.
     """
 
     ranks: Ranks
@@ -201,7 +198,6 @@ class RankedBatch:
     smoothed: bool = False
     worlds: Callable[[RankArray, Any], Iterator[tuple[int, Exchanges]]] | None = None
     joint: JointRanks | None = None
-    certifiable: int | None = None
 
 
 def calibrate(
