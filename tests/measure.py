@@ -20,13 +20,13 @@ LONG = 80
 
 # The most that there may be of each. A feature that needs more room makes it first.
 LIMITS: dict[str, int] = {
-    "modules": 146,
-    "lines of code": 31_000,
+    "modules": 145,
+    "lines of code": 30_500,
     "functions over 80 lines": 0,
     "lines of tests": 29_700,
     "words in docs": 45_200,
-    "fit, discover, print: functions": 556,
-    "fit, discover, print: outside detectors/": 311,
+    "fit, discover, print: functions": 530,
+    "fit, discover, print: outside detectors/": 285,
     "fit, discover, print: modules": 69,
     "detect --report: functions": 940,
     "detect --report: modules": 93,

@@ -203,13 +203,9 @@ def test_an_unstable_detector_is_called_unstable(blobs):
     report = cad.fit(blobs[0]).stability(blobs[1])
     assert report.verdict == "stable"
     assert "as good as all of them" in repr(report)
-
-
-def test_stability_says_what_it_needs(blobs):
-    with pytest.raises(ValueError, match="has none"):
-        cad_of("split").fit(blobs[0]).stability(blobs[1])
-    with pytest.raises(ValueError, match="fit with variant='plus'"):
-        cad_of("cv").fit(blobs[0]).stability(blobs[1])
+    for method, said in (("split", "has none"), ("cv", "fit with variant='plus'")):
+        with pytest.raises(ValueError, match=said):
+            cad_of(method).fit(blobs[0]).stability(blobs[1])
 
 
 # --- progress -----------------------------------------------------------------------------------
@@ -229,9 +225,13 @@ def test_verbose_shows_progress_on_standard_error(blobs, capsys):
 
 
 @pytest.mark.parametrize("value", [np.nan, np.inf])
-def test_nan_and_inf_are_refused(value, blobs):
+def test_rows_that_do_not_fit_are_refused(value, blobs):
     reference, new = blobs[0].copy(), blobs[1].copy()
     cad = cad_of().fit(reference)
+    with pytest.raises(ValueError, match="expecting 3 features"):
+        cad.p_values(new[:, :2])
+    with pytest.raises(ValueError, match="no rows"):
+        cad.discover(np.empty((0, 3)))
     new[3, 1] = reference[3, 1] = value
     word = "NaN" if np.isnan(value) else "infinity"
     with pytest.raises(ValueError, match=word):
@@ -266,14 +266,6 @@ def test_nan_is_welcome_where_the_detector_accepts_it(blobs):
 def test_what_is_no_reference_is_refused(X, words):
     with pytest.raises(ValueError, match=words):
         cad_of().fit(X)
-
-
-def test_new_rows_must_fit_the_reference(blobs):
-    cad = cad_of().fit(blobs[0])
-    with pytest.raises(ValueError, match="expecting 3 features"):
-        cad.p_values(blobs[1][:, :2])
-    with pytest.raises(ValueError, match="no rows"):
-        cad.discover(np.empty((0, 3)))
 
 
 @pytest.mark.parametrize(

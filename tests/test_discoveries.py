@@ -65,19 +65,11 @@ def test_the_repr_tells_the_story(found):
     assert "<b>" not in text  # the rows are shown where so many were asked for, and in notebooks
     shown = repr(replace(found, top=2))
     assert shown.index(" c ") < shown.index("<b>")
-    assert found.guarantee == "It holds."
-    assert found.count == 2
-    assert len(found) == 4
-
-
-def test_the_notebook_table_escapes_labels(found):
+    assert (found.guarantee, found.count, len(found)) == ("It holds.", 2, 4)
     html = found._repr_html_()
     assert "&lt;b&gt;" in html
     assert "<b>" not in html
     assert "2 of 4 rows flagged" in html
-
-
-def test_long_results_are_cut():
     m = 100
     found = Discoveries(np.zeros(m, bool), np.ones(m), np.ones(m), np.zeros(m),
                         p_threshold=0.0, procedure="by", fdr=0.1)  # fmt: skip

@@ -624,3 +624,15 @@ def test_a_missing_cell_of_any_type_is_missing(cells):
     else:
         assert column.words == [str(first)]
         assert read[0] == label_code(str(first))
+
+
+@pytest.mark.parametrize("detector", ["knn", "iforest", OneClassSVM()], ids=str)
+@pytest.mark.parametrize("method", ["split", "cv+", "full"])
+def test_prepared_models_are_saved(tmp_path, detector, method):
+    prepare = Prepare(detector, categories=["count"])
+    cad = ConformalDetector(prepare, method, random_state=0).fit(HOLES)
+    save(cad, tmp_path / "m.rcad")
+    again = load(tmp_path / "m.rcad", trusted=True)
+    assert again.features == cad.features
+    assert np.array_equal(again.p_values(NEW), cad.p_values(NEW))
+    assert repr(again.detector) == repr(Prepare(detector, categories=("count",)))

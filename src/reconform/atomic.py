@@ -428,7 +428,7 @@ def check_room(used: int, what: str) -> None:
     if used > FEW_BYTES and used > shutil.disk_usage(folder).free:
         raise ReconformError(
             f"{what} is too large: {used / 1e9:,.1f} GB are in {folder} already, more than is left "
-            "there. Has it an end? Take fewer rows, or set TMPDIR for a folder with more room."
+            "there. Take fewer rows, or set TMPDIR to a folder with more room."
         )
 
 

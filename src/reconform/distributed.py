@@ -285,10 +285,10 @@ def _certified(cad: ConformalDetector, rule: Rule, source: _Partitions) -> Distr
     ]
     assert found.ranks is not None  # smoothed p-values are never certified
     counts = cad.no_counts().add(found.ranks)
-    shared = {each.name: getattr(found, each.name) for each in fields(BaseDiscoveries)}
     return DistributedDiscoveries(
-        **{**shared, "rank_counts": counts},
+        **{each.name: getattr(found, each.name) for each in fields(BaseDiscoveries)},
         decision=rule.decide_counts(counts, rule.grid(cad)),
+        rank_counts=counts,
         certified=found,
         frame=dd.from_delayed(parts, meta=marked[:0], verify_meta=False),
     )

@@ -75,7 +75,7 @@ def with_anomalies(ensemble: Ensemble, anomalies: FloatArray, who: str) -> Ensem
     if ensemble.ranks_rows == "alone" or isinstance(ensemble, Pooled):
         raise ReconformError(
             f"`anomalies` shape the scores of `detector='contrast'` and `method='learned'`, and "
-            f"the choice of `detector='auto'`; {who} looks at them nowhere. Use one of these, or "
+            f"the choice of `detector='auto'`; {who} does not use them. Use one of these, or "
             "leave `anomalies` out."
         )
     return WithAnomalies(ensemble, anomalies)

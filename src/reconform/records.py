@@ -224,7 +224,7 @@ class Scalar:
         """Read one of the types."""
         if float in self.types and json in ("inf", "-inf"):
             return float(json)
-        require(type(json) in self.types, f"{json!r} stands where {self.types} belongs")
+        require(type(json) in self.types, f"a value is {json!r}, and should be one of {self.types}")
         return json
 
 
@@ -403,7 +403,7 @@ class OneOf:
         for record in self.records.values():
             if record.kind is type(value):
                 return record.write(value, at, out)
-        raise ReconformError(f"a {type(value).__name__} cannot stand here")
+        raise ReconformError(f"a {type(value).__name__} is not expected here")
 
     def read(self, json: Json, source: Reader) -> Any:
         """Read by the record that is named."""
@@ -412,7 +412,7 @@ class OneOf:
 
     def record(self, name: Any) -> Record:
         """Look a record up by its name."""
-        require(isinstance(name, str) and name in self.records, f"a {name} cannot stand here")
+        require(isinstance(name, str) and name in self.records, f"a {name} is not expected here")
         return self.records[name]
 
 
@@ -467,7 +467,7 @@ def widened(array: AnyArray, dtype: np.dtype[Any]) -> AnyArray:
     if array.dtype == dtype:
         return array
     if not (dtype.kind in "iu" and array.dtype.kind == "u" and array.itemsize < dtype.itemsize):
-        raise ReconformError(f"an array of {array.dtype} stands where {dtype} belongs")
+        raise ReconformError(f"an array is of {array.dtype}, and should be of {dtype}")
     return array.astype(dtype)
 
 
@@ -531,17 +531,19 @@ class Plain:
         ((what, content),) = json.items()
         match what:
             case "float":
-                require(content in ("inf", "-inf", "nan"), f"{content!r} is no number")
+                require(content in ("inf", "-inf", "nan"), f"{content!r} is not a number")
                 return float(content)
             case "tuple":
-                require(isinstance(content, list), "a tuple is no list")
+                require(isinstance(content, list), "a tuple is not written as a list")
                 return tuple(self.read(content, source))
             case "dict":
                 pairs = all(
                     isinstance(pair, list) and len(pair) == 2 and isinstance(pair[0], str)
                     for pair in content
                 )
-                require(isinstance(content, list) and pairs, "a dict is no list of pairs")
+                require(
+                    isinstance(content, list) and pairs, "a dict is not written as a list of pairs"
+                )
                 return {key: self.read(value, source) for key, value in content}
             case "fraction":
                 return _fraction(content)
@@ -551,7 +553,7 @@ class Plain:
                 return source.array(content)
             case "seed":
                 return _seed(*self.read(content, source))
-        raise ReconformError(f"nothing is called {what!r}")
+        raise ReconformError(f"a value is of the unknown kind {what!r}")
 
 
 def _fraction(content: Json) -> Fraction:
@@ -563,13 +565,16 @@ def _fraction(content: Json) -> Fraction:
 
 def _scalar(content: Json, value: Any) -> Any:
     name, _ = content
-    require(isinstance(name, str) and _NUMBER.fullmatch(name), f"{name!r} is no type of numbers")
+    require(isinstance(name, str) and _NUMBER.fullmatch(name), f"{name!r} is not a type of numbers")
     require(type(value) in (bool, int, float), "a scalar is not one number")
     return np.dtype(name).type(value)
 
 
 def _seed(entropy: Any, spawn_key: Any, pool_size: Any) -> np.random.SeedSequence:
-    require(type(pool_size) is int and 4 <= pool_size <= MOST_POOL, "the pool of a seed is not one")
+    require(
+        type(pool_size) is int and 4 <= pool_size <= MOST_POOL,
+        "the pool size of a seed is out of range",
+    )
     for words in (entropy, spawn_key):
         few = not isinstance(words, list | tuple) or len(words) <= MOST_WORDS
         require(few and not isinstance(words, str), "a seed is too long")

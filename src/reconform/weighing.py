@@ -172,7 +172,7 @@ class ByWeights:
         """Say what the weights are, in place of a test for a shift."""
         said = str(self.weights)
         if self.weights.usable:
-            said += " Whether the columns moved is not tested, as the weights are there for it."
+            said += " Whether the columns moved is not tested, as the weights account for it."
             return (Finding("weights", "note", said),)
         advice = (
             "Take a reference that has more rows like the new ones; weights cannot make up for "

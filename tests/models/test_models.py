@@ -50,7 +50,7 @@ from reconform.detectors import (
 )
 from reconform.detectors.prepare import make_prepared
 from reconform.models import ModelFileError, archive, ensembles, inspect, load, save
-from reconform.records import OneOf, Record
+from reconform.records import OneOf, Plain, Record
 from reconform.statistics.certificates import CERTIFIABLE
 
 DATA = Path(__file__).parents[1] / "data" / "models"
@@ -766,3 +766,8 @@ def test_a_file_of_this_format_keeps_loading():
     assert type(cad.ensemble_).__name__ == expected["ensemble"]
     assert cad.calibration_.fingerprint == expected["fingerprint"]
     assert cad.ranks(np.array(expected["rows"])).tolist() == expected["ranks"]
+
+
+def test_functions_are_no_plain_values():
+    with pytest.raises(ValueError, match=r"parameters/metric is .*function.* only plain values"):
+        Plain().write(abs, "parameters/metric", None)

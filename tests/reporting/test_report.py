@@ -24,7 +24,7 @@ from reconform.errors import ReferenceWarning
 from reconform.explain.features import robust_scale, robust_scales
 from reconform.reporting import chart, report
 from reconform.reporting.page import carry, render
-from reconform.reporting.summary import LEVELS, step_up_line, summarise
+from reconform.reporting.summary import LEVELS, p_value_nature, step_up_line, summarise
 from reconform.rule import Rule, shortest_list
 from reconform.statistics.certificates import Claim
 from reconform.statistics.exact import harmonic_number
@@ -38,8 +38,7 @@ def judged(scores, calibration_scores, *, fdr=0.1, procedure="bh", scheme="split
     c, t = np.asarray(calibration_scores, float), np.asarray(scores, float)
     n = len(c)
     ranks = 1 + np.searchsorted(np.sort(c), t, side="right")
-    counts = RankCounts(n, "f").add(ranks)
-    decision = counts.decide(fdr, procedure=procedure)
+    decision = RankCounts(n, "f").add(ranks).decide(fdr, procedure=procedure)
     provenance = Provenance(
         detector="'max'",
         method="'split'",
@@ -65,7 +64,6 @@ def judged(scores, calibration_scores, *, fdr=0.1, procedure="bh", scheme="split
         "fdr": fdr,
         "claim": Claim("It holds."),
         "ranks": ranks,
-        "rank_counts": counts,
         "provenance": provenance,
     }
     return Discoveries(**{**fields, **more})
@@ -464,7 +462,7 @@ def test_a_bound_for_this_very_list_is_said_where_there_is_one():
     assert f"with 95% confidence, at most {bound} of {found.count} are false" in render(found)
     # Anomalies in plenty are flagged at 50%, and so are normal ones; a bound is still a bound.
     assert (summary.false_bounds <= summary.counts).all()
-    for silent in (batch(scheme="jackknife"), replace(found, ranks=None, rank_counts=None)):
+    for silent in (batch(scheme="jackknife"), replace(found, ranks=None)):
         assert "confidence" not in json.dumps(embedded(render(silent))["words"])
 
 
@@ -539,3 +537,17 @@ def test_without_altair_the_page_works_and_the_chart_says_what_to_install():
     )
     run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert run.stdout.strip() == "chart() needs Altair: pip install 'reconform[report]'."
+
+
+def test_the_nature_of_p_values(blobs):
+    reference, new = blobs
+    split = ConformalDetector("knn", "split", random_state=0).fit(reference)
+    assert p_value_nature(split.discover(new)) == "conservative"
+    smooth = ConformalDetector("knn", "split", ties="randomized", random_state=0).fit(reference)
+    assert p_value_nature(smooth.discover(new)) == "smoothed"
+    conditional = split.discover(new, conditional="simes")
+    assert p_value_nature(conditional) == "corrected"
+    proven = ConformalDetector("knn", "jackknife+", random_state=0).fit(reference)
+    assert p_value_nature(proven.discover(new)) == "conservative"
+    assert p_value_nature(proven.discover(new, validity="proven")) == "corrected"
+    assert p_value_nature(replace(batch(), provenance=None)) == "unknown"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import fcntl
+import io
 import json
 import os
 import re
@@ -23,6 +24,7 @@ from sklearn.preprocessing import OneHotEncoder
 
 from reconform import ConformalDetector, Prepare
 from reconform.cli import main
+from reconform.files.lines import blocks_of_lines
 from reconform.stream import ChangeMonitor, ExchangeabilityMonitor, FalseAlarmBudget, MicroBatches
 
 NAMES = ["flow", "level", "valve"]
@@ -502,3 +504,14 @@ def test_a_second_process_on_one_journal_gets_a_sentence(folder, tmp_path):
         said = stream(folder, "--journal", str(journal), input="", code=1).stderr
     assert "is in use: another process" in said
     assert "Traceback" not in said
+
+
+def test_blocks_are_what_is_there():
+    class Slow(io.BytesIO):
+        def read1(self, size=-1):
+            return super().read1(3)
+
+    text = b'{"a": 1}\n\n{"b": 2}\r\n{"c": 3}'
+    assert list(blocks_of_lines(Slow(text))) != [[]]
+    lines = [line for block in blocks_of_lines(Slow(text)) for line in block]
+    assert lines == [(1, b'{"a": 1}'), (3, b'{"b": 2}\r'), (4, b'{"c": 3}')]

@@ -138,8 +138,8 @@ def words_about(X: FloatArray, reference: Table, cells: Any = None) -> list[str]
     """Say for rows which of their features are most unusual against the reference."""
     features, names = reference.features, reference.names
     rows = labelled(X, features, None if cells is None else labels_in(cells))
-    describe = unusual_features(rows, labelled(reference.X, features))
-    return [", ".join(_said(u, names) for u in row) for row in describe(range(rows.rows))]
+    found = unusual_features(rows, labelled(reference.X, features))
+    return [", ".join(_said(u, names) for u in row) for row in found]
 
 
 def _said(unusual: Unusual, names: Sequence[str]) -> str:

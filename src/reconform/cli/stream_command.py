@@ -125,7 +125,7 @@ flagging_options = family(
             "--procedure",
             counted_names(),
             None,
-            "Use this procedure on each window; bh if there is none.",
+            "Use this procedure on each window; bh by default.",
         ),
         share("--confidence", "0.9", "Use this confidence for the certificate of budget."),
     ],

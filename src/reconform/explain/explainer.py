@@ -266,7 +266,7 @@ class Known:
         if self.positions is None:
             return None
         position = int(self.positions[i])
-        return str(position if self.labels is None else self.labels[position])
+        return clean(str(position if self.labels is None else self.labels[position]))
 
     @property
     def sentence(self) -> str:
@@ -370,7 +370,7 @@ class Explainer:
         which = np.asarray(places, dtype=np.intp)
         rows = self._rows[which]
         cells = self._cells(which)
-        found = unusual_features(cells, self._normal, most=len(self.features))(range(len(which)))
+        found = unusual_features(cells, self._normal, most=len(self.features))
         return [
             self._one(int(at), rows[i : i + 1], cells, i, found[i], judged[i], near)
             for i, (at, near) in enumerate(zip(which, self._near(rows), strict=True))
@@ -382,11 +382,14 @@ class Explainer:
         here = np.array([place for place in places if place is not None], dtype=np.intp)
         if not len(here):
             return [[] for _ in places]
-        found = iter(unusual_features(self._cells(here), self._normal)(range(len(here))))
+        found = iter(unusual_features(self._cells(here), self._normal))
         return [[] if place is None else next(found) for place in places]
 
     def _cells(self, which: IndexArray) -> FeatureTable:
-        return labelled(np.asarray(self._rows[which]), self.features, self._unlisted(which))
+        look_up, words = self.unlisted, None
+        if look_up is not None:
+            words = lambda i, name: look_up(int(which[i]), name)  # noqa: E731
+        return labelled(np.asarray(self._rows[which]), self.features, words)
 
     def _one(
         self,
@@ -446,10 +449,6 @@ class Explainer:
     def _categories(self) -> list[int]:
         return [j for j, feature in enumerate(self.features) if feature.is_category]
 
-    def _unlisted(self, which: IndexArray) -> Words | None:
-        look_up = self.unlisted
-        return None if look_up is None else lambda i, name: look_up(int(which[i]), name)
-
     # --- the nearest normal rows -----------------------------------------------------------------
 
     def _near(self, rows: Any) -> list[Near]:
@@ -482,11 +481,7 @@ class Explainer:
             for j in order
             if apart[j] >= LEAST_DIFFERENCE
         )
-        return NormalRow(self._label(normal), distance, differs)
-
-    def _label(self, normal: int) -> str | None:
-        label = self.known.label(normal)
-        return None if label is None else clean(label)
+        return NormalRow(self.known.label(normal), distance, differs)
 
     # --- what carries the score ------------------------------------------------------------------
 
@@ -586,10 +581,9 @@ class Explainer:
     ) -> SeenFeature:
         known = self._normal.columns[j]
         numeric = column.numeric and known.numeric
-        missing = bool(column.missing[i])
-        quantiles = _quantiles(known.values) if numeric else None
-        place, far = "", None
-        if missing:
+        typical, quantiles = _usual(known.values) if numeric else (_common(known), None)
+        far = None
+        if column.missing[i]:
             place = f"missing in {_percent(float(known.missing.mean()))}"
         elif quantiles is not None:
             place, far = _among(float(column.values[i]), known.values)
@@ -598,7 +592,7 @@ class Explainer:
         return SeenFeature(
             name=self._name(j),
             value=_word(column, i),
-            typical=_range(quantiles) if numeric else _common(known),
+            typical=typical,
             quantiles=quantiles,
             place=place,
             strength=far,
@@ -629,20 +623,15 @@ def _word(column: FeatureColumn, i: int) -> str:
     return f"{value:.4g}" if column.numeric else clean(str(value))
 
 
-def _quantiles(values: FloatArray) -> tuple[float, float, float] | None:
+def _usual(values: FloatArray) -> tuple[str, tuple[float, float, float] | None]:
+    """Where most numbers of the reference lie, in words and as quantiles."""
     present = values[~np.isnan(values)]
     if not len(present):
-        return None
+        return "always missing", None
     with np.errstate(over="ignore", invalid="ignore"):
         low, middle, high = np.quantile(present, QUANTILES).tolist()
-    return low, middle, high
-
-
-def _range(quantiles: tuple[float, float, float] | None) -> str:
-    if quantiles is None:
-        return "always missing"
-    low, middle, high = quantiles
-    return f"always {low:.4g}" if low == high else f"{low:.4g} to {high:.4g}, median {middle:.4g}"
+    said = f"always {low:.4g}" if low == high else f"{low:.4g} to {high:.4g}, median {middle:.4g}"
+    return said, (low, middle, high)
 
 
 def _among(value: float, values: FloatArray) -> tuple[str, float | None]:

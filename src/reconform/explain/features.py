@@ -174,83 +174,58 @@ def robust_scales(rows: FloatArray) -> tuple[FloatArray, FloatArray]:
 
 def unusual_features(
     rows: FeatureTable, reference: FeatureTable, *, most: int = MOST_FEATURES
-) -> Callable[[Sequence[int]], list[list[Unusual]]]:
-    """Learn the reference's usual values; return a function that describes rows of `rows`.
+) -> list[list[Unusual]]:
+    """Name the unusual features of every row, the most unusual first, and no more than `most`.
 
-    Parameters
-    ----------
-    rows, reference : FeatureTable
-        With the same columns.
-    most : int
-        Features per row.
-
-    Returns
-    -------
-    callable
-        From row positions to the unusual features of each row, the most unusual first.
+    Both tables have the same columns.
 
     Examples
     --------
     >>> features = [Feature("flow"), Feature("site")]
     >>> reference = labelled(np.array([[1.0, 5], [2, 5], [3, 5], [4, 5]]), features)
     >>> rows = labelled(np.array([[2.0, 5], [40, 5], [3, 6]]), features)
-    >>> describe = unusual_features(rows, reference)
-    >>> [[(u.feature, u.value, round(u.strength, 1)) for u in row] for row in describe([0, 1, 2])]
+    >>> found = unusual_features(rows, reference)
+    >>> [[(u.feature, u.value, round(u.strength, 1)) for u in row] for row in found]
     [[], [(0, '40', 25.3)], [(1, '6', inf)]]
     """
     pairs = list(zip(rows.columns, reference.columns, strict=True))
     numeric = [j for j, (column, known) in enumerate(pairs) if column.numeric and known.numeric]
-    texts = {j: _judge_texts(pairs[j][1]) for j in sorted({*range(len(pairs))} - {*numeric})}
-    judge_numbers = _judge_numbers([pairs[j][1] for j in numeric])
-
-    def describe(positions: Sequence[int]) -> list[list[Unusual]]:
-        which = np.asarray(positions, dtype=np.intp)
-        judged = np.zeros((len(which), len(pairs)))
-        if numeric:
-            cells = np.stack([rows.columns[j].values[which] for j in numeric], axis=1)
-            judged[:, numeric] = judge_numbers(cells)
-        for j, judge in texts.items():
-            judged[:, j] = judge(rows.columns[j].values[which])
-        strengths = np.abs(judged)
-        # Stable, so that equally unusual features keep the order of the columns.
-        top = np.argsort(-strengths, axis=1, kind="stable")[:, :most]
-        return [
-            [
-                _unusual(int(j), rows.columns[j], which[i], judged[i, j], reference.columns[j])
-                for j in top[i]
-                if strengths[i, j] >= LEAST_STRENGTH
-            ]
-            for i in range(len(which))
+    judged = np.zeros((rows.rows, len(pairs)))
+    if numeric:
+        judged[:, numeric] = _judge_numbers([pairs[j] for j in numeric])
+    for j in sorted({*range(len(pairs))} - {*numeric}):
+        judged[:, j] = _judge_texts(*pairs[j])
+    strengths = np.abs(judged)
+    # Stable, so that equally unusual features keep the order of the columns.
+    top = np.argsort(-strengths, axis=1, kind="stable")[:, :most]
+    return [
+        [
+            _unusual(int(j), rows.columns[j], i, judged[i, j], reference.columns[j])
+            for j in top[i]
+            if strengths[i, j] >= LEAST_STRENGTH
         ]
-
-    return describe
-
-
-Expert = Callable[[AnyArray], FloatArray]
+        for i in range(rows.rows)
+    ]
 
 
-def _judge_numbers(known: Sequence[FeatureColumn]) -> Expert:
-    """Learn columns of numbers; what is returned judges an array with a column for each."""
-    if not known:
-        return lambda cells: cells
-    values = np.stack([column.values for column in known])
+def _judge_numbers(pairs: Sequence[tuple[FeatureColumn, FeatureColumn]]) -> FloatArray:
+    """How far numbers lie from those of the reference, in robust standard deviations."""
+    cells = np.stack([column.values for column, _ in pairs], axis=1)
+    values = np.stack([known.values for _, known in pairs])
     medians, spreads = robust_scales(values)
+    with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
+        z = (cells - medians) / spreads
+    # A constant reference: 0 / 0 is the constant itself, anything else is infinitely far.
+    z = np.where(np.isnan(z), np.where(np.isnan(medians), NEVER, 0.0), z)
     gaps = np.array([_rarity(share) for share in np.isnan(values).mean(axis=1).tolist()])
-
-    def judge(cells: AnyArray) -> FloatArray:
-        with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
-            z = (cells - medians) / spreads
-        # A constant reference: 0 / 0 is the constant itself, anything else is infinitely far.
-        z = np.where(np.isnan(z), np.where(np.isnan(medians), NEVER, 0.0), z)
-        return np.where(np.isnan(cells), gaps, z)
-
-    return judge
+    return np.where(np.isnan(cells), gaps, z)
 
 
-def _judge_texts(known: FeatureColumn) -> Expert:
+def _judge_texts(column: FeatureColumn, known: FeatureColumn) -> FloatArray:
+    """How rare labels are in the reference."""
     values, counts = np.unique([str(v) for v in known.values], return_counts=True)
     shares = dict(zip(values.tolist(), (counts / len(known.values)).tolist(), strict=True))
-    return lambda cells: np.array([_rarity(shares.get(str(cell), 0.0)) for cell in cells])
+    return np.array([_rarity(shares.get(str(cell), 0.0)) for cell in column.values])
 
 
 def _rarity(share: float) -> float:

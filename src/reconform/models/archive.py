@@ -478,7 +478,7 @@ def _info(archive: Archive) -> ModelInfo:
         require(type(said[name]) is facts[name], f"{name} is {said[name]!r}")
     columns, types = said["feature_names"], said["foreign_types"]
     for words in (columns or [], types):
-        require(all(isinstance(word, str) for word in words), "a name is no word")
+        require(all(isinstance(word, str) for word in words), "a name is not text")
     return ModelInfo(
         path=str(archive.path),
         file_bytes=archive.file_bytes,

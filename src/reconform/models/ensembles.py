@@ -175,7 +175,7 @@ def _check_foreign(detector: FittedDetector | ForeignDetector, d: int) -> None:
     known = detector.score_name in ("score_samples", "decision_function")
     require(known and detector.sign in (-1, 1), f"nothing is scored by {detector.score_name!r}")
     model = detector.model if isinstance(detector, FittedDetector) else detector.template
-    require(hasattr(model, "fit"), "a detector is none")
+    require(hasattr(model, "fit"), "an object is not a detector")
     _check_columns(model, d)
 
 
@@ -221,7 +221,7 @@ class _Algorithm:
         if isinstance(json, dict):
             return self.spec.read(json, source)
         detector = source.estimators.read(json)
-        require(isinstance(detector, NativeDetector), "a detector is none of ours")
+        require(isinstance(detector, NativeDetector), "a detector is not one of reconform's")
         return detector
 
 
@@ -269,14 +269,14 @@ def check_refitted(ensemble: Any, detector: Any, d: int) -> None:
     """Refuse a reference that a detector could not be fitted on again."""
     check_reference(len(ensemble.reference), ensemble)
     require(ensemble.reference.shape[1] == d, "the reference has the wrong shape")
-    require(isinstance(ensemble.seed, np.random.SeedSequence), "the seed is none")
+    require(isinstance(ensemble.seed, np.random.SeedSequence), "the seed is not a seed sequence")
     missing = np.isnan(ensemble.reference) if detector.accepts_nan else False
     require((np.isfinite(ensemble.reference) | missing).all(), "a row is not finite")
 
 
 def _check_scaled_full(ensemble: ScaledFull, d: int) -> None:
     detector = ensemble.detector
-    require(isinstance(detector, NativeDetector), "a detector is none of ours")
+    require(isinstance(detector, NativeDetector), "a detector is not one of reconform's")
     ways = detector._units()
     require(ways is not None, "a detector does not scale")
     assert ways is not None
@@ -500,7 +500,10 @@ def _read_with_anomalies(json: Json, plan: Plan, source: Reader) -> WithAnomalie
     """Read an ensemble that uses the batch, and the anomalies that stand beside it."""
     known, inner = ROWS.read(json["anomalies"], source), json["inner"]
     require(inner.get("kind") != WITH_ANOMALIES, "anomalies stand beside others")
-    require(known.shape[1] == source.n_features and len(known) > 0, "an anomaly is none")
+    require(
+        known.shape[1] == source.n_features and len(known) > 0,
+        "the known anomalies do not have the columns of the reference",
+    )
     ensemble = read_ensemble(inner, plan, source)
     require(ensemble.ranks_rows != "alone", "a detector does not look at anomalies")
     accepts = np.isfinite(known) | np.isnan(known)
@@ -527,7 +530,7 @@ def _read_choice(json: Json, plan: Plan, source: Reader) -> FullChoice | SplitCh
         require(len(sizes) == 1, "the detectors calibrate on different numbers of rows")
         return FullChoice(every[0].calibration, tuple(names), every)
     rows = {key: spec.read(json[key], source) for key, spec in _SPLIT_ROWS.items()}
-    require(isinstance(rows["seed"], np.random.SeedSequence), "a seed is none")
+    require(isinstance(rows["seed"], np.random.SeedSequence), "the seed is not a seed sequence")
     for key in ("trained", "selecting", "calibrating"):
         own = rows[key]
         require(own.shape[1] == source.n_features and len(own) > 0, "a row is missing")

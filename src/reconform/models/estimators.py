@@ -292,13 +292,17 @@ class DetectorsIn:
             FLOAT.read(entry["contamination"], self.source),
             scaled=entry["scaled"],
         )
-        require(isinstance(detector.detector, NativeDetector), "a detector is none of ours")
+        require(
+            isinstance(detector.detector, NativeDetector), "a detector is not one of reconform's"
+        )
         if fit is not None:
             restore_columns(detector, fit["n_features"], fit["feature_names"])
             detector.units_ = UNITS.read(fit["units"], self.source)
             detector.offset_ = FLOAT.read(fit["offset"], self.source)
             detector.fitted_ = self.read(fit["detector"])
-            require(isinstance(detector.fitted_, NativeDetector), "a detector is none of ours")
+            require(
+                isinstance(detector.fitted_, NativeDetector), "a detector is not one of reconform's"
+            )
             columns = columns_in(detector, detector.units_, detector.n_features_in_)
             fits = getattr(detector.fitted_, "n_features_in_", None) == columns
             require(fits, "a detector was fitted on other columns")
@@ -311,7 +315,10 @@ class DetectorsIn:
         return self.read(step)
 
     def _restore_candidates(self, detector: NativeDetector, listed: Json, number: int) -> None:
-        require(isinstance(detector, Auto) and isinstance(listed, list), "a choice is none")
+        require(
+            isinstance(detector, Auto) and isinstance(listed, list),
+            "the candidates of a choice are missing",
+        )
         assert isinstance(detector, Auto)
         known = all(one in DETECTORS or (type(one) is int and one < number) for one in listed)
         require(known and len(listed) > 0, "a candidate is missing")
@@ -391,7 +398,7 @@ UNITS = Array("i8", ndim=1)
 
 def columns_in(detector: Any, units: Any, d: int) -> int:
     """Count the columns of rows of d columns in these units; refuse what are none."""
-    require(isinstance(detector, NativeDetector), "a detector is none of ours")
+    require(isinstance(detector, NativeDetector), "a detector is not one of reconform's")
     ways = detector._units()
     require(ways is not None, "a detector does not scale")
     assert ways is not None

@@ -386,7 +386,7 @@ def _read_model(archive: Archive, trusted: bool) -> ConformalDetector:
     _check_parameters(cad)
     restore_columns(cad, json["n_features"], json["feature_names"])
     tie_key = Scalar(int).read(json["tie_key"], source)
-    require(0 <= tie_key < 1 << 64, "the key of ties is not one")
+    require(0 <= tie_key < 1 << 64, "the key of ties is out of range")
     accepts_nan = bool(get_tags(cad).input_tags.allow_nan)
     cad.state_ = kept = FittedState(_read_intake(json, cad), tie_key, accepts_nan)
     groups, kept.sample_groups = read_groups(json, cad, plan, source)

@@ -1,7 +1,7 @@
 """Keeps the numbers of every public path, and says which of them a change has moved.
 
-    python tests/frozen.py store FILE      # before a change that should move no number
-    python tests/frozen.py compare FILE    # after it: exit 1, and the names of what moved
+    python benchmarks/frozen.py store FILE      # before a change that should move no number
+    python benchmarks/frozen.py compare FILE    # after it: exit 1, and the names of what moved
 
 Methods x detectors x rules x sources on small made-up rows, with fixed seeds. Numbers only: texts
 may change. Not a test: nothing is pinned for good, and a change that is meant to move numbers
