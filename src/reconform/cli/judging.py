@@ -16,6 +16,7 @@ from rich.text import Text
 
 from ..arrays import BoolArray, FloatArray
 from ..assumption import Verdict
+from ..assumption.history import seen_in
 from ..detector import ConformalDetector
 from ..display import NOMINAL, bound_in_words
 from ..errors import InputError, ReconformError, nearest
@@ -285,10 +286,18 @@ def judge(
         "false_bound": bound,
         "anomalies": listed.records(**_rows_within(judgement, listed, files.id_columns)),
         "top": _first(judgement, files.id_columns),
+        "seen": _seen(judgement),
     }
     if explained:
         facts["explanations"] = [explanation.to_dict() for explanation in explained]
     return {**facts, "output": judgement.output, "report": writing.report}
+
+
+def _seen(judgement: FileDiscoveries) -> dict[str, Any]:
+    """What the new rows look like, for those that compare runs."""
+    compared = judgement.compared
+    new, names = (None, ()) if compared is None else (compared.new, compared.names)
+    return seen_in(new, names, judgement.tested)
 
 
 def _rows_within(
@@ -393,8 +402,13 @@ def _tell_verdict(voice: Voice, verdict: Verdict, later: str | None) -> None:
 
 
 def exit_code(facts: Mapping[str, Any], fail_on: Sequence[str]) -> int:
-    """Tell the exit code that was asked for by what was found."""
+    """Tell the exit code that was asked for by what was found.
+
+    An assumption that is broken as it was in earlier runs is no news.
+    """
     verdict = facts["assumption"]["verdict"]
+    if verdict == "broken" and facts.get("since", {}).get("as_before"):
+        verdict = ""
     if verdict in fail_on or (verdict == "broken" and "doubtful" in fail_on):
         return FAILURES["broken"]
     return FAILURES["anomalies"] if "anomalies" in fail_on and facts["flagged"] else 0
