@@ -21,7 +21,7 @@ LONG = 80
 # The most that there may be of each. A feature that needs more room makes it first.
 LIMITS: dict[str, int] = {
     "modules": 145,
-    "lines of code": 30_500,
+    "lines of code": 30_650,
     "functions over 80 lines": 0,
     "lines of tests": 29_700,
     "words in docs": 45_200,
