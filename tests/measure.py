@@ -20,16 +20,16 @@ LONG = 80
 
 # The most that there may be of each. A feature that needs more room makes it first.
 LIMITS: dict[str, int] = {
-    "modules": 145,
-    "lines of code": 30_650,
+    "modules": 147,
+    "lines of code": 31_300,
     "functions over 80 lines": 0,
-    "lines of tests": 29_700,
-    "words in docs": 45_200,
-    "fit, discover, print: functions": 530,
-    "fit, discover, print: outside detectors/": 285,
+    "lines of tests": 29_800,
+    "words in docs": 45_800,
+    "fit, discover, print: functions": 540,
+    "fit, discover, print: outside detectors/": 290,
     "fit, discover, print: modules": 69,
     "detect --report: functions": 940,
-    "detect --report: modules": 93,
+    "detect --report: modules": 94,
 }
 
 _DEFAULT = """

@@ -274,7 +274,7 @@ def judge(
             ids=files.id_columns,
             overwrite=writing.overwrite,
         )
-    explained = _explained(judgement, writing.explain)
+    explained = _explained(judgement, files.id_columns)
     bound = false_bound(judgement)
     if judgement.count and judgement.warning:
         voice.warn(judgement.warning)
@@ -311,12 +311,14 @@ def _rows_within(
     return {"rows": [[{**one, "row": one["row"] + 1} for one in rows] for rows in found]}
 
 
-def _explained(judgement: FileDiscoveries, names: Sequence[str]) -> list[Explanation]:
-    """Explain the rows that were asked for, under the names that they were asked for by."""
+def _explained(judgement: FileDiscoveries, ids: Sequence[str]) -> list[Explanation]:
+    """Explain the rows that were asked for, under the names that they have everywhere."""
     positions = judgement.wanted.positions.tolist()
+    named = [to_python(judgement.wanted.table.column(name)) for name in ids]
+    names = [", ".join(map(str, cells)) for cells in zip(*named, strict=True)]
     return [
         replace(judgement.explain(position=position), row=printable(name))
-        for name, position in zip(names, positions, strict=True)
+        for name, position in zip(names or [str(p + 1) for p in positions], positions, strict=True)
     ]
 
 

@@ -119,7 +119,7 @@ class Remembered:
         """How the reference was read and used, as options are typed: for advised commands."""
         typed: dict[str, Any] = {
             "reference": self.reference,
-            "columns": [names_typed([feature.name for feature in self.features])],
+            "columns": [names_typed(list(dict.fromkeys(f.column for f in self.features)))],
             "detector": self.detector,
         }
         typed |= {"method": method} if method in ("full", "split") else {}
@@ -269,10 +269,8 @@ def fit(
     check_can_be_saved(fitting.method)
     check_separate({"--model": model}, {"REFERENCE": reference, **fitting.inputs})
     check_place(model, overwrite=saving.overwrite)
-    if columns.prepare or ":" in fitting.detector:
-        # Say now what is missing, not after the fit.
-        what = "that was fitted with --prepare" if columns.prepare else f"of {fitting.detector}"
-        extra("skops", "skops", f"saving a model {what}")
+    if ":" in fitting.detector:  # say now what is missing, not after the fit
+        extra("skops", "skops", f"saving a model of {fitting.detector}")
     (layout,) = files.layouts(reference)
     table = read_rows(voice, reference, layout, files.id_columns, columns)
     columns = replace(columns, time=columns.time or plain_time(table, columns.unit))
@@ -282,7 +280,7 @@ def fit(
     voice.step(f"Writing {model}")
     known = Remembered(
         fitting.detector,
-        columns.prepare,
+        table.prepared,
         table.features,
         table.path,
         files.id_columns,
